@@ -1,0 +1,16 @@
+//! The v1 objects: what podprobe reads from pod files and what it shows of them.
+//!
+//! Invariants: pure, no file, thread, clock or log. A [`Pod`] is valid and defaulted by construction when it comes
+//! from [`decode`]; the raw object it came from travels with it, so that output is the whole object.
+
+pub mod decode;
+pub mod defaults;
+pub mod expansion;
+pub mod pod;
+pub mod quantity;
+pub mod status;
+pub mod support;
+pub mod validation;
+
+pub use pod::{Container, Handler, Pod, PodRef, PodUid, Probe, ProbeType};
+pub use status::{ContainerStatus, PodCondition, PodPhase, PodStatus};

@@ -1,0 +1,547 @@
+//! The typed view of a v1 Pod: exactly the fields podprobe acts on or validates, in the API's names.
+//!
+//! A field that is missing here is a field that is not acted on: `serde_ignored` reports it by path, and
+//! [`super::support`] decides whether it refuses the pod or only warns. So adding a field here is a promise to act.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::quantity::Quantity;
+
+/// The identity of a pod: unique over time, changes with the content of a static pod file (kubelet-probes 6.1).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PodUid(pub Arc<str>);
+
+impl PodUid {
+    /// The UID as text, as it stands in `metadata.uid`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for PodUid {
+    fn from(s: &str) -> Self {
+        Self(s.into())
+    }
+}
+
+impl fmt::Display for PodUid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What names a pod in texts: prints as `<name>_<namespace>(<uid>)`, the kubelet's form.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodRef {
+    /// `metadata.namespace`.
+    pub namespace: Arc<str>,
+    /// `metadata.name`, with the node suffix for static pods.
+    pub name: Arc<str>,
+    /// `metadata.uid`.
+    pub uid: PodUid,
+}
+
+impl PodRef {
+    /// `<name>_<namespace>`, the key under which static pods start one at a time (kubelet-probes 8.1).
+    pub fn full_name(&self) -> String {
+        format!("{}_{}", self.name, self.namespace)
+    }
+}
+
+impl fmt::Display for PodRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}_{}({})", self.name, self.namespace, self.uid)
+    }
+}
+
+/// A v1 Pod: the typed view, and the raw object it was read from (defaults and static-pod fields applied to both).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pod {
+    /// Name, namespace, UID, labels, annotations.
+    pub metadata: ObjectMeta,
+    /// What to run.
+    pub spec: PodSpec,
+    /// The whole object as JSON, every field the user wrote included; `status` in it is not kept current.
+    pub raw: serde_json::Value,
+}
+
+impl Pod {
+    /// The pod's UID.
+    pub fn uid(&self) -> &PodUid {
+        &self.metadata.uid
+    }
+
+    /// Name, namespace and UID for texts and events.
+    pub fn reference(&self) -> PodRef {
+        PodRef {
+            namespace: self.metadata.namespace.as_str().into(),
+            name: self.metadata.name.as_str().into(),
+            uid: self.metadata.uid.clone(),
+        }
+    }
+
+    /// `<name>_<namespace>`.
+    pub fn full_name(&self) -> String {
+        format!("{}_{}", self.metadata.name, self.metadata.namespace)
+    }
+
+    /// The regular container of that name.
+    pub fn container(&self, name: &str) -> Option<&Container> {
+        self.spec.containers.iter().find(|c| c.name == name)
+    }
+}
+
+/// `metadata` of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ObjectMeta {
+    /// DNS subdomain, at most 253 characters.
+    pub name: String,
+    /// DNS label; `default` when a file leaves it out.
+    pub namespace: String,
+    /// Given in the file, or derived from its content, path and node.
+    pub uid: PodUid,
+    /// Labels, as written.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations, as written plus `kubernetes.io/config.*`.
+    pub annotations: BTreeMap<String, String>,
+    /// Set only by an API server; a static pod never carries one.
+    pub deletion_timestamp: Option<String>,
+    /// Seconds; set only by an API server.
+    pub deletion_grace_period_seconds: Option<i64>,
+}
+
+/// When a container that ended is started again (kubelet-probes 8.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RestartPolicy {
+    /// After every exit.
+    #[default]
+    Always,
+    /// After an exit with a code other than 0.
+    OnFailure,
+    /// Not at all.
+    Never,
+}
+
+/// `spec` of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSpec {
+    /// At least one.
+    pub containers: Vec<Container>,
+    /// Volumes the containers mount.
+    pub volumes: Vec<Volume>,
+    /// Default Always.
+    pub restart_policy: RestartPolicy,
+    /// Seconds between TERM and KILL; default 30.
+    pub termination_grace_period_seconds: Option<i64>,
+    /// 1–2147483647 seconds since the start time.
+    pub active_deadline_seconds: Option<i64>,
+    /// The containers share the node's network.
+    pub host_network: bool,
+    /// The containers see the node's processes.
+    #[serde(rename = "hostPID")]
+    pub host_pid: bool,
+    /// The containers share the node's System V IPC.
+    #[serde(rename = "hostIPC")]
+    pub host_ipc: bool,
+    /// Set to the daemon's node name by the file source.
+    pub node_name: String,
+    /// The containers' host name; default the pod's name.
+    pub hostname: String,
+    /// Defaults for the containers.
+    pub security_context: PodSecurityContext,
+}
+
+/// `spec.securityContext`: defaults for every container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSecurityContext {
+    /// Numeric user, 0–2147483647.
+    pub run_as_user: Option<i64>,
+    /// Numeric group, 0–2147483647.
+    pub run_as_group: Option<i64>,
+    /// Refuses to start a container whose user is 0.
+    pub run_as_non_root: Option<bool>,
+    /// Further groups of each container's first process.
+    pub supplemental_groups: Vec<i64>,
+    /// Only `Unconfined` is acted on; anything else refuses the pod.
+    pub seccomp_profile: Option<SeccompProfile>,
+}
+
+/// `seccompProfile`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SeccompProfile {
+    /// `Unconfined`, `RuntimeDefault` or `Localhost`.
+    #[serde(rename = "type")]
+    pub type_: String,
+}
+
+/// A container of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Container {
+    /// DNS label, unique in the pod.
+    pub name: String,
+    /// Image reference, resolved among the loaded images.
+    pub image: String,
+    /// Default Always for `:latest` or no tag, else IfNotPresent. Nothing is pulled yet: all three look at the loaded images.
+    pub image_pull_policy: String,
+    /// Replaces the image's entrypoint; `$(VAR)` is expanded.
+    pub command: Vec<String>,
+    /// Replaces the image's cmd; `$(VAR)` is expanded.
+    pub args: Vec<String>,
+    /// Replaces the image's working directory.
+    pub working_dir: String,
+    /// Ports, for named lookup and host port conflicts.
+    pub ports: Vec<ContainerPort>,
+    /// Variables with literal values, `$(VAR)` expanded against earlier ones.
+    pub env: Vec<EnvVar>,
+    /// Limits and requests.
+    pub resources: ResourceRequirements,
+    /// Volumes at paths.
+    pub volume_mounts: Vec<VolumeMount>,
+    /// Restart when it fails.
+    pub liveness_probe: Option<Probe>,
+    /// Traffic only while it succeeds.
+    pub readiness_probe: Option<Probe>,
+    /// The other two wait for it; restart when it fails.
+    pub startup_probe: Option<Probe>,
+    /// Default `/dev/termination-log`.
+    pub termination_message_path: String,
+    /// `File` (default) or `FallbackToLogsOnError`.
+    pub termination_message_policy: String,
+    /// What the container may do.
+    pub security_context: SecurityContext,
+}
+
+impl Container {
+    /// The probe of that type, if the container has one.
+    pub fn probe(&self, probe_type: ProbeType) -> Option<&Probe> {
+        match probe_type {
+            ProbeType::Startup => self.startup_probe.as_ref(),
+            ProbeType::Readiness => self.readiness_probe.as_ref(),
+            ProbeType::Liveness => self.liveness_probe.as_ref(),
+        }
+    }
+}
+
+/// A container port.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerPort {
+    /// IANA service name, unique in the container; may be empty.
+    pub name: String,
+    /// 1–65535.
+    pub container_port: i32,
+    /// 0 (none) or 1–65535.
+    pub host_port: i32,
+    /// Empty means every address.
+    #[serde(rename = "hostIP")]
+    pub host_ip: String,
+    /// TCP (default), UDP or SCTP.
+    pub protocol: String,
+}
+
+/// An environment variable with a literal value.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EnvVar {
+    /// Printable ASCII without `=`.
+    pub name: String,
+    /// May hold `$(VAR)`.
+    pub value: String,
+}
+
+/// `resources`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceRequirements {
+    /// `cpu` and `memory` are enforced; any other name refuses the pod.
+    pub limits: BTreeMap<String, Quantity>,
+    /// cpu becomes shares or weight; others are counted only. Default: the limits.
+    pub requests: BTreeMap<String, Quantity>,
+}
+
+/// Where a volume stands in a container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeMount {
+    /// Name of a volume of the pod.
+    pub name: String,
+    /// Absolute path in the container.
+    pub mount_path: String,
+    /// Default false.
+    pub read_only: bool,
+    /// Path below the volume, without `..`; empty is the volume itself.
+    pub sub_path: String,
+}
+
+/// A volume: emptyDir or hostPath. A volume without a source is an emptyDir (kubelet-probes 1.1).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Volume {
+    /// DNS label, unique in the pod.
+    pub name: String,
+    /// A directory that lives as long as the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub empty_dir: Option<EmptyDir>,
+    /// A path of the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_path: Option<HostPath>,
+}
+
+/// `emptyDir`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EmptyDir {
+    /// Empty (the node's disk) or `Memory` (a tmpfs).
+    pub medium: String,
+    /// Enforced for `Memory`; for a disk-backed one it refuses the pod.
+    pub size_limit: Option<Quantity>,
+}
+
+/// `hostPath`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HostPath {
+    /// Absolute path on the node, without `..`.
+    pub path: String,
+    /// Empty (no check), DirectoryOrCreate, Directory, FileOrCreate, File, Socket, CharDevice, BlockDevice.
+    #[serde(rename = "type")]
+    pub type_: String,
+}
+
+/// `securityContext` of a container; each field wins over the pod's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SecurityContext {
+    /// Added to and dropped from containerd's default set; names without `CAP_`, or `ALL`.
+    pub capabilities: Capabilities,
+    /// All capabilities, all devices, nothing masked.
+    pub privileged: Option<bool>,
+    /// Numeric user.
+    pub run_as_user: Option<i64>,
+    /// Numeric group.
+    pub run_as_group: Option<i64>,
+    /// Refuses user 0.
+    pub run_as_non_root: Option<bool>,
+    /// The root file system is mounted read-only.
+    pub read_only_root_filesystem: Option<bool>,
+    /// false sets no_new_privs.
+    pub allow_privilege_escalation: Option<bool>,
+    /// Only `Unconfined` is acted on; anything else refuses the pod.
+    pub seccomp_profile: Option<SeccompProfile>,
+}
+
+/// `capabilities`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Capabilities {
+    /// Added, after the drops.
+    pub add: Vec<String>,
+    /// Dropped.
+    pub drop: Vec<String>,
+}
+
+/// The three probes of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum ProbeType {
+    /// Holds the other two back until it has succeeded once.
+    Startup,
+    /// Decides who is given traffic.
+    Readiness,
+    /// Decides who is restarted.
+    Liveness,
+}
+
+impl ProbeType {
+    /// In the order in which workers are added (kubelet-probes 4.2 A2).
+    pub const ALL: [ProbeType; 3] = [ProbeType::Startup, ProbeType::Readiness, ProbeType::Liveness];
+
+    /// `Startup`, `Readiness`, `Liveness`: the form of events and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ProbeType::Startup => "Startup",
+            ProbeType::Readiness => "Readiness",
+            ProbeType::Liveness => "Liveness",
+        }
+    }
+}
+
+impl fmt::Display for ProbeType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A probe: when to probe and how. Numbers are after defaults (kubelet-probes 1.1); negative ones never pass validation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Probe {
+    /// Seconds after the container's start; default 0.
+    pub initial_delay_seconds: i32,
+    /// Seconds; default 1.
+    pub timeout_seconds: i32,
+    /// Seconds; default 10.
+    pub period_seconds: i32,
+    /// Successes in a row; default 1.
+    pub success_threshold: i32,
+    /// Failures in a row; default 3.
+    pub failure_threshold: i32,
+    /// Seconds; liveness and startup only; wins over the pod's when the probe kills (kubelet-probes 8.5).
+    pub termination_grace_period_seconds: Option<i64>,
+    /// Run a command in the container.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exec: Option<ExecAction>,
+    /// GET a URL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http_get: Option<HttpGetAction>,
+    /// Open a connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcp_socket: Option<TcpSocketAction>,
+    /// Call grpc.health.v1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grpc: Option<GrpcAction>,
+}
+
+impl Default for Probe {
+    fn default() -> Self {
+        Self {
+            initial_delay_seconds: 0,
+            timeout_seconds: 1,
+            period_seconds: 10,
+            success_threshold: 1,
+            failure_threshold: 3,
+            termination_grace_period_seconds: None,
+            exec: None,
+            http_get: None,
+            tcp_socket: None,
+            grpc: None,
+        }
+    }
+}
+
+/// The one handler of a probe.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Handler<'a> {
+    /// Run a command in the container.
+    Exec(&'a ExecAction),
+    /// GET a URL.
+    HttpGet(&'a HttpGetAction),
+    /// Open a connection.
+    TcpSocket(&'a TcpSocketAction),
+    /// Call grpc.health.v1.
+    Grpc(&'a GrpcAction),
+}
+
+impl Probe {
+    /// The handler; the first present in the order exec, httpGet, tcpSocket, grpc. None never passes validation.
+    pub fn handler(&self) -> Option<Handler<'_>> {
+        let exec = self.exec.as_ref().map(Handler::Exec);
+        exec.or(self.http_get.as_ref().map(Handler::HttpGet))
+            .or(self.tcp_socket.as_ref().map(Handler::TcpSocket))
+            .or(self.grpc.as_ref().map(Handler::Grpc))
+    }
+
+    /// Time between two probes.
+    pub fn period(&self) -> Duration {
+        Duration::from_secs(self.period_seconds.max(0) as u64)
+    }
+
+    /// Limit of one try.
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout_seconds.max(0) as u64)
+    }
+
+    /// Time from the container's start to its first probe.
+    pub fn initial_delay(&self) -> Duration {
+        Duration::from_secs(self.initial_delay_seconds.max(0) as u64)
+    }
+}
+
+/// `exec`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExecAction {
+    /// Run directly, no shell.
+    pub command: Vec<String>,
+}
+
+/// A port given as a number or as a name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum IntOrString {
+    /// A number.
+    Int(i32),
+    /// A name, or digits (kubelet-probes 3.3).
+    String(String),
+}
+
+impl Default for IntOrString {
+    fn default() -> Self {
+        Self::Int(0)
+    }
+}
+
+impl fmt::Display for IntOrString {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(n) => n.fmt(f),
+            Self::String(s) => s.fmt(f),
+        }
+    }
+}
+
+/// `httpGet`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HttpGetAction {
+    /// Default `/`.
+    pub path: String,
+    /// Number or name of a port of the same container.
+    pub port: IntOrString,
+    /// Default the pod's IP.
+    pub host: String,
+    /// `HTTP` (default) or `HTTPS`.
+    pub scheme: String,
+    /// In order, repeats allowed.
+    pub http_headers: Vec<HttpHeader>,
+}
+
+/// A header of `httpGet`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HttpHeader {
+    /// `[-A-Za-z0-9]+`.
+    pub name: String,
+    /// Not validated.
+    pub value: String,
+}
+
+/// `tcpSocket`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TcpSocketAction {
+    /// Number or name of a port of the same container.
+    pub port: IntOrString,
+    /// Default the pod's IP.
+    pub host: String,
+}
+
+/// `grpc`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GrpcAction {
+    /// 1–65535.
+    pub port: i32,
+    /// Default the empty name.
+    pub service: Option<String>,
+}

@@ -1,0 +1,212 @@
+//! `status` of a v1 Pod: the types, in the API's names and JSON form. What they hold is decided in [`crate::status`].
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Time;
+
+/// `status.phase` (kubelet-probes 9.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PodPhase {
+    /// Accepted; not every container has started.
+    #[default]
+    Pending,
+    /// Every container was started, at least one runs or will.
+    Running,
+    /// All ended with 0 and none will start again.
+    Succeeded,
+    /// All ended, one or more with an error, and none will start again.
+    Failed,
+    /// Never set by podprobe.
+    Unknown,
+}
+
+impl PodPhase {
+    /// Succeeded or Failed: never left again (kubelet-probes 9.2).
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+
+    /// The API's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+impl fmt::Display for PodPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// `status`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodStatus {
+    /// Where the pod is in its life.
+    pub phase: PodPhase,
+    /// In the order of kubelet-probes 9.4.
+    pub conditions: Vec<PodCondition>,
+    /// A sentence for a person; empty is left out.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// One word for a program; empty is left out.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// The sandbox's primary address; empty until there is one.
+    #[serde(rename = "podIP", skip_serializing_if = "String::is_empty")]
+    pub pod_ip: String,
+    /// All addresses, primary first.
+    #[serde(rename = "podIPs", skip_serializing_if = "Vec::is_empty")]
+    pub pod_ips: Vec<PodIp>,
+    /// Set with the first status, never changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    /// Init containers in spec order; None until known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub init_container_statuses: Vec<ContainerStatus>,
+    /// Regular containers by name (kubelet-probes 9.3 S9).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub container_statuses: Vec<ContainerStatus>,
+    /// Guaranteed, Burstable or BestEffort.
+    #[serde(rename = "qosClass", skip_serializing_if = "String::is_empty")]
+    pub qos_class: String,
+}
+
+impl PodStatus {
+    /// The condition of that type.
+    pub fn condition(&self, type_: &str) -> Option<&PodCondition> {
+        self.conditions.iter().find(|c| c.type_ == type_)
+    }
+
+    /// Whether the Ready condition is True.
+    pub fn is_ready(&self) -> bool {
+        self.condition("Ready").is_some_and(|c| c.status == "True")
+    }
+
+    /// The status of the container of that name: regular first, then init (kubelet-probes 2.3 row 3).
+    pub fn container(&self, name: &str) -> Option<&ContainerStatus> {
+        self.container_statuses.iter().chain(&self.init_container_statuses).find(|c| c.name == name)
+    }
+}
+
+/// An entry of `status.podIPs`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PodIp {
+    /// The address.
+    pub ip: String,
+}
+
+/// A pod condition.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodCondition {
+    /// `Ready`, `ContainersReady`, …
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Changes only with `status`.
+    pub last_transition_time: Option<Time>,
+    /// One word; empty is left out.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// A sentence; empty is left out.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// The status of one container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerStatus {
+    /// The container's name.
+    pub name: String,
+    /// What it does now.
+    pub state: ContainerState,
+    /// How the instance before ended.
+    pub last_state: ContainerState,
+    /// Gets traffic.
+    pub ready: bool,
+    /// Instances before this one.
+    pub restart_count: u32,
+    /// As in the spec.
+    pub image: String,
+    /// What it resolved to.
+    #[serde(rename = "imageID")]
+    pub image_id: String,
+    /// `podprobe://<id>`; empty until there is one.
+    #[serde(rename = "containerID", skip_serializing_if = "String::is_empty")]
+    pub container_id: String,
+    /// Whether the startup probe has passed (or there is none and it runs).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started: Option<bool>,
+}
+
+/// One of waiting, running, terminated; none set means nothing is known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ContainerState {
+    /// Not running yet, or held back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<ContainerStateWaiting>,
+    /// Running.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running: Option<ContainerStateRunning>,
+    /// Ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub terminated: Option<ContainerStateTerminated>,
+}
+
+/// `state.waiting`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerStateWaiting {
+    /// `ContainerCreating`, `CrashLoopBackOff`, `ErrImageNeverPull`, …
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Why, and what to do.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// `state.running`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerStateRunning {
+    /// Wall clock.
+    pub started_at: Option<Time>,
+}
+
+/// `state.terminated`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerStateTerminated {
+    /// 128 + signal when a signal ended it.
+    pub exit_code: i32,
+    /// The signal that ended it; left out when none did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// `Completed`, `Error`, `OOMKilled`, `ContainerStatusUnknown`, `ContainerCannotRun`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Termination message.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Wall clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Time>,
+    /// Wall clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<Time>,
+    /// Which instance.
+    #[serde(rename = "containerID", skip_serializing_if = "String::is_empty")]
+    pub container_id: String,
+}

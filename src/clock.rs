@@ -1,0 +1,171 @@
+//! The two clocks: [`Moment`] for every delay and comparison, wall time for display only.
+//!
+//! Invariants: a `Moment` never jumps with the wall clock, goes on while the machine sleeps (`CLOCK_BOOTTIME`), and
+//! means the same in every process of one boot, so a shim may record it and the daemon compare it. Across boots it
+//! means nothing: whoever stores one stores [`boot_id`] beside it.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+/// A point in time as the duration since this boot, in nanoseconds. Ordered; subtraction saturates at zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Moment(Duration);
+
+impl Moment {
+    /// Now, from `CLOCK_BOOTTIME`.
+    pub fn now() -> Self {
+        let t = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).expect("CLOCK_BOOTTIME exists since Linux 2.6.39");
+        Self(Duration::from(t))
+    }
+
+    /// The moment `since_boot` after this boot; for tests and for values read from files.
+    pub const fn from_boot(since_boot: Duration) -> Self {
+        Self(since_boot)
+    }
+
+    /// Time elapsed since this boot.
+    pub const fn since_boot(self) -> Duration {
+        self.0
+    }
+
+    /// How long ago `earlier` was, zero when it lies ahead.
+    pub const fn since(self, earlier: Moment) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Moment;
+    fn add(self, d: Duration) -> Moment {
+        Moment(self.0.saturating_add(d))
+    }
+}
+
+impl Sub<Duration> for Moment {
+    type Output = Moment;
+    fn sub(self, d: Duration) -> Moment {
+        Moment(self.0.saturating_sub(d))
+    }
+}
+
+/// The kernel's random id of this boot, to tell records of an earlier boot apart.
+pub fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|s| s.trim().to_owned()).unwrap_or_default()
+}
+
+/// A wall-clock time of the v1 API, second precision (`metav1.Time`); serialises as RFC 3339 in UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(jiff::Timestamp);
+
+impl Time {
+    /// The wall clock now, for display only.
+    pub fn now() -> Self {
+        SystemTime::now().into()
+    }
+
+    /// Whole seconds since 1970.
+    pub fn unix_seconds(self) -> i64 {
+        self.0.as_second()
+    }
+
+    /// RFC 3339 with a fixed nine-digit fraction, as `kubernetes.io/config.seen` and CRI logs have it.
+    pub fn with_nanos(t: SystemTime) -> String {
+        let t = jiff::Timestamp::try_from(t).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+        format!("{t:.9}")
+    }
+}
+
+impl From<SystemTime> for Time {
+    fn from(t: SystemTime) -> Self {
+        let t = jiff::Timestamp::try_from(t).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+        Self(jiff::Timestamp::from_second(t.as_second()).unwrap_or(jiff::Timestamp::UNIX_EPOCH))
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.0}", self.0)
+    }
+}
+
+impl Serialize for Time {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let s = String::deserialize(d)?;
+        s.parse().map(Time).map_err(serde::de::Error::custom)
+    }
+}
+
+/// A duration in Go's form (`1s`, `1m30s`, `1.5s`, `100ms`), as the kubelet's texts print it.
+pub fn go_duration(d: Duration) -> String {
+    let n = d.as_nanos();
+    if n == 0 {
+        return "0s".into();
+    }
+    let fraction = |n: u128, unit: u128| {
+        let s = format!("{}.{:0w$}", n / unit, n % unit, w = unit.ilog10() as usize);
+        s.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    if n < 1_000 {
+        return format!("{n}ns");
+    }
+    if n < 1_000_000 {
+        return format!("{}µs", fraction(n, 1_000));
+    }
+    if n < 1_000_000_000 {
+        return format!("{}ms", fraction(n, 1_000_000));
+    }
+    let seconds = n / 1_000_000_000;
+    let (h, m) = (seconds / 3600, seconds / 60 % 60);
+    let s = fraction(n - u128::from(h as u64 * 3600 + m as u64 * 60) * 1_000_000_000, 1_000_000_000);
+    match (h, m) {
+        (0, 0) => format!("{s}s"),
+        (0, m) => format!("{m}m{s}s"),
+        (h, m) => format!("{h}h{m}m{s}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_go(nanos: u64, expected: &str) {
+        assert_eq!(go_duration(Duration::from_nanos(nanos)), expected);
+    }
+
+    #[test]
+    fn durations_print_as_go_prints_them() {
+        check_go(0, "0s");
+        check_go(1, "1ns");
+        check_go(1_100, "1.1µs");
+        check_go(2_200_000, "2.2ms");
+        check_go(1_000_000_000, "1s");
+        check_go(1_500_000_000, "1.5s");
+        check_go(90_000_000_000, "1m30s");
+        check_go(300_000_000_000, "5m0s");
+        check_go(3_661_000_000_000, "1h1m1s");
+    }
+
+    #[test]
+    fn a_moment_ahead_is_zero_ago() {
+        let t = Moment::from_boot(Duration::from_secs(5));
+        assert_eq!(t.since(t + Duration::from_secs(1)), Duration::ZERO);
+        assert_eq!((t + Duration::from_secs(1)).since(t), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn times_round_trip_as_rfc3339_seconds() {
+        let t: Time = serde_json::from_str("\"2026-11-21T01:02:03Z\"").unwrap();
+        assert_eq!(serde_json::to_string(&t).unwrap(), "\"2026-11-21T01:02:03Z\"");
+        assert_eq!(Time::with_nanos(SystemTime::UNIX_EPOCH), "1970-01-01T00:00:00.000000000Z");
+    }
+}

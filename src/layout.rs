@@ -1,0 +1,115 @@
+//! Where things lie on the node (DESIGN: "Files on the node"). With `--root DIR` every path lies below DIR.
+
+use std::path::{Path, PathBuf};
+
+use crate::api::PodUid;
+
+/// The paths of one daemon. Two daemons with different roots never meet: see [`Layout::id`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    /// Paths below `root`; `/` gives the system's own paths.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The root itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// `/etc/podprobe/config.json`.
+    pub fn config_file(&self) -> PathBuf {
+        self.root.join("etc/podprobe/config.json")
+    }
+
+    /// `/etc/podprobe/pods`, unless the configuration names another.
+    pub fn pods_dir(&self) -> PathBuf {
+        self.root.join("etc/podprobe/pods")
+    }
+
+    /// `/run/podprobe/podprobe.sock`.
+    pub fn socket(&self) -> PathBuf {
+        self.run_dir().join("podprobe.sock")
+    }
+
+    /// `/run/podprobe/daemon.lock`: held by the one daemon of this root.
+    pub fn lock(&self) -> PathBuf {
+        self.run_dir().join("daemon.lock")
+    }
+
+    /// `/run/podprobe`.
+    pub fn run_dir(&self) -> PathBuf {
+        self.root.join("run/podprobe")
+    }
+
+    /// `/run/podprobe/sandboxes/<id>`: record of a sandbox.
+    pub fn sandboxes(&self) -> PathBuf {
+        self.run_dir().join("sandboxes")
+    }
+
+    /// `/run/podprobe/containers/<id>`: record, OCI bundle and shim state of a container.
+    pub fn containers(&self) -> PathBuf {
+        self.run_dir().join("containers")
+    }
+
+    /// `/run/podprobe/oci`: the OCI runtime's own state (`runc --root`).
+    pub fn oci_state(&self) -> PathBuf {
+        self.run_dir().join("oci")
+    }
+
+    /// `/var/lib/podprobe`.
+    pub fn lib_dir(&self) -> PathBuf {
+        self.root.join("var/lib/podprobe")
+    }
+
+    /// `/var/lib/podprobe/images`: the image store.
+    pub fn images(&self) -> PathBuf {
+        self.lib_dir().join("images")
+    }
+
+    /// `/var/lib/podprobe/containers/<id>`: overlay upper and work directories.
+    pub fn container_data(&self, id: &str) -> PathBuf {
+        self.lib_dir().join("containers").join(id)
+    }
+
+    /// `/var/lib/podprobe/pods/<uid>`: volumes and generated files (hosts, hostname, resolv.conf, termination logs).
+    pub fn pod_data(&self, uid: &PodUid) -> PathBuf {
+        self.lib_dir().join("pods").join(uid.as_str())
+    }
+
+    /// `/var/log/pods`.
+    pub fn logs_dir(&self) -> PathBuf {
+        self.root.join("var/log/pods")
+    }
+
+    /// `/var/log/pods/<ns>_<name>_<uid>`.
+    pub fn pod_logs(&self, namespace: &str, name: &str, uid: &PodUid) -> PathBuf {
+        self.logs_dir().join(format!("{namespace}_{name}_{uid}"))
+    }
+
+    /// `/var/log/pods/<ns>_<name>_<uid>/<container>/<attempt>.log`.
+    pub fn container_log(&self, namespace: &str, name: &str, uid: &PodUid, container: &str, attempt: u32) -> PathBuf {
+        self.pod_logs(namespace, name, uid).join(container).join(format!("{attempt}.log"))
+    }
+
+    /// `podprobe` for the system root, else `podprobe-<8 hex digits of the root>`: the top cgroup of this daemon, and
+    /// part of every other name that the whole node shares.
+    pub fn id(&self) -> String {
+        if self.root == Path::new("/") {
+            return "podprobe".into();
+        }
+        let hash =
+            self.root.as_os_str().as_encoded_bytes().iter().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(*b)).wrapping_mul(0x0100_0193));
+        format!("podprobe-{hash:08x}")
+    }
+
+    /// `/<id>/<uid>/<container>-<attempt>`: the cgroup of a container, unique per instance (two containers with one
+    /// cgroup kill each other).
+    pub fn cgroup(&self, uid: &PodUid, container: &str, attempt: u32) -> String {
+        format!("/{}/{uid}/{container}-{attempt}", self.id())
+    }
+}

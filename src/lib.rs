@@ -1,0 +1,29 @@
+//! podprobe: the kubelet's probes, restarts and readiness-gated services for nodes too small for a kubelet.
+//!
+//! The modules carry the names of the kubelet's own parts; ARCHITECTURE.md has the code map, the threads, the
+//! channels and the invariants. Data flows in one circle:
+//!
+//! ```text
+//! pod files ─ pod_config ─▶ sync_loop ─▶ pod_workers ─▶ runtime ─▶ containers
+//!                             ▲   ▲          │ status               │
+//!                  prober ────┘   └── pleg ◀─┴──────────────────────┘
+//! ```
+
+pub mod api;
+pub mod cli;
+pub mod clock;
+pub mod events;
+pub mod images;
+pub mod layout;
+pub mod nsexec;
+pub mod pleg;
+pub mod pod_actions;
+pub mod pod_config;
+pub mod pod_workers;
+pub mod prober;
+pub mod runtime;
+pub mod server;
+pub mod settings;
+pub mod status;
+pub mod sync_loop;
+pub mod sys;

@@ -1,0 +1,5 @@
+//! The one binary: see [`podprobe::cli`].
+
+fn main() -> std::process::ExitCode {
+    podprobe::cli::main()
+}
