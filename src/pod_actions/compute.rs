@@ -95,8 +95,7 @@ fn with_new_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
         return killed;
     }
     let done = |c: &Container| {
-        policy == RestartPolicy::OnFailure
-            && status.container(&c.name).is_some_and(|s| s.state == RuntimeState::Exited && s.exit_code == 0)
+        policy == RestartPolicy::OnFailure && status.container(&c.name).is_some_and(|s| s.state == RuntimeState::Exited && s.exit_code == 0)
     };
     let start: Vec<usize> = indexes(pod, |c| !done(c));
     if start.is_empty() && pod.spec.containers.iter().any(|c| status.container(&c.name).is_some()) {
@@ -317,7 +316,10 @@ pub(crate) mod tests {
         assert!(message(&pod, false).kill_pod);
         pod.spec.restart_policy = RestartPolicy::OnFailure;
         let kill = &message(&pod, false).kill[0];
-        assert_eq!((kill.message.as_str(), kill.reason), ("Container c failed liveness probe, will be restarted", KillReason::LivenessProbe));
+        assert_eq!(
+            (kill.message.as_str(), kill.reason),
+            ("Container c failed liveness probe, will be restarted", KillReason::LivenessProbe)
+        );
         let kill = &message(&pod, true).kill[0];
         assert_eq!((kill.message.as_str(), kill.reason), ("Container c failed startup probe, will be restarted", KillReason::StartupProbe));
     }

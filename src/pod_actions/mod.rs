@@ -9,6 +9,10 @@ mod grace;
 mod restart;
 
 pub use backoff::{BackOff, BackOffKey, Held};
+pub(crate) use compute::sandbox_needed;
 pub use compute::{Inputs, KillReason, PodActions, ToKill, compute, spec_hash};
 pub use grace::{MINIMUM_GRACE_SECONDS, kill_grace_period, pod_grace_period};
 pub use restart::{should_be_restarted, should_restart_after};
+
+#[cfg(test)]
+pub(crate) use compute::tests as tests_support;
