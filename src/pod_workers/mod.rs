@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-pub use syncer::{Deps, Syncer};
+pub(crate) use syncer::deadline_exceeded;
+pub use syncer::{Deps, PodCache, Probes, Syncer};
 pub use table::{Done, Phase, Update, UpdateKind, Work};
 pub use work_queue::WorkQueue;
 
