@@ -164,7 +164,7 @@ impl Unpacker {
     }
 
     fn opaque(&mut self, place: &Place<'_>, name: &[u8]) -> Result<(), ImageError> {
-        xattr::set(&tree::path_of(place.dir, name), OsStr::new("trusted.overlay.opaque"), b"y").map_err(|e| place.failed(e))
+        tree::make_opaque(place.dir, name).map_err(|e| place.failed(e))
     }
 
     /// Puts the entry in place without its metadata; false when it is left out.
@@ -211,7 +211,7 @@ impl Unpacker {
             return Ok(false);
         }
         self.tree.remove(place.dir, place.name, is_dir(&stat)).map_err(|e| place.failed(e))?;
-        Ok(stat.st_mode & libc::S_IFMT == libc::S_IFCHR && stat.st_rdev == 0)
+        Ok(tree::is_whiteout(&stat))
     }
 
     /// The directory and name a hard link's target has in this layer. The last component is not followed.

@@ -340,7 +340,9 @@ mod tests {
         h.set_path("short").unwrap();
         h.set_entry_type(kind);
         h.set_mode(0o644);
-        (h.set_uid(0), h.set_gid(0), h.set_mtime(0));
+        h.set_uid(0);
+        h.set_gid(0);
+        h.set_mtime(0);
         h.set_size(size);
         h.set_cksum();
         h

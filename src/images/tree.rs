@@ -4,6 +4,7 @@
 //! the way is resolved here, with `/` and `..` ending at the root, as in a chroot. Nobody else writes to the tree.
 
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -13,6 +14,8 @@ use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat, readlinkat};
 use nix::sys::stat::{FchmodatFlags, FileStat, Mode, fchmodat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use crate::sys::xattr;
 
 /// Longest path of an entry, in bytes (`PATH_MAX`).
 const MAX_PATH: usize = 4096;
@@ -72,7 +75,8 @@ impl Tree {
         Ok(Self { root: Rc::new(openat(AT_FDCWD, path, directory(), Mode::empty())?), last: None })
     }
 
-    /// The directory at a clean path. Missing ones are made (0755, ours) when `create`.
+    /// The directory at a clean path. Missing ones are made (0755, ours) when `create`; in place of a whiteout an opaque
+    /// one, because what lay there below is gone.
     pub(super) fn dir(&mut self, path: &[u8], create: bool) -> Result<Rc<OwnedFd>, Errno> {
         if let Some((known, fd)) = &self.last
             && known == path
@@ -98,6 +102,12 @@ impl Tree {
                 Ok(fd) => above.push(Rc::new(fd)),
                 Err(Errno::ENOENT) if create => {
                     make_dir(&here, &component)?;
+                    todo.push_front(component);
+                }
+                Err(Errno::ENOTDIR) if create && Self::stat(&here, &component)?.is_some_and(|s| is_whiteout(&s)) => {
+                    unlinkat(&*here, component.as_slice(), UnlinkatFlags::NoRemoveDir)?;
+                    make_dir(&here, &component)?;
+                    make_opaque(&here, &component)?;
                     todo.push_front(component);
                 }
                 Err(Errno::ENOTDIR | Errno::ELOOP) => {
@@ -146,9 +156,20 @@ pub(super) fn make_dir(dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     fchmodat(dir, name, Mode::from_bits_truncate(0o755), FchmodatFlags::FollowSymlink)
 }
 
+/// The whiteout overlayfs knows: a character device 0/0.
+pub(super) fn is_whiteout(stat: &FileStat) -> bool {
+    stat.st_mode & libc::S_IFMT == libc::S_IFCHR && stat.st_rdev == 0
+}
+
+/// Makes a directory hide all that layers below have in it.
+pub(super) fn make_opaque(dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+    let set = xattr::set(&path_of(dir, name), OsStr::new("trusted.overlay.opaque"), b"y");
+    set.map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO)))
+}
+
 /// A path for the calls that have no `…at` form: through our own descriptor, so only `name` is looked up.
 pub(super) fn path_of(dir: &OwnedFd, name: &[u8]) -> PathBuf {
-    Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(std::ffi::OsStr::from_bytes(name))
+    Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(OsStr::from_bytes(name))
 }
 
 #[cfg(test)]
