@@ -1,1 +1,30 @@
-//! (being written)
+//! Images: loaded from archives and directories, unpacked once per layer, mounted with overlayfs. Nothing is pulled.
+//!
+//! ```text
+//! archive ─ source ─▶ archive (which images, which blobs) ─▶ stream (digest, decompression, limit)
+//!                                                              └▶ tarstream ─▶ layer (tree) ─▶ store
+//! ```
+//!
+//! Invariants: an archive is not trusted: every digest is checked, every size is bounded, nothing is written outside
+//! the store. A load succeeds as a whole or leaves nothing; what other images have is never touched by it.
+
+mod archive;
+mod config;
+mod dropped;
+mod error;
+mod layer;
+pub mod overlay;
+mod pack;
+mod reference;
+mod source;
+mod store;
+mod stream;
+mod tarstream;
+mod tree;
+
+pub use config::ImageConfig;
+pub use dropped::DropReport;
+pub use error::ImageError;
+pub use layer::Limits;
+pub use reference::Reference;
+pub use store::{Image, ImageRecord, ImageStore, LoadedImage, Removed};
