@@ -203,8 +203,7 @@ fn namespace(name: &str, path: Option<&Path>) -> Value {
 /// containerd's own mounts, then the pod's. A destination of the pod replaces a default one.
 fn mounts(i: &Inputs<'_>) -> Vec<Value> {
     let taken = |destination: &str| i.mounts.iter().any(|m| clean(&m.destination) == destination);
-    let mut list: Vec<Value> =
-        default_mounts(i).into_iter().filter(|m| m["destination"].as_str().is_none_or(|d| !taken(d))).collect();
+    let mut list: Vec<Value> = default_mounts(i).into_iter().filter(|m| m["destination"].as_str().is_none_or(|d| !taken(d))).collect();
     let mut own: Vec<&Mount> = i.mounts.iter().collect();
     // Stable, by depth: a volume inside another is mounted after it, as containerd does (sort.Stable(orderedMounts)).
     own.sort_by_key(|m| clean(&m.destination).matches('/').count());

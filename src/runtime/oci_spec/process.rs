@@ -40,7 +40,9 @@ fn args(i: &Inputs<'_>) -> Result<Vec<String>, String> {
             "cannot start container {}: no command specified; the image has neither Entrypoint nor Cmd, so set command in the pod",
             i.container.name
         )),
-        Some(first) if first.is_empty() => Err(format!("cannot start container {}: the first word of its command is empty", i.container.name)),
+        Some(first) if first.is_empty() => {
+            Err(format!("cannot start container {}: the first word of its command is empty", i.container.name))
+        }
         Some(_) => refuse_nul(all, &i.container.name),
     }
 }

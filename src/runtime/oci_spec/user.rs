@@ -61,9 +61,9 @@ fn verify_non_root(pod: &Pod, container: &Container, run_as_user: Option<i64>, i
         (None, name) => match name.parse::<u32>() {
             Ok(0) => Err(format!("container has runAsNonRoot and image will run as root {whose}")),
             Ok(_) => Ok(()),
-            Err(_) => Err(format!(
-                "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root {whose}"
-            )),
+            Err(_) => {
+                Err(format!("container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root {whose}"))
+            }
         },
     }
 }
@@ -101,13 +101,15 @@ impl Files {
         let mut user = match (name, name.parse::<u32>()) {
             ("", _) => self.by_uid(0),
             (_, Ok(uid)) => self.by_uid(uid),
-            (name, Err(_)) => self
-                .users()
-                .find(|u| u.0 == name)
-                .map(|(name, uid, gid)| User { uid, gid, groups: self.memberships(name) })
-                .ok_or_else(|| {
-                    format!("cannot find user {name:?}: the image's /etc/passwd has no such user; set securityContext.runAsUser to a number")
-                })?,
+            (name, Err(_)) => {
+                self.users().find(|u| u.0 == name).map(|(name, uid, gid)| User { uid, gid, groups: self.memberships(name) }).ok_or_else(
+                    || {
+                        format!(
+                            "cannot find user {name:?}: the image's /etc/passwd has no such user; set securityContext.runAsUser to a number"
+                        )
+                    },
+                )?
+            }
         };
         if let Some(group) = group.filter(|g| !g.is_empty()) {
             user.gid = self.gid(group)?;
