@@ -22,12 +22,15 @@ pub fn pidfd_send_signal(pidfd: impl AsFd, signal: i32) -> io::Result<()> {
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Gives every signal its default action and blocks none. Rust ignores SIGPIPE, and an ignored signal survives execve:
-/// without this a `yes | head` in a container would never end.
+/// Gives every signal its default action and blocks none. Rust ignores SIGPIPE and glibc's posix_spawn its own two, and
+/// an ignored signal survives execve: without this a `yes | head` in a container would never end.
 pub fn reset_signals() {
-    for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: SIG_DFL installs no handler; KILL, STOP and libc's own two refuse, which is what they should do.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    // The kernel's struct sigaction, all zero: SIG_DFL, no flags, no mask. libc's own call refuses signals 32 and 33.
+    let default = [0_u64; 4];
+    for signal in 1..=64 {
+        // SAFETY: `default` is at least as large as the kernel's structure with its 8-byte mask and lives through the
+        // call; no handler is installed. KILL and STOP are refused, as they should be.
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), std::ptr::null::<u64>(), 8) };
     }
     let _ = nix::sys::signal::SigSet::empty().thread_set_mask();
 }
