@@ -2,10 +2,9 @@
 
 /// Runs the role the arguments name.
 pub fn main() -> std::process::ExitCode {
-    let mut args = std::env::args_os().skip(1);
     #[cfg(feature = "embedded")]
-    if args.next().is_some_and(|a| a == "oci") {
-        return crate::runtime::embedded::main(args);
+    if std::env::args_os().nth(1).is_some_and(|a| a == "oci") {
+        return crate::runtime::embedded::main(std::env::args_os().skip(2));
     }
     std::process::ExitCode::SUCCESS
 }

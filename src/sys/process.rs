@@ -34,3 +34,14 @@ pub fn reset_signals() {
     }
     let _ = nix::sys::signal::SigSet::empty().thread_set_mask();
 }
+
+/// A new, empty session keyring for this process and what it starts. A kernel without keyrings has none to leave.
+pub fn new_session_keyring() -> io::Result<()> {
+    // SAFETY: KEYCTL_JOIN_SESSION_KEYRING takes a name; null makes an anonymous keyring.
+    let r = unsafe { libc::syscall(libc::SYS_keyctl, libc::KEYCTL_JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>()) };
+    match io::Error::last_os_error() {
+        _ if r >= 0 => Ok(()),
+        e if e.raw_os_error() == Some(libc::ENOSYS) => Ok(()),
+        e => Err(e),
+    }
+}

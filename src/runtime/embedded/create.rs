@@ -13,7 +13,7 @@ use std::rc::Rc;
 use libcontainer::container::Container;
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::syscall::syscall::SyscallType;
-use nix::fcntl::AtFlags;
+use nix::fcntl::{AtFlags, FcntlArg, OFlag};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::Mode;
 use nix::sys::statvfs::{FsFlags, statvfs};
@@ -180,6 +180,8 @@ fn make(
     // libcontainer leaves both as they are; the container must not depend on how the daemon was started.
     nix::sys::stat::umask(Mode::from_bits_truncate(0o022));
     nix::unistd::setgroups(&[]).map_err(|e| Error::new("drop supplementary groups", e))?;
+    // Neither may it hold the keys of whoever started the daemon; libcontainer keeps the session keyring, runc does not.
+    crate::sys::process::new_session_keyring().map_err(|e| Error::new("make a session keyring", e))?;
     cgroups::join_rest(hierarchies, &record.cgroups_path)?;
     let payload = Payload { report: Rc::new(report), home: Rc::default() };
     let builder = ContainerBuilder::new(id.to_owned(), SyscallType::default())
@@ -219,6 +221,8 @@ pub(super) fn start(root: &Path, id: &str) -> Result<(), Error> {
     if ready != Ok(1) {
         return Err(Error::new(what(), format!("its program did not run within {} s", START_LIMIT_MS / 1000)));
     }
+    // From here on it blocks: a failed process writes its one line and ends, a running one has no descriptor left.
+    nix::fcntl::fcntl(&report, FcntlArg::F_SETFL(OFlag::empty())).map_err(|e| Error::new(what(), e))?;
     let mut text = String::new();
     report.read_to_string(&mut text).map_err(|e| Error::new(what(), e))?;
     if text.is_empty() { Ok(()) } else { Err(Error::new(what(), text)) }
