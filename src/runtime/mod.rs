@@ -5,6 +5,10 @@
 //! daemon finds what an old one started. A container id never comes back; every process is named by pid *and* start
 //! time, so a reused pid is never signalled or entered.
 
+#[cfg(feature = "embedded")]
+pub mod embedded;
+pub mod oci_spec;
+
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;

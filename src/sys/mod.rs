@@ -5,7 +5,9 @@
 #![allow(unsafe_code)]
 
 pub mod enter;
+pub mod exe;
 pub mod pidfd;
+pub mod process;
 mod raw;
 pub mod xattr;
 
