@@ -2,5 +2,38 @@
 //!
 //! Invariants: a worker lives as long as its container may, not as long as the sync that made it (lessons A3). A probe
 //! *error* is not a probe *failure*: an error changes nothing but the history. Results carry the container id.
+//!
+//! ```text
+//! manager ─ add, stop, trigger ─▶ thread ─▶ worker (pure) ─▶ prober ─▶ exec | http | tcp
+//!    ▲ ready, started                └────▶ results ─ updates ─▶ sync loop
+//! ```
 
+pub mod cadence;
+pub mod dial;
+pub mod exec;
+pub mod http;
+pub mod manager;
+pub mod outcome;
+pub mod ports;
+#[allow(clippy::module_inception)]
+pub mod prober;
 pub mod results;
+pub mod status;
+pub mod target;
+pub mod tcp;
+mod thread;
+mod tls;
+mod transport;
+pub mod url;
+pub mod worker;
+
+use crate::api::pod::RestartPolicy;
+
+/// Whether a container that ended with that code starts again (kubelet-probes 8.2, without container policies).
+pub(crate) fn should_restart(pod_policy: RestartPolicy, exit_code: i32) -> bool {
+    match pod_policy {
+        RestartPolicy::Always => true,
+        RestartPolicy::OnFailure => exit_code != 0,
+        RestartPolicy::Never => false,
+    }
+}

@@ -1,0 +1,128 @@
+//! Opening the TCP connection of a probe, from the network namespace of the pod.
+//!
+//! Invariants: a thread is in a foreign namespace only while it makes a socket; a thread that cannot come back never
+//! goes on: it panics with [`namespace_lost`] set and its worker is started again on a fresh thread. Every connection
+//! has SO_LINGER of one second (kubelet-probes 3.4, 3.5) and is closed on exec.
+
+use std::cell::Cell;
+use std::fmt;
+use std::fs::File;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket, sockopt};
+
+thread_local! {
+    static NAMESPACE_LOST: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is stuck in a pod's network namespace and must end.
+pub fn namespace_lost() -> bool {
+    NAMESPACE_LOST.get()
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DialError {
+    /// The other side's doing: a failure of the probe.
+    Failed(String),
+    /// Our own doing (no descriptors, no namespace): says nothing of the container (lessons 16).
+    Ours(String),
+}
+
+impl fmt::Display for DialError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(text) | Self::Ours(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for DialError {}
+
+/// Connects to `addr` before `deadline` from the namespace at `netns` (None: the caller's own).
+///
+/// # Errors
+/// Texts in Go's form: `dial tcp <addr>: connect: connection refused`, `dial tcp <addr>: i/o timeout`.
+pub fn dial(addr: SocketAddr, netns: Option<&Path>, deadline: Instant) -> Result<TcpStream, DialError> {
+    let fd = match netns {
+        None => make_socket(addr),
+        Some(path) => in_namespace(path, || make_socket(addr))?,
+    };
+    let fd = fd.map_err(|e| failed(addr, "socket", e))?;
+    let linger = nix::libc::linger { l_onoff: 1, l_linger: 1 };
+    setsockopt(&fd, sockopt::Linger, &linger).map_err(|e| failed(addr, "setsockopt", e))?;
+    match connect(fd.as_raw_fd(), &SockaddrStorage::from(addr)) {
+        Ok(()) => {}
+        Err(Errno::EINPROGRESS) => await_connected(&fd, addr, deadline)?,
+        Err(e) => return Err(failed(addr, "connect", e)),
+    }
+    let stream = TcpStream::from(fd);
+    let set = stream.set_nonblocking(false).and_then(|()| stream.set_nodelay(true));
+    set.map_err(|e| DialError::Failed(format!("dial tcp {addr}: {e}")))?;
+    Ok(stream)
+}
+
+fn make_socket(addr: SocketAddr) -> nix::Result<OwnedFd> {
+    let family = if addr.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None)
+}
+
+fn await_connected(fd: &OwnedFd, addr: SocketAddr, deadline: Instant) -> Result<(), DialError> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(DialError::Failed(format!("dial tcp {addr}: i/o timeout")));
+        }
+        match poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)], round_up(left)) {
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) => break,
+            Err(e) => return Err(failed(addr, "poll", e)),
+        }
+    }
+    match nix::sys::socket::getsockopt(fd, sockopt::SocketError) {
+        Ok(0) => Ok(()),
+        Ok(code) => Err(failed(addr, "connect", Errno::from_raw(code))),
+        Err(e) => Err(failed(addr, "getsockopt", e)),
+    }
+}
+
+/// Whole milliseconds, never zero, so that a rest below one is waited for and not spun on.
+fn round_up(left: Duration) -> PollTimeout {
+    let ms = left.as_nanos().div_ceil(1_000_000).min(60_000);
+    PollTimeout::from(u16::try_from(ms).unwrap_or(60_000))
+}
+
+fn failed(addr: SocketAddr, call: &str, errno: Errno) -> DialError {
+    let text = format!("dial tcp {addr}: {call}: {}", go_errno(errno));
+    match errno {
+        Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM => DialError::Ours(text),
+        _ => DialError::Failed(text),
+    }
+}
+
+/// The error's text as Go writes it: the C library's, beginning in lower case.
+pub fn go_errno(errno: Errno) -> String {
+    let text = errno.desc();
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
+}
+
+/// Runs `f` with this thread in the network namespace at `path`.
+fn in_namespace<T>(path: &Path, f: impl FnOnce() -> T) -> Result<T, DialError> {
+    let ours = |e: &dyn fmt::Display| DialError::Ours(format!("cannot enter the pod's network namespace {}: {e}", path.display()));
+    let own = File::open("/proc/thread-self/ns/net").map_err(|e| ours(&e))?;
+    let target = File::open(path).map_err(|e| ours(&e))?;
+    setns(&target, CloneFlags::CLONE_NEWNET).map_err(|e| ours(&e))?;
+    let value = f();
+    if let Err(e) = setns(&own, CloneFlags::CLONE_NEWNET) {
+        NAMESPACE_LOST.set(true);
+        panic!("cannot return from the pod's network namespace {}: {e}", path.display());
+    }
+    Ok(value)
+}

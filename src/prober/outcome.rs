@@ -1,0 +1,98 @@
+//! What came of one handler run: result, output, error, how far it got and how long it took.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Most bytes kept of a body or of a command's output (kubelet-probes 3.2, 3.4).
+pub const MAX_OUTPUT: usize = 10240;
+
+/// The handler's word (kubelet-probes 3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HandlerResult {
+    /// As wanted.
+    Success,
+    /// Counts as Success, with an event.
+    Warning,
+    /// Not as wanted.
+    Failure,
+    /// Nothing can be said.
+    Unknown,
+}
+
+impl fmt::Display for HandlerResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Success => "success",
+            Self::Warning => "warning",
+            Self::Failure => "failure",
+            Self::Unknown => "unknown",
+        })
+    }
+}
+
+/// The last thing that was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Finding out what to do: port, host, namespace.
+    Prepare,
+    /// Opening the TCP connection.
+    Connect,
+    /// The TLS handshake.
+    Tls,
+    /// Sending the request.
+    Send,
+    /// Waiting for or reading the answer.
+    Read,
+    /// Bringing the command into the container.
+    ExecStart,
+    /// The command ran.
+    Run,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Prepare => "prepare",
+            Self::Connect => "connect",
+            Self::Tls => "TLS",
+            Self::Send => "send",
+            Self::Read => "read",
+            Self::ExecStart => "exec start",
+            Self::Run => "run",
+        })
+    }
+}
+
+/// One handler run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The handler's word.
+    pub result: HandlerResult,
+    /// Body, command output or failure text; at most [`MAX_OUTPUT`] bytes of the former two.
+    pub output: String,
+    /// Set when the probe itself did not work; such a run is tried again.
+    pub error: Option<String>,
+    /// How far it got.
+    pub phase: Phase,
+    /// How long the last try took.
+    pub duration: Duration,
+}
+
+impl Outcome {
+    /// An outcome without an error.
+    pub fn new(result: HandlerResult, output: impl Into<String>, phase: Phase) -> Self {
+        Self { result, output: output.into(), error: None, phase, duration: Duration::ZERO }
+    }
+
+    /// The probe itself did not work: Unknown and an error.
+    pub fn error(error: impl Into<String>, phase: Phase) -> Self {
+        Self { error: Some(error.into()), ..Self::new(HandlerResult::Unknown, "", phase) }
+    }
+
+    /// The head of what it said, on one line of at most 120 characters, for a log line.
+    pub fn cause(&self) -> String {
+        let text = self.error.as_deref().unwrap_or(&self.output).trim();
+        let head: String = text.chars().take(120).map(|c| if c.is_control() { ' ' } else { c }).collect();
+        if head.is_empty() { self.phase.to_string() } else { head }
+    }
+}

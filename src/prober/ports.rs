@@ -1,0 +1,51 @@
+//! Which port a probe means (kubelet-probes 3.3).
+
+use crate::api::pod::{ContainerPort, IntOrString};
+
+/// The port number; a name is looked up among the ports of the same container, then read as a decimal number.
+///
+/// # Errors
+/// The text of a number that does not parse, or that is not in 1–65535.
+pub fn resolve_port(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, String> {
+    let number = match port {
+        IntOrString::Int(n) => i64::from(*n),
+        IntOrString::String(name) => match ports.iter().find(|p| p.name == *name) {
+            Some(port) => i64::from(port.container_port),
+            None => parse(name)?,
+        },
+    };
+    u16::try_from(number).ok().filter(|n| *n != 0).ok_or_else(|| format!("invalid port number: {number}"))
+}
+
+fn parse(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| format!("cannot resolve port \"{text}\": no port of this container has that name, and it is not a number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(port: IntOrString, expected: Result<u16, &str>) {
+        let ports = [("foo", 8080), ("bar", 9000), ("big", 70000)]
+            .map(|(name, container_port)| ContainerPort { name: name.into(), container_port, ..Default::default() });
+        match (resolve_port(&port, &ports), expected) {
+            (Ok(a), Ok(b)) => assert_eq!(a, b),
+            (Err(a), Err(b)) => assert!(a.contains(b), "{a}"),
+            (a, b) => panic!("{port:?}: {a:?}, expected {b:?}"),
+        }
+    }
+
+    #[test]
+    fn numbers_names_and_numeric_text() {
+        check(IntOrString::Int(443), Ok(443));
+        check(IntOrString::Int(66666), Err("invalid port number: 66666"));
+        check(IntOrString::Int(0), Err("invalid port number: 0"));
+        check(IntOrString::Int(-1), Err("invalid port number: -1"));
+        check(IntOrString::String("foo".into()), Ok(8080));
+        check(IntOrString::String("8080".into()), Ok(8080));
+        check(IntOrString::String("-1".into()), Err("invalid port number: -1"));
+        check(IntOrString::String("big".into()), Err("invalid port number: 70000"));
+        check(IntOrString::String("not-found".into()), Err("\"not-found\": no port"));
+    }
+}

@@ -1,0 +1,157 @@
+//! One probe from spec to result: dispatch, retries, events (kubelet-probes 3.1).
+//!
+//! Invariants: knows no worker and no cache, so a probe can be run now without touching state. Every failed run writes
+//! one event, also below the threshold; a run is up to three tries, and only errors are tried again.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::outcome::{HandlerResult, Outcome, Phase};
+use super::ports::resolve_port;
+use super::target::{Target, resolve_target};
+use super::url::ProbeUrl;
+use super::worker::Verdict;
+use super::{exec, http, tcp};
+use crate::api::expansion::probe_command;
+use crate::api::pod::{ExecAction, HttpGetAction, TcpSocketAction};
+use crate::api::{Container, Handler, Pod, PodStatus, Probe, ProbeType};
+use crate::events::{EventType, Recorder};
+use crate::runtime::{ContainerId, Runtime};
+
+/// Tries of a handler that returns errors.
+pub const MAX_TRIES: u32 = 3;
+
+/// Runs probes.
+pub struct Prober {
+    runtime: Arc<dyn Runtime>,
+    recorder: Arc<Recorder>,
+    allow_probe_hosts: Vec<String>,
+}
+
+/// What to probe.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    /// The pod.
+    pub pod: &'a Pod,
+    /// Its stored API status: where it is.
+    pub status: &'a PodStatus,
+    /// Its container.
+    pub container: &'a Container,
+    /// The instance of the container.
+    pub id: &'a ContainerId,
+}
+
+impl Prober {
+    /// A prober that runs commands through `runtime` and writes events to `recorder`.
+    pub fn new(runtime: Arc<dyn Runtime>, recorder: Arc<Recorder>, allow_probe_hosts: Vec<String>) -> Self {
+        Self { runtime, recorder, allow_probe_hosts }
+    }
+
+    /// Runs the container's probe of that type with retries, writes the event, and says what the worker makes of it.
+    pub fn probe(&self, probe_type: ProbeType, subject: Subject<'_>) -> (Verdict, Outcome) {
+        let Some(spec) = subject.container.probe(probe_type) else {
+            return (Verdict::Success, Outcome::new(HandlerResult::Success, "", Phase::Prepare));
+        };
+        let outcome = self.run(spec, subject);
+        if let Some((reason, message)) = event(probe_type, &outcome) {
+            self.recorder.record(&subject.pod.reference(), &subject.container.name, EventType::Warning, reason, &message);
+        }
+        (verdict(&outcome), outcome)
+    }
+
+    /// Runs a probe with retries and without an event.
+    pub fn run(&self, spec: &Probe, subject: Subject<'_>) -> Outcome {
+        let mut tries = 1;
+        loop {
+            let start = Instant::now();
+            let mut outcome = self.try_once(spec, subject);
+            outcome.duration = start.elapsed();
+            if outcome.error.is_none() || tries == MAX_TRIES {
+                return outcome;
+            }
+            tries += 1;
+        }
+    }
+
+    fn try_once(&self, spec: &Probe, subject: Subject<'_>) -> Outcome {
+        let done = match spec.handler() {
+            Some(Handler::Exec(action)) => Ok(self.exec(spec, action, subject)),
+            Some(Handler::HttpGet(action)) => self.http_get(spec, action, subject),
+            Some(Handler::TcpSocket(action)) => self.tcp_socket(spec, action, subject),
+            Some(Handler::Grpc(_)) => Err("grpc probes are not supported yet".into()),
+            None => Err(format!("missing probe handler for {}:{}", subject.pod.reference(), subject.container.name)),
+        };
+        done.unwrap_or_else(|e| Outcome::error(e, Phase::Prepare))
+    }
+
+    fn exec(&self, spec: &Probe, action: &ExecAction, subject: Subject<'_>) -> Outcome {
+        let command = probe_command(&action.command, &subject.container.env);
+        exec::probe(&*self.runtime, subject.id, &command, spec.timeout())
+    }
+
+    fn http_get(&self, spec: &Probe, action: &HttpGetAction, subject: Subject<'_>) -> Result<Outcome, String> {
+        let port = resolve_port(&action.port, &subject.container.ports)?;
+        let target = self.target(&action.host, subject)?;
+        let url = ProbeUrl::of_probe(&action.scheme, &target.host, port, &action.path);
+        Ok(http::probe(url, &action.http_headers, target, spec.timeout()))
+    }
+
+    fn tcp_socket(&self, spec: &Probe, action: &TcpSocketAction, subject: Subject<'_>) -> Result<Outcome, String> {
+        let port = resolve_port(&action.port, &subject.container.ports)?;
+        Ok(tcp::probe(self.target(&action.host, subject)?, port, spec.timeout()))
+    }
+
+    fn target(&self, host: &str, subject: Subject<'_>) -> Result<Target, String> {
+        let netns = self.runtime.network_namespace(subject.pod.uid()).map_err(|e| e.to_string())?;
+        resolve_target(host, subject.status, netns.as_deref(), &self.allow_probe_hosts)
+    }
+}
+
+/// What a worker makes of an outcome.
+pub fn verdict(outcome: &Outcome) -> Verdict {
+    match (&outcome.error, outcome.result) {
+        (Some(_), _) => Verdict::Error,
+        (None, HandlerResult::Success | HandlerResult::Warning) => Verdict::Success,
+        (None, HandlerResult::Failure | HandlerResult::Unknown) => Verdict::Failure,
+    }
+}
+
+/// The event of an outcome: reason and text.
+pub fn event(probe_type: ProbeType, outcome: &Outcome) -> Option<(&'static str, String)> {
+    let Outcome { result, output, error, .. } = outcome;
+    match (error, result) {
+        (Some(e), _) => Some(("Unhealthy", format!("{probe_type} probe errored and resulted in {result} state: {e}"))),
+        (None, HandlerResult::Warning) => Some(("ProbeWarning", format!("{probe_type} probe warning: {output}"))),
+        (None, HandlerResult::Failure) => Some(("Unhealthy", format!("{probe_type} probe failed: {output}"))),
+        (None, HandlerResult::Success | HandlerResult::Unknown) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(result: HandlerResult, output: &str, error: Option<&str>, expected: Verdict, message: Option<(&str, &str)>) {
+        let outcome = Outcome { error: error.map(Into::into), ..Outcome::new(result, output, Phase::Run) };
+        assert_eq!(verdict(&outcome), expected);
+        assert_eq!(event(ProbeType::Liveness, &outcome), message.map(|(r, m)| (r, m.to_owned())).map(|(r, m)| (leak(r), m)));
+    }
+
+    fn leak(s: &str) -> &'static str {
+        if s == "Unhealthy" { "Unhealthy" } else { "ProbeWarning" }
+    }
+
+    #[test]
+    fn outcomes_become_verdicts_and_events() {
+        use HandlerResult::{Failure, Success, Unknown, Warning};
+        check(Success, "ok", None, Verdict::Success, None);
+        check(Warning, "moved", None, Verdict::Success, Some(("ProbeWarning", "Liveness probe warning: moved")));
+        check(Failure, "no", None, Verdict::Failure, Some(("Unhealthy", "Liveness probe failed: no")));
+        check(Unknown, "", None, Verdict::Failure, None);
+        let errored = "Liveness probe errored and resulted in unknown state: broken";
+        check(Unknown, "", Some("broken"), Verdict::Error, Some(("Unhealthy", errored)));
+        let half = "Liveness probe errored and resulted in failure state: unexpected EOF";
+        check(Failure, "", Some("unexpected EOF"), Verdict::Error, Some(("Unhealthy", half)));
+    }
+}

@@ -1,0 +1,27 @@
+//! The tcpSocket handler: a connection is enough (kubelet-probes 3.5).
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::dial::{DialError, dial};
+use super::outcome::{HandlerResult, Outcome, Phase};
+use super::target::Target;
+
+/// Connects to the first address that answers within `timeout`, and closes.
+pub fn probe(mut target: Target, port: u16, timeout: Duration) -> Outcome {
+    let deadline = Instant::now() + timeout;
+    if let Err(e) = target.look_up(timeout) {
+        return Outcome::new(HandlerResult::Failure, format!("dial tcp: {e}"), Phase::Connect);
+    }
+    let mut last = DialError::Failed(format!("dial tcp: no address of {}", target.host));
+    for ip in &target.addresses {
+        match dial(SocketAddr::new(*ip, port), target.netns.as_deref(), deadline) {
+            Ok(_connection) => return Outcome::new(HandlerResult::Success, "", Phase::Connect),
+            Err(e) => last = e,
+        }
+    }
+    match last {
+        DialError::Failed(text) => Outcome::new(HandlerResult::Failure, text, Phase::Connect),
+        DialError::Ours(text) => Outcome::error(text, Phase::Connect),
+    }
+}

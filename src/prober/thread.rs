@@ -1,0 +1,237 @@
+//! The thread of one worker: waits for tick, trigger or stop, runs a step, applies what the machine decided.
+//!
+//! Invariants: steps never overlap. Stop wins over everything that is ready with it. A panic in a step costs that step;
+//! one outside, or one that leaves the thread in a foreign network namespace, costs the thread: the worker goes on with
+//! its state on a fresh one. On leaving the cached result goes first, then the entry in the manager's table.
+
+use std::any::Any;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, select};
+
+use super::cadence::{Cadence, max_jitter};
+use super::dial::namespace_lost;
+use super::manager::{Key, Shared};
+use super::outcome::Outcome;
+use super::prober::Subject;
+use super::worker::{Action, Next, StepInputs, Worker};
+use crate::api::{Pod, PodStatus, Probe, ProbeType};
+use crate::clock::{Moment, go_duration};
+use crate::runtime::ContainerId;
+
+/// Stack of a worker's thread; an https probe in a debug build stays below half of it (tests/prober.rs measures).
+pub(super) const STACK_SIZE: usize = 128 * 1024;
+
+/// A trigger comes while the status that caused it is still being stored: it is looked for this often …
+const CHASE_STEPS: u32 = 20;
+/// … at this distance.
+const CHASE_PAUSE: Duration = Duration::from_millis(10);
+
+/// The instance a worker has last seen; the manager nudges a worker that has not seen a new one.
+pub(super) type Seen = Arc<Mutex<Option<ContainerId>>>;
+
+/// A worker with everything its thread needs.
+pub(super) struct Job {
+    shared: Arc<Shared>,
+    pub(super) key: Key,
+    pod: Arc<Pod>,
+    worker: Worker,
+    period: Duration,
+    cadence: Cadence,
+    stop: Receiver<()>,
+    trigger: Receiver<ContainerId>,
+    seen: Seen,
+    /// An extra step, and whether the cadence starts anew with it.
+    wake: Option<(Moment, bool)>,
+    chase: Option<(ContainerId, u32)>,
+    started: bool,
+}
+
+impl Job {
+    /// A worker that has not run yet.
+    pub(super) fn new(shared: Arc<Shared>, key: Key, pod: Arc<Pod>, probe: &Probe, stop: Receiver<()>, trigger: Receiver<ContainerId>, seen: Seen) -> Self {
+        let worker = Worker::new(key.probe_type, &key.container, probe);
+        let (period, cadence) = (probe.period(), Cadence::new(probe.period(), Moment::now()));
+        Self { shared, key, pod, worker, period, cadence, stop, trigger, seen, wake: None, chase: None, started: false }
+    }
+
+    /// Starts the thread: `startup:<container>`, `readiness:…`, `liveness:…`; the kernel shows the first 15 bytes.
+    ///
+    /// # Errors
+    /// No thread can be made; the worker is lost.
+    pub(super) fn spawn(self) -> io::Result<JoinHandle<()>> {
+        Builder::new().name(self.key.thread_name()).stack_size(STACK_SIZE).spawn(move || self.main())
+    }
+
+    fn main(mut self) {
+        let shared = self.shared.clone();
+        match catch_unwind(AssertUnwindSafe(|| self.run())) {
+            Ok(()) => shared.ended(&self.key),
+            Err(panic) => {
+                log::error!("{} panicked and is started again: {}", self.key.thread_name(), panic_text(&*panic));
+                shared.count_panic();
+                shared.restart(self);
+            }
+        }
+    }
+
+    fn run(&mut self) {
+        let mut go_on = if self.started { self.wait() } else { self.wait_for_jitter() };
+        self.started = true;
+        while go_on {
+            go_on = self.guarded_step() && self.wait();
+        }
+        if let Some(id) = self.worker.container_id() {
+            self.shared.results.of(self.key.probe_type).remove(id);
+        }
+    }
+
+    /// Kubelet-probes 2.2 row 2; a stop ends it (O6).
+    fn wait_for_jitter(&mut self) -> bool {
+        let now = Moment::now();
+        let limit = max_jitter(self.period, now.since(self.shared.started), self.container_is_older());
+        let jitter = limit.mul_f64(random_fraction());
+        let go_on = self.stop.try_recv().is_err() && (jitter.is_zero() || self.stop.recv_timeout(jitter) == Err(crossbeam_channel::RecvTimeoutError::Timeout));
+        self.cadence.reset(now + jitter);
+        go_on
+    }
+
+    fn container_is_older(&self) -> bool {
+        let status = self.shared.statuses.pod_status(&self.key.uid);
+        let entry = status.as_deref().and_then(|s| s.container(&self.key.container)).filter(|c| c.state.running.is_some());
+        let Some(id) = entry.map(|c| ContainerId::from(c.container_id.as_str())) else { return false };
+        self.shared.is_restored(&id) || self.shared.statuses.started_moment(&id).is_some_and(|s| s < self.shared.started)
+    }
+
+    /// Waits for the next step; false when it is to end.
+    fn wait(&mut self) -> bool {
+        loop {
+            if self.stop.try_recv().is_ok() {
+                return false;
+            }
+            let now = Moment::now();
+            if let Some((_, reset)) = self.wake.take_if(|(at, _)| *at <= now) {
+                if reset {
+                    self.cadence.reset(now);
+                }
+                return true;
+            }
+            if self.cadence.take(now) {
+                return true;
+            }
+            let until = self.wake.map_or(self.cadence.next(), |(at, _)| at.min(self.cadence.next()));
+            select! {
+                recv(self.stop) -> _ => return false,
+                recv(self.trigger) -> id => {
+                    self.cadence.reset(Moment::now());
+                    self.chase = id.ok().map(|id| (id, CHASE_STEPS));
+                    return self.chase.is_some();
+                }
+                default(until.since(now)) => {}
+            }
+        }
+    }
+
+    /// Kubelet-probes 2.6: a panic is logged, counted and otherwise a "continue".
+    fn guarded_step(&mut self) -> bool {
+        match catch_unwind(AssertUnwindSafe(|| self.step())) {
+            Ok(go_on) => go_on,
+            Err(panic) if namespace_lost() => resume_unwind(panic),
+            Err(panic) => {
+                log::error!("a step of {} panicked: {}", self.key.thread_name(), panic_text(&*panic));
+                self.shared.count_panic();
+                true
+            }
+        }
+    }
+
+    fn step(&mut self) -> bool {
+        let shared = self.shared.clone();
+        let status = shared.statuses.pod_status(&self.key.uid);
+        let inputs = StepInputs {
+            status: status.as_deref(),
+            pod_restart_policy: self.pod.spec.restart_policy,
+            deletion_timestamp: self.pod.metadata.deletion_timestamp.is_some(),
+            manager_started: shared.started,
+            container_started: &|id| shared.statuses.started_moment(id),
+            restored: &|id| shared.is_restored(id),
+        };
+        let before = self.worker.before(Moment::now(), &inputs);
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = self.worker.container_id().cloned();
+        for action in before.actions {
+            self.apply(action, None);
+        }
+        self.wake = None;
+        match before.next {
+            Next::Exit => return false,
+            Next::Continue => self.chase = None,
+            Next::Lagging => self.chase(),
+            Next::Delayed(until) => self.wake = Some((until, true)),
+            Next::Probe(id) => {
+                self.chase = None;
+                if let Some(status) = status.as_deref() {
+                    self.probe(status, &id);
+                }
+            }
+        }
+        true
+    }
+
+    /// The status that caused a trigger is not stored yet: look again soon, a few times.
+    fn chase(&mut self) {
+        let Some((id, left)) = self.chase.take().filter(|(_, left)| *left > 0) else { return };
+        if self.worker.container_id() != Some(&id) || self.key.probe_type == ProbeType::Readiness {
+            self.chase = Some((id, left - 1));
+            self.wake = Some((Moment::now() + CHASE_PAUSE, false));
+        }
+    }
+
+    fn probe(&mut self, status: &PodStatus, id: &ContainerId) {
+        let shared = self.shared.clone();
+        let Some(container) = self.pod.container(&self.key.container) else { return };
+        let subject = Subject { pod: &self.pod, status, container, id };
+        let (verdict, outcome) = shared.prober.probe(self.key.probe_type, subject);
+        if let Some(action) = self.worker.after(verdict) {
+            self.apply(action, Some(&outcome));
+        }
+    }
+
+    fn apply(&self, action: Action, outcome: Option<&Outcome>) {
+        let cache = self.shared.results.of(self.key.probe_type);
+        match action {
+            Action::Remove(id) => cache.remove(&id),
+            Action::Set(id, result) => {
+                let old = cache.set(&id, result, &self.key.uid);
+                if old == Some(result) {
+                    return;
+                }
+                let name = format!("{}/{} {}", self.pod.metadata.name, self.key.container, self.key.probe_type.as_str().to_lowercase());
+                let old = old.map_or_else(|| "none".to_owned(), |o| o.to_string());
+                match outcome {
+                    Some(o) => log::info!("probe {name}: {old} -> {result} after {} ({})", go_duration(round(o.duration)), o.cause()),
+                    None => log::info!("probe {name}: {old} -> {result} (container {})", &id.as_str()[..id.as_str().len().min(12)]),
+                }
+            }
+        }
+    }
+}
+
+/// To microseconds: more digits say nothing.
+fn round(d: Duration) -> Duration {
+    Duration::from_micros(d.as_micros().try_into().unwrap_or(u64::MAX))
+}
+
+/// 0 ≤ x < 1, from the seed of a hash map: good enough to spread starts.
+fn random_fraction() -> f64 {
+    (RandomState::new().build_hasher().finish() >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
