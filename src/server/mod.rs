@@ -89,10 +89,8 @@ fn open(path: &Path, backend: Arc<dyn Backend>) -> io::Result<Server> {
     let (wake, woken) = UnixStream::pair()?;
     let shared = Arc::new(Shared { backend, stopping: AtomicBool::new(false), clients: AtomicUsize::new(0) });
     let for_thread = Arc::clone(&shared);
-    let accept = thread::Builder::new()
-        .name("server".into())
-        .stack_size(STACK)
-        .spawn(move || accept_loop(&listener, &woken, &for_thread))?;
+    let accept =
+        thread::Builder::new().name("server".into()).stack_size(STACK).spawn(move || accept_loop(&listener, &woken, &for_thread))?;
     Ok(Server { path: path.to_owned(), shared, wake, accept: Some(accept) })
 }
 
