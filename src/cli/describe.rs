@@ -1,7 +1,6 @@
 //! `describe pod`: everything known of a pod in kubectl's layout, and below it what only podprobe knows: the file, what
 //! of it is not acted on, and why it is no longer what runs.
 
-use std::fmt::Write as _;
 use std::io::Write;
 
 use serde_json::Value;
@@ -65,9 +64,12 @@ pub fn text(pod: &PodView, now: Time) -> String {
     tabwriter::align(&w, 0, 2)
 }
 
-/// Writing to a String cannot fail; this keeps the call sites short.
+/// One line. Writing to a String cannot fail; this keeps the call sites short.
 macro_rules! put {
-    ($w:expr, $($arg:tt)*) => {{ let _ = writeln!($w, $($arg)*); }};
+    ($w:expr, $($arg:tt)*) => {{
+        $w.push_str(&format!($($arg)*));
+        $w.push('\n');
+    }};
 }
 pub(super) use put;
 
