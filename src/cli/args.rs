@@ -16,8 +16,8 @@ use crate::settings::RuntimeChoice;
 pub enum Command {
     /// `help [VERB]`, `VERB --help`.
     Help(Option<&'static str>),
-    /// `version`.
-    Version,
+    /// `version`; the daemon's root.
+    Version(PathBuf),
     /// `run`: the daemon.
     Run(Run),
     /// `try`: a daemon under a root of its own, shown live, removed at the end.
@@ -209,7 +209,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, String
         "logs" => raw.logs(),
         "validate" => raw.validate(),
         "image" => raw.image(),
-        "version" => raw.no_words().map(|()| Command::Version),
+        "version" => raw.no_words().and_then(|()| Ok(Command::Version(raw.root()?))),
         _ => raw.help(),
     }
 }
@@ -550,7 +550,7 @@ mod tests {
         check("get --help", Command::Help(Some("get")));
         check("image load -h", Command::Help(Some("image")));
         for line in ["version", "--version", "-V"] {
-            check(line, Command::Version);
+            check(line, Command::Version("/".into()));
         }
     }
 

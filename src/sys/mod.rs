@@ -1,1 +1,4 @@
-//! (being written)
+//! The system calls that nix has no safe wrapper for. The only place with `unsafe`.
+#![allow(unsafe_code)]
+
+pub mod terminal;
