@@ -43,10 +43,10 @@ pub fn main() -> ExitCode {
         }
     }
     let command = args::parse(std::env::args_os().skip(1)).map_err(CliError::Usage);
-    command.and_then(|c| run(&c)).unwrap_or_else(|e| e.report())
+    command.and_then(|c| dispatch(&c)).unwrap_or_else(|e| e.report())
 }
 
-fn run(command: &Command) -> Result<ExitCode, CliError> {
+fn dispatch(command: &Command) -> Result<ExitCode, CliError> {
     // Buffered: stdout itself writes each line on its own, which a PodList has thousands of. Every verb flushes.
     let mut out = io::BufWriter::new(io::stdout().lock());
     let mut err = io::stderr();
