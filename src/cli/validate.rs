@@ -141,7 +141,9 @@ mod tests {
     fn two_files_with_one_pod_are_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let [a, b] = ["a.json", "b.json"].map(|n| dir.path().join(n));
-        [&a, &b].map(|f| std::fs::write(f, "web").unwrap());
+        for file in [&a, &b] {
+            std::fs::write(file, "web").unwrap();
+        }
         let mut out = Vec::new();
         assert!(run(&Validate { paths: vec![a.clone(), b.clone()], node_name: None }, &decoder, &mut out).is_err());
         let text = String::from_utf8(out).unwrap();
