@@ -5,8 +5,9 @@ PREFIX ?= /usr/local
 RUNTIME ?= embedded
 MUSL := x86_64-unknown-linux-musl
 DEMO := target/demo/rootfs/probe-target
-# The toolchain that has a musl std: the default one, else Debian's.
-STATIC_PATH := $(shell for p in "" /usr/bin/; do d=$$($${p}rustc --print target-libdir --target $(MUSL) 2>/dev/null) && ls $$d/libstd-*.rlib >/dev/null 2>&1 && echo $${p:-.} && break; done)
+# Debian's toolchain goes before the default one when only it has a musl std; "none" when neither has.
+STATIC_PATH := $(shell has() { ls "$$($$1 --print target-libdir --target $(MUSL) 2>/dev/null)"/libstd-*.rlib >/dev/null 2>&1; }; \
+	has rustc || { has /usr/bin/rustc && echo /usr/bin:; } || echo none)
 
 .DEFAULT_GOAL := help
 .PHONY: help build run test lint static bench install clean
@@ -35,9 +36,9 @@ lint: ## formatting, clippy and documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-items
 
 static: ## one static file with and one without the embedded runtime, and their sizes
-	@[ -n "$(STATIC_PATH)" ] || { echo "no Rust standard library for $(MUSL): run 'rustup target add $(MUSL)', or .ci/musl/make-musl-target.sh on Debian" >&2; exit 1; }
-	PATH="$(filter-out .,$(STATIC_PATH)):$$PATH" $(CARGO) build --release --target $(MUSL) --target-dir target/static-slim --no-default-features
-	PATH="$(filter-out .,$(STATIC_PATH)):$$PATH" $(CARGO) build --release --target $(MUSL) --target-dir target/static
+	@[ "$(STATIC_PATH)" != none ] || { echo "no Rust standard library for $(MUSL): run 'rustup target add $(MUSL)', or .ci/musl/make-musl-target.sh on Debian" >&2; exit 1; }
+	PATH="$(STATIC_PATH)$$PATH" $(CARGO) build --release --target $(MUSL) --target-dir target/static-slim --no-default-features
+	PATH="$(STATIC_PATH)$$PATH" $(CARGO) build --release --target $(MUSL) --target-dir target/static
 	@sh .ci/size target/static/$(MUSL)/release/podprobe 8 && sh .ci/size target/static-slim/$(MUSL)/release/podprobe 5
 
 bench: ## times and memory, as root; prints figures

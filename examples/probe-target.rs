@@ -155,7 +155,8 @@ fn run(o: &Options) -> ExitCode {
 
 /// Plays what the options say, in the order of time, until the exit if there is one.
 fn script(o: &Options, target: &Target) -> ExitCode {
-    let once = [(o.start_after, "start", OK), (o.ready_after, "ready", OK), (o.fail_after, "health", FAIL), (o.stuck_after, "health", STUCK)];
+    let once =
+        [(o.start_after, "start", OK), (o.ready_after, "ready", OK), (o.fail_after, "health", FAIL), (o.stuck_after, "health", STUCK)];
     let mut steps: Vec<(Duration, &str, u8)> = once.into_iter().filter_map(|(at, which, state)| Some((at?, which, state))).collect();
     steps.sort();
     let mut steps = steps.into_iter().peekable();
