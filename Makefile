@@ -33,7 +33,7 @@ lint: ## formatting, clippy and documentation, warnings denied
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets -- -D warnings
 	$(CARGO) clippy --all-targets --no-default-features -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --no-deps --document-private-items
 
 static: ## one static file with and one without the embedded runtime, and their sizes
 	@[ "$(STATIC_PATH)" != none ] || { echo "no Rust standard library for $(MUSL): run 'rustup target add $(MUSL)', or .ci/musl/make-musl-target.sh on Debian" >&2; exit 1; }

@@ -35,12 +35,10 @@ use crate::layout::Layout;
 
 /// Runs the role the arguments name.
 pub fn main() -> ExitCode {
-    let mut words = std::env::args_os();
-    let _program = words.next();
-    if let Some(word) = words.next() {
-        if let Some(code) = word.to_str().and_then(|w| connect::inner_role(w, std::env::args_os().skip(2))) {
-            return code;
-        }
+    let mut words = std::env::args_os().skip(1);
+    let role = words.next().and_then(|word| connect::inner_role(word.to_str()?, words));
+    if let Some(code) = role {
+        return code;
     }
     let command = args::parse(std::env::args_os().skip(1)).map_err(CliError::Usage);
     command.and_then(|c| dispatch(&c)).unwrap_or_else(|e| e.report())
