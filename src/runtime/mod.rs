@@ -193,7 +193,7 @@ impl StartErrorReason {
     }
 }
 
-/// A runtime operation that failed: a reason for programs, a sentence for people ("cannot <verb> <object>: cause").
+/// A runtime operation that failed: a reason for programs, a sentence for people (`cannot <verb> <object>: cause`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeError {
     /// Becomes `state.waiting.reason`.

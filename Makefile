@@ -1,0 +1,51 @@
+# podprobe. `make help` says what there is; every target is a few lines.
+CARGO ?= cargo
+RUSTC ?= rustc
+PREFIX ?= /usr/local
+RUNTIME ?= embedded
+MUSL := x86_64-unknown-linux-musl
+DEMO := target/demo/rootfs/probe-target
+# Debian's toolchain goes before the default one when only it has a musl std; "none" when neither has.
+STATIC_PATH := $(shell has() { ls "$$($$1 --print target-libdir --target $(MUSL) 2>/dev/null)"/libstd-*.rlib >/dev/null 2>&1; }; \
+	has rustc || { has /usr/bin/rustc && echo /usr/bin:; } || echo none)
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test lint static bench install clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+
+build: ## build the program (target/debug/podprobe)
+	$(CARGO) build
+
+run: build $(DEMO) ## the demo: four pods, live in the terminal; Ctrl-C removes everything (as root)
+	@[ "$$(id -u)" = 0 ] || { echo "make run needs root, for containers need mounts, namespaces and cgroups: run it again with sudo" >&2; exit 1; }
+	@exec target/debug/podprobe try --pods config/pods --image target/demo/rootfs=probe-target:latest --runtime $(RUNTIME)
+
+$(DEMO): examples/probe-target.rs
+	@mkdir -p $(@D)
+	$(RUSTC) --edition 2024 -O -C target-feature=+crt-static -C panic=abort -C strip=symbols -o $@ $<
+
+test: ## all tests; those that need root say so when they are skipped
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then $(CARGO) nextest run; else $(CARGO) test; fi
+
+lint: ## formatting, clippy and documentation, warnings denied
+	$(CARGO) fmt --check
+	$(CARGO) clippy --all-targets -- -D warnings
+	$(CARGO) clippy --all-targets --no-default-features -- -D warnings
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --no-deps --document-private-items
+
+static: ## one static file with and one without the embedded runtime, and their sizes
+	@[ "$(STATIC_PATH)" != none ] || { echo "no Rust standard library for $(MUSL): run 'rustup target add $(MUSL)', or .ci/musl/make-musl-target.sh on Debian" >&2; exit 1; }
+	PATH="$(STATIC_PATH)$$PATH" $(CARGO) build --release --target $(MUSL) --target-dir target/static-slim --no-default-features
+	PATH="$(STATIC_PATH)$$PATH" $(CARGO) build --release --target $(MUSL) --target-dir target/static
+	@sh .ci/size target/static/$(MUSL)/release/podprobe 8 && sh .ci/size target/static-slim/$(MUSL)/release/podprobe 5
+
+bench: ## times and memory, as root; prints figures
+	$(CARGO) bench
+
+install: static ## install the static file below PREFIX (default /usr/local)
+	install -D -m 755 target/static/$(MUSL)/release/podprobe $(DESTDIR)$(PREFIX)/bin/podprobe
+
+clean: ## remove what was built
+	$(CARGO) clean

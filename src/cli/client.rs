@@ -1,0 +1,134 @@
+//! The client's side of the unix socket.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::layout::Layout;
+use crate::server::protocol::{Answer, Request, WATCH_CEILING};
+use crate::status::Snapshot;
+
+/// Longest wait for an answer that is due at once.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// The daemon could not be asked.
+#[derive(Debug)]
+pub enum ClientError {
+    /// No daemon listens there.
+    NotRunning {
+        /// Where it would.
+        socket: PathBuf,
+        /// Its root.
+        root: PathBuf,
+    },
+    /// It may be there, and cannot be reached.
+    Unreachable {
+        /// Where.
+        socket: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// It has closed the connection, or stopped.
+    Gone,
+    /// It refused, or answered what this client does not understand.
+    Refused(String),
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotRunning { socket, root } => {
+                write!(f, "cannot reach podprobe at {}: no daemon runs there; start it with 'podprobe run", socket.display())?;
+                match root.to_str() {
+                    Some("/") => write!(f, "'"),
+                    _ => write!(f, " --root {}'", root.display()),
+                }
+            }
+            Self::Unreachable { socket, cause } if cause.kind() == io::ErrorKind::PermissionDenied => {
+                write!(f, "cannot reach podprobe at {}: only its own user may; try again with sudo", socket.display())
+            }
+            Self::Unreachable { socket, cause } => write!(f, "cannot reach podprobe at {}: {cause}", socket.display()),
+            Self::Gone => write!(f, "podprobe has closed the connection; it has stopped or is being restarted"),
+            Self::Refused(text) => write!(f, "podprobe refused the request: {text}"),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+/// A connection to the daemon.
+pub struct Client {
+    reader: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects to the daemon of that root.
+    pub fn connect(root: &Path) -> Result<Self, ClientError> {
+        let socket = Layout::new(root).socket();
+        let stream = UnixStream::connect(&socket).map_err(|cause| match cause.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::NotRunning { socket, root: root.into() },
+            _ => ClientError::Unreachable { socket, cause },
+        })?;
+        Ok(Self { reader: BufReader::new(stream) })
+    }
+
+    /// Everything, now.
+    pub fn snapshot(&mut self) -> Result<Arc<Snapshot>, ClientError> {
+        self.ask_snapshot(&Request::Snapshot, ANSWER)
+    }
+
+    /// Everything once it is newer than `after`; the present state when nothing changes within [`WATCH_CEILING`].
+    pub fn watch(&mut self, after: u64) -> Result<Arc<Snapshot>, ClientError> {
+        self.ask_snapshot(&Request::Watch { after }, WATCH_CEILING + ANSWER)
+    }
+
+    /// The daemon's version.
+    pub fn version(&mut self) -> Result<String, ClientError> {
+        match self.ask(&Request::Version, ANSWER)? {
+            Answer::Version(version) => Ok(version),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    fn ask_snapshot(&mut self, request: &Request, limit: Duration) -> Result<Arc<Snapshot>, ClientError> {
+        match self.ask(request, limit)? {
+            Answer::Snapshot(snapshot) => Ok(snapshot),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    fn ask(&mut self, request: &Request, limit: Duration) -> Result<Answer, ClientError> {
+        let line = self.exchange(request, limit).map_err(|e| match e.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Refused(format!("no answer within {} s", limit.as_secs())),
+            _ => ClientError::Gone,
+        })?;
+        serde_json::from_slice(&line).map_err(|e| {
+            ClientError::Refused(format!("cannot read the answer: {e}; client and daemon may be of different versions (podprobe version)"))
+        })
+    }
+
+    fn exchange(&mut self, request: &Request, limit: Duration) -> io::Result<Vec<u8>> {
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        let stream = self.reader.get_mut();
+        stream.set_read_timeout(Some(limit))?;
+        // A daemon that is full says so and hangs up before it reads: its word counts more than our failed write.
+        let written = stream.write_all(&line);
+        let mut answer = Vec::new();
+        self.reader.read_until(b'\n', &mut answer)?;
+        match answer.ends_with(b"\n") {
+            true => Ok(answer),
+            false => Err(written.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+}
+
+fn unexpected(answer: Answer) -> ClientError {
+    match answer {
+        Answer::Error(text) => ClientError::Refused(text),
+        _ => ClientError::Refused("the answer belongs to another request".into()),
+    }
+}

@@ -1,0 +1,294 @@
+//! What the columns of `get pods` say of one pod: kubectl's printer (`printPod`), as pure functions.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::human;
+use crate::api::status::ContainerState;
+use crate::api::{ContainerStatus, PodStatus};
+use crate::clock::Time;
+use crate::status::PodView;
+
+/// One row, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `1/2`: ready containers of all.
+    pub ready: String,
+    /// `Running`, `CrashLoopBackOff`, …
+    pub status: String,
+    /// `3 (12s ago)`.
+    pub restarts: String,
+    /// Since the pod was first seen.
+    pub age: String,
+    /// The primary address or `<none>`.
+    pub ip: String,
+    /// `spec.nodeName` or `<none>`.
+    pub node: String,
+    /// The file the pod comes from.
+    pub file: String,
+}
+
+impl Row {
+    /// The row of a pod at `now`.
+    pub fn new(view: &PodView, now: Time) -> Self {
+        let (count, last) = restarts(&view.status);
+        let none = || "<none>".to_owned();
+        Self {
+            namespace: namespace(view).into(),
+            name: name(view).into(),
+            ready: ready(view),
+            status: status_word(&view.status, view.terminating),
+            restarts: match last {
+                Some(_) if count > 0 => format!("{count} ({} ago)", human::since(last, now)),
+                _ => count.to_string(),
+            },
+            age: human::since(first_seen(view), now),
+            ip: if view.status.pod_ip.is_empty() { none() } else { view.status.pod_ip.clone() },
+            node: view.object["spec"]["nodeName"].as_str().map_or_else(none, str::to_owned),
+            file: view.file.clone(),
+        }
+    }
+}
+
+/// `metadata.name`.
+pub fn name(view: &PodView) -> &str {
+    view.object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+/// `metadata.namespace`.
+pub fn namespace(view: &PodView) -> &str {
+    view.object["metadata"]["namespace"].as_str().unwrap_or("default")
+}
+
+/// Names of the pod's containers in spec order.
+pub fn containers(view: &PodView) -> Vec<&str> {
+    let list = view.object["spec"]["containers"].as_array();
+    list.into_iter().flatten().filter_map(|c| c["name"].as_str()).collect()
+}
+
+/// Total of restarts, as the column has it.
+pub fn restart_count(view: &PodView) -> u32 {
+    restarts(&view.status).0
+}
+
+/// `metadata.creationTimestamp`, which a static pod lacks until an API server has its mirror, else the start time.
+fn first_seen(view: &PodView) -> Option<Time> {
+    let created = serde_json::from_value(view.object["metadata"]["creationTimestamp"].clone()).ok();
+    created.or(view.status.start_time)
+}
+
+/// `1/2`. A container counts when it runs and is ready, of all in the spec.
+pub fn ready(view: &PodView) -> String {
+    let ready = view.status.container_statuses.iter().filter(|c| is_ready(c)).count();
+    format!("{ready}/{}", containers(view).len())
+}
+
+/// As in the printer: a container that waits or has ended does not count, whatever its `ready` says.
+fn is_ready(c: &ContainerStatus) -> bool {
+    c.ready && c.state.running.is_some() && c.state.terminated.is_none() && waiting_reason(&c.state).is_none()
+}
+
+/// Restarts of every container and when the last one ended.
+fn restarts(status: &PodStatus) -> (u32, Option<Time>) {
+    let all = || status.container_statuses.iter();
+    let last = all().filter_map(|c| c.last_state.terminated.as_ref()?.finished_at).max();
+    (all().map(|c| c.restart_count).fold(0, u32::saturating_add), last)
+}
+
+/// STATUS: the phase, unless the pod's reason, an init container or the first container that waits or has ended says
+/// more.
+pub fn status_word(status: &PodStatus, terminating: bool) -> String {
+    if terminating && !status.phase.is_terminal() {
+        return "Terminating".into();
+    }
+    let phase = if status.reason.is_empty() { status.phase.as_str() } else { &status.reason };
+    let initialized = status.condition("Initialized").is_some_and(|c| c.status == "True");
+    match init_word(&status.init_container_statuses) {
+        Some(word) if !initialized => word,
+        word => container_word(status).unwrap_or_else(|| word.unwrap_or_else(|| phase.into())),
+    }
+}
+
+fn init_word(inits: &[ContainerStatus]) -> Option<String> {
+    let completed = |c: &ContainerStatus| c.state.terminated.as_ref().is_some_and(|t| t.exit_code == 0);
+    let (at, c) = inits.iter().enumerate().find(|(_, c)| !completed(c))?;
+    Some(match (ended(&c.state), waiting_reason(&c.state)) {
+        (Some(word), _) => format!("Init:{word}"),
+        (None, Some(reason)) if reason != "PodInitializing" => format!("Init:{reason}"),
+        _ => format!("Init:{at}/{}", inits.len()),
+    })
+}
+
+/// The word of the first container that has one; a pod whose other containers still run is not `Completed`.
+fn container_word(status: &PodStatus) -> Option<String> {
+    let all = || status.container_statuses.iter();
+    let word = all().find_map(|c| waiting_reason(&c.state).map(str::to_owned).or_else(|| ended(&c.state)))?;
+    match word == "Completed" && all().any(is_ready) {
+        true if status.is_ready() => Some("Running".into()),
+        true => Some("NotReady".into()),
+        false => Some(word),
+    }
+}
+
+fn waiting_reason(state: &ContainerState) -> Option<&str> {
+    state.waiting.as_ref().map(|w| w.reason.as_str()).filter(|r| !r.is_empty())
+}
+
+fn ended(state: &ContainerState) -> Option<String> {
+    let t = state.terminated.as_ref()?;
+    Some(match (t.reason.as_str(), t.signal) {
+        ("", Some(signal)) if signal != 0 => format!("Signal:{signal}"),
+        ("", _) => format!("ExitCode:{}", t.exit_code),
+        (reason, _) => reason.into(),
+    })
+}
+
+/// The labels or annotations of an object, by key.
+pub fn string_map(map: &Value) -> BTreeMap<&str, &str> {
+    let entries = map.as_object().into_iter().flatten();
+    entries.filter_map(|(k, v)| Some((k.as_str(), v.as_str()?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The status as JSON, in the API's form; the columns READY, STATUS, RESTARTS at 2026-01-01T00:01:00Z.
+    #[track_caller]
+    fn check(status: Value, terminating: bool, expected: [&str; 3]) {
+        let containers: Vec<Value> =
+            (0..status["containerStatuses"].as_array().map_or(1, Vec::len)).map(|i| json!({"name": format!("c{i}")})).collect();
+        let view = PodView {
+            object: json!({"metadata": {"name": "p"}, "spec": {"containers": containers}}),
+            status: serde_json::from_value(status).unwrap(),
+            file: "f".into(),
+            warnings: vec![],
+            file_error: None,
+            terminating,
+            log_dir: String::new(),
+            events: vec![],
+        };
+        let now = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
+        let row = Row::new(&view, now);
+        assert_eq!([row.ready.as_str(), &row.status, &row.restarts], expected);
+    }
+
+    fn running(ready: bool) -> Value {
+        json!({"name": "c", "ready": ready, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}})
+    }
+
+    fn ended(reason: &str, code: i32, signal: Option<i32>) -> Value {
+        json!({"name": "c", "state": {"terminated": {"reason": reason, "exitCode": code, "signal": signal}}})
+    }
+
+    fn waiting(reason: &str) -> Value {
+        json!({"name": "c", "state": {"waiting": {"reason": reason}}})
+    }
+
+    fn pod(phase: &str, containers: &[Value]) -> Value {
+        json!({"phase": phase, "containerStatuses": containers})
+    }
+
+    #[test]
+    fn nothing_known_is_the_phase() {
+        check(json!({"phase": "Pending"}), false, ["0/1", "Pending", "0"]);
+        check(pod("Pending", &[waiting("")]), false, ["0/1", "Pending", "0"]);
+        check(json!({"phase": "Failed", "reason": "Evicted"}), false, ["0/1", "Evicted", "0"]);
+    }
+
+    #[test]
+    fn running_counts_ready_containers() {
+        check(pod("Running", &[running(true)]), false, ["1/1", "Running", "0"]);
+        check(pod("Running", &[running(true), running(false)]), false, ["1/2", "Running", "0"]);
+    }
+
+    #[test]
+    fn a_waiting_container_gives_its_reason() {
+        check(pod("Pending", &[waiting("ContainerCreating")]), false, ["0/1", "ContainerCreating", "0"]);
+        check(pod("Running", &[running(true), waiting("CrashLoopBackOff")]), false, ["1/2", "CrashLoopBackOff", "0"]);
+        check(pod("Pending", &[waiting("ErrImageNeverPull"), ended("Error", 1, None)]), false, ["0/2", "ErrImageNeverPull", "0"]);
+    }
+
+    #[test]
+    fn an_ended_container_gives_reason_signal_or_code() {
+        check(pod("Succeeded", &[ended("Completed", 0, None)]), false, ["0/1", "Completed", "0"]);
+        check(pod("Failed", &[ended("Error", 3, None)]), false, ["0/1", "Error", "0"]);
+        check(pod("Failed", &[ended("OOMKilled", 137, Some(9))]), false, ["0/1", "OOMKilled", "0"]);
+        check(pod("Failed", &[ended("", 3, None)]), false, ["0/1", "ExitCode:3", "0"]);
+        check(pod("Failed", &[ended("", 137, Some(9))]), false, ["0/1", "Signal:9", "0"]);
+        check(pod("Failed", &[ended("", 4, Some(0))]), false, ["0/1", "ExitCode:4", "0"]);
+    }
+
+    #[test]
+    fn completed_beside_a_running_one_is_not_completed() {
+        let mut status = pod("Running", &[ended("Completed", 0, None), running(true)]);
+        check(status.clone(), false, ["1/2", "NotReady", "0"]);
+        status["conditions"] = json!([{"type": "Ready", "status": "True", "lastTransitionTime": null}]);
+        check(status, false, ["1/2", "Running", "0"]);
+        check(pod("Running", &[ended("Error", 1, None), running(true)]), false, ["1/2", "Error", "0"]);
+        check(pod("Running", &[ended("Completed", 0, None), running(false)]), false, ["0/2", "Completed", "0"]);
+    }
+
+    #[test]
+    fn terminating_wins_unless_the_phase_is_final() {
+        check(pod("Running", &[running(true)]), true, ["1/1", "Terminating", "0"]);
+        check(pod("Succeeded", &[ended("Completed", 0, None)]), true, ["0/1", "Completed", "0"]);
+    }
+
+    #[test]
+    fn restarts_add_up_and_say_when() {
+        let restarted = |n: u32, finished: &str| {
+            let mut c = running(true);
+            c["restartCount"] = n.into();
+            c["lastState"] = json!({"terminated": {"exitCode": 1, "finishedAt": finished}});
+            c
+        };
+        let two = [restarted(1, "2026-01-01T00:00:10Z"), restarted(2, "2026-01-01T00:00:48Z")];
+        check(pod("Running", &two), false, ["2/2", "Running", "3 (12s ago)"]);
+        let mut never = running(true);
+        never["restartCount"] = 4.into();
+        check(pod("Running", &[never]), false, ["1/1", "Running", "4"]);
+    }
+
+    #[test]
+    fn init_containers_come_first_until_initialized() {
+        let with_init = |inits: &[Value], initialized: &str| {
+            json!({"phase": "Pending", "initContainerStatuses": inits, "containerStatuses": [waiting("PodInitializing")],
+                   "conditions": [{"type": "Initialized", "status": initialized, "lastTransitionTime": null}]})
+        };
+        check(with_init(&[ended("Completed", 0, None), running(false)], "False"), false, ["0/1", "Init:1/2", "0"]);
+        check(with_init(&[ended("Error", 1, None)], "False"), false, ["0/1", "Init:Error", "0"]);
+        check(with_init(&[ended("", 2, None)], "False"), false, ["0/1", "Init:ExitCode:2", "0"]);
+        check(with_init(&[waiting("CrashLoopBackOff")], "False"), false, ["0/1", "Init:CrashLoopBackOff", "0"]);
+        check(with_init(&[waiting("PodInitializing")], "False"), false, ["0/1", "Init:0/1", "0"]);
+        check(with_init(&[ended("Completed", 0, None)], "True"), false, ["0/1", "PodInitializing", "0"]);
+    }
+
+    #[test]
+    fn age_is_since_creation_or_start() {
+        let mut view = PodView {
+            object: json!({"metadata": {"name": "p"}, "spec": {}}),
+            status: serde_json::from_value(json!({"startTime": "2026-01-01T00:00:00Z"})).unwrap(),
+            file: String::new(),
+            warnings: vec![],
+            file_error: None,
+            terminating: false,
+            log_dir: String::new(),
+            events: vec![],
+        };
+        let now = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
+        assert_eq!(Row::new(&view, now).age, "60s");
+        view.object["metadata"]["creationTimestamp"] = json!("2025-12-31T23:57:00Z");
+        assert_eq!(Row::new(&view, now).age, "4m");
+        view.object["metadata"]["creationTimestamp"] = Value::Null;
+        view.status.start_time = None;
+        assert_eq!(Row::new(&view, now).age, "<unknown>");
+    }
+}

@@ -1,0 +1,100 @@
+//! `run`: the daemon, until a signal ends it.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::args::Run;
+use super::connect;
+use super::error::CliError;
+use crate::layout::Layout;
+use crate::settings::Settings;
+
+/// Every thread ends within this time of a signal.
+const SHUTDOWN: Duration = Duration::from_secs(5);
+
+/// Runs the daemon. Exit code 0 when a signal ended it and every thread was in time, 1 otherwise.
+pub fn run(args: &Run) -> Result<ExitCode, CliError> {
+    need_root("run")?;
+    let layout = Layout::new(&args.root);
+    let settings = settings(args, &layout).map_err(CliError::Failed)?;
+    log_to(env_logger::Target::Stderr);
+    let daemon = connect::start_daemon(settings, layout).map_err(CliError::Failed)?;
+    let signal = daemon.wait_for_signal();
+    log::info!("signal {signal}: stopping; containers go on running");
+    daemon.shutdown(SHUTDOWN).map_err(CliError::Failed)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The configuration, with the command line over it.
+pub(super) fn settings(args: &Run, layout: &Layout) -> Result<Settings, String> {
+    let mut settings = connect::load_settings(args.config.as_deref(), layout)?;
+    if let Some(pods) = &args.pods {
+        // Absolute, for the path is part of each pod's identity.
+        settings.static_pod_path = std::path::absolute(pods).map_err(|e| format!("cannot use {}: {e}", pods.display()))?;
+    }
+    if let Some(runtime) = &args.runtime {
+        settings.runtime = runtime.clone();
+    }
+    if let Some(name) = &args.node_name {
+        settings.node_name = node_name(name)?;
+    }
+    Ok(settings)
+}
+
+/// It becomes the end of every pod's name, so it has to be a DNS subdomain once it is in lower case.
+fn node_name(name: &str) -> Result<String, String> {
+    let label = |l: &str| {
+        let inner = l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        !l.is_empty() && inner && !l.starts_with('-') && !l.ends_with('-')
+    };
+    match name.len() <= 253 && name.split('.').all(label) {
+        true => Ok(name.into()),
+        false => Err(format!("--node-name '{name}' cannot be part of a pod's name: use letters, digits, '-' and '.', such as edge-1")),
+    }
+}
+
+/// One sentence for whoever is not root.
+pub(super) fn need_root(verb: &str) -> Result<(), CliError> {
+    match nix::unistd::geteuid().is_root() {
+        true => Ok(()),
+        false => Err(CliError::Failed(format!(
+            "podprobe {verb} needs root, for containers need mounts, namespaces and cgroups: run it again with sudo"
+        ))),
+    }
+}
+
+/// Level info unless PODPROBE_LOG says otherwise (`debug`, `warn`, `podprobe::prober=trace`).
+pub(super) fn log_to(target: env_logger::Target) {
+    let filter = env_logger::Env::new().filter_or("PODPROBE_LOG", "info");
+    // A second logger in one process can only come from a test.
+    let _ = env_logger::Builder::from_env(filter).target(target).format_timestamp_millis().try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_names_fit_into_pod_names() {
+        for good in ["edge", "Edge-1", "a.b.c", "9"] {
+            assert_eq!(node_name(good), Ok(good.into()));
+        }
+        for bad in ["", "a_b", "-a", "a-", "a..b", "a b", &"x".repeat(254)] {
+            assert!(node_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_wins() {
+        let args = Run {
+            root: "/r".into(),
+            config: None,
+            pods: Some("/p".into()),
+            runtime: Some(crate::settings::RuntimeChoice::Path("/usr/bin/crun".into())),
+            node_name: Some("n1".into()),
+        };
+        let s = settings(&args, &Layout::new("/r")).unwrap();
+        assert_eq!((s.static_pod_path, s.node_name), ("/p".into(), "n1".into()));
+        assert_eq!(s.runtime, crate::settings::RuntimeChoice::Path("/usr/bin/crun".into()));
+    }
+}

@@ -1,0 +1,159 @@
+//! `validate`: what the daemon would say of pod files, without a daemon.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use super::args::Validate;
+use super::connect::Decoded;
+use super::error::CliError;
+
+/// Largest pod file in bytes (kubelet-probes 6.1).
+const MAX_FILE: u64 = 10 << 20;
+
+/// Decodes a file's content, its pods named with the node's name.
+pub type Decoder<'a> = &'a dyn Fn(&[u8], &Path) -> Decoded;
+
+/// Prints one verdict per file on `out`; fails when any file is bad.
+pub fn run(validate: &Validate, decoder: Decoder<'_>, out: &mut dyn Write) -> Result<(), CliError> {
+    let files = validate.paths.iter().map(|p| files(p)).collect::<Result<Vec<_>, _>>()?.concat();
+    let mut seen = HashMap::new();
+    let mut bad = 0;
+    for file in &files {
+        let mut decoded = check(file, decoder);
+        for (name, _) in &decoded.pods {
+            if let Some(first) = seen.insert(name.clone(), file.clone()).filter(|first| first != file) {
+                decoded.errors.push(format!("pod \"{name}\" is in {} too; of two files with one pod only the first runs", first.display()));
+            }
+        }
+        bad += usize::from(!decoded.errors.is_empty());
+        verdict(file, &decoded, out)?;
+    }
+    out.flush()?;
+    if files.is_empty() {
+        return Err(CliError::Failed("no pod files there: a pod file is a .json file whose name does not begin with a dot".into()));
+    }
+    if bad > 0 { Err(CliError::Told) } else { Ok(()) }
+}
+
+fn verdict(file: &Path, decoded: &Decoded, out: &mut dyn Write) -> io::Result<()> {
+    let file = file.display();
+    if decoded.errors.is_empty() {
+        let pods: Vec<String> = decoded.pods.iter().map(|(name, warnings)| format!("pod {name}{}", counted(warnings.len()))).collect();
+        writeln!(out, "{file}: ok ({})", if pods.is_empty() { "no pods".into() } else { pods.join("; ") })?;
+    }
+    for error in &decoded.errors {
+        writeln!(out, "{file}: error: {error}")?;
+    }
+    for warning in decoded.pods.iter().flat_map(|(_, warnings)| warnings) {
+        writeln!(out, "{file}: warning: {warning}")?;
+    }
+    Ok(())
+}
+
+fn counted(warnings: usize) -> String {
+    match warnings {
+        0 => String::new(),
+        1 => ", 1 warning".into(),
+        n => format!(", {n} warnings"),
+    }
+}
+
+fn check(file: &Path, decoder: Decoder<'_>) -> Decoded {
+    match read(file) {
+        Ok(bytes) => decoder(&bytes, file),
+        Err(e) => Decoded { pods: vec![], errors: vec![format!("cannot read the file: {e}")] },
+    }
+}
+
+fn read(file: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(file)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > MAX_FILE {
+        true => Err(io::Error::other("larger than 10 MiB")),
+        false => Ok(bytes),
+    }
+}
+
+/// A file as named; of a directory its regular files (through links) that are no dotfiles, sorted.
+fn files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
+    let cannot = |e: io::Error| CliError::Failed(format!("cannot read {}: {e}", path.display()));
+    if !std::fs::metadata(path).map_err(cannot)?.is_dir() {
+        return Ok(vec![path.into()]);
+    }
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(cannot)? {
+        let file = entry.map_err(cannot)?.path();
+        let dotted = file.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b"."));
+        if !dotted && file.is_file() && file.extension().is_some_and(|e| e == "json") {
+            found.push(file);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `bad` is an error, `none` is an empty list, anything else is a pod of that name; each `!` in it is a warning.
+    fn decoder(bytes: &[u8], _: &Path) -> Decoded {
+        let text = String::from_utf8_lossy(bytes).trim().to_owned();
+        match text.as_str() {
+            "bad" => Decoded { pods: vec![], errors: vec!["spec: Required value".into(), "second".into()] },
+            "none" => Decoded::default(),
+            _ => Decoded {
+                pods: vec![(text.replace('!', ""), text.matches('!').map(|_| "spec.x is not acted on".into()).collect())],
+                errors: vec![],
+            },
+        }
+    }
+
+    #[track_caller]
+    fn check_files(files: &[(&str, &str)], expected: &str, good: bool) {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        let mut out = Vec::new();
+        let result = run(&Validate { paths: vec![dir.path().into()], node_name: None }, &decoder, &mut out);
+        let text = String::from_utf8(out).unwrap().replace(&format!("{}/", dir.path().display()), "");
+        assert_eq!(text, expected);
+        assert_eq!(result.is_ok(), good, "{result:?}");
+    }
+
+    #[test]
+    fn every_file_has_a_verdict() {
+        check_files(&[("a.json", "web"), (".b.json", "bad"), ("c.txt", "bad")], "a.json: ok (pod web)\n", true);
+        let warned = "a.json: ok (pod web, 2 warnings)\na.json: warning: spec.x is not acted on\na.json: warning: spec.x is not acted on\n";
+        check_files(&[("a.json", "web!!")], warned, true);
+        check_files(
+            &[("a.json", "bad"), ("b.json", "w")],
+            "a.json: error: spec: Required value\na.json: error: second\nb.json: ok (pod w)\n",
+            false,
+        );
+        check_files(&[("a.json", "none")], "a.json: ok (no pods)\n", true);
+        check_files(&[], "", false);
+    }
+
+    #[test]
+    fn two_files_with_one_pod_are_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let [a, b] = ["a.json", "b.json"].map(|n| dir.path().join(n));
+        for file in [&a, &b] {
+            std::fs::write(file, "web").unwrap();
+        }
+        let mut out = Vec::new();
+        assert!(run(&Validate { paths: vec![a.clone(), b.clone()], node_name: None }, &decoder, &mut out).is_err());
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains(&format!("b.json: error: pod \"web\" is in {} too", a.display())), "{text}");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_an_error() {
+        let missing = Validate { paths: vec!["/nonexistent/x.json".into()], node_name: None };
+        let e = run(&missing, &decoder, &mut Vec::new()).unwrap_err();
+        assert_eq!(e.to_string(), "cannot read /nonexistent/x.json: No such file or directory (os error 2)");
+    }
+}

@@ -1,0 +1,180 @@
+use std::sync::{Condvar, Mutex};
+
+use super::*;
+
+/// A backend whose snapshot the test changes.
+struct Fake {
+    now: Mutex<Arc<Snapshot>>,
+    changed: Condvar,
+}
+
+impl Fake {
+    fn new(version: u64) -> Arc<Self> {
+        let snapshot = Snapshot { version, node_name: "edge".into(), ..Snapshot::default() };
+        Arc::new(Self { now: Mutex::new(Arc::new(snapshot)), changed: Condvar::new() })
+    }
+
+    fn set_version(&self, version: u64) {
+        let mut now = self.now.lock().unwrap();
+        *now = Arc::new(Snapshot { version, ..(**now).clone() });
+        self.changed.notify_all();
+    }
+}
+
+impl Backend for Fake {
+    fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.now.lock().unwrap())
+    }
+    fn wait_newer(&self, version: u64, ceiling: Duration) -> Arc<Snapshot> {
+        let now = self.now.lock().unwrap();
+        let (now, _) = self.changed.wait_timeout_while(now, ceiling, |s| s.version <= version).unwrap();
+        Arc::clone(&now)
+    }
+    fn version(&self) -> String {
+        "0.0.1-test".into()
+    }
+}
+
+struct Client(BufReader<UnixStream>);
+
+impl Client {
+    fn connect(path: &Path) -> Self {
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Self(BufReader::new(stream))
+    }
+    fn send(&mut self, line: &str) {
+        self.0.get_mut().write_all(line.as_bytes()).unwrap();
+    }
+    fn read(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        line
+    }
+    fn ask(&mut self, line: &str) -> serde_json::Value {
+        self.send(line);
+        serde_json::from_str(&self.read()).unwrap()
+    }
+}
+
+fn start(version: u64) -> (tempfile::TempDir, PathBuf, Arc<Fake>, Server) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run/podprobe.sock");
+    let fake = Fake::new(version);
+    let server = spawn(&path, fake.clone()).unwrap();
+    (dir, path, fake, server)
+}
+
+#[track_caller]
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < end, "{what}: not within 20 s");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn one_connection_carries_many_requests() {
+    let (_dir, path, _fake, _server) = start(3);
+    let mut client = Client::connect(&path);
+    assert_eq!(client.ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"], 3);
+    assert_eq!(client.ask("{\"verb\":\"version\"}\n")["version"], "0.0.1-test");
+    assert_eq!(client.ask("{\"verb\":\"watch\",\"after\":2}\n")["snapshot"]["nodeName"], "edge");
+}
+
+#[test]
+fn a_watch_is_answered_by_the_change_it_waits_for() {
+    let (_dir, path, fake, _server) = start(3);
+    let mut client = Client::connect(&path);
+    client.send("{\"verb\":\"watch\",\"after\":3}\n");
+    // Another client is served meanwhile; once it is, the first request has been read or will see the change anyway.
+    assert_eq!(Client::connect(&path).ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"], 3);
+    fake.set_version(4);
+    let answer: serde_json::Value = serde_json::from_str(&client.read()).unwrap();
+    assert_eq!(answer["snapshot"]["version"], 4);
+}
+
+#[track_caller]
+fn check_refused(request: &str, expected: &str) {
+    let (_dir, path, _fake, _server) = start(1);
+    let answer = Client::connect(&path).ask(request);
+    let text = answer["error"].as_str().unwrap_or_else(|| panic!("no error in {answer}"));
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn malformed_requests_are_told_so() {
+    check_refused("nonsense\n", "cannot read the request: expected ident at line 1 column 2");
+    check_refused("{\"verb\":\"delete\"}\n", "unknown variant `delete`");
+    check_refused("{\"verb\":\"watch\"}\n", "missing field `after`");
+    check_refused(&format!("{}\n", "x".repeat(MAX_REQUEST)), "longer than 4096 bytes");
+}
+
+#[test]
+fn a_malformed_request_does_not_end_the_connection() {
+    let (_dir, path, _fake, _server) = start(1);
+    let mut client = Client::connect(&path);
+    assert!(client.ask("{}\n")["error"].is_string());
+    assert_eq!(client.ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"], 1);
+}
+
+#[test]
+fn the_client_above_the_limit_is_told_and_the_others_are_served() {
+    let (_dir, path, _fake, server) = start(1);
+    let mut clients: Vec<Client> = (0..MAX_CLIENTS).map(|_| Client::connect(&path)).collect();
+    wait_until("all seats taken", || server.clients() == MAX_CLIENTS);
+    let refused = Client::connect(&path).read();
+    assert_eq!(refused, "{\"error\":\"32 clients are connected already; try again later\"}\n");
+    assert_eq!(clients[MAX_CLIENTS - 1].ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"], 1);
+    clients.pop();
+    wait_until("the seat is free again", || server.clients() == MAX_CLIENTS - 1);
+    assert_eq!(Client::connect(&path).ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"], 1);
+}
+
+#[test]
+fn a_watcher_that_hangs_up_gives_its_seat_back() {
+    let (_dir, path, _fake, server) = start(1);
+    let mut client = Client::connect(&path);
+    client.send("{\"verb\":\"watch\",\"after\":1}\n");
+    wait_until("served", || server.clients() == 1);
+    drop(client);
+    wait_until("gone", || server.clients() == 0);
+}
+
+#[test]
+fn a_silent_client_is_dropped() {
+    let (_dir, path, _fake, server) = start(1);
+    let mut client = Client::connect(&path);
+    wait_until("served", || server.clients() == 1);
+    let begun = Instant::now();
+    assert_eq!(client.read(), "");
+    assert!(begun.elapsed() < IDLE * 3, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn stop_ends_every_thread_and_removes_the_socket() {
+    let (_dir, path, _fake, server) = start(1);
+    let mut client = Client::connect(&path);
+    client.send("{\"verb\":\"watch\",\"after\":1}\n");
+    wait_until("served", || server.clients() == 1);
+    server.stop();
+    wait_until("all threads ended", || server.is_finished());
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_stale_socket_is_replaced_and_the_new_one_is_private() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("podprobe.sock");
+    drop(UnixListener::bind(&path).unwrap());
+    let _server = spawn(&path, Fake::new(9)).unwrap();
+    assert_eq!(Client::connect(&path).ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"], 9);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_path_that_cannot_be_is_named() {
+    let e = spawn(Path::new("/proc/nowhere/podprobe.sock"), Fake::new(1)).err().unwrap();
+    assert!(e.to_string().starts_with("cannot listen on /proc/nowhere/podprobe.sock: "), "{e}");
+}
