@@ -87,7 +87,7 @@ impl Daemon {
     /// # Errors
     /// Another daemon holds the root; a directory, the runtime, the socket or a thread is not to be had.
     pub fn start(settings: Settings, layout: Layout) -> Result<Self, DaemonError> {
-        crate::sys::harden_process().map_err(|e| DaemonError(format!("cannot protect the daemon's memory: {e}")))?;
+        crate::sys::harden_process();
         block_signals();
         let lock = prepare_root(&layout)?;
         let images = ImageStore::open(layout.images()).map_err(|e| DaemonError(e.to_string()))?;
@@ -304,7 +304,7 @@ fn prepare_root(layout: &Layout) -> Result<Flock<File>, DaemonError> {
     })
 }
 
-fn decoder(node_name: String) -> crate::pod_config::file::Decode {
+fn decoder(node_name: String) -> crate::pod_config::files::Decode {
     Arc::new(move |bytes: &[u8], path: &Path| {
         let decoded = decode::static_pods(bytes, &StaticSource { node_name: &node_name, path }).map_err(|e| e.to_string())?;
         Ok(decoded.into_iter().map(|d| (d.pod, d.warnings)).collect())

@@ -1,13 +1,18 @@
 //! The one place where the command line meets the rest of the program: the daemon, the image store, the decoder of pod
 //! files, and the inner roles. Everything else in this directory knows these types only, so it is tested without them.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::decode::{self, StaticSource};
+use crate::daemon;
+use crate::images::{ImageConfig, ImageStore};
 use crate::layout::Layout;
+use crate::runtime;
 use crate::server::Backend;
 use crate::settings::Settings;
 
@@ -23,15 +28,33 @@ pub trait Daemon {
     fn remove_all_pods(&self, limit: Duration) -> Result<(), String>;
 }
 
+impl Daemon for daemon::Daemon {
+    fn backend(&self) -> Arc<dyn Backend> {
+        self.backend()
+    }
+
+    fn wait_for_signal(&self) -> i32 {
+        self.wait_for_signal() as i32
+    }
+
+    fn shutdown(&self, limit: Duration) -> Result<(), String> {
+        self.shutdown(limit)
+    }
+
+    fn remove_all_pods(&self, limit: Duration) -> Result<(), String> {
+        self.remove_all_pods(limit)
+    }
+}
+
 /// Starts the daemon. The error is a sentence that says what to do.
-pub fn start_daemon(_settings: Settings, _layout: Layout) -> Result<Box<dyn Daemon>, String> {
-    Err("this build of podprobe has no daemon".into())
+pub fn start_daemon(settings: Settings, layout: Layout) -> Result<Box<dyn Daemon>, String> {
+    let daemon = daemon::Daemon::start(settings, layout).map_err(|e| e.to_string())?;
+    Ok(Box::new(daemon))
 }
 
 /// The configuration file (the root's own when none is given, which may be missing) with its defaults.
-pub fn load_settings(_config: Option<&Path>, layout: &Layout) -> Result<Settings, String> {
-    let host = nix::unistd::gethostname().ok().and_then(|n| n.into_string().ok()).unwrap_or_else(|| "localhost".into());
-    Ok(Settings { node_name: host, static_pod_path: layout.pods_dir(), ..Settings::default() })
+pub fn load_settings(config: Option<&Path>, layout: &Layout) -> Result<Settings, String> {
+    Settings::load(config, layout).map_err(|e| e.to_string())
 }
 
 /// An image in the store.
@@ -57,9 +80,42 @@ pub trait Images {
     fn remove(&self, name: &str) -> Result<(), String>;
 }
 
+/// The store, and where containers that use its images lie.
+struct Store {
+    images: ImageStore,
+    layout: Layout,
+}
+
+impl Images for Store {
+    fn load(&self, path: &Path) -> Result<Vec<String>, String> {
+        let loaded = self.images.load(path).map_err(|e| e.to_string())?;
+        Ok(loaded.into_iter().flat_map(|image| image.names).collect())
+    }
+
+    fn import(&self, path: &Path, name: &str) -> Result<String, String> {
+        let loaded = self.images.import(path, name, ImageConfig::default()).map_err(|e| e.to_string())?;
+        Ok(loaded.names.into_iter().next().unwrap_or(loaded.id))
+    }
+
+    fn list(&self) -> Result<Vec<ImageRow>, String> {
+        let mut rows: BTreeMap<String, ImageRow> = BTreeMap::new();
+        for record in self.images.list().map_err(|e| e.to_string())? {
+            let row = rows.entry(record.id.clone()).or_insert(ImageRow { names: Vec::new(), id: record.id, size: record.size });
+            row.names.extend(Some(record.name).filter(|n| !n.is_empty()));
+        }
+        Ok(rows.into_values().collect())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), String> {
+        let used = runtime::image_ids_in_use(&self.layout);
+        self.images.remove(name, &|id| used.contains(id)).map(drop).map_err(|e| e.to_string())
+    }
+}
+
 /// Opens the store below the root.
-pub fn open_images(_layout: &Layout) -> Result<Box<dyn Images>, String> {
-    Err("this build of podprobe has no image store".into())
+pub fn open_images(layout: &Layout) -> Result<Box<dyn Images>, String> {
+    let images = ImageStore::open(layout.images()).map_err(|e| e.to_string())?;
+    Ok(Box::new(Store { images, layout: layout.clone() }))
 }
 
 /// What a pod file holds.
@@ -72,19 +128,22 @@ pub struct Decoded {
 }
 
 /// Decodes and validates a pod file as the file source does.
-pub fn decode(_bytes: &[u8], _node_name: &str, _path: &Path) -> Decoded {
-    Decoded { pods: vec![], errors: vec!["this build of podprobe has no decoder".into()] }
+pub fn decode(bytes: &[u8], node_name: &str, path: &Path) -> Decoded {
+    match decode::static_pods(bytes, &StaticSource { node_name, path }) {
+        Ok(pods) => Decoded { pods: pods.into_iter().map(|d| (d.pod.metadata.name, d.warnings)).collect(), errors: vec![] },
+        Err(e) => Decoded { pods: vec![], errors: e.to_string().lines().map(str::to_owned).collect() },
+    }
 }
 
 /// Runs an inner role, or gives None when the word is none. These processes are many and small: nothing is set up for
 /// them before this.
 pub fn inner_role(word: &str, args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
-    let _ = args;
     match word {
-        "shim" | "pause" | "oci" | "nsexec" => {
-            eprintln!("podprobe {word}: this build has no such role");
-            Some(ExitCode::from(2))
-        }
+        "shim" => Some(runtime::shim::main(args)),
+        "pause" => Some(runtime::sandbox::main(args)),
+        #[cfg(feature = "embedded")]
+        "oci" => Some(runtime::embedded::main(args)),
+        "nsexec" => Some(crate::nsexec::helper_main(args)),
         _ => None,
     }
 }
