@@ -45,6 +45,11 @@ impl Amount {
         self.in_steps_of(NANO / 1000)
     }
 
+    /// Whether it is below 0; rounded up, a small one would not be.
+    pub fn is_negative(self) -> bool {
+        self.nanos < 0
+    }
+
     /// Whether it is a whole number of units.
     pub fn is_whole(self) -> bool {
         self.nanos % NANO == 0

@@ -167,7 +167,7 @@ mod tests {
     fn a_field_is_found_at_its_key_and_an_element_at_its_start() {
         check("metadata", 2, 3);
         check("metadata.labels[a.b/c]", 2, 27);
-        check("metadata.labels[d]", 2, 46);
+        check("metadata.labels[d]", 2, 45);
         check("spec.containers", 3, 12);
         check("spec.containers[0]", 3, 27);
         check("spec.containers[1].name", 4, 6);

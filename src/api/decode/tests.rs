@@ -1,1 +1,538 @@
+use serde_json::json;
 
+use super::*;
+
+fn decode(text: &str) -> Result<Vec<DecodedPod>, DecodeError> {
+    static_pods(text.as_bytes(), &source())
+}
+
+fn source() -> StaticSource<'static> {
+    StaticSource { node_name: "node1", path: Path::new("/pods/web.json") }
+}
+
+#[track_caller]
+fn good(pod: &Value) -> DecodedPod {
+    let mut pods = decode(&pod.to_string()).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(pods.len(), 1);
+    pods.remove(0)
+}
+
+fn pod(spec: Value) -> Value {
+    let mut pod =
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}});
+    pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    pod
+}
+
+fn container(more: Value) -> Value {
+    let mut pod = pod(json!({}));
+    pod["spec"]["containers"][0].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    pod
+}
+
+/// The whole text of the error, file name left out.
+#[track_caller]
+fn check(text: &str, expected: &[&str]) {
+    let error = decode(text).unwrap_err().to_string();
+    let lines: Vec<&str> = error.lines().map(|line| line.strip_prefix("/pods/web.json:").unwrap()).collect();
+    assert_eq!(lines, expected);
+}
+
+/// The errors of a pod without their places.
+#[track_caller]
+fn check_pod(pod: Value, expected: &[&str]) {
+    let error = decode(&pod.to_string()).unwrap_err();
+    assert_eq!(error.problems().iter().map(|problem| problem.text.as_str()).collect::<Vec<_>>(), expected);
+}
+
+const PROBED: &str = r#"{
+  "apiVersion": "v1",
+  "kind": "Pod",
+  "metadata": {"name": "web", "labels": {"app": "web"}},
+  "spec": {
+    "containers": [
+      {
+        "name": "c",
+        "image": "web:1",
+        "env": [{"name": "A", "value": "1"}],
+        "ports": [{"name": "http", "containerPort": 8080}],
+        "livenessProbe": {"httpGet": {"port": "http"}, "timeoutSeconds": 0},
+        "readinessProbe": {"exec": {"command": ["cat", "/ready"]}, "timeoutSeconds": 2},
+        "resources": {"limits": {"cpu": 0.5, "memory": "64Mi"}},
+        "securityContext": {"runAsUser": 1000, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [{"name": "v", "mountPath": "/v"}]
+      }
+    ],
+    "volumes": [{"name": "v", "emptyDir": {}}]
+  }
+}"#;
+
+#[test]
+fn a_pod_has_its_defaults_in_both_views() {
+    let mut pods = decode(PROBED).unwrap();
+    let DecodedPod { pod, warnings } = pods.remove(0);
+    assert_eq!(warnings, Vec::<String>::new());
+    assert_eq!((pod.metadata.name.as_str(), pod.metadata.namespace.as_str()), ("web-node1", "default"));
+    assert_eq!(pod.raw["metadata"]["uid"], pod.metadata.uid.as_str());
+    let probe = pod.spec.containers[0].liveness_probe.as_ref().unwrap();
+    assert_eq!((probe.timeout_seconds, probe.period_seconds, probe.success_threshold, probe.failure_threshold), (1, 10, 1, 3));
+    assert_eq!(pod.raw.pointer("/spec/containers/0/livenessProbe/timeoutSeconds"), Some(&json!(1)));
+    assert_eq!(pod.raw.pointer("/spec/containers/0/resources/requests/memory"), Some(&json!("64Mi")));
+    assert_eq!(pod.spec.containers[0].resources.requests["cpu"].milli_value(), Some(500));
+    assert_eq!(pod.spec.termination_grace_period_seconds, Some(30));
+}
+
+/// Everything in `part` is in `whole`.
+fn contains(whole: &Value, part: &Value) -> bool {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => {
+            part.iter().all(|(key, part)| whole.get(key).is_some_and(|whole| contains(whole, part)))
+        }
+        (Value::Array(whole), Value::Array(part)) => whole.len() == part.len() && whole.iter().zip(part).all(|(w, p)| contains(w, p)),
+        _ => whole == part,
+    }
+}
+
+#[test]
+fn the_file_defaults_vector_holds() {
+    let vectors: Value = serde_json::from_str(include_str!("../../../tests/vectors/config.json")).unwrap();
+    let case = &vectors["fileDefaults"];
+    let mut given = json!({"apiVersion": "v1", "kind": "Pod"});
+    given.as_object_mut().unwrap().extend(case["in"].as_object().unwrap().clone());
+    let source = StaticSource { node_name: case["node"].as_str().unwrap(), path: Path::new("/p") };
+    let pods = static_pods(given.to_string().as_bytes(), &source).unwrap();
+    assert!(contains(&pods[0].pod.raw, &case["expect"]), "{:#}", pods[0].pod.raw);
+}
+
+#[test]
+fn the_decode_vectors_hold() {
+    check_pod(
+        pod(json!({"volumes": [{"name": "v", "projected": {"sources": [{"clusterTrustBundle": {"path": "a"}}]}}]})),
+        &["spec.volumes[0].projected: Forbidden: static pods may not reference clustertrustbundles"],
+    );
+    check_pod(
+        pod(json!({"resourceClaims": [{"name": "c"}]})),
+        &["spec.resourceClaims: Forbidden: static pods may not reference resourceclaims"],
+    );
+    let list = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [{"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}, pod(json!({}))]});
+    let pods = decode(&list.to_string()).unwrap();
+    assert_eq!(pods.iter().map(|p| p.pod.metadata.name.as_str()).collect::<Vec<_>>(), ["a-node1", "web-node1"]);
+    assert_eq!(pods[1].pod, good(&pod(json!({}))).pod, "alone and in a list it is the same pod");
+}
+
+#[test]
+fn one_bad_pod_spoils_the_list_and_is_named() {
+    let list = "{\"apiVersion\": \"v1\", \"kind\": \"PodList\", \"items\": [\n{\"metadata\": {\"name\": \"a\"}, \"spec\": {\"containers\": [{\"name\": \"c\", \"image\": \"i\"}]}},\n{\"metadata\": {\"name\": \"b\"}, \"spec\": {\"containers\": [\n {\"name\": \"c\"}]}}]}";
+    check(list, &["4:2: items[1].spec.containers[0].image: Required value"]);
+    check(
+        r#"{"apiVersion":"v1","kind":"PodList","items":[5,{"kind":"Node"}]}"#,
+        &[
+            "1:46: items[0]: Invalid value: must be a pod, that is an object ({...})",
+            "1:49: items[1].kind: Unsupported value: \"Node\": podprobe reads a v1 Pod or PodList",
+        ],
+    );
+    let twins = json!({"apiVersion": "v1", "kind": "List", "items": [pod(json!({})), pod(json!({"hostNetwork": true}))]});
+    check_pod(twins, &["items[1].metadata.name: Duplicate value: \"default/web-node1\""]);
+    check(r#"{"apiVersion":"v1","kind":"PodList","itms":[]}"#, &["1:37: itms: unknown field of a list: did you mean \"items\"?"]);
+    assert_eq!(decode(r#"{"apiVersion":"v1","kind":"PodList","items":[]}"#), Ok(vec![]));
+}
+
+#[test]
+fn what_is_no_pod_file_has_a_sentence_each() {
+    check("", &[" the file is empty: expected a v1 Pod or PodList in JSON"]);
+    check(" \n ", &[" the file is empty: expected a v1 Pod or PodList in JSON"]);
+    check(
+        "apiVersion: v1\nkind: Pod\n",
+        &["1:1: this is YAML, and podprobe reads JSON: convert it, for example with `kubectl create --dry-run=client -o json -f FILE`"],
+    );
+    check(
+        "# a pod\n---\n",
+        &["1:1: this is YAML, and podprobe reads JSON: convert it, for example with `kubectl create --dry-run=client -o json -f FILE`"],
+    );
+    check("[]", &[" a list is not a pod: expected a v1 Pod, or a v1 PodList with the pods in its items"]);
+    check("\"x\"", &[" expected a v1 Pod or PodList, that is an object: { ... }"]);
+    check(
+        "{}\n{}",
+        &["2:1: a second document begins here: a file holds one object; write several pods as one v1 PodList or as several files"],
+    );
+    check(
+        "{}\n---\n{}",
+        &["2:1: a second document begins here: a file holds one object; write several pods as one v1 PodList or as several files"],
+    );
+    check("{} x", &["1:4: not JSON: text after the end of the object: `x`"]);
+    check(
+        "{\"a\": [1,\n",
+        &["2:1: not JSON: the text ends in the middle: a closing }, ] or \" is missing, or the file is not yet written to its end"],
+    );
+    check("{\n // x\n}", &["2:2: not JSON: key must be a string, at `// x`: JSON has no comments"]);
+    check("{'a': 1}", &["1:2: not JSON: key must be a string, at `'a': 1}`: JSON has its texts in double quotes"]);
+    check("{\"ü\": 1,\n}", &["2:1: not JSON: trailing comma, at `}`"]);
+    check("{\"a\" 1}", &["1:6: not JSON: expected `:`, at `1}`"]);
+}
+
+#[test]
+fn kind_and_version_are_checked() {
+    check(r#"{"kind":"Pod"}"#, &["1:1: apiVersion: Required value: write \"apiVersion\": \"v1\""]);
+    check(r#"{"apiVersion":"v1","Kind":"Pod"}"#, &["1:1: kind: Required value: write \"kind\": \"Pod\" (\"Kind\" is not it)"]);
+    check(
+        r#"{"apiVersion":"apps/v1","kind":"Deployment"}"#,
+        &[
+            "1:2: apiVersion: Unsupported value: \"apps/v1\": podprobe reads a v1 Pod or PodList",
+            "1:25: kind: Unsupported value: \"Deployment\": podprobe reads a v1 Pod or PodList",
+        ],
+    );
+    check(
+        r#"{"apiVersion":"v1","kind":"pod"}"#,
+        &["1:20: kind: Unsupported value: \"pod\": podprobe reads a v1 Pod or PodList; did you mean \"Pod\"?"],
+    );
+    check(r#"{"apiVersion":1,"kind":"Pod"}"#, &["1:2: apiVersion: Invalid value: 1: must be a text (\"...\")"]);
+}
+
+#[test]
+fn size_and_encoding_are_checked() {
+    let mut bytes = pod(json!({})).to_string().into_bytes();
+    let mut with_mark = b"\xef\xbb\xbf".to_vec();
+    with_mark.extend(&bytes);
+    assert!(static_pods(&with_mark, &source()).is_ok());
+    bytes.resize(SIZE_LIMIT - 1, b' ');
+    assert!(static_pods(&bytes, &source()).is_ok());
+    bytes.push(b' ');
+    let error = static_pods(&bytes, &source()).unwrap_err().to_string();
+    assert_eq!(error, "/pods/web.json: 10485760 bytes are too many: a pod file must be smaller than 10 MiB (10485760 bytes)");
+    let error = static_pods(b"{\n \"\xff\"}", &source()).unwrap_err().to_string();
+    assert_eq!(error, "/pods/web.json:2:3: byte 0xff is not UTF-8: save the file as UTF-8");
+    assert!(static_pods("[".repeat(100_000).as_bytes(), &source()).unwrap_err().to_string().contains("recursion limit"));
+}
+
+#[test]
+fn every_error_of_a_file_is_told_with_its_line() {
+    let text = PROBED
+        .replace("\"livenessProbe\"", "\"livenessProb\"")
+        .replace("8080", "\"8080\"")
+        .replace("\"timeoutSeconds\": 2", "\"timeoutSeconds\": -2")
+        .replace("\"64Mi\"", "\"64MB\"")
+        .replace("\"mountPath\": \"/v\"", "\"mountPath\": \"v\"")
+        .replace("\"value\": \"1\"", "\"value\": 1")
+        .replace("\"spec\": {", "\"spec\": {\n    \"restartPolicy\": \"always\",");
+    check(
+        &text,
+        &[
+            "6:5: spec.restartPolicy: Unsupported value: \"always\": supported values: \"Always\", \"Never\", \"OnFailure\"; did you mean \"Always\"?",
+            "11:31: spec.containers[0].env[0].value: Invalid value: 1: must be a text (\"...\"), not a number; write \"1\" with quotes",
+            "12:36: spec.containers[0].ports[0].containerPort: Invalid value: \"8080\": must be a whole number between -2147483648 and 2147483647, not a text; write 8080 without quotes",
+            "15:46: spec.containers[0].resources.limits[memory]: Invalid value: \"64MB\": must be a quantity such as 100m, 1.5, 64Mi or 2e3",
+            "13:9: spec.containers[0].livenessProb: unknown field: did you mean \"livenessProbe\"?",
+            "17:40: spec.containers[0].volumeMounts[0].mountPath: Invalid value: \"v\": must be an absolute path",
+            "14:68: spec.containers[0].readinessProbe.timeoutSeconds: Invalid value: -2: must be greater than or equal to 0",
+        ],
+    );
+}
+
+#[test]
+fn a_type_error_says_what_was_expected_and_hides_what_follows_from_it() {
+    check_pod(pod(json!({"containers": {}})), &["spec.containers: Invalid value: {}: must be a list ([...]), not an object"]);
+    check_pod(pod(json!({"containers": [5]})), &["spec.containers[0]: Invalid value: 5: must be an object ({...}), not a number"]);
+    check_pod(
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": []}),
+        &["spec: Invalid value: []: must be an object ({...}), not a list"],
+    );
+    check_pod(
+        container(json!({"livenessProbe": [1, 2]})),
+        &["spec.containers[0].livenessProbe: Invalid value: [1,2]: must be an object ({...}), not a list"],
+    );
+    check_pod(
+        container(json!({"livenessProbe": {"exec": ["true"]}})),
+        &["spec.containers[0].livenessProbe.exec: Invalid value: [\"true\"]: must be an object ({...}), not a list"],
+    );
+    check_pod(
+        container(json!({"command": "sleep 1"})),
+        &["spec.containers[0].command: Invalid value: \"sleep 1\": must be a list ([...]), not a text"],
+    );
+    check_pod(
+        container(json!({"args": ["a", 5]})),
+        &["spec.containers[0].args[1]: Invalid value: 5: must be a text (\"...\"), not a number; write \"5\" with quotes"],
+    );
+    check_pod(
+        pod(json!({"hostNetwork": "true"})),
+        &["spec.hostNetwork: Invalid value: \"true\": must be true or false, not a text; write true without quotes"],
+    );
+    check_pod(
+        container(json!({"livenessProbe": {"tcpSocket": {"port": 1}, "periodSeconds": 5_000_000_000_i64}})),
+        &[
+            "spec.containers[0].livenessProbe.periodSeconds: Invalid value: 5000000000: must be a whole number between -2147483648 and 2147483647",
+        ],
+    );
+    check_pod(
+        container(json!({"livenessProbe": {"tcpSocket": {"port": 80.5}}})),
+        &[
+            "spec.containers[0].livenessProbe.tcpSocket.port: Invalid value: 80.5: must be a port number or the name of a port, not a number with a fraction",
+        ],
+    );
+    check_pod(
+        container(json!({"name": 7, "image": false})),
+        &[
+            "spec.containers[0].name: Invalid value: 7: must be a text (\"...\"), not a number; write \"7\" with quotes",
+            "spec.containers[0].image: Invalid value: false: must be a text (\"...\"), not a boolean; write \"false\" with quotes",
+        ],
+    );
+}
+
+#[test]
+fn every_object_refuses_to_be_a_list() {
+    let whole = json!({"metadata": [], "spec": {"securityContext": [], "volumes": [{"emptyDir": []}, {"hostPath": []}], "containers": [{
+        "ports": [[]], "env": [[]], "resources": [], "volumeMounts": [[]], "securityContext": [], "startupProbe": [],
+        "livenessProbe": {"exec": [], "tcpSocket": [], "grpc": [], "httpGet": []}}]}, "apiVersion": "v1", "kind": "Pod"});
+    let error = decode(&whole.to_string()).unwrap_err().to_string();
+    assert_eq!(error.matches("must be an object").count(), 14, "{error}");
+}
+
+#[test]
+fn null_is_absent_everywhere() {
+    let mut given =
+        container(json!({"livenessProbe": null, "command": null, "env": [{"name": "A", "value": null}], "resources": {"limits": null}}));
+    given["spec"]["volumes"] = Value::Null;
+    given["spec"]["restartPolicy"] = Value::Null;
+    given["metadata"]["labels"] = json!({"a": null});
+    given["spec"]["initContainers"] = Value::Null;
+    let DecodedPod { pod, warnings } = good(&given);
+    assert!(warnings.is_empty(), "{warnings:?}");
+    assert_eq!(pod.metadata.labels["a"], "");
+    assert_eq!(pod.raw.pointer("/spec/containers/0/env/0"), Some(&json!({"name": "A"})));
+    assert_eq!(pod.raw.pointer("/spec/containers/0/livenessProbe"), None);
+}
+
+#[test]
+fn a_name_is_needed_and_a_key_may_stand_once() {
+    check_pod(
+        json!({"apiVersion": "v1", "kind": "Pod", "spec": pod(json!({}))["spec"]}),
+        &["metadata.name: Required value: name is needed for the pod"],
+    );
+    let twice = pod(json!({})).to_string().replace("\"name\":\"c\"", "\"name\":\"c\",\"name\":\"d\"");
+    let error = decode(&twice).unwrap_err();
+    assert_eq!(error.problems()[0].text, "spec.containers[0].name: given a second time: remove one of the two");
+    assert_eq!(error.problems().len(), 1);
+}
+
+#[test]
+fn hints_follow_the_text_of_the_api() {
+    check_pod(
+        container(json!({"livenessProbe": {"httpGet": {"port": "8080", "scheme": "https"}}})),
+        &[
+            "spec.containers[0].livenessProbe.httpGet.port: Invalid value: \"8080\": must contain at least one letter (a-z); write 8080 without quotes",
+            "spec.containers[0].livenessProbe.httpGet.scheme: Unsupported value: \"https\": supported values: \"HTTP\", \"HTTPS\"; did you mean \"HTTPS\"?",
+        ],
+    );
+    for (written, meant) in [("CAP_NET_ADMIN", "NET_ADMIN"), ("net_raw", "NET_RAW"), ("SYS_PTRCE", "SYS_PTRACE")] {
+        let error = decode(&container(json!({"securityContext": {"capabilities": {"add": [written]}}})).to_string()).unwrap_err();
+        assert!(error.to_string().ends_with(&format!("; did you mean \"{meant}\"?")), "{error}");
+    }
+}
+
+#[test]
+fn an_error_can_be_told_in_one_line() {
+    let error = decode(&pod(json!({"containers": [{}]})).to_string()).unwrap_err();
+    assert_eq!(error.one_line(), "invalid pod: [spec.containers[0].name: Required value, spec.containers[0].image: Required value]");
+}
+
+#[test]
+fn many_problems_are_counted() {
+    let fields: serde_json::Map<String, Value> = (0..500).map(|n| (format!("field-{n}"), json!(n))).collect();
+    let error = decode(&container(json!({"securityContext": fields})).to_string()).unwrap_err();
+    assert_eq!(error.problems().len(), 64);
+    assert!(error.to_string().ends_with("\n/pods/web.json: and 436 more problems"));
+}
+
+#[test]
+fn grpc_and_init_containers_refuse_with_a_sentence() {
+    check_pod(
+        container(json!({"readinessProbe": {"grpc": {"port": 5000}}})),
+        &["spec.containers[0].readinessProbe.grpc: Forbidden: gRPC probes are not yet supported, and the container may not run unprobed"],
+    );
+    check_pod(
+        pod(json!({"initContainers": [{"name": "i", "image": "i"}]})),
+        &["spec.initContainers: Forbidden: init containers are not yet supported, and the pod may not start without them"],
+    );
+    check_pod(
+        container(json!({"livenessProbe": {"tcpSocket": {"port": 1}, "periodMilliseconds": 100}})),
+        &[
+            "spec.containers[0].livenessProbe.periodMilliseconds: Forbidden: fields in milliseconds are not yet supported; give the time in seconds",
+        ],
+    );
+}
+
+#[test]
+fn the_output_of_kubectl_is_an_input() {
+    let given = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web", "namespace": "prod", "uid": "6ad5c1a5-3b1e-4f0a-a2c2-0c8a1b2c3d4e", "resourceVersion": "42", "generation": 1,
+            "creationTimestamp": "2026-01-01T00:00:00Z", "deletionTimestamp": "2026-01-02T00:00:00Z", "generateName": "web-",
+            "labels": {"app": "web", "pod-template-hash": "5d8"}, "annotations": {"kubernetes.io/config.mirror": "abc", "kubernetes.io/config.source": "file"},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "x"}], "managedFields": [{"manager": "kubelet"}]},
+        "spec": {"containers": [{"name": "web", "image": "web:1", "imagePullPolicy": "IfNotPresent", "resources": {},
+                "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+                "livenessProbe": {"failureThreshold": 3, "httpGet": {"path": "/", "port": 80, "scheme": "HTTP"}, "periodSeconds": 10, "successThreshold": 1, "timeoutSeconds": 1}}],
+            "dnsPolicy": "ClusterFirst", "enableServiceLinks": true, "nodeName": "elsewhere", "preemptionPolicy": "PreemptLowerPriority", "priority": 0,
+            "restartPolicy": "Always", "schedulerName": "default-scheduler", "securityContext": {}, "terminationGracePeriodSeconds": 30,
+            "tolerations": [{"effect": "NoExecute", "key": "node.kubernetes.io/not-ready", "operator": "Exists", "tolerationSeconds": 300}]},
+        "status": {"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": [{"name": "web", "ready": true}]}});
+    let DecodedPod { pod, warnings } = good(&given);
+    assert_eq!(
+        warnings,
+        [
+            "metadata.deletionTimestamp: not acted on: a pod in a file is deleted by removing the file",
+            "metadata.annotations[kubernetes.io/config.mirror]: not acted on: a pod in a file is no mirror pod",
+        ]
+    );
+    assert_eq!(pod.metadata.uid.as_str(), "6ad5c1a5-3b1e-4f0a-a2c2-0c8a1b2c3d4e");
+    assert_eq!(pod.spec.node_name, "node1");
+    assert_eq!(pod.metadata.deletion_timestamp, None);
+    assert!(!pod.metadata.annotations.contains_key("kubernetes.io/config.mirror"));
+    assert_eq!(pod.raw["status"]["phase"], "Pending");
+}
+
+#[test]
+fn what_may_not_be_meant_is_advised() {
+    let given =
+        container(json!({"imagePullPolicy": "Always", "ports": [{"name": "dns", "containerPort": 53, "hostPort": 53, "protocol": "UDP"}],
+        "resources": {"limits": {"memory": "64m"}}, "livenessProbe": {"exec": {"command": ["true"]}},
+        "readinessProbe": {"tcpSocket": {"port": "dns"}}, "startupProbe": {"httpGet": {"port": "web"}}}));
+    assert_eq!(
+        good(&given).warnings,
+        [
+            "spec.containers[0].imagePullPolicy: not acted on: nothing is pulled yet, the loaded image is used",
+            "spec.containers[0].ports[0].hostPort: kept free of other pods, but nothing is forwarded from the node to the container: use hostNetwork for that",
+            "spec.containers[0].resources.limits[memory]: 64m is a fraction of a byte: megabytes are M, mebibytes Mi",
+            "spec.containers[0].resources.requests[memory]: 64m is a fraction of a byte: megabytes are M, mebibytes Mi",
+            "spec.containers[0].startupProbe.httpGet.port: the container has no port named \"web\": every probe will fail to run",
+            "spec.containers[0].readinessProbe.tcpSocket.port: port \"dns\" is UDP, and the probe speaks TCP",
+            "spec.containers[0].livenessProbe.timeoutSeconds: not set: the command has the default of 1s, and taking longer counts as a failure",
+        ]
+    );
+    let given = pod(json!({"nodeSelector": {"a": "b"}, "note": "mine"}));
+    assert_eq!(
+        good(&given).warnings,
+        [
+            "spec.nodeSelector: not acted on: a static pod is on its node already, nothing is scheduled",
+            "spec.note: not acted on: unknown field",
+        ]
+    );
+    assert!(good(&pod(json!({"hostNetwork": true}))).warnings.is_empty());
+}
+
+#[test]
+fn the_uid_follows_the_content_and_not_its_layout() {
+    let uid = |text: &str| decode(text).unwrap()[0].pod.metadata.uid.clone();
+    let compact = serde_json::from_str::<Value>(PROBED).unwrap().to_string();
+    assert_eq!(uid(PROBED), uid(&compact), "layout is not content");
+    assert_eq!(
+        uid(PROBED),
+        uid(&PROBED.replace("\"timeoutSeconds\": 0", "\"timeoutSeconds\": 1")),
+        "a default spelled out is not a change"
+    );
+    assert_ne!(uid(PROBED), uid(&PROBED.replace("web:1", "web:2")));
+    assert_ne!(uid(PROBED), uid(&PROBED.replace("\"app\": \"web\"", "\"app\": \"wab\"")));
+    let elsewhere = StaticSource { path: Path::new("/pods/other.json"), ..source() };
+    assert_ne!(uid(PROBED), static_pods(PROBED.as_bytes(), &elsewhere).unwrap()[0].pod.metadata.uid);
+}
+
+/// xorshift64: small, and the same walk every time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+}
+
+/// Cuts, doubles, swaps and overwrites pieces of the text.
+fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
+    const WORDS: [&[u8]; 14] = [
+        b"null",
+        b"{}",
+        b"[]",
+        b"-1",
+        b"1e99",
+        b"\"\"",
+        b"\"x\"",
+        b"true",
+        b"\"\\u0000\"",
+        b"{\"a\":[{}]}",
+        b"\xff",
+        b"99999999999999999999",
+        b",",
+        b"}",
+    ];
+    let at = random.below(bytes.len());
+    let end = (at + random.below(12)).min(bytes.len());
+    let word = WORDS[random.below(WORDS.len())].to_vec();
+    match random.below(4) {
+        0 => drop(bytes.drain(at..end)),
+        1 => drop(bytes.splice(at..end, word)),
+        2 => drop(bytes.splice(at..at, bytes[at..end].to_vec())),
+        _ => bytes[at] = random.below(256) as u8,
+    }
+}
+
+#[test]
+fn no_text_whatever_makes_it_panic_and_what_passes_is_valid() {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let (mut passed, mut refused) = (0, 0);
+    for _ in 0..6000 {
+        let mut bytes = PROBED.as_bytes().to_vec();
+        for _ in 0..=random.below(3) {
+            mutate(&mut bytes, &mut random);
+        }
+        match static_pods(&bytes, &source()) {
+            Ok(pods) => {
+                passed += 1;
+                assert!(pods.iter().all(|decoded| validate_pod(&decoded.pod).is_empty()));
+            }
+            Err(error) => {
+                refused += 1;
+                assert!(!error.problems().is_empty() && !error.to_string().contains("Internal error"), "{error}");
+            }
+        }
+    }
+    assert!(passed > 100 && refused > 3000, "the walk has lost its way: {passed} passed, {refused} refused");
+}
+
+/// Replaces each value of a valid pod, one at a time, by each of a few of another kind.
+#[test]
+fn no_value_anywhere_makes_it_panic() {
+    let whole: Value = serde_json::from_str(PROBED).unwrap();
+    let mut paths = Vec::new();
+    collect(&whole, String::new(), &mut paths);
+    assert!(paths.len() > 40);
+    for path in paths {
+        for value in [
+            json!(null),
+            json!(-1),
+            json!(1.5),
+            json!(u64::MAX),
+            json!(""),
+            json!("x"),
+            json!(true),
+            json!([]),
+            json!({}),
+            json!([[{}]]),
+            json!({"a": {"b": 1}}),
+        ] {
+            let mut changed = whole.clone();
+            *changed.pointer_mut(&path).unwrap() = value;
+            if let Err(error) = decode(&changed.to_string()) {
+                assert!(!error.to_string().contains("Internal error"), "{path}: {error}");
+            }
+        }
+    }
+}
+
+fn collect(value: &Value, path: String, paths: &mut Vec<String>) {
+    paths.push(path.clone());
+    match value {
+        Value::Object(map) => map.iter().for_each(|(key, value)| collect(value, format!("{path}/{key}"), paths)),
+        Value::Array(items) => items.iter().enumerate().for_each(|(index, value)| collect(value, format!("{path}/{index}"), paths)),
+        _ => {}
+    }
+}

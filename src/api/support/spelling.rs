@@ -1,10 +1,10 @@
 //! The likely intended one among known names.
 
 /// The known name `word` most likely stands for: the same but for case, `-` and `_`, or a few slips of a finger away
-/// (one for each three letters, at most three).
+/// (one for each four letters, at most three).
 pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let plain = simplified(word);
-    let most = (plain.len() / 3).clamp(1, 3);
+    let most = (plain.len() / 4).clamp(1, 3);
     known
         .into_iter()
         .filter(|name| name.len() > 1 && plain.len() > 1 && name.len().abs_diff(plain.len()) <= most + 2)
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn other_words_are_not() {
-        for word in ["note", "x", "", "hostname", "comment", "ü", "live"] {
+        for word in ["note", "impose", "x", "", "hostname", "comment", "ü", "live"] {
             check(word, None);
         }
     }

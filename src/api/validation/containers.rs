@@ -153,7 +153,7 @@ fn quantities(errors: &mut Vec<FieldError>, quantities: &BTreeMap<String, Quanti
         let path = entry(path, name);
         match quantity.parse() {
             Err(error) => errors.push(FieldError::invalid(path, quantity.0.as_str(), error.to_string())),
-            Ok(amount) if amount.value() < 0 || amount.milli_value() < 0 => {
+            Ok(amount) if amount.is_negative() => {
                 errors.push(FieldError::invalid(path, quantity.0.as_str(), NOT_NEGATIVE));
             }
             Ok(_) => {}

@@ -316,7 +316,11 @@ fn resources_of_containers() {
     );
     check(
         resources(json!({"cpu": "-1m"}), json!({"cpu": "-2n"})),
-        &["spec.containers[0].resources.limits[cpu]: Invalid value: \"-1m\": must be greater than or equal to 0"],
+        &[
+            "spec.containers[0].resources.limits[cpu]: Invalid value: \"-1m\": must be greater than or equal to 0",
+            "spec.containers[0].resources.requests[cpu]: Invalid value: \"-2n\": must be greater than or equal to 0",
+            "spec.containers[0].resources.requests: Invalid value: \"-2n\": must be less than or equal to cpu limit of -1m",
+        ],
     );
 }
 

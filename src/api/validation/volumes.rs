@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::*;
 use crate::api::pod::{Container, EmptyDir, HostPath, Volume};
+use crate::api::quantity::Amount;
 
 const HOST_PATH_TYPES: [&str; 8] = ["", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"];
 
@@ -42,7 +43,7 @@ fn empty_dir(errors: &mut Vec<FieldError>, dir: &EmptyDir, path: &str) {
     if !["", "Memory"].contains(&dir.medium.as_str()) {
         errors.push(FieldError::not_supported(child(path, "medium"), dir.medium.as_str(), &["", "Memory"]));
     }
-    if let Some(limit) = dir.size_limit.as_ref().filter(|limit| limit.value().is_none_or(|bytes| bytes < 0)) {
+    if let Some(limit) = dir.size_limit.as_ref().filter(|limit| limit.parse().is_ok_and(Amount::is_negative)) {
         errors.push(FieldError::invalid(child(path, "sizeLimit"), limit.0.as_str(), NOT_NEGATIVE));
     }
 }
