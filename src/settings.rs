@@ -2,8 +2,14 @@
 //! command line over it. Every key is in config/config.json with its default (a test compares the two).
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, fs, io};
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+use crate::layout::Layout;
 
 /// What the daemon runs with, validated.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,5 +59,373 @@ impl Default for Settings {
             allow_probe_hosts: Vec::new(),
             runtime: if cfg!(feature = "embedded") { RuntimeChoice::Embedded } else { RuntimeChoice::Path("/usr/sbin/runc".into()) },
         }
+    }
+}
+
+/// What the command line says over the file; each None leaves the file's value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// `--pods`.
+    pub static_pod_path: Option<PathBuf>,
+    /// `--runtime`: `embedded` or a path.
+    pub runtime: Option<String>,
+    /// `--node-name`.
+    pub node_name: Option<String>,
+}
+
+/// The configuration cannot be used: one sentence with file, line, column, key and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingsError(String);
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SettingsError {}
+
+/// config.json as it stands; every key is optional, and null is as good as absent.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct File {
+    #[serde(deserialize_with = "node_name_or_empty")]
+    node_name: Option<String>,
+    #[serde(deserialize_with = "absolute_path")]
+    static_pod_path: Option<PathBuf>,
+    #[serde(deserialize_with = "file_check_frequency")]
+    file_check_frequency: Option<Duration>,
+    #[serde(deserialize_with = "sync_frequency")]
+    sync_frequency: Option<Duration>,
+    crash_loop_back_off: CrashLoopBackOff,
+    #[serde(deserialize_with = "log_size")]
+    container_log_max_size: Option<u64>,
+    #[serde(deserialize_with = "log_files")]
+    container_log_max_files: Option<u32>,
+    #[serde(rename = "nodeIP", deserialize_with = "address")]
+    node_ip: Option<IpAddr>,
+    #[serde(deserialize_with = "hosts")]
+    allow_probe_hosts: Option<Vec<String>>,
+    #[serde(deserialize_with = "runtime")]
+    runtime: Option<RuntimeChoice>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct CrashLoopBackOff {
+    #[serde(deserialize_with = "restart_period")]
+    max_container_restart_period: Option<Duration>,
+}
+
+impl Settings {
+    /// Reads the configuration: `named` is the file of `--config`; without it `layout.config_file()`, which may be missing.
+    /// Pods lie where `overrides` or the file say, else in `layout.pods_dir()`.
+    ///
+    /// # Errors
+    /// A named file is missing, a file cannot be read, a key is unknown or a value is not allowed.
+    pub fn load(layout: &Layout, named: Option<&Path>, overrides: &Overrides) -> Result<Self, SettingsError> {
+        let path = named.map_or_else(|| layout.config_file(), Path::to_owned);
+        let file = match fs::read(&path) {
+            Ok(bytes) => parse(&bytes).map_err(|e| SettingsError(format!("cannot use configuration {}: {e}", path.display())))?,
+            Err(e) if named.is_none() && e.kind() == io::ErrorKind::NotFound => File::default(),
+            Err(e) => return Err(SettingsError(format!("cannot read configuration {}: {e}", path.display()))),
+        };
+        file.resolve(layout, overrides, &host_name()).map_err(SettingsError)
+    }
+}
+
+impl File {
+    fn resolve(self, layout: &Layout, overrides: &Overrides, host_name: &str) -> Result<Settings, String> {
+        let d = Settings::default();
+        let flag = |name: &'static str| move |e: String| format!("cannot use {name}: {e}");
+        let node_name = match (&overrides.node_name, self.node_name.filter(|n| !n.is_empty())) {
+            (Some(name), _) => check_node_name(name).map_err(flag("--node-name"))?,
+            (None, Some(name)) => name,
+            (None, None) => check_node_name(host_name).map_err(|e| {
+                format!("cannot use the host name as node name: {e}; set nodeName in the configuration or give --node-name")
+            })?,
+        };
+        let runtime = overrides.runtime.as_deref().map(|r| check_runtime(r).map_err(flag("--runtime"))).transpose()?;
+        Ok(Settings {
+            node_name,
+            static_pod_path: overrides.static_pod_path.clone().or(self.static_pod_path).unwrap_or_else(|| layout.pods_dir()),
+            file_check_frequency: self.file_check_frequency.unwrap_or(d.file_check_frequency),
+            sync_frequency: self.sync_frequency.unwrap_or(d.sync_frequency),
+            max_container_restart_period: self.crash_loop_back_off.max_container_restart_period.unwrap_or(d.max_container_restart_period),
+            container_log_max_size: self.container_log_max_size.unwrap_or(d.container_log_max_size),
+            container_log_max_files: self.container_log_max_files.unwrap_or(d.container_log_max_files),
+            node_ip: self.node_ip.unwrap_or(d.node_ip),
+            allow_probe_hosts: self.allow_probe_hosts.unwrap_or(d.allow_probe_hosts),
+            runtime: runtime.or(self.runtime).unwrap_or(d.runtime),
+        })
+    }
+}
+
+fn host_name() -> String {
+    nix::unistd::gethostname().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// The error names the key, the place and, for an unknown key, the likely one.
+fn parse(bytes: &[u8]) -> Result<File, String> {
+    // serde would take `[]` for an object without keys.
+    if !bytes.trim_ascii_start().starts_with(b"{") {
+        return Err("it is not a JSON object; an empty one, {}, means every default".into());
+    }
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let file: File = serde_path_to_error::deserialize(&mut json).map_err(|e| {
+        let path = e.path().to_string();
+        let inner = e.into_inner();
+        let text = with_likely_key(&inner.to_string());
+        // serde_json appends "at line L column C".
+        if path == "." || path == "?" { text } else { format!("{path}: {text}") }
+    })?;
+    json.end().map_err(|e| e.to_string())?;
+    Ok(file)
+}
+
+/// "unknown field `a`, expected one of `b`, `c` at line 1 column 2", with the known name that is nearest.
+fn with_likely_key(text: &str) -> String {
+    let quoted: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
+    let Some((unknown, known)) = quoted.split_first().filter(|_| text.starts_with("unknown field")) else { return text.into() };
+    let place = text.rfind(" at line").map_or("", |at| &text[at..]);
+    let near = known.iter().map(|k| (distance(&unknown.to_lowercase(), &k.to_lowercase()), k)).min();
+    match near {
+        Some((d, key)) if d <= unknown.len().max(3) / 3 => format!("unknown key \"{unknown}\", did you mean \"{key}\"?{place}"),
+        _ => format!("unknown key \"{unknown}\"; known are {}{place}", known.join(", ")),
+    }
+}
+
+/// Edits (insert, delete, replace) from one text to the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// Parses a Go duration: `20s`, `1m30s`, `1.5h`, `100ms`. No sign, and a unit on every number but 0.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_go_duration(text: &str) -> Result<Duration, String> {
+    const UNITS: [(&str, f64); 7] = [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let bad = || format!("\"{text}\" is not a duration such as \"20s\", \"1m30s\" or \"100ms\"");
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let mut rest = text;
+    let mut seconds = 0.0;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(bad)?;
+        let (number, tail) = rest.split_at(digits);
+        let unit = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit);
+        let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(bad)?;
+        seconds += number.parse::<f64>().map_err(|_| bad())? * factor;
+        rest = tail;
+    }
+    if text.is_empty() { Err(bad()) } else { Duration::try_from_secs_f64(seconds).map_err(|_| bad()) }
+}
+
+/// A value that is checked while it is read, so that the error has its place in the file.
+fn checked<'de, D: Deserializer<'de>, R: Deserialize<'de>, T>(d: D, check: impl Fn(R) -> Result<T, String>) -> Result<Option<T>, D::Error> {
+    Option::<R>::deserialize(d)?.map(|raw| check(raw).map_err(D::Error::custom)).transpose()
+}
+
+fn duration_between(text: &str, min: Duration, max: Duration) -> Result<Duration, String> {
+    let value = parse_go_duration(text)?;
+    let show = crate::clock::go_duration;
+    if value < min || value > max {
+        return Err(format!("{} is out of range: allowed are {} to {}", show(value), show(min), show(max)));
+    }
+    Ok(value)
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn file_check_frequency<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
+    checked(d, |t: String| duration_between(&t, Duration::from_millis(100), DAY))
+}
+
+fn sync_frequency<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
+    checked(d, |t: String| duration_between(&t, Duration::from_secs(1), DAY))
+}
+
+fn restart_period<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
+    checked(d, |t: String| duration_between(&t, Duration::from_secs(1), Duration::from_secs(300)))
+}
+
+fn log_size<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u64>, D::Error> {
+    checked(d, |t: String| {
+        const UNITS: [(&str, u64); 6] =
+            [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("k", 1000), ("M", 1_000_000), ("G", 1_000_000_000)];
+        let (unit, factor) = UNITS.into_iter().find(|(unit, _)| t.ends_with(unit)).unwrap_or(("", 1));
+        let number = t.strip_suffix(unit).and_then(|n| n.parse::<u64>().ok()).and_then(|n| n.checked_mul(factor));
+        number.filter(|n| (4096..=1 << 40).contains(n)).ok_or_else(|| format!("\"{t}\" is not a size from 4Ki to 1024Gi, such as \"10Mi\""))
+    })
+}
+
+fn log_files<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u32>, D::Error> {
+    checked(d, |n: i64| match n {
+        2..=1000 => Ok(n as u32),
+        _ => Err(format!("{n} is out of range: allowed are 2 to 1000")),
+    })
+}
+
+fn address<'de, D: Deserializer<'de>>(d: D) -> Result<Option<IpAddr>, D::Error> {
+    checked(d, |t: String| t.parse().map_err(|_| format!("\"{t}\" is not an IP address")))
+}
+
+fn absolute_path<'de, D: Deserializer<'de>>(d: D) -> Result<Option<PathBuf>, D::Error> {
+    checked(d, |p: PathBuf| if p.is_absolute() { Ok(p) } else { Err(format!("\"{}\" is not an absolute path", p.display())) })
+}
+
+fn hosts<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<String>>, D::Error> {
+    checked(d, |hosts: Vec<String>| match hosts.iter().find(|h| h.is_empty() || h.contains(char::is_whitespace)) {
+        Some(bad) => Err(format!("\"{bad}\" is not a host name or an address")),
+        None => Ok(hosts),
+    })
+}
+
+fn node_name_or_empty<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
+    checked(d, |t: String| if t.is_empty() { Ok(t) } else { check_node_name(&t) })
+}
+
+fn runtime<'de, D: Deserializer<'de>>(d: D) -> Result<Option<RuntimeChoice>, D::Error> {
+    checked(d, |t: String| check_runtime(&t))
+}
+
+fn check_runtime(text: &str) -> Result<RuntimeChoice, String> {
+    match text {
+        "embedded" if cfg!(feature = "embedded") => Ok(RuntimeChoice::Embedded),
+        "embedded" => Err("this binary is built without the embedded runtime: name an OCI runtime by its path".into()),
+        path if Path::new(path).is_absolute() => Ok(RuntimeChoice::Path(path.into())),
+        other => Err(format!("\"{other}\" is neither \"embedded\" nor the absolute path of an OCI runtime")),
+    }
+}
+
+/// Lower case; a DNS subdomain, since it becomes part of every pod's name.
+fn check_node_name(name: &str) -> Result<String, String> {
+    let lower = name.to_lowercase();
+    let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let label = |l: &str| l.starts_with(edge) && l.ends_with(edge) && l.chars().all(|c| edge(c) || c == '-');
+    if lower.len() <= 253 && lower.split('.').all(label) {
+        return Ok(lower);
+    }
+    Err(format!(
+        "\"{name}\" is not a DNS subdomain: lower case letters, digits, '-' and '.', at most 253, each part from letter or digit to letter or digit"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(feature = "embedded")]
+    const SHIPPED: &str = include_str!("../config/config.json");
+
+    #[track_caller]
+    fn check_error(json: &str, expected: &str) {
+        assert_eq!(parse(json.as_bytes()).map(drop), Err(expected.into()));
+    }
+
+    fn resolve(json: &str, root: &str, overrides: &Overrides) -> Result<Settings, String> {
+        parse(json.as_bytes()).unwrap().resolve(&Layout::new(root), overrides, "Host1")
+    }
+
+    #[test]
+    #[cfg(feature = "embedded")]
+    fn the_shipped_file_has_every_key_with_its_default() {
+        let defaults = Settings { node_name: "host1".into(), ..Settings::default() };
+        assert_eq!(resolve(SHIPPED, "/", &Overrides::default()), Ok(defaults.clone()));
+        assert_eq!(resolve("{}", "/", &Overrides::default()), Ok(defaults));
+        let shipped: serde_json::Value = serde_json::from_str(SHIPPED).unwrap();
+        let keys = |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<std::collections::BTreeSet<_>>();
+        // serde names every known key when it meets an unknown one.
+        let known = |json: &str| {
+            let text = serde_json::from_str::<File>(json).unwrap_err().to_string();
+            text.split('`').skip(3).step_by(2).map(str::to_owned).collect()
+        };
+        assert_eq!(keys(&shipped), known("{\"-\": 1}"));
+        assert_eq!(keys(&shipped["crashLoopBackOff"]), known("{\"crashLoopBackOff\": {\"-\": 1}}"));
+    }
+
+    #[test]
+    fn errors_name_key_place_and_range() {
+        check_error(
+            "{\n \"syncFrequncy\": \"1s\"}",
+            "syncFrequncy: unknown key \"syncFrequncy\", did you mean \"syncFrequency\"? at line 2 column 15",
+        );
+        check_error("{\"syncFrequency\": \"10ms\"}", "syncFrequency: 10ms is out of range: allowed are 1s to 24h0m0s at line 1 column 25");
+        check_error(
+            "{\"crashLoopBackOff\": {\"maxContainerRestartPeriod\": \"301s\"}}",
+            "crashLoopBackOff.maxContainerRestartPeriod: 5m1s is out of range: allowed are 1s to 5m0s at line 1 column 58",
+        );
+        check_error("{\"containerLogMaxFiles\": 1}", "containerLogMaxFiles: 1 is out of range: allowed are 2 to 1000 at line 1 column 26");
+    }
+
+    #[test]
+    fn wrong_values_are_refused() {
+        for json in [
+            r#"{"fileCheckFrequency": "99ms"}"#,
+            r#"{"fileCheckFrequency": "20"}"#,
+            r#"{"fileCheckFrequency": 20}"#,
+            r#"{"containerLogMaxSize": "10Xi"}"#,
+            r#"{"containerLogMaxSize": "0"}"#,
+            r#"{"nodeIP": "node1"}"#,
+            r#"{"nodeName": "node_1"}"#,
+            r#"{"allowProbeHosts": [""]}"#,
+            r#"{"staticPodPath": "pods"}"#,
+            r#"{"runtime": "runc"}"#,
+            r#"{} x"#,
+            r#"[]"#,
+            "",
+        ] {
+            assert!(parse(json.as_bytes()).is_err(), "{json}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_wins_over_the_file_and_the_file_over_the_root() {
+        let overrides =
+            Overrides { static_pod_path: Some("/p".into()), runtime: Some("/usr/sbin/runc".into()), node_name: Some("N".into()) };
+        let file = r#"{"staticPodPath": "/f", "nodeName": "m"}"#;
+        let s = resolve(file, "/r", &overrides).unwrap();
+        assert_eq!((s.static_pod_path.to_str().unwrap(), s.node_name.as_str()), ("/p", "n"));
+        assert_eq!(s.runtime, RuntimeChoice::Path("/usr/sbin/runc".into()));
+        let s = resolve(file, "/r", &Overrides::default()).unwrap();
+        assert_eq!((s.static_pod_path.to_str().unwrap(), s.node_name.as_str()), ("/f", "m"));
+        assert_eq!(resolve("{}", "/r", &Overrides::default()).unwrap().static_pod_path, Path::new("/r/etc/podprobe/pods"));
+    }
+
+    #[test]
+    fn only_the_default_file_may_be_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let overrides = Overrides { node_name: Some("n".into()), ..Overrides::default() };
+        let layout = Layout::new(dir.path());
+        assert!(Settings::load(&layout, None, &overrides).is_ok());
+        let named = dir.path().join("c.json");
+        let e = Settings::load(&layout, Some(&named), &overrides).unwrap_err().to_string();
+        assert!(e.starts_with(&format!("cannot read configuration {}: No such file", named.display())), "{e}");
+        fs::write(&named, "{\"x\": 1}").unwrap();
+        let e = Settings::load(&layout, Some(&named), &overrides).unwrap_err().to_string();
+        assert!(e.starts_with(&format!("cannot use configuration {}: x: unknown key \"x\"; known are nodeName", named.display())), "{e}");
+    }
+
+    #[test]
+    fn durations_as_go_writes_them() {
+        let ms = |t| parse_go_duration(t).map(|d| d.as_millis()).ok();
+        assert_eq!(
+            [ms("20s"), ms("1m30s"), ms("1.5h"), ms("100ms"), ms("0")],
+            [Some(20_000), Some(90_000), Some(5_400_000), Some(100), Some(0)]
+        );
+        assert_eq!([ms(""), ms("5"), ms("s"), ms("-1s"), ms("1x"), ms("1.2.3s")], [None; 6]);
     }
 }

@@ -1,1 +1,228 @@
-//! (being written)
+//! The pod lifecycle event generator (kubelet-probes 7): relists the runtime, caches what it finds, and tells the sync loop
+//! what changed.
+//!
+//! Invariants: the cache is written by the one relist thread only, and before the event that tells of it is sent. The
+//! thread never waits for the sync loop: a full channel drops the event and counts it, and the next sync tick repairs it.
+//! A relist that failed or panicked changes nothing but the health.
+
+pub mod cache;
+pub mod diff;
+mod relist;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, select};
+
+pub use cache::{Cache, CacheError};
+pub use diff::{EventKind, PodLifecycleEvent};
+
+use crate::api::PodUid;
+use crate::clock::{Moment, go_duration};
+use crate::runtime::{Runtime, RuntimePodStatus};
+use relist::{Records, step};
+
+/// Capacity of the event channel; when it is full, events are dropped and counted.
+pub const EVENTS_CAPACITY: usize = 1000;
+/// Capacity of the queue of single-pod relists; when it is full, requests are dropped with a log line.
+pub const REQUESTS_CAPACITY: usize = 200;
+/// From the end of one relist to the start of the next.
+pub const RELIST_PERIOD: Duration = Duration::from_secs(1);
+/// Unhealthy after this long without a listing that succeeded.
+pub const RELIST_THRESHOLD: Duration = Duration::from_secs(180);
+
+#[derive(Default)]
+struct Shared {
+    relisted: Mutex<Option<Moment>>,
+    discarded: AtomicU64,
+    panics: AtomicU64,
+}
+
+impl Shared {
+    fn relisted(&self) -> Option<Moment> {
+        *self.relisted.lock().expect("no panic while the lock is held")
+    }
+}
+
+/// The handle of the relist thread, shared by everyone who reads.
+pub struct Pleg {
+    cache: Arc<Cache>,
+    shared: Arc<Shared>,
+    requests: Sender<(PodUid, Moment)>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Pleg {
+    /// Starts the thread `pleg`; it lists at once. It ends when `stop` has an item or is closed, or `events` is closed.
+    ///
+    /// # Errors
+    /// No thread is left.
+    pub fn spawn(runtime: Arc<dyn Runtime>, events: Sender<PodLifecycleEvent>, stop: Receiver<()>) -> std::io::Result<Self> {
+        let (requests, queue) = bounded(REQUESTS_CAPACITY);
+        let (cache, shared) = (Arc::new(Cache::default()), Arc::new(Shared::default()));
+        let mut worker = Worker {
+            runtime,
+            events,
+            stop,
+            queue,
+            cache: Arc::clone(&cache),
+            shared: Arc::clone(&shared),
+            records: Records::default(),
+            closed: false,
+        };
+        let thread = std::thread::Builder::new().name("pleg".into()).spawn(move || worker.run())?;
+        Ok(Self { cache, shared, requests, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// What the runtime last said of each pod.
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    /// Asks for a relist of this pod alone, at once: after a sync that did something. Never blocks.
+    pub fn request(&self, uid: &PodUid) {
+        if let Err(TrySendError::Full(_)) = self.requests.try_send((uid.clone(), Moment::now())) {
+            log::warn!("the queue of single-pod relists is full ({REQUESTS_CAPACITY}); pod {uid} waits for the next full relist");
+        }
+    }
+
+    /// Whether a listing has succeeded lately.
+    ///
+    /// # Errors
+    /// The kubelet's text: none yet, or none for [`RELIST_THRESHOLD`].
+    pub fn health(&self, now: Moment) -> Result<(), String> {
+        health(self.shared.relisted(), now)
+    }
+
+    /// Events dropped because the channel was full, since the start.
+    pub fn discarded(&self) -> u64 {
+        self.shared.discarded.load(Ordering::Relaxed)
+    }
+
+    /// Relists that panicked, since the start.
+    pub fn panics(&self) -> u64 {
+        self.shared.panics.load(Ordering::Relaxed)
+    }
+
+    /// Whether the thread has ended.
+    pub fn is_finished(&self) -> bool {
+        let thread = self.thread.lock().expect("no panic while the lock is held");
+        thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits for the thread; as long as the runtime's call under way takes, once it was told to stop.
+    pub fn join(&self) {
+        let thread = self.thread.lock().expect("no panic while the lock is held").take();
+        if let Some(thread) = thread {
+            // Panics are caught inside.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn health(relisted: Option<Moment>, now: Moment) -> Result<(), String> {
+    let Some(relisted) = relisted else { return Err("pleg has yet to be successful".into()) };
+    let ago = now.since(relisted);
+    if ago > RELIST_THRESHOLD {
+        let (ago, threshold) = (go_duration(ago), go_duration(RELIST_THRESHOLD));
+        return Err(format!("pleg was last seen active {ago} ago; threshold is {threshold}"));
+    }
+    Ok(())
+}
+
+struct Worker {
+    runtime: Arc<dyn Runtime>,
+    events: Sender<PodLifecycleEvent>,
+    stop: Receiver<()>,
+    queue: Receiver<(PodUid, Moment)>,
+    cache: Arc<Cache>,
+    shared: Arc<Shared>,
+    records: Records,
+    closed: bool,
+}
+
+impl Worker {
+    fn run(&mut self) {
+        while !self.closed {
+            self.guarded(Self::relist);
+            let next = crossbeam_channel::after(RELIST_PERIOD);
+            loop {
+                select! {
+                    recv(self.stop) -> _ => return,
+                    recv(next) -> _ => break,
+                    recv(self.queue) -> request => match request {
+                        Ok((uid, asked)) => self.guarded(|w| w.relist_pod(&uid, asked)),
+                        // The handle is gone, and so is everyone who reads the cache.
+                        Err(_) => return,
+                    },
+                }
+            }
+        }
+    }
+
+    /// One round; a panic in it, most likely the runtime's, costs that round.
+    fn guarded(&mut self, round: impl FnOnce(&mut Self)) {
+        if catch_unwind(AssertUnwindSafe(|| round(self))).is_err() {
+            self.shared.panics.fetch_add(1, Ordering::Relaxed);
+            log::error!("a relist panicked; please report this");
+        }
+    }
+
+    fn relist(&mut self) {
+        let began = Moment::now();
+        let pods = match self.runtime.list_pods() {
+            Ok(pods) => pods,
+            Err(e) => {
+                log::error!("cannot list the runtime's pods: {e}");
+                return;
+            }
+        };
+        *self.shared.relisted.lock().expect("no panic while the lock is held") = Some(began);
+        let changes = step(&mut self.records, pods);
+        for change in changes {
+            self.cache.set(change.uid, change.status, began);
+            self.deliver(change.events);
+        }
+        self.cache.update_time(began);
+    }
+
+    fn relist_pod(&mut self, uid: &PodUid, asked: Moment) {
+        if self.shared.relisted().is_some_and(|relisted| relisted > asked) {
+            return;
+        }
+        let began = Moment::now();
+        match self.runtime.pod_status(uid) {
+            Ok(status) => {
+                let change = relist::step_pod(&mut self.records, uid, status);
+                self.cache.observe(change.uid, change.status, began);
+                self.deliver(change.events);
+            }
+            Err(e) => log::error!("cannot read the status of pod {uid}: {e}"),
+        }
+    }
+
+    fn deliver(&mut self, events: Vec<PodLifecycleEvent>) {
+        for event in events {
+            match self.events.try_send(event) {
+                Ok(()) => {}
+                Err(TrySendError::Full(event)) => {
+                    self.shared.discarded.fetch_add(1, Ordering::Relaxed);
+                    log::error!("the event channel is full, dropped {event:?}");
+                }
+                Err(TrySendError::Disconnected(_)) => self.closed = true,
+            }
+        }
+    }
+}
+
+/// Whether nothing of the pod is left in the runtime.
+fn is_gone(status: &RuntimePodStatus) -> bool {
+    status.containers.is_empty() && status.sandboxes.is_empty()
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

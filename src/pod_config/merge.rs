@@ -344,7 +344,10 @@ mod tests {
                 (&[in_namespace("1", "default")], &[(Add, &["foo"])]),
                 (&[in_namespace("1", "default"), in_namespace("2", "new")], &[(Add, &["foo"])]),
             ]),
-            "mg-5" => check(&[(&[foo.clone()], &[(Add, &["foo"])]), (&[foo], &[])]),
+            "mg-5" => {
+                let set = [foo];
+                check(&[(&set, &[(Add, &["foo"])]), (&set, &[])]);
+            }
             "mg-6" => check(&[
                 (&[foo], &[(Add, &["foo"])]),
                 (&[pod("1", "foo", spec_changed)], &[(Update, &["foo"])]),

@@ -1,0 +1,288 @@
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+use super::diff::{EventKind, events};
+use super::*;
+use crate::api::{Container, Pod};
+use crate::runtime::{
+    ContainerId, ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus, RuntimeState, StartErrorReason,
+};
+
+const CEILING: Duration = Duration::from_secs(10);
+
+fn container(id: &str, state: RuntimeState) -> RuntimeContainerStatus {
+    RuntimeContainerStatus {
+        id: id.into(),
+        name: id.into(),
+        state,
+        attempt: 0,
+        image: String::new(),
+        image_id: String::new(),
+        hash: 0,
+        created_at: SystemTime::UNIX_EPOCH,
+        started_at: None,
+        started: None,
+        finished_at: None,
+        finished: None,
+        exit_code: 0,
+        signal: None,
+        reason: String::new(),
+        message: String::new(),
+        pid: None,
+        log_path: PathBuf::new(),
+    }
+}
+
+fn sandbox(id: &str, ready: bool, ips: &[IpAddr]) -> RuntimeSandboxStatus {
+    let created_at = SystemTime::UNIX_EPOCH;
+    RuntimeSandboxStatus { id: id.into(), attempt: 0, ready, host_network: false, created_at, ips: ips.to_vec() }
+}
+
+fn pod(uid: &str, containers: &[(&str, RuntimeState)]) -> RuntimePodStatus {
+    let containers = containers.iter().map(|(id, state)| container(id, *state)).collect();
+    RuntimePodStatus { uid: uid.into(), containers, ..RuntimePodStatus::default() }
+}
+
+/// The states a vector's word stands for; None is "non-existent".
+fn states(word: &str) -> Vec<Option<RuntimeState>> {
+    let one = |word: &str| match word {
+        "non-existent" => vec![None],
+        "running" => vec![Some(RuntimeState::Running)],
+        "exited" => vec![Some(RuntimeState::Exited)],
+        "unknown" => vec![Some(RuntimeState::Unknown), Some(RuntimeState::Created)],
+        "created" => vec![Some(RuntimeState::Created)],
+        other => panic!("{other}"),
+    };
+    word.split(" or ").flat_map(one).collect()
+}
+
+fn vectors() -> Value {
+    serde_json::from_str::<Value>(include_str!("../../tests/vectors/lifecycle.json")).unwrap()["pleg"].take()
+}
+
+#[track_caller]
+fn check(old: Option<RuntimeState>, new: Option<RuntimeState>, expected: &[String]) {
+    let with = |state: Option<RuntimeState>| pod("1", &state.map(|s| ("c", s)).into_iter().collect::<Vec<_>>());
+    let got: Vec<String> = events(&with(old), &with(new)).iter().map(|e| format!("{:?}", e.kind)).collect();
+    assert_eq!(got, expected, "{old:?} -> {new:?}");
+}
+
+#[test]
+fn every_row_of_the_table() {
+    let vectors = vectors();
+    let rows = vectors["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 8);
+    for row in rows {
+        let expected: Vec<String> = serde_json::from_value(row["events"].clone()).unwrap();
+        if row["old"] == "same" {
+            [None, Some(RuntimeState::Running), Some(RuntimeState::Exited), Some(RuntimeState::Unknown)]
+                .into_iter()
+                .for_each(|s| check(s, s, &expected));
+            continue;
+        }
+        for old in states(row["old"].as_str().unwrap()) {
+            states(row["new"].as_str().unwrap()).into_iter().for_each(|new| check(old, new, &expected));
+        }
+    }
+}
+
+fn listing(relist: &Value) -> Vec<RuntimePodStatus> {
+    let one = |(uid, containers): (&String, &Value)| {
+        let containers = containers.as_object().unwrap();
+        let containers: Vec<_> = containers.iter().map(|(id, s)| (id.as_str(), states(s.as_str().unwrap())[0].unwrap())).collect();
+        pod(uid, &containers)
+    };
+    relist.as_object().unwrap().iter().map(one).collect()
+}
+
+#[test]
+fn the_scenario_of_the_vectors() {
+    let vectors = vectors();
+    let (mut records, mut last) = (Records::default(), Vec::new());
+    for round in vectors["scenario"].as_array().unwrap() {
+        if round["relist"] != "same" {
+            last = listing(&round["relist"]);
+        }
+        let changes = step(&mut records, last.clone());
+        let mut got: Vec<_> =
+            changes.into_iter().flat_map(|c| c.events).map(|e| (e.uid.to_string(), format!("{:?}", e.kind), e.id.to_string())).collect();
+        let mut expected: Vec<(String, String, String)> = serde_json::from_value(round["events"].clone()).unwrap();
+        got.sort();
+        expected.sort();
+        assert_eq!(got, expected);
+    }
+}
+
+#[test]
+fn sandboxes_take_part() {
+    let with = |ready| RuntimePodStatus { sandboxes: vec![sandbox("s", ready, &[])], ..pod("1", &[]) };
+    let kinds = |old: &RuntimePodStatus, new: &RuntimePodStatus| events(old, new).into_iter().map(|e| e.kind).collect::<Vec<_>>();
+    assert_eq!(kinds(&pod("1", &[]), &with(true)), [EventKind::ContainerStarted]);
+    assert_eq!(kinds(&with(true), &with(false)), [EventKind::ContainerDied]);
+    assert_eq!(kinds(&with(true), &pod("", &[])), [EventKind::ContainerDied, EventKind::ContainerRemoved]);
+    assert_eq!(events(&with(false), &pod("", &[]))[0].uid, "1".into(), "an absent pod has the old one's UID");
+}
+
+#[test]
+fn a_change_without_an_event_is_a_pod_sync() {
+    let mut records = Records::default();
+    step(&mut records, vec![pod("1", &[("c", RuntimeState::Running)])]);
+    let mut changed = pod("1", &[("c", RuntimeState::Running)]);
+    changed.containers[0].message = "late".into();
+    let changes = step(&mut records, vec![changed.clone()]);
+    assert_eq!(changes[0].events, [PodLifecycleEvent { uid: "1".into(), kind: EventKind::PodSync, id: "c".into() }]);
+    assert_eq!(changes[0].status, Some(changed));
+}
+
+#[test]
+fn addresses_stay_until_a_sandbox_is_ready_again() {
+    let ip: IpAddr = "10.0.0.1".parse().unwrap();
+    let with = |ready, ips: &[IpAddr]| RuntimePodStatus { sandboxes: vec![sandbox("s", ready, ips)], ..pod("1", &[]) };
+    let mut records = Records::default();
+    step(&mut records, vec![with(true, &[ip])]);
+    let ended = step(&mut records, vec![with(false, &[])]);
+    assert_eq!(ended[0].status.as_ref().unwrap().ips(), [ip]);
+    let again = step(&mut records, vec![with(true, &[])]);
+    assert!(again[0].status.as_ref().unwrap().ips().is_empty());
+}
+
+#[test]
+fn health_has_the_kubelets_texts() {
+    let at = |s| Moment::from_boot(Duration::from_secs(s));
+    assert_eq!(health(None, at(0)), Err("pleg has yet to be successful".into()));
+    assert_eq!(health(Some(at(1)), at(181)), Ok(()));
+    assert_eq!(health(Some(at(1)), at(182)), Err("pleg was last seen active 3m1s ago; threshold is 3m0s".into()));
+}
+
+type Reply = Result<Vec<RuntimePodStatus>, RuntimeError>;
+
+/// Lists what the test hands over; without anything it repeats itself. `panic` as a UID panics.
+struct Fake {
+    replies: Receiver<Reply>,
+    last: Mutex<Vec<RuntimePodStatus>>,
+    single: Mutex<RuntimePodStatus>,
+}
+
+impl Runtime for Fake {
+    fn name(&self) -> &str {
+        "fake"
+    }
+    fn check(&self) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+    fn list_pods(&self) -> Result<Vec<RuntimePodStatus>, RuntimeError> {
+        if let Ok(reply) = self.replies.try_recv() {
+            *self.last.lock().unwrap() = reply?;
+        }
+        let last = self.last.lock().unwrap().clone();
+        if last.iter().any(|p| p.uid == "panic".into()) {
+            self.last.lock().unwrap().clear();
+            panic!("on purpose");
+        }
+        Ok(last)
+    }
+    fn pod_status(&self, _: &PodUid) -> Result<RuntimePodStatus, RuntimeError> {
+        Ok(self.single.lock().unwrap().clone())
+    }
+    fn run_pod_sandbox(&self, _: &Pod, _: u32) -> Result<ContainerId, RuntimeError> {
+        unreachable!()
+    }
+    fn stop_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
+        unreachable!()
+    }
+    fn remove_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
+        unreachable!()
+    }
+    fn start_container(&self, _: &Pod, _: &ContainerId, _: &Container, _: u32) -> Result<ContainerId, RuntimeError> {
+        unreachable!()
+    }
+    fn stop_container(&self, _: &ContainerId, _: Duration) -> Result<(), RuntimeError> {
+        unreachable!()
+    }
+    fn remove_container(&self, _: &ContainerId) -> Result<(), RuntimeError> {
+        unreachable!()
+    }
+    fn remove_pod(&self, _: &PodUid) -> Result<(), RuntimeError> {
+        unreachable!()
+    }
+    fn exec(&self, _: &ContainerId, _: &[String], _: Duration, _: usize) -> Result<ExecOutcome, RuntimeError> {
+        unreachable!()
+    }
+    fn network_namespace(&self, _: &PodUid) -> Result<Option<PathBuf>, RuntimeError> {
+        unreachable!()
+    }
+}
+
+struct Fixture {
+    pleg: Pleg,
+    fake: Arc<Fake>,
+    replies: Sender<Reply>,
+    events: Receiver<PodLifecycleEvent>,
+    stop: Option<Sender<()>>,
+}
+
+fn start(first: Reply, capacity: usize) -> Fixture {
+    let (replies, queue) = bounded(10);
+    replies.send(first).unwrap();
+    let fake = Arc::new(Fake { replies: queue, last: Mutex::default(), single: Mutex::default() });
+    let (send, events) = bounded(capacity);
+    let (stop, stopped) = bounded(0);
+    let pleg = Pleg::spawn(fake.clone(), send, stopped).unwrap();
+    Fixture { pleg, fake, replies, events, stop: Some(stop) }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.stop.take();
+        self.pleg.join();
+    }
+}
+
+#[test]
+fn a_relist_fills_the_cache_before_it_tells() {
+    let f = start(Ok(vec![pod("1", &[("c", RuntimeState::Running)])]), 10);
+    let event = f.events.recv_timeout(CEILING).unwrap();
+    assert_eq!((event.kind, event.id), (EventKind::ContainerStarted, "c".into()));
+    assert_eq!(f.pleg.cache().get(&"1".into()).containers.len(), 1);
+    f.replies.send(Ok(vec![])).unwrap();
+    assert_eq!(f.events.recv_timeout(CEILING).unwrap().kind, EventKind::ContainerDied);
+    assert_eq!(f.pleg.cache().all(), []);
+    assert_eq!(f.pleg.health(Moment::now()), Ok(()));
+}
+
+#[test]
+fn a_request_relists_that_pod_at_once() {
+    let f = start(Ok(vec![]), 10);
+    f.pleg.cache().get_newer_than(&"1".into(), Moment::default(), CEILING).unwrap();
+    // The full relists to come fail, so that only the request can tell.
+    let fail = || Err(RuntimeError::new(StartErrorReason::CreatePodSandboxError, "no"));
+    (0..10).for_each(|_| f.replies.send(fail()).unwrap());
+    *f.fake.single.lock().unwrap() = pod("1", &[("c", RuntimeState::Running)]);
+    f.pleg.request(&"1".into());
+    assert_eq!(f.events.recv_timeout(CEILING).unwrap().kind, EventKind::ContainerStarted);
+    assert_eq!(f.pleg.cache().get(&"1".into()).containers[0].id, "c".into());
+}
+
+#[test]
+fn a_wait_ends_with_a_newer_listing_the_ceiling_or_the_close() {
+    let f = start(Ok(vec![]), 10);
+    let now = Moment::now();
+    assert_eq!(f.pleg.cache().get_newer_than(&"1".into(), now, CEILING).unwrap().uid, "1".into());
+    let far = now + Duration::from_secs(3600);
+    let e = f.pleg.cache().get_newer_than(&"1".into(), far, Duration::from_millis(1)).unwrap_err();
+    assert_eq!(e.to_string(), "cannot get a fresh status of pod 1: the runtime was not relisted within 1ms");
+    f.pleg.cache().close();
+    f.pleg.cache().get_newer_than(&"1".into(), far, CEILING).unwrap();
+}
+
+#[test]
+fn an_error_or_a_panic_costs_one_round_and_a_full_channel_drops() {
+    let f = start(Err(RuntimeError::new(StartErrorReason::CreatePodSandboxError, "no")), 1);
+    f.replies.send(Ok(vec![pod("panic", &[])])).unwrap();
+    f.replies.send(Ok(vec![pod("1", &[("a", RuntimeState::Running), ("b", RuntimeState::Exited)])])).unwrap();
+    f.pleg.cache().get_newer_than(&"1".into(), Moment::default(), CEILING).unwrap();
+    assert_eq!((f.pleg.panics(), f.pleg.discarded(), f.events.len()), (1, 1, 1));
+}
