@@ -17,6 +17,7 @@ pub mod overlay;
 mod pack;
 mod reference;
 mod source;
+mod staging;
 mod store;
 mod stream;
 mod tarstream;

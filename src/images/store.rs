@@ -15,8 +15,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, BufReader, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -28,11 +28,11 @@ use serde::{Deserialize, Serialize};
 use super::archive::{self, Found, Naming};
 use super::config::{ImageConfig, OciConfig};
 use super::error::ImageError;
-use super::layer::{self, Limits};
+use super::layer::Limits;
 use super::reference::{self, Reference};
 use super::source::Source;
-use super::stream::{self, Hashing, Limited};
-use super::{dropped, pack};
+use super::staging::{LayerRecord, Staged};
+use super::{dropped, stream};
 use crate::clock::Time;
 
 /// A handle on the store; holds no descriptor and no lock between calls. May be used from several threads and
@@ -106,28 +106,7 @@ struct Record {
     digests: BTreeSet<String>,
 }
 
-/// `layers/<hex>/layer.json`.
-#[derive(Serialize, Deserialize)]
-struct LayerRecord {
-    bytes: u64,
-}
-
 type Names = BTreeMap<String, String>;
-
-/// A layer unpacked in `tmp/`, gone with this value unless it was committed.
-struct Staged {
-    dir: PathBuf,
-    diff_id: String,
-    bytes: u64,
-    warnings: Vec<String>,
-}
-
-impl Drop for Staged {
-    fn drop(&mut self) {
-        // Gone when it was committed. What cannot be removed is removed by the next writer.
-        let _ = fs::remove_dir_all(&self.dir);
-    }
-}
 
 /// A name no other process or thread uses at the moment.
 pub(super) fn unique() -> String {
@@ -145,7 +124,7 @@ fn private_dir(path: &Path) -> Result<(), ImageError> {
     made.map_err(|e| ImageError::io(format!("create {}", path.display()), e))
 }
 
-fn sync_dir(path: &Path) -> Result<(), ImageError> {
+pub(super) fn sync_dir(path: &Path) -> Result<(), ImageError> {
     File::open(path).and_then(|d| d.sync_all()).map_err(|e| ImageError::io(format!("write {}", path.display()), e))
 }
 
@@ -269,6 +248,10 @@ impl ImageStore {
         dropped::load(self, dir)
     }
 
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -313,63 +296,6 @@ impl ImageStore {
         Ok((record, found.names))
     }
 
-    fn stage_blob(&self, source: &Source, blob: &archive::Blob, diff_id: &str) -> Result<Staged, ImageError> {
-        let what = format!("layer {diff_id} ({} of {})", blob.path, source.name());
-        let file = source.file(&blob.path)?.ok_or_else(|| ImageError::corrupt(&what, "it is missing"))?;
-        let (staged, digest, _) = self.stage(file, &what)?;
-        if let Some(expected) = blob.digest.as_ref().filter(|d| **d != digest) {
-            return Err(ImageError::corrupt(what, format!("its content has digest {digest}, not {expected}")));
-        }
-        if staged.diff_id != *diff_id {
-            return Err(ImageError::corrupt(what, format!("its uncompressed content has digest {}", staged.diff_id)));
-        }
-        Ok(staged)
-    }
-
-    fn stage_file(&self, path: &Path) -> Result<Staged, ImageError> {
-        let what = path.display().to_string();
-        let file = File::open(path).map_err(|e| ImageError::io(format!("read {what}"), e))?;
-        let (staged, _, complete) = self.stage(file, &what)?;
-        // No digest vouches for this one, so a missing end is the only sign of a cut file.
-        if complete { Ok(staged) } else { Err(ImageError::corrupt(what, "truncated: the end of the archive is missing")) }
-    }
-
-    fn stage_directory(&self, root: &Path) -> Result<Staged, ImageError> {
-        let (reader, writer) = io::pipe().map_err(|e| ImageError::io("create a pipe", e))?;
-        let what = root.display().to_string();
-        std::thread::scope(|scope| {
-            let packer = scope.spawn(|| pack::pack(root, &self.dir, io::BufWriter::with_capacity(1 << 16, writer)));
-            let staged = self.stage(reader, &what);
-            let packed = packer.join().unwrap_or_else(|_| Err(io::Error::other("a panic while reading it")));
-            match (staged, packed) {
-                // Our own failure closes the pipe, so the packer's is only its echo.
-                (Err(e), Err(p)) if p.kind() == io::ErrorKind::BrokenPipe => Err(e),
-                (_, Err(p)) => Err(ImageError::io(format!("read {what}"), p)),
-                (staged, Ok(())) => staged.map(|(staged, ..)| staged),
-            }
-        })
-    }
-
-    /// Unpacks a layer into `tmp/`; gives it with the digest of the file as it was, and whether it had its end mark.
-    fn stage(&self, file: impl Read, what: &str) -> Result<(Staged, String, bool), ImageError> {
-        let read = |e| ImageError::reading(what, e);
-        let dir = self.tmp().join(unique());
-        let mut staged = Staged { dir: dir.clone(), diff_id: String::new(), bytes: 0, warnings: Vec::new() };
-        let root = dir.join("fs");
-        fs::create_dir_all(&root)
-            .and_then(|()| fs::set_permissions(&root, PermissionsExt::from_mode(0o755)))
-            .map_err(|e| ImageError::io(format!("create {}", root.display()), e))?;
-        let mut blob = Hashing::new(file);
-        let plain = stream::decompress(BufReader::with_capacity(1 << 16, &mut blob)).map_err(read)?;
-        let plain = Hashing::new(Limited::new(plain, self.limits.bytes));
-        let (unpacked, plain) = layer::unpack(plain, &root, self.limits).map_err(|e| of_layer(e, what))?;
-        (staged.diff_id, _) = plain.finish().map_err(read)?;
-        let (digest, _) = blob.finish().map_err(read)?;
-        (staged.bytes, staged.warnings) = (unpacked.bytes, unpacked.warnings);
-        self.write_file(&dir.join("layer.json"), &LayerRecord { bytes: staged.bytes })?;
-        Ok((staged, digest, unpacked.complete))
-    }
-
     /// Makes it all visible: layers, then records, then names, each only once the one before is on the disk.
     fn commit(&self, staged: &[Staged], images: Vec<(Record, Vec<String>)>) -> Result<Vec<LoadedImage>, ImageError> {
         self.commit_layers(staged)?;
@@ -384,22 +310,6 @@ impl ImageStore {
         }
         self.write_json(&self.dir.join("names.json"), &names)?;
         Ok(loaded)
-    }
-
-    fn commit_layers(&self, staged: &[Staged]) -> Result<(), ImageError> {
-        if staged.is_empty() {
-            return Ok(());
-        }
-        let failed = |e: io::Error| ImageError::io(format!("write {}", self.dir.display()), e);
-        let dir = File::open(&self.dir).map_err(failed)?;
-        nix::unistd::syncfs(&dir).map_err(|e| failed(e.into()))?;
-        for layer in staged {
-            let to = self.layer_dir(&layer.diff_id);
-            if !to.exists() {
-                fs::rename(&layer.dir, &to).map_err(failed)?;
-            }
-        }
-        sync_dir(&self.dir.join("layers"))
     }
 
     fn image(&self, record: Record, name: String) -> Result<Image, ImageError> {
@@ -471,11 +381,11 @@ impl ImageStore {
         }
     }
 
-    fn tmp(&self) -> PathBuf {
+    pub(super) fn tmp(&self) -> PathBuf {
         self.dir.join("tmp")
     }
 
-    fn layer_dir(&self, diff_id: &str) -> PathBuf {
+    pub(super) fn layer_dir(&self, diff_id: &str) -> PathBuf {
         self.dir.join("layers").join(hex(diff_id))
     }
 
@@ -524,7 +434,7 @@ impl ImageStore {
         sync_dir(path.parent().unwrap_or(&self.dir))
     }
 
-    fn write_file(&self, path: &Path, value: &impl Serialize) -> Result<(), ImageError> {
+    pub(super) fn write_file(&self, path: &Path, value: &impl Serialize) -> Result<(), ImageError> {
         let write = || -> io::Result<()> {
             let mut file = File::create(path)?;
             file.write_all(&serde_json::to_vec_pretty(value)?)?;
@@ -544,16 +454,6 @@ impl ImageStore {
 
 fn damaged(id: &str, why: &str) -> ImageError {
     ImageError::corrupt(format!("image {id}"), format!("{why}; remove it and load it again"))
-}
-
-/// Names the layer in an error of its unpacking.
-fn of_layer(e: ImageError, layer: &str) -> ImageError {
-    match e {
-        ImageError::Corrupt { why, .. } => ImageError::corrupt(layer, why),
-        ImageError::TooLarge { limit, .. } => ImageError::TooLarge { what: layer.into(), limit },
-        ImageError::Refused { entry, why } => ImageError::Refused { entry: format!("{entry} of {layer}"), why },
-        other => other,
-    }
 }
 
 /// The file's name without the endings of an archive, in lower case: what an image without a name may be called.
