@@ -72,7 +72,11 @@ fn places(cgroups: &str, mounts: &[Mount]) -> Vec<Place> {
         let v2 = names.is_empty();
         let m = mounts.iter().find(|m| if v2 { m.names.is_empty() } else { names.split(',').all(|n| m.names.iter().any(|o| o == n)) })?;
         let below = if m.root == "/" { path } else { path.strip_prefix(m.root.as_str())? };
-        Some(Place { v2, freezer: names.split(',').any(|n| n == "freezer"), dir: m.at.join(below.trim_start_matches('/')) })
+        Some(Place {
+            v2,
+            freezer: names.split(',').any(|n| n == "freezer"),
+            dir: m.at.join(below.trim_start_matches('/')).components().collect(),
+        })
     };
     cgroups.lines().filter_map(place).collect()
 }
@@ -147,7 +151,11 @@ impl Leaf {
         if self.v2 && fs::write(self.dir.join("cgroup.kill"), "1").is_ok() {
             return;
         }
-        // Before Linux 5.14, and on v1: nothing in it can fork while it is frozen.
+        self.freeze_and_kill();
+    }
+
+    /// Before Linux 5.14, and on v1: nothing in it can fork while it is frozen.
+    fn freeze_and_kill(&self) {
         let (file, freeze, thaw) = if self.v2 { ("cgroup.freeze", "1", "0") } else { ("freezer.state", "FROZEN", "THAWED") };
         let _ = fs::write(self.dir.join(file), freeze);
         self.wait_frozen();
@@ -248,11 +256,52 @@ mod tests {
         check("3:memory:/a\n", &[]);
         check("4:freezer:/pod/x\n", &["freezer/x"]);
         check("4:freezer:/elsewhere\n", &[]);
-        check("0::/\n", &["unified/"]);
+        check("0::/\n", &["unified"]);
     }
 
     #[test]
     fn names_do_not_repeat() {
         assert_ne!(unique(), unique());
+    }
+
+    /// A leaf below the root of that hierarchy, with a shell in it and three processes that left its group.
+    fn check_freeze_and_kill(v2: bool) {
+        let root = mounts().iter().find(|m| if v2 { m.names.is_empty() } else { m.names.iter().any(|n| n == "freezer") });
+        let (Some(root), true) = (root, nix::unistd::geteuid().is_root()) else {
+            assert!(!nix::unistd::geteuid().is_root() || std::env::var("CI").as_deref() != Ok("true") || root_is_v2_only());
+            eprintln!("SKIPPED: needs root and the hierarchy");
+            return;
+        };
+        let leaf = Leaf { dir: root.at.join(format!("test-{}", unique())), v2 };
+        fs::create_dir(&leaf.dir).unwrap();
+        let script = "read x; sleep 91 & setsid sleep 92 & (setsid sh -c 'sleep 93; :' &); sleep 94";
+        let mut shell = std::process::Command::new("sh").args(["-c", script]).stdin(std::process::Stdio::piped()).spawn().unwrap();
+        fs::write(leaf.dir.join("cgroup.procs"), shell.id().to_string()).unwrap();
+        std::io::Write::write_all(&mut shell.stdin.take().unwrap(), b"\n").unwrap();
+        let count = || fs::read_to_string(leaf.dir.join("cgroup.procs")).unwrap().lines().count();
+        let until = Instant::now() + Duration::from_secs(10);
+        while count() < 6 && Instant::now() < until {
+            std::thread::yield_now();
+        }
+        let grown = count();
+        leaf.freeze_and_kill();
+        let status = shell.wait().unwrap();
+        let removed = leaf.remove();
+        assert_eq!((grown, std::os::unix::process::ExitStatusExt::signal(&status), removed), (6, Some(9), true));
+        assert!(!leaf.dir.exists());
+    }
+
+    fn root_is_v2_only() -> bool {
+        mounts().iter().all(|m| m.names.is_empty())
+    }
+
+    #[test]
+    fn a_tree_dies_by_the_v1_freezer() {
+        check_freeze_and_kill(false);
+    }
+
+    #[test]
+    fn a_tree_dies_without_cgroup_kill() {
+        check_freeze_and_kill(true);
     }
 }
