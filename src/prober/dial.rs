@@ -1,8 +1,10 @@
 //! Opening the TCP connection of a probe, from the network namespace of the pod.
 //!
 //! Invariants: a thread is in a foreign namespace only while it makes a socket; a thread that cannot come back never
-//! goes on: it panics with [`namespace_lost`] set and its worker is started again on a fresh thread. Every connection
-//! has SO_LINGER of one second (kubelet-probes 3.4, 3.5) and is closed on exec.
+//! goes on: it panics with [`namespace_lost`] set and its worker is started again on a fresh thread. No connection
+//! leaves a socket in TIME-WAIT: that is what the kubelet's SO_LINGER of one second is for (kubelet-probes 3.4, 3.5), but
+//! on Linux only zero does it. So [`hang_up`] sends a FIN first, that the server sees an end and no reset, and the close
+//! with linger zero then drops what would wait.
 
 use std::cell::Cell;
 use std::fmt;
@@ -55,7 +57,7 @@ pub fn dial(addr: SocketAddr, netns: Option<&Path>, deadline: Instant) -> Result
         Some(path) => in_namespace(path, || make_socket(addr))?,
     };
     let fd = fd.map_err(|e| failed(addr, "socket", e))?;
-    let linger = nix::libc::linger { l_onoff: 1, l_linger: 1 };
+    let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
     setsockopt(&fd, sockopt::Linger, &linger).map_err(|e| failed(addr, "setsockopt", e))?;
     match connect(fd.as_raw_fd(), &SockaddrStorage::from(addr)) {
         Ok(()) => {}
@@ -66,6 +68,12 @@ pub fn dial(addr: SocketAddr, netns: Option<&Path>, deadline: Instant) -> Result
     let set = stream.set_nonblocking(false).and_then(|()| stream.set_nodelay(true));
     set.map_err(|e| DialError::Failed(format!("dial tcp {addr}: {e}")))?;
     Ok(stream)
+}
+
+/// Ends a connection of [`dial`] so that the other side reads an end of file; to be called right before the drop.
+pub fn hang_up(stream: &TcpStream) {
+    // An error means that the other side was faster.
+    let _ = stream.shutdown(std::net::Shutdown::Write);
 }
 
 fn make_socket(addr: SocketAddr) -> nix::Result<OwnedFd> {

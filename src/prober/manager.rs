@@ -16,6 +16,7 @@ use crossbeam_channel::{Sender, bounded};
 use super::prober::Prober;
 use super::results::{self, ProbeResult};
 use super::status::{self, Known};
+pub use super::thread::STACK_SIZE;
 use super::thread::{Job, Seen};
 use crate::api::{Container, ContainerStatus, Pod, PodStatus, PodUid, ProbeType};
 use crate::clock::Moment;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::dial::{DialError, dial};
+use super::dial::{DialError, dial, hang_up};
 use super::outcome::{HandlerResult, Outcome, Phase};
 use super::target::Target;
 
@@ -16,7 +16,10 @@ pub fn probe(mut target: Target, port: u16, timeout: Duration) -> Outcome {
     let mut last = DialError::Failed(format!("dial tcp: no address of {}", target.host));
     for ip in &target.addresses {
         match dial(SocketAddr::new(*ip, port), target.netns.as_deref(), deadline) {
-            Ok(_connection) => return Outcome::new(HandlerResult::Success, "", Phase::Connect),
+            Ok(connection) => {
+                hang_up(&connection);
+                return Outcome::new(HandlerResult::Success, "", Phase::Connect);
+            }
             Err(e) => last = e,
         }
     }

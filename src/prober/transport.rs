@@ -17,7 +17,7 @@ use rustls::{ClientConnection, StreamOwned};
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 
-use super::dial::dial;
+use super::dial::{dial, hang_up};
 use super::outcome::Phase;
 
 /// How far a request has come; shared by the connector, its connection and whoever asks.
@@ -206,10 +206,15 @@ impl Transport for ProbeTransport {
 
 impl Drop for ProbeTransport {
     fn drop(&mut self) {
-        if let Stream::Tls(s) = &mut self.stream {
-            s.conn.send_close_notify();
-            let _ = s.conn.write_tls(&mut s.sock);
-        }
+        let sock = match &mut self.stream {
+            Stream::Plain(sock) => sock,
+            Stream::Tls(s) => {
+                s.conn.send_close_notify();
+                let _ = s.conn.write_tls(&mut s.sock);
+                &mut s.sock
+            }
+        };
+        hang_up(&sock.stream);
     }
 }
 

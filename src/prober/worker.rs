@@ -222,3 +222,304 @@ fn not_running(container: &ContainerStatus, policy: RestartPolicy) -> Next {
         _ => Next::Lagging,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::PodPhase;
+    use crate::api::status::{ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting};
+
+    const MANAGER: Moment = Moment::from_boot(Duration::from_secs(1000));
+
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum State {
+        Running,
+        Waiting,
+        Ended(i32),
+    }
+
+    fn status(id: &str, state: State, started: bool) -> PodStatus {
+        let state = match state {
+            State::Running => ContainerState { running: Some(ContainerStateRunning { started_at: None }), ..Default::default() },
+            State::Waiting => ContainerState { waiting: Some(ContainerStateWaiting::default()), ..Default::default() },
+            State::Ended(exit_code) => {
+                ContainerState { terminated: Some(ContainerStateTerminated { exit_code, ..Default::default() }), ..Default::default() }
+            }
+        };
+        let entry = ContainerStatus { name: "c".into(), container_id: id.into(), state, started: Some(started), ..Default::default() };
+        PodStatus { phase: PodPhase::Running, container_statuses: vec![entry], ..Default::default() }
+    }
+
+    /// One worker, its cache, and the world it looks at.
+    struct World {
+        worker: Worker,
+        cache: std::collections::BTreeMap<ContainerId, ProbeResult>,
+        status: Option<PodStatus>,
+        policy: RestartPolicy,
+        deleting: bool,
+        started: Option<Moment>,
+        restored: bool,
+        now: Moment,
+    }
+
+    impl World {
+        fn new(kind: ProbeType, success: i32, failure: i32, delay: i32) -> Self {
+            let probe =
+                Probe { success_threshold: success, failure_threshold: failure, initial_delay_seconds: delay, ..Default::default() };
+            Self {
+                worker: Worker::new(kind, "c", &probe),
+                cache: Default::default(),
+                status: Some(status("a", State::Running, kind != ProbeType::Startup)),
+                policy: RestartPolicy::Never,
+                deleting: false,
+                started: Some(MANAGER + Duration::from_secs(1)),
+                restored: false,
+                now: MANAGER + Duration::from_secs(100),
+            }
+        }
+
+        /// One step; None when the handler did not run, else what was cached after it.
+        fn step(&mut self, verdict: Verdict) -> Next {
+            let (started, restored) = (self.started, self.restored);
+            let inputs = StepInputs {
+                status: self.status.as_ref(),
+                pod_restart_policy: self.policy,
+                deletion_timestamp: self.deleting,
+                manager_started: MANAGER,
+                container_started: &|_| started,
+                restored: &|_| restored,
+            };
+            let before = self.worker.before(self.now, &inputs);
+            let probed = matches!(before.next, Next::Probe(_));
+            let more = if probed { self.worker.after(verdict) } else { None };
+            for action in before.actions.into_iter().chain(more) {
+                match action {
+                    Action::Set(id, result) => drop(self.cache.insert(id, result)),
+                    Action::Remove(id) => drop(self.cache.remove(&id)),
+                }
+            }
+            before.next
+        }
+
+        fn cached(&self, id: &str) -> Option<ProbeResult> {
+            self.cache.get(&ContainerId::from(id)).copied()
+        }
+    }
+
+    const S: Verdict = Verdict::Success;
+    const F: Verdict = Verdict::Failure;
+    const E: Verdict = Verdict::Error;
+
+    #[track_caller]
+    fn check_step(change: impl Fn(&mut World), goes_on: [bool; 3], cached: Option<ProbeResult>) {
+        for (kind, goes_on) in ProbeType::ALL.into_iter().zip(goes_on) {
+            let mut w = World::new(kind, 1, 1, 0);
+            change(&mut w);
+            assert_eq!(w.step(S) != Next::Exit, goes_on, "{kind}");
+            assert_eq!(w.cached("a"), cached, "{kind}");
+        }
+    }
+
+    #[test]
+    fn each_row_of_a_step() {
+        use ProbeResult::{Failure, Success};
+        let all = [true; 3];
+        let state = |s| move |w: &mut World| w.status = Some(status("a", s, false));
+        check_step(|w| w.status = None, all, None);
+        check_step(|w| w.status.as_mut().unwrap().phase = PodPhase::Failed, [false; 3], None);
+        check_step(|w| w.status.as_mut().unwrap().phase = PodPhase::Succeeded, [false; 3], None);
+        check_step(|w| w.status.as_mut().unwrap().container_statuses[0].name = "other".into(), all, None);
+        check_step(|w| w.status.as_mut().unwrap().container_statuses[0].container_id = "".into(), all, None);
+        check_step(state(State::Waiting), all, Some(Failure));
+        check_step(state(State::Ended(0)), [false; 3], Some(Failure));
+        check_step(|w| w.deleting = true, [false, true, false], Some(Success));
+        check_step(|_| (), all, Some(Success));
+    }
+
+    #[test]
+    fn a_container_that_will_restart_keeps_its_worker() {
+        for (policy, code, goes_on) in [
+            (RestartPolicy::Always, 0, true),
+            (RestartPolicy::OnFailure, 0, false),
+            (RestartPolicy::OnFailure, 1, true),
+            (RestartPolicy::Never, 1, false),
+        ] {
+            let change = |w: &mut World| (w.policy, w.status) = (policy, Some(status("a", State::Ended(code), true)));
+            check_step(change, [goes_on; 3], Some(ProbeResult::Failure));
+        }
+    }
+
+    #[track_caller]
+    fn check_run(kind: ProbeType, thresholds: (i32, i32), verdicts: &[Verdict], cached: &[ProbeResult], runs: &[u32]) {
+        let mut w = World::new(kind, thresholds.0, thresholds.1, 0);
+        for (i, verdict) in verdicts.iter().enumerate() {
+            w.step(*verdict);
+            assert_eq!(w.cached("a"), Some(cached[i]), "after step {i}");
+            assert!(runs.is_empty() || w.worker.run() == runs[i], "run {} after step {i}", w.worker.run());
+        }
+    }
+
+    #[test]
+    fn thresholds_count_runs_of_equal_results() {
+        use ProbeResult::{Failure, Success, Unknown};
+        let (startup, readiness, liveness) = (ProbeType::Startup, ProbeType::Readiness, ProbeType::Liveness);
+        check_run(readiness, (3, 1), &[S, S, S, S, S, F], &[Failure, Failure, Success, Success, Success, Failure], &[]);
+        check_run(readiness, (1, 3), &[S, F, F, S, F, F, F], &[Success, Success, Success, Success, Success, Success, Failure], &[]);
+        check_run(startup, (1, 3), &[F, F, F], &[Unknown, Unknown, Failure], &[1, 2, 0]);
+        check_run(startup, (1, 3), &[S], &[Success], &[0]);
+        check_run(liveness, (1, 3), &[F, F, E, F], &[Success, Success, Success, Failure], &[1, 2, 2, 0]);
+    }
+
+    #[test]
+    fn a_kill_decision_holds_the_worker_until_a_new_instance() {
+        for (kind, held_after) in [(ProbeType::Liveness, false), (ProbeType::Startup, true)] {
+            let mut w = World::new(kind, 1, 1, 0);
+            w.step(F);
+            assert!(w.worker.on_hold());
+            assert_eq!(w.step(S), Next::Continue, "the handler does not run");
+            assert_eq!(w.cached("a"), Some(ProbeResult::Failure));
+            w.status = Some(status("b", State::Running, kind != ProbeType::Startup));
+            w.step(S);
+            assert_eq!((w.cached("a"), w.cached("b"), w.worker.on_hold()), (None, Some(ProbeResult::Success), held_after));
+        }
+    }
+
+    #[test]
+    fn a_new_instance_starts_a_new_count() {
+        let mut w = World::new(ProbeType::Readiness, 1, 3, 0);
+        [S, F, F].into_iter().for_each(|v| drop(w.step(v)));
+        assert_eq!(w.worker.run(), 2);
+        w.status = Some(status("b", State::Running, true));
+        w.step(F);
+        assert_eq!(w.worker.run(), 1);
+    }
+
+    #[test]
+    fn startup_gates_the_others() {
+        let mut w = World::new(ProbeType::Liveness, 1, 1, 0);
+        w.status = Some(status("a", State::Running, false));
+        assert_eq!((w.step(F), w.cached("a")), (Next::Lagging, Some(ProbeResult::Success)));
+        w.status = Some(status("a", State::Running, true));
+        w.step(F);
+        assert_eq!(w.cached("a"), Some(ProbeResult::Failure));
+        let mut w = World::new(ProbeType::Startup, 1, 2, 0);
+        w.status = Some(status("a", State::Running, true));
+        assert_eq!((w.step(F), w.cached("a")), (Next::Continue, Some(ProbeResult::Unknown)));
+    }
+
+    #[track_caller]
+    fn check_delay(since_start_ms: u64, expected: bool) {
+        for kind in ProbeType::ALL {
+            let mut w = World::new(kind, 1, 1, 10);
+            let start = w.started.unwrap();
+            w.now = start + Duration::from_millis(since_start_ms);
+            let next = w.step(S);
+            assert_eq!(matches!(next, Next::Probe(_)), expected, "{kind}");
+            assert!(expected || next == Next::Delayed(start + Duration::from_secs(10)));
+            assert!(expected || w.cached("a") == Some(initial_value(kind)));
+        }
+    }
+
+    #[test]
+    fn the_initial_delay_counts_whole_seconds_of_the_boot_clock() {
+        check_delay(0, false);
+        check_delay(9_999, false);
+        check_delay(10_000, true);
+        check_delay(100_000, true);
+    }
+
+    #[test]
+    fn without_a_start_time_the_delay_counts_from_the_first_look() {
+        let mut w = World::new(ProbeType::Liveness, 1, 1, 10);
+        w.started = None;
+        let end = w.now + Duration::from_secs(10);
+        assert_eq!(w.step(S), Next::Delayed(end));
+        w.now = end;
+        assert!(matches!(w.step(S), Next::Probe(_)));
+    }
+
+    #[track_caller]
+    fn check_seed(started: Duration, restored: bool, seeded: bool) {
+        for kind in ProbeType::ALL {
+            let mut w = World::new(kind, 1, 1, 1000);
+            (w.started, w.restored, w.now) = (Some(Moment::from_boot(started)), restored, Moment::from_boot(started));
+            w.step(S);
+            assert_eq!(w.cached("a"), seeded.then(|| initial_value(kind)), "{kind}");
+        }
+    }
+
+    #[test]
+    fn an_instance_from_before_the_daemon_is_not_seeded() {
+        check_seed(Duration::from_secs(700), false, false);
+        check_seed(Duration::from_secs(1300), false, true);
+        check_seed(Duration::from_secs(990), false, true);
+        check_seed(Duration::from_millis(989_999), false, false);
+        check_seed(Duration::from_secs(995), true, false);
+    }
+
+    /// Splitmix64: a walk is named by its seed.
+    struct Walk(u64);
+
+    impl Walk {
+        fn below(&mut self, n: u64) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            ((z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32) % n
+        }
+    }
+
+    #[test]
+    fn random_walks_keep_the_invariants() {
+        for seed in 0..3000 {
+            let mut walk = Walk(seed);
+            let kind = ProbeType::ALL[walk.below(3) as usize];
+            let success = if kind == ProbeType::Readiness { 1 + walk.below(3) as i32 } else { 1 };
+            let failure = 1 + walk.below(3) as i32;
+            let mut w = World::new(kind, success, failure, walk.below(3) as i32 * 5);
+            w.policy = RestartPolicy::Always;
+            // An independent count: verdicts of handler runs against the present instance.
+            let (mut instance, mut streak) = (0, Vec::new());
+            for _ in 0..60 {
+                let held = w.worker.on_hold();
+                let new = walk.below(6) == 0;
+                if new {
+                    instance += 1;
+                    streak.clear();
+                    w.started = Some(w.now);
+                }
+                let state = [State::Running, State::Running, State::Running, State::Waiting, State::Ended(1)][walk.below(5) as usize];
+                let id = format!("i{instance}");
+                w.status = (walk.below(10) != 0).then(|| status(&id, state, walk.below(2) == 0));
+                w.now = w.now + Duration::from_millis(walk.below(4000));
+                let verdict = [S, F, E][walk.below(3) as usize];
+                let before = w.cached(&id);
+                let seen = w.worker.container_id().cloned();
+                let next = w.step(verdict);
+                let changed_id = w.worker.container_id() != seen.as_ref();
+                let Next::Probe(probed) = &next else {
+                    assert!(w.cache.len() <= 1, "seed {seed}: results of dead instances are removed");
+                    continue;
+                };
+                assert_eq!(probed.as_str(), id, "seed {seed}: only the present instance is probed");
+                assert_eq!(state, State::Running, "seed {seed}");
+                assert!(!held || changed_id, "seed {seed}: on hold no handler runs");
+                assert!(w.now.since(w.started.unwrap()).as_secs() >= w.worker.initial_delay.as_secs(), "seed {seed}: the delay is kept");
+                if verdict == E {
+                    assert!(changed_id || w.cached(&id) == before, "seed {seed}: an error changes nothing");
+                    continue;
+                }
+                if streak.last() != Some(&verdict) {
+                    streak.clear();
+                }
+                streak.push(verdict);
+                let (threshold, result) = if verdict == S { (success, ProbeResult::Success) } else { (failure, ProbeResult::Failure) };
+                if streak.len() >= threshold as usize {
+                    assert_eq!(w.cached(&id), Some(result), "seed {seed}: at the threshold");
+                    assert_eq!(w.worker.on_hold(), kind == ProbeType::Startup || (kind == ProbeType::Liveness && verdict == F));
+                } else {
+                    assert!(changed_id || w.cached(&id) == before, "seed {seed}: below the threshold");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! The network handlers against real servers, odd ones among them (kubelet-probes 3.4, 3.5).
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use podprobe::api::pod::HttpHeader;
+use podprobe::prober::manager::STACK_SIZE;
+use podprobe::prober::outcome::{HandlerResult, Outcome, Phase};
+use podprobe::prober::target::Target;
+use podprobe::prober::url::ProbeUrl;
+use podprobe::prober::{http, tcp};
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+const SHORT: Duration = Duration::from_millis(300);
+
+/// A server on loopback: one thread, `answer` for each connection; ends with the value.
+struct Server {
+    addr: SocketAddr,
+    stop: Arc<AtomicBool>,
+    count: Arc<AtomicUsize>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    fn start(answer: impl Fn(TcpStream) + Send + 'static) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let thread = std::thread::spawn({
+            let (stop, count) = (stop.clone(), count.clone());
+            move || {
+                for stream in listener.incoming().flatten() {
+                    if stop.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    count.fetch_add(1, Ordering::SeqCst);
+                    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+                    answer(stream);
+                }
+            }
+        });
+        Self { addr, stop, count, thread: Some(thread) }
+    }
+
+    /// Answers each request head with the text `answer` makes of it, then closes.
+    fn http(answer: impl Fn(&str) -> Vec<u8> + Send + 'static) -> Self {
+        Self::start(move |mut s| {
+            let head = read_head(&mut s);
+            let _ = s.write_all(&answer(&head));
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.addr);
+        let end = self.thread.take().unwrap().join();
+        assert!(end.is_ok() || std::thread::panicking(), "the server panicked");
+    }
+}
+
+fn read_head(s: &mut impl Read) -> String {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") && matches!(s.read(&mut byte), Ok(1)) {
+        head.push(byte[0]);
+    }
+    String::from_utf8_lossy(&head).into_owned()
+}
+
+fn reply(status: &str, headers: &str, body: &str) -> Vec<u8> {
+    format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{headers}\r\n{body}", body.len()).into_bytes()
+}
+
+fn target(netns: Option<PathBuf>) -> Target {
+    Target { host: "127.0.0.1".into(), addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], netns }
+}
+
+fn get_with(scheme: &str, addr: SocketAddr, path: &str, headers: &[(&str, &str)], timeout: Duration) -> Outcome {
+    let headers: Vec<_> = headers.iter().map(|(name, value)| HttpHeader { name: (*name).into(), value: (*value).into() }).collect();
+    http::probe(ProbeUrl::of_probe(scheme, "127.0.0.1", addr.port(), path), &headers, target(None), timeout)
+}
+
+fn get(addr: SocketAddr, path: &str) -> Outcome {
+    get_with("HTTP", addr, path, &[], TIMEOUT)
+}
+
+#[track_caller]
+fn check(outcome: &Outcome, result: HandlerResult, output: &str) {
+    assert_eq!(outcome.result, result, "{outcome:?}");
+    assert!(outcome.output.contains(output), "{outcome:?} lacks {output:?}");
+    assert_eq!(outcome.error, None);
+}
+
+#[test]
+fn the_status_decides() {
+    use HandlerResult::{Failure, Success, Warning};
+    for (status, result, output) in [
+        (200, Success, "body"),
+        (204, Success, ""),
+        (299, Success, "body"),
+        (300, Warning, "Probe terminated redirects, Response body: body"),
+        (308, Warning, "Probe terminated redirects, Response body: body"),
+        (399, Warning, "Probe terminated redirects, Response body: body"),
+        (400, Failure, "HTTP probe failed with statuscode: 400"),
+        (404, Failure, "HTTP probe failed with statuscode: 404"),
+        (503, Failure, "HTTP probe failed with statuscode: 503"),
+    ] {
+        let server = Server::http(move |_| reply(&format!("{status} Some"), "", if status == 204 { "" } else { "body" }));
+        let outcome = get(server.addr, "/");
+        check(&outcome, result, output);
+        assert_eq!(outcome.phase, Phase::Read);
+    }
+}
+
+#[test]
+fn exactly_the_headers_of_the_kubelet_are_sent() {
+    let server = Server::http(|head| reply("200 OK", "", head));
+    let host = server.addr.to_string();
+    let plain = format!("GET /a?b=c HTTP/1.1\r\nHost: {host}\r\nUser-Agent: kube-probe/1.36\r\nAccept: */*\r\nConnection: close\r\n\r\n");
+    assert_eq!(get(server.addr, "/a?b=c#d").output, plain);
+    let sent = |headers: &[(&str, &str)]| get_with("HTTP", server.addr, "/", headers, TIMEOUT).output;
+    let bare = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    assert_eq!(sent(&[("user-agent", ""), ("ACCEPT", "")]), bare);
+    let got = sent(&[("HOST", "muffins.org"), ("x-forwarded-FOR", "a"), ("Host", "second"), ("X-Forwarded-For", "b"), ("User-Agent", "foo/1.0")]);
+    let expected = "GET / HTTP/1.1\r\nHost: muffins.org\r\nUser-Agent: foo/1.0\r\nX-Forwarded-For: a\r\nX-Forwarded-For: b\r\nAccept: */*\r\nConnection: close\r\n\r\n";
+    assert_eq!(got, expected);
+    assert!(sent(&[("Accept-Encoding", "gzip")]).contains("Accept-Encoding: gzip\r\n"));
+    assert!(sent(&[("Accept-Encoding", "")]).contains("Accept-Encoding: \r\n"));
+    let refused = get_with("HTTP", server.addr, "/", &[("X-A", "a\r\nHost: evil")], TIMEOUT);
+    check(&refused, HandlerResult::Failure, "invalid header field value for \"X-A\"");
+}
+
+#[test]
+fn a_body_is_cut_and_a_broken_one_is_an_error() {
+    for size in [10239_usize, 10240, 10241, 5_000_000] {
+        let server = Server::http(move |_| reply("200 OK", "", &"x".repeat(size)));
+        let outcome = get(server.addr, "/");
+        check(&outcome, HandlerResult::Success, "x");
+        assert_eq!(outcome.output.len(), size.min(10240));
+    }
+    let server = Server::http(|_| b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n".to_vec());
+    check(&get(server.addr, "/"), HandlerResult::Success, "abc");
+    let server = Server::http(|_| b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf".to_vec());
+    let outcome = get(server.addr, "/");
+    assert!(outcome.error.is_some() && outcome.result == HandlerResult::Failure, "{outcome:?}");
+    let server = Server::http(|_| reply("200 OK", &format!("X-Long: {}\r\n", "y".repeat(40_000)), "ok"));
+    check(&get(server.addr, "/"), HandlerResult::Success, "ok");
+}
+
+#[test]
+fn redirects_stay_on_the_host_and_end() {
+    let to = |location: &str| reply("302 Found", &format!("Location: {location}\r\n"), "moved");
+    let server = Server::http(move |head| match head.split(' ').nth(1).unwrap() {
+        "/redirect" => to("/success"),
+        "/away" => to("http://0.0.0.0/fail"),
+        "/loop" => to("/loop"),
+        "/success" if head.contains("Host: www.fail.com") => reply("400 Bad Request", "", ""),
+        "/success" => reply("200 OK", "", head),
+        _ => reply("500 Oops", "", ""),
+    });
+    check(&get(server.addr, "/redirect"), HandlerResult::Success, "GET /success");
+    check(&get_with("HTTP", server.addr, "/redirect", &[("Host", "a.b")], TIMEOUT), HandlerResult::Success, "Host: a.b\r\n");
+    check(&get_with("HTTP", server.addr, "/redirect", &[("Host", "www.fail.com")], TIMEOUT), HandlerResult::Failure, "statuscode: 400");
+    check(&get(server.addr, "/away"), HandlerResult::Warning, "Probe terminated redirects, Response body: moved");
+    let before = server.count.load(Ordering::SeqCst);
+    check(&get(server.addr, "/loop"), HandlerResult::Failure, "stopped after 10 redirects");
+    assert_eq!(server.count.load(Ordering::SeqCst) - before, 10, "nine are followed");
+    let port = server.addr.port();
+    let other = Server::http(move |_| reply("307 Temporary", &format!("Location: http://127.0.0.1:{port}/success\r\n"), ""));
+    check(&get(other.addr, "/"), HandlerResult::Success, &format!("Host: 127.0.0.1:{port}\r\n"));
+}
+
+#[test]
+fn a_slow_server_is_cut_off_at_the_timeout() {
+    let (release, wait) = mpsc::channel::<()>();
+    let server = Server::start(move |mut s| {
+        read_head(&mut s);
+        let _ = wait.recv();
+    });
+    let start = Instant::now();
+    let outcome = get_with("HTTP", server.addr, "/", &[], SHORT);
+    let url = format!("Get \"http://{}/\": ", server.addr);
+    check(&outcome, HandlerResult::Failure, &format!("{url}context deadline exceeded (Client.Timeout exceeded while awaiting headers)"));
+    assert!(start.elapsed() >= SHORT && start.elapsed() < TIMEOUT, "{:?}", start.elapsed());
+    drop(release);
+    drop(server);
+    // A byte at a time never lets a single read time out; head and body alike end at the one deadline.
+    for head in [&b""[..], b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"] {
+        let server = Server::start(move |mut s| {
+            read_head(&mut s);
+            let _ = s.write_all(head);
+            let ok = if head.is_empty() { b"H".as_slice() } else { b"x" };
+            while s.write_all(ok).is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+                if head.is_empty() {
+                    let _ = s.write_all(b"TTP/1.1 200 OK\r\n").and_then(|()| s.write_all(b"X-A: b\r\n"));
+                }
+            }
+        });
+        let start = Instant::now();
+        let outcome = get_with("HTTP", server.addr, "/", &[], SHORT);
+        assert_eq!(outcome.result, HandlerResult::Failure, "{outcome:?}");
+        assert!(start.elapsed() < TIMEOUT, "{:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn servers_that_are_none() {
+    let server = Server::start(drop);
+    let outcome = get(server.addr, "/");
+    assert_eq!((outcome.result, outcome.error.as_deref()), (HandlerResult::Failure, None), "{outcome:?}");
+    let garbage = Server::http(|_| b"SSH-2.0-OpenSSH_9.2\r\n\r\n".to_vec());
+    check(&get(garbage.addr, "/"), HandlerResult::Failure, "net/http: HTTP/1.x transport connection broken");
+    check(&get_with("HTTPS", garbage.addr, "/", &[], SHORT), HandlerResult::Failure, "Get \"https://");
+    let reset = Server::start(|s| nix::sys::socket::setsockopt(&s, nix::sys::socket::sockopt::Linger, &nix::libc::linger { l_onoff: 1, l_linger: 0 }).unwrap());
+    check(&get(reset.addr, "/"), HandlerResult::Failure, "connection reset by peer");
+    let gone = reset.addr;
+    drop(reset);
+    let outcome = get(gone, "/x");
+    assert_eq!(outcome.output, format!("Get \"http://{gone}/x\": dial tcp {gone}: connect: connection refused"));
+    assert_eq!(outcome.phase, Phase::Connect);
+}
+
+#[test]
+fn https_without_verification() {
+    let server = tls_server();
+    let outcome = get_with("HTTPS", server.addr, "/secure", &[], TIMEOUT);
+    check(&outcome, HandlerResult::Success, "GET /secure HTTP/1.1\r\nHost: 127.0.0.1");
+}
+
+fn tls_server() -> Server {
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    let cert = CertificateDer::from(include_bytes!("data/probe-server.crt.der").to_vec());
+    let key = PrivateKeyDer::try_from(include_bytes!("data/probe-server.key.der").to_vec()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = Arc::new(builder.with_no_client_auth().with_single_cert(vec![cert], key).unwrap());
+    Server::start(move |s| {
+        let mut tls = rustls::StreamOwned::new(rustls::ServerConnection::new(config.clone()).unwrap(), s);
+        let head = read_head(&mut tls);
+        let _ = tls.write_all(&reply("200 OK", "", &head));
+        tls.conn.send_close_notify();
+        let _ = tls.flush();
+    })
+}
+
+#[test]
+fn the_server_of_a_tcp_probe_reads_an_end_and_no_reset() {
+    let (tell, read) = mpsc::channel();
+    let server = Server::start(move |mut s| drop(tell.send(s.read(&mut [0; 1]).map_err(|e| e.kind()))));
+    for _ in 0..50 {
+        assert_eq!(tcp::probe(target(None), server.addr.port(), TIMEOUT).result, HandlerResult::Success);
+        assert_eq!(read.recv_timeout(TIMEOUT).unwrap(), Ok(0));
+    }
+}
+
+#[test]
+fn tcp_needs_a_connection_and_nothing_more() {
+    let server = Server::start(drop);
+    assert_eq!(tcp::probe(target(None), server.addr.port(), TIMEOUT).result, HandlerResult::Success);
+    let gone = server.addr;
+    drop(server);
+    let outcome = tcp::probe(target(None), gone.port(), TIMEOUT);
+    check(&outcome, HandlerResult::Failure, &format!("dial tcp {gone}: connect: connection refused"));
+}
+
+#[test]
+fn a_full_backlog_times_out() {
+    let listener = nix::sys::socket::socket(
+        nix::sys::socket::AddressFamily::Inet,
+        nix::sys::socket::SockType::Stream,
+        nix::sys::socket::SockFlag::SOCK_CLOEXEC,
+        None,
+    )
+    .unwrap();
+    use std::os::fd::AsRawFd;
+    nix::sys::socket::bind(listener.as_raw_fd(), &nix::sys::socket::SockaddrIn::new(127, 0, 0, 1, 0)).unwrap();
+    nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(0).unwrap()).unwrap();
+    let addr = TcpListener::from(listener).local_addr_and_keep();
+    // The first connections fill the queue; the kernel then drops each SYN.
+    let mut last = tcp::probe(target(None), addr.0.port(), SHORT);
+    let fillers: Vec<_> = (0..8).filter_map(|_| TcpStream::connect_timeout(&addr.0, SHORT).ok()).collect();
+    for _ in 0..4 {
+        if last.result == HandlerResult::Success {
+            last = tcp::probe(target(None), addr.0.port(), SHORT);
+        }
+    }
+    check(&last, HandlerResult::Failure, &format!("dial tcp {}: i/o timeout", addr.0));
+    let outcome = get_with("HTTP", addr.0, "/", &[], SHORT);
+    check(&outcome, HandlerResult::Failure, "i/o timeout (Client.Timeout exceeded while awaiting headers)");
+    drop(fillers);
+}
+
+trait KeepListener {
+    fn local_addr_and_keep(self) -> (SocketAddr, TcpListener);
+}
+
+impl KeepListener for TcpListener {
+    fn local_addr_and_keep(self) -> (SocketAddr, TcpListener) {
+        (self.local_addr().unwrap(), self)
+    }
+}
+
+/// States of the sockets in /proc/net/tcp whose remote port is `port`: those of the client.
+fn client_sockets(port: u16) -> Vec<String> {
+    let remote = format!(":{port:04X}");
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let rows = table.lines().skip(1).map(|l| l.split_whitespace().collect::<Vec<_>>());
+    rows.filter(|row| row[2].ends_with(&remote)).map(|row| row[3].to_owned()).collect()
+}
+
+#[test]
+fn probes_leave_no_sockets_behind() {
+    let server = Server::http(|_| reply("200 OK", "Connection: close\r\n", "ok"));
+    for _ in 0..500 {
+        assert_eq!(get(server.addr, "/").result, HandlerResult::Success);
+    }
+    let http_left = client_sockets(server.addr.port());
+    let plain = Server::start(drop);
+    for _ in 0..500 {
+        assert_eq!(tcp::probe(target(None), plain.addr.port(), TIMEOUT).result, HandlerResult::Success);
+    }
+    let tcp_left = client_sockets(plain.addr.port());
+    assert!(http_left.is_empty() && tcp_left.is_empty(), "http {http_left:?}, tcp {tcp_left:?}");
+    drop((server, plain));
+}
+
+#[test]
+fn a_probe_enters_the_pods_network_namespace_and_comes_back() {
+    if !nix::unistd::geteuid().is_root() {
+        assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "CI must run this as root");
+        return eprintln!("SKIPPED: needs root to make a network namespace");
+    }
+    let (ready, addr) = mpsc::channel();
+    let (release, wait) = mpsc::channel::<()>();
+    let pod = std::thread::spawn(move || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        let up = std::process::Command::new("busybox").args(["ip", "link", "set", "lo", "up"]).status().unwrap();
+        assert!(up.success());
+        let server = Server::http(|_| reply("200 OK", "", "from inside"));
+        ready.send((server.addr, nix::unistd::gettid())).unwrap();
+        let _ = wait.recv();
+    });
+    let (addr, tid) = addr.recv().unwrap();
+    let netns = PathBuf::from(format!("/proc/self/task/{tid}/ns/net"));
+    let own = fs::read_link("/proc/thread-self/ns/net").unwrap();
+    let url = ProbeUrl::of_probe("HTTP", "127.0.0.1", addr.port(), "/");
+    let outcome = http::probe(url.clone(), &[], target(Some(netns.clone())), TIMEOUT);
+    let tcp_outcome = tcp::probe(target(Some(netns)), addr.port(), TIMEOUT);
+    let after = fs::read_link("/proc/thread-self/ns/net").unwrap();
+    let missing = http::probe(url, &[], target(Some("/proc/self/ns/none".into())), TIMEOUT);
+    drop(release);
+    pod.join().unwrap();
+    check(&outcome, HandlerResult::Success, "from inside");
+    check(&tcp_outcome, HandlerResult::Success, "");
+    assert_eq!(own, after, "the thread is back");
+    assert_eq!(missing.result, HandlerResult::Unknown, "our own fault says nothing of the container");
+    assert!(missing.error.unwrap().contains("cannot enter the pod's network namespace"));
+}
+
+/// Highest use of a worker's stack, from the resident part of the thread's stack mapping.
+fn stack_use(run: impl FnOnce() + Send + 'static) -> usize {
+    let thread = std::thread::Builder::new().stack_size(STACK_SIZE).spawn(move || {
+        run();
+        let marker = [0_u8; 1];
+        let at = (&raw const marker) as usize;
+        let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut inside = false;
+        for line in smaps.lines() {
+            let range = line.split_whitespace().next().and_then(|r| r.split_once('-'));
+            if let Some((from, to)) = range.and_then(|(a, b)| Some((usize::from_str_radix(a, 16).ok()?, usize::from_str_radix(b, 16).ok()?))) {
+                inside = (from..to).contains(&at);
+            }
+            if inside && line.starts_with("Rss:") {
+                return line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024;
+            }
+        }
+        panic!("no stack mapping");
+    });
+    thread.unwrap().join().unwrap()
+}
+
+#[test]
+fn a_probe_fits_well_into_a_workers_stack() {
+    let (plain, secure) = (Server::http(|_| reply("200 OK", "", "ok")), tls_server());
+    let (a, b) = (plain.addr, secure.addr);
+    let http = stack_use(move || drop(get(a, "/")));
+    let https = stack_use(move || drop(get_with("HTTPS", b, "/", &[], TIMEOUT)));
+    eprintln!("stack: http {} KiB, https {} KiB of {}", http >> 10, https >> 10, STACK_SIZE >> 10);
+    assert!(http.max(https) <= STACK_SIZE * 3 / 4, "http {http}, https {https}");
+}
