@@ -14,7 +14,7 @@ use crate::images::{ImageConfig, ImageStore};
 use crate::layout::Layout;
 use crate::runtime;
 use crate::server::Backend;
-use crate::settings::Settings;
+use crate::settings::{Overrides, Settings};
 
 /// A daemon in this process.
 pub trait Daemon {
@@ -52,9 +52,9 @@ pub fn start_daemon(settings: Settings, layout: Layout) -> Result<Box<dyn Daemon
     Ok(Box::new(daemon))
 }
 
-/// The configuration file (the root's own when none is given, which may be missing) with its defaults.
-pub fn load_settings(config: Option<&Path>, layout: &Layout) -> Result<Settings, String> {
-    Settings::load(config, layout).map_err(|e| e.to_string())
+/// The configuration file (the root's own when none is given, which may be missing), with the command line over it.
+pub fn load_settings(config: Option<&Path>, layout: &Layout, overrides: &Overrides) -> Result<Settings, String> {
+    Settings::load(layout, config, overrides).map_err(|e| e.to_string())
 }
 
 /// An image in the store.
@@ -101,7 +101,7 @@ impl Images for Store {
         let mut rows: BTreeMap<String, ImageRow> = BTreeMap::new();
         for record in self.images.list().map_err(|e| e.to_string())? {
             let row = rows.entry(record.id.clone()).or_insert(ImageRow { names: Vec::new(), id: record.id, size: record.size });
-            row.names.extend(Some(record.name).filter(|n| !n.is_empty()));
+            row.names.extend(record.name);
         }
         Ok(rows.into_values().collect())
     }

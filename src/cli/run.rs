@@ -1,5 +1,6 @@
 //! `run`: the daemon, until a signal ends it.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use super::args::Run;
 use super::connect;
 use super::error::CliError;
 use crate::layout::Layout;
-use crate::settings::Settings;
+use crate::settings::{Overrides, Settings};
 
 /// Every thread ends within this time of a signal.
 const SHUTDOWN: Duration = Duration::from_secs(5);
@@ -27,30 +28,15 @@ pub fn run(args: &Run) -> Result<ExitCode, CliError> {
 
 /// The configuration, with the command line over it.
 pub(super) fn settings(args: &Run, layout: &Layout) -> Result<Settings, String> {
-    let mut settings = connect::load_settings(args.config.as_deref(), layout)?;
-    if let Some(pods) = &args.pods {
-        // Absolute, for the path is part of each pod's identity.
-        settings.static_pod_path = std::path::absolute(pods).map_err(|e| format!("cannot use {}: {e}", pods.display()))?;
-    }
+    // Absolute, for the path is part of each pod's identity.
+    let absolute = |p: &PathBuf| std::path::absolute(p).map_err(|e| format!("cannot use {}: {e}", p.display()));
+    let static_pod_path = args.pods.as_ref().map(absolute).transpose()?;
+    let overrides = Overrides { static_pod_path, runtime: None, node_name: args.node_name.clone() };
+    let mut settings = connect::load_settings(args.config.as_deref(), layout, &overrides)?;
     if let Some(runtime) = &args.runtime {
         settings.runtime = runtime.clone();
     }
-    if let Some(name) = &args.node_name {
-        settings.node_name = node_name(name)?;
-    }
     Ok(settings)
-}
-
-/// It becomes the end of every pod's name, so it has to be a DNS subdomain once it is in lower case.
-fn node_name(name: &str) -> Result<String, String> {
-    let label = |l: &str| {
-        let inner = l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        !l.is_empty() && inner && !l.starts_with('-') && !l.ends_with('-')
-    };
-    match name.len() <= 253 && name.split('.').all(label) {
-        true => Ok(name.into()),
-        false => Err(format!("--node-name '{name}' cannot be part of a pod's name: use letters, digits, '-' and '.', such as edge-1")),
-    }
 }
 
 /// One sentence for whoever is not root.
@@ -73,16 +59,6 @@ pub(super) fn log_to(target: env_logger::Target) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn node_names_fit_into_pod_names() {
-        for good in ["edge", "Edge-1", "a.b.c", "9"] {
-            assert_eq!(node_name(good), Ok(good.into()));
-        }
-        for bad in ["", "a_b", "-a", "a-", "a..b", "a b", &"x".repeat(254)] {
-            assert!(node_name(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn the_command_line_wins() {

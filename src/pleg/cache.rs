@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::api::PodUid;
@@ -28,7 +28,7 @@ impl fmt::Display for CacheError {
 impl std::error::Error for CacheError {}
 
 struct Entry {
-    status: RuntimePodStatus,
+    status: Arc<RuntimePodStatus>,
     /// When it was last seen to change or was looked at by itself.
     modified: Moment,
 }
@@ -42,8 +42,8 @@ struct Inner {
 }
 
 impl Inner {
-    fn status(&self, uid: &PodUid) -> RuntimePodStatus {
-        let empty = || RuntimePodStatus { uid: uid.clone(), ..RuntimePodStatus::default() };
+    fn status(&self, uid: &PodUid) -> Arc<RuntimePodStatus> {
+        let empty = || Arc::new(RuntimePodStatus { uid: uid.clone(), ..RuntimePodStatus::default() });
         self.pods.get(uid).map_or_else(empty, |e| e.status.clone())
     }
 
@@ -65,12 +65,12 @@ impl Cache {
     }
 
     /// The last known status; an unknown pod has an empty one.
-    pub fn get(&self, uid: &PodUid) -> RuntimePodStatus {
+    pub fn get(&self, uid: &PodUid) -> Arc<RuntimePodStatus> {
         self.lock().status(uid)
     }
 
     /// Every pod the runtime knows, in no order.
-    pub fn all(&self) -> Vec<RuntimePodStatus> {
+    pub fn all(&self) -> Vec<Arc<RuntimePodStatus>> {
         self.lock().pods.values().map(|e| e.status.clone()).collect()
     }
 
@@ -78,7 +78,7 @@ impl Cache {
     ///
     /// # Errors
     /// The ceiling: the runtime hangs or its listing fails.
-    pub fn get_newer_than(&self, uid: &PodUid, than: Moment, ceiling: Duration) -> Result<RuntimePodStatus, CacheError> {
+    pub fn get_newer_than(&self, uid: &PodUid, than: Moment, ceiling: Duration) -> Result<Arc<RuntimePodStatus>, CacheError> {
         let deadline = Instant::now() + ceiling;
         let mut inner = self.lock();
         while !inner.closed && !inner.is_newer(uid, than) {
@@ -101,7 +101,7 @@ impl Cache {
     pub(super) fn set(&self, uid: PodUid, status: Option<RuntimePodStatus>, at: Moment) {
         let mut inner = self.lock();
         match status {
-            Some(status) => inner.pods.insert(uid, Entry { status, modified: at }),
+            Some(status) => inner.pods.insert(uid, Entry { status: Arc::new(status), modified: at }),
             None => inner.pods.remove(&uid),
         };
         drop(inner);

@@ -29,7 +29,7 @@ pub trait StatusSource: Send + Sync {
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>>;
 
     /// When a container of this boot started, as the runtime says.
-    fn started_moment(&self, id: &ContainerId) -> Option<Moment>;
+    fn started_moment(&self, uid: &PodUid, id: &ContainerId) -> Option<Moment>;
 }
 
 /// The three result caches.

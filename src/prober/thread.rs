@@ -106,7 +106,7 @@ impl Job {
         let status = self.shared.statuses.pod_status(&self.key.uid);
         let entry = status.as_deref().and_then(|s| s.container(&self.key.container)).filter(|c| c.state.running.is_some());
         let Some(id) = entry.map(|c| ContainerId::from(c.container_id.as_str())) else { return false };
-        self.shared.is_restored(&id) || self.shared.statuses.started_moment(&id).is_some_and(|s| s < self.shared.started)
+        self.shared.is_restored(&id) || self.shared.statuses.started_moment(&self.key.uid, &id).is_some_and(|s| s < self.shared.started)
     }
 
     /// Waits for the next step; false when it is to end.
@@ -159,7 +159,7 @@ impl Job {
             pod_restart_policy: self.pod.spec.restart_policy,
             deletion_timestamp: self.pod.metadata.deletion_timestamp.is_some(),
             manager_started: shared.started,
-            container_started: &|id| shared.statuses.started_moment(id),
+            container_started: &|id| shared.statuses.started_moment(&self.key.uid, id),
             restored: &|id| shared.is_restored(id),
         };
         let before = self.worker.before(Moment::now(), &inputs);
