@@ -375,3 +375,301 @@ fn only_metadata(runtime: &RuntimePodStatus) -> Pod {
     metadata.uid = runtime.uid.clone();
     Pod { metadata, spec: Default::default(), raw: serde_json::Value::Null }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicBool;
+
+    use crossbeam_channel::{Sender, bounded};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::pleg::EVENTS_CAPACITY;
+    use crate::pod_config::Source;
+    use crate::pod_config::merge::UPDATES_CAPACITY;
+    use crate::pod_workers::{Outcome, Phase, PodSyncer, Work};
+    use crate::runtime::ContainerId;
+    use crate::status::Notifier;
+
+    /// A ceiling for what happens at once unless something is broken.
+    const SOON: Duration = Duration::from_secs(20);
+
+    fn pod(uid: &str) -> Arc<Pod> {
+        let metadata = serde_json::from_value(json!({"name": uid, "namespace": "default", "uid": uid})).unwrap();
+        let spec = serde_json::from_value(json!({"containers": [{"name": "c"}]})).unwrap();
+        Arc::new(Pod { metadata, spec, raw: Value::Null })
+    }
+
+    /// Tells each run, and lets it end only when the gate is open.
+    struct Gated {
+        ran: Sender<(String, Phase)>,
+        gate: crossbeam_channel::Receiver<()>,
+    }
+
+    impl PodSyncer for Gated {
+        fn run(&self, work: &Work) -> Outcome {
+            let _ = self.ran.try_send((work.pod.metadata.uid.to_string(), work.phase));
+            let _ = self.gate.recv();
+            Outcome::Ok
+        }
+    }
+
+    #[derive(Default)]
+    struct FakeRuntime {
+        pods: Mutex<Vec<Arc<RuntimePodStatus>>>,
+        ill: AtomicBool,
+    }
+
+    impl RuntimeView for FakeRuntime {
+        fn pods(&self) -> Vec<Arc<RuntimePodStatus>> {
+            self.pods.lock().unwrap().clone()
+        }
+        fn pod(&self, uid: &PodUid) -> Arc<RuntimePodStatus> {
+            self.pods().into_iter().find(|p| p.uid == *uid).unwrap_or_default()
+        }
+        fn health(&self) -> Result<(), String> {
+            if self.ill.load(Ordering::SeqCst) { Err("runtime is down".into()) } else { Ok(()) }
+        }
+    }
+
+    #[derive(Default)]
+    struct FakeProbes(Mutex<Vec<HashSet<PodUid>>>);
+
+    impl ProbeHousekeeping for FakeProbes {
+        fn clean_up(&self, alive: &HashSet<PodUid>) {
+            self.0.lock().unwrap().push(alive.clone());
+        }
+        fn reap(&self) {}
+    }
+
+    struct Harness {
+        parts: Parts,
+        runtime: Arc<FakeRuntime>,
+        probes: Arc<FakeProbes>,
+        ran: Receiver<(String, Phase)>,
+        /// Dropped, it lets every run end.
+        gate: Option<Sender<()>>,
+    }
+
+    impl Harness {
+        fn new() -> Self {
+            let ((ran_tx, ran), (gate, gated)) = (bounded(1000), bounded(0));
+            let workers = Arc::new(PodWorkers::new(Arc::new(Gated { ran: ran_tx, gate: gated }), Duration::from_secs(60)));
+            let (runtime, probes) = (Arc::new(FakeRuntime::default()), Arc::new(FakeProbes::default()));
+            let parts = Parts {
+                pods: Arc::default(),
+                workers,
+                statuses: Arc::new(StatusManager::new(HashMap::new(), Arc::new(Notifier::default()))),
+                config: Arc::new(PodConfig::new(&[Source::File])),
+                runtime: runtime.clone(),
+                probes: probes.clone(),
+                recorder: Arc::default(),
+                also: Box::new(|_| {}),
+            };
+            Self { parts, runtime, probes, ran, gate: Some(gate) }
+        }
+
+        fn config(&self, op: PodOperation, pods: &[Arc<Pod>]) {
+            self.parts.handle_config(PodUpdate { op, source: Source::File, pods: pods.to_vec() });
+        }
+
+        /// The source has spoken, as `all_seen` wants it.
+        fn seen(&self) {
+            self.parts.config.merge(Source::File, Vec::new(), std::time::SystemTime::now());
+            self.config(PodOperation::Add, &[]);
+        }
+
+        #[track_caller]
+        fn expect(&self, uid: &str, phase: Phase) {
+            assert_eq!(self.ran.recv_timeout(SOON).expect("a run"), (uid.to_owned(), phase));
+        }
+
+        fn open(&mut self) {
+            self.gate = None;
+        }
+    }
+
+    #[test]
+    fn pods_are_added_and_removed() {
+        let mut h = Harness::new();
+        h.open();
+        h.seen();
+        h.config(PodOperation::Add, &[pod("a")]);
+        h.expect("a", Phase::Sync);
+        h.config(PodOperation::Remove, &[pod("a")]);
+        h.expect("a", Phase::Terminating);
+        h.expect("a", Phase::Terminated);
+        assert!(h.parts.pods.all().is_empty());
+    }
+
+    #[test]
+    fn a_removal_before_all_sources_have_spoken_ends_nothing() {
+        let mut h = Harness::new();
+        h.open();
+        h.parts.handle_removal(&pod("a"));
+        assert!(!h.parts.workers.contains(&"a".into()));
+    }
+
+    #[test]
+    fn a_rejected_pod_fails_and_gets_no_worker() {
+        let mut h = Harness::new();
+        h.open();
+        let with_port = |uid: &str| {
+            let mut pod = Pod::clone(&pod(uid));
+            let port = json!({"containerPort": 80, "hostPort": 80, "protocol": "TCP"});
+            pod.spec.containers[0].ports.push(serde_json::from_value(port).unwrap());
+            Arc::new(pod)
+        };
+        h.config(PodOperation::Add, &[with_port("a"), with_port("b")]);
+        h.expect("a", Phase::Sync);
+        let status = h.parts.statuses.get(&"b".into()).unwrap();
+        assert_eq!((status.phase, status.reason.as_str()), (PodPhase::Failed, "NodePorts"));
+        assert!(status.message.starts_with("Pod was rejected: Predicate NodePorts failed"), "{}", status.message);
+        assert!(!h.parts.workers.contains(&"b".into()));
+        h.seen();
+        h.parts.handle_housekeeping();
+        assert!(!h.parts.workers.contains(&"b".into()), "housekeeping does not run it either");
+    }
+
+    #[test]
+    fn only_failures_of_liveness_sync_a_pod() {
+        let mut h = Harness::new();
+        h.open();
+        h.config(PodOperation::Add, &[pod("a")]);
+        h.expect("a", Phase::Sync);
+        let update = |result| results::Update { container: ContainerId::from("x"), result, pod: "a".into() };
+        let (channels, _senders) = channels();
+        let mut sync_loop = SyncLoop::new(channels, h.parts, Arc::default());
+        for result in [ProbeResult::Success, ProbeResult::Unknown] {
+            sync_loop.handle_event(Event::Liveness(update(result)));
+        }
+        sync_loop.handle_event(Event::Liveness(update(ProbeResult::Failure)));
+        assert_eq!(h.ran.recv_timeout(SOON).unwrap(), ("a".to_owned(), Phase::Sync));
+        drop(sync_loop.parts.workers.shutdown(SOON));
+        assert!(h.ran.try_recv().is_err(), "one failure, one sync");
+    }
+
+    #[test]
+    fn housekeeping_ends_what_nobody_wants_and_tells_the_probes_who_lives() {
+        let mut h = Harness::new();
+        h.open();
+        h.runtime.pods.lock().unwrap().push(Arc::new(RuntimePodStatus { uid: "orphan".into(), name: "o".into(), ..Default::default() }));
+        h.parts.handle_housekeeping();
+        assert!(!h.parts.workers.contains(&"orphan".into()), "not before all sources have spoken");
+        h.seen();
+        h.config(PodOperation::Add, &[pod("a")]);
+        h.expect("a", Phase::Sync);
+        h.parts.handle_housekeeping();
+        h.expect("orphan", Phase::Terminating);
+        h.expect("orphan", Phase::Terminated);
+        assert_eq!(h.probes.0.lock().unwrap().as_slice(), [HashSet::from(["a".into()])]);
+    }
+
+    #[test]
+    fn a_pod_added_again_with_its_uid_runs_again_with_a_clean_record() {
+        let mut h = Harness::new();
+        h.open();
+        h.seen();
+        h.config(PodOperation::Add, &[pod("a")]);
+        h.expect("a", Phase::Sync);
+        h.parts.statuses.set(&pod("a"), PodStatus { phase: PodPhase::Running, ..Default::default() });
+        h.config(PodOperation::Remove, &[pod("a")]);
+        h.expect("a", Phase::Terminating);
+        h.config(PodOperation::Add, &[pod("a")]);
+        h.expect("a", Phase::Terminated);
+        // the worker books its end a moment after it was told
+        while h.parts.workers.working().iter().any(|(p, _)| p.uid().as_str() == "a") {
+            std::thread::yield_now();
+        }
+        h.parts.handle_housekeeping();
+        h.expect("a", Phase::Sync);
+        assert!(h.parts.statuses.get(&"a".into()).is_none());
+    }
+
+    type Senders = (Sender<PodUpdate>, Sender<PodLifecycleEvent>, [Sender<results::Update>; 3], Sender<()>);
+
+    fn channels() -> (Channels, Senders) {
+        let (config_tx, config) = bounded(UPDATES_CAPACITY);
+        let (pleg_tx, pleg) = bounded(EVENTS_CAPACITY);
+        let (liveness_tx, liveness) = bounded(results::UPDATES_CAPACITY);
+        let (readiness_tx, readiness) = bounded(results::UPDATES_CAPACITY);
+        let (startup_tx, startup) = bounded(results::UPDATES_CAPACITY);
+        let (stop_tx, stop) = bounded(0);
+        let senders = (config_tx, pleg_tx, [liveness_tx, readiness_tx, startup_tx], stop_tx);
+        (Channels { config, pleg, liveness, readiness, startup, stop }, senders)
+    }
+
+    /// The one law of channels: every channel full, every worker stuck, and the loop still turns.
+    #[test]
+    fn with_every_channel_full_and_every_worker_stuck_the_loop_turns() {
+        let h = Harness::new();
+        let (channels, (config, pleg, results, stop)) = channels();
+        for n in 0..UPDATES_CAPACITY {
+            let update = PodUpdate { op: PodOperation::Add, source: Source::File, pods: vec![pod(&n.to_string())] };
+            config.try_send(update).unwrap();
+        }
+        for n in 0..EVENTS_CAPACITY {
+            let event = PodLifecycleEvent { uid: n.to_string().as_str().into(), kind: EventKind::ContainerDied, id: "x".into() };
+            pleg.try_send(event).unwrap();
+        }
+        for sender in &results {
+            for n in 0..results::UPDATES_CAPACITY {
+                let pod = n.to_string().as_str().into();
+                sender.try_send(results::Update { container: "x".into(), result: ProbeResult::Failure, pod }).unwrap();
+            }
+        }
+        assert!(config.is_full() && pleg.is_full() && results.iter().all(Sender::is_full));
+        let workers = h.parts.workers.clone();
+        let heartbeat = Arc::new(Heartbeat::default());
+        let sync_loop = SyncLoop::new(channels, h.parts, heartbeat.clone());
+        let thread = std::thread::spawn(move || sync_loop.run());
+        let deadline = std::time::Instant::now() + SOON;
+        while !(config.is_empty() && pleg.is_empty() && results.iter().all(Sender::is_empty)) {
+            assert!(std::time::Instant::now() < deadline, "the loop stands still");
+            std::thread::yield_now();
+        }
+        assert_eq!(h.ran.iter().take(UPDATES_CAPACITY).count(), UPDATES_CAPACITY, "every pod's worker was started");
+        // every worker stands in its first run; the loop still takes more and still stops
+        assert!(heartbeat.last().is_some());
+        config.send_timeout(PodUpdate { op: PodOperation::Add, source: Source::File, pods: vec![pod("late")] }, SOON).unwrap();
+        assert_eq!(h.ran.recv_timeout(SOON).unwrap().0, "late");
+        drop(stop);
+        thread.join().unwrap();
+        drop(h.gate);
+        assert!(workers.shutdown(SOON).is_empty());
+    }
+
+    #[test]
+    fn an_ill_runtime_rests_the_loop_and_a_stop_is_still_heard() {
+        let h = Harness::new();
+        h.runtime.ill.store(true, Ordering::SeqCst);
+        let (channels, (config, _pleg, _results, stop)) = channels();
+        config.send(PodUpdate { op: PodOperation::Add, source: Source::File, pods: vec![pod("a")] }).unwrap();
+        let heartbeat = Arc::new(Heartbeat::default());
+        let mut sync_loop = SyncLoop::new(channels, h.parts, heartbeat.clone());
+        assert!(matches!(sync_loop.rest("ill"), Event::PauseOver));
+        assert_eq!((sync_loop.pause, heartbeat.last()), (FIRST_PAUSE * 2, None), "no mark while it rests");
+        let thread = std::thread::spawn(move || sync_loop.run());
+        drop(stop);
+        thread.join().unwrap();
+        assert!(h.ran.try_recv().is_err(), "nothing was decided");
+    }
+
+    #[test]
+    fn a_panic_in_a_handler_costs_one_event() {
+        let mut h = Harness::new();
+        h.open();
+        h.seen();
+        h.parts.also = Box::new(|_| panic!("asked for by the test"));
+        let (channels, (config, _pleg, _results, stop)) = channels();
+        let mut sync_loop = SyncLoop::new(channels, h.parts, Arc::default());
+        sync_loop.housekeeping = crossbeam_channel::at(std::time::Instant::now());
+        let thread = std::thread::spawn(move || sync_loop.run());
+        config.send(PodUpdate { op: PodOperation::Add, source: Source::File, pods: vec![pod("a")] }).unwrap();
+        assert_eq!(h.ran.recv_timeout(SOON).unwrap().0, "a");
+        drop(stop);
+        thread.join().unwrap();
+    }
+}

@@ -1,0 +1,127 @@
+//! Rules of the house that a machine can check: ARCHITECTURE.md says them, this keeps them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every Rust source under `src`: path below `src`, and the text up to its tests.
+fn sources() -> Vec<(String, String)> {
+    fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(dir).expect("src is there") {
+            let path = entry.expect("src can be listed").path();
+            match path.is_dir() {
+                true => walk(&path, found),
+                false => found.push(path),
+            }
+        }
+    }
+    let src = root().join("src");
+    let mut files = Vec::new();
+    walk(&src, &mut files);
+    let tests_only = |p: &Path| p.file_stem().is_some_and(|s| s == "tests" || s.to_string_lossy().ends_with("_tests"));
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).expect("a source is text");
+        let code = text.split("\n#[cfg(test)]\n").next().unwrap_or_default().to_owned();
+        (path.strip_prefix(&src).expect("below src").display().to_string(), code)
+    };
+    let found: Vec<_> = files.into_iter().filter(|p| !tests_only(p)).map(read).collect();
+    assert!(found.len() > 50, "only {} sources: is this looking in the right place?", found.len());
+    found
+}
+
+/// Lines of code (no comments) that hold one of the words, as `file: line`.
+fn uses(words: &[&str], allowed: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut found = Vec::new();
+    for (file, text) in sources().into_iter().filter(|(f, _)| !allowed(f)) {
+        let code = text.lines().filter(|l| !l.trim_start().starts_with("//"));
+        found.extend(code.filter(|l| words.iter().any(|w| l.contains(w))).map(|l| format!("{file}: {}", l.trim())));
+    }
+    found
+}
+
+#[track_caller]
+fn none(found: Vec<String>, rule: &str) {
+    assert!(found.is_empty(), "{rule}:\n{}", found.join("\n"));
+}
+
+#[test]
+fn every_channel_is_bounded() {
+    none(uses(&["unbounded(", "unbounded::<", "mpsc::channel("], |_| false), "a channel without a capacity");
+}
+
+#[test]
+fn unsafe_stays_in_sys() {
+    none(uses(&["unsafe {", "unsafe fn", "unsafe impl", "allow(unsafe_code)"], |f| f.starts_with("sys/")), "unsafe outside src/sys");
+}
+
+#[test]
+fn nothing_forks_the_daemon() {
+    none(uses(&["fork()", "pre_exec", "before_exec"], |_| false), "fork copies the page tables of a thousand threads");
+}
+
+#[test]
+fn deciding_files_own_nothing() {
+    let pure = |f: &str| {
+        let decides = ["api/", "pod_actions/"].iter().any(|d| f.starts_with(d));
+        decides || ["admission.rs", "pod_workers/table.rs", "prober/worker.rs", "status/phase.rs", "status/conditions.rs",
+            "status/container_statuses.rs", "status/generate.rs", "pleg/diff.rs", "nsexec/plan.rs"].contains(&f)
+    };
+    let owning = ["std::thread", "crossbeam_channel", "std::fs", "File::open", "Moment::now()", "Instant::now()", "SystemTime::now()", "Mutex<", "std::net::Tcp", "log::"];
+    none(uses(&owning, |f| !pure(f)), "a deciding file has a thread, a channel, a file, a clock, a lock or a log");
+}
+
+#[test]
+fn the_sync_loop_waits_in_its_select_only() {
+    let blocking = [".join()", ".send(", "sleep(", "recv_timeout(", ".wait(", "std::fs", "list_pods", "pod_status(", "start_container", "stop_container"];
+    none(uses(&blocking, |f| f != "sync_loop.rs"), "the sync loop would wait");
+}
+
+/// Layers: a part may not know the parts above it.
+#[test]
+fn layers_hold() {
+    let rules: [(&str, &[&str]); 6] = [
+        ("api/", &["crate::runtime", "crate::prober", "crate::status", "crate::pod_workers", "crate::daemon", "crate::cli"]),
+        ("runtime/", &["crate::prober", "crate::pod_workers", "crate::sync_loop", "crate::daemon", "crate::cli", "crate::server", "crate::status"]),
+        ("nsexec/", &["crate::prober", "crate::pod_workers", "crate::daemon", "crate::cli", "crate::images"]),
+        ("images/", &["crate::runtime", "crate::prober", "crate::pod_workers", "crate::daemon", "crate::cli"]),
+        ("prober/", &["crate::pod_workers", "crate::sync_loop", "crate::daemon", "crate::cli", "crate::server"]),
+        ("pleg/", &["crate::prober", "crate::pod_workers", "crate::daemon", "crate::cli"]),
+    ];
+    for (layer, above) in rules {
+        none(uses(above, |f| !f.starts_with(layer)), &format!("{layer} knows a part above it"));
+    }
+}
+
+/// No async runtime in any feature combination that we build.
+#[test]
+fn no_async_runtime() {
+    for features in [&["--all-features"][..], &["--no-default-features"]] {
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+        let tree = Command::new(cargo).args(["tree", "--offline", "-e", "features,normal,build", "--prefix", "none"]).args(features).current_dir(root()).output();
+        let tree = tree.expect("cargo runs");
+        assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+        let text = String::from_utf8_lossy(&tree.stdout);
+        let bad = |l: &&str| l.starts_with("tokio feature \"rt") || l.starts_with("async-std ") || l.starts_with("smol ") || l.starts_with("async-executor ");
+        assert_eq!(text.lines().filter(bad).collect::<Vec<_>>(), Vec::<&str>::new());
+        assert!(text.contains("crossbeam-channel"), "the tree is the right one");
+    }
+}
+
+/// Every row of the code map exists, and every top-level module is on it.
+#[test]
+fn the_code_map_is_true() {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let named: Vec<&str> = map.split('`').filter(|w| w.starts_with("src/") && !w.contains(' ') && !w.contains('{')).collect();
+    for path in &named {
+        assert!(root().join(path).exists(), "ARCHITECTURE.md names {path}, which is not there");
+    }
+    for entry in fs::read_dir(root().join("src")).expect("src") {
+        let name = entry.expect("src can be listed").file_name().into_string().expect("UTF-8");
+        let known = ["lib.rs", "main.rs"].contains(&name.as_str()) || named.iter().any(|p| p.trim_end_matches('/') == format!("src/{name}"));
+        assert!(known, "src/{name} is not on the code map of ARCHITECTURE.md");
+    }
+}
