@@ -43,7 +43,7 @@ pub struct StaticSource<'a> {
 pub struct DecodedPod {
     /// Valid, with its defaults and its identity.
     pub pod: Pod,
-    /// One sentence for each field that is not acted on, starting with its path; then advice.
+    /// One sentence for each field that is not acted on, starting with its path; then advice. At most 64, and a count of the rest.
     pub warnings: Vec<String>,
 }
 
@@ -90,7 +90,8 @@ fn static_pod(mut raw: Value, source: &StaticSource, findings: &mut Findings) ->
     let mut warnings = unread_fields(&raw, &ignored, findings);
     warnings.extend(advice::drop_server_fields(&mut raw));
     if raw.pointer("/metadata/name").and_then(Value::as_str).is_none_or(str::is_empty) {
-        findings.add_for("metadata.name", FieldError::required("metadata.name", "name is needed for the pod").to_string());
+        findings.add_error(&FieldError::required("metadata.name", "name is needed for the pod"));
+        findings.hide("metadata.name");
     }
     let as_written = raw.clone();
     defaults::apply(&mut raw);
@@ -100,7 +101,17 @@ fn static_pod(mut raw: Value, source: &StaticSource, findings: &mut Findings) ->
         findings.add_error(&error);
     }
     warnings.extend(advice::advice(&as_written, &pod));
-    DecodedPod { pod, warnings }
+    DecodedPod { pod, warnings: at_most(warnings, error::MOST) }
+}
+
+/// The first of them, and the number of the others.
+fn at_most(mut warnings: Vec<String>, most: usize) -> Vec<String> {
+    let more = warnings.len().saturating_sub(most);
+    if more > 0 {
+        warnings.truncate(most);
+        warnings.push(format!("and {more} more fields are not acted on"));
+    }
+    warnings
 }
 
 /// Refuses or warns for each field that no type read.

@@ -1,6 +1,6 @@
 //! Fields of an object by path, and what can be wrong with one: the forms of kubelet-probes 1.2.
 //!
-//! Invariant: one place writes paths. [`push_key`] decides between `.key` and `[key]` for errors, for fields nobody
+//! Invariant: one place writes paths. `push_key` decides between `.key` and `[key]` for errors, for fields nobody
 //! read and for the scanner that finds lines, so that a path from one of them is found by the others.
 
 use std::fmt;
@@ -155,7 +155,7 @@ pub(crate) fn item(path: &str, index: usize) -> String {
 
 /// `path[key]`: an entry of a map whose keys the user chooses.
 pub(crate) fn entry(path: &str, key: &str) -> String {
-    format!("{path}[{key}]")
+    format!("{path}[{}]", clip(key))
 }
 
 /// Fields whose keys the user chooses; their entries print as `labels[key]`.
@@ -166,9 +166,9 @@ pub(crate) fn is_map(path: &str) -> bool {
     MAPS.contains(&path.rsplit('.').next().unwrap_or(path))
 }
 
-/// Lengthens `path` by a key, as `.key` or as `[key]`.
+/// Lengthens `path` by a key, as `.key` or as `[key]`; a key too long to read is cut.
 pub(crate) fn push_key(path: &mut String, key: &str) {
-    *path = if is_map(path) { entry(path, key) } else { child(path, key) };
+    *path = if is_map(path) { entry(path, key) } else { child(path, &clip(key)) };
 }
 
 /// One step from a value to a value inside it.

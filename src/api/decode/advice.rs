@@ -25,6 +25,10 @@ pub(super) fn drop_server_fields(raw: &mut Value) -> Vec<String> {
 /// Advice on a valid pod; `as_written` is the object before its defaults.
 pub(super) fn advice(as_written: &Value, pod: &Pod) -> Vec<String> {
     let mut warnings = Vec::new();
+    let node = as_written.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
+    if !node.is_empty() && node != pod.spec.node_name {
+        warnings.push(format!("spec.nodeName: not acted on: a pod in a file runs on the file's node, \"{}\"", pod.spec.node_name));
+    }
     for (index, container) in pod.spec.containers.iter().enumerate() {
         let path = item("spec.containers", index);
         let written = as_written.pointer(&format!("/spec/containers/{index}")).unwrap_or(&Value::Null);

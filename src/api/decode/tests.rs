@@ -279,11 +279,11 @@ fn a_type_error_says_what_was_expected_and_hides_what_follows_from_it() {
 
 #[test]
 fn every_object_refuses_to_be_a_list() {
-    let whole = json!({"metadata": [], "spec": {"securityContext": [], "volumes": [{"emptyDir": []}, {"hostPath": []}], "containers": [{
-        "ports": [[]], "env": [[]], "resources": [], "volumeMounts": [[]], "securityContext": [], "startupProbe": [],
+    let whole = json!({"metadata": [], "spec": {"securityContext": {"seccompProfile": []}, "volumes": [{"emptyDir": []}, {"hostPath": []}], "containers": [{
+        "ports": [[]], "env": [[]], "resources": [], "volumeMounts": [[]], "securityContext": {"capabilities": [], "seccompProfile": []}, "startupProbe": [], "readinessProbe": {"httpGet": {"httpHeaders": [[]]}},
         "livenessProbe": {"exec": [], "tcpSocket": [], "grpc": [], "httpGet": []}}]}, "apiVersion": "v1", "kind": "Pod"});
     let error = decode(&whole.to_string()).unwrap_err().to_string();
-    assert_eq!(error.matches("must be an object").count(), 14, "{error}");
+    assert_eq!(error.matches("must be an object").count(), 16, "{error}");
 }
 
 #[test]
@@ -343,6 +343,19 @@ fn many_problems_are_counted() {
 }
 
 #[test]
+fn many_warnings_are_counted_and_long_keys_cut() {
+    let mut given = pod(json!({}));
+    given["metadata"].as_object_mut().unwrap().extend((0..100).map(|n| (format!("field-{n}"), json!(n))));
+    let warnings = good(&given).warnings;
+    assert_eq!((warnings.len(), warnings[64].as_str()), (65, "and 36 more fields are not acted on"));
+    let huge = json!({"labels": {"x".repeat(1 << 20): 1}, "name": 5});
+    let error =
+        decode(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": huge, "spec": pod(json!({}))["spec"]}).to_string()).unwrap_err();
+    assert_eq!(error.problems().len(), 2, "a name of a wrong type is not missing as well");
+    assert!(error.to_string().len() < 1000);
+}
+
+#[test]
 fn grpc_and_init_containers_refuse_with_a_sentence() {
     check_pod(
         container(json!({"readinessProbe": {"grpc": {"port": 5000}}})),
@@ -380,6 +393,7 @@ fn the_output_of_kubectl_is_an_input() {
         [
             "metadata.deletionTimestamp: not acted on: a pod in a file is deleted by removing the file",
             "metadata.annotations[kubernetes.io/config.mirror]: not acted on: a pod in a file is no mirror pod",
+            "spec.nodeName: not acted on: a pod in a file runs on the file's node, \"node1\"",
         ]
     );
     assert_eq!(pod.metadata.uid.as_str(), "6ad5c1a5-3b1e-4f0a-a2c2-0c8a1b2c3d4e");

@@ -69,8 +69,13 @@ fn words(errors: &mut Vec<FieldError>, container: &Container, path: &str) {
             no_nul(errors, &item(&child(path, field), index), word);
         }
     }
-    no_nul(errors, &child(path, "workingDir"), &container.working_dir);
-    no_nul(errors, &child(path, "terminationMessagePath"), &container.termination_message_path);
+    // An OCI runtime starts in no relative directory, and mounts the message file at its path.
+    if !container.working_dir.is_empty() {
+        absolute_path(errors, &child(path, "workingDir"), &container.working_dir);
+    }
+    if !container.termination_message_path.is_empty() {
+        absolute_path(errors, &child(path, "terminationMessagePath"), &container.termination_message_path);
+    }
 }
 
 fn ports(errors: &mut Vec<FieldError>, ports: &[ContainerPort], host_network: bool, path: &str) {

@@ -276,6 +276,18 @@ fn names_and_images_of_containers() {
 }
 
 #[test]
+fn directories_of_containers_are_absolute() {
+    check(json!({"workingDir": "/w", "terminationMessagePath": "/m"}), &[]);
+    check(
+        json!({"workingDir": "w", "terminationMessagePath": "/../m"}),
+        &[
+            "spec.containers[0].workingDir: Invalid value: \"w\": must be an absolute path",
+            "spec.containers[0].terminationMessagePath: Invalid value: \"/../m\": must not contain '..'",
+        ],
+    );
+}
+
+#[test]
 fn ports_of_containers() {
     check(
         json!({"ports": [{"name": "a", "containerPort": 1}, {"name": "a", "containerPort": 65536, "hostPort": -1, "protocol": "tcp"}, {"hostIP": "x"}]}),
