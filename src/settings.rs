@@ -368,7 +368,7 @@ mod tests {
             "{\"crashLoopBackOff\": {\"maxContainerRestartPeriod\": \"301s\"}}",
             "crashLoopBackOff.maxContainerRestartPeriod: 5m1s is out of range: allowed are 1s to 5m0s at line 1 column 58",
         );
-        check_error("{\"containerLogMaxFiles\": 1}", "containerLogMaxFiles: 1 is out of range: allowed are 2 to 1000 at line 1 column 26");
+        check_error("{\"containerLogMaxFiles\": 1}", "containerLogMaxFiles: 1 is out of range: allowed are 2 to 1000 at line 1 column 27");
     }
 
     #[test]

@@ -286,3 +286,26 @@ fn an_error_or_a_panic_costs_one_round_and_a_full_channel_drops() {
     f.pleg.cache().get_newer_than(&"1".into(), Moment::default(), CEILING).unwrap();
     assert_eq!((f.pleg.panics(), f.pleg.discarded(), f.events.len()), (1, 1, 1));
 }
+
+#[test]
+fn a_request_older_than_the_last_full_relist_is_skipped() {
+    let (_replies, replies) = bounded(1);
+    let single = Mutex::new(pod("1", &[("c", RuntimeState::Running)]));
+    let (events, received) = bounded(10);
+    let mut worker = Worker {
+        runtime: Arc::new(Fake { replies, last: Mutex::default(), single }),
+        events,
+        stop: crossbeam_channel::never(),
+        queue: crossbeam_channel::never(),
+        cache: Arc::default(),
+        shared: Arc::default(),
+        records: Records::default(),
+        closed: false,
+    };
+    let at = |s| Moment::from_boot(Duration::from_secs(s));
+    *worker.shared.relisted.lock().unwrap() = Some(at(5));
+    worker.relist_pod(&"1".into(), at(4));
+    assert_eq!(received.len(), 0);
+    worker.relist_pod(&"1".into(), at(5));
+    assert_eq!(received.len(), 1);
+}
