@@ -706,6 +706,7 @@ fn attack_hard_link_to_a_symlink_links_the_symlink() {
 fn attack_hard_link_to_itself_or_a_directory() {
     Bench::check_refused(Tar::new().file("f", "x").hard("f", "f"), "it is the entry itself");
     Bench::check_refused(Tar::new().dir("d/").hard("f", "d"), "it is a directory");
+    Bench::check_refused(Tar::new().file("d/x", "x").hard("d", "d/x"), "goes with what it replaces");
 }
 
 #[test]
@@ -837,6 +838,15 @@ fn leftovers_of_a_crash_go_at_the_next_open() {
     fs::write(bench.path("store/tmp/theirs"), "x").unwrap();
     ImageStore::open(bench.path("store")).unwrap();
     assert!(bench.path("store/tmp/theirs").exists());
+}
+
+#[test]
+fn the_store_is_closed_to_others_and_what_is_above_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    ImageStore::open(dir.path().join("var/lib/images")).unwrap();
+    let mode = |p: &str| fs::metadata(dir.path().join(p)).unwrap().mode() & 0o777;
+    assert_eq!((mode("var/lib/images"), mode("var/lib/images/layers")), (0o700, 0o700));
+    assert_ne!(mode("var/lib"), 0o700);
 }
 
 #[test]

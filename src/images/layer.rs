@@ -97,6 +97,9 @@ fn failed(path: &[u8], e: io::Error) -> ImageError {
         Some(Errno::ELOOP) => "too many symlinks on the way",
         Some(Errno::ENOTDIR) => "its parent is not a directory",
         Some(Errno::ENAMETOOLONG) => "directories nested more than 256 deep, or a name too long",
+        Some(Errno::ENOENT) => "what it links to goes with what it replaces",
+        Some(Errno::EMLINK) => "more hard links than the file system can have",
+        Some(Errno::EINVAL | Errno::EOVERFLOW) => "a value the system does not know",
         _ => return ImageError::io(format!("write {:?} of the layer", String::from_utf8_lossy(path)), e),
     };
     ImageError::refused(path, why)
@@ -320,6 +323,6 @@ fn is_kept(name: &[u8]) -> bool {
 }
 
 fn set_time(dir: &OwnedFd, name: &[u8], (seconds, nanos): (i64, i64)) -> Result<(), Errno> {
-    let time = TimeSpec::new(seconds, nanos);
+    let time = TimeSpec::new(seconds as _, nanos as _);
     utimensat(dir, name, &time, &time, UtimensatFlags::NoFollowSymlink)
 }

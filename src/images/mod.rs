@@ -12,6 +12,7 @@ mod archive;
 mod config;
 mod dropped;
 mod error;
+mod files;
 mod layer;
 pub mod overlay;
 mod pack;

@@ -159,7 +159,7 @@ fn copy(
 
 /// A file that is gone with its descriptor, whatever happens to us.
 fn nameless_file(dir: &Path) -> io::Result<File> {
-    let path = dir.join(format!("scratch-{}", super::store::unique()));
+    let path = dir.join(format!("scratch-{}", super::files::unique()));
     let file = File::options().read(true).write(true).create_new(true).open(&path)?;
     std::fs::remove_file(&path)?;
     Ok(file)

@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::archive::Blob;
 use super::error::ImageError;
+use super::files::{sync_dir, unique};
 use super::source::Source;
-use super::store::{ImageStore, sync_dir, unique};
+use super::store::ImageStore;
 use super::stream::{self, Hashing, Limited};
 use super::{layer, pack};
 

@@ -13,21 +13,17 @@
 //! Invariants: readers need no lock, because everything appears by rename, after it is on the disk, in the order layer,
 //! record, name. The directory is 0700: a setuid file of an image is out of reach of the node's users.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
 
 use nix::fcntl::{Flock, FlockArg};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::archive::{self, Found, Naming};
 use super::config::{ImageConfig, OciConfig};
 use super::error::ImageError;
+use super::files::{Names, private_dir, sync_dir, unique};
 use super::layer::Limits;
 use super::reference::{self, Reference};
 use super::source::Source;
@@ -95,7 +91,7 @@ pub struct Removed {
 
 /// `images/<hex>.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Record {
+pub(super) struct Record {
     id: String,
     config: ImageConfig,
     /// Bottom first.
@@ -106,35 +102,14 @@ struct Record {
     digests: BTreeSet<String>,
 }
 
-type Names = BTreeMap<String, String>;
-
-/// A name no other process or thread uses at the moment.
-pub(super) fn unique() -> String {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
-    format!("{}-{}-{nanos}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
-}
-
-fn hex(digest: &str) -> &str {
-    digest.strip_prefix("sha256:").unwrap_or(digest)
-}
-
-fn private_dir(path: &Path) -> Result<(), ImageError> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(|e| ImageError::io(format!("create {}", path.display()), e))
-}
-
-pub(super) fn sync_dir(path: &Path) -> Result<(), ImageError> {
-    File::open(path).and_then(|d| d.sync_all()).map_err(|e| ImageError::io(format!("write {}", path.display()), e))
-}
-
 impl ImageStore {
     /// Opens the store at `dir`, creating it. Leftovers of a writer that died are removed, unless another is writing.
     pub fn open(dir: PathBuf) -> Result<Self, ImageError> {
         let store = Self { dir, limits: Limits::default() };
-        for sub in ["images", "layers", "tmp"] {
-            private_dir(&store.dir.join(sub))?;
+        if let Some(above) = store.dir.parent() {
+            fs::create_dir_all(above).map_err(|e| ImageError::io(format!("create {}", above.display()), e))?;
         }
+        ["", "images", "layers", "tmp"].iter().try_for_each(|sub| private_dir(&store.dir.join(sub)))?;
         // Held by someone: what lies in tmp/ is theirs.
         if let Ok(_lock) = Flock::lock(store.lock_file()?, FlockArg::LockExclusiveNonblock) {
             store.clear_tmp();
@@ -354,101 +329,6 @@ impl ImageStore {
         }
         self.clear_tmp();
         Ok(done)
-    }
-
-    fn lock_file(&self) -> Result<File, ImageError> {
-        let path = self.dir.join("lock");
-        let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
-        file.map_err(|e| ImageError::io(format!("open {}", path.display()), e))
-    }
-
-    fn lock(&self) -> Result<Flock<File>, ImageError> {
-        let lock = Flock::lock(self.lock_file()?, FlockArg::LockExclusive);
-        let lock = lock.map_err(|(_, e)| ImageError::io(format!("lock {}", self.dir.display()), e))?;
-        self.clear_tmp();
-        Ok(lock)
-    }
-
-    /// Only under the lock. What cannot be removed stays for the next time: it costs space, nothing else.
-    fn clear_tmp(&self) {
-        for entry in fs::read_dir(self.tmp()).into_iter().flatten().flatten() {
-            let path = entry.path();
-            let is_dir = entry.file_type().is_ok_and(|t| t.is_dir());
-            let removed = if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-            if let Err(e) = removed {
-                log::warn!("cannot remove the leftover {}: {e}", path.display());
-            }
-        }
-    }
-
-    pub(super) fn tmp(&self) -> PathBuf {
-        self.dir.join("tmp")
-    }
-
-    pub(super) fn layer_dir(&self, diff_id: &str) -> PathBuf {
-        self.dir.join("layers").join(hex(diff_id))
-    }
-
-    fn record_path(&self, id: &str) -> PathBuf {
-        self.dir.join("images").join(format!("{}.json", hex(id)))
-    }
-
-    fn record(&self, id: &str) -> Result<Option<Record>, ImageError> {
-        self.read_json(&self.record_path(id))
-    }
-
-    fn names(&self) -> Result<Names, ImageError> {
-        Ok(self.read_json(&self.dir.join("names.json"))?.unwrap_or_default())
-    }
-
-    fn ids(&self) -> Result<Vec<String>, ImageError> {
-        let files = self.entries("images")?;
-        Ok(files.iter().filter_map(|f| f.strip_suffix(".json")).filter(|h| reference::is_hex64(h)).map(|h| format!("sha256:{h}")).collect())
-    }
-
-    fn entries(&self, sub: &str) -> Result<Vec<String>, ImageError> {
-        let dir = self.dir.join(sub);
-        let list = fs::read_dir(&dir)
-            .and_then(|d| d.map(|e| e.map(|e| e.file_name().to_string_lossy().into_owned())).collect::<io::Result<Vec<_>>>());
-        let mut list = list.map_err(|e| ImageError::io(format!("read {}", dir.display()), e))?;
-        list.sort();
-        Ok(list)
-    }
-
-    pub(super) fn read_json<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>, ImageError> {
-        match fs::read(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(ImageError::io(format!("read {}", path.display()), e)),
-            Ok(bytes) => {
-                let parsed = serde_json::from_slice(&bytes);
-                parsed.map(Some).map_err(|e| ImageError::corrupt(path.display().to_string(), format!("{e}; load its images again")))
-            }
-        }
-    }
-
-    /// Replaces a file as a whole: after a power loss it has the old content or the new one. Only under the lock.
-    pub(super) fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<(), ImageError> {
-        let new = self.tmp().join(unique());
-        self.write_file(&new, value)?;
-        fs::rename(&new, path).map_err(|e| ImageError::io(format!("write {}", path.display()), e))?;
-        sync_dir(path.parent().unwrap_or(&self.dir))
-    }
-
-    pub(super) fn write_file(&self, path: &Path, value: &impl Serialize) -> Result<(), ImageError> {
-        let write = || -> io::Result<()> {
-            let mut file = File::create(path)?;
-            file.write_all(&serde_json::to_vec_pretty(value)?)?;
-            file.sync_all()
-        };
-        write().map_err(|e| {
-            let _ = fs::remove_file(path);
-            ImageError::io(format!("write {}", path.display()), e)
-        })
-    }
-
-    pub(super) fn locked<T>(&self, work: impl FnOnce() -> Result<T, ImageError>) -> Result<T, ImageError> {
-        let _lock = self.lock()?;
-        work()
     }
 }
 
