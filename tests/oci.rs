@@ -517,6 +517,44 @@ fn a_container_cannot_write_to_our_binary() {
     assert_eq!(fs::metadata(PODPROBE).unwrap().modified().unwrap(), before);
 }
 
+#[test]
+fn a_missing_working_directory_is_made_and_no_link_leads_out() {
+    if missing(true) {
+        return;
+    }
+    for runtime in [PODPROBE, RUNC] {
+        let mut case = Case::new("readlink /proc/self/cwd");
+        let outside = case.dir.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        symlink(&outside, case.dir.path().join("rootfs/link")).unwrap();
+        case.container.working_dir = "/a/b".into();
+        assert_eq!(case.runtime(runtime).output(), "/a/b\n");
+        case.container.working_dir = "/link/x".into();
+        let c = case.runtime(runtime);
+        let _ = c.create();
+        assert!(!outside.join("x").exists(), "{runtime}");
+    }
+}
+
+#[test]
+fn the_cause_of_a_failed_create_is_told() {
+    if missing(false) {
+        return;
+    }
+    let case = Case::new("true");
+    let c = case.runtime(PODPROBE);
+    let mut config = case.config();
+    config["mounts"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({ "destination": "/v", "type": "bind", "source": "/no/such", "options": ["rbind"] }));
+    fs::write(case.dir.path().join("config.json"), config.to_string()).unwrap();
+    let (ok, err) = c.create();
+    assert!(!ok && err.contains("\"/no/such\": No such file or directory"), "{err}");
+    assert_eq!(err.lines().count(), 1);
+    c.assert_nothing_left();
+}
+
 /// `cargo test --test oci -- --ignored --nocapture`: create, start and delete beside runc in the same run.
 #[test]
 #[ignore = "a measurement"]

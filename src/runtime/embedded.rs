@@ -5,6 +5,7 @@
 //! [`record`], which names the container's process by pid *and* start time and exists before anything else of the
 //! container does, so that a half-made one can always be removed. What the crate would ignore (seccomp) is refused.
 
+mod cause;
 mod cgroups;
 mod create;
 mod executor;

@@ -7,22 +7,23 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
 use libcontainer::container::Container;
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::syscall::syscall::SyscallType;
-use nix::fcntl::{AtFlags, FcntlArg, OFlag};
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, FcntlArg, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, mkdirat};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use serde_json::{Value, json};
 
 use super::cgroups::{self, Hierarchy};
 use super::executor::{MARK, Payload};
 use super::record::{self, Record};
-use super::{Error, process};
+use super::{Error, cause, process};
 
 /// Longest time from the start signal to execve; no step in between waits for anything.
 const START_LIMIT_MS: u16 = 30_000;
@@ -82,6 +83,7 @@ fn prepare(bundle: &Path, hierarchies: &[Hierarchy]) -> Result<Value, String> {
     let rootfs = config.pointer("/root/path").and_then(Value::as_str).unwrap_or("rootfs");
     let rootfs = fs::canonicalize(bundle.join(rootfs)).map_err(|e| format!("root file system {rootfs}: {e}"))?;
     config["root"]["path"] = json!(rootfs);
+    make_cwd(&config, &rootfs).map_err(|e| format!("make the working directory: {e}"))?;
     if hierarchies.iter().all(|h| h.v2) && !all_devices(&config) {
         drop_mknod(&mut config);
     } else {
@@ -91,6 +93,35 @@ fn prepare(bundle: &Path, hierarchies: &[Hierarchy]) -> Result<Value, String> {
         }
     }
     Ok(config)
+}
+
+/// runc makes a missing working directory, libcontainer fails. It is made in the volume it lies in, else in the root
+/// file system; no link of the image leads out of either.
+fn make_cwd(config: &Value, rootfs: &Path) -> nix::Result<()> {
+    let cwd = Path::new(config.pointer("/process/cwd").and_then(Value::as_str).unwrap_or("/"));
+    let mounts = config["mounts"].as_array().into_iter().flatten();
+    let around = mounts.filter_map(|m| Some((Path::new(m["destination"].as_str()?), m))).filter(|(d, _)| cwd.starts_with(d));
+    let (root, inside) = match around.max_by_key(|(d, _)| d.components().count()) {
+        // A read-only volume is not ours to change, and in a tmpfs it would be gone.
+        Some((_, m)) if m["type"] != "bind" || m["options"].as_array().is_some_and(|o| o.contains(&json!("ro"))) => return Ok(()),
+        Some((d, m)) => (Path::new(m["source"].as_str().unwrap_or("/")), cwd.strip_prefix(d).unwrap_or(cwd)),
+        None => (rootfs, cwd),
+    };
+    // A bind mount of a file, or one whose source is missing, has its own error later.
+    let Ok(root) = File::open(root).map_err(drop).and_then(|f| if f.metadata().is_ok_and(|m| m.is_dir()) { Ok(f) } else { Err(()) }) else {
+        return Ok(());
+    };
+    let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(ResolveFlag::RESOLVE_IN_ROOT);
+    let mut path = PathBuf::from("/");
+    for name in inside.components().filter(|c| matches!(c, Component::Normal(_) | Component::ParentDir)) {
+        let parent = openat2(&root, &path, how)?;
+        path.push(name);
+        match openat2(&root, &path, how) {
+            Err(Errno::ENOENT) => mkdirat(&parent, name.as_os_str(), Mode::from_bits_truncate(0o755))?,
+            other => other.map(drop)?,
+        }
+    }
+    Ok(())
 }
 
 /// The last device rule of a privileged container.
@@ -189,7 +220,10 @@ fn make(
         .with_pid_file(pid_file)
         .and_then(|b| b.with_root_path(root))
         .map_err(|e| Error(causes(&e)))?;
-    let container = builder.as_init(&own).with_systemd(false).build().map_err(|e| Error(causes(&e)))?;
+    let log = own.join("errors");
+    cause::capture(&log).map_err(|e| Error::new(format!("open {}", log.display()), e))?;
+    let built = builder.as_init(&own).with_systemd(false).build();
+    let container = built.map_err(|e| Error(with_first(causes(&e), cause::first(&log))))?;
     deny_console(config, &record, hierarchies)?;
     record.pid = container.pid().map_or(0, |p| p.as_raw());
     tighten_device_dirs(config, record.pid).map_err(|e| Error::new("set modes below /dev", e))?;
@@ -226,6 +260,17 @@ pub(super) fn start(root: &Path, id: &str) -> Result<(), Error> {
     let mut text = String::new();
     report.read_to_string(&mut text).map_err(|e| Error::new(what(), e))?;
     if text.is_empty() { Ok(()) } else { Err(Error::new(what(), text)) }
+}
+
+/// Our own executor's text needs no more; libcontainer's outer words follow the cause.
+fn with_first(outer: String, first: Option<String>) -> String {
+    match first {
+        Some(first) if !outer.starts_with("exec: ") => {
+            let noise = ["failed to create container: ", "exec process failed with error error in executing process : "];
+            format!("{first} ({})", noise.iter().fold(outer, |text, n| text.replace(n, "")))
+        }
+        _ => outer,
+    }
 }
 
 /// The chain of causes in one line. Our own executor's text stands alone; otherwise the words that only say "failed"
