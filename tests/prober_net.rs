@@ -128,7 +128,8 @@ fn exactly_the_headers_of_the_kubelet_are_sent() {
     let sent = |headers: &[(&str, &str)]| get_with("HTTP", server.addr, "/", headers, TIMEOUT).output;
     let bare = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     assert_eq!(sent(&[("user-agent", ""), ("ACCEPT", "")]), bare);
-    let got = sent(&[("HOST", "muffins.org"), ("x-forwarded-FOR", "a"), ("Host", "second"), ("X-Forwarded-For", "b"), ("User-Agent", "foo/1.0")]);
+    let got =
+        sent(&[("HOST", "muffins.org"), ("x-forwarded-FOR", "a"), ("Host", "second"), ("X-Forwarded-For", "b"), ("User-Agent", "foo/1.0")]);
     let expected = "GET / HTTP/1.1\r\nHost: muffins.org\r\nUser-Agent: foo/1.0\r\nX-Forwarded-For: a\r\nX-Forwarded-For: b\r\nAccept: */*\r\nConnection: close\r\n\r\n";
     assert_eq!(got, expected);
     assert!(sent(&[("Accept-Encoding", "gzip")]).contains("Accept-Encoding: gzip\r\n"));
@@ -219,7 +220,9 @@ fn servers_that_are_none() {
     let garbage = Server::http(|_| b"SSH-2.0-OpenSSH_9.2\r\n\r\n".to_vec());
     check(&get(garbage.addr, "/"), HandlerResult::Failure, "net/http: HTTP/1.x transport connection broken");
     check(&get_with("HTTPS", garbage.addr, "/", &[], SHORT), HandlerResult::Failure, "Get \"https://");
-    let reset = Server::start(|s| nix::sys::socket::setsockopt(&s, nix::sys::socket::sockopt::Linger, &nix::libc::linger { l_onoff: 1, l_linger: 0 }).unwrap());
+    let reset = Server::start(|s| {
+        nix::sys::socket::setsockopt(&s, nix::sys::socket::sockopt::Linger, &nix::libc::linger { l_onoff: 1, l_linger: 0 }).unwrap()
+    });
     check(&get(reset.addr, "/"), HandlerResult::Failure, "connection reset by peer");
     let gone = reset.addr;
     drop(reset);
@@ -254,7 +257,7 @@ fn tls_server() -> Server {
 #[test]
 fn the_server_of_a_tcp_probe_reads_an_end_and_no_reset() {
     let (tell, read) = mpsc::channel();
-    let server = Server::start(move |mut s| drop(tell.send(s.read(&mut [0; 1]).map_err(|e| e.kind()))));
+    let server = Server::start(move |mut s| tell.send(s.read(&mut [0; 1]).map_err(|e| e.kind())).unwrap());
     for _ in 0..50 {
         assert_eq!(tcp::probe(target(None), server.addr.port(), TIMEOUT).result, HandlerResult::Success);
         assert_eq!(read.recv_timeout(TIMEOUT).unwrap(), Ok(0));
@@ -375,7 +378,9 @@ fn stack_use(run: impl FnOnce() + Send + 'static) -> usize {
         let mut inside = false;
         for line in smaps.lines() {
             let range = line.split_whitespace().next().and_then(|r| r.split_once('-'));
-            if let Some((from, to)) = range.and_then(|(a, b)| Some((usize::from_str_radix(a, 16).ok()?, usize::from_str_radix(b, 16).ok()?))) {
+            if let Some((from, to)) =
+                range.and_then(|(a, b)| Some((usize::from_str_radix(a, 16).ok()?, usize::from_str_radix(b, 16).ok()?)))
+            {
                 inside = (from..to).contains(&at);
             }
             if inside && line.starts_with("Rss:") {

@@ -84,7 +84,11 @@ pub fn probe(url: ProbeUrl, headers: &[HttpHeader], mut target: Target, timeout:
         };
         let Some(location) = location(&response) else { return exchange.finish(response) };
         let Some(next) = url.join(&location) else {
-            return Outcome::new(HandlerResult::Failure, client_error(&url, &format!("failed to parse Location header {location:?}")), Phase::Read);
+            return Outcome::new(
+                HandlerResult::Failure,
+                client_error(&url, &format!("failed to parse Location header {location:?}")),
+                Phase::Read,
+            );
         };
         if next.host != own_host {
             return exchange.finish(response);
@@ -130,7 +134,8 @@ enum ExchangeError {
 
 impl Exchange<'_> {
     fn get(&self, url: &ProbeUrl, headers: &[(String, String)]) -> Result<Response<ureq::Body>, ExchangeError> {
-        let mut request = Request::get(url.to_string()).body(()).map_err(|e| ExchangeError::Request(format!("cannot parse \"{url}\": {e}")))?;
+        let mut request =
+            Request::get(url.to_string()).body(()).map_err(|e| ExchangeError::Request(format!("cannot parse \"{url}\": {e}")))?;
         for (name, value) in headers {
             let bad = |what| ExchangeError::Header(format!("net/http: invalid header field {what} \"{name}\""));
             let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad("name"))?;
@@ -206,7 +211,9 @@ fn io_cause(e: &io::Error) -> Result<String, String> {
     if let Some(e) = inner.and_then(|i| i.downcast_ref::<DialError>()) {
         return match e {
             DialError::Ours(text) => Err(text.clone()),
-            DialError::Failed(text) if text.ends_with("i/o timeout") => Ok(format!("{text} (Client.Timeout exceeded while awaiting headers)")),
+            DialError::Failed(text) if text.ends_with("i/o timeout") => {
+                Ok(format!("{text} (Client.Timeout exceeded while awaiting headers)"))
+            }
             DialError::Failed(text) => Ok(text.clone()),
         };
     }

@@ -17,7 +17,7 @@ use super::prober::Prober;
 use super::results::{self, ProbeResult};
 use super::status::{self, Known};
 pub use super::thread::STACK_SIZE;
-use super::thread::{Job, Seen};
+use super::thread::{Job, Seen, Trigger};
 use crate::api::{Container, ContainerStatus, Pod, PodStatus, PodUid, ProbeType};
 use crate::clock::Moment;
 use crate::events::Recorder;
@@ -97,7 +97,7 @@ impl Key {
 
 struct Handle {
     stop: Sender<()>,
-    trigger: Sender<ContainerId>,
+    trigger: Sender<Trigger>,
     seen: Seen,
     thread: JoinHandle<()>,
 }
@@ -257,7 +257,12 @@ impl ProberManager {
             let key = Key { uid: pod.uid().clone(), container: container.into(), probe_type };
             let Some(handle) = table.workers.get(&key) else { continue };
             let unseen = handle.seen.lock().unwrap_or_else(PoisonError::into_inner).as_ref() != Some(id);
-            if (unseen || (readiness && probe_type == ProbeType::Readiness)) && handle.trigger.try_send(id.clone()).is_err() {
+            let trigger = match (readiness && probe_type == ProbeType::Readiness, unseen) {
+                (true, _) => Trigger::Probe(id.clone()),
+                (false, true) => Trigger::Notice(id.clone()),
+                (false, false) => continue,
+            };
+            if handle.trigger.try_send(trigger).is_err() {
                 log::debug!("{} is triggered already", key.thread_name());
             }
         }
@@ -289,7 +294,8 @@ impl ProberManager {
         self.stop(|_| true);
         let left = || deadline.saturating_duration_since(Instant::now());
         let table = self.shared.table();
-        let (mut table, _) = self.shared.changed.wait_timeout_while(table, left(), |t| !t.workers.is_empty()).unwrap_or_else(PoisonError::into_inner);
+        let (mut table, _) =
+            self.shared.changed.wait_timeout_while(table, left(), |t| !t.workers.is_empty()).unwrap_or_else(PoisonError::into_inner);
         let ended = std::mem::take(&mut table.ended);
         for key in table.workers.keys() {
             log::warn!("{} of pod {} has not ended within {limit:?}", key.thread_name(), key.uid);

@@ -27,8 +27,11 @@ mod tests {
 
     #[track_caller]
     fn check(port: IntOrString, expected: Result<u16, &str>) {
-        let ports = [("foo", 8080), ("bar", 9000), ("big", 70000)]
-            .map(|(name, container_port)| ContainerPort { name: name.into(), container_port, ..Default::default() });
+        let ports = [("foo", 8080), ("bar", 9000), ("big", 70000)].map(|(name, container_port)| ContainerPort {
+            name: name.into(),
+            container_port,
+            ..Default::default()
+        });
         match (resolve_port(&port, &ports), expected) {
             (Ok(a), Ok(b)) => assert_eq!(a, b),
             (Err(a), Err(b)) => assert!(a.contains(b), "{a}"),

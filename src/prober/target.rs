@@ -127,14 +127,18 @@ mod tests {
         for (host, shown) in [("", "10.1.2.3"), ("10.1.2.3", "10.1.2.3"), ("fd00::7", "fd00::7"), ("127.0.0.1", "127.0.0.1")] {
             check(host, &[], Some((shown, true)));
         }
-        for (host, shown) in [("127.9.9.9", "127.9.9.9"), ("::1", "::1"), ("[::1]", "::1"), ("localhost", "localhost"), ("LocalHost", "LocalHost")] {
+        for (host, shown) in
+            [("127.9.9.9", "127.9.9.9"), ("::1", "::1"), ("[::1]", "::1"), ("localhost", "localhost"), ("LocalHost", "LocalHost")]
+        {
             check(host, &[], Some((shown, true)));
         }
     }
 
     #[test]
     fn anything_else_is_refused_unless_allowed() {
-        for host in ["169.254.169.254", "10.1.2.4", "example.com", "localhost.example.com", "0.0.0.0", "127.0.0.1@example.com", "2130706433"] {
+        for host in
+            ["169.254.169.254", "10.1.2.4", "example.com", "localhost.example.com", "0.0.0.0", "127.0.0.1@example.com", "2130706433"]
+        {
             check(host, &[], None);
             check(host, &["other"], None);
             check(host, &[host], Some((host, false)));

@@ -36,6 +36,15 @@ const CHASE_PAUSE: Duration = Duration::from_millis(10);
 /// The instance a worker has last seen; the manager nudges a worker that has not seen a new one.
 pub(super) type Seen = Arc<Mutex<Option<ContainerId>>>;
 
+/// A wish for a step now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Trigger {
+    /// The container has no Success: probe (kubelet-probes 4.3). For readiness.
+    Probe(ContainerId),
+    /// There is a new instance; void once the worker has seen it and does not wait for its status to catch up.
+    Notice(ContainerId),
+}
+
 /// A worker with everything its thread needs.
 pub(super) struct Job {
     shared: Arc<Shared>,
@@ -45,20 +54,30 @@ pub(super) struct Job {
     period: Duration,
     cadence: Cadence,
     stop: Receiver<()>,
-    trigger: Receiver<ContainerId>,
+    trigger: Receiver<Trigger>,
     seen: Seen,
     /// An extra step, and whether the cadence starts anew with it.
     wake: Option<(Moment, bool)>,
     chase: Option<(ContainerId, u32)>,
+    /// The last step found a status that may not have caught up.
+    lagging: bool,
     started: bool,
 }
 
 impl Job {
     /// A worker that has not run yet.
-    pub(super) fn new(shared: Arc<Shared>, key: Key, pod: Arc<Pod>, probe: &Probe, stop: Receiver<()>, trigger: Receiver<ContainerId>, seen: Seen) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        key: Key,
+        pod: Arc<Pod>,
+        probe: &Probe,
+        stop: Receiver<()>,
+        trigger: Receiver<Trigger>,
+        seen: Seen,
+    ) -> Self {
         let worker = Worker::new(key.probe_type, &key.container, probe);
         let (period, cadence) = (probe.period(), Cadence::new(probe.period(), Moment::now()));
-        Self { shared, key, pod, worker, period, cadence, stop, trigger, seen, wake: None, chase: None, started: false }
+        Self { shared, key, pod, worker, period, cadence, stop, trigger, seen, wake: None, chase: None, lagging: false, started: false }
     }
 
     /// Starts the thread: `startup:<container>`, `readiness:…`, `liveness:…`; the kernel shows the first 15 bytes.
@@ -97,7 +116,8 @@ impl Job {
         let now = Moment::now();
         let limit = max_jitter(self.period, now.since(self.shared.started), self.container_is_older());
         let jitter = limit.mul_f64(random_fraction());
-        let go_on = self.stop.try_recv().is_err() && (jitter.is_zero() || self.stop.recv_timeout(jitter) == Err(crossbeam_channel::RecvTimeoutError::Timeout));
+        let go_on = self.stop.try_recv().is_err()
+            && (jitter.is_zero() || self.stop.recv_timeout(jitter) == Err(crossbeam_channel::RecvTimeoutError::Timeout));
         self.cadence.reset(now + jitter);
         go_on
     }
@@ -128,11 +148,15 @@ impl Job {
             let until = self.wake.map_or(self.cadence.next(), |(at, _)| at.min(self.cadence.next()));
             select! {
                 recv(self.stop) -> _ => return false,
-                recv(self.trigger) -> id => {
-                    self.cadence.reset(Moment::now());
-                    self.chase = id.ok().map(|id| (id, CHASE_STEPS));
-                    return self.chase.is_some();
-                }
+                recv(self.trigger) -> trigger => match trigger {
+                    Ok(Trigger::Notice(id)) if !self.lagging && self.worker.container_id() == Some(&id) => {}
+                    Ok(Trigger::Probe(id) | Trigger::Notice(id)) => {
+                        self.cadence.reset(Moment::now());
+                        self.chase = Some((id, CHASE_STEPS));
+                        return true;
+                    }
+                    Err(_) => return false,
+                },
                 default(until.since(now)) => {}
             }
         }
@@ -168,25 +192,26 @@ impl Job {
             self.apply(action, None);
         }
         self.wake = None;
+        self.lagging = before.next == Next::Lagging;
         match before.next {
             Next::Exit => return false,
-            Next::Continue => self.chase = None,
-            Next::Lagging => self.chase(),
+            Next::Continue | Next::Lagging => {}
             Next::Delayed(until) => self.wake = Some((until, true)),
             Next::Probe(id) => {
-                self.chase = None;
                 if let Some(status) = status.as_deref() {
                     self.probe(status, &id);
                 }
             }
         }
+        self.chase();
         true
     }
 
-    /// The status that caused a trigger is not stored yet: look again soon, a few times.
+    /// While the status that caused a trigger is not stored yet: look again soon, a few times.
     fn chase(&mut self) {
         let Some((id, left)) = self.chase.take().filter(|(_, left)| *left > 0) else { return };
-        if self.worker.container_id() != Some(&id) || self.key.probe_type == ProbeType::Readiness {
+        let held_back = self.lagging && self.key.probe_type == ProbeType::Readiness;
+        if held_back || self.worker.container_id() != Some(&id) {
             self.chase = Some((id, left - 1));
             self.wake = Some((Moment::now() + CHASE_PAUSE, false));
         }

@@ -87,7 +87,12 @@ impl Connector<()> for ProbeConnector {
         } else {
             Stream::Plain(stream)
         };
-        Ok(Some(ProbeTransport { stream, buffers: GrowingBuffers::default(), case: HeaderCase::RequestLine, progress: self.progress.clone() }))
+        Ok(Some(ProbeTransport {
+            stream,
+            buffers: GrowingBuffers::default(),
+            case: HeaderCase::RequestLine,
+            progress: self.progress.clone(),
+        }))
     }
 }
 

@@ -184,8 +184,8 @@ impl Worker {
             actions.push(Action::Remove(old));
         }
         let started = (inputs.container_started)(&id);
-        let older = container.state.running.is_some()
-            && ((inputs.restored)(&id) || started.is_some_and(|s| is_older(s, inputs.manager_started)));
+        let older =
+            container.state.running.is_some() && ((inputs.restored)(&id) || started.is_some_and(|s| is_older(s, inputs.manager_started)));
         if !older {
             actions.push(Action::Set(id, initial_value(self.probe_type)));
         }

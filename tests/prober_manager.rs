@@ -1,0 +1,366 @@
+//! The probe manager with its real threads, against a world made up here (kubelet-probes 2, 4; lessons A, B).
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, bounded};
+use podprobe::api::pod::{ExecAction, GrpcAction, ObjectMeta, PodSpec};
+use podprobe::api::status::{ContainerState, ContainerStateRunning};
+use podprobe::api::{Container, ContainerStatus, Pod, PodPhase, PodStatus, PodUid, Probe};
+use podprobe::clock::Moment;
+use podprobe::events::Recorder;
+use podprobe::prober::manager::{Deps, ProberManager, RestoredReady, Results, StatusSource};
+use podprobe::prober::results::{Manager, ProbeResult, Update};
+use podprobe::runtime::{ContainerId, ExecOutcome, Runtime, RuntimeError, RuntimePodStatus, StartErrorReason};
+
+const CEILING: Duration = Duration::from_secs(20);
+
+/// What an exec probe does.
+#[derive(Clone)]
+enum Answer {
+    Code(i32),
+    Error,
+    Panic,
+    /// Waits until the channel is closed.
+    Hang(Receiver<()>),
+}
+
+/// Statuses, start times and the runtime, all made up.
+struct World {
+    statuses: Mutex<HashMap<PodUid, Arc<PodStatus>>>,
+    started: Mutex<HashMap<ContainerId, Moment>>,
+    answer: Mutex<Answer>,
+    runs: Mutex<Vec<(ContainerId, Moment)>>,
+    execs: AtomicUsize,
+}
+
+impl StatusSource for World {
+    fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
+        self.statuses.lock().unwrap().get(uid).cloned()
+    }
+
+    fn started_moment(&self, id: &ContainerId) -> Option<Moment> {
+        self.started.lock().unwrap().get(id).copied()
+    }
+}
+
+impl Runtime for World {
+    fn name(&self) -> &str {
+        "made up"
+    }
+
+    fn check(&self) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+
+    fn list_pods(&self) -> Result<Vec<RuntimePodStatus>, RuntimeError> {
+        unreachable!("a prober lists no pods")
+    }
+
+    fn pod_status(&self, _: &PodUid) -> Result<RuntimePodStatus, RuntimeError> {
+        unreachable!("a prober asks the status manager")
+    }
+
+    fn run_pod_sandbox(&self, _: &Pod, _: u32) -> Result<ContainerId, RuntimeError> {
+        unreachable!("a prober starts nothing")
+    }
+
+    fn stop_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
+        unreachable!("a prober stops nothing")
+    }
+
+    fn remove_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
+        unreachable!("a prober removes nothing")
+    }
+
+    fn start_container(&self, _: &Pod, _: &ContainerId, _: &Container, _: u32) -> Result<ContainerId, RuntimeError> {
+        unreachable!("a prober starts nothing")
+    }
+
+    fn stop_container(&self, _: &ContainerId, _: Duration) -> Result<(), RuntimeError> {
+        unreachable!("a prober stops nothing")
+    }
+
+    fn remove_container(&self, _: &ContainerId) -> Result<(), RuntimeError> {
+        unreachable!("a prober removes nothing")
+    }
+
+    fn remove_pod(&self, _: &PodUid) -> Result<(), RuntimeError> {
+        unreachable!("a prober removes nothing")
+    }
+
+    fn exec(&self, id: &ContainerId, _: &[String], _: Duration, _: usize) -> Result<ExecOutcome, RuntimeError> {
+        self.execs.fetch_add(1, Ordering::SeqCst);
+        self.runs.lock().unwrap().push((id.clone(), Moment::now()));
+        let answer = self.answer.lock().unwrap().clone();
+        match answer {
+            Answer::Code(code) => Ok(ExecOutcome::Exited { code, output: b"said".to_vec() }),
+            Answer::Error => Err(RuntimeError::new(StartErrorReason::RunContainerError, "no descriptors")),
+            Answer::Panic => panic!("made up"),
+            Answer::Hang(closed) => {
+                let _ = closed.recv();
+                Ok(ExecOutcome::Exited { code: 0, output: Vec::new() })
+            }
+        }
+    }
+
+    fn network_namespace(&self, _: &PodUid) -> Result<Option<PathBuf>, RuntimeError> {
+        Ok(None)
+    }
+}
+
+struct Daemon {
+    world: Arc<World>,
+    manager: ProberManager,
+    results: Results,
+    recorder: Arc<Recorder>,
+    updates: Receiver<Update>,
+}
+
+fn daemon_with(restored: HashMap<ContainerId, RestoredReady>) -> Daemon {
+    let world = Arc::new(World {
+        statuses: Mutex::default(),
+        started: Mutex::default(),
+        answer: Mutex::new(Answer::Code(0)),
+        runs: Mutex::default(),
+        execs: AtomicUsize::new(0),
+    });
+    let (tx, updates) = bounded(10_000);
+    let cache = || Arc::new(Manager::new(tx.clone()));
+    let results = Results { startup: cache(), readiness: cache(), liveness: cache() };
+    let recorder = Arc::new(Recorder::default());
+    let manager = ProberManager::new(Deps {
+        statuses: world.clone(),
+        runtime: world.clone(),
+        results: results.clone(),
+        recorder: recorder.clone(),
+        started: Moment::now(),
+        allow_probe_hosts: Vec::new(),
+        restored,
+    });
+    Daemon { world, manager, results, recorder, updates }
+}
+
+fn daemon() -> Daemon {
+    daemon_with(HashMap::new())
+}
+
+impl Daemon {
+    /// Stores the status of a pod whose containers run as `<container>-<instance>`, as a pod sync does.
+    fn store(&self, pod: &Pod, instance: u32) -> PodStatus {
+        let mut fresh = PodStatus { phase: PodPhase::Running, ..Default::default() };
+        for c in &pod.spec.containers {
+            let id = ContainerId::from(format!("{}-{instance}", c.name).as_str());
+            let state = ContainerState { running: Some(ContainerStateRunning { started_at: None }), ..Default::default() };
+            self.world.started.lock().unwrap().entry(id.clone()).or_insert_with(Moment::now);
+            fresh.container_statuses.push(ContainerStatus { name: c.name.clone(), container_id: id.uri(), state, ..Default::default() });
+        }
+        self.manager.update_pod_status(pod, &mut fresh);
+        self.world.statuses.lock().unwrap().insert(pod.uid().clone(), Arc::new(fresh.clone()));
+        fresh
+    }
+
+    fn execs(&self) -> usize {
+        self.world.execs.load(Ordering::SeqCst)
+    }
+}
+
+fn probe(period: i32) -> Probe {
+    Probe { period_seconds: period, failure_threshold: 1, exec: Some(ExecAction { command: vec!["true".into()] }), ..Default::default() }
+}
+
+/// `probes`: letters s, r, l for each container c0, c1, …
+fn pod(uid: &str, period: i32, probes: &[&str]) -> Arc<Pod> {
+    let container = |(i, letters): (usize, &&str)| Container {
+        name: format!("c{i}"),
+        startup_probe: letters.contains('s').then(|| probe(period)),
+        readiness_probe: letters.contains('r').then(|| probe(period)),
+        liveness_probe: letters.contains('l').then(|| probe(period)),
+        ..Default::default()
+    };
+    let spec = PodSpec { containers: probes.iter().enumerate().map(container).collect(), ..Default::default() };
+    let metadata = ObjectMeta { name: format!("pod-{uid}"), namespace: "default".into(), uid: uid.into(), ..Default::default() };
+    Arc::new(Pod { metadata, spec, raw: serde_json::Value::Null })
+}
+
+#[track_caller]
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < CEILING, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn workers_come_once_and_go_with_their_pod() {
+    let d = daemon();
+    let (a, b, none) = (pod("a", 10, &["srl", "r"]), pod("b", 10, &["l"]), pod("n", 10, &[""]));
+    for _ in 0..3 {
+        [&a, &b, &none].into_iter().for_each(|p| d.manager.add_pod(p));
+    }
+    assert_eq!(d.manager.worker_count(), 5);
+    d.manager.remove_pod(&none);
+    d.manager.stop_liveness_and_startup(&a);
+    until("the end of two workers", || d.manager.worker_count() == 3);
+    d.manager.add_pod(&a);
+    assert_eq!(d.manager.worker_count(), 5, "only the missing workers are made");
+    for _ in 0..10 {
+        d.manager.clean_up(&HashSet::from([b.uid().clone()]));
+    }
+    until("the clean-up", || d.manager.worker_count() == 1);
+    d.manager.remove_pod(&b);
+    d.manager.remove_pod(&b);
+    until("the last end", || d.manager.worker_count() == 0);
+    d.manager.reap();
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+    d.manager.add_pod(&a);
+    assert_eq!(d.manager.worker_count(), 0, "nothing starts after a shutdown");
+}
+
+#[test]
+fn a_new_container_is_probed_at_once_although_the_period_is_long() {
+    let d = daemon();
+    let p = pod("a", 3600, &["srl"]);
+    d.manager.add_pod(&p);
+    let fresh = d.store(&p, 0);
+    assert_eq!((fresh.container_statuses[0].started, fresh.container_statuses[0].ready), (Some(false), false));
+    let id = ContainerId::from("c0-0");
+    until("startup's success", || d.results.startup.get(&id) == Some(ProbeResult::Success));
+    let fresh = d.store(&p, 0);
+    assert_eq!((fresh.container_statuses[0].started, fresh.container_statuses[0].ready), (Some(true), false));
+    until("readiness's success", || d.results.readiness.get(&id) == Some(ProbeResult::Success));
+    assert!(d.store(&p, 0).container_statuses[0].ready);
+    assert_eq!(d.results.liveness.get(&id), Some(ProbeResult::Success));
+    // A restarted instance starts over (lessons A1): its id is another one.
+    *d.world.answer.lock().unwrap() = Answer::Code(1);
+    let fresh = d.store(&p, 1);
+    assert_eq!((fresh.container_statuses[0].started, fresh.container_statuses[0].ready), (Some(false), false));
+    until("startup's failure", || d.results.startup.get(&ContainerId::from("c0-1")) == Some(ProbeResult::Failure));
+    until("the old result's end", || d.results.startup.get(&id).is_none());
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+    assert_eq!(d.results.startup.get(&ContainerId::from("c0-1")), None, "a worker takes its result with it");
+    assert!(d.updates.try_iter().any(|u| u.result == ProbeResult::Failure && u.pod == *p.uid()));
+    assert!(d.recorder.list().iter().any(|e| e.message == "Startup probe failed: said" && e.field_path == "spec.containers{c0}"));
+}
+
+#[test]
+fn the_first_probe_comes_at_the_initial_delay() {
+    let d = daemon();
+    let mut p = (*pod("a", 3600, &["l"])).clone();
+    p.spec.containers[0].liveness_probe.as_mut().unwrap().initial_delay_seconds = 1;
+    let p = Arc::new(p);
+    d.manager.add_pod(&p);
+    d.store(&p, 0);
+    until("the probe", || d.execs() == 1);
+    let (id, at) = d.world.runs.lock().unwrap()[0].clone();
+    let delay = at.since(d.world.started_moment(&id).unwrap());
+    assert!(delay >= Duration::from_secs(1), "{delay:?}");
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
+#[test]
+fn ready_and_started_survive_the_daemon() {
+    let was = |ready| RestoredReady { ready, started: true };
+    let restored = [("c0-0", was(true)), ("c1-0", was(false))].map(|(id, r)| (ContainerId::from(id), r));
+    let d = daemon_with(HashMap::from(restored));
+    let (_open, closed) = bounded(1);
+    *d.world.answer.lock().unwrap() = Answer::Hang(closed);
+    let p = pod("a", 1, &["sr", "sr", "sr", "s"]);
+    for round in 0..3 {
+        let fresh = d.store(&p, 0);
+        let got: Vec<_> = fresh.container_statuses.iter().map(|c| (c.started.unwrap(), c.ready)).collect();
+        assert_eq!(got, [(true, true), (true, false), (false, false), (false, false)], "round {round}");
+        if round == 0 {
+            d.manager.add_pod(&p);
+        }
+        if round == 1 {
+            until("the workers at work", || d.execs() >= 3);
+        }
+    }
+    drop(_open);
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
+#[test]
+fn a_panic_costs_one_step() {
+    let d = daemon();
+    *d.world.answer.lock().unwrap() = Answer::Panic;
+    let p = pod("a", 1, &["l"]);
+    d.manager.add_pod(&p);
+    d.store(&p, 0);
+    until("the panic", || d.manager.panics() == 1);
+    assert_eq!(d.manager.worker_count(), 1);
+    *d.world.answer.lock().unwrap() = Answer::Code(1);
+    until("the next step", || d.results.liveness.get(&ContainerId::from("c0-0")) == Some(ProbeResult::Failure));
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
+#[test]
+fn an_error_is_tried_three_times_and_changes_nothing() {
+    let d = daemon();
+    *d.world.answer.lock().unwrap() = Answer::Error;
+    let p = pod("a", 3600, &["l"]);
+    d.manager.add_pod(&p);
+    d.store(&p, 0);
+    let errored = "Liveness probe errored and resulted in unknown state: no descriptors";
+    until("the event", || d.recorder.list().iter().any(|e| e.message == errored));
+    assert_eq!(d.execs(), 3);
+    assert_eq!(d.results.liveness.get(&ContainerId::from("c0-0")), Some(ProbeResult::Success));
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
+#[test]
+fn a_grpc_probe_says_that_it_is_not_supported() {
+    let d = daemon();
+    let mut p = (*pod("a", 3600, &["l"])).clone();
+    let grpc = Probe { exec: None, grpc: Some(GrpcAction { port: 1, service: None }), ..probe(3600) };
+    p.spec.containers[0].liveness_probe = Some(grpc);
+    let p = Arc::new(p);
+    d.manager.add_pod(&p);
+    d.store(&p, 0);
+    until("the event", || d.recorder.list().iter().any(|e| e.message.ends_with(": grpc probes are not supported yet")));
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
+#[test]
+fn a_shutdown_waits_as_long_as_it_is_told_and_counts_the_late() {
+    let d = daemon();
+    let (open, closed) = bounded(1);
+    *d.world.answer.lock().unwrap() = Answer::Hang(closed);
+    let p = pod("a", 1, &["l", ""]);
+    d.manager.add_pod(&p);
+    d.store(&p, 0);
+    until("the probe", || d.execs() == 1);
+    assert_eq!(d.manager.shutdown(Duration::from_millis(50)), 1);
+    drop(open);
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
+/// Threads of this process whose name begins so.
+fn threads(prefix: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    tasks.filter(|t| std::fs::read_to_string(t.path().join("comm")).is_ok_and(|name| name.starts_with(prefix))).count()
+}
+
+#[test]
+fn three_hundred_workers_start_and_stop_quickly_and_leave_no_thread() {
+    let d = daemon();
+    let pods: Vec<_> = (0..100)
+        .map(|i| {
+            let mut p = (*pod(&format!("p{i}"), 3600, &["srl"])).clone();
+            p.spec.containers[0].name = "many".into();
+            Arc::new(p)
+        })
+        .collect();
+    let start = Instant::now();
+    pods.iter().for_each(|p| d.manager.add_pod(p));
+    assert_eq!(d.manager.worker_count(), 300);
+    until("the threads' names", || threads("liveness:many") == 100);
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert_eq!((threads("liveness:many"), threads("readiness:many"), threads("startup:many")), (0, 0, 0));
+}
