@@ -216,6 +216,15 @@ mod tests {
         check(pod("Pending", &[waiting("ErrImageNeverPull"), ended("Error", 1, None)]), false, ["0/2", "ErrImageNeverPull", "0"]);
     }
 
+    /// A status may say ready of what no longer runs, for a moment.
+    #[test]
+    fn only_what_runs_counts_as_ready() {
+        for (mut c, word) in [(waiting("CrashLoopBackOff"), "CrashLoopBackOff"), (ended("Error", 1, None), "Error")] {
+            c["ready"] = true.into();
+            check(pod("Running", &[c]), false, ["0/1", word, "0"]);
+        }
+    }
+
     #[test]
     fn an_ended_container_gives_reason_signal_or_code() {
         check(pod("Succeeded", &[ended("Completed", 0, None)]), false, ["0/1", "Completed", "0"]);
