@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::decode::{self, StaticSource};
+use crate::api::decode::{self, Problem, StaticSource};
 use crate::daemon;
 use crate::images::{ImageConfig, ImageStore};
 use crate::layout::Layout;
@@ -89,7 +89,7 @@ struct Store {
 impl Images for Store {
     fn load(&self, path: &Path) -> Result<Vec<String>, String> {
         let loaded = self.images.load(path).map_err(|e| e.to_string())?;
-        Ok(loaded.into_iter().flat_map(|image| image.names).collect())
+        Ok(loaded.into_iter().flat_map(|image| if image.names.is_empty() { vec![image.id] } else { image.names }).collect())
     }
 
     fn import(&self, path: &Path, name: &str) -> Result<String, String> {
@@ -131,7 +131,15 @@ pub struct Decoded {
 pub fn decode(bytes: &[u8], node_name: &str, path: &Path) -> Decoded {
     match decode::static_pods(bytes, &StaticSource { node_name, path }) {
         Ok(pods) => Decoded { pods: pods.into_iter().map(|d| (d.pod.metadata.name, d.warnings)).collect(), errors: vec![] },
-        Err(e) => Decoded { pods: vec![], errors: e.to_string().lines().map(str::to_owned).collect() },
+        Err(e) => Decoded { pods: vec![], errors: e.problems().iter().map(problem).collect() },
+    }
+}
+
+/// `line 3, column 5: spec.x: …`; the caller names the file.
+fn problem(p: &Problem) -> String {
+    match p.position {
+        Some(at) => format!("line {}, column {}: {}", at.line, at.column, p.text),
+        None => p.text.clone(),
     }
 }
 
