@@ -111,7 +111,8 @@ impl Daemon {
         let pleg = Arc::new(pleg);
         let cache = Arc::new(RuntimeCache(pleg.clone()));
 
-        let ((results, from_results), seen) = (results_managers(), Arc::new(Seen { statuses: statuses.clone(), cache: pleg.cache().clone() }));
+        let ((results, from_results), seen) =
+            (results_managers(), Arc::new(Seen { statuses: statuses.clone(), cache: pleg.cache().clone() }));
         let prober = Arc::new(Prober {
             manager: ProberManager::new(manager::Deps {
                 statuses: seen,
@@ -180,7 +181,12 @@ impl Daemon {
             events: shared.recorder.clone(),
         });
         let files = files.map_err(cannot("watch the pods directory"))?;
-        log::info!("podprobe {} runs as node {}, pods from {}", env!("CARGO_PKG_VERSION"), shared.node_name, settings.static_pod_path.display());
+        log::info!(
+            "podprobe {} runs as node {}, pods from {}",
+            env!("CARGO_PKG_VERSION"),
+            shared.node_name,
+            settings.static_pod_path.display()
+        );
         Ok(Self {
             shared,
             updates,

@@ -67,16 +67,49 @@ fn nothing_forks_the_daemon() {
 fn deciding_files_own_nothing() {
     let pure = |f: &str| {
         let decides = ["api/", "pod_actions/"].iter().any(|d| f.starts_with(d));
-        decides || ["admission.rs", "pod_workers/table.rs", "prober/worker.rs", "status/phase.rs", "status/conditions.rs",
-            "status/container_statuses.rs", "status/generate.rs", "pleg/diff.rs", "nsexec/plan.rs"].contains(&f)
+        decides
+            || [
+                "admission.rs",
+                "pod_workers/table.rs",
+                "prober/worker.rs",
+                "status/phase.rs",
+                "status/conditions.rs",
+                "status/container_statuses.rs",
+                "status/generate.rs",
+                "pleg/diff.rs",
+                "nsexec/plan.rs",
+            ]
+            .contains(&f)
     };
-    let owning = ["std::thread", "crossbeam_channel", "std::fs", "File::open", "Moment::now()", "Instant::now()", "SystemTime::now()", "Mutex<", "std::net::Tcp", "log::"];
+    let owning = [
+        "std::thread",
+        "crossbeam_channel",
+        "std::fs",
+        "File::open",
+        "Moment::now()",
+        "Instant::now()",
+        "SystemTime::now()",
+        "Mutex<",
+        "std::net::Tcp",
+        "log::",
+    ];
     none(uses(&owning, |f| !pure(f)), "a deciding file has a thread, a channel, a file, a clock, a lock or a log");
 }
 
 #[test]
 fn the_sync_loop_waits_in_its_select_only() {
-    let blocking = [".join()", ".send(", "sleep(", "recv_timeout(", ".wait(", "std::fs", "list_pods", "pod_status(", "start_container", "stop_container"];
+    let blocking = [
+        ".join()",
+        ".send(",
+        "sleep(",
+        "recv_timeout(",
+        ".wait(",
+        "std::fs",
+        "list_pods",
+        "pod_status(",
+        "start_container",
+        "stop_container",
+    ];
     none(uses(&blocking, |f| f != "sync_loop.rs"), "the sync loop would wait");
 }
 
@@ -85,7 +118,10 @@ fn the_sync_loop_waits_in_its_select_only() {
 fn layers_hold() {
     let rules: [(&str, &[&str]); 6] = [
         ("api/", &["crate::runtime", "crate::prober", "crate::status", "crate::pod_workers", "crate::daemon", "crate::cli"]),
-        ("runtime/", &["crate::prober", "crate::pod_workers", "crate::sync_loop", "crate::daemon", "crate::cli", "crate::server", "crate::status"]),
+        (
+            "runtime/",
+            &["crate::prober", "crate::pod_workers", "crate::sync_loop", "crate::daemon", "crate::cli", "crate::server", "crate::status"],
+        ),
         ("nsexec/", &["crate::prober", "crate::pod_workers", "crate::daemon", "crate::cli", "crate::images"]),
         ("images/", &["crate::runtime", "crate::prober", "crate::pod_workers", "crate::daemon", "crate::cli"]),
         ("prober/", &["crate::pod_workers", "crate::sync_loop", "crate::daemon", "crate::cli", "crate::server"]),
@@ -101,11 +137,17 @@ fn layers_hold() {
 fn no_async_runtime() {
     for features in [&["--all-features"][..], &["--no-default-features"]] {
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-        let tree = Command::new(cargo).args(["tree", "--offline", "-e", "features,normal,build", "--prefix", "none"]).args(features).current_dir(root()).output();
+        let tree = Command::new(cargo)
+            .args(["tree", "--offline", "-e", "features,normal,build", "--prefix", "none"])
+            .args(features)
+            .current_dir(root())
+            .output();
         let tree = tree.expect("cargo runs");
         assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
         let text = String::from_utf8_lossy(&tree.stdout);
-        let bad = |l: &&str| l.starts_with("tokio feature \"rt") || l.starts_with("async-std ") || l.starts_with("smol ") || l.starts_with("async-executor ");
+        let bad = |l: &&str| {
+            l.starts_with("tokio feature \"rt") || l.starts_with("async-std ") || l.starts_with("smol ") || l.starts_with("async-executor ")
+        };
         assert_eq!(text.lines().filter(bad).collect::<Vec<_>>(), Vec::<&str>::new());
         assert!(text.contains("crossbeam-channel"), "the tree is the right one");
     }
@@ -121,7 +163,8 @@ fn the_code_map_is_true() {
     }
     for entry in fs::read_dir(root().join("src")).expect("src") {
         let name = entry.expect("src can be listed").file_name().into_string().expect("UTF-8");
-        let known = ["lib.rs", "main.rs"].contains(&name.as_str()) || named.iter().any(|p| p.trim_end_matches('/') == format!("src/{name}"));
+        let known =
+            ["lib.rs", "main.rs"].contains(&name.as_str()) || named.iter().any(|p| p.trim_end_matches('/') == format!("src/{name}"));
         assert!(known, "src/{name} is not on the code map of ARCHITECTURE.md");
     }
 }
