@@ -177,6 +177,8 @@ mod tests {
             json!({"metadata": {"name": "a", "labels": {"x": "1", "y": "2"}}, "spec": {"n": ["1", 2]}}),
             json!({"metadata": {"name": "a", "labels": {"x": "1", "y": "2"}, "uid": ""}, "spec": {"n": [1, 2]}}),
         ];
+        let nested = [json!({"n": [[1], 2]}), json!({"n": [[1, 2]]}), json!({"n": [[1, 2], []]})].map(|pod| uid(&pod, "n", "/p"));
+        assert!(nested[0] != nested[1] && nested[1] != nested[2], "nesting is content");
         let mut seen = vec![base, uid(&pod, "m", "/p/a.json"), uid(&pod, "n", "/p/b.json")];
         seen.extend(changes.iter().map(|pod| uid(pod, "n", "/p/a.json")));
         let all = seen.len();

@@ -329,6 +329,14 @@ fn hints_follow_the_text_of_the_api() {
 }
 
 #[test]
+fn a_misspelt_field_is_not_missing_as_well() {
+    check_pod(
+        pod(json!({"containers": [{"name": "c", "imge": "i"}]})),
+        &["spec.containers[0].imge: unknown field: did you mean \"image\"?"],
+    );
+}
+
+#[test]
 fn an_error_can_be_told_in_one_line() {
     let error = decode(&pod(json!({"containers": [{}]})).to_string()).unwrap_err();
     assert_eq!(error.one_line(), "invalid pod: [spec.containers[0].name: Required value, spec.containers[0].image: Required value]");
