@@ -87,7 +87,7 @@ pub struct Inputs<'a> {
     pub sandbox: &'a ContainerId,
     /// What the image says.
     pub image: &'a ImageConfig,
-    /// Unpacked layers in overlayfs form (whiteouts are 0/0 character devices), base layer first.
+    /// Unpacked layers in overlayfs form (whiteouts are 0/0 character devices), topmost first.
     pub layers: &'a [PathBuf],
     /// Absolute path of the mounted root file system.
     pub rootfs: &'a Path,
