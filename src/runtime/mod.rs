@@ -5,6 +5,18 @@
 //! daemon finds what an old one started. A container id never comes back; every process is named by pid *and* start
 //! time, so a reused pid is never signalled or entered.
 
+pub mod cgroup;
+pub mod cri_log;
+mod oci_cli;
+pub mod oci_spec;
+pub mod sandbox;
+pub mod shim;
+pub mod shim_runtime;
+pub mod signals;
+pub mod state;
+pub mod termination;
+pub mod volumes;
+
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -228,6 +240,13 @@ pub enum ExecOutcome {
         /// What it had written by then.
         output: Vec<u8>,
     },
+}
+
+/// The spec hash of a container (kubelet-probes 8.3): 32-bit FNV-1a over its name and image as JSON. Nothing else of a
+/// container restarts it.
+pub fn spec_hash(container: &Container) -> u32 {
+    let json = serde_json::json!({ "image": container.image, "name": container.name }).to_string();
+    json.bytes().fold(0x811c_9dc5, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193))
 }
 
 /// The container runtime. Every method may block for as long as it says; none is called by the sync loop's thread.
