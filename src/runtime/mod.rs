@@ -7,6 +7,8 @@
 
 pub mod cgroup;
 pub mod cri_log;
+#[cfg(feature = "embedded")]
+pub mod embedded;
 mod oci_cli;
 pub mod oci_spec;
 pub mod sandbox;

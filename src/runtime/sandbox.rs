@@ -52,7 +52,7 @@ fn set_up(dir: &Path) -> io::Result<()> {
     slave_mounts().map_err(|e| cause("set mount propagation", e))?;
     if !record.host_network {
         nix::unistd::sethostname(&record.hostname).map_err(|e| cause("set the host name", e.into()))?;
-        crate::sys::process::loopback_up().map_err(|e| cause("set lo up", e))?;
+        crate::sys::task::loopback_up().map_err(|e| cause("set lo up", e))?;
     }
     for v in &record.memory_volumes {
         volumes::mount_memory(v).map_err(|e| cause(&format!("mount a tmpfs at {}", v.path.display()), e))?;

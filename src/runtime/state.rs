@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Moment;
-use crate::sys::process::{PidFd, start_time};
+use crate::sys::task::{PidFd, start_time};
 
 /// Written by the daemon before the shim starts.
 pub const CONTAINER: &str = "container.json";

@@ -19,7 +19,7 @@ use crate::clock::{Moment, go_duration};
 use crate::runtime::cgroup::{self, Cgroups};
 use crate::runtime::state::{self, EXIT, ExitRecord, Process};
 use crate::runtime::{ContainerId, RuntimeError, StartErrorReason, oci_cli, termination, volumes};
-use crate::sys::process::PidFd;
+use crate::sys::task::PidFd;
 
 /// How long a killed process may take to end: the kernel may be writing for it.
 const KILL_LIMIT: Duration = Duration::from_secs(10);

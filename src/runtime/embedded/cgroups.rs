@@ -1,0 +1,190 @@
+//! The cgroup hierarchies of the node and a container's place in each: pure v1, hybrid, pure v2.
+//!
+//! libcontainer joins the v1 controllers it knows, or v2. In hybrid mode that leaves out the `unified` tree and
+//! `name=systemd`; here every mounted hierarchy counts, for joining and for removing.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::Error;
+use crate::sys::process::{pidfd_open, pidfd_send_signal};
+
+/// Where all hierarchies are mounted.
+const ROOT: &str = "/sys/fs/cgroup";
+/// Longest wait for killed processes to be gone. One that hangs in the kernel may never be.
+const REMOVE_LIMIT: Duration = Duration::from_secs(10);
+
+/// One mounted hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hierarchy {
+    /// Where it is mounted.
+    pub mount_point: PathBuf,
+    /// cgroup v2.
+    pub v2: bool,
+}
+
+/// Every hierarchy mounted at or below /sys/fs/cgroup.
+pub(super) fn hierarchies() -> Result<Vec<Hierarchy>, Error> {
+    let text = fs::read_to_string("/proc/self/mountinfo").map_err(|e| Error::new("read /proc/self/mountinfo", e))?;
+    Ok(parse_mountinfo(&text))
+}
+
+fn parse_mountinfo(text: &str) -> Vec<Hierarchy> {
+    let mut found: Vec<Hierarchy> = Vec::new();
+    for line in text.lines() {
+        let Some((mount, kind)) = line.split_once(" - ") else { continue };
+        let (Some(point), Some(kind)) = (mount.split(' ').nth(4), kind.split(' ').next()) else { continue };
+        let h = Hierarchy { mount_point: point.into(), v2: kind == "cgroup2" };
+        if matches!(kind, "cgroup" | "cgroup2") && h.mount_point.starts_with(ROOT) && !found.contains(&h) {
+            found.push(h);
+        }
+    }
+    found
+}
+
+impl Hierarchy {
+    /// The directory of a cgroup.
+    pub(super) fn dir(&self, cgroups_path: &str) -> PathBuf {
+        self.mount_point.join(cgroups_path.trim_start_matches('/'))
+    }
+
+    /// libcontainer does not join it.
+    fn is_ours(&self, all: &[Hierarchy]) -> bool {
+        let hybrid_v2 = self.v2 && all.iter().any(|h| !h.v2);
+        hybrid_v2 || (!self.v2 && self.mount_point.ends_with("systemd"))
+    }
+}
+
+/// Moves this process, and so the container it is about to make, into the hierarchies that libcontainer leaves out.
+pub(super) fn join_rest(all: &[Hierarchy], cgroups_path: &str) -> Result<(), Error> {
+    for h in all.iter().filter(|h| h.is_ours(all)) {
+        let dir = h.dir(cgroups_path);
+        fs::create_dir_all(&dir)
+            .and_then(|()| fs::write(dir.join("cgroup.procs"), "0"))
+            .map_err(|e| Error::new(format!("join the cgroup {}", dir.display()), e))?;
+    }
+    Ok(())
+}
+
+/// Back to the top of those hierarchies, so that the container's cgroup can be removed.
+pub(super) fn leave_rest(all: &[Hierarchy]) {
+    for h in all.iter().filter(|h| h.is_ours(all)) {
+        let _ = fs::write(h.mount_point.join("cgroup.procs"), "0");
+    }
+}
+
+/// Every process in the cgroup or below it, in any hierarchy.
+pub(super) fn pids(all: &[Hierarchy], cgroups_path: &str) -> Vec<i32> {
+    let mut found = Vec::new();
+    for h in all {
+        for dir in tree(&h.dir(cgroups_path)) {
+            let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+            found.extend(text.lines().filter_map(|l| l.parse::<i32>().ok()).filter(|p| *p > 0));
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// The cgroup and those below it, children first.
+fn tree(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else { return vec![] };
+    let children = entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
+    let mut all: Vec<PathBuf> = children.flat_map(|e| tree(&e.path())).collect();
+    all.push(dir.to_owned());
+    all
+}
+
+/// Kills every process of the cgroup, waits for their end and removes it from every hierarchy. Not there is removed.
+pub(super) fn kill_and_remove(all: &[Hierarchy], cgroups_path: &str) -> Result<(), Error> {
+    let deadline = Instant::now() + REMOVE_LIMIT;
+    loop {
+        kill_all(all, cgroups_path, deadline);
+        match remove(all, cgroups_path) {
+            Ok(()) => return Ok(()),
+            Err((dir, e)) if Instant::now() >= deadline => {
+                let left = pids(all, cgroups_path);
+                return Err(Error::new(format!("remove the cgroup {} (processes left: {left:?})", dir.display()), e));
+            }
+            // A task leaves its cgroup a little after its pidfd reports its end, and v1 has nothing to wait on.
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+/// Nothing may fork away between the listing and the kill: cgroup.kill where there is v2, else frozen in the meantime.
+fn kill_all(all: &[Hierarchy], cgroups_path: &str, deadline: Instant) {
+    let listed = pids(all, cgroups_path);
+    if listed.is_empty() {
+        return;
+    }
+    let pidfds: Vec<OwnedFd> = listed.iter().filter_map(|p| pidfd_open(*p).ok()).collect();
+    let killed = all.iter().filter(|h| h.v2).any(|h| fs::write(h.dir(cgroups_path).join("cgroup.kill"), "1").is_ok());
+    let freezer = all.iter().find(|h| h.mount_point.ends_with("freezer")).map(|h| h.dir(cgroups_path).join("freezer.state"));
+    let frozen = freezer.filter(|f| !killed && fs::write(f, "FROZEN").is_ok());
+    // A process may be in one hierarchy and not in another, so each is killed by itself too.
+    for fd in &pidfds {
+        let _ = pidfd_send_signal(fd, nix::libc::SIGKILL);
+    }
+    if let Some(file) = frozen {
+        let _ = fs::write(file, "THAWED");
+    }
+    for fd in &pidfds {
+        wait_end(fd, deadline);
+    }
+}
+
+/// Returns when the process has ended, or at the deadline.
+pub(super) fn wait_end(pidfd: &OwnedFd, deadline: Instant) {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+    let _ = poll(&mut [PollFd::new(std::os::fd::AsFd::as_fd(pidfd), PollFlags::POLLIN)], timeout);
+}
+
+fn remove(all: &[Hierarchy], cgroups_path: &str) -> Result<(), (PathBuf, io::Error)> {
+    // An empty path would be the hierarchy's own top.
+    if cgroups_path.trim_matches('/').is_empty() {
+        return Ok(());
+    }
+    for dir in all.iter().flat_map(|h| tree(&h.dir(cgroups_path))) {
+        match fs::remove_dir(&dir) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err((dir, e)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(mountinfo: &str, expected: &[(&str, bool, bool)]) {
+        let all = parse_mountinfo(mountinfo);
+        let got: Vec<_> = all.iter().map(|h| (h.mount_point.to_str().unwrap(), h.v2, h.is_ours(&all))).collect();
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn hierarchies_of_each_setup() {
+        let tmpfs = "30 29 0:26 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs ro,mode=755\n";
+        let cpu = "31 30 0:27 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n";
+        let systemd = "32 30 0:28 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n";
+        let unified = "33 30 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        let elsewhere = "34 30 0:29 / /mnt/cgroup rw - cgroup2 cgroup2 rw\n";
+        let v1 = ("/sys/fs/cgroup/cpu,cpuacct", false, false);
+        check(&[tmpfs, cpu, elsewhere].concat(), &[v1]);
+        check(
+            &[tmpfs, cpu, systemd, unified].concat(),
+            &[v1, ("/sys/fs/cgroup/systemd", false, true), ("/sys/fs/cgroup/unified", true, true)],
+        );
+        check("29 28 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n", &[("/sys/fs/cgroup", true, false)]);
+    }
+}

@@ -1,0 +1,172 @@
+//! Which capabilities a container gets: containerd's default set, then add and drop as its CRI plugin applies them.
+//!
+//! The node may lack capabilities itself (a VM or a nested container without CAP_SYS_RESOURCE): the default set and
+//! `ALL` mean what there is; a capability that is named and cannot be given is an error.
+
+use crate::api::pod::Capabilities;
+
+/// Names by bit number, without `CAP_`.
+const NAMES: [&str; 41] = [
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "DAC_READ_SEARCH",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "SETGID",
+    "SETUID",
+    "SETPCAP",
+    "LINUX_IMMUTABLE",
+    "NET_BIND_SERVICE",
+    "NET_BROADCAST",
+    "NET_ADMIN",
+    "NET_RAW",
+    "IPC_LOCK",
+    "IPC_OWNER",
+    "SYS_MODULE",
+    "SYS_RAWIO",
+    "SYS_CHROOT",
+    "SYS_PTRACE",
+    "SYS_PACCT",
+    "SYS_ADMIN",
+    "SYS_BOOT",
+    "SYS_NICE",
+    "SYS_RESOURCE",
+    "SYS_TIME",
+    "SYS_TTY_CONFIG",
+    "MKNOD",
+    "LEASE",
+    "AUDIT_WRITE",
+    "AUDIT_CONTROL",
+    "SETFCAP",
+    "MAC_OVERRIDE",
+    "MAC_ADMIN",
+    "SYSLOG",
+    "WAKE_ALARM",
+    "BLOCK_SUSPEND",
+    "AUDIT_READ",
+    "PERFMON",
+    "BPF",
+    "CHECKPOINT_RESTORE",
+];
+
+/// containerd's 14 (`defaultUnixCaps`).
+const DEFAULT: [&str; 14] = [
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FSETID",
+    "FOWNER",
+    "MKNOD",
+    "NET_RAW",
+    "SETGID",
+    "SETUID",
+    "SETFCAP",
+    "SETPCAP",
+    "NET_BIND_SERVICE",
+    "SYS_CHROOT",
+    "KILL",
+    "AUDIT_WRITE",
+];
+
+/// Bit of CAP_SYS_RESOURCE.
+pub(super) const SYS_RESOURCE: u64 = 1 << 24;
+
+/// The set as bits. `bounding` is the node's; privileged gets all of it, whatever is added or dropped. Order as in
+/// containerd: add ALL, drop ALL, add each, drop each.
+pub(super) fn resolve(wanted: &Capabilities, privileged: bool, bounding: u64) -> Result<u64, String> {
+    if privileged {
+        return Ok(bounding & known());
+    }
+    let mut set = DEFAULT.iter().filter_map(|n| bit(n)).fold(0, |set, b| set | b) & bounding;
+    if has_all(&wanted.add) {
+        set = bounding & known();
+    }
+    if has_all(&wanted.drop) {
+        set = 0;
+    }
+    for name in wanted.add.iter().filter(|n| !is_all(n)) {
+        let b = parse(name, "add")?;
+        if b & bounding == 0 {
+            return Err(format!("cannot add capability {name}: podprobe does not have it itself on this node"));
+        }
+        set |= b;
+    }
+    for name in wanted.drop.iter().filter(|n| !is_all(n)) {
+        set &= !parse(name, "drop")?;
+    }
+    Ok(set)
+}
+
+/// `CAP_…` names in bit order.
+pub(super) fn names(set: u64) -> Vec<String> {
+    NAMES.iter().enumerate().filter(|(i, _)| set >> i & 1 == 1).map(|(_, n)| format!("CAP_{n}")).collect()
+}
+
+fn parse(name: &str, verb: &str) -> Result<u64, String> {
+    bit(&name.to_ascii_uppercase()).ok_or_else(|| match name.get(4..) {
+        Some(rest) if name[..4].eq_ignore_ascii_case("CAP_") => {
+            format!("cannot {verb} capability {name}: names are written without CAP_, so {rest}")
+        }
+        _ => format!("cannot {verb} capability {name}: there is none of that name (see capabilities(7))"),
+    })
+}
+
+fn bit(name: &str) -> Option<u64> {
+    NAMES.iter().position(|n| *n == name).map(|i| 1 << i)
+}
+
+fn known() -> u64 {
+    (1 << NAMES.len()) - 1
+}
+
+fn is_all(name: &str) -> bool {
+    name.eq_ignore_ascii_case("ALL")
+}
+
+fn has_all(names: &[String]) -> bool {
+    names.iter().any(|n| is_all(n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: u64 = 0x1ff_ffff_ffff;
+
+    #[track_caller]
+    fn check(add: &[&str], drop: &[&str], expected: Result<&[&str], &str>) {
+        let own = |l: &[&str]| l.iter().map(|s| (*s).to_owned()).collect();
+        let got = resolve(&Capabilities { add: own(add), drop: own(drop) }, false, NODE & !SYS_RESOURCE);
+        match expected {
+            Ok(set) => assert_eq!(got.map(names), Ok(set.iter().map(|n| format!("CAP_{n}")).collect())),
+            Err(text) => assert!(got.as_ref().is_err_and(|e| e.contains(text)), "{got:?}"),
+        }
+    }
+
+    #[test]
+    fn add_and_drop_as_containerd_does() {
+        check(&[], &["ALL"], Ok(&[]));
+        check(&["net_admin"], &["all"], Ok(&["NET_ADMIN"]));
+        check(&["KILL", "CHOWN"], &["ALL", "KILL"], Ok(&["CHOWN"]));
+        check(&["ALL"], &["ALL"], Ok(&[]));
+        check(&["CAP_KILL"], &[], Err("without CAP_, so KILL"));
+        check(&[], &["FLYING"], Err("none of that name"));
+        check(&["SYS_RESOURCE"], &[], Err("does not have it itself"));
+        check(&[], &["SYS_RESOURCE", "ALL"], Ok(&[]));
+    }
+
+    #[test]
+    fn default_set_is_containerds_mask() {
+        // The CapEff of every unconfigured container under containerd, known to many by heart.
+        assert_eq!(resolve(&Capabilities::default(), false, NODE), Ok(0xa80425fb));
+        assert_eq!(resolve(&Capabilities::default(), false, NODE & !1), Ok(0xa80425fa));
+    }
+
+    #[test]
+    fn all_and_privileged_are_what_the_node_has() {
+        let all = Capabilities { add: vec!["ALL".into()], drop: vec!["CHOWN".into()] };
+        assert_eq!(resolve(&all, false, NODE & !SYS_RESOURCE), Ok(NODE & !SYS_RESOURCE & !1));
+        assert_eq!(resolve(&all, true, NODE & !SYS_RESOURCE), Ok(NODE & !SYS_RESOURCE));
+        assert_eq!(resolve(&all, true, u64::MAX), Ok(NODE));
+    }
+}

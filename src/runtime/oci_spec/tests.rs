@@ -1,0 +1,237 @@
+//! Chosen parts of the configuration against what containerd 1.7 writes for the same pod.
+
+use super::*;
+use crate::api::pod::{EnvVar, SeccompProfile};
+
+struct Case {
+    pod: Pod,
+    container: Container,
+    image: ImageConfig,
+    host: Host,
+    namespaces: Namespaces,
+    mounts: Vec<Mount>,
+}
+
+impl Case {
+    fn new() -> Self {
+        let mut pod = Pod { metadata: Default::default(), spec: Default::default(), raw: Value::Null };
+        pod.metadata.name = "web".into();
+        pod.metadata.namespace = "default".into();
+        pod.metadata.uid = "u1".into();
+        Self {
+            pod,
+            container: Container { name: "c".into(), image: "busybox".into(), ..Default::default() },
+            image: ImageConfig { entrypoint: words("/entry e"), cmd: words("cmd"), ..Default::default() },
+            host: Host { bounding: 0x1ff_ffff_ffff, memory_capacity: 1 << 30, ..Default::default() },
+            namespaces: Namespaces::default(),
+            mounts: vec![],
+        }
+    }
+
+    fn with(change: impl FnOnce(&mut Self)) -> Self {
+        let mut case = Self::new();
+        change(&mut case);
+        case
+    }
+
+    fn build(&self) -> Result<Value, String> {
+        let mut pod = self.pod.clone();
+        pod.spec.containers = vec![self.container.clone()];
+        let inputs = Inputs {
+            pod: &pod,
+            container: &self.container,
+            sandbox: &ContainerId::from("s1"),
+            image: &self.image,
+            layers: &[],
+            rootfs: Path::new("/run/rootfs"),
+            namespaces: self.namespaces.clone(),
+            mounts: self.mounts.clone(),
+            cgroups_path: "/podprobe/u1/c-0".into(),
+            hostname: "web",
+            host: &self.host,
+        };
+        build(&inputs).map_err(|e| {
+            assert_eq!(e.reason, StartErrorReason::CreateContainerConfigError);
+            e.message
+        })
+    }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+#[track_caller]
+fn check(change: impl FnOnce(&mut Case), pointer: &str, expected: Value) {
+    let config = Case::with(change).build().unwrap();
+    assert_eq!(config.pointer(pointer).unwrap_or(&Value::Null), &expected, "{pointer}");
+}
+
+#[track_caller]
+fn check_error(change: impl FnOnce(&mut Case), expected: &str) {
+    let error = Case::with(change).build().unwrap_err();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn command_and_args() {
+    let args = "/process/args";
+    check(|_| (), args, json!(["/entry", "e", "cmd"]));
+    check(|c| c.container.args = words("a b"), args, json!(["/entry", "e", "a", "b"]));
+    check(|c| c.container.command = words("/x"), args, json!(["/x"]));
+    check(|c| (c.container.command, c.container.args) = (words("/x"), words("y")), args, json!(["/x", "y"]));
+    check(|c| c.image.entrypoint.clear(), args, json!(["cmd"]));
+    check_error(|c| c.image = ImageConfig::default(), "no command specified; the image has neither Entrypoint nor Cmd, so set command");
+    check_error(|c| c.container.command = vec![String::new()], "first word of its command is empty");
+    check_error(|c| c.container.args = vec!["a\0b".into()], "NUL");
+}
+
+fn env(pairs: &[(&str, &str)]) -> Vec<EnvVar> {
+    pairs.iter().map(|(name, value)| EnvVar { name: (*name).into(), value: (*value).into() }).collect()
+}
+
+#[test]
+fn environment_and_expansion() {
+    let path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    check(|_| (), "/process/env", json!([path, "HOSTNAME=web"]));
+    check(
+        |c| {
+            c.image.env = words("PATH=/opt A=image");
+            c.container.env = env(&[("B", "1"), ("A", "$(B)-$(LATER)"), ("LATER", "$$(B)"), ("B", "2"), ("C", "$(B)$(A)")]);
+        },
+        "/process/env",
+        json!(["PATH=/opt", "HOSTNAME=web", "A=1-$(LATER)", "B=2", "LATER=$(B)", "C=21-$(LATER)"]),
+    );
+    check(
+        |c| {
+            c.container.env = env(&[("A", "x")]);
+            c.container.command = words("$(A) $(PATH)");
+            c.container.args = words("$$(A)");
+        },
+        "/process/args",
+        json!(["x", "$(PATH)", "$(A)"]),
+    );
+}
+
+#[test]
+fn working_directory() {
+    check(|_| (), "/process/cwd", json!("/"));
+    check(|c| c.image.working_dir = "/app".into(), "/process/cwd", json!("/app"));
+    check(|c| (c.image.working_dir, c.container.working_dir) = ("/app".into(), "/own".into()), "/process/cwd", json!("/own"));
+    check_error(|c| c.image.working_dir = "app".into(), "must be an absolute path");
+}
+
+#[test]
+fn privileges() {
+    let default = "/process/capabilities/effective";
+    check(|_| (), "/process/capabilities/inheritable", json!([]));
+    check(|_| (), "/process/capabilities/ambient", json!([]));
+    check(|c| c.container.security_context.capabilities.drop = words("ALL"), default, json!([]));
+    check(|c| c.container.security_context.capabilities.drop = words("ALL"), "/process/capabilities/bounding", json!([]));
+    // The same sets for another user; the kernel clears them at execve.
+    check(
+        |c| {
+            c.container.security_context.run_as_user = Some(7);
+            c.container.security_context.capabilities = crate::api::pod::Capabilities { add: words("CHOWN"), drop: words("ALL") };
+        },
+        default,
+        json!(["CAP_CHOWN"]),
+    );
+    check(|_| (), "/process/noNewPrivileges", json!(false));
+    check(|c| c.container.security_context.allow_privilege_escalation = Some(true), "/process/noNewPrivileges", json!(false));
+    check(|c| c.container.security_context.allow_privilege_escalation = Some(false), "/process/noNewPrivileges", json!(true));
+    check(|c| c.container.security_context.run_as_group = Some(7), "/process/user", json!({ "uid": 0, "gid": 7, "additionalGids": [7] }));
+    check(|c| c.host.oom_score_adj_floor = Some(1000), "/process/oomScoreAdj", json!(1000));
+    check(|_| (), "/process/rlimits", Value::Null);
+    check_error(
+        |c| c.container.security_context.seccomp_profile = Some(SeccompProfile { type_: "RuntimeDefault".into() }),
+        "cannot apply seccompProfile RuntimeDefault",
+    );
+    check(
+        |c| c.container.security_context.seccomp_profile = Some(SeccompProfile { type_: "Unconfined".into() }),
+        "/linux/seccomp",
+        Value::Null,
+    );
+}
+
+#[test]
+fn paths_and_devices() {
+    let privileged = |c: &mut Case| {
+        c.container.security_context.privileged = Some(true);
+        c.host.devices = vec![HostDevice { path: "/dev/sda".into(), block: true, number: (8, 0), mode: 0o660, uid: 0, gid: 6 }];
+    };
+    check(|_| (), "/linux/maskedPaths", json!(MASKED));
+    check(|_| (), "/linux/readonlyPaths", json!(READONLY));
+    check(|_| (), "/linux/resources/devices", json!([{ "allow": false, "access": "rwm" }]));
+    check(|_| (), "/root", json!({ "path": "/run/rootfs", "readonly": false }));
+    check(|c| c.container.security_context.read_only_root_filesystem = Some(true), "/root/readonly", json!(true));
+    check(privileged, "/linux/maskedPaths", Value::Null);
+    check(privileged, "/linux/readonlyPaths", Value::Null);
+    check(privileged, "/linux/resources/devices", json!([{ "allow": true, "access": "rwm" }]));
+    let device = json!([{ "path": "/dev/sda", "type": "b", "major": 8, "minor": 0, "fileMode": 432, "uid": 0, "gid": 6 }]);
+    check(privileged, "/linux/devices", device);
+}
+
+#[track_caller]
+fn check_mount(change: impl FnOnce(&mut Case), destination: &str, expected: Value) {
+    let config = Case::with(change).build().unwrap();
+    let all = config["mounts"].as_array().unwrap();
+    let found: Vec<&Value> = all.iter().filter(|m| m["destination"] == destination).collect();
+    assert_eq!(found.len(), 1, "{destination} is mounted once");
+    assert_eq!(found[0], &json!({ "destination": destination, "type": expected[0], "source": expected[1], "options": expected[2] }));
+}
+
+fn volume(source: &str, destination: &str, read_only: bool) -> Mount {
+    Mount { source: source.into(), destination: destination.into(), read_only, options: vec![] }
+}
+
+#[test]
+fn mounts_as_containerd() {
+    let privileged = |c: &mut Case| c.container.security_context.privileged = Some(true);
+    check_mount(|_| (), "/proc", json!(["proc", "proc", ["nosuid", "noexec", "nodev"]]));
+    check_mount(|_| (), "/dev", json!(["tmpfs", "tmpfs", ["nosuid", "strictatime", "mode=755", "size=65536k"]]));
+    check_mount(|_| (), "/sys", json!(["sysfs", "sysfs", ["nosuid", "noexec", "nodev", "ro"]]));
+    check_mount(privileged, "/sys", json!(["sysfs", "sysfs", ["nosuid", "noexec", "nodev", "rw"]]));
+    check_mount(|_| (), "/sys/fs/cgroup", json!(["cgroup", "cgroup", ["nosuid", "noexec", "nodev", "relatime", "ro"]]));
+    check_mount(privileged, "/sys/fs/cgroup", json!(["cgroup", "cgroup", ["nosuid", "noexec", "nodev", "relatime", "rw"]]));
+    check_mount(|_| (), "/dev/shm", json!(["tmpfs", "shm", ["nosuid", "noexec", "nodev", "mode=1777", "size=65536k"]]));
+    check_mount(|c| c.pod.spec.host_ipc = true, "/dev/shm", json!(["bind", "/dev/shm", ["rbind", "rprivate", "rw"]]));
+    check_mount(|c| c.mounts = vec![volume("/s", "/dev/shm", false)], "/dev/shm", json!(["bind", "/s", ["rbind", "rprivate", "rw"]]));
+    check_mount(|c| c.mounts = vec![volume("/v", "/data", true)], "/data", json!(["bind", "/v", ["rbind", "rprivate", "ro"]]));
+    // Parents first, whatever the order in the spec.
+    let config = Case::with(|c| c.mounts = vec![volume("/b", "/a/b", false), volume("/a", "/a", false)]).build().unwrap();
+    let destinations: Vec<_> = config["mounts"].as_array().unwrap().iter().map(|m| m["destination"].as_str().unwrap()).collect();
+    assert_eq!(destinations[destinations.len() - 2..], ["/a", "/a/b"]);
+}
+
+#[test]
+fn namespaces_as_asked() {
+    let pointer = "/linux/namespaces";
+    check(|_| (), pointer, json!([{ "type": "mount" }, { "type": "pid" }]));
+    check(|c| c.pod.spec.host_pid = true, pointer, json!([{ "type": "mount" }]));
+    check(|c| c.host.cgroup_v2_only = true, pointer, json!([{ "type": "mount" }, { "type": "pid" }, { "type": "cgroup" }]));
+    let privileged = |c: &mut Case| (c.host.cgroup_v2_only, c.container.security_context.privileged) = (true, Some(true));
+    check(privileged, pointer, json!([{ "type": "mount" }, { "type": "pid" }]));
+    let all = Namespaces { net: Some("/n".into()), ipc: Some("/i".into()), uts: Some("/u".into()), pid: Some("/p".into()) };
+    check(
+        |c| c.namespaces = all,
+        pointer,
+        json!([{ "type": "mount" }, { "type": "pid", "path": "/p" }, { "type": "network", "path": "/n" },
+            { "type": "ipc", "path": "/i" }, { "type": "uts", "path": "/u" }]),
+    );
+}
+
+#[test]
+fn identity() {
+    check(|_| (), "/linux/cgroupsPath", json!("/podprobe/u1/c-0"));
+    check(
+        |_| (),
+        "/annotations",
+        json!({
+            "io.kubernetes.cri.container-type": "container", "io.kubernetes.cri.container-name": "c",
+            "io.kubernetes.cri.image-name": "busybox", "io.kubernetes.cri.sandbox-id": "s1",
+            "io.kubernetes.cri.sandbox-name": "web", "io.kubernetes.cri.sandbox-namespace": "default",
+            "io.kubernetes.cri.sandbox-uid": "u1",
+        }),
+    );
+}
