@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// `<runtime> --root ROOT`, to which a verb and its arguments are added. Everything else about it is the caller's.
-pub fn command(runtime: &[PathBuf], root: &Path) -> Command {
+pub(super) fn command(runtime: &[PathBuf], root: &Path) -> Command {
     let mut c = Command::new(&runtime[0]);
     c.args(&runtime[1..]).arg("--root").arg(root);
     c
@@ -15,7 +15,7 @@ const MAX_TEXT: usize = 1024;
 
 /// What a person needs of an OCI runtime's error output: the message of its last error line, without time stamps, log
 /// fields and the words every error of it starts with.
-pub fn useful_sentence(output: &str) -> String {
+pub(super) fn useful_sentence(output: &str) -> String {
     let lines = || output.lines().map(str::trim).filter(|l| !l.is_empty());
     let of_error = lines().rfind(|l| l.contains("level=error") || l.contains("\"level\":\"error\"") || l.starts_with("Error:"));
     let line = of_error.or_else(|| lines().next_back()).unwrap_or("the OCI runtime gave no reason");
@@ -48,7 +48,7 @@ fn without_time(line: &str) -> &str {
 }
 
 /// 127 when the command was not found, as a shell has it; 128 for everything else that never ran.
-pub fn exit_code_of(text: &str) -> i32 {
+pub(super) fn exit_code_of(text: &str) -> i32 {
     let text = text.to_ascii_lowercase();
     let missing = ["executable file not found", "no such file or directory", "not found in $path", "executable file `"];
     if missing.iter().any(|m| text.contains(m)) { 127 } else { 128 }

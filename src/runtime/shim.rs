@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::SystemTime;
 
@@ -366,9 +366,4 @@ impl Output {
 
 fn stamp() -> String {
     Time::with_nanos(SystemTime::now())
-}
-
-/// The bundle below a container's record directory.
-pub(super) fn bundle(dir: &Path) -> PathBuf {
-    dir.join("bundle")
 }

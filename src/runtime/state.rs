@@ -99,7 +99,7 @@ pub struct ContainerRecord {
     pub created_at: SystemTime,
     /// The boot it was created in.
     pub boot_id: String,
-    /// Image layers, lowest first.
+    /// Image layers, topmost first.
     pub layers: Vec<PathBuf>,
     /// Holds the overlay's `upper` and `work`.
     pub data: PathBuf,

@@ -20,7 +20,8 @@ use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
 use super::oci_spec::Mount;
 use super::state::{MemoryVolume, SubPath};
 use super::{RuntimeError, StartErrorReason};
-use crate::api::{Container, EmptyDir, HostPath, Pod, Volume};
+use crate::api::pod::{EmptyDir, HostPath, Volume};
+use crate::api::{Container, Pod};
 use crate::layout::Layout;
 
 /// Bind mounts of one container, and the sub paths the shim has to bind before.

@@ -5,3 +5,4 @@ pub mod exe;
 pub mod process;
 pub mod task;
 pub mod xattr;
+pub mod xattr_images;

@@ -1,11 +1,13 @@
 //! Processes by pid *and* start time, pidfds, and the loopback interface.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::process::{pidfd_open, pidfd_send_signal};
 
 /// Field 22 of `/proc/<pid>/stat` (clock ticks since boot), or None when the process is gone or only its zombie is left.
 /// A pid and its start time name one process for as long as the machine runs.
@@ -31,13 +33,9 @@ fn parse_start_time(stat: &[u8]) -> Option<u64> {
 pub struct PidFd(OwnedFd);
 
 impl PidFd {
-    /// Opens the process `pid` if it is the one that started at `start_time`; `NotFound` when it is gone or another.
+    /// Opens the process `pid` if it is the one that started at `expected_start`; `NotFound` when it is gone or another.
     pub fn open(pid: i32, expected_start: u64) -> io::Result<Self> {
-        // SAFETY: pidfd_open takes two integers; the result is checked before it becomes an owned descriptor.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-        let fd = Errno::result(fd).map_err(gone)?;
-        // SAFETY: the kernel has just given us this descriptor (close-on-exec by definition) and nobody else owns it.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        let fd = pidfd_open(pid).map_err(gone)?;
         // Compared after the open: from here on the pid cannot be given to another process behind our back.
         match start_time(pid) {
             Some(t) if t == expected_start => Ok(Self(fd)),
@@ -47,10 +45,7 @@ impl PidFd {
 
     /// Sends a signal; `NotFound` when the process has ended.
     pub fn send(&self, signal: i32) -> io::Result<()> {
-        let no_info = std::ptr::null::<libc::siginfo_t>();
-        // SAFETY: the descriptor is a pidfd and lives through the call; a null siginfo is what kill(2) sends.
-        let r = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), signal, no_info, 0) };
-        Errno::result(r).map(drop).map_err(gone)
+        pidfd_send_signal(&self.0, signal).map_err(gone)
     }
 
     /// Waits until the process has ended; false when it lives on after `timeout`.
@@ -76,8 +71,8 @@ impl AsFd for PidFd {
     }
 }
 
-fn gone(e: Errno) -> io::Error {
-    if e == Errno::ESRCH { io::ErrorKind::NotFound.into() } else { e.into() }
+fn gone(e: io::Error) -> io::Error {
+    if e.raw_os_error() == Some(libc::ESRCH) { io::ErrorKind::NotFound.into() } else { e }
 }
 
 /// Sets `lo` of the calling thread's network namespace up; the kernel adds 127.0.0.1 and ::1 by itself.

@@ -121,15 +121,15 @@ impl ShimRuntime {
         let termination_log = self.termination_log(d).map_err(|e| create_error("make the termination log", e))?;
         let ContainerVolumes { mounts, sub_paths } = volumes::container(d.pod, d.container, &self.layout, &d.dir, &termination_log)?;
         let cgroup = self.layout.cgroup(d.pod.uid(), &d.container.name, d.attempt);
-        let (rootfs, host) = (d.dir.join("rootfs"), oci_spec::Host::read());
+        let (rootfs, host) = (d.dir.join("rootfs"), oci_spec::Host::read(d.container.security_context.privileged == Some(true)));
         let hostname = volumes::hostname(d.pod);
+        let base_first: Vec<PathBuf> = d.image.layers.iter().rev().cloned().collect();
         let inputs = oci_spec::Inputs {
             pod: d.pod,
             container: d.container,
-            id: &d.id,
             sandbox: d.sandbox,
             image: &d.image.config,
-            layers: &d.image.layers,
+            layers: &base_first,
             rootfs: &rootfs,
             namespaces: namespaces(d),
             mounts,
