@@ -66,6 +66,11 @@ impl Layout {
         self.root.join("var/lib/podprobe")
     }
 
+    /// `/var/lib/podprobe/checkpoint.json`: statuses of the last daemon, a cache.
+    pub fn checkpoint(&self) -> PathBuf {
+        self.lib_dir().join("checkpoint.json")
+    }
+
     /// `/var/lib/podprobe/images`: the image store.
     pub fn images(&self) -> PathBuf {
         self.lib_dir().join("images")

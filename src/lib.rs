@@ -9,9 +9,12 @@
 //!                  prober ────┘   └── pleg ◀─┴──────────────────────┘
 //! ```
 
+pub mod admission;
 pub mod api;
+pub mod checkpoint;
 pub mod cli;
 pub mod clock;
+pub mod daemon;
 pub mod events;
 pub mod images;
 pub mod layout;
@@ -19,6 +22,7 @@ pub mod nsexec;
 pub mod pleg;
 pub mod pod_actions;
 pub mod pod_config;
+pub mod pod_manager;
 pub mod pod_workers;
 pub mod prober;
 pub mod runtime;

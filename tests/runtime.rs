@@ -144,7 +144,10 @@ fn survives_the_daemon(node: &Node) {
 /// `kill -9` of the shim: the container runs on and is seen, can be stopped and removed.
 fn survives_its_shim(node: &Node) {
     let rt = node.runtime();
-    let pod = pod("orphan", json!({"containers": [sh("main", "trap '' PIPE; while :; do sleep 0.05; done"), sh("gone", "while :; do sleep 0.05; done")]}));
+    let pod = pod(
+        "orphan",
+        json!({"containers": [sh("main", "trap '' PIPE; while :; do sleep 0.05; done"), sh("gone", "while :; do sleep 0.05; done")]}),
+    );
     let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
     let ids: Vec<_> = (0..2).map(|n| rt.start_container(&pod, &sandbox, &pod.spec.containers[n], 0).unwrap()).collect();
     let states: Vec<ContainerState> = ids.iter().map(|id| node.record(id, STATE)).collect();
@@ -321,7 +324,8 @@ fn not_started_without_a_daemon(node: &Node) {
 /// hostNetwork pods have the node's network and its address.
 fn host_network(node: &Node) {
     let rt = node.runtime();
-    let pod = pod("host", json!({"hostNetwork": true, "containers": [sh("main", "readlink /proc/self/ns/net; readlink /proc/self/ns/uts")]}));
+    let pod =
+        pod("host", json!({"hostNetwork": true, "containers": [sh("main", "readlink /proc/self/ns/net; readlink /proc/self/ns/uts")]}));
     let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
     assert_eq!(rt.network_namespace(pod.uid()).unwrap(), None);
     let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();

@@ -1,1 +1,229 @@
-//! (being written)
+//! Defaults of kubelet-probes 1.1, put into the raw object so that whoever looks at it sees them.
+//!
+//! Invariant: never fails and never panics. What has the wrong shape is left alone: decoding has refused it or will.
+//! Applying them twice changes nothing.
+
+use serde_json::{Map, Value, json};
+
+type Object = Map<String, Value>;
+
+/// Gives a v1 Pod its defaults.
+pub fn apply(pod: &mut Value) {
+    let Some(spec) = pod.as_object_mut().map(|pod| pod.entry("spec").or_insert_with(|| json!({}))).and_then(Value::as_object_mut) else {
+        return;
+    };
+    default_text(spec, "restartPolicy", "Always");
+    default_text(spec, "dnsPolicy", "ClusterFirst");
+    default_text(spec, "schedulerName", "default-scheduler");
+    for (key, value) in [("terminationGracePeriodSeconds", json!(30)), ("securityContext", json!({})), ("enableServiceLinks", json!(true))]
+    {
+        spec.entry(key).or_insert(value);
+    }
+    let host_network = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false);
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
+        for container in objects(spec, list) {
+            default_container(container);
+            if list != "ephemeralContainers" {
+                default_requests(container);
+                if host_network {
+                    default_host_ports(container);
+                }
+            }
+        }
+    }
+    for volume in objects(spec, "volumes") {
+        // Its only key is its name: it has no source.
+        if volume.keys().all(|key| key == "name") {
+            volume.insert("emptyDir".into(), json!({}));
+        }
+    }
+}
+
+/// The objects of the list in that field.
+fn objects<'v>(owner: &'v mut Object, list: &str) -> impl Iterator<Item = &'v mut Object> {
+    owner.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
+}
+
+fn default_text(owner: &mut Object, key: &str, text: &str) {
+    if owner.get(key).is_none_or(|value| value == "") {
+        owner.insert(key.into(), text.into());
+    }
+}
+
+/// An explicit 0 counts as absent too.
+fn default_number(owner: &mut Object, key: &str, number: i64) {
+    if owner.get(key).is_none_or(|value| *value == json!(0)) {
+        owner.insert(key.into(), number.into());
+    }
+}
+
+fn default_container(container: &mut Object) {
+    let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
+    let policy = if pulls_always(image) { "Always" } else { "IfNotPresent" };
+    default_text(container, "imagePullPolicy", policy);
+    default_text(container, "terminationMessagePath", "/dev/termination-log");
+    default_text(container, "terminationMessagePolicy", "File");
+    for port in objects(container, "ports") {
+        default_text(port, "protocol", "TCP");
+    }
+    for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if let Some(probe) = container.get_mut(probe).and_then(Value::as_object_mut) {
+            default_probe(probe);
+        }
+    }
+    if let Some(lifecycle) = container.get_mut("lifecycle").and_then(Value::as_object_mut) {
+        for hook in ["postStart", "preStop"] {
+            lifecycle.get_mut(hook).and_then(Value::as_object_mut).into_iter().for_each(default_http);
+        }
+    }
+}
+
+fn default_probe(probe: &mut Object) {
+    default_number(probe, "timeoutSeconds", 1);
+    default_number(probe, "periodSeconds", 10);
+    default_number(probe, "successThreshold", 1);
+    default_number(probe, "failureThreshold", 3);
+    default_http(probe);
+    if let Some(grpc) = probe.get_mut("grpc").and_then(Value::as_object_mut) {
+        grpc.entry("service").or_insert_with(|| json!(""));
+    }
+}
+
+/// `httpGet` of a probe or a lifecycle hook.
+fn default_http(owner: &mut Object) {
+    if let Some(http) = owner.get_mut("httpGet").and_then(Value::as_object_mut) {
+        default_text(http, "path", "/");
+        default_text(http, "scheme", "HTTP");
+    }
+}
+
+/// Whether the tag is `latest`, or neither a tag nor a digest is there.
+fn pulls_always(image: &str) -> bool {
+    let (named, digest) = image.split_once('@').map_or((image, false), |(named, _)| (named, true));
+    // A colon before the last slash belongs to the registry's port.
+    match named.rsplit('/').next().and_then(|last| last.split_once(':')) {
+        Some((_, tag)) => tag == "latest",
+        None => !digest,
+    }
+}
+
+fn default_host_ports(container: &mut Object) {
+    for port in objects(container, "ports") {
+        if let Some(number) = port.get("containerPort").and_then(Value::as_i64) {
+            default_number(port, "hostPort", number);
+        }
+    }
+}
+
+fn default_requests(container: &mut Object) {
+    let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) else { return };
+    let Some(limits) = resources.get("limits").and_then(Value::as_object).filter(|limits| !limits.is_empty()).cloned() else { return };
+    if let Some(requests) = resources.entry("requests").or_insert_with(|| json!({})).as_object_mut() {
+        for (name, limit) in limits {
+            requests.entry(name).or_insert(limit);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(given: Value, pointer: &str, expected: Value) {
+        let mut pod = given;
+        apply(&mut pod);
+        assert_eq!(pod.pointer(pointer), Some(&expected).filter(|v| !v.is_null()), "{pointer}");
+        let once = pod.clone();
+        apply(&mut pod);
+        assert_eq!(pod, once, "twice is once");
+    }
+
+    fn container(container: Value) -> Value {
+        json!({"spec": {"containers": [container]}})
+    }
+
+    #[test]
+    fn a_pod_has_its_defaults() {
+        for (key, expected) in [
+            ("restartPolicy", json!("Always")),
+            ("dnsPolicy", json!("ClusterFirst")),
+            ("schedulerName", json!("default-scheduler")),
+            ("terminationGracePeriodSeconds", json!(30)),
+            ("securityContext", json!({})),
+            ("enableServiceLinks", json!(true)),
+        ] {
+            check(json!({}), &format!("/spec/{key}"), expected);
+        }
+        let given = json!({"spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "enableServiceLinks": false}});
+        check(given.clone(), "/spec/restartPolicy", json!("Never"));
+        check(given.clone(), "/spec/terminationGracePeriodSeconds", json!(0));
+        check(given, "/spec/enableServiceLinks", json!(false));
+    }
+
+    #[test]
+    fn the_pull_policy_follows_the_tag() {
+        for (image, policy) in [
+            ("app", "Always"),
+            ("app:latest", "Always"),
+            ("app:1.2", "IfNotPresent"),
+            ("localhost:5000/app", "Always"),
+            ("localhost:5000/app:1", "IfNotPresent"),
+            ("app@sha256:00", "IfNotPresent"),
+            ("app:latest@sha256:00", "Always"),
+        ] {
+            check(container(json!({"image": image})), "/spec/containers/0/imagePullPolicy", json!(policy));
+        }
+        check(container(json!({"image": "app", "imagePullPolicy": "Never"})), "/spec/containers/0/imagePullPolicy", json!("Never"));
+    }
+
+    #[test]
+    fn every_probe_of_every_kind_of_container_has_its_defaults() {
+        for list in ["containers", "initContainers", "ephemeralContainers"] {
+            for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+                let given =
+                    json!({"spec": {list: [{probe: {"httpGet": {"port": 80}, "grpc": {}, "timeoutSeconds": 0, "failureThreshold": -1}}]}});
+                let at = |field: &str| format!("/spec/{list}/0/{probe}/{field}");
+                check(given.clone(), &at("timeoutSeconds"), json!(1));
+                check(given.clone(), &at("periodSeconds"), json!(10));
+                check(given.clone(), &at("successThreshold"), json!(1));
+                check(given.clone(), &at("failureThreshold"), json!(-1));
+                check(given.clone(), &at("initialDelaySeconds"), Value::Null);
+                check(given.clone(), &at("terminationGracePeriodSeconds"), Value::Null);
+                check(given.clone(), &at("httpGet/path"), json!("/"));
+                check(given.clone(), &at("httpGet/scheme"), json!("HTTP"));
+                check(given, &at("grpc/service"), json!(""));
+            }
+        }
+        check(container(json!({"livenessProbe": {"failureThreshold": 0}})), "/spec/containers/0/livenessProbe/failureThreshold", json!(3));
+    }
+
+    #[test]
+    fn containers_ports_requests_and_volumes_have_theirs() {
+        check(container(json!({})), "/spec/containers/0/terminationMessagePath", json!("/dev/termination-log"));
+        check(container(json!({})), "/spec/containers/0/terminationMessagePolicy", json!("File"));
+        check(container(json!({"ports": [{"containerPort": 80}]})), "/spec/containers/0/ports/0/protocol", json!("TCP"));
+        check(container(json!({"ports": [{"containerPort": 80}]})), "/spec/containers/0/ports/0/hostPort", Value::Null);
+        let given = json!({"spec": {"hostNetwork": true, "containers": [{"ports": [{"containerPort": 80}, {"containerPort": 81, "hostPort": 9}]}]}});
+        check(given.clone(), "/spec/containers/0/ports/0/hostPort", json!(80));
+        check(given, "/spec/containers/0/ports/1/hostPort", json!(9));
+        let given = container(json!({"resources": {"limits": {"cpu": "1", "memory": "2"}, "requests": {"cpu": "500m"}}}));
+        check(given, "/spec/containers/0/resources/requests", json!({"cpu": "500m", "memory": "2"}));
+        check(json!({"spec": {"volumes": [{"name": "v"}]}}), "/spec/volumes/0/emptyDir", json!({}));
+        check(json!({"spec": {"volumes": [{"name": "v", "nfs": {}}]}}), "/spec/volumes/0/emptyDir", Value::Null);
+        let hook = container(json!({"lifecycle": {"preStop": {"httpGet": {}}}}));
+        check(hook, "/spec/containers/0/lifecycle/preStop/httpGet/path", json!("/"));
+    }
+
+    #[test]
+    fn a_wrong_shape_is_left_alone() {
+        for wrong in [
+            json!(3),
+            json!({"spec": 5}),
+            json!({"spec": {"containers": {"a": 1}, "volumes": [2]}}),
+            container(json!({"livenessProbe": [], "ports": [1], "resources": {"limits": 1}})),
+        ] {
+            apply(&mut wrong.clone());
+        }
+    }
+}

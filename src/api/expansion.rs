@@ -1,21 +1,86 @@
-//! `$(VAR)` in command, args and env (kubelet-probes 1: third_party/forked/golang/expansion).
+//! `$(NAME)` references in command words, arguments and variables (kubelet-probes 3.2.1).
 
-/// Replaces each `$(NAME)` that `lookup` knows; an unknown one stays as written. `$$` is one `$` and starts no reference.
+use super::pod::EnvVar;
+
+/// Replaces each `$(NAME)` that `lookup` knows; a value put in is not scanned again. `$$` becomes `$`, so `$$(A)`
+/// gives `$(A)`; everything else is left as it is. NAME reaches to the first `)`.
 pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        if let Some(after) = rest.strip_prefix('$') {
-            out.push('$');
-            rest = after;
-        } else if let Some((name, after)) = rest.strip_prefix('(').and_then(|r| r.split_once(')')) {
-            out.push_str(&lookup(name).unwrap_or_else(|| format!("$({name})")));
-            rest = after;
-        } else {
-            out.push('$');
-        }
+    while let Some(dollar) = rest.find('$') {
+        out.push_str(&rest[..dollar]);
+        let (put, after) = reference(&rest[dollar..], &lookup);
+        out.push_str(&put);
+        rest = after;
     }
     out + rest
+}
+
+/// What the text that starts with `$` begins with becomes, and what follows it.
+fn reference<'t>(text: &'t str, lookup: &impl Fn(&str) -> Option<String>) -> (String, &'t str) {
+    if let Some(after) = text.strip_prefix("$$") {
+        return ("$".to_owned(), after);
+    }
+    match text.strip_prefix("$(").and_then(|inner| inner.split_once(')')) {
+        Some((name, after)) => (lookup(name).unwrap_or_else(|| format!("$({name})")), after),
+        None => ("$".to_owned(), &text[1..]),
+    }
+}
+
+/// The words an exec probe runs: expanded against the literal values of the container's `env`, where a later entry
+/// wins and an entry with `valueFrom` counts as empty.
+pub fn probe_command(command: &[String], env: &[EnvVar]) -> Vec<String> {
+    let lookup = |name: &str| env.iter().rev().find(|v| v.name == name).map(|v| v.value.clone());
+    command.iter().map(|word| expand(word, lookup)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn strings(value: &Value) -> Vec<String> {
+        value.as_array().unwrap().iter().map(|s| s.as_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn the_command_vectors_hold() {
+        let vectors: Value = serde_json::from_str(include_str!("../../tests/vectors/exec.json")).unwrap();
+        let cases = vectors["commandExpansion"].as_array().unwrap();
+        assert!(cases.len() >= 9);
+        for case in cases {
+            let env: Vec<EnvVar> = case["env"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|pair| EnvVar { name: pair[0].as_str().unwrap().into(), value: pair[1].as_str().unwrap().into() })
+                .collect();
+            assert_eq!(probe_command(&strings(&case["command"]), &env), strings(&case["expect"]), "{}", case["id"]);
+        }
+    }
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        let env = [("A", "1"), ("A", "2"), ("E", ""), ("R", "$(A)")].map(|(name, value)| EnvVar { name: name.into(), value: value.into() });
+        assert_eq!(probe_command(&[text.to_owned()], &env), [expected]);
+    }
+
+    #[test]
+    fn a_later_entry_wins_and_values_are_not_scanned_again() {
+        check("<$(A)>", "<2>");
+        check("$(R)", "$(A)");
+        check("[$(E)]", "[]");
+        check("$(NONE)$(A)", "$(NONE)2");
+        check("ü$(A)ü$", "ü2ü$");
+        check("$$$(A)", "$2");
+        check("$x$(A", "$x$(A");
+        check("$$$", "$$");
+    }
+
+    #[test]
+    fn an_entry_with_value_from_is_known_and_empty() {
+        let env: EnvVar = serde_json::from_str(r#"{"name":"P","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}}"#).unwrap();
+        assert_eq!(probe_command(&["<$(P)>".to_owned()], &[env]), ["<>"]);
+    }
 }

@@ -8,7 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{self, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::quantity::Quantity;
 
@@ -120,8 +121,9 @@ pub struct ObjectMeta {
 /// When a container that ended is started again (kubelet-probes 8.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RestartPolicy {
-    /// After every exit.
+    /// After every exit; an empty text means it too.
     #[default]
+    #[serde(alias = "")]
     Always,
     /// After an exit with a code other than 0.
     OnFailure,
@@ -476,13 +478,36 @@ pub struct ExecAction {
 }
 
 /// A port given as a number or as a name.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum IntOrString {
     /// A number.
     Int(i32),
     /// A name, or digits (kubelet-probes 3.3).
     String(String),
+}
+
+impl<'de> Deserialize<'de> for IntOrString {
+    /// By hand, because the text of a derived untagged enum does not say what was expected.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Port;
+        impl Visitor<'_> for Port {
+            type Value = IntOrString;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a port number or the name of a port")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<IntOrString, E> {
+                Ok(IntOrString::String(text.to_owned()))
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<IntOrString, E> {
+                i32::try_from(number).map(IntOrString::Int).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<IntOrString, E> {
+                i32::try_from(number).map(IntOrString::Int).map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
+            }
+        }
+        deserializer.deserialize_any(Port)
+    }
 }
 
 impl Default for IntOrString {

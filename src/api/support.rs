@@ -1,1 +1,191 @@
-//! (being written)
+//! What becomes of a field that podprobe does not act on.
+//!
+//! A field that no type reads is one of: without meaning for a container (nothing is said), without effect on what a
+//! container sees or may do (a warning), or needed to be what it says (the pod is refused). Which of them is a table;
+//! the fields that *are* acted on come from the types themselves, so the two cannot drift apart.
+//!
+//! Invariant: pure, and every path gets an answer. An unknown field inside a security context, resources, a probe or
+//! a volume refuses; so does one that is likely a misspelt or misplaced field whose absence would matter.
+
+mod fields;
+mod rules;
+pub(crate) mod spelling;
+
+use serde_json::Value;
+
+use self::rules::{LEVELS, Level, Rule};
+use super::field::{FieldError, Step, clip, entry, item, render};
+use super::pod::{Pod, ProbeType, SeccompProfile};
+use super::validation::probe_field;
+
+/// What to do about a field that no type reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing: it has no meaning for a container, or says what is the case anyway.
+    Fine,
+    /// Say this, run the pod.
+    Warn(String),
+    /// Say this, refuse the pod. `meant` is the path of the field that was likely meant.
+    Refuse { text: String, meant: Option<String> },
+}
+
+impl Verdict {
+    fn refuse(text: String) -> Self {
+        Self::Refuse { text, meant: None }
+    }
+}
+
+/// The verdict on the field at `path`, whose value is `value`, in `pod`. Texts start with the path.
+pub(crate) fn verdict(pod: &Value, path: &[Step], value: &Value) -> Verdict {
+    let Some((Step::Key(key), around)) = path.split_last() else {
+        return Verdict::refuse(format!("{}: cannot be read", render(path)));
+    };
+    let at = render(path);
+    let Some(level) = level_at(around) else {
+        return Verdict::Warn(format!("{at}: not acted on: unknown field"));
+    };
+    match level.rule(key) {
+        Some(rule) => judge(rule, &at, pod, value),
+        None => unknown(level, key, around, &at),
+    }
+}
+
+/// Whether the object at `path` is one whose fields are known, so that it may be nothing but an object.
+pub(crate) fn must_be_object(path: &[Step]) -> bool {
+    level_at(path).is_some()
+}
+
+/// The level of the object at `path`, by its path without indexes and with the three probes taken as one.
+fn level_at(path: &[Step]) -> Option<&'static Level> {
+    let mut generic = String::new();
+    for step in path {
+        match step {
+            Step::Index(_) => generic.push_str("[]"),
+            Step::Key(key) => {
+                let key = if ProbeType::ALL.iter().any(|t| probe_field(*t) == key) { "probe" } else { key };
+                if !generic.is_empty() {
+                    generic.push('.');
+                }
+                generic.push_str(key);
+            }
+        }
+    }
+    LEVELS.iter().find(|level| level.at == generic)
+}
+
+/// false, empty or zero-length: what a field holds that asks for nothing.
+fn asks_for_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(on) => !on,
+        Value::Number(_) => false,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.values().all(asks_for_nothing),
+    }
+}
+
+/// A text as it is, anything else as JSON.
+fn scalar(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn judge(rule: &Rule, at: &str, pod: &Value, value: &Value) -> Verdict {
+    match rule {
+        Rule::Source(why) => Verdict::refuse(FieldError::forbidden(at, *why).to_string()),
+        Rule::Only(allowed, why) if !allowed.contains(&scalar(value).as_str()) => {
+            Verdict::refuse(FieldError::forbidden(at, *why).to_string())
+        }
+        Rule::Check(check) => match check(pod, value) {
+            Some(why) => Verdict::refuse(FieldError::forbidden(at, why).to_string()),
+            None => Verdict::Fine,
+        },
+        Rule::Fine | Rule::Only(..) => Verdict::Fine,
+        _ if asks_for_nothing(value) => Verdict::Fine,
+        Rule::Refuse(why) => Verdict::refuse(FieldError::forbidden(at, *why).to_string()),
+        Rule::Warn(why) => Verdict::Warn(format!("{at}: not acted on: {why}")),
+        Rule::WarnUnless(fine, _) if fine(value) => Verdict::Fine,
+        Rule::WarnUnless(_, why) => Verdict::Warn(format!("{at}: not acted on: {why}")),
+    }
+}
+
+/// A field that neither Kubernetes nor podprobe knows at this place.
+fn unknown(level: &Level, key: &str, around: &[Step], at: &str) -> Verdict {
+    let at = clip(at);
+    if let Some(name) = spelling::nearest(key, level.names()) {
+        let meant = render(&[around, &[Step::Key(name.to_owned())]].concat());
+        let text = format!("{at}: unknown field: did you mean \"{name}\"?");
+        return match level.rule(name) {
+            Some(Rule::Fine | Rule::Warn(_) | Rule::WarnUnless(..)) if !level.strict => Verdict::Warn(text),
+            _ => Verdict::Refuse { text, meant: Some(meant) },
+        };
+    }
+    if let Some(home) = misplaced(key) {
+        return Verdict::refuse(format!("{at}: unknown field here: it belongs in {home}"));
+    }
+    if level.strict {
+        let names = level.fields().join(", ");
+        return Verdict::refuse(format!("{at}: unknown field: known here are {names}"));
+    }
+    Verdict::Warn(format!("{at}: not acted on: unknown field"))
+}
+
+/// Where a field with a telling name belongs. Short ones (`name`, `path`) stand at many places and tell nothing.
+fn misplaced(key: &str) -> Option<&'static str> {
+    let home = |level: &&Level| key.len() > 6 && level.fields().contains(&key);
+    LEVELS.iter().find(home).map(|level| match level.at {
+        "" => "the pod itself",
+        "spec.containers[].probe" => "a livenessProbe, readinessProbe or startupProbe",
+        at => at,
+    })
+}
+
+/// Values of fields that are read whose meaning podprobe does not give them yet: acting on half of them would run a
+/// pod as something it is not.
+pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (index, volume) in pod.spec.volumes.iter().enumerate() {
+        if volume.empty_dir.as_ref().is_some_and(|dir| dir.medium.is_empty() && dir.size_limit.is_some()) {
+            let path = format!("{}.emptyDir.sizeLimit", item("spec.volumes", index));
+            let why = "not supported for a disk-backed emptyDir: leave it out, or set medium to \"Memory\", where it is enforced";
+            errors.push(FieldError::forbidden(path, why));
+        }
+    }
+    seccomp(&mut errors, pod.spec.security_context.seccomp_profile.as_ref(), "spec.securityContext");
+    for (index, container) in pod.spec.containers.iter().enumerate() {
+        let path = item("spec.containers", index);
+        for name in container.resources.limits.keys().filter(|name| !["cpu", "memory"].contains(&name.as_str())) {
+            let path = entry(&format!("{path}.resources.limits"), name);
+            errors.push(FieldError::forbidden(path, "not supported: only limits of cpu and memory are enforced"));
+        }
+        for probe_type in ProbeType::ALL {
+            if container.probe(probe_type).is_some_and(|probe| probe.grpc.is_some()) {
+                let path = format!("{path}.{}.grpc", probe_field(probe_type));
+                errors.push(FieldError::forbidden(path, "gRPC probes are not yet supported, and the container may not run unprobed"));
+            }
+        }
+        seccomp(&mut errors, container.security_context.seccomp_profile.as_ref(), &format!("{path}.securityContext"));
+    }
+    app_armor_annotations(&mut errors, pod);
+    errors
+}
+
+fn seccomp(errors: &mut Vec<FieldError>, profile: Option<&SeccompProfile>, path: &str) {
+    if profile.is_some_and(|profile| ["RuntimeDefault", "Localhost"].contains(&profile.type_.as_str())) {
+        let why =
+            "seccomp profiles are not yet supported, and the container may not run without the one it asks for: only \"Unconfined\" is";
+        errors.push(FieldError::forbidden(format!("{path}.seccompProfile.type"), why));
+    }
+}
+
+/// The old form of `appArmorProfile`, which the API still honours.
+fn app_armor_annotations(errors: &mut Vec<FieldError>, pod: &Pod) {
+    for (key, profile) in &pod.metadata.annotations {
+        if key.starts_with("container.apparmor.security.beta.kubernetes.io/") && profile != "unconfined" {
+            errors.push(FieldError::forbidden(entry("metadata.annotations", key), rules::APP_ARMOR));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

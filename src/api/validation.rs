@@ -1,1 +1,127 @@
-//! (being written)
+//! Validation of a defaulted pod: kubelet-probes 1.3–1.5, the rules of the API on create, and what the node needs of
+//! the values it hands to the kernel.
+//!
+//! Invariants: pure; all errors at once, in the API's order; texts and paths are those of kubelet-probes 1.2. What
+//! podprobe cannot do *yet* is not here but in [`super::support`].
+
+mod containers;
+mod names;
+mod probes;
+mod security;
+mod volumes;
+
+pub use containers::validate_container;
+pub use names::{
+    is_dns_label, is_dns_subdomain, is_env_name, is_qualified_name, is_valid_header_name, is_valid_label_value, is_valid_port_name,
+    is_valid_port_number,
+};
+pub use probes::{probe_field, validate_container_probe, validate_handler, validate_port, validate_probe};
+pub use security::CAPABILITIES;
+
+pub use super::field::{FieldError, FieldErrorKind, aggregate};
+
+use super::field::{child, entry, item};
+use super::pod::{ObjectMeta, Pod, PodSpec};
+
+const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
+
+/// Total of all annotation keys and values, in bytes.
+const ANNOTATIONS_MAX: usize = 256 * 1024;
+
+/// Everything wrong with a pod that has its defaults.
+pub fn validate_pod(pod: &Pod) -> Vec<FieldError> {
+    let mut errors = metadata(&pod.metadata);
+    errors.extend(spec(&pod.spec));
+    errors
+}
+
+fn metadata(meta: &ObjectMeta) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if meta.name.is_empty() {
+        errors.push(FieldError::required("metadata.name", "name or generateName is required"));
+    } else {
+        named(&mut errors, "metadata.name", &meta.name, is_dns_subdomain);
+    }
+    if meta.namespace.is_empty() {
+        errors.push(FieldError::required("metadata.namespace", ""));
+    } else {
+        named(&mut errors, "metadata.namespace", &meta.namespace, is_dns_label);
+    }
+    uid(&mut errors, meta);
+    for (key, value) in &meta.labels {
+        named(&mut errors, "metadata.labels", key, is_qualified_name);
+        named(&mut errors, "metadata.labels", value, is_valid_label_value);
+    }
+    for key in meta.annotations.keys() {
+        // As in the API: annotation keys may have upper-case letters in their prefix.
+        named(&mut errors, "metadata.annotations", key, |key| is_qualified_name(&key.to_lowercase()));
+    }
+    if meta.annotations.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>() > ANNOTATIONS_MAX {
+        errors.push(FieldError::too_long("metadata.annotations", ANNOTATIONS_MAX));
+    }
+    errors
+}
+
+/// The UID names directories and cgroups, so it may not lead out of them.
+fn uid(errors: &mut Vec<FieldError>, meta: &ObjectMeta) {
+    let uid = meta.uid.as_str();
+    let plain = uid.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    if !plain || uid.len() > 128 {
+        let detail = "must be at most 128 letters, digits, '-' and '_'; leave it out and it is derived from the content";
+        errors.push(FieldError::invalid("metadata.uid", uid, detail));
+    }
+}
+
+fn spec(spec: &PodSpec) -> Vec<FieldError> {
+    let mut errors = volumes::validate_volumes(&spec.volumes, "spec.volumes");
+    containers::validate_containers(&mut errors, spec, "spec.containers");
+    if let Some(seconds) = spec.termination_grace_period_seconds.filter(|s| *s < 0) {
+        errors.push(FieldError::invalid("spec.terminationGracePeriodSeconds", seconds, NOT_NEGATIVE));
+    }
+    security::validate_pod_security(&mut errors, &spec.security_context, "spec.securityContext");
+    if !spec.node_name.is_empty() {
+        named(&mut errors, "spec.nodeName", &spec.node_name, is_dns_subdomain);
+    }
+    if let Some(seconds) = spec.active_deadline_seconds {
+        range(&mut errors, "spec.activeDeadlineSeconds", seconds, 1, i32::MAX.into());
+    }
+    if !spec.hostname.is_empty() {
+        named(&mut errors, "spec.hostname", &spec.hostname, is_dns_label);
+    }
+    errors
+}
+
+/// Adds each complaint of `rule` about `value`.
+fn named(errors: &mut Vec<FieldError>, path: &str, value: &str, rule: impl Fn(&str) -> Vec<String>) {
+    errors.extend(rule(value).into_iter().map(|detail| FieldError::invalid(path, value, detail)));
+}
+
+fn range(errors: &mut Vec<FieldError>, path: &str, value: i64, low: i64, high: i64) {
+    if !(low..=high).contains(&value) {
+        errors.push(FieldError::invalid(path, value, format!("must be between {low} and {high}, inclusive")));
+    }
+}
+
+/// The kernel ends a text at its first NUL, so one inside would silently cut it.
+fn no_nul(errors: &mut Vec<FieldError>, path: &str, text: &str) {
+    if text.contains('\0') {
+        errors.push(FieldError::invalid(path, text, "must not contain a NUL character (\\u0000)"));
+    }
+}
+
+fn absolute_path(errors: &mut Vec<FieldError>, path: &str, text: &str) {
+    no_nul(errors, path, text);
+    if !text.starts_with('/') {
+        errors.push(FieldError::invalid(path, text, "must be an absolute path"));
+    }
+    no_backsteps(errors, path, text);
+}
+
+fn no_backsteps(errors: &mut Vec<FieldError>, path: &str, text: &str) {
+    if text.split('/').any(|part| part == "..") {
+        errors.push(FieldError::invalid(path, text, "must not contain '..'"));
+    }
+}
+
+#[cfg(test)]
+mod tests;

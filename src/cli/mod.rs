@@ -8,6 +8,7 @@ pub fn main() -> std::process::ExitCode {
         Some("oci") => return crate::runtime::embedded::main(args),
         Some("shim") => return crate::runtime::shim::main(args),
         Some("pause") => return crate::runtime::sandbox::main(args),
+        Some("nsexec") => return crate::nsexec::helper_main(args),
         _ => {}
     }
     std::process::ExitCode::SUCCESS

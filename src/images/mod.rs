@@ -1,18 +1,30 @@
-//! Images.
+//! Images: loaded from archives and directories, unpacked once per layer, mounted with overlayfs. Nothing is pulled.
+//!
+//! ```text
+//! archive ─ source ─▶ archive (which images, which blobs) ─▶ stream (digest, decompression, limit)
+//!                                                              └▶ tarstream ─▶ layer (tree) ─▶ store
+//! ```
+//!
+//! Invariants: an archive is not trusted: every digest is checked, every size is bounded, nothing is written outside
+//! the store. A load succeeds as a whole or leaves nothing; what other images have is never touched by it.
 
-/// What an image says about the containers made of it (the `config` of an OCI image configuration).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ImageConfig {
-    /// `Entrypoint`.
-    pub entrypoint: Vec<String>,
-    /// `Cmd`.
-    pub cmd: Vec<String>,
-    /// `Env`: `NAME=value`.
-    pub env: Vec<String>,
-    /// `User`: empty, `name`, `uid`, `name:group`, `uid:gid`.
-    pub user: String,
-    /// `WorkingDir`; may be empty.
-    pub working_dir: String,
-    /// `StopSignal`; may be empty.
-    pub stop_signal: String,
-}
+mod archive;
+mod config;
+mod dropped;
+mod error;
+mod layer;
+pub mod overlay;
+mod pack;
+mod reference;
+mod source;
+mod store;
+mod stream;
+mod tarstream;
+mod tree;
+
+pub use config::ImageConfig;
+pub use dropped::DropReport;
+pub use error::ImageError;
+pub use layer::Limits;
+pub use reference::Reference;
+pub use store::{Image, ImageRecord, ImageStore, LoadedImage, Removed};

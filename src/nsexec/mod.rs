@@ -1,1 +1,233 @@
-//! (being written)
+//! Runs a command inside a running container without an OCI runtime (exec-in-container 1 to 5).
+//!
+//! [`plan`] decides everything from config.json and `/proc`; [`crate::sys::enter`] has the two children that do it;
+//! [`run`] waits, reads and kills; [`cgroup`] has the leaf by which a whole tree dies; [`helper`] does the same in a
+//! process of its own for containers that could trace a process sharing our memory.
+//!
+//! Invariants:
+//! - A container is entered by pid *and* start time; nothing is entered when the pid belongs to another by now.
+//! - A command has what the container's first process was given, and nothing of the daemon.
+//! - Privileges are dropped before the process is visible in the container: stricter than the order of section 3, which
+//!   drops them in the second child, because a container with CAP_SYS_PTRACE could use that window.
+//! - When `exec` returns, no process, cgroup or descriptor of it is left, background processes of the command included.
+//!   One that does not die within 5 s (hung in the kernel) is collected by a later exec, with a warning.
+//! - Needs Linux 5.11 (setns through a pidfd, close_range). SIGCHLD must not be ignored in the daemon.
+
+mod cgroup;
+mod error;
+mod facts;
+mod helper;
+mod plan;
+mod run;
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
+
+use crate::runtime::ExecOutcome;
+use crate::sys;
+use crate::sys::enter::{Entering, Orders, Report, Step};
+
+pub use error::ExecError;
+pub use facts::start_time;
+pub use helper::helper_main;
+
+use cgroup::Cgroups;
+use facts::Facts;
+use plan::Plan;
+use run::{Procs, Started};
+
+/// The container to enter.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// Host pid of its first process.
+    pub pid: i32,
+    /// Field 22 of `/proc/PID/stat` when the container was started (see [`start_time`]).
+    pub start_time: u64,
+    /// Its OCI config.json.
+    pub config: &'a serde_json::Value,
+    /// Its cgroup below each hierarchy, a hint for messages; `/proc/PID/cgroup` is the truth.
+    pub cgroup: &'a str,
+}
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The podprobe binary, started again as `podprobe nsexec` where a process of its own is needed.
+    pub helper: PathBuf,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { helper: "/proc/self/exe".into() }
+    }
+}
+
+/// Runs `command` in the container and waits for it; [`exec_with`] the running binary as helper.
+///
+/// # Errors
+/// See [`exec_with`].
+pub fn exec(target: &Target<'_>, command: &[String], timeout: Duration, limit: usize) -> Result<ExecOutcome, ExecError> {
+    exec_with(&Options::default(), target, command, timeout, limit)
+}
+
+/// Runs `command` in the container and waits for it. `timeout` counts from the command's execve; the start has 10 s of
+/// its own. `limit` is in bytes, of stdout and stderr together. A missing or not executable file is an exit with 127 or
+/// 126 and the reason as output.
+///
+/// # Errors
+/// What says nothing of the container's health: see [`ExecError`].
+pub fn exec_with(
+    options: &Options,
+    target: &Target<'_>,
+    command: &[String],
+    timeout: Duration,
+    limit: usize,
+) -> Result<ExecOutcome, ExecError> {
+    run::sweep();
+    let (facts, plan) = prepare(target, command)?;
+    if plan.helper {
+        let request = helper::Request::new(target, command, timeout, limit);
+        return helper::run(&options.helper, &request, &facts);
+    }
+    execute(facts, plan, &cgroup::unique(), command, timeout, limit, false)
+}
+
+fn prepare(target: &Target<'_>, command: &[String]) -> Result<(Facts, Plan), ExecError> {
+    let mut facts = Facts::read(target)?;
+    if plan::needs_passwd(target.config) {
+        facts.read_passwd();
+    }
+    let plan = Plan::new(target.config, command, &facts.known)?;
+    if !facts.still_running() {
+        return Err(ExecError::NotRunning { pid: target.pid });
+    }
+    Ok((facts, plan))
+}
+
+/// Starts, waits, cleans up. `isolate` only in the helper.
+fn execute(
+    facts: Facts,
+    plan: Plan,
+    leaf: &str,
+    command: &[String],
+    timeout: Duration,
+    limit: usize,
+    isolate: bool,
+) -> Result<ExecOutcome, ExecError> {
+    // Before every child: it must never be traceable by the container while it shares our memory.
+    sys::harden_process();
+    let (out, out_end) = run::pipe()?;
+    let (err, err_end) = run::pipe()?;
+    let (empty, _) = run::pipe()?;
+    let failed = |e| ExecError::os("cannot make a socket pair", e);
+    let (socket, socket_end) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).map_err(failed)?;
+    let cgroups = Cgroups::prepare(&facts.cgroups, leaf)?;
+    let objects = Objects { cgroups: cgroups.names, limits: plan.limit_names.clone(), cwd: plan.cwd.to_string_lossy().into_owned() };
+    let oom = plan.oom_score_adj;
+    let ends = [&out_end, &err_end, &socket_end].map(AsRawFd::as_raw_fd);
+    let orders = orders(facts, plan, cgroups.join, empty, ends, isolate);
+    let entering = match Entering::start(orders) {
+        Ok(e) => e,
+        Err(e) => {
+            cgroups.leaf.inspect(|l| _ = l.remove());
+            return Err(ExecError::os("cannot start a process", e));
+        }
+    };
+    drop((out_end, err_end, socket_end));
+    let mut procs = Procs::new(entering, cgroups.leaf);
+    let mut ready = |pid| go_ahead(pid, oom, &socket);
+    if let Err(why) = run::started(&mut procs, &socket, &mut ready) {
+        procs.finish();
+        return not_started(why, command, &objects);
+    }
+    let waited = run::wait(&procs, [out, err], timeout, limit);
+    let code = procs.finish();
+    let output = waited.output;
+    Ok(if waited.timed_out { ExecOutcome::TimedOut { output } } else { ExecOutcome::Exited { code: code.unwrap_or(255), output } })
+}
+
+/// Sets the score of the process that waits for it. Lowering it without CAP_SYS_RESOURCE is refused, and the process
+/// keeps ours, the lowest it may have.
+fn go_ahead(pid: i32, oom: Option<i64>, socket: &OwnedFd) {
+    let Some(score) = oom else { return };
+    if let Err(e) = std::fs::write(format!("/proc/{pid}/oom_score_adj"), score.to_string()) {
+        log::debug!("cannot set oom_score_adj {score} of a command: {e}");
+    }
+    let _ = send(socket.as_raw_fd(), b"g", MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT);
+}
+
+fn orders(facts: Facts, plan: Plan, cgroups: Vec<OwnedFd>, empty: OwnedFd, [out, err, report]: [i32; 3], isolate: bool) -> Orders {
+    Orders {
+        cgroups,
+        rlimits: plan.rlimits,
+        label: plan.label,
+        proc: facts.proc,
+        pidfd: facts.pidfd,
+        namespaces: plan.namespaces,
+        root: facts.root,
+        empty,
+        output: [out, err],
+        report,
+        umask: plan.umask,
+        caps: plan.caps,
+        uid: plan.uid,
+        gid: plan.gid,
+        groups: plan.groups,
+        cwd: plan.cwd,
+        no_new_privs: plan.no_new_privs,
+        wait: plan.oom_score_adj.is_some(),
+        isolate,
+        files: plan.files,
+        argv: plan.argv,
+        envp: plan.envp,
+    }
+}
+
+/// What the steps work on, for error texts.
+struct Objects {
+    cgroups: Vec<String>,
+    limits: Vec<String>,
+    cwd: String,
+}
+
+fn not_started(why: Started, command: &[String], objects: &Objects) -> Result<ExecOutcome, ExecError> {
+    match why {
+        Started::Failed(r) if r.step == Step::Exec => not_executable(r.errno, command),
+        Started::Failed(r) => Err(ExecError::step(r, object(r, objects))),
+        Started::Killed => Err(ExecError::Killed),
+        Started::Late => Err(ExecError::StartTimeout(run::START_LIMIT.as_secs())),
+        Started::Os(e) => Err(ExecError::os("cannot follow the start of a command", e)),
+    }
+}
+
+fn object(r: Report, objects: &Objects) -> String {
+    let nth = |v: &[String]| v.get(r.index).cloned();
+    let named = match r.step {
+        Step::Cgroup => nth(&objects.cgroups),
+        Step::Rlimit => nth(&objects.limits),
+        Step::Cwd if r.index == 2 => Some(format!("{}, which lies outside the container's root", objects.cwd)),
+        Step::Cwd => Some(objects.cwd.clone()),
+        Step::Bounding => Some(r.index.to_string()),
+        _ => None,
+    };
+    named.unwrap_or_else(|| "container".into())
+}
+
+/// A file that cannot be executed is the probe's failure, with the words of runc; a lack of ours is not.
+fn not_executable(errno: Errno, command: &[String]) -> Result<ExecOutcome, ExecError> {
+    let name = command.first().map_or("", String::as_str);
+    let lower = |e: Errno| e.desc().to_lowercase();
+    let (code, text) = match errno {
+        Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE | Errno::E2BIG => {
+            return Err(ExecError::Step { step: Step::Exec, object: name.into(), errno: errno as i32 });
+        }
+        Errno::ENOENT if !name.contains('/') => (127, "executable file not found in $PATH".into()),
+        Errno::ENOENT => (127, format!("stat {name}: no such file or directory")),
+        e => (126, lower(e)),
+    };
+    Ok(ExecOutcome::Exited { code, output: format!("exec: \"{name}\": {text}").into_bytes() })
+}

@@ -1,1 +1,16 @@
-//! (being written)
+//! Pod sources and their merge (kubelet-probes 6): which pods should run on this node.
+//!
+//! Invariants: a source only ever hands over its full set; [`merge::PodConfig`] alone turns sets into operations. What
+//! is wrong with a file never costs a running pod. Deciding ([`files`], [`merge`]) knows no thread, descriptor or clock;
+//! [`file`] and [`watch`] only wait, read and send.
+
+pub mod file;
+pub mod files;
+pub mod identity;
+pub mod merge;
+pub mod states;
+pub mod watch;
+
+pub use file::FileSource;
+pub use merge::{PodConfig, PodOperation, PodUpdate, Source};
+pub use states::{FileStates, PodFile};

@@ -1,1 +1,380 @@
-//! (being written)
+//! Pod workers: one thread per pod that makes it run, end, and go away (kubelet-probes 8.1).
+//!
+//! Invariants: [`PodWorkers::update`] never blocks (it takes a lock for a map operation and tries a send), so the sync
+//! loop may call it. Only a worker's own thread calls the runtime for its pod. A panic in a sync counts as a failed
+//! sync: it is logged, counted and tried again.
+
+mod syncer;
+mod table;
+mod work_queue;
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+pub(crate) use syncer::deadline_exceeded;
+pub use syncer::{Deps, PodCache, Probes, Syncer};
+pub use table::{Done, Phase, Update, UpdateKind, Work};
+pub use work_queue::WorkQueue;
+
+use crate::api::{Pod, PodUid};
+use crate::clock::Moment;
+use table::{Effect, Next, Table};
+
+/// Retry after a failed sync: 10 s, jittered to 10–15 s (kubelet-probes 5.6).
+const RETRY: Duration = Duration::from_secs(10);
+/// Stack of a worker's thread. A sync's deepest path (building an OCI config) touches below 100 KiB.
+const STACK: usize = 512 * 1024;
+
+/// What one run came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done.
+    Ok,
+    /// The pod is in a terminal phase.
+    Terminal,
+    /// Failed; tried again at `retry_at`, or after 10–15 s.
+    Failed {
+        /// Said once, in the log.
+        error: String,
+        /// The end of the earliest back-off.
+        retry_at: Option<Moment>,
+    },
+}
+
+/// The three syncs of a pod.
+pub trait PodSyncer: Send + Sync {
+    /// Runs the one that `work` names. May block: on the runtime, and on a grace period.
+    fn run(&self, work: &Work) -> Outcome;
+}
+
+/// The workers.
+pub struct PodWorkers {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    state: Mutex<State>,
+    syncer: Arc<dyn PodSyncer>,
+    queue: WorkQueue,
+    resync: Duration,
+    panics: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    table: Table,
+    threads: HashMap<PodUid, Thread>,
+    /// Ended, or about to: joined at housekeeping.
+    parked: Vec<JoinHandle<()>>,
+    stopping: bool,
+}
+
+struct Thread {
+    wake: Sender<()>,
+    handle: JoinHandle<()>,
+}
+
+impl PodWorkers {
+    /// No workers yet. A healthy pod is synced again every `resync`, jittered to 1–1.5 times that.
+    pub fn new(syncer: Arc<dyn PodSyncer>, resync: Duration) -> Self {
+        let inner = Inner { state: Mutex::default(), syncer, queue: WorkQueue::default(), resync, panics: AtomicU64::new(0) };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Hands an update to the pod's worker, starting it where there is none.
+    pub fn update(&self, update: Update) {
+        let uid = update.pod.uid().clone();
+        let mut state = self.inner.lock();
+        if state.stopping {
+            return;
+        }
+        match state.table.update(update) {
+            Effect::Nothing => {}
+            Effect::Spawn => self.inner.spawn(&mut state, uid),
+            Effect::Wake => state.wake(&uid),
+        }
+    }
+
+    /// Pods whose time has come (the sync tick).
+    pub fn due(&self, now: Moment) -> Vec<PodUid> {
+        self.inner.queue.due(now)
+    }
+
+    /// Housekeeping: drops finished workers of pods outside `desired` or re-created, joins ended threads. Returns the
+    /// dropped.
+    pub fn sync_known(&self, desired: &HashSet<PodUid>) -> Vec<PodUid> {
+        let mut state = self.inner.lock();
+        let dropped = state.table.sync_known(desired);
+        for uid in &dropped {
+            if let Some(thread) = state.threads.remove(uid) {
+                state.parked.push(thread.handle);
+            }
+            self.inner.queue.remove(uid);
+        }
+        let (ended, alive): (Vec<_>, Vec<_>) = state.parked.drain(..).partition(JoinHandle::is_finished);
+        state.parked = alive;
+        drop(state);
+        for handle in ended {
+            let _ = handle.join();
+        }
+        dropped
+    }
+
+    /// See [`Table::probed`].
+    pub fn probed(&self) -> HashSet<PodUid> {
+        self.inner.lock().table.probed()
+    }
+
+    /// Whether there is a worker for that pod, finished or not.
+    pub fn contains(&self, uid: &PodUid) -> bool {
+        self.inner.lock().table.contains(uid)
+    }
+
+    /// Whether the pod is ending or has ended.
+    pub fn is_terminating(&self, uid: &PodUid) -> bool {
+        self.inner.lock().table.is_terminating(uid)
+    }
+
+    /// Every pod with an unfinished worker, and whether it is being removed.
+    pub fn working(&self) -> Vec<(Arc<Pod>, bool)> {
+        self.inner.lock().table.working()
+    }
+
+    /// Panics in workers since the start.
+    pub fn panics(&self) -> u64 {
+        self.inner.panics.load(Ordering::Relaxed)
+    }
+
+    /// Ends every thread after its present run; containers are left alone. Waits at most `limit` and names the pods
+    /// whose threads are late.
+    pub fn shutdown(&self, limit: Duration) -> Vec<String> {
+        let mut state = self.inner.lock();
+        state.stopping = true;
+        let threads: Vec<_> = state.threads.drain().collect();
+        let parked = std::mem::take(&mut state.parked);
+        drop(state);
+        let deadline = Instant::now() + limit;
+        let mut waiting: Vec<(String, JoinHandle<()>)> = parked.into_iter().map(|h| ("an ended pod".to_owned(), h)).collect();
+        for (uid, thread) in threads {
+            drop(thread.wake);
+            waiting.push((uid.to_string(), thread.handle));
+        }
+        while waiting.iter().any(|(_, h)| !h.is_finished()) && Instant::now() < deadline {
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+        waiting.into_iter().filter(|(_, h)| !h.is_finished()).map(|(name, _)| name).collect()
+    }
+}
+
+impl State {
+    fn wake(&self, uid: &PodUid) {
+        if let Some(thread) = self.threads.get(uid) {
+            // full means it is woken already
+            let _ = thread.wake.try_send(());
+        }
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic while the lock is held")
+    }
+
+    fn spawn(self: &Arc<Self>, state: &mut State, uid: PodUid) {
+        let (wake, woken) = bounded(1);
+        let _ = wake.try_send(());
+        let inner = self.clone();
+        let of = uid.clone();
+        let name = format!("pod:{}", uid.as_str().chars().take(8).collect::<String>());
+        match std::thread::Builder::new().name(name).stack_size(STACK).spawn(move || inner.serve(&of, &woken)) {
+            Ok(handle) => {
+                if let Some(old) = state.threads.insert(uid, Thread { wake, handle }) {
+                    state.parked.push(old.handle);
+                }
+            }
+            // the table keeps the update: the next sync of the pod tries again
+            Err(e) => {
+                log::error!("cannot start the worker of pod {uid}: {e}; trying again");
+                self.queue.enqueue(uid, Moment::now() + RETRY);
+            }
+        }
+    }
+
+    /// The thread: waits to be woken, runs what is to run, ends when the pod has finished or the daemon stops.
+    fn serve(self: &Arc<Self>, uid: &PodUid, woken: &Receiver<()>) {
+        while woken.recv().is_ok() {
+            while let Some(work) = self.begin(uid) {
+                let outcome = self.run(&work);
+                if self.complete(uid, work.phase, outcome) {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn begin(&self, uid: &PodUid) -> Option<Work> {
+        let mut state = self.lock();
+        if state.stopping { None } else { state.table.begin(uid) }
+    }
+
+    fn run(&self, work: &Work) -> Outcome {
+        catch_unwind(AssertUnwindSafe(|| self.syncer.run(work))).unwrap_or_else(|_| {
+            self.panics.fetch_add(1, Ordering::Relaxed);
+            Outcome::Failed { error: "the worker panicked (a bug of podprobe); it goes on".into(), retry_at: None }
+        })
+    }
+
+    /// Books the end of a run; whether the worker has finished.
+    fn complete(&self, uid: &PodUid, ran: Phase, outcome: Outcome) -> bool {
+        let (done, retry_at) = match outcome {
+            Outcome::Ok => (Done::Ok, None),
+            Outcome::Terminal => (Done::Terminal, None),
+            Outcome::Failed { error, retry_at } => {
+                // a back-off alone is no error: its event has said it
+                if !error.is_empty() {
+                    log::warn!("pod {uid}: {error}");
+                }
+                (Done::Failed, retry_at)
+            }
+        };
+        let mut state = self.lock();
+        let next = state.table.complete(uid, ran, done);
+        let now = Moment::now();
+        match next {
+            Next::Again => {}
+            Next::Resync => self.queue.enqueue(uid.clone(), now + self.resync.mul_f64(jitter())),
+            // a back-off ends when it ends: no jitter, one node is no herd
+            Next::Retry => self.queue.enqueue(uid.clone(), retry_at.unwrap_or_else(|| now + RETRY.mul_f64(jitter()))),
+            Next::Finished { wake } => {
+                self.queue.remove(uid);
+                if let Some(waiter) = wake {
+                    state.wake(&waiter);
+                }
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// 1–1.5 times (kubelet-probes 5.6).
+fn jitter() -> f64 {
+    let random = RandomState::new().build_hasher().finish();
+    1.0 + (random >> 11) as f64 / (1_u64 << 53) as f64 / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Runs are reported and end when the test says how.
+    struct Scripted {
+        ran: Sender<(String, Phase)>,
+        outcomes: Receiver<Outcome>,
+    }
+
+    impl PodSyncer for Scripted {
+        fn run(&self, work: &Work) -> Outcome {
+            self.ran.send((work.pod.metadata.uid.to_string(), work.phase)).unwrap();
+            match self.outcomes.recv_timeout(Duration::from_secs(10)).expect("the test says how a run ends") {
+                Outcome::Failed { error, .. } if error == "panic" => panic!("asked for by the test"),
+                outcome => outcome,
+            }
+        }
+    }
+
+    struct Harness {
+        workers: PodWorkers,
+        ran: Receiver<(String, Phase)>,
+        end: Sender<Outcome>,
+    }
+
+    impl Harness {
+        fn new() -> Self {
+            let (ran_tx, ran) = bounded(100);
+            let (end, outcomes) = bounded(100);
+            let workers = PodWorkers::new(Arc::new(Scripted { ran: ran_tx, outcomes }), Duration::from_secs(60));
+            Self { workers, ran, end }
+        }
+
+        fn send(&self, kind: UpdateKind, uid: &str) {
+            let metadata = serde_json::from_value(json!({"name": "p", "uid": uid})).unwrap();
+            let pod = Arc::new(Pod { metadata, spec: Default::default(), raw: Value::Null });
+            self.workers.update(Update { kind, pod, runtime_only: false, phase_is_terminal: false, is_running: false });
+        }
+
+        #[track_caller]
+        fn expect(&self, uid: &str, phase: Phase) {
+            let got = self.ran.recv_timeout(Duration::from_secs(10)).expect("a run");
+            assert_eq!(got, (uid.to_owned(), phase));
+        }
+
+        fn end(&self, outcome: Outcome) {
+            self.end.send(outcome).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_pod_is_synced_killed_and_its_successor_starts_when_it_is_gone() {
+        let h = Harness::new();
+        h.send(UpdateKind::Create, "a");
+        h.expect("a", Phase::Sync);
+        h.send(UpdateKind::Create, "b");
+        h.send(UpdateKind::Kill { grace_override: None }, "a");
+        h.end(Outcome::Ok);
+        h.expect("a", Phase::Terminating);
+        h.end(Outcome::Ok);
+        h.expect("a", Phase::Terminated);
+        h.end(Outcome::Ok);
+        h.expect("b", Phase::Sync);
+        h.end(Outcome::Ok);
+        assert_eq!(h.workers.shutdown(Duration::from_secs(10)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_panic_is_counted_and_the_sync_is_tried_again() {
+        let h = Harness::new();
+        h.send(UpdateKind::Create, "a");
+        h.expect("a", Phase::Sync);
+        h.end(Outcome::Failed { error: "panic".into(), retry_at: None });
+        h.send(UpdateKind::Sync, "a");
+        h.expect("a", Phase::Sync);
+        assert_eq!(h.workers.panics(), 1);
+        h.end(Outcome::Ok);
+        assert!(h.workers.shutdown(Duration::from_secs(10)).is_empty());
+    }
+
+    #[test]
+    fn a_failed_sync_is_due_when_its_back_off_ends() {
+        let h = Harness::new();
+        let retry_at = Moment::now() + Duration::from_secs(1000);
+        h.send(UpdateKind::Create, "a");
+        h.expect("a", Phase::Sync);
+        h.end(Outcome::Failed { error: "held".into(), retry_at: Some(retry_at) });
+        // shutdown joins the worker, so its run is booked
+        assert!(h.workers.shutdown(Duration::from_secs(10)).is_empty());
+        assert!(h.workers.due(retry_at - Duration::from_millis(1)).is_empty());
+        assert_eq!(h.workers.due(retry_at), ["a".into()]);
+    }
+
+    #[test]
+    fn update_never_blocks_on_a_stuck_worker_and_shutdown_names_it() {
+        let h = Harness::new();
+        h.send(UpdateKind::Create, "a");
+        h.expect("a", Phase::Sync);
+        for _ in 0..1000 {
+            h.send(UpdateKind::Sync, "a");
+        }
+        assert_eq!(h.workers.shutdown(Duration::ZERO), ["a"]);
+        h.end(Outcome::Ok);
+    }
+}

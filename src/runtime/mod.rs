@@ -19,6 +19,8 @@ pub mod state;
 pub mod termination;
 pub mod volumes;
 
+pub use shim_runtime::{ShimRuntime, image_ids_in_use};
+
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -242,13 +244,6 @@ pub enum ExecOutcome {
         /// What it had written by then.
         output: Vec<u8>,
     },
-}
-
-/// The spec hash of a container (kubelet-probes 8.3): 32-bit FNV-1a over its name and image as JSON. Nothing else of a
-/// container restarts it.
-pub fn spec_hash(container: &Container) -> u32 {
-    let json = serde_json::json!({ "image": container.image, "name": container.name }).to_string();
-    json.bytes().fold(0x811c_9dc5, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193))
 }
 
 /// The container runtime. Every method may block for as long as it says; none is called by the sync loop's thread.

@@ -20,7 +20,8 @@ pub(super) fn useful_sentence(output: &str) -> String {
     let of_error = lines().rfind(|l| l.contains("level=error") || l.contains("\"level\":\"error\"") || l.starts_with("Error:"));
     let line = of_error.or_else(|| lines().next_back()).unwrap_or("the OCI runtime gave no reason");
     let mut text = logged(line).unwrap_or_else(|| without_time(line).to_owned());
-    for prefix in ["Error: ", "runc create failed: ", "runc run failed: ", "unable to start container process: ", "error executing hook: "] {
+    for prefix in ["Error: ", "runc create failed: ", "runc run failed: ", "unable to start container process: ", "error executing hook: "]
+    {
         if let Some(rest) = text.strip_prefix(prefix) {
             text = rest.to_owned();
         }

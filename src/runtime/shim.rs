@@ -94,7 +94,8 @@ impl Shim {
         // Without CAP_SYS_RESOURCE it cannot be lowered: then it stays as it is.
         let _ = fs::write("/proc/self/oom_score_adj", "-998");
         let children = block_signals()?;
-        let record: ContainerRecord = state::read(&dir, CONTAINER).ok_or_else(|| io::Error::other("the container record cannot be read"))?;
+        let record: ContainerRecord =
+            state::read(&dir, CONTAINER).ok_or_else(|| io::Error::other("the container record cannot be read"))?;
         let shim = Process::of(std::process::id() as i32).ok_or_else(|| io::Error::other("/proc is not mounted"))?;
         let state = ContainerState { boot_id: boot_id(), shim, process: None, cgroups: Vec::new(), started_at: None, started: None };
         let me = Self { dir, record, state, children };
@@ -159,10 +160,10 @@ impl Shim {
         unshare(CloneFlags::CLONE_NEWNS).map_err(|e| Failure::prepare("make a mount namespace", e))?;
         sandbox::slave_mounts().map_err(|e| Failure::prepare("set mount propagation", e))?;
         let (upper, work) = (r.data.join("upper"), r.data.join("work"));
-        crate::images::overlay::mount(&r.layers, &upper, &work, &r.rootfs).map_err(|e| Failure::prepare("mount the root file system", e))?;
+        crate::images::overlay::mount(&r.layers, &upper, &work, &r.rootfs)
+            .map_err(|e| Failure::prepare("mount the root file system", e))?;
         for s in &r.sub_paths {
-            volumes::bind_sub_path(s)
-                .map_err(|e| Failure::prepare(&format!("mount subPath {:?} of {}", s.path, s.volume.display()), e))?;
+            volumes::bind_sub_path(s).map_err(|e| Failure::prepare(&format!("mount subPath {:?} of {}", s.path, s.volume.display()), e))?;
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -20,10 +21,12 @@ use std::sync::{Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
 use super::cgroup::Cgroups;
+use super::state::{CONTAINER, ContainerRecord};
 use super::{ContainerId, ExecOutcome, Runtime, RuntimeError, RuntimePodStatus, StartErrorReason, volumes};
 use crate::api::{Container, Pod, PodUid};
 use crate::images::ImageStore;
 use crate::layout::Layout;
+use crate::nsexec;
 use crate::settings::{RuntimeChoice, Settings};
 use listing::Cache;
 
@@ -53,6 +56,20 @@ pub struct ShimRuntime {
     children: Mutex<Vec<Child>>,
     /// Held for reading while a container is created below the daemon's cgroup, for writing while that is removed.
     cgroup_gate: RwLock<()>,
+    interrupt: Interrupt,
+}
+
+/// Ends the waits of every thread at once: the read end becomes readable for good when the write end is closed.
+struct Interrupt {
+    read: OwnedFd,
+    write: Mutex<Option<OwnedFd>>,
+}
+
+impl Interrupt {
+    fn new() -> io::Result<Self> {
+        let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+        Ok(Self { read, write: Mutex::new(Some(write)) })
+    }
 }
 
 /// A poisoned lock is used on: what it guards is a cache, or a list that a panic cannot leave half changed.
@@ -93,6 +110,7 @@ impl ShimRuntime {
             starting: Mutex::default(),
             children: Mutex::default(),
             cgroup_gate: RwLock::new(()),
+            interrupt: Interrupt::new()?,
         };
         runtime.sweep();
         Ok(runtime)
@@ -103,6 +121,12 @@ impl ShimRuntime {
     pub fn with_program(mut self, program: impl Into<PathBuf>) -> Self {
         self.program = program.into();
         self
+    }
+
+    /// Ends, for good, every wait for a container to start or to stop; those calls return an error and leave the
+    /// container as it is, for the next daemon. For the daemon's own end.
+    pub fn interrupt(&self) {
+        lock(&self.interrupt.write).take();
     }
 
     /// Pods that have data on the disk: those of pods that no longer exist are for housekeeping to [`Runtime::remove_pod`].
@@ -183,7 +207,8 @@ impl Runtime for ShimRuntime {
     }
 
     fn check(&self) -> Result<(), RuntimeError> {
-        let fail = |cause: String| Err(RuntimeError::new(StartErrorReason::CreateContainerError, format!("cannot run containers: {cause}")));
+        let fail =
+            |cause: String| Err(RuntimeError::new(StartErrorReason::CreateContainerError, format!("cannot run containers: {cause}")));
         match Cgroups::detect() {
             Ok(c) if c.is_empty() => return fail("no cgroup file system is mounted; mount cgroup2 at /sys/fs/cgroup".into()),
             Err(e) => return fail(format!("/proc is not usable: {e}")),
@@ -217,7 +242,10 @@ impl Runtime for ShimRuntime {
 
     fn run_pod_sandbox(&self, pod: &Pod, attempt: u32) -> Result<ContainerId, RuntimeError> {
         self.start_sandbox(pod, attempt).map_err(|cause| {
-            RuntimeError::new(StartErrorReason::CreatePodSandboxError, format!("cannot create the sandbox of pod {}: {cause}", pod.full_name()))
+            RuntimeError::new(
+                StartErrorReason::CreatePodSandboxError,
+                format!("cannot create the sandbox of pod {}: {cause}", pod.full_name()),
+            )
         })
     }
 
@@ -247,8 +275,14 @@ impl Runtime for ShimRuntime {
     }
 
     fn exec(&self, id: &ContainerId, command: &[String], timeout: Duration, limit: usize) -> Result<ExecOutcome, RuntimeError> {
+        let fail = |cause: String| RuntimeError::new(StartErrorReason::RunContainerError, cause);
         let (record, process) = self.running(id)?;
-        exec_in(&self.layout.containers().join(id.as_str()), &record.cgroup, process, command, timeout, limit)
+        let config = self.layout.containers().join(id.as_str()).join("bundle/config.json");
+        let config = fs::read(&config).and_then(|b| Ok(serde_json::from_slice(&b)?));
+        let config = config.map_err(|e| fail(format!("cannot enter container {id}: its OCI configuration is not readable: {e}")))?;
+        let target = nsexec::Target { pid: process.pid, start_time: process.start_time, config: &config, cgroup: &record.cgroup };
+        let options = nsexec::Options { helper: self.program.clone() };
+        nsexec::exec_with(&options, &target, command, timeout, limit).map_err(|e| fail(e.to_string()))
     }
 
     fn network_namespace(&self, uid: &PodUid) -> Result<Option<PathBuf>, RuntimeError> {
@@ -265,14 +299,11 @@ fn is_id(name: &OsStr) -> bool {
     name.len() == 64 && name.as_encoded_bytes().iter().all(u8::is_ascii_hexdigit)
 }
 
-/// Enters the container; the seam to [`crate::nsexec`].
-fn exec_in(
-    _dir: &Path,
-    _cgroup: &str,
-    _process: super::state::Process,
-    _command: &[String],
-    _timeout: Duration,
-    _limit: usize,
-) -> Result<ExecOutcome, RuntimeError> {
-    Err(RuntimeError::new(StartErrorReason::RunContainerError, "cannot run a command in the container: not built in"))
+/// The ids of the images that containers of this root were made of; for whoever removes images.
+pub fn image_ids_in_use(layout: &Layout) -> HashSet<String> {
+    let dirs = names(&layout.containers()).into_iter().map(|n| layout.containers().join(n));
+    dirs.filter_map(|d| fs::read(d.join(CONTAINER)).ok())
+        .filter_map(|bytes| serde_json::from_slice::<ContainerRecord>(&bytes).ok())
+        .map(|record| record.image_id)
+        .collect()
 }

@@ -60,10 +60,15 @@ fn log_tail(log: &Path) -> String {
 fn last_lines(log: &[u8]) -> String {
     let text = String::from_utf8_lossy(log);
     let mut parts: Vec<String> = text.lines().filter_map(plain).collect();
-    let first = parts.len() - parts.iter().rev().scan(0, |n, p| {
-        *n += usize::from(p.ends_with('\n'));
-        (*n <= MAX_LOG_LINES).then_some(())
-    }).count();
+    let first = parts.len()
+        - parts
+            .iter()
+            .rev()
+            .scan(0, |n, p| {
+                *n += usize::from(p.ends_with('\n'));
+                (*n <= MAX_LOG_LINES).then_some(())
+            })
+            .count();
     let joined = parts.split_off(first).concat();
     let mut start = joined.len().saturating_sub(MAX_LOG_BYTES);
     while !joined.is_char_boundary(start) {

@@ -85,12 +85,8 @@ pub fn prepare_pod(pod: &Pod, layout: &Layout) -> io::Result<Vec<MemoryVolume>> 
 
 fn size_limit(empty_dir: &EmptyDir) -> io::Result<Option<u64>> {
     let Some(limit) = &empty_dir.size_limit else { return Ok(None) };
-    limit_bytes(&limit.0).map(Some).ok_or_else(|| io::Error::other(format!("sizeLimit {:?} is no positive quantity", limit.0)))
-}
-
-/// Bytes of a quantity, rounded up; None when it is none or not positive.
-fn limit_bytes(text: &str) -> Option<u64> {
-    text.parse().ok()
+    let bytes = limit.value().and_then(|n| u64::try_from(n).ok()).filter(|&n| n > 0);
+    bytes.map(Some).ok_or_else(|| io::Error::other(format!("sizeLimit {:?} is no positive quantity", limit.0)))
 }
 
 /// The node's file for pods on its network, else loopback and the pod itself.
@@ -107,7 +103,13 @@ fn etc_hosts(pod: &Pod, hostname: &str) -> String {
 }
 
 /// The mounts of one container instance. `dir` is its record directory, `termination_log` its file for the last words.
-pub fn container(pod: &Pod, container: &Container, layout: &Layout, dir: &Path, termination_log: &Path) -> Result<ContainerVolumes, RuntimeError> {
+pub fn container(
+    pod: &Pod,
+    container: &Container,
+    layout: &Layout,
+    dir: &Path,
+    termination_log: &Path,
+) -> Result<ContainerVolumes, RuntimeError> {
     let mut out = ContainerVolumes::default();
     for (n, m) in container.volume_mounts.iter().enumerate() {
         let volume = pod.spec.volumes.iter().find(|v| v.name == m.name);
@@ -187,12 +189,18 @@ fn check_host_path(volume: &str, host_path: &HostPath) -> Result<(), RuntimeErro
     let found = match fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => match w.create {
             Some(create) => return create(Path::new(path)).map_err(|e| fail(format!("cannot create {path}: {e}"))),
-            None => return Err(fail(format!("{path} does not exist and type is {type_}; create the {} first{}", w.word, or_create(type_)))),
+            None => {
+                return Err(fail(format!("{path} does not exist and type is {type_}; create the {} first{}", w.word, or_create(type_))));
+            }
         },
         found => found.map_err(|e| fail(format!("cannot look at {path}: {e}")))?,
     };
     let is = kind(&found.file_type());
-    if (w.fits)(&found.file_type()) { Ok(()) } else { Err(fail(format!("{path} is a {is} and type is {type_}; name a {} or change the type", w.word))) }
+    if (w.fits)(&found.file_type()) {
+        Ok(())
+    } else {
+        Err(fail(format!("{path} is a {is} and type is {type_}; name a {} or change the type", w.word)))
+    }
 }
 
 fn or_create(type_: &str) -> &'static str {
@@ -216,7 +224,8 @@ fn kind(t: &fs::FileType) -> &'static str {
 
 /// Opens `path` as if `root` were `/`: no symlink, absolute or with `..`, leads out of it.
 fn open_in_root(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
-    let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let how =
+        OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
     openat2(root, path, how)
 }
 
@@ -249,7 +258,11 @@ pub fn bind_sub_path(s: &SubPath) -> io::Result<()> {
         fs::create_dir_all(parent)?;
     }
     let is_dir = SFlag::from_bits_truncate(fstat(&source)?.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR;
-    if is_dir { fs::create_dir_all(&s.target)? } else { File::create(&s.target).map(drop)? }
+    if is_dir {
+        fs::create_dir_all(&s.target)?
+    } else {
+        File::create(&s.target).map(drop)?
+    }
     let by_fd = format!("/proc/self/fd/{}", source.as_raw_fd());
     mount(Some(by_fd.as_str()), &s.target, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)?;
     Ok(())

@@ -1,5 +1,19 @@
 //! What is known of every pod: phase, conditions, container statuses, and the one snapshot that everything reads.
 
+mod conditions;
+mod container_statuses;
+mod generate;
+mod manager;
+mod notify;
+mod phase;
+
+pub use conditions::containers_ready;
+pub use container_statuses::StartFailure;
+pub use generate::{Inputs, generate, qos_class};
+pub use manager::{StatusManager, finished};
+pub use notify::Notifier;
+pub use phase::phase;
+
 use serde::{Deserialize, Serialize};
 
 use crate::api::PodStatus;

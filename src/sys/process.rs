@@ -22,12 +22,26 @@ pub fn pidfd_send_signal(pidfd: impl AsFd, signal: i32) -> io::Result<()> {
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Gives every signal its default action and blocks none. Rust ignores SIGPIPE, and an ignored signal survives execve:
-/// without this a `yes | head` in a container would never end.
+/// Gives every signal its default action and blocks none. Rust ignores SIGPIPE and glibc's posix_spawn its own two, and
+/// an ignored signal survives execve: without this a `yes | head` in a container would never end.
 pub fn reset_signals() {
-    for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: SIG_DFL installs no handler; KILL, STOP and libc's own two refuse, which is what they should do.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    // The kernel's struct sigaction, all zero: SIG_DFL, no flags, no mask. libc's own call refuses signals 32 and 33.
+    let default = [0_u64; 4];
+    for signal in 1..=64 {
+        // SAFETY: `default` is at least as large as the kernel's structure with its 8-byte mask and lives through the
+        // call; no handler is installed. KILL and STOP are refused, as they should be.
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), std::ptr::null::<u64>(), 8) };
     }
     let _ = nix::sys::signal::SigSet::empty().thread_set_mask();
+}
+
+/// A new, empty session keyring for this process and what it starts. A kernel without keyrings has none to leave.
+pub fn new_session_keyring() -> io::Result<()> {
+    // SAFETY: KEYCTL_JOIN_SESSION_KEYRING takes a name; null makes an anonymous keyring.
+    let r = unsafe { libc::syscall(libc::SYS_keyctl, libc::KEYCTL_JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>()) };
+    match io::Error::last_os_error() {
+        _ if r >= 0 => Ok(()),
+        e if e.raw_os_error() == Some(libc::ENOSYS) => Ok(()),
+        e => Err(e),
+    }
 }

@@ -1,13 +1,14 @@
 //! Processes by pid *and* start time, pidfds, and the loopback interface.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::process::{pidfd_open, pidfd_send_signal};
+use crate::clock::Moment;
 
 /// Field 22 of `/proc/<pid>/stat` (clock ticks since boot), or None when the process is gone or only its zombie is left.
 /// A pid and its start time name one process for as long as the machine runs.
@@ -50,14 +51,22 @@ impl PidFd {
 
     /// Waits until the process has ended; false when it lives on after `timeout`.
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
-        let limit = crate::clock::Moment::now() + timeout;
+        self.wait_unless(timeout, None)
+    }
+
+    /// As [`Self::wait`], but `Interrupted` as soon as `interrupt` is readable or closed.
+    pub fn wait_unless(&self, timeout: Duration, interrupt: Option<BorrowedFd<'_>>) -> io::Result<bool> {
+        let limit = Moment::now() + timeout;
         loop {
-            let left = limit.since(crate::clock::Moment::now());
             // Rounded up, so that the last wait is not a busy loop.
-            let left = PollTimeout::try_from(left + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX);
-            match poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], left) {
-                Ok(0) if crate::clock::Moment::now() < limit => {}
-                Ok(n) => return Ok(n > 0),
+            let left = limit.since(Moment::now()) + Duration::from_micros(999);
+            let mut fds = vec![PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+            fds.extend(interrupt.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+            match poll(&mut fds, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
+                Ok(0) if Moment::now() < limit => {}
+                Ok(0) => return Ok(false),
+                Ok(_) if fds[0].any() == Some(true) => return Ok(true),
+                Ok(_) => return Err(io::Error::new(io::ErrorKind::Interrupted, "the daemon is ending")),
                 Err(Errno::EINTR) => {}
                 Err(e) => return Err(e.into()),
             }

@@ -1,24 +1,64 @@
-//! Extended attributes, which neither std nor nix wraps.
+//! Extended attributes of a path, never of what a symlink at its end points to.
+//!
+//! Invariant: every buffer length handed to the kernel is the length of the slice beside it.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-/// The first 256 bytes of an attribute of the file itself, not of what a link points to; None when it has none, is longer, or cannot be read.
-pub fn get(path: &Path, name: &CStr) -> Option<Vec<u8>> {
-    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-    let mut buffer = vec![0_u8; 256];
-    // SAFETY: both strings end in NUL and live through the call; the kernel writes at most `buffer.len()` bytes.
-    let n = unsafe { libc::lgetxattr(path.as_ptr(), name.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) };
-    buffer.truncate(usize::try_from(n).ok()?);
-    Some(buffer)
+fn c_string(bytes: &[u8]) -> io::Result<CString> {
+    CString::new(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }
 
-/// Sets an attribute of the file itself.
-pub fn set(path: &Path, name: &CStr, value: &[u8]) -> io::Result<()> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: both strings end in NUL; the kernel reads `value.len()` bytes of `value`.
+fn length(returned: libc::ssize_t) -> io::Result<usize> {
+    usize::try_from(returned).map_err(|_| io::Error::last_os_error())
+}
+
+/// Sets `name` of `path` to `value`, creating or replacing it. Errors are the kernel's (`ENOTSUP`: not on this file system).
+pub fn set(path: &Path, name: &OsStr, value: &[u8]) -> io::Result<()> {
+    let (path, name) = (c_string(path.as_os_str().as_bytes())?, c_string(name.as_bytes())?);
+    // SAFETY: both strings end in NUL and `value` is readable for the length given; the kernel keeps none of them.
     let r = unsafe { libc::lsetxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) };
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The value of `name` of `path`; None when it has none. At most 64 KiB, the kernel's own limit.
+pub fn get(path: &Path, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
+    let (path, name) = (c_string(path.as_os_str().as_bytes())?, c_string(name.as_bytes())?);
+    match read(|p, n| get_raw(&path, &name, p, n)) {
+        Ok(value) => Ok(Some(value)),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENODATA | libc::ENOTSUP)) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// The names of the attributes of `path`; empty where the file system has none.
+pub fn list(path: &Path) -> io::Result<Vec<OsString>> {
+    let path = c_string(path.as_os_str().as_bytes())?;
+    match read(|p, n| list_raw(&path, p, n)) {
+        Ok(names) => Ok(names.split(|b| *b == 0).filter(|n| !n.is_empty()).map(|n| OsString::from_vec(n.to_vec())).collect()),
+        Err(e) if e.raw_os_error() == Some(libc::ENOTSUP) => Ok(Vec::new()),
+        Err(e) => Err(e),
+    }
+}
+
+/// Asks for the length, then for the bytes; a value that grows in between fails with `ERANGE`.
+fn read(call: impl Fn(*mut u8, usize) -> libc::ssize_t) -> io::Result<Vec<u8>> {
+    let mut buffer = vec![0; length(call(std::ptr::null_mut(), 0))?];
+    if !buffer.is_empty() {
+        let n = length(call(buffer.as_mut_ptr(), buffer.len()))?;
+        buffer.truncate(n);
+    }
+    Ok(buffer)
+}
+
+fn get_raw(path: &CStr, name: &CStr, buffer: *mut u8, size: usize) -> libc::ssize_t {
+    // SAFETY: both strings end in NUL; `read` passes a buffer writable for `size` bytes, or null with size 0.
+    unsafe { libc::lgetxattr(path.as_ptr(), name.as_ptr(), buffer.cast(), size) }
+}
+
+fn list_raw(path: &CStr, buffer: *mut u8, size: usize) -> libc::ssize_t {
+    // SAFETY: the string ends in NUL; `read` passes a buffer writable for `size` bytes, or null with size 0.
+    unsafe { libc::llistxattr(path.as_ptr(), buffer.cast(), size) }
 }

@@ -160,7 +160,9 @@ pub(crate) fn assert_nothing_left(layout: &Layout) {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(root), "{mounts}");
     assert_eq!(Cgroups::detect().unwrap().dirs(&format!("/{}", layout.id())), [] as [PathBuf; 0]);
-    for dir in [layout.sandboxes(), layout.oci_state(), layout.lib_dir().join("containers"), layout.lib_dir().join("pods"), layout.logs_dir()] {
+    for dir in
+        [layout.sandboxes(), layout.oci_state(), layout.lib_dir().join("containers"), layout.lib_dir().join("pods"), layout.logs_dir()]
+    {
         assert_eq!(fs::read_dir(&dir).map_or(0, Iterator::count), 0, "{} is not empty", dir.display());
     }
     let records = fs::read_dir(layout.containers()).unwrap().flatten().filter(|e| !e.path().to_string_lossy().ends_with(".corrupt"));

@@ -1,18 +1,19 @@
 //! `create` and `start` on libcontainer.
 
+use std::collections::BTreeSet;
 use std::ffi::{CString, OsString};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::rc::Rc;
 
 use libcontainer::container::Container;
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::syscall::syscall::SyscallType;
-use nix::fcntl::AtFlags;
+use nix::fcntl::{AtFlags, FcntlArg, OFlag};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::Mode;
 use nix::sys::statvfs::{FsFlags, statvfs};
@@ -81,13 +82,49 @@ fn prepare(bundle: &Path, hierarchies: &[Hierarchy]) -> Result<Value, String> {
     let rootfs = config.pointer("/root/path").and_then(Value::as_str).unwrap_or("rootfs");
     let rootfs = fs::canonicalize(bundle.join(rootfs)).map_err(|e| format!("root file system {rootfs}: {e}"))?;
     config["root"]["path"] = json!(rootfs);
-    if hierarchies.iter().any(|h| !h.v2) {
+    if hierarchies.iter().all(|h| h.v2) && !all_devices(&config) {
+        drop_mknod(&mut config);
+    } else {
         let cgroups_path = config.pointer("/linux/cgroupsPath").and_then(Value::as_str).map(str::to_owned);
         if let (Some(path), Some(mounts)) = (cgroups_path, config["mounts"].as_array_mut()) {
             *mounts = mounts.drain(..).flat_map(|m| cgroup_v1_mounts(m, hierarchies, &path)).collect();
         }
     }
     Ok(config)
+}
+
+/// The last device rule of a privileged container.
+fn all_devices(config: &Value) -> bool {
+    let last = config.pointer("/linux/resources/devices").and_then(Value::as_array).and_then(|d| d.last());
+    last.is_some_and(|d| d["allow"] == json!(true) && d["type"].as_str().is_none_or(|t| t == "a"))
+}
+
+/// On cgroup v2 device rules are an eBPF program, which this build of libcontainer has not: without CAP_MKNOD a
+/// container has no device but those made for it. (The root file system is to be mounted nodev.)
+fn drop_mknod(config: &mut Value) {
+    let Some(sets) = config.pointer_mut("/process/capabilities").and_then(Value::as_object_mut) else { return };
+    for set in sets.values_mut().filter_map(Value::as_array_mut) {
+        set.retain(|c| c != "CAP_MKNOD");
+    }
+}
+
+/// libcontainer lets every container have the node's console (5:1), which runc does not.
+fn deny_console(config: &Value, record: &Record, hierarchies: &[Hierarchy]) -> Result<(), Error> {
+    let devices = hierarchies.iter().find(|h| !h.v2 && h.mount_point.ends_with("devices"));
+    let Some(file) = devices.filter(|_| !all_devices(config)).map(|h| h.dir(&record.cgroups_path).join("devices.deny")) else {
+        return Ok(());
+    };
+    fs::write(&file, "c 5:1 rwm").map_err(|e| Error::new(format!("write {}", file.display()), e))
+}
+
+/// libcontainer makes the directories of a privileged container's devices writable for all. Nothing of the container
+/// has run yet, so nothing in its /dev can lead elsewhere.
+fn tighten_device_dirs(config: &Value, pid: i32) -> std::io::Result<()> {
+    let devices = config.pointer("/linux/devices").and_then(Value::as_array).into_iter().flatten();
+    let paths = devices.filter_map(|d| d["path"].as_str()).map(Path::new);
+    let dev = Path::new("/dev");
+    let dirs: BTreeSet<&Path> = paths.flat_map(|p| p.ancestors().skip(1)).filter(|p| p.starts_with(dev) && *p != dev).collect();
+    dirs.into_iter().try_for_each(|d| fs::set_permissions(format!("/proc/{pid}/root{}", d.display()), Permissions::from_mode(0o755)))
 }
 
 /// libcontainer mounts v1 cgroups writable whatever the options say: a container could lift its own memory limit. So a
@@ -101,7 +138,7 @@ fn cgroup_v1_mounts(mount: Value, hierarchies: &[Hierarchy], cgroups_path: &str)
     let options = json!(["bind", "nosuid", "noexec", "nodev", "relatime", if read_only { "ro" } else { "rw" }]);
     let tmpfs = ["nosuid", "noexec", "nodev", "mode=755", "size=4k"];
     let mut all = vec![json!({ "destination": destination, "type": "tmpfs", "source": "tmpfs", "options": tmpfs })];
-    for h in hierarchies {
+    for h in hierarchies.iter().filter(|h| !h.v2) {
         let Some(name) = h.mount_point.file_name().and_then(|n| n.to_str()) else { continue };
         // `cpu,cpuacct` is found under each of its names too.
         let mut names = vec![name];
@@ -143,6 +180,8 @@ fn make(
     // libcontainer leaves both as they are; the container must not depend on how the daemon was started.
     nix::sys::stat::umask(Mode::from_bits_truncate(0o022));
     nix::unistd::setgroups(&[]).map_err(|e| Error::new("drop supplementary groups", e))?;
+    // Neither may it hold the keys of whoever started the daemon; libcontainer keeps the session keyring, runc does not.
+    crate::sys::process::new_session_keyring().map_err(|e| Error::new("make a session keyring", e))?;
     cgroups::join_rest(hierarchies, &record.cgroups_path)?;
     let payload = Payload { report: Rc::new(report), home: Rc::default() };
     let builder = ContainerBuilder::new(id.to_owned(), SyscallType::default())
@@ -151,7 +190,9 @@ fn make(
         .and_then(|b| b.with_root_path(root))
         .map_err(|e| Error(causes(&e)))?;
     let container = builder.as_init(&own).with_systemd(false).build().map_err(|e| Error(causes(&e)))?;
+    deny_console(config, &record, hierarchies)?;
     record.pid = container.pid().map_or(0, |p| p.as_raw());
+    tighten_device_dirs(config, record.pid).map_err(|e| Error::new("set modes below /dev", e))?;
     record.start_time = record::stat(record.pid).map_or(0, |s| s.1);
     record.save(root, id)
 }
@@ -180,6 +221,8 @@ pub(super) fn start(root: &Path, id: &str) -> Result<(), Error> {
     if ready != Ok(1) {
         return Err(Error::new(what(), format!("its program did not run within {} s", START_LIMIT_MS / 1000)));
     }
+    // From here on it blocks: a failed process writes its one line and ends, a running one has no descriptor left.
+    nix::fcntl::fcntl(&report, FcntlArg::F_SETFL(OFlag::empty())).map_err(|e| Error::new(what(), e))?;
     let mut text = String::new();
     report.read_to_string(&mut text).map_err(|e| Error::new(what(), e))?;
     if text.is_empty() { Ok(()) } else { Err(Error::new(what(), text)) }

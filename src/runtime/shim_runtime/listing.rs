@@ -13,7 +13,7 @@ use crate::runtime::state::{
     self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, Process, SANDBOX, STATE, SandboxRecord, SandboxState,
 };
 use crate::runtime::{
-    ContainerId, RuntimeContainerStatus, RuntimeError, RuntimePodStatus, RuntimeSandboxStatus, RuntimeState, StartErrorReason,
+    ContainerId, RuntimeContainerStatus, RuntimeError, RuntimePodStatus, RuntimeSandboxStatus, RuntimeState, StartErrorReason, volumes,
 };
 
 /// Records that never change, and the last state read.
@@ -163,6 +163,10 @@ impl ShimRuntime {
             for p in [Some(s.shim), s.process].into_iter().flatten() {
                 super::stop::kill_process(p);
             }
+            self.clear_leftovers(id, &self.runtime_command(), &self.layout.oci_state(), &s.cgroups);
+        }
+        if let Err(e) = volumes::remove_tree(&self.layout.container_data(id)) {
+            log::warn!("cannot remove the file system of container {id}: {e}");
         }
         self.rename_corrupt(&dir, id);
     }
@@ -285,7 +289,8 @@ impl ShimRuntime {
     }
 
     pub(super) fn namespace_of(&self, uid: &PodUid) -> Result<Option<PathBuf>, RuntimeError> {
-        let fail = |why: &str| RuntimeError::new(StartErrorReason::CreatePodSandboxError, format!("cannot enter the network of pod {uid}: {why}"));
+        let fail =
+            |why: &str| RuntimeError::new(StartErrorReason::CreatePodSandboxError, format!("cannot enter the network of pod {uid}: {why}"));
         // The cache is enough: PLEG keeps it, and a holder in it is checked by its start time.
         let newest = |cache: &Cache| {
             let of_pod = cache.sandboxes.values().filter(|e| e.record.pod.uid == uid.as_str());

@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Read};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -14,10 +14,11 @@ use super::{NEW, ShimRuntime, lock, new_id};
 use crate::api::{Container, Pod};
 use crate::clock::Moment;
 use crate::images::{Image, ImageError};
+use crate::pod_actions::spec_hash;
 use crate::runtime::oci_spec::{self, Namespaces};
 use crate::runtime::state::{self, CONTAINER, ContainerRecord, PodIdentity, Process, SANDBOX, SandboxRecord};
 use crate::runtime::volumes::{self, ContainerVolumes};
-use crate::runtime::{ContainerId, RuntimeError, StartErrorReason, sandbox, shim, signals, spec_hash};
+use crate::runtime::{ContainerId, RuntimeError, StartErrorReason, sandbox, shim, signals};
 
 /// The kubelet's limit for one request to its runtime.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -82,7 +83,7 @@ impl ShimRuntime {
         let dir = self.layout.sandboxes().join(&id);
         publish(&dir, |new| state::write(new, SANDBOX, &record, false))?;
         let answer = self.spawn_role("pause", &dir).and_then(|mut child| {
-            let answer = answer(&mut child, SANDBOX_LIMIT);
+            let answer = answer(&mut child, SANDBOX_LIMIT, &self.interrupt.read);
             if !matches!(&answer, Ok(text) if text == sandbox::READY) {
                 let _ = child.kill();
             }
@@ -192,13 +193,14 @@ impl ShimRuntime {
             self.discard(record);
             create_error("start a shim", e)
         })?;
-        let answer = answer(&mut child, START_LIMIT);
+        let answer = answer(&mut child, START_LIMIT, &self.interrupt.read);
         let shim = child.id() as i32;
         self.adopt(child);
         match answer {
             Ok(text) if text == shim::STARTED => Ok(()),
             Ok(text) if text.starts_with("error ") => Err(refusal(&text)),
             Ok(text) => Err(self.abandon(&d.id, shim, &cause_of(&text, &said(&d.dir)))),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Err(create_error("start the container", e)),
             Err(e) => Err(self.abandon(&d.id, shim, &e.to_string())),
         }
     }
@@ -255,8 +257,9 @@ fn refusal(answer: &str) -> RuntimeError {
     RuntimeError::new(reason, words.next().unwrap_or("the shim gave no reason"))
 }
 
-/// What an inner role answers: one line, or less when it ended. `TimedOut` when it says nothing in time.
-fn answer(child: &mut Child, limit: Duration) -> io::Result<String> {
+/// What an inner role answers: one line, or less when it ended. `TimedOut` when it says nothing in time, `Interrupted`
+/// when the daemon is ending.
+fn answer(child: &mut Child, limit: Duration, interrupt: &OwnedFd) -> io::Result<String> {
     let mut stdout = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
     // Held open until the answer is there: its end tells the shim that we are gone.
     let _stdin = child.stdin.take();
@@ -264,7 +267,10 @@ fn answer(child: &mut Child, limit: Duration) -> io::Result<String> {
     let mut said = Vec::new();
     loop {
         let left = PollTimeout::try_from(end.since(Moment::now())).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)], left) {
+        let mut fds = [PollFd::new(stdout.as_fd(), PollFlags::POLLIN), PollFd::new(interrupt.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, left) {
+            // The shim sees our end, and takes back what it has not started.
+            Ok(_) if fds[1].any() == Some(true) => return Err(io::Error::new(io::ErrorKind::Interrupted, "the daemon is ending")),
             Ok(0) => return Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {}", crate::clock::go_duration(limit)))),
             Ok(_) => {}
             Err(nix::errno::Errno::EINTR) => continue,

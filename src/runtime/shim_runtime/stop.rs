@@ -53,13 +53,26 @@ impl ShimRuntime {
         let id = &e.record.id;
         let fail = |cause: String| kill_error(format!("cannot stop container {id}: {cause}"));
         let Some(fd) = process.open().map_err(|e| fail(format!("cannot open process {}: {e}", process.pid)))? else { return Ok(()) };
-        if signal(&fd, e.record.stop_signal, grace).map_err(|e| fail(e.to_string()))? {
+        if self.signal(&fd, e.record.stop_signal, grace).map_err(|e| fail(e.to_string()))? {
             return Ok(());
         }
-        if signal(&fd, libc::SIGKILL, KILL_LIMIT).map_err(|e| fail(e.to_string()))? {
+        if self.signal(&fd, libc::SIGKILL, KILL_LIMIT).map_err(|e| fail(e.to_string()))? {
             return Ok(());
         }
-        Err(fail(format!("process {} has not ended {} after SIGKILL; the kernel holds it, look at /proc/{0}/stack", process.pid, go_duration(KILL_LIMIT))))
+        Err(fail(format!(
+            "process {} has not ended {} after SIGKILL; the kernel holds it, look at /proc/{0}/stack",
+            process.pid,
+            go_duration(KILL_LIMIT)
+        )))
+    }
+
+    /// Sends a signal and waits; true when the process has ended. An error when the daemon is ending.
+    fn signal(&self, fd: &PidFd, signal: i32, limit: Duration) -> io::Result<bool> {
+        match fd.send(signal) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(true),
+            other => other?,
+        }
+        fd.wait_unless(limit, Some(self.interrupt.read.as_fd()))
     }
 
     /// The first process has ended: waits for the shim's record of it, or makes it in the shim's place.
@@ -111,18 +124,21 @@ impl ShimRuntime {
 
     /// Processes, OCI runtime state and cgroups.
     fn clear_processes(&self, e: &Entry) {
-        let r = &e.record;
-        let dirs = self.cgroups_of(e);
-        cgroup::kill_all(&dirs);
-        if self.layout.oci_state().join(&r.id).exists() {
-            let mut delete = oci_cli::command(&r.runtime, &r.oci_root);
-            delete.arg("delete").arg("--force").arg(&r.id);
+        self.clear_leftovers(&e.record.id, &e.record.runtime, &e.record.oci_root, &self.cgroups_of(e));
+    }
+
+    /// The same, also for a container without a readable record.
+    pub(super) fn clear_leftovers(&self, id: &str, runtime: &[PathBuf], oci_root: &Path, cgroups: &[PathBuf]) {
+        cgroup::kill_all(cgroups);
+        if oci_root.join(id).exists() {
+            let mut delete = oci_cli::command(runtime, oci_root);
+            delete.arg("delete").arg("--force").arg(id);
             let _ = delete.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
         }
-        if !cgroup::kill_until_empty(&dirs) {
-            log::warn!("cannot end every process of container {}: some stay in {}", r.id, dirs[0].display());
+        if !cgroup::kill_until_empty(cgroups) {
+            log::warn!("cannot end every process of container {id}: some stay in its cgroups");
         }
-        for dir in &dirs {
+        for dir in cgroups {
             if let Err(e) = cgroup::remove_tree(dir) {
                 log::warn!("cannot remove cgroup {}: {e}", dir.display());
             }
@@ -180,8 +196,8 @@ impl ShimRuntime {
         let Some(holder) = self.find_sandbox(id).and_then(|e| self.holder(&e)) else { return Ok(()) };
         let fail = |cause: String| kill_error(format!("cannot stop sandbox {id}: {cause}"));
         if let Some(fd) = holder.open().map_err(|e| fail(e.to_string()))? {
-            let ended = signal(&fd, libc::SIGTERM, Duration::from_secs(2)).map_err(|e| fail(e.to_string()))?;
-            if !ended && !signal(&fd, libc::SIGKILL, KILL_LIMIT).map_err(|e| fail(e.to_string()))? {
+            let ended = self.signal(&fd, libc::SIGTERM, Duration::from_secs(2)).map_err(|e| fail(e.to_string()))?;
+            if !ended && !self.signal(&fd, libc::SIGKILL, KILL_LIMIT).map_err(|e| fail(e.to_string()))? {
                 return Err(fail(format!("its holder, process {}, has not ended after SIGKILL", holder.pid)));
             }
         }
@@ -235,15 +251,6 @@ impl ShimRuntime {
 impl Entry {
     fn process_runs(&self) -> bool {
         self.exit.is_none() && self.state.as_ref().and_then(|s| s.process).is_some_and(Process::alive)
-    }
-}
-
-/// Sends a signal and waits; true when the process has ended.
-fn signal(fd: &PidFd, signal: i32, limit: Duration) -> io::Result<bool> {
-    match fd.send(signal) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(true),
-        Err(e) => Err(e),
-        Ok(()) => fd.wait(limit),
     }
 }
 

@@ -1,0 +1,179 @@
+//! What is wrong with a pod file, as a person reads it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::locate::{self, Position};
+use crate::api::field::{Step, aggregate, clip, render};
+use crate::api::support::spelling;
+use crate::api::validation::{FieldError, FieldErrorKind};
+
+/// Most problems told of one file; the rest is counted.
+pub(super) const MOST: usize = 64;
+
+/// A pod file that cannot be used. Displays as one line for each problem: `<file>:<line>:<column>: <path>: <text>`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecodeError {
+    file: PathBuf,
+    problems: Vec<Problem>,
+    left_out: usize,
+}
+
+/// One thing wrong with a pod file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where; None when it is about the whole file.
+    pub position: Option<Position>,
+    /// What, starting with the path of the field if it is about one.
+    pub text: String,
+}
+
+impl DecodeError {
+    /// An error with the one problem.
+    pub(super) fn one(file: &Path, position: Option<Position>, text: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), problems: vec![Problem { position, text: text.into() }], left_out: 0 }
+    }
+
+    /// The problems, at most 64 of them.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// All in one line without places, for an event or a status: `invalid pod: [e1, e2]` (kubelet-probes 1.2).
+    pub fn one_line(&self) -> String {
+        let texts: Vec<&str> = self.problems.iter().map(|problem| problem.text.as_str()).collect();
+        format!("invalid pod: {}", aggregate(&texts))
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, Problem { position, text }) in self.problems.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{}:", self.file.display())?;
+            if let Some(Position { line, column }) = position {
+                write!(f, "{line}:{column}:")?;
+            }
+            write!(f, " {text}")?;
+        }
+        match self.left_out {
+            0 => Ok(()),
+            more => write!(f, "\n{}: and {more} more problems", self.file.display()),
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// Where a problem is.
+enum Place {
+    Field(String),
+    At(Position),
+    File,
+}
+
+/// Collects the problems of one file.
+pub(super) struct Findings<'t> {
+    text: &'t str,
+    file: &'t Path,
+    /// The path of the pod in its list, with the dot after it.
+    prefix: String,
+    problems: Vec<(Place, String)>,
+    left_out: usize,
+    /// Fields about which enough is said.
+    hidden: BTreeSet<String>,
+}
+
+impl<'t> Findings<'t> {
+    pub(super) fn new(text: &'t str, file: &'t Path) -> Self {
+        Self { text, file, prefix: String::new(), problems: Vec::new(), left_out: 0, hidden: BTreeSet::new() }
+    }
+
+    /// From here on paths are of the pod at `around`.
+    pub(super) fn enter(&mut self, around: &[Step]) {
+        self.prefix = if around.is_empty() { String::new() } else { format!("{}.", render(around)) };
+        self.hidden.clear();
+    }
+
+    /// A problem of the field at `path`; validation need not say more about it. `text` starts with the path.
+    pub(super) fn add_for(&mut self, path: &str, text: String) {
+        self.hide(path);
+        let place = Place::Field(format!("{}{path}", self.prefix));
+        let text = format!("{}{text}", self.prefix);
+        self.add(place, text);
+    }
+
+    /// A problem at a place that is known already.
+    pub(super) fn add_at(&mut self, at: Position, text: String) {
+        self.add(Place::At(at), text);
+    }
+
+    /// A problem of the whole file.
+    pub(super) fn add_for_file(&mut self, text: String) {
+        self.add(Place::File, text);
+    }
+
+    /// What validation found, unless it follows from something said already.
+    pub(super) fn add_error(&mut self, error: &FieldError) {
+        if !self.hidden.iter().any(|hidden| is_within(hidden, &error.path) || is_within(&error.path, hidden)) {
+            let place = Place::Field(format!("{}{}", self.prefix, error.path));
+            let text = format!("{}{error}{}", self.prefix, hint(error));
+            self.add(place, text);
+        }
+    }
+
+    /// Validation need not speak of the field at `path`, what is in it and what it is in.
+    pub(super) fn hide(&mut self, path: &str) {
+        self.hidden.insert(path.to_owned());
+    }
+
+    fn add(&mut self, place: Place, text: String) {
+        if self.problems.len() < MOST {
+            self.problems.push((place, text));
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    /// `good` when there are no problems.
+    pub(super) fn into_result<T>(self, good: T) -> Result<T, DecodeError> {
+        if self.problems.is_empty() {
+            return Ok(good);
+        }
+        let field = |place: &Place| if let Place::Field(path) = place { path.clone() } else { String::new() };
+        let paths: Vec<String> = self.problems.iter().map(|(place, _)| field(place)).collect();
+        let positions = locate::positions(self.text, &paths.iter().map(String::as_str).collect::<Vec<_>>());
+        let problems = self.problems.into_iter().zip(positions).map(|((place, text), found)| match place {
+            Place::Field(_) => Problem { position: found.or(Some(Position { line: 1, column: 1 })), text },
+            Place::At(at) => Problem { position: Some(at), text },
+            Place::File => Problem { position: None, text },
+        });
+        Err(DecodeError { file: self.file.to_owned(), problems: problems.collect(), left_out: self.left_out })
+    }
+}
+
+/// Whether `inner` is the field `outer` or inside it.
+fn is_within(inner: &str, outer: &str) -> bool {
+    inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+/// What to write instead, where that can be guessed. Comes after the API's own text.
+fn hint(error: &FieldError) -> String {
+    let Some(value) = error.value.as_deref().and_then(|value| serde_json::from_str::<String>(value).ok()) else {
+        return String::new();
+    };
+    let supported: Vec<&str> = match error.kind {
+        FieldErrorKind::NotSupported => error.detail.split('"').skip(1).step_by(2).collect(),
+        FieldErrorKind::Invalid if error.path.contains(".capabilities.") => crate::api::validation::CAPABILITIES.to_vec(),
+        FieldErrorKind::Invalid if error.path.ends_with(".port") && value.parse::<u16>().is_ok() => {
+            return format!("; write {value} without quotes");
+        }
+        _ => return String::new(),
+    };
+    let plain = value.to_uppercase();
+    let plain = plain.strip_prefix("CAP_").filter(|_| error.kind == FieldErrorKind::Invalid).unwrap_or(&value);
+    spelling::nearest(plain, supported).map_or_else(String::new, |name| format!("; did you mean \"{}\"?", clip(name)))
+}

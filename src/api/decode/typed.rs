@@ -1,0 +1,204 @@
+//! From an untyped object to the typed pod, with every type error and every unread field.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::PodObject;
+use super::error::{Findings, MOST};
+use crate::api::field::{FieldError, Step, clip, is_map, lookup, lookup_mut, push_key, render};
+use crate::api::pod::Pod;
+use crate::api::support;
+
+/// null means absent in Kubernetes JSON: takes such members out. In a map of texts it means the empty text.
+pub(super) fn strip_nulls(value: &mut Value) {
+    strip(value, &mut String::new());
+}
+
+fn strip(value: &mut Value, path: &mut String) {
+    match value {
+        Value::Object(map) => {
+            let texts = is_map(path) && !path.ends_with("limits") && !path.ends_with("requests");
+            if texts {
+                map.values_mut().filter(|member| member.is_null()).for_each(|member| *member = "".into());
+            }
+            map.retain(|_, member| !member.is_null());
+            for (key, member) in map {
+                let around = path.len();
+                push_key(path, key);
+                strip(member, path);
+                path.truncate(around);
+            }
+        }
+        Value::Array(items) => {
+            let around = path.len();
+            path.push_str("[]");
+            items.iter_mut().for_each(|item| strip(item, path));
+            path.truncate(around);
+        }
+        _ => {}
+    }
+}
+
+/// Finds every value of a wrong type and takes it out, so that what is left can be validated; gives the fields that
+/// no type read.
+pub(super) fn check(raw: &mut Value, findings: &mut Findings) -> Vec<Vec<Step>> {
+    let mut wrong = Vec::new();
+    not_objects(raw, &mut Vec::new(), &mut wrong);
+    for path in wrong {
+        // An earlier one may have taken this one out with it.
+        if let Some(value) = lookup(raw, &path) {
+            let text = mismatch(&render(&path), value, "an object ({...})");
+            findings.add_for(&render(&path), text);
+            take_out(raw, &path);
+        }
+    }
+    for _ in 0..MOST {
+        match typed(raw) {
+            Ok((_, ignored)) => return ignored,
+            Err((path, cause)) => {
+                let value = lookup(raw, &path).cloned().unwrap_or_default();
+                findings.add_for(&render(&path), type_error(&render(&path), &value, &cause));
+                take_out(raw, &path);
+            }
+        }
+    }
+    Vec::new()
+}
+
+/// The typed pod of an object that [`check`] has passed.
+pub(super) fn pod(raw: Value, findings: &mut Findings) -> Pod {
+    let PodObject { metadata, spec, .. } = match typed(&raw) {
+        Ok((object, _)) => object,
+        Err((path, cause)) => {
+            let path = render(&path);
+            findings.add_for(&path, format!("{path}: Internal error: {cause}"));
+            PodObject::default()
+        }
+    };
+    Pod { metadata, spec, raw }
+}
+
+type TypeError = (Vec<Step>, String);
+
+fn typed(raw: &Value) -> Result<(PodObject, Vec<Vec<Step>>), TypeError> {
+    let mut ignored = Vec::new();
+    let mut track = serde_path_to_error::Track::new();
+    let inner = serde_path_to_error::Deserializer::new(raw, &mut track);
+    let mut unread = |path: serde_ignored::Path<'_>| ignored.push(steps_of_ignored(&path));
+    let result = PodObject::deserialize(serde_ignored::Deserializer::new(inner, &mut unread));
+    match result {
+        Ok(object) => Ok((object, ignored)),
+        Err(error) => Err((steps_of_tracked(&track.path()), error.to_string())),
+    }
+}
+
+fn steps_of_ignored(path: &serde_ignored::Path<'_>) -> Vec<Step> {
+    use serde_ignored::Path;
+    let (parent, step) = match path {
+        Path::Root => return Vec::new(),
+        Path::Seq { parent, index } => (parent, Some(Step::Index(*index))),
+        Path::Map { parent, key } => (parent, Some(Step::Key(key.clone()))),
+        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => (parent, None),
+    };
+    let mut steps = steps_of_ignored(parent);
+    steps.extend(step);
+    steps
+}
+
+fn steps_of_tracked(path: &serde_path_to_error::Path) -> Vec<Step> {
+    use serde_path_to_error::Segment;
+    let step = |segment: &Segment| match segment {
+        Segment::Seq { index } => Some(Step::Index(*index)),
+        Segment::Map { key } => Some(Step::Key(key.clone())),
+        Segment::Enum { .. } | Segment::Unknown => None,
+    };
+    path.iter().filter_map(step).collect()
+}
+
+/// serde would read a list as the fields of a struct in their order, so what must be an object is looked at here.
+fn not_objects(value: &Value, path: &mut Vec<Step>, wrong: &mut Vec<Vec<Step>>) {
+    if !value.is_object() && support::must_be_object(path) {
+        return wrong.push(path.clone());
+    }
+    let mut into = |step: Step, value: &Value| {
+        path.push(step);
+        not_objects(value, path, wrong);
+        path.pop();
+    };
+    match value {
+        Value::Object(map) => map.iter().for_each(|(key, member)| into(Step::Key(key.clone()), member)),
+        Value::Array(items) => items.iter().enumerate().for_each(|(index, item)| into(Step::Index(index), item)),
+        _ => {}
+    }
+}
+
+/// Removes the value at `path`; of a list element the whole list, so that the others keep their numbers.
+fn take_out(raw: &mut Value, path: &[Step]) {
+    let members = path.iter().rposition(|step| matches!(step, Step::Key(_)));
+    let Some(last) = members else {
+        *raw = Value::Object(Map::new());
+        return;
+    };
+    if let (Some(Value::Object(map)), Step::Key(key)) = (lookup_mut(raw, &path[..last]), &path[last]) {
+        map.shift_remove(key);
+    }
+}
+
+/// The text of a type error, from the cause as serde words it.
+fn type_error(path: &str, value: &Value, cause: &str) -> String {
+    if let (Some((_, listed)), Some(text)) = (cause.strip_prefix("unknown variant").and_then(|c| c.split_once("expected")), value.as_str())
+    {
+        let supported: Vec<&str> = listed.split('`').skip(1).step_by(2).filter(|name| !name.is_empty()).collect();
+        let meant = support::spelling::nearest(text, supported.iter().copied());
+        let hint = meant.map_or_else(String::new, |name| format!("; did you mean \"{name}\"?"));
+        return format!("{}{hint}", FieldError::not_supported(path, text, &supported));
+    }
+    match cause.rsplit_once("expected ") {
+        Some((_, expected)) => mismatch(path, value, &in_plain_words(expected)),
+        None => FieldError::invalid(path, value.clone(), cause).to_string(),
+    }
+}
+
+fn in_plain_words(expected: &str) -> String {
+    match expected {
+        "i32" => format!("a whole number between {} and {}", i32::MIN, i32::MAX),
+        "i64" => format!("a whole number between {} and {}", i64::MIN, i64::MAX),
+        "a boolean" => "true or false".to_owned(),
+        "a string" | "string or map" | "a borrowed string" => "a text (\"...\")".to_owned(),
+        "a sequence" => "a list ([...])".to_owned(),
+        "a map" => "an object ({...})".to_owned(),
+        other if other.starts_with("struct ") => "an object ({...})".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+fn mismatch(path: &str, value: &Value, expected: &str) -> String {
+    let found = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(number) if number.is_f64() => "a number with a fraction",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    };
+    // A number that is out of range, a text that is no quantity: the kind is right.
+    let out_of_range = expected.contains("number") && found == "a number" || expected.contains("quantity") && found == "a text";
+    let found = if out_of_range { String::new() } else { format!(", not {found}") };
+    let detail = format!("must be {expected}{found}{}", quoting(value, expected));
+    format!("{path}: Invalid value: {}: {detail}", clip(&value.to_string()))
+}
+
+/// The commonest slip: quotes around a number or a boolean, or none around a text.
+fn quoting(value: &Value, expected: &str) -> String {
+    match value {
+        Value::String(text) if expected.starts_with("a whole number") && text.parse::<i64>().is_ok() => {
+            format!("; write {text} without quotes")
+        }
+        Value::String(text) if expected == "true or false" && ["true", "false"].contains(&text.as_str()) => {
+            format!("; write {text} without quotes")
+        }
+        Value::Number(_) | Value::Bool(_) if expected.starts_with("a text") => format!("; write \"{value}\" with quotes"),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,63 @@
+//! The names of the fields a type reads, asked from the type itself.
+
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+
+/// The JSON names of the fields of `T`, empty when it is no struct.
+pub(super) fn of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
+    match T::deserialize(Ask) {
+        Err(Answer(fields)) => fields,
+        Ok(_) => &[],
+    }
+}
+
+/// A deserializer that holds no data: a struct that asks it for its fields has them thrown back as the error.
+struct Ask;
+
+/// The fields a struct asked for.
+#[derive(Debug)]
+struct Answer(&'static [&'static str]);
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+
+impl std::error::Error for Answer {}
+
+impl de::Error for Answer {
+    fn custom<M: fmt::Display>(_: M) -> Self {
+        Self(&[])
+    }
+}
+
+impl<'de> Deserializer<'de> for Ask {
+    type Error = Answer;
+
+    fn deserialize_struct<V: Visitor<'de>>(self, _: &'static str, fields: &'static [&'static str], _: V) -> Result<V::Value, Answer> {
+        Err(Answer(fields))
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Answer> {
+        Err(Answer(&[]))
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::api::pod::{ExecAction, HostPath, PodUid};
+
+    #[test]
+    fn a_struct_names_its_fields_as_json_has_them() {
+        assert_eq!(super::of::<ExecAction>(), ["command"]);
+        assert_eq!(super::of::<HostPath>(), ["path", "type"]);
+        assert!(super::of::<PodUid>().is_empty());
+    }
+}

@@ -1,0 +1,294 @@
+//! The table: for each object of a pod the fields that no type reads, and what becomes of them.
+//!
+//! Field names are those of core/v1. A field that is neither here nor read by a type is unknown.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::fields;
+use crate::api::decode::PodObject;
+use crate::api::pod::*;
+
+/// What becomes of a field that no type reads.
+pub(super) enum Rule {
+    /// Has no meaning for a container.
+    Fine,
+    /// Changes nothing that a container sees or may do.
+    Warn(&'static str),
+    /// As `Warn`, unless the value says what is the case anyway.
+    WarnUnless(fn(&Value) -> bool, &'static str),
+    /// Refuses the pod unless it is false or empty.
+    Refuse(&'static str),
+    /// Refuses the pod unless it has one of these values.
+    Only(&'static [&'static str], &'static str),
+    /// Refuses the pod, empty or not: its presence is its meaning.
+    Source(&'static str),
+    /// Refuses the pod for the reason given, if one is: from the whole pod and the value.
+    Check(fn(&Value, &Value) -> Option<String>),
+}
+
+/// One object of a pod: where it stands, what is read of it, and the rest.
+pub(super) struct Level {
+    /// Path without indexes; `probe` stands for each of the three.
+    pub(super) at: &'static str,
+    read: fn() -> &'static [&'static str],
+    rest: &'static [(&'static str, Rule)],
+    /// An unknown field refuses the pod.
+    pub(super) strict: bool,
+}
+
+impl Level {
+    /// The fields that are read.
+    pub(super) fn fields(&self) -> &'static [&'static str] {
+        (self.read)()
+    }
+
+    /// Every known name.
+    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.fields().iter().copied().chain(self.rest.iter().map(|(name, _)| *name))
+    }
+
+    /// The rule of a field that is not read.
+    pub(super) fn rule(&self, name: &str) -> Option<&'static Rule> {
+        self.rest.iter().find(|(known, _)| *known == name).map(|(_, rule)| rule)
+    }
+}
+
+pub(super) const APP_ARMOR: &str =
+    "AppArmor profiles are not yet supported, and the container may not run without the one it asks for: only \"Unconfined\" is";
+const LATER_MS: &str = "fields in milliseconds are not yet supported; give the time in seconds";
+const NOT_SCHEDULED: &str = "a static pod is on its node already, nothing is scheduled";
+const NO_SELINUX: &str = "SELinux labels are not supported";
+const NO_WINDOWS: &str = "podprobe runs Linux containers";
+const SERVICE_ACCOUNT: &str = "static pods may not reference serviceaccounts";
+const OTHER_VOLUME: &str = "volumes of this type are not supported: emptyDir and hostPath are";
+
+const TOP: &[(&str, Rule)] = &[("status", Rule::Fine)];
+
+const METADATA: &[(&str, Rule)] = &[
+    ("generateName", Rule::Fine),
+    ("creationTimestamp", Rule::Fine),
+    ("resourceVersion", Rule::Fine),
+    ("generation", Rule::Fine),
+    ("selfLink", Rule::Fine),
+    ("clusterName", Rule::Fine),
+    ("ownerReferences", Rule::Fine),
+    ("finalizers", Rule::Fine),
+    ("managedFields", Rule::Fine),
+];
+
+const SPEC: &[(&str, Rule)] = &[
+    ("initContainers", Rule::Refuse("init containers are not yet supported, and the pod may not start without them")),
+    ("ephemeralContainers", Rule::Refuse("cannot be set on create")),
+    ("serviceAccountName", Rule::Refuse(SERVICE_ACCOUNT)),
+    ("serviceAccount", Rule::Refuse(SERVICE_ACCOUNT)),
+    ("automountServiceAccountToken", Rule::Warn("a static pod has no service account")),
+    ("imagePullSecrets", Rule::Refuse("static pods may not reference secrets")),
+    ("resourceClaims", Rule::Refuse("static pods may not reference resourceclaims")),
+    ("resources", Rule::Refuse("limits of the whole pod are not supported: give each container its own")),
+    ("shareProcessNamespace", Rule::Refuse("a process namespace shared by the containers is not yet supported")),
+    ("hostUsers", Rule::Only(&["true"], "user namespaces are not supported: the containers' users are the node's")),
+    ("hostAliases", Rule::Refuse("entries of /etc/hosts are not yet supported")),
+    ("dnsPolicy", Rule::Check(dns_policy)),
+    ("dnsConfig", Rule::Refuse("not supported: the containers resolve names as the node does")),
+    ("subdomain", Rule::Refuse("not supported: there is no cluster domain for the host name to be in")),
+    ("setHostnameAsFQDN", Rule::Refuse("not supported: there is no cluster domain for the host name to be in")),
+    ("hostnameOverride", Rule::Refuse("not supported: use hostname")),
+    ("runtimeClassName", Rule::Refuse("runtime classes are not supported: the daemon's --runtime is the runtime of every pod")),
+    ("overhead", Rule::Refuse("not supported: it belongs to a runtime class")),
+    ("readinessGates", Rule::Refuse("readiness gates are not supported: nobody sets their conditions on this node")),
+    ("schedulingGates", Rule::Refuse("a pod with nodeName may not have scheduling gates, and a static pod has one")),
+    ("os", Rule::Check(|_, os| (os.get("name").is_some_and(|name| name != "linux")).then(|| NO_WINDOWS.to_owned()))),
+    ("nodeSelector", Rule::Warn(NOT_SCHEDULED)),
+    ("affinity", Rule::Warn(NOT_SCHEDULED)),
+    ("topologySpreadConstraints", Rule::Warn(NOT_SCHEDULED)),
+    ("schedulerName", Rule::WarnUnless(|name| name == "default-scheduler", NOT_SCHEDULED)),
+    ("schedulingGroup", Rule::Warn(NOT_SCHEDULED)),
+    ("workloadRef", Rule::Warn(NOT_SCHEDULED)),
+    ("tolerations", Rule::WarnUnless(given_to_every_pod, "a static pod is never evicted for a taint")),
+    ("priority", Rule::WarnUnless(|priority| *priority == 0, "pods are not evicted for one another")),
+    ("priorityClassName", Rule::Warn("pods are not evicted for one another")),
+    ("preemptionPolicy", Rule::WarnUnless(|policy| policy == "PreemptLowerPriority", "pods are not evicted for one another")),
+    ("enableServiceLinks", Rule::Fine),
+];
+
+const POD_SECURITY: &[(&str, Rule)] = &[
+    ("fsGroup", Rule::Source("not supported: the ownership of volumes would be another")),
+    ("fsGroupChangePolicy", Rule::Refuse("not supported, as fsGroup is not")),
+    ("supplementalGroupsPolicy", Rule::Only(&["Merge"], "only \"Merge\" is supported")),
+    ("sysctls", Rule::Refuse("kernel parameters are not supported")),
+    ("appArmorProfile", Rule::Check(app_armor)),
+    ("seLinuxOptions", Rule::Refuse(NO_SELINUX)),
+    ("seLinuxChangePolicy", Rule::Refuse(NO_SELINUX)),
+    ("windowsOptions", Rule::Refuse(NO_WINDOWS)),
+];
+
+const CONTAINER: &[(&str, Rule)] = &[
+    ("envFrom", Rule::Check(env_from)),
+    ("lifecycle", Rule::Refuse("lifecycle hooks are not yet supported, and the container may not run without them")),
+    ("restartPolicy", Rule::Check(same_restart_policy)),
+    ("restartPolicyRules", Rule::Refuse("restart rules of a container are not yet supported")),
+    ("resizePolicy", Rule::Fine),
+    ("volumeDevices", Rule::Refuse("block devices are not supported")),
+    ("stdin", Rule::Refuse("a container's standard input is /dev/null; keeping it open is not supported")),
+    ("stdinOnce", Rule::Refuse("a container's standard input is /dev/null; keeping it open is not supported")),
+    ("tty", Rule::Refuse("terminals are not supported")),
+];
+
+const ENV: &[(&str, Rule)] = &[("valueFrom", Rule::Check(value_from))];
+
+const RESOURCES: &[(&str, Rule)] = &[("claims", Rule::Refuse("static pods may not reference resourceclaims"))];
+
+const VOLUME_MOUNT: &[(&str, Rule)] = &[
+    ("mountPropagation", Rule::Only(&["", "None"], "mount propagation is not supported: only \"None\" is")),
+    ("recursiveReadOnly", Rule::Only(&["", "Disabled"], "not supported: only \"Disabled\" is")),
+    ("subPathExpr", Rule::Refuse("not supported: use subPath")),
+];
+
+const SECURITY: &[(&str, Rule)] = &[
+    ("procMount", Rule::Only(&["", "Default"], "not supported: only \"Default\" is")),
+    ("appArmorProfile", Rule::Check(app_armor)),
+    ("seLinuxOptions", Rule::Refuse(NO_SELINUX)),
+    ("windowsOptions", Rule::Refuse(NO_WINDOWS)),
+];
+
+// Its type refuses the pod already when this would matter.
+const SECCOMP: &[(&str, Rule)] = &[("localhostProfile", Rule::Fine)];
+
+const PROBE: &[(&str, Rule)] = &[
+    ("periodMilliseconds", Rule::Source(LATER_MS)),
+    ("timeoutMilliseconds", Rule::Source(LATER_MS)),
+    ("initialDelayMilliseconds", Rule::Source(LATER_MS)),
+];
+
+const VOLUME: &[(&str, Rule)] = &[
+    ("configMap", Rule::Source("static pods may not reference configmaps (via configmap volumes)")),
+    ("secret", Rule::Source("static pods may not reference secrets (via secret volumes)")),
+    ("csi", Rule::Source("static pods may not reference csidrivers (via CSI volumes)")),
+    ("glusterfs", Rule::Source("static pods may not reference endpoints (via glusterFS volumes)")),
+    ("persistentVolumeClaim", Rule::Source("static pods may not reference persistentvolumeclaims")),
+    ("ephemeral", Rule::Source("static pods may not reference persistentvolumeclaims (via ephemeral volumes)")),
+    ("azureFile", Rule::Source("static pods may not reference secrets (via azureFile volumes)")),
+    ("projected", Rule::Check(projected)),
+    ("downwardAPI", Rule::Source(OTHER_VOLUME)),
+    ("image", Rule::Source(OTHER_VOLUME)),
+    ("nfs", Rule::Source(OTHER_VOLUME)),
+    ("iscsi", Rule::Source(OTHER_VOLUME)),
+    ("rbd", Rule::Source(OTHER_VOLUME)),
+    ("cephfs", Rule::Source(OTHER_VOLUME)),
+    ("cinder", Rule::Source(OTHER_VOLUME)),
+    ("fc", Rule::Source(OTHER_VOLUME)),
+    ("flexVolume", Rule::Source(OTHER_VOLUME)),
+    ("flocker", Rule::Source(OTHER_VOLUME)),
+    ("gitRepo", Rule::Source(OTHER_VOLUME)),
+    ("azureDisk", Rule::Source(OTHER_VOLUME)),
+    ("awsElasticBlockStore", Rule::Source(OTHER_VOLUME)),
+    ("gcePersistentDisk", Rule::Source(OTHER_VOLUME)),
+    ("photonPersistentDisk", Rule::Source(OTHER_VOLUME)),
+    ("portworxVolume", Rule::Source(OTHER_VOLUME)),
+    ("quobyte", Rule::Source(OTHER_VOLUME)),
+    ("scaleIO", Rule::Source(OTHER_VOLUME)),
+    ("storageos", Rule::Source(OTHER_VOLUME)),
+    ("vsphereVolume", Rule::Source(OTHER_VOLUME)),
+];
+
+/// An object whose unknown fields only warn.
+const fn open(at: &'static str, read: fn() -> &'static [&'static str], rest: &'static [(&'static str, Rule)]) -> Level {
+    Level { at, read, rest, strict: false }
+}
+
+/// An object whose unknown fields refuse the pod.
+const fn strict(at: &'static str, read: fn() -> &'static [&'static str], rest: &'static [(&'static str, Rule)]) -> Level {
+    Level { at, read, rest, strict: true }
+}
+
+/// Every object of a pod that a type reads.
+pub(super) static LEVELS: [Level; 22] = [
+    open("", fields::of::<PodObject>, TOP),
+    open("metadata", fields::of::<ObjectMeta>, METADATA),
+    open("spec", fields::of::<PodSpec>, SPEC),
+    strict("spec.securityContext", fields::of::<PodSecurityContext>, POD_SECURITY),
+    strict("spec.securityContext.seccompProfile", fields::of::<SeccompProfile>, SECCOMP),
+    open("spec.containers[]", fields::of::<Container>, CONTAINER),
+    open("spec.containers[].ports[]", fields::of::<ContainerPort>, &[]),
+    open("spec.containers[].env[]", fields::of::<EnvVar>, ENV),
+    strict("spec.containers[].resources", fields::of::<ResourceRequirements>, RESOURCES),
+    strict("spec.containers[].volumeMounts[]", fields::of::<VolumeMount>, VOLUME_MOUNT),
+    strict("spec.containers[].securityContext", fields::of::<SecurityContext>, SECURITY),
+    strict("spec.containers[].securityContext.capabilities", fields::of::<Capabilities>, &[]),
+    strict("spec.containers[].securityContext.seccompProfile", fields::of::<SeccompProfile>, SECCOMP),
+    strict("spec.containers[].probe", fields::of::<Probe>, PROBE),
+    strict("spec.containers[].probe.exec", fields::of::<ExecAction>, &[]),
+    strict("spec.containers[].probe.httpGet", fields::of::<HttpGetAction>, &[]),
+    strict("spec.containers[].probe.httpGet.httpHeaders[]", fields::of::<HttpHeader>, &[]),
+    strict("spec.containers[].probe.tcpSocket", fields::of::<TcpSocketAction>, &[]),
+    strict("spec.containers[].probe.grpc", fields::of::<GrpcAction>, &[]),
+    strict("spec.volumes[]", fields::of::<Volume>, VOLUME),
+    strict("spec.volumes[].emptyDir", fields::of::<EmptyDir>, &[]),
+    strict("spec.volumes[].hostPath", fields::of::<HostPath>, &[]),
+];
+
+/// Without a cluster DNS all of them mean the node's resolver, as in the kubelet.
+fn dns_policy(_: &Value, policy: &Value) -> Option<String> {
+    match policy.as_str() {
+        Some("" | "ClusterFirst" | "ClusterFirstWithHostNet" | "Default") => None,
+        Some("None") => Some("not supported: it needs dnsConfig, which is not".to_owned()),
+        _ => Some("supported values: \"ClusterFirst\", \"ClusterFirstWithHostNet\", \"Default\"".to_owned()),
+    }
+}
+
+fn app_armor(_: &Value, profile: &Value) -> Option<String> {
+    (profile.get("type").and_then(Value::as_str) != Some("Unconfined")).then(|| APP_ARMOR.to_owned())
+}
+
+/// The pod's own policy said once more changes nothing.
+fn same_restart_policy(pod: &Value, policy: &Value) -> Option<String> {
+    let of_pod = pod.pointer("/spec/restartPolicy").and_then(Value::as_str).filter(|text| !text.is_empty()).unwrap_or("Always");
+    let same = policy.as_str().is_some_and(|policy| policy.is_empty() || policy == of_pod);
+    (!same).then(|| format!("a restart policy of its own is not yet supported: the pod's is {of_pod}"))
+}
+
+/// `static pods may not reference <what>` for each kind of reference (kubelet-probes 1.6).
+fn references<'v>(kinds: impl Iterator<Item = &'v String>, table: &[(&str, &str)]) -> Option<String> {
+    let found: BTreeSet<&str> = kinds.filter_map(|kind| table.iter().find(|(key, _)| key == kind)).map(|(_, what)| *what).collect();
+    (!found.is_empty()).then(|| format!("static pods may not reference {}", found.into_iter().collect::<Vec<_>>().join(", ")))
+}
+
+fn keys(value: &Value) -> impl Iterator<Item = &String> {
+    value.as_object().into_iter().flat_map(|map| map.keys())
+}
+
+fn items(value: Option<&Value>) -> impl Iterator<Item = &Value> {
+    value.and_then(Value::as_array).into_iter().flatten()
+}
+
+fn value_from(_: &Value, source: &Value) -> Option<String> {
+    let table = [("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")];
+    references(keys(source), &table).or_else(|| Some("variables from fields of the pod are not yet supported: only value is".to_owned()))
+}
+
+fn env_from(_: &Value, sources: &Value) -> Option<String> {
+    let table = [("configMapRef", "configmaps"), ("secretRef", "secrets")];
+    let unknown = || (!super::asks_for_nothing(sources)).then(|| "not supported: use env".to_owned());
+    references(items(Some(sources)).flat_map(keys), &table).or_else(unknown)
+}
+
+fn projected(_: &Value, volume: &Value) -> Option<String> {
+    let table = [
+        ("configMap", "configmaps (via projected volumes)"),
+        ("secret", "secrets (via projected volumes)"),
+        ("serviceAccountToken", "serviceaccounts (via projected volumes)"),
+        ("clusterTrustBundle", "clustertrustbundles"),
+        ("podCertificate", "podcertificates"),
+    ];
+    references(items(volume.get("sources")).flat_map(keys), &table).or_else(|| Some(OTHER_VOLUME.to_owned()))
+}
+
+/// The tolerations that admission gives every pod, and the one every static pod has (kubelet-probes 6.1).
+fn given_to_every_pod(tolerations: &Value) -> bool {
+    items(Some(tolerations)).all(|toleration| match toleration.get("key").and_then(Value::as_str) {
+        Some(key) => key.starts_with("node.kubernetes.io/"),
+        None => toleration.get("effect").and_then(Value::as_str) == Some("NoExecute"),
+    })
+}

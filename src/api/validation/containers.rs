@@ -1,0 +1,162 @@
+//! Containers: names, images, ports, variables, resources; then their probes (kubelet-probes 1.4, 1.5).
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::*;
+use crate::api::pod::{Container, ContainerPort, EnvVar, PodSpec, ProbeType, ResourceRequirements};
+use crate::api::quantity::Quantity;
+
+pub(super) fn validate_containers(errors: &mut Vec<FieldError>, spec: &PodSpec, path: &str) {
+    if spec.containers.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    }
+    let mut names = HashSet::new();
+    for (index, container) in spec.containers.iter().enumerate() {
+        let path = item(path, index);
+        errors.extend(validate_container(container, spec, &path));
+        if !container.name.is_empty() && !names.insert(&container.name) {
+            errors.push(FieldError::duplicate(child(&path, "name"), container.name.as_str()));
+        }
+        for probe_type in [ProbeType::Liveness, ProbeType::Readiness, ProbeType::Startup] {
+            if let Some(probe) = container.probe(probe_type) {
+                errors.extend(validate_container_probe(probe_type, probe, &child(&path, probe_field(probe_type))));
+            }
+        }
+    }
+    host_port_conflicts(errors, &spec.containers, path);
+}
+
+/// One container without its probes.
+pub fn validate_container(container: &Container, spec: &PodSpec, path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let at = |name: &str| child(path, name);
+    if container.name.is_empty() {
+        errors.push(FieldError::required(at("name"), ""));
+    } else {
+        named(&mut errors, &at("name"), &container.name, is_dns_label);
+    }
+    image(&mut errors, &container.image, &at("image"));
+    one_of(&mut errors, &container.termination_message_policy, &["File", "FallbackToLogsOnError"], &at("terminationMessagePolicy"));
+    ports(&mut errors, &container.ports, spec.host_network, &at("ports"));
+    env(&mut errors, &container.env, &at("env"));
+    volumes::validate_mounts(&mut errors, container, &spec.volumes, &at("volumeMounts"));
+    one_of(&mut errors, &container.image_pull_policy, &["Always", "IfNotPresent", "Never"], &at("imagePullPolicy"));
+    resources(&mut errors, &container.resources, &at("resources"));
+    security::validate_security(&mut errors, &container.security_context, &spec.security_context, &at("securityContext"));
+    words(&mut errors, container, path);
+    errors
+}
+
+fn image(errors: &mut Vec<FieldError>, image: &str, path: &str) {
+    if image.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    } else if image.trim() != image {
+        errors.push(FieldError::invalid(path, image, "must not have leading or trailing whitespace"));
+    }
+}
+
+fn one_of(errors: &mut Vec<FieldError>, value: &str, supported: &[&str], path: &str) {
+    if value.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    } else if !supported.contains(&value) {
+        errors.push(FieldError::not_supported(path, value, supported));
+    }
+}
+
+fn words(errors: &mut Vec<FieldError>, container: &Container, path: &str) {
+    for (field, words) in [("command", &container.command), ("args", &container.args)] {
+        for (index, word) in words.iter().enumerate() {
+            no_nul(errors, &item(&child(path, field), index), word);
+        }
+    }
+    no_nul(errors, &child(path, "workingDir"), &container.working_dir);
+    no_nul(errors, &child(path, "terminationMessagePath"), &container.termination_message_path);
+}
+
+fn ports(errors: &mut Vec<FieldError>, ports: &[ContainerPort], host_network: bool, path: &str) {
+    let mut names = HashSet::new();
+    for (index, port) in ports.iter().enumerate() {
+        let path = item(path, index);
+        let at = |name: &str| child(&path, name);
+        if !port.name.is_empty() {
+            let complaints = is_valid_port_name(&port.name);
+            if complaints.is_empty() && !names.insert(&port.name) {
+                errors.push(FieldError::duplicate(at("name"), port.name.as_str()));
+            }
+            errors.extend(complaints.into_iter().map(|detail| FieldError::invalid(at("name"), port.name.as_str(), detail)));
+        }
+        if port.container_port == 0 {
+            errors.push(FieldError::required(at("containerPort"), ""));
+        } else {
+            port_number(errors, &at("containerPort"), port.container_port);
+        }
+        if port.host_port != 0 {
+            port_number(errors, &at("hostPort"), port.host_port);
+        }
+        if host_network && port.host_port != port.container_port {
+            errors.push(FieldError::invalid(at("hostPort"), port.host_port, "must match `containerPort` when `hostNetwork` is true"));
+        }
+        one_of(errors, &port.protocol, &["TCP", "UDP", "SCTP"], &at("protocol"));
+        if !port.host_ip.is_empty() && port.host_ip.parse::<std::net::IpAddr>().is_err() {
+            errors.push(FieldError::invalid(
+                at("hostIP"),
+                port.host_ip.as_str(),
+                "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+            ));
+        }
+    }
+}
+
+fn port_number(errors: &mut Vec<FieldError>, path: &str, port: i32) {
+    errors.extend(is_valid_port_number(port.into()).into_iter().map(|detail| FieldError::invalid(path, port, detail)));
+}
+
+fn host_port_conflicts(errors: &mut Vec<FieldError>, containers: &[Container], path: &str) {
+    let mut taken = HashSet::new();
+    for (index, container) in containers.iter().enumerate() {
+        for (number, port) in container.ports.iter().enumerate().filter(|(_, port)| port.host_port != 0) {
+            let key = format!("{}/{}/{}", port.protocol, port.host_ip, port.host_port);
+            if !taken.insert(key.clone()) {
+                let path = item(&child(&item(path, index), "ports"), number);
+                errors.push(FieldError::duplicate(child(&path, "hostPort"), key));
+            }
+        }
+    }
+}
+
+fn env(errors: &mut Vec<FieldError>, env: &[EnvVar], path: &str) {
+    for (index, var) in env.iter().enumerate() {
+        let path = item(path, index);
+        if var.name.is_empty() {
+            errors.push(FieldError::required(child(&path, "name"), ""));
+        } else {
+            named(errors, &child(&path, "name"), &var.name, is_env_name);
+        }
+        no_nul(errors, &child(&path, "value"), &var.value);
+    }
+}
+
+fn resources(errors: &mut Vec<FieldError>, resources: &ResourceRequirements, path: &str) {
+    quantities(errors, &resources.limits, &child(path, "limits"));
+    quantities(errors, &resources.requests, &child(path, "requests"));
+    for (name, request) in &resources.requests {
+        let Some(limit) = resources.limits.get(name) else { continue };
+        if request.parse().ok() > limit.parse().ok() {
+            let detail = format!("must be less than or equal to {name} limit of {limit}");
+            errors.push(FieldError::invalid(child(path, "requests"), request.0.as_str(), detail));
+        }
+    }
+}
+
+fn quantities(errors: &mut Vec<FieldError>, quantities: &BTreeMap<String, Quantity>, path: &str) {
+    for (name, quantity) in quantities {
+        let path = entry(path, name);
+        match quantity.parse() {
+            Err(error) => errors.push(FieldError::invalid(path, quantity.0.as_str(), error.to_string())),
+            Ok(amount) if amount.value() < 0 || amount.milli_value() < 0 => {
+                errors.push(FieldError::invalid(path, quantity.0.as_str(), NOT_NEGATIVE));
+            }
+            Ok(_) => {}
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Probes and their handlers (kubelet-probes 1.3, 1.4).
+
+use super::*;
+use crate::api::pod::{ExecAction, GrpcAction, HttpGetAction, IntOrString, Probe, ProbeType, TcpSocketAction};
+
+/// The field of a container that holds the probe of that type.
+pub fn probe_field(probe_type: ProbeType) -> &'static str {
+    match probe_type {
+        ProbeType::Startup => "startupProbe",
+        ProbeType::Readiness => "readinessProbe",
+        ProbeType::Liveness => "livenessProbe",
+    }
+}
+
+/// A probe as it stands in a container: rules V1–V6.
+pub fn validate_container_probe(probe_type: ProbeType, probe: &Probe, path: &str) -> Vec<FieldError> {
+    let mut errors = validate_probe(probe, path);
+    if probe_type == ProbeType::Readiness {
+        if let Some(seconds) = probe.termination_grace_period_seconds {
+            let path = child(path, "terminationGracePeriodSeconds");
+            errors.push(FieldError::invalid(path, seconds, "must not be set for readinessProbes"));
+        }
+    } else if probe.success_threshold != 1 {
+        errors.push(FieldError::invalid(child(path, "successThreshold"), probe.success_threshold, "must be 1"));
+    }
+    errors
+}
+
+/// A probe of any type: rules V1–V4.
+pub fn validate_probe(probe: &Probe, path: &str) -> Vec<FieldError> {
+    let mut errors = validate_handler(probe, path);
+    let numbers = [
+        ("initialDelaySeconds", probe.initial_delay_seconds),
+        ("timeoutSeconds", probe.timeout_seconds),
+        ("periodSeconds", probe.period_seconds),
+        ("successThreshold", probe.success_threshold),
+        ("failureThreshold", probe.failure_threshold),
+    ];
+    for (name, number) in numbers.into_iter().filter(|(_, number)| *number < 0) {
+        errors.push(FieldError::invalid(child(path, name), number, NOT_NEGATIVE));
+    }
+    if let Some(seconds) = probe.termination_grace_period_seconds.filter(|seconds| *seconds <= 0) {
+        errors.push(FieldError::invalid(child(path, "terminationGracePeriodSeconds"), seconds, "must be greater than 0"));
+    }
+    errors
+}
+
+/// The handlers of a probe: exactly one, and that one right (V1, V2).
+pub fn validate_handler(probe: &Probe, path: &str) -> Vec<FieldError> {
+    let at = |name| child(path, name);
+    let present = [
+        probe.exec.as_ref().map(|handler| (at("exec"), exec(handler, &at("exec")))),
+        probe.http_get.as_ref().map(|handler| (at("httpGet"), http_get(handler, &at("httpGet")))),
+        probe.tcp_socket.as_ref().map(|handler| (at("tcpSocket"), tcp_socket(handler, &at("tcpSocket")))),
+        probe.grpc.as_ref().map(|handler| (at("grpc"), grpc(handler, &at("grpc")))),
+    ];
+    let mut present = present.into_iter().flatten();
+    let Some((_, mut errors)) = present.next() else {
+        return vec![FieldError::required(path, "must specify a handler type")];
+    };
+    errors.extend(present.map(|(path, _)| FieldError::forbidden(path, "may not specify more than 1 handler type")));
+    errors
+}
+
+fn exec(exec: &ExecAction, path: &str) -> Vec<FieldError> {
+    let path = child(path, "command");
+    if exec.command.is_empty() {
+        return vec![FieldError::required(path, "")];
+    }
+    let mut errors = Vec::new();
+    for (index, word) in exec.command.iter().enumerate() {
+        no_nul(&mut errors, &item(&path, index), word);
+    }
+    errors
+}
+
+fn http_get(http: &HttpGetAction, path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if http.path.is_empty() {
+        errors.push(FieldError::required(child(path, "path"), ""));
+    }
+    errors.extend(validate_port(&http.port, &child(path, "port")));
+    if !["HTTP", "HTTPS"].contains(&http.scheme.as_str()) {
+        errors.push(FieldError::not_supported(child(path, "scheme"), http.scheme.as_str(), &["HTTP", "HTTPS"]));
+    }
+    for header in &http.http_headers {
+        named(&mut errors, &child(path, "httpHeaders"), &header.name, is_valid_header_name);
+    }
+    errors
+}
+
+fn tcp_socket(tcp: &TcpSocketAction, path: &str) -> Vec<FieldError> {
+    validate_port(&tcp.port, &child(path, "port"))
+}
+
+fn grpc(grpc: &GrpcAction, path: &str) -> Vec<FieldError> {
+    validate_port(&IntOrString::Int(grpc.port), &child(path, "port"))
+}
+
+/// A port by number or name. That the name is a port of the container is not checked here: it fails when probing.
+pub fn validate_port(port: &IntOrString, path: &str) -> Vec<FieldError> {
+    let (value, details): (serde_json::Value, _) = match port {
+        IntOrString::Int(number) => ((*number).into(), is_valid_port_number((*number).into())),
+        IntOrString::String(name) => (name.as_str().into(), is_valid_port_name(name)),
+    };
+    details.into_iter().map(|detail| FieldError::invalid(path, value.clone(), detail)).collect()
+}

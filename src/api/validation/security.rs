@@ -1,0 +1,119 @@
+//! Security contexts: numbers in range, capability names that exist, no contradictions.
+
+use super::*;
+use crate::api::pod::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
+
+/// Every capability of Linux, without `CAP_`, in the order of their numbers.
+pub const CAPABILITIES: [&str; 41] = [
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "DAC_READ_SEARCH",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "SETGID",
+    "SETUID",
+    "SETPCAP",
+    "LINUX_IMMUTABLE",
+    "NET_BIND_SERVICE",
+    "NET_BROADCAST",
+    "NET_ADMIN",
+    "NET_RAW",
+    "IPC_LOCK",
+    "IPC_OWNER",
+    "SYS_MODULE",
+    "SYS_RAWIO",
+    "SYS_CHROOT",
+    "SYS_PTRACE",
+    "SYS_PACCT",
+    "SYS_ADMIN",
+    "SYS_BOOT",
+    "SYS_NICE",
+    "SYS_RESOURCE",
+    "SYS_TIME",
+    "SYS_TTY_CONFIG",
+    "MKNOD",
+    "LEASE",
+    "AUDIT_WRITE",
+    "AUDIT_CONTROL",
+    "SETFCAP",
+    "MAC_OVERRIDE",
+    "MAC_ADMIN",
+    "SYSLOG",
+    "WAKE_ALARM",
+    "BLOCK_SUSPEND",
+    "AUDIT_READ",
+    "PERFMON",
+    "BPF",
+    "CHECKPOINT_RESTORE",
+];
+
+const PROFILES: [&str; 3] = ["Unconfined", "RuntimeDefault", "Localhost"];
+
+pub(super) fn validate_pod_security(errors: &mut Vec<FieldError>, context: &PodSecurityContext, path: &str) {
+    id(errors, &child(path, "runAsUser"), context.run_as_user);
+    id(errors, &child(path, "runAsGroup"), context.run_as_group);
+    for (index, group) in context.supplemental_groups.iter().enumerate() {
+        id(errors, &item(&child(path, "supplementalGroups"), index), Some(*group));
+    }
+    profile(errors, context.seccomp_profile.as_ref(), &child(path, "seccompProfile"));
+}
+
+pub(super) fn validate_security(errors: &mut Vec<FieldError>, context: &SecurityContext, pod: &PodSecurityContext, path: &str) {
+    id(errors, &child(path, "runAsUser"), context.run_as_user);
+    id(errors, &child(path, "runAsGroup"), context.run_as_group);
+    not_root(errors, context, pod, path);
+    profile(errors, context.seccomp_profile.as_ref(), &child(path, "seccompProfile"));
+    capabilities(errors, &context.capabilities, &child(path, "capabilities"));
+    escalation(errors, context, path);
+}
+
+fn id(errors: &mut Vec<FieldError>, path: &str, id: Option<i64>) {
+    if let Some(id) = id {
+        range(errors, path, id, 0, i32::MAX.into());
+    }
+}
+
+/// The container's own fields win over the pod's, one by one; the error stands where the 0 does.
+fn not_root(errors: &mut Vec<FieldError>, context: &SecurityContext, pod: &PodSecurityContext, path: &str) {
+    let user = context.run_as_user.or(pod.run_as_user);
+    if user == Some(0) && context.run_as_non_root.or(pod.run_as_non_root) == Some(true) {
+        let path = if context.run_as_user.is_some() { path } else { "spec.securityContext" };
+        let error = FieldError::invalid(child(path, "runAsUser"), 0, "must not be 0 when runAsNonRoot is true");
+        if !errors.contains(&error) {
+            errors.push(error);
+        }
+    }
+}
+
+fn profile(errors: &mut Vec<FieldError>, profile: Option<&SeccompProfile>, path: &str) {
+    let Some(profile) = profile else { return };
+    if profile.type_.is_empty() {
+        errors.push(FieldError::required(child(path, "type"), "type is required when seccompProfile is set"));
+    } else if !PROFILES.contains(&profile.type_.as_str()) {
+        errors.push(FieldError::not_supported(child(path, "type"), profile.type_.as_str(), &PROFILES));
+    }
+}
+
+fn capabilities(errors: &mut Vec<FieldError>, capabilities: &Capabilities, path: &str) {
+    for (field, names) in [("add", &capabilities.add), ("drop", &capabilities.drop)] {
+        for (index, name) in names.iter().enumerate() {
+            if name != "ALL" && !CAPABILITIES.contains(&name.as_str()) {
+                let detail = "must be ALL or the name of a Linux capability in upper case without CAP_, such as NET_ADMIN";
+                errors.push(FieldError::invalid(item(&child(path, field), index), name.as_str(), detail));
+            }
+        }
+    }
+}
+
+fn escalation(errors: &mut Vec<FieldError>, context: &SecurityContext, path: &str) {
+    if context.allow_privilege_escalation != Some(false) {
+        return;
+    }
+    if context.privileged == Some(true) {
+        errors.push(FieldError::invalid(path, "", "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"));
+    }
+    if context.capabilities.add.iter().any(|name| name == "SYS_ADMIN") {
+        errors.push(FieldError::invalid(path, "", "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"));
+    }
+}

@@ -1,0 +1,472 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::pod::{Container, Probe, ProbeType, Volume};
+
+fn vectors() -> Value {
+    serde_json::from_str(include_str!("../../../tests/vectors/validation.json")).unwrap()
+}
+
+fn from<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn texts<T: ToString>(errors: &[T]) -> Vec<String> {
+    errors.iter().map(T::to_string).collect()
+}
+
+/// A valid, defaulted pod whose one container has `more` in it.
+fn pod_with(more: Value, spec: Value) -> Pod {
+    let mut raw = json!({"metadata": {"name": "a", "namespace": "d", "uid": "u"}, "spec": {
+        "containers": [{"name": "c", "image": "i:1"}], "volumes": [{"name": "v"}]}});
+    raw["spec"]["containers"][0].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    raw["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    crate::api::defaults::apply(&mut raw);
+    Pod { metadata: from(raw["metadata"].clone()), spec: from(raw["spec"].clone()), raw }
+}
+
+#[track_caller]
+fn check_pod(container: Value, spec: Value, expected: &[&str]) {
+    assert_eq!(texts(&validate_pod(&pod_with(container, spec))), expected);
+}
+
+#[track_caller]
+fn check(container: Value, expected: &[&str]) {
+    check_pod(container, json!({}), expected);
+}
+
+/// In the vectors `exec` is the bare command and every default is in place already.
+fn vector_probe(case: &Value) -> Probe {
+    let mut probe = case.clone();
+    if let Some(command) = probe.get("exec").cloned() {
+        probe["exec"] = json!({"command": command});
+    }
+    from(probe)
+}
+
+#[test]
+fn the_probe_vectors_hold() {
+    let mut checked = 0;
+    for case in vectors()["probe"].as_array().unwrap().iter().filter(|case| !case["probe"].is_null()) {
+        let errors = validate_probe(&vector_probe(&case["probe"]), "test");
+        match case["errors"].as_array() {
+            Some(expected) => {
+                let found: Vec<_> = errors.iter().map(|e| json!([format!("{:?}", e.kind), e.path, e.detail])).collect();
+                assert_eq!(&found, expected, "{}", case["id"]);
+            }
+            None => assert!(errors.len() >= case["errorsAtLeast"].as_u64().unwrap() as usize, "{}", case["id"]),
+        }
+        checked += 1;
+    }
+    assert_eq!(checked, 9);
+}
+
+#[test]
+fn the_handler_vectors_hold() {
+    let vectors = vectors();
+    let cases = vectors["handler"].as_array().unwrap();
+    assert_eq!(cases.len(), 9);
+    for case in cases {
+        let mut handler = case["handler"].clone();
+        if let Some(headers) = handler.pointer("/httpGet/httpHeaders").and_then(Value::as_array).cloned() {
+            let headers: Vec<_> = headers.iter().map(|pair| json!({"name": pair[0], "value": pair[1]})).collect();
+            handler["httpGet"]["httpHeaders"] = headers.into();
+        }
+        let errors = validate_handler(&from(handler), "test");
+        assert_eq!(errors.is_empty(), case["ok"].as_bool().unwrap(), "{}: {errors:?}", case["id"]);
+    }
+}
+
+#[track_caller]
+fn check_group(group: &str, complaints: impl Fn(&Value) -> Vec<String>) {
+    let vectors = vectors();
+    for (goodness, expected) in [("good", true), ("bad", false)] {
+        let names = vectors[group][goodness].as_array().unwrap();
+        assert!(!names.is_empty());
+        for name in names {
+            assert_eq!(complaints(name).is_empty(), expected, "{group} {name}");
+        }
+    }
+}
+
+#[test]
+fn the_name_vectors_hold() {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    check_group("portName", |name| is_valid_port_name(&text(name)));
+    check_group("portNumber", |number| is_valid_port_number(number.as_i64().unwrap()));
+    check_group("headerName", |name| is_valid_header_name(&text(name)));
+    check_group("dnsLabel", |name| is_dns_label(&text(name)));
+    for name in vectors()["dnsSubdomainGood"].as_array().unwrap() {
+        assert!(is_dns_subdomain(&text(name)).is_empty(), "{name}");
+    }
+    for bad in ["", "A", "a..b", ".a", "a.", "a.-b", "a_b", &"a".repeat(254)] {
+        assert!(!is_dns_subdomain(bad).is_empty(), "{bad}");
+    }
+}
+
+#[test]
+fn all_complaints_about_a_name_are_listed() {
+    let short = |complaints: Vec<String>| complaints.iter().map(|c| c.chars().take(30).collect()).collect::<Vec<String>>();
+    assert_eq!(is_dns_label("a.b"), ["must not contain dots"]);
+    assert_eq!(short(is_dns_label(&"A".repeat(64))), ["must be no more than 63 charac", "a lowercase RFC 1123 label mus"]);
+    assert_eq!(
+        is_valid_port_name("-1234567890--_12"),
+        [
+            "must be no more than 15 characters",
+            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
+            "must contain at least one letter (a-z)",
+            "must not contain consecutive hyphens",
+            "must not begin or end with a hyphen",
+        ]
+    );
+    assert_eq!(is_qualified_name("a/b/c").len(), 1);
+    assert!(is_qualified_name("example.com/Name_1").is_empty());
+    assert_eq!(is_qualified_name("/x"), ["prefix part must be non-empty"]);
+    assert_eq!(is_qualified_name("a/").len(), 2);
+    assert!(is_valid_label_value("").is_empty() && !is_valid_label_value("-a").is_empty());
+    assert!(is_env_name("a b.$").is_empty() && !is_env_name("a=").is_empty() && !is_env_name("ü").is_empty());
+}
+
+#[track_caller]
+fn check_probe(field: &str, probe: Value, expected: &[&str]) {
+    let expected: Vec<String> = expected.iter().map(|text| format!("spec.containers[0].{field}{text}")).collect();
+    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    check(json!({field: probe}), &expected);
+}
+
+fn exec(more: Value) -> Value {
+    let mut probe = json!({"exec": {"command": ["true"]}});
+    probe.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    probe
+}
+
+#[test]
+fn v1_and_v2_exactly_one_handler() {
+    check_probe("livenessProbe", exec(json!({})), &[]);
+    check_probe("livenessProbe", json!({}), &[": Required value: must specify a handler type"]);
+    let all = json!({"httpGet": {"port": 0}, "grpc": {"port": 0}, "tcpSocket": {}, "exec": {}});
+    check_probe(
+        "livenessProbe",
+        all,
+        &[
+            ".exec.command: Required value",
+            ".httpGet: Forbidden: may not specify more than 1 handler type",
+            ".tcpSocket: Forbidden: may not specify more than 1 handler type",
+            ".grpc: Forbidden: may not specify more than 1 handler type",
+        ],
+    );
+}
+
+#[test]
+fn v3_to_v6_in_order() {
+    let minus = exec(json!({"initialDelaySeconds": -1, "timeoutSeconds": -1, "periodSeconds": -1, "successThreshold": -1,
+        "failureThreshold": -1, "terminationGracePeriodSeconds": -1}));
+    let common = [
+        ".initialDelaySeconds: Invalid value: -1: must be greater than or equal to 0",
+        ".timeoutSeconds: Invalid value: -1: must be greater than or equal to 0",
+        ".periodSeconds: Invalid value: -1: must be greater than or equal to 0",
+        ".successThreshold: Invalid value: -1: must be greater than or equal to 0",
+        ".failureThreshold: Invalid value: -1: must be greater than or equal to 0",
+        ".terminationGracePeriodSeconds: Invalid value: -1: must be greater than 0",
+    ];
+    let once = ".successThreshold: Invalid value: -1: must be 1";
+    let no_grace = ".terminationGracePeriodSeconds: Invalid value: -1: must not be set for readinessProbes";
+    check_probe("livenessProbe", minus.clone(), &[&common[..], &[once]].concat());
+    check_probe("startupProbe", minus.clone(), &[&common[..], &[once]].concat());
+    check_probe("readinessProbe", minus, &[&common[..], &[no_grace]].concat());
+    check_probe("livenessProbe", exec(json!({"successThreshold": 2})), &[".successThreshold: Invalid value: 2: must be 1"]);
+    check_probe("startupProbe", exec(json!({"successThreshold": 2})), &[".successThreshold: Invalid value: 2: must be 1"]);
+    check_probe("readinessProbe", exec(json!({"successThreshold": 2})), &[]);
+    check_probe("livenessProbe", exec(json!({"terminationGracePeriodSeconds": 1})), &[]);
+    check_probe(
+        "livenessProbe",
+        exec(json!({"terminationGracePeriodSeconds": 0})),
+        &[".terminationGracePeriodSeconds: Invalid value: 0: must be greater than 0"],
+    );
+    check_probe(
+        "readinessProbe",
+        exec(json!({"terminationGracePeriodSeconds": 10})),
+        &[".terminationGracePeriodSeconds: Invalid value: 10: must not be set for readinessProbes"],
+    );
+    let zero = exec(json!({"timeoutSeconds": 0, "periodSeconds": 0, "successThreshold": 0, "failureThreshold": 0}));
+    check_probe("livenessProbe", zero, &[]);
+    check_probe("livenessProbe", exec(json!({"timeoutSeconds": i32::MAX, "failureThreshold": i32::MAX})), &[]);
+}
+
+#[test]
+fn the_rules_of_each_handler() {
+    let port = "must be between 1 and 65535, inclusive";
+    check_probe("livenessProbe", json!({"tcpSocket": {}}), &[&format!(".tcpSocket.port: Invalid value: 0: {port}")]);
+    check_probe("livenessProbe", json!({"tcpSocket": {"port": 65535, "host": "any!"}}), &[]);
+    check_probe("livenessProbe", json!({"grpc": {"port": 70000}}), &[&format!(".grpc.port: Invalid value: 70000: {port}")]);
+    check_probe(
+        "livenessProbe",
+        json!({"httpGet": {"port": "8080"}}),
+        &[".httpGet.port: Invalid value: \"8080\": must contain at least one letter (a-z)"],
+    );
+    check_probe(
+        "livenessProbe",
+        json!({"httpGet": {"port": 1, "scheme": "http"}}),
+        &[".httpGet.scheme: Unsupported value: \"http\": supported values: \"HTTP\", \"HTTPS\""],
+    );
+    let headers = json!([{"name": "X-A"}, {"name": "X-A", "value": "\n"}, {"name": "Host:"}]);
+    check_probe(
+        "livenessProbe",
+        json!({"httpGet": {"port": 1, "httpHeaders": headers}}),
+        &[
+            ".httpGet.httpHeaders: Invalid value: \"Host:\": a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')",
+        ],
+    );
+    check_probe(
+        "livenessProbe",
+        json!({"exec": {"command": ["a\u{0}b"]}}),
+        &[".exec.command[0]: Invalid value: \"a\\u0000b\": must not contain a NUL character (\\u0000)"],
+    );
+}
+
+#[test]
+fn probes_are_told_liveness_first_then_readiness_then_startup() {
+    check(
+        json!({"startupProbe": {}, "readinessProbe": {}, "livenessProbe": {}}),
+        &[
+            "spec.containers[0].livenessProbe: Required value: must specify a handler type",
+            "spec.containers[0].readinessProbe: Required value: must specify a handler type",
+            "spec.containers[0].startupProbe: Required value: must specify a handler type",
+        ],
+    );
+    assert_eq!(probe_field(ProbeType::Readiness), "readinessProbe");
+}
+
+#[test]
+fn names_and_images_of_containers() {
+    check_pod(json!({}), json!({"containers": []}), &["spec.containers: Required value"]);
+    check_pod(
+        json!({}),
+        json!({"containers": [{}]}),
+        &["spec.containers[0].name: Required value", "spec.containers[0].image: Required value"],
+    );
+    let twice = json!({"containers": [{"name": "c", "image": "i"}, {"name": "c", "image": " i"}]});
+    check_pod(
+        json!({}),
+        twice,
+        &[
+            "spec.containers[1].image: Invalid value: \" i\": must not have leading or trailing whitespace",
+            "spec.containers[1].name: Duplicate value: \"c\"",
+        ],
+    );
+    check(json!({"name": "a.b"}), &["spec.containers[0].name: Invalid value: \"a.b\": must not contain dots"]);
+    check(
+        json!({"imagePullPolicy": "never", "terminationMessagePolicy": "X"}),
+        &[
+            "spec.containers[0].terminationMessagePolicy: Unsupported value: \"X\": supported values: \"FallbackToLogsOnError\", \"File\"",
+            "spec.containers[0].imagePullPolicy: Unsupported value: \"never\": supported values: \"Always\", \"IfNotPresent\", \"Never\"",
+        ],
+    );
+    check(
+        json!({"env": [{"name": "A B"}, {"name": ""}, {"name": "A=B"}]}),
+        &[
+            "spec.containers[0].env[1].name: Required value",
+            "spec.containers[0].env[2].name: Invalid value: \"A=B\": a valid environment variable name must consist only of printable ASCII characters other than '='",
+        ],
+    );
+    check(
+        json!({"command": ["ok", "\u{0}"]}),
+        &["spec.containers[0].command[1]: Invalid value: \"\\u0000\": must not contain a NUL character (\\u0000)"],
+    );
+}
+
+#[test]
+fn ports_of_containers() {
+    check(
+        json!({"ports": [{"name": "a", "containerPort": 1}, {"name": "a", "containerPort": 65536, "hostPort": -1, "protocol": "tcp"}, {"hostIP": "x"}]}),
+        &[
+            "spec.containers[0].ports[1].name: Duplicate value: \"a\"",
+            "spec.containers[0].ports[1].containerPort: Invalid value: 65536: must be between 1 and 65535, inclusive",
+            "spec.containers[0].ports[1].hostPort: Invalid value: -1: must be between 1 and 65535, inclusive",
+            "spec.containers[0].ports[1].protocol: Unsupported value: \"tcp\": supported values: \"SCTP\", \"TCP\", \"UDP\"",
+            "spec.containers[0].ports[2].containerPort: Required value",
+            "spec.containers[0].ports[2].hostIP: Invalid value: \"x\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+        ],
+    );
+    let port = |more: Value| json!({"name": "c2", "image": "i", "ports": [more]});
+    let first = json!({"name": "c", "image": "i", "ports": [{"containerPort": 1, "hostPort": 8080}]});
+    let conflict = "spec.containers[1].ports[0].hostPort: Duplicate value: \"TCP//8080\"";
+    for (second, expected) in [
+        (json!({"containerPort": 2, "hostPort": 8080}), &[conflict][..]),
+        (json!({"containerPort": 2, "hostPort": 8080, "protocol": "UDP"}), &[]),
+        (json!({"containerPort": 2, "hostPort": 8080, "hostIP": "127.0.0.1"}), &[]),
+        (json!({"containerPort": 2, "hostPort": 8081}), &[]),
+    ] {
+        check_pod(json!({}), json!({"containers": [first, port(second)]}), expected);
+    }
+    check_pod(
+        json!({"ports": [{"containerPort": 1, "hostPort": 2}]}),
+        json!({"hostNetwork": true}),
+        &["spec.containers[0].ports[0].hostPort: Invalid value: 2: must match `containerPort` when `hostNetwork` is true"],
+    );
+}
+
+#[test]
+fn resources_of_containers() {
+    let resources = |limits: Value, requests: Value| json!({"resources": {"limits": limits, "requests": requests}});
+    check(resources(json!({"cpu": "1"}), json!({"cpu": "1000m", "memory": "1Gi", "example.com/x": 3})), &[]);
+    check(
+        resources(json!({"cpu": "100m"}), json!({"cpu": "0.2"})),
+        &["spec.containers[0].resources.requests: Invalid value: \"0.2\": must be less than or equal to cpu limit of 100m"],
+    );
+    check(
+        resources(json!({"cpu": "-1m"}), json!({"cpu": "-2n"})),
+        &["spec.containers[0].resources.limits[cpu]: Invalid value: \"-1m\": must be greater than or equal to 0"],
+    );
+}
+
+#[test]
+fn volumes_and_mounts() {
+    let volumes = |volumes: Value, expected: &[&str]| check_pod(json!({}), json!({"volumes": volumes}), expected);
+    volumes(
+        json!([{"name": "a"}, {"name": "a"}, {"name": ""}, {"name": "B"}]),
+        &[
+            "spec.volumes[1].name: Duplicate value: \"a\"",
+            "spec.volumes[2].name: Required value",
+            "spec.volumes[3].name: Invalid value: \"B\": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name', or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')",
+        ],
+    );
+    volumes(
+        json!([{"name": "a", "emptyDir": {"medium": "HugePages"}, "hostPath": {"path": ""}}]),
+        &[
+            "spec.volumes[0].emptyDir.medium: Unsupported value: \"HugePages\": supported values: \"\", \"Memory\"",
+            "spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type",
+        ],
+    );
+    volumes(
+        json!([{"name": "a", "hostPath": {}}, {"name": "b", "hostPath": {"path": "x/..", "type": "Dir"}}]),
+        &[
+            "spec.volumes[0].hostPath.path: Required value",
+            "spec.volumes[1].hostPath.path: Invalid value: \"x/..\": must be an absolute path",
+            "spec.volumes[1].hostPath.path: Invalid value: \"x/..\": must not contain '..'",
+            "spec.volumes[1].hostPath.type: Unsupported value: \"Dir\": supported values: \"\", \"BlockDevice\", \"CharDevice\", \"Directory\", \"DirectoryOrCreate\", \"File\", \"FileOrCreate\", \"Socket\"",
+        ],
+    );
+    check(
+        json!({"volumeMounts": [{"name": "v", "mountPath": "/a"}, {"name": "w", "mountPath": "/a/"}, {}]}),
+        &[
+            "spec.containers[0].volumeMounts[1].name: Not found: \"w\"",
+            "spec.containers[0].volumeMounts[1].mountPath: Invalid value: \"/a/\": must be unique",
+            "spec.containers[0].volumeMounts[2].name: Required value",
+            "spec.containers[0].volumeMounts[2].mountPath: Required value",
+        ],
+    );
+    check(
+        json!({"volumeMounts": [{"name": "v", "mountPath": "a", "subPath": "/x"}, {"name": "v", "mountPath": "/b", "subPath": "x/../y"}, {"name": "v", "mountPath": "/c", "subPath": "x..y/z"}]}),
+        &[
+            "spec.containers[0].volumeMounts[0].mountPath: Invalid value: \"a\": must be an absolute path",
+            "spec.containers[0].volumeMounts[0].subPath: Invalid value: \"/x\": must be a relative path",
+            "spec.containers[0].volumeMounts[1].subPath: Invalid value: \"x/../y\": must not contain '..'",
+        ],
+    );
+    let limit: Volume = from(json!({"name": "a", "emptyDir": {"medium": "Memory", "sizeLimit": "-1"}}));
+    assert_eq!(
+        texts(&volumes::validate_volumes(&[limit], "v")),
+        ["v[0].emptyDir.sizeLimit: Invalid value: \"-1\": must be greater than or equal to 0"]
+    );
+}
+
+#[test]
+fn security_contexts() {
+    let of_container = |context: Value, expected: &[&str]| check(json!({"securityContext": context}), expected);
+    of_container(json!({"runAsUser": 0, "runAsGroup": i32::MAX, "capabilities": {"add": ["NET_ADMIN", "ALL"]}}), &[]);
+    of_container(
+        json!({"runAsUser": -1, "runAsGroup": 2_147_483_648_i64}),
+        &[
+            "spec.containers[0].securityContext.runAsUser: Invalid value: -1: must be between 0 and 2147483647, inclusive",
+            "spec.containers[0].securityContext.runAsGroup: Invalid value: 2147483648: must be between 0 and 2147483647, inclusive",
+        ],
+    );
+    let detail = "must be ALL or the name of a Linux capability in upper case without CAP_, such as NET_ADMIN";
+    of_container(
+        json!({"capabilities": {"add": ["NET_ADMN"], "drop": ["all"]}}),
+        &[
+            &format!("spec.containers[0].securityContext.capabilities.add[0]: Invalid value: \"NET_ADMN\": {detail}"),
+            &format!("spec.containers[0].securityContext.capabilities.drop[0]: Invalid value: \"all\": {detail}"),
+        ],
+    );
+    of_container(
+        json!({"privileged": true, "allowPrivilegeEscalation": false, "capabilities": {"add": ["SYS_ADMIN"]}}),
+        &[
+            "spec.containers[0].securityContext: Invalid value: \"\": cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
+            "spec.containers[0].securityContext: Invalid value: \"\": cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN",
+        ],
+    );
+    of_container(
+        json!({"seccompProfile": {}}),
+        &["spec.containers[0].securityContext.seccompProfile.type: Required value: type is required when seccompProfile is set"],
+    );
+    of_container(
+        json!({"seccompProfile": {"type": "unconfined"}}),
+        &[
+            "spec.containers[0].securityContext.seccompProfile.type: Unsupported value: \"unconfined\": supported values: \"Localhost\", \"RuntimeDefault\", \"Unconfined\"",
+        ],
+    );
+}
+
+#[test]
+fn run_as_non_root_and_user_0_contradict_wherever_they_stand() {
+    let non_root = "runAsUser: Invalid value: 0: must not be 0 when runAsNonRoot is true";
+    let check = |container: Value, pod: Value, expected: &[&str]| {
+        check_pod(json!({"securityContext": container}), json!({"securityContext": pod}), expected);
+    };
+    check(json!({"runAsNonRoot": true, "runAsUser": 0}), json!({}), &[&format!("spec.containers[0].securityContext.{non_root}")]);
+    check(json!({"runAsUser": 0}), json!({"runAsNonRoot": true}), &[&format!("spec.containers[0].securityContext.{non_root}")]);
+    check(json!({}), json!({"runAsNonRoot": true, "runAsUser": 0}), &[&format!("spec.securityContext.{non_root}")]);
+    check(json!({"runAsNonRoot": false}), json!({"runAsNonRoot": true, "runAsUser": 0}), &[]);
+    check(json!({"runAsUser": 5}), json!({"runAsNonRoot": true, "runAsUser": 0}), &[]);
+    check(json!({"runAsNonRoot": true}), json!({}), &[]);
+}
+
+#[test]
+fn numbers_and_names_of_a_pod() {
+    check_pod(
+        json!({}),
+        json!({"activeDeadlineSeconds": 0, "terminationGracePeriodSeconds": -1, "hostname": "A", "nodeName": "n_",
+        "securityContext": {"supplementalGroups": [0, -1]}}),
+        &[
+            "spec.terminationGracePeriodSeconds: Invalid value: -1: must be greater than or equal to 0",
+            "spec.securityContext.supplementalGroups[1]: Invalid value: -1: must be between 0 and 2147483647, inclusive",
+            &format!("spec.nodeName: Invalid value: \"n_\": {}", is_dns_subdomain("n_")[0]),
+            "spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive",
+            &format!("spec.hostname: Invalid value: \"A\": {}", is_dns_label("A")[0]),
+        ],
+    );
+    check_pod(json!({}), json!({"activeDeadlineSeconds": i32::MAX, "terminationGracePeriodSeconds": 0}), &[]);
+    check_pod(
+        json!({}),
+        json!({"activeDeadlineSeconds": 2_147_483_648_i64}),
+        &["spec.activeDeadlineSeconds: Invalid value: 2147483648: must be between 1 and 2147483647, inclusive"],
+    );
+}
+
+#[test]
+fn metadata_of_a_pod() {
+    let mut pod = pod_with(json!({}), json!({}));
+    let mut metadata = |value: Value| {
+        pod.metadata = from(value);
+        validate_pod(&pod).iter().map(|error| format!("{} {:?}", error.path, error.kind)).collect::<Vec<_>>()
+    };
+    assert_eq!(metadata(json!({})), ["metadata.name Required", "metadata.namespace Required"]);
+    assert_eq!(metadata(json!({"name": "static-pod1-NODE1", "namespace": "a.b"})), ["metadata.name Invalid", "metadata.namespace Invalid"]);
+    assert_eq!(metadata(json!({"name": "a", "namespace": "d", "uid": "../../etc"})), ["metadata.uid Invalid"]);
+    assert_eq!(
+        metadata(json!({"name": "a", "namespace": "d", "labels": {"a b": "-"}})),
+        ["metadata.labels Invalid", "metadata.labels Invalid"]
+    );
+    assert_eq!(metadata(json!({"name": "a", "namespace": "d", "annotations": {"X.io/A": "any thing"}})), Vec::<String>::new());
+    let big = "x".repeat(ANNOTATIONS_MAX);
+    assert_eq!(metadata(json!({"name": "a", "namespace": "d", "annotations": {"k": big}})), ["metadata.annotations TooLong"]);
+}
+
+#[test]
+fn one_container_can_be_checked_alone() {
+    let container: Container = from(json!({"name": "c", "image": "i", "imagePullPolicy": "Never", "terminationMessagePolicy": "File"}));
+    assert!(validate_container(&container, &PodSpec::default(), "c").is_empty());
+    assert_eq!(validate_container(&Container::default(), &PodSpec::default(), "c").len(), 4);
+}

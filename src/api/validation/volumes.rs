@@ -1,0 +1,89 @@
+//! Volumes and where they are mounted.
+
+use std::collections::HashSet;
+
+use super::*;
+use crate::api::pod::{Container, EmptyDir, HostPath, Volume};
+
+const HOST_PATH_TYPES: [&str; 8] = ["", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"];
+
+pub(super) fn validate_volumes(volumes: &[Volume], path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut names = HashSet::new();
+    for (index, volume) in volumes.iter().enumerate() {
+        let path = item(path, index);
+        source(&mut errors, volume, &path);
+        let name = child(&path, "name");
+        if volume.name.is_empty() {
+            errors.push(FieldError::required(name, ""));
+        } else if !names.insert(&volume.name) {
+            errors.push(FieldError::duplicate(name, volume.name.as_str()));
+        } else {
+            named(&mut errors, &name, &volume.name, is_dns_label);
+        }
+    }
+    errors
+}
+
+fn source(errors: &mut Vec<FieldError>, volume: &Volume, path: &str) {
+    if let Some(dir) = &volume.empty_dir {
+        empty_dir(errors, dir, &child(path, "emptyDir"));
+    }
+    match &volume.host_path {
+        Some(_) if volume.empty_dir.is_some() => {
+            errors.push(FieldError::forbidden(child(path, "hostPath"), "may not specify more than 1 volume type"));
+        }
+        Some(host) => host_path(errors, host, &child(path, "hostPath")),
+        None => {}
+    }
+}
+
+fn empty_dir(errors: &mut Vec<FieldError>, dir: &EmptyDir, path: &str) {
+    if !["", "Memory"].contains(&dir.medium.as_str()) {
+        errors.push(FieldError::not_supported(child(path, "medium"), dir.medium.as_str(), &["", "Memory"]));
+    }
+    if let Some(limit) = dir.size_limit.as_ref().filter(|limit| limit.value().is_none_or(|bytes| bytes < 0)) {
+        errors.push(FieldError::invalid(child(path, "sizeLimit"), limit.0.as_str(), NOT_NEGATIVE));
+    }
+}
+
+fn host_path(errors: &mut Vec<FieldError>, host: &HostPath, path: &str) {
+    if host.path.is_empty() {
+        errors.push(FieldError::required(child(path, "path"), ""));
+        return;
+    }
+    absolute_path(errors, &child(path, "path"), &host.path);
+    if !HOST_PATH_TYPES.contains(&host.type_.as_str()) {
+        errors.push(FieldError::not_supported(child(path, "type"), host.type_.as_str(), &HOST_PATH_TYPES));
+    }
+}
+
+pub(super) fn validate_mounts(errors: &mut Vec<FieldError>, container: &Container, volumes: &[Volume], path: &str) {
+    let mut targets = HashSet::new();
+    for (index, mount) in container.volume_mounts.iter().enumerate() {
+        let path = item(path, index);
+        let (name, target) = (child(&path, "name"), child(&path, "mountPath"));
+        if mount.name.is_empty() {
+            errors.push(FieldError::required(name, ""));
+        } else if !volumes.iter().any(|volume| volume.name == mount.name) {
+            errors.push(FieldError::not_found(name, mount.name.as_str()));
+        }
+        if mount.mount_path.is_empty() {
+            errors.push(FieldError::required(target, ""));
+        } else {
+            absolute_path(errors, &target, &mount.mount_path);
+            if !targets.insert(mount.mount_path.trim_end_matches('/')) {
+                errors.push(FieldError::invalid(target, mount.mount_path.as_str(), "must be unique"));
+            }
+        }
+        sub_path(errors, &child(&path, "subPath"), &mount.sub_path);
+    }
+}
+
+fn sub_path(errors: &mut Vec<FieldError>, path: &str, text: &str) {
+    no_nul(errors, path, text);
+    if text.starts_with('/') {
+        errors.push(FieldError::invalid(path, text, "must be a relative path"));
+    }
+    no_backsteps(errors, path, text);
+}

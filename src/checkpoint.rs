@@ -1,0 +1,144 @@
+//! The statuses of the last daemon, on disk: so that readiness, start times and restart counts survive its restart.
+//!
+//! Invariants: it is a cache; a missing, old or corrupt file costs history and nothing else. Replaced atomically
+//! (temporary file, fsync, rename), at most once in [`INTERVAL`]; a disk that is full is said once.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use serde::{Deserialize, Serialize};
+
+use crate::api::{PodStatus, PodUid};
+use crate::status::{Notifier, StatusManager};
+
+/// Shortest time between two writes.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// Stack of the thread: it serialises a map.
+const STACK: usize = 256 * 1024;
+
+#[derive(Serialize, Deserialize)]
+struct Content {
+    version: u32,
+    statuses: HashMap<PodUid, PodStatus>,
+}
+
+const VERSION: u32 = 1;
+
+/// Reads the file; a bad one is set aside as `*.corrupt` and logged (lessons F4).
+pub fn read(path: &Path) -> HashMap<PodUid, PodStatus> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return HashMap::new(),
+        Err(e) => {
+            log::warn!("cannot read {}: {e}; going on without the last daemon's statuses", path.display());
+            return HashMap::new();
+        }
+    };
+    match serde_json::from_slice::<Content>(&bytes) {
+        Ok(content) if content.version == VERSION => content.statuses,
+        Ok(content) => {
+            log::warn!("{} has version {}, not {VERSION}; going on without it", path.display(), content.version);
+            HashMap::new()
+        }
+        Err(e) => {
+            let aside = path.with_extension("json.corrupt");
+            log::warn!("{} is damaged ({e}); it is kept as {} and its content is done without", path.display(), aside.display());
+            let _ = fs::rename(path, aside);
+            HashMap::new()
+        }
+    }
+}
+
+fn write(path: &Path, statuses: &StatusManager) -> io::Result<()> {
+    let statuses = statuses.all().into_iter().map(|(uid, s)| (uid, PodStatus::clone(&s))).collect();
+    let bytes = serde_json::to_vec(&Content { version: VERSION, statuses })?;
+    let temporary = path.with_extension("json.tmp");
+    let mut file = File::create(&temporary)?;
+    file.write_all(&bytes)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)?;
+    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+}
+
+/// Keeps the file current until `stop` closes, and writes it once more then.
+///
+/// # Errors
+/// No thread is left.
+pub fn spawn(path: PathBuf, statuses: Arc<StatusManager>, notifier: Arc<Notifier>, stop: Receiver<()>) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name("checkpoint".into()).stack_size(STACK).spawn(move || {
+        let (mut written, mut failed) = (None, false);
+        loop {
+            let stopped = stop.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Disconnected);
+            let version = notifier.version();
+            if written != Some(version) {
+                match write(&path, &statuses) {
+                    Ok(()) => (written, failed) = (Some(version), false),
+                    Err(e) if !failed => {
+                        log::warn!("cannot write {}: {e}; statuses are kept in memory, trying again", path.display());
+                        failed = true;
+                    }
+                    Err(_) => {}
+                }
+            }
+            if stopped {
+                return;
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::bounded;
+
+    use super::*;
+    use crate::api::PodPhase;
+
+    fn statuses(phase: PodPhase) -> HashMap<PodUid, PodStatus> {
+        HashMap::from([("u".into(), PodStatus { phase, ..PodStatus::default() })])
+    }
+
+    fn written_by(dir: &Path, phase: PodPhase) -> PathBuf {
+        let path = dir.join("checkpoint.json");
+        let notifier = Arc::new(Notifier::default());
+        let manager = Arc::new(StatusManager::new(statuses(phase), notifier.clone()));
+        let (stop, stopped) = bounded(0);
+        let thread = spawn(path.clone(), manager, notifier, stopped).unwrap();
+        drop(stop);
+        thread.join().unwrap();
+        path
+    }
+
+    #[test]
+    fn the_last_statuses_are_written_at_the_end_and_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = written_by(dir.path(), PodPhase::Running);
+        assert_eq!(read(&path), statuses(PodPhase::Running));
+        written_by(dir.path(), PodPhase::Failed);
+        assert_eq!(read(&path), statuses(PodPhase::Failed));
+    }
+
+    #[test]
+    fn f4_a_damaged_file_is_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = written_by(dir.path(), PodPhase::Running);
+        let whole = fs::read(&path).unwrap();
+        for length in [0, 1, whole.len() / 2, whole.len() - 1] {
+            fs::write(&path, &whole[..length]).unwrap();
+            assert!(read(&path).is_empty(), "{length} bytes of {}", whole.len());
+            assert!(!path.exists() && dir.path().join("checkpoint.json.corrupt").exists());
+        }
+        assert!(read(&path).is_empty(), "a missing file is fine");
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_written_ends_nothing() {
+        written_by(Path::new("/proc/nowhere"), PodPhase::Running);
+    }
+}

@@ -1,0 +1,88 @@
+//! Archives dropped into a directory: each is loaded once, and again when it changes.
+//!
+//! Invariant: a bad file costs nobody else anything and is read once, not at every look; an image that was removed does
+//! not come back because its file still lies there.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::archive::Naming;
+use super::store::{ImageStore, LoadedImage, stem};
+use super::{ImageError, Reference};
+
+/// What a look at the directory found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DropReport {
+    /// Images loaded now.
+    pub loaded: Vec<(PathBuf, LoadedImage)>,
+    /// Files that could not be loaded, now or before, with why. A failure of the system (a full disk) is tried again at
+    /// the next look; a bad file when it changes.
+    pub problems: Vec<(PathBuf, String)>,
+}
+
+/// How a file looked when it was tried.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Seen {
+    size: u64,
+    mtime: (i64, i64),
+    problem: Option<String>,
+}
+
+const ENDINGS: [&str; 4] = [".tar", ".tar.gz", ".tgz", ".tar.zst"];
+
+/// Loads the new and changed archives of `dir`. A missing directory is an empty one.
+pub(super) fn load(store: &ImageStore, dir: &Path) -> Result<DropReport, ImageError> {
+    let memory = store.dir().join("dropped.json");
+    // Lost or damaged: everything is loaded again, which changes nothing for what is there.
+    let before: BTreeMap<PathBuf, Seen> = store.read_json(&memory).ok().flatten().unwrap_or_default();
+    let mut after: BTreeMap<PathBuf, Seen> =
+        before.iter().filter(|(p, _)| p.parent() != Some(dir)).map(|(p, s)| (p.clone(), s.clone())).collect();
+    let mut report = DropReport::default();
+    for (path, mut now) in archives(dir).map_err(|e| ImageError::io(format!("read {}", dir.display()), e))? {
+        match before.get(&path) {
+            Some(seen) if (seen.size, seen.mtime) == (now.size, now.mtime) => now.problem = seen.problem.clone(),
+            _ => match load_one(store, &path) {
+                Ok(images) => report.loaded.extend(images.into_iter().map(|i| (path.clone(), i))),
+                Err(e @ ImageError::Io { .. }) => {
+                    report.problems.push((path, e.to_string()));
+                    continue;
+                }
+                Err(e) => now.problem = Some(e.to_string()),
+            },
+        }
+        report.problems.extend(now.problem.clone().map(|p| (path.clone(), p)));
+        after.insert(path, now);
+    }
+    if after != before {
+        store.locked(|| store.write_json(&memory, &after))?;
+    }
+    Ok(report)
+}
+
+fn load_one(store: &ImageStore, path: &Path) -> Result<Vec<LoadedImage>, ImageError> {
+    let stem = stem(path);
+    let fall_back = Reference::parse(&stem).is_ok();
+    store.load_named(path, Naming { stem: &stem, name: None, fall_back })
+}
+
+fn archives(dir: &Path) -> io::Result<Vec<(PathBuf, Seen)>> {
+    let entries = match std::fs::read_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Ok(meta) = std::fs::metadata(&path) else { continue };
+        if meta.is_file() && !name.starts_with('.') && ENDINGS.iter().any(|e| name.ends_with(e)) {
+            found.push((path, Seen { size: meta.size(), mtime: (meta.mtime(), meta.mtime_nsec()), problem: None }));
+        }
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(found)
+}

@@ -1,0 +1,145 @@
+//! Writes a root directory as a tar stream, so that `import` of a directory takes the way of every other layer.
+//!
+//! Invariants: the same tree gives the same bytes (entries are sorted); symlinks are not followed; other file systems
+//! mounted in the tree, and the image store itself, are left out.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use tar::{Builder, EntryType, Header};
+
+use crate::sys::xattr;
+
+/// Writes `root` to `out`. Sockets are left out, as tar leaves them out. An error names the file.
+pub(super) fn pack(root: &Path, skip: &Path, out: impl Write) -> io::Result<()> {
+    let meta = fs::metadata(root)?;
+    let skip = fs::metadata(skip).ok().map(|m| (m.dev(), m.ino()));
+    let mut packer = Packer { builder: Builder::new(out), device: meta.dev(), skip, links: HashMap::new() };
+    packer.header(root, Path::new("./"), &meta, EntryType::Directory)?;
+    packer.directory(root)?;
+    packer.builder.finish()
+}
+
+struct Packer<W: Write> {
+    builder: Builder<W>,
+    device: u64,
+    skip: Option<(u64, u64)>,
+    /// First path of each inode with several names.
+    links: HashMap<u64, PathBuf>,
+}
+
+impl<W: Write> Packer<W> {
+    /// Without recursion: the stack holds what is still to be visited, last name first.
+    fn directory(&mut self, root: &Path) -> io::Result<()> {
+        let mut todo = names(root)?;
+        while let Some(path) = todo.pop() {
+            let name = path.strip_prefix(root).expect("below the root").to_owned();
+            let meta = fs::symlink_metadata(&path)?;
+            self.entry(&path, &name, &meta).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+            if meta.is_dir() && meta.dev() == self.device && self.skip != Some((meta.dev(), meta.ino())) {
+                todo.extend(names(&path)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, path: &Path, name: &Path, meta: &Metadata) -> io::Result<()> {
+        let kind = meta.file_type();
+        if kind.is_socket() {
+            return Ok(());
+        }
+        if !meta.is_dir() && meta.nlink() > 1 {
+            if let Some(first) = self.links.get(&meta.ino()) {
+                let mut header = plain_header(meta, EntryType::Link);
+                let first = first.clone();
+                return self.builder.append_link(&mut header, name, first);
+            }
+            self.links.insert(meta.ino(), name.to_owned());
+        }
+        let kind = match () {
+            () if meta.is_dir() => EntryType::Directory,
+            () if meta.is_symlink() => EntryType::Symlink,
+            () if kind.is_fifo() => EntryType::Fifo,
+            () if kind.is_char_device() => EntryType::Char,
+            () if kind.is_block_device() => EntryType::Block,
+            () => EntryType::Regular,
+        };
+        self.header(path, name, meta, kind)
+    }
+
+    fn header(&mut self, path: &Path, name: &Path, meta: &Metadata, kind: EntryType) -> io::Result<()> {
+        self.attributes(path, meta)?;
+        let mut header = plain_header(meta, kind);
+        match kind {
+            EntryType::Symlink => self.builder.append_link(&mut header, name, fs::read_link(path)?),
+            EntryType::Regular => {
+                header.set_size(meta.len());
+                // Exactly the announced length, also when the file changes meanwhile.
+                let content = io::Read::chain(File::open(path)?, io::repeat(0));
+                self.builder.append_data(&mut header, name, io::Read::take(content, meta.len()))
+            }
+            EntryType::Char | EntryType::Block => {
+                header.set_device_major(nix::sys::stat::major(meta.rdev()) as u32)?;
+                header.set_device_minor(nix::sys::stat::minor(meta.rdev()) as u32)?;
+                self.builder.append_data(&mut header, name, io::empty())
+            }
+            _ => self.builder.append_data(&mut header, name, io::empty()),
+        }
+    }
+
+    /// What a plain header cannot hold: extended attributes and the fraction of the time.
+    fn attributes(&mut self, path: &Path, meta: &Metadata) -> io::Result<()> {
+        let mut records: Vec<(String, Vec<u8>)> = Vec::new();
+        if meta.mtime_nsec() != 0 || meta.mtime() < 0 {
+            records.push(("mtime".into(), pax_time(meta.mtime(), meta.mtime_nsec()).into_bytes()));
+        }
+        for name in xattr::list(path)? {
+            if let (Some(text), Some(value)) = (name.to_str(), xattr::get(path, &name)?) {
+                records.push((format!("SCHILY.xattr.{text}"), value));
+            }
+        }
+        self.builder.append_pax_extensions(records.iter().map(|(k, v)| (k.as_str(), v.as_slice())))
+    }
+}
+
+/// Nanoseconds count forward from the second, also before 1970; PAX has a plain decimal number.
+fn pax_time(seconds: i64, nanos: i64) -> String {
+    if seconds < 0 && nanos > 0 {
+        let (seconds, nanos) = (-(seconds + 1), 1_000_000_000 - nanos);
+        return format!("-{seconds}.{nanos:09}");
+    }
+    format!("{seconds}.{nanos:09}")
+}
+
+fn plain_header(meta: &Metadata, kind: EntryType) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(meta.mode() & 0o7777);
+    header.set_uid(meta.uid().into());
+    header.set_gid(meta.gid().into());
+    header.set_mtime(meta.mtime().max(0) as u64);
+    header.set_size(0);
+    header
+}
+
+/// The entries of a directory, in descending order. A name like a whiteout's cannot be told from one in a layer.
+fn names(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.file_name().unwrap_or(OsStr::new("")).as_bytes().starts_with(b".wh.") {
+            return Err(io::Error::other(format!(
+                "{}: a name beginning with .wh. means a deleted file in a layer; rename it",
+                path.display()
+            )));
+        }
+        all.push(path);
+    }
+    all.sort_by(|a, b| b.cmp(a));
+    Ok(all)
+}

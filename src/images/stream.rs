@@ -1,0 +1,191 @@
+//! Readers a blob passes through on its way to the disk: digest, decompression, limit.
+
+use std::io::{self, BufRead, Read};
+
+use ring::digest;
+use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
+
+use super::error::StreamTooLong;
+
+/// `sha256:<hex>` of `bytes`.
+pub(super) fn sha256(bytes: &[u8]) -> String {
+    name(digest::digest(&digest::SHA256, bytes))
+}
+
+fn name(d: digest::Digest) -> String {
+    d.as_ref().iter().fold("sha256:".to_owned(), |s, b| s + &format!("{b:02x}"))
+}
+
+/// Computes the digest of everything read through it.
+pub(super) struct Hashing<R> {
+    inner: R,
+    context: digest::Context,
+    bytes: u64,
+}
+
+impl<R: Read> Hashing<R> {
+    pub(super) fn new(inner: R) -> Self {
+        Self { inner, context: digest::Context::new(&digest::SHA256), bytes: 0 }
+    }
+
+    /// Reads what is left and gives the digest and the length of the whole.
+    pub(super) fn finish(mut self) -> io::Result<(String, u64)> {
+        io::copy(&mut self, &mut io::sink())?;
+        Ok((name(self.context.finish()), self.bytes))
+    }
+}
+
+impl<R: Read> Read for Hashing<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buf)?;
+        self.context.update(&buf[..n]);
+        self.bytes += n as u64;
+        Ok(n)
+    }
+}
+
+/// Fails with [`StreamTooLong`] once more than `limit` bytes came through: what bounds a decompression bomb.
+pub(super) struct Limited<R> {
+    inner: R,
+    limit: u64,
+    left: u64,
+}
+
+impl<R> Limited<R> {
+    pub(super) fn new(inner: R, limit: u64) -> Self {
+        Self { inner, limit, left: limit }
+    }
+}
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buf)?;
+        match self.left.checked_sub(n as u64) {
+            Some(left) => self.left = left,
+            None => return Err(io::Error::other(StreamTooLong(self.limit))),
+        }
+        Ok(n)
+    }
+}
+
+/// Whether these first bytes are gzip's or zstd's. Media types lie; the magic does not.
+pub(super) fn is_compressed(start: &[u8]) -> bool {
+    start.starts_with(GZIP) || is_zstd(start)
+}
+
+const GZIP: &[u8] = &[0x1f, 0x8b];
+
+/// A frame, or a skippable frame (zstd:chunked begins or ends with one).
+fn is_zstd(start: &[u8]) -> bool {
+    matches!(start, [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..])
+}
+
+/// Plain bytes of a gzip, zstd or uncompressed stream.
+pub(super) fn decompress<'a, R: BufRead + 'a>(mut source: R) -> io::Result<Box<dyn Read + 'a>> {
+    let start = source.fill_buf()?;
+    Ok(if start.starts_with(GZIP) {
+        Box::new(flate2::bufread::MultiGzDecoder::new(source))
+    } else if is_zstd(start) {
+        Box::new(Zstd { source, decoder: FrameDecoder::new(), in_frame: false })
+    } else {
+        Box::new(source)
+    })
+}
+
+/// All frames of a zstd stream; the decoder itself knows one.
+struct Zstd<R> {
+    source: R,
+    decoder: FrameDecoder,
+    in_frame: bool,
+}
+
+impl<R: BufRead> Zstd<R> {
+    /// Moves to the next frame; false at the end of the stream.
+    fn next_frame(&mut self) -> io::Result<bool> {
+        while !self.source.fill_buf()?.is_empty() {
+            match self.decoder.init(&mut self.source) {
+                Ok(()) => {
+                    self.in_frame = true;
+                    return Ok(true);
+                }
+                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame { length, .. })) => {
+                    let skipped = io::copy(&mut (&mut self.source).take(length.into()), &mut io::sink())?;
+                    if skipped < u64::from(length) {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                }
+                Err(e) => return Err(io::Error::other(e.to_string())),
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl<R: BufRead> Read for Zstd<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if !self.in_frame && !self.next_frame()? {
+                return Ok(0);
+            }
+            while self.decoder.can_collect() < buf.len() && !self.decoder.is_finished() {
+                let wanted = BlockDecodingStrategy::UptoBytes(buf.len() - self.decoder.can_collect());
+                self.decoder.decode_blocks(&mut self.source, wanted).map_err(|e| io::Error::other(e.to_string()))?;
+            }
+            match self.decoder.read(buf)? {
+                0 if buf.is_empty() => return Ok(0),
+                0 => self.in_frame = false,
+                n => return Ok(n),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame of one raw block: single segment, one byte of content size, no checksum.
+    fn raw_frame(content: &[u8]) -> Vec<u8> {
+        let n = u8::try_from(content.len()).unwrap();
+        let block = (u32::from(n) << 3 | 1).to_le_bytes();
+        [&[0x28, 0xb5, 0x2f, 0xfd, 0x20, n], &block[..3], content].concat()
+    }
+
+    #[track_caller]
+    fn check(stream: &[u8], expected: Result<&[u8], ()>) {
+        let mut out = Vec::new();
+        let result = decompress(stream).and_then(|mut r| r.read_to_end(&mut out));
+        assert_eq!(result.map(|_| out.as_slice()).map_err(|_| ()), expected);
+    }
+
+    #[test]
+    fn zstd_frames_follow_each_other() {
+        let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
+        check(&raw_frame(b"hello"), Ok(b"hello"));
+        check(&[raw_frame(b"a"), skippable.clone(), raw_frame(b"b")].concat(), Ok(b"ab"));
+        check(&[skippable.clone(), raw_frame(b"b")].concat(), Ok(b"b"));
+        check(&[raw_frame(b"a"), b"garbage".to_vec()].concat(), Err(()));
+        check(&raw_frame(b"hello")[..10], Err(()));
+        check(&skippable[..9], Err(()));
+    }
+
+    #[test]
+    fn plain_and_gzip_are_told_by_magic() {
+        use std::io::Write;
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gz.write_all(b"hello").unwrap();
+        let gz = gz.finish().unwrap();
+        check(b"hello", Ok(b"hello"));
+        check(b"", Ok(b""));
+        check(&gz, Ok(b"hello"));
+        check(&gz[..gz.len() - 1], Err(()));
+    }
+
+    #[test]
+    fn the_limit_is_exact() {
+        let read = |limit| io::copy(&mut Limited::new(&b"12345"[..], limit), &mut io::sink());
+        assert_eq!(read(5).unwrap(), 5);
+        assert!(read(4).is_err());
+    }
+}

@@ -1,0 +1,258 @@
+//! The cgroups that a command joins, and the leaf of its own by which its whole tree dies (exec-in-container 5).
+//!
+//! Decisions: the leaf lies *below* the cgroup that the container's first process is in, on pure v2 as well. The
+//! no-internal-process rule forbids it only where controllers are enabled for children, and a v2 cgroup that holds a
+//! process has none enabled. There the command stays under the container's own limits; beside it would escape them.
+//! Without v2 the leaf is in the freezer hierarchy, which can stop the tree while it is killed. What a command leaves
+//! running when it ends is killed with its leaf: nothing may be left behind on the node.
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::error::ExecError;
+
+/// How long the removal of a leaf may take before it is left for later.
+const REMOVE_LIMIT: Duration = Duration::from_millis(500);
+
+/// One mounted hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mount {
+    /// v1 controllers or `name=…`, empty for v2.
+    names: Vec<String>,
+    /// The cgroup that its mount point shows.
+    root: String,
+    at: PathBuf,
+}
+
+/// The mounted hierarchies of `/proc/self/mountinfo` text.
+fn parse_mounts(mountinfo: &str) -> Vec<Mount> {
+    let mount = |line: &str| {
+        let (left, right) = line.split_once(" - ")?;
+        let left: Vec<&str> = left.split(' ').collect();
+        let right: Vec<&str> = right.split(' ').collect();
+        let names = match *right.first()? {
+            "cgroup2" => Vec::new(),
+            // Mount options such as `rw` are among them and name no hierarchy.
+            "cgroup" => right.get(2)?.split(',').map(str::to_owned).collect(),
+            _ => return None,
+        };
+        Some(Mount { names, root: (*left.get(3)?).to_owned(), at: PathBuf::from(left.get(4)?) })
+    };
+    mountinfo.lines().filter_map(mount).collect()
+}
+
+fn mounts() -> &'static [Mount] {
+    // Hierarchies are mounted at boot and stay; mountinfo of a node full of containers is long.
+    static MOUNTS: OnceLock<Vec<Mount>> = OnceLock::new();
+    MOUNTS.get_or_init(|| parse_mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()))
+}
+
+/// A cgroup directory to join.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    v2: bool,
+    freezer: bool,
+    dir: PathBuf,
+}
+
+/// The directories of each line of `/proc/PID/cgroup` whose hierarchy is mounted.
+fn places(cgroups: &str, mounts: &[Mount]) -> Vec<Place> {
+    let place = |line: &str| {
+        let mut parts = line.splitn(3, ':');
+        let (names, path) = (parts.nth(1)?, parts.next()?);
+        let v2 = names.is_empty();
+        let m = mounts.iter().find(|m| if v2 { m.names.is_empty() } else { names.split(',').all(|n| m.names.iter().any(|o| o == n)) })?;
+        let below = if m.root == "/" { path } else { path.strip_prefix(m.root.as_str())? };
+        Some(Place { v2, freezer: names.split(',').any(|n| n == "freezer"), dir: m.at.join(below.trim_start_matches('/')) })
+    };
+    cgroups.lines().filter_map(place).collect()
+}
+
+/// Whether the container is frozen: what joins it would not run, and a v1 task would not even die.
+fn frozen(places: &[Place]) -> bool {
+    let is = |p: &Place, file: &str, words: &[&str]| fs::read_to_string(p.dir.join(file)).is_ok_and(|s| words.contains(&s.trim()));
+    places.iter().any(|p| (p.freezer && is(p, "freezer.state", &["FROZEN", "FREEZING"])) || (p.v2 && is(p, "cgroup.freeze", &["1"])))
+}
+
+/// A name that no other exec of this boot has.
+pub(super) fn unique() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("exec-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The cgroups of one command.
+#[derive(Debug)]
+pub(super) struct Cgroups {
+    /// `cgroup.procs` to write into, in order.
+    pub(super) join: Vec<OwnedFd>,
+    /// The same as text, for errors.
+    pub(super) names: Vec<String>,
+    pub(super) leaf: Option<Leaf>,
+}
+
+impl Cgroups {
+    /// Makes the leaf and opens what is to be joined. `cgroups` is `/proc/PID/cgroup`.
+    pub(super) fn prepare(cgroups: &str, name: &str) -> Result<Self, ExecError> {
+        let mut places = places(cgroups, mounts());
+        if frozen(&places) {
+            return Err(ExecError::Paused);
+        }
+        let leaf = Leaf::make(&mut places, name)?;
+        let mut out = Cgroups { join: Vec::new(), names: Vec::new(), leaf };
+        for p in places {
+            let file = p.dir.join("cgroup.procs");
+            let opened = fs::OpenOptions::new().write(true).open(&file);
+            out.join.push(opened.map_err(|e| ExecError::io(format!("cannot open {}", file.display()), &e))?.into());
+            out.names.push(file.display().to_string());
+        }
+        Ok(out)
+    }
+}
+
+/// A command's own cgroup. Dropping it kills what is inside and removes it, within limits.
+#[derive(Debug)]
+pub(super) struct Leaf {
+    dir: PathBuf,
+    v2: bool,
+}
+
+impl Leaf {
+    /// In the v2 tree, else in the freezer's; None where neither lets us, then only the process group can be killed.
+    fn make(places: &mut [Place], name: &str) -> Result<Option<Leaf>, ExecError> {
+        let order = places.iter().position(|p| p.v2).into_iter().chain(places.iter().position(|p| p.freezer));
+        for i in order.collect::<Vec<_>>() {
+            let dir = places[i].dir.join(name);
+            match fs::create_dir(&dir) {
+                Ok(()) => {
+                    places[i].dir.clone_from(&dir);
+                    return Ok(Some(Leaf { dir, v2: places[i].v2 }));
+                }
+                Err(e) => log::debug!("cannot make cgroup {}: {e}", dir.display()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Kills every process in it, and what they start meanwhile.
+    pub(super) fn kill(&self) {
+        if self.v2 && fs::write(self.dir.join("cgroup.kill"), "1").is_ok() {
+            return;
+        }
+        // Before Linux 5.14, and on v1: nothing in it can fork while it is frozen.
+        let (file, freeze, thaw) = if self.v2 { ("cgroup.freeze", "1", "0") } else { ("freezer.state", "FROZEN", "THAWED") };
+        let _ = fs::write(self.dir.join(file), freeze);
+        self.wait_frozen();
+        for tree in std::iter::once(self.dir.clone()).chain(children(&self.dir)) {
+            for pid in fs::read_to_string(tree.join("cgroup.procs")).unwrap_or_default().lines().filter_map(|l| l.parse().ok()) {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
+        let _ = fs::write(self.dir.join(file), thaw);
+    }
+
+    /// v1 freezes at once or, with a task in the middle of something, a moment later; each reading tries again.
+    fn wait_frozen(&self) {
+        let until = Instant::now() + Duration::from_millis(50);
+        let done = || match self.v2 {
+            true => fs::read_to_string(self.dir.join("cgroup.events")).is_ok_and(|s| s.contains("frozen 1")),
+            false => fs::read_to_string(self.dir.join("freezer.state")).is_ok_and(|s| s.trim() == "FROZEN"),
+        };
+        while !done() && Instant::now() < until {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Removes it, killing what is still inside. False when something in it does not die in time.
+    pub(super) fn remove(&self) -> bool {
+        let until = Instant::now() + REMOVE_LIMIT;
+        loop {
+            for child in children(&self.dir) {
+                let _ = fs::remove_dir(child);
+            }
+            match fs::remove_dir(&self.dir) {
+                Ok(()) => return true,
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => return true,
+                Err(_) if Instant::now() >= until => return false,
+                Err(_) => {
+                    self.kill();
+                    self.wait_empty();
+                }
+            }
+        }
+    }
+
+    /// Waits until the last process has left, at most a few milliseconds.
+    fn wait_empty(&self) {
+        let limit = PollTimeout::from(5u8);
+        match fs::File::open(self.dir.join("cgroup.events")) {
+            Ok(events) if self.v2 => {
+                let mut text = String::new();
+                let read = std::io::Read::read_to_string(&mut &events, &mut text);
+                if read.is_ok() && text.contains("populated 1") {
+                    let _ = nix::poll::poll(&mut [PollFd::new(events.as_fd(), PollFlags::POLLPRI)], limit);
+                }
+            }
+            // v1 tells nobody when a cgroup gets empty.
+            _ => drop(nix::poll::poll(&mut [], PollTimeout::from(1u8))),
+        }
+    }
+}
+
+/// Cgroups that the command made below its own (a v1 one stays behind when its processes die).
+fn children(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+    let dirs = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path());
+    dirs.flat_map(|d| children(&d).into_iter().chain([d])).collect()
+}
+
+/// Kills and removes the leaf of a helper that gave no answer.
+pub(super) fn clean(cgroups: &str, name: &str) {
+    for p in places(cgroups, mounts()).into_iter().filter(|p| p.v2 || p.freezer) {
+        let leaf = Leaf { dir: p.dir.join(name), v2: p.v2 };
+        if leaf.dir.exists() && !leaf.remove() {
+            log::warn!("cannot remove cgroup {}: {}", leaf.dir.display(), Errno::EBUSY.desc());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+30 23 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
+31 30 0:27 / /sys/fs/cgroup/cpu rw,nosuid - cgroup cgroup rw,cpu,cpuacct\n\
+32 30 0:28 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n\
+33 30 0:29 /pod /sys/fs/cgroup/freezer rw shared:1 - cgroup cgroup rw,freezer\n\
+34 30 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+
+    #[track_caller]
+    fn check(cgroups: &str, expected: &[&str]) {
+        let places = places(cgroups, &parse_mounts(MOUNTS));
+        let dirs: Vec<_> = places.iter().map(|p| p.dir.strip_prefix("/sys/fs/cgroup").unwrap().to_str().unwrap()).collect();
+        assert_eq!(dirs, expected);
+    }
+
+    #[test]
+    fn each_line_finds_its_hierarchy() {
+        check("3:cpu,cpuacct:/a/b\n2:name=systemd:/s\n0::/u\n", &["cpu/a/b", "systemd/s", "unified/u"]);
+        check("3:memory:/a\n", &[]);
+        check("4:freezer:/pod/x\n", &["freezer/x"]);
+        check("4:freezer:/elsewhere\n", &[]);
+        check("0::/\n", &["unified/"]);
+    }
+
+    #[test]
+    fn names_do_not_repeat() {
+        assert_ne!(unique(), unique());
+    }
+}

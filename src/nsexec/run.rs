@@ -1,0 +1,274 @@
+//! Waits for a command that was started: its report, its output, its end, its time.
+//!
+//! Invariants: no wait is without a limit; only pids that are our children, unreaped, are killed or waited for; a child
+//! that does not die in time (a frozen or hung one) is parked with its memory and reaped by a later exec.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+
+use super::cgroup::Leaf;
+use super::error::ExecError;
+use crate::sys::enter::{Entering, Report, Step};
+use crate::sys::pidfd;
+
+/// How long the start may take, from the first child to execve.
+pub(super) const START_LIMIT: Duration = Duration::from_secs(10);
+/// How long a killed process may take to end.
+const DEATH_LIMIT: Duration = Duration::from_secs(5);
+/// How much output is read away beyond the limit before the pipe is closed; the command gets EPIPE then.
+const DRAIN_LIMIT: usize = 64 << 20;
+
+fn remaining(until: Instant) -> PollTimeout {
+    // Rounded up: poll counts in milliseconds, and waking early would only spin.
+    let left = until.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
+    PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+}
+
+/// Processes that did not die in time.
+static PARKED: Mutex<Vec<Procs>> = Mutex::new(Vec::new());
+
+/// Reaps what earlier execs had to leave. Called before each exec.
+pub(super) fn sweep() {
+    let parked = std::mem::take(&mut *PARKED.lock().unwrap_or_else(|e| e.into_inner()));
+    for mut p in parked {
+        if !p.try_reap() {
+            PARKED.lock().unwrap_or_else(|e| e.into_inner()).push(p);
+        }
+    }
+}
+
+/// The two children of one exec, with all that must outlive them.
+pub(super) struct Procs {
+    entering: Option<Entering>,
+    first_reaped: bool,
+    second: Option<OwnedFd>,
+    second_code: Option<i32>,
+    leaf: Option<Leaf>,
+}
+
+impl Procs {
+    pub(super) fn new(entering: Entering, leaf: Option<Leaf>) -> Self {
+        Self { entering: Some(entering), first_reaped: false, second: None, second_code: None, leaf }
+    }
+
+    /// Opens the pidfd of the second child once there is one.
+    fn find_second(&mut self) {
+        if let (None, Some(pid)) = (&self.second, self.entering.as_ref().and_then(Entering::second)) {
+            self.second = pidfd::open(pid).ok();
+        }
+    }
+
+    fn kill(&mut self) {
+        if let Some(leaf) = &self.leaf {
+            leaf.kill();
+        }
+        if let (false, Some(e)) = (self.first_reaped, &self.entering) {
+            pidfd::kill(&e.first);
+        }
+        self.find_second();
+        if let (None, Some(second)) = (self.second_code, &self.second) {
+            pidfd::kill(second);
+            if self.leaf.is_none() {
+                kill_group(self.entering.as_ref().and_then(Entering::second));
+            }
+        }
+    }
+
+    /// Reaps whatever has ended, frees everything when all has.
+    fn try_reap(&mut self) -> bool {
+        let code = |fd: &OwnedFd| match pidfd::reap(fd) {
+            Ok(code) => code,
+            // Someone else reaped it (SIGCHLD ignored): gone all the same, the code is lost.
+            Err(_) => Some(255),
+        };
+        if let (false, Some(e)) = (self.first_reaped, &self.entering) {
+            self.first_reaped = code(&e.first).is_some();
+        }
+        // The first child is the one that makes the second: only when it is gone, "no second" is final.
+        self.find_second();
+        if let (None, Some(second)) = (self.second_code, &self.second) {
+            self.second_code = code(second);
+        }
+        let unknown = self.second.is_none() && self.entering.as_ref().is_some_and(|e| e.second().is_some());
+        let done = self.first_reaped && !unknown && (self.second.is_none() || self.second_code.is_some());
+        if done {
+            if let Some(e) = self.entering.take() {
+                e.release();
+            }
+            if self.leaf.as_ref().is_some_and(|l| !l.remove()) {
+                return false;
+            }
+            self.leaf = None;
+        }
+        done
+    }
+
+    /// Waits for the ends of both, at most `limit`.
+    fn wait(&mut self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        loop {
+            if self.try_reap() {
+                return true;
+            }
+            let alive = match (&self.entering, self.first_reaped, &self.second) {
+                (Some(e), false, _) => &e.first,
+                (Some(_), true, Some(second)) => second,
+                _ => return false,
+            };
+            if Instant::now() >= until || !pidfd::ended(alive, until.saturating_duration_since(Instant::now())) {
+                return false;
+            }
+        }
+    }
+
+    /// Ends everything: kill, reap, remove; what does not die in time is parked.
+    pub(super) fn finish(mut self) -> Option<i32> {
+        if !self.try_reap() {
+            self.kill();
+        }
+        if self.wait(DEATH_LIMIT) {
+            return self.second_code;
+        }
+        log::warn!(
+            "cannot end a command in a container: it does not die within {} s, its remains are collected later",
+            DEATH_LIMIT.as_secs()
+        );
+        let code = self.second_code;
+        PARKED.lock().unwrap_or_else(|e| e.into_inner()).push(self);
+        code
+    }
+}
+
+/// Without a leaf the session's first process group is all that can be named.
+fn kill_group(pid: Option<i32>) {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| log::warn!("no cgroup v2 or freezer hierarchy can be used: a probe's background processes outlive its timeout"));
+    if let Some(pid) = pid {
+        let _ = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+    }
+}
+
+/// Waits until the command runs. `ready` is called with its host pid just before execve, when it was told to wait.
+pub(super) fn started(procs: &mut Procs, socket: &OwnedFd, ready: &mut dyn FnMut(i32)) -> Result<(), Started> {
+    let until = Instant::now() + START_LIMIT;
+    let mut is_ready = false;
+    loop {
+        match nix::poll::poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], remaining(until)) {
+            Ok(0) => return Err(Started::Late),
+            Ok(_) => {}
+            Err(Errno::EINTR) => continue,
+            Err(e) => return Err(Started::Os(e)),
+        }
+        match crate::sys::enter::receive(socket.as_fd()) {
+            Ok(Some(Report { step: Step::Ready, .. })) => {
+                is_ready = true;
+                ready(procs.entering.as_ref().and_then(Entering::second).unwrap_or_default());
+            }
+            Ok(Some(report)) => return Err(Started::Failed(report)),
+            Ok(None) if is_ready => break,
+            Ok(None) => return Err(Started::Killed),
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Err(e) => return Err(Started::Os(e)),
+        }
+    }
+    procs.find_second();
+    if procs.second.is_some() { Ok(()) } else { Err(Started::Os(Errno::EMFILE)) }
+}
+
+/// Why a command did not start.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Started {
+    Failed(Report),
+    Killed,
+    Late,
+    Os(Errno),
+}
+
+/// One of stdout and stderr.
+struct Stream {
+    fd: Option<OwnedFd>,
+    kept: Vec<u8>,
+    read: usize,
+}
+
+impl Stream {
+    fn new(fd: OwnedFd) -> Self {
+        Self { fd: Some(fd), kept: Vec::new(), read: 0 }
+    }
+
+    /// Reads at most one buffer; the descriptor is closed at the end or at the drain limit. False when there is no more now.
+    fn read_some(&mut self, limit: usize, buffer: &mut [u8]) -> bool {
+        let Some(fd) = &self.fd else { return false };
+        match nix::unistd::read(fd, buffer) {
+            Ok(n) if n > 0 && self.read < DRAIN_LIMIT => {
+                self.read += n;
+                let room = limit.saturating_sub(self.kept.len()).min(n);
+                self.kept.extend_from_slice(&buffer[..room]);
+                true
+            }
+            Err(Errno::EAGAIN) => false,
+            Err(Errno::EINTR) => true,
+            _ => {
+                self.fd = None;
+                false
+            }
+        }
+    }
+}
+
+/// What came of waiting.
+pub(super) struct Waited {
+    pub(super) timed_out: bool,
+    /// stdout then stderr, cut.
+    pub(super) output: Vec<u8>,
+}
+
+/// Reads both pipes until the command's process ends or `timeout` is over. A pipe held open by others is not waited for.
+pub(super) fn wait(procs: &Procs, [out, err]: [OwnedFd; 2], timeout: Duration, limit: usize) -> Waited {
+    let until = Instant::now().checked_add(timeout).unwrap_or_else(|| Instant::now() + Duration::from_secs(86400 * 365));
+    let mut streams = [Stream::new(out), Stream::new(err)];
+    let mut buffer = vec![0u8; 16 << 10];
+    let Some(second) = &procs.second else { return Waited { timed_out: false, output: Vec::new() } };
+    let timed_out = loop {
+        let watched = streams.iter().filter_map(|s| s.fd.as_ref()).chain([second]);
+        let mut fds: Vec<PollFd<'_>> = watched.map(|f| PollFd::new(f.as_fd(), PollFlags::POLLIN)).collect();
+        let n = nix::poll::poll(&mut fds, remaining(until));
+        let ended = fds.last().is_some_and(|f| f.any().unwrap_or(false));
+        if ended {
+            break false;
+        }
+        if n == Ok(0) || Instant::now() >= until {
+            break true;
+        }
+        for s in &mut streams {
+            s.read_some(limit, &mut buffer);
+        }
+    };
+    for s in &mut streams {
+        // What is in the pipe now, and no more: a child that writes on forever may hold it.
+        for _ in 0..(1 << 20) / buffer.len() {
+            if !s.read_some(limit, &mut buffer) {
+                break;
+            }
+        }
+    }
+    let [out, err] = streams.map(|s| s.kept);
+    let mut output = out;
+    output.extend_from_slice(&err);
+    output.truncate(limit);
+    Waited { timed_out, output }
+}
+
+/// A pipe whose read end does not block.
+pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), ExecError> {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    let failed = |e| ExecError::os("cannot make a pipe", e);
+    let (r, w) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(failed)?;
+    fcntl(&r, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(failed)?;
+    debug_assert!(r.as_raw_fd() > 2, "the Rust runtime opens 0 to 2");
+    Ok((r, w))
+}

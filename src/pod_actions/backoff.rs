@@ -1,0 +1,140 @@
+//! Crash-loop back-off: 0, 10, 20, 40 … 300 s after each finish (kubelet-probes 8.7).
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::api::{Container, PodRef};
+use crate::clock::Moment;
+
+/// First delay, unless the ceiling is lower.
+const INITIAL: Duration = Duration::from_secs(10);
+/// An entry is forgotten when the container finished this long after its last advance.
+const FORGET_AFTER: Duration = Duration::from_secs(600);
+
+/// What a delay belongs to: pod, container, image and resources; a change of those starts anew.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BackOffKey(String);
+
+impl BackOffKey {
+    /// The key of a container of a pod.
+    pub fn new(pod: &PodRef, container: &Container) -> Self {
+        let resources = serde_json::to_string(&container.resources).unwrap_or_default();
+        Self(format!("{pod}/{}/{}/{resources}", container.name, container.image))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    delay: Duration,
+    advanced: Moment,
+}
+
+/// A start that has to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The whole delay, for the message.
+    pub delay: Duration,
+    /// When it ends.
+    pub retry_at: Moment,
+}
+
+/// The table of delays.
+#[derive(Debug)]
+pub struct BackOff {
+    initial: Duration,
+    ceiling: Duration,
+    entries: HashMap<BackOffKey, Entry>,
+}
+
+impl BackOff {
+    /// A table with that ceiling (`crashLoopBackOff.maxContainerRestartPeriod`); one below 10 s lowers the first delay too.
+    pub fn new(ceiling: Duration) -> Self {
+        Self { initial: INITIAL.min(ceiling), ceiling, entries: HashMap::new() }
+    }
+
+    /// Before a start of a container whose newest instance finished at `finished`: held back, or let go and advanced.
+    ///
+    /// # Errors
+    /// [`Held`] while `now - finished` is less than the current delay; nothing changes then.
+    pub fn start(&mut self, key: &BackOffKey, finished: Moment, now: Moment) -> Result<(), Held> {
+        let known = self.entries.get(key).copied().filter(|e| finished.since(e.advanced) <= FORGET_AFTER);
+        if let Some(Entry { delay, .. }) = known
+            && now.since(finished) < delay
+        {
+            return Err(Held { delay, retry_at: finished + delay });
+        }
+        let delay = known.map_or(self.initial, |e| (e.delay * 2).min(self.ceiling));
+        self.entries.insert(key.clone(), Entry { delay, advanced: now });
+        Ok(())
+    }
+
+    /// Drops entries that can no longer hold anything back: not advanced for twice the longest wait.
+    pub fn collect_garbage(&mut self, now: Moment) {
+        let keep = (self.ceiling + FORGET_AFTER) * 2;
+        self.entries.retain(|_, e| now.since(e.advanced) <= keep);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> BackOffKey {
+        BackOffKey("k".into())
+    }
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_boot(Duration::from_secs(seconds))
+    }
+
+    /// Delays after each finish for a container that ends the moment it starts.
+    fn delays(ceiling: u64, n: usize) -> Vec<u64> {
+        let mut table = BackOff::new(Duration::from_secs(ceiling));
+        let mut now = at(1000);
+        (0..n)
+            .map(|_| {
+                let finished = now;
+                if let Err(held) = table.start(&key(), finished, now) {
+                    now = held.retry_at;
+                    table.start(&key(), finished, now).expect("let go once the delay is over");
+                }
+                now.since(finished).as_secs()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn restarts_wait_0_10_20_up_to_the_ceiling() {
+        assert_eq!(delays(300, 8), [0, 10, 20, 40, 80, 160, 300, 300]);
+        assert_eq!(delays(5, 4), [0, 5, 5, 5], "a ceiling below the first delay lowers it");
+    }
+
+    #[test]
+    fn a_container_that_ran_long_starts_anew() {
+        let mut table = BackOff::new(Duration::from_secs(300));
+        table.start(&key(), at(0), at(0)).unwrap();
+        table.start(&key(), at(601), at(601)).unwrap();
+        assert_eq!(table.start(&key(), at(601), at(602)), Err(Held { delay: Duration::from_secs(10), retry_at: at(611) }));
+        // 600 s exactly is not yet forgotten
+        assert_eq!(table.start(&key(), at(1201), at(1202)).unwrap_err().delay, Duration::from_secs(10));
+    }
+
+    #[test]
+    fn being_held_changes_nothing() {
+        let mut table = BackOff::new(Duration::from_secs(300));
+        table.start(&key(), at(0), at(0)).unwrap();
+        for _ in 0..5 {
+            assert_eq!(table.start(&key(), at(10), at(15)).unwrap_err().retry_at, at(20));
+        }
+    }
+
+    #[test]
+    fn garbage_goes_and_live_entries_stay() {
+        let mut table = BackOff::new(Duration::from_secs(300));
+        table.start(&key(), at(0), at(0)).unwrap();
+        table.collect_garbage(at(1800));
+        assert_eq!(table.entries.len(), 1);
+        table.collect_garbage(at(1801));
+        assert!(table.entries.is_empty());
+    }
+}

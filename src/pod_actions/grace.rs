@@ -1,0 +1,75 @@
+//! Grace periods: how long between the stop signal and the kill (kubelet-probes 8.1, 8.5).
+
+use super::KillReason;
+use crate::api::{Container, Pod};
+
+/// The runtime is never asked for less, in seconds (8.5).
+pub const MINIMUM_GRACE_SECONDS: i64 = 2;
+
+/// Grace of one container's kill in seconds, before any override (8.5 rules 1–3). The probe that kills brings its own,
+/// also when it is longer (lessons E1).
+pub fn kill_grace_period(pod: &Pod, container: Option<&Container>, reason: KillReason) -> i64 {
+    if let Some(seconds) = pod.metadata.deletion_grace_period_seconds {
+        return seconds;
+    }
+    let Some(of_pod) = pod.spec.termination_grace_period_seconds else { return MINIMUM_GRACE_SECONDS };
+    let probe = match reason {
+        KillReason::StartupProbe => container.and_then(|c| c.startup_probe.as_ref()),
+        KillReason::LivenessProbe => container.and_then(|c| c.liveness_probe.as_ref()),
+        KillReason::None | KillReason::Unknown => None,
+    };
+    probe.and_then(|p| p.termination_grace_period_seconds).unwrap_or(of_pod)
+}
+
+/// Grace of a terminating pod in seconds (8.1): it can only shrink from `current` (0 is none yet), and is at least 1.
+pub fn pod_grace_period(pod: &Pod, current: i64, kill_override: Option<i64>) -> i64 {
+    let given = [pod.metadata.deletion_grace_period_seconds, kill_override].into_iter().flatten().filter(|s| *s >= 0);
+    let lowest = given.fold(current, |grace, s| if grace == 0 || s < grace { s } else { grace });
+    let grace = if lowest == 0 && kill_override.is_none() && pod.metadata.deletion_grace_period_seconds.is_none() {
+        pod.spec.termination_grace_period_seconds.unwrap_or(0)
+    } else {
+        lowest
+    };
+    grace.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(v: &Value) -> Pod {
+        let probe = |key: &str| v[key].as_i64().map(|s| json!({"terminationGracePeriodSeconds": s}));
+        let spec = json!({"terminationGracePeriodSeconds": v["pod"], "containers": [
+            {"name": "c", "startupProbe": probe("startup"), "livenessProbe": probe("liveness")}]});
+        let metadata = json!({"deletionGracePeriodSeconds": v["deletionGracePeriodSeconds"]});
+        Pod { metadata: serde_json::from_value(metadata).unwrap(), spec: serde_json::from_value(spec).unwrap(), raw: Value::Null }
+    }
+
+    #[test]
+    fn the_killing_probe_brings_its_own_grace_period() {
+        let vectors: Value = serde_json::from_str(include_str!("../../tests/vectors/lifecycle.json")).unwrap();
+        for case in vectors["killGracePeriod"].as_array().unwrap() {
+            let pod = pod(case);
+            let reason = match case["reason"].as_str().unwrap_or("") {
+                "StartupProbe" => KillReason::StartupProbe,
+                "LivenessProbe" => KillReason::LivenessProbe,
+                "Unknown" => KillReason::Unknown,
+                other => panic!("unknown reason {other}"),
+            };
+            let got = kill_grace_period(&pod, Some(&pod.spec.containers[0]), reason);
+            assert_eq!(got, case["expect"].as_i64().unwrap(), "{case}");
+        }
+    }
+
+    #[test]
+    fn a_terminating_pods_grace_only_shrinks() {
+        let of_spec = pod(&json!({"pod": 30}));
+        assert_eq!(pod_grace_period(&of_spec, 0, None), 30);
+        assert_eq!(pod_grace_period(&of_spec, 30, Some(5)), 5);
+        assert_eq!(pod_grace_period(&of_spec, 5, Some(20)), 5);
+        assert_eq!(pod_grace_period(&of_spec, 0, Some(0)), 1);
+        assert_eq!(pod_grace_period(&pod(&json!({"pod": 30, "deletionGracePeriodSeconds": 7})), 0, None), 7);
+    }
+}

@@ -1,0 +1,315 @@
+//! The file source's thread: waits for inotify, the re-listing time or the stop, then lists, reads and sends
+//! (kubelet-probes 6.3).
+//!
+//! Invariants: never waits for a file (no FIFO is opened, nothing is read past [`MAX_FILE_SIZE`]); holds at most one file's
+//! content at a time; what things mean is decided in [`super::files`].
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+use std::{fs, io};
+
+use crossbeam_channel::{Receiver, Sender, bounded, select};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use super::files::{Decode, Digest, Files, Listing, Reading, Signature, Step, is_pod_file};
+use super::merge::{PodConfig, PodUpdate, Source};
+use super::states::FileStates;
+use super::watch::{Hints, Watch};
+use crate::clock::Moment;
+use crate::events::{EventType, Recorder};
+
+/// A file of this size or more, in bytes, is an error (kubelet-probes 6.2).
+pub const MAX_FILE_SIZE: u64 = 10 << 20;
+
+/// How often a missing path is looked for, and the pause after a panic.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A file changed less than this ago may be changed again without any trace in its times.
+const SETTLED: Duration = Duration::from_millis(50);
+
+/// What the source works with.
+pub struct FileSourceConfig {
+    /// A directory or one file; symbolic links are followed. Relative to the working directory at the start.
+    pub path: PathBuf,
+    /// `fileCheckFrequency`.
+    pub check_frequency: Duration,
+    /// Bytes to pods.
+    pub decode: Decode,
+    /// Where the sets are merged.
+    pub config: Arc<PodConfig>,
+    /// Where the updates go; the source waits while it is full, and ends when it is closed.
+    pub updates: Sender<PodUpdate>,
+    /// What readers see of the files.
+    pub states: Arc<FileStates>,
+    /// For pods that the merge drops.
+    pub events: Arc<Recorder>,
+}
+
+/// A running file source.
+pub struct FileSource {
+    wake: Arc<EventFd>,
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl FileSource {
+    /// Starts the thread `pod-files`; the first listing is made at once.
+    ///
+    /// # Errors
+    /// No descriptor or no thread is left.
+    pub fn spawn(config: FileSourceConfig) -> io::Result<Self> {
+        let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
+        let (stop, stopped) = bounded(1);
+        let path = std::path::absolute(&config.path)?;
+        let mut worker = Worker {
+            watch: Watch::new(path.clone()),
+            files: Files::new(path.clone()),
+            path,
+            wake: Arc::clone(&wake),
+            stopped,
+            watch_error: None,
+            config,
+        };
+        let thread = std::thread::Builder::new().name("pod-files".into()).spawn(move || worker.run())?;
+        Ok(Self { wake, stop, thread })
+    }
+
+    /// Tells the thread to end; never blocks, may be called again.
+    pub fn stop(&self) {
+        let _ = self.stop.try_send(());
+        let _ = self.wake.write(1);
+    }
+
+    /// Whether the thread has ended.
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits for the thread; a moment after [`FileSource::stop`].
+    pub fn join(self) {
+        // Panics are caught inside.
+        let _ = self.thread.join();
+    }
+}
+
+/// Why the loop ends.
+struct Ended;
+
+struct Worker {
+    config: FileSourceConfig,
+    path: PathBuf,
+    files: Files,
+    watch: Watch,
+    watch_error: Option<String>,
+    wake: Arc<EventFd>,
+    stopped: Receiver<()>,
+}
+
+impl Worker {
+    fn run(&mut self) {
+        // What is known of the files outlives a panic: a kept last good version must not be lost by it.
+        while catch_unwind(AssertUnwindSafe(|| self.rounds())).is_err() {
+            log::error!("the pod file source panicked and starts again; please report this");
+            if self.stopped.recv_timeout(RETRY).is_ok() {
+                return;
+            }
+        }
+    }
+
+    fn rounds(&mut self) {
+        let mut hints = Hints { overflow: true, ..Hints::default() };
+        loop {
+            self.watch();
+            let now = Moment::now();
+            let listing = self.list(&hints);
+            let missing = matches!(listing, Listing::Missing(_));
+            let step = self.files.step(now, listing);
+            let deadline = [step.wake, missing.then_some(now + RETRY), self.watch.retry_at()];
+            let deadline = deadline.into_iter().flatten().fold(now + self.config.check_frequency, Moment::min);
+            if self.publish(step).is_err() {
+                return;
+            }
+            hints = match self.wait(deadline) {
+                Ok(hints) => hints,
+                Err(Ended) => return,
+            };
+        }
+    }
+
+    /// Watching comes before listing, so that what happens in between gives an event.
+    fn watch(&mut self) {
+        match self.watch.ensure(Moment::now()) {
+            Ok(()) if self.watch.retry_at().is_none() => self.watch_error = None,
+            Ok(()) => {}
+            Err(e) => {
+                if self.watch_error.as_ref() != Some(&e) {
+                    log::warn!("{e}");
+                }
+                self.watch_error = Some(e);
+            }
+        }
+    }
+
+    /// Returns when there is a reason to list again.
+    fn wait(&mut self, deadline: Moment) -> Result<Hints, Ended> {
+        loop {
+            let left = deadline.since(Moment::now());
+            if left.is_zero() {
+                return Ok(Hints::default());
+            }
+            // Rounded up: waking a little early would spin.
+            let timeout = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+            let mut fds = vec![PollFd::new(self.wake.as_fd(), PollFlags::POLLIN)];
+            fds.extend(self.watch.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+            // EINTR and the like: the deadline and the stop are looked at again.
+            let _ = poll(&mut fds, timeout);
+            if self.stopped.try_recv().is_ok() {
+                return Err(Ended);
+            }
+            let hints = self.watch.drain();
+            if hints.relist {
+                return Ok(hints);
+            }
+        }
+    }
+
+    fn publish(&self, step: Step) -> Result<(), Ended> {
+        step.log.iter().for_each(|line| log::warn!("{line}"));
+        self.config.states.replace(step.pods, step.problems);
+        let Some(set) = step.set else { return Ok(()) };
+        let merged = self.config.config.merge(Source::File, set, SystemTime::now());
+        for (pod, text) in &merged.dropped {
+            self.config.events.record(pod, "", EventType::Warning, "FailedValidation", text);
+        }
+        merged.updates.into_iter().try_for_each(|update| self.send(update))
+    }
+
+    fn send(&self, update: PodUpdate) -> Result<(), Ended> {
+        select! {
+            send(self.config.updates, update) -> sent => sent.map_err(|_| Ended),
+            recv(self.stopped) -> _ => Err(Ended),
+        }
+    }
+
+    fn list(&self, hints: &Hints) -> Listing {
+        let shown = self.path.display();
+        match self.path.metadata() {
+            Err(e) if is_missing(&e) => Listing::Missing(format!("cannot read pods from {shown}: it does not exist; create it")),
+            Err(e) => Listing::Unreadable(format!("cannot read pods from {shown}: {e}; all pods stay as they are")),
+            Ok(m) if m.is_dir() => self.list_dir(hints).unwrap_or_else(|e| {
+                if is_missing(&e) {
+                    return Listing::Missing(format!("cannot read pods from {shown}: it does not exist; create it"));
+                }
+                Listing::Unreadable(format!("cannot list {shown}: {e}; all pods stay as they are"))
+            }),
+            Ok(m) if m.is_file() => match self.read(&self.path, true) {
+                Some(reading) => Listing::File(reading),
+                None => Listing::Missing(format!("cannot read pods from {shown}: it does not exist; create it")),
+            },
+            Ok(m) => Listing::Unreadable(format!("cannot read pods from {shown}: it is {}; name a directory or a file", kind(&m))),
+        }
+    }
+
+    fn list_dir(&self, hints: &Hints) -> io::Result<Listing> {
+        let mut names: BTreeSet<OsString> = BTreeSet::new();
+        for entry in fs::read_dir(&self.path)? {
+            names.insert(entry?.file_name());
+        }
+        names.retain(|name| is_pod_file(name));
+        let read = |name: &OsString| {
+            let path = self.path.join(name);
+            let reading = self.read(&path, hints.overflow || hints.dirty.contains(name))?;
+            Some((path, reading))
+        };
+        Ok(Listing::Dir(names.iter().filter_map(read).collect()))
+    }
+
+    /// None when the name has gone since it was listed.
+    fn read(&self, path: &Path, even_if_known: bool) -> Option<Reading> {
+        let meta = match path.metadata() {
+            Ok(meta) => meta,
+            Err(e) if is_missing(&e) => {
+                path.symlink_metadata().ok()?;
+                return Some(Reading::Failed("cannot follow the symbolic link: its target does not exist".into()));
+            }
+            Err(e) => return Some(Reading::Failed(format!("cannot read the file: {e}"))),
+        };
+        if !meta.is_file() {
+            return Some(Reading::Skipped(kind(&meta)));
+        }
+        if !even_if_known && !self.files.wants(path, &signature(&meta)) {
+            return Some(Reading::Unchanged);
+        }
+        match read_limited(path) {
+            Ok((meta, bytes)) => Some(self.parse(path, &meta, &bytes)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => Some(Reading::Failed(format!("cannot read the file: {e}"))),
+        }
+    }
+
+    fn parse(&self, path: &Path, meta: &fs::Metadata, bytes: &[u8]) -> Reading {
+        let signature = is_settled(meta, SystemTime::now()).then(|| signature(meta));
+        let digest: Digest = ring::digest::digest(&ring::digest::SHA256, bytes).as_ref().try_into().expect("SHA-256 has 32 bytes");
+        if self.files.digest(path) == Some(&digest) {
+            return Reading::SameContent { signature };
+        }
+        let result = if bytes.is_empty() {
+            Err("the file is empty".to_owned())
+        } else {
+            catch_unwind(AssertUnwindSafe(|| (self.config.decode)(bytes, path)))
+                .unwrap_or_else(|_| Err("cannot decode the file: internal error; please report this file".into()))
+        };
+        Reading::Parsed { signature, digest, result }
+    }
+}
+
+fn is_missing(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn kind(meta: &fs::Metadata) -> &'static str {
+    let t = meta.file_type();
+    let kinds = [(t.is_dir(), "a directory"), (t.is_fifo(), "a FIFO"), (t.is_socket(), "a socket"), (t.is_char_device(), "a device")];
+    kinds.iter().find(|(is, _)| *is).map_or("a block device", |(_, what)| what)
+}
+
+/// Opens without ever waiting, and looks again at what was opened: the name may have become something else.
+fn read_limited(path: &Path) -> io::Result<(fs::Metadata, Vec<u8>)> {
+    let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(io::Error::other(format!("it is {}", kind(&meta))));
+    }
+    let mut bytes = Vec::with_capacity(meta.len().min(MAX_FILE_SIZE) as usize);
+    if meta.len() < MAX_FILE_SIZE {
+        file.take(MAX_FILE_SIZE).read_to_end(&mut bytes)?;
+    }
+    if meta.len().max(bytes.len() as u64) >= MAX_FILE_SIZE {
+        return Err(io::Error::other(format!("it has {} bytes or more, and the limit is below 10 MiB", meta.len())));
+    }
+    Ok((meta, bytes))
+}
+
+fn signature(m: &fs::Metadata) -> Signature {
+    Signature { inode: (m.dev(), m.ino()), size: m.len(), mtime: (m.mtime(), m.mtime_nsec()), ctime: (m.ctime(), m.ctime_nsec()) }
+}
+
+fn is_settled(m: &fs::Metadata, now: SystemTime) -> bool {
+    let changed = Duration::new(m.ctime().max(0) as u64, m.ctime_nsec().clamp(0, 999_999_999) as u32);
+    let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    now.checked_sub(changed).is_some_and(|age| age >= SETTLED)
+}
+
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;

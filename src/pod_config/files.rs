@@ -1,0 +1,501 @@
+//! What a listing of the pods directory means: which pods, which problems, which log lines (kubelet-probes 6.3).
+//!
+//! Invariants: pure. A file that is bad, unreadable or half written keeps the pods of its last good version; only a file
+//! that is gone for [`REMOVAL_SETTLE`] takes its pods with it. Each pod name and each UID has one file. Nothing is said twice
+//! while it stays the same.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::states::PodFile;
+use crate::api::{Pod, PodUid};
+use crate::clock::Moment;
+use crate::status::FileProblem;
+
+/// How long a file must be gone before its pods go. Editors and configuration tools that move the old file away before
+/// they put the new one down would otherwise restart the pod each time it is saved.
+pub const REMOVAL_SETTLE: Duration = Duration::from_millis(100);
+
+/// A decoded file: pods with their warnings.
+pub type Decoded = Vec<(Pod, Vec<String>)>;
+
+/// Turns the bytes of a file into pods; the error says where in the file and what to do, without the file's name.
+pub type Decode = Arc<dyn Fn(&[u8], &Path) -> Result<Decoded, String> + Send + Sync>;
+
+/// SHA-256 of a file's content.
+pub type Digest = [u8; 32];
+
+/// Equal while a file is surely the same: any write changes `ctime`, any replacement the inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signature {
+    /// Device and inode of the file behind all links.
+    pub inode: (u64, u64),
+    /// Bytes.
+    pub size: u64,
+    /// Seconds and nanoseconds.
+    pub mtime: (i64, i64),
+    /// Seconds and nanoseconds.
+    pub ctime: (i64, i64),
+}
+
+/// What was found behind a name in the directory. `signature` is None when the file was touched so recently that a further
+/// write could leave it as it is: it is then read again next time.
+#[derive(Clone, Debug)]
+pub enum Reading {
+    /// The signature is the known one; not opened.
+    Unchanged,
+    /// Opened, and the content is what it was.
+    SameContent {
+        /// To be compared next time.
+        signature: Option<Signature>,
+    },
+    /// Opened, and the content is new.
+    Parsed {
+        /// To be compared next time.
+        signature: Option<Signature>,
+        /// Of the content.
+        digest: Digest,
+        /// Of decoding.
+        result: Result<Decoded, String>,
+    },
+    /// It could not be read.
+    Failed(String),
+    /// Not a regular file: `a directory`, `a FIFO`, …
+    Skipped(&'static str),
+}
+
+/// What was found at the configured path.
+#[derive(Clone, Debug)]
+pub enum Listing {
+    /// A directory: the names that count, each with its reading.
+    Dir(Vec<(PathBuf, Reading)>),
+    /// One file.
+    File(Reading),
+    /// Nothing; the text says so.
+    Missing(String),
+    /// It is there and cannot be listed.
+    Unreadable(String),
+}
+
+/// What follows from a listing.
+#[derive(Debug, Default)]
+pub struct Step {
+    /// The full set, when it is not the one handed over last; None also when nothing can be said yet.
+    pub set: Option<Vec<Arc<Pod>>>,
+    /// Of every pod of the set, its file.
+    pub pods: BTreeMap<PodUid, PodFile>,
+    /// Sorted by file.
+    pub problems: Vec<FileProblem>,
+    /// Changes worth a line.
+    pub log: Vec<String>,
+    /// List again then, even if nothing happens.
+    pub wake: Option<Moment>,
+}
+
+#[derive(Clone)]
+struct GoodPod {
+    pod: Arc<Pod>,
+    warnings: Vec<String>,
+}
+
+#[derive(Default)]
+struct Entry {
+    signature: Option<Signature>,
+    digest: Option<Digest>,
+    good: Vec<GoodPod>,
+    read_error: Option<String>,
+    decode_error: Option<String>,
+    vanished: Option<Moment>,
+}
+
+impl Entry {
+    fn take(&mut self, reading: Reading) {
+        self.vanished = None;
+        match reading {
+            Reading::Unchanged | Reading::Skipped(_) => {}
+            Reading::SameContent { signature } => {
+                self.signature = signature;
+                self.read_error = None;
+            }
+            Reading::Failed(e) => {
+                self.signature = None;
+                self.read_error = Some(e);
+            }
+            Reading::Parsed { signature, digest, result } => {
+                self.signature = signature;
+                self.digest = Some(digest);
+                self.read_error = None;
+                self.decode_error = match result.and_then(|pods| self.same_names(pods)) {
+                    Ok(pods) => {
+                        self.good = pods.into_iter().map(|(pod, warnings)| GoodPod { pod: Arc::new(pod), warnings }).collect();
+                        None
+                    }
+                    Err(e) => Some(e),
+                };
+            }
+        }
+    }
+
+    /// A pod that is given another name under its old UID would go on under the old name: say it instead.
+    fn same_names(&self, pods: Decoded) -> Result<Decoded, String> {
+        for (pod, _) in &pods {
+            if let Some(old) = self.good.iter().find(|g| g.pod.uid() == pod.uid() && g.pod.full_name() != pod.full_name()) {
+                let (was, is) = (&old.pod.metadata, &pod.metadata);
+                return Err(format!(
+                    "metadata.name: {}/{} has become {}/{} under the same metadata.uid {}: change the uid too, or leave it out",
+                    was.namespace, was.name, is.namespace, is.name, is.uid
+                ));
+            }
+        }
+        Ok(pods)
+    }
+
+    fn error(&self) -> Option<String> {
+        let error = self.read_error.as_ref().or(self.decode_error.as_ref())?;
+        let kept = match self.good.len() {
+            0 => "",
+            1 => "; the last good version of its pod stays",
+            _ => "; the last good versions of its pods stay",
+        };
+        Some(format!("{error}{kept}"))
+    }
+}
+
+/// Everything known of the pod files between two listings.
+pub struct Files {
+    path: PathBuf,
+    entries: BTreeMap<PathBuf, Entry>,
+    skipped: BTreeMap<PathBuf, &'static str>,
+    said: BTreeMap<String, Vec<String>>,
+    sent: Option<Vec<Arc<Pod>>>,
+}
+
+impl Files {
+    /// Nothing is known yet; `path` is the configured directory or file.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, entries: BTreeMap::new(), skipped: BTreeMap::new(), said: BTreeMap::new(), sent: None }
+    }
+
+    /// Whether a file with this signature has to be opened.
+    pub fn wants(&self, path: &Path, signature: &Signature) -> bool {
+        self.entries.get(path).is_none_or(|e| e.signature.as_ref() != Some(signature))
+    }
+
+    /// Digest of the content last read from that file.
+    pub fn digest(&self, path: &Path) -> Option<&Digest> {
+        self.entries.get(path).and_then(|e| e.digest.as_ref())
+    }
+
+    /// Draws the conclusions of a listing.
+    pub fn step(&mut self, now: Moment, listing: Listing) -> Step {
+        let mut step = Step::default();
+        let mut problems: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let (mut speaks, mut single) = (true, false);
+        match listing {
+            Listing::Dir(files) => self.take(now, files, &mut step.log),
+            Listing::File(reading) => {
+                single = true;
+                self.take(now, vec![(self.path.clone(), reading)], &mut step.log);
+            }
+            Listing::Missing(text) => {
+                self.take(now, Vec::new(), &mut step.log);
+                problems.entry(self.path.display().to_string()).or_default().push(text);
+            }
+            Listing::Unreadable(text) => {
+                speaks = false;
+                problems.entry(self.path.display().to_string()).or_default().push(text);
+            }
+        }
+        let set = self.choose(&mut step.pods, &mut problems);
+        // A single file that was never good says nothing of what is wanted (6.3 "bad single file").
+        speaks &= !(single && self.sent.is_none() && self.entries.values().any(|e| e.error().is_some()));
+        if speaks && self.sent.as_ref().is_none_or(|sent| !same_pods(sent, &set)) {
+            self.sent = Some(set.clone());
+            step.set = Some(set);
+        }
+        step.wake = self.entries.values().filter_map(|e| e.vanished).min().map(|m| m + REMOVAL_SETTLE);
+        self.say(&problems, &mut step.log);
+        step.problems = problems.iter().map(|(file, e)| FileProblem { file: file.clone(), error: e.join("; ") }).collect();
+        self.said = problems;
+        step
+    }
+
+    /// Stores the readings and ages what is no longer there.
+    fn take(&mut self, now: Moment, files: Vec<(PathBuf, Reading)>, log: &mut Vec<String>) {
+        let mut there: HashMap<PathBuf, Reading> = files.into_iter().collect();
+        let skipped: BTreeMap<PathBuf, &'static str> =
+            there.iter().filter_map(|(p, r)| if let Reading::Skipped(what) = r { Some((p.clone(), *what)) } else { None }).collect();
+        for (path, what) in &skipped {
+            if self.skipped.get(path) != Some(what) {
+                log.push(format!("skipped {}: it is {what}, and pods are read from regular files", path.display()));
+            }
+        }
+        there.retain(|path, _| !skipped.contains_key(path));
+        self.skipped = skipped;
+        self.entries.retain(|path, entry| {
+            let since = *entry.vanished.get_or_insert(now);
+            there.contains_key(path) || now.since(since) < REMOVAL_SETTLE
+        });
+        for (path, reading) in there {
+            self.entries.entry(path).or_default().take(reading);
+        }
+    }
+
+    /// One file for each name and UID: those that are there before those that vanished, then the first by path.
+    fn choose(&self, files: &mut BTreeMap<PodUid, PodFile>, problems: &mut BTreeMap<String, Vec<String>>) -> Vec<Arc<Pod>> {
+        let mut names: HashMap<String, &Path> = HashMap::new();
+        let mut set = Vec::new();
+        let (there, vanished): (Vec<_>, Vec<_>) = self.entries.iter().partition(|(_, e)| e.vanished.is_none());
+        for (path, entry) in there.into_iter().chain(vanished) {
+            let file = path.display().to_string();
+            let error = entry.error();
+            if entry.vanished.is_none() {
+                problems.entry(file.clone()).or_default().extend(error.clone());
+            }
+            for GoodPod { pod, warnings } in &entry.good {
+                let taken = names.get(&pod.full_name()).map(|p| (*p, "pod"));
+                let taken = taken.or_else(|| files.get(pod.uid()).map(|f| (Path::new(&f.file), "metadata.uid")));
+                if let Some((other, what)) = taken {
+                    if entry.vanished.is_none() {
+                        let text = duplicate(pod, path, other, what);
+                        problems.entry(file.clone()).or_default().push(text);
+                    }
+                    continue;
+                }
+                names.insert(pod.full_name(), path);
+                files.insert(pod.uid().clone(), PodFile { file: file.clone(), warnings: warnings.clone(), file_error: error.clone() });
+                set.push(Arc::clone(pod));
+            }
+        }
+        problems.retain(|_, texts| !texts.is_empty());
+        set
+    }
+
+    /// Log lines for what is new or over since the last listing.
+    fn say(&self, problems: &BTreeMap<String, Vec<String>>, log: &mut Vec<String>) {
+        for (file, texts) in problems {
+            let old = self.said.get(file);
+            let new = texts.iter().filter(|t| old.is_none_or(|old| !old.contains(t)));
+            log.extend(new.map(|text| format!("{file}: {text}")));
+        }
+        log.extend(self.said.keys().filter(|file| !problems.contains_key(*file)).map(|file| format!("{file}: no problem any more")));
+    }
+}
+
+/// Whether a name in the directory is a pod file's. Beyond the kubelet's rule (no leading dot) the leftovers of editors do not
+/// count: vim's `4913`, `*.swp` and `*.swx`, emacs' `#x#`, backups `*~`, and `*.tmp` of everybody who renames into place.
+pub fn is_pod_file(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    let ends = |suffix: &str| name.ends_with(suffix.as_bytes());
+    let leftover = name == b"4913" || ends("~") || ends(".swp") || ends(".swx") || ends(".tmp") || (name.starts_with(b"#") && ends("#"));
+    !name.starts_with(b".") && !leftover
+}
+
+fn duplicate(pod: &Pod, path: &Path, other: &Path, what: &str) -> String {
+    let (namespace, name, uid) = (&pod.metadata.namespace, &pod.metadata.name, pod.uid());
+    let object = if what == "pod" { format!("pod {namespace}/{name}") } else { format!("pod {namespace}/{name} with metadata.uid {uid}") };
+    if path == other {
+        return format!("{object} is ignored: an earlier item of {} has the same {what}; remove one of the two", path.display());
+    }
+    format!("{object} in {} is ignored: {} has the same {what} and comes first; remove one of the two", path.display(), other.display())
+}
+
+fn same_pods(a: &[Arc<Pod>], b: &[Arc<Pod>]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b) || a == b)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A pod named after its text `name[@uid][#content]`; without a uid it depends on content and path, as in 6.1.
+    pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Decoded, String> {
+        let text = std::str::from_utf8(bytes).map_err(|e| e.to_string())?;
+        let one = |line: &str| {
+            let line = line.strip_suffix(';').ok_or("truncated")?;
+            let (rest, content) = line.split_once('#').unwrap_or((line, ""));
+            let (name, uid) = rest.split_once('@').map_or((rest, format!("{line} {}", path.display())), |(n, u)| (n, u.to_owned()));
+            let raw = json!({"metadata": {"name": name, "namespace": "default", "uid": uid}, "spec": {"hostname": content}});
+            let metadata = serde_json::from_value(raw["metadata"].clone()).unwrap();
+            let spec = serde_json::from_value(raw["spec"].clone()).unwrap();
+            Ok((Pod { metadata, spec, raw }, vec![]))
+        };
+        text.lines().map(one).collect()
+    }
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_boot(Duration::from_millis(ms))
+    }
+
+    fn signature(n: u64) -> Signature {
+        Signature { inode: (1, n), size: 1, mtime: (0, 0), ctime: (0, 0) }
+    }
+
+    fn parsed(path: &str, text: &str) -> (PathBuf, Reading) {
+        let digest = [text.len() as u8; 32];
+        let result = decode(text.as_bytes(), Path::new(path));
+        (path.into(), Reading::Parsed { signature: Some(signature(1)), digest, result })
+    }
+
+    fn unchanged(path: &str) -> (PathBuf, Reading) {
+        (path.into(), Reading::Unchanged)
+    }
+
+    fn files() -> Files {
+        Files::new("/p".into())
+    }
+
+    fn uids(step: &Step) -> Option<Vec<&str>> {
+        step.set.as_ref().map(|s| s.iter().map(|p| p.uid().as_str()).collect())
+    }
+
+    #[track_caller]
+    fn check(step: &Step, expected: Option<&[&str]>, problems: &[&str]) {
+        assert_eq!(uids(step), expected.map(<[&str]>::to_vec));
+        assert_eq!(step.problems.iter().map(|p| format!("{} {}", p.file, p.error)).collect::<Vec<_>>(), problems);
+    }
+
+    const KEPT: &str = "/p/a truncated; the last good version of its pod stays";
+
+    #[test]
+    fn a_bad_file_keeps_its_last_good_pod_and_says_it_once() {
+        let mut f = files();
+        check(&f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")])), Some(&["1"]), &[]);
+        let bad = f.step(at(1), Listing::Dir(vec![parsed("/p/a", "a@1")]));
+        check(&bad, None, &[KEPT]);
+        assert_eq!(bad.pods[&"1".into()].file_error.as_deref(), Some("truncated; the last good version of its pod stays"));
+        assert_eq!(bad.log, ["/p/a: truncated; the last good version of its pod stays"]);
+        let again = f.step(at(500), Listing::Dir(vec![unchanged("/p/a")]));
+        check(&again, None, &[KEPT]);
+        assert!(again.log.is_empty());
+        let mended = f.step(at(600), Listing::Dir(vec![parsed("/p/a", "a@1#x;")]));
+        check(&mended, Some(&["1"]), &[]);
+        assert_eq!(mended.log, ["/p/a: no problem any more"]);
+        assert_eq!(mended.pods[&"1".into()].file_error, None);
+    }
+
+    #[test]
+    fn an_unreadable_file_keeps_its_pod_until_it_reads_the_same_again() {
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
+        let failed = f.step(at(1), Listing::Dir(vec![("/p/a".into(), Reading::Failed("EIO".into()))]));
+        check(&failed, None, &["/p/a EIO; the last good version of its pod stays"]);
+        assert!(f.wants(Path::new("/p/a"), &signature(1)), "an unread file is read next time");
+        let same = Reading::SameContent { signature: Some(signature(1)) };
+        check(&f.step(at(2), Listing::Dir(vec![("/p/a".into(), same)])), None, &[]);
+        assert!(!f.wants(Path::new("/p/a"), &signature(1)));
+    }
+
+    #[test]
+    fn a_deleted_file_takes_its_pod_only_when_it_stays_away() {
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
+        let gone = f.step(at(10), Listing::Dir(vec![]));
+        check(&gone, None, &[]);
+        assert_eq!(gone.wake, Some(at(110)));
+        check(&f.step(at(60), Listing::Dir(vec![unchanged("/p/a")])), None, &[]);
+        check(&f.step(at(70), Listing::Dir(vec![])), None, &[]);
+        check(&f.step(at(169), Listing::Dir(vec![])), None, &[]);
+        check(&f.step(at(170), Listing::Dir(vec![])), Some(&[]), &[]);
+    }
+
+    #[test]
+    fn an_emptied_store_never_comes_back() {
+        // O10: the kubelet sends stale pods again with the next one.
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
+        f.step(at(10), Listing::Dir(vec![]));
+        f.step(at(200), Listing::Dir(vec![]));
+        check(&f.step(at(300), Listing::Dir(vec![parsed("/p/b", "b@2;")])), Some(&["2"]), &[]);
+    }
+
+    #[test]
+    fn a_renamed_file_keeps_a_pod_with_its_own_uid_and_renews_one_without() {
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;\nx;")]));
+        let renamed = f.step(at(10), Listing::Dir(vec![parsed("/p/b", "a@1;\nx;")]));
+        check(&renamed, Some(&["1", "x /p/b"]), &[]);
+        assert_eq!(renamed.pods[&"1".into()].file, "/p/b");
+    }
+
+    #[test]
+    fn the_first_of_two_files_with_one_pod_wins_until_it_goes() {
+        let mut f = files();
+        let both = f.step(at(0), Listing::Dir(vec![parsed("/p/b", "a@2;"), parsed("/p/a", "a@1;")]));
+        let text = "/p/b pod default/a in /p/b is ignored: /p/a has the same pod and comes first; remove one of the two";
+        check(&both, Some(&["1"]), &[text]);
+        check(&f.step(at(10), Listing::Dir(vec![unchanged("/p/b")])), Some(&["2"]), &[]);
+    }
+
+    #[test]
+    fn two_files_cannot_share_a_uid() {
+        let text = "/p/b pod default/b with metadata.uid 1 in /p/b is ignored: /p/a has the same metadata.uid and comes first; remove one of the two";
+        check(&files().step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;"), parsed("/p/b", "b@1;")])), Some(&["1"]), &[text]);
+    }
+
+    #[test]
+    fn a_pod_that_changes_its_name_but_not_its_uid_is_bad() {
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
+        let step = f.step(at(1), Listing::Dir(vec![parsed("/p/a", "b@1;")]));
+        assert!(step.set.is_none() && step.problems[0].error.contains("default/a has become default/b"), "{step:?}");
+    }
+
+    #[test]
+    fn a_missing_path_is_an_empty_set_said_once() {
+        let mut f = files();
+        let first = f.step(at(0), Listing::Missing("missing".into()));
+        check(&first, Some(&[]), &["/p missing"]);
+        assert_eq!(first.log.len(), 1);
+        let second = f.step(at(1000), Listing::Missing("missing".into()));
+        check(&second, None, &["/p missing"]);
+        assert!(second.log.is_empty());
+    }
+
+    #[test]
+    fn an_unreadable_listing_keeps_everything() {
+        let mut f = files();
+        check(&f.step(at(0), Listing::Unreadable("EACCES".into())), None, &["/p EACCES"]);
+        f.step(at(1), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
+        check(&f.step(at(500), Listing::Unreadable("EIO".into())), None, &["/p EIO"]);
+        check(&f.step(at(1000), Listing::Unreadable("EIO".into())), None, &["/p EIO"]);
+        assert_eq!(f.step(at(1001), Listing::Unreadable("EIO".into())).pods.len(), 1);
+    }
+
+    #[test]
+    fn a_bad_single_file_says_nothing_and_a_bad_file_in_a_directory_an_empty_set() {
+        check(&files().step(at(0), Listing::File(parsed("/p", "x").1)), None, &["/p truncated"]);
+        check(&files().step(at(0), Listing::Dir(vec![parsed("/p/a", "x")])), Some(&[]), &["/p/a truncated"]);
+        check(&files().step(at(0), Listing::File(parsed("/p", "x@1;").1)), Some(&["1"]), &[]);
+    }
+
+    #[test]
+    fn other_kinds_are_skipped_with_one_line() {
+        let mut f = files();
+        let listing = || Listing::Dir(vec![("/p/d".into(), Reading::Skipped("a directory"))]);
+        assert_eq!(f.step(at(0), listing()).log, ["skipped /p/d: it is a directory, and pods are read from regular files"]);
+        assert!(f.step(at(1), listing()).log.is_empty());
+    }
+
+    #[test]
+    fn names_that_are_no_pod_files() {
+        let count = |names: &[&str]| names.iter().filter(|n| is_pod_file(OsStr::new(n))).count();
+        assert_eq!(count(&[".a.json", "..data", "a.json~", ".a.json.swp", "a.swp", "a.swx", "#a.json#", "a.json.tmp", "4913"]), 0);
+        assert_eq!(count(&["a.json", "web", "4913.json", "#a", "a.yaml", "tmp"]), 6);
+    }
+
+    #[test]
+    fn a_recently_written_file_is_read_again() {
+        let mut f = files();
+        let (path, mut reading) = parsed("/p/a", "a@1;");
+        let Reading::Parsed { signature: s, .. } = &mut reading else { unreachable!() };
+        *s = None;
+        f.step(at(0), Listing::Dir(vec![(path, reading)]));
+        assert!(f.wants(Path::new("/p/a"), &signature(1)));
+        assert!(f.digest(Path::new("/p/a")).is_some());
+    }
+}

@@ -1,0 +1,217 @@
+//! What makes a pod in a file a static pod of this node (kubelet-probes 6.1).
+//!
+//! Invariant: pure. The same content on the same path and node gives the same UID, and any other content, path or
+//! node another one. Layout, key order, nulls and spelled-out defaults are not content: they decode to the same pod.
+
+use serde_json::{Map, Value, json};
+
+use crate::api::decode::StaticSource;
+
+/// The annotation that holds the UID of a static pod, for whoever compares its mirror pod.
+pub const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
+
+/// Gives a decoded and defaulted pod its UID (when it has none), name suffix, namespace, node name, annotation,
+/// toleration and phase. A pod without a name keeps none, for validation to refuse.
+pub fn apply(raw: &mut Value, source: &StaticSource) {
+    let uid = match raw.pointer("/metadata/uid").and_then(Value::as_str) {
+        Some(uid) if !uid.is_empty() => uid.to_owned(),
+        _ => derived_uid(raw, source),
+    };
+    let metadata = object(raw, "metadata");
+    metadata.insert("uid".into(), uid.clone().into());
+    if let Some(name) = metadata.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()) {
+        let name = static_name(name, source.node_name);
+        metadata.insert("name".into(), name.into());
+    }
+    if metadata.get("namespace").and_then(Value::as_str).is_none_or(str::is_empty) {
+        metadata.insert("namespace".into(), "default".into());
+    }
+    object_in(metadata, "annotations").insert(HASH_ANNOTATION.into(), uid.into());
+    let spec = object(raw, "spec");
+    spec.insert("nodeName".into(), source.node_name.into());
+    tolerate_everything(spec);
+    object(raw, "status").insert("phase".into(), "Pending".into());
+}
+
+/// `<name>-<lower case node name>`.
+pub fn static_name(name: &str, node_name: &str) -> String {
+    format!("{name}-{}", node_name.to_lowercase())
+}
+
+/// A static pod is never evicted by a NoExecute taint.
+fn tolerate_everything(spec: &mut Map<String, Value>) {
+    let exists = json!({"operator": "Exists", "effect": "NoExecute"});
+    let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
+    if !tolerations.is_array() {
+        *tolerations = json!([]);
+    }
+    let Value::Array(tolerations) = tolerations else { return };
+    let text = |toleration: &Value, field: &str| toleration.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let same = |a: &Value| ["key", "operator", "effect", "value"].iter().all(|field| text(a, field) == text(&exists, field));
+    match tolerations.iter_mut().find(|t| same(t)) {
+        Some(found) => *found = exists,
+        None => tolerations.push(exists),
+    }
+}
+
+fn object<'v>(value: &'v mut Value, key: &str) -> &'v mut Map<String, Value> {
+    if !value.is_object() {
+        *value = json!({});
+    }
+    let Value::Object(map) = value else { unreachable!("made an object just above") };
+    object_in(map, key)
+}
+
+fn object_in<'m>(map: &'m mut Map<String, Value>, key: &str) -> &'m mut Map<String, Value> {
+    let slot = map.entry(key).or_insert_with(|| json!({}));
+    if !slot.is_object() {
+        *slot = json!({});
+    }
+    let Value::Object(inner) = slot else { unreachable!("made an object just above") };
+    inner
+}
+
+/// 32 hex digits over the pod, the node and the path.
+fn derived_uid(raw: &Value, source: &StaticSource) -> String {
+    let mut hash = Fnv128::new();
+    hash.value(raw);
+    hash.text(&format!("host:{}", source.node_name));
+    hash.text(&format!("file:{}", source.path.display()));
+    format!("{:032x}", hash.0)
+}
+
+/// FNV-1a, 128 bits.
+struct Fnv128(u128);
+
+impl Fnv128 {
+    fn new() -> Self {
+        Self(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+        }
+    }
+
+    /// A text with its length before it, so that two texts in a row are not the same as one of both.
+    fn text(&mut self, text: &str) {
+        self.write(&(text.len() as u64).to_le_bytes());
+        self.write(text.as_bytes());
+    }
+
+    /// A value with its keys in order of their names.
+    fn value(&mut self, value: &Value) {
+        match value {
+            Value::Object(map) => {
+                let mut members: Vec<_> = map.iter().collect();
+                members.sort_by_key(|(key, _)| *key);
+                self.text(&format!("object {}", members.len()));
+                for (key, member) in members {
+                    self.text(key);
+                    self.value(member);
+                }
+            }
+            Value::Array(items) => {
+                self.text(&format!("array {}", items.len()));
+                items.iter().for_each(|item| self.value(item));
+            }
+            scalar => self.text(&scalar.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn applied(pod: &Value, node: &str, path: &str) -> Value {
+        let mut raw = pod.clone();
+        apply(&mut raw, &StaticSource { node_name: node, path: Path::new(path) });
+        raw
+    }
+
+    fn uid(pod: &Value, node: &str, path: &str) -> String {
+        applied(pod, node, path)["metadata"]["uid"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn fnv_has_its_published_values() {
+        for (text, expected) in [
+            ("", "6c62272e07bb014262b821756295c58d"),
+            ("a", "d228cb696f1a8caf78912b704e4a8964"),
+            ("foobar", "343e1662793c64bf6f0d3597ba446f18"),
+        ] {
+            let mut hash = Fnv128::new();
+            hash.write(text.as_bytes());
+            assert_eq!(format!("{:032x}", hash.0), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_static_name_vectors_hold() {
+        let vectors: Value = serde_json::from_str(include_str!("../../tests/vectors/config.json")).unwrap();
+        let cases = vectors["staticName"].as_array().unwrap();
+        let named: Vec<_> = cases.iter().filter(|case| case.get("name").is_some()).collect();
+        assert_eq!(named.len(), 3);
+        for case in named {
+            assert_eq!(static_name(case["pod"].as_str().unwrap(), case["node"].as_str().unwrap()), case["name"].as_str().unwrap());
+        }
+    }
+
+    #[test]
+    fn the_same_pod_keeps_its_uid_and_any_change_makes_another() {
+        let pod = json!({"metadata": {"name": "a", "labels": {"x": "1", "y": "2"}}, "spec": {"n": [1, 2]}});
+        let base = uid(&pod, "n", "/p/a.json");
+        assert_eq!(base.len(), 32);
+        assert_eq!(base, uid(&pod, "n", "/p/a.json"));
+        let reordered = json!({"spec": {"n": [1, 2]}, "metadata": {"labels": {"y": "2", "x": "1"}, "name": "a"}});
+        assert_eq!(base, uid(&reordered, "n", "/p/a.json"), "key order is not content");
+        let changes = [
+            json!({"metadata": {"name": "a", "labels": {"x": "1", "y": "3"}}, "spec": {"n": [1, 2]}}),
+            json!({"metadata": {"name": "a", "labels": {"x": "2", "y": "1"}}, "spec": {"n": [1, 2]}}),
+            json!({"metadata": {"name": "a", "labels": {"x": "1"}}, "spec": {"n": [1, 2]}}),
+            json!({"metadata": {"name": "a", "labels": {"x": "1", "y": "2"}}, "spec": {"n": [2, 1]}}),
+            json!({"metadata": {"name": "a", "labels": {"x": "1", "y": "2"}}, "spec": {"n": ["1", 2]}}),
+            json!({"metadata": {"name": "a", "labels": {"x": "1", "y": "2"}, "uid": ""}, "spec": {"n": [1, 2]}}),
+        ];
+        let mut seen = vec![base, uid(&pod, "m", "/p/a.json"), uid(&pod, "n", "/p/b.json")];
+        seen.extend(changes.iter().map(|pod| uid(pod, "n", "/p/a.json")));
+        let all = seen.len();
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), all, "each change has its own UID");
+    }
+
+    #[test]
+    fn a_given_uid_stays_and_is_the_hash() {
+        let pod = json!({"metadata": {"name": "a", "uid": "12345", "namespace": "ns", "annotations": {"k": "v"}}});
+        let raw = applied(&pod, "Node1", "/p");
+        assert_eq!(raw["metadata"]["uid"], "12345");
+        assert_eq!(raw["metadata"]["name"], "a-node1");
+        assert_eq!(raw["metadata"]["namespace"], "ns");
+        assert_eq!(raw["metadata"]["annotations"], json!({"k": "v", "kubernetes.io/config.hash": "12345"}));
+        assert_eq!(raw["spec"]["nodeName"], "Node1");
+        assert_eq!(raw["status"]["phase"], "Pending");
+    }
+
+    #[test]
+    fn a_nameless_pod_keeps_no_name_and_the_namespace_has_a_default() {
+        let raw = applied(&json!({"metadata": {"namespace": ""}}), "n", "/p");
+        assert!(raw["metadata"].get("name").is_none());
+        assert_eq!(raw["metadata"]["namespace"], "default");
+    }
+
+    #[test]
+    fn the_toleration_is_replaced_when_it_matches_and_else_appended() {
+        let tolerations = |given: Value| applied(&json!({"spec": {"tolerations": given}}), "n", "/p")["spec"]["tolerations"].clone();
+        let exists = json!({"operator": "Exists", "effect": "NoExecute"});
+        let other = json!({"key": "k", "operator": "Exists", "effect": "NoExecute"});
+        assert_eq!(tolerations(json!([])), json!([exists]));
+        assert_eq!(tolerations(json!([other])), json!([other, exists]));
+        let seconds = json!({"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5});
+        assert_eq!(tolerations(json!([seconds, other])), json!([exists, other]));
+    }
+}

@@ -1,0 +1,469 @@
+//! The merge of full sets into operations, per source and by UID (kubelet-probes 6.6).
+//!
+//! Invariants: the operations of one merge, in their order, turn the set before into the set after. A pod that did not
+//! change is in none of them, and its `config.seen` never changes. Nothing is sent from here: the source's thread
+//! sends, outside the lock, and one thread per source keeps the order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::SystemTime;
+
+use crate::api::{Pod, PodRef, PodUid};
+use crate::clock::Time;
+
+/// Capacity of the channel of [`PodUpdate`]s into the sync loop; a source waits when it is full.
+pub const UPDATES_CAPACITY: usize = 50;
+
+const SOURCE: &str = "kubernetes.io/config.source";
+const SEEN: &str = "kubernetes.io/config.seen";
+/// Annotations of the node itself, which no comparison looks at.
+const LOCAL: [&str; 3] = [SOURCE, "kubernetes.io/config.mirror", SEEN];
+
+/// Where pods come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// The directory of pod files.
+    File,
+    /// A URL.
+    Http,
+    /// The API server.
+    Api,
+}
+
+impl Source {
+    /// The value of the annotation `kubernetes.io/config.source`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Http => "http",
+            Self::Api => "api",
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What to do with the pods of an update; the numbers are the kubelet's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PodOperation {
+    /// New on this source.
+    Add = 0,
+    /// To be ended gracefully: it has got a deletion timestamp.
+    Delete = 1,
+    /// No longer in the source.
+    Remove = 2,
+    /// Changed in anything but its status.
+    Update = 3,
+    /// Only its status, as the source reports it, changed.
+    Reconcile = 4,
+}
+
+impl fmt::Display for PodOperation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Add => "ADD",
+            Self::Delete => "DELETE",
+            Self::Remove => "REMOVE",
+            Self::Update => "UPDATE",
+            Self::Reconcile => "RECONCILE",
+        })
+    }
+}
+
+/// An item of the config channel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodUpdate {
+    /// What to do.
+    pub op: PodOperation,
+    /// Who says so.
+    pub source: Source,
+    /// With these; empty only in the ADD that tells of an empty first set.
+    pub pods: Vec<Arc<Pod>>,
+}
+
+/// What a merge comes to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Merged {
+    /// In the order in which they are to be sent.
+    pub updates: Vec<PodUpdate>,
+    /// Pods that were dropped, each with the text of its Warning event `FailedValidation`.
+    pub dropped: Vec<(PodRef, String)>,
+}
+
+#[derive(Default)]
+struct SourceState {
+    sent: bool,
+    handled: bool,
+    pods: BTreeMap<PodUid, Arc<Pod>>,
+}
+
+/// The known pods of every source. Methods take a lock for the time of a list operation, never longer.
+pub struct PodConfig {
+    sources: Mutex<BTreeMap<Source, SourceState>>,
+}
+
+impl PodConfig {
+    /// Waits for these sources before [`PodConfig::all_seen`] says yes.
+    pub fn new(sources: &[Source]) -> Self {
+        Self { sources: Mutex::new(sources.iter().map(|&s| (s, SourceState::default())).collect()) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Source, SourceState>> {
+        self.sources.lock().expect("no panic while the lock is held")
+    }
+
+    /// Adds a source to wait for; twice is once.
+    pub fn register(&self, source: Source) {
+        self.lock().entry(source).or_default();
+    }
+
+    /// Takes the new full set of a source; `now` becomes `kubernetes.io/config.seen` of the new pods.
+    pub fn merge(&self, source: Source, set: Vec<Arc<Pod>>, now: SystemTime) -> Merged {
+        let mut sources = self.lock();
+        let state = sources.entry(source).or_default();
+        let first = !std::mem::replace(&mut state.sent, true);
+        let (set, dropped) = drop_duplicates(source, set);
+        let (pods, groups) = compare(source, &state.pods, set, now);
+        state.pods = pods;
+        Merged { updates: groups.in_order(source, first), dropped }
+    }
+
+    /// The sync loop has handled an update of this source.
+    pub fn mark_handled(&self, source: Source) {
+        self.lock().entry(source).or_default().handled = true;
+    }
+
+    /// Every source has sent a set and the sync loop has handled an item of each: what is not known now is not wanted.
+    pub fn all_seen(&self) -> bool {
+        self.lock().values().all(|s| s.sent && s.handled)
+    }
+}
+
+/// The second pod of a name, or of a UID, in one set is dropped (6.6 step 1).
+fn drop_duplicates(source: Source, set: Vec<Arc<Pod>>) -> (Vec<Arc<Pod>>, Vec<(PodRef, String)>) {
+    let (mut names, mut uids) = (BTreeSet::new(), BTreeSet::new());
+    let mut dropped = Vec::new();
+    let mut kept = Vec::with_capacity(set.len());
+    for pod in set {
+        let reference = pod.reference();
+        let what = if !names.insert(pod.full_name()) {
+            format!("duplicate pod name \"{}\"", reference.name)
+        } else if !uids.insert(reference.uid.clone()) {
+            format!("duplicate pod uid \"{}\"", reference.uid)
+        } else {
+            kept.push(pod);
+            continue;
+        };
+        let text = format!("Error validating pod {reference} from {source} due to {what}, ignoring");
+        dropped.push((reference, text));
+    }
+    (kept, dropped)
+}
+
+#[derive(Default)]
+struct Groups {
+    remove: Vec<Arc<Pod>>,
+    add: Vec<Arc<Pod>>,
+    update: Vec<Arc<Pod>>,
+    delete: Vec<Arc<Pod>>,
+    reconcile: Vec<Arc<Pod>>,
+}
+
+impl Groups {
+    /// 6.6 step 6.
+    fn in_order(self, source: Source, first: bool) -> Vec<PodUpdate> {
+        let tells_nothing = self.add.is_empty() && self.update.is_empty() && self.delete.is_empty();
+        let mut out = Vec::new();
+        let mut push = |op, pods: Vec<Arc<Pod>>, even_empty| {
+            if even_empty || !pods.is_empty() {
+                out.push(PodUpdate { op, source, pods });
+            }
+        };
+        push(PodOperation::Remove, self.remove, false);
+        push(PodOperation::Add, self.add, false);
+        push(PodOperation::Update, self.update, false);
+        push(PodOperation::Delete, self.delete, false);
+        push(PodOperation::Add, Vec::new(), first && tells_nothing);
+        push(PodOperation::Reconcile, self.reconcile, false);
+        out
+    }
+}
+
+/// Steps 2 to 5 of 6.6: the set to remember, and who goes into which operation.
+fn compare(source: Source, old: &BTreeMap<PodUid, Arc<Pod>>, set: Vec<Arc<Pod>>, now: SystemTime) -> (BTreeMap<PodUid, Arc<Pod>>, Groups) {
+    let mut pods = BTreeMap::new();
+    let mut groups = Groups::default();
+    for pod in set {
+        let pod = match old.get(pod.uid()) {
+            None => {
+                let mut pod = Arc::unwrap_or_clone(pod);
+                annotate(&mut pod, SOURCE, source.as_str().into());
+                annotate(&mut pod, SEEN, Time::with_nanos(now));
+                let pod = Arc::new(pod);
+                groups.add.push(Arc::clone(&pod));
+                pod
+            }
+            Some(known) if same_but_status(known, &pod) && known.raw.get("status") == pod.raw.get("status") => Arc::clone(known),
+            Some(known) => {
+                let group = if same_but_status(known, &pod) {
+                    &mut groups.reconcile
+                } else if pod.metadata.deletion_timestamp.is_some() {
+                    &mut groups.delete
+                } else {
+                    &mut groups.update
+                };
+                let pod = Arc::new(adopt(known, Arc::unwrap_or_clone(pod)));
+                group.push(Arc::clone(&pod));
+                pod
+            }
+        };
+        pods.insert(pod.uid().clone(), pod);
+    }
+    groups.remove = old.iter().filter(|(uid, _)| !pods.contains_key(*uid)).map(|(_, pod)| Arc::clone(pod)).collect();
+    (pods, groups)
+}
+
+/// Everything a worker could act on is equal. The raw spec counts too: it is what is shown.
+fn same_but_status(a: &Pod, b: &Pod) -> bool {
+    let own = |p: &Pod| {
+        let keep = |k: &&String| !LOCAL.contains(&k.as_str());
+        p.metadata.annotations.keys().filter(keep).map(|k| (k.clone(), p.metadata.annotations[k].clone())).collect::<Vec<_>>()
+    };
+    a.spec == b.spec
+        && a.raw.get("spec") == b.raw.get("spec")
+        && a.metadata.labels == b.metadata.labels
+        && a.metadata.deletion_timestamp == b.metadata.deletion_timestamp
+        && a.metadata.deletion_grace_period_seconds == b.metadata.deletion_grace_period_seconds
+        && own(a) == own(b)
+}
+
+/// The new content under the known identity: name, namespace and the local annotations stay what they were.
+fn adopt(known: &Pod, mut new: Pod) -> Pod {
+    for (field, value) in [("name", &known.metadata.name), ("namespace", &known.metadata.namespace)] {
+        if let Some(metadata) = new.raw.get_mut("metadata").and_then(|m| m.as_object_mut()) {
+            metadata.insert(field.into(), value.as_str().into());
+        }
+    }
+    new.metadata.name.clone_from(&known.metadata.name);
+    new.metadata.namespace.clone_from(&known.metadata.namespace);
+    for key in LOCAL {
+        match known.metadata.annotations.get(key) {
+            Some(value) => annotate(&mut new, key, value.clone()),
+            None => unannotate(&mut new, key),
+        }
+    }
+    new
+}
+
+/// Sets an annotation in the typed view and in the raw object.
+fn annotate(pod: &mut Pod, key: &str, value: String) {
+    if let Some(raw) = pod.raw.as_object_mut() {
+        let metadata = raw.entry("metadata").or_insert_with(|| serde_json::json!({}));
+        if let Some(metadata) = metadata.as_object_mut() {
+            let annotations = metadata.entry("annotations").or_insert_with(|| serde_json::json!({}));
+            if !annotations.is_object() {
+                *annotations = serde_json::json!({});
+            }
+            annotations[key] = value.as_str().into();
+        }
+    }
+    pod.metadata.annotations.insert(key.into(), value);
+}
+
+fn unannotate(pod: &mut Pod, key: &str) {
+    pod.metadata.annotations.remove(key);
+    if let Some(annotations) = pod.raw.pointer_mut("/metadata/annotations").and_then(|a| a.as_object_mut()) {
+        annotations.shift_remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// `uid` is the identity; `edit` changes typed view and raw object alike.
+    fn pod(uid: &str, name: &str, edit: impl FnOnce(&mut Value)) -> Arc<Pod> {
+        let mut raw = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "new", "uid": uid, "labels": {"l": "1"}, "annotations": {"a": "1"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+            "status": {"phase": "Pending"},
+        });
+        edit(&mut raw);
+        let metadata = serde_json::from_value(raw["metadata"].clone()).unwrap();
+        let spec = serde_json::from_value(raw["spec"].clone()).unwrap();
+        Arc::new(Pod { metadata, spec, raw })
+    }
+
+    fn same(_: &mut Value) {}
+
+    fn spec_changed(raw: &mut Value) {
+        raw["spec"]["containers"][0]["name"] = "other".into();
+    }
+
+    type Expected<'a> = &'a [(PodOperation, &'a [&'a str])];
+
+    fn summary(merged: &Merged) -> Vec<(PodOperation, Vec<&str>)> {
+        merged.updates.iter().map(|u| (u.op, u.pods.iter().map(|p| p.metadata.name.as_str()).collect())).collect()
+    }
+
+    fn merge(config: &PodConfig, set: &[Arc<Pod>]) -> Merged {
+        config.merge(Source::File, set.to_vec(), SystemTime::UNIX_EPOCH)
+    }
+
+    #[track_caller]
+    fn check(sets: &[(&[Arc<Pod>], Expected<'_>)]) {
+        let config = PodConfig::new(&[Source::File]);
+        for (n, (set, expected)) in sets.iter().enumerate() {
+            let expected: Vec<_> = expected.iter().map(|(op, names)| (*op, names.to_vec())).collect();
+            assert_eq!(summary(&merge(&config, set)), expected, "set {n}");
+        }
+    }
+
+    use PodOperation::{Add, Delete, Reconcile, Remove, Update};
+
+    /// The vectors by number; a vector without a row here fails.
+    #[track_caller]
+    fn vector(id: &str) {
+        let foo = pod("1", "foo", same);
+        let in_namespace = |uid: &str, ns: &str| pod(uid, "foo", |r| r["metadata"]["namespace"] = ns.into());
+        let three = || vec![pod("1", "p0", same), pod("2", "p1", same), pod("3", "p2", same)];
+        let first_is = |edit: fn(&mut Value)| vec![pod("1", "p0", edit), pod("2", "p1", same), pod("3", "p2", same)];
+        let all: &[&str] = &["p0", "p1", "p2"];
+        match id {
+            "mg-1" => check(&[(&[foo], &[(Add, &["foo"])])]),
+            "mg-2" => check(&[(&[in_namespace("1", "")], &[(Add, &["foo"])])]),
+            "mg-3" => check(&[(&[in_namespace("1", "default")], &[(Add, &["foo"])])]),
+            "mg-4" => check(&[
+                (&[in_namespace("1", "default")], &[(Add, &["foo"])]),
+                (&[in_namespace("1", "default"), in_namespace("2", "new")], &[(Add, &["foo"])]),
+            ]),
+            "mg-5" => check(&[(&[foo.clone()], &[(Add, &["foo"])]), (&[foo], &[])]),
+            "mg-6" => check(&[
+                (&[foo], &[(Add, &["foo"])]),
+                (&[pod("1", "foo", spec_changed)], &[(Update, &["foo"])]),
+                (&[], &[(Remove, &["foo"])]),
+            ]),
+            "mg-7" => check(&[
+                (&[foo], &[(Add, &["foo"])]),
+                (&[pod("1", "foo", |r| r["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into())], &[(Delete, &["foo"])]),
+            ]),
+            "mg-8" => {
+                let set = [foo, pod("2", "foo2", same), pod("3", "foo3", same)];
+                let next = [pod("2", "foo2", spec_changed), pod("3", "foo3", same), pod("4", "foo4", same)];
+                let last: Expected<'_> = &[(Remove, &["foo"]), (Add, &["foo4"]), (Update, &["foo2"])];
+                check(&[(&set, &[(Add, &["foo", "foo2", "foo3"])]), (&set, &[]), (&next, last)]);
+            }
+            "mg-9" => {
+                let status = first_is(|r| r["status"]["phase"] = "Running".into());
+                let both = first_is(|r| {
+                    r["status"]["phase"] = "Failed".into();
+                    spec_changed(r);
+                });
+                check(&[(&three(), &[(Add, all)]), (&three(), &[]), (&status, &[(Reconcile, &["p0"])]), (&both, &[(Update, &["p0"])])]);
+            }
+            "mg-10" => check(&[(&[], &[(Add, &[])]), (&[], &[]), (&[foo], &[(Add, &["foo"])])]),
+            "mg-11" => check(&[
+                (&three(), &[(Add, all)]),
+                (&first_is(|r| r["metadata"]["annotations"]["a"] = "2".into()), &[(Update, &["p0"])]),
+                (&first_is(|r| r["metadata"]["annotations"] = json!({"a": "2", "b": "1"})), &[(Update, &["p0"])]),
+                (&first_is(|r| r["metadata"]["annotations"] = json!({"a": "2"})), &[(Update, &["p0"])]),
+            ]),
+            "mg-12" => check(&[
+                (&[foo], &[(Add, &["foo"])]),
+                (&[pod("1", "foo", |r| r["metadata"]["labels"]["l"] = "2".into())], &[(Update, &["foo"])]),
+            ]),
+            "mg-13" => race(),
+            other => panic!("no test for vector {other}"),
+        }
+    }
+
+    fn race() {
+        let config = PodConfig::new(&[Source::File]);
+        std::thread::scope(|s| {
+            s.spawn(|| (0..1000).for_each(|_| config.register(Source::Http)));
+            s.spawn(|| (0..1000).for_each(|_| assert!(!config.all_seen())));
+        });
+    }
+
+    #[test]
+    fn every_merge_vector() {
+        let vectors: Value = serde_json::from_str(include_str!("../../tests/vectors/config.json")).unwrap();
+        let rows = vectors["merge"].as_array().unwrap();
+        assert_eq!(rows.len(), 13);
+        rows.iter().for_each(|row| vector(row["id"].as_str().unwrap()));
+    }
+
+    #[test]
+    fn operations_have_the_kubelets_numbers() {
+        assert_eq!([Add, Delete, Remove, Update, Reconcile].map(|op| op as u8), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn sources_are_merged_independently() {
+        let config = PodConfig::new(&[Source::File, Source::Api]);
+        let foo = pod("1", "foo", same);
+        assert_eq!(summary(&merge(&config, &[foo])), [(Add, vec!["foo"])]);
+        let other = config.merge(Source::Api, vec![], SystemTime::UNIX_EPOCH);
+        assert_eq!(summary(&other), [(Add, vec![])], "the empty set of one source removes nothing of another");
+    }
+
+    #[test]
+    fn the_second_of_a_name_or_uid_is_dropped_with_the_kubelets_text() {
+        let config = PodConfig::new(&[Source::File]);
+        let set = [pod("1", "foo", same), pod("2", "foo", same), pod("1", "bar", same)];
+        let merged = merge(&config, &set);
+        assert_eq!(summary(&merged), [(Add, vec!["foo"])]);
+        let texts: Vec<&str> = merged.dropped.iter().map(|(_, t)| t.as_str()).collect();
+        assert_eq!(
+            texts,
+            [
+                "Error validating pod foo_new(2) from file due to duplicate pod name \"foo\", ignoring",
+                "Error validating pod bar_new(1) from file due to duplicate pod uid \"1\", ignoring",
+            ]
+        );
+    }
+
+    #[test]
+    fn local_annotations_are_set_once_in_both_views_and_kept() {
+        let config = PodConfig::new(&[Source::File]);
+        merge(&config, &[pod("1", "foo", |r| drop(r["metadata"].as_object_mut().unwrap().shift_remove("annotations")))]);
+        let later = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(9);
+        let merged = config.merge(Source::File, vec![pod("1", "foo", spec_changed)], later);
+        let updated = &merged.updates[0].pods[0];
+        assert_eq!(updated.metadata.annotations[SOURCE], "file");
+        assert_eq!(updated.metadata.annotations[SEEN], "1970-01-01T00:00:00.000000000Z");
+        assert_eq!(updated.raw["metadata"]["annotations"][SEEN], "1970-01-01T00:00:00.000000000Z");
+        assert_eq!(updated.raw["metadata"]["annotations"]["a"], "1");
+    }
+
+    #[test]
+    fn the_name_under_a_uid_never_changes() {
+        let config = PodConfig::new(&[Source::File]);
+        merge(&config, &[pod("1", "foo", same)]);
+        let merged = merge(&config, &[pod("1", "bar", spec_changed)]);
+        assert_eq!(summary(&merged), [(Update, vec!["foo"])]);
+        assert_eq!(merged.updates[0].pods[0].raw["metadata"]["name"], "foo");
+    }
+
+    #[test]
+    fn a_source_is_seen_once_it_has_sent_and_was_handled() {
+        let config = PodConfig::new(&[Source::File, Source::Api]);
+        let send = |s| drop(config.merge(s, vec![], SystemTime::UNIX_EPOCH));
+        config.mark_handled(Source::File);
+        config.mark_handled(Source::Api);
+        send(Source::File);
+        assert!(!config.all_seen());
+        send(Source::Api);
+        assert!(config.all_seen());
+        let config = PodConfig::new(&[Source::File]);
+        drop(config.merge(Source::File, vec![], SystemTime::UNIX_EPOCH));
+        assert!(!config.all_seen(), "sent and not handled");
+    }
+}

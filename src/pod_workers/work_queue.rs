@@ -1,0 +1,33 @@
+//! When each pod is to be synced again; the sync tick asks (kubelet-probes 5.2).
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use crate::api::PodUid;
+use crate::clock::Moment;
+
+/// One time per pod; the latest entry counts.
+#[derive(Default)]
+pub struct WorkQueue {
+    times: Mutex<HashMap<PodUid, Moment>>,
+}
+
+impl WorkQueue {
+    /// Sync that pod at that time.
+    pub fn enqueue(&self, uid: PodUid, at: Moment) {
+        self.times.lock().expect("no panic while the lock is held").insert(uid, at);
+    }
+
+    /// Forgets a pod.
+    pub fn remove(&self, uid: &PodUid) {
+        self.times.lock().expect("no panic while the lock is held").remove(uid);
+    }
+
+    /// Takes out every pod whose time has come.
+    pub fn due(&self, now: Moment) -> Vec<PodUid> {
+        let mut times = self.times.lock().expect("no panic while the lock is held");
+        let due: Vec<PodUid> = times.iter().filter(|(_, at)| **at <= now).map(|(uid, _)| uid.clone()).collect();
+        times.retain(|_, at| *at > now);
+        due
+    }
+}

@@ -1,0 +1,174 @@
+//! The whole API status of a pod in one pure step: statuses, phase, Ready and Started, conditions (kubelet-probes 9.1–9.5).
+
+use std::net::IpAddr;
+
+use super::container_statuses::{self, StartFailure};
+use super::{conditions, phase};
+use crate::api::status::PodIp;
+use crate::api::{Pod, PodPhase, PodStatus};
+use crate::clock::Time;
+use crate::pod_actions::sandbox_needed;
+use crate::runtime::RuntimePodStatus;
+
+/// What a status rests on.
+pub struct Inputs<'a> {
+    /// The pod.
+    pub pod: &'a Pod,
+    /// What the runtime said last.
+    pub runtime: &'a RuntimePodStatus,
+    /// The status before.
+    pub old: Option<&'a PodStatus>,
+    /// Recorded start failure of a container.
+    pub failure: &'a dyn Fn(&str) -> Option<StartFailure>,
+    /// Writes Ready and Started (kubelet-probes 4.3): the probe manager.
+    pub probed: &'a dyn Fn(&mut PodStatus),
+    /// Wall clock, for transition times.
+    pub now: Time,
+    /// The node's address, for pods in the node's network.
+    pub node_ip: IpAddr,
+    /// All its containers were stopped for good.
+    pub pod_is_terminal: bool,
+    /// activeDeadlineSeconds have passed since the start time.
+    pub deadline_exceeded: bool,
+}
+
+/// The status.
+pub fn generate(inputs: &Inputs) -> PodStatus {
+    let Inputs { pod, runtime, old, .. } = inputs;
+    let mut status = PodStatus {
+        container_statuses: container_statuses::generate(pod, runtime, *old, inputs.failure),
+        start_time: old.and_then(|o| o.start_time).or(Some(inputs.now)),
+        qos_class: qos_class(pod).into(),
+        ..PodStatus::default()
+    };
+    set_phase(inputs, &mut status);
+    set_ips(inputs, &mut status);
+    (inputs.probed)(&mut status);
+    let sandbox_ready = !sandbox_needed(pod, runtime).0;
+    status.conditions = conditions::generate(&pod.spec, &status, sandbox_ready);
+    conditions::keep_transition_times(&mut status.conditions, old.map_or(&[], |o| &o.conditions), inputs.now);
+    status
+}
+
+/// 9.2: a terminal phase never goes back, a deadline forces Failed, an unchanged phase keeps its reason.
+fn set_phase(inputs: &Inputs, status: &mut PodStatus) {
+    let computed = phase::phase(&inputs.pod.spec, &status.container_statuses, inputs.pod_is_terminal, true);
+    let was = inputs.old.filter(|o| o.phase.is_terminal());
+    status.phase = was.map_or(computed, |o| o.phase);
+    if inputs.deadline_exceeded && was.is_none() {
+        status.phase = PodPhase::Failed;
+        status.reason = "DeadlineExceeded".into();
+        status.message = "Pod was active on the node longer than the specified deadline".into();
+    } else if let Some(same) = inputs.old.filter(|o| o.phase == status.phase) {
+        status.reason.clone_from(&same.reason);
+        status.message.clone_from(&same.message);
+    }
+}
+
+/// 9.5 and 7 "Pod IPs": from the sandbox; without one the old ones stay. In the node's network it is the node's address.
+fn set_ips(inputs: &Inputs, status: &mut PodStatus) {
+    let ips: Vec<IpAddr> = match inputs.runtime.ips() {
+        [] if inputs.pod.spec.host_network => vec![inputs.node_ip],
+        ips => ips.to_vec(),
+    };
+    status.pod_ips = ips.iter().map(|ip| PodIp { ip: ip.to_string() }).collect();
+    if let (true, Some(old)) = (status.pod_ips.is_empty(), inputs.old) {
+        status.pod_ips.clone_from(&old.pod_ips);
+    }
+    status.pod_ip = status.pod_ips.first().map(|p| p.ip.clone()).unwrap_or_default();
+}
+
+/// Guaranteed when every container limits cpu and memory to what it requests; BestEffort when none asks for anything.
+pub fn qos_class(pod: &Pod) -> &'static str {
+    let resources = || pod.spec.containers.iter().map(|c| &c.resources);
+    if resources().all(|r| r.limits.is_empty() && r.requests.is_empty()) {
+        return "BestEffort";
+    }
+    let guaranteed = |name: &str| resources().all(|r| r.limits.get(name).is_some_and(|l| r.requests.get(name).is_none_or(|q| q == l)));
+    if guaranteed("cpu") && guaranteed("memory") { "Guaranteed" } else { "Burstable" }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::pod_actions::tests_support::container_status;
+    use crate::runtime::{RuntimeSandboxStatus, RuntimeState};
+
+    fn pod(spec: Value) -> Pod {
+        Pod { metadata: Default::default(), spec: serde_json::from_value(spec).unwrap(), raw: Value::Null }
+    }
+
+    fn sandbox(ip: &str) -> RuntimeSandboxStatus {
+        RuntimeSandboxStatus {
+            id: "s".into(),
+            attempt: 0,
+            ready: true,
+            host_network: false,
+            created_at: std::time::SystemTime::UNIX_EPOCH,
+            ips: vec![ip.parse().unwrap()],
+        }
+    }
+
+    fn run(pod: &Pod, runtime: &RuntimePodStatus, old: Option<&PodStatus>, ready: bool, deadline_exceeded: bool) -> PodStatus {
+        generate(&Inputs {
+            pod,
+            runtime,
+            old,
+            failure: &|_| None,
+            probed: &|s| s.container_statuses.iter_mut().for_each(|c| c.ready = ready),
+            now: Time::now(),
+            node_ip: "192.0.2.1".parse().unwrap(),
+            pod_is_terminal: false,
+            deadline_exceeded,
+        })
+    }
+
+    fn running() -> RuntimePodStatus {
+        let containers = vec![container_status("a", "1", RuntimeState::Running, 0)];
+        RuntimePodStatus { containers, sandboxes: vec![sandbox("10.0.0.7")], ..Default::default() }
+    }
+
+    #[test]
+    fn ready_follows_the_probed_containers() {
+        let pod = pod(json!({"containers": [{"name": "a"}]}));
+        let status = run(&pod, &running(), None, true, false);
+        assert_eq!((status.phase, status.is_ready(), status.pod_ip.as_str()), (PodPhase::Running, true, "10.0.0.7"));
+        assert!(!run(&pod, &running(), None, false, false).is_ready());
+    }
+
+    #[test]
+    fn a_terminal_phase_never_goes_back() {
+        let pod = pod(json!({"containers": [{"name": "a"}]}));
+        let old = PodStatus { phase: PodPhase::Failed, reason: "DeadlineExceeded".into(), ..Default::default() };
+        let status = run(&pod, &running(), Some(&old), true, false);
+        assert_eq!((status.phase, status.reason.as_str()), (PodPhase::Failed, "DeadlineExceeded"));
+    }
+
+    #[test]
+    fn a_passed_deadline_fails_the_pod_and_says_so() {
+        let status = run(&pod(json!({"containers": [{"name": "a"}]})), &running(), None, true, true);
+        assert_eq!((status.phase, status.reason.as_str()), (PodPhase::Failed, "DeadlineExceeded"));
+    }
+
+    #[test]
+    fn addresses_come_from_sandbox_node_or_before() {
+        let own = pod(json!({"containers": [{"name": "a"}]}));
+        let old = run(&own, &running(), None, true, false);
+        assert_eq!(run(&own, &RuntimePodStatus::default(), Some(&old), true, false).pod_ip, "10.0.0.7");
+        let host = pod(json!({"hostNetwork": true, "containers": [{"name": "a"}]}));
+        assert_eq!(run(&host, &RuntimePodStatus::default(), None, true, false).pod_ip, "192.0.2.1");
+    }
+
+    #[test]
+    fn quality_of_service_classes() {
+        let check = |resources: Value, expected: &str| {
+            assert_eq!(qos_class(&pod(json!({"containers": [{"name": "a", "resources": resources}]}))), expected);
+        };
+        check(json!({}), "BestEffort");
+        check(json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}}), "Guaranteed");
+        check(json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}), "Burstable");
+        check(json!({"requests": {"cpu": "1"}}), "Burstable");
+    }
+}

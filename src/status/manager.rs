@@ -1,0 +1,238 @@
+//! The status manager: the latest status of every pod, versioned, and the only place it is written (kubelet-probes 9.6).
+//!
+//! Invariants: the lock is held for list operations only; readers get an `Arc` and never wait for a writer's work.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::conditions;
+use super::container_statuses::UNSEEN_EXIT_CODE;
+use super::notify::Notifier;
+use crate::api::pod::RestartPolicy;
+use crate::api::status::{ContainerState, ContainerStateTerminated};
+use crate::api::{ContainerStatus, Pod, PodStatus, PodUid};
+use crate::clock::Time;
+use crate::pod_actions::should_restart_after;
+use crate::runtime::ContainerId;
+
+/// See the module.
+pub struct StatusManager {
+    statuses: Mutex<HashMap<PodUid, Arc<PodStatus>>>,
+    notifier: Arc<Notifier>,
+}
+
+impl StatusManager {
+    /// With the statuses of an earlier daemon (a cache: may be empty), telling `notifier` of every change.
+    pub fn new(restored: HashMap<PodUid, PodStatus>, notifier: Arc<Notifier>) -> Self {
+        let statuses = restored.into_iter().map(|(uid, s)| (uid, Arc::new(s))).collect();
+        Self { statuses: Mutex::new(statuses), notifier }
+    }
+
+    /// The latest status.
+    pub fn get(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
+        self.lock().get(uid).cloned()
+    }
+
+    /// All of them.
+    pub fn all(&self) -> HashMap<PodUid, Arc<PodStatus>> {
+        self.lock().clone()
+    }
+
+    /// Stores a fresh status unless it says the same; a terminated container that would come back to life against its
+    /// restart policy keeps its old status.
+    pub fn set(&self, pod: &Pod, mut status: PodStatus) {
+        let mut statuses = self.lock();
+        let old = statuses.get(pod.uid());
+        if let Some(old) = old {
+            refuse_resurrection(pod, old, &mut status);
+            if **old == status {
+                return;
+            }
+        }
+        statuses.insert(pod.uid().clone(), Arc::new(status));
+        drop(statuses);
+        self.notifier.changed();
+    }
+
+    /// Readiness of one container, from the sync loop. Recomputes Ready and ContainersReady, not the phase. Nothing
+    /// happens when the pod does not (or no longer) hold that instance.
+    pub fn set_container_readiness(&self, pod: &Pod, id: &ContainerId, ready: bool) {
+        self.change_container(pod.uid(), id, |status, at| {
+            if status.container_statuses[at].ready == ready {
+                return false;
+            }
+            status.container_statuses[at].ready = ready;
+            refresh_ready(pod, status);
+            true
+        });
+    }
+
+    /// Started of one container, from the sync loop. Sets nothing else.
+    pub fn set_container_started(&self, pod: &Pod, id: &ContainerId, started: bool) {
+        self.change_container(pod.uid(), id, |status, at| {
+            let container = &mut status.container_statuses[at];
+            let changed = container.started != Some(started);
+            container.started = Some(started);
+            changed
+        });
+    }
+
+    /// Forgets pods outside `known`.
+    pub fn remove_orphans(&self, known: &HashSet<PodUid>) {
+        let mut statuses = self.lock();
+        let before = statuses.len();
+        statuses.retain(|uid, _| known.contains(uid));
+        let changed = statuses.len() != before;
+        drop(statuses);
+        if changed {
+            self.notifier.changed();
+        }
+    }
+
+    fn change_container(&self, uid: &PodUid, id: &ContainerId, change: impl FnOnce(&mut PodStatus, usize) -> bool) {
+        let mut statuses = self.lock();
+        let Some(stored) = statuses.get_mut(uid) else { return };
+        let uri = id.uri();
+        let Some(at) = stored.container_statuses.iter().position(|c| c.container_id == uri) else { return };
+        let mut status = PodStatus::clone(stored);
+        if !change(&mut status, at) {
+            return;
+        }
+        *stored = Arc::new(status);
+        drop(statuses);
+        self.notifier.changed();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, Arc<PodStatus>>> {
+        self.statuses.lock().expect("no panic while the lock is held")
+    }
+}
+
+fn refresh_ready(pod: &Pod, status: &mut PodStatus) {
+    let containers_ready = conditions::containers_ready(&pod.spec, Some(&status.container_statuses), status.phase);
+    let mut fresh = [conditions::ready(&containers_ready), containers_ready];
+    conditions::keep_transition_times(&mut fresh, &status.conditions, Time::now());
+    for condition in fresh {
+        if let Some(present) = status.conditions.iter_mut().find(|c| c.type_ == condition.type_) {
+            *present = condition;
+        }
+    }
+}
+
+/// 9.6 "Refused": unless the pod policy is Always, or the exit code allows a restart.
+fn refuse_resurrection(pod: &Pod, old: &PodStatus, status: &mut PodStatus) {
+    if pod.spec.restart_policy == RestartPolicy::Always {
+        return;
+    }
+    let ended_for_good =
+        |c: &&ContainerStatus| c.state.terminated.as_ref().is_some_and(|t| !should_restart_after(pod.spec.restart_policy, t.exit_code));
+    for before in old.container_statuses.iter().filter(ended_for_good) {
+        let revived = |c: &&mut ContainerStatus| c.name == before.name && c.state.terminated.is_none();
+        if let Some(status) = status.container_statuses.iter_mut().find(revived) {
+            log::error!("container {} of {} ended for good and cannot run again; its status is kept", before.name, pod.reference());
+            *status = before.clone();
+        }
+    }
+}
+
+/// The last status of a finished pod (9.7): every container has ended, whatever was last seen of it. The phase of a
+/// static pod is left as it is.
+pub fn finished(mut status: PodStatus) -> PodStatus {
+    for container in status.container_statuses.iter_mut().filter(|c| c.state.terminated.is_none()) {
+        let ended = ContainerStateTerminated {
+            exit_code: UNSEEN_EXIT_CODE,
+            reason: "ContainerStatusUnknown".into(),
+            message: "The container could not be located when the pod was terminated".into(),
+            container_id: container.container_id.clone(),
+            ..ContainerStateTerminated::default()
+        };
+        container.ready = false;
+        container.started = Some(false);
+        container.state = ContainerState { terminated: Some(ended), ..ContainerState::default() };
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::PodPhase;
+
+    fn pod(policy: &str) -> Pod {
+        let spec = json!({"restartPolicy": policy, "containers": [{"name": "a"}]});
+        let metadata = json!({"name": "p", "uid": "u"});
+        Pod { metadata: serde_json::from_value(metadata).unwrap(), spec: serde_json::from_value(spec).unwrap(), raw: Value::Null }
+    }
+
+    fn status(pod: &Pod, container: Value) -> PodStatus {
+        let mut s = PodStatus { phase: PodPhase::Running, ..Default::default() };
+        s.container_statuses = vec![serde_json::from_value(container).unwrap()];
+        s.conditions = conditions::generate(&pod.spec, &s, true);
+        s
+    }
+
+    fn running(id: &str) -> Value {
+        json!({"name": "a", "containerID": format!("podprobe://{id}"), "state": {"running": {"startedAt": null}}, "started": false})
+    }
+
+    fn manager() -> (StatusManager, Arc<Notifier>) {
+        let notifier = Arc::new(Notifier::default());
+        (StatusManager::new(HashMap::new(), notifier.clone()), notifier)
+    }
+
+    #[test]
+    fn versions_grow_with_changes_only() {
+        let (m, n) = manager();
+        let pod = pod("Always");
+        m.set(&pod, status(&pod, running("1")));
+        let v = n.version();
+        m.set(&pod, status(&pod, running("1")));
+        assert_eq!(n.version(), v, "the same status again is no change");
+        m.set(&pod, status(&pod, running("2")));
+        assert_ne!(n.version(), v);
+    }
+
+    #[test]
+    fn readiness_is_written_by_container_id_and_moves_the_conditions() {
+        let (m, n) = manager();
+        let pod = pod("Always");
+        m.set(&pod, status(&pod, running("2")));
+        m.set_container_readiness(&pod, &"1".into(), true);
+        assert!(!m.get(pod.uid()).unwrap().is_ready(), "a late result of an older instance is dropped");
+        m.set_container_readiness(&pod, &"2".into(), true);
+        let s = m.get(pod.uid()).unwrap();
+        assert!(s.is_ready() && s.condition("ContainersReady").unwrap().status == "True");
+        let v = n.version();
+        m.set_container_readiness(&pod, &"2".into(), true);
+        assert_eq!(n.version(), v);
+        m.set_container_readiness(&pod, &"2".into(), false);
+        let s = m.get(pod.uid()).unwrap();
+        assert_eq!(s.condition("Ready").unwrap().message, "containers with unready status: [a]");
+    }
+
+    #[test]
+    fn started_sets_nothing_else() {
+        let (m, _) = manager();
+        let pod = pod("Always");
+        m.set(&pod, status(&pod, running("2")));
+        m.set_container_started(&pod, &"2".into(), true);
+        let s = m.get(pod.uid()).unwrap();
+        assert_eq!((s.container_statuses[0].started, s.is_ready()), (Some(true), false));
+    }
+
+    #[test]
+    fn a_container_that_ended_for_good_stays_ended() {
+        let (m, _) = manager();
+        let ended = json!({"name": "a", "containerID": "podprobe://1", "state": {"terminated": {"exitCode": 0}}});
+        for (policy, ends) in [("Never", true), ("OnFailure", true), ("Always", false)] {
+            let pod = pod(policy);
+            m.set(&pod, status(&pod, ended.clone()));
+            m.set(&pod, status(&pod, running("2")));
+            assert_eq!(m.get(pod.uid()).unwrap().container_statuses[0].state.terminated.is_some(), ends, "{policy}");
+            m.remove_orphans(&HashSet::new());
+            assert!(m.get(pod.uid()).is_none());
+        }
+    }
+}

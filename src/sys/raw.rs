@@ -1,0 +1,111 @@
+//! System calls and `clone` without libc.
+//!
+//! Why not libc: a child that shares our memory also shares the thread-local storage of the thread that cloned it, and
+//! that thread goes on running. libc's wrappers write `errno` there, take locks, or (set*id) signal all threads. These
+//! use registers and the caller's stack only.
+
+use std::arch::asm;
+use std::ffi::c_void;
+
+/// `_LINUX_CAPABILITY_VERSION_3`.
+pub(super) const CAP_VERSION_3: u32 = 0x2008_0522;
+
+/// `struct __user_cap_header_struct`.
+#[repr(C)]
+pub(super) struct CapHeader {
+    pub(super) version: u32,
+    pub(super) pid: i32,
+}
+
+/// `struct __user_cap_data_struct`; version 3 has two, low word first.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct CapData {
+    pub(super) effective: u32,
+    pub(super) permitted: u32,
+    pub(super) inheritable: u32,
+}
+
+/// A system call; the kernel's answer as it is, `-errno` on failure.
+///
+/// # Safety
+/// The arguments must be what the call expects; pointers among them valid for what it does with them.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(super) unsafe fn syscall(n: libc::c_long, a: [usize; 5]) -> isize {
+    let ret: isize;
+    // SAFETY: the x86-64 convention: number in rax, arguments in rdi, rsi, rdx, r10, r8; rcx and r11 are lost. Memory is
+    // not declared untouched, so the compiler assumes that the call reads and writes it.
+    unsafe {
+        asm!("syscall", inlateout("rax") n as isize => ret, in("rdi") a[0], in("rsi") a[1], in("rdx") a[2], in("r10") a[3],
+            in("r8") a[4], lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    ret
+}
+
+/// A system call; the kernel's answer as it is, `-errno` on failure.
+///
+/// # Safety
+/// The arguments must be what the call expects; pointers among them valid for what it does with them.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+pub(super) unsafe fn syscall(n: libc::c_long, a: [usize; 5]) -> isize {
+    let ret: isize;
+    // SAFETY: the arm64 convention: number in x8, arguments from x0, answer in x0, all else kept.
+    unsafe {
+        asm!("svc 0", in("x8") n, inlateout("x0") a[0] as isize => ret, in("x1") a[1], in("x2") a[2], in("x3") a[3],
+            in("x4") a[4], options(nostack));
+    }
+    ret
+}
+
+/// `clone` with a stack of its own: the child calls `entry(arg)` there. Returns the child's pid, or `-errno`.
+///
+/// # Safety
+/// `stack` is the 16-byte aligned end of memory that nobody else uses, and it, `arg` and what `arg` leads to live until
+/// the child has ended or executed a file. `entry` makes system calls only. `out` may be written by the kernel as
+/// `flags` say (CLONE_PIDFD or CLONE_PARENT_SETTID).
+#[cfg(target_arch = "x86_64")]
+pub(super) unsafe fn clone(
+    flags: usize,
+    stack: *mut u8,
+    out: *mut i32,
+    entry: extern "C" fn(*const c_void) -> !,
+    arg: *const c_void,
+) -> isize {
+    let ret: isize;
+    // SAFETY: in the parent this is a plain system call. The child starts with our registers and an empty stack, aligned as
+    // a call needs it, and never comes back out of the block. rcx and r11 are `out`, not `lateout`, so that the two
+    // free registers, which the child reads after the call, are not among them.
+    unsafe {
+        asm!("syscall", "test rax, rax", "jnz 2f", "xor ebp, ebp", "mov rdi, {arg}", "call {entry}", "ud2", "2:",
+            arg = in(reg) arg, entry = in(reg) entry, inlateout("rax") libc::SYS_clone as isize => ret, in("rdi") flags,
+            in("rsi") stack, in("rdx") out, in("r10") 0usize, in("r8") 0usize, out("rcx") _, out("r11") _);
+    }
+    ret
+}
+
+/// `clone` with a stack of its own: the child calls `entry(arg)` there. Returns the child's pid, or `-errno`.
+///
+/// # Safety
+/// `stack` is the 16-byte aligned end of memory that nobody else uses, and it, `arg` and what `arg` leads to live until
+/// the child has ended or executed a file. `entry` makes system calls only. `out` may be written by the kernel as
+/// `flags` say (CLONE_PIDFD or CLONE_PARENT_SETTID).
+#[cfg(target_arch = "aarch64")]
+pub(super) unsafe fn clone(
+    flags: usize,
+    stack: *mut u8,
+    out: *mut i32,
+    entry: extern "C" fn(*const c_void) -> !,
+    arg: *const c_void,
+) -> isize {
+    let ret: isize;
+    // SAFETY: in the parent this is a plain system call. The child starts with our registers and an empty stack, aligned as
+    // a call needs it, and never comes back out of the block.
+    unsafe {
+        asm!("svc 0", "cbnz x0, 2f", "mov x29, xzr", "mov x30, xzr", "mov x0, {arg}", "blr {entry}", "brk 1", "2:",
+            arg = in(reg) arg, entry = in(reg) entry, in("x8") libc::SYS_clone, inlateout("x0") flags => ret,
+            in("x1") stack, in("x2") out, in("x3") 0usize, in("x4") 0usize, out("x30") _);
+    }
+    ret
+}

@@ -1,0 +1,1087 @@
+//! Images on a real file system: archives of every kind, hostile ones among them, and real overlay mounts.
+//!
+//! Each test builds its archives itself. Those that mount run again as a child in a mount namespace of its own, so that
+//! nothing can stay behind.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use podprobe::images::{ImageConfig, ImageError, ImageStore, Limits, LoadedImage, overlay};
+use podprobe::sys::xattr;
+use serde_json::{Value, json};
+use tar::{EntryType, Header};
+use tempfile::TempDir;
+
+// ---- building archives ----
+
+fn is_root() -> bool {
+    if nix::unistd::geteuid().is_root() {
+        return true;
+    }
+    assert!(std::env::var_os("CI").is_none(), "this test needs root");
+    eprintln!("SKIPPED: needs root");
+    false
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+    digest.as_ref().iter().fold("sha256:".to_owned(), |s, b| s + &format!("{b:02x}"))
+}
+
+/// A tar written header by header, so that it may say what no honest tool writes.
+#[derive(Default)]
+struct Tar(Vec<u8>);
+
+impl Tar {
+    fn new() -> Self {
+        Self::default()
+    }
+
+    fn raw(mut self, mut header: Header, data: &[u8]) -> Self {
+        header.set_cksum();
+        self.0.extend_from_slice(header.as_bytes());
+        self.0.extend_from_slice(data);
+        self.0.resize(self.0.len().next_multiple_of(512), 0);
+        self
+    }
+
+    fn header(kind: EntryType, path: &str, mode: u32, size: usize) -> Header {
+        let mut h = Header::new_gnu();
+        h.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
+        h.set_entry_type(kind);
+        h.set_mode(mode);
+        h.set_uid(1000);
+        h.set_gid(1001);
+        h.set_mtime(1_000_000);
+        h.set_size(size as u64);
+        h
+    }
+
+    fn file(self, path: &str, content: &str) -> Self {
+        self.raw(Self::header(EntryType::Regular, path, 0o644, content.len()), content.as_bytes())
+    }
+
+    fn mode(self, path: &str, mode: u32) -> Self {
+        self.raw(Self::header(EntryType::Regular, path, mode, 0), b"")
+    }
+
+    fn dir(self, path: &str) -> Self {
+        self.raw(Self::header(EntryType::Directory, path, 0o755, 0), b"")
+    }
+
+    fn link(self, kind: EntryType, path: &str, target: &str) -> Self {
+        let mut h = Self::header(kind, path, 0o777, 0);
+        h.as_old_mut().linkname[..target.len()].copy_from_slice(target.as_bytes());
+        self.raw(h, b"")
+    }
+
+    fn symlink(self, path: &str, target: &str) -> Self {
+        self.link(EntryType::Symlink, path, target)
+    }
+
+    fn hard(self, path: &str, target: &str) -> Self {
+        self.link(EntryType::Link, path, target)
+    }
+
+    fn device(self, path: &str, kind: EntryType, major: u32, minor: u32) -> Self {
+        let mut h = Self::header(kind, path, 0o600, 0);
+        h.set_device_major(major).unwrap();
+        h.set_device_minor(minor).unwrap();
+        self.raw(h, b"")
+    }
+
+    fn pax(self, records: &[(&str, &[u8])]) -> Self {
+        let mut data = Vec::new();
+        for (key, value) in records {
+            let base = key.len() + value.len() + 3;
+            let length = (base..).find(|n| base + n.to_string().len() == *n).unwrap();
+            data.extend_from_slice(format!("{length} {key}=").as_bytes());
+            data.extend_from_slice(value);
+            data.push(b'\n');
+        }
+        self.raw(Self::header(EntryType::XHeader, "pax", 0o644, data.len()), &data)
+    }
+
+    fn end(mut self) -> Vec<u8> {
+        self.0.resize(self.0.len() + 1024, 0);
+        self.0
+    }
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gz.write_all(bytes).unwrap();
+    gz.finish().unwrap()
+}
+
+/// One frame of raw blocks, which needs no encoder.
+fn zstd(bytes: &[u8]) -> Vec<u8> {
+    let mut out = [&[0x28, 0xb5, 0x2f, 0xfd, 0xa0][..], &(bytes.len() as u32).to_le_bytes()].concat();
+    let mut chunks = bytes.chunks(60_000).peekable();
+    while let Some(chunk) = chunks.next() {
+        let last = u32::from(chunks.peek().is_none());
+        out.extend_from_slice(&((chunk.len() as u32) << 3 | last).to_le_bytes()[..3]);
+        out.extend_from_slice(chunk);
+    }
+    out
+}
+
+fn arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn config_for(arch: &str, layers: &[Vec<u8>]) -> Vec<u8> {
+    let ids: Vec<String> = layers.iter().map(|l| sha256(l)).collect();
+    json!({
+        "architecture": arch, "os": "linux", "created": "2024-05-06T07:08:09.123Z",
+        "config": {"Entrypoint": ["/bin/app"], "Cmd": ["-v"], "Env": ["A=b"], "User": "7:8", "WorkingDir": "/srv", "StopSignal": "SIGINT"},
+        "rootfs": {"type": "layers", "diff_ids": ids},
+    })
+    .to_string()
+    .into_bytes()
+}
+
+/// Files of an archive by name.
+type Files = BTreeMap<String, Vec<u8>>;
+
+fn put(files: &mut Files, blob: &[u8], media_type: &str) -> Value {
+    let digest = sha256(blob);
+    files.insert(format!("blobs/sha256/{}", &digest[7..]), blob.to_vec());
+    json!({"mediaType": media_type, "digest": digest, "size": blob.len()})
+}
+
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+
+/// The descriptor of a manifest; layers are plain tars, stored as `pack` makes them.
+fn put_image(files: &mut Files, arch: &str, layers: &[Vec<u8>], pack: fn(&[u8]) -> Vec<u8>) -> Value {
+    let config = put(files, &config_for(arch, layers), "application/vnd.oci.image.config.v1+json");
+    let layers: Vec<Value> = layers.iter().map(|l| put(files, &pack(l), "application/vnd.oci.image.layer.v1.tar")).collect();
+    let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers});
+    put(files, manifest.to_string().as_bytes(), MANIFEST)
+}
+
+fn finish_layout(mut files: Files, mut manifests: Vec<Value>, name: &str) -> Files {
+    for m in &mut manifests {
+        m["annotations"] = json!({"org.opencontainers.image.ref.name": name});
+    }
+    files.insert("oci-layout".into(), br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec());
+    files.insert("index.json".into(), json!({"schemaVersion": 2, "manifests": manifests}).to_string().into_bytes());
+    files
+}
+
+fn oci(name: &str, layers: &[Vec<u8>], pack: fn(&[u8]) -> Vec<u8>) -> Files {
+    let mut files = Files::new();
+    let manifest = put_image(&mut files, arch(), layers, pack);
+    finish_layout(files, vec![manifest], name)
+}
+
+fn plain(bytes: &[u8]) -> Vec<u8> {
+    bytes.to_vec()
+}
+
+fn as_tar(files: &Files) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    for (name, content) in files {
+        let mut h = Tar::header(EntryType::Regular, "", 0o644, content.len());
+        builder.append_data(&mut h, name, content.as_slice()).unwrap();
+    }
+    builder.into_inner().unwrap()
+}
+
+fn as_dir(files: &Files, dir: &Path) {
+    for (name, content) in files {
+        fs::create_dir_all(dir.join(name).parent().unwrap()).unwrap();
+        fs::write(dir.join(name), content).unwrap();
+    }
+}
+
+// ---- a store beside a directory that must not change ----
+
+struct Bench {
+    dir: TempDir,
+    store: ImageStore,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("outside")).unwrap();
+        fs::write(dir.path().join("outside/precious"), "precious").unwrap();
+        let store = ImageStore::open(dir.path().join("store")).unwrap();
+        Self { dir, store }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, content: &[u8]) -> PathBuf {
+        fs::write(self.path(name), content).unwrap();
+        self.path(name)
+    }
+
+    fn load(&self, files: &Files) -> Result<Vec<LoadedImage>, ImageError> {
+        self.store.load(&self.write("archive.tar", &as_tar(files)))
+    }
+
+    /// Loads one layer and gives its directory.
+    fn layer(&self, tar: Tar) -> Result<PathBuf, ImageError> {
+        let loaded = self.load(&oci("test/one:1", &[tar.end()], plain))?;
+        Ok(self.store.resolve(&loaded[0].id).unwrap().layers[0].clone())
+    }
+
+    /// Nothing of a failed load is left, and nothing outside was touched.
+    #[track_caller]
+    fn check_untouched(&self) {
+        assert_eq!(fs::read_to_string(self.path("outside/precious")).unwrap(), "precious");
+        assert_eq!(fs::read_dir(self.path("outside")).unwrap().count(), 1, "something appeared outside");
+        assert_eq!(fs::metadata(self.path("outside/precious")).unwrap().nlink(), 1);
+        assert_eq!(fs::read_dir(self.path("store/tmp")).unwrap().count(), 0, "something is left in tmp");
+        assert!(!self.path("escaped").exists());
+    }
+
+    #[track_caller]
+    fn check_nothing_kept(&self) {
+        self.check_untouched();
+        assert_eq!(fs::read_dir(self.path("store/layers")).unwrap().count(), 0, "a layer is left");
+        assert!(self.store.list().unwrap().is_empty());
+    }
+
+    /// A layer that must be refused, with these words.
+    #[track_caller]
+    fn check_refused(tar: Tar, words: &str) {
+        if !is_root() {
+            return;
+        }
+        let bench = Self::new();
+        let error = bench.layer(tar).expect_err("the layer was accepted");
+        assert!(matches!(error, ImageError::Refused { .. }), "{error:?}");
+        assert!(error.to_string().contains(words), "{error} does not say {words:?}");
+        bench.check_nothing_kept();
+    }
+}
+
+// ---- archives ----
+
+#[track_caller]
+fn check_loads(prepare: impl FnOnce(&Bench, &Files) -> PathBuf, pack: fn(&[u8]) -> Vec<u8>) {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let layers = [Tar::new().file("etc/a", "lower").end(), Tar::new().file("etc/b", "upper").end()];
+    let files = oci("example.com/app:1.0", &layers, pack);
+    let loaded = bench.store.load(&prepare(&bench, &files)).unwrap();
+    assert_eq!(loaded[0].names, ["example.com/app:1.0"]);
+    assert_eq!((loaded[0].size, loaded[0].id.clone()), (10, sha256(&config_for(arch(), &layers))));
+    let image = bench.store.resolve("example.com/app:1.0").unwrap();
+    assert_eq!(fs::read_to_string(image.layers[0].join("etc/b")).unwrap(), "upper", "topmost first");
+    assert_eq!(fs::read_to_string(image.layers[1].join("etc/a")).unwrap(), "lower");
+    let c = image.config;
+    assert_eq!((c.entrypoint, c.cmd, c.env), (vec!["/bin/app".into()], vec!["-v".into()], vec!["A=b".into()]));
+    assert_eq!((c.user, c.working_dir, c.stop_signal), ("7:8".into(), "/srv".into(), "SIGINT".into()));
+    assert_eq!(bench.store.list().unwrap()[0].created.unwrap().to_string(), "2024-05-06T07:08:09Z");
+    bench.check_untouched();
+}
+
+#[test]
+fn loads_a_layout_directory() {
+    check_loads(
+        |b, files| {
+            as_dir(files, &b.path("layout"));
+            b.path("layout")
+        },
+        plain,
+    );
+}
+
+#[test]
+fn loads_a_layout_tar_with_gzip_layers() {
+    check_loads(|b, files| b.write("x.tar", &as_tar(files)), gzip);
+}
+
+#[test]
+fn loads_a_gzipped_layout_tar_with_zstd_layers() {
+    check_loads(|b, files| b.write("x.tar.gz", &gzip(&as_tar(files))), zstd);
+}
+
+#[test]
+fn loads_a_docker_archive_with_a_linked_layer() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let layer = Tar::new().file("f", "x").end();
+    let config = config_for(arch(), &[layer.clone(), layer.clone()]);
+    let config_name = format!("{}.json", &sha256(&config)[7..]);
+    let manifest = json!([{"Config": config_name, "RepoTags": ["busybox:1.36", "other/name:2"], "Layers": ["a/layer.tar", "b/layer.tar"]}])
+        .to_string();
+    let archive = Tar::new()
+        .raw(Tar::header(EntryType::Regular, "a/layer.tar", 0o644, layer.len()), &layer)
+        .symlink("b/layer.tar", "../a/layer.tar")
+        .raw(Tar::header(EntryType::Regular, &config_name, 0o644, config.len()), &config)
+        .file("manifest.json", &manifest)
+        .end();
+    bench.store.load(&bench.write("d.tar", &archive)).unwrap();
+    for name in ["busybox:1.36", "docker.io/library/busybox:1.36", "other/name:2", &sha256(&config)] {
+        assert_eq!(bench.store.resolve(name).unwrap().layers.len(), 2, "{name}");
+    }
+    let error = bench.store.resolve("busybox").unwrap_err().to_string();
+    assert!(error.contains("podprobe image load") && error.contains("docker.io/library/busybox:1.36"), "{error}");
+}
+
+#[test]
+fn names_come_from_the_archive_the_caller_or_the_file() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let mut nameless = oci("x", &[Tar::new().file("f", "x").end()], plain);
+    let mut index: Value = serde_json::from_slice(&nameless["index.json"]).unwrap();
+    index["manifests"][0]["annotations"] = json!({});
+    nameless.insert("index.json".into(), index.to_string().into_bytes());
+    let path = bench.write("app.tar", &as_tar(&nameless));
+    let error = bench.store.load(&path).unwrap_err();
+    assert!(matches!(error, ImageError::NoName { .. }) && error.to_string().contains("--name"), "{error}");
+    assert_eq!(bench.store.load_as(&path, Some("my/app")).unwrap()[0].names, ["docker.io/my/app:latest"]);
+    index["manifests"][0]["annotations"] = json!({"org.opencontainers.image.ref.name": "1.0"});
+    nameless.insert("index.json".into(), index.to_string().into_bytes());
+    let path = bench.write("app.tar", &as_tar(&nameless));
+    assert_eq!(bench.store.load(&path).unwrap()[0].names, ["docker.io/library/app:1.0"]);
+}
+
+#[test]
+fn picks_this_machines_platform_from_an_index() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let mut files = Files::new();
+    let layer = |s: &str| vec![Tar::new().file("arch", s).end()];
+    let mut own = put_image(&mut files, arch(), &layer("own"), plain);
+    own["platform"] = json!({"os": "linux", "architecture": arch()});
+    let mut foreign = put_image(&mut files, "sparc", &layer("foreign"), plain);
+    foreign["platform"] = json!({"os": "linux", "architecture": "sparc"});
+    let attestation =
+        json!({"mediaType": MANIFEST, "digest": sha256(b"absent"), "size": 1, "platform": {"os": "unknown", "architecture": "unknown"}});
+    let index = put(&mut files, json!({"schemaVersion": 2, "manifests": [foreign, attestation, own]}).to_string().as_bytes(), INDEX);
+    let index_digest = index["digest"].as_str().unwrap().to_owned();
+    bench.load(&finish_layout(files.clone(), vec![index], "a/multi:1")).unwrap();
+    // The digest of the index names the image too: that is what a pod spec pins.
+    let image = bench.store.resolve(&format!("a/multi@{index_digest}")).unwrap();
+    assert_eq!(fs::read_to_string(image.layers[0].join("arch")).unwrap(), "own");
+    let error = bench.load(&finish_layout(files, vec![foreign], "a/foreign:1")).unwrap_err();
+    assert!(matches!(&error, ImageError::WrongPlatform { found, .. } if found == &["linux/sparc"]), "{error}");
+}
+
+#[track_caller]
+fn check_corrupt(damage: impl FnOnce(&mut Files), words: &str) {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let good = bench.load(&oci("a/good:1", &[Tar::new().file("good", "good").end()], gzip)).unwrap();
+    let mut files = oci("a/bad:1", &[Tar::new().file("bad", &"bad".repeat(1000)).end()], gzip);
+    damage(&mut files);
+    let error = bench.load(&files).expect_err("a damaged archive was loaded");
+    assert!(matches!(error, ImageError::Corrupt { .. }), "{error:?}");
+    assert!(error.to_string().contains(words), "{error} does not say {words:?}");
+    bench.check_untouched();
+    assert_eq!(bench.store.list().unwrap().len(), 1);
+    assert_eq!(fs::read_dir(bench.path("store/layers")).unwrap().count(), 1);
+    assert_eq!(fs::read_to_string(bench.store.resolve(&good[0].id).unwrap().layers[0].join("good")).unwrap(), "good");
+}
+
+/// The layer's blob: the only one that is gzip.
+fn layer_blob(files: &mut Files) -> &mut Vec<u8> {
+    files.values_mut().find(|b| b.starts_with(&[0x1f, 0x8b])).unwrap()
+}
+
+#[test]
+fn a_flipped_bit_in_a_layer() {
+    // In the gzip header's time field: only the blob's digest can tell.
+    check_corrupt(|f| layer_blob(f)[5] ^= 1, "its content has digest");
+}
+
+#[test]
+fn a_truncated_layer() {
+    check_corrupt(
+        |f| {
+            let blob = layer_blob(f);
+            blob.truncate(blob.len() / 2);
+        },
+        "layer sha256:",
+    );
+}
+
+#[test]
+fn a_missing_layer() {
+    check_corrupt(|f| f.retain(|_, b| !b.starts_with(&[0x1f, 0x8b])), "it is missing");
+}
+
+#[test]
+fn a_layer_that_is_not_what_the_configuration_says() {
+    let other = gzip(&Tar::new().file("bad", "other").end());
+    let digest = sha256(&other);
+    check_corrupt(
+        |f| {
+            let mut index: Value = serde_json::from_slice(&f["index.json"]).unwrap();
+            let old = index["manifests"][0]["digest"].as_str().unwrap()[7..].to_owned();
+            let mut manifest: Value = serde_json::from_slice(&f[&format!("blobs/sha256/{old}")]).unwrap();
+            manifest["layers"][0]["digest"] = json!(digest);
+            f.insert(format!("blobs/sha256/{}", &digest[7..]), other);
+            index["manifests"][0]["digest"] = put(f, manifest.to_string().as_bytes(), MANIFEST)["digest"].clone();
+            f.insert("index.json".into(), index.to_string().into_bytes());
+        },
+        "its uncompressed content has digest",
+    );
+}
+
+#[test]
+fn a_changed_manifest() {
+    check_corrupt(
+        |f| {
+            let manifest = f
+                .iter_mut()
+                .find(|(n, b)| {
+                    n.starts_with("blobs") && b.starts_with(br#"{"config":{"digest"#)
+                        || b.windows(8).any(|w| w == b"\"layers\"") && b.windows(15).any(|w| w == b"\"schemaVersion\"")
+                })
+                .unwrap();
+            manifest.1.push(b' ');
+        },
+        "its content has digest",
+    );
+}
+
+#[test]
+fn a_truncated_archive() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let whole = as_tar(&oci("a/b:1", &[Tar::new().file("f", &"x".repeat(5000)).end()], plain));
+    for cut in [whole.len() / 3, whole.len() / 2, whole.len() - 1024] {
+        let error = bench.store.load(&bench.write("x.tar", &whole[..cut])).unwrap_err();
+        assert!(error.to_string().contains("truncated"), "{cut}: {error}");
+        bench.check_nothing_kept();
+    }
+}
+
+#[test]
+fn a_root_tar_is_not_an_image() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let error = bench.store.load(&bench.write("x.tar", &Tar::new().file("etc/x", "").end())).unwrap_err();
+    assert!(matches!(error, ImageError::NotAnImage { .. }) && error.to_string().contains("podprobe image import"), "{error}");
+}
+
+// ---- what a layer may hold ----
+
+#[test]
+fn metadata_is_kept() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let capability = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let long = format!("long/{}", ["n".repeat(120), "m".repeat(120)].join("/"));
+    let layer = Tar::new()
+        .dir("sub/")
+        .mode("sub/setuid", 0o4755)
+        .pax(&[("SCHILY.xattr.security.capability", &capability), ("SCHILY.xattr.user.note", b"a\nb"), ("mtime", b"12.25")])
+        .mode("sub/ping", 0o755)
+        .hard("sub/same", "sub/setuid")
+        .symlink("sub/link", "/absolute/target")
+        .device("sub/fifo", EntryType::Fifo, 0, 0)
+        .device("sub/null", EntryType::Char, 1, 3)
+        .device("sub/disk", EntryType::Block, 7, 9)
+        .pax(&[("path", long.as_bytes())])
+        .file("short", "long")
+        .file("./implied/parent", "");
+    let root = bench.layer(layer).unwrap();
+    let meta = |p: &str| fs::symlink_metadata(root.join(p)).unwrap();
+    assert_eq!(meta("sub/setuid").mode() & 0o7777, 0o4755);
+    assert_eq!((meta("sub/setuid").uid(), meta("sub/setuid").gid(), meta("sub/setuid").mtime()), (1000, 1001, 1_000_000));
+    assert_eq!(meta("sub").mtime(), 1_000_000, "a directory's time, though files came into it later");
+    assert_eq!((meta("sub/ping").mtime(), meta("sub/ping").mtime_nsec()), (12, 250_000_000));
+    assert_eq!(xattr::get(&root.join("sub/ping"), "security.capability".as_ref()).unwrap().unwrap(), capability);
+    assert_eq!(xattr::get(&root.join("sub/ping"), "user.note".as_ref()).unwrap().unwrap(), b"a\nb");
+    assert_eq!((meta("sub/same").ino(), meta("sub/same").nlink()), (meta("sub/setuid").ino(), 2));
+    assert_eq!(fs::read_link(root.join("sub/link")).unwrap(), Path::new("/absolute/target"));
+    assert_eq!((meta("sub/link").uid(), meta("sub/link").mtime()), (1000, 1_000_000));
+    assert!(meta("sub/fifo").file_type().is_fifo());
+    assert!(meta("sub/null").file_type().is_char_device() && meta("sub/null").rdev() == nix::sys::stat::makedev(1, 3));
+    assert!(meta("sub/disk").file_type().is_block_device() && meta("sub/disk").rdev() == nix::sys::stat::makedev(7, 9));
+    assert_eq!(fs::read_to_string(root.join(long)).unwrap(), "long");
+    assert_eq!((meta("implied").mode() & 0o7777, meta("implied").uid()), (0o755, 0));
+}
+
+#[test]
+fn a_sparse_file_keeps_its_holes() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let mut h = Tar::header(EntryType::GNUSparse, "sparse", 0o644, 3);
+    let gnu = h.as_gnu_mut().unwrap();
+    gnu.set_real_size(10_000_000);
+    gnu.sparse[0].set_offset(5_000_000);
+    gnu.sparse[0].set_length(3);
+    let root = bench.layer(Tar::new().raw(h, b"mid").file("after", "ok")).unwrap();
+    let content = fs::read(root.join("sparse")).unwrap();
+    assert_eq!((content.len(), &content[5_000_000..5_000_003]), (10_000_000, &b"mid"[..]));
+    assert!(fs::metadata(root.join("sparse")).unwrap().blocks() < 100);
+    assert_eq!(fs::read_to_string(root.join("after")).unwrap(), "ok");
+}
+
+fn is_whiteout(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_char_device() && m.rdev() == 0)
+}
+
+fn opaque(path: &Path) -> Option<Vec<u8>> {
+    xattr::get(path, "trusted.overlay.opaque".as_ref()).unwrap()
+}
+
+#[test]
+fn whiteouts_in_every_order() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let layer = Tar::new()
+        .mode("d/.wh.gone", 0o644)
+        .mode("all/.wh..wh..opq", 0o644)
+        .mode(".wh.before", 0o644)
+        .dir("before/")
+        .dir("after/")
+        .mode(".wh.after", 0o644)
+        .mode(".wh.implied", 0o644)
+        .file("implied/x", "")
+        .file("kept", "kept")
+        .mode(".wh.kept", 0o644)
+        .mode(".wh..wh.plnk", 0o644);
+    let root = bench.layer(layer).unwrap();
+    assert!(is_whiteout(&root.join("d/gone")));
+    for dir in ["all", "before", "after", "implied"] {
+        assert_eq!(opaque(&root.join(dir)).as_deref(), Some(&b"y"[..]), "{dir}");
+    }
+    assert_eq!(opaque(&root.join("d")), None);
+    assert_eq!(fs::read_to_string(root.join("kept")).unwrap(), "kept");
+    assert_eq!(fs::read_dir(&root).unwrap().filter(|e| e.as_ref().unwrap().file_name().as_bytes().starts_with(b".wh.")).count(), 0);
+}
+
+#[test]
+fn a_later_entry_replaces_an_earlier_one() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let layer =
+        Tar::new().file("a/b/c", "1").file("x", "old").file("x", "new").file("a", "file now").dir("x2/").file("x2/k", "k").dir("x2/");
+    let root = bench.layer(layer).unwrap();
+    assert_eq!(fs::read_to_string(root.join("x")).unwrap(), "new");
+    assert_eq!(fs::read_to_string(root.join("a")).unwrap(), "file now");
+    assert_eq!(fs::read_to_string(root.join("x2/k")).unwrap(), "k");
+}
+
+// ---- attacks ----
+
+#[test]
+fn attack_dot_dot() {
+    Bench::check_refused(Tar::new().file("../../../escaped", "x"), "'..' in the path");
+    Bench::check_refused(Tar::new().file("a/../../../../escaped", "x"), "'..' in the path");
+}
+
+#[test]
+fn attack_absolute_name_lands_inside() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let outside = bench.path("outside/new");
+    let root = bench.layer(Tar::new().file(outside.to_str().unwrap(), "x")).unwrap();
+    assert!(root.join(outside.strip_prefix("/").unwrap()).exists());
+    bench.check_untouched();
+}
+
+/// A symlink of the archive that points out, used as a directory by the next entry.
+#[track_caller]
+fn check_symlink_out(target: impl Fn(&Bench) -> String, then: impl Fn(Tar) -> Tar) {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let layer = then(Tar::new().symlink("way", &target(&bench)));
+    // Resolved inside the layer, or refused: both are safe.
+    let _ = bench.layer(layer);
+    bench.check_untouched();
+}
+
+fn absolute(b: &Bench) -> String {
+    b.path("outside").display().to_string()
+}
+
+fn relative(_: &Bench) -> String {
+    // From store/tmp/<unique>/fs.
+    "../../../../outside".into()
+}
+
+#[test]
+fn attack_write_through_a_symlink() {
+    check_symlink_out(absolute, |t| t.file("way/new", "x"));
+    check_symlink_out(relative, |t| t.file("way/new", "x"));
+    check_symlink_out(absolute, |t| t.symlink("way2", "way").file("way2/new", "x"));
+    check_symlink_out(relative, |t| t.dir("way/new/"));
+}
+
+#[test]
+fn attack_overwrite_through_a_symlink() {
+    check_symlink_out(|b| absolute(b) + "/precious", |t| t.file("way", "overwritten"));
+    check_symlink_out(absolute, |t| t.file("way/precious", "overwritten"));
+    // Mode and owner go to the entry, never through it.
+    check_symlink_out(absolute, |t| t.dir("way/"));
+}
+
+#[test]
+fn attack_whiteout_through_a_symlink() {
+    check_symlink_out(absolute, |t| t.mode("way/.wh.precious", 0o644));
+    check_symlink_out(relative, |t| t.mode("way/.wh..wh..opq", 0o644));
+}
+
+#[test]
+fn attack_replace_a_directory_by_a_symlink() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let out = absolute(&bench);
+    // The parent was resolved before it became a symlink; its removal must not follow one either.
+    let layer = Tar::new().file("d/first", "1").symlink("d", &out).file("d/second", "2").symlink("e/link", &out).file("e", "e");
+    let _ = bench.layer(layer);
+    bench.check_untouched();
+}
+
+#[test]
+fn attack_hard_link_out() {
+    Bench::check_refused(Tar::new().hard("stolen", "../../../../outside/precious"), "'..' in the path");
+    Bench::check_refused(Tar::new().hard("stolen", "/etc/passwd"), "no such file in the layer");
+    Bench::check_refused(Tar::new().symlink("out", "/etc").hard("stolen", "out/passwd"), "no such file in the layer");
+    Bench::check_refused(
+        Tar::new().symlink("out", "../../../../outside").hard("stolen", "out/precious").file("stolen", "x"),
+        "no such file",
+    );
+}
+
+#[test]
+fn attack_hard_link_to_a_symlink_links_the_symlink() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let out = absolute(&bench) + "/precious";
+    let root = bench.layer(Tar::new().symlink("out", &out).hard("again", "out").file("again", "overwritten")).unwrap();
+    assert_eq!(fs::read_to_string(root.join("again")).unwrap(), "overwritten");
+    bench.check_untouched();
+}
+
+#[test]
+fn attack_hard_link_to_itself_or_a_directory() {
+    Bench::check_refused(Tar::new().file("f", "x").hard("f", "f"), "it is the entry itself");
+    Bench::check_refused(Tar::new().dir("d/").hard("f", "d"), "it is a directory");
+}
+
+#[test]
+fn attack_whiteout_of_the_parent() {
+    Bench::check_refused(Tar::new().mode("d/.wh...", 0o644), "hides no file");
+    Bench::check_refused(Tar::new().mode(".wh.", 0o644), "hides no file");
+}
+
+#[test]
+fn attack_the_root_is_not_a_directory() {
+    Bench::check_refused(Tar::new().symlink("./", "/etc").file("x", "x"), "must be a directory");
+}
+
+#[test]
+fn attack_symlink_loops_and_depth() {
+    Bench::check_refused(Tar::new().symlink("a", "b").symlink("b", "a").file("a/x", "x"), "too many symlinks");
+    Bench::check_refused(Tar::new().pax(&[("path", "d/".repeat(300).as_bytes())]).file("x", "x"), "256 deep");
+    Bench::check_refused(Tar::new().file("f", "x").file("f/x", "x"), "parent is not a directory");
+}
+
+#[test]
+fn attack_overlay_attributes_and_devices_do_not_get_through() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let layer = Tar::new()
+        .pax(&[
+            ("SCHILY.xattr.trusted.overlay.opaque", b"y"),
+            ("SCHILY.xattr.trusted.overlay.redirect", b"/etc"),
+            ("SCHILY.xattr.user.overlay.opaque", b"y"),
+        ])
+        .dir("d/")
+        .device("fake", EntryType::Char, 0, 0);
+    let loaded = bench.load(&oci("a/b:1", &[layer.end()], plain)).unwrap();
+    assert!(loaded[0].warnings.iter().any(|w| w.starts_with("fake: a 0/0 device")), "{:?}", loaded[0].warnings);
+    let root = bench.store.resolve("a/b:1").unwrap().layers[0].clone();
+    assert!(fs::symlink_metadata(root.join("fake")).is_err());
+    assert!(xattr::list(&root.join("d")).unwrap().iter().all(|n| !n.to_string_lossy().contains("overlay")));
+}
+
+#[test]
+fn attack_bombs_meet_their_limits() {
+    if !is_root() {
+        return;
+    }
+    let limits = Limits { bytes: 1 << 20, entries: 100, directory_names: 10_000 };
+    let check = |layer: Vec<u8>, limit: &str| {
+        let mut bench = Bench::new();
+        bench.store = bench.store.with_limits(limits);
+        let error = bench.load(&oci("a/b:1", &[layer], gzip)).expect_err("a bomb was unpacked");
+        assert!(matches!(&error, ImageError::TooLarge { limit: l, .. } if l.contains(limit)), "{error}");
+        bench.check_nothing_kept();
+    };
+    check(Tar::new().file("zeros", &"\0".repeat(2 << 20)).end(), "1048576 bytes");
+    // Behind the end of the archive, where no entry is counted.
+    check([Tar::new().file("f", "x").end(), vec![0; 2 << 20]].concat(), "1048576 bytes");
+    check((0..101).fold(Tar::new(), |t, i| t.mode(&format!("f{i}"), 0o644)).end(), "100 entries");
+    check((0..90).fold(Tar::new(), |t, i| t.dir(&format!("{i}{}", "d".repeat(90)))).end(), "directory names");
+    let mut huge = Tar::header(EntryType::GNUSparse, "hole", 0o644, 0);
+    huge.as_gnu_mut().unwrap().set_real_size(1 << 50);
+    check(Tar::new().raw(huge, b"").end(), "1048576 bytes");
+}
+
+#[test]
+fn attack_archive_directory_link() {
+    if !is_root() {
+        return;
+    }
+    // A blob "called" by a digest that is a path.
+    let bench = Bench::new();
+    let mut files = oci("a/b:1", &[Tar::new().file("f", "x").end()], plain);
+    let index = json!({"manifests": [{"mediaType": MANIFEST, "digest": "sha256:../../outside/precious"}]});
+    files.insert("index.json".into(), index.to_string().into_bytes());
+    assert!(matches!(bench.load(&files).unwrap_err(), ImageError::Corrupt { .. }));
+}
+
+// ---- the store ----
+
+#[test]
+fn removal_keeps_what_others_use() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let shared = Tar::new().file("shared", "s").end();
+    let one = bench.load(&oci("a/one:1", &[shared.clone(), Tar::new().file("one", "1").end()], plain)).unwrap().remove(0);
+    let two = bench.load(&oci("a/two:1", &[shared, Tar::new().file("two", "2").end()], plain)).unwrap().remove(0);
+    let layers = || fs::read_dir(bench.path("store/layers")).unwrap().count();
+    assert_eq!(layers(), 3, "a shared layer is there once");
+
+    let busy = bench.store.remove("a/one:1", &|id| id == one.id).unwrap();
+    assert_eq!((busy.names, busy.images, busy.in_use), (vec!["docker.io/a/one:1".into()], vec![], vec![one.id.clone()]));
+    assert_eq!(layers(), 3);
+    assert!(matches!(bench.store.resolve("a/one:1"), Err(ImageError::NotFound { .. })));
+    assert_eq!(bench.store.resolve(&one.id).unwrap().layers.len(), 2, "a container may still need it");
+
+    assert_eq!(bench.store.prune(&|_| false).unwrap().images, std::slice::from_ref(&one.id));
+    assert_eq!(layers(), 2);
+    assert_eq!(fs::read_to_string(bench.store.resolve("a/two:1").unwrap().layers[1].join("shared")).unwrap(), "s");
+    bench.store.remove(&two.id, &|_| false).unwrap();
+    bench.check_nothing_kept();
+    assert!(matches!(bench.store.remove("a/two:1", &|_| false), Err(ImageError::NotFound { .. })));
+}
+
+#[test]
+fn a_name_moves_to_the_image_loaded_last() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let old = bench.load(&oci("a/app:1", &[Tar::new().file("f", "old").end()], plain)).unwrap().remove(0);
+    let new = bench.load(&oci("a/app:1", &[Tar::new().file("f", "new").end()], plain)).unwrap().remove(0);
+    assert_eq!(bench.store.resolve("a/app:1").unwrap().id, new.id);
+    let rows: Vec<_> = bench.store.list().unwrap().into_iter().map(|r| (r.name, r.id)).collect();
+    assert_eq!(rows, [(Some("docker.io/a/app:1".to_owned()), new.id), (None, old.id)]);
+}
+
+#[test]
+fn leftovers_of_a_crash_go_at_the_next_open() {
+    let bench = Bench::new();
+    fs::create_dir_all(bench.path("store/tmp/123-0-1/fs/etc")).unwrap();
+    fs::write(bench.path("store/tmp/scratch"), "x").unwrap();
+    ImageStore::open(bench.path("store")).unwrap();
+    assert_eq!(fs::read_dir(bench.path("store/tmp")).unwrap().count(), 0);
+    // Not while somebody writes.
+    let lock = fs::File::open(bench.path("store/lock")).unwrap();
+    let _lock = nix::fcntl::Flock::lock(lock, nix::fcntl::FlockArg::LockExclusive).unwrap();
+    fs::write(bench.path("store/tmp/theirs"), "x").unwrap();
+    ImageStore::open(bench.path("store")).unwrap();
+    assert!(bench.path("store/tmp/theirs").exists());
+}
+
+#[test]
+fn a_missing_layer_is_told() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let layer = bench.layer(Tar::new().file("f", "x")).unwrap();
+    fs::remove_dir_all(layer.parent().unwrap()).unwrap();
+    let error = bench.store.resolve("test/one:1").unwrap_err();
+    assert!(matches!(error, ImageError::Corrupt { .. }) && error.to_string().contains("load it again"), "{error}");
+    bench.layer(Tar::new().file("f", "x")).expect("loading again mends it");
+}
+
+#[test]
+fn two_writers_at_once() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let archives: Vec<PathBuf> = (0..4)
+        .map(|i| {
+            bench.write(
+                &format!("{i}.tar"),
+                &as_tar(&oci(
+                    &format!("a/x{i}:1"),
+                    &[Tar::new().file("same", "s").end(), Tar::new().file("own", &i.to_string()).end()],
+                    gzip,
+                )),
+            )
+        })
+        .collect();
+    std::thread::scope(|s| {
+        for path in &archives {
+            let dir = bench.path("store");
+            s.spawn(move || ImageStore::open(dir).unwrap().load(path).unwrap());
+        }
+    });
+    assert_eq!(bench.store.list().unwrap().len(), 4);
+    assert_eq!(fs::read_dir(bench.path("store/layers")).unwrap().count(), 5);
+    bench.check_untouched();
+}
+
+// ---- import ----
+
+#[test]
+fn imports_a_directory() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let root = bench.path("root");
+    fs::create_dir_all(root.join("bin")).unwrap();
+    fs::copy("/proc/self/exe", root.join("bin/app")).unwrap();
+    fs::hard_link(root.join("bin/app"), root.join("bin/app2")).unwrap();
+    symlink(absolute(&bench), root.join("out")).unwrap();
+    xattr::set(&root.join("bin/app"), "user.note".as_ref(), b"n").unwrap();
+    std::os::unix::fs::chown(root.join("bin"), Some(5), Some(6)).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
+    let config = ImageConfig { entrypoint: vec!["/bin/app".into()], ..ImageConfig::default() };
+    let first = bench.store.import(&root, "demo", config.clone()).unwrap();
+    let again = bench.store.import(&root, "demo", config.clone()).unwrap();
+    assert_eq!(first.id, again.id, "the same content is the same image");
+    let image = bench.store.resolve("demo").unwrap();
+    assert_eq!(image.config, config);
+    let layer = &image.layers[0];
+    assert_eq!(fs::read(layer.join("bin/app")).unwrap(), fs::read("/proc/self/exe").unwrap());
+    let meta = |p: &str| fs::symlink_metadata(layer.join(p)).unwrap();
+    assert_eq!(meta("bin/app").ino(), meta("bin/app2").ino());
+    assert_eq!((meta("bin").uid(), meta("bin").gid()), (5, 6));
+    assert_eq!(meta("bin/app").mtime_nsec(), fs::metadata(root.join("bin/app")).unwrap().mtime_nsec());
+    assert_eq!(xattr::get(&layer.join("bin/app"), "user.note".as_ref()).unwrap().unwrap(), b"n");
+    assert_eq!(fs::read_link(layer.join("out")).unwrap(), bench.path("outside"));
+    assert!(fs::symlink_metadata(layer.join("socket")).is_err());
+    bench.check_untouched();
+}
+
+#[test]
+fn imports_a_tar_and_sees_a_cut_one() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let tar = Tar::new().file("etc/x", "x").end();
+    for (name, bytes) in [("plain", tar.clone()), ("gz", gzip(&tar)), ("zst", zstd(&tar))] {
+        bench.store.import(&bench.write("r.tar", &bytes), name, ImageConfig::default()).unwrap();
+        assert_eq!(fs::read_to_string(bench.store.resolve(name).unwrap().layers[0].join("etc/x")).unwrap(), "x");
+    }
+    assert_eq!(fs::read_dir(bench.path("store/layers")).unwrap().count(), 1, "one layer, however it was packed");
+    let error = bench.store.import(&bench.write("r.tar", &tar[..1024]), "cut", ImageConfig::default()).unwrap_err();
+    assert!(error.to_string().contains("truncated"), "{error}");
+}
+
+// ---- dropped archives ----
+
+#[test]
+fn dropped_archives_are_loaded_once() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let drop = bench.path("drop");
+    assert_eq!(bench.store.load_dropped(&drop).unwrap(), Default::default(), "no directory, nothing to do");
+    fs::create_dir(&drop).unwrap();
+    fs::write(drop.join("good.tar"), as_tar(&oci("a/good:1", &[Tar::new().file("f", "1").end()], plain))).unwrap();
+    fs::write(drop.join("bad.tar.gz"), gzip(b"not a tar")).unwrap();
+    fs::write(drop.join(".hidden.tar"), "x").unwrap();
+    fs::write(drop.join("README"), "x").unwrap();
+    let report = bench.store.load_dropped(&drop).unwrap();
+    assert_eq!(report.loaded.iter().map(|(_, i)| i.names.clone()).collect::<Vec<_>>(), [["docker.io/a/good:1"]]);
+    assert_eq!(report.problems.iter().map(|(p, _)| p.clone()).collect::<Vec<_>>(), [drop.join("bad.tar.gz")]);
+
+    bench.store.remove("a/good:1", &|_| false).unwrap();
+    let again = bench.store.load_dropped(&drop).unwrap();
+    assert!(again.loaded.is_empty(), "a removed image does not come back by itself");
+    assert_eq!(again.problems, report.problems, "a bad file is still told");
+
+    fs::write(drop.join("good.tar"), as_tar(&oci("a/good:2", &[Tar::new().file("f", "22").end()], gzip))).unwrap();
+    fs::remove_file(drop.join("bad.tar.gz")).unwrap();
+    let changed = bench.store.load_dropped(&drop).unwrap();
+    assert_eq!((changed.loaded.len(), changed.problems.len()), (1, 0));
+}
+
+// ---- mounts, in a mount namespace of their own ----
+
+/// Runs the test itself again in a private mount namespace, and `body` there.
+#[track_caller]
+fn in_private_namespace(test: &str, body: fn()) {
+    const MARK: &str = "PODPROBE_TEST_NAMESPACE";
+    if std::env::var_os(MARK).is_some() {
+        return body();
+    }
+    if !is_root() {
+        return;
+    }
+    let mut child = Command::new("unshare");
+    child.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().unwrap());
+    let out = child.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(MARK, "1").output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && text.contains("1 passed"), "{text}");
+}
+
+/// A file system of its own for the store, upper and work: the test's directory may lie on an overlay itself.
+fn tmpfs(dir: &Path, size: &str) {
+    fs::create_dir_all(dir).unwrap();
+    nix::mount::mount(Some("tmpfs"), dir, Some("tmpfs"), nix::mount::MsFlags::empty(), Some(format!("size={size}").as_str())).unwrap();
+}
+
+struct Mounted {
+    _dir: TempDir,
+    root: PathBuf,
+    upper: PathBuf,
+}
+
+fn mount_image(layers: &[Vec<u8>]) -> Mounted {
+    let dir = tempfile::tempdir().unwrap();
+    let base = dir.path().join("fs");
+    tmpfs(&base, "256m");
+    let store = ImageStore::open(base.join("store")).unwrap();
+    fs::write(base.join("x.tar"), as_tar(&oci("a/b:1", layers, gzip))).unwrap();
+    store.load(&base.join("x.tar")).unwrap();
+    let [upper, work, root] = ["upper", "work", "root"].map(|n| base.join(n));
+    [&upper, &work, &root].iter().for_each(|d| fs::create_dir(d).unwrap());
+    overlay::mount(&store.resolve("a/b:1").unwrap().layers, &upper, &work, &root).unwrap();
+    Mounted { root, upper, _dir: dir }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = nix::mount::umount2(&self.root, nix::mount::MntFlags::MNT_DETACH);
+        let _ = nix::mount::umount2(self.upper.parent().unwrap(), nix::mount::MntFlags::MNT_DETACH);
+    }
+}
+
+#[test]
+fn an_overlay_shows_the_layers_as_one() {
+    in_private_namespace("an_overlay_shows_the_layers_as_one", || {
+        let lower =
+            Tar::new().file("etc/gone", "x").file("etc/stays", "lower").file("dir/old", "x").file("remade/old", "x").file("both", "lower");
+        let upper = Tar::new()
+            .mode("etc/.wh.gone", 0o644)
+            .mode("dir/.wh..wh..opq", 0o644)
+            .file("dir/new", "new")
+            .mode(".wh.remade", 0o644)
+            .file("remade/new", "new")
+            .file("both", "upper");
+        let m = mount_image(&[lower.end(), upper.end()]);
+        let names = |p: &str| {
+            let mut all: Vec<_> = fs::read_dir(m.root.join(p)).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+            all.sort();
+            all
+        };
+        assert_eq!(names("etc"), ["stays"]);
+        assert_eq!(names("dir"), ["new"]);
+        assert_eq!(names("remade"), ["new"]);
+        assert_eq!(names(""), ["both", "dir", "etc", "remade"]);
+        assert_eq!(fs::read_to_string(m.root.join("both")).unwrap(), "upper");
+        fs::write(m.root.join("both"), "container").unwrap();
+        assert_eq!(fs::read_to_string(m.upper.join("both")).unwrap(), "container", "writes go to the upper directory");
+    });
+}
+
+#[test]
+fn two_hundred_layers_are_mounted() {
+    in_private_namespace("two_hundred_layers_are_mounted", || {
+        let here = std::env::current_dir().unwrap();
+        let layers: Vec<Vec<u8>> = (0..200).map(|i| Tar::new().file(&format!("f{i}"), "x").file("top", &i.to_string()).end()).collect();
+        let m = mount_image(&layers);
+        assert_eq!(fs::read_dir(&m.root).unwrap().count(), 201);
+        assert_eq!(fs::read_to_string(m.root.join("top")).unwrap(), "199");
+        assert_eq!(std::env::current_dir().unwrap(), here, "the working directory is as it was");
+    });
+}
+
+#[test]
+fn an_overlay_of_awkward_paths() {
+    in_private_namespace("an_overlay_of_awkward_paths", || {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().join("a:b,c\\d");
+        tmpfs(&base, "1m");
+        let [layer, upper, work, root] = ["layer", "upper", "work", "root"].map(|n| base.join(n));
+        [&layer, &upper, &work, &root].iter().for_each(|d| fs::create_dir(d).unwrap());
+        fs::write(layer.join("f"), "x").unwrap();
+        overlay::mount(&[layer], &upper, &work, &root).unwrap();
+        assert_eq!(fs::read_to_string(root.join("f")).unwrap(), "x");
+        nix::mount::umount(&root).unwrap();
+        nix::mount::umount(&base).unwrap();
+    });
+}
+
+#[test]
+fn a_full_disk_leaves_the_other_images_alone() {
+    in_private_namespace("a_full_disk_leaves_the_other_images_alone", || {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().join("small");
+        tmpfs(&base, "2m");
+        let store = ImageStore::open(base.join("store")).unwrap();
+        let load = |name: &str, content: &str| {
+            let path = dir.path().join("x.tar");
+            fs::write(&path, as_tar(&oci(name, &[Tar::new().file("f", content).end()], plain))).unwrap();
+            store.load(&path)
+        };
+        load("a/good:1", "good").unwrap();
+        let error = load("a/big:1", &"x".repeat(3 << 20)).unwrap_err();
+        assert!(error.to_string().contains("no space left"), "{error}");
+        assert_eq!(store.list().unwrap().len(), 1);
+        assert_eq!(fs::read_dir(base.join("store/tmp")).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(base.join("store/layers")).unwrap().count(), 1);
+        assert_eq!(fs::read_to_string(store.resolve("a/good:1").unwrap().layers[0].join("f")).unwrap(), "good");
+        nix::mount::umount(&base).unwrap();
+    });
+}
