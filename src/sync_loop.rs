@@ -320,7 +320,7 @@ impl Parts {
         let mut known = desired;
         known.extend(self.workers.working().into_iter().map(|(pod, _)| pod.uid().clone()));
         // a pod that was re-created with its UID starts with a clean record
-        dropped.iter().for_each(|uid| drop(known.remove(uid)));
+        known.retain(|uid| !dropped.contains(uid));
         self.statuses.remove_orphans(&known);
         for pod in self.pods.all() {
             if !self.workers.contains(pod.uid()) && !self.phase(pod.uid()).is_terminal() {

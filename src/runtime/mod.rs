@@ -5,9 +5,21 @@
 //! daemon finds what an old one started. A container id never comes back; every process is named by pid *and* start
 //! time, so a reused pid is never signalled or entered.
 
+pub mod cgroup;
+pub mod cri_log;
 #[cfg(feature = "embedded")]
 pub mod embedded;
+mod oci_cli;
 pub mod oci_spec;
+pub mod sandbox;
+pub mod shim;
+pub mod shim_runtime;
+pub mod signals;
+pub mod state;
+pub mod termination;
+pub mod volumes;
+
+pub use shim_runtime::{ShimRuntime, image_ids_in_use};
 
 use std::fmt;
 use std::net::IpAddr;

@@ -1,0 +1,232 @@
+//! cgroups as directories: v1, v2 and both at once (hybrid).
+//!
+//! Invariants: nothing here touches a cgroup that is not below a path of ours: a process that a runtime left in the
+//! root of a hierarchy has no directory there as far as we are concerned, so the root is never killed or removed.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::clock::Moment;
+
+/// How long a cgroup may take to become empty after its processes were killed.
+const EMPTY_LIMIT: Duration = Duration::from_secs(2);
+
+/// A mounted hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Hierarchy {
+    /// Where it is mounted.
+    at: PathBuf,
+    /// What of it is mounted there (`/` unless we are in a container).
+    root: String,
+    /// Super block options of v1 (controllers and `name=`); None for v2.
+    v1_options: Option<Vec<String>>,
+}
+
+/// The hierarchies of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cgroups(Vec<Hierarchy>);
+
+impl Cgroups {
+    /// What is mounted now.
+    pub fn detect() -> io::Result<Self> {
+        Ok(Self::parse(&fs::read_to_string("/proc/self/mountinfo")?))
+    }
+
+    fn parse(mountinfo: &str) -> Self {
+        let mut found: Vec<Hierarchy> = Vec::new();
+        for h in mountinfo.lines().filter_map(parse_mount) {
+            // The same hierarchy mounted twice is one.
+            if !found.iter().any(|f| f.at == h.at || f.v1_options == h.v1_options) {
+                found.push(h);
+            }
+        }
+        Self(found)
+    }
+
+    /// No hierarchy is mounted: nothing can be limited or counted.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The directories of `path` (`/podprobe/…`) that exist, in every hierarchy.
+    pub fn dirs(&self, path: &str) -> Vec<PathBuf> {
+        self.0.iter().map(|h| h.at.join(path.trim_start_matches('/'))).filter(|d| d.is_dir()).collect()
+    }
+
+    /// The cgroup directories of a process, but only those whose path ends in `path`.
+    pub fn dirs_of(&self, pid: i32, path: &str) -> Vec<PathBuf> {
+        self.match_lines(&fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default(), path)
+    }
+
+    fn match_lines(&self, proc_cgroup: &str, path: &str) -> Vec<PathBuf> {
+        let ours = path.trim_matches('/');
+        proc_cgroup
+            .lines()
+            .filter_map(|line| {
+                let mut parts = line.splitn(3, ':');
+                let (_, controllers, at) = (parts.next()?, parts.next()?, parts.next()?);
+                let h = self.0.iter().find(|h| h.carries(controllers))?;
+                let below = at.strip_prefix(h.root.trim_end_matches('/'))?.trim_start_matches('/');
+                (!ours.is_empty() && Path::new(below).ends_with(ours)).then(|| h.at.join(below))
+            })
+            .collect()
+    }
+
+    /// Removes the tree at `path` in every hierarchy. What still has processes stays, and is an error.
+    pub fn remove(&self, path: &str) -> io::Result<()> {
+        self.dirs(path).iter().try_for_each(|d| remove_tree(d))
+    }
+}
+
+impl Hierarchy {
+    fn carries(&self, controllers: &str) -> bool {
+        match &self.v1_options {
+            None => controllers.is_empty(),
+            Some(options) => !controllers.is_empty() && controllers.split(',').all(|c| options.iter().any(|o| o == c)),
+        }
+    }
+}
+
+fn parse_mount(line: &str) -> Option<Hierarchy> {
+    let (mount, source) = line.split_once(" - ")?;
+    let mut mount = mount.split(' ').skip(3);
+    let (root, at) = (mount.next()?.to_owned(), PathBuf::from(mount.next()?));
+    let mut source = source.split(' ');
+    let v1_options = match source.next()? {
+        "cgroup2" => None,
+        "cgroup" => Some(source.nth(1)?.split(',').map(str::to_owned).collect()),
+        _ => return None,
+    };
+    Some(Hierarchy { at, root, v1_options })
+}
+
+/// Removes a cgroup and those below it, deepest first; waits a moment for processes that are about to be gone.
+pub fn remove_tree(dir: &Path) -> io::Result<()> {
+    let limit = Moment::now() + EMPTY_LIMIT;
+    loop {
+        match try_remove_tree(dir) {
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy && Moment::now() < limit => std::thread::sleep(Duration::from_millis(2)),
+            other => return other,
+        }
+    }
+}
+
+fn try_remove_tree(dir: &Path) -> io::Result<()> {
+    for child in subdirectories(dir) {
+        try_remove_tree(&child)?;
+    }
+    match fs::remove_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn subdirectories(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()).collect()
+}
+
+/// Kills every process in these cgroups and below: `cgroup.kill` where there is one, else frozen and killed.
+pub fn kill_all(dirs: &[PathBuf]) {
+    for dir in dirs {
+        if fs::write(dir.join("cgroup.kill"), "1").is_err() {
+            kill_frozen(dir);
+        }
+    }
+}
+
+/// Frozen first, so that nothing forks away while the list is read; without a freezer the list is read until it is empty.
+fn kill_frozen(dir: &Path) {
+    let freezer = dir.join("freezer.state");
+    let limit = Moment::now() + Duration::from_millis(500);
+    let has_freezer = fs::write(&freezer, "FROZEN").is_ok();
+    while has_freezer && Moment::now() < limit && !fs::read_to_string(&freezer).is_ok_and(|s| s.starts_with("FROZEN")) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for pid in processes(dir) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+    if has_freezer {
+        let _ = fs::write(&freezer, "THAWED");
+    }
+}
+
+/// Every process in a cgroup and below. Pid 0 (a process of an outer pid namespace) is left out.
+pub fn processes(dir: &Path) -> Vec<i32> {
+    let own = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+    let own = own.lines().filter_map(|l| l.parse().ok()).filter(|&p| p > 0);
+    own.chain(subdirectories(dir).iter().flat_map(|d| processes(d))).collect()
+}
+
+/// Waits until no process is left, killing again what a race let through; false when some stay.
+pub fn kill_until_empty(dirs: &[PathBuf]) -> bool {
+    let limit = Moment::now() + EMPTY_LIMIT;
+    while dirs.iter().any(|d| !processes(d).is_empty()) {
+        if Moment::now() >= limit {
+            return false;
+        }
+        kill_all(dirs);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    true
+}
+
+/// Whether the kernel killed a process of these cgroups for want of memory.
+pub fn oom_killed(dirs: &[PathBuf]) -> bool {
+    let count = |text: String| text.lines().find_map(|l| l.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok()).unwrap_or(0);
+    let read = |d: &PathBuf| fs::read_to_string(d.join("memory.events")).or_else(|_| fs::read_to_string(d.join("memory.oom_control")));
+    dirs.iter().filter_map(|d| read(d).ok()).any(|text| count(text) > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+24 1 0:22 / /sys/fs/cgroup rw - tmpfs tmpfs rw
+25 24 0:23 / /sys/fs/cgroup/cpu,cpuacct rw shared:3 - cgroup cgroup rw,cpu,cpuacct
+26 24 0:24 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+27 24 0:25 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd
+28 24 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+29 1 8:1 / / rw - ext4 /dev/vda rw";
+    const NESTED: &str = "30 1 0:26 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup rw";
+    const OURS: &str = "/podprobe/uid/web-0";
+
+    #[track_caller]
+    fn check(mountinfo: &str, proc_cgroup: &str, expected: &[&str]) {
+        let found = Cgroups::parse(mountinfo).match_lines(proc_cgroup, OURS);
+        assert_eq!(found, expected.iter().map(PathBuf::from).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_process_is_found_in_every_hierarchy_it_is_ours_in() {
+        let lines = "3:cpu,cpuacct:/podprobe/uid/web-0\n4:memory:/outer/podprobe/uid/web-0\n1:name=systemd:/\n0::/podprobe/uid/web-0";
+        check(
+            HYBRID,
+            lines,
+            &[
+                "/sys/fs/cgroup/cpu,cpuacct/podprobe/uid/web-0",
+                "/sys/fs/cgroup/memory/outer/podprobe/uid/web-0",
+                "/sys/fs/cgroup/unified/podprobe/uid/web-0",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_hierarchy_root_or_a_stranger_is_never_ours() {
+        check(HYBRID, "0::/\n4:memory:/podprobe/uid/web-01\n4:memory:/podprobe/uid", &[]);
+        check(HYBRID, "5:pids:/podprobe/uid/web-0", &[]);
+        assert_eq!(Cgroups::parse(HYBRID).match_lines("0::/anything", "/"), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn the_part_of_a_nested_mount_that_we_cannot_see_is_cut_off() {
+        check(NESTED, "0::/docker/abc/podprobe/uid/web-0", &["/sys/fs/cgroup/podprobe/uid/web-0"]);
+        check(NESTED, "0::/other/podprobe/uid/web-0", &[]);
+    }
+}

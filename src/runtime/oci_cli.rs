@@ -1,0 +1,85 @@
+//! The command line of an OCI runtime, and what its error output means.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// `<runtime> --root ROOT`, to which a verb and its arguments are added. Everything else about it is the caller's.
+pub(super) fn command(runtime: &[PathBuf], root: &Path) -> Command {
+    let mut c = Command::new(&runtime[0]);
+    c.args(&runtime[1..]).arg("--root").arg(root);
+    c
+}
+
+/// Longest error text passed on, in bytes.
+const MAX_TEXT: usize = 1024;
+
+/// What a person needs of an OCI runtime's error output: the message of its last error line, without time stamps, log
+/// fields and the words every error of it starts with.
+pub(super) fn useful_sentence(output: &str) -> String {
+    let lines = || output.lines().map(str::trim).filter(|l| !l.is_empty());
+    let of_error = lines().rfind(|l| l.contains("level=error") || l.contains("\"level\":\"error\"") || l.starts_with("Error:"));
+    let line = of_error.or_else(|| lines().next_back()).unwrap_or("the OCI runtime gave no reason");
+    let mut text = logged(line).unwrap_or_else(|| without_time(line).to_owned());
+    for prefix in ["Error: ", "runc create failed: ", "runc run failed: ", "unable to start container process: ", "error executing hook: "]
+    {
+        if let Some(rest) = text.strip_prefix(prefix) {
+            text = rest.to_owned();
+        }
+    }
+    let end = (0..=MAX_TEXT.min(text.len())).rev().find(|&n| text.is_char_boundary(n)).unwrap_or(0);
+    text.truncate(end);
+    text
+}
+
+/// The `msg` of a logrus line, in its text or JSON form.
+fn logged(line: &str) -> Option<String> {
+    if line.starts_with('{') {
+        return serde_json::from_str::<serde_json::Value>(line).ok()?.get("msg")?.as_str().map(str::to_owned);
+    }
+    let message = line.split_once("msg=\"")?.1.strip_suffix('"')?;
+    Some(message.replace("\\\"", "\"").replace("\\n", " ").replace("\\\\", "\\"))
+}
+
+/// crun starts its lines with an RFC 3339 time and a colon.
+fn without_time(line: &str) -> &str {
+    match line.split_once(": ") {
+        Some((time, rest)) if time.starts_with(|c: char| c.is_ascii_digit()) && time.ends_with('Z') => rest,
+        _ => line,
+    }
+}
+
+/// 127 when the command was not found, as a shell has it; 128 for everything else that never ran.
+pub(super) fn exit_code_of(text: &str) -> i32 {
+    let text = text.to_ascii_lowercase();
+    let missing = ["executable file not found", "no such file or directory", "not found in $path", "executable file `"];
+    if missing.iter().any(|m| text.contains(m)) { 127 } else { 128 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(output: &str, expected: &str, code: i32) {
+        let text = useful_sentence(output);
+        assert_eq!((text.as_str(), exit_code_of(&text)), (expected, code));
+    }
+
+    #[test]
+    fn the_sentence_is_found_in_each_runtime_s_output() {
+        check(
+            r#"time="2026-11-21T02:00:00Z" level=warning msg="x"
+time="2026-11-21T02:00:00Z" level=error msg="runc create failed: unable to start container process: exec: \"/nope\": stat /nope: no such file or directory""#,
+            r#"exec: "/nope": stat /nope: no such file or directory"#,
+            127,
+        );
+        check(
+            "2026-11-21T02:00:00.000000Z: executable file `/nope` not found in $PATH: No such file or directory",
+            "executable file `/nope` not found in $PATH: No such file or directory",
+            127,
+        );
+        check(r#"{"level":"error","msg":"permission denied","time":"t"}"#, "permission denied", 128);
+        check("some text\nError: it broke\n", "it broke", 128);
+        check("", "the OCI runtime gave no reason", 128);
+    }
+}

@@ -1,0 +1,100 @@
+//! The sandbox holder, `podprobe pause DIR`: one process per pod that owns its namespaces and does nothing else.
+//!
+//! Invariants: single-threaded; a container that restarts finds the same network, ipc and host name, and the same
+//! memory volumes, because they are this process's; all of it vanishes with this process, and nothing of it is ever
+//! seen in the host's mount table.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{SigSet, Signal};
+
+use super::state::{self, Process, SANDBOX, STATE, SandboxRecord, SandboxState};
+use super::volumes;
+
+/// What the holder tells the daemon when it is ready.
+pub const READY: &str = "ready\n";
+
+/// The role: the one argument is the sandbox's record directory.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let Some(dir) = args.into_iter().next().map(PathBuf::from) else {
+        eprintln!("podprobe pause: this role is started by the daemon, with a sandbox directory");
+        return ExitCode::from(2);
+    };
+    match set_up(&dir).and_then(|()| report(READY)) {
+        Ok(()) => hold(),
+        Err(e) => {
+            let _ = report(&format!("error {e}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn report(text: &str) -> io::Result<()> {
+    let mut out = io::stdout();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+fn set_up(dir: &Path) -> io::Result<()> {
+    let _ = nix::sys::prctl::set_name(c"podprobe-pause");
+    std::env::set_current_dir("/")?;
+    nix::unistd::setsid()?;
+    let record: SandboxRecord = state::read(dir, SANDBOX).ok_or_else(|| io::Error::other("the sandbox record cannot be read"))?;
+    // Recorded before anything else: from here on a new daemon can find and end this process.
+    let process = Process::of(std::process::id() as i32).ok_or_else(|| io::Error::other("/proc is not mounted"))?;
+    state::write(dir, STATE, &SandboxState { boot_id: crate::clock::boot_id(), process }, false)?;
+    unshare(namespaces(&record)).map_err(|e| cause("make namespaces", e.into()))?;
+    slave_mounts().map_err(|e| cause("set mount propagation", e))?;
+    if !record.host_network {
+        nix::unistd::sethostname(&record.hostname).map_err(|e| cause("set the host name", e.into()))?;
+        crate::sys::task::loopback_up().map_err(|e| cause("set lo up", e))?;
+    }
+    for v in &record.memory_volumes {
+        volumes::mount_memory(v).map_err(|e| cause(&format!("mount a tmpfs at {}", v.path.display()), e))?;
+    }
+    Ok(())
+}
+
+fn cause(what: &str, e: io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("cannot {what}: {e}"))
+}
+
+fn namespaces(record: &SandboxRecord) -> CloneFlags {
+    let mut flags = CloneFlags::CLONE_NEWNS;
+    flags.set(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS, !record.host_network);
+    flags.set(CloneFlags::CLONE_NEWIPC, !record.host_ipc);
+    flags
+}
+
+/// What the node mounts later is still seen here, but nothing mounted here is seen outside.
+pub(super) fn slave_mounts() -> io::Result<()> {
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>).map_err(Into::into)
+}
+
+/// Detaches from the daemon's pipes and waits for TERM.
+fn hold() -> ExitCode {
+    detach_stdio();
+    let mut term = SigSet::empty();
+    term.add(Signal::SIGTERM);
+    let mut blocked = term;
+    blocked.add(Signal::SIGHUP);
+    blocked.add(Signal::SIGINT);
+    if blocked.thread_block().is_err() {
+        return ExitCode::FAILURE;
+    }
+    while term.wait().is_err() {}
+    ExitCode::SUCCESS
+}
+
+/// stdin and stdout become /dev/null, which closes the daemon's pipes.
+pub(super) fn detach_stdio() {
+    if let Ok(null) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
+        let _ = nix::unistd::dup2_stdin(&null);
+        let _ = nix::unistd::dup2_stdout(&null);
+    }
+}

@@ -1,0 +1,370 @@
+//! The shim, `podprobe shim DIR`: the parent of one container, from its creation to the record of its end.
+//!
+//! Invariants: single-threaded, without a logger, small; it needs nothing of the daemon after it has said that the
+//! container started, and no signal but KILL ends it before its container; every mount of the container is made in a
+//! mount namespace of the shim's own, so nothing has to be unmounted by anyone. It waits for every child it inherits
+//! (it is a subreaper), and nobody else waits for them.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::SystemTime;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+
+use super::cgroup::{self, Cgroups};
+use super::cri_log::{Lines, LogFile, Stream};
+use super::state::{self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, Process, STATE};
+use super::{StartErrorReason, oci_cli, sandbox, termination, volumes};
+use crate::clock::{Moment, Time, boot_id};
+
+/// What the shim tells the daemon when the container runs; else `error <reason> <text>`.
+pub const STARTED: &str = "started\n";
+
+/// Bytes read from a pipe at once.
+const READ: usize = 16 * 1024;
+
+/// The role: the one argument is the container's record directory.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let Some(dir) = args.into_iter().next().map(PathBuf::from) else {
+        eprintln!("podprobe shim: this role is started by the daemon, with a container directory");
+        return ExitCode::from(2);
+    };
+    match Shim::new(dir) {
+        Ok(shim) => shim.run(),
+        Err(e) => {
+            report(&format!("error {} {e}", StartErrorReason::CreateContainerError.as_str()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The daemon may be gone; the container is not the worse for it.
+fn report(text: &str) {
+    let mut out = io::stdout();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Why there is no container.
+struct Failure {
+    reason: StartErrorReason,
+    code: i32,
+    text: String,
+}
+
+impl Failure {
+    fn prepare(what: &str, cause: impl std::fmt::Display) -> Self {
+        Self { reason: StartErrorReason::CreateContainerError, code: 128, text: format!("cannot {what}: {cause}") }
+    }
+
+    fn run(text: String) -> Self {
+        Self { reason: StartErrorReason::RunContainerError, code: oci_cli::exit_code_of(&text), text }
+    }
+}
+
+/// Both outputs of the container.
+struct Output {
+    pipes: [(Option<File>, Lines); 2],
+    log: LogFile,
+    buffer: Vec<u8>,
+}
+
+struct Shim {
+    dir: PathBuf,
+    record: ContainerRecord,
+    state: ContainerState,
+    children: SignalFd,
+}
+
+impl Shim {
+    fn new(dir: PathBuf) -> io::Result<Self> {
+        let _ = nix::sys::prctl::set_name(c"podprobe-shim");
+        std::env::set_current_dir("/")?;
+        nix::unistd::setsid()?;
+        nix::sys::prctl::set_child_subreaper(true)?;
+        // Without CAP_SYS_RESOURCE it cannot be lowered: then it stays as it is.
+        let _ = fs::write("/proc/self/oom_score_adj", "-998");
+        let children = block_signals()?;
+        let record: ContainerRecord =
+            state::read(&dir, CONTAINER).ok_or_else(|| io::Error::other("the container record cannot be read"))?;
+        let shim = Process::of(std::process::id() as i32).ok_or_else(|| io::Error::other("/proc is not mounted"))?;
+        let state = ContainerState { boot_id: boot_id(), shim, process: None, cgroups: Vec::new(), started_at: None, started: None };
+        let me = Self { dir, record, state, children };
+        me.save()?;
+        Ok(me)
+    }
+
+    fn run(mut self) -> ExitCode {
+        match self.start() {
+            Ok((pid, output)) => {
+                sandbox::detach_stdio();
+                self.look_after(pid, output);
+                ExitCode::SUCCESS
+            }
+            Err(f) => {
+                self.record_exit(f.code, None, "ContainerCannotRun", &f.text);
+                report(&format!("error {} {}", f.reason.as_str(), f.text));
+                self.clean_up();
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    fn save(&self) -> io::Result<()> {
+        state::write(&self.dir, STATE, &self.state, false)
+    }
+
+    /// Creates and starts the container; on an error nothing of it runs any more.
+    fn start(&mut self) -> Result<(i32, Output), Failure> {
+        self.prepare_mounts()?;
+        let mut output = Output::new(&self.record);
+        let pid = self.create(&mut output)?;
+        self.state.process = Process::of(pid);
+        self.state.cgroups = Cgroups::detect().map(|c| c.dirs_of(pid, &self.record.cgroup)).unwrap_or_default();
+        self.save().map_err(|e| Failure::prepare("record the container", e))?;
+        if daemon_is_gone() {
+            return Err(Failure::run("cannot start the container: the daemon ended before it was started".into()));
+        }
+        let stderr = self.dir.join("start.err");
+        let to = File::create(&stderr).map_err(|e| Failure::prepare("start the container", e))?;
+        let ok = self.runtime(&["start"]).stdout(Stdio::null()).stderr(to).status();
+        if !ok.as_ref().is_ok_and(std::process::ExitStatus::success) {
+            let text = ok.map_or_else(|e| e.to_string(), |_| fs::read_to_string(&stderr).unwrap_or_default());
+            return Err(Failure::run(format!("cannot start the container: {}", oci_cli::useful_sentence(&text))));
+        }
+        let _ = fs::remove_file(stderr);
+        (self.state.started_at, self.state.started) = (Some(SystemTime::now()), Some(Moment::now()));
+        // A container that runs without this record is found all the same by its process; it only lacks a start time.
+        let _ = self.save();
+        report(STARTED);
+        Ok((pid, output))
+    }
+
+    /// The holder's mount namespace has the memory volumes; the copy made of it is the container's own.
+    fn prepare_mounts(&self) -> Result<(), Failure> {
+        let r = &self.record;
+        let namespace = File::open(format!("/proc/{}/ns/mnt", r.holder.pid)).map_err(|e| Failure::prepare("enter the sandbox", e))?;
+        if !r.holder.alive() {
+            return Err(Failure::prepare("enter the sandbox", "its holder has ended"));
+        }
+        setns(namespace, CloneFlags::CLONE_NEWNS).map_err(|e| Failure::prepare("enter the sandbox", e))?;
+        unshare(CloneFlags::CLONE_NEWNS).map_err(|e| Failure::prepare("make a mount namespace", e))?;
+        sandbox::slave_mounts().map_err(|e| Failure::prepare("set mount propagation", e))?;
+        let (upper, work) = (r.data.join("upper"), r.data.join("work"));
+        crate::images::overlay::mount(&r.layers, &upper, &work, &r.rootfs)
+            .map_err(|e| Failure::prepare("mount the root file system", e))?;
+        for s in &r.sub_paths {
+            volumes::bind_sub_path(s).map_err(|e| Failure::prepare(&format!("mount subPath {:?} of {}", s.path, s.volume.display()), e))?;
+        }
+        Ok(())
+    }
+
+    /// `<runtime> --root R <verb…> ID`, with no input.
+    fn runtime(&self, verb: &[&str]) -> Command {
+        let mut c = oci_cli::command(&self.record.runtime, &self.record.oci_root);
+        c.args(verb).arg(&self.record.id).stdin(Stdio::null());
+        c
+    }
+
+    /// Creates the container with our pipes. What is in them when it returns is the runtime's, not the container's.
+    fn create(&self, output: &mut Output) -> Result<i32, Failure> {
+        let (stdout, stderr) = output.open(self.record.user).map_err(|e| Failure::prepare("make pipes", e))?;
+        let pid_file = self.dir.join("pid");
+        let bundle = self.dir.join("bundle");
+        let mut command = oci_cli::command(&self.record.runtime, &self.record.oci_root);
+        command.arg("create").arg("--bundle").arg(bundle).arg("--pid-file").arg(&pid_file).arg(&self.record.id);
+        let result = command.stdin(Stdio::null()).stdout(stdout).stderr(stderr).status();
+        drop(command);
+        let said = output.take_unlogged();
+        let run = |text: &str| Failure::run(format!("cannot create the container: {}", oci_cli::useful_sentence(text)));
+        match result {
+            Ok(status) if status.success() => {}
+            Ok(status) if said.is_empty() => return Err(run(&format!("{} ended with {status}", self.record.runtime[0].display()))),
+            Ok(_) => return Err(run(&said)),
+            Err(e) => return Err(Failure::prepare(&format!("run {}", self.record.runtime[0].display()), e)),
+        }
+        let pid = fs::read_to_string(&pid_file).ok().and_then(|p| p.trim().parse().ok());
+        pid.ok_or_else(|| run("the OCI runtime wrote no pid"))
+    }
+
+    /// Copies output and waits for children until the container's first process has ended; then records the end.
+    fn look_after(&mut self, pid: i32, mut output: Output) {
+        let status = loop {
+            output.wait(self.children.as_fd());
+            while let Ok(Some(_)) = self.children.read_signal() {}
+            if let Some(status) = reap(pid) {
+                break status;
+            }
+        };
+        let cgroups = &self.state.cgroups;
+        cgroup::kill_all(cgroups);
+        cgroup::kill_until_empty(cgroups);
+        output.drain();
+        let (code, signal) = status;
+        let oom_killed = cgroup::oom_killed(cgroups);
+        let r = &self.record;
+        let message = termination::message(&r.termination_log, r.message_from_log, code, &r.log_path);
+        self.record_exit(code, signal, termination::reason(code, oom_killed), &message);
+        self.clean_up();
+    }
+
+    fn record_exit(&self, code: i32, signal: Option<i32>, reason: &str, message: &str) {
+        let record = ExitRecord {
+            code,
+            signal,
+            reason: reason.into(),
+            message: message.into(),
+            finished_at: SystemTime::now(),
+            finished: Moment::now(),
+            boot_id: boot_id(),
+        };
+        // A full disk: without the record the daemon sees an unknown end once we are gone, and goes on.
+        let _ = state::write(&self.dir, EXIT, &record, true);
+    }
+
+    /// Nothing of the container is left afterwards but its records, its overlay and its log.
+    fn clean_up(&self) {
+        let _ = self.runtime(&["delete", "--force"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        cgroup::kill_all(&self.state.cgroups);
+        for dir in &self.state.cgroups {
+            let _ = cgroup::remove_tree(dir);
+        }
+        let _ = Cgroups::detect().and_then(|c| c.remove(&self.record.cgroup));
+        while reap_any().is_some() {}
+    }
+}
+
+/// TERM, HUP and the like are not for us: a service manager that ends the daemon must not end its containers.
+fn block_signals() -> io::Result<SignalFd> {
+    let mut blocked = SigSet::empty();
+    blocked.extend([Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2]);
+    blocked.thread_block()?;
+    let mut children = SigSet::empty();
+    children.add(Signal::SIGCHLD);
+    children.thread_block()?;
+    Ok(SignalFd::with_flags(&children, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
+}
+
+/// The daemon holds the other end of stdin until it has our answer.
+fn daemon_is_gone() -> bool {
+    let stdin = io::stdin();
+    let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
+}
+
+/// Waits for every child that has ended; the exit code and signal of `pid` if it was among them.
+fn reap(pid: i32) -> Option<(i32, Option<i32>)> {
+    let mut found = None;
+    while let Some(status) = reap_any() {
+        match status {
+            WaitStatus::Exited(p, code) if p.as_raw() == pid => found = Some((code, None)),
+            WaitStatus::Signaled(p, signal, _) if p.as_raw() == pid => found = Some((128 + signal as i32, Some(signal as i32))),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn reap_any() -> Option<WaitStatus> {
+    waitpid(None, Some(WaitPidFlag::WNOHANG)).ok().filter(|s| *s != WaitStatus::StillAlive)
+}
+
+impl Output {
+    fn new(record: &ContainerRecord) -> Self {
+        Self {
+            pipes: [(None, Lines::new(Stream::Stdout)), (None, Lines::new(Stream::Stderr))],
+            log: LogFile::new(record.log_path.clone(), record.log_max_size, record.log_max_files),
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Opens both pipes and gives their write ends. The container's user owns them: `/dev/stdout` opens them again.
+    fn open(&mut self, user: u32) -> io::Result<(OwnedFd, OwnedFd)> {
+        let mut make = |n: usize| -> io::Result<OwnedFd> {
+            let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+            fcntl(&read, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+            let _ = nix::unistd::fchown(&write, Some(user.into()), None);
+            self.pipes[n].0 = Some(read.into());
+            Ok(write)
+        };
+        Ok((make(0)?, make(1)?))
+    }
+
+    /// What is in the pipes now, without logging it.
+    fn take_unlogged(&mut self) -> String {
+        let mut said = Vec::new();
+        for (pipe, _) in self.pipes.iter_mut() {
+            let mut chunk = [0; 4096];
+            while let Some(n @ 1..) = pipe.as_mut().and_then(|p| p.read(&mut chunk).ok()) {
+                said.extend_from_slice(&chunk[..n]);
+            }
+        }
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    /// Waits until there is output or a child has ended, and logs at most one buffer of each stream.
+    fn wait(&mut self, children: BorrowedFd<'_>) {
+        let ready: Vec<usize> = {
+            let open = || self.pipes.iter().enumerate().filter_map(|(n, (p, _))| Some((n, p.as_ref()?)));
+            let mut fds = vec![PollFd::new(children, PollFlags::POLLIN)];
+            fds.extend(open().map(|(_, p)| PollFd::new(p.as_fd(), PollFlags::POLLIN)));
+            match poll(&mut fds, PollTimeout::NONE) {
+                Ok(_) => open().zip(&fds[1..]).filter(|(_, fd)| fd.any() == Some(true)).map(|((n, _), _)| n).collect(),
+                // Out of memory or a signal: look again.
+                Err(_) => Vec::new(),
+            }
+        };
+        for n in ready {
+            self.copy(n);
+        }
+    }
+
+    /// Logs one buffer of a stream; false when there is nothing more to read now.
+    fn copy(&mut self, n: usize) -> bool {
+        let (pipe, lines) = &mut self.pipes[n];
+        let Some(file) = pipe else { return false };
+        let mut chunk = [0; READ];
+        match file.read(&mut chunk) {
+            Ok(0) => {
+                *pipe = None;
+                false
+            }
+            Ok(length) => {
+                self.buffer.clear();
+                lines.push(&chunk[..length], &stamp(), &mut self.buffer);
+                self.log.write(&self.buffer);
+                true
+            }
+            Err(e) => e.raw_os_error() == Some(Errno::EINTR as i32),
+        }
+    }
+
+    /// Logs what is in the pipes, and partial lines. A process outside the container may hold a pipe open for ever, or
+    /// go on writing: what the pipes hold at once is enough.
+    fn drain(&mut self) {
+        for n in 0..2 {
+            // A pipe holds 64 KiB unless its user made it larger, 1 MiB at most.
+            for _ in 0..(1 << 20) / READ {
+                if !self.copy(n) {
+                    break;
+                }
+            }
+            self.buffer.clear();
+            self.pipes[n].1.finish(&stamp(), &mut self.buffer);
+            self.log.write(&self.buffer);
+        }
+    }
+}
+
+fn stamp() -> String {
+    Time::with_nanos(SystemTime::now())
+}

@@ -1,0 +1,309 @@
+//! The runtime of this node: sandbox holders and shims, found again by their records (DESIGN 2).
+//!
+//! Invariants: all that is known is in the records; the cache in memory only saves reading what never changes. Shims and
+//! holders are waited for by pid, one at a time, never all children at once: other threads wait for their own.
+
+mod listing;
+mod start;
+mod stop;
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, RwLock};
+use std::time::Duration;
+
+use super::cgroup::Cgroups;
+use super::state::{CONTAINER, ContainerRecord};
+use super::{ContainerId, ExecOutcome, Runtime, RuntimeError, RuntimePodStatus, StartErrorReason, volumes};
+use crate::api::{Container, Pod, PodUid};
+use crate::images::ImageStore;
+use crate::layout::Layout;
+use crate::nsexec;
+use crate::settings::{RuntimeChoice, Settings};
+use listing::Cache;
+
+/// Suffix of a record directory that is being written.
+const NEW: &str = ".new";
+/// Suffix of a record directory that is being removed.
+const REMOVING: &str = ".removing";
+/// Suffix of a record directory that cannot be read.
+const CORRUPT: &str = ".corrupt";
+
+/// Containers run by shims, with the embedded OCI runtime or an OCI runtime binary.
+pub struct ShimRuntime {
+    layout: Layout,
+    images: ImageStore,
+    name: String,
+    /// This program, for the roles `shim` and `pause`.
+    program: PathBuf,
+    choice: RuntimeChoice,
+    node_ip: IpAddr,
+    log_max_size: u64,
+    log_max_files: u32,
+    boot_id: String,
+    cache: Mutex<Cache>,
+    /// Containers whose shim this daemon is waiting for.
+    starting: Mutex<HashSet<String>>,
+    /// Shims and holders that are our children.
+    children: Mutex<Vec<Child>>,
+    /// Held for reading while a container is created below the daemon's cgroup, for writing while that is removed.
+    cgroup_gate: RwLock<()>,
+    interrupt: Interrupt,
+}
+
+/// Ends the waits of every thread at once: the read end becomes readable for good when the write end is closed.
+struct Interrupt {
+    read: OwnedFd,
+    write: Mutex<Option<OwnedFd>>,
+}
+
+impl Interrupt {
+    fn new() -> io::Result<Self> {
+        let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+        Ok(Self { read, write: Mutex::new(Some(write)) })
+    }
+}
+
+/// A poisoned lock is used on: what it guards is a cache, or a list that a panic cannot leave half changed.
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl ShimRuntime {
+    /// A runtime over the records below `layout`; makes the directories and clears away what an interrupted start or
+    /// removal has left. The root is made absolute, because the shims do not share our working directory.
+    ///
+    /// Errors: the directories cannot be made.
+    pub fn new(layout: &Layout, settings: &Settings, images: ImageStore) -> io::Result<Self> {
+        let layout = Layout::new(std::path::absolute(layout.root())?);
+        for dir in [layout.sandboxes(), layout.containers(), layout.oci_state(), layout.lib_dir(), layout.logs_dir()] {
+            fs::create_dir_all(&dir).map_err(|e| io::Error::new(e.kind(), format!("cannot make {}: {e}", dir.display())))?;
+        }
+        // Records name images, commands and paths of every pod: nobody but root reads them.
+        fs::set_permissions(layout.run_dir(), fs::Permissions::from_mode(0o711))?;
+        for dir in [layout.sandboxes(), layout.containers(), layout.oci_state()] {
+            fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
+        }
+        let name = match &settings.runtime {
+            RuntimeChoice::Embedded => "embedded".to_owned(),
+            RuntimeChoice::Path(path) => path.display().to_string(),
+        };
+        let runtime = Self {
+            layout,
+            images,
+            name,
+            program: "/proc/self/exe".into(),
+            choice: settings.runtime.clone(),
+            node_ip: settings.node_ip,
+            log_max_size: settings.container_log_max_size,
+            log_max_files: settings.container_log_max_files,
+            boot_id: crate::clock::boot_id(),
+            cache: Mutex::default(),
+            starting: Mutex::default(),
+            children: Mutex::default(),
+            cgroup_gate: RwLock::new(()),
+            interrupt: Interrupt::new()?,
+        };
+        runtime.sweep();
+        Ok(runtime)
+    }
+
+    /// Takes the inner roles from another binary than this process's own; for tests, whose own binary has none.
+    #[must_use]
+    pub fn with_program(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = program.into();
+        self
+    }
+
+    /// Ends, for good, every wait for a container to start or to stop; those calls return an error and leave the
+    /// container as it is, for the next daemon. For the daemon's own end.
+    pub fn interrupt(&self) {
+        lock(&self.interrupt.write).take();
+    }
+
+    /// Pods that have data on the disk: those of pods that no longer exist are for housekeeping to [`Runtime::remove_pod`].
+    pub fn pods_with_data(&self) -> Vec<PodUid> {
+        names(&self.layout.lib_dir().join("pods")).iter().map(|n| PodUid::from(n.as_str())).collect()
+    }
+
+    /// Clears away directories that never became records or were on their way out, and writable layers whose record is
+    /// gone: the records usually lie on a tmpfs, the layers do not.
+    fn sweep(&self) {
+        for dir in [self.layout.sandboxes(), self.layout.containers()] {
+            for name in names(&dir).iter().filter(|n| n.ends_with(NEW) || n.ends_with(REMOVING)) {
+                let _ = fs::remove_dir_all(dir.join(name));
+            }
+        }
+        let known: HashSet<String> = names(&self.layout.containers()).into_iter().collect();
+        for id in names(&self.layout.lib_dir().join("containers")).iter().filter(|id| !known.contains(*id)) {
+            if let Err(e) = volumes::remove_tree(&self.layout.container_data(id)) {
+                log::warn!("cannot remove the file system of container {id}, which is gone: {e}");
+            }
+        }
+    }
+
+    /// `<embedded: this program + oci>`, or the OCI runtime binary.
+    fn runtime_command(&self) -> Vec<PathBuf> {
+        match &self.choice {
+            RuntimeChoice::Embedded => vec![self.program.clone(), "oci".into()],
+            RuntimeChoice::Path(path) => vec![path.clone()],
+        }
+    }
+
+    /// Starts an inner role on a record directory. What it says on stderr is kept there.
+    ///
+    /// `/proc/self/exe` is resolved by the new process before it becomes another: it is the file we were started from,
+    /// also when that has been replaced on the disk.
+    fn spawn_role(&self, role: &str, dir: &Path) -> io::Result<Child> {
+        let stderr = File::create(dir.join("stderr"))?;
+        let mut command = Command::new(&self.program);
+        command.arg0("podprobe").arg(role).arg(dir);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr).spawn()
+    }
+
+    /// Waits for those of our children that have ended.
+    fn reap(&self) {
+        lock(&self.children).retain_mut(|c| matches!(c.try_wait(), Ok(None)));
+    }
+
+    fn adopt(&self, child: Child) {
+        lock(&self.children).push(child);
+    }
+
+    fn ips(&self, host_network: bool) -> Vec<IpAddr> {
+        // Without a network of its own the pod has loopback, and its probes run from inside its namespace.
+        vec![if host_network { self.node_ip } else { IpAddr::V4(Ipv4Addr::LOCALHOST) }]
+    }
+}
+
+/// The names in a directory; none when there is no directory.
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|e| e.file_name().into_string().ok()).collect()
+}
+
+/// 64 random hex digits.
+fn new_id() -> io::Result<String> {
+    let mut bytes = [0; 32];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+fn kill_error(message: String) -> RuntimeError {
+    RuntimeError::new(StartErrorReason::KillContainerError, message)
+}
+
+impl Runtime for ShimRuntime {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn check(&self) -> Result<(), RuntimeError> {
+        let fail =
+            |cause: String| Err(RuntimeError::new(StartErrorReason::CreateContainerError, format!("cannot run containers: {cause}")));
+        match Cgroups::detect() {
+            Ok(c) if c.is_empty() => return fail("no cgroup file system is mounted; mount cgroup2 at /sys/fs/cgroup".into()),
+            Err(e) => return fail(format!("/proc is not usable: {e}")),
+            Ok(_) => {}
+        }
+        let probe = self.layout.containers().join(".check");
+        if let Err(e) = fs::write(&probe, "").and_then(|()| fs::remove_file(&probe)) {
+            return fail(format!("{} is not writable: {e}", self.layout.containers().display()));
+        }
+        match &self.choice {
+            RuntimeChoice::Path(path) if !is_executable(path) => {
+                fail(format!("{} is not an executable file; name an OCI runtime with --runtime, or use --runtime embedded", path.display()))
+            }
+            RuntimeChoice::Embedded if !cfg!(feature = "embedded") => {
+                fail("this build has no embedded runtime; name one with --runtime /path/to/runc".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn list_pods(&self) -> Result<Vec<RuntimePodStatus>, RuntimeError> {
+        self.reap();
+        self.list(None)
+    }
+
+    fn pod_status(&self, uid: &PodUid) -> Result<RuntimePodStatus, RuntimeError> {
+        self.reap();
+        let found = self.list(Some(uid))?.into_iter().next();
+        Ok(found.unwrap_or_else(|| RuntimePodStatus { uid: uid.clone(), ..Default::default() }))
+    }
+
+    fn run_pod_sandbox(&self, pod: &Pod, attempt: u32) -> Result<ContainerId, RuntimeError> {
+        self.start_sandbox(pod, attempt).map_err(|cause| {
+            RuntimeError::new(
+                StartErrorReason::CreatePodSandboxError,
+                format!("cannot create the sandbox of pod {}: {cause}", pod.full_name()),
+            )
+        })
+    }
+
+    fn stop_pod_sandbox(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        self.stop_holder(id)
+    }
+
+    fn remove_pod_sandbox(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        self.stop_holder(id)?;
+        self.forget_sandbox(id)
+    }
+
+    fn start_container(&self, pod: &Pod, sandbox: &ContainerId, container: &Container, attempt: u32) -> Result<ContainerId, RuntimeError> {
+        self.start(pod, sandbox, container, attempt)
+    }
+
+    fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), RuntimeError> {
+        self.stop(id, grace)
+    }
+
+    fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        self.remove(id)
+    }
+
+    fn remove_pod(&self, uid: &PodUid) -> Result<(), RuntimeError> {
+        self.remove_pod_data(uid)
+    }
+
+    fn exec(&self, id: &ContainerId, command: &[String], timeout: Duration, limit: usize) -> Result<ExecOutcome, RuntimeError> {
+        let fail = |cause: String| RuntimeError::new(StartErrorReason::RunContainerError, cause);
+        let (record, process) = self.running(id)?;
+        let config = self.layout.containers().join(id.as_str()).join("bundle/config.json");
+        let config = fs::read(&config).and_then(|b| Ok(serde_json::from_slice(&b)?));
+        let config = config.map_err(|e| fail(format!("cannot enter container {id}: its OCI configuration is not readable: {e}")))?;
+        let target = nsexec::Target { pid: process.pid, start_time: process.start_time, config: &config, cgroup: &record.cgroup };
+        let options = nsexec::Options { helper: self.program.clone() };
+        nsexec::exec_with(&options, &target, command, timeout, limit).map_err(|e| fail(e.to_string()))
+    }
+
+    fn network_namespace(&self, uid: &PodUid) -> Result<Option<PathBuf>, RuntimeError> {
+        self.namespace_of(uid)
+    }
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+/// Whether `name` is a record's directory.
+fn is_id(name: &OsStr) -> bool {
+    name.len() == 64 && name.as_encoded_bytes().iter().all(u8::is_ascii_hexdigit)
+}
+
+/// The ids of the images that containers of this root were made of; for whoever removes images.
+pub fn image_ids_in_use(layout: &Layout) -> HashSet<String> {
+    let dirs = names(&layout.containers()).into_iter().map(|n| layout.containers().join(n));
+    dirs.filter_map(|d| fs::read(d.join(CONTAINER)).ok())
+        .filter_map(|bytes| serde_json::from_slice::<ContainerRecord>(&bytes).ok())
+        .map(|record| record.image_id)
+        .collect()
+}

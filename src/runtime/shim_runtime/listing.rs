@@ -1,0 +1,359 @@
+//! What the records say: PLEG's listing, and the lookups of the other operations.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{CORRUPT, ShimRuntime, is_id, lock};
+use crate::api::PodUid;
+use crate::runtime::state::{
+    self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, Process, SANDBOX, STATE, SandboxRecord, SandboxState,
+};
+use crate::runtime::{
+    ContainerId, RuntimeContainerStatus, RuntimeError, RuntimePodStatus, RuntimeSandboxStatus, RuntimeState, StartErrorReason, volumes,
+};
+
+/// Records that never change, and the last state read.
+#[derive(Default)]
+pub(super) struct Cache {
+    pub(super) containers: HashMap<String, Entry>,
+    pub(super) sandboxes: HashMap<String, SandboxEntry>,
+}
+
+/// A container as last read.
+#[derive(Clone)]
+pub(super) struct Entry {
+    pub(super) record: Arc<ContainerRecord>,
+    pub(super) state: Option<ContainerState>,
+    pub(super) exit: Option<Arc<ExitRecord>>,
+}
+
+/// A sandbox as last read.
+#[derive(Clone)]
+pub(super) struct SandboxEntry {
+    pub(super) record: Arc<SandboxRecord>,
+    pub(super) state: Option<SandboxState>,
+}
+
+/// What the state of a container without an exit record follows from.
+#[derive(Clone, Copy, Debug, Default)]
+struct Facts {
+    /// Its records are of this boot.
+    this_boot: bool,
+    /// `start` succeeded.
+    started: bool,
+    /// Its first process runs.
+    alive: bool,
+    /// Its shim runs, or this daemon is starting it.
+    attended: bool,
+}
+
+/// Without an exit record: attended containers are where their shim has them; one whose shim was killed runs as long as
+/// its process; what a reboot ended has exited; the rest is unknown.
+fn live_state(f: Facts) -> RuntimeState {
+    match f {
+        Facts { this_boot: false, .. } => RuntimeState::Exited,
+        Facts { started: true, alive: true, .. } => RuntimeState::Running,
+        // It has just ended and the shim is about to say so.
+        Facts { started: true, attended: true, .. } => RuntimeState::Running,
+        Facts { started: false, attended: true, .. } => RuntimeState::Created,
+        _ => RuntimeState::Unknown,
+    }
+}
+
+impl Entry {
+    fn process_alive(&self) -> bool {
+        self.state.as_ref().and_then(|s| s.process).is_some_and(Process::alive)
+    }
+
+    pub(super) fn shim_alive(&self) -> bool {
+        self.state.as_ref().is_some_and(|s| s.shim.alive())
+    }
+}
+
+impl ShimRuntime {
+    /// All pods, or the one; newest containers and sandboxes first.
+    pub(super) fn list(&self, only: Option<&PodUid>) -> Result<Vec<RuntimePodStatus>, RuntimeError> {
+        self.refresh().map_err(|e| {
+            let dir = self.layout.run_dir();
+            RuntimeError::new(StartErrorReason::CreateContainerError, format!("cannot list containers below {}: {e}", dir.display()))
+        })?;
+        let cache = lock(&self.cache);
+        let wanted = |uid: &str| only.is_none_or(|o| o.as_str() == uid);
+        let mut pods: BTreeMap<String, RuntimePodStatus> = BTreeMap::new();
+        for e in cache.sandboxes.values().filter(|e| wanted(&e.record.pod.uid)) {
+            entry(&mut pods, &e.record.pod).sandboxes.push(self.sandbox_status(e));
+        }
+        for e in cache.containers.values().filter(|e| wanted(&e.record.pod.uid)) {
+            entry(&mut pods, &e.record.pod).containers.push(self.container_status(e));
+        }
+        let mut pods: Vec<_> = pods.into_values().collect();
+        for p in &mut pods {
+            p.containers.sort_by(|a, b| (b.created_at, b.attempt, &b.id).cmp(&(a.created_at, a.attempt, &a.id)));
+            p.sandboxes.sort_by(|a, b| (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id)));
+        }
+        Ok(pods)
+    }
+
+    /// Brings the cache up to date: one pass over the record directories.
+    fn refresh(&self) -> io::Result<()> {
+        let (containers, sandboxes) = (self.layout.containers(), self.layout.sandboxes());
+        let (container_ids, sandbox_ids) = (ids(&containers)?, ids(&sandboxes)?);
+        let mut cache = lock(&self.cache);
+        cache.containers.retain(|id, _| container_ids.contains(id));
+        cache.sandboxes.retain(|id, _| sandbox_ids.contains(id));
+        for id in container_ids {
+            self.refresh_container(&mut cache, id);
+        }
+        for id in sandbox_ids {
+            self.refresh_sandbox(&mut cache, id);
+        }
+        Ok(())
+    }
+
+    fn refresh_container(&self, cache: &mut Cache, id: String) {
+        let dir = self.layout.containers().join(&id);
+        if !cache.containers.contains_key(&id) {
+            match state::read(&dir, CONTAINER) {
+                Some(record) => {
+                    let record = Arc::new(record);
+                    cache.containers.insert(id.clone(), Entry { record, state: None, exit: None });
+                }
+                None => return self.set_aside(&id),
+            }
+        }
+        let e = cache.containers.get_mut(&id).expect("just inserted");
+        if e.exit.is_some() {
+            return;
+        }
+        if e.state.as_ref().is_none_or(|s| s.started.is_none()) {
+            e.state = state::read(&dir, STATE).or(e.state.take());
+        }
+        // Looked at before the exit record: whoever ends writes it first, so what is dead here has it.
+        let dead = !e.process_alive() && !e.shim_alive();
+        if dead || dir.join(EXIT).exists() {
+            e.exit = state::read(&dir, EXIT).map(Arc::new);
+        }
+    }
+
+    fn refresh_sandbox(&self, cache: &mut Cache, id: String) {
+        let dir = self.layout.sandboxes().join(&id);
+        if !cache.sandboxes.contains_key(&id) {
+            match state::read(&dir, SANDBOX) {
+                Some(record) => {
+                    let record = Arc::new(record);
+                    cache.sandboxes.insert(id.clone(), SandboxEntry { record, state: None });
+                }
+                None => return self.set_aside_sandbox(&id),
+            }
+        }
+        let e = cache.sandboxes.get_mut(&id).expect("just inserted");
+        if e.state.is_none() {
+            e.state = state::read(&dir, STATE);
+        }
+    }
+
+    /// A container nobody can name: its processes are ended, its directory is kept for a person to look at.
+    fn set_aside(&self, id: &str) {
+        let dir = self.layout.containers().join(id);
+        if let Some(s) = state::read::<ContainerState>(&dir, STATE) {
+            for p in [Some(s.shim), s.process].into_iter().flatten() {
+                super::stop::kill_process(p);
+            }
+            self.clear_leftovers(id, &self.runtime_command(), &self.layout.oci_state(), &s.cgroups);
+        }
+        if let Err(e) = volumes::remove_tree(&self.layout.container_data(id)) {
+            log::warn!("cannot remove the file system of container {id}: {e}");
+        }
+        self.rename_corrupt(&dir, id);
+    }
+
+    fn set_aside_sandbox(&self, id: &str) {
+        let dir = self.layout.sandboxes().join(id);
+        if let Some(s) = state::read::<SandboxState>(&dir, STATE) {
+            super::stop::kill_process(s.process);
+        }
+        self.rename_corrupt(&dir, id);
+    }
+
+    fn rename_corrupt(&self, dir: &std::path::Path, id: &str) {
+        let aside = dir.with_file_name(format!("{id}{CORRUPT}"));
+        match fs::rename(dir, &aside) {
+            Ok(()) => log::error!("cannot use the record of {id}: its processes were ended and it is kept as {}", aside.display()),
+            // Removed by another thread in the meantime.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => log::error!("cannot set the record {} aside: {e}", dir.display()),
+        }
+    }
+
+    fn sandbox_status(&self, e: &SandboxEntry) -> RuntimeSandboxStatus {
+        let r = &e.record;
+        RuntimeSandboxStatus {
+            id: r.id.as_str().into(),
+            attempt: r.attempt,
+            ready: self.holder(e).is_some(),
+            host_network: r.host_network,
+            created_at: r.created_at,
+            ips: self.ips(r.host_network),
+        }
+    }
+
+    /// The living holder.
+    pub(super) fn holder(&self, e: &SandboxEntry) -> Option<Process> {
+        e.state.as_ref().filter(|s| s.boot_id == self.boot_id).map(|s| s.process).filter(|p| p.alive())
+    }
+
+    fn container_status(&self, e: &Entry) -> RuntimeContainerStatus {
+        let r = &e.record;
+        let this_boot = r.boot_id == self.boot_id;
+        let state = self.state_of(e);
+        let mut status = RuntimeContainerStatus {
+            id: r.id.as_str().into(),
+            name: r.name.clone(),
+            state,
+            attempt: r.attempt,
+            image: r.image.clone(),
+            image_id: r.image_id.clone(),
+            hash: r.hash,
+            created_at: r.created_at,
+            started_at: e.state.as_ref().and_then(|s| s.started_at),
+            started: e.state.as_ref().and_then(|s| s.started).filter(|_| this_boot),
+            finished_at: None,
+            finished: None,
+            exit_code: 0,
+            signal: None,
+            reason: String::new(),
+            message: String::new(),
+            pid: e.state.as_ref().and_then(|s| s.process).map(|p| p.pid).filter(|_| state == RuntimeState::Running),
+            log_path: r.log_path.clone(),
+        };
+        match &e.exit {
+            Some(x) => {
+                (status.exit_code, status.signal) = (x.code, x.signal);
+                (status.reason, status.message) = (x.reason.clone(), x.message.clone());
+                status.finished_at = Some(x.finished_at);
+                status.finished = (x.boot_id == self.boot_id).then_some(x.finished);
+            }
+            None if state == RuntimeState::Exited => {
+                status.exit_code = 137;
+                status.reason = UNKNOWN.into();
+                status.message = "The machine was started again while the container ran.".into();
+            }
+            None => {}
+        }
+        status
+    }
+
+    pub(super) fn state_of(&self, e: &Entry) -> RuntimeState {
+        if e.exit.is_some() {
+            return RuntimeState::Exited;
+        }
+        let started = e.state.as_ref().is_some_and(|s| s.started.is_some());
+        let alive = e.process_alive();
+        // Of a container that runs nobody asks for the shim.
+        let attended = started && alive || e.shim_alive() || lock(&self.starting).contains(&e.record.id);
+        live_state(Facts { this_boot: e.record.boot_id == self.boot_id, started, alive, attended })
+    }
+
+    /// A container as it is now; None when there is none of that id.
+    pub(super) fn find(&self, id: &ContainerId) -> Option<Entry> {
+        if !is_id(id.as_str().as_ref()) || !self.layout.containers().join(id.as_str()).is_dir() {
+            return None;
+        }
+        let mut cache = lock(&self.cache);
+        self.refresh_container(&mut cache, id.as_str().to_owned());
+        cache.containers.get(id.as_str()).cloned()
+    }
+
+    /// A sandbox as it is now.
+    pub(super) fn find_sandbox(&self, id: &ContainerId) -> Option<SandboxEntry> {
+        if !is_id(id.as_str().as_ref()) || !self.layout.sandboxes().join(id.as_str()).is_dir() {
+            return None;
+        }
+        let mut cache = lock(&self.cache);
+        self.refresh_sandbox(&mut cache, id.as_str().to_owned());
+        cache.sandboxes.get(id.as_str()).cloned()
+    }
+
+    /// The record and first process of a running container.
+    pub(super) fn running(&self, id: &ContainerId) -> Result<(Arc<ContainerRecord>, Process), RuntimeError> {
+        let fail = |why: &str| RuntimeError::new(StartErrorReason::RunContainerError, format!("cannot enter container {id}: {why}"));
+        let e = self.find(id).ok_or_else(|| fail("there is no such container"))?;
+        match e.state.as_ref().and_then(|s| s.process).filter(|p| self.state_of(&e) == RuntimeState::Running && p.alive()) {
+            Some(process) => Ok((e.record, process)),
+            None => Err(fail("it is not running")),
+        }
+    }
+
+    pub(super) fn namespace_of(&self, uid: &PodUid) -> Result<Option<PathBuf>, RuntimeError> {
+        let fail =
+            |why: &str| RuntimeError::new(StartErrorReason::CreatePodSandboxError, format!("cannot enter the network of pod {uid}: {why}"));
+        // The cache is enough: PLEG keeps it, and a holder in it is checked by its start time.
+        let newest = |cache: &Cache| {
+            let of_pod = cache.sandboxes.values().filter(|e| e.record.pod.uid == uid.as_str());
+            of_pod.filter_map(|e| Some((e.record.attempt, e.record.host_network, self.holder(e)?))).max_by_key(|(attempt, ..)| *attempt)
+        };
+        let mut found = newest(&lock(&self.cache));
+        if found.is_none() {
+            self.refresh().map_err(|e| fail(&e.to_string()))?;
+            found = newest(&lock(&self.cache));
+        }
+        match found {
+            Some((_, true, _)) => Ok(None),
+            Some((_, false, holder)) => Ok(Some(format!("/proc/{}/ns/net", holder.pid).into())),
+            None => Err(fail("it has no running sandbox")),
+        }
+    }
+}
+
+/// Reason of an end nobody saw.
+pub(super) const UNKNOWN: &str = "ContainerStatusUnknown";
+
+fn entry<'a>(pods: &'a mut BTreeMap<String, RuntimePodStatus>, pod: &state::PodIdentity) -> &'a mut RuntimePodStatus {
+    pods.entry(pod.uid.clone()).or_insert_with(|| RuntimePodStatus {
+        uid: pod.uid.as_str().into(),
+        name: pod.name.clone(),
+        namespace: pod.namespace.clone(),
+        ..Default::default()
+    })
+}
+
+/// The record directories in `dir`.
+fn ids(dir: &std::path::Path) -> io::Result<HashSet<String>> {
+    let mut found = HashSet::new();
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        if is_id(&name) {
+            found.insert(String::from_utf8_lossy(name.as_bytes()).into_owned());
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(this_boot: bool, started: bool, alive: bool, attended: bool, expected: RuntimeState) {
+        assert_eq!(live_state(Facts { this_boot, started, alive, attended }), expected);
+    }
+
+    #[test]
+    fn the_state_of_a_container_without_an_exit_record() {
+        use RuntimeState::{Created, Exited, Running, Unknown};
+        check(true, false, false, true, Created);
+        check(true, false, true, true, Created);
+        check(true, true, true, true, Running);
+        check(true, true, true, false, Running);
+        check(true, true, false, true, Running);
+        check(true, true, false, false, Unknown);
+        check(true, false, false, false, Unknown);
+        check(true, false, true, false, Unknown);
+        check(false, true, true, true, Exited);
+        check(false, false, false, false, Exited);
+    }
+}

@@ -1,0 +1,286 @@
+//! Stopping and forgetting: with the shim where there is one, without it where it was killed.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, SystemTime};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use super::listing::{Entry, UNKNOWN};
+use super::{REMOVING, ShimRuntime, kill_error, lock, names};
+use crate::api::PodUid;
+use crate::clock::{Moment, go_duration};
+use crate::runtime::cgroup::{self, Cgroups};
+use crate::runtime::state::{self, EXIT, ExitRecord, Process};
+use crate::runtime::{ContainerId, RuntimeError, StartErrorReason, oci_cli, termination, volumes};
+use crate::sys::task::PidFd;
+
+/// How long a killed process may take to end: the kernel may be writing for it.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+/// How long a shim may take from its container's end to its own.
+const SHIM_LIMIT: Duration = Duration::from_secs(10);
+
+/// Kills one process and waits for it, best effort.
+pub(super) fn kill_process(p: Process) -> bool {
+    match p.open() {
+        Ok(Some(fd)) => fd.send(libc::SIGKILL).is_ok() && fd.wait(KILL_LIMIT).unwrap_or(false),
+        _ => true,
+    }
+}
+
+impl ShimRuntime {
+    /// Signal, grace, KILL; returns with the exit recorded.
+    pub(super) fn stop(&self, id: &ContainerId, grace: Duration) -> Result<(), RuntimeError> {
+        let Some(e) = self.find(id) else { return Ok(()) };
+        if e.exit.is_some() || e.record.boot_id != self.boot_id {
+            return Ok(());
+        }
+        match e.state.as_ref().and_then(|s| s.process) {
+            Some(process) => self.end_process(&e, process, grace)?,
+            // Not created yet: the shim goes, and what it has started.
+            None => self.kill_shim(&e),
+        }
+        self.settle(&e)
+    }
+
+    fn end_process(&self, e: &Entry, process: Process, grace: Duration) -> Result<(), RuntimeError> {
+        let id = &e.record.id;
+        let fail = |cause: String| kill_error(format!("cannot stop container {id}: {cause}"));
+        let Some(fd) = process.open().map_err(|e| fail(format!("cannot open process {}: {e}", process.pid)))? else { return Ok(()) };
+        if self.signal(&fd, e.record.stop_signal, grace).map_err(|e| fail(e.to_string()))? {
+            return Ok(());
+        }
+        if self.signal(&fd, libc::SIGKILL, KILL_LIMIT).map_err(|e| fail(e.to_string()))? {
+            return Ok(());
+        }
+        Err(fail(format!(
+            "process {} has not ended {} after SIGKILL; the kernel holds it, look at /proc/{0}/stack",
+            process.pid,
+            go_duration(KILL_LIMIT)
+        )))
+    }
+
+    /// Sends a signal and waits; true when the process has ended. An error when the daemon is ending.
+    fn signal(&self, fd: &PidFd, signal: i32, limit: Duration) -> io::Result<bool> {
+        match fd.send(signal) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(true),
+            other => other?,
+        }
+        fd.wait_unless(limit, Some(self.interrupt.read.as_fd()))
+    }
+
+    /// The first process has ended: waits for the shim's record of it, or makes it in the shim's place.
+    fn settle(&self, e: &Entry) -> Result<(), RuntimeError> {
+        let dir = self.layout.containers().join(&e.record.id);
+        let shim = e.state.as_ref().and_then(|s| s.shim.open().ok().flatten());
+        if wait_for_exit(&dir, shim.as_ref(), SHIM_LIMIT) {
+            return Ok(());
+        }
+        self.kill_shim(e);
+        if dir.join(EXIT).exists() {
+            return Ok(());
+        }
+        self.finish(e, 137, UNKNOWN, "Its shim was gone when it ended; the exit code is not known.")
+    }
+
+    /// The shim and the OCI runtime it may be running; both are in the session the shim made.
+    fn kill_shim(&self, e: &Entry) {
+        let Some(s) = &e.state else { return };
+        if s.shim.alive() {
+            let _ = killpg(Pid::from_raw(s.shim.pid), Signal::SIGKILL);
+        }
+        kill_process(s.shim);
+        self.reap();
+    }
+
+    /// What the shim would have done: nothing of the container is left but its record, overlay and log.
+    fn finish(&self, e: &Entry, code: i32, reason: &str, message: &str) -> Result<(), RuntimeError> {
+        let r = &e.record;
+        self.clear_processes(e);
+        let text = termination::message(&r.termination_log, false, code, &r.log_path);
+        let message = if text.is_empty() { message.to_owned() } else { format!("{message}: {text}") };
+        let record = ExitRecord {
+            code,
+            signal: None,
+            reason: reason.into(),
+            message,
+            finished_at: SystemTime::now(),
+            finished: Moment::now(),
+            boot_id: self.boot_id.clone(),
+        };
+        let dir = self.layout.containers().join(&r.id);
+        match state::write(&dir, EXIT, &record, true) {
+            // Removed by another thread in the meantime.
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(kill_error(format!("cannot record the end of container {}: {e}", r.id))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Processes, OCI runtime state and cgroups.
+    fn clear_processes(&self, e: &Entry) {
+        self.clear_leftovers(&e.record.id, &e.record.runtime, &e.record.oci_root, &self.cgroups_of(e));
+    }
+
+    /// The same, also for a container without a readable record.
+    pub(super) fn clear_leftovers(&self, id: &str, runtime: &[PathBuf], oci_root: &Path, cgroups: &[PathBuf]) {
+        cgroup::kill_all(cgroups);
+        if oci_root.join(id).exists() {
+            let mut delete = oci_cli::command(runtime, oci_root);
+            delete.arg("delete").arg("--force").arg(id);
+            let _ = delete.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        }
+        if !cgroup::kill_until_empty(cgroups) {
+            log::warn!("cannot end every process of container {id}: some stay in its cgroups");
+        }
+        for dir in cgroups {
+            if let Err(e) = cgroup::remove_tree(dir) {
+                log::warn!("cannot remove cgroup {}: {e}", dir.display());
+            }
+        }
+    }
+
+    fn cgroups_of(&self, e: &Entry) -> Vec<PathBuf> {
+        let mut dirs = Cgroups::detect().map(|c| c.dirs(&e.record.cgroup)).unwrap_or_default();
+        dirs.extend(e.state.iter().flat_map(|s| s.cgroups.iter().cloned()));
+        dirs.sort();
+        dirs.dedup();
+        dirs.retain(|d| d.is_dir());
+        dirs
+    }
+
+    /// A start that went wrong without the shim's word: ended and recorded, so that it counts for the back-off.
+    pub(super) fn abandon(&self, id: &ContainerId, shim: i32, cause: &str) -> RuntimeError {
+        let error = RuntimeError::new(StartErrorReason::RunContainerError, format!("cannot start the container: {cause}"));
+        // Our own child, waited for by nobody but `reap`: the pid is still its.
+        let _ = killpg(Pid::from_raw(shim), Signal::SIGKILL);
+        if let Some(e) = self.find(id).filter(|e| e.exit.is_none()) {
+            self.kill_shim(&e);
+            e.state.as_ref().and_then(|s| s.process).map(kill_process);
+            if let Err(e) = self.finish(&e, 128, "ContainerCannotRun", &error.message) {
+                log::warn!("{e}");
+            }
+        }
+        error
+    }
+
+    pub(super) fn remove(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let Some(e) = self.find(id) else { return Ok(()) };
+        let fail = |cause: String| kill_error(format!("cannot remove container {id}: {cause}"));
+        if e.process_runs() || lock(&self.starting).contains(id.as_str()) {
+            return Err(fail("it is running; stop it first".into()));
+        }
+        // The shim is perhaps still clearing up behind itself.
+        if let Some(shim) = e.state.as_ref().and_then(|s| s.shim.open().ok().flatten()) {
+            if !shim.wait(SHIM_LIMIT).unwrap_or(false) {
+                self.kill_shim(&e);
+            }
+            self.reap();
+        }
+        self.clear_processes(&e);
+        let dir = self.layout.containers().join(id.as_str());
+        let aside = dir.with_file_name(format!("{id}{REMOVING}"));
+        rename_away(&dir, &aside).map_err(|e| fail(e.to_string()))?;
+        lock(&self.cache).containers.remove(id.as_str());
+        let _ = fs::remove_file(&e.record.termination_log);
+        volumes::remove_tree(&e.record.data).map_err(|e| fail(e.to_string()))?;
+        fs::remove_dir_all(&aside).map_err(|e| fail(e.to_string()))
+    }
+
+    pub(super) fn stop_holder(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let Some(holder) = self.find_sandbox(id).and_then(|e| self.holder(&e)) else { return Ok(()) };
+        let fail = |cause: String| kill_error(format!("cannot stop sandbox {id}: {cause}"));
+        if let Some(fd) = holder.open().map_err(|e| fail(e.to_string()))? {
+            let ended = self.signal(&fd, libc::SIGTERM, Duration::from_secs(2)).map_err(|e| fail(e.to_string()))?;
+            if !ended && !self.signal(&fd, libc::SIGKILL, KILL_LIMIT).map_err(|e| fail(e.to_string()))? {
+                return Err(fail(format!("its holder, process {}, has not ended after SIGKILL", holder.pid)));
+            }
+        }
+        self.reap();
+        Ok(())
+    }
+
+    pub(super) fn forget_sandbox(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        if self.find_sandbox(id).is_none() {
+            return Ok(());
+        }
+        let dir = self.layout.sandboxes().join(id.as_str());
+        let aside = dir.with_file_name(format!("{id}{REMOVING}"));
+        let removed = rename_away(&dir, &aside).and_then(|()| fs::remove_dir_all(&aside));
+        lock(&self.cache).sandboxes.remove(id.as_str());
+        removed.map_err(|e| kill_error(format!("cannot remove sandbox {id}: {e}")))
+    }
+
+    pub(super) fn remove_pod_data(&self, uid: &PodUid) -> Result<(), RuntimeError> {
+        let fail = |cause: String| kill_error(format!("cannot remove what is left of pod {uid}: {cause}"));
+        if uid.as_str().is_empty() || uid.as_str().contains(['/', '\0']) || uid.as_str().starts_with('.') {
+            return Err(fail("not a pod's UID".into()));
+        }
+        let left = self.list(Some(uid))?.iter().map(|p| p.containers.len() + p.sandboxes.len()).sum::<usize>();
+        if left > 0 {
+            return Err(fail(format!("{left} of its containers and sandboxes are still there")));
+        }
+        volumes::remove_tree(&self.layout.pod_data(uid)).map_err(|e| fail(e.to_string()))?;
+        let suffix = format!("_{uid}");
+        for name in names(&self.layout.logs_dir()).iter().filter(|n| n.ends_with(&suffix)) {
+            volumes::remove_tree(&self.layout.logs_dir().join(name)).map_err(|e| fail(e.to_string()))?;
+        }
+        self.remove_cgroups(uid).map_err(|e| fail(e.to_string()))
+    }
+
+    /// The pod's cgroup, and the daemon's own when it was the last; never while a container is being created below it.
+    fn remove_cgroups(&self, uid: &PodUid) -> io::Result<()> {
+        let cgroups = Cgroups::detect()?;
+        let top = format!("/{}", self.layout.id());
+        cgroups.remove(&format!("{top}/{uid}"))?;
+        if let Ok(_gate) = self.cgroup_gate.try_write() {
+            for dir in cgroups.dirs(&top) {
+                // Not empty: another pod's is in there.
+                let _ = fs::remove_dir(dir);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Entry {
+    fn process_runs(&self) -> bool {
+        self.exit.is_none() && self.state.as_ref().and_then(|s| s.process).is_some_and(Process::alive)
+    }
+}
+
+fn rename_away(dir: &Path, aside: &Path) -> io::Result<()> {
+    match fs::rename(dir, aside) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Whether the exit record is there, waiting for it as long as the shim lives, at most `limit`.
+fn wait_for_exit(dir: &Path, shim: Option<&PidFd>, limit: Duration) -> bool {
+    let path = dir.join(EXIT);
+    let end = Moment::now() + limit;
+    let watch = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK);
+    let watch = watch.and_then(|w| w.add_watch(dir, AddWatchFlags::IN_MOVED_TO).map(|_| w)).ok();
+    loop {
+        if path.exists() {
+            return true;
+        }
+        let left = end.since(Moment::now());
+        let Some(shim) = shim.filter(|_| !left.is_zero()) else { return false };
+        // Without a watch (the user's limit is reached) the record is looked for now and then.
+        let step = if watch.is_some() { left } else { left.min(Duration::from_millis(10)) };
+        let mut fds = vec![PollFd::new(shim.as_fd(), PollFlags::POLLIN)];
+        fds.extend(watch.as_ref().map(|w| PollFd::new(w.as_fd(), PollFlags::POLLIN)));
+        let _ = poll(&mut fds, PollTimeout::try_from(step).unwrap_or(PollTimeout::MAX));
+        if fds[0].any() == Some(true) {
+            return path.exists();
+        }
+        let _ = watch.as_ref().map(Inotify::read_events);
+    }
+}

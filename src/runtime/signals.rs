@@ -1,0 +1,50 @@
+//! Signals by the names images use for `StopSignal`.
+
+use nix::sys::signal::Signal;
+
+/// `SIGTERM`, `TERM`, `15`, `SIGRTMIN+3`, `RTMAX-1`; None for what is no signal, and for the empty text.
+pub fn number(text: &str) -> Option<i32> {
+    let text = text.trim().to_ascii_uppercase();
+    if let Ok(n) = text.parse::<i32>() {
+        return (1..=64).contains(&n).then_some(n);
+    }
+    let name = text.strip_prefix("SIG").unwrap_or(&text);
+    if let Some(offset) = name.strip_prefix("RTMIN") {
+        return real_time(34, offset);
+    }
+    if let Some(offset) = name.strip_prefix("RTMAX") {
+        return real_time(64, offset);
+    }
+    format!("SIG{name}").parse::<Signal>().ok().map(|s| s as i32)
+}
+
+/// Real-time signals as programs number them: 34 to 64.
+fn real_time(base: i32, offset: &str) -> Option<i32> {
+    let offset = if offset.is_empty() { 0 } else { offset.parse::<i32>().ok()? };
+    Some(base.checked_add(offset)?).filter(|n| (34..=64).contains(n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Option<i32>) {
+        assert_eq!(number(text), expected, "{text}");
+    }
+
+    #[test]
+    fn stop_signals() {
+        check("SIGTERM", Some(15));
+        check("term", Some(15));
+        check("9", Some(9));
+        check("SIGQUIT", Some(3));
+        check("SIGRTMIN+3", Some(37));
+        check("RTMAX-1", Some(63));
+        check("RTMIN-1", None);
+        check("65", None);
+        check("0", None);
+        check("", None);
+        check("SIGNOPE", None);
+    }
+}

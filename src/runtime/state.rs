@@ -1,0 +1,280 @@
+//! The records that shims, sandbox holders and the daemon leave for one another.
+//!
+//! Invariants: a record is written to a temporary name and renamed, so a reader sees all of it or nothing; what does not
+//! parse (power loss) is moved aside once, never read again. `container.json` and `sandbox.json` never change;
+//! `exit.json` is written once, by the shim, or by the daemon when the shim is known to be dead.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Moment;
+use crate::sys::task::{PidFd, start_time};
+
+/// Written by the daemon before the shim starts.
+pub const CONTAINER: &str = "container.json";
+/// Written by the daemon before the holder starts.
+pub const SANDBOX: &str = "sandbox.json";
+/// Written by the shim or holder: which processes there are.
+pub const STATE: &str = "state.json";
+/// Written when the container has ended.
+pub const EXIT: &str = "exit.json";
+
+/// A process, safe against reuse of its pid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// On the host.
+    pub pid: i32,
+    /// Field 22 of `/proc/<pid>/stat`.
+    pub start_time: u64,
+}
+
+impl Process {
+    /// The running process `pid`.
+    pub fn of(pid: i32) -> Option<Self> {
+        start_time(pid).map(|start_time| Self { pid, start_time })
+    }
+
+    /// Whether it still runs; a zombie does not.
+    pub fn alive(self) -> bool {
+        start_time(self.pid) == Some(self.start_time)
+    }
+
+    /// A descriptor of it; None when it has ended.
+    pub fn open(self) -> io::Result<Option<PidFd>> {
+        match PidFd::open(self.pid, self.start_time) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// Which pod a record belongs to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PodIdentity {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.namespace`.
+    pub namespace: String,
+}
+
+/// A path below a volume that the shim resolves and binds before the container is created.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SubPath {
+    /// Root of the volume.
+    pub volume: PathBuf,
+    /// Relative, without `..`; made when missing.
+    pub path: PathBuf,
+    /// Where it is bound, in the shim's mount namespace only.
+    pub target: PathBuf,
+}
+
+/// Everything a shim needs and the status that never changes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ContainerRecord {
+    /// 64 hex digits.
+    pub id: String,
+    /// Its pod.
+    pub pod: PodIdentity,
+    /// Its sandbox.
+    pub sandbox: String,
+    /// Name in the pod spec.
+    pub name: String,
+    /// Instances before it.
+    pub attempt: u32,
+    /// As in the spec.
+    pub image: String,
+    /// `sha256:…`.
+    pub image_id: String,
+    /// Spec hash (kubelet-probes 8.3).
+    pub hash: u32,
+    /// Wall clock.
+    pub created_at: SystemTime,
+    /// The boot it was created in.
+    pub boot_id: String,
+    /// Image layers, topmost first.
+    pub layers: Vec<PathBuf>,
+    /// Holds the overlay's `upper` and `work`.
+    pub data: PathBuf,
+    /// Where the overlay is mounted, in the shim's mount namespace only.
+    pub rootfs: PathBuf,
+    /// The holder whose mount namespace the container's mounts are made in.
+    pub holder: Process,
+    /// Paths to bind first.
+    #[serde(default)]
+    pub sub_paths: Vec<SubPath>,
+    /// Current log file.
+    pub log_path: PathBuf,
+    /// Bytes at which the log is rotated.
+    pub log_max_size: u64,
+    /// Log files kept, the current one included.
+    pub log_max_files: u32,
+    /// The OCI runtime's command line up to its verbs.
+    pub runtime: Vec<PathBuf>,
+    /// `--root` of the OCI runtime.
+    pub oci_root: PathBuf,
+    /// OCI `cgroupsPath`.
+    pub cgroup: String,
+    /// User that may open the output pipes again through /dev/stdout.
+    #[serde(default)]
+    pub user: u32,
+    /// The termination-log file on the node; empty when the container has none.
+    #[serde(default)]
+    pub termination_log: PathBuf,
+    /// `FallbackToLogsOnError`.
+    #[serde(default)]
+    pub message_from_log: bool,
+    /// Number of the stop signal.
+    pub stop_signal: i32,
+}
+
+/// What runs for a container.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ContainerState {
+    /// The boot these processes belong to.
+    pub boot_id: String,
+    /// The shim.
+    pub shim: Process,
+    /// The container's first process, once created.
+    pub process: Option<Process>,
+    /// Its cgroup directories, in every hierarchy it has one of its own in.
+    #[serde(default)]
+    pub cgroups: Vec<PathBuf>,
+    /// Wall clock; None until started.
+    pub started_at: Option<SystemTime>,
+    /// Boot clock; None until started.
+    pub started: Option<Moment>,
+}
+
+/// How a container ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExitRecord {
+    /// 128 + signal when a signal ended it.
+    pub code: i32,
+    /// That signal.
+    pub signal: Option<i32>,
+    /// `Completed`, `Error`, `OOMKilled`, `ContainerCannotRun`, `ContainerStatusUnknown`.
+    pub reason: String,
+    /// Termination message.
+    pub message: String,
+    /// Wall clock.
+    pub finished_at: SystemTime,
+    /// Boot clock.
+    pub finished: Moment,
+    /// The boot of `finished`.
+    pub boot_id: String,
+}
+
+/// A tmpfs the holder mounts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemoryVolume {
+    /// Directory it covers.
+    pub path: PathBuf,
+    /// Bytes; None is the kernel's default, half the memory.
+    pub size: Option<u64>,
+}
+
+/// Everything a holder needs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SandboxRecord {
+    /// 64 hex digits.
+    pub id: String,
+    /// Its pod.
+    pub pod: PodIdentity,
+    /// Sandboxes before it.
+    pub attempt: u32,
+    /// No network and uts namespace of its own.
+    pub host_network: bool,
+    /// No ipc namespace of its own.
+    pub host_ipc: bool,
+    /// Host name in its uts namespace.
+    pub hostname: String,
+    /// Volumes in memory.
+    pub memory_volumes: Vec<MemoryVolume>,
+    /// Wall clock.
+    pub created_at: SystemTime,
+}
+
+/// The holder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SandboxState {
+    /// The boot it belongs to.
+    pub boot_id: String,
+    /// The holder's process.
+    pub process: Process,
+}
+
+/// Replaces `dir/name`; `durable` waits until it would survive a power loss.
+pub fn write<T: Serialize>(dir: &Path, name: &str, record: &T, durable: bool) -> io::Result<()> {
+    let tmp = dir.join(format!("{name}.tmp"));
+    let mut file = File::create(&tmp)?;
+    file.write_all(&serde_json::to_vec(record)?)?;
+    if durable {
+        file.sync_all()?;
+    }
+    drop(file);
+    fs::rename(&tmp, dir.join(name))?;
+    if durable { File::open(dir)?.sync_all() } else { Ok(()) }
+}
+
+/// Reads `dir/name`: None when it is missing, or when it was unreadable and has been moved to `<name>.corrupt`.
+pub fn read<T: DeserializeOwned>(dir: &Path, name: &str) -> Option<T> {
+    let path = dir.join(name);
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
+        Err(e) => {
+            log::warn!("cannot read {}: {e}", path.display());
+            return None;
+        }
+    };
+    match serde_json::from_slice(&bytes) {
+        Ok(record) => Some(record),
+        Err(e) => {
+            let aside = dir.join(format!("{name}.corrupt"));
+            log::error!("cannot use {}: {e}; it is kept as {}", path.display(), aside.display());
+            let _ = fs::rename(&path, aside);
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_replaced_whole_and_leaves_no_temporary_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let p = Process { pid: 1, start_time: 2 };
+        write(dir.path(), STATE, &p, true).unwrap();
+        write(dir.path(), STATE, &Process { pid: 3, ..p }, false).unwrap();
+        assert_eq!(read::<Process>(dir.path(), STATE), Some(Process { pid: 3, start_time: 2 }));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_torn_record_is_moved_aside_once() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(STATE), b"{\"pid\": 1, \"sta").unwrap();
+        assert_eq!(read::<Process>(dir.path(), STATE), None);
+        assert!(dir.path().join("state.json.corrupt").exists());
+        assert!(!dir.path().join(STATE).exists());
+        assert_eq!(read::<Process>(dir.path(), STATE), None);
+    }
+
+    #[test]
+    fn a_process_with_another_start_time_is_not_alive() {
+        let me = Process::of(std::process::id() as i32).unwrap();
+        assert!(me.alive());
+        assert!(!Process { start_time: me.start_time + 1, ..me }.alive());
+        assert!(Process { start_time: me.start_time + 1, ..me }.open().unwrap().is_none());
+    }
+}

@@ -1,0 +1,205 @@
+//! A node of its own for each test: a root directory, an image, and a guard that ends whatever the test leaves.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use podprobe::api::pod::ObjectMeta;
+use podprobe::api::{Pod, PodUid};
+use podprobe::images::{ImageConfig, ImageStore};
+use podprobe::layout::Layout;
+use podprobe::runtime::cgroup::{self, Cgroups};
+use podprobe::runtime::shim_runtime::ShimRuntime;
+use podprobe::runtime::state::{ContainerState, Process, STATE, SandboxState};
+use podprobe::runtime::{ContainerId, Runtime, RuntimeContainerStatus, RuntimeState};
+use podprobe::settings::{RuntimeChoice, Settings};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+const BUSYBOX: &str = "/usr/bin/busybox";
+const PROGRAM: &str = env!("CARGO_BIN_EXE_podprobe");
+/// A ceiling, never waited out by a test that passes.
+const CEILING: Duration = Duration::from_secs(60);
+
+/// Says why a test does not run; on CI that is an error.
+pub(crate) fn skip(why: &str) {
+    assert!(std::env::var("CI").is_err(), "cannot skip on CI: {why}");
+    eprintln!("SKIPPED: {why}");
+}
+
+/// Runs a test on a node, and checks that it has left nothing.
+pub(crate) fn on(choice: RuntimeChoice, test: impl FnOnce(&Node)) {
+    if !nix::unistd::geteuid().is_root() {
+        return skip("needs root");
+    }
+    if !Path::new(BUSYBOX).exists() {
+        return skip("needs /usr/bin/busybox (static)");
+    }
+    let node = Node::at(tempfile::tempdir().unwrap(), choice);
+    node.import_image();
+    test(&node);
+    assert_nothing_left(&node.layout);
+}
+
+pub(crate) fn on_runc(test: impl FnOnce(&Node)) {
+    let found = ["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/sbin/runc"].iter().map(PathBuf::from).find(|p| p.exists());
+    match found {
+        Some(path) => on(RuntimeChoice::Path(path), test),
+        None => skip("needs runc"),
+    }
+}
+
+pub(crate) struct Node {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) layout: Layout,
+    settings: Settings,
+}
+
+impl Node {
+    pub(crate) fn at(dir: tempfile::TempDir, runtime: RuntimeChoice) -> Self {
+        let layout = Layout::new(dir.path().join("root"));
+        Self { dir, layout, settings: Settings { runtime, ..Settings::default() } }
+    }
+
+    /// A daemon's runtime; another call is the daemon started again.
+    pub(crate) fn runtime(&self) -> ShimRuntime {
+        let images = ImageStore::open(self.layout.images()).unwrap();
+        ShimRuntime::new(&self.layout, &self.settings, images).unwrap().with_program(PROGRAM)
+    }
+
+    fn import_image(&self) {
+        let root = self.dir.path().join("image");
+        for dir in ["bin", "tmp", "etc"] {
+            fs::create_dir_all(root.join(dir)).unwrap();
+        }
+        fs::copy(BUSYBOX, root.join("bin/busybox")).unwrap();
+        for name in ["sh", "sleep", "cat", "ls", "touch", "hostname", "readlink", "grep", "stat", "cp", "setsid", "head", "tr", "wc"] {
+            std::os::unix::fs::symlink("busybox", root.join("bin").join(name)).unwrap();
+        }
+        fs::set_permissions(root.join("tmp"), fs::Permissions::from_mode(0o1777)).unwrap();
+        fs::write(root.join("etc/passwd"), "root:x:0:0::/:/bin/sh\n").unwrap();
+        let store = ImageStore::open(self.layout.images()).unwrap();
+        store.import(&root, "busybox:test", ImageConfig { env: vec!["PATH=/bin".into()], ..Default::default() }).unwrap();
+    }
+
+    pub(crate) fn record<T: DeserializeOwned>(&self, id: &ContainerId, name: &str) -> T {
+        podprobe::runtime::state::read(&self.layout.containers().join(id.as_str()), name).expect(name)
+    }
+
+    pub(crate) fn wait_exit(&self, rt: &dyn Runtime, pod: &Pod, id: &ContainerId) -> RuntimeContainerStatus {
+        let mut found = None;
+        wait_until("the container to end", || {
+            let status = rt.pod_status(pod.uid()).unwrap();
+            found = status.containers.into_iter().find(|c| c.id == *id && c.state == RuntimeState::Exited);
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    pub(crate) fn wait_log(&self, rt: &dyn Runtime, pod: &Pod, id: &ContainerId, text: &str) {
+        let status = rt.pod_status(pod.uid()).unwrap();
+        let log = &status.containers.iter().find(|c| c.id == *id).unwrap().log_path;
+        wait_until("the log", || fs::read_to_string(log).is_ok_and(|l| l.contains(text)));
+    }
+
+    /// As the pod worker does when a pod has gone.
+    pub(crate) fn remove_pod(&self, rt: &dyn Runtime, pod: &Pod) {
+        let status = rt.pod_status(pod.uid()).unwrap();
+        for c in &status.containers {
+            rt.stop_container(&c.id, Duration::ZERO).unwrap();
+            rt.remove_container(&c.id).unwrap();
+            rt.remove_container(&c.id).unwrap();
+        }
+        for s in &status.sandboxes {
+            rt.stop_pod_sandbox(&s.id).unwrap();
+            rt.remove_pod_sandbox(&s.id).unwrap();
+        }
+        rt.remove_pod(pod.uid()).unwrap();
+        rt.remove_pod(pod.uid()).unwrap();
+    }
+}
+
+impl Drop for Node {
+    /// Ends what a failed test has left: by record, then by cgroup.
+    fn drop(&mut self) {
+        let dirs = |d: PathBuf| fs::read_dir(d).into_iter().flatten().flatten().map(|e| e.path());
+        for dir in dirs(self.layout.containers()) {
+            if let Some(s) = podprobe::runtime::state::read::<ContainerState>(&dir, STATE) {
+                kill9(s.shim);
+                s.process.into_iter().for_each(kill9);
+                s.cgroups.iter().for_each(|c| drop(cgroup::remove_tree(c)));
+            }
+        }
+        for dir in dirs(self.layout.sandboxes()) {
+            if let Some(s) = podprobe::runtime::state::read::<SandboxState>(&dir, STATE) {
+                kill9(s.process);
+            }
+        }
+        let top = format!("/{}", self.layout.id());
+        if let Ok(c) = Cgroups::detect() {
+            cgroup::kill_until_empty(&c.dirs(&top));
+            let _ = c.remove(&top);
+        }
+    }
+}
+
+/// Kills a process and waits until it has ended.
+pub(crate) fn kill9(p: Process) {
+    if let Ok(Some(fd)) = p.open() {
+        let _ = fd.send(9);
+        let _ = fd.wait(CEILING);
+    }
+}
+
+/// No process, mount, cgroup, record or layer of this root.
+pub(crate) fn assert_nothing_left(layout: &Layout) {
+    let root = layout.root().to_str().unwrap();
+    wait_until("every process to end", || processes_naming(root).is_empty());
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains(root), "{mounts}");
+    assert_eq!(Cgroups::detect().unwrap().dirs(&format!("/{}", layout.id())), [] as [PathBuf; 0]);
+    for dir in
+        [layout.sandboxes(), layout.oci_state(), layout.lib_dir().join("containers"), layout.lib_dir().join("pods"), layout.logs_dir()]
+    {
+        assert_eq!(fs::read_dir(&dir).map_or(0, Iterator::count), 0, "{} is not empty", dir.display());
+    }
+    let records = fs::read_dir(layout.containers()).unwrap().flatten().filter(|e| !e.path().to_string_lossy().ends_with(".corrupt"));
+    assert_eq!(records.count(), 0);
+}
+
+fn processes_naming(root: &str) -> Vec<String> {
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let lines = all.filter_map(|e| fs::read(e.path().join("cmdline")).ok()).map(|l| String::from_utf8_lossy(&l).replace('\0', " "));
+    lines.filter(|l| l.contains(root)).collect()
+}
+
+/// A condition with a ceiling.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + CEILING;
+    while !condition() {
+        assert!(Instant::now() < end, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A container that runs a shell script.
+pub(crate) fn sh(name: &str, script: &str) -> Value {
+    json!({"name": name, "image": "busybox:test", "command": ["/bin/sh", "-c", script]})
+}
+
+pub(crate) fn pod(name: &str, spec: Value) -> Pod {
+    let uid = PodUid::from(format!("uid-{name}").as_str());
+    let metadata = ObjectMeta { name: name.into(), namespace: "default".into(), uid, ..Default::default() };
+    Pod { metadata, spec: serde_json::from_value(spec).unwrap(), raw: Value::Null }
+}
+
+/// Runs a shim whose daemon is gone from the start, to its end.
+pub(crate) fn shim_without_daemon(dir: &Path) {
+    let mut child = Command::new(PROGRAM).arg("shim").arg(dir).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdin.take());
+    drop(child.stdout.take());
+    child.wait().unwrap();
+}
