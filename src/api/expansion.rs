@@ -62,8 +62,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: &str) {
-        let env = [("A", "1"), ("A", "2"), ("E", ""), ("R", "$(A)")]
-            .map(|(name, value)| EnvVar { name: name.into(), value: value.into() });
+        let env = [("A", "1"), ("A", "2"), ("E", ""), ("R", "$(A)")].map(|(name, value)| EnvVar { name: name.into(), value: value.into() });
         assert_eq!(probe_command(&[text.to_owned()], &env), [expected]);
     }
 
