@@ -35,10 +35,14 @@ struct World {
     answer: Mutex<Answer>,
     runs: Mutex<Vec<(ContainerId, Moment)>>,
     execs: AtomicUsize,
+    lookups: AtomicUsize,
+    panic_at_lookup: AtomicUsize,
 }
 
 impl StatusSource for World {
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
+        let count = self.lookups.fetch_add(1, Ordering::SeqCst) + 1;
+        assert_ne!(count, self.panic_at_lookup.load(Ordering::SeqCst), "made up");
         self.statuses.lock().unwrap().get(uid).cloned()
     }
 
@@ -127,6 +131,8 @@ fn daemon_with(restored: HashMap<ContainerId, RestoredReady>) -> Daemon {
         answer: Mutex::new(Answer::Code(0)),
         runs: Mutex::default(),
         execs: AtomicUsize::new(0),
+        lookups: AtomicUsize::new(0),
+        panic_at_lookup: AtomicUsize::new(0),
     });
     let (tx, updates) = bounded(10_000);
     let cache = || Arc::new(Manager::new(tx.clone()));
@@ -151,6 +157,11 @@ fn daemon() -> Daemon {
 impl Daemon {
     /// Stores the status of a pod whose containers run as `<container>-<instance>`, as a pod sync does.
     fn store(&self, pod: &Pod, instance: u32) -> PodStatus {
+        self.store_after(pod, instance, || ())
+    }
+
+    /// The same, with a pause between generating the status and storing it.
+    fn store_after(&self, pod: &Pod, instance: u32, pause: impl FnOnce()) -> PodStatus {
         let mut fresh = PodStatus { phase: PodPhase::Running, ..Default::default() };
         for c in &pod.spec.containers {
             let id = ContainerId::from(format!("{}-{instance}", c.name).as_str());
@@ -159,6 +170,7 @@ impl Daemon {
             fresh.container_statuses.push(ContainerStatus { name: c.name.clone(), container_id: id.uri(), state, ..Default::default() });
         }
         self.manager.update_pod_status(pod, &mut fresh);
+        pause();
         self.world.statuses.lock().unwrap().insert(pod.uid().clone(), Arc::new(fresh.clone()));
         fresh
     }
@@ -297,6 +309,39 @@ fn a_panic_costs_one_step() {
     *d.world.answer.lock().unwrap() = Answer::Code(1);
     until("the next step", || d.results.liveness.get(&ContainerId::from("c0-0")) == Some(ProbeResult::Failure));
     assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
+#[test]
+fn a_panic_outside_a_step_costs_the_thread_and_not_the_worker() {
+    let d = daemon();
+    d.world.panic_at_lookup.store(1, Ordering::SeqCst);
+    let p = pod("a", 1, &["l"]);
+    d.manager.add_pod(&p);
+    until("the panic", || d.manager.panics() == 1);
+    assert_eq!(d.manager.worker_count(), 1);
+    d.store(&p, 0);
+    until("a probe on the fresh thread", || d.execs() > 0);
+    d.manager.reap();
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
+#[test]
+fn a_trigger_finds_the_status_that_is_stored_after_it() {
+    for (letter, instances) in [("s", 1), ("s", 2), ("r", 1)] {
+        let d = daemon();
+        let p = pod("a", 3600, &[letter]);
+        d.manager.add_pod(&p);
+        for instance in 0..instances {
+            let execs = d.execs();
+            let lookups = || d.world.lookups.load(Ordering::SeqCst);
+            until("the first step", || lookups() >= 2);
+            let before = lookups();
+            // One look is the manager's own; with the second the worker has taken the trigger and found nothing new.
+            d.store_after(&p, instance, || until("the triggered step", || lookups() >= before + 2));
+            until("the probe", || d.execs() == execs + 1);
+        }
+        assert_eq!(d.manager.shutdown(CEILING), 0);
+    }
 }
 
 #[test]

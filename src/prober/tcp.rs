@@ -13,18 +13,19 @@ pub fn probe(mut target: Target, port: u16, timeout: Duration) -> Outcome {
     if let Err(e) = target.look_up(timeout) {
         return Outcome::new(HandlerResult::Failure, format!("dial tcp: {e}"), Phase::Connect);
     }
-    let mut last = DialError::Failed(format!("dial tcp: no address of {}", target.host));
+    let mut first = None;
     for ip in &target.addresses {
         match dial(SocketAddr::new(*ip, port), target.netns.as_deref(), deadline) {
             Ok(connection) => {
                 hang_up(&connection);
                 return Outcome::new(HandlerResult::Success, "", Phase::Connect);
             }
-            Err(e) => last = e,
+            Err(e) => _ = first.get_or_insert(e),
         }
     }
-    match last {
-        DialError::Failed(text) => Outcome::new(HandlerResult::Failure, text, Phase::Connect),
-        DialError::Ours(text) => Outcome::error(text, Phase::Connect),
+    match first {
+        Some(DialError::Ours(text)) => Outcome::error(text, Phase::Connect),
+        Some(DialError::Failed(text)) => Outcome::new(HandlerResult::Failure, text, Phase::Connect),
+        None => Outcome::new(HandlerResult::Failure, format!("dial tcp: no address of {}", target.host), Phase::Connect),
     }
 }

@@ -29,7 +29,7 @@ use crate::runtime::ContainerId;
 pub const STACK_SIZE: usize = if cfg!(debug_assertions) { 256 } else { 128 } * 1024;
 
 /// A trigger comes while the status that caused it is still being stored: it is looked for this often …
-const CHASE_STEPS: u32 = 20;
+const CHASE_STEPS: u32 = 100;
 /// … at this distance.
 const CHASE_PAUSE: Duration = Duration::from_millis(10);
 

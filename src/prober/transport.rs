@@ -67,7 +67,7 @@ impl Connector<()> for ProbeConnector {
 
     fn connect(&self, details: &ConnectionDetails<'_>, _: Option<()>) -> Result<Option<ProbeTransport>, ureq::Error> {
         self.progress.reach(Phase::Connect);
-        let mut last = None;
+        let mut first = None;
         let mut connected = None;
         for addr in &details.addrs {
             match dial(*addr, self.netns.as_deref(), self.deadline) {
@@ -75,10 +75,10 @@ impl Connector<()> for ProbeConnector {
                     connected = Some(stream);
                     break;
                 }
-                Err(e) => last = Some(e),
+                Err(e) => _ = first.get_or_insert(e),
             }
         }
-        let Some(stream) = connected else { return Err(last.map_or(ureq::Error::HostNotFound, |e| io::Error::other(e).into())) };
+        let Some(stream) = connected else { return Err(first.map_or(ureq::Error::HostNotFound, |e| io::Error::other(e).into())) };
         let stream = DeadlineStream { stream, deadline: self.deadline };
         let stream = if details.needs_tls() {
             self.progress.reach(Phase::Tls);
