@@ -239,7 +239,7 @@ fn is_whiteout(meta: &Metadata) -> bool {
 }
 
 fn is_opaque(dir: &Path) -> bool {
-    crate::sys::xattr::get(dir, c"trusted.overlay.opaque").is_some_and(|v| v == b"y")
+    crate::sys::xattr::get(dir, std::ffi::OsStr::new("trusted.overlay.opaque")).is_ok_and(|v| v.as_deref() == Some(b"y"))
 }
 
 #[cfg(test)]
