@@ -169,7 +169,7 @@ enum Entry {
 
 /// Where a regular file of the merged layers lies; None when there is none. Links are followed inside the view.
 fn lookup(layers: &[PathBuf], path: &str) -> std::io::Result<Option<PathBuf>> {
-    let root: Vec<PathBuf> = layers.iter().rev().cloned().collect();
+    let root: Vec<PathBuf> = layers.to_vec();
     let mut todo: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
     let mut stack = vec![root];
     let mut links = 0;
@@ -338,7 +338,7 @@ mod tests {
     fn upper_layers_hide_and_links_stay_inside() {
         let base = layer(&[("etc/passwd", "app:x:1:1:\n"), ("nix/passwd", "app:x:2:2:\n"), ("only/base", "x")]);
         let top = layer(&[("usr/file", "x"), ("only/top", "x")]);
-        let layers = [base.path().to_owned(), top.path().to_owned()];
+        let layers = [top.path().to_owned(), base.path().to_owned()];
         let text = |path| lookup(&layers, path).unwrap().map(|f| fs::read_to_string(f).unwrap());
         assert_eq!(text("etc/passwd").as_deref(), Some("app:x:1:1:\n"));
         assert_eq!(text("only/base").as_deref(), Some("x"));
@@ -366,7 +366,7 @@ mod tests {
             return;
         }
         let (base, top) = (layer(&[("etc/passwd", "a"), ("opt/passwd", "b")]), layer(&[("etc/group", "g"), ("opt/x", "")]));
-        let layers = [base.path().to_owned(), top.path().to_owned()];
+        let layers = [top.path().to_owned(), base.path().to_owned()];
         let whiteout = top.path().join("etc/passwd");
         nix::sys::stat::mknod(&whiteout, nix::sys::stat::SFlag::S_IFCHR, nix::sys::stat::Mode::empty(), 0).unwrap();
         assert_eq!(lookup(&layers, "etc/passwd").unwrap(), None);
