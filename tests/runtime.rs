@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use podprobe::runtime::state::{CONTAINER, ContainerRecord, ContainerState, EXIT, STATE};
-use podprobe::runtime::{ContainerId, Runtime, RuntimeState, StartErrorReason};
+use podprobe::runtime::{ContainerId, ExecOutcome, Runtime, RuntimeState, StartErrorReason};
 use podprobe::settings::RuntimeChoice;
 use serde_json::json;
 use support::{Node, pod, sh, wait_until};
@@ -339,6 +339,57 @@ fn host_network(node: &Node) {
     node.remove_pod(&rt, &pod);
 }
 
+/// A command sees what the container sees; one in a container that has ended says nothing of it.
+fn executes(node: &Node) {
+    let rt = node.runtime();
+    let pod = pod("exec", json!({"containers": [sh("main", "echo 1 > /tmp/mark; while :; do sleep 0.05; done")]}));
+    let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
+    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
+    let run = |script: &str, timeout| rt.exec(&id, &["/bin/sh".into(), "-c".into(), script.into()], timeout, 1024);
+    wait_until("the mark", || matches!(run("cat /tmp/mark", GRACE), Ok(ExecOutcome::Exited { code: 0, output }) if output == b"1\n"));
+    let own = fs::read_link(format!("/proc/{}/ns/net", rt.pod_status(pod.uid()).unwrap().containers[0].pid.unwrap())).unwrap();
+    let expected = format!("exec\n{}\n", own.display());
+    assert_eq!(run("hostname; readlink /proc/self/ns/net; exit 4", GRACE).unwrap(), ExecOutcome::Exited { code: 4, output: expected.into() });
+    assert_eq!(run("sleep 1000", Duration::from_millis(50)).unwrap(), ExecOutcome::TimedOut { output: Vec::new() });
+    rt.stop_container(&id, Duration::ZERO).unwrap();
+    assert!(run("true", GRACE).unwrap_err().message.contains("it is not running"));
+    node.remove_pod(&rt, &pod);
+}
+
+/// The end of the daemon ends its waits; the container is neither killed nor forgotten.
+fn waits_end_with_the_daemon(node: &Node) {
+    let rt = node.runtime();
+    let pod = pod("waits", json!({"containers": [sh("main", "trap '' TERM; echo up; while :; do sleep 0.05; done")]}));
+    let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
+    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
+    node.wait_log(&rt, &pod, &id, "up");
+    let error = std::thread::scope(|s| {
+        let stop = s.spawn(|| rt.stop_container(&id, Duration::from_secs(600)));
+        rt.interrupt();
+        stop.join().unwrap().unwrap_err()
+    });
+    assert_eq!(error.reason, StartErrorReason::KillContainerError);
+    assert!(error.message.ends_with("the daemon is ending"), "{error}");
+    let rt = node.runtime();
+    assert_eq!(rt.pod_status(pod.uid()).unwrap().containers[0].state, RuntimeState::Running);
+    node.remove_pod(&rt, &pod);
+}
+
+/// A log over its size is rotated by the shim, and the oldest file goes.
+fn rotates_logs(node: &Node) {
+    let node = node.with_logs(4096, 3);
+    let rt = node.runtime();
+    let pod = pod("logs", json!({"containers": [sh("main", "n=0; while [ $n -lt 2000 ]; do echo line $n; n=$((n+1)); done")]}));
+    let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
+    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
+    let c = node.wait_exit(&rt, &pod, &id);
+    let mut files: Vec<_> = fs::read_dir(c.log_path.parent().unwrap()).unwrap().map(|e| e.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() <= 3 && files.contains(&c.log_path), "{files:?}");
+    assert!(fs::read_to_string(&c.log_path).unwrap().ends_with(" stdout F line 1999\n"));
+    node.remove_pod(&rt, &pod);
+}
+
 macro_rules! on_both_runtimes {
     ($($name:ident),* $(,)?) => {
         mod embedded { $(#[test] fn $name() { super::support::on(super::RuntimeChoice::Embedded, super::$name) })* }
@@ -360,6 +411,9 @@ on_both_runtimes!(
     torn_records,
     not_started_without_a_daemon,
     host_network,
+    executes,
+    waits_end_with_the_daemon,
+    rotates_logs,
 );
 
 #[test]

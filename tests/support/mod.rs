@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use podprobe::api::pod::ObjectMeta;
@@ -52,7 +53,7 @@ pub(crate) fn on_runc(test: impl FnOnce(&Node)) {
 }
 
 pub(crate) struct Node {
-    pub(crate) dir: tempfile::TempDir,
+    pub(crate) dir: Rc<tempfile::TempDir>,
     pub(crate) layout: Layout,
     settings: Settings,
 }
@@ -60,13 +61,19 @@ pub(crate) struct Node {
 impl Node {
     pub(crate) fn at(dir: tempfile::TempDir, runtime: RuntimeChoice) -> Self {
         let layout = Layout::new(dir.path().join("root"));
-        Self { dir, layout, settings: Settings { runtime, ..Settings::default() } }
+        Self { dir: Rc::new(dir), layout, settings: Settings { runtime, ..Settings::default() } }
     }
 
     /// A daemon's runtime; another call is the daemon started again.
     pub(crate) fn runtime(&self) -> ShimRuntime {
         let images = ImageStore::open(self.layout.images()).unwrap();
         ShimRuntime::new(&self.layout, &self.settings, images).unwrap().with_program(PROGRAM)
+    }
+
+    /// The same node with another size and number of log files.
+    pub(crate) fn with_logs(&self, size: u64, files: u32) -> Self {
+        let settings = Settings { container_log_max_size: size, container_log_max_files: files, ..self.settings.clone() };
+        Self { dir: self.dir.clone(), layout: self.layout.clone(), settings }
     }
 
     fn import_image(&self) {
