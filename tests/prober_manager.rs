@@ -46,7 +46,7 @@ impl StatusSource for World {
         self.statuses.lock().unwrap().get(uid).cloned()
     }
 
-    fn started_moment(&self, id: &ContainerId) -> Option<Moment> {
+    fn started_moment(&self, _uid: &PodUid, id: &ContainerId) -> Option<Moment> {
         self.started.lock().unwrap().get(id).copied()
     }
 }
@@ -269,7 +269,7 @@ fn the_first_probe_comes_at_the_initial_delay() {
     d.store(&p, 0);
     until("the probe", || d.execs() == 1);
     let (id, at) = d.world.runs.lock().unwrap()[0].clone();
-    let delay = at.since(d.world.started_moment(&id).unwrap());
+    let delay = at.since(d.world.started_moment(p.uid(), &id).unwrap());
     assert!(delay >= Duration::from_secs(1), "{delay:?}");
     assert_eq!(d.manager.shutdown(CEILING), 0);
 }

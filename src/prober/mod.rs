@@ -26,14 +26,3 @@ mod tls;
 mod transport;
 pub mod url;
 pub mod worker;
-
-use crate::api::pod::RestartPolicy;
-
-/// Whether a container that ended with that code starts again (kubelet-probes 8.2, without container policies).
-pub(crate) fn should_restart(pod_policy: RestartPolicy, exit_code: i32) -> bool {
-    match pod_policy {
-        RestartPolicy::Always => true,
-        RestartPolicy::OnFailure => exit_code != 0,
-        RestartPolicy::Never => false,
-    }
-}

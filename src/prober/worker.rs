@@ -10,8 +10,8 @@ use std::time::Duration;
 use crate::api::pod::RestartPolicy;
 use crate::api::{ContainerStatus, PodStatus, Probe, ProbeType};
 use crate::clock::Moment;
+use crate::pod_actions::should_restart_after;
 use crate::prober::results::ProbeResult;
-use crate::prober::should_restart;
 use crate::runtime::ContainerId;
 
 /// A container that started this long before the manager has been there before it (kubelet-probes 2.4).
@@ -218,7 +218,7 @@ impl Worker {
 /// Kubelet-probes 2.5: a worker ends with a container that ended for good.
 fn not_running(container: &ContainerStatus, policy: RestartPolicy) -> Next {
     match &container.state.terminated {
-        Some(end) if !should_restart(policy, end.exit_code) => Next::Exit,
+        Some(end) if !should_restart_after(policy, end.exit_code) => Next::Exit,
         _ => Next::Lagging,
     }
 }
