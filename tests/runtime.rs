@@ -349,7 +349,10 @@ fn executes(node: &Node) {
     wait_until("the mark", || matches!(run("cat /tmp/mark", GRACE), Ok(ExecOutcome::Exited { code: 0, output }) if output == b"1\n"));
     let own = fs::read_link(format!("/proc/{}/ns/net", rt.pod_status(pod.uid()).unwrap().containers[0].pid.unwrap())).unwrap();
     let expected = format!("exec\n{}\n", own.display());
-    assert_eq!(run("hostname; readlink /proc/self/ns/net; exit 4", GRACE).unwrap(), ExecOutcome::Exited { code: 4, output: expected.into() });
+    assert_eq!(
+        run("hostname; readlink /proc/self/ns/net; exit 4", GRACE).unwrap(),
+        ExecOutcome::Exited { code: 4, output: expected.into() }
+    );
     assert_eq!(run("sleep 1000", Duration::from_millis(50)).unwrap(), ExecOutcome::TimedOut { output: Vec::new() });
     rt.stop_container(&id, Duration::ZERO).unwrap();
     assert!(run("true", GRACE).unwrap_err().message.contains("it is not running"));

@@ -371,7 +371,7 @@ mod tests {
         nix::sys::stat::mknod(&whiteout, nix::sys::stat::SFlag::S_IFCHR, nix::sys::stat::Mode::empty(), 0).unwrap();
         assert_eq!(lookup(&layers, "etc/passwd").unwrap(), None);
         assert!(lookup(&layers, "opt/passwd").unwrap().is_some());
-        if crate::sys::xattr::set(&top.path().join("opt"), c"trusted.overlay.opaque", b"y").is_ok() {
+        if crate::sys::xattr::set(&top.path().join("opt"), std::ffi::OsStr::new("trusted.overlay.opaque"), b"y").is_ok() {
             assert_eq!(lookup(&layers, "opt/passwd").unwrap(), None);
         }
     }
