@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use podprobe::runtime::cgroup::Cgroups;
 use podprobe::runtime::state::{CONTAINER, ContainerRecord, ContainerState, EXIT, STATE};
 use podprobe::runtime::{ContainerId, ExecOutcome, Runtime, RuntimeState, StartErrorReason};
 use podprobe::settings::RuntimeChoice;
@@ -261,14 +262,22 @@ fn container_settings(node: &Node) {
     node.remove_pod(&rt, &pod);
 }
 
-/// Processes that left the session and hold the output open end with the container; the exit is recorded at once.
+/// Processes that left the session and hold the output open end with the container, also where no pid namespace of its
+/// own ends them; the exit is recorded at once.
 fn leaves_no_process(node: &Node) {
     let rt = node.runtime();
-    let pod = pod("daemons", json!({"containers": [sh("main", "setsid sleep 1000 & setsid sleep 1000 & exit 0")]}));
-    let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
-    assert_eq!(node.wait_exit(&rt, &pod, &id).exit_code, 0);
-    node.remove_pod(&rt, &pod);
+    for host_pid in [false, true] {
+        let pod =
+            pod("daemons", json!({"hostPID": host_pid, "containers": [sh("main", "setsid sleep 1000 & setsid sleep 1000 & exit 0")]}));
+        let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
+        let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
+        let started = Instant::now();
+        assert_eq!(node.wait_exit(&rt, &pod, &id).exit_code, 0);
+        assert!(started.elapsed() < Duration::from_secs(9), "the record waited for the processes left behind");
+        let cgroup = node.layout.cgroup(pod.uid(), "main", 0);
+        wait_until("the cgroup to go", || Cgroups::detect().unwrap().dirs(&cgroup).is_empty());
+        node.remove_pod(&rt, &pod);
+    }
 }
 
 /// Torn records cost nobody but their owner: they are kept aside and the rest is listed.
