@@ -124,13 +124,12 @@ impl ShimRuntime {
         let cgroup = self.layout.cgroup(d.pod.uid(), &d.container.name, d.attempt);
         let (rootfs, host) = (d.dir.join("rootfs"), oci_spec::Host::read(d.container.security_context.privileged == Some(true)));
         let hostname = volumes::hostname(d.pod);
-        let base_first: Vec<PathBuf> = d.image.layers.iter().rev().cloned().collect();
         let inputs = oci_spec::Inputs {
             pod: d.pod,
             container: d.container,
             sandbox: d.sandbox,
             image: &d.image.config,
-            layers: &base_first,
+            layers: &d.image.layers,
             rootfs: &rootfs,
             namespaces: namespaces(d),
             mounts,
