@@ -18,7 +18,7 @@ use crate::pod_actions::spec_hash;
 use crate::runtime::oci_spec::{self, Namespaces};
 use crate::runtime::state::{self, CONTAINER, ContainerRecord, PodIdentity, Process, SANDBOX, SandboxRecord};
 use crate::runtime::volumes::{self, ContainerVolumes};
-use crate::runtime::{ContainerId, RuntimeError, StartErrorReason, sandbox, shim, signals};
+use crate::runtime::{ContainerId, RuntimeError, StartErrorReason, cri_log, sandbox, shim, signals};
 
 /// The kubelet's limit for one request to its runtime.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -212,6 +212,7 @@ impl ShimRuntime {
         fs::set_permissions(record.data.join("upper"), Permissions::from_mode(0o755))?;
         if let Some(dir) = record.log_path.parent() {
             fs::create_dir_all(dir)?;
+            cri_log::prune(dir, record.attempt);
         }
         publish(&d.dir, |new| {
             private_dir(&new.join("rootfs"))?;
