@@ -179,6 +179,7 @@ impl Daemon {
         let files = FileSource::spawn(FileSourceConfig {
             path: settings.static_pod_path.clone(),
             check_frequency: settings.file_check_frequency,
+            last_good: shared.layout.last_good(),
             decode: decoder(settings.node_name.clone()),
             config: shared.config.clone(),
             updates: updates.clone(),
