@@ -101,7 +101,7 @@ fn await_connected(fd: &OwnedFd, addr: SocketAddr, deadline: Instant) -> Result<
 }
 
 /// Whole milliseconds, never zero, so that a rest below one is waited for and not spun on.
-fn round_up(left: Duration) -> PollTimeout {
+pub(super) fn round_up(left: Duration) -> PollTimeout {
     let ms = left.as_nanos().div_ceil(1_000_000).min(60_000);
     PollTimeout::from(u16::try_from(ms).unwrap_or(60_000))
 }
