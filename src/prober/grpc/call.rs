@@ -23,10 +23,9 @@ pub(super) struct CallError {
 }
 
 impl CallError {
-    /// A stream cancelled, or a socket given up, at the deadline is the deadline's doing.
+    /// A server that knows the deadline cancels the call at it.
     pub(super) fn at_deadline(self, passed: bool) -> Self {
-        let by_deadline = [Code::CANCELED, Code::UNAVAILABLE].contains(&self.status.code);
-        if passed && by_deadline { Status::deadline().into() } else { self }
+        if passed && self.status.code == Code::CANCELED { Status::deadline().into() } else { self }
     }
 }
 

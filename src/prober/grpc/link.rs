@@ -79,7 +79,7 @@ impl Link {
 impl Drop for Link {
     /// A last turn: with no call left the connection says GOAWAY, where there is still time and room for it.
     fn drop(&mut self) {
-        self.shared.begin_last_turn();
+        self.shared.begin_turn();
         let waker = Waker::noop();
         let _ = Pin::new(&mut self.connection).poll(&mut Context::from_waker(waker));
     }

@@ -1,13 +1,12 @@
 //! The socket under an HTTP/2 connection: nonblocking, with one deadline, watched for the server's first frame.
 //!
-//! Invariants: every read and write looks at the deadline, and a turn reads no more than [`TURN_BYTES`], so a server
-//! that never pauses ends neither the clock nor the turns of whoever reads what has come. Closed as all probes close:
-//! an end of file for the server and no TIME-WAIT for us.
+//! Invariants: a turn reads no more than [`TURN_BYTES`], so a server that never pauses keeps nobody from looking at the
+//! clock and at what has come. Closed as all probes close: an end of file for the server and no TIME-WAIT for us.
 
 use std::cell::Cell;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -15,7 +14,6 @@ use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
-use nix::sys::socket::{MsgFlags, send};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::prober::dial::{go_errno, hang_up, round_up};
@@ -35,8 +33,6 @@ pub(super) struct Shared {
     blocked: Cell<PollFlags>,
     left_in_turn: Cell<usize>,
     first_frame: Cell<FirstFrame>,
-    /// What is written now goes out together with the end of file.
-    last_words: Cell<bool>,
 }
 
 impl Shared {
@@ -49,7 +45,6 @@ impl Shared {
             blocked: Cell::new(PollFlags::empty()),
             left_in_turn: Cell::new(TURN_BYTES),
             first_frame: Cell::default(),
-            last_words: Cell::new(false),
         }))
     }
 
@@ -64,13 +59,6 @@ impl Shared {
     /// Whether the server's settings have come, and so it is an HTTP/2 server.
     pub(super) fn greeted(&self) -> bool {
         self.first_frame.get() == FirstFrame::Complete
-    }
-
-    /// The next turn is the last. A server that is awake for our GOAWAY when the end of file comes would close before we
-    /// do, and leave us in TIME-WAIT: so both go out as one.
-    pub(super) fn begin_last_turn(&self) {
-        self.last_words.set(true);
-        self.begin_turn();
     }
 
     pub(super) fn begin_turn(&self) {
@@ -93,9 +81,6 @@ impl Shared {
 
     /// Does one operation on the socket.
     fn attempt(&self, call: &str, wait_for: PollFlags, mut io: impl FnMut(&TcpStream) -> io::Result<usize>) -> Poll<io::Result<usize>> {
-        if self.expired() {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
         loop {
             match io(&self.stream) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -128,7 +113,7 @@ impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let shared = &self.0;
         let room = shared.left_in_turn.get().min(buf.remaining());
-        if room == 0 && !shared.expired() {
+        if room == 0 {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -147,9 +132,7 @@ impl AsyncRead for Socket {
 
 impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        // Like std's own write but for MSG_MORE, which nix does not name.
-        let more = if self.0.last_words.get() { MsgFlags::from_bits_retain(nix::libc::MSG_MORE) } else { MsgFlags::empty() };
-        self.0.attempt("write", PollFlags::POLLOUT, |s| Ok(send(s.as_raw_fd(), buf, MsgFlags::MSG_NOSIGNAL | more)?))
+        self.0.attempt("write", PollFlags::POLLOUT, |mut s| s.write(buf))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
