@@ -50,10 +50,11 @@ fn measure_cpu(report: &mut Report, node: &Node, shims: &[Process], holders: &[P
     let (begun, before) = (Instant::now(), read());
     std::thread::sleep(window);
     let (seconds, after) = (begun.elapsed().as_secs_f64(), read());
-    let cores = |n: usize| (after[n].0 - before[n].0) as f64 / 1e9 / seconds;
-    report.add("daemon and shims: processor", "cores", Some(0.01), cores(0) + cores(1));
+    // Thousandths of a core.
+    let cores = |n: usize| (after[n].0 - before[n].0) as f64 / 1e6 / seconds;
+    report.add("daemon and shims: processor", "mcore", Some(10.0), cores(0) + cores(1));
     for (n, (role, _)) in roles.iter().enumerate() {
-        report.add(&format!("{role}: processor"), "cores", None, cores(n));
+        report.add(&format!("{role}: processor"), "mcore", None, cores(n));
         report.add(&format!("{role}: wake-ups a second"), "1/s", None, (after[n].1 - before[n].1) as f64 / seconds);
     }
 }

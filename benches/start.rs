@@ -56,8 +56,8 @@ fn start_one(report: &mut Report, on: &str, node: &Node, n: usize) {
     let begun = node.add(&name, &pod(node, &name, &[], json!({"readinessProbe": http("/readyz")})));
     let (_, ready) = watch.until("the pod to be ready", |s| view(s, &name).is_some_and(|v| v.status.is_ready()));
     let runs = node.stamps(&name, "start")[0];
-    report.add(&format!("{on}: file renamed → runs"), "ms", Some(150.0), ms_between(begun, runs));
-    report.add(&format!("{on}: file renamed → ready"), "ms", Some(300.0), ms_between(begun, ready));
+    report.add(&format!("{on}: file renamed → runs"), "ms", Some(60.0), ms_between(begun, runs));
+    report.add(&format!("{on}: file renamed → ready"), "ms", Some(100.0), ms_between(begun, ready));
     node.remove(&name);
 }
 
@@ -71,7 +71,7 @@ fn fail_one(report: &mut Report, on: &str, node: &Node, n: usize) {
     watch
         .until("the restart", |s| view(s, &name).is_some_and(|v| v.status.is_ready() && v.status.container_statuses[0].restart_count == 1));
     let (failed, again) = (node.stamps(&name, "fail")[0], node.stamps(&name, "start")[1]);
-    report.add(&format!("{on}: liveness fails → new container runs"), "ms", None, ms_between(failed, again));
+    report.add(&format!("{on}: liveness fails → new container runs"), "ms", Some(50.0), ms_between(failed, again));
     node.remove(&name);
 }
 
@@ -96,7 +96,7 @@ fn start_bare(report: &mut Report, runtime: &Path, node: &Node, template: &Value
     };
     let container = Container::new(runtime, &name, serde_json::from_str(&text).unwrap(), copy);
     let begun = unix_ns();
-    container.start();
+    container.start().unwrap();
     let started = unix_ns();
     support::wait_until("the container's first act", || !node.stamps(&name, "start").is_empty());
     report.add("runc create+start → runs", "ms", None, ms_between(begun, node.stamps(&name, "start")[0]));

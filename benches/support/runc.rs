@@ -43,21 +43,19 @@ impl Container {
         Self { runtime: runtime.into(), id, bundle, config, _guard: guard }
     }
 
-    /// Runs a verb that takes the id, without output of its own kept open by the container.
-    #[track_caller]
-    pub(crate) fn verb(&self, verb: &[&str]) {
+    /// Runs a verb that takes the id, without output of its own kept open by the container; the error is what it said.
+    fn verb(&self, verb: &[&str]) -> Result<(), String> {
         let log = fs::File::create(self.bundle.join("log")).unwrap();
         let mut command = Command::new(&self.runtime);
         command.args(verb).arg(&self.id).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        let said = || fs::read_to_string(self.bundle.join("log")).unwrap();
-        assert!(command.status().unwrap().success(), "{} {verb:?}: {}", self.runtime.display(), said());
+        let said = || format!("{}: {}", self.runtime.display(), fs::read_to_string(self.bundle.join("log")).unwrap().trim());
+        if command.status().unwrap().success() { Ok(()) } else { Err(said()) }
     }
 
     /// `create` and `start`.
-    #[track_caller]
-    pub(crate) fn start(&self) {
-        self.verb(&["create", "--bundle", self.bundle.to_str().unwrap()]);
-        self.verb(&["start"]);
+    pub(crate) fn start(&self) -> Result<(), String> {
+        self.verb(&["create", "--bundle", self.bundle.to_str().unwrap()])?;
+        self.verb(&["start"])
     }
 
     /// The first process.
