@@ -336,6 +336,18 @@ fn exits_and_missing_files_are_results_not_errors() {
 }
 
 #[test]
+fn a_container_whose_name_is_no_text_is_entered() {
+    if skip() {
+        return;
+    }
+    let script = "mkfifo /tmp/go; read x < /tmp/go; printf '\\377' > /proc/self/comm; echo > /tmp/go; sleep 1000; :";
+    let c = Container::run(|c| c["process"]["args"] = json!(["/bin/sh", "-c", script]));
+    let renamed =
+        c.sh("while [ ! -p /tmp/go ]; do :; done; echo > /tmp/go; read x < /tmp/go; cat /proc/1/comm | head -c 1 | tr '\\377' N").1;
+    assert_eq!((renamed.as_str(), c.sh("echo in").1.as_str()), ("N", "in\n"));
+}
+
+#[test]
 fn output_is_cut_and_the_command_still_ends() {
     if skip() {
         return;
