@@ -29,7 +29,8 @@ fn main() {
     assert_eq!((shims.len(), holders.len()), (pods, pods));
     measure_cpu(&mut report, &node, &shims, &holders, window);
     // After the window: what the daemon touches each second is in memory then.
-    let roles = [("daemon", vec![node.daemon], 8192.0), ("shim", shims, 1024.0), ("holder", holders, f64::INFINITY)];
+    let daemon_limit = if pods <= 10 { 8192.0 } else { 15360.0 };
+    let roles = [("daemon", vec![node.daemon], daemon_limit), ("shim", shims, 1024.0), ("holder", holders, f64::INFINITY)];
     for (role, processes, target) in roles {
         processes.iter().map(|p| memory(p.pid)).for_each(|m| add_memory(&mut report, role, m, target));
     }
