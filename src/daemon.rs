@@ -36,6 +36,9 @@ use crate::sync_loop::{Channels, Heartbeat, Parts, ProbeHousekeeping, RuntimeVie
 /// A sync waits this long for a status newer than its last run; a relist takes a second at most, a busy disk longer.
 const STATUS_CEILING: Duration = Duration::from_secs(20);
 
+/// The first listing is waited for this long at the start.
+const FIRST_LISTING: Duration = Duration::from_secs(1);
+
 /// The daemon did not start; the text says what to do.
 #[derive(Debug)]
 pub struct DaemonError(String);
@@ -109,6 +112,8 @@ impl Daemon {
         let (stop_pleg, pleg_stopped) = bounded(0);
         let pleg = Pleg::spawn(runtime.clone(), pleg_events, pleg_stopped).map_err(cannot("start the relist thread"))?;
         let pleg = Arc::new(pleg);
+        // so that the sync loop's first look finds the runtime listed; a slow disk makes it rest instead
+        let _ = pleg.cache().get_newer_than(&PodUid::default(), Moment::default(), FIRST_LISTING);
         let cache = Arc::new(RuntimeCache(pleg.clone()));
 
         let ((results, from_results), seen) =
@@ -174,6 +179,7 @@ impl Daemon {
         let files = FileSource::spawn(FileSourceConfig {
             path: settings.static_pod_path.clone(),
             check_frequency: settings.file_check_frequency,
+            last_good: shared.layout.last_good(),
             decode: decoder(settings.node_name.clone()),
             config: shared.config.clone(),
             updates: updates.clone(),

@@ -220,7 +220,12 @@ impl ImageStore {
 
     /// Loads what was dropped into `dir`: see [`DropReport`](super::DropReport).
     pub fn load_dropped(&self, dir: &Path) -> Result<super::DropReport, ImageError> {
-        dropped::load(self, dir)
+        self.load_dropped_except(dir, &|_| false)
+    }
+
+    /// As [`Self::load_dropped`]; a new or changed file of which `later` says yes is left for a later look.
+    pub fn load_dropped_except(&self, dir: &Path, later: &dyn Fn(&Path) -> bool) -> Result<super::DropReport, ImageError> {
+        dropped::load(self, dir, later)
     }
 
     pub(super) fn limits(&self) -> Limits {

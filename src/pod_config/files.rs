@@ -1,8 +1,8 @@
 //! What a listing of the pods directory means: which pods, which problems, which log lines (kubelet-probes 6.3).
 //!
 //! Invariants: pure. A file that is bad, unreadable or half written keeps the pods of its last good version; only a file
-//! that is gone for [`REMOVAL_SETTLE`] takes its pods with it. Each pod name and each UID has one file. Nothing is said twice
-//! while it stays the same.
+//! that is gone for [`REMOVAL_SETTLE`] takes its pods with it. The same holds across a restart of the daemon: see
+//! [`Files::restore`]. Each pod name and each UID has one file. Nothing is said twice while it stays the same.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -106,6 +106,10 @@ struct Entry {
     signature: Option<Signature>,
     digest: Option<Digest>,
     good: Vec<GoodPod>,
+    /// Of the content that `good` came from.
+    accepted: Option<Digest>,
+    /// Why the last good version of an earlier daemon is none for this one.
+    refused: Option<String>,
     read_error: Option<String>,
     decode_error: Option<String>,
     vanished: Option<Moment>,
@@ -130,13 +134,18 @@ impl Entry {
                 self.read_error = None;
                 self.decode_error = match result.and_then(|pods| self.same_names(pods)) {
                     Ok(pods) => {
-                        self.good = pods.into_iter().map(|(pod, warnings)| GoodPod { pod: Arc::new(pod), warnings }).collect();
+                        self.accept(digest, pods);
                         None
                     }
                     Err(e) => Some(e),
                 };
             }
         }
+    }
+
+    fn accept(&mut self, digest: Digest, pods: Decoded) {
+        self.good = pods.into_iter().map(|(pod, warnings)| GoodPod { pod: Arc::new(pod), warnings }).collect();
+        (self.accepted, self.refused) = (Some(digest), None);
     }
 
     /// A pod that is given another name under its old UID would go on under the old name: say it instead.
@@ -155,10 +164,18 @@ impl Entry {
 
     fn error(&self) -> Option<String> {
         let error = self.read_error.as_ref().or(self.decode_error.as_ref())?;
-        let kept = match self.good.len() {
-            0 => "",
-            1 => "; the last good version of its pod stays",
-            _ => "; the last good versions of its pods stay",
+        let kept = match (self.good.len(), &self.refused) {
+            (1, _) => "; the last good version of its pod stays",
+            (2.., _) => "; the last good versions of its pods stay",
+            (_, None) => "",
+            (_, Some(why)) if why == error => {
+                "; an earlier version of podprobe accepted this content, this one does not: its pod does not run until the file is mended"
+            }
+            (_, Some(why)) => {
+                return Some(format!(
+                    "{error}; this version of podprobe refuses its last good version too, so its pod does not run: {why}"
+                ));
+            }
         };
         Some(format!("{error}{kept}"))
     }
@@ -189,6 +206,27 @@ impl Files {
         self.entries.get(path).and_then(|e| e.digest.as_ref())
     }
 
+    /// Digest of the content that the file's pods come from: of its last good version.
+    pub fn accepted(&self, path: &Path) -> Option<&Digest> {
+        self.entries.get(path).and_then(|e| e.accepted.as_ref())
+    }
+
+    /// The files that count: those that are there, and those that went less than [`REMOVAL_SETTLE`] ago.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.entries.keys().map(PathBuf::as_path)
+    }
+
+    /// Takes the last good version that an earlier daemon kept of a file, as if it had been read before the file became
+    /// what it is now: to be called before the first [`Files::step`], for files that [`needs_last_good`]. Of content that
+    /// no longer decodes the error is shown while the file itself is bad too.
+    pub fn restore(&mut self, path: &Path, digest: Digest, last_good: Result<Decoded, String>) {
+        let entry = self.entries.entry(path.to_owned()).or_default();
+        match last_good {
+            Ok(pods) => entry.accept(digest, pods),
+            Err(why) => entry.refused = Some(why),
+        }
+    }
+
     /// Draws the conclusions of a listing.
     pub fn step(&mut self, now: Moment, listing: Listing) -> Step {
         let mut step = Step::default();
@@ -211,7 +249,7 @@ impl Files {
         }
         let set = self.choose(&mut step.pods, &mut problems);
         // A single file that was never good says nothing of what is wanted (6.3 "bad single file").
-        speaks &= !(single && self.sent.is_none() && self.entries.values().any(|e| e.error().is_some()));
+        speaks &= !(single && self.sent.is_none() && self.entries.values().any(|e| e.error().is_some() && e.good.is_empty()));
         if speaks && self.sent.as_ref().is_none_or(|sent| !same_pods(sent, &set)) {
             self.sent = Some(set.clone());
             step.set = Some(set);
@@ -282,6 +320,16 @@ impl Files {
             log.extend(new.map(|text| format!("{file}: {text}")));
         }
         log.extend(self.said.keys().filter(|file| !problems.contains_key(*file)).map(|file| format!("{file}: no problem any more")));
+    }
+}
+
+/// Whether the version that an earlier daemon kept of a file has a say beside what the file is now. Of a good file it has:
+/// a pod may not change its name under its UID, whoever read the old name.
+pub fn needs_last_good(reading: &Reading, kept: &Digest) -> bool {
+    match reading {
+        Reading::Skipped(_) => false,
+        Reading::Parsed { digest, result: Ok(_), .. } => digest != kept,
+        _ => true,
     }
 }
 

@@ -438,3 +438,6 @@ fn next_attempt(container: &Container, runtime: &RuntimePodStatus, old: Option<&
     };
     newest.map(|n| n + 1).or_else(counted).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests;
