@@ -39,6 +39,11 @@ const STATUS_CEILING: Duration = Duration::from_secs(20);
 /// The first listing is waited for this long at the start.
 const FIRST_LISTING: Duration = Duration::from_secs(1);
 
+/// How long a new daemon waits for the root's lock; one that runs keeps it far longer.
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+/// How often it tries.
+const LOCK_STEP: Duration = Duration::from_millis(20);
+
 /// The daemon did not start; the text says what to do.
 #[derive(Debug)]
 pub struct DaemonError(String);
@@ -106,6 +111,7 @@ impl Daemon {
         let recorder = Arc::new(Recorder::new(notifier.clone()));
         let restored = checkpoint::read(&layout.checkpoint());
         let readiness = restored_readiness(&restored);
+        let running = restored.keys().cloned().collect();
         let statuses = Arc::new(StatusManager::new(restored, notifier.clone()));
 
         let (pleg_events, from_pleg) = bounded(pleg::EVENTS_CAPACITY);
@@ -145,7 +151,7 @@ impl Daemon {
             node_name: settings.node_name.clone(),
             notifier: notifier.clone(),
             recorder: recorder.clone(),
-            pods: Arc::default(),
+            pods: Arc::new(PodManager::new(notifier.clone())),
             workers: workers.clone(),
             statuses: statuses.clone(),
             states: Arc::new(FileStates::new(move || changed.changed())),
@@ -180,6 +186,7 @@ impl Daemon {
             path: settings.static_pod_path.clone(),
             check_frequency: settings.file_check_frequency,
             last_good: shared.layout.last_good(),
+            running,
             decode: decoder(settings.node_name.clone()),
             config: shared.config.clone(),
             updates: updates.clone(),
@@ -310,10 +317,23 @@ fn prepare_root(layout: &Layout) -> Result<Flock<File>, DaemonError> {
     }
     let path = layout.lock();
     let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(cannot(format!("open {}", path.display())))?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
+    take_lock(file, LOCK_PATIENCE).ok_or_else(|| {
         let root = layout.root().display();
         DaemonError(format!("another podprobe daemon already runs with root {root}; stop it, or give this one another --root"))
     })
+}
+
+/// A daemon that was killed is not gone at once: the kernel tears it down, and what it was just starting ends after it.
+fn take_lock(mut file: File, patience: Duration) -> Option<Flock<File>> {
+    let deadline = Instant::now() + patience;
+    loop {
+        file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Some(lock),
+            Err(_) if Instant::now() >= deadline => return None,
+            Err((file, _)) => file,
+        };
+        std::thread::sleep(LOCK_STEP);
+    }
 }
 
 fn decoder(node_name: String) -> crate::pod_config::files::Decode {
@@ -474,5 +494,29 @@ impl Shared {
             log_dir: self.layout.pod_logs(&pod.metadata.namespace, &pod.metadata.name, pod.uid()).display().to_string(),
             events: events.iter().filter(|e| e.uid == pod.uid().as_str()).cloned().collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_of_a_daemon_that_is_just_ending_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let old = take_lock(open_at(dir.path()), Duration::ZERO).unwrap();
+        assert!(take_lock(open_at(dir.path()), Duration::ZERO).is_none());
+        let (waits, waiting) = bounded(0);
+        let new = std::thread::spawn(move || {
+            waits.send(()).unwrap();
+            take_lock(open_at(dir.path()), Duration::from_secs(60)).is_some()
+        });
+        waiting.recv().unwrap();
+        drop(old);
+        assert!(new.join().unwrap());
+    }
+
+    fn open_at(dir: &Path) -> File {
+        File::create(dir.join("lock")).unwrap()
     }
 }

@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use podprobe::layout::Layout;
+use podprobe::runtime::cgroup::Cgroups;
 use podprobe::runtime::state::{self, CONTAINER, ContainerRecord, ContainerState, Process, STATE};
 use podprobe::server::protocol::{Answer, Request, WATCH_CEILING};
 use podprobe::settings::RuntimeChoice;
 use podprobe::status::{PodView, Snapshot};
 use serde_json::{Value, json};
 
-use super::{CEILING, Node, PROGRAM, wait_until};
+use super::{CEILING, Node, PROGRAM};
 
 /// End of every pod's name.
 pub(crate) const NODE: &str = "edge";
@@ -55,7 +56,12 @@ impl<'a> Day<'a> {
     pub(crate) fn start(&mut self) {
         let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
         self.child = Some(self.command().stdout(Stdio::null()).stderr(log).spawn().unwrap());
-        wait_until("the daemon to answer", || self.snapshot().is_some());
+        let deadline = Instant::now() + CEILING;
+        while self.snapshot().is_none() {
+            let ended = self.child.as_mut().unwrap().try_wait().unwrap();
+            assert!(ended.is_none() && Instant::now() < deadline, "the daemon does not answer ({ended:?}): {}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     pub(crate) fn pid(&self) -> i32 {
@@ -207,6 +213,19 @@ impl<'a> Day<'a> {
             fs::remove_file(entry.path()).unwrap();
         }
         self.wait("every pod to be gone", |s| s.pods.is_empty().then_some(()));
+        // what nobody wants any more is no pod of the list: it ends at the next housekeeping
+        let layout = &self.node.layout;
+        let (lib, top) = (layout.lib_dir(), format!("/{}", layout.id()));
+        let left = || {
+            let dirs = [layout.containers(), layout.sandboxes(), layout.oci_state(), layout.logs_dir(), lib.join("pods")];
+            let entries = dirs.into_iter().flat_map(|d| fs::read_dir(d).into_iter().flatten().flatten());
+            entries.map(|e| e.path()).chain(Cgroups::detect().unwrap().dirs(&top)).collect::<Vec<_>>()
+        };
+        let deadline = Instant::now() + CEILING;
+        while !left().is_empty() {
+            assert!(Instant::now() < deadline, "what the pods have left is not removed: {:#?}\n{}", left(), self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let (status, took) = self.terminate();
         assert!(status.success() && took < Duration::from_secs(5), "{status} after {took:?}: {}", self.log());
     }
