@@ -39,6 +39,8 @@ const STATUS_CEILING: Duration = Duration::from_secs(20);
 /// The first listing is waited for this long at the start.
 const FIRST_LISTING: Duration = Duration::from_secs(1);
 
+/// How long shutdown waits for probes that wait for an answer over the network; their timeouts may be far longer.
+const PROBES_LIMIT: Duration = Duration::from_secs(1);
 /// How long a new daemon waits for the root's lock; one that runs keeps it far longer.
 const LOCK_PATIENCE: Duration = Duration::from_secs(3);
 /// How often it tries.
@@ -248,9 +250,10 @@ impl Daemon {
         self.stop.lock().expect("no panic while the lock is held").clear();
         let mut late = Vec::new();
         late.extend(self.shared.workers.shutdown(left()).into_iter().map(|uid| format!("the worker of pod {uid}")));
-        let probes = self.shared.prober.manager.shutdown(left());
+        let probes = self.shared.prober.manager.shutdown(left().min(PROBES_LIMIT));
         if probes > 0 {
-            late.push(format!("{probes} probe workers"));
+            // They hold nothing and change nothing any more: the end of the process is theirs.
+            log::info!("{probes} probes still wait for an answer; they are given up");
         }
         for (name, thread) in self.threads.lock().expect("no panic while the lock is held").drain(..) {
             while !thread.is_finished() && !left().is_zero() {

@@ -225,8 +225,8 @@ mod tests {
             let name = format!("p{i}");
             // a probe that waits for its answer is no excuse
             let handler = [
-                json!({"command": ["/bin/sleep", "60"]}),
-                json!({"command": ["/bin/sh", "-c", "trap '' TERM; sleep 60 & wait"]}),
+                json!({"command": ["/bin/sleep", "61.25"]}),
+                json!({"command": ["/bin/sh", "-c", "trap '' TERM; sleep 61.25 & wait"]}),
                 json!({"port": 8080}),
             ];
             let kind = ["exec", "exec", "httpGet"][i];
@@ -237,13 +237,15 @@ mod tests {
         }
         day.wait("three to run", |s| (s.pods.iter().filter(|p| p.status.is_ready()).count() == 3).then_some(()));
         // every probe is on its way
-        let execs = || support::processes_named("sleep 60");
-        support::wait_until("the probes to run", || execs() >= 2);
+        support::wait_until("the probes to run", || {
+            support::processes_naming("/bin/sleep 61.25").len() + support::processes_naming("sleep 61.25 &").len() == 2
+        });
         let before = day.processes();
         let (status, took) = day.terminate();
         assert!(status.success() && took < Duration::from_secs(5), "{status} after {took:?}: {}", day.log());
         assert_eq!((day.processes(), before.len()), (before, 3));
         assert!(day.log().contains("containers go on running"), "{}", day.log());
+        assert_eq!(support::processes_naming("sleep 61.25"), [""; 0], "a probe's command outlives the daemon");
         day.start();
         day.wait("three to run", |s| (s.pods.iter().filter(|p| p.status.is_ready()).count() == 3).then_some(()));
         assert!((0..3).all(|i| day.starts(&format!("p{i}")).len() == 1), "{}", day.log());
@@ -303,7 +305,9 @@ mod tests {
         day.put("flapper", day.pod("flapper", FOREVER, gate("/starts/gate")));
         let ready = |wanted: bool| {
             day.wait(&format!("Ready to be {wanted}"), |s| {
-                find(s, "flapper").filter(|p| p.status.condition("Ready").is_some_and(|c| c.status == if wanted { "True" } else { "False" })).map(drop)
+                find(s, "flapper")
+                    .filter(|p| p.status.condition("Ready").is_some_and(|c| c.status == if wanted { "True" } else { "False" }))
+                    .map(drop)
             });
         };
         let gate = node.dir.path().join("starts/gate");

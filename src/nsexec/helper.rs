@@ -78,12 +78,7 @@ impl Request {
 }
 
 /// Starts the helper and waits for its answer.
-pub(super) fn run(
-    helper: &Path,
-    request: &Request,
-    facts: &Facts,
-    interrupt: Option<BorrowedFd<'_>>,
-) -> Result<ExecOutcome, ExecError> {
+pub(super) fn run(helper: &Path, request: &Request, facts: &Facts, interrupt: Option<BorrowedFd<'_>>) -> Result<ExecOutcome, ExecError> {
     let stdin = request_file(request)?;
     let (answer, end) = run::pipe()?;
     let mut command = Command::new(helper);

@@ -123,14 +123,7 @@ fn prepare(target: &Target<'_>, command: &[String]) -> Result<(Facts, Plan), Exe
 }
 
 /// Starts, waits, cleans up. `isolate` only in the helper.
-fn execute(
-    facts: Facts,
-    plan: Plan,
-    leaf: &str,
-    command: &[String],
-    limits: Limits<'_>,
-    isolate: bool,
-) -> Result<ExecOutcome, ExecError> {
+fn execute(facts: Facts, plan: Plan, leaf: &str, command: &[String], limits: Limits<'_>, isolate: bool) -> Result<ExecOutcome, ExecError> {
     // Before every child: it must never be traceable by the container while it shares our memory.
     sys::harden_process();
     let (out, out_end) = run::pipe()?;

@@ -179,7 +179,7 @@ pub(crate) fn assert_nothing_left(layout: &Layout) {
     assert_eq!(records.count(), 0);
 }
 
-fn processes_naming(root: &str) -> Vec<String> {
+pub(crate) fn processes_naming(root: &str) -> Vec<String> {
     let all = fs::read_dir("/proc").unwrap().flatten();
     let lines = all.filter_map(|e| fs::read(e.path().join("cmdline")).ok()).map(|l| String::from_utf8_lossy(&l).replace('\0', " "));
     lines.filter(|l| l.contains(root)).collect()
