@@ -13,10 +13,11 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::api::decode::{self, StaticSource};
-use crate::api::{Pod, PodStatus, PodUid};
+use crate::api::{ContainerStatus, Pod, PodStatus, PodUid};
 use crate::checkpoint;
 use crate::clock::Moment;
 use crate::events::Recorder;
+use crate::image_keeper::{ImageKeeper, ImageKeeperConfig};
 use crate::images::ImageStore;
 use crate::layout::Layout;
 use crate::pleg::{self, Cache, Pleg};
@@ -24,10 +25,10 @@ use crate::pod_config::file::{FileSource, FileSourceConfig};
 use crate::pod_config::merge::UPDATES_CAPACITY;
 use crate::pod_config::{FileStates, PodConfig, PodUpdate, Source};
 use crate::pod_manager::PodManager;
-use crate::pod_workers::{Deps, PodCache, PodWorkers, Probes, Syncer};
+use crate::pod_workers::{Deps, PodCache, PodWorkers, Probes, Syncer, Update, UpdateKind};
 use crate::prober::manager::{self, ProberManager, RestoredReady, StatusSource};
 use crate::prober::results::{self, ProbeResult};
-use crate::runtime::{ContainerId, Runtime, RuntimePodStatus, ShimRuntime};
+use crate::runtime::{ContainerId, ImagesInUse, Runtime, RuntimePodStatus, ShimRuntime, StartErrorReason};
 use crate::server::{self, Backend, Server};
 use crate::settings::Settings;
 use crate::status::{Notifier, PodView, Snapshot, StatusManager};
@@ -67,6 +68,7 @@ pub struct Daemon {
     shared: Arc<Shared>,
     updates: Sender<PodUpdate>,
     files: Mutex<Option<FileSource>>,
+    keeper: Mutex<Option<ImageKeeper>>,
     threads: Mutex<Vec<(&'static str, JoinHandle<()>)>>,
     stop: Mutex<Vec<Sender<()>>>,
     server: Mutex<Option<Server>>,
@@ -101,13 +103,19 @@ impl Daemon {
         block_signals();
         let lock = prepare_root(&layout)?;
         let images = ImageStore::open(layout.images()).map_err(|e| DaemonError(e.to_string()))?;
-        let runtime = ShimRuntime::new(&layout, &settings, images).map_err(cannot("set up the runtime"))?;
+        let runtime = ShimRuntime::new(&layout, &settings, images.clone()).map_err(cannot("set up the runtime"))?;
         let runtime = Arc::new(runtime);
         runtime.check().map_err(|e| DaemonError(e.to_string()))?;
-        Self::wire(settings, layout, lock, runtime)
+        Self::wire(settings, layout, lock, runtime, images)
     }
 
-    fn wire(settings: Settings, layout: Layout, lock: Flock<File>, runtime: Arc<ShimRuntime>) -> Result<Self, DaemonError> {
+    fn wire(
+        settings: Settings,
+        layout: Layout,
+        lock: Flock<File>,
+        runtime: Arc<ShimRuntime>,
+        images: ImageStore,
+    ) -> Result<Self, DaemonError> {
         let started = Moment::now();
         let notifier = Arc::new(Notifier::default());
         let recorder = Arc::new(Recorder::new(notifier.clone()));
@@ -196,6 +204,7 @@ impl Daemon {
             events: shared.recorder.clone(),
         });
         let files = files.map_err(cannot("watch the pods directory"))?;
+        let keeper = ImageKeeper::spawn(image_keeper_config(&shared, images)).map_err(cannot("watch the image directory"))?;
         log::info!(
             "podprobe {} runs as node {}, pods from {}",
             env!("CARGO_PKG_VERSION"),
@@ -206,6 +215,7 @@ impl Daemon {
             shared,
             updates,
             files: Mutex::new(Some(files)),
+            keeper: Mutex::new(Some(keeper)),
             threads: Mutex::new(vec![("sync loop", loop_thread), ("checkpoint", checkpoint)]),
             stop: Mutex::new(vec![stop_loop, stop_checkpoint, stop_pleg]),
             server: Mutex::new(Some(server)),
@@ -244,6 +254,8 @@ impl Daemon {
             server.stop();
         }
         self.stop_files();
+        let keeper = self.keeper.lock().expect("no panic while the lock is held").take();
+        keeper.iter().for_each(ImageKeeper::stop);
         self.shared.runtime.interrupt();
         self.shared.pleg.cache().close();
         // the loop's end closes the results' channels, so no probe worker waits in a send
@@ -255,6 +267,8 @@ impl Daemon {
             // They hold nothing and change nothing any more: the end of the process is theirs.
             log::info!("{probes} probes still wait for an answer; they are given up");
         }
+        // one that unpacks a large layer may be cut off: the next daemon loads it again
+        keeper.map(|k| k.join(left()));
         for (name, thread) in self.threads.lock().expect("no panic while the lock is held").drain(..) {
             while !thread.is_finished() && !left().is_zero() {
                 std::thread::park_timeout(Duration::from_millis(2));
@@ -349,6 +363,17 @@ fn decoder(node_name: String) -> crate::pod_config::files::Decode {
 fn restored_readiness(statuses: &HashMap<PodUid, PodStatus>) -> HashMap<ContainerId, RestoredReady> {
     let running = statuses.values().flat_map(|s| &s.container_statuses).filter(|c| c.state.running.is_some());
     running.map(|c| (c.container_id.as_str().into(), RestoredReady { ready: c.ready, started: c.started == Some(true) })).collect()
+}
+
+/// Pods that wait for an image are synced as soon as names in the store change.
+fn image_keeper_config(shared: &Arc<Shared>, store: ImageStore) -> ImageKeeperConfig {
+    let (layout, of) = (shared.layout.clone(), shared.clone());
+    ImageKeeperConfig {
+        store,
+        drop_dir: shared.layout.image_drop(),
+        in_use: Arc::new(move |id| ImagesInUse::read(&layout).contains(id)),
+        on_change: Box::new(move || of.sync_pods_without_image()),
+    }
 }
 
 type Updates = crossbeam_channel::Receiver<results::Update>;
@@ -482,6 +507,23 @@ impl Backend for Shared {
 }
 
 impl Shared {
+    fn sync_pods_without_image(&self) {
+        let waits =
+            |c: &ContainerStatus| c.state.waiting.as_ref().is_some_and(|w| w.reason == StartErrorReason::ErrImageNeverPull.as_str());
+        for pod in self.pods.all() {
+            let status = self.statuses.get(pod.uid());
+            if status.is_some_and(|s| s.container_statuses.iter().any(waits)) {
+                self.workers.update(Update {
+                    kind: UpdateKind::Sync,
+                    pod,
+                    runtime_only: false,
+                    phase_is_terminal: false,
+                    is_running: true,
+                });
+            }
+        }
+    }
+
     fn view(&self, pod: &Pod, terminating: bool, events: &[crate::events::Event]) -> PodView {
         let status = self.statuses.get(pod.uid()).map(|s| PodStatus::clone(&s)).unwrap_or_default();
         let mut object = pod.raw.clone();

@@ -1,4 +1,5 @@
-//! Keeps the image store in order: loads archives dropped into a directory, removes what nothing uses any more.
+//! Keeps the image store in order: loads archives dropped into a directory, removes what nothing uses any more, and
+//! tells when names have changed, whoever changed them.
 //!
 //! Invariants: inotify is a hint, the look at the directory the truth. Nothing is said twice while it stays the same. An
 //! archive that is still being written is left for a later look. A stop is seen between two archives; what is being
@@ -6,7 +7,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +21,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::clock::Moment;
-use crate::images::{DropReport, ImageStore, LoadedImage};
+use crate::images::{DropReport, ImageStore, LoadedImage, NAMES};
 use crate::pod_config::watch::{Hints, Watch};
 
 /// How often the directory is looked at when nothing tells.
@@ -41,8 +42,9 @@ pub struct ImageKeeperConfig {
     /// Whether a container uses the image of this id (`sha256:…`). Called on the keeper's thread while the store is locked;
     /// must say yes when it cannot know.
     pub in_use: Arc<dyn Fn(&str) -> bool + Send + Sync>,
-    /// Called on the keeper's thread after images were loaded; must not block.
-    pub on_loaded: Box<dyn Fn() + Send>,
+    /// Called on the keeper's thread when the store's names changed, by the keeper or by another process (`podprobe image
+    /// import`); must not block.
+    pub on_change: Box<dyn Fn() + Send>,
 }
 
 /// A running keeper.
@@ -63,6 +65,7 @@ impl ImageKeeper {
         let drop_dir = std::path::absolute(&config.drop_dir)?;
         let mut worker = Worker {
             watch: Watch::new(drop_dir.clone()),
+            names: Watch::new(config.store.dir().to_owned()),
             drop_dir,
             config,
             stopped: stopped.clone(),
@@ -127,6 +130,7 @@ struct Worker {
     config: ImageKeeperConfig,
     drop_dir: PathBuf,
     watch: Watch,
+    names: Watch,
     stopped: Arc<AtomicBool>,
     wake: Arc<EventFd>,
     problems: Problems,
@@ -167,6 +171,8 @@ impl Worker {
         let dir = self.drop_dir.display().to_string();
         let made = std::fs::create_dir_all(&self.drop_dir).map_err(|e| format!("cannot create it: {e}"));
         let watched = self.watch.ensure(Moment::now());
+        // only a hint for others: who waits for an image tries again by itself
+        let _ = self.names.ensure(Moment::now());
         if self.watch.retry_at().is_none() || watched.is_err() {
             let problem = made.and(watched).err().map(|text| (dir.clone(), text));
             self.tell(|subject| subject == dir, problem.into_iter().collect());
@@ -195,7 +201,8 @@ impl Worker {
         let problems = report.problems.into_iter().map(|(path, text)| (path.display().to_string(), text)).collect();
         self.tell(|subject| subject != PRUNING && Path::new(subject) != below, problems);
         if !report.loaded.is_empty() {
-            (self.config.on_loaded)();
+            // not left to the watch on the store, which may be missing
+            (self.config.on_change)();
         }
         left.get()
     }
@@ -222,9 +229,14 @@ impl Worker {
             // Rounded up: waking a little early would spin.
             let timeout = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
             let mut fds = vec![PollFd::new(self.wake.as_fd(), PollFlags::POLLIN)];
-            fds.extend(self.watch.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+            let watched = [self.watch.fd(), self.names.fd()];
+            fds.extend(watched.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
             // EINTR and the like: the deadline and the stop are looked at again.
             let _ = poll(&mut fds, timeout);
+            let names = self.names.drain();
+            if names.overflow || names.dirty.contains(OsStr::new(NAMES)) {
+                (self.config.on_change)();
+            }
             let hints = self.watch.drain();
             if reason(&hints) {
                 return hints;

@@ -68,7 +68,7 @@ impl Fixture {
             store: self.store.clone(),
             drop_dir: self.path("drop"),
             in_use: Arc::new(in_use),
-            on_loaded: Box::new(move || send.try_send(()).unwrap()),
+            on_change: Box::new(move || send.try_send(()).unwrap()),
         };
         self.keeper = Some(ImageKeeper::spawn(config).unwrap());
     }
@@ -84,11 +84,16 @@ impl Fixture {
         fs::rename(self.path("aside"), self.path("drop").join(name)).unwrap();
     }
 
+    /// Told at least once, and then these names are there; one change may be told twice.
     #[track_caller]
     fn expect_loaded(&self, names: &[&str]) {
-        self.loaded.recv_timeout(CEILING).unwrap_or_else(|_| panic!("no load of {names:?}"));
-        let have: Vec<String> = self.store.list().unwrap().into_iter().filter_map(|r| r.name).collect();
-        assert_eq!(have, names);
+        loop {
+            self.loaded.recv_timeout(CEILING).unwrap_or_else(|_| panic!("no load of {names:?}"));
+            let have: Vec<String> = self.store.list().unwrap().into_iter().filter_map(|r| r.name).collect();
+            if have == names {
+                return;
+            }
+        }
     }
 
     #[track_caller]
@@ -140,7 +145,6 @@ fn archives_there_at_the_start_and_later_ones_are_loaded_and_told() {
     fs::write(f.path("drop/c.tar"), archive("c:1", "c")).unwrap();
     f.expect_loaded(&["docker.io/library/a:1", "docker.io/library/b:1", "docker.io/library/c:1"]);
     f.stop();
-    assert!(f.loaded.try_recv().is_err(), "told once for each load");
 }
 
 #[test]
@@ -241,4 +245,22 @@ fn a_stop_during_a_look_leaves_the_other_archives_to_the_next_keeper() {
 fn is_waited_for(inode: u64) -> bool {
     let locks = fs::read_to_string("/proc/locks").unwrap();
     locks.lines().any(|l| l.contains("->") && l.contains("FLOCK") && l.contains(&format!(":{inode} ")))
+}
+
+/// `podprobe image import` is another process: who waits for its image hears of it at once.
+#[test]
+fn an_image_loaded_by_another_process_is_told() {
+    if !is_root() {
+        return;
+    }
+    let mut f = Fixture::new();
+    f.start(|_| true);
+    // nothing is dropped, so all that can be told is what the other one does; the first may come before the watch
+    let other = ImageStore::open(f.path("images")).unwrap();
+    let told = (0..100).any(|n| {
+        fs::write(f.path("x.tar"), archive(&format!("x:{n}"), "x")).unwrap();
+        other.load(&f.path("x.tar")).unwrap();
+        f.loaded.recv_timeout(Duration::from_millis(100)).is_ok()
+    });
+    assert!(told, "a change of names is told");
 }

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::archive::{self, Found, Naming};
 use super::config::{ImageConfig, OciConfig};
 use super::error::ImageError;
-use super::files::{Names, private_dir, sync_dir, unique};
+use super::files::{NAMES, Names, private_dir, sync_dir, unique};
 use super::layer::Limits;
 use super::reference::{self, Reference};
 use super::source::Source;
@@ -208,7 +208,7 @@ impl ImageStore {
             return Err(ImageError::NotFound { reference: name.into(), similar: similar.unwrap_or_default() });
         }
         names.retain(|name, _| !gone.contains(name));
-        self.write_json(&self.dir.join("names.json"), &names)?;
+        self.write_json(&self.dir.join(NAMES), &names)?;
         self.collect(&names, in_use).map(|done| Removed { names: gone, ..done })
     }
 
@@ -232,7 +232,8 @@ impl ImageStore {
         self.limits
     }
 
-    pub(super) fn dir(&self) -> &Path {
+    /// The store's directory; [`NAMES`] in it is replaced whenever a name comes, goes or moves.
+    pub fn dir(&self) -> &Path {
         &self.dir
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Invariants: a source only ever hands over its full set; [`merge::PodConfig`] alone turns sets into operations. What
 //! is wrong with a file never costs a running pod. Deciding ([`files`], [`merge`]) knows no thread, descriptor or clock;
-//! [`file`], [`watch`] and `last_good` only wait, read, write and send.
+//! [`mod@file`], [`watch`] and `last_good` only wait, read, write and send.
 
 pub mod file;
 pub mod files;

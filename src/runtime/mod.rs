@@ -19,7 +19,7 @@ pub mod state;
 pub mod termination;
 pub mod volumes;
 
-pub use shim_runtime::{ShimRuntime, image_ids_in_use};
+pub use shim_runtime::{ImagesInUse, ShimRuntime};
 
 use std::fmt;
 use std::net::IpAddr;
