@@ -480,9 +480,10 @@ impl Probes for Prober {
 impl Backend for Shared {
     fn snapshot(&self) -> Arc<Snapshot> {
         let version = self.notifier.version();
+        // in this order: a pod that is being removed is told to end before it leaves the manager
+        let mut pods = self.pods.all();
         let working = self.workers.working();
         let ending = |uid: &PodUid| working.iter().any(|(pod, removed)| *removed && pod.uid() == uid);
-        let mut pods = self.pods.all();
         pods.extend(working.iter().filter(|(_, removed)| *removed).map(|(pod, _)| pod.clone()));
         pods.sort_by(|a, b| (&a.metadata.namespace, &a.metadata.name, a.uid()).cmp(&(&b.metadata.namespace, &b.metadata.name, b.uid())));
         pods.dedup_by(|a, b| a.uid() == b.uid());

@@ -278,10 +278,11 @@ impl Parts {
 
     /// Before all sources have spoken a missing pod may only be late: housekeeping ends it then.
     fn handle_removal(&self, pod: &Arc<Pod>) {
-        self.pods.remove(pod.uid());
+        // told to end before it is forgotten: a reader sees it as wanted or as ending, never as gone
         if self.config.all_seen() {
             self.dispatch(pod.clone(), UpdateKind::Kill { grace_override: None });
         }
+        self.pods.remove(pod.uid());
     }
 
     fn handle_readiness(&self, update: &results::Update) {
