@@ -40,6 +40,13 @@ const STATUS_CEILING: Duration = Duration::from_secs(20);
 /// The first listing is waited for this long at the start.
 const FIRST_LISTING: Duration = Duration::from_secs(1);
 
+/// How long shutdown waits for probes that wait for an answer over the network; their timeouts may be far longer.
+const PROBES_LIMIT: Duration = Duration::from_secs(1);
+/// How long a new daemon waits for the root's lock; one that runs keeps it far longer.
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+/// How often it tries.
+const LOCK_STEP: Duration = Duration::from_millis(20);
+
 /// The daemon did not start; the text says what to do.
 #[derive(Debug)]
 pub struct DaemonError(String);
@@ -114,6 +121,7 @@ impl Daemon {
         let recorder = Arc::new(Recorder::new(notifier.clone()));
         let restored = checkpoint::read(&layout.checkpoint());
         let readiness = restored_readiness(&restored);
+        let running = restored.keys().cloned().collect();
         let statuses = Arc::new(StatusManager::new(restored, notifier.clone()));
 
         let (pleg_events, from_pleg) = bounded(pleg::EVENTS_CAPACITY);
@@ -153,7 +161,7 @@ impl Daemon {
             node_name: settings.node_name.clone(),
             notifier: notifier.clone(),
             recorder: recorder.clone(),
-            pods: Arc::default(),
+            pods: Arc::new(PodManager::new(notifier.clone())),
             workers: workers.clone(),
             statuses: statuses.clone(),
             states: Arc::new(FileStates::new(move || changed.changed())),
@@ -188,6 +196,7 @@ impl Daemon {
             path: settings.static_pod_path.clone(),
             check_frequency: settings.file_check_frequency,
             last_good: shared.layout.last_good(),
+            running,
             decode: decoder(settings.node_name.clone()),
             config: shared.config.clone(),
             updates: updates.clone(),
@@ -253,9 +262,10 @@ impl Daemon {
         self.stop.lock().expect("no panic while the lock is held").clear();
         let mut late = Vec::new();
         late.extend(self.shared.workers.shutdown(left()).into_iter().map(|uid| format!("the worker of pod {uid}")));
-        let probes = self.shared.prober.manager.shutdown(left());
+        let probes = self.shared.prober.manager.shutdown(left().min(PROBES_LIMIT));
         if probes > 0 {
-            late.push(format!("{probes} probe workers"));
+            // They hold nothing and change nothing any more: the end of the process is theirs.
+            log::info!("{probes} probes still wait for an answer; they are given up");
         }
         // one that unpacks a large layer may be cut off: the next daemon loads it again
         keeper.map(|k| k.join(left()));
@@ -324,10 +334,23 @@ fn prepare_root(layout: &Layout) -> Result<Flock<File>, DaemonError> {
     }
     let path = layout.lock();
     let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(cannot(format!("open {}", path.display())))?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
+    take_lock(file, LOCK_PATIENCE).ok_or_else(|| {
         let root = layout.root().display();
         DaemonError(format!("another podprobe daemon already runs with root {root}; stop it, or give this one another --root"))
     })
+}
+
+/// A daemon that was killed is not gone at once: the kernel tears it down, and what it was just starting ends after it.
+fn take_lock(mut file: File, patience: Duration) -> Option<Flock<File>> {
+    let deadline = Instant::now() + patience;
+    loop {
+        file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Some(lock),
+            Err(_) if Instant::now() >= deadline => return None,
+            Err((file, _)) => file,
+        };
+        std::thread::sleep(LOCK_STEP);
+    }
 }
 
 fn decoder(node_name: String) -> crate::pod_config::files::Decode {
@@ -457,9 +480,10 @@ impl Probes for Prober {
 impl Backend for Shared {
     fn snapshot(&self) -> Arc<Snapshot> {
         let version = self.notifier.version();
+        // in this order: a pod that is being removed is told to end before it leaves the manager
+        let mut pods = self.pods.all();
         let working = self.workers.working();
         let ending = |uid: &PodUid| working.iter().any(|(pod, removed)| *removed && pod.uid() == uid);
-        let mut pods = self.pods.all();
         pods.extend(working.iter().filter(|(_, removed)| *removed).map(|(pod, _)| pod.clone()));
         pods.sort_by(|a, b| (&a.metadata.namespace, &a.metadata.name, a.uid()).cmp(&(&b.metadata.namespace, &b.metadata.name, b.uid())));
         pods.dedup_by(|a, b| a.uid() == b.uid());
@@ -516,5 +540,29 @@ impl Shared {
             log_dir: self.layout.pod_logs(&pod.metadata.namespace, &pod.metadata.name, pod.uid()).display().to_string(),
             events: events.iter().filter(|e| e.uid == pod.uid().as_str()).cloned().collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_of_a_daemon_that_is_just_ending_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let old = take_lock(open_at(dir.path()), Duration::ZERO).unwrap();
+        assert!(take_lock(open_at(dir.path()), Duration::ZERO).is_none());
+        let (waits, waiting) = bounded(0);
+        let new = std::thread::spawn(move || {
+            waits.send(()).unwrap();
+            take_lock(open_at(dir.path()), Duration::from_secs(60)).is_some()
+        });
+        waiting.recv().unwrap();
+        drop(old);
+        assert!(new.join().unwrap());
+    }
+
+    fn open_at(dir: &Path) -> File {
+        File::create(dir.join("lock")).unwrap()
     }
 }

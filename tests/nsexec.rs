@@ -76,7 +76,7 @@ impl Container {
     }
 
     fn exec(&self, command: &[&str], timeout: Duration, limit: usize) -> Result<ExecOutcome, ExecError> {
-        let options = Options { helper: env!("CARGO_BIN_EXE_podprobe").into() };
+        let options = Options { helper: env!("CARGO_BIN_EXE_podprobe").into(), ..Options::default() };
         let command: Vec<String> = command.iter().map(|s| (*s).to_owned()).collect();
         exec_with(&options, &self.target(), &command, timeout, limit)
     }
@@ -236,9 +236,9 @@ fn a_privileged_container_is_entered_through_the_helper() {
     assert_eq!(timed_out, Ok(ExecOutcome::TimedOut { output: b"before\n".to_vec() }));
     assert_eq!(c.sh("ls /proc | grep -c '^[0-9]'").0, 0);
     // The real helper, and only it, makes this work.
-    let options = Options { helper: "/nonexistent/podprobe".into() };
+    let options = Options { helper: "/nonexistent/podprobe".into(), ..Options::default() };
     assert!(matches!(exec_with(&options, &c.target(), &["true".into()], Duration::from_secs(1), 10), Err(ExecError::Os { .. })));
-    let silent = Options { helper: "/bin/true".into() };
+    let silent = Options { helper: "/bin/true".into(), ..Options::default() };
     assert!(matches!(exec_with(&silent, &c.target(), &["true".into()], Duration::from_secs(1), 10), Err(ExecError::Helper(_))));
 }
 

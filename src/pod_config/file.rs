@@ -5,7 +5,7 @@
 //! content at a time; what things mean is decided in [`super::files`]. A disk that takes no last good version costs a line,
 //! never a pod.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -46,6 +46,8 @@ pub struct FileSourceConfig {
     pub check_frequency: Duration,
     /// Directory of the last good versions; of this source alone, made when it is missing.
     pub last_good: PathBuf,
+    /// Pods that an earlier daemon ran: of two files with one pod theirs comes first.
+    pub running: HashSet<crate::api::PodUid>,
     /// Bytes to pods.
     pub decode: Decode,
     /// Where the sets are merged.
@@ -76,7 +78,7 @@ impl FileSource {
         let path = std::path::absolute(&config.path)?;
         let mut worker = Worker {
             watch: Watch::new(path.clone()),
-            files: Files::new(path.clone()),
+            files: Files::new(path.clone(), config.running.clone()),
             last_good: LastGood::new(std::path::absolute(&config.last_good)?),
             restored: false,
             path,

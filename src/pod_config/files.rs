@@ -4,7 +4,7 @@
 //! that is gone for [`REMOVAL_SETTLE`] takes its pods with it. The same holds across a restart of the daemon: see
 //! [`Files::restore`]. Each pod name and each UID has one file. Nothing is said twice while it stays the same.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -188,12 +188,25 @@ pub struct Files {
     skipped: BTreeMap<PathBuf, &'static str>,
     said: BTreeMap<String, Vec<String>>,
     sent: Option<Vec<Arc<Pod>>>,
+    /// Pods of the last set; before the first one, those that an earlier daemon ran.
+    held: HashSet<PodUid>,
+    /// Files they came from.
+    holders: HashSet<PathBuf>,
 }
 
 impl Files {
-    /// Nothing is known yet; `path` is the configured directory or file.
-    pub fn new(path: PathBuf) -> Self {
-        Self { path, entries: BTreeMap::new(), skipped: BTreeMap::new(), said: BTreeMap::new(), sent: None }
+    /// Nothing is known yet; `path` is the configured directory or file. Of files with one pod the one whose pod is in
+    /// `running` comes first.
+    pub fn new(path: PathBuf, running: HashSet<PodUid>) -> Self {
+        Self {
+            path,
+            entries: BTreeMap::new(),
+            skipped: BTreeMap::new(),
+            said: BTreeMap::new(),
+            sent: None,
+            held: running,
+            holders: HashSet::new(),
+        }
     }
 
     /// Whether a file with this signature has to be opened.
@@ -248,6 +261,8 @@ impl Files {
             }
         }
         let set = self.choose(&mut step.pods, &mut problems);
+        self.held = set.iter().map(|pod| pod.uid().clone()).collect();
+        self.holders = step.pods.values().map(|file| PathBuf::from(&file.file)).collect();
         // A single file that was never good says nothing of what is wanted (6.3 "bad single file").
         speaks &= !(single && self.sent.is_none() && self.entries.values().any(|e| e.error().is_some() && e.good.is_empty()));
         if speaks && self.sent.as_ref().is_none_or(|sent| !same_pods(sent, &set)) {
@@ -282,12 +297,19 @@ impl Files {
         }
     }
 
-    /// One file for each name and UID: those that are there before those that vanished, then the first by path.
+    /// Whether a file has a pod that is wanted already: a newcomer with the same pod does not end it.
+    fn holds(&self, path: &Path, entry: &Entry) -> bool {
+        self.holders.contains(path) || entry.good.iter().any(|g| self.held.contains(g.pod.uid()))
+    }
+
+    /// One file for each name and UID: those that are there before those that vanished, those whose pods are wanted
+    /// already before others, then the first by path.
     fn choose(&self, files: &mut BTreeMap<PodUid, PodFile>, problems: &mut BTreeMap<String, Vec<String>>) -> Vec<Arc<Pod>> {
         let mut names: HashMap<String, &Path> = HashMap::new();
         let mut set = Vec::new();
-        let (there, vanished): (Vec<_>, Vec<_>) = self.entries.iter().partition(|(_, e)| e.vanished.is_none());
-        for (path, entry) in there.into_iter().chain(vanished) {
+        let mut entries: Vec<_> = self.entries.iter().collect();
+        entries.sort_by_key(|(path, e)| (e.vanished.is_some(), !self.holds(path, e)));
+        for (path, entry) in entries {
             let file = path.display().to_string();
             let error = entry.error();
             if entry.vanished.is_none() {
@@ -317,7 +339,8 @@ impl Files {
         for (file, texts) in problems {
             let old = self.said.get(file);
             let new = texts.iter().filter(|t| old.is_none_or(|old| !old.contains(t)));
-            log.extend(new.map(|text| format!("{file}: {text}")));
+            // Errors of decoding begin with file, line and column.
+            log.extend(new.map(|text| if text.starts_with(file.as_str()) { text.clone() } else { format!("{file}: {text}") }));
         }
         log.extend(self.said.keys().filter(|file| !problems.contains_key(*file)).map(|file| format!("{file}: no problem any more")));
     }
@@ -394,7 +417,7 @@ pub(super) mod tests {
     }
 
     fn files() -> Files {
-        Files::new("/p".into())
+        Files::new("/p".into(), HashSet::new())
     }
 
     fn uids(step: &Step) -> Option<Vec<&str>> {
@@ -477,6 +500,26 @@ pub(super) mod tests {
         let text = "/p/b pod default/a in /p/b is ignored: /p/a has the same pod and comes first; remove one of the two";
         check(&both, Some(&["1"]), &[text]);
         check(&f.step(at(10), Listing::Dir(vec![unchanged("/p/b")])), Some(&["2"]), &[]);
+    }
+
+    #[test]
+    fn a_second_file_with_a_pod_does_not_end_the_first_ones() {
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/b", "a@2;")]));
+        let text = "/p/a pod default/a in /p/a is ignored: /p/b has the same pod and comes first; remove one of the two";
+        check(&f.step(at(10), Listing::Dir(vec![parsed("/p/a", "a@1;"), unchanged("/p/b")])), None, &[text]);
+        // nor an edit of the first one, nor a daemon that comes later
+        check(&f.step(at(20), Listing::Dir(vec![unchanged("/p/a"), parsed("/p/b", "a@3;")])), Some(&["3"]), &[text]);
+        let mut later = Files::new("/p".into(), ["3".into()].into());
+        check(&later.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;"), parsed("/p/b", "a@3;")])), Some(&["3"]), &[text]);
+    }
+
+    #[test]
+    fn a_log_line_names_its_file_once() {
+        let mut f = files();
+        let parsed = |text: &str| Listing::Dir(vec![(PathBuf::from("/p/a"), Reading::Failed(text.into()))]);
+        assert_eq!(f.step(at(0), parsed("/p/a:1:2: not JSON")).log, ["/p/a:1:2: not JSON"]);
+        assert_eq!(f.step(at(1), parsed("broken")).log, ["/p/a: broken"]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -281,7 +281,7 @@ impl Runtime for ShimRuntime {
         let config = fs::read(&config).and_then(|b| Ok(serde_json::from_slice(&b)?));
         let config = config.map_err(|e| fail(format!("cannot enter container {id}: its OCI configuration is not readable: {e}")))?;
         let target = nsexec::Target { pid: process.pid, start_time: process.start_time, config: &config, cgroup: &record.cgroup };
-        let options = nsexec::Options { helper: self.program.clone() };
+        let options = nsexec::Options { helper: self.program.clone(), interrupt: Some(self.interrupt.read.as_fd()) };
         nsexec::exec_with(&options, &target, command, timeout, limit).map_err(|e| fail(e.to_string()))
     }
 
