@@ -353,7 +353,7 @@ fn a_rule_restarts_all_containers_from_the_first_init_container_on() {
         let asks = with(container("asks", &stays("asks", "")), json!({"restartPolicy": "Never", "restartPolicyRules": rules}));
         // has ended for good, and starts all the same
         let done = container("done", "echo out");
-        w.add("p", json!({"restartPolicy": "Never", "initContainers": [container("init", "")], "containers": [asks, container("other", "while :; do sleep 0.02; done"), done]}));
+        w.add("p", json!({"terminationGracePeriodSeconds": 1, "restartPolicy": "Never", "initContainers": [container("init", "")], "containers": [asks, container("other", "while :; do sleep 0.02; done"), done]}));
         let ended = |s: &Value, restarts: u64| {
             let count = |n| of(s, n)["restartCount"] == restarts;
             running(s, "asks")
