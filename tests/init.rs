@@ -7,6 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use podprobe::runtime::state::{STATE, SandboxState};
 use podprobe::settings::RuntimeChoice;
 use serde_json::{Value, json};
 use support::{Node, on, wait_until};
@@ -315,6 +316,26 @@ fn a_failing_liveness_probe_of_a_sidecar_restarts_the_sidecar_alone() {
         assert_eq!(of(&status, "app")["restartCount"], 0);
         let described = w.command("describe pod p").0;
         assert!(described.contains("Init container side failed liveness probe"), "{described}");
+        w.remove("p");
+    });
+}
+
+#[test]
+fn a_new_sandbox_begins_with_the_first_init_container() {
+    world(|w| {
+        let first = container("first", "if [ -e /s/up ]; then echo again >> /s/log; fi");
+        let spec = json!({"terminationGracePeriodSeconds": 5, "initContainers": [first, container("second", "")],
+            "containers": [container("app", &stays("app", ""))]});
+        w.add("p", spec);
+        w.wait_columns("p", "1/1", "Running");
+        w.touch("up");
+        let sandbox = fs::read_dir(w.node.layout.sandboxes()).unwrap().flatten().next().unwrap().path();
+        support::kill9(podprobe::runtime::state::read::<SandboxState>(&sandbox, STATE).unwrap().process);
+        let status = w.wait("p", "the app to be back", |s| of(s, "app")["restartCount"] == 1 && running(s, "app"));
+        assert_eq!(w.log(), ["first", "second", "app", "app-term", "first", "again", "second", "app"]);
+        assert_eq!(of(&status, "first")["restartCount"], 1, "the count goes on although the instances were purged");
+        let described = w.command("describe pod p").0;
+        assert!(described.contains("SandboxChanged"), "{described}");
         w.remove("p");
     });
 }
