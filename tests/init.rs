@@ -1,6 +1,5 @@
 //! Init containers, sidecars, restart rules and the restart of all containers: real containers under the real daemon.
 
-#[allow(dead_code, reason = "the other tests use the rest")]
 mod support;
 
 use std::fs;

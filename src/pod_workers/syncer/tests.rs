@@ -1,0 +1,448 @@
+//! The syncs against a runtime that only remembers: what is asked of it, in which order, and what a person is told.
+//! That containers really start and end is tested in tests/runtime.rs and tests/day.rs.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::{Container, PodPhase};
+use crate::events::Event;
+use crate::pod_actions::spec_hash;
+use crate::runtime::{ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus, RuntimeState, StartErrorReason};
+use crate::status::Notifier;
+
+/// Containers start when asked, end when asked, and nothing else happens by itself.
+#[derive(Default)]
+struct FakeRuntime {
+    state: Mutex<FakeState>,
+}
+
+#[derive(Default)]
+struct FakeState {
+    pod: RuntimePodStatus,
+    calls: Vec<String>,
+    next_id: u32,
+    /// Each start takes one; empty means it works.
+    start_errors: VecDeque<RuntimeError>,
+    sandbox_error: Option<RuntimeError>,
+    stop_error: Option<RuntimeError>,
+}
+
+impl FakeState {
+    fn id(&mut self) -> ContainerId {
+        self.next_id += 1;
+        self.next_id.to_string().as_str().into()
+    }
+}
+
+impl Runtime for FakeRuntime {
+    fn name(&self) -> &str {
+        "fake"
+    }
+    fn check(&self) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+    fn list_pods(&self) -> Result<Vec<RuntimePodStatus>, RuntimeError> {
+        Ok(vec![self.state.lock().unwrap().pod.clone()])
+    }
+    fn pod_status(&self, uid: &PodUid) -> Result<RuntimePodStatus, RuntimeError> {
+        let mut status = self.state.lock().unwrap().pod.clone();
+        status.uid = uid.clone();
+        Ok(status)
+    }
+    fn run_pod_sandbox(&self, _: &Pod, attempt: u32) -> Result<ContainerId, RuntimeError> {
+        let mut s = self.state.lock().unwrap();
+        s.calls.push(format!("sandbox {attempt}"));
+        if let Some(e) = s.sandbox_error.clone() {
+            return Err(e);
+        }
+        let id = s.id();
+        let ips = vec!["127.0.0.1".parse().unwrap()];
+        let created_at = SystemTime::now();
+        s.pod.sandboxes.insert(0, RuntimeSandboxStatus { id: id.clone(), attempt, ready: true, host_network: false, created_at, ips });
+        Ok(id)
+    }
+    fn stop_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
+        let mut s = self.state.lock().unwrap();
+        s.calls.push("stop sandbox".into());
+        s.pod.sandboxes.iter_mut().for_each(|s| s.ready = false);
+        Ok(())
+    }
+    fn remove_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
+        let mut s = self.state.lock().unwrap();
+        s.calls.push("remove sandbox".into());
+        s.pod.sandboxes.clear();
+        Ok(())
+    }
+    fn start_container(&self, _: &Pod, _: &ContainerId, c: &Container, attempt: u32) -> Result<ContainerId, RuntimeError> {
+        let mut s = self.state.lock().unwrap();
+        s.calls.push(format!("start {} {attempt}", c.name));
+        if let Some(e) = s.start_errors.pop_front() {
+            return Err(e);
+        }
+        let id = s.id();
+        let status = container(&c.name, id.as_str(), RuntimeState::Running, attempt, spec_hash(c));
+        s.pod.containers.insert(0, status);
+        Ok(id)
+    }
+    fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), RuntimeError> {
+        let mut s = self.state.lock().unwrap();
+        s.calls.push(format!("stop {id} {}", grace.as_secs()));
+        if let Some(e) = s.stop_error.clone() {
+            return Err(e);
+        }
+        end(s.pod.containers.iter_mut().find(|c| c.id == *id).unwrap(), 137);
+        Ok(())
+    }
+    fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let mut s = self.state.lock().unwrap();
+        s.calls.push(format!("remove {id}"));
+        s.pod.containers.retain(|c| c.id != *id);
+        Ok(())
+    }
+    fn remove_pod(&self, _: &PodUid) -> Result<(), RuntimeError> {
+        self.state.lock().unwrap().calls.push("remove pod".into());
+        Ok(())
+    }
+    fn exec(&self, _: &ContainerId, _: &[String], _: Duration, _: usize) -> Result<ExecOutcome, RuntimeError> {
+        unreachable!("no probe runs here")
+    }
+    fn network_namespace(&self, _: &PodUid) -> Result<Option<PathBuf>, RuntimeError> {
+        Ok(None)
+    }
+}
+
+fn container(name: &str, id: &str, state: RuntimeState, attempt: u32, hash: u32) -> RuntimeContainerStatus {
+    RuntimeContainerStatus {
+        id: id.into(),
+        name: name.into(),
+        sandbox: ContainerId::default(),
+        state,
+        attempt,
+        image: "i".into(),
+        image_id: "sha256:1".into(),
+        hash,
+        created_at: SystemTime::now(),
+        started_at: Some(SystemTime::now()),
+        started: Some(Moment::now()),
+        finished_at: None,
+        finished: None,
+        exit_code: 0,
+        signal: None,
+        reason: String::new(),
+        message: String::new(),
+        pid: None,
+        log_path: PathBuf::new(),
+    }
+}
+
+fn end(c: &mut RuntimeContainerStatus, code: i32) {
+    (c.state, c.exit_code) = (RuntimeState::Exited, code);
+    (c.finished, c.finished_at) = (Some(Moment::now()), Some(SystemTime::now()));
+}
+
+impl PodCache for FakeRuntime {
+    fn newer_than(&self, uid: &PodUid, _: Moment) -> Result<Arc<RuntimePodStatus>, String> {
+        Ok(Arc::new(self.pod_status(uid).unwrap()))
+    }
+    fn request_relist(&self, _: &PodUid) {
+        self.state.lock().unwrap().calls.push("relist".into());
+    }
+}
+
+#[derive(Default)]
+struct FakeProbes {
+    calls: Mutex<Vec<&'static str>>,
+    liveness: Mutex<HashMap<ContainerId, ProbeResult>>,
+}
+
+impl Probes for FakeProbes {
+    fn add_pod(&self, _: &Arc<Pod>) {
+        self.calls.lock().unwrap().push("add");
+    }
+    fn stop_liveness_and_startup(&self, _: &Pod) {
+        self.calls.lock().unwrap().push("stop liveness and startup");
+    }
+    fn remove_pod(&self, _: &Pod) {
+        self.calls.lock().unwrap().push("remove");
+    }
+    fn update_pod_status(&self, _: &Pod, status: &mut PodStatus) {
+        status.container_statuses.iter_mut().for_each(|c| c.ready = c.state.running.is_some());
+    }
+    fn liveness(&self, id: &ContainerId) -> Option<ProbeResult> {
+        self.liveness.lock().unwrap().get(id).copied()
+    }
+    fn startup(&self, _: &ContainerId) -> Option<ProbeResult> {
+        None
+    }
+}
+
+struct Harness {
+    syncer: Syncer,
+    runtime: Arc<FakeRuntime>,
+    probes: Arc<FakeProbes>,
+    statuses: Arc<StatusManager>,
+    recorder: Arc<Recorder>,
+    pod: Arc<Pod>,
+}
+
+impl Harness {
+    fn new(spec: Value) -> Self {
+        let metadata = serde_json::from_value(json!({"name": "p", "namespace": "default", "uid": "u"})).unwrap();
+        let pod = Arc::new(Pod { metadata, spec: serde_json::from_value(spec).unwrap(), raw: Value::Null });
+        let (runtime, probes) = (Arc::<FakeRuntime>::default(), Arc::<FakeProbes>::default());
+        let statuses = Arc::new(StatusManager::new(HashMap::new(), Arc::new(Notifier::default())));
+        let recorder = Arc::<Recorder>::default();
+        let syncer = Syncer::new(Deps {
+            runtime: runtime.clone(),
+            cache: runtime.clone(),
+            probes: probes.clone(),
+            statuses: statuses.clone(),
+            recorder: recorder.clone(),
+            node_ip: "192.0.2.1".parse().unwrap(),
+            max_back_off: Duration::from_secs(300),
+        });
+        Self { syncer, runtime, probes, statuses, recorder, pod }
+    }
+
+    fn one() -> Self {
+        Self::new(json!({"terminationGracePeriodSeconds": 30, "containers": [{"name": "c", "image": "i"}]}))
+    }
+
+    fn run(&self, phase: Phase) -> Outcome {
+        self.syncer.run(&Work { phase, pod: self.pod.clone(), grace: 7, runtime_only: false, removed: true })
+    }
+
+    fn calls(&self) -> Vec<String> {
+        std::mem::take(&mut self.runtime.state.lock().unwrap().calls)
+    }
+
+    fn end_newest(&self, code: i32) {
+        end(&mut self.runtime.state.lock().unwrap().pod.containers[0], code);
+    }
+
+    /// The newest instance ended that long ago.
+    fn ended_before(&self, seconds: u64) {
+        let newest = &mut self.runtime.state.lock().unwrap().pod.containers[0];
+        newest.finished = Some(Moment::now() - Duration::from_secs(seconds));
+    }
+
+    fn status(&self) -> Arc<PodStatus> {
+        self.statuses.get(self.pod.uid()).unwrap()
+    }
+
+    fn events(&self) -> Vec<Event> {
+        self.recorder.list()
+    }
+
+    fn texts(&self) -> Vec<String> {
+        self.events().into_iter().map(|e| format!("{} {}", e.reason, e.message)).collect()
+    }
+}
+
+#[test]
+fn a_new_pod_gets_its_probes_a_sandbox_and_its_containers() {
+    let h = Harness::one();
+    assert_eq!(h.run(Phase::Sync), Outcome::Ok);
+    assert_eq!(h.calls(), ["sandbox 0", "start c 0", "relist"]);
+    assert_eq!(*h.probes.calls.lock().unwrap(), ["add"]);
+    assert_eq!(h.texts(), ["Created Container created", "Started Container started"]);
+    assert_eq!(h.run(Phase::Sync), Outcome::Ok);
+    assert_eq!((h.calls(), h.status().phase), (vec![], PodPhase::Running), "nothing to do, and the status says it runs");
+}
+
+#[test]
+fn the_first_restart_is_at_once_and_the_next_waits_ten_seconds_from_the_end() {
+    let h = Harness::one();
+    h.run(Phase::Sync);
+    h.end_newest(1);
+    assert_eq!(h.run(Phase::Sync), Outcome::Ok);
+    h.end_newest(1);
+    h.calls();
+    let Outcome::Failed { error, retry_at: Some(at) } = h.run(Phase::Sync) else { panic!("held back") };
+    let finished = h.runtime.state.lock().unwrap().pod.containers[0].finished.unwrap();
+    assert_eq!((error.as_str(), at), ("", finished + Duration::from_secs(10)));
+    assert!(!h.calls().iter().any(|c| c.starts_with("start")));
+    let status = h.status();
+    let waiting = status.container_statuses[0].state.waiting.clone().unwrap();
+    assert_eq!(waiting.reason, "CrashLoopBackOff");
+    assert_eq!(waiting.message, "back-off 10s restarting failed container=c pod=p_default(u)");
+    assert_eq!(h.events().last().unwrap().message, "Back-off restarting failed container c in pod p_default(u)");
+    h.ended_before(11);
+    assert_eq!(h.run(Phase::Sync), Outcome::Ok);
+    assert!(h.calls().contains(&"start c 2".to_owned()));
+    assert!(h.run(Phase::Sync) == Outcome::Ok && h.status().container_statuses[0].state.running.is_some(), "the failure is forgotten");
+}
+
+/// Lessons E2: the kubelet took the finish time of an older instance, so that every other kill by a probe had no back-off.
+#[test]
+fn e2_a_kill_by_a_probe_counts_from_its_own_end() {
+    let h = Harness::one();
+    h.run(Phase::Sync);
+    for round in 0..2 {
+        let id = h.runtime.state.lock().unwrap().pod.containers[0].id.clone();
+        h.probes.liveness.lock().unwrap().insert(id, ProbeResult::Failure);
+        h.calls();
+        let outcome = h.run(Phase::Sync);
+        let calls = h.calls();
+        assert!(calls[0].starts_with("stop "), "{calls:?}");
+        let started = calls.iter().any(|c| c.starts_with("start"));
+        assert_eq!(started, round == 0, "round {round}: {outcome:?} {calls:?}");
+    }
+    let killing = h.events().into_iter().find(|e| e.reason == "Killing").unwrap();
+    assert_eq!((killing.message.as_str(), killing.count), ("Container c failed liveness probe, will be restarted", 2));
+}
+
+#[test]
+fn the_newest_two_instances_are_kept() {
+    let h = Harness::one();
+    for _ in 0..4 {
+        h.run(Phase::Sync);
+        h.end_newest(1);
+        h.ended_before(100_000);
+    }
+    let attempts: Vec<u32> = h.runtime.state.lock().unwrap().pod.containers.iter().map(|c| c.attempt).collect();
+    assert_eq!(attempts, [3, 2]);
+}
+
+#[test]
+fn a_start_failure_is_shown_and_tried_again() {
+    let h = Harness::one();
+    let error = RuntimeError::new(StartErrorReason::ErrImageNeverPull, "image i is not on the node; load it");
+    h.runtime.state.lock().unwrap().start_errors.push_back(error);
+    assert!(matches!(h.run(Phase::Sync), Outcome::Failed { retry_at: None, .. }));
+    let waiting = h.status().container_statuses[0].state.waiting.clone().unwrap();
+    assert_eq!((waiting.reason.as_str(), waiting.message.as_str()), ("ErrImageNeverPull", "image i is not on the node; load it"));
+    assert_eq!(h.texts(), ["Failed Error: image i is not on the node; load it"]);
+    assert_eq!(h.run(Phase::Sync), Outcome::Ok);
+}
+
+#[test]
+fn one_container_that_cannot_start_holds_no_other_back() {
+    let h = Harness::new(json!({"containers": [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}]}));
+    let error = RuntimeError::new(StartErrorReason::RunContainerError, "no such file");
+    h.runtime.state.lock().unwrap().start_errors.push_back(error);
+    assert!(matches!(h.run(Phase::Sync), Outcome::Failed { .. }));
+    assert_eq!(h.calls()[..3], ["sandbox 0", "start a 0", "start b 0"]);
+}
+
+#[test]
+fn a_sandbox_that_fails_starts_nothing_and_says_so() {
+    let h = Harness::one();
+    h.runtime.state.lock().unwrap().sandbox_error = Some(RuntimeError::new(StartErrorReason::CreatePodSandboxError, "no namespaces"));
+    assert!(matches!(h.run(Phase::Sync), Outcome::Failed { .. }));
+    assert_eq!(h.calls()[0], "sandbox 0");
+    assert_eq!(h.texts(), ["FailedCreatePodSandBox Failed to create pod sandbox: no namespaces"]);
+}
+
+#[test]
+fn a_dead_sandbox_is_replaced_with_everything_in_it() {
+    let h = Harness::one();
+    h.run(Phase::Sync);
+    h.runtime.state.lock().unwrap().pod.sandboxes[0].ready = false;
+    h.calls();
+    h.run(Phase::Sync);
+    assert_eq!(h.calls(), ["stop 2 30", "stop sandbox", "sandbox 1", "start c 1", "relist"]);
+    assert!(h.texts().contains(&"SandboxChanged Pod sandbox changed, it will be killed and re-created.".to_owned()));
+}
+
+#[test]
+fn a_finished_pod_is_terminal_and_starts_nothing() {
+    let h = Harness::new(json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}));
+    h.run(Phase::Sync);
+    h.end_newest(0);
+    h.calls();
+    assert_eq!(h.run(Phase::Sync), Outcome::Terminal);
+    assert_eq!((h.calls(), h.status().phase), (vec![], PodPhase::Succeeded));
+}
+
+/// 13.4 and lessons A8: liveness and startup stop first, readiness when nothing runs any more.
+#[test]
+fn termination_stops_probes_in_their_order_and_uses_the_pods_grace() {
+    let h = Harness::one();
+    h.run(Phase::Sync);
+    h.calls();
+    h.probes.calls.lock().unwrap().clear();
+    assert_eq!(h.run(Phase::Terminating), Outcome::Ok);
+    assert_eq!(h.calls(), ["stop 2 7", "stop sandbox", "relist"]);
+    assert_eq!(*h.probes.calls.lock().unwrap(), ["stop liveness and startup", "remove"]);
+    assert!(h.texts().contains(&"Killing Stopping container c".to_owned()));
+    assert!(h.status().container_statuses[0].state.terminated.is_some());
+    assert_eq!(h.run(Phase::Terminated), Outcome::Ok);
+    assert_eq!(h.calls(), ["remove 2", "remove sandbox", "remove pod", "relist"]);
+}
+
+#[test]
+fn what_does_not_end_keeps_its_readiness_probe_and_is_tried_again() {
+    let h = Harness::one();
+    h.run(Phase::Sync);
+    h.probes.calls.lock().unwrap().clear();
+    let error = RuntimeError::new(StartErrorReason::KillContainerError, "it will not die");
+    h.runtime.state.lock().unwrap().stop_error = Some(error);
+    let Outcome::Failed { error, .. } = h.run(Phase::Terminating) else { panic!("it still runs") };
+    assert!(error.contains("cannot stop container c: it will not die"), "{error}");
+    assert_eq!(*h.probes.calls.lock().unwrap(), ["stop liveness and startup"]);
+    assert!(h.texts().contains(&"FailedKillPod error killing pod: it will not die".to_owned()));
+}
+
+#[test]
+fn a_finished_pod_keeps_its_remains_until_it_is_removed() {
+    let h = Harness::one();
+    h.run(Phase::Sync);
+    h.run(Phase::Terminating);
+    h.calls();
+    let work = Work { phase: Phase::Terminated, pod: h.pod.clone(), grace: 7, runtime_only: false, removed: false };
+    assert_eq!((h.syncer.run(&work), h.calls()), (Outcome::Ok, vec![]));
+}
+
+/// After a power cut the runtime has forgotten everything; the restart count goes on from the status before.
+#[test]
+fn restart_counts_go_on_after_a_power_cut() {
+    let h = Harness::one();
+    h.run(Phase::Sync);
+    h.end_newest(1);
+    h.run(Phase::Sync);
+    h.run(Phase::Sync);
+    assert_eq!(h.status().container_statuses[0].restart_count, 1);
+    h.runtime.state.lock().unwrap().pod = RuntimePodStatus::default();
+    h.calls();
+    h.run(Phase::Sync);
+    assert_eq!(h.calls()[..2], ["sandbox 0", "start c 2"]);
+}
+
+#[test]
+fn a_container_is_killed_with_at_least_two_seconds() {
+    let h = Harness::one();
+    h.run(Phase::Sync);
+    h.calls();
+    let work = Work { phase: Phase::Terminating, pod: h.pod.clone(), grace: 1, runtime_only: false, removed: true };
+    h.syncer.run(&work);
+    assert_eq!(h.calls()[0], "stop 2 2");
+}
+
+#[test]
+fn a_pod_only_the_runtime_knows_is_ended_without_status_or_probes() {
+    let h = Harness::one();
+    h.run(Phase::Sync);
+    h.statuses.remove_orphans(&Default::default());
+    h.probes.calls.lock().unwrap().clear();
+    let work = |phase| Work { phase, pod: h.pod.clone(), grace: 1, runtime_only: true, removed: true };
+    assert_eq!(h.syncer.run(&work(Phase::Terminating)), Outcome::Ok);
+    assert_eq!(h.syncer.run(&work(Phase::Terminated)), Outcome::Ok);
+    assert!(h.statuses.get(h.pod.uid()).is_none());
+    assert_eq!(h.calls().last().unwrap(), "relist");
+}
+
+#[test]
+fn a_passed_deadline_fails_the_pod() {
+    let h = Harness::new(json!({"activeDeadlineSeconds": 60, "containers": [{"name": "c", "image": "i"}]}));
+    h.run(Phase::Sync);
+    let mut old = PodStatus::clone(&h.status());
+    old.start_time = Some((SystemTime::now() - Duration::from_secs(61)).into());
+    h.statuses.set(&h.pod, old);
+    assert_eq!(h.run(Phase::Sync), Outcome::Terminal);
+    assert_eq!((h.status().phase, h.status().reason.as_str()), (PodPhase::Failed, "DeadlineExceeded"));
+}
