@@ -28,6 +28,7 @@ use crate::pod_manager::PodManager;
 use crate::pod_workers::{Deps, PodCache, PodWorkers, Probes, Syncer, Update, UpdateKind};
 use crate::prober::manager::{self, ProberManager, RestoredReady, StatusSource};
 use crate::prober::results::{self, ProbeResult};
+use crate::runtime::exits::ExitListener;
 use crate::runtime::{ContainerId, ImagesInUse, Runtime, RuntimePodStatus, ShimRuntime, StartErrorReason};
 use crate::server::{self, Backend, Server};
 use crate::settings::Settings;
@@ -69,6 +70,7 @@ pub struct Daemon {
     updates: Sender<PodUpdate>,
     files: Mutex<Option<FileSource>>,
     keeper: Mutex<Option<ImageKeeper>>,
+    exits: Mutex<Option<ExitListener>>,
     threads: Mutex<Vec<(&'static str, JoinHandle<()>)>>,
     stop: Mutex<Vec<Sender<()>>>,
     server: Mutex<Option<Server>>,
@@ -204,6 +206,8 @@ impl Daemon {
             events: shared.recorder.clone(),
         });
         let files = files.map_err(cannot("watch the pods directory"))?;
+        let of = shared.pleg.clone();
+        let exits = ExitListener::spawn(shared.layout.exits(), move |uid| of.request(uid)).map_err(cannot("listen for ends"))?;
         let keeper = ImageKeeper::spawn(image_keeper_config(&shared, images)).map_err(cannot("watch the image directory"))?;
         log::info!(
             "podprobe {} runs as node {}, pods from {}",
@@ -216,6 +220,7 @@ impl Daemon {
             updates,
             files: Mutex::new(Some(files)),
             keeper: Mutex::new(Some(keeper)),
+            exits: Mutex::new(Some(exits)),
             threads: Mutex::new(vec![("sync loop", loop_thread), ("checkpoint", checkpoint)]),
             stop: Mutex::new(vec![stop_loop, stop_checkpoint, stop_pleg]),
             server: Mutex::new(Some(server)),
@@ -256,6 +261,9 @@ impl Daemon {
         self.stop_files();
         let keeper = self.keeper.lock().expect("no panic while the lock is held").take();
         keeper.iter().for_each(ImageKeeper::stop);
+        if let Some(exits) = self.exits.lock().expect("no panic while the lock is held").take() {
+            exits.stop();
+        }
         self.shared.runtime.interrupt();
         self.shared.pleg.cache().close();
         // the loop's end closes the results' channels, so no probe worker waits in a send

@@ -56,6 +56,11 @@ impl Layout {
         self.run_dir().join("containers")
     }
 
+    /// `/run/podprobe/exits`: a file for each pod of which a container has just ended.
+    pub fn exits(&self) -> PathBuf {
+        self.run_dir().join("exits")
+    }
+
     /// `/run/podprobe/oci`: the OCI runtime's own state (`runc --root`).
     pub fn oci_state(&self) -> PathBuf {
         self.run_dir().join("oci")

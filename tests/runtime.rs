@@ -25,6 +25,7 @@ fn runs_to_completion(node: &Node) {
     let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
     let c = node.wait_exit(&rt, &pod, &id);
     assert_eq!((c.exit_code, c.signal, c.reason.as_str()), (3, None, "Error"));
+    wait_until("the end to be told", || node.layout.exits().join(pod.uid().as_str()).exists());
     assert!(c.started.is_some() && c.finished >= c.started && c.pid.is_none());
     assert_eq!(c.image_id.split_once(':').unwrap().0, "sha256");
     let log = fs::read_to_string(&c.log_path).unwrap();

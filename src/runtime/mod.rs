@@ -9,6 +9,7 @@ pub mod cgroup;
 pub mod cri_log;
 #[cfg(feature = "embedded")]
 pub mod embedded;
+pub mod exits;
 mod oci_cli;
 pub mod oci_spec;
 pub mod sandbox;

@@ -23,6 +23,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
 use super::cgroup::{self, Cgroups};
 use super::cri_log::{Lines, LogFile, Stream};
+use super::exits;
 use super::state::{self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, Process, STATE};
 use super::{StartErrorReason, oci_cli, sandbox, termination, volumes};
 use crate::clock::{Moment, Time, boot_id};
@@ -237,6 +238,7 @@ impl Shim {
         };
         // A full disk: without the record the daemon sees an unknown end once we are gone, and goes on.
         let _ = state::write(&self.dir, EXIT, &record, true);
+        exits::tell(&self.record.exits, &self.record.pod.uid);
     }
 
     /// Nothing of the container is left afterwards but its records, its overlay and its log.

@@ -84,7 +84,7 @@ impl ShimRuntime {
     /// Errors: the directories cannot be made.
     pub fn new(layout: &Layout, settings: &Settings, images: ImageStore) -> io::Result<Self> {
         let layout = Layout::new(std::path::absolute(layout.root())?);
-        for dir in [layout.sandboxes(), layout.containers(), layout.oci_state(), layout.lib_dir(), layout.logs_dir()] {
+        for dir in [layout.sandboxes(), layout.containers(), layout.exits(), layout.oci_state(), layout.lib_dir(), layout.logs_dir()] {
             fs::create_dir_all(&dir).map_err(|e| io::Error::new(e.kind(), format!("cannot make {}: {e}", dir.display())))?;
         }
         // Records name images, commands and paths of every pod: nobody but root reads them.

@@ -131,6 +131,9 @@ pub struct ContainerRecord {
     /// `FallbackToLogsOnError`.
     #[serde(default)]
     pub message_from_log: bool,
+    /// Where the container's end is told (see [`super::exits`]).
+    #[serde(default)]
+    pub exits: PathBuf,
     /// Number of the stop signal.
     pub stop_signal: i32,
 }

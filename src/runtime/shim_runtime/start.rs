@@ -164,6 +164,7 @@ impl ShimRuntime {
             user: config["process"]["user"]["uid"].as_u64().and_then(|u| u32::try_from(u).ok()).unwrap_or(0),
             termination_log,
             message_from_log: d.container.termination_message_policy == "FallbackToLogsOnError",
+            exits: self.layout.exits(),
             stop_signal: signals::number(&d.image.config.stop_signal).unwrap_or(libc::SIGTERM),
         };
         Ok((record, config))

@@ -1,0 +1,119 @@
+//! Word of a container's end, from its shim to the daemon: so that a restart, or the next init container, need not wait
+//! for the next relist.
+//!
+//! Invariants: it is a hint, the relist the truth; a lost one costs a second. A shim never waits for a daemon: it makes
+//! an empty file named after the pod, and whoever listens removes it. There are never more files than pods.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+
+use crate::api::PodUid;
+
+/// Stack of the thread: it reads names.
+const STACK: usize = 128 * 1024;
+
+/// A container of that pod has ended: its record says how. Called by the shim, which has nobody to tell of an error.
+pub fn tell(dir: &Path, pod: &str) {
+    // a record of an older podprobe names no directory
+    if dir.is_absolute() {
+        let _ = File::create(dir.join(pod));
+    }
+}
+
+/// A running listener.
+pub struct ExitListener {
+    stopped: Arc<AtomicBool>,
+    wake: Arc<EventFd>,
+    thread: JoinHandle<()>,
+}
+
+impl ExitListener {
+    /// Starts the thread `exits`, which calls `on_exit` for each pod of which a container has ended. It must not block.
+    ///
+    /// # Errors
+    /// The directory cannot be made or watched, or no thread is left.
+    pub fn spawn(dir: PathBuf, on_exit: impl Fn(&PodUid) + Send + 'static) -> io::Result<Self> {
+        fs::create_dir_all(&dir)?;
+        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+        inotify.add_watch(&dir, AddWatchFlags::IN_CLOSE_WRITE)?;
+        let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
+        let (stopped, ours) = (Arc::new(AtomicBool::new(false)), wake.clone());
+        let stop = stopped.clone();
+        let thread = std::thread::Builder::new().name("exits".into()).stack_size(STACK).spawn(move || {
+            while !stop.load(Ordering::Acquire) {
+                take(&dir, &on_exit);
+                wait(&inotify, &ours);
+            }
+        })?;
+        Ok(Self { stopped, wake, thread })
+    }
+
+    /// Tells the thread to end and waits for it: a moment.
+    pub fn stop(self) {
+        self.stopped.store(true, Ordering::Release);
+        let _ = self.wake.write(1);
+        let _ = self.thread.join();
+    }
+}
+
+/// Until something was written, or the stop. The events themselves say nothing that the directory does not.
+fn wait(inotify: &Inotify, wake: &EventFd) {
+    let mut fds = [PollFd::new(inotify.as_fd(), PollFlags::POLLIN), PollFd::new(wake.as_fd(), PollFlags::POLLIN)];
+    let _ = poll(&mut fds, PollTimeout::NONE);
+    while inotify.read_events().is_ok_and(|events| !events.is_empty()) {}
+}
+
+/// Removes before it tells, so that an end in between makes a new file.
+fn take(dir: &Path, on_exit: &impl Fn(&PodUid)) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if let Err(e) = fs::remove_file(entry.path()) {
+            log::debug!("cannot remove {}: {e}", entry.path().display());
+        }
+        if let Some(uid) = entry.file_name().to_str() {
+            on_exit(&uid.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crossbeam_channel::bounded;
+
+    use super::*;
+
+    const CEILING: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn each_end_is_told_those_before_the_start_too_and_no_file_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        tell(dir.path(), "early");
+        let (send, told) = bounded(100);
+        let listener = ExitListener::spawn(dir.path().to_owned(), move |uid| send.send(uid.to_string()).unwrap()).unwrap();
+        assert_eq!(told.recv_timeout(CEILING).unwrap(), "early");
+        for _ in 0..3 {
+            tell(dir.path(), "a");
+            assert_eq!(told.recv_timeout(CEILING).unwrap(), "a");
+        }
+        listener.stop();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_shim_without_a_listener_or_a_directory_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        tell(&dir.path().join("missing"), "a");
+        (0..3).for_each(|_| tell(dir.path(), "a"));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}
