@@ -275,6 +275,25 @@ fn the_first_probe_comes_at_the_initial_delay() {
 }
 
 #[test]
+fn periods_in_milliseconds_are_kept() {
+    let d = daemon();
+    let mut p = (*pod("a", 3600, &["l"])).clone();
+    let probe = p.spec.containers[0].liveness_probe.as_mut().unwrap();
+    (probe.period_milliseconds, probe.initial_delay_milliseconds) = (Some(50), Some(150));
+    let p = Arc::new(p);
+    d.manager.add_pod(&p);
+    d.store(&p, 0);
+    until("eleven probes", || d.execs() >= 11);
+    let runs: Vec<Moment> = d.world.runs.lock().unwrap().iter().map(|(_, at)| *at).collect();
+    let delay = runs[0].since(d.world.started_moment(p.uid(), &ContainerId::from("c0-0")).unwrap());
+    assert!(delay >= Duration::from_millis(150), "{delay:?}");
+    let ten = runs[10].since(runs[0]);
+    // the cadence is fixed: a late tick is not made up for, an early one does not exist
+    assert!(ten >= Duration::from_millis(450), "{ten:?}");
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
+#[test]
 fn ready_and_started_survive_the_daemon() {
     let was = |ready| RestoredReady { ready, started: true };
     let restored = [("c0-0", was(true)), ("c1-0", was(false))].map(|(id, r)| (ContainerId::from(id), r));
