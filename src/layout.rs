@@ -71,6 +71,11 @@ impl Layout {
         self.lib_dir().join("checkpoint.json")
     }
 
+    /// `/var/lib/podprobe/pauses.json`: probes that a person has paused.
+    pub fn pauses(&self) -> PathBuf {
+        self.lib_dir().join("pauses.json")
+    }
+
     /// `/var/lib/podprobe/images`: the image store.
     pub fn images(&self) -> PathBuf {
         self.lib_dir().join("images")

@@ -18,6 +18,7 @@ pub mod daemon;
 pub mod events;
 pub mod images;
 pub mod layout;
+pub mod metrics;
 pub mod nsexec;
 pub mod pleg;
 pub mod pod_actions;

@@ -14,7 +14,7 @@ use crate::clock::{Moment, Time, go_duration};
 use crate::events::{EventType, Recorder};
 use crate::pod_actions::{self, BackOff, BackOffKey, KillReason, MINIMUM_GRACE_SECONDS, PodActions, ToKill, kill_grace_period};
 use crate::prober::results::ProbeResult;
-use crate::runtime::{ContainerId, Runtime, RuntimePodStatus, RuntimeState, StartErrorReason};
+use crate::runtime::{ContainerId, Runtime, RuntimeContainerStatus, RuntimePodStatus, RuntimeState, StartErrorReason};
 use crate::status::{self, StartFailure, StatusManager};
 
 /// Instances of a container kept: the newest and the one before it.
@@ -46,6 +46,10 @@ pub trait Probes: Send + Sync {
     fn remove_pod(&self, pod: &Pod);
     /// Writes Ready and Started into a fresh status.
     fn update_pod_status(&self, pod: &Pod, status: &mut PodStatus);
+    /// A container is about to be killed: for the history.
+    fn killing(&self, _pod: &Pod, _kill: &ToKill) {}
+    /// A new instance of a container has started in place of `before`: for the history.
+    fn restarted(&self, _pod: &Pod, _container: &str, _attempt: u32, _before: Option<&RuntimeContainerStatus>) {}
     /// The liveness cache.
     fn liveness(&self, id: &ContainerId) -> Option<ProbeResult>;
     /// The startup cache.
@@ -179,6 +183,10 @@ impl Syncer {
             deadline_exceeded: deadline_exceeded(pod, old.as_deref()),
         });
         let status = if pod_is_terminal { status::finished(status) } else { status };
+        let newly = old.is_none_or(|old| old.reason != status.reason);
+        if status.reason == "DeadlineExceeded" && newly {
+            self.event(pod, "", EventType::Normal, "DeadlineExceeded", &status.message);
+        }
         self.deps.statuses.set(pod, status.clone());
         status
     }
@@ -247,6 +255,9 @@ impl Syncer {
         match self.deps.runtime.start_container(pod, sandbox, container, attempt) {
             Ok(_) => {
                 self.failures.lock().expect("no panic while the lock is held").remove(&(pod.uid().clone(), container.name.clone()));
+                if attempt > 0 {
+                    self.deps.probes.restarted(pod, &container.name, attempt, runtime.container(&container.name));
+                }
                 self.event(pod, &container.name, EventType::Normal, "Created", "Container created");
                 self.event(pod, &container.name, EventType::Normal, "Started", "Container started");
             }
@@ -389,6 +400,7 @@ impl Syncer {
     }
 
     fn kill(&self, pod: &Pod, kill: &ToKill, grace: Option<i64>) -> Result<(), String> {
+        self.deps.probes.killing(pod, kill);
         self.event(pod, &kill.name, EventType::Normal, "Killing", &kill.message);
         let own = || kill_grace_period(pod, pod.container(&kill.name), kill.reason);
         let seconds = grace.unwrap_or_else(own).max(MINIMUM_GRACE_SECONDS);

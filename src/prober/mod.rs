@@ -11,9 +11,13 @@
 pub mod cadence;
 pub mod dial;
 pub mod exec;
+pub mod history;
 pub mod http;
 pub mod manager;
+pub mod metrics;
+pub mod now;
 pub mod outcome;
+pub mod pauses;
 pub mod ports;
 #[allow(clippy::module_inception)]
 pub mod prober;
@@ -23,6 +27,7 @@ pub mod target;
 pub mod tcp;
 mod thread;
 mod tls;
+pub mod trace;
 mod transport;
 pub mod url;
 pub mod worker;
