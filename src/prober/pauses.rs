@@ -13,7 +13,7 @@ use std::{fs, io};
 use serde::{Deserialize, Serialize};
 
 use crate::api::{PodUid, ProbeType};
-use crate::clock::{Moment, Time, boot_id};
+use crate::clock::{Moment, Time, boot_id, go_duration};
 
 /// Longest pause: a week.
 pub const MAX_PAUSE: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -71,15 +71,11 @@ pub struct Pauses {
 impl Pauses {
     /// Takes over what an earlier daemon has left in `file`, and keeps the copy there from now on. Once.
     pub fn open(&self, file: PathBuf) {
-        let restored = read(&file, Moment::now(), Time::now());
+        let now = Moment::now();
+        let restored = read(&file, now, Time::now());
         for (key, pause) in &restored {
-            log::info!(
-                "the {} probe of container {} in pod {} is still paused for {:?}",
-                key.probe_type,
-                key.container,
-                key.uid,
-                pause.length
-            );
+            let left = go_duration(Duration::from_secs(pause.until.since(now).as_secs()));
+            log::info!("the {} probe of container {} in pod {} is paused for another {left}", key.probe_type, key.container, key.uid);
         }
         let _ = self.file.set(file);
         self.state().pauses.extend(restored);
