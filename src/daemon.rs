@@ -1,5 +1,7 @@
 //! The daemon: wires the parts, holds the lock of its root, and ends them in order.
 
+mod hands_on;
+
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
@@ -13,13 +15,12 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::api::decode::{self, StaticSource};
-use crate::api::{Container, Pod, PodStatus, PodUid, ProbeType};
+use crate::api::{Pod, PodStatus, PodUid};
 use crate::checkpoint;
 use crate::clock::{Moment, Time};
 use crate::events::{EventList, Recorder};
 use crate::images::ImageStore;
 use crate::layout::Layout;
-use crate::metrics::{Family, Kind};
 use crate::pleg::{self, Cache, Pleg};
 use crate::pod_actions::ToKill;
 use crate::pod_config::file::{FileSource, FileSourceConfig};
@@ -30,7 +31,6 @@ use crate::pod_workers::{Deps, PodCache, PodWorkers, Probes, Syncer};
 use crate::prober::history::PodHistory;
 use crate::prober::manager::{self, ProberManager, RestoredReady, StatusSource};
 use crate::prober::now::ProbeReport;
-use crate::prober::pauses::{self, ProbeKey};
 use crate::prober::results::{self, ProbeResult};
 use crate::runtime::{ContainerId, Runtime, RuntimeContainerStatus, RuntimePodStatus, ShimRuntime};
 use crate::server::protocol::{PauseTarget, ProbeTarget};
@@ -181,8 +181,13 @@ impl Daemon {
         let sync_loop = SyncLoop::new(channels, parts, heartbeat.clone());
         let loop_thread = spawn("sync-loop", move || sync_loop.run())?;
         let (stop_checkpoint, checkpoint_stopped) = bounded(0);
-        let checkpoint =
-            checkpoint::spawn(shared.layout.checkpoint(), statuses, notifier, checkpoint_stopped, pauses_saver(prober_for_pauses));
+        let checkpoint = checkpoint::spawn(
+            shared.layout.checkpoint(),
+            statuses,
+            notifier,
+            checkpoint_stopped,
+            hands_on::pauses_saver(prober_for_pauses),
+        );
         let checkpoint = checkpoint.map_err(cannot("start the checkpoint thread"))?;
         let server = server::spawn(&shared.layout.socket(), shared.clone()).map_err(|e| DaemonError(e.to_string()))?;
         let files = FileSource::spawn(FileSourceConfig {
@@ -336,19 +341,6 @@ fn restored_readiness(statuses: &HashMap<PodUid, PodStatus>) -> HashMap<Containe
     running.map(|c| (c.container_id.as_str().into(), RestoredReady { ready: c.ready, started: c.started == Some(true) })).collect()
 }
 
-/// Keeps the file of pauses; a disk that does not take it is said once until it does.
-fn pauses_saver(prober: Arc<Prober>) -> impl FnMut() + Send + 'static {
-    let mut failed = false;
-    move || match prober.manager.pauses().save() {
-        Ok(()) => failed = false,
-        Err(e) if !failed => {
-            log::warn!("cannot write the pauses of probes: {e}; they are kept in memory, trying again");
-            failed = true;
-        }
-        Err(_) => {}
-    }
-}
-
 type Updates = crossbeam_channel::Receiver<results::Update>;
 
 /// The three caches, and their channels in the order liveness, readiness, startup.
@@ -500,78 +492,19 @@ impl Backend for Shared {
     }
 
     fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, String> {
-        if !(pauses::MIN_PAUSE..=pauses::MAX_PAUSE).contains(&length) {
-            return Err(format!("a pause lasts from 1s to 168h, not {}", crate::clock::go_duration(length)));
-        }
-        let keys = probe_keys(&*self.pod(&target.uid)?, target)?;
-        self.prober.manager.pauses().pause(keys.clone(), length, Moment::now());
-        self.after_pausing(&keys, &format!("paused for {}", crate::clock::go_duration(length)))
+        self.pause_probes(target, length)
     }
 
     fn resume(&self, target: &PauseTarget) -> Result<Vec<String>, String> {
-        let keys = probe_keys(&*self.pod(&target.uid)?, target)?;
-        let resumed = self.prober.manager.pauses().resume(&keys, Moment::now());
-        self.after_pausing(&resumed, "resumed")
+        self.resume_probes(target)
     }
 
     fn metrics(&self) -> String {
-        let mut out = String::new();
-        self.prober.manager.metrics().write(&mut out);
-        let help = "The number of discard events in PLEG.";
-        Family::new(&mut out, "kubelet_pleg_discard_events", Kind::Counter, help).value(&[], self.pleg.discarded());
-        let help = "Panics that were caught; the thread went on, and the log says where.";
-        let mut panics = Family::new(&mut out, "podprobe_panics_total", Kind::Counter, help);
-        for (part, n) in [("pleg", self.pleg.panics()), ("pod_workers", self.workers.panics()), ("prober", self.prober.manager.panics())] {
-            panics.value(&[("part", part)], n);
-        }
-        let help = "Probe workers: one for each probe of each container that may still run.";
-        Family::new(&mut out, "podprobe_prober_workers", Kind::Gauge, help).value(&[], self.prober.manager.worker_count());
-        out
+        self.metrics_text()
     }
-}
-
-/// The probes of a pod that are meant.
-fn probe_keys(pod: &Pod, target: &PauseTarget) -> Result<Vec<ProbeKey>, String> {
-    let wanted = |name: &str| target.container.as_deref().is_none_or(|wanted| wanted == name);
-    let containers = pod.spec.containers.iter().filter(|c| wanted(&c.name));
-    let types =
-        |c| ProbeType::ALL.into_iter().filter(move |t| target.probe_type.is_none_or(|w| w == *t) && Container::probe(c, *t).is_some());
-    let key = |c: &Container, probe_type| ProbeKey { uid: pod.uid().clone(), container: c.name.clone(), probe_type };
-    let keys: Vec<_> = containers.flat_map(|c| types(c).map(|t| key(c, t))).collect();
-    if keys.is_empty() { Err(format!("pod {} has no such probe", pod.metadata.name)) } else { Ok(keys) }
 }
 
 impl Shared {
-    /// A pod that runs or is ending.
-    fn pod(&self, uid: &PodUid) -> Result<Arc<Pod>, String> {
-        let ending = || self.workers.working().into_iter().map(|(pod, _)| pod).find(|pod| pod.uid() == uid);
-        self.pods.get(uid).or_else(ending).ok_or_else(|| "the pod is gone".into())
-    }
-
-    /// On disk before the answer, so that a daemon killed the moment after keeps its word.
-    fn after_pausing(&self, keys: &[ProbeKey], what: &str) -> Result<Vec<String>, String> {
-        if let Err(e) = self.prober.manager.pauses().save() {
-            log::warn!("cannot write {}: {e}; the pauses hold until the daemon ends", self.layout.pauses().display());
-        }
-        self.notifier.changed();
-        let name = |key: &ProbeKey| format!("{}/{}", key.container, key.probe_type.as_str().to_lowercase());
-        keys.iter().for_each(|key| log::info!("probe {} of pod {}: {what}", name(key), key.uid));
-        Ok(keys.iter().map(name).collect())
-    }
-
-    /// What is kept of pods goes with them. On the sync loop's thread: memory only.
-    fn housekeeping(&self, syncer: &Syncer, now: Moment) {
-        syncer.collect_garbage(now);
-        let mut known = self.pods.uids();
-        known.extend(self.workers.working().into_iter().map(|(pod, _)| pod.uid().clone()));
-        let manager = &self.prober.manager;
-        manager.history().retain(&known);
-        let changed = [manager.pauses().tidy(&known, now), self.recorder.tidy(&known, now)];
-        if changed.contains(&true) {
-            self.notifier.changed();
-        }
-    }
-
     fn view(&self, pod: &Pod, terminating: bool, events: &[crate::events::Event]) -> PodView {
         let status = self.statuses.get(pod.uid()).map(|s| PodStatus::clone(&s)).unwrap_or_default();
         let mut object = pod.raw.clone();
