@@ -18,6 +18,9 @@ use crate::status::Notifier;
 /// Most events kept per daemon; the oldest goes first.
 pub const MAX_EVENTS: usize = 1000;
 
+/// Most bytes kept of a text; the log has it whole.
+pub const MAX_MESSAGE: usize = 1024;
+
 /// Events of one object, type and reason that differ in their text and are kept apart.
 pub const MAX_SIMILAR: usize = 10;
 
@@ -119,7 +122,7 @@ impl Recorder {
             field_path,
             type_,
             reason: reason.into(),
-            message: message.into(),
+            message: message[..message.floor_char_boundary(MAX_MESSAGE)].into(),
             count: 1,
             first_timestamp: now,
             last_timestamp: now,
@@ -188,6 +191,13 @@ mod tests {
         }
         let list = r.list();
         assert_eq!((list.len(), list[0].uid.as_str()), (MAX_EVENTS, "u5"));
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_characters() {
+        let r = Recorder::default();
+        r.record(&pod("u"), "", EventType::Normal, "R", &format!("x{}", "é".repeat(MAX_MESSAGE)));
+        assert_eq!(r.list()[0].message.len(), MAX_MESSAGE - 1);
     }
 
     #[test]
