@@ -7,7 +7,6 @@ use std::process::{Child, Command, Output, Stdio};
 use podprobe::settings::Settings;
 use serde_json::json;
 
-#[allow(dead_code)]
 mod support;
 use support::{Node, on, wait_until};
 
