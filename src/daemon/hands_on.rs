@@ -80,7 +80,7 @@ impl Shared {
 /// The probes of a pod that are meant.
 fn probe_keys(pod: &Pod, target: &PauseTarget) -> Result<Vec<ProbeKey>, String> {
     let wanted = |name: &str| target.container.as_deref().is_none_or(|wanted| wanted == name);
-    let containers = pod.spec.containers.iter().filter(|c| wanted(&c.name));
+    let containers = pod.spec.all_containers().filter(|c| wanted(&c.name));
     let types =
         |c| ProbeType::ALL.into_iter().filter(move |t| target.probe_type.is_none_or(|w| w == *t) && Container::probe(c, *t).is_some());
     let key = |c: &Container, probe_type| ProbeKey { uid: pod.uid().clone(), container: c.name.clone(), probe_type };

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::api::{Container, PodRef};
 use crate::clock::Moment;
+use crate::runtime::{RuntimePodStatus, RuntimeState};
 
 /// First delay, unless the ceiling is lower.
 const INITIAL: Duration = Duration::from_secs(10);
@@ -49,7 +50,25 @@ pub struct BackOff {
 impl BackOff {
     /// A table with that ceiling (`crashLoopBackOff.maxContainerRestartPeriod`); one below 10 s lowers the first delay too.
     pub fn new(ceiling: Duration) -> Self {
-        Self { initial: INITIAL.min(ceiling), ceiling, entries: HashMap::new() }
+        Self::with_initial(INITIAL, ceiling)
+    }
+
+    /// A table with that first delay.
+    pub fn with_initial(initial: Duration, ceiling: Duration) -> Self {
+        Self { initial: initial.min(ceiling), ceiling, entries: HashMap::new() }
+    }
+
+    /// As [`Self::start`], by what the runtime knows: a container without an ended instance is never held back, nor is
+    /// one that ended in an earlier boot.
+    ///
+    /// # Errors
+    /// [`Held`], as there.
+    pub fn check(&mut self, pod: &PodRef, container: &Container, runtime: &RuntimePodStatus, now: Moment) -> Result<(), Held> {
+        let exited = runtime.containers.iter().find(|c| c.name == container.name && c.state == RuntimeState::Exited);
+        match exited.and_then(|c| c.finished) {
+            Some(finished) => self.start(&BackOffKey::new(pod, container), finished, now),
+            None => Ok(()),
+        }
     }
 
     /// Before a start of a container whose newest instance finished at `finished`: held back, or let go and advanced.
@@ -78,6 +97,7 @@ impl BackOff {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod_actions::tests_support::container_status;
 
     fn key() -> BackOffKey {
         BackOffKey("k".into())
@@ -105,6 +125,11 @@ mod tests {
 
     #[test]
     fn restarts_wait_0_10_20_up_to_the_ceiling() {
+        let vectors: serde_json::Value = serde_json::from_str(include_str!("../../tests/vectors/lifecycle.json")).unwrap();
+        let number = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u64>().unwrap();
+        let sequence: Vec<u64> =
+            vectors["crashLoopDelays"]["sequence"].as_array().unwrap().iter().map(|d| number(d.as_str().unwrap())).collect();
+        assert_eq!(delays(300, sequence.len()), sequence);
         assert_eq!(delays(300, 8), [0, 10, 20, 40, 80, 160, 300, 300]);
         assert_eq!(delays(5, 4), [0, 5, 5, 5], "a ceiling below the first delay lowers it");
     }
@@ -125,6 +150,32 @@ mod tests {
         table.start(&key(), at(0), at(0)).unwrap();
         for _ in 0..5 {
             assert_eq!(table.start(&key(), at(10), at(15)).unwrap_err().retry_at, at(20));
+        }
+    }
+
+    /// podactions.json `backoff`.
+    #[test]
+    fn the_cases_of_the_vectors_hold() {
+        let vectors: serde_json::Value = serde_json::from_str(include_str!("../../tests/vectors/podactions.json")).unwrap();
+        for case in vectors["backoff"].as_array().unwrap() {
+            let seconds = |key: &str| case[key].as_str().map(|s| Duration::from_secs(s.trim_end_matches('s').parse().unwrap()));
+            let initial = seconds("initial").unwrap_or(INITIAL);
+            let mut table = BackOff::with_initial(initial, seconds("max").unwrap_or(Duration::from_secs(300)));
+            let pod = PodRef { namespace: "d".into(), name: "p".into(), uid: "u".into() };
+            let container = Container { name: "c".into(), ..Container::default() };
+            let mut newest = container_status("c", "1", RuntimeState::Running, 0);
+            if case["status"] == "exited just now" {
+                (newest.state, newest.finished) = (RuntimeState::Exited, Some(at(1000)));
+            }
+            if case["entry"].is_string() {
+                table.start(&BackOffKey::new(&pod, &container), at(1000), at(1000)).unwrap();
+            }
+            let runtime = RuntimePodStatus { containers: vec![newest], ..Default::default() };
+            let got = table.check(&pod, &container, &runtime, at(1000));
+            let held = Held { delay: initial, retry_at: at(1000) + initial };
+            assert_eq!(got, if case["expectInBackOff"] == true { Err(held) } else { Ok(()) }, "{}", case["id"]);
+            let advanced = table.entries.values().any(|e| e.delay == initial);
+            assert_eq!(advanced, case["status"] == "exited just now", "{}", case["id"]);
         }
     }
 

@@ -9,20 +9,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::{Outcome, Phase, PodSyncer, Work};
-use crate::api::{Container, Pod, PodStatus, PodUid};
-use crate::clock::{Moment, Time, go_duration};
+use crate::api::{Pod, PodStatus, PodUid};
+use crate::clock::{Moment, Time};
 use crate::events::{EventType, Recorder};
-use crate::pod_actions::{self, BackOff, BackOffKey, KillReason, MINIMUM_GRACE_SECONDS, PodActions, ToKill, kill_grace_period};
+use crate::pod_actions::{self, ALL_CONTAINERS_RESTARTING, BackOff, KillReason, ToKill, ToRemove};
 use crate::prober::results::ProbeResult;
-use crate::runtime::{ContainerId, Runtime, RuntimeContainerStatus, RuntimePodStatus, RuntimeState, StartErrorReason};
+use crate::runtime::{ContainerId, Runtime, RuntimeContainerStatus, RuntimePodStatus};
 use crate::status::{self, StartFailure, StatusManager};
 
-/// Instances of a container kept: the newest and the one before it.
-const KEPT_INSTANCES: usize = 2;
 /// Start failures remembered (kubelet-probes 9.3, note on S9).
 const MAX_FAILURES: usize = 1000;
-/// Stack of a thread that only waits for one container to end.
-const KILL_STACK: usize = 256 * 1024;
 
 /// What the syncer needs of PLEG.
 pub trait PodCache: Send + Sync {
@@ -76,26 +72,26 @@ pub struct Deps {
 
 /// See the module.
 pub struct Syncer {
-    deps: Deps,
-    back_off: Mutex<BackOff>,
-    failures: Mutex<HashMap<(PodUid, String), StartFailure>>,
+    pub(super) deps: Deps,
+    pub(super) back_off: Mutex<BackOff>,
+    pub(super) failures: Mutex<HashMap<(PodUid, String), StartFailure>>,
     /// When each pod's last run ended: the next one waits for news after that.
     last_run: Mutex<HashMap<PodUid, Moment>>,
 }
 
 /// Why a sync did not do all it should.
 #[derive(Default)]
-struct Problems {
-    errors: Vec<String>,
+pub(super) struct Problems {
+    pub(super) errors: Vec<String>,
     retry_at: Option<Moment>,
 }
 
 impl Problems {
-    fn add(&mut self, error: String) {
+    pub(super) fn add(&mut self, error: String) {
         self.errors.push(error);
     }
 
-    fn held_until(&mut self, at: Moment) {
+    pub(super) fn held_until(&mut self, at: Moment) {
         self.retry_at = Some(self.retry_at.map_or(at, |earliest| earliest.min(at)));
     }
 }
@@ -109,12 +105,11 @@ impl PodSyncer for Syncer {
         };
         let uid = work.pod.uid();
         let finished = work.phase == Phase::Terminated && outcome == Outcome::Ok;
-        let mut last_run = self.last_run.lock().expect("no panic while the lock is held");
         if finished {
-            last_run.remove(uid)
+            self.last_run.lock().expect("no panic while the lock is held").remove(uid);
         } else {
-            last_run.insert(uid.clone(), Moment::now())
-        };
+            self.ran(uid);
+        }
         outcome
     }
 }
@@ -148,9 +143,13 @@ impl Syncer {
             status: &runtime,
             liveness: &|id| self.deps.probes.liveness(id),
             startup: &|id| self.deps.probes.startup(id),
+            restart_all: status.condition(ALL_CONTAINERS_RESTARTING).is_some_and(|c| c.status == "True"),
         });
         if actions.is_empty() {
             return Outcome::Ok;
+        }
+        if !actions.remove.is_empty() {
+            return self.remove_for_restart(pod, &actions.remove);
         }
         let mut problems = Problems::default();
         self.carry_out(pod, runtime, &actions, &mut problems);
@@ -182,7 +181,7 @@ impl Syncer {
             pod_is_terminal,
             deadline_exceeded: deadline_exceeded(pod, old.as_deref()),
         });
-        let status = if pod_is_terminal { status::finished(status) } else { status };
+        let status = if pod_is_terminal { status::finished(&pod.spec, status) } else { status };
         let newly = old.is_none_or(|old| old.reason != status.reason);
         if status.reason == "DeadlineExceeded" && newly {
             self.event(pod, "", EventType::Normal, "DeadlineExceeded", &status.message);
@@ -191,100 +190,27 @@ impl Syncer {
         status
     }
 
-    /// Kill, create the sandbox, start: the order of 8.4.
-    fn carry_out(&self, pod: &Arc<Pod>, mut runtime: Arc<RuntimePodStatus>, actions: &PodActions, problems: &mut Problems) {
-        if actions.kill_pod {
-            if actions.create_sandbox && !runtime.sandboxes.is_empty() {
-                let text = "Pod sandbox changed, it will be killed and re-created.";
-                self.event(pod, "", EventType::Normal, "SandboxChanged", text);
+    /// 8.6: removes every container, then the pod starts from its beginning at once.
+    fn remove_for_restart(&self, pod: &Arc<Pod>, remove: &[ToRemove]) -> Outcome {
+        let mut problems = Problems::default();
+        for ToRemove { id, name, kill } in remove {
+            if *kill {
+                let message = format!("Stopping container {name}");
+                let kill = ToKill { id: id.clone(), name: name.clone(), message, reason: KillReason::None };
+                self.kill_all(pod, &[kill], Some(0), &mut problems);
             }
-            self.kill_pod(pod, &runtime, None, problems);
-        } else {
-            self.kill_all(pod, &actions.kill, None, problems);
+            if let Err(e) = self.deps.runtime.remove_container(id) {
+                problems.add(e.message);
+            }
         }
+        self.forget_failures(pod.uid());
+        self.deps.cache.request_relist(pod.uid());
         if !problems.errors.is_empty() {
-            return;
+            return self.outcome(pod, problems);
         }
-        if actions.kill_pod || !actions.kill.is_empty() {
-            // what was killed has a finish time now: the back-off counts from it (lessons E2)
-            match self.deps.runtime.pod_status(pod.uid()) {
-                Ok(fresh) => runtime = Arc::new(fresh),
-                Err(e) => return problems.add(e.message),
-            }
-        }
-        let sandbox = match actions.create_sandbox {
-            true => self.create_sandbox(pod, actions.attempt, problems),
-            false => runtime.sandboxes.first().map(|s| s.id.clone()),
-        };
-        let Some(sandbox) = sandbox else { return };
-        for index in &actions.start {
-            self.start(pod, &sandbox, &pod.spec.containers[*index], &runtime, problems);
-        }
-    }
-
-    fn create_sandbox(&self, pod: &Pod, attempt: u32, problems: &mut Problems) -> Option<ContainerId> {
-        match self.deps.runtime.run_pod_sandbox(pod, attempt) {
-            Ok(id) => Some(id),
-            Err(e) => {
-                let text = format!("Failed to create pod sandbox: {e}");
-                self.event(pod, "", EventType::Warning, "FailedCreatePodSandBox", &text);
-                for container in &pod.spec.containers {
-                    self.remember(pod.uid(), &container.name, e.reason.as_str(), &text);
-                }
-                problems.add(text);
-                None
-            }
-        }
-    }
-
-    /// Back-off, then the start of one container.
-    fn start(&self, pod: &Pod, sandbox: &ContainerId, container: &Container, runtime: &RuntimePodStatus, problems: &mut Problems) {
-        if let Err(held) = self.check_back_off(pod, container, runtime) {
-            let name = &container.name;
-            let of = pod.reference();
-            let event = format!("Back-off restarting failed container {name} in pod {of}");
-            self.event(pod, name, EventType::Warning, "BackOff", &event);
-            let delay = go_duration(held.delay);
-            let message = format!("back-off {delay} restarting failed container={name} pod={of}");
-            self.remember(pod.uid(), name, StartErrorReason::CrashLoopBackOff.as_str(), &message);
-            problems.held_until(held.retry_at);
-            return;
-        }
-        self.prune(container, runtime);
-        let attempt = next_attempt(container, runtime, self.deps.statuses.get(pod.uid()).as_deref());
-        match self.deps.runtime.start_container(pod, sandbox, container, attempt) {
-            Ok(_) => {
-                self.failures.lock().expect("no panic while the lock is held").remove(&(pod.uid().clone(), container.name.clone()));
-                if attempt > 0 {
-                    self.deps.probes.restarted(pod, &container.name, attempt, runtime.container(&container.name));
-                }
-                self.event(pod, &container.name, EventType::Normal, "Created", "Container created");
-                self.event(pod, &container.name, EventType::Normal, "Started", "Container started");
-            }
-            Err(e) => {
-                self.event(pod, &container.name, EventType::Warning, "Failed", &format!("Error: {e}"));
-                self.remember(pod.uid(), &container.name, e.reason.as_str(), &e.message);
-                problems.add(format!("cannot start container {}: {e}", container.name));
-            }
-        }
-    }
-
-    fn check_back_off(&self, pod: &Pod, container: &Container, runtime: &RuntimePodStatus) -> Result<(), pod_actions::Held> {
-        let exited = runtime.containers.iter().find(|c| c.name == container.name && c.state == RuntimeState::Exited);
-        // an end in an earlier boot holds nothing back
-        let Some(finished) = exited.and_then(|c| c.finished) else { return Ok(()) };
-        let key = BackOffKey::new(&pod.reference(), container);
-        self.back_off.lock().expect("no panic while the lock is held").start(&key, finished, Moment::now())
-    }
-
-    /// Removes all but the newest ended instance, so that with the new one [`KEPT_INSTANCES`] are left.
-    fn prune(&self, container: &Container, runtime: &RuntimePodStatus) {
-        let ended = runtime.containers.iter().filter(|c| c.name == container.name && c.state != RuntimeState::Running);
-        for old in ended.skip(KEPT_INSTANCES - 1) {
-            if let Err(e) = self.deps.runtime.remove_container(&old.id) {
-                log::warn!("cannot remove an ended instance of container {}: {e}; trying again at its next restart", container.name);
-            }
-        }
+        // the next look must be newer than the removal
+        self.ran(pod.uid());
+        self.sync(pod)
     }
 
     fn outcome(&self, pod: &Pod, problems: Problems) -> Outcome {
@@ -337,7 +263,7 @@ impl Syncer {
     /// A removed pod goes with all its remains; one that merely finished keeps its records and logs.
     fn terminated(&self, work: &Work) -> Outcome {
         let uid = work.pod.uid();
-        self.failures.lock().expect("no panic while the lock is held").retain(|(of, _), _| of != uid);
+        self.forget_failures(uid);
         if !work.removed {
             return Outcome::Ok;
         }
@@ -357,71 +283,26 @@ impl Syncer {
         Ok(())
     }
 
-    /// Every running container at once, then the sandboxes (8.5).
-    fn kill_pod(&self, pod: &Pod, runtime: &RuntimePodStatus, grace: Option<i64>, problems: &mut Problems) {
-        let alive = runtime.containers.iter().filter(|c| c.state != RuntimeState::Exited);
-        let kills: Vec<ToKill> = alive
-            .map(|c| ToKill {
-                id: c.id.clone(),
-                name: c.name.clone(),
-                message: format!("Stopping container {}", c.name),
-                reason: KillReason::None,
-            })
-            .collect();
-        self.kill_all(pod, &kills, grace, problems);
-        for sandbox in &runtime.sandboxes {
-            if let Err(e) = self.deps.runtime.stop_pod_sandbox(&sandbox.id) {
-                self.event(pod, "", EventType::Warning, "FailedKillPod", &format!("error killing pod: {e}"));
-                problems.add(e.message);
-            }
-        }
-    }
-
-    /// In parallel: the slowest decides how long it takes.
-    fn kill_all(&self, pod: &Pod, kills: &[ToKill], grace: Option<i64>, problems: &mut Problems) {
-        let errors: Vec<String> = match kills {
-            [] => return,
-            [one] => self.kill(pod, one, grace).err().into_iter().collect(),
-            many => std::thread::scope(|scope| {
-                let spawn = |kill| {
-                    let thread = std::thread::Builder::new().name("kill".into()).stack_size(KILL_STACK);
-                    thread.spawn_scoped(scope, move || self.kill(pod, kill, grace)).map_err(|e| (kill, e))
-                };
-                let threads: Vec<_> = many.iter().map(spawn).collect();
-                let end = |t: Result<std::thread::ScopedJoinHandle<'_, Result<(), String>>, (&ToKill, std::io::Error)>| match t {
-                    Ok(handle) => handle.join().unwrap_or_else(|_| Err("killing panicked".into())),
-                    // no thread to be had: one after the other
-                    Err((kill, _)) => self.kill(pod, kill, grace),
-                };
-                threads.into_iter().filter_map(|t| end(t).err()).collect()
-            }),
-        };
-        problems.errors.extend(errors);
-    }
-
-    fn kill(&self, pod: &Pod, kill: &ToKill, grace: Option<i64>) -> Result<(), String> {
-        self.deps.probes.killing(pod, kill);
-        self.event(pod, &kill.name, EventType::Normal, "Killing", &kill.message);
-        let own = || kill_grace_period(pod, pod.container(&kill.name), kill.reason);
-        let seconds = grace.unwrap_or_else(own).max(MINIMUM_GRACE_SECONDS);
-        let stopped = self.deps.runtime.stop_container(&kill.id, Duration::from_secs(seconds as u64));
-        stopped.map_err(|e| {
-            self.event(pod, &kill.name, EventType::Warning, "FailedKillPod", &format!("error killing pod: {e}"));
-            format!("cannot stop container {}: {e}", kill.name)
-        })
-    }
-
     // ---- small things ----
 
-    fn event(&self, pod: &Pod, container: &str, type_: EventType, reason: &str, message: &str) {
-        self.deps.recorder.record(&pod.reference(), container, type_, reason, message);
+    pub(super) fn event(&self, pod: &Pod, container: &str, type_: EventType, reason: &str, message: &str) {
+        let field_path = if container.is_empty() { String::new() } else { pod.field_path(container) };
+        self.deps.recorder.record(&pod.reference(), &field_path, type_, reason, message);
+    }
+
+    fn ran(&self, uid: &PodUid) {
+        self.last_run.lock().expect("no panic while the lock is held").insert(uid.clone(), Moment::now());
+    }
+
+    pub(super) fn forget_failures(&self, uid: &PodUid) {
+        self.failures.lock().expect("no panic while the lock is held").retain(|(of, _), _| of != uid);
     }
 
     fn failure(&self, uid: &PodUid, name: &str) -> Option<StartFailure> {
         self.failures.lock().expect("no panic while the lock is held").get(&(uid.clone(), name.to_owned())).cloned()
     }
 
-    fn remember(&self, uid: &PodUid, name: &str, reason: &str, message: &str) {
+    pub(super) fn remember(&self, uid: &PodUid, name: &str, reason: &str, message: &str) {
         let mut failures = self.failures.lock().expect("no panic while the lock is held");
         let key = (uid.clone(), name.to_owned());
         if failures.len() >= MAX_FAILURES && !failures.contains_key(&key) {
@@ -438,17 +319,6 @@ pub(crate) fn deadline_exceeded(pod: &Pod, status: Option<&PodStatus>) -> bool {
         (Some(limit), Some(started)) => Time::now().unix_seconds() - started.unix_seconds() >= limit,
         _ => false,
     }
-}
-
-/// Newest known instance + 1 (8.4, last paragraph). Where the runtime knows none, the status before tells: it has counted
-/// a container that vanished already (9.3 S3), one that ended not yet.
-fn next_attempt(container: &Container, runtime: &RuntimePodStatus, old: Option<&PodStatus>) -> u32 {
-    let newest = runtime.containers.iter().filter(|c| c.name == container.name).map(|c| c.attempt).max();
-    let counted = || {
-        let before = old?.container_statuses.iter().find(|c| c.name == container.name)?;
-        Some(before.restart_count + u32::from(!before.container_id.is_empty()))
-    };
-    newest.map(|n| n + 1).or_else(counted).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -251,6 +251,7 @@ mod tests {
 
     fn ended(id: &str, exit_code: i32, signal: Option<i32>, reason: &str) -> RuntimeContainerStatus {
         RuntimeContainerStatus {
+            sandbox: Default::default(),
             id: id.into(),
             name: "c".into(),
             attempt: 0,

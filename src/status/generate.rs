@@ -7,7 +7,7 @@ use super::{conditions, phase};
 use crate::api::status::PodIp;
 use crate::api::{Pod, PodPhase, PodStatus};
 use crate::clock::Time;
-use crate::pod_actions::sandbox_needed;
+use crate::pod_actions::{ALL_CONTAINERS_RESTARTING, has_initialized, restart_all_wanted, sandbox_needed};
 use crate::runtime::RuntimePodStatus;
 
 /// What a status rests on.
@@ -35,24 +35,43 @@ pub struct Inputs<'a> {
 /// The status.
 pub fn generate(inputs: &Inputs) -> PodStatus {
     let Inputs { pod, runtime, old, .. } = inputs;
+    let old_conditions = old.map_or(&[][..], |o| &o.conditions);
+    // until the last instance is gone; those that miss are counted in the status after that, too
+    let was_restarting = conditions::is_true(old_conditions, ALL_CONTAINERS_RESTARTING);
+    let wanted = restart_all_wanted(pod, runtime);
+    let of_containers =
+        container_statuses::Inputs { pod, runtime, old: *old, failure: inputs.failure, restarting: wanted || was_restarting };
     let mut status = PodStatus {
-        container_statuses: container_statuses::generate(pod, runtime, *old, inputs.failure),
+        init_container_statuses: container_statuses::init(&of_containers),
+        container_statuses: container_statuses::regular(&of_containers),
         start_time: old.and_then(|o| o.start_time).or(Some(inputs.now)),
         qos_class: qos_class(pod).into(),
         ..PodStatus::default()
     };
+    container_statuses::cut_messages(pod, &mut status.init_container_statuses);
+    container_statuses::cut_messages(pod, &mut status.container_statuses);
     set_phase(inputs, &mut status);
     set_ips(inputs, &mut status);
     (inputs.probed)(&mut status);
-    let sandbox_ready = !sandbox_needed(pod, runtime).0;
-    status.conditions = conditions::generate(&pod.spec, &status, sandbox_ready);
-    conditions::keep_transition_times(&mut status.conditions, old.map_or(&[], |o| &o.conditions), inputs.now);
+    let facts = conditions::Facts {
+        sandbox_ready: !sandbox_needed(pod, runtime).0,
+        restarting: wanted || (was_restarting && !runtime.containers.is_empty()),
+        old: old_conditions,
+    };
+    status.conditions = conditions::generate(&pod.spec, &status, &facts);
+    conditions::keep_transition_times(&mut status.conditions, old_conditions, inputs.now);
     status
 }
 
 /// 9.2: a terminal phase never goes back, a deadline forces Failed, an unchanged phase keeps its reason.
 fn set_phase(inputs: &Inputs, status: &mut PodStatus) {
-    let computed = phase::phase(&inputs.pod.spec, &status.container_statuses, inputs.pod_is_terminal, true);
+    let facts = phase::Facts {
+        pod_is_terminal: inputs.pod_is_terminal,
+        has_initialized: has_initialized(inputs.pod, inputs.runtime),
+        static_pod: true,
+    };
+    let statuses = [&status.init_container_statuses[..], &status.container_statuses].concat();
+    let computed = phase::phase(&inputs.pod.spec, &statuses, facts);
     let was = inputs.old.filter(|o| o.phase.is_terminal());
     status.phase = was.map_or(computed, |o| o.phase);
     if inputs.deadline_exceeded && was.is_none() {
@@ -80,7 +99,7 @@ fn set_ips(inputs: &Inputs, status: &mut PodStatus) {
 
 /// Guaranteed when every container limits cpu and memory to what it requests; BestEffort when none asks for anything.
 pub fn qos_class(pod: &Pod) -> &'static str {
-    let resources = || pod.spec.containers.iter().map(|c| &c.resources);
+    let resources = || pod.spec.all_containers().map(|c| &c.resources);
     if resources().all(|r| r.limits.is_empty() && r.requests.is_empty()) {
         return "BestEffort";
     }
@@ -159,6 +178,41 @@ mod tests {
         assert_eq!(run(&own, &RuntimePodStatus::default(), Some(&old), true, false).pod_ip, "10.0.0.7");
         let host = pod(json!({"hostNetwork": true, "containers": [{"name": "a"}]}));
         assert_eq!(run(&host, &RuntimePodStatus::default(), None, true, false).pod_ip, "192.0.2.1");
+    }
+
+    #[test]
+    fn all_containers_restart_until_none_is_left() {
+        let rules = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [3]}}]);
+        let asks = json!({"name": "a", "restartPolicy": "Never", "restartPolicyRules": rules});
+        let pod = pod(json!({"restartPolicy": "Never", "containers": [asks, {"name": "b"}]}));
+        let with = |containers| RuntimePodStatus { containers, sandboxes: vec![sandbox("10.0.0.7")], ..Default::default() };
+        let ended = |name: &str, code| container_status(name, name, RuntimeState::Exited, code);
+        let says = |status: &PodStatus| status.condition("AllContainersRestarting").map(|c| (c.status.clone(), c.reason.clone()));
+        let (no, yes) = (Some(("False".into(), String::new())), Some(("True".into(), "RestartAllContainersStarted".into())));
+        let step = |containers, old: Option<&PodStatus>, expected: &Option<(String, String)>| {
+            let status = run(&pod, &with(containers), old, true, false);
+            assert_eq!((&says(&status), status.phase.is_terminal()), (expected, false));
+            status
+        };
+        let alive = step(vec![container_status("a", "a", RuntimeState::Running, 0), ended("b", 0)], None, &no);
+        let wanted = step(vec![ended("a", 3), ended("b", 0)], Some(&alive), &yes);
+        // who asked is removed already, the other is not
+        let half = step(vec![ended("b", 0)], Some(&wanted), &yes);
+        let gone = step(vec![], Some(&half), &no);
+        let counts: Vec<u32> = gone.container_statuses.iter().map(|c| c.restart_count).collect();
+        assert_eq!(counts, [1, 1]);
+        // without such a rule the condition is none of the pod's
+        assert_eq!(says(&run(&super::tests::pod(json!({"containers": [{"name": "a"}]})), &running(), None, true, false)), None);
+    }
+
+    #[test]
+    fn init_containers_have_statuses_and_hold_the_phase() {
+        let pod = pod(json!({"initContainers": [{"name": "i"}], "containers": [{"name": "a"}]}));
+        let mut runtime = running();
+        runtime.containers = vec![container_status("i", "1", RuntimeState::Running, 0)];
+        let status = run(&pod, &runtime, None, true, false);
+        assert_eq!((status.phase, status.init_container_statuses.len()), (PodPhase::Pending, 1));
+        assert_eq!(status.condition("Initialized").unwrap().status, "False");
     }
 
     #[test]
