@@ -57,20 +57,34 @@ pub fn read(path: &Path) -> HashMap<PodUid, PodStatus> {
 
 fn write(path: &Path, statuses: &StatusManager) -> io::Result<()> {
     let statuses = statuses.all().into_iter().map(|(uid, s)| (uid, PodStatus::clone(&s))).collect();
-    let bytes = serde_json::to_vec(&Content { version: VERSION, statuses })?;
+    replace(path, &serde_json::to_vec(&Content { version: VERSION, statuses })?)
+}
+
+/// Replaces a file atomically: the name always leads to the old content or to all of the new.
+///
+/// # Errors
+/// The disk does not take it; the old content is as before.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("json.tmp");
     let mut file = File::create(&temporary)?;
-    file.write_all(&bytes)?;
+    file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&temporary, path)?;
     path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
 
-/// Keeps the file current until `stop` closes, and writes it once more then.
+/// Keeps the file current until `stop` closes, and writes it once more then. `also` is called at each turn: for other
+/// small files.
 ///
 /// # Errors
 /// No thread is left.
-pub fn spawn(path: PathBuf, statuses: Arc<StatusManager>, notifier: Arc<Notifier>, stop: Receiver<()>) -> io::Result<JoinHandle<()>> {
+pub fn spawn(
+    path: PathBuf,
+    statuses: Arc<StatusManager>,
+    notifier: Arc<Notifier>,
+    stop: Receiver<()>,
+    mut also: impl FnMut() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("checkpoint".into()).stack_size(STACK).spawn(move || {
         let (mut written, mut failed) = (None, false);
         loop {
@@ -86,6 +100,7 @@ pub fn spawn(path: PathBuf, statuses: Arc<StatusManager>, notifier: Arc<Notifier
                     Err(_) => {}
                 }
             }
+            also();
             if stopped {
                 return;
             }
@@ -109,7 +124,7 @@ mod tests {
         let notifier = Arc::new(Notifier::default());
         let manager = Arc::new(StatusManager::new(statuses(phase), notifier.clone()));
         let (stop, stopped) = bounded(0);
-        let thread = spawn(path.clone(), manager, notifier, stopped).unwrap();
+        let thread = spawn(path.clone(), manager, notifier, stopped, || ()).unwrap();
         drop(stop);
         thread.join().unwrap();
         path

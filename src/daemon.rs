@@ -1,5 +1,7 @@
 //! The daemon: wires the parts, holds the lock of its root, and ends them in order.
 
+mod hands_on;
+
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
@@ -15,21 +17,25 @@ use nix::sys::signal::{SigSet, Signal};
 use crate::api::decode::{self, StaticSource};
 use crate::api::{ContainerStatus, Pod, PodStatus, PodUid};
 use crate::checkpoint;
-use crate::clock::Moment;
-use crate::events::Recorder;
+use crate::clock::{Moment, Time};
+use crate::events::{EventList, Recorder};
 use crate::image_keeper::{ImageKeeper, ImageKeeperConfig};
 use crate::images::ImageStore;
 use crate::layout::Layout;
 use crate::pleg::{self, Cache, Pleg};
+use crate::pod_actions::ToKill;
 use crate::pod_config::file::{FileSource, FileSourceConfig};
 use crate::pod_config::merge::UPDATES_CAPACITY;
 use crate::pod_config::{FileStates, PodConfig, PodUpdate, Source};
 use crate::pod_manager::PodManager;
 use crate::pod_workers::{Deps, PodCache, PodWorkers, Probes, Syncer, Update, UpdateKind};
+use crate::prober::history::PodHistory;
 use crate::prober::manager::{self, ProberManager, RestoredReady, StatusSource};
+use crate::prober::now::ProbeReport;
 use crate::prober::results::{self, ProbeResult};
 use crate::runtime::exits::ExitListener;
-use crate::runtime::{ContainerId, ImagesInUse, Runtime, RuntimePodStatus, ShimRuntime, StartErrorReason};
+use crate::runtime::{ContainerId, ImagesInUse, Runtime, RuntimeContainerStatus, RuntimePodStatus, ShimRuntime, StartErrorReason};
+use crate::server::protocol::{PauseTarget, ProbeTarget};
 use crate::server::{self, Backend, Server};
 use crate::settings::Settings;
 use crate::status::{Notifier, PodView, Snapshot, StatusManager};
@@ -148,6 +154,7 @@ impl Daemon {
             }),
             results,
         });
+        prober.manager.pauses().open(layout.pauses());
         let syncer = Arc::new(Syncer::new(Deps {
             runtime: runtime.clone(),
             cache: cache.clone(),
@@ -173,6 +180,7 @@ impl Daemon {
             pleg,
             layout,
         });
+        let (prober_for_pauses, tidying) = (prober.clone(), shared.clone());
         let (updates, from_config) = bounded(UPDATES_CAPACITY);
         let (stop_loop, loop_stopped) = bounded(0);
         let heartbeat = Arc::new(Heartbeat::default());
@@ -185,13 +193,19 @@ impl Daemon {
             runtime: cache,
             probes: prober,
             recorder,
-            also: Box::new(move |now| syncer.collect_garbage(now)),
+            also: Box::new(move |now| tidying.housekeeping(&syncer, now)),
         };
         let channels = Channels { config: from_config, pleg: from_pleg, liveness, readiness, startup, stop: loop_stopped };
         let sync_loop = SyncLoop::new(channels, parts, heartbeat.clone());
         let loop_thread = spawn("sync-loop", move || sync_loop.run())?;
         let (stop_checkpoint, checkpoint_stopped) = bounded(0);
-        let checkpoint = checkpoint::spawn(shared.layout.checkpoint(), statuses, notifier, checkpoint_stopped);
+        let checkpoint = checkpoint::spawn(
+            shared.layout.checkpoint(),
+            statuses,
+            notifier,
+            checkpoint_stopped,
+            hands_on::pauses_saver(prober_for_pauses),
+        );
         let checkpoint = checkpoint.map_err(cannot("start the checkpoint thread"))?;
         let server = server::spawn(&shared.layout.socket(), shared.clone()).map_err(|e| DaemonError(e.to_string()))?;
         let files = FileSource::spawn(FileSourceConfig {
@@ -477,6 +491,14 @@ impl Probes for Prober {
         self.manager.update_pod_status(pod, status);
     }
 
+    fn killing(&self, pod: &Pod, kill: &ToKill) {
+        self.manager.history().killing(pod.uid(), kill);
+    }
+
+    fn restarted(&self, pod: &Pod, container: &str, attempt: u32, before: Option<&RuntimeContainerStatus>) {
+        self.manager.history().restarted(pod.uid(), container, attempt, before, Time::now());
+    }
+
     fn liveness(&self, id: &ContainerId) -> Option<ProbeResult> {
         self.results.liveness.get(id)
     }
@@ -514,6 +536,31 @@ impl Backend for Shared {
     fn version(&self) -> String {
         env!("CARGO_PKG_VERSION").into()
     }
+
+    fn events(&self, after: Option<u64>, ceiling: Duration) -> EventList {
+        let version = after.map_or_else(|| self.notifier.version(), |after| self.notifier.wait_newer(after, ceiling));
+        EventList { version, node_name: self.node_name.clone(), events: self.recorder.list() }
+    }
+
+    fn history(&self, uid: &PodUid) -> PodHistory {
+        self.prober.manager.history().get(uid)
+    }
+
+    fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, String> {
+        self.prober.manager.probe_now(&*self.pod(&target.uid)?, &target.container, target.probe_type)
+    }
+
+    fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, String> {
+        self.pause_probes(target, length)
+    }
+
+    fn resume(&self, target: &PauseTarget) -> Result<Vec<String>, String> {
+        self.resume_probes(target)
+    }
+
+    fn metrics(&self) -> String {
+        self.metrics_text()
+    }
 }
 
 impl Shared {
@@ -547,6 +594,7 @@ impl Shared {
             file_error: file.file_error,
             terminating,
             log_dir: self.layout.pod_logs(&pod.metadata.namespace, &pod.metadata.name, pod.uid()).display().to_string(),
+            paused: self.prober.manager.pauses().of(pod.uid(), Moment::now()),
             events: events.iter().filter(|e| e.uid == pod.uid().as_str()).cloned().collect(),
         }
     }

@@ -1,16 +1,37 @@
 //! Events: what happened to a pod, in the kubelet's reasons and texts; one log line each, and a bounded list for
 //! `describe` and `get events`.
+//!
+//! Invariants: equal events are one with a count; of events that differ in their text only, the first
+//! [`MAX_SIMILAR`] within [`SIMILAR_INTERVAL`] are kept apart and the rest is one, as client-go's recorder does it, so
+//! that a probe with a time in its output crowds nothing out. A pod that is gone keeps its events for [`KEPT`].
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::PodRef;
-use crate::clock::Time;
+use crate::api::{PodRef, PodUid};
+use crate::clock::{Moment, Time};
 use crate::status::Notifier;
 
 /// Most events kept per daemon; the oldest goes first.
 pub const MAX_EVENTS: usize = 1000;
+
+/// Most bytes kept of a text; the log has it whole.
+pub const MAX_MESSAGE: usize = 1024;
+
+/// Events of one object, type and reason that differ in their text and are kept apart.
+pub const MAX_SIMILAR: usize = 10;
+
+/// Events this far apart are not similar.
+pub const SIMILAR_INTERVAL: Duration = Duration::from_secs(600);
+
+/// What stands before the text of the last of several similar events.
+pub const COMBINED: &str = "(combined from similar events): ";
+
+/// Events of a pod that is gone are kept this long after they last happened: an API server's default.
+pub const KEPT: Duration = Duration::from_secs(3600);
 
 /// `Normal` or `Warning`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,10 +69,35 @@ pub struct Event {
     pub last_timestamp: Time,
 }
 
+/// An event, and when it last happened on the boot clock.
+struct Kept {
+    event: Event,
+    last: Moment,
+}
+
+impl Kept {
+    fn is_of(&self, new: &Event) -> bool {
+        let e = &self.event;
+        e.uid == new.uid && e.field_path == new.field_path && e.type_ == new.type_ && e.reason == new.reason
+    }
+}
+
+/// Everything known of events, for `get events`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EventList {
+    /// Grows with every change; a watcher asks for the next one after it.
+    pub version: u64,
+    /// Suffix of every static pod's name.
+    pub node_name: String,
+    /// The most recent last.
+    pub events: Vec<Event>,
+}
+
 /// Collects events. Never blocks longer than a list operation takes.
 #[derive(Default)]
 pub struct Recorder {
-    events: Mutex<Vec<Event>>,
+    events: Mutex<Vec<Kept>>,
     notifier: Arc<Notifier>,
 }
 
@@ -68,42 +114,53 @@ impl Recorder {
             EventType::Normal => log::info!("{pod} {field_path} {reason}: {message}"),
             EventType::Warning => log::warn!("{pod} {field_path} {reason}: {message}"),
         }
-        self.keep(pod, field_path.to_owned(), type_, reason, message);
-        self.notifier.changed();
-    }
-
-    fn keep(&self, pod: &PodRef, field_path: String, type_: EventType, reason: &str, message: &str) {
         let now = Time::now();
-        let mut events = self.events.lock().expect("no panic while the lock is held");
-        let same = |e: &Event| e.uid == pod.uid.as_str() && e.field_path == field_path && e.reason == reason && e.message == message;
-        if let Some(at) = events.iter().position(same) {
-            let mut e = events.remove(at);
-            e.count = e.count.saturating_add(1);
-            e.last_timestamp = now;
-            events.push(e);
-            return;
-        }
-        if events.len() == MAX_EVENTS {
-            events.remove(0);
-        }
-        events.push(Event {
+        let event = Event {
             namespace: pod.namespace.to_string(),
             pod: pod.name.to_string(),
             uid: pod.uid.to_string(),
-            field_path,
+            field_path: field_path.into(),
             type_,
             reason: reason.into(),
-            message: message.into(),
+            message: message[..message.floor_char_boundary(MAX_MESSAGE)].into(),
             count: 1,
             first_timestamp: now,
             last_timestamp: now,
-        });
+        };
+        keep(&mut self.events.lock().expect("no panic while the lock is held"), event, Moment::now());
+        self.notifier.changed();
+    }
+
+    /// Drops the events of pods outside `alive` that last happened [`KEPT`] ago; true when something went.
+    pub fn tidy(&self, alive: &HashSet<PodUid>, now: Moment) -> bool {
+        let mut events = self.events.lock().expect("no panic while the lock is held");
+        let before = events.len();
+        events.retain(|k| now.since(k.last) < KEPT || alive.contains(&PodUid::from(k.event.uid.as_str())));
+        events.len() < before
     }
 
     /// All events, the most recent last.
     pub fn list(&self) -> Vec<Event> {
-        self.events.lock().expect("no panic while the lock is held").clone()
+        self.events.lock().expect("no panic while the lock is held").iter().map(|k| k.event.clone()).collect()
     }
+}
+
+/// Counts an event that is there already, and moves it to the end; else adds it.
+fn keep(events: &mut Vec<Kept>, mut event: Event, now: Moment) {
+    let same = |k: &Kept, e: &Event| k.is_of(e) && k.event.message == e.message;
+    let mut at = events.iter().position(|k| same(k, &event));
+    let similar = |k: &&Kept| k.is_of(&event) && now.since(k.last) < SIMILAR_INTERVAL;
+    if at.is_none() && events.iter().filter(similar).count() >= MAX_SIMILAR {
+        event.message.insert_str(0, COMBINED);
+        at = events.iter().position(|k| k.is_of(&event) && k.event.message.starts_with(COMBINED));
+    }
+    if let Some(at) = at {
+        let old = events.remove(at).event;
+        (event.count, event.first_timestamp) = (old.count.saturating_add(1), old.first_timestamp);
+    } else if events.len() >= MAX_EVENTS {
+        events.remove(0);
+    }
+    events.push(Kept { event, last: now });
 }
 
 #[cfg(test)]
@@ -130,10 +187,68 @@ mod tests {
     fn the_list_is_bounded_and_the_oldest_goes() {
         let r = Recorder::default();
         for i in 0..MAX_EVENTS + 5 {
-            r.record(&pod("u"), "", EventType::Normal, "R", &i.to_string());
+            r.record(&pod(&format!("u{i}")), "", EventType::Normal, "R", "m");
         }
         let list = r.list();
-        assert_eq!((list.len(), list[0].message.as_str()), (MAX_EVENTS, "5"));
+        assert_eq!((list.len(), list[0].uid.as_str()), (MAX_EVENTS, "u5"));
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_characters() {
+        let r = Recorder::default();
+        r.record(&pod("u"), "", EventType::Normal, "R", &format!("x{}", "é".repeat(MAX_MESSAGE)));
+        assert_eq!(r.list()[0].message.len(), MAX_MESSAGE - 1);
+    }
+
+    #[test]
+    fn similar_events_are_combined_after_ten() {
+        let r = Recorder::default();
+        for i in 0..MAX_SIMILAR + 5 {
+            r.record(&pod("u"), "c", EventType::Warning, "Unhealthy", &format!("at {i}"));
+        }
+        r.record(&pod("u"), "c", EventType::Warning, "Unhealthy", "at 3");
+        r.record(&pod("u"), "d", EventType::Warning, "Unhealthy", "another container");
+        r.record(&pod("u"), "c", EventType::Warning, "BackOff", "another reason");
+        let list = r.list();
+        let of = |message: &str| list.iter().find(|e| e.message == message).map(|e| e.count);
+        assert_eq!(list.len(), MAX_SIMILAR + 3);
+        assert_eq!(of("(combined from similar events): at 14"), Some(5));
+        assert_eq!((of("at 3"), of("at 9"), of("at 10")), (Some(2), Some(1), None));
+        assert_eq!((of("another container"), of("another reason")), (Some(1), Some(1)));
+    }
+
+    #[test]
+    fn events_far_apart_are_not_similar() {
+        let template = Event {
+            namespace: String::new(),
+            pod: String::new(),
+            uid: "u".into(),
+            field_path: String::new(),
+            type_: EventType::Normal,
+            reason: "R".into(),
+            message: String::new(),
+            count: 1,
+            first_timestamp: Time::now(),
+            last_timestamp: Time::now(),
+        };
+        let mut events = Vec::new();
+        for i in 0..30 {
+            let now = Moment::default() + SIMILAR_INTERVAL * i / MAX_SIMILAR as u32;
+            keep(&mut events, Event { message: i.to_string(), ..template.clone() }, now);
+        }
+        assert!(events.iter().all(|k| !k.event.message.starts_with(COMBINED)));
+    }
+
+    #[test]
+    fn events_of_a_pod_that_is_gone_go_an_hour_after_they_happened() {
+        let r = Recorder::default();
+        r.record(&pod("here"), "", EventType::Normal, "R", "m");
+        r.record(&pod("gone"), "", EventType::Normal, "R", "m");
+        let alive = HashSet::from(["here".into()]);
+        assert!(!r.tidy(&alive, Moment::now()));
+        assert_eq!(r.list().len(), 2);
+        assert!(r.tidy(&alive, Moment::now() + KEPT));
+        assert_eq!(r.list().iter().map(|e| e.uid.as_str()).collect::<Vec<_>>(), ["here"]);
     }
 
     #[test]

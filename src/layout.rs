@@ -76,6 +76,11 @@ impl Layout {
         self.lib_dir().join("checkpoint.json")
     }
 
+    /// `/var/lib/podprobe/pauses.json`: probes that a person has paused.
+    pub fn pauses(&self) -> PathBuf {
+        self.lib_dir().join("pauses.json")
+    }
+
     /// `/var/lib/podprobe/last-good`: the last good version of each pod file.
     pub fn last_good(&self) -> PathBuf {
         self.lib_dir().join("last-good")

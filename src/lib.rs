@@ -19,6 +19,7 @@ pub mod events;
 pub mod image_keeper;
 pub mod images;
 pub mod layout;
+pub mod metrics;
 pub mod nsexec;
 pub mod pleg;
 pub mod pod_actions;

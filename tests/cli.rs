@@ -6,8 +6,14 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
+use podprobe::api::{PodUid, ProbeType};
 use podprobe::clock::Time;
+use podprobe::events::EventList;
 use podprobe::layout::Layout;
+use podprobe::prober::history::{PodHistory, RunOutcome};
+use podprobe::prober::now::ProbeReport;
+use podprobe::prober::trace::Step;
+use podprobe::server::protocol::{PauseTarget, ProbeTarget};
 use podprobe::server::{self, Backend, Server};
 use podprobe::status::Snapshot;
 use serde_json::{Value, json};
@@ -18,6 +24,7 @@ const DAY: u64 = 24 * HOUR;
 struct Fake {
     now: Mutex<Arc<Snapshot>>,
     changed: Condvar,
+    asked: Mutex<Vec<(PauseTarget, Option<Duration>)>>,
 }
 
 impl Backend for Fake {
@@ -31,6 +38,48 @@ impl Backend for Fake {
     fn version(&self) -> String {
         "9.9.9".into()
     }
+
+    fn events(&self, after: Option<u64>, ceiling: Duration) -> EventList {
+        let snapshot = self.wait_newer(after.unwrap_or(0), if after.is_some() { ceiling } else { Duration::ZERO });
+        let events = snapshot.pods.iter().flat_map(|p| p.events.clone()).collect();
+        EventList { version: snapshot.version, node_name: snapshot.node_name.clone(), events }
+    }
+
+    fn history(&self, uid: &PodUid) -> PodHistory {
+        if uid.as_str() != "uid-told" {
+            return PodHistory::default();
+        }
+        let run = json!({"time": ago(HOUR), "micros": 1500, "outcome": "failure", "phase": "connect", "output": format!("refused {uid}")});
+        let restart = json!({"time": ago(HOUR), "container": "main", "attempt": 2, "cause": "failed liveness probe (exit code 137)"});
+        let probe = json!({"container": "main", "probeType": "Liveness", "runs": [run]});
+        serde_json::from_value(json!({"probes": [probe], "restarts": [restart]})).unwrap()
+    }
+
+    /// Each type has an outcome of its own.
+    fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, String> {
+        let (outcome, output) = match target.probe_type {
+            ProbeType::Startup => (RunOutcome::Success, "fine"),
+            ProbeType::Readiness => (RunOutcome::Failure, "HTTP probe failed with statuscode: 500"),
+            ProbeType::Liveness if target.container == "side" => return Err("container \"side\" does not run".into()),
+            ProbeType::Liveness => (RunOutcome::Errored, "no port named \"x\""),
+        };
+        let steps = vec![Step { micros: 12, text: format!("target 10.0.0.7 of {}", target.uid) }];
+        Ok(ProbeReport { steps, outcome, phase: "read".into(), output: output.into(), micros: 2000 })
+    }
+
+    fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, String> {
+        self.asked.lock().unwrap().push((target.clone(), Some(length)));
+        Ok(vec!["main/liveness".into()])
+    }
+
+    fn resume(&self, target: &PauseTarget) -> Result<Vec<String>, String> {
+        self.asked.lock().unwrap().push((target.clone(), None));
+        Ok(target.container.iter().map(|c| format!("{c}/liveness")).collect())
+    }
+
+    fn metrics(&self) -> String {
+        "# TYPE x counter\nx 1\n".into()
+    }
 }
 
 /// A root with a daemon's socket in it.
@@ -43,7 +92,7 @@ struct World {
 impl World {
     fn new(pods: Vec<Value>, problems: Vec<Value>) -> Self {
         let root = tempfile::tempdir().unwrap();
-        let backend = Arc::new(Fake { now: Mutex::default(), changed: Condvar::new() });
+        let backend = Arc::new(Fake { now: Mutex::default(), changed: Condvar::new(), asked: Mutex::default() });
         let server = server::spawn(&Layout::new(root.path()).socket(), backend.clone()).unwrap();
         let world = Self { root, backend, _server: server };
         world.set(1, pods, problems);
@@ -123,9 +172,144 @@ fn the_table_is_kubectls() {
 #[test]
 fn wide_adds_address_node_and_file() {
     let world = World::new(vec![pod("default", "web")], vec![]);
-    let expected = "NAME       READY   STATUS    RESTARTS   AGE   IP         NODE   FILE\n\
-                    web-edge   1/1     Running   0          5d    10.0.0.7   Edge   /pods/web.json\n";
+    let expected = "NAME       READY   STATUS    RESTARTS   AGE   IP         NODE   PAUSED   FILE\n\
+                    web-edge   1/1     Running   0          5d    10.0.0.7   Edge   <none>   /pods/web.json\n";
     world.check("get pods -o wide", expected);
+    let mut paused = pod("default", "web");
+    paused["paused"] = json!([{"container": "main", "probeType": "Liveness", "until": "2999-01-01T00:00:00Z"}]);
+    let world = World::new(vec![paused], vec![]);
+    let wide = text(&world.run("get pods -o wide").stdout);
+    assert!(wide.contains("   main/liveness (9") && wide.contains("y)   /pods/web.json"), "{wide}");
+    let described = text(&world.run("describe pod web").stdout);
+    assert!(described.contains("Paused Probes:\n  Container  Probe     Goes On\n"), "{described}");
+}
+
+#[test]
+fn describe_shows_what_probes_found_and_why_containers_were_restarted() {
+    let described = text(&World::new(vec![with_events("told", "default", &[1])], vec![]).run("describe pod told").stdout);
+    let expected = "Probe History:\n  Container  Probe     Age  Took   Result              Text\n\
+                    \x20 ---------  -----     ---  ----   ------              ----\n\
+                    \x20 main       liveness  60m  1.5ms  failure at connect  refused uid-told\n\
+                    Restarts:\n  Age  Container  Attempt  Cause\n\
+                    \x20 ---  ---------  -------  -----\n\
+                    \x20 60m  main       2        failed liveness probe (exit code 137)\n";
+    assert!(described.contains(expected), "{described}");
+}
+
+fn with_events(name: &str, namespace: &str, counts: &[u32]) -> Value {
+    let mut pod = pod(namespace, name);
+    let event = |n: &u32| {
+        json!({"namespace": namespace, "pod": format!("{name}-edge"), "uid": "u", "fieldPath": "spec.containers{main}", "type": "Warning",
+               "reason": "Unhealthy", "message": format!("Liveness probe failed: {n}\n"), "count": n, "firstTimestamp": ago(5 * HOUR),
+               "lastTimestamp": ago(3 * HOUR)})
+    };
+    pod["events"] = counts.iter().map(event).collect();
+    pod
+}
+
+#[test]
+fn events_are_a_table_with_counts() {
+    let world = World::new(vec![with_events("web", "default", &[1, 3])], vec![]);
+    let expected = "LAST SEEN          TYPE      REASON      OBJECT         MESSAGE\n\
+                    5h                 Warning   Unhealthy   pod/web-edge   Liveness probe failed: 1\n\
+                    3h (x3 over 5h)    Warning   Unhealthy   pod/web-edge   Liveness probe failed: 3\n";
+    world.check(
+        "get events",
+        &expected
+            .replace("LAST SEEN          ", "LAST SEEN         ")
+            .replace("5h                 ", "5h                ")
+            .replace("5h)    ", "5h)   "),
+    );
+    let world = World::new(vec![with_events("web", "default", &[1]), with_events("db", "x", &[1])], vec![]);
+    let events = |line: &str| text(&world.run(line).stdout);
+    assert!(events("get events").starts_with("NAMESPACE   LAST SEEN   TYPE      REASON      OBJECT         MESSAGE\ndefault     5h "));
+    assert!(
+        events("get events -n x")
+            .starts_with("LAST SEEN   TYPE      REASON      OBJECT        MESSAGE\n5h          Warning   Unhealthy   pod/db-edge")
+    );
+    assert_eq!(events("get events db").lines().count(), 2);
+    world.check_failure("get events -n y", 0, "No events found in y namespace.\n");
+    world.check_failure("get events wbe", 1, "Error from server (NotFound): pods \"wbe\" not found\ndid you mean \"web\"?\n");
+}
+
+#[test]
+fn watched_events_come_one_by_one() {
+    let world = World::new(vec![with_events("web", "default", &[1])], vec![]);
+    let mut child = Killed(world.command("get events -w").stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.next().unwrap().starts_with("LAST SEEN"));
+    assert!(lines.next().unwrap().ends_with("Liveness probe failed: 1"));
+    world.set(2, vec![with_events("web", "default", &[1, 4])], vec![]);
+    let line = lines.next().unwrap();
+    assert!(line.starts_with("3h (x4 over 5h)") && line.ends_with("Liveness probe failed: 4"), "{line}");
+}
+
+/// A pod with a container that has all three probes, and one with a liveness probe.
+fn probed() -> Value {
+    let mut pod = pod("default", "web");
+    let probe = json!({"tcpSocket": {"port": 1}, "timeoutMilliseconds": 50});
+    pod["object"]["spec"]["containers"] = json!([
+        {"name": "main", "startupProbe": probe, "readinessProbe": probe, "livenessProbe": probe}, {"name": "side", "livenessProbe": probe}]);
+    pod
+}
+
+#[track_caller]
+fn check_output(output: &Output, code: i32, stdout: &str, stderr: &str) {
+    assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str(), output.status.code()), (stdout, stderr, Some(code)));
+}
+
+#[test]
+fn probe_says_what_was_done_and_ends_with_the_outcome() {
+    let world = World::new(vec![probed()], vec![]);
+    let probe = "tcp-socket :1 delay=0s timeout=50ms period=10s #success=1 #failure=3\n    0.012 ms  target 10.0.0.7 of uid-web\n";
+    check_output(&world.run("probe web startup"), 0, &format!("Startup probe of main: {probe}success after 2ms\n  fine\n"), "");
+    let failed = "failure at read after 2ms\n  HTTP probe failed with statuscode: 500\n";
+    check_output(&world.run("probe web/main readiness"), 1, &format!("Readiness probe of main: {probe}{failed}"), "");
+    let errored = "errored at read after 2ms\n  no port named \"x\"\n";
+    check_output(&world.run("probe web/main liveness"), 2, &format!("Liveness probe of main: {probe}{errored}"), "");
+}
+
+#[test]
+fn a_probe_that_cannot_be_run_says_why_with_code_2() {
+    let world = World::new(vec![probed()], vec![]);
+    let refused = world.run("probe web/side liveness");
+    assert_eq!(
+        (text(&refused.stderr).as_str(), refused.status.code()),
+        ("podprobe refused the request: container \"side\" does not run\n", Some(2))
+    );
+    world.check_failure("probe wbe liveness", 2, "Error from server (NotFound): pods \"wbe\" not found\ndid you mean \"web\"?\n");
+    world.check_failure("probe web/mian liveness", 2, "pod \"web-edge\" has no container \"mian\"\ndid you mean \"main\"?\n");
+    world.check_failure("probe web liveness", 2, "the pod has main/liveness, side/liveness; write POD/CONTAINER to choose one\n");
+    world.check_failure("probe web/side startup", 2, "container \"side\" has no startup probe; it has side/liveness\n");
+    let root = tempfile::tempdir().unwrap();
+    let command =
+        Command::new(env!("CARGO_BIN_EXE_podprobe")).args(["probe", "web", "liveness", "--root"]).arg(root.path()).output().unwrap();
+    assert_eq!(command.status.code(), Some(2), "no daemon: {}", text(&command.stderr));
+}
+
+#[test]
+fn pause_and_resume_name_the_probes() {
+    let world = World::new(vec![probed()], vec![]);
+    world.check("pause web --for 30m", "web-edge/main/liveness paused for 30m0s\n");
+    world.check("pause web/side liveness --for 90s", "web-edge/main/liveness paused for 1m30s\n");
+    world.check("resume web/side", "web-edge/side/liveness resumed\n");
+    world.check("resume web", "web-edge: nothing was paused\n");
+    let target =
+        |container: Option<&str>, probe_type| PauseTarget { uid: "uid-web".into(), container: container.map(Into::into), probe_type };
+    let expected = [
+        (target(None, None), Some(Duration::from_secs(1800))),
+        (target(Some("side"), Some(ProbeType::Liveness)), Some(Duration::from_secs(90))),
+        (target(Some("side"), None), None),
+        (target(None, None), None),
+    ];
+    assert_eq!(*world.backend.asked.lock().unwrap(), expected);
+    world.check_failure("pause web/sid --for 1m", 1, "pod \"web-edge\" has no container \"sid\"\ndid you mean \"side\"?\n");
+    world.check_failure("resume web/side startup", 1, "container \"side\" has no startup probe; it has side/liveness\n");
+}
+
+#[test]
+fn metrics_are_printed_as_they_are() {
+    World::new(vec![], vec![]).check("metrics", "# TYPE x counter\nx 1\n");
 }
 
 #[test]

@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, bounded};
 use podprobe::api::pod::{ExecAction, GrpcAction, ObjectMeta, PodSpec, RestartPolicy};
 use podprobe::api::status::{ContainerState, ContainerStateRunning};
-use podprobe::api::{Container, ContainerStatus, Pod, PodPhase, PodStatus, PodUid, Probe};
+use podprobe::api::{Container, ContainerStatus, Pod, PodPhase, PodStatus, PodUid, Probe, ProbeType};
 use podprobe::clock::Moment;
 use podprobe::events::Recorder;
+use podprobe::prober::history::RunOutcome;
 use podprobe::prober::manager::{Deps, ProberManager, RestoredReady, Results, StatusSource};
+use podprobe::prober::pauses::ProbeKey;
 use podprobe::prober::results::{Manager, ProbeResult, Update};
 use podprobe::runtime::{ContainerId, ExecOutcome, Runtime, RuntimeError, RuntimePodStatus, StartErrorReason};
 
@@ -320,6 +322,127 @@ fn the_first_probe_comes_at_the_initial_delay() {
     let (id, at) = d.world.runs.lock().unwrap()[0].clone();
     let delay = at.since(d.world.started_moment(p.uid(), &id).unwrap());
     assert!(delay >= Duration::from_secs(1), "{delay:?}");
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
+#[test]
+fn periods_in_milliseconds_are_kept() {
+    let d = daemon();
+    let mut p = (*pod("a", 3600, &["l"])).clone();
+    let probe = p.spec.containers[0].liveness_probe.as_mut().unwrap();
+    (probe.period_milliseconds, probe.initial_delay_milliseconds) = (Some(50), Some(150));
+    let p = Arc::new(p);
+    d.manager.add_pod(&p);
+    d.store(&p, 0);
+    until("eleven probes", || d.execs() >= 11);
+    let runs: Vec<Moment> = d.world.runs.lock().unwrap().iter().map(|(_, at)| *at).collect();
+    let delay = runs[0].since(d.world.started_moment(p.uid(), &ContainerId::from("c0-0")).unwrap());
+    assert!(delay >= Duration::from_millis(150), "{delay:?}");
+    let ten = runs[10].since(runs[0]);
+    // the cadence is fixed: a late tick is not made up for, an early one does not exist
+    assert!(ten >= Duration::from_millis(450), "{ten:?}");
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
+#[test]
+fn a_paused_probe_keeps_its_state_and_its_counts() {
+    let d = daemon();
+    let mut p = (*pod("a", 3600, &["r"])).clone();
+    let probe = p.spec.containers[0].readiness_probe.as_mut().unwrap();
+    (probe.period_milliseconds, probe.success_threshold) = (Some(10), 2);
+    let p = Arc::new(p);
+    let (id, key) =
+        (ContainerId::from("c0-0"), ProbeKey { uid: p.uid().clone(), container: "c0".into(), probe_type: ProbeType::Readiness });
+    // the first success is still under way when the probe is paused
+    let (open, closed) = bounded(1);
+    *d.world.answer.lock().unwrap() = Answer::Hang(closed);
+    d.manager.add_pod(&p);
+    d.store(&p, 0);
+    until("a probe that hangs", || d.execs() == 1);
+    d.manager.pauses().pause([key.clone()], Duration::from_secs(3600), Moment::now());
+    *d.world.answer.lock().unwrap() = Answer::Code(0);
+    drop(open);
+    until("its end", || !d.manager.history().get(p.uid()).probes.is_empty());
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(d.execs(), 1, "nothing runs, twenty periods long");
+    assert_eq!(d.results.readiness.get(&id), Some(ProbeResult::Failure));
+    assert_eq!(d.manager.pauses().resume(std::slice::from_ref(&key), Moment::now()), [key]);
+    until("readiness", || d.results.readiness.get(&id) == Some(ProbeResult::Success));
+    assert!(d.execs() >= 3, "two successes in a row were needed, the one during the pause not counted: {}", d.execs());
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
+#[test]
+fn a_pause_ends_by_itself() {
+    let d = daemon();
+    let mut p = (*pod("a", 3600, &["r"])).clone();
+    p.spec.containers[0].readiness_probe.as_mut().unwrap().period_milliseconds = Some(20);
+    let p = Arc::new(p);
+    let key = ProbeKey { uid: p.uid().clone(), container: "c0".into(), probe_type: ProbeType::Readiness };
+    let begun = Moment::now();
+    d.manager.pauses().pause([key], Duration::from_secs(1), begun);
+    d.manager.add_pod(&p);
+    for _ in 0..3 {
+        // each sync of the pod triggers a readiness worker without Success: not even that runs it
+        assert!(!d.store(&p, 0).container_statuses[0].ready);
+    }
+    until("the first probe", || d.execs() > 0);
+    let at = d.world.runs.lock().unwrap()[0].1;
+    assert!(at.since(begun) >= Duration::from_secs(1), "{:?}", at.since(begun));
+    until("readiness", || d.store(&p, 0).container_statuses[0].ready);
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
+#[test]
+fn a_probe_run_now_touches_no_state() {
+    let d = daemon();
+    let p = pod("a", 3600, &["l"]);
+    let now = |container: &str, t| d.manager.probe_now(&p, container, t);
+    assert_eq!(now("c0", ProbeType::Liveness), Err("container \"c0\" does not run".into()));
+    d.store(&p, 0);
+    *d.world.answer.lock().unwrap() = Answer::Code(3);
+    let report = now("c0", ProbeType::Liveness).unwrap();
+    let steps: Vec<_> = report.steps.iter().map(|s| s.text.as_str()).collect();
+    assert_eq!(steps, ["exec in container c0-0: true", "exit code 3, 4 bytes of output"]);
+    assert_eq!((report.outcome, report.phase.as_str(), report.output.as_str()), (RunOutcome::Failure, "run", "said"));
+    *d.world.answer.lock().unwrap() = Answer::Error;
+    let report = now("c0", ProbeType::Liveness).unwrap();
+    assert_eq!((report.outcome, report.output.as_str(), report.steps.len()), (RunOutcome::Errored, "no descriptors", 8));
+    *d.world.answer.lock().unwrap() = Answer::Panic;
+    assert_eq!(now("c0", ProbeType::Liveness), Err("the probe panicked: made up".into()));
+    assert_eq!(now("c9", ProbeType::Liveness), Err("pod pod-a has no container \"c9\"".into()));
+    assert_eq!(now("c0", ProbeType::Startup), Err("container \"c0\" has no startup probe".into()));
+    assert!(d.recorder.list().is_empty() && d.updates.is_empty());
+    assert_eq!(d.results.liveness.get(&ContainerId::from("c0-0")), None);
+    assert_eq!(d.manager.history().get(p.uid()), Default::default());
+}
+
+#[test]
+fn runs_are_counted_and_kept_and_the_series_go_with_the_worker() {
+    let d = daemon();
+    let mut p = (*pod("a", 3600, &["l"])).clone();
+    let probe = p.spec.containers[0].liveness_probe.as_mut().unwrap();
+    (probe.period_milliseconds, probe.failure_threshold) = (Some(10), 1000);
+    let p = Arc::new(p);
+    *d.world.answer.lock().unwrap() = Answer::Error;
+    d.manager.add_pod(&p);
+    d.store(&p, 0);
+    let metrics = || {
+        let mut out = String::new();
+        d.manager.metrics().write(&mut out);
+        out
+    };
+    until("an error", || metrics().contains("podprobe_prober_probe_errors_total{"));
+    assert!(!metrics().contains("prober_probe_total{"), "an error is no result");
+    *d.world.answer.lock().unwrap() = Answer::Code(1);
+    until("a failure", || metrics().contains("result=\"failed\"} "));
+    *d.world.answer.lock().unwrap() = Answer::Code(0);
+    until("forty more", || d.execs() > 60);
+    let runs = d.manager.history().get(p.uid()).probes.remove(0).runs;
+    assert_eq!((runs.len(), runs[31].outcome, runs[31].output.as_str()), (32, RunOutcome::Success, "said"));
+    d.manager.remove_pod(&p);
+    until("the worker's end", || d.manager.worker_count() == 0);
+    assert_eq!(metrics(), "");
     assert_eq!(d.manager.shutdown(CEILING), 0);
 }
 

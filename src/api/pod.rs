@@ -473,6 +473,15 @@ pub struct Probe {
     pub timeout_seconds: i32,
     /// Seconds; default 10.
     pub period_seconds: i32,
+    /// 0 or at least 10; counts instead of the seconds, to the millisecond.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initial_delay_milliseconds: Option<i32>,
+    /// At least 10; counts instead of the seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_milliseconds: Option<i32>,
+    /// At least 10; counts instead of the seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub period_milliseconds: Option<i32>,
     /// Successes in a row; default 1.
     pub success_threshold: i32,
     /// Failures in a row; default 3.
@@ -499,6 +508,9 @@ impl Default for Probe {
             initial_delay_seconds: 0,
             timeout_seconds: 1,
             period_seconds: 10,
+            initial_delay_milliseconds: None,
+            timeout_milliseconds: None,
+            period_milliseconds: None,
             success_threshold: 1,
             failure_threshold: 3,
             termination_grace_period_seconds: None,
@@ -534,17 +546,25 @@ impl Probe {
 
     /// Time between two probes.
     pub fn period(&self) -> Duration {
-        Duration::from_secs(self.period_seconds.max(0) as u64)
+        time(self.period_milliseconds, self.period_seconds)
     }
 
     /// Limit of one try.
     pub fn timeout(&self) -> Duration {
-        Duration::from_secs(self.timeout_seconds.max(0) as u64)
+        time(self.timeout_milliseconds, self.timeout_seconds)
     }
 
     /// Time from the container's start to its first probe.
     pub fn initial_delay(&self) -> Duration {
-        Duration::from_secs(self.initial_delay_seconds.max(0) as u64)
+        time(self.initial_delay_milliseconds, self.initial_delay_seconds)
+    }
+}
+
+/// The milliseconds where they are given, else the seconds.
+fn time(milliseconds: Option<i32>, seconds: i32) -> Duration {
+    match milliseconds {
+        Some(milliseconds) => Duration::from_millis(milliseconds.max(0) as u64),
+        None => Duration::from_secs(seconds.max(0) as u64),
     }
 }
 

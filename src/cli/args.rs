@@ -3,12 +3,17 @@
 //!
 //! Invariants: pure. An option that a verb does not know is refused, never ignored; a misspelt one names the likely one.
 
+mod probes;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use lexopt::{Arg, Parser};
 
+use super::events::Events;
 use super::names::nearest;
+use super::pause::Pause;
+use super::probe::ProbeNow;
 use crate::settings::RuntimeChoice;
 
 /// What to do, validated.
@@ -24,8 +29,16 @@ pub enum Command {
     Try(Try),
     /// `get pods`.
     Get(Get),
+    /// `get events`.
+    Events(Events),
     /// `describe pod`.
     Describe(Describe),
+    /// `probe`.
+    Probe(ProbeNow),
+    /// `pause` and `resume`.
+    Pause(Pause),
+    /// `metrics`; the daemon's root.
+    Metrics(PathBuf),
     /// `logs`.
     Logs(Logs),
     /// `validate`.
@@ -164,8 +177,13 @@ pub enum ImageAction {
 /// An option: its long name, its letter, whether it takes a value, and the verbs that know it.
 struct Spec(&'static str, char, bool, &'static [&'static str]);
 
-const OPTIONS: [Spec; 14] = [
-    Spec("root", '-', true, &["run", "try", "get", "describe", "logs", "validate", "image", "version"]),
+const OPTIONS: [Spec; 15] = [
+    Spec(
+        "root",
+        '-',
+        true,
+        &["run", "try", "get", "describe", "logs", "probe", "pause", "resume", "metrics", "validate", "image", "version"],
+    ),
     Spec("config", '-', true, &["run"]),
     Spec("pods", '-', true, &["run", "try"]),
     Spec("runtime", '-', true, &["run", "try"]),
@@ -174,7 +192,8 @@ const OPTIONS: [Spec; 14] = [
     Spec("output", 'o', true, &["get"]),
     Spec("watch", 'w', false, &["get"]),
     Spec("all-namespaces", 'A', false, &["get"]),
-    Spec("namespace", 'n', true, &["get", "describe", "logs"]),
+    Spec("namespace", 'n', true, &["get", "describe", "logs", "probe", "pause", "resume"]),
+    Spec("for", '-', true, &["pause"]),
     Spec("container", 'c', true, &["logs"]),
     Spec("follow", 'f', false, &["logs"]),
     Spec("previous", 'p', false, &["logs"]),
@@ -182,7 +201,8 @@ const OPTIONS: [Spec; 14] = [
 ];
 
 /// Every verb a person types, in the order of `help`.
-pub const VERBS: [&str; 9] = ["run", "try", "get", "describe", "logs", "validate", "image", "version", "help"];
+pub const VERBS: [&str; 13] =
+    ["run", "try", "get", "describe", "logs", "probe", "pause", "resume", "metrics", "validate", "image", "version", "help"];
 
 /// What stood on the command line, unchecked but for the options' names.
 #[derive(Default)]
@@ -207,6 +227,9 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, String
         "get" => raw.get(),
         "describe" => raw.describe(),
         "logs" => raw.logs(),
+        "probe" => raw.probe(),
+        "pause" | "resume" => raw.pause(),
+        "metrics" => raw.no_words().and_then(|()| Ok(Command::Metrics(raw.root()?))),
         "validate" => raw.validate(),
         "image" => raw.image(),
         "version" => raw.no_words().and_then(|()| Ok(Command::Version(raw.root()?))),
@@ -354,6 +377,9 @@ impl Raw {
     }
 
     fn get(&self) -> Result<Command, String> {
+        if self.words.first().is_some_and(|w| w == "events" || w == "event" || w == "ev") {
+            return self.events();
+        }
         let output = match self.text("output")?.as_deref() {
             None => Output::Table,
             Some("wide") => Output::Wide,

@@ -7,8 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::PodUid;
+use crate::events::EventList;
 use crate::layout::Layout;
-use crate::server::protocol::{Answer, Request, WATCH_CEILING};
+use crate::prober::history::PodHistory;
+use crate::prober::now::ProbeReport;
+use crate::server::protocol::{Answer, PauseTarget, ProbeTarget, Request, WATCH_CEILING};
 use crate::status::Snapshot;
 
 /// Longest wait for an answer that is due at once.
@@ -89,6 +93,56 @@ impl Client {
     pub fn version(&mut self) -> Result<String, ClientError> {
         match self.ask(&Request::Version, ANSWER)? {
             Answer::Version(version) => Ok(version),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Every event; with a version, once there is something newer.
+    pub fn events(&mut self, after: Option<u64>) -> Result<EventList, ClientError> {
+        let limit = if after.is_some() { WATCH_CEILING + ANSWER } else { ANSWER };
+        match self.ask(&Request::Events { after }, limit)? {
+            Answer::Events(list) => Ok(list),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// What a pod's probes found, and its restarts.
+    pub fn history(&mut self, uid: PodUid) -> Result<PodHistory, ClientError> {
+        match self.ask(&Request::History { uid }, ANSWER)? {
+            Answer::History(history) => Ok(history),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Runs a probe now; it takes at most `limit`.
+    pub fn probe(&mut self, target: ProbeTarget, limit: Duration) -> Result<ProbeReport, ClientError> {
+        match self.ask(&Request::Probe(target), limit.saturating_add(ANSWER))? {
+            Answer::Probed(report) => Ok(report),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Pauses probes; gives their names.
+    pub fn pause(&mut self, target: PauseTarget, length: Duration) -> Result<Vec<String>, ClientError> {
+        self.change(&Request::Pause { target, seconds: length.as_secs() })
+    }
+
+    /// Resumes probes; gives the names of those that were paused.
+    pub fn resume(&mut self, target: PauseTarget) -> Result<Vec<String>, ClientError> {
+        self.change(&Request::Resume(target))
+    }
+
+    fn change(&mut self, request: &Request) -> Result<Vec<String>, ClientError> {
+        match self.ask(request, ANSWER)? {
+            Answer::Changed(names) => Ok(names),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Every metric, in the Prometheus text format.
+    pub fn metrics(&mut self) -> Result<String, ClientError> {
+        match self.ask(&Request::Metrics, ANSWER)? {
+            Answer::Metrics(text) => Ok(text),
             other => Err(unexpected(other)),
         }
     }

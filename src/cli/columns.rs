@@ -29,6 +29,8 @@ pub struct Row {
     pub ip: String,
     /// `spec.nodeName` or `<none>`.
     pub node: String,
+    /// Paused probes and for how long, `main/liveness (29m)`, or `<none>`.
+    pub paused: String,
     /// The file the pod comes from.
     pub file: String,
 }
@@ -50,9 +52,18 @@ impl Row {
             age: human::since(first_seen(view), now),
             ip: if view.status.pod_ip.is_empty() { none() } else { view.status.pod_ip.clone() },
             node: view.object["spec"]["nodeName"].as_str().map_or_else(none, str::to_owned),
+            paused: paused(view, now).unwrap_or_else(none),
             file: view.file.clone(),
         }
     }
+}
+
+fn paused(view: &PodView, now: Time) -> Option<String> {
+    let one = |p: &crate::prober::pauses::PausedProbe| {
+        format!("{}/{} ({})", p.container, p.probe_type.as_str().to_lowercase(), human::since(Some(now), p.until))
+    };
+    let all: Vec<String> = view.paused.iter().map(one).collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 /// `metadata.name`.
@@ -214,6 +225,7 @@ mod tests {
             terminating,
             log_dir: String::new(),
             events: vec![],
+            paused: vec![],
         };
         let now = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
         let row = Row::new(&view, now);
@@ -351,6 +363,7 @@ mod tests {
             terminating: false,
             log_dir: String::new(),
             events: vec![],
+            paused: vec![],
         };
         let now = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
         assert_eq!(Row::new(&view, now).age, "60s");

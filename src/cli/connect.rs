@@ -148,7 +148,7 @@ fn problem(p: &Problem) -> String {
 pub fn inner_role(word: &str, args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     match word {
         "shim" => Some(runtime::shim::main(args)),
-        "pause" => Some(runtime::sandbox::main(args)),
+        "sandbox" => Some(runtime::sandbox::main(args)),
         #[cfg(feature = "embedded")]
         "oci" => Some(runtime::embedded::main(args)),
         "nsexec" => Some(crate::nsexec::helper_main(args)),

@@ -9,9 +9,11 @@ use super::args::Describe;
 use super::client::Client;
 use super::columns::{self, string_map};
 use super::error::CliError;
-use super::{describe_container, human, names, tabwriter};
+use super::events::last_seen;
+use super::{describe_container, describe_history, human, names, tabwriter};
 use crate::clock::Time;
 use crate::events::Event;
+use crate::prober::history::PodHistory;
 use crate::status::{PodView, Snapshot};
 
 /// kubectl cuts longer annotations into lines.
@@ -19,9 +21,14 @@ const MAX_ANNOTATION: usize = 140;
 
 /// Describes the pods on `out`; files that run no pod go to `err`.
 pub fn run(describe: &Describe, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
-    let snapshot = Client::connect(&describe.root)?.snapshot()?;
+    let mut client = Client::connect(&describe.root)?;
+    let snapshot = client.snapshot()?;
     let pods = select(describe, &snapshot)?;
-    let texts: Vec<String> = pods.iter().map(|p| text(p, Time::now())).collect();
+    let mut texts = Vec::new();
+    for pod in pods {
+        let history = client.history(pod.object["metadata"]["uid"].as_str().unwrap_or_default().into())?;
+        texts.push(text(pod, &history, Time::now()));
+    }
     if texts.is_empty() {
         writeln!(err, "No resources found")?;
     }
@@ -50,7 +57,7 @@ fn with_problems(e: names::NameError, snapshot: &Snapshot, name: &str) -> CliErr
 }
 
 /// The description of one pod at `now`.
-pub fn text(pod: &PodView, now: Time) -> String {
+pub fn text(pod: &PodView, history: &PodHistory, now: Time) -> String {
     let mut w = String::new();
     head(&mut w, pod);
     describe_container::all(&mut w, "Init Containers", &pod.object["spec"]["initContainers"], &pod.status.init_container_statuses);
@@ -60,6 +67,7 @@ pub fn text(pod: &PodView, now: Time) -> String {
     line(&mut w, "QoS Class", &pod.status.qos_class);
     labels(&mut w, "Node-Selectors", &pod.object["spec"]["nodeSelector"]);
     file(&mut w, pod);
+    describe_history::all(&mut w, history, &pod.paused, now);
     events(&mut w, &pod.events, now);
     tabwriter::align(&w, 0, 2)
 }
@@ -201,11 +209,7 @@ fn events(w: &mut String, events: &[Event], now: Time) {
     }
     put!(w, "Events:\n  Type\tReason\tAge\tFrom\tMessage\n  ----\t------\t----\t----\t-------");
     for e in events {
-        let first = human::since(Some(e.first_timestamp), now);
-        let age = match e.count {
-            0 | 1 => first,
-            n => format!("{} (x{n} over {first})", human::since(Some(e.last_timestamp), now)),
-        };
+        let age = last_seen(e, now);
         // A message of several lines (a probe's output) stays one row, as with kubectl, which trims it only.
         put!(w, "  {:?}\t{}\t{age}\tpodprobe\t{}", e.type_, e.reason, e.message.trim().replace(['\n', '\t'], " "));
     }

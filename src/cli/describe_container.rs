@@ -138,9 +138,18 @@ pub fn probe_text(p: &Probe) -> String {
         None => "unknown".into(),
     };
     format!(
-        "{handler} delay={}s timeout={}s period={}s #success={} #failure={}",
-        p.initial_delay_seconds, p.timeout_seconds, p.period_seconds, p.success_threshold, p.failure_threshold
+        "{handler} delay={} timeout={} period={} #success={} #failure={}",
+        time(p.initial_delay_milliseconds, p.initial_delay_seconds),
+        time(p.timeout_milliseconds, p.timeout_seconds),
+        time(p.period_milliseconds, p.period_seconds),
+        p.success_threshold,
+        p.failure_threshold
     )
+}
+
+/// In the unit in which it counts.
+fn time(milliseconds: Option<i32>, seconds: i32) -> String {
+    milliseconds.map_or_else(|| format!("{seconds}s"), |ms| format!("{ms}ms"))
 }
 
 /// An IPv6 address stands in brackets before a port.
@@ -200,5 +209,7 @@ mod tests {
         check(json!({"grpc": {"port": 9000, "service": "s"}}), &format!("grpc <pod>:9000 s {tail}"));
         let odd = json!({"tcpSocket": {"port": 1}, "initialDelaySeconds": 5, "timeoutSeconds": 2, "periodSeconds": 3, "successThreshold": 4, "failureThreshold": 6});
         check(odd, "tcp-socket :1 delay=5s timeout=2s period=3s #success=4 #failure=6");
+        let fine = json!({"tcpSocket": {"port": 1}, "initialDelayMilliseconds": 250, "timeoutMilliseconds": 100, "periodSeconds": 3});
+        check(fine, "tcp-socket :1 delay=250ms timeout=100ms period=3s #success=1 #failure=3");
     }
 }

@@ -14,6 +14,8 @@ pub enum CliError {
     Usage(String),
     /// It could not be done (exit code 1).
     Failed(String),
+    /// A probe that was asked for could not be run (exit code 2: 1 says that it has failed). Empty when all has been said.
+    CannotRun(String),
     /// It could not be done and everything has been said (exit code 1).
     Told,
     /// Whoever read the output has gone (`| head`): silent, and no failure.
@@ -21,11 +23,26 @@ pub enum CliError {
 }
 
 impl CliError {
+    /// The same failure of a verb whose exit code 1 means something else.
+    pub fn cannot_run(self) -> Self {
+        match self {
+            Self::Failed(text) => Self::CannotRun(text),
+            Self::Told => Self::CannotRun(String::new()),
+            other => other,
+        }
+    }
+
     /// Prints what is to be said on stderr and gives the exit code.
     pub fn report(&self) -> ExitCode {
         match self {
             Self::BrokenPipe => ExitCode::SUCCESS,
             Self::Told => ExitCode::from(1),
+            Self::CannotRun(text) => {
+                if !text.is_empty() {
+                    eprintln!("{text}");
+                }
+                ExitCode::from(2)
+            }
             Self::Failed(_) => {
                 eprintln!("{self}");
                 ExitCode::from(1)
@@ -41,7 +58,7 @@ impl CliError {
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(text) | Self::Failed(text) => f.write_str(text),
+            Self::Usage(text) | Self::Failed(text) | Self::CannotRun(text) => f.write_str(text),
             Self::Told | Self::BrokenPipe => Ok(()),
         }
     }

@@ -154,7 +154,7 @@ impl Printer {
         let mut names = if self.namespaces { vec!["NAMESPACE"] } else { vec![] };
         names.extend(["NAME", "READY", "STATUS", "RESTARTS", "AGE"]);
         if self.output == Output::Wide {
-            names.extend(["IP", "NODE", "FILE"]);
+            names.extend(["IP", "NODE", "PAUSED", "FILE"]);
         }
         names.into_iter().map(str::to_owned).collect()
     }
@@ -163,7 +163,7 @@ impl Printer {
         let mut cells = if self.namespaces { vec![row.namespace] } else { vec![] };
         cells.extend([row.name, row.ready, row.status, row.restarts, row.age]);
         if self.output == Output::Wide {
-            cells.extend([row.ip, row.node, row.file]);
+            cells.extend([row.ip, row.node, row.paused, row.file]);
         }
         cells
     }

@@ -8,6 +8,10 @@ pub fn text(verb: Option<&str>) -> &'static str {
         Some("get") => GET,
         Some("describe") => DESCRIBE,
         Some("logs") => LOGS,
+        Some("probe") => PROBE,
+        Some("pause") => PAUSE,
+        Some("resume") => RESUME,
+        Some("metrics") => METRICS,
         Some("validate") => VALIDATE,
         Some("image") => IMAGE,
         Some("version") => VERSION,
@@ -23,8 +27,13 @@ usage: podprobe VERB [ARGUMENT]… [OPTION]…
   run                      run the daemon on a directory of pod files
   try --pods DIR           run a daemon under a root of its own, show the pods live, remove all at Ctrl-C
   get pods                 list pods
+  get events               list what happened to pods
   describe pod NAME        show all that is known of a pod
   logs POD                 print the output of a container
+  probe POD TYPE           run a probe now and show what it does
+  pause POD --for TIME     let the probes of a pod rest
+  resume POD               let them go on
+  metrics                  print the metrics in the Prometheus text format
   validate FILE|DIR        check pod files without running them
   image load|import|list|rm
                            put images on the node; nothing is pulled from a registry
@@ -63,19 +72,22 @@ elsewhere. Ctrl-C stops and removes everything. Needs root.
 
 const GET: &str = "\
 usage: podprobe get pods [NAME]… [-n NAMESPACE | -A] [-o wide|json|name] [-w] [--root DIR]
+       podprobe get events [POD] [-n NAMESPACE | -A] [-w] [--root DIR]
 
-Lists pods. A name may leave out the node's name at its end. Files that are not what runs are named on stderr.
+Lists pods, or what happened to them. A name may leave out the node's name at its end. Files that are not what runs are
+named on stderr. Equal events are counted; those of a pod that is gone stay for an hour.
 
   -n, --namespace NS       pods of one namespace; default all
   -A, --all-namespaces     show the namespace also when all pods are in 'default'
-  -o, --output FORM        wide: with IP, node and file; json: a v1.PodList, or the v1.Pod when one is named; name
+  -o, --output FORM        wide: with IP, node, paused probes, file; json: a v1.PodList, or a v1.Pod by name; name
   -w, --watch              go on with each change
 ";
 
 const DESCRIBE: &str = "\
 usage: podprobe describe pod [NAME]… [-n NAMESPACE] [--root DIR]
 
-Shows all that is known of pods: state, conditions, events, the file, and what of it is not acted on.
+Shows all that is known of pods: state, conditions, the last 32 results of each probe, why containers were restarted,
+events, the file, and what of it is not acted on.
 ";
 
 const LOGS: &str = "\
@@ -86,6 +98,37 @@ Prints what a container wrote, stdout and stderr together.
   -c, --container NAME     needed when the pod has several
   -f, --follow             go on until the container ends
   -p, --previous           the instance before the last restart
+";
+
+const PROBE: &str = "\
+usage: podprobe probe POD[/CONTAINER] startup|readiness|liveness [-n NAMESPACE] [--root DIR]
+
+Runs the probe now, as the daemon would, and shows each step with its time. No state is touched: the result counts for
+nothing, no event is written, a paused probe stays paused. The container is needed when several have that probe.
+
+Exit codes: 0 success (or a warning), 1 failure, 2 it could not be run.
+";
+
+const PAUSE: &str = "\
+usage: podprobe pause POD[/CONTAINER] [startup|readiness|liveness] --for TIME [-n NAMESPACE] [--root DIR]
+
+The probes are not run for TIME: what they last said stays, and their counts stand still. They go on by themselves, or
+with 'podprobe resume'. A pause outlives the daemon and a reboot; it goes with the pod, also when its file is edited. A
+container that restarts meanwhile begins as every new one does: not ready, if it has a readiness probe.
+
+  --for TIME               1s to 168h, such as 30m or 1h30m
+";
+
+const RESUME: &str = "\
+usage: podprobe resume POD[/CONTAINER] [startup|readiness|liveness] [-n NAMESPACE] [--root DIR]
+
+Ends pauses; each probe goes on at its next tick.
+";
+
+const METRICS: &str = "\
+usage: podprobe metrics [--root DIR]
+
+Prints every metric of the daemon in the Prometheus text format, under the kubelet's names where it has one.
 ";
 
 const VALIDATE: &str = "\

@@ -10,7 +10,9 @@ pub mod connect;
 pub mod cri_lines;
 pub mod describe;
 pub mod describe_container;
+mod describe_history;
 pub mod error;
+pub mod events;
 pub mod get;
 pub mod help;
 pub mod human;
@@ -19,6 +21,9 @@ pub mod live;
 pub mod log_files;
 pub mod logs;
 pub mod names;
+pub mod pause;
+pub mod probe;
+pub mod probe_names;
 pub mod run;
 pub mod tabwriter;
 pub mod try_out;
@@ -53,6 +58,10 @@ fn dispatch(command: &Command) -> Result<ExitCode, CliError> {
         Command::Version(root) => version(root, &mut out)?,
         Command::Get(get) => get::run(get, &mut out, &mut err)?,
         Command::Describe(describe) => describe::run(describe, &mut out, &mut err)?,
+        Command::Events(events) => events::run(events, &mut out, &mut err)?,
+        Command::Probe(probe) => return probe::run(probe, &mut out),
+        Command::Pause(pause) => pause::run(pause, &mut out)?,
+        Command::Metrics(root) => print(&client::Client::connect(root)?.metrics()?, &mut out)?,
         Command::Logs(logs) => logs::run(logs, &mut out)?,
         Command::Validate(validate) => {
             let node = validate.node_name.clone().unwrap_or_else(host_name);

@@ -109,6 +109,7 @@ mod tests {
             terminating: false,
             log_dir: String::new(),
             events: vec![],
+            paused: vec![],
         };
         Snapshot { node_name: "Edge".into(), pods: pods.iter().map(view).collect(), ..Snapshot::default() }
     }

@@ -71,6 +71,7 @@ impl Syncer {
     fn kill(&self, pod: &Pod, kill: &ToKill, grace: Option<i64>, turns: Option<&Turns>) -> Result<(), String> {
         // also when it fails or panics: whoever waits for it is not to wait in vain
         let _ended = turns.map(|turns| Ended(turns, &kill.name));
+        self.deps.probes.killing(pod, kill);
         self.event(pod, &kill.name, EventType::Normal, "Killing", &kill.message);
         let own = || kill_grace_period(pod, pod.container(&kill.name), kill.reason);
         let given = Duration::from_secs(grace.unwrap_or_else(own).max(0) as u64);

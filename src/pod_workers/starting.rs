@@ -108,6 +108,9 @@ impl Syncer {
         match result {
             Ok(_) => {
                 self.failures.lock().expect("no panic while the lock is held").remove(&(pod.uid().clone(), container.name.clone()));
+                if attempt > 0 {
+                    self.deps.probes.restarted(pod, &container.name, attempt, runtime.container(&container.name));
+                }
                 self.event(pod, &container.name, EventType::Normal, "Created", "Container created");
                 self.event(pod, &container.name, EventType::Normal, "Started", "Container started");
             }

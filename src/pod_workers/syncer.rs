@@ -14,7 +14,7 @@ use crate::clock::{Moment, Time};
 use crate::events::{EventType, Recorder};
 use crate::pod_actions::{self, ALL_CONTAINERS_RESTARTING, BackOff, KillReason, ToKill, ToRemove};
 use crate::prober::results::ProbeResult;
-use crate::runtime::{ContainerId, Runtime, RuntimePodStatus};
+use crate::runtime::{ContainerId, Runtime, RuntimeContainerStatus, RuntimePodStatus};
 use crate::status::{self, StartFailure, StatusManager};
 
 /// Start failures remembered (kubelet-probes 9.3, note on S9).
@@ -42,6 +42,10 @@ pub trait Probes: Send + Sync {
     fn remove_pod(&self, pod: &Pod);
     /// Writes Ready and Started into a fresh status.
     fn update_pod_status(&self, pod: &Pod, status: &mut PodStatus);
+    /// A container is about to be killed: for the history.
+    fn killing(&self, _pod: &Pod, _kill: &ToKill) {}
+    /// A new instance of a container has started in place of `before`: for the history.
+    fn restarted(&self, _pod: &Pod, _container: &str, _attempt: u32, _before: Option<&RuntimeContainerStatus>) {}
     /// The liveness cache.
     fn liveness(&self, id: &ContainerId) -> Option<ProbeResult>;
     /// The startup cache.
@@ -178,6 +182,10 @@ impl Syncer {
             deadline_exceeded: deadline_exceeded(pod, old.as_deref()),
         });
         let status = if pod_is_terminal { status::finished(&pod.spec, status) } else { status };
+        let newly = old.is_none_or(|old| old.reason != status.reason);
+        if status.reason == "DeadlineExceeded" && newly {
+            self.event(pod, "", EventType::Normal, "DeadlineExceeded", &status.message);
+        }
         self.deps.statuses.set(pod, status.clone());
         status
     }

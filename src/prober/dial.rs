@@ -20,6 +20,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket, sockopt};
 
+use super::trace::note;
+
 thread_local! {
     static NAMESPACE_LOST: Cell<bool> = const { Cell::new(false) };
 }
@@ -53,6 +55,15 @@ impl std::error::Error for DialError {}
 /// # Errors
 /// Texts in Go's form: `dial tcp <addr>: connect: connection refused`, `dial tcp <addr>: i/o timeout`.
 pub fn dial(addr: SocketAddr, netns: Option<&Path>, deadline: Instant) -> Result<TcpStream, DialError> {
+    let dialed = dial_quietly(addr, netns, deadline);
+    note(|| match &dialed {
+        Ok(stream) => format!("connected to {addr} from {}", stream.local_addr().map_or_else(|e| e.to_string(), |a| a.to_string())),
+        Err(e) => e.to_string(),
+    });
+    dialed
+}
+
+fn dial_quietly(addr: SocketAddr, netns: Option<&Path>, deadline: Instant) -> Result<TcpStream, DialError> {
     let fd = match netns {
         None => make_socket(addr),
         Some(path) => in_namespace(path, || make_socket(addr))?,

@@ -3,12 +3,20 @@
 use std::time::Duration;
 
 use super::outcome::{HandlerResult, MAX_OUTPUT, Outcome, Phase};
+use super::trace::note;
 use crate::clock::go_duration;
 use crate::runtime::{ContainerId, ExecOutcome, Runtime, RuntimeError};
 
 /// Runs the expanded command in the container; `timeout` counts from the start of the command (lessons C3).
 pub fn probe(runtime: &dyn Runtime, id: &ContainerId, command: &[String], timeout: Duration) -> Outcome {
-    judge(runtime.exec(id, command, timeout, MAX_OUTPUT), command, timeout)
+    note(|| format!("exec in container {}: {}", id.as_str().get(..12).unwrap_or(id.as_str()), command.join(" ")));
+    let answer = runtime.exec(id, command, timeout, MAX_OUTPUT);
+    note(|| match &answer {
+        Ok(ExecOutcome::Exited { code, output }) => format!("exit code {code}, {} bytes of output", output.len()),
+        Ok(ExecOutcome::TimedOut { output }) => format!("killed after {}, {} bytes of output", go_duration(timeout), output.len()),
+        Err(e) => format!("cannot run it: {e}"),
+    });
+    judge(answer, command, timeout)
 }
 
 /// The outcome of what the runtime answered. A text that is not UTF-8 is shown with replacement characters.

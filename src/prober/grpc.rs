@@ -25,6 +25,7 @@ use self::status::{Code, Status};
 use super::dial::{DialError, dial};
 use super::outcome::{HandlerResult, Outcome, Phase};
 use super::target::Target;
+use super::trace::note;
 use crate::clock::go_duration;
 
 /// The pause after the first failed connection …
@@ -53,7 +54,13 @@ pub fn probe(target: &Target, port: u16, service: &str, timeout: Duration) -> Ou
             return failure(text, Phase::Connect);
         }
     };
-    match client.check(connected) {
+    note(|| format!("HTTP/2 is up; grpc.health.v1.Health/Check of service {service:?}"));
+    let answer = client.check(connected);
+    note(|| match &answer {
+        Ok(status) => format!("answer {}", health::status_name(*status)),
+        Err(status) => status.to_string(),
+    });
+    match answer {
         Ok(SERVING) => Outcome::new(HandlerResult::Success, "service healthy", Phase::Read),
         Ok(other) => failure(format!("service unhealthy (responded with \"{}\")", health::status_name(other)), Phase::Read),
         Err(status) => failure(call_failure(&status, &within), Phase::Read),

@@ -14,6 +14,7 @@ use ureq::http::{HeaderName, HeaderValue, Request, Response, header};
 use super::dial::{DialError, go_errno};
 use super::outcome::{HandlerResult, MAX_OUTPUT, Outcome, Phase};
 use super::target::Target;
+use super::trace::note;
 use super::transport::{KnownAddresses, ProbeConnector, Progress};
 use super::url::{ProbeUrl, is_relative};
 use crate::api::pod::HttpHeader;
@@ -90,6 +91,7 @@ pub fn probe(url: ProbeUrl, headers: &[HttpHeader], mut target: Target, timeout:
                 Phase::Read,
             );
         };
+        note(|| format!("status {}, redirected to {location}", response.status()));
         if next.host != own_host {
             return exchange.finish(response);
         }
@@ -142,6 +144,7 @@ impl Exchange<'_> {
             let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| bad("value for"))?;
             request.headers_mut().append(key, value);
         }
+        note(|| format!("GET {url}"));
         let connector = ProbeConnector { netns: self.target.netns.clone(), deadline: self.deadline, progress: self.progress.clone() };
         let agent = Agent::with_parts(config(), connector, KnownAddresses(self.target.addresses.clone()));
         agent.run(request).map_err(ExchangeError::Client)
@@ -162,6 +165,7 @@ impl Exchange<'_> {
     /// Reads the body and judges the status. A body that breaks off is an error of the probe, a long one is cut.
     fn finish(&self, response: Response<ureq::Body>) -> Outcome {
         let status = response.status().as_u16();
+        note(|| format!("status {}", response.status()));
         let mut body = Vec::new();
         if let Err(e) = response.into_body().into_reader().take(MAX_OUTPUT as u64).read_to_end(&mut body) {
             let text = io_cause(&e).unwrap_or_else(|ours| ours).replace("awaiting headers", "reading body");

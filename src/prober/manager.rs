@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, bounded};
 
+use super::history::History;
+use super::metrics::ProbeMetrics;
+use super::pauses::Pauses;
 use super::prober::Prober;
 use super::results::{self, ProbeResult};
 use super::status::{self, Known};
@@ -117,6 +120,9 @@ pub(super) struct Shared {
     pub(super) started: Moment,
     restored: HashMap<ContainerId, RestoredReady>,
     panics: AtomicU64,
+    pub(super) history: Arc<History>,
+    pub(super) pauses: Arc<Pauses>,
+    pub(super) metrics: ProbeMetrics,
     table: Mutex<Table>,
     changed: Condvar,
 }
@@ -176,8 +182,20 @@ impl ProberManager {
             results.startup.restore(id, if was.started { ProbeResult::Success } else { ProbeResult::Unknown });
         }
         let prober = Prober::new(runtime, recorder, allow_probe_hosts);
-        let (panics, table, changed) = (AtomicU64::new(0), Mutex::default(), Condvar::new());
-        Self { shared: Arc::new(Shared { statuses, results, prober, started, restored, panics, table, changed }) }
+        let shared = Shared {
+            statuses,
+            results,
+            prober,
+            started,
+            restored,
+            panics: AtomicU64::new(0),
+            history: Arc::default(),
+            pauses: Arc::default(),
+            metrics: ProbeMetrics::default(),
+            table: Mutex::default(),
+            changed: Condvar::new(),
+        };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Makes the workers the pod lacks: regular containers in order, then sidecars, for each startup, readiness, liveness.
@@ -267,6 +285,25 @@ impl ProberManager {
                 log::debug!("{} is triggered already", key.thread_name());
             }
         }
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// What the probes found, and the causes of restarts.
+    pub fn history(&self) -> &Arc<History> {
+        &self.shared.history
+    }
+
+    /// The probes that are paused; a worker looks there before each run.
+    pub fn pauses(&self) -> &Arc<Pauses> {
+        &self.shared.pauses
+    }
+
+    /// The probes' metrics.
+    pub fn metrics(&self) -> &ProbeMetrics {
+        &self.shared.metrics
     }
 
     /// How many workers there are.

@@ -9,6 +9,7 @@ use std::time::Instant;
 use super::outcome::{HandlerResult, Outcome, Phase};
 use super::ports::resolve_port;
 use super::target::{Target, resolve_target};
+use super::trace::note;
 use super::url::ProbeUrl;
 use super::worker::Verdict;
 use super::{exec, grpc, http, tcp};
@@ -71,6 +72,7 @@ impl Prober {
                 return outcome;
             }
             tries += 1;
+            note(|| format!("try {tries} of {MAX_TRIES}: the last one errored: {}", outcome.error.as_deref().unwrap_or_default()));
         }
     }
 
@@ -110,7 +112,9 @@ impl Prober {
 
     fn target(&self, host: &str, subject: Subject<'_>) -> Result<Target, String> {
         let netns = self.runtime.network_namespace(subject.pod.uid()).map_err(|e| e.to_string())?;
-        resolve_target(host, subject.status, netns.as_deref(), &self.allow_probe_hosts)
+        let target = resolve_target(host, subject.status, netns.as_deref(), &self.allow_probe_hosts)?;
+        note(|| target.description());
+        Ok(target)
     }
 }
 

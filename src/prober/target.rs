@@ -60,6 +60,15 @@ fn pod_addresses(status: &PodStatus) -> impl Iterator<Item = IpAddr> {
 }
 
 impl Target {
+    /// `target 10.0.0.7 in network namespace /proc/7/ns/net`.
+    pub(super) fn description(&self) -> String {
+        let place = match &self.netns {
+            Some(path) => format!("network namespace {}", path.display()),
+            None => "the node's network namespace".into(),
+        };
+        format!("target {} in {place}", self.host)
+    }
+
     /// Looks the name up where that is still to be done; bounded by `limit`.
     ///
     /// # Errors

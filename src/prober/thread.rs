@@ -10,18 +10,19 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, select};
 
 use super::cadence::{Cadence, max_jitter};
 use super::dial::namespace_lost;
+use super::history::Run;
 use super::manager::{Key, Shared};
 use super::outcome::Outcome;
 use super::prober::Subject;
 use super::worker::{Action, Next, StepInputs, Worker};
 use crate::api::{Pod, PodStatus, Probe, ProbeType};
-use crate::clock::{Moment, go_duration};
+use crate::clock::{Moment, Time, go_duration};
 use crate::runtime::ContainerId;
 
 /// Stack of a worker's thread: 128 KiB. tests/prober_net.rs measures what a probe needs of it; frames of a debug build
@@ -106,6 +107,7 @@ impl Job {
         while go_on {
             go_on = self.guarded_step() && self.wait();
         }
+        self.shared.metrics.remove(&self.pod.reference(), &self.key.container, self.key.probe_type);
         if let Some(id) = self.worker.container_id() {
             self.shared.results.of(self.key.probe_type).remove(id);
         }
@@ -219,12 +221,24 @@ impl Job {
 
     fn probe(&mut self, status: &PodStatus, id: &ContainerId) {
         let shared = self.shared.clone();
-        let Some(container) = self.pod.container(&self.key.container) else { return };
+        let Some(container) = self.pod.container(&self.key.container).filter(|_| !self.is_paused()) else { return };
+        let begun = Instant::now();
         let subject = Subject { pod: &self.pod, status, container, id };
         let (verdict, outcome) = shared.prober.probe(self.key.probe_type, subject);
+        let Key { uid, container, probe_type } = &self.key;
+        shared.metrics.record(&self.pod.reference(), container, *probe_type, verdict, begun.elapsed());
+        shared.history.record(uid, container, *probe_type, Run::new(&outcome, Time::now()));
+        if self.is_paused() {
+            // paused while it ran: the state is as the person who paused it saw it
+            return;
+        }
         if let Some(action) = self.worker.after(verdict) {
             self.apply(action, Some(&outcome));
         }
+    }
+
+    fn is_paused(&self) -> bool {
+        self.shared.pauses.covers(&self.key.uid, &self.key.container, self.key.probe_type, Moment::now())
     }
 
     fn apply(&self, action: Action, outcome: Option<&Outcome>) {
@@ -257,7 +271,7 @@ fn random_fraction() -> f64 {
     (RandomState::new().build_hasher().finish() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

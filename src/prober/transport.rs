@@ -19,6 +19,7 @@ use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTi
 
 use super::dial::{dial, hang_up};
 use super::outcome::Phase;
+use super::trace::note;
 
 /// How far a request has come; shared by the connector, its connection and whoever asks.
 #[derive(Clone, Debug, Default)]
@@ -83,7 +84,9 @@ impl Connector<()> for ProbeConnector {
         let stream = if details.needs_tls() {
             self.progress.reach(Phase::Tls);
             let host = details.uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-            Stream::Tls(Box::new(handshake(stream, host)?))
+            let tls = handshake(stream, host)?;
+            note(|| format!("TLS handshake: {}", tls.conn.protocol_version().map_or_else(String::new, |v| format!("{v:?}"))));
+            Stream::Tls(Box::new(tls))
         } else {
             Stream::Plain(stream)
         };
@@ -190,6 +193,7 @@ impl Transport for ProbeTransport {
         let output = &mut self.buffers.output[..amount];
         self.case.apply(output);
         self.stream.write_all(output)?;
+        note(|| format!("sent {amount} bytes"));
         Ok(())
     }
 

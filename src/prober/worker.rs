@@ -83,6 +83,8 @@ pub struct Worker {
     probe_type: ProbeType,
     container: String,
     initial_delay: Duration,
+    /// The age of a container counts in whole seconds (row 8), unless the delay is given in milliseconds.
+    whole_seconds: bool,
     success_threshold: u32,
     failure_threshold: u32,
     id: Option<ContainerId>,
@@ -114,6 +116,7 @@ impl Worker {
             probe_type,
             container: container.into(),
             initial_delay: probe.initial_delay(),
+            whole_seconds: probe.initial_delay_milliseconds.is_none(),
             success_threshold: probe.success_threshold.max(1) as u32,
             failure_threshold: probe.failure_threshold.max(1) as u32,
             id: None,
@@ -168,7 +171,8 @@ impl Worker {
             return Next::Exit;
         }
         let started = (inputs.container_started)(&id).unwrap_or(self.seen);
-        if now.since(started).as_secs() < self.initial_delay.as_secs() {
+        let age = now.since(started);
+        if self.initial_delay > if self.whole_seconds { Duration::from_secs(age.as_secs()) } else { age } {
             return Next::Delayed(started + self.initial_delay);
         }
         match (container.started.unwrap_or(false), self.probe_type) {
@@ -514,6 +518,18 @@ mod tests {
         check_delay(9_999, false);
         check_delay(10_000, true);
         check_delay(100_000, true);
+    }
+
+    #[test]
+    fn a_delay_in_milliseconds_counts_milliseconds() {
+        let probe = Probe { initial_delay_seconds: 9, initial_delay_milliseconds: Some(1250), ..Default::default() };
+        for (age, probed) in [(0, false), (1000, false), (1249, false), (1250, true), (9000, true)] {
+            let mut w = World::new(ProbeType::Liveness, 1, 1, 0);
+            w.worker = Worker::new(ProbeType::Liveness, "c", &probe);
+            w.started = Some(w.now - Duration::from_millis(age));
+            let next = w.step(S);
+            assert_eq!(matches!(next, Next::Probe(_)), probed, "{age} ms: {next:?}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The sandbox holder, `podprobe pause DIR`: one process per pod that owns its namespaces and does nothing else.
+//! The sandbox holder, `podprobe sandbox DIR`: one process per pod that owns its namespaces and does nothing else.
 //!
 //! Invariants: single-threaded; a container that restarts finds the same network, ipc and host name, and the same
 //! memory volumes, because they are this process's; all of it vanishes with this process, and nothing of it is ever
@@ -22,7 +22,7 @@ pub const READY: &str = "ready\n";
 /// The role: the one argument is the sandbox's record directory.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let Some(dir) = args.into_iter().next().map(PathBuf::from) else {
-        eprintln!("podprobe pause: this role is started by the daemon, with a sandbox directory");
+        eprintln!("podprobe sandbox: this role is started by the daemon, with a sandbox directory");
         return ExitCode::from(2);
     };
     match set_up(&dir).and_then(|()| report(READY)) {

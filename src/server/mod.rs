@@ -1,8 +1,8 @@
 //! The daemon's side of the unix socket: answers clients from the snapshot.
 //!
 //! Invariants: at most [`MAX_CLIENTS`] connections at once, each on one small thread, the next one is told so and
-//! closed; a client that neither reads nor writes is dropped after [`IDLE`]; nothing a client sends changes a pod; the
-//! accept thread and every connection thread end when the [`Server`] is stopped. Architecture Invariant: nothing here
+//! closed; a client that neither reads nor writes is dropped after [`IDLE`]; nothing a client sends changes a pod but
+//! the pauses of its probes; the accept thread and every connection thread end when the [`Server`] is stopped. Architecture Invariant: nothing here
 //! sends to the sync loop or holds a lock across a write.
 
 pub mod protocol;
@@ -21,8 +21,12 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use crate::api::PodUid;
+use crate::events::EventList;
+use crate::prober::history::PodHistory;
+use crate::prober::now::ProbeReport;
 use crate::status::Snapshot;
-use protocol::{Answer, MAX_REQUEST, Request, WATCH_CEILING};
+use protocol::{Answer, MAX_REQUEST, PauseTarget, ProbeTarget, Request, WATCH_CEILING};
 
 /// Most connections served at once.
 pub const MAX_CLIENTS: usize = 32;
@@ -46,6 +50,33 @@ pub trait Backend: Send + Sync {
 
     /// The daemon's version.
     fn version(&self) -> String;
+
+    /// Every event as soon as the version is above `after`, or as they are after `ceiling`.
+    fn events(&self, after: Option<u64>, ceiling: Duration) -> EventList;
+
+    /// What is kept of a pod's probes and restarts; empty for an unknown pod.
+    fn history(&self, uid: &PodUid) -> PodHistory;
+
+    /// Runs a probe now; returns when it has run, after three times its timeout at most.
+    ///
+    /// # Errors
+    /// Why it cannot be run.
+    fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, String>;
+
+    /// Pauses probes for so long; gives their names.
+    ///
+    /// # Errors
+    /// There is no such probe, or the time is out of range.
+    fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, String>;
+
+    /// Lets paused probes go on; gives the names of those that were paused.
+    ///
+    /// # Errors
+    /// There is no such probe.
+    fn resume(&self, target: &PauseTarget) -> Result<Vec<String>, String>;
+
+    /// Every metric, in the Prometheus text format.
+    fn metrics(&self) -> String;
 }
 
 /// The socket could not be opened.
@@ -230,18 +261,31 @@ fn answer(request: Request, client: &UnixStream, shared: &Shared) -> Answer {
     match request {
         Request::Snapshot => Answer::Snapshot(shared.backend.snapshot()),
         Request::Version => Answer::Version(shared.backend.version()),
-        Request::Watch { after } => Answer::Snapshot(watch(after, client, shared)),
+        Request::Watch { after } => {
+            Answer::Snapshot(in_slices(|slice| shared.backend.wait_newer(after, slice), |s| s.version > after, client, shared))
+        }
+        Request::Events { after } => {
+            let newer = |list: &EventList| after.is_none_or(|after| list.version > after);
+            Answer::Events(in_slices(|slice| shared.backend.events(after, slice), newer, client, shared))
+        }
+        Request::History { uid } => Answer::History(shared.backend.history(&uid)),
+        Request::Probe(target) => shared.backend.probe(&target).map_or_else(Answer::Error, Answer::Probed),
+        Request::Pause { target, seconds } => {
+            shared.backend.pause(&target, Duration::from_secs(seconds)).map_or_else(Answer::Error, Answer::Changed)
+        }
+        Request::Resume(target) => shared.backend.resume(&target).map_or_else(Answer::Error, Answer::Changed),
+        Request::Metrics => Answer::Metrics(shared.backend.metrics()),
     }
 }
 
 /// Waits in slices, so that a client that has gone gives its seat back and a stop is heeded.
-fn watch(after: u64, client: &UnixStream, shared: &Shared) -> Arc<Snapshot> {
+fn in_slices<T>(wait: impl Fn(Duration) -> T, is_news: impl Fn(&T) -> bool, client: &UnixStream, shared: &Shared) -> T {
     let begun = Instant::now();
     loop {
-        let snapshot = shared.backend.wait_newer(after, WATCH_SLICE);
-        let over = snapshot.version > after || begun.elapsed() >= WATCH_CEILING;
+        let state = wait(WATCH_SLICE);
+        let over = is_news(&state) || begun.elapsed() >= WATCH_CEILING;
         if over || shared.stopping.load(Ordering::SeqCst) || has_hung_up(client) {
-            return snapshot;
+            return state;
         }
     }
 }

@@ -8,6 +8,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::api::{PodUid, ProbeType};
+use crate::events::EventList;
+use crate::prober::history::PodHistory;
+use crate::prober::now::ProbeReport;
 use crate::status::Snapshot;
 
 /// Longest request line in bytes, the newline included.
@@ -29,6 +33,57 @@ pub enum Request {
     },
     /// `{"verb":"version"}`: which daemon this is.
     Version,
+    /// `{"verb":"events"}`: every event; with `after`, as soon as anything has changed since that version.
+    Events {
+        /// The version the client has.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<u64>,
+    },
+    /// `{"verb":"history","uid":"…"}`: what a pod's probes found, and its restarts.
+    History {
+        /// Of which pod.
+        uid: PodUid,
+    },
+    /// `{"verb":"probe","uid":"…","container":"…","probeType":"Liveness"}`: run it now; answered when it has run.
+    Probe(ProbeTarget),
+    /// `{"verb":"pause",…,"seconds":N}`: let these probes rest.
+    Pause {
+        /// Which ones.
+        #[serde(flatten)]
+        target: PauseTarget,
+        /// For how long; 1 to 604800, a week.
+        seconds: u64,
+    },
+    /// `{"verb":"resume",…}`: let them go on.
+    Resume(PauseTarget),
+    /// `{"verb":"metrics"}`: every metric in the Prometheus text format.
+    Metrics,
+}
+
+/// One probe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProbeTarget {
+    /// Of which pod.
+    pub uid: PodUid,
+    /// Of which container.
+    pub container: String,
+    /// Which of the three.
+    pub probe_type: ProbeType,
+}
+
+/// Some probes of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PauseTarget {
+    /// Of which pod.
+    pub uid: PodUid,
+    /// Of which container; None means all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// Which of the three; None means all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe_type: Option<ProbeType>,
 }
 
 /// An answer.
@@ -39,6 +94,16 @@ pub enum Answer {
     Snapshot(Arc<Snapshot>),
     /// `{"version":"…"}`.
     Version(String),
+    /// `{"events":{…}}`.
+    Events(EventList),
+    /// `{"history":{…}}`.
+    History(PodHistory),
+    /// `{"probed":{…}}`.
+    Probed(ProbeReport),
+    /// `{"changed":["container/liveness",…]}`: the probes that were paused or resumed.
+    Changed(Vec<String>),
+    /// `{"metrics":"…"}`.
+    Metrics(String),
     /// `{"error":"…"}`: the request was not understood or not served, and why.
     Error(String),
 }
@@ -58,6 +123,17 @@ mod tests {
         check(Request::Snapshot, r#"{"verb":"snapshot"}"#);
         check(Request::Watch { after: 7 }, r#"{"verb":"watch","after":7}"#);
         check(Request::Version, r#"{"verb":"version"}"#);
+        check(Request::Events { after: None }, r#"{"verb":"events"}"#);
+        check(Request::Events { after: Some(3) }, r#"{"verb":"events","after":3}"#);
+        check(Request::History { uid: "u".into() }, r#"{"verb":"history","uid":"u"}"#);
+        let target = ProbeTarget { uid: "u".into(), container: "c".into(), probe_type: ProbeType::Startup };
+        check(Request::Probe(target), r#"{"verb":"probe","uid":"u","container":"c","probeType":"Startup"}"#);
+        let target = PauseTarget { uid: "u".into(), container: Some("c".into()), probe_type: Some(ProbeType::Liveness) };
+        let line = r#"{"verb":"pause","uid":"u","container":"c","probeType":"Liveness","seconds":60}"#;
+        check(Request::Pause { target, seconds: 60 }, line);
+        let all = PauseTarget { uid: "u".into(), container: None, probe_type: None };
+        check(Request::Resume(all), r#"{"verb":"resume","uid":"u"}"#);
+        check(Request::Metrics, r#"{"verb":"metrics"}"#);
     }
 
     #[test]

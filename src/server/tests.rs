@@ -33,6 +33,26 @@ impl Backend for Fake {
     fn version(&self) -> String {
         "0.0.1-test".into()
     }
+    fn events(&self, after: Option<u64>, ceiling: Duration) -> EventList {
+        let snapshot = self.wait_newer(after.unwrap_or(0), if after.is_some() { ceiling } else { Duration::ZERO });
+        let events = snapshot.pods.iter().flat_map(|p| p.events.clone()).collect();
+        EventList { version: snapshot.version, node_name: snapshot.node_name.clone(), events }
+    }
+    fn history(&self, _: &PodUid) -> PodHistory {
+        PodHistory::default()
+    }
+    fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, String> {
+        Err(format!("{} of {} is made up", target.probe_type, target.container))
+    }
+    fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, String> {
+        Ok(vec![format!("{:?} {length:?}", target.container)])
+    }
+    fn resume(&self, _: &PauseTarget) -> Result<Vec<String>, String> {
+        Ok(Vec::new())
+    }
+    fn metrics(&self) -> String {
+        "m 1\n".into()
+    }
 }
 
 struct Client(BufReader<UnixStream>);
@@ -81,6 +101,31 @@ fn one_connection_carries_many_requests() {
     assert_eq!(client.ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"], 3);
     assert_eq!(client.ask("{\"verb\":\"version\"}\n")["version"], "0.0.1-test");
     assert_eq!(client.ask("{\"verb\":\"watch\",\"after\":2}\n")["snapshot"]["nodeName"], "edge");
+}
+
+#[test]
+fn every_verb_has_its_answer() {
+    let (_dir, path, _fake, _server) = start(3);
+    let mut client = Client::connect(&path);
+    assert_eq!(client.ask("{\"verb\":\"events\"}\n")["events"], serde_json::json!({"version": 3, "nodeName": "edge", "events": []}));
+    assert_eq!(client.ask("{\"verb\":\"history\",\"uid\":\"u\"}\n")["history"]["probes"], serde_json::json!([]));
+    let probe = r#"{"verb":"probe","uid":"u","container":"c","probeType":"Startup"}"#;
+    assert_eq!(client.ask(&format!("{probe}\n"))["error"], "Startup of c is made up");
+    let pause = r#"{"verb":"pause","uid":"u","container":"c","seconds":90}"#;
+    assert_eq!(client.ask(&format!("{pause}\n"))["changed"][0], "Some(\"c\") 90s");
+    assert_eq!(client.ask("{\"verb\":\"resume\",\"uid\":\"u\"}\n")["changed"], serde_json::json!([]));
+    assert_eq!(client.ask("{\"verb\":\"metrics\"}\n")["metrics"], "m 1\n");
+}
+
+#[test]
+fn waiting_for_events_ends_with_the_next_change() {
+    let (_dir, path, fake, _server) = start(3);
+    let mut client = Client::connect(&path);
+    client.send("{\"verb\":\"events\",\"after\":3}\n");
+    assert_eq!(Client::connect(&path).ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"], 3);
+    fake.set_version(4);
+    let answer: serde_json::Value = serde_json::from_str(&client.read()).unwrap();
+    assert_eq!(answer["events"]["version"], 4);
 }
 
 #[test]

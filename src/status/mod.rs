@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::PodStatus;
 use crate::events::Event;
+use crate::prober::pauses::PausedProbe;
 
 /// One pod as a person sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,6 +41,9 @@ pub struct PodView {
     pub log_dir: String,
     /// Its events, oldest first.
     pub events: Vec<Event>,
+    /// Its probes that a person has paused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paused: Vec<PausedProbe>,
 }
 
 /// A file in the pods directory that is not (or no longer) what runs.

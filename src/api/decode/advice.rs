@@ -42,6 +42,7 @@ pub(super) fn advice(as_written: &Value, pod: &Pod) -> Vec<String> {
         for probe_type in ProbeType::ALL {
             if let Some(probe) = container.probe(probe_type) {
                 let field = probe_field(probe_type);
+                warnings.extend(both_units(&written[field], &child(&path, field)));
                 warnings.extend(no_timeout(&written[field], probe, &child(&path, field)));
                 warnings.extend(port_name(container, probe, &child(&path, field)));
             }
@@ -50,10 +51,20 @@ pub(super) fn advice(as_written: &Value, pod: &Pod) -> Vec<String> {
     warnings
 }
 
+/// A time given in both units: the milliseconds count, since only a person who wants them writes them.
+fn both_units(written: &Value, path: &str) -> Vec<String> {
+    let given = |field: String| written.get(field).is_some_and(|time| !time.is_null() && *time != 0);
+    ["initialDelay", "timeout", "period"]
+        .into_iter()
+        .filter(|time| given(format!("{time}Seconds")) && written.get(format!("{time}Milliseconds")).is_some())
+        .map(|time| format!("{path}.{time}Seconds: not acted on: {time}Milliseconds is given too, and counts instead"))
+        .collect()
+}
+
 /// Without a time of its own an exec probe has one second, which a shell on a busy node can miss.
 fn no_timeout(written: &Value, probe: &Probe, path: &str) -> Option<String> {
     let unset = written.get("timeoutSeconds").is_none_or(|seconds| *seconds == 0);
-    (probe.exec.is_some() && unset)
+    (probe.exec.is_some() && probe.timeout_milliseconds.is_none() && unset)
         .then(|| format!("{path}.timeoutSeconds: not set: the command has the default of 1s, and taking longer counts as a failure"))
 }
 

@@ -372,14 +372,8 @@ fn many_warnings_are_counted_and_long_keys_cut() {
 }
 
 #[test]
-fn milliseconds_refuse_with_a_sentence() {
+fn a_grpc_probe_is_good() {
     good(&container(json!({"readinessProbe": {"grpc": {"port": 5000, "service": "db"}}})));
-    check_pod(
-        container(json!({"livenessProbe": {"tcpSocket": {"port": 1}, "periodMilliseconds": 100}})),
-        &[
-            "spec.containers[0].livenessProbe.periodMilliseconds: Forbidden: fields in milliseconds are not yet supported; give the time in seconds",
-        ],
-    );
 }
 
 #[test]
@@ -557,4 +551,33 @@ fn collect(value: &Value, path: String, paths: &mut Vec<String>) {
         Value::Array(items) => items.iter().enumerate().for_each(|(index, value)| collect(value, format!("{path}/{index}"), paths)),
         _ => {}
     }
+}
+
+#[test]
+fn milliseconds_stand_beside_the_defaults_of_the_seconds() {
+    let given = container(json!({"livenessProbe": {"exec": {"command": ["x"]}, "timeoutMilliseconds": 300, "periodMilliseconds": 500,
+        "initialDelayMilliseconds": 0, "initialDelaySeconds": 0}}));
+    let DecodedPod { pod, warnings } = good(&given);
+    assert!(warnings.is_empty(), "{warnings:?}");
+    let probe = pod.spec.containers[0].liveness_probe.as_ref().unwrap();
+    assert_eq!((probe.timeout_seconds, probe.period_seconds), (1, 10));
+    let times = [probe.timeout(), probe.period(), probe.initial_delay()];
+    assert_eq!(times.map(|t| t.as_millis()), [300, 500, 0]);
+    assert_eq!(pod.raw["spec"]["containers"][0]["livenessProbe"]["periodSeconds"], 10);
+}
+
+#[test]
+fn a_time_in_both_units_is_said() {
+    let given = container(json!({"readinessProbe": {"tcpSocket": {"port": 1}, "timeoutSeconds": 2, "timeoutMilliseconds": 300,
+        "initialDelaySeconds": 1, "initialDelayMilliseconds": 0, "periodMilliseconds": 50}}));
+    let DecodedPod { pod, warnings } = good(&given);
+    assert_eq!(
+        warnings,
+        [
+            "spec.containers[0].readinessProbe.initialDelaySeconds: not acted on: initialDelayMilliseconds is given too, and counts instead",
+            "spec.containers[0].readinessProbe.timeoutSeconds: not acted on: timeoutMilliseconds is given too, and counts instead",
+        ]
+    );
+    let probe = pod.spec.containers[0].readiness_probe.as_ref().unwrap();
+    assert_eq!([probe.timeout(), probe.initial_delay()].map(|t| t.as_millis()), [300, 0]);
 }

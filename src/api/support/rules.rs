@@ -57,7 +57,6 @@ impl Level {
 
 pub(super) const APP_ARMOR: &str =
     "AppArmor profiles are not yet supported, and the container may not run without the one it asks for: only \"Unconfined\" is";
-const LATER_MS: &str = "fields in milliseconds are not yet supported; give the time in seconds";
 const NOT_SCHEDULED: &str = "a static pod is on its node already, nothing is scheduled";
 const NO_SELINUX: &str = "SELinux labels are not supported";
 const NO_WINDOWS: &str = "podprobe runs Linux containers";
@@ -153,12 +152,6 @@ const SECURITY: &[(&str, Rule)] = &[
 // Its type refuses the pod already when this would matter.
 const SECCOMP: &[(&str, Rule)] = &[("localhostProfile", Rule::Fine)];
 
-const PROBE: &[(&str, Rule)] = &[
-    ("periodMilliseconds", Rule::Source(LATER_MS)),
-    ("timeoutMilliseconds", Rule::Source(LATER_MS)),
-    ("initialDelayMilliseconds", Rule::Source(LATER_MS)),
-];
-
 const VOLUME: &[(&str, Rule)] = &[
     ("configMap", Rule::Source("static pods may not reference configmaps (via configmap volumes)")),
     ("secret", Rule::Source("static pods may not reference secrets (via secret volumes)")),
@@ -217,7 +210,7 @@ pub(super) static LEVELS: [Level; 24] = [
     strict("spec.containers[].securityContext.seccompProfile", fields::of::<SeccompProfile>, SECCOMP),
     strict("spec.containers[].restartPolicyRules[]", fields::of::<RestartRule>, &[]),
     strict("spec.containers[].restartPolicyRules[].exitCodes", fields::of::<RestartExitCodes>, &[]),
-    strict("spec.containers[].probe", fields::of::<Probe>, PROBE),
+    strict("spec.containers[].probe", fields::of::<Probe>, &[]),
     strict("spec.containers[].probe.exec", fields::of::<ExecAction>, &[]),
     strict("spec.containers[].probe.httpGet", fields::of::<HttpGetAction>, &[]),
     strict("spec.containers[].probe.httpGet.httpHeaders[]", fields::of::<HttpHeader>, &[]),

@@ -71,9 +71,6 @@ fn a_field_that_a_container_would_miss_refuses() {
         ("containers.0.volumeMounts.0.subPathExpr", json!("$(A)")),
         ("containers.0.securityContext.procMount", json!("Unmasked")),
         ("containers.0.securityContext.windowsOptions", json!({"runAsUserName": "a"})),
-        ("containers.0.livenessProbe.periodMilliseconds", json!(100)),
-        ("containers.0.readinessProbe.timeoutMilliseconds", json!(100)),
-        ("containers.0.startupProbe.initialDelayMilliseconds", json!(0)),
         ("volumes.0.nfs", json!({})),
         ("volumes.0.downwardAPI", json!({})),
     ] {

@@ -3,6 +3,9 @@
 use super::*;
 use crate::api::pod::{ExecAction, GrpcAction, HttpGetAction, IntOrString, Probe, ProbeType, TcpSocketAction};
 
+/// Shortest time a field in milliseconds may give: below it a worker would do little but wake up.
+pub const MIN_MILLISECONDS: i32 = 10;
+
 /// The field of a container that holds the probe of that type.
 pub fn probe_field(probe_type: ProbeType) -> &'static str {
     match probe_type {
@@ -39,10 +42,30 @@ pub fn validate_probe(probe: &Probe, path: &str) -> Vec<FieldError> {
     for (name, number) in numbers.into_iter().filter(|(_, number)| *number < 0) {
         errors.push(FieldError::invalid(child(path, name), number, NOT_NEGATIVE));
     }
+    errors.extend(validate_milliseconds(probe, path));
     if let Some(seconds) = probe.termination_grace_period_seconds.filter(|seconds| *seconds <= 0) {
         errors.push(FieldError::invalid(child(path, "terminationGracePeriodSeconds"), seconds, "must be greater than 0"));
     }
     errors
+}
+
+/// The fields in milliseconds, which are podprobe's own: none below [`MIN_MILLISECONDS`]; only a delay may be 0.
+fn validate_milliseconds(probe: &Probe, path: &str) -> Vec<FieldError> {
+    let times = [
+        ("initialDelayMilliseconds", probe.initial_delay_milliseconds, true),
+        ("timeoutMilliseconds", probe.timeout_milliseconds, false),
+        ("periodMilliseconds", probe.period_milliseconds, false),
+    ];
+    let low = |(name, time, may_be_none): (&str, Option<i32>, bool)| {
+        let time = time.filter(|time| *time < MIN_MILLISECONDS && !(may_be_none && *time == 0))?;
+        let detail = match (may_be_none, time < 0) {
+            (true, true) => NOT_NEGATIVE.to_owned(),
+            (true, false) => format!("must be 0, or greater than or equal to {MIN_MILLISECONDS}"),
+            (false, _) => format!("must be greater than or equal to {MIN_MILLISECONDS}"),
+        };
+        Some(FieldError::invalid(child(path, name), time, detail))
+    };
+    times.into_iter().filter_map(low).collect()
 }
 
 /// The handlers of a probe: exactly one, and that one right (V1, V2).

@@ -158,6 +158,30 @@ fn v1_and_v2_exactly_one_handler() {
 }
 
 #[test]
+fn times_in_milliseconds_have_a_floor() {
+    let all = |n: i32| exec(json!({"initialDelayMilliseconds": n, "timeoutMilliseconds": n, "periodMilliseconds": n}));
+    let texts = |n: i32, delay: &str| {
+        let at_least = format!("Invalid value: {n}: must be greater than or equal to 10");
+        let delay = (!delay.is_empty()).then(|| format!(".initialDelayMilliseconds: Invalid value: {n}: {delay}"));
+        let others = [format!(".timeoutMilliseconds: {at_least}"), format!(".periodMilliseconds: {at_least}")];
+        delay.into_iter().chain(others).collect::<Vec<_>>()
+    };
+    for (n, delay) in [
+        (-1, "must be greater than or equal to 0"),
+        (0, ""),
+        (1, "must be 0, or greater than or equal to 10"),
+        (9, "must be 0, or greater than or equal to 10"),
+    ] {
+        let expected = texts(n, delay);
+        for field in ["livenessProbe", "readinessProbe", "startupProbe"] {
+            check_probe(field, all(n), &expected.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+    }
+    check_probe("livenessProbe", all(10), &[]);
+    check_probe("readinessProbe", all(i32::MAX), &[]);
+}
+
+#[test]
 fn v3_to_v6_in_order() {
     let minus = exec(json!({"initialDelaySeconds": -1, "timeoutSeconds": -1, "periodSeconds": -1, "successThreshold": -1,
         "failureThreshold": -1, "terminationGracePeriodSeconds": -1}));

@@ -11,6 +11,7 @@ use super::*;
 use crate::api::{Container, PodPhase};
 use crate::events::Event;
 use crate::pod_actions::spec_hash;
+use crate::prober::history::History;
 use crate::runtime::{ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus, RuntimeState, StartErrorReason};
 use crate::status::Notifier;
 
@@ -157,6 +158,7 @@ impl PodCache for FakeRuntime {
 struct FakeProbes {
     calls: Mutex<Vec<&'static str>>,
     liveness: Mutex<HashMap<ContainerId, ProbeResult>>,
+    history: History,
 }
 
 impl Probes for FakeProbes {
@@ -171,6 +173,12 @@ impl Probes for FakeProbes {
     }
     fn update_pod_status(&self, _: &Pod, status: &mut PodStatus) {
         status.container_statuses.iter_mut().for_each(|c| c.ready = c.state.running.is_some());
+    }
+    fn killing(&self, pod: &Pod, kill: &ToKill) {
+        self.history.killing(pod.uid(), kill);
+    }
+    fn restarted(&self, pod: &Pod, container: &str, attempt: u32, before: Option<&RuntimeContainerStatus>) {
+        self.history.restarted(pod.uid(), container, attempt, before, Time::now());
     }
     fn liveness(&self, id: &ContainerId) -> Option<ProbeResult> {
         self.liveness.lock().unwrap().get(id).copied()
@@ -294,6 +302,9 @@ fn e2_a_kill_by_a_probe_counts_from_its_own_end() {
     }
     let killing = h.events().into_iter().find(|e| e.reason == "Killing").unwrap();
     assert_eq!((killing.message.as_str(), killing.count), ("Container c failed liveness probe, will be restarted", 2));
+    let restarts = h.probes.history.get(h.pod.uid()).restarts;
+    let causes: Vec<_> = restarts.iter().map(|r| (r.attempt, r.cause.as_str())).collect();
+    assert!(matches!(causes.as_slice(), [(1, cause)] if cause.starts_with("failed liveness probe (exit code ")), "{causes:?}");
 }
 
 #[test]
@@ -445,4 +456,7 @@ fn a_passed_deadline_fails_the_pod() {
     h.statuses.set(&h.pod, old);
     assert_eq!(h.run(Phase::Sync), Outcome::Terminal);
     assert_eq!((h.status().phase, h.status().reason.as_str()), (PodPhase::Failed, "DeadlineExceeded"));
+    h.run(Phase::Sync);
+    let event = h.events().into_iter().find(|e| e.reason == "DeadlineExceeded").unwrap();
+    assert_eq!((event.message.as_str(), event.count), ("Pod was active on the node longer than the specified deadline", 1));
 }

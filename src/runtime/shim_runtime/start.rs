@@ -82,7 +82,7 @@ impl ShimRuntime {
         };
         let dir = self.layout.sandboxes().join(&id);
         publish(&dir, |new| state::write(new, SANDBOX, &record, false))?;
-        let answer = self.spawn_role("pause", &dir).and_then(|mut child| {
+        let answer = self.spawn_role("sandbox", &dir).and_then(|mut child| {
             let answer = answer(&mut child, SANDBOX_LIMIT, &self.interrupt.read);
             if !matches!(&answer, Ok(text) if text == sandbox::READY) {
                 let _ = child.kill();

@@ -1,0 +1,152 @@
+//! `get events`: what happened, in the columns of `kubectl events`, once or again with each event.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use super::client::Client;
+use super::error::CliError;
+use super::get::write_rows;
+use super::{human, names};
+use crate::clock::Time;
+use crate::events::{Event, EventList};
+
+/// `get events`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Events {
+    /// Where the daemon is.
+    pub root: PathBuf,
+    /// None means all.
+    pub pod: Option<String>,
+    /// None means all.
+    pub namespace: Option<String>,
+    /// Show the NAMESPACE column also when every pod is in `default`.
+    pub all_namespaces: bool,
+    /// Go on with each event.
+    pub watch: bool,
+}
+
+/// Shows the events on `out`, the latest last.
+///
+/// # Errors
+/// There is no such pod, and no event of one; or no daemon.
+pub fn run(args: &Events, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
+    let mut client = Client::connect(&args.root)?;
+    let mut list = client.events(None)?;
+    let mut shown = select(args, &list);
+    if shown.is_empty() {
+        no_such_pod(args, &mut client)?;
+        match &args.namespace {
+            Some(namespace) => writeln!(err, "No events found in {namespace} namespace.")?,
+            None => writeln!(err, "No events found")?,
+        }
+    }
+    let mut table = Table { namespaces: args.all_namespaces, begun: false, widths: Vec::new() };
+    table.namespaces |= args.namespace.is_none() && shown.iter().any(|e| e.namespace != "default");
+    table.write(&shown, out)?;
+    if !args.watch {
+        return Ok(());
+    }
+    loop {
+        list = client.events(Some(list.version))?;
+        let now = select(args, &list);
+        let new: Vec<Event> = now.iter().filter(|e| !shown.contains(e)).cloned().collect();
+        table.write(&new, out)?;
+        shown = now;
+    }
+}
+
+/// The events asked for. A pod that is gone still has some.
+fn select(args: &Events, list: &EventList) -> Vec<Event> {
+    let suffixed = args.pod.as_ref().map(|pod| format!("{pod}-{}", list.node_name.to_lowercase()));
+    let named = |e: &&Event| args.pod.as_ref().is_none_or(|pod| e.pod == *pod || Some(&e.pod) == suffixed.as_ref());
+    let inside = |e: &&Event| args.namespace.as_ref().is_none_or(|n| e.namespace == *n);
+    list.events.iter().filter(named).filter(inside).cloned().collect()
+}
+
+fn no_such_pod(args: &Events, client: &mut Client) -> Result<(), CliError> {
+    let Some(pod) = &args.pod else { return Ok(()) };
+    names::resolve(&*client.snapshot()?, args.namespace.as_deref(), pod)?;
+    Ok(())
+}
+
+/// The table, whose columns keep their widths as it goes on.
+struct Table {
+    namespaces: bool,
+    begun: bool,
+    widths: Vec<usize>,
+}
+
+impl Table {
+    fn write(&mut self, events: &[Event], out: &mut dyn Write) -> Result<(), CliError> {
+        let now = Time::now();
+        let mut rows = Vec::new();
+        if !events.is_empty() && !std::mem::replace(&mut self.begun, true) {
+            rows.push(self.row("NAMESPACE", ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"].map(str::to_owned)));
+        }
+        rows.extend(events.iter().map(|e| self.row(&e.namespace, cells(e, now))));
+        write_rows(&rows, &mut self.widths, out)?;
+        Ok(out.flush()?)
+    }
+
+    fn row(&self, namespace: &str, cells: [String; 5]) -> Vec<String> {
+        self.namespaces.then(|| namespace.to_owned()).into_iter().chain(cells).collect()
+    }
+}
+
+/// A message of several lines stays one row, and control characters do not reach the terminal.
+fn cells(e: &Event, now: Time) -> [String; 5] {
+    let message = e.message.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    [last_seen(e, now), format!("{:?}", e.type_), e.reason.clone(), format!("pod/{}", e.pod), message]
+}
+
+/// `5s`, or `5s (x3 over 2m)`.
+pub(super) fn last_seen(e: &Event, now: Time) -> String {
+    let first = human::since(Some(e.first_timestamp), now);
+    match e.count {
+        0 | 1 => first,
+        n => format!("{} (x{n} over {first})", human::since(Some(e.last_timestamp), now)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn event(pod: &str, namespace: &str, count: u32) -> Event {
+        serde_json::from_value(json!({"namespace": namespace, "pod": pod, "uid": "u", "fieldPath": "", "type": "Warning",
+            "reason": "Unhealthy", "message": " Liveness probe failed: a\nb\u{1b}[2J ", "count": count,
+            "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:50Z"}))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_row_is_kubectls() {
+        let now = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
+        let text = "Liveness probe failed: a b [2J";
+        assert_eq!(cells(&event("web", "default", 1), now), ["60s", "Warning", "Unhealthy", "pod/web", text]);
+        assert_eq!(cells(&event("web", "default", 3), now)[0], "10s (x3 over 60s)");
+    }
+
+    #[test]
+    fn pods_are_named_with_or_without_the_nodes_name() {
+        let events = vec![event("web-edge", "default", 1), event("web", "x", 1), event("db-edge", "x", 1)];
+        let list = EventList { version: 1, node_name: "Edge".into(), events };
+        let names = |pod: Option<&str>, namespace: Option<&str>| {
+            let args = Events {
+                root: "/".into(),
+                pod: pod.map(Into::into),
+                namespace: namespace.map(Into::into),
+                all_namespaces: false,
+                watch: false,
+            };
+            select(&args, &list).into_iter().map(|e| e.pod).collect::<Vec<_>>()
+        };
+        assert_eq!(names(None, None), ["web-edge", "web", "db-edge"]);
+        assert_eq!(names(Some("web"), None), ["web-edge", "web"]);
+        assert_eq!(names(Some("db"), Some("x")), ["db-edge"]);
+        assert_eq!(names(Some("web"), Some("x")), ["web"]);
+        assert!(names(Some("we"), None).is_empty());
+    }
+}

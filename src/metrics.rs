@@ -1,0 +1,154 @@
+//! The Prometheus text format, version 0.0.4, as far as podprobe needs it.
+//!
+//! Invariants: pure. A family is written whole: its HELP and TYPE lines, then its samples; one without samples is left
+//! out, as client_golang does.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+/// client_golang's default buckets in seconds (kubelet-probes 2.7).
+pub const DEFAULT_BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// Durations by size, in [`DEFAULT_BUCKETS`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Histogram {
+    /// Not cumulative; the last one is what exceeds every bucket.
+    counts: [u64; DEFAULT_BUCKETS.len() + 1],
+    sum: f64,
+}
+
+impl Histogram {
+    /// Counts a duration.
+    pub fn observe(&mut self, d: Duration) {
+        let seconds = d.as_secs_f64();
+        let at = DEFAULT_BUCKETS.iter().position(|b| seconds <= *b).unwrap_or(DEFAULT_BUCKETS.len());
+        self.counts[at] += 1;
+        self.sum += seconds;
+    }
+
+    /// Adds what another one has counted.
+    pub fn merge(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(other.counts).for_each(|(mine, theirs)| *mine += theirs);
+        self.sum += other.sum;
+    }
+
+    /// Whether it has counted nothing.
+    pub fn is_empty(&self) -> bool {
+        self.counts.iter().all(|n| *n == 0)
+    }
+}
+
+/// What kind of numbers a family holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Durations in buckets.
+    Histogram,
+}
+
+impl Kind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// Names and values of a sample's labels.
+pub type Labels<'a> = [(&'a str, &'a str)];
+
+/// One family while it is written. Writing to a String cannot fail.
+pub struct Family<'a> {
+    out: &'a mut String,
+    name: &'a str,
+    help: &'a str,
+    kind: Kind,
+    begun: bool,
+}
+
+impl<'a> Family<'a> {
+    /// A family without samples.
+    pub fn new(out: &'a mut String, name: &'a str, kind: Kind, help: &'a str) -> Self {
+        Self { out, name, help, kind, begun: false }
+    }
+
+    /// A counter or gauge.
+    pub fn value(&mut self, labels: &Labels<'_>, value: impl std::fmt::Display) {
+        self.begin();
+        let _ = writeln!(self.out, "{}{} {value}", self.name, braces(labels, None));
+    }
+
+    /// The buckets, sum and count of a histogram.
+    pub fn histogram(&mut self, labels: &Labels<'_>, h: &Histogram) {
+        self.begin();
+        let mut count = 0;
+        let bounds = DEFAULT_BUCKETS.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
+        for (bound, n) in bounds.zip(h.counts) {
+            count += n;
+            let _ = writeln!(self.out, "{}_bucket{} {count}", self.name, braces(labels, Some(&bound)));
+        }
+        let _ = writeln!(self.out, "{}_sum{} {}", self.name, braces(labels, None), h.sum);
+        let _ = writeln!(self.out, "{}_count{} {count}", self.name, braces(labels, None));
+    }
+
+    fn begin(&mut self) {
+        if !self.begun {
+            self.begun = true;
+            let _ = writeln!(self.out, "# HELP {0} {1}\n# TYPE {0} {2}", self.name, self.help, self.kind.as_str());
+        }
+    }
+}
+
+/// `{a="b",c="d"}` in the order of the names, as client_golang writes them, a bucket's bound last; empty without labels.
+fn braces(labels: &Labels<'_>, bound: Option<&str>) -> String {
+    let mut labels = labels.to_vec();
+    labels.sort_unstable();
+    labels.extend(bound.map(|b| ("le", b)));
+    let pairs: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
+    if pairs.is_empty() { String::new() } else { format!("{{{}}}", pairs.join(",")) }
+}
+
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_has_its_head_once_and_nothing_without_samples() {
+        let mut out = String::new();
+        let mut family = Family::new(&mut out, "x_total", Kind::Counter, "What it is.");
+        family.value(&[("b", "2"), ("a", "1\\\"\n")], 3);
+        family.value(&[], 4);
+        Family::new(&mut out, "unused", Kind::Gauge, "Never seen.");
+        assert_eq!(out, "# HELP x_total What it is.\n# TYPE x_total counter\nx_total{a=\"1\\\\\\\"\\n\",b=\"2\"} 3\nx_total 4\n");
+    }
+
+    #[test]
+    fn buckets_are_cumulative_and_hold_their_bound() {
+        let mut h = Histogram::default();
+        assert!(h.is_empty());
+        for ms in [5, 6, 1000, 11_000] {
+            h.observe(Duration::from_millis(ms));
+        }
+        let mut out = String::new();
+        Family::new(&mut out, "d_seconds", Kind::Histogram, "D.").histogram(&[("t", "x")], &h);
+        let expected = "# HELP d_seconds D.\n# TYPE d_seconds histogram\n\
+            d_seconds_bucket{t=\"x\",le=\"0.005\"} 1\nd_seconds_bucket{t=\"x\",le=\"0.01\"} 2\nd_seconds_bucket{t=\"x\",le=\"0.025\"} 2\n\
+            d_seconds_bucket{t=\"x\",le=\"0.05\"} 2\nd_seconds_bucket{t=\"x\",le=\"0.1\"} 2\nd_seconds_bucket{t=\"x\",le=\"0.25\"} 2\n\
+            d_seconds_bucket{t=\"x\",le=\"0.5\"} 2\nd_seconds_bucket{t=\"x\",le=\"1\"} 3\nd_seconds_bucket{t=\"x\",le=\"2.5\"} 3\n\
+            d_seconds_bucket{t=\"x\",le=\"5\"} 3\nd_seconds_bucket{t=\"x\",le=\"10\"} 3\nd_seconds_bucket{t=\"x\",le=\"+Inf\"} 4\n\
+            d_seconds_sum{t=\"x\"} 12.011\nd_seconds_count{t=\"x\"} 4\n";
+        assert_eq!(out, expected);
+        let mut twice = h.clone();
+        twice.merge(&h);
+        assert_eq!((twice.counts.iter().sum::<u64>(), twice.sum), (8, 24.022));
+    }
+}

@@ -1,0 +1,352 @@
+//! What the probes of each pod found lately, and why its containers were restarted.
+//!
+//! Invariants: for people; nothing is decided from it. In memory and bounded: [`MAX_RUNS`] a probe, [`MAX_OUTPUT`] bytes
+//! of output each, [`MAX_RESTARTS`] a pod. It outlives the instances of a container and goes with the pod.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::outcome::{HandlerResult, Outcome};
+use crate::api::{PodUid, ProbeType};
+use crate::clock::Time;
+use crate::pod_actions::{KillReason, ToKill};
+use crate::runtime::{ContainerId, RuntimeContainerStatus};
+
+/// Results kept of each probe.
+pub const MAX_RUNS: usize = 32;
+/// Bytes kept of what a probe said.
+pub const MAX_OUTPUT: usize = 256;
+/// Restarts kept of each pod.
+pub const MAX_RESTARTS: usize = 10;
+
+/// What came of a run. *Errored* is no verdict on the container: the probe itself did not work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RunOutcome {
+    /// As wanted.
+    Success,
+    /// Counts as success, with an event.
+    Warning,
+    /// Not as wanted.
+    Failure,
+    /// Nothing can be said of the container.
+    Errored,
+}
+
+impl RunOutcome {
+    /// `success`, `warning`, `failure`, `errored`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Warning => "warning",
+            Self::Failure => "failure",
+            Self::Errored => "errored",
+        }
+    }
+}
+
+impl From<&Outcome> for RunOutcome {
+    fn from(o: &Outcome) -> Self {
+        match (&o.error, o.result) {
+            (Some(_), _) => Self::Errored,
+            (None, HandlerResult::Success) => Self::Success,
+            (None, HandlerResult::Warning) => Self::Warning,
+            (None, HandlerResult::Failure | HandlerResult::Unknown) => Self::Failure,
+        }
+    }
+}
+
+/// One run of a probe.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Run {
+    /// When it ended, wall clock.
+    pub time: Time,
+    /// How long its last try took, in microseconds.
+    pub micros: u64,
+    /// What came of it.
+    pub outcome: RunOutcome,
+    /// How far it got, when that was not far enough; else empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub phase: String,
+    /// The head of what it said: output, failure text or error.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub output: String,
+}
+
+impl Run {
+    /// The run with that outcome, which ended at `time`.
+    pub fn new(outcome: &Outcome, time: Time) -> Self {
+        let result = RunOutcome::from(outcome);
+        let phase = match result {
+            RunOutcome::Success | RunOutcome::Warning => String::new(),
+            RunOutcome::Failure | RunOutcome::Errored => outcome.phase.to_string(),
+        };
+        let output = head(outcome.error.as_deref().unwrap_or(&outcome.output), MAX_OUTPUT).to_owned();
+        Self { time, micros: micros(outcome.duration), outcome: result, phase, output }
+    }
+}
+
+/// The first `limit` bytes, less where a character would be cut.
+pub fn head(text: &str, limit: usize) -> &str {
+    &text[..text.floor_char_boundary(limit)]
+}
+
+/// Whole microseconds.
+pub fn micros(d: Duration) -> u64 {
+    u64::try_from(d.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The last runs of one probe.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProbeHistory {
+    /// Of which container.
+    pub container: String,
+    /// Which of its probes.
+    pub probe_type: ProbeType,
+    /// Oldest first.
+    pub runs: VecDeque<Run>,
+}
+
+/// A restart of a container.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Restart {
+    /// When the new instance started, wall clock.
+    pub time: Time,
+    /// Which container.
+    pub container: String,
+    /// The number of the new instance; the first one is 0.
+    pub attempt: u32,
+    /// Why there is a new one.
+    pub cause: String,
+}
+
+/// All that is kept of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodHistory {
+    /// By container and probe.
+    pub probes: Vec<ProbeHistory>,
+    /// Oldest first.
+    pub restarts: VecDeque<Restart>,
+}
+
+#[derive(Default)]
+struct Record {
+    probes: BTreeMap<(String, ProbeType), VecDeque<Run>>,
+    restarts: VecDeque<Restart>,
+    /// By container: the instance that was killed last, and why.
+    kills: HashMap<String, (ContainerId, String)>,
+}
+
+/// The histories of all pods.
+#[derive(Default)]
+pub struct History(Mutex<HashMap<PodUid, Record>>);
+
+impl History {
+    /// A probe has run.
+    pub fn record(&self, uid: &PodUid, container: &str, probe_type: ProbeType, run: Run) {
+        let mut all = self.lock();
+        let probes = &mut all.entry(uid.clone()).or_default().probes;
+        keep(probes.entry((container.into(), probe_type)).or_default(), run, MAX_RUNS);
+    }
+
+    /// A container is about to be killed; what its probe said last is kept with the reason.
+    pub fn killing(&self, uid: &PodUid, kill: &ToKill) {
+        let mut all = self.lock();
+        let record = all.entry(uid.clone()).or_default();
+        let cause = record.cause_of_kill(kill);
+        record.kills.insert(kill.name.clone(), (kill.id.clone(), cause));
+    }
+
+    /// A new instance of a container has started; `before` is the one it replaces, if it is still known.
+    pub fn restarted(&self, uid: &PodUid, container: &str, attempt: u32, before: Option<&RuntimeContainerStatus>, time: Time) {
+        let mut all = self.lock();
+        let record = all.entry(uid.clone()).or_default();
+        let killed = record.kills.remove(container).filter(|(id, _)| before.is_some_and(|b| b.id == *id)).map(|(_, why)| why);
+        let cause = match (before.map(end), killed) {
+            (Some(end), Some(why)) => format!("{why} ({end})"),
+            (Some(end), None) => format!("ended by itself: {end}"),
+            (None, _) => "nothing is known of the instance before".into(),
+        };
+        keep(&mut record.restarts, Restart { time, container: container.into(), attempt, cause }, MAX_RESTARTS);
+    }
+
+    /// What is kept of a pod.
+    pub fn get(&self, uid: &PodUid) -> PodHistory {
+        let all = self.lock();
+        let Some(record) = all.get(uid) else { return PodHistory::default() };
+        let probe = |((container, probe_type), runs): (&(String, ProbeType), &VecDeque<Run>)| ProbeHistory {
+            container: container.clone(),
+            probe_type: *probe_type,
+            runs: runs.clone(),
+        };
+        PodHistory { probes: record.probes.iter().map(probe).collect(), restarts: record.restarts.clone() }
+    }
+
+    /// Forgets the pods outside `alive`.
+    pub fn retain(&self, alive: &HashSet<PodUid>) {
+        self.lock().retain(|uid, _| alive.contains(uid));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, Record>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Record {
+    /// `failed liveness probe: HTTP probe failed with statuscode: 500`.
+    fn cause_of_kill(&self, kill: &ToKill) -> String {
+        let text = kill.message.strip_suffix(", will be restarted").unwrap_or(&kill.message);
+        let text = text.strip_prefix(&format!("Container {} ", kill.name)).unwrap_or(text);
+        let probe_type = match kill.reason {
+            KillReason::LivenessProbe => ProbeType::Liveness,
+            KillReason::StartupProbe => ProbeType::Startup,
+            _ => return text.to_owned(),
+        };
+        let runs = self.probes.get(&(kill.name.clone(), probe_type));
+        let said = runs.and_then(|runs| runs.iter().rev().find(|r| r.outcome == RunOutcome::Failure)).map(|r| r.output.trim());
+        match said.filter(|said| !said.is_empty()) {
+            Some(said) => format!("{text}: {said}"),
+            None => text.to_owned(),
+        }
+    }
+}
+
+fn keep<T>(list: &mut VecDeque<T>, item: T, limit: usize) {
+    if list.len() >= limit {
+        list.pop_front();
+    }
+    list.push_back(item);
+}
+
+/// How an instance ended.
+fn end(c: &RuntimeContainerStatus) -> String {
+    let how = match c.signal {
+        Some(signal) => format!("exit code {}, signal {signal}", c.exit_code),
+        None => format!("exit code {}", c.exit_code),
+    };
+    match c.reason.as_str() {
+        "" | "Error" | "Completed" => how,
+        reason => format!("{reason}, {how}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::super::outcome::Phase;
+    use super::*;
+    use crate::runtime::RuntimeState;
+
+    fn run(output: &str) -> Run {
+        Run::new(&Outcome::new(HandlerResult::Failure, output, Phase::Read), Time::now())
+    }
+
+    fn ended(id: &str, exit_code: i32, signal: Option<i32>, reason: &str) -> RuntimeContainerStatus {
+        RuntimeContainerStatus {
+            sandbox: Default::default(),
+            id: id.into(),
+            name: "c".into(),
+            attempt: 0,
+            state: RuntimeState::Exited,
+            image: String::new(),
+            image_id: String::new(),
+            hash: 0,
+            created_at: SystemTime::now(),
+            started_at: None,
+            started: None,
+            finished_at: None,
+            finished: None,
+            exit_code,
+            signal,
+            reason: reason.into(),
+            message: String::new(),
+            pid: None,
+            log_path: Default::default(),
+        }
+    }
+
+    fn kill(id: &str, message: &str, reason: KillReason) -> ToKill {
+        ToKill { id: id.into(), name: "c".into(), message: message.into(), reason }
+    }
+
+    #[track_caller]
+    fn check_run(outcome: Outcome, result: RunOutcome, phase: &str, output: &str) {
+        let run = Run::new(&outcome, Time::now());
+        assert_eq!((run.outcome, run.phase.as_str(), run.output.as_str()), (result, phase, output));
+    }
+
+    #[test]
+    fn a_run_says_how_far_it_got_when_it_failed_only() {
+        let outcome = |result| Outcome::new(result, "said", Phase::Read);
+        check_run(outcome(HandlerResult::Success), RunOutcome::Success, "", "said");
+        check_run(outcome(HandlerResult::Warning), RunOutcome::Warning, "", "said");
+        check_run(outcome(HandlerResult::Failure), RunOutcome::Failure, "read", "said");
+        check_run(outcome(HandlerResult::Unknown), RunOutcome::Failure, "read", "said");
+        check_run(Outcome::error("no descriptors", Phase::ExecStart), RunOutcome::Errored, "exec start", "no descriptors");
+        let long = "é".repeat(200);
+        check_run(
+            Outcome::new(HandlerResult::Failure, format!("x{long}"), Phase::Run),
+            RunOutcome::Failure,
+            "run",
+            &format!("x{}", &long[..254]),
+        );
+    }
+
+    #[test]
+    fn the_oldest_run_goes() {
+        let (h, uid) = (History::default(), PodUid::from("u"));
+        for i in 0..MAX_RUNS + 3 {
+            h.record(&uid, "c", ProbeType::Liveness, run(&i.to_string()));
+        }
+        h.record(&uid, "c", ProbeType::Readiness, run("other"));
+        let probes = h.get(&uid).probes;
+        let kept = |t| probes.iter().find(|p| p.probe_type == t && p.container == "c").map(|p| (p.runs.len(), p.runs[0].output.clone()));
+        assert_eq!(kept(ProbeType::Liveness), Some((MAX_RUNS, "3".into())));
+        assert_eq!(kept(ProbeType::Readiness), Some((1, "other".into())));
+        h.retain(&HashSet::from(["v".into()]));
+        assert_eq!(h.get(&uid), PodHistory::default());
+    }
+
+    #[track_caller]
+    fn check_cause(killed: Option<ToKill>, before: Option<RuntimeContainerStatus>, expected: &str) {
+        let (h, uid) = (History::default(), PodUid::from("u"));
+        h.record(&uid, "c", ProbeType::Liveness, run("statuscode: 500"));
+        h.record(&uid, "c", ProbeType::Liveness, Run::new(&Outcome::error("later", Phase::Prepare), Time::now()));
+        killed.iter().for_each(|k| h.killing(&uid, k));
+        h.restarted(&uid, "c", 1, before.as_ref(), Time::now());
+        assert_eq!(h.get(&uid).restarts[0].cause, expected);
+    }
+
+    #[test]
+    fn a_restart_has_its_cause() {
+        let liveness = kill("a", "Container c failed liveness probe, will be restarted", KillReason::LivenessProbe);
+        let startup = kill("a", "Container c failed startup probe, will be restarted", KillReason::StartupProbe);
+        let changed = kill("a", "Container c definition changed, will be restarted", KillReason::None);
+        let killed = ended("a", 137, Some(9), "Error");
+        check_cause(Some(liveness.clone()), Some(killed.clone()), "failed liveness probe: statuscode: 500 (exit code 137, signal 9)");
+        check_cause(Some(liveness.clone()), None, "nothing is known of the instance before");
+        check_cause(Some(startup), Some(killed.clone()), "failed startup probe (exit code 137, signal 9)");
+        check_cause(Some(changed), Some(killed), "definition changed (exit code 137, signal 9)");
+        // the kill of another instance is not this one's
+        check_cause(Some(liveness), Some(ended("b", 0, None, "Completed")), "ended by itself: exit code 0");
+        check_cause(None, Some(ended("a", 137, Some(9), "OOMKilled")), "ended by itself: OOMKilled, exit code 137, signal 9");
+    }
+
+    #[test]
+    fn the_last_restarts_are_kept() {
+        let (h, uid) = (History::default(), PodUid::from("u"));
+        for attempt in 1..=MAX_RESTARTS as u32 + 2 {
+            h.restarted(&uid, "c", attempt, None, Time::now());
+        }
+        let attempts: Vec<u32> = h.get(&uid).restarts.iter().map(|r| r.attempt).collect();
+        assert_eq!(attempts, (3..=12).collect::<Vec<_>>());
+    }
+}

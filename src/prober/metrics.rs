@@ -1,0 +1,167 @@
+//! The metrics of probes (kubelet-probes 2.7), and what the kubelet leaves out under names of our own: durations of
+//! failures, and runs that errored.
+//!
+//! Invariant: the series of a probe go with its worker, as the kubelet deletes them.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::worker::Verdict;
+use crate::api::{PodRef, ProbeType};
+use crate::metrics::{Family, Histogram, Kind};
+
+/// Of which probe a series is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Series {
+    pod: PodRef,
+    container: String,
+    probe_type: ProbeType,
+}
+
+#[derive(Default)]
+struct Numbers {
+    successful: u64,
+    failed: u64,
+    errored: u64,
+    successes: Histogram,
+    failures: Histogram,
+}
+
+/// The numbers of all probes.
+#[derive(Default)]
+pub struct ProbeMetrics(Mutex<BTreeMap<Series, Numbers>>);
+
+impl ProbeMetrics {
+    /// A probe has run; `duration` includes its retries.
+    pub fn record(&self, pod: &PodRef, container: &str, probe_type: ProbeType, verdict: Verdict, duration: Duration) {
+        let mut all = self.lock();
+        let numbers = all.entry(Series { pod: pod.clone(), container: container.into(), probe_type }).or_default();
+        match verdict {
+            Verdict::Success => {
+                numbers.successful += 1;
+                numbers.successes.observe(duration);
+            }
+            Verdict::Failure => {
+                numbers.failed += 1;
+                numbers.failures.observe(duration);
+            }
+            Verdict::Error => numbers.errored += 1,
+        }
+    }
+
+    /// The worker of a probe has ended.
+    pub fn remove(&self, pod: &PodRef, container: &str, probe_type: ProbeType) {
+        self.lock().remove(&Series { pod: pod.clone(), container: container.into(), probe_type });
+    }
+
+    /// Appends all families in the text format.
+    pub fn write(&self, out: &mut String) {
+        let all = self.lock();
+        counters(out, &all);
+        let name = "prober_probe_duration_seconds";
+        let help = "Duration in seconds for a probe response.";
+        durations(Family::new(out, name, Kind::Histogram, help), &all, |n| &n.successes);
+        let name = "podprobe_prober_probe_failure_duration_seconds";
+        let help = "Duration in seconds of probes that failed, which prober_probe_duration_seconds leaves out.";
+        durations(Family::new(out, name, Kind::Histogram, help), &all, |n| &n.failures);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Series, Numbers>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn counters(out: &mut String, all: &BTreeMap<Series, Numbers>) {
+    let help = "Cumulative number of a liveness, readiness or startup probe for a container by result.";
+    let mut family = Family::new(out, "prober_probe_total", Kind::Counter, help);
+    for (series, numbers) in all {
+        // client_golang has a series from its first increment on
+        for (result, n) in [("failed", numbers.failed), ("successful", numbers.successful)].into_iter().filter(|(_, n)| *n > 0) {
+            let labels = [series.labels().as_slice(), &[("result", result), ("pod_uid", series.pod.uid.as_str())]].concat();
+            family.value(&labels, n);
+        }
+    }
+    let help = "Cumulative number of probes that did not work themselves and so said nothing of the container.";
+    let mut family = Family::new(out, "podprobe_prober_probe_errors_total", Kind::Counter, help);
+    for (series, numbers) in all.iter().filter(|(_, n)| n.errored > 0) {
+        let labels = [series.labels().as_slice(), &[("pod_uid", series.pod.uid.as_str())]].concat();
+        family.value(&labels, numbers.errored);
+    }
+}
+
+/// Without the UID, as 2.7 has it: two pods that follow one another under a name share a series for a moment.
+fn durations(mut family: Family<'_>, all: &BTreeMap<Series, Numbers>, of: impl Fn(&Numbers) -> &Histogram) {
+    let mut merged: BTreeMap<[(&str, &str); 4], Histogram> = BTreeMap::new();
+    for (series, numbers) in all.iter().filter(|(_, n)| !of(n).is_empty()) {
+        merged.entry(series.labels()).or_default().merge(of(numbers));
+    }
+    merged.iter().for_each(|(labels, h)| family.histogram(labels, h));
+}
+
+impl Series {
+    fn labels(&self) -> [(&str, &str); 4] {
+        [
+            ("container", &self.container),
+            ("namespace", &self.pod.namespace),
+            ("pod", &self.pod.name),
+            ("probe_type", self.probe_type.as_str()),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(uid: &str) -> PodRef {
+        PodRef { namespace: "ns".into(), name: "web".into(), uid: uid.into() }
+    }
+
+    fn text(m: &ProbeMetrics) -> String {
+        let mut out = String::new();
+        m.write(&mut out);
+        out
+    }
+
+    #[track_caller]
+    fn check(m: &ProbeMetrics, line: &str, there: bool) {
+        let text = text(m);
+        assert_eq!(text.lines().any(|l| l == line), there, "{line}\n{text}");
+    }
+
+    #[test]
+    fn results_durations_and_errors_have_series_of_their_own() {
+        let m = ProbeMetrics::default();
+        let record = |verdict, ms| m.record(&pod("u"), "c", ProbeType::Liveness, verdict, Duration::from_millis(ms));
+        record(Verdict::Success, 20);
+        record(Verdict::Success, 2);
+        record(Verdict::Failure, 700);
+        record(Verdict::Error, 9000);
+        let of = r#"container="c",namespace="ns",pod="web""#;
+        check(&m, &format!(r#"prober_probe_total{{{of},pod_uid="u",probe_type="Liveness",result="successful"}} 2"#), true);
+        check(&m, &format!(r#"prober_probe_total{{{of},pod_uid="u",probe_type="Liveness",result="failed"}} 1"#), true);
+        check(&m, &format!(r#"podprobe_prober_probe_errors_total{{{of},pod_uid="u",probe_type="Liveness"}} 1"#), true);
+        let duration = |name: &str, le: &str| format!(r#"{name}_bucket{{{of},probe_type="Liveness",le="{le}"}} "#);
+        check(&m, &(duration("prober_probe_duration_seconds", "0.01") + "1"), true);
+        check(&m, &(duration("prober_probe_duration_seconds", "+Inf") + "2"), true);
+        check(&m, &(duration("podprobe_prober_probe_failure_duration_seconds", "0.5") + "0"), true);
+        check(&m, &(duration("podprobe_prober_probe_failure_duration_seconds", "+Inf") + "1"), true);
+        assert!(text(&m).starts_with("# HELP prober_probe_total Cumulative number of a liveness, readiness or startup probe"));
+    }
+
+    #[test]
+    fn series_go_with_their_worker() {
+        let m = ProbeMetrics::default();
+        for uid in ["u", "v"] {
+            m.record(&pod(uid), "c", ProbeType::Readiness, Verdict::Success, Duration::ZERO);
+        }
+        let count = r#"prober_probe_duration_seconds_count{container="c",namespace="ns",pod="web",probe_type="Readiness"} "#;
+        check(&m, &format!("{count}2"), true);
+        m.remove(&pod("u"), "c", ProbeType::Readiness);
+        check(&m, &format!("{count}1"), true);
+        assert!(!text(&m).contains("pod_uid=\"u\""));
+        m.remove(&pod("v"), "c", ProbeType::Readiness);
+        assert_eq!(text(&m), "");
+    }
+}

@@ -1,0 +1,71 @@
+//! A probe run now, for a person: through the same handlers as a worker's, without its worker, cache, events or metrics.
+
+use std::thread::Builder;
+
+use serde::{Deserialize, Serialize};
+
+use super::history::{RunOutcome, head, micros};
+use super::manager::{ProberManager, Shared};
+use super::outcome::Outcome;
+use super::prober::Subject;
+use super::thread::{STACK_SIZE, panic_text};
+use super::trace::{self, Step};
+use crate::api::{Pod, ProbeType};
+use crate::runtime::ContainerId;
+
+/// Bytes shown of what the probe said.
+pub const MAX_SHOWN: usize = 4096;
+
+/// What a probe that was asked for did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProbeReport {
+    /// In order.
+    pub steps: Vec<Step>,
+    /// What came of it.
+    pub outcome: RunOutcome,
+    /// How far it got.
+    pub phase: String,
+    /// Output, failure text or error; at most [`MAX_SHOWN`] bytes.
+    pub output: String,
+    /// How long the last try took, in microseconds.
+    pub micros: u64,
+}
+
+impl ProbeReport {
+    fn new(outcome: &Outcome, steps: Vec<Step>) -> Self {
+        let output = head(outcome.error.as_deref().unwrap_or(&outcome.output), MAX_SHOWN).to_owned();
+        Self { steps, outcome: outcome.into(), phase: outcome.phase.to_string(), output, micros: micros(outcome.duration) }
+    }
+}
+
+impl ProberManager {
+    /// Runs a probe now and waits for it: at most three times its timeout. Touches no state.
+    ///
+    /// # Errors
+    /// There is no such probe, its container does not run, or no thread is left.
+    pub fn probe_now(&self, pod: &Pod, container: &str, probe_type: ProbeType) -> Result<ProbeReport, String> {
+        // a thread of its own: entering a network namespace may cost it
+        let name = format!("now:{container}");
+        let run = || self.shared().probe_now(pod, container, probe_type);
+        std::thread::scope(|scope| {
+            let thread = Builder::new().name(name).stack_size(STACK_SIZE).spawn_scoped(scope, run);
+            let thread = thread.map_err(|e| format!("cannot start a thread: {e}"))?;
+            thread.join().unwrap_or_else(|panic| Err(format!("the probe panicked: {}", panic_text(&*panic))))
+        })
+    }
+}
+
+impl Shared {
+    fn probe_now(&self, pod: &Pod, name: &str, probe_type: ProbeType) -> Result<ProbeReport, String> {
+        let container = pod.container(name).ok_or_else(|| format!("pod {} has no container \"{name}\"", pod.metadata.name))?;
+        let word = probe_type.as_str().to_lowercase();
+        let spec = container.probe(probe_type).ok_or_else(|| format!("container \"{name}\" has no {word} probe"))?;
+        let status = self.statuses.pod_status(pod.uid()).unwrap_or_default();
+        let running = status.container(name).filter(|c| c.state.running.is_some());
+        let id = running.map(|c| ContainerId::from(c.container_id.as_str())).ok_or_else(|| format!("container \"{name}\" does not run"))?;
+        let subject = Subject { pod, status: &status, container, id: &id };
+        let (outcome, steps) = trace::record(|| self.prober.run(spec, subject));
+        Ok(ProbeReport::new(&outcome, steps))
+    }
+}
