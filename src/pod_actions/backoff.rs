@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::api::{Container, PodRef};
 use crate::clock::Moment;
+use crate::runtime::{RuntimePodStatus, RuntimeState};
 
 /// First delay, unless the ceiling is lower.
 const INITIAL: Duration = Duration::from_secs(10);
@@ -49,7 +50,25 @@ pub struct BackOff {
 impl BackOff {
     /// A table with that ceiling (`crashLoopBackOff.maxContainerRestartPeriod`); one below 10 s lowers the first delay too.
     pub fn new(ceiling: Duration) -> Self {
-        Self { initial: INITIAL.min(ceiling), ceiling, entries: HashMap::new() }
+        Self::with_initial(INITIAL, ceiling)
+    }
+
+    /// A table with another first delay.
+    pub fn with_initial(initial: Duration, ceiling: Duration) -> Self {
+        Self { initial: initial.min(ceiling), ceiling, entries: HashMap::new() }
+    }
+
+    /// Before a start of the container of that name: held back by its newest instance that has ended, if there is one. An
+    /// end in an earlier boot holds nothing back.
+    ///
+    /// # Errors
+    /// As [`BackOff::start`].
+    pub fn start_after(&mut self, key: &BackOffKey, name: &str, runtime: &RuntimePodStatus, now: Moment) -> Result<(), Held> {
+        let ended = runtime.containers.iter().find(|c| c.name == name && c.state == RuntimeState::Exited);
+        match ended.and_then(|c| c.finished) {
+            Some(finished) => self.start(key, finished, now),
+            None => Ok(()),
+        }
     }
 
     /// Before a start of a container whose newest instance finished at `finished`: held back, or let go and advanced.

@@ -259,11 +259,9 @@ impl Syncer {
     }
 
     fn check_back_off(&self, pod: &Pod, container: &Container, runtime: &RuntimePodStatus) -> Result<(), pod_actions::Held> {
-        let exited = runtime.containers.iter().find(|c| c.name == container.name && c.state == RuntimeState::Exited);
-        // an end in an earlier boot holds nothing back
-        let Some(finished) = exited.and_then(|c| c.finished) else { return Ok(()) };
         let key = BackOffKey::new(&pod.reference(), container);
-        self.back_off.lock().expect("no panic while the lock is held").start(&key, finished, Moment::now())
+        let mut back_off = self.back_off.lock().expect("no panic while the lock is held");
+        back_off.start_after(&key, &container.name, runtime, Moment::now())
     }
 
     /// Removes all but the newest ended instance, so that with the new one [`KEPT_INSTANCES`] are left.
