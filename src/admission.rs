@@ -33,7 +33,8 @@ pub fn admit<'a>(pod: &Pod, others: impl Iterator<Item = &'a Pod>) -> Result<(),
 }
 
 fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
-    pod.spec.containers.iter().flat_map(|c| &c.ports).filter(|p| p.host_port > 0)
+    let lasting = pod.spec.containers.iter().chain(pod.spec.sidecars());
+    lasting.flat_map(|c| &c.ports).filter(|p| p.host_port > 0)
 }
 
 /// Same protocol and port, and one address is every address, or both are equal.

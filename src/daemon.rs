@@ -323,7 +323,8 @@ fn decoder(node_name: String) -> crate::pod_config::files::Decode {
 }
 
 fn restored_readiness(statuses: &HashMap<PodUid, PodStatus>) -> HashMap<ContainerId, RestoredReady> {
-    let running = statuses.values().flat_map(|s| &s.container_statuses).filter(|c| c.state.running.is_some());
+    let all = statuses.values().flat_map(|s| s.container_statuses.iter().chain(&s.init_container_statuses));
+    let running = all.filter(|c| c.state.running.is_some());
     running.map(|c| (c.container_id.as_str().into(), RestoredReady { ready: c.ready, started: c.started == Some(true) })).collect()
 }
 

@@ -31,7 +31,7 @@ pub struct Event {
     pub pod: String,
     /// `metadata.uid` of the pod.
     pub uid: String,
-    /// `spec.containers{name}`, or empty for the pod itself.
+    /// `spec.containers{name}`, `spec.initContainers{name}`, or empty for the pod itself.
     pub field_path: String,
     /// Normal or Warning.
     #[serde(rename = "type")]
@@ -61,14 +61,14 @@ impl Recorder {
         Self { events: Mutex::default(), notifier }
     }
 
-    /// Records an event of a pod (`container` empty) or of one of its containers; an equal one is counted.
-    pub fn record(&self, pod: &PodRef, container: &str, type_: EventType, reason: &str, message: &str) {
-        let field_path = if container.is_empty() { String::new() } else { format!("spec.containers{{{container}}}") };
+    /// Records an event of a pod (`field_path` empty) or of one of its containers ([`crate::api::Pod::field_path`]); an
+    /// equal one is counted.
+    pub fn record(&self, pod: &PodRef, field_path: &str, type_: EventType, reason: &str, message: &str) {
         match type_ {
             EventType::Normal => log::info!("{pod} {field_path} {reason}: {message}"),
             EventType::Warning => log::warn!("{pod} {field_path} {reason}: {message}"),
         }
-        self.keep(pod, field_path, type_, reason, message);
+        self.keep(pod, field_path.to_owned(), type_, reason, message);
         self.notifier.changed();
     }
 
@@ -117,10 +117,10 @@ mod tests {
     #[test]
     fn equal_events_are_counted_and_move_to_the_end() {
         let r = Recorder::default();
-        r.record(&pod("u"), "c", EventType::Warning, "Unhealthy", "x");
+        r.record(&pod("u"), "spec.containers{c}", EventType::Warning, "Unhealthy", "x");
         r.record(&pod("u"), "", EventType::Normal, "Killing", "y");
-        r.record(&pod("u"), "c", EventType::Warning, "Unhealthy", "x");
-        r.record(&pod("v"), "c", EventType::Warning, "Unhealthy", "x");
+        r.record(&pod("u"), "spec.containers{c}", EventType::Warning, "Unhealthy", "x");
+        r.record(&pod("v"), "spec.containers{c}", EventType::Warning, "Unhealthy", "x");
         let got: Vec<_> = r.list().into_iter().map(|e| (e.uid, e.reason, e.field_path, e.count)).collect();
         let expected = [("u", "Killing", "", 1), ("u", "Unhealthy", "spec.containers{c}", 2), ("v", "Unhealthy", "spec.containers{c}", 1)];
         assert_eq!(got, expected.map(|(u, r, f, n)| (u.to_owned(), r.to_owned(), f.to_owned(), n)));

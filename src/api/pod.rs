@@ -92,9 +92,15 @@ impl Pod {
         format!("{}_{}", self.metadata.name, self.metadata.namespace)
     }
 
-    /// The regular container of that name.
+    /// The container of that name, of whatever kind: names are unique over all of them.
     pub fn container(&self, name: &str) -> Option<&Container> {
-        self.spec.containers.iter().find(|c| c.name == name)
+        self.spec.all_containers().find(|c| c.name == name)
+    }
+
+    /// Where that container stands, in the form of an event: `spec.initContainers{name}`, or `spec.containers{name}`.
+    pub fn field_path(&self, container: &str) -> String {
+        let list = if self.spec.init_containers.iter().any(|c| c.name == container) { "initContainers" } else { "containers" };
+        format!("spec.{list}{{{container}}}")
     }
 }
 
@@ -135,7 +141,9 @@ pub enum RestartPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
-    /// At least one.
+    /// Run before the regular ones, in order: to their end, or as sidecars until they have started.
+    pub init_containers: Vec<Container>,
+    /// The regular ones; at least one.
     pub containers: Vec<Container>,
     /// Volumes the containers mount.
     pub volumes: Vec<Volume>,
@@ -159,6 +167,29 @@ pub struct PodSpec {
     pub hostname: String,
     /// Defaults for the containers.
     pub security_context: PodSecurityContext,
+}
+
+impl PodSpec {
+    /// Init containers, then regular ones, each in spec order.
+    pub fn all_containers(&self) -> impl DoubleEndedIterator<Item = &Container> {
+        self.init_containers.iter().chain(&self.containers)
+    }
+
+    /// As [`Self::all_containers`], each with the name of its list and its index there.
+    pub fn listed(&self) -> impl Iterator<Item = (&'static str, usize, &Container)> {
+        let init = self.init_containers.iter().enumerate().map(|(i, c)| ("initContainers", i, c));
+        init.chain(self.containers.iter().enumerate().map(|(i, c)| ("containers", i, c)))
+    }
+
+    /// The init containers that go on running beside the regular ones, in spec order.
+    pub fn sidecars(&self) -> impl DoubleEndedIterator<Item = &Container> {
+        self.init_containers.iter().filter(|c| c.always_restarts())
+    }
+
+    /// Whether the container of that name is a sidecar.
+    pub fn is_sidecar(&self, name: &str) -> bool {
+        self.sidecars().any(|c| c.name == name)
+    }
 }
 
 /// `spec.securityContext`: defaults for every container.
@@ -210,6 +241,12 @@ pub struct Container {
     pub resources: ResourceRequirements,
     /// Volumes at paths.
     pub volume_mounts: Vec<VolumeMount>,
+    /// Wins over the pod's; Always makes a sidecar of an init container.
+    #[serde(deserialize_with = "own_restart_policy", skip_serializing_if = "Option::is_none")]
+    pub restart_policy: Option<RestartPolicy>,
+    /// Exceptions from its restart policy by exit code; the first that matches decides. At most 20.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub restart_policy_rules: Vec<RestartRule>,
     /// Restart when it fails.
     pub liveness_probe: Option<Probe>,
     /// Traffic only while it succeeds.
@@ -225,6 +262,11 @@ pub struct Container {
 }
 
 impl Container {
+    /// Its own restart policy is Always: for an init container, it is a sidecar.
+    pub fn always_restarts(&self) -> bool {
+        self.restart_policy == Some(RestartPolicy::Always)
+    }
+
     /// The probe of that type, if the container has one.
     pub fn probe(&self, probe_type: ProbeType) -> Option<&Probe> {
         match probe_type {
@@ -233,6 +275,43 @@ impl Container {
             ProbeType::Liveness => self.liveness_probe.as_ref(),
         }
     }
+}
+
+/// Unlike the pod's, a policy of a container's own has no empty form: read as Always it would make a sidecar.
+fn own_restart_policy<'de, D: Deserializer<'de>>(from: D) -> Result<Option<RestartPolicy>, D::Error> {
+    #[derive(Deserialize)]
+    enum Own {
+        Always,
+        OnFailure,
+        Never,
+    }
+    let own = Option::<Own>::deserialize(from)?;
+    Ok(own.map(|own| match own {
+        Own::Always => RestartPolicy::Always,
+        Own::OnFailure => RestartPolicy::OnFailure,
+        Own::Never => RestartPolicy::Never,
+    }))
+}
+
+/// A rule of `restartPolicyRules` (kubelet-probes 8.2, 8.6).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RestartRule {
+    /// `Restart`, or `RestartAllContainers` for the whole pod.
+    pub action: String,
+    /// Which exits it is for; required.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_codes: Option<RestartExitCodes>,
+}
+
+/// `exitCodes` of a restart rule.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RestartExitCodes {
+    /// `In` or `NotIn`.
+    pub operator: String,
+    /// At most 255.
+    pub values: Vec<i32>,
 }
 
 /// A container port.

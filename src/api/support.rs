@@ -14,7 +14,7 @@ pub(crate) mod spelling;
 use serde_json::Value;
 
 use self::rules::{LEVELS, Level, Rule};
-use super::field::{FieldError, Step, clip, entry, item, render};
+use super::field::{FieldError, Step, child, clip, entry, item, render};
 use super::pod::{Pod, ProbeType, SeccompProfile};
 use super::validation::probe_field;
 
@@ -55,14 +55,19 @@ pub(crate) fn must_be_object(path: &[Step]) -> bool {
     level_at(path).is_some()
 }
 
-/// The level of the object at `path`, by its path without indexes and with the three probes taken as one.
+/// The level of the object at `path`, by its path without indexes; the three probes are taken as one, and so are the
+/// two kinds of containers.
 fn level_at(path: &[Step]) -> Option<&'static Level> {
     let mut generic = String::new();
     for step in path {
         match step {
             Step::Index(_) => generic.push_str("[]"),
             Step::Key(key) => {
-                let key = if ProbeType::ALL.iter().any(|t| probe_field(*t) == key) { "probe" } else { key };
+                let key = match key.as_str() {
+                    "initContainers" if generic == "spec" => "containers",
+                    key if ProbeType::ALL.iter().any(|t| probe_field(*t) == key) => "probe",
+                    key => key,
+                };
                 if !generic.is_empty() {
                     generic.push('.');
                 }
@@ -152,8 +157,8 @@ pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
         }
     }
     seccomp(&mut errors, pod.spec.security_context.seccomp_profile.as_ref(), "spec.securityContext");
-    for (index, container) in pod.spec.containers.iter().enumerate() {
-        let path = item("spec.containers", index);
+    for (list, index, container) in pod.spec.listed() {
+        let path = item(&child("spec", list), index);
         for name in container.resources.limits.keys().filter(|name| !["cpu", "memory"].contains(&name.as_str())) {
             let path = entry(&format!("{path}.resources.limits"), name);
             errors.push(FieldError::forbidden(path, "not supported: only limits of cpu and memory are enforced"));

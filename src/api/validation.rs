@@ -7,6 +7,7 @@
 mod containers;
 mod names;
 mod probes;
+mod restart;
 mod security;
 mod volumes;
 
@@ -75,6 +76,7 @@ fn uid(errors: &mut Vec<FieldError>, meta: &ObjectMeta) {
 fn spec(spec: &PodSpec) -> Vec<FieldError> {
     let mut errors = volumes::validate_volumes(&spec.volumes, "spec.volumes");
     containers::validate_containers(&mut errors, spec, "spec.containers");
+    containers::validate_init_containers(&mut errors, spec, "spec.initContainers");
     if let Some(seconds) = spec.termination_grace_period_seconds.filter(|s| *s < 0) {
         errors.push(FieldError::invalid("spec.terminationGracePeriodSeconds", seconds, NOT_NEGATIVE));
     }

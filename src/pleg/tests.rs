@@ -17,6 +17,7 @@ fn container(id: &str, state: RuntimeState) -> RuntimeContainerStatus {
     RuntimeContainerStatus {
         id: id.into(),
         name: id.into(),
+        sandbox: ContainerId::default(),
         state,
         attempt: 0,
         image: String::new(),

@@ -6,13 +6,24 @@
 mod backoff;
 mod compute;
 mod grace;
+mod init;
+mod order;
+mod regular;
 mod restart;
+mod restart_all;
+#[cfg(test)]
+mod walk;
 
 pub use backoff::{BackOff, BackOffKey, Held};
 pub(crate) use compute::sandbox_needed;
 pub use compute::{Inputs, KillReason, PodActions, ToKill, compute, spec_hash};
 pub use grace::{MINIMUM_GRACE_SECONDS, kill_grace_period, pod_grace_period};
-pub use restart::{should_be_restarted, should_restart_after};
+pub use init::has_initialized;
+pub use order::ends_after;
+pub use restart::{restarts_all, should_be_restarted, should_restart_after};
+pub use restart_all::{
+    ALL_CONTAINERS_RESTARTING, RESTARTING_ALL_CONTAINERS, ToRemove, may_restart_all, restart_all_going_on, restart_all_wanted,
+};
 
 #[cfg(test)]
 pub(crate) use compute::tests as tests_support;

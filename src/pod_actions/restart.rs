@@ -1,19 +1,40 @@
 //! Should a container restart? (kubelet-probes 8.2)
 
-use crate::api::pod::RestartPolicy;
+use crate::api::Container;
+use crate::api::pod::{RestartPolicy, RestartRule};
 use crate::runtime::{RuntimeContainerStatus, RuntimeState};
 
-/// After an exit with that code (8.2, "after an exit"). Container policies and rules are a later step.
-pub fn should_restart_after(policy: RestartPolicy, exit_code: i32) -> bool {
-    match policy {
+/// After an exit with that code (8.2, "after an exit"): its own rules, then its own policy, then the pod's.
+pub fn should_restart_after(pod: RestartPolicy, container: &Container, exit_code: i32) -> bool {
+    if matching_rule(container, exit_code).is_some() {
+        return true;
+    }
+    match container.restart_policy.unwrap_or(pod) {
         RestartPolicy::Always => true,
         RestartPolicy::OnFailure => exit_code != 0,
         RestartPolicy::Never => false,
     }
 }
 
+/// Whether an exit with that code asks for a restart of all containers (8.6).
+pub fn restarts_all(container: &Container, exit_code: i32) -> bool {
+    matching_rule(container, exit_code).is_some_and(|rule| rule.action == "RestartAllContainers")
+}
+
+/// The first rule for that code. Rules without a policy of the container's own do not count.
+fn matching_rule(container: &Container, exit_code: i32) -> Option<&RestartRule> {
+    let rules = container.restart_policy.map_or(&[][..], |_| &container.restart_policy_rules);
+    rules.iter().find(|rule| {
+        rule.exit_codes.as_ref().is_some_and(|codes| match codes.operator.as_str() {
+            "In" => codes.values.contains(&exit_code),
+            "NotIn" => !codes.values.contains(&exit_code),
+            _ => false,
+        })
+    })
+}
+
 /// At a start decision (8.2, second table): `newest` is the newest instance, if the runtime knows one.
-pub fn should_be_restarted(policy: RestartPolicy, newest: Option<&RuntimeContainerStatus>, deleted: bool) -> bool {
+pub fn should_be_restarted(pod: RestartPolicy, container: &Container, newest: Option<&RuntimeContainerStatus>, deleted: bool) -> bool {
     if deleted {
         return false;
     }
@@ -21,21 +42,24 @@ pub fn should_be_restarted(policy: RestartPolicy, newest: Option<&RuntimeContain
     match newest.state {
         RuntimeState::Running => false,
         RuntimeState::Created | RuntimeState::Unknown => true,
-        RuntimeState::Exited => should_restart_after(policy, newest.exit_code),
+        RuntimeState::Exited => should_restart_after(pod, container, newest.exit_code),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::pod_actions::compute::tests::container_status;
 
     /// lifecycle.json `shouldRestart`: rows by last state, columns Never, OnFailure, Always.
     #[test]
     fn the_restart_matrix_holds() {
-        let vectors: serde_json::Value = serde_json::from_str(include_str!("../../tests/vectors/lifecycle.json")).unwrap();
+        let vectors: Value = serde_json::from_str(include_str!("../../tests/vectors/lifecycle.json")).unwrap();
         let rows = vectors["shouldRestart"]["rows"].as_array().unwrap();
         assert_eq!(rows.len(), 5);
+        let container = Container::default();
         for row in rows {
             let newest = match row[0].as_str().unwrap() {
                 "no status" => None,
@@ -46,9 +70,35 @@ mod tests {
                 other => panic!("unknown row {other}"),
             };
             for (column, policy) in [(1, RestartPolicy::Never), (2, RestartPolicy::OnFailure), (3, RestartPolicy::Always)] {
-                assert_eq!(should_be_restarted(policy, newest.as_ref(), false), row[column].as_bool().unwrap(), "{row} {policy:?}");
-                assert!(!should_be_restarted(policy, newest.as_ref(), true), "{row} {policy:?} with a deletion timestamp");
+                let restarted = |deleted| should_be_restarted(policy, &container, newest.as_ref(), deleted);
+                assert_eq!(restarted(false), row[column].as_bool().unwrap(), "{row} {policy:?}");
+                assert!(!restarted(true), "{row} {policy:?} with a deletion timestamp");
             }
         }
+    }
+
+    /// `rules`: action, operator, values.
+    #[track_caller]
+    fn check(own: Value, rules: &[(&str, &str, &[i32])], code: i32, restart: bool, all: bool) {
+        let rules: Vec<Value> = rules.iter().map(|(a, o, v)| json!({"action": a, "exitCodes": {"operator": o, "values": v}})).collect();
+        let container: Container = serde_json::from_value(json!({"restartPolicy": own, "restartPolicyRules": rules})).unwrap();
+        assert_eq!((should_restart_after(RestartPolicy::Never, &container, code), restarts_all(&container, code)), (restart, all));
+    }
+
+    #[test]
+    fn a_container_s_rules_and_policy_win_over_the_pod_s() {
+        check(json!(null), &[], 1, false, false);
+        check(json!("Always"), &[], 0, true, false);
+        check(json!("OnFailure"), &[], 0, false, false);
+        check(json!("OnFailure"), &[], 1, true, false);
+        check(json!("Never"), &[("Restart", "In", &[3, 4])], 4, true, false);
+        check(json!("Never"), &[("Restart", "In", &[3, 4])], 5, false, false);
+        check(json!("Never"), &[("Restart", "NotIn", &[3])], 3, false, false);
+        check(json!("Never"), &[("Restart", "NotIn", &[3])], 0, true, false);
+        check(json!(null), &[("Restart", "In", &[1])], 1, false, false);
+        // the first rule that matches decides, and where none does, the policy
+        check(json!("Never"), &[("RestartAllContainers", "In", &[1]), ("Restart", "In", &[1])], 1, true, true);
+        check(json!("Never"), &[("Restart", "In", &[1]), ("RestartAllContainers", "In", &[1])], 1, true, false);
+        check(json!("OnFailure"), &[("RestartAllContainers", "In", &[1])], 2, true, false);
     }
 }

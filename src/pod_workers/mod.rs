@@ -6,6 +6,7 @@
 
 mod syncer;
 mod table;
+mod turns;
 mod work_queue;
 
 use std::collections::{HashMap, HashSet};

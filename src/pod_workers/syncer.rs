@@ -8,11 +8,15 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::turns::{Ended, Turns};
 use super::{Outcome, Phase, PodSyncer, Work};
 use crate::api::{Container, Pod, PodStatus, PodUid};
 use crate::clock::{Moment, Time, go_duration};
 use crate::events::{EventType, Recorder};
-use crate::pod_actions::{self, BackOff, BackOffKey, KillReason, MINIMUM_GRACE_SECONDS, PodActions, ToKill, kill_grace_period};
+use crate::pod_actions::{
+    self, ALL_CONTAINERS_RESTARTING, BackOff, BackOffKey, KillReason, MINIMUM_GRACE_SECONDS, PodActions, ToKill, ToRemove,
+    kill_grace_period,
+};
 use crate::prober::results::ProbeResult;
 use crate::runtime::{ContainerId, Runtime, RuntimePodStatus, RuntimeState, StartErrorReason};
 use crate::status::{self, StartFailure, StatusManager};
@@ -105,12 +109,11 @@ impl PodSyncer for Syncer {
         };
         let uid = work.pod.uid();
         let finished = work.phase == Phase::Terminated && outcome == Outcome::Ok;
-        let mut last_run = self.last_run.lock().expect("no panic while the lock is held");
         if finished {
-            last_run.remove(uid)
+            self.last_run.lock().expect("no panic while the lock is held").remove(uid);
         } else {
-            last_run.insert(uid.clone(), Moment::now())
-        };
+            self.ran(uid);
+        }
         outcome
     }
 }
@@ -144,9 +147,13 @@ impl Syncer {
             status: &runtime,
             liveness: &|id| self.deps.probes.liveness(id),
             startup: &|id| self.deps.probes.startup(id),
+            restart_all: status.condition(ALL_CONTAINERS_RESTARTING).is_some_and(|c| c.status == "True"),
         });
         if actions.is_empty() {
             return Outcome::Ok;
+        }
+        if !actions.remove.is_empty() {
+            return self.remove_for_restart(pod, &actions.remove);
         }
         let mut problems = Problems::default();
         self.carry_out(pod, runtime, &actions, &mut problems);
@@ -178,9 +185,32 @@ impl Syncer {
             pod_is_terminal,
             deadline_exceeded: deadline_exceeded(pod, old.as_deref()),
         });
-        let status = if pod_is_terminal { status::finished(status) } else { status };
+        let status = if pod_is_terminal { status::finished(&pod.spec, status) } else { status };
         self.deps.statuses.set(pod, status.clone());
         status
+    }
+
+    /// 8.6: removes every container, then the pod starts from its beginning at once.
+    fn remove_for_restart(&self, pod: &Arc<Pod>, remove: &[ToRemove]) -> Outcome {
+        let mut problems = Problems::default();
+        for ToRemove { id, name, kill } in remove {
+            if *kill {
+                let message = format!("Stopping container {name}");
+                let kill = ToKill { id: id.clone(), name: name.clone(), message, reason: KillReason::None };
+                self.kill_all(pod, &[kill], Some(0), &mut problems);
+            }
+            if let Err(e) = self.deps.runtime.remove_container(id) {
+                problems.add(e.message);
+            }
+        }
+        self.forget_failures(pod.uid());
+        self.deps.cache.request_relist(pod.uid());
+        if !problems.errors.is_empty() {
+            return self.outcome(pod, problems);
+        }
+        // the next look must be newer than the removal
+        self.ran(pod.uid());
+        self.sync(pod)
     }
 
     /// Kill, create the sandbox, start: the order of 8.4.
@@ -204,14 +234,43 @@ impl Syncer {
                 Err(e) => return problems.add(e.message),
             }
         }
+        if actions.create_sandbox {
+            match self.purge_init_containers(pod, &runtime) {
+                Ok(left) => runtime = Arc::new(left),
+                Err(e) => return problems.add(e),
+            }
+        }
         let sandbox = match actions.create_sandbox {
             true => self.create_sandbox(pod, actions.attempt, problems),
             false => runtime.sandboxes.first().map(|s| s.id.clone()),
         };
-        let Some(sandbox) = sandbox else { return };
-        for index in &actions.start {
-            self.start(pod, &sandbox, &pod.spec.containers[*index], &runtime, problems);
+        if let Some(sandbox) = sandbox {
+            self.start_all(pod, &sandbox, &runtime, actions, problems);
         }
+    }
+
+    /// Init containers, then regular ones, in order. A plain init container that does not start ends the list; a sidecar
+    /// is passed over and tried again at the next sync.
+    fn start_all(&self, pod: &Pod, sandbox: &ContainerId, runtime: &RuntimePodStatus, actions: &PodActions, problems: &mut Problems) {
+        for container in actions.init_start.iter().filter_map(|i| pod.spec.init_containers.get(*i)) {
+            if !self.start(pod, sandbox, container, runtime, problems) && !container.always_restarts() {
+                return;
+            }
+        }
+        for container in actions.start.iter().filter_map(|i| pod.spec.containers.get(*i)) {
+            self.start(pod, sandbox, container, runtime, problems);
+        }
+    }
+
+    /// Initialisation starts anew with the sandbox, so what it came to before must not be taken for this one's. Returns
+    /// what the runtime still knows.
+    fn purge_init_containers(&self, pod: &Pod, runtime: &RuntimePodStatus) -> Result<RuntimePodStatus, String> {
+        let mut left = runtime.clone();
+        let init = |name: &str| pod.spec.init_containers.iter().any(|c| c.name == name);
+        for old in left.containers.extract_if(.., |c| init(&c.name)) {
+            self.deps.runtime.remove_container(&old.id).map_err(|e| e.message)?;
+        }
+        Ok(left)
     }
 
     fn create_sandbox(&self, pod: &Pod, attempt: u32, problems: &mut Problems) -> Option<ContainerId> {
@@ -220,7 +279,7 @@ impl Syncer {
             Err(e) => {
                 let text = format!("Failed to create pod sandbox: {e}");
                 self.event(pod, "", EventType::Warning, "FailedCreatePodSandBox", &text);
-                for container in &pod.spec.containers {
+                for container in pod.spec.all_containers() {
                     self.remember(pod.uid(), &container.name, e.reason.as_str(), &text);
                 }
                 problems.add(text);
@@ -229,8 +288,8 @@ impl Syncer {
         }
     }
 
-    /// Back-off, then the start of one container.
-    fn start(&self, pod: &Pod, sandbox: &ContainerId, container: &Container, runtime: &RuntimePodStatus, problems: &mut Problems) {
+    /// Back-off, then the start of one container; whether it was started.
+    fn start(&self, pod: &Pod, sandbox: &ContainerId, container: &Container, runtime: &RuntimePodStatus, problems: &mut Problems) -> bool {
         if let Err(held) = self.check_back_off(pod, container, runtime) {
             let name = &container.name;
             let of = pod.reference();
@@ -240,11 +299,13 @@ impl Syncer {
             let message = format!("back-off {delay} restarting failed container={name} pod={of}");
             self.remember(pod.uid(), name, StartErrorReason::CrashLoopBackOff.as_str(), &message);
             problems.held_until(held.retry_at);
-            return;
+            return false;
         }
         self.prune(container, runtime);
         let attempt = next_attempt(container, runtime, self.deps.statuses.get(pod.uid()).as_deref());
-        match self.deps.runtime.start_container(pod, sandbox, container, attempt) {
+        let result = self.deps.runtime.start_container(pod, sandbox, container, attempt);
+        let started = result.is_ok();
+        match result {
             Ok(_) => {
                 self.failures.lock().expect("no panic while the lock is held").remove(&(pod.uid().clone(), container.name.clone()));
                 self.event(pod, &container.name, EventType::Normal, "Created", "Container created");
@@ -256,6 +317,7 @@ impl Syncer {
                 problems.add(format!("cannot start container {}: {e}", container.name));
             }
         }
+        started
     }
 
     fn check_back_off(&self, pod: &Pod, container: &Container, runtime: &RuntimePodStatus) -> Result<(), pod_actions::Held> {
@@ -324,7 +386,7 @@ impl Syncer {
     /// A removed pod goes with all its remains; one that merely finished keeps its records and logs.
     fn terminated(&self, work: &Work) -> Outcome {
         let uid = work.pod.uid();
-        self.failures.lock().expect("no panic while the lock is held").retain(|(of, _), _| of != uid);
+        self.forget_failures(uid);
         if !work.removed {
             return Outcome::Ok;
         }
@@ -344,7 +406,7 @@ impl Syncer {
         Ok(())
     }
 
-    /// Every running container at once, then the sandboxes (8.5).
+    /// Every running container at once, sidecars in their turn, then the sandboxes (8.5).
     fn kill_pod(&self, pod: &Pod, runtime: &RuntimePodStatus, grace: Option<i64>, problems: &mut Problems) {
         let alive = runtime.containers.iter().filter(|c| c.state != RuntimeState::Exited);
         let kills: Vec<ToKill> = alive
@@ -355,7 +417,7 @@ impl Syncer {
                 reason: KillReason::None,
             })
             .collect();
-        self.kill_all(pod, &kills, grace, problems);
+        self.kill_in_turn(pod, &kills, grace, problems);
         for sandbox in &runtime.sandboxes {
             if let Err(e) = self.deps.runtime.stop_pod_sandbox(&sandbox.id) {
                 self.event(pod, "", EventType::Warning, "FailedKillPod", &format!("error killing pod: {e}"));
@@ -366,19 +428,32 @@ impl Syncer {
 
     /// In parallel: the slowest decides how long it takes.
     fn kill_all(&self, pod: &Pod, kills: &[ToKill], grace: Option<i64>, problems: &mut Problems) {
+        self.kill_each(pod, kills, grace, None, problems);
+    }
+
+    /// In parallel too, but a sidecar waits for those it has to outlive, as long as its grace period lasts.
+    fn kill_in_turn(&self, pod: &Pod, kills: &[ToKill], grace: Option<i64>, problems: &mut Problems) {
+        let turns = Turns::new(kills.iter().map(|k| k.name.as_str()));
+        self.kill_each(pod, kills, grace, Some(&turns), problems);
+    }
+
+    fn kill_each(&self, pod: &Pod, kills: &[ToKill], grace: Option<i64>, turns: Option<&Turns>, problems: &mut Problems) {
         let errors: Vec<String> = match kills {
             [] => return,
-            [one] => self.kill(pod, one, grace).err().into_iter().collect(),
+            [one] => self.kill(pod, one, grace, None).err().into_iter().collect(),
             many => std::thread::scope(|scope| {
                 let spawn = |kill| {
                     let thread = std::thread::Builder::new().name("kill".into()).stack_size(KILL_STACK);
-                    thread.spawn_scoped(scope, move || self.kill(pod, kill, grace)).map_err(|e| (kill, e))
+                    thread.spawn_scoped(scope, move || self.kill(pod, kill, grace, turns)).map_err(|e| (kill, e))
                 };
                 let threads: Vec<_> = many.iter().map(spawn).collect();
                 let end = |t: Result<std::thread::ScopedJoinHandle<'_, Result<(), String>>, (&ToKill, std::io::Error)>| match t {
                     Ok(handle) => handle.join().unwrap_or_else(|_| Err("killing panicked".into())),
-                    // no thread to be had: one after the other
-                    Err((kill, _)) => self.kill(pod, kill, grace),
+                    // no thread to be had: one after the other, without a turn
+                    Err((kill, _)) => {
+                        let _ended = turns.map(|turns| Ended(turns, &kill.name));
+                        self.kill(pod, kill, grace, None)
+                    }
                 };
                 threads.into_iter().filter_map(|t| end(t).err()).collect()
             }),
@@ -386,11 +461,15 @@ impl Syncer {
         problems.errors.extend(errors);
     }
 
-    fn kill(&self, pod: &Pod, kill: &ToKill, grace: Option<i64>) -> Result<(), String> {
+    fn kill(&self, pod: &Pod, kill: &ToKill, grace: Option<i64>, turns: Option<&Turns>) -> Result<(), String> {
+        // also when it fails or panics: whoever waits for it is not to wait in vain
+        let _ended = turns.map(|turns| Ended(turns, &kill.name));
         self.event(pod, &kill.name, EventType::Normal, "Killing", &kill.message);
         let own = || kill_grace_period(pod, pod.container(&kill.name), kill.reason);
-        let seconds = grace.unwrap_or_else(own).max(MINIMUM_GRACE_SECONDS);
-        let stopped = self.deps.runtime.stop_container(&kill.id, Duration::from_secs(seconds as u64));
+        let given = Duration::from_secs(grace.unwrap_or_else(own).max(0) as u64);
+        let waited = turns.map(|turns| turns.wait(&pod_actions::ends_after(&pod.spec, &kill.name), given)).unwrap_or_default();
+        let left = given.saturating_sub(waited).max(Duration::from_secs(MINIMUM_GRACE_SECONDS as u64));
+        let stopped = self.deps.runtime.stop_container(&kill.id, left);
         stopped.map_err(|e| {
             self.event(pod, &kill.name, EventType::Warning, "FailedKillPod", &format!("error killing pod: {e}"));
             format!("cannot stop container {}: {e}", kill.name)
@@ -400,7 +479,16 @@ impl Syncer {
     // ---- small things ----
 
     fn event(&self, pod: &Pod, container: &str, type_: EventType, reason: &str, message: &str) {
-        self.deps.recorder.record(&pod.reference(), container, type_, reason, message);
+        let field_path = if container.is_empty() { String::new() } else { pod.field_path(container) };
+        self.deps.recorder.record(&pod.reference(), &field_path, type_, reason, message);
+    }
+
+    fn ran(&self, uid: &PodUid) {
+        self.last_run.lock().expect("no panic while the lock is held").insert(uid.clone(), Moment::now());
+    }
+
+    fn forget_failures(&self, uid: &PodUid) {
+        self.failures.lock().expect("no panic while the lock is held").retain(|(of, _), _| of != uid);
     }
 
     fn failure(&self, uid: &PodUid, name: &str) -> Option<StartFailure> {
@@ -431,7 +519,7 @@ pub(crate) fn deadline_exceeded(pod: &Pod, status: Option<&PodStatus>) -> bool {
 fn next_attempt(container: &Container, runtime: &RuntimePodStatus, old: Option<&PodStatus>) -> u32 {
     let newest = runtime.containers.iter().filter(|c| c.name == container.name).map(|c| c.attempt).max();
     let counted = || {
-        let before = old?.container_statuses.iter().find(|c| c.name == container.name)?;
+        let before = old?.container(&container.name)?;
         Some(before.restart_count + u32::from(!before.container_id.is_empty()))
     };
     newest.map(|n| n + 1).or_else(counted).unwrap_or(0)

@@ -180,10 +180,10 @@ impl ProberManager {
         Self { shared: Arc::new(Shared { statuses, results, prober, started, restored, panics, table, changed }) }
     }
 
-    /// Makes the workers the pod lacks: containers in order, for each startup, readiness, liveness. One that cannot be
-    /// made is logged and tried again at the next sync.
+    /// Makes the workers the pod lacks: regular containers in order, then sidecars, for each startup, readiness, liveness.
+    /// One that cannot be made is logged and tried again at the next sync.
     pub fn add_pod(&self, pod: &Arc<Pod>) {
-        for container in &pod.spec.containers {
+        for container in pod.spec.containers.iter().chain(pod.spec.sidecars()) {
             for probe_type in ProbeType::ALL {
                 self.add_worker(pod, container, probe_type);
             }
@@ -206,9 +206,11 @@ impl ProberManager {
         }
     }
 
-    /// Stops the liveness and startup workers of a terminating pod; readiness goes on (lessons A8).
+    /// Stops the liveness and startup workers of a terminating pod; readiness goes on (lessons A8), and so do all those of
+    /// sidecars, which work on until the others have ended (O8).
     pub fn stop_liveness_and_startup(&self, pod: &Pod) {
-        self.stop(|key| key.uid == *pod.uid() && key.probe_type != ProbeType::Readiness);
+        let ends = |key: &Key| key.probe_type != ProbeType::Readiness && !pod.spec.is_sidecar(&key.container);
+        self.stop(|key| key.uid == *pod.uid() && ends(key));
     }
 
     /// Stops all workers of a pod whose containers have stopped.
@@ -231,15 +233,14 @@ impl ProberManager {
     /// no Success, as well as workers that have not seen a new instance yet.
     pub fn update_pod_status(&self, pod: &Pod, fresh: &mut PodStatus) {
         let stored = self.shared.statuses.pod_status(pod.uid());
-        for entry in &mut fresh.container_statuses {
-            let Some(spec) = pod.container(&entry.name) else { continue };
+        for entry in fresh.init_container_statuses.iter_mut().chain(&mut fresh.container_statuses) {
             let id = ContainerId::from(entry.container_id.as_str());
-            let trigger = status::update(entry, spec, self.known(&id, entry, stored.as_deref()));
+            let known = self.known(&id, entry, stored.as_deref());
+            let trigger = status::update(entry, &pod.spec, known);
             if entry.state.running.is_some() {
                 self.trigger(pod, &entry.name, &id, trigger);
             }
         }
-        fresh.init_container_statuses.iter_mut().for_each(status::update_init);
     }
 
     fn known(&self, id: &ContainerId, entry: &ContainerStatus, stored: Option<&PodStatus>) -> Known {

@@ -54,7 +54,8 @@ impl Prober {
         };
         let outcome = self.run(spec, subject);
         if let Some((reason, message)) = event(probe_type, &outcome) {
-            self.recorder.record(&subject.pod.reference(), &subject.container.name, EventType::Warning, reason, &message);
+            let field_path = subject.pod.field_path(&subject.container.name);
+            self.recorder.record(&subject.pod.reference(), &field_path, EventType::Warning, reason, &message);
         }
         (verdict(&outcome), outcome)
     }

@@ -2,6 +2,7 @@
 //!
 //! Invariants: pure. Decided from the spec and the caches, never from whether a worker exists (lessons A7, O14).
 
+use crate::api::pod::PodSpec;
 use crate::api::{Container, ContainerStatus};
 use crate::prober::results::ProbeResult;
 
@@ -16,8 +17,19 @@ pub struct Known {
     pub was_started: bool,
 }
 
-/// Sets `started` and `ready` of a regular container; true when its readiness worker is to be triggered.
-pub fn update(entry: &mut ContainerStatus, spec: &Container, known: Known) -> bool {
+/// Sets `started` and `ready` of a container by its kind; true when its readiness worker is to be triggered.
+pub fn update(entry: &mut ContainerStatus, spec: &PodSpec, known: Known) -> bool {
+    let Some(container) = spec.all_containers().find(|c| c.name == entry.name) else { return false };
+    let init = spec.init_containers.iter().any(|c| c.name == entry.name);
+    if init && !container.always_restarts() {
+        update_plain_init(entry, container, known);
+        return false;
+    }
+    update_lasting(entry, container, known)
+}
+
+/// Sets `started` and `ready` of a regular container or a sidecar; true when its readiness worker is to be triggered.
+fn update_lasting(entry: &mut ContainerStatus, spec: &Container, known: Known) -> bool {
     let running = entry.state.running.is_some();
     let started = running && is_started(entry, spec, known);
     entry.started = Some(started);
@@ -37,15 +49,18 @@ fn is_started(entry: &ContainerStatus, spec: &Container, known: Known) -> bool {
 }
 
 /// Sets `started` and `ready` of a plain init container: ready when it has ended with 0.
-pub fn update_init(entry: &mut ContainerStatus) {
-    entry.started = Some(entry.state.running.is_some());
+fn update_plain_init(entry: &mut ContainerStatus, spec: &Container, known: Known) {
+    entry.started = Some(entry.state.running.is_some() && is_started(entry, spec, known));
     entry.ready = entry.state.terminated.as_ref().is_some_and(|t| t.exit_code == 0);
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
     use crate::api::Probe;
+    use crate::api::pod::RestartPolicy;
     use crate::api::status::{ContainerState, ContainerStateRunning, ContainerStateTerminated};
 
     fn running() -> ContainerState {
@@ -60,7 +75,9 @@ mod tests {
     #[track_caller]
     fn check(state: ContainerState, probes: &str, known: Known, started: bool, ready: bool, trigger: bool) {
         let probe = |c| probes.contains(c).then(Probe::default);
-        let spec = Container { startup_probe: probe('s'), readiness_probe: probe('r'), liveness_probe: probe('l'), ..Default::default() };
+        let container =
+            Container { startup_probe: probe('s'), readiness_probe: probe('r'), liveness_probe: probe('l'), ..Default::default() };
+        let spec = PodSpec { containers: vec![container], ..Default::default() };
         let mut entry = ContainerStatus { state, ..Default::default() };
         let got = update(&mut entry, &spec, known);
         assert_eq!((entry.started, entry.ready, got), (Some(started), ready, trigger));
@@ -96,8 +113,33 @@ mod tests {
     fn an_init_container_is_ready_when_it_has_ended_well() {
         for (state, started, ready) in [(running(), true, false), (ended(0), false, true), (ended(1), false, false)] {
             let mut entry = ContainerStatus { state, ..Default::default() };
-            update_init(&mut entry);
+            let spec = PodSpec { init_containers: vec![Container::default()], ..Default::default() };
+            assert!(!update(&mut entry, &spec, Known::default()));
             assert_eq!((entry.started, entry.ready), (Some(started), ready));
+        }
+    }
+
+    /// manager.json `updatePodStatusInit`.
+    #[test]
+    fn init_containers_and_sidecars_have_their_own_rules() {
+        let vectors: Value = serde_json::from_str(include_str!("../../tests/vectors/manager.json")).unwrap();
+        let cases = vectors["updatePodStatusInit"].as_array().unwrap();
+        assert!(cases.len() >= 2);
+        for case in cases {
+            let policy = (case["restartPolicyAlways"] == true).then_some(RestartPolicy::Always);
+            for row in case["rows"].as_array().unwrap() {
+                let (probed, startup, state) = match row[0].as_str().unwrap() {
+                    "startup worker, no result, running" => (true, None, running()),
+                    "startup worker, Success, running" => (true, Some(ProbeResult::Success), running()),
+                    "terminated exit 0" => (false, None, ended(0)),
+                    other => panic!("unknown row {other}"),
+                };
+                let container = Container { restart_policy: policy, startup_probe: probed.then(Probe::default), ..Default::default() };
+                let spec = PodSpec { init_containers: vec![container], ..Default::default() };
+                let mut entry = ContainerStatus { state, ..Default::default() };
+                update(&mut entry, &spec, Known { startup, ..Default::default() });
+                assert_eq!((entry.started, entry.ready), (row[1].as_bool(), row[2] == true), "{} {row}", case["id"]);
+            }
         }
     }
 }

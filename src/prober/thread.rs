@@ -180,7 +180,7 @@ impl Job {
         let status = shared.statuses.pod_status(&self.key.uid);
         let inputs = StepInputs {
             status: status.as_deref(),
-            pod_restart_policy: self.pod.spec.restart_policy,
+            spec: &self.pod.spec,
             deletion_timestamp: self.pod.metadata.deletion_timestamp.is_some(),
             manager_started: shared.started,
             container_started: &|id| shared.statuses.started_moment(&self.key.uid, id),

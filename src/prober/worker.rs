@@ -7,10 +7,10 @@
 
 use std::time::Duration;
 
-use crate::api::pod::RestartPolicy;
+use crate::api::pod::PodSpec;
 use crate::api::{ContainerStatus, PodStatus, Probe, ProbeType};
 use crate::clock::Moment;
-use crate::pod_actions::should_restart_after;
+use crate::pod_actions::{restart_all_going_on, should_restart_after};
 use crate::prober::results::ProbeResult;
 use crate::runtime::ContainerId;
 
@@ -21,8 +21,8 @@ pub const OLDER_MARGIN: Duration = Duration::from_secs(10);
 pub struct StepInputs<'a> {
     /// The stored API status of the pod.
     pub status: Option<&'a PodStatus>,
-    /// The pod's restart policy.
-    pub pod_restart_policy: RestartPolicy,
+    /// What the pod is to run: its containers' restart policies and rules.
+    pub spec: &'a PodSpec,
     /// The worker's pod object carries a deletion timestamp.
     pub deletion_timestamp: bool,
     /// When the manager was made.
@@ -161,7 +161,7 @@ impl Worker {
         }
         if container.state.running.is_none() {
             actions.push(Action::Set(id, ProbeResult::Failure));
-            return not_running(container, inputs.pod_restart_policy);
+            return not_running(container, status, inputs.spec);
         }
         if inputs.deletion_timestamp && self.probe_type != ProbeType::Readiness {
             actions.push(Action::Set(id, ProbeResult::Success));
@@ -186,6 +186,10 @@ impl Worker {
         let started = (inputs.container_started)(&id);
         let older =
             container.state.running.is_some() && ((inputs.restored)(&id) || started.is_some_and(|s| is_older(s, inputs.manager_started)));
+        // a sidecar that has started goes on counting as started: what comes after it may have to restart (lessons A2)
+        if inputs.spec.is_sidecar(&self.container) && self.probe_type == ProbeType::Startup && container.started == Some(true) {
+            actions.push(Action::Set(id.clone(), ProbeResult::Success));
+        }
         if !older {
             actions.push(Action::Set(id, initial_value(self.probe_type)));
         }
@@ -216,18 +220,21 @@ impl Worker {
 }
 
 /// Kubelet-probes 2.5: a worker ends with a container that ended for good.
-fn not_running(container: &ContainerStatus, policy: RestartPolicy) -> Next {
-    match &container.state.terminated {
-        Some(end) if !should_restart_after(policy, end.exit_code) => Next::Exit,
-        _ => Next::Lagging,
-    }
+fn not_running(container: &ContainerStatus, status: &PodStatus, spec: &PodSpec) -> Next {
+    let Some(end) = &container.state.terminated else { return Next::Lagging };
+    let own = spec.all_containers().find(|c| c.name == container.name);
+    let restarts = own.is_some_and(|c| should_restart_after(spec.restart_policy, c, end.exit_code));
+    if restarts || restart_all_going_on(spec, status) { Next::Lagging } else { Next::Exit }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
-    use crate::api::PodPhase;
+    use crate::api::pod::RestartPolicy;
     use crate::api::status::{ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting};
+    use crate::api::{Container, PodPhase};
 
     const MANAGER: Moment = Moment::from_boot(Duration::from_secs(1000));
 
@@ -250,12 +257,17 @@ mod tests {
         PodStatus { phase: PodPhase::Running, container_statuses: vec![entry], ..Default::default() }
     }
 
+    fn spec(policy: RestartPolicy) -> PodSpec {
+        let container = Container { name: "c".into(), ..Default::default() };
+        PodSpec { restart_policy: policy, containers: vec![container], ..Default::default() }
+    }
+
     /// One worker, its cache, and the world it looks at.
     struct World {
         worker: Worker,
         cache: std::collections::BTreeMap<ContainerId, ProbeResult>,
         status: Option<PodStatus>,
-        policy: RestartPolicy,
+        spec: PodSpec,
         deleting: bool,
         started: Option<Moment>,
         restored: bool,
@@ -270,7 +282,7 @@ mod tests {
                 worker: Worker::new(kind, "c", &probe),
                 cache: Default::default(),
                 status: Some(status("a", State::Running, kind != ProbeType::Startup)),
-                policy: RestartPolicy::Never,
+                spec: spec(RestartPolicy::Never),
                 deleting: false,
                 started: Some(MANAGER + Duration::from_secs(1)),
                 restored: false,
@@ -283,7 +295,7 @@ mod tests {
             let (started, restored) = (self.started, self.restored);
             let inputs = StepInputs {
                 status: self.status.as_ref(),
-                pod_restart_policy: self.policy,
+                spec: &self.spec,
                 deletion_timestamp: self.deleting,
                 manager_started: MANAGER,
                 container_started: &|_| started,
@@ -344,8 +356,84 @@ mod tests {
             (RestartPolicy::OnFailure, 1, true),
             (RestartPolicy::Never, 1, false),
         ] {
-            let change = |w: &mut World| (w.policy, w.status) = (policy, Some(status("a", State::Ended(code), true)));
+            let change = |w: &mut World| (w.spec, w.status) = (spec(policy), Some(status("a", State::Ended(code), true)));
             check_step(change, [goes_on; 3], Some(ProbeResult::Failure));
+        }
+    }
+
+    fn vectors(group: &str) -> Vec<Value> {
+        let all: Value = serde_json::from_str(include_str!("../../tests/vectors/worker.json")).unwrap();
+        all[group].as_array().unwrap().clone()
+    }
+
+    /// worker.json `restartRules`.
+    #[test]
+    fn a_container_that_its_own_rules_restart_keeps_its_worker() {
+        let cases = vectors("restartRules");
+        assert!(cases.len() >= 6);
+        for case in cases {
+            let rule = |r: &Value| json!({"action": r["action"], "exitCodes": {"operator": r["operator"], "values": r["values"]}});
+            let rules: Vec<Value> = case["rules"].as_array().unwrap().iter().map(rule).collect();
+            let container = json!({"name": "c", "restartPolicy": case["containerRestartPolicy"], "restartPolicyRules": rules});
+            let spec: PodSpec =
+                serde_json::from_value(json!({"restartPolicy": case["podRestartPolicy"], "containers": [container]})).unwrap();
+            let code = case["exitCode"].as_i64().unwrap() as i32;
+            let change = |w: &mut World| (w.spec, w.status) = (spec.clone(), Some(status("a", State::Ended(code), true)));
+            check_step(change, [case["cont"] == true; 3], Some(ProbeResult::Failure));
+        }
+    }
+
+    /// worker.json `restartAll`: wa-1, wa-2, wa-3, and the rule that makes the difference.
+    #[test]
+    fn a_restart_of_all_containers_keeps_every_worker() {
+        let rule = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}]);
+        let spec = |own: bool| -> PodSpec {
+            let asks = |name: &str| json!({"name": name, "restartPolicy": "Never", "restartPolicyRules": rule});
+            let probed = if own { asks("c") } else { json!({"name": "c"}) };
+            serde_json::from_value(json!({"restartPolicy": "Never", "containers": [probed, asks("other")]})).unwrap()
+        };
+        let with_other = |code: i32| {
+            let mut both = status("a", State::Ended(1), true);
+            let other = status("b", State::Ended(code), true).container_statuses.remove(0);
+            both.container_statuses.push(ContainerStatus { name: "other".into(), ..other });
+            both
+        };
+        let mut going_on = status("a", State::Ended(1), true);
+        going_on.conditions.push(
+            serde_json::from_value(json!({"type": "AllContainersRestarting", "status": "True", "lastTransitionTime": null})).unwrap(),
+        );
+        let mut pending = status("a", State::Waiting, false);
+        pending.phase = PodPhase::Pending;
+        let cases = [
+            ("wa-1", spec(true), status("a", State::Ended(1), true), true),
+            ("wa-2", spec(false), with_other(1), true),
+            ("wa-3", spec(false), pending, true),
+            ("the condition alone", spec(false), going_on, true),
+            ("another exit code", spec(false), with_other(2), false),
+        ];
+        for (id, spec, status, goes_on) in cases {
+            let change = |w: &mut World| (w.spec, w.status) = (spec.clone(), Some(status.clone()));
+            eprintln!("{id}");
+            check_step(change, [goes_on; 3], Some(ProbeResult::Failure));
+        }
+        assert!(
+            vectors("restartAll").iter().all(|c| ["wa-1", "wa-2", "wa-3"].contains(&c["id"].as_str().unwrap())),
+            "a case without a test"
+        );
+    }
+
+    /// Kubelet-probes 2.4.3.
+    #[test]
+    fn a_started_sidecar_older_than_the_daemon_is_seeded_as_started() {
+        let sidecar: PodSpec = serde_json::from_value(json!({"initContainers": [{"name": "c", "restartPolicy": "Always"}]})).unwrap();
+        for (spec, started, seed) in
+            [(sidecar.clone(), true, Some(ProbeResult::Success)), (sidecar, false, None), (spec(RestartPolicy::Always), true, None)]
+        {
+            let mut w = World::new(ProbeType::Startup, 1, 3, 0);
+            (w.spec, w.status, w.started) =
+                (spec, Some(status("a", State::Running, started)), Some(Moment::from_boot(Duration::from_secs(1))));
+            w.step(E);
+            assert_eq!(w.cached("a"), seed);
         }
     }
 
@@ -476,7 +564,7 @@ mod tests {
             let success = if kind == ProbeType::Readiness { 1 + walk.below(3) as i32 } else { 1 };
             let failure = 1 + walk.below(3) as i32;
             let mut w = World::new(kind, success, failure, walk.below(3) as i32 * 5);
-            w.policy = RestartPolicy::Always;
+            w.spec = spec(RestartPolicy::Always);
             // An independent count: verdicts of handler runs against the present instance.
             let (mut instance, mut streak) = (0, Vec::new());
             for _ in 0..60 {

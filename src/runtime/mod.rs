@@ -82,6 +82,8 @@ pub struct RuntimeContainerStatus {
     pub id: ContainerId,
     /// The container's name in the pod spec.
     pub name: String,
+    /// The sandbox it was created in.
+    pub sandbox: ContainerId,
     /// What it does.
     pub state: RuntimeState,
     /// Number of instances before this one (the restart count).

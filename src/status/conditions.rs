@@ -1,8 +1,9 @@
 //! The pod's conditions (kubelet-probes 9.4).
 
 use crate::api::pod::PodSpec;
-use crate::api::{ContainerStatus, PodCondition, PodPhase, PodStatus};
+use crate::api::{Container, ContainerStatus, PodCondition, PodPhase, PodStatus};
 use crate::clock::Time;
+use crate::pod_actions::{ALL_CONTAINERS_RESTARTING, may_restart_all};
 
 fn condition(type_: &str, status: bool, reason: &str, message: String) -> PodCondition {
     PodCondition {
@@ -14,16 +15,36 @@ fn condition(type_: &str, status: bool, reason: &str, message: String) -> PodCon
     }
 }
 
+/// What the conditions rest on besides spec and status.
+pub(super) struct Facts<'a> {
+    pub(super) sandbox_ready: bool,
+    /// All containers are being restarted (8.6).
+    pub(super) restarting: bool,
+    /// The conditions before.
+    pub(super) old: &'a [PodCondition],
+}
+
 /// Every condition podprobe owns, in the order of 9.4. Transition times are set by [`keep_transition_times`].
-pub(super) fn generate(spec: &PodSpec, status: &PodStatus, sandbox_ready: bool) -> Vec<PodCondition> {
-    let containers_ready = containers_ready(spec, Some(&status.container_statuses), status.phase);
-    vec![
-        condition("PodReadyToStartContainers", sandbox_ready, "", String::new()),
-        initialized(spec, status),
+pub(super) fn generate(spec: &PodSpec, status: &PodStatus, facts: &Facts) -> Vec<PodCondition> {
+    let containers_ready = containers_ready(spec, Some(status), status.phase);
+    let mut all = vec![
+        condition("PodReadyToStartContainers", facts.sandbox_ready, "", String::new()),
+        initialized(spec, status, is_true(facts.old, "Initialized")),
         ready(&containers_ready),
         containers_ready,
         condition("PodScheduled", true, "", String::new()),
-    ]
+    ];
+    if may_restart_all(spec) {
+        let (reason, message) =
+            if facts.restarting { ("RestartAllContainersStarted", "container exited with restart policy rule") } else { ("", "") };
+        all.push(condition(ALL_CONTAINERS_RESTARTING, facts.restarting, reason, message.into()));
+    }
+    all
+}
+
+/// Whether the condition of that type is there and True.
+pub(super) fn is_true(conditions: &[PodCondition], type_: &str) -> bool {
+    conditions.iter().any(|c| c.type_ == type_ && c.status == "True")
 }
 
 /// Without readiness gates (refused at decoding: nobody sets them) Ready says what ContainersReady says.
@@ -31,37 +52,57 @@ pub(super) fn ready(containers_ready: &PodCondition) -> PodCondition {
     PodCondition { type_: "Ready".into(), ..containers_ready.clone() }
 }
 
-/// Without init containers a pod is initialised from the start.
-fn initialized(spec: &PodSpec, status: &PodStatus) -> PodCondition {
-    let unknown = unknown_containers(spec, &status.container_statuses);
-    let reason = if status.phase == PodPhase::Succeeded && unknown.is_empty() { "PodCompleted" } else { "" };
-    condition("Initialized", true, reason, String::new())
+/// Once True it stays: init containers that run again are part of a restart, not of a beginning.
+fn initialized(spec: &PodSpec, status: &PodStatus, was: bool) -> PodCondition {
+    let yes = |reason| condition("Initialized", true, reason, String::new());
+    let (unknown, known) = by_knowledge(spec.init_containers.iter(), status);
+    let begun = status.container_statuses.iter().any(|s| s.state.running.is_some() || s.state.terminated.is_some());
+    let incomplete = |(c, s): &(&Container, &ContainerStatus)| if c.always_restarts() { s.started != Some(true) } else { !s.ready };
+    let incomplete: Vec<&str> = known.into_iter().filter(incomplete).map(|(c, _)| c.name.as_str()).collect();
+    if status.phase == PodPhase::Succeeded && unknown.is_empty() {
+        yes("PodCompleted")
+    } else if begun || was || (unknown.is_empty() && incomplete.is_empty()) {
+        yes("")
+    } else {
+        let message = listing(&[("unknown", unknown), ("incomplete", incomplete)]);
+        condition("Initialized", false, "ContainersNotInitialized", message)
+    }
 }
 
-fn unknown_containers<'a>(spec: &'a PodSpec, statuses: &[ContainerStatus]) -> Vec<&'a str> {
-    let known = |name: &str| statuses.iter().any(|s| s.name == name);
-    spec.containers.iter().map(|c| c.name.as_str()).filter(|n| !known(n)).collect()
+/// The containers without a status, and those with theirs.
+fn by_knowledge<'a>(
+    containers: impl Iterator<Item = &'a Container>,
+    status: &'a PodStatus,
+) -> (Vec<&'a str>, Vec<(&'a Container, &'a ContainerStatus)>) {
+    let (mut unknown, mut known) = (Vec::new(), Vec::new());
+    for container in containers {
+        match status.container(&container.name) {
+            Some(status) => known.push((container, status)),
+            None => unknown.push(container.name.as_str()),
+        }
+    }
+    (unknown, known)
 }
 
-/// ContainersReady; None while nothing is known of the containers.
-pub fn containers_ready(spec: &PodSpec, statuses: Option<&[ContainerStatus]>, phase: PodPhase) -> PodCondition {
+/// `containers with unknown status: [a b], containers with unready status: [c]`.
+fn listing(groups: &[(&str, Vec<&str>)]) -> String {
+    let named = groups.iter().filter(|(_, names)| !names.is_empty());
+    named.map(|(what, names)| format!("containers with {what} status: [{}]", names.join(" "))).collect::<Vec<_>>().join(", ")
+}
+
+/// ContainersReady, of sidecars and regular containers; None while nothing is known of the containers.
+pub fn containers_ready(spec: &PodSpec, status: Option<&PodStatus>, phase: PodPhase) -> PodCondition {
     let no = |reason, message| condition("ContainersReady", false, reason, message);
-    let Some(statuses) = statuses else {
+    let Some(status) = status else {
         return no("UnknownContainerStatuses", String::new());
     };
-    let unknown = unknown_containers(spec, statuses);
-    let is_unready = |name: &str| statuses.iter().any(|s| s.name == name && !s.ready);
-    let unready: Vec<&str> = spec.containers.iter().map(|c| c.name.as_str()).filter(|n| is_unready(n)).collect();
+    let (unknown, known) = by_knowledge(spec.sidecars().chain(&spec.containers), status);
+    let unready: Vec<&str> = known.into_iter().filter(|(_, s)| !s.ready).map(|(c, _)| c.name.as_str()).collect();
     match phase {
-        PodPhase::Succeeded if unknown.is_empty() => return no("PodCompleted", String::new()),
-        PodPhase::Failed => return no("PodFailed", String::new()),
-        _ => {}
-    }
-    let part = |names: &[&str], what: &str| (!names.is_empty()).then(|| format!("containers with {what} status: [{}]", names.join(" ")));
-    let parts: Vec<String> = [part(&unknown, "unknown"), part(&unready, "unready")].into_iter().flatten().collect();
-    match parts.is_empty() {
-        true => condition("ContainersReady", true, "", String::new()),
-        false => no("ContainersNotReady", parts.join(", ")),
+        PodPhase::Succeeded if unknown.is_empty() => no("PodCompleted", String::new()),
+        PodPhase::Failed => no("PodFailed", String::new()),
+        _ if unknown.is_empty() && unready.is_empty() => condition("ContainersReady", true, "", String::new()),
+        _ => no("ContainersNotReady", listing(&[("unknown", unknown), ("unready", unready)])),
     }
 }
 
@@ -79,28 +120,71 @@ mod tests {
 
     use super::*;
 
-    /// lifecycle.json `containersReady`, those without sidecars.
+    /// lifecycle.json `containersReady`.
     #[test]
     fn containers_ready_holds() {
         let vectors: Value = serde_json::from_str(include_str!("../../tests/vectors/lifecycle.json")).unwrap();
-        let mut ran = 0;
-        for case in vectors["containersReady"].as_array().unwrap().iter().filter(|c| c["sidecars"].as_array().is_none_or(Vec::is_empty)) {
-            let named: Vec<Value> = case["containers"].as_array().unwrap().iter().map(|n| json!({"name": n})).collect();
-            let spec: PodSpec = serde_json::from_value(json!({"containers": named})).unwrap();
-            let status = |(name, ready): (&String, &Value)| ContainerStatus {
-                name: name.clone(),
-                ready: ready == true,
-                ..ContainerStatus::default()
+        let cases = vectors["containersReady"].as_array().unwrap();
+        assert!(cases.len() >= 10);
+        for case in cases {
+            let named = |key: &str, policy: Value| -> Vec<Value> {
+                let names = case[key].as_array().into_iter().flatten();
+                names.map(|n| json!({"name": n, "restartPolicy": policy})).collect()
             };
-            let statuses: Option<Vec<_>> = case["statuses"].as_object().map(|s| s.iter().map(status).collect());
+            let spec = json!({"initContainers": named("sidecars", json!("Always")), "containers": named("containers", Value::Null)});
+            let spec: PodSpec = serde_json::from_value(spec).unwrap();
+            let mut status = PodStatus::default();
+            for (name, ready) in case["statuses"].as_object().into_iter().flatten() {
+                let one = ContainerStatus { name: name.clone(), ready: ready == true, ..ContainerStatus::default() };
+                let list = if spec.is_sidecar(name) { &mut status.init_container_statuses } else { &mut status.container_statuses };
+                list.push(one);
+            }
             let phase: PodPhase = serde_json::from_value(case["phase"].clone()).unwrap();
-            let got = containers_ready(&spec, statuses.as_deref(), phase);
+            let got = containers_ready(&spec, case["statuses"].is_object().then_some(&status), phase);
             let got = json!({"status": got.status, "reason": got.reason, "message": got.message});
             let expect = json!({"status": case["status"], "reason": case["reason"], "message": case["message"]});
             assert_eq!(got, expect, "{}", case["id"]);
-            ran += 1;
         }
-        assert!(ran >= 5, "only {ran} cases ran");
+    }
+
+    /// `init`: ready or started of the plain init container `i` and the sidecar `s`, where they have a status.
+    #[track_caller]
+    fn check_initialized(init: [Option<bool>; 2], app: Value, phase: PodPhase, was: bool, expected: (&str, &str, &str)) {
+        let spec = json!({"initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}], "containers": [{"name": "a"}]});
+        let spec: PodSpec = serde_json::from_value(spec).unwrap();
+        let one = |(name, done): (&str, Option<bool>)| {
+            Some(ContainerStatus { name: name.into(), ready: done?, started: done, ..ContainerStatus::default() })
+        };
+        let app: ContainerStatus = serde_json::from_value(json!({"name": "a", "state": app})).unwrap();
+        let status = PodStatus {
+            phase,
+            init_container_statuses: ["i", "s"].into_iter().zip(init).filter_map(one).collect(),
+            container_statuses: vec![app],
+            ..PodStatus::default()
+        };
+        let got = initialized(&spec, &status, was);
+        assert_eq!((got.status.as_str(), got.reason.as_str(), got.message.as_str()), expected);
+    }
+
+    #[test]
+    fn initialized_when_every_init_container_is_done() {
+        let waiting = || json!({"waiting": {}});
+        let (done, not) = (Some(true), Some(false));
+        let no = |message| ("False", "ContainersNotInitialized", message);
+        let pending = PodPhase::Pending;
+        check_initialized([done, done], waiting(), pending, false, ("True", "", ""));
+        check_initialized([done, not], waiting(), pending, false, no("containers with incomplete status: [s]"));
+        check_initialized(
+            [not, None],
+            waiting(),
+            pending,
+            false,
+            no("containers with unknown status: [s], containers with incomplete status: [i]"),
+        );
+        check_initialized([not, not], waiting(), pending, true, ("True", "", ""));
+        check_initialized([not, not], json!({"running": {"startedAt": null}}), PodPhase::Running, false, ("True", "", ""));
+        check_initialized([not, not], json!({"terminated": {"exitCode": 0}}), PodPhase::Running, false, ("True", "", ""));
+        check_initialized([done, not], waiting(), PodPhase::Succeeded, false, ("True", "PodCompleted", ""));
     }
 
     #[test]

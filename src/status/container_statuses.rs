@@ -3,11 +3,13 @@
 use crate::api::status::{ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting};
 use crate::api::{Container, ContainerStatus, Pod, PodStatus};
 use crate::clock::Time;
-use crate::pod_actions::should_be_restarted;
+use crate::pod_actions::{RESTARTING_ALL_CONTAINERS, has_initialized, should_be_restarted};
 use crate::runtime::{RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
 
 /// Exit code of a container whose end nobody saw (S3, S4).
 pub(super) const UNSEEN_EXIT_CODE: i32 = 137;
+/// Bytes that the termination messages of a pod may take together (8.8).
+const MAX_MESSAGES: usize = 12_288;
 
 /// Why the last start of a container failed: becomes `state.waiting` (S7).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,32 +20,74 @@ pub struct StartFailure {
     pub message: String,
 }
 
+/// What container statuses rest on.
+pub(super) struct Inputs<'a> {
+    pub(super) pod: &'a Pod,
+    pub(super) runtime: &'a RuntimePodStatus,
+    pub(super) old: Option<&'a PodStatus>,
+    pub(super) failure: &'a dyn Fn(&str) -> Option<StartFailure>,
+    /// All containers are being restarted (8.6).
+    pub(super) restarting: bool,
+}
+
 /// One status per regular container, sorted by name (S9). Ready is false in all of them and `started` only inherited:
 /// the probe manager sets both (S10).
-pub(super) fn generate(
-    pod: &Pod,
-    runtime: &RuntimePodStatus,
-    old: Option<&PodStatus>,
-    failure: &dyn Fn(&str) -> Option<StartFailure>,
-) -> Vec<ContainerStatus> {
-    let one = |container: &Container| {
-        let old = old.and_then(|s| s.container_statuses.iter().find(|c| c.name == container.name));
-        let mut status = from_runtime(pod, container, runtime, old);
-        let newest = runtime.container(&container.name);
-        let deleted = pod.metadata.deletion_timestamp.is_some();
-        if should_be_restarted(pod.spec.restart_policy, newest, deleted)
-            && let Some(StartFailure { reason, message }) = failure(&container.name)
-        {
-            if status.state.terminated.is_some() {
-                status.last_state = std::mem::take(&mut status.state);
-            }
-            status.state = waiting(&reason, &message);
+pub(super) fn regular(inputs: &Inputs) -> Vec<ContainerStatus> {
+    let mut statuses: Vec<_> = inputs.pod.spec.containers.iter().map(|c| one(inputs, c, true)).collect();
+    statuses.sort_by(|a, b| a.name.cmp(&b.name));
+    statuses
+}
+
+/// The same for init containers, in spec order; with S8.
+pub(super) fn init(inputs: &Inputs) -> Vec<ContainerStatus> {
+    let has_initialized = has_initialized(inputs.pod, inputs.runtime);
+    let init = |container: &Container| {
+        let newest = inputs.runtime.container(&container.name);
+        let succeeded = newest.is_some_and(|s| s.state == RuntimeState::Exited && s.exit_code == 0);
+        let mut status = one(inputs, container, !succeeded);
+        let forgotten = has_initialized && newest.is_none() && !container.always_restarts();
+        if forgotten && status.state.terminated.is_none() {
+            let message =
+                "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally";
+            status.state = terminated(ContainerStateTerminated {
+                reason: "Completed".into(),
+                message: message.into(),
+                ..ContainerStateTerminated::default()
+            });
         }
         status
     };
-    let mut statuses: Vec<_> = pod.spec.containers.iter().map(one).collect();
-    statuses.sort_by(|a, b| a.name.cmp(&b.name));
-    statuses
+    inputs.pod.spec.init_containers.iter().map(init).collect()
+}
+
+/// S1–S7 for one container; a start failure is shown only where it `may_fail` to start.
+fn one(inputs: &Inputs, container: &Container, may_fail: bool) -> ContainerStatus {
+    let Inputs { pod, runtime, old, .. } = inputs;
+    let old = old.and_then(|s| s.container(&container.name));
+    let mut status = from_runtime(inputs, container, old);
+    let deleted = pod.metadata.deletion_timestamp.is_some();
+    let starts = should_be_restarted(pod.spec.restart_policy, container, runtime.container(&container.name), deleted);
+    if may_fail
+        && starts
+        && !inputs.restarting
+        && let Some(StartFailure { reason, message }) = (inputs.failure)(&container.name)
+    {
+        if status.state.terminated.is_some() {
+            status.last_state = std::mem::take(&mut status.state);
+        }
+        status.state = waiting(&reason, &message);
+    }
+    status
+}
+
+/// 8.8: what all the termination messages of a pod may take together is split evenly.
+pub(super) fn cut_messages(pod: &Pod, statuses: &mut [ContainerStatus]) {
+    let limit = MAX_MESSAGES / pod.spec.all_containers().count().max(1);
+    let states = statuses.iter_mut().flat_map(|s| [&mut s.state, &mut s.last_state]);
+    for ended in states.filter_map(|s| s.terminated.as_mut()) {
+        let end = ended.message.floor_char_boundary(limit);
+        ended.message.truncate(end);
+    }
 }
 
 fn waiting(reason: &str, message: &str) -> ContainerState {
@@ -56,9 +100,12 @@ fn terminated(ended: ContainerStateTerminated) -> ContainerState {
 }
 
 /// S1–S6 for one container.
-fn from_runtime(pod: &Pod, container: &Container, runtime: &RuntimePodStatus, old: Option<&ContainerStatus>) -> ContainerStatus {
-    let mut instances = runtime.containers.iter().filter(|c| c.name == container.name);
-    let Some(newest) = instances.next() else { return without_runtime(pod, container, old) };
+fn from_runtime(inputs: &Inputs, container: &Container, old: Option<&ContainerStatus>) -> ContainerStatus {
+    let mut instances = inputs.runtime.containers.iter().filter(|c| c.name == container.name);
+    let Some(newest) = instances.next() else {
+        let gone = old.filter(|o| inputs.restarting && (is_restarting(o) || !o.container_id.is_empty()));
+        return gone.map_or_else(|| without_runtime(inputs.pod, container, old), |old| removed(container, old));
+    };
     let mut status = instance(newest, old);
     status.image.clone_from(&container.image);
     if let Some(second) = instances.next() {
@@ -71,12 +118,35 @@ fn from_runtime(pod: &Pod, container: &Container, runtime: &RuntimePodStatus, ol
     status
 }
 
+fn is_restarting(status: &ContainerStatus) -> bool {
+    status.state.waiting.as_ref().is_some_and(|w| w.reason == RESTARTING_ALL_CONTAINERS)
+}
+
+/// 8.6: removed because all containers are restarted. Counted once, however often it is looked at.
+fn removed(container: &Container, old: &ContainerStatus) -> ContainerStatus {
+    ContainerStatus {
+        name: container.name.clone(),
+        image: container.image.clone(),
+        state: waiting(RESTARTING_ALL_CONTAINERS, ""),
+        last_state: terminated(ContainerStateTerminated {
+            exit_code: UNSEEN_EXIT_CODE,
+            reason: RESTARTING_ALL_CONTAINERS.into(),
+            message: "The container is removed because all containers of the pod are restarted".into(),
+            ..ContainerStateTerminated::default()
+        }),
+        restart_count: old.restart_count + u32::from(!is_restarting(old)),
+        started: Some(false),
+        ..ContainerStatus::default()
+    }
+}
+
 /// S1–S3: the runtime knows no instance.
 fn without_runtime(pod: &Pod, container: &Container, old: Option<&ContainerStatus>) -> ContainerStatus {
+    let reason = if pod.spec.init_containers.is_empty() { "ContainerCreating" } else { "PodInitializing" };
     let mut status = ContainerStatus {
         name: container.name.clone(),
         image: container.image.clone(),
-        state: waiting("ContainerCreating", ""),
+        state: waiting(reason, ""),
         started: Some(false),
         ..ContainerStatus::default()
     };
@@ -172,8 +242,9 @@ mod tests {
     fn check(runtime: &RuntimePodStatus, old: Option<Value>, failure: Option<&str>, expected: Value) {
         let old = old.map(|c| PodStatus { container_statuses: vec![serde_json::from_value(c).unwrap()], ..Default::default() });
         let failure = failure.map(|reason| StartFailure { reason: reason.into(), message: "why".into() });
-        let got = generate(&pod(json!({"containers": [{"name": "a"}]})), runtime, old.as_ref(), &|_| failure.clone());
-        let got = serde_json::to_value(&got[0]).unwrap();
+        let pod = pod(json!({"containers": [{"name": "a"}]}));
+        let inputs = Inputs { pod: &pod, runtime, old: old.as_ref(), failure: &|_| failure.clone(), restarting: false };
+        let got = serde_json::to_value(&regular(&inputs)[0]).unwrap();
         for (key, value) in expected.as_object().unwrap() {
             assert_eq!(&got[key], value, "{key} of {got}");
         }
@@ -192,13 +263,9 @@ mod tests {
     #[test]
     fn s3_a_running_container_that_vanished_counts_as_137() {
         let old = json!({"name": "a", "state": {"running": {"startedAt": null}}, "restartCount": 2});
-        let got = generate(
-            &pod(json!({"containers": [{"name": "a"}]})),
-            &runtime(vec![]),
-            Some(&PodStatus { container_statuses: vec![serde_json::from_value(old).unwrap()], ..Default::default() }),
-            &|_| None,
-        );
-        assert_eq!((got[0].restart_count, got[0].last_state.terminated.as_ref().unwrap().exit_code), (3, 137));
+        let reason = json!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown",
+            "message": "The container could not be located when the pod was deleted.  The container used to be Running"}});
+        check(&runtime(vec![]), Some(old), None, json!({"restartCount": 3, "lastState": reason}));
     }
 
     #[test]
@@ -244,7 +311,92 @@ mod tests {
     #[test]
     fn s9_statuses_are_sorted_by_name() {
         let pod = pod(json!({"containers": [{"name": "b"}, {"name": "a"}]}));
-        let names: Vec<_> = generate(&pod, &runtime(vec![]), None, &|_| None).into_iter().map(|s| s.name).collect();
+        let runtime = runtime(vec![]);
+        let inputs = Inputs { pod: &pod, runtime: &runtime, old: None, failure: &|_| None, restarting: false };
+        let names: Vec<_> = regular(&inputs).into_iter().map(|s| s.name).collect();
         assert_eq!(names, ["a", "b"]);
+    }
+
+    /// A pod with a plain init container `i`, a sidecar `s` and a regular container `a`: its init statuses.
+    fn init_statuses(runtime: &RuntimePodStatus, old: Option<&PodStatus>, failed: &str) -> Vec<Value> {
+        let spec = json!({"initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}], "containers": [{"name": "a"}]});
+        let failure = |name: &str| (name == failed).then(|| StartFailure { reason: "CrashLoopBackOff".into(), message: "why".into() });
+        let pod = pod(spec);
+        let inputs = Inputs { pod: &pod, runtime, old, failure: &failure, restarting: false };
+        init(&inputs).iter().map(|s| serde_json::to_value(s).unwrap()).collect()
+    }
+
+    #[test]
+    fn init_containers_stand_in_spec_order_and_wait_for_the_pod() {
+        let got = init_statuses(&runtime(vec![]), None, "");
+        assert_eq!((&got[0]["name"], &got[1]["name"]), (&json!("i"), &json!("s")));
+        assert_eq!(got[0]["state"], json!({"waiting": {"reason": "PodInitializing"}}));
+    }
+
+    #[test]
+    fn s8_an_init_container_that_succeeded_has_no_start_failure() {
+        let ended = |code| runtime(vec![container_status("i", "1", RuntimeState::Exited, code)]);
+        assert!(init_statuses(&ended(0), None, "i")[0]["state"]["terminated"].is_object());
+        assert_eq!(init_statuses(&ended(1), None, "i")[0]["state"]["waiting"]["reason"], "CrashLoopBackOff");
+    }
+
+    #[test]
+    fn s8_a_forgotten_init_container_of_an_initialised_pod_counts_as_completed() {
+        let sandbox = crate::runtime::RuntimeSandboxStatus {
+            id: "sandbox".into(),
+            attempt: 0,
+            ready: true,
+            host_network: false,
+            created_at: std::time::SystemTime::UNIX_EPOCH,
+            ips: vec![],
+        };
+        let mut known = runtime(vec![container_status("a", "1", RuntimeState::Running, 0)]);
+        known.sandboxes = vec![sandbox];
+        let got = init_statuses(&known, None, "");
+        assert_eq!(
+            (&got[0]["state"]["terminated"]["reason"], &got[0]["state"]["terminated"]["exitCode"]),
+            (&json!("Completed"), &json!(0))
+        );
+        assert!(got[1]["state"]["waiting"].is_object(), "a sidecar is to be started again");
+        // the container of a sandbox before says nothing of this one
+        known.sandboxes[0].id = "another".into();
+        assert!(init_statuses(&known, None, "")[0]["state"]["waiting"].is_object());
+    }
+
+    #[test]
+    fn a_restart_of_all_is_counted_once_and_carried_over() {
+        let pod = pod(json!({"containers": [{"name": "a"}, {"name": "never-ran"}]}));
+        let mut old = PodStatus::default();
+        old.container_statuses.push(
+            serde_json::from_value(
+                json!({"name": "a", "containerID": "podprobe://1", "restartCount": 2, "state": {"running": {"startedAt": null}}}),
+            )
+            .unwrap(),
+        );
+        for restarting in [true, true, false] {
+            let runtime = runtime(vec![]);
+            let inputs = Inputs { pod: &pod, runtime: &runtime, old: Some(&old), failure: &|_| None, restarting };
+            old.container_statuses = regular(&inputs);
+            let a = &old.container_statuses[0];
+            let reason = if restarting { "RestartingAllContainers" } else { "ContainerCreating" };
+            assert_eq!((a.restart_count, a.state.waiting.as_ref().unwrap().reason.as_str()), (3, reason));
+            let last = a.last_state.terminated.as_ref().unwrap();
+            assert_eq!((last.exit_code, last.reason.as_str()), (137, "RestartingAllContainers"));
+            let other = &old.container_statuses[1];
+            assert_eq!((other.restart_count, &other.last_state), (0, &ContainerState::default()), "what never ran is not restarted");
+        }
+    }
+
+    #[test]
+    fn termination_messages_share_the_pod_s_limit() {
+        let pod = pod(json!({"initContainers": [{"name": "i"}], "containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}]}));
+        let said = |text: String| terminated(ContainerStateTerminated { message: text, ..Default::default() });
+        let mut statuses = [ContainerStatus { state: said("x".repeat(4096)), last_state: said("ä".repeat(2000)), ..Default::default() }];
+        cut_messages(&pod, &mut statuses);
+        let length = |s: &ContainerState| s.terminated.as_ref().unwrap().message.len();
+        assert_eq!((length(&statuses[0].state), length(&statuses[0].last_state)), (3072, 3072));
+        let mut odd = [ContainerStatus { state: said(format!("x{}", "ä".repeat(2000))), ..Default::default() }];
+        cut_messages(&pod, &mut odd);
+        assert_eq!(length(&odd[0].state), 3071, "no character is cut in two");
     }
 }

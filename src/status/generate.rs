@@ -7,7 +7,7 @@ use super::{conditions, phase};
 use crate::api::status::PodIp;
 use crate::api::{Pod, PodPhase, PodStatus};
 use crate::clock::Time;
-use crate::pod_actions::sandbox_needed;
+use crate::pod_actions::{ALL_CONTAINERS_RESTARTING, has_initialized, restart_all_wanted, sandbox_needed};
 use crate::runtime::RuntimePodStatus;
 
 /// What a status rests on.
@@ -35,24 +35,43 @@ pub struct Inputs<'a> {
 /// The status.
 pub fn generate(inputs: &Inputs) -> PodStatus {
     let Inputs { pod, runtime, old, .. } = inputs;
+    let old_conditions = old.map_or(&[][..], |o| &o.conditions);
+    // until the last instance is gone; those that miss are counted in the status after that, too
+    let was_restarting = conditions::is_true(old_conditions, ALL_CONTAINERS_RESTARTING);
+    let wanted = restart_all_wanted(pod, runtime);
+    let of_containers =
+        container_statuses::Inputs { pod, runtime, old: *old, failure: inputs.failure, restarting: wanted || was_restarting };
     let mut status = PodStatus {
-        container_statuses: container_statuses::generate(pod, runtime, *old, inputs.failure),
+        init_container_statuses: container_statuses::init(&of_containers),
+        container_statuses: container_statuses::regular(&of_containers),
         start_time: old.and_then(|o| o.start_time).or(Some(inputs.now)),
         qos_class: qos_class(pod).into(),
         ..PodStatus::default()
     };
+    container_statuses::cut_messages(pod, &mut status.init_container_statuses);
+    container_statuses::cut_messages(pod, &mut status.container_statuses);
     set_phase(inputs, &mut status);
     set_ips(inputs, &mut status);
     (inputs.probed)(&mut status);
-    let sandbox_ready = !sandbox_needed(pod, runtime).0;
-    status.conditions = conditions::generate(&pod.spec, &status, sandbox_ready);
-    conditions::keep_transition_times(&mut status.conditions, old.map_or(&[], |o| &o.conditions), inputs.now);
+    let facts = conditions::Facts {
+        sandbox_ready: !sandbox_needed(pod, runtime).0,
+        restarting: wanted || (was_restarting && !runtime.containers.is_empty()),
+        old: old_conditions,
+    };
+    status.conditions = conditions::generate(&pod.spec, &status, &facts);
+    conditions::keep_transition_times(&mut status.conditions, old_conditions, inputs.now);
     status
 }
 
 /// 9.2: a terminal phase never goes back, a deadline forces Failed, an unchanged phase keeps its reason.
 fn set_phase(inputs: &Inputs, status: &mut PodStatus) {
-    let computed = phase::phase(&inputs.pod.spec, &status.container_statuses, inputs.pod_is_terminal, true);
+    let facts = phase::Facts {
+        pod_is_terminal: inputs.pod_is_terminal,
+        has_initialized: has_initialized(inputs.pod, inputs.runtime),
+        static_pod: true,
+    };
+    let statuses = [&status.init_container_statuses[..], &status.container_statuses].concat();
+    let computed = phase::phase(&inputs.pod.spec, &statuses, facts);
     let was = inputs.old.filter(|o| o.phase.is_terminal());
     status.phase = was.map_or(computed, |o| o.phase);
     if inputs.deadline_exceeded && was.is_none() {
@@ -80,7 +99,7 @@ fn set_ips(inputs: &Inputs, status: &mut PodStatus) {
 
 /// Guaranteed when every container limits cpu and memory to what it requests; BestEffort when none asks for anything.
 pub fn qos_class(pod: &Pod) -> &'static str {
-    let resources = || pod.spec.containers.iter().map(|c| &c.resources);
+    let resources = || pod.spec.all_containers().map(|c| &c.resources);
     if resources().all(|r| r.limits.is_empty() && r.requests.is_empty()) {
         return "BestEffort";
     }

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::conditions;
 use super::container_statuses::UNSEEN_EXIT_CODE;
 use super::notify::Notifier;
-use crate::api::pod::RestartPolicy;
+use crate::api::pod::{PodSpec, RestartPolicy};
 use crate::api::status::{ContainerState, ContainerStateTerminated};
 use crate::api::{ContainerStatus, Pod, PodStatus, PodUid};
 use crate::clock::Time;
-use crate::pod_actions::should_restart_after;
+use crate::pod_actions::{ALL_CONTAINERS_RESTARTING, should_restart_after};
 use crate::runtime::ContainerId;
 
 /// See the module.
@@ -57,20 +57,16 @@ impl StatusManager {
     /// Readiness of one container, from the sync loop. Recomputes Ready and ContainersReady, not the phase. Nothing
     /// happens when the pod does not (or no longer) hold that instance.
     pub fn set_container_readiness(&self, pod: &Pod, id: &ContainerId, ready: bool) {
-        self.change_container(pod.uid(), id, |status, at| {
-            if status.container_statuses[at].ready == ready {
-                return false;
-            }
-            status.container_statuses[at].ready = ready;
-            refresh_ready(pod, status);
-            true
+        self.change_container(pod, id, |container| {
+            let changed = container.ready != ready;
+            container.ready = ready;
+            changed
         });
     }
 
     /// Started of one container, from the sync loop. Sets nothing else.
     pub fn set_container_started(&self, pod: &Pod, id: &ContainerId, started: bool) {
-        self.change_container(pod.uid(), id, |status, at| {
-            let container = &mut status.container_statuses[at];
+        self.change_container(pod, id, |container| {
             let changed = container.started != Some(started);
             container.started = Some(started);
             changed
@@ -89,15 +85,17 @@ impl StatusManager {
         }
     }
 
-    fn change_container(&self, uid: &PodUid, id: &ContainerId, change: impl FnOnce(&mut PodStatus, usize) -> bool) {
+    fn change_container(&self, pod: &Pod, id: &ContainerId, change: impl FnOnce(&mut ContainerStatus) -> bool) {
         let mut statuses = self.lock();
-        let Some(stored) = statuses.get_mut(uid) else { return };
+        let Some(stored) = statuses.get_mut(pod.uid()) else { return };
         let uri = id.uri();
-        let Some(at) = stored.container_statuses.iter().position(|c| c.container_id == uri) else { return };
         let mut status = PodStatus::clone(stored);
-        if !change(&mut status, at) {
+        let mut containers = status.container_statuses.iter_mut().chain(&mut status.init_container_statuses);
+        let Some(container) = containers.find(|c| c.container_id == uri) else { return };
+        if !change(container) {
             return;
         }
+        refresh_ready(pod, &mut status);
         *stored = Arc::new(status);
         drop(statuses);
         self.notifier.changed();
@@ -109,7 +107,7 @@ impl StatusManager {
 }
 
 fn refresh_ready(pod: &Pod, status: &mut PodStatus) {
-    let containers_ready = conditions::containers_ready(&pod.spec, Some(&status.container_statuses), status.phase);
+    let containers_ready = conditions::containers_ready(&pod.spec, Some(status), status.phase);
     let mut fresh = [conditions::ready(&containers_ready), containers_ready];
     conditions::keep_transition_times(&mut fresh, &status.conditions, Time::now());
     for condition in fresh {
@@ -119,13 +117,14 @@ fn refresh_ready(pod: &Pod, status: &mut PodStatus) {
     }
 }
 
-/// 9.6 "Refused": unless the pod policy is Always, or the exit code allows a restart.
+/// 9.6 "Refused": unless the pod policy is Always, the exit code allows a restart, or all containers are restarted.
 fn refuse_resurrection(pod: &Pod, old: &PodStatus, status: &mut PodStatus) {
-    if pod.spec.restart_policy == RestartPolicy::Always {
+    let restarting = [old, status].iter().any(|s| conditions::is_true(&s.conditions, ALL_CONTAINERS_RESTARTING));
+    if pod.spec.restart_policy == RestartPolicy::Always || restarting {
         return;
     }
-    let ended_for_good =
-        |c: &&ContainerStatus| c.state.terminated.as_ref().is_some_and(|t| !should_restart_after(pod.spec.restart_policy, t.exit_code));
+    let may_restart = |name: &str, code| pod.container(name).is_some_and(|c| should_restart_after(pod.spec.restart_policy, c, code));
+    let ended_for_good = |c: &&ContainerStatus| c.state.terminated.as_ref().is_some_and(|t| !may_restart(&c.name, t.exit_code));
     for before in old.container_statuses.iter().filter(ended_for_good) {
         let revived = |c: &&mut ContainerStatus| c.name == before.name && c.state.terminated.is_none();
         if let Some(status) = status.container_statuses.iter_mut().find(revived) {
@@ -136,9 +135,16 @@ fn refuse_resurrection(pod: &Pod, old: &PodStatus, status: &mut PodStatus) {
 }
 
 /// The last status of a finished pod (9.7): every container has ended, whatever was last seen of it. The phase of a
-/// static pod is left as it is.
-pub fn finished(mut status: PodStatus) -> PodStatus {
-    for container in status.container_statuses.iter_mut().filter(|c| c.state.terminated.is_none()) {
+/// static pod is left as it is. What initialisation never came to stays as it is: the init containers after the last one
+/// that ran, and without all of them done the regular ones.
+pub fn finished(spec: &PodSpec, mut status: PodStatus) -> PodStatus {
+    let untouched = |c: &ContainerStatus| c.container_id.is_empty() && c.last_state.terminated.is_none() && c.state.terminated.is_none();
+    let reached = status.init_container_statuses.iter().rposition(|c| !untouched(c)).map_or(0, |at| at + 1);
+    let begun = status.container_statuses.iter().any(|c| !untouched(c));
+    let initialized = spec.init_containers.is_empty() || begun || conditions::is_true(&status.conditions, "Initialized");
+    let regular = if initialized { &mut status.container_statuses[..] } else { &mut [] };
+    let all = status.init_container_statuses[..reached].iter_mut().chain(regular);
+    for container in all.filter(|c| c.state.terminated.is_none()) {
         let ended = ContainerStateTerminated {
             exit_code: UNSEEN_EXIT_CODE,
             reason: "ContainerStatusUnknown".into(),
@@ -169,7 +175,7 @@ mod tests {
     fn status(pod: &Pod, container: Value) -> PodStatus {
         let mut s = PodStatus { phase: PodPhase::Running, ..Default::default() };
         s.container_statuses = vec![serde_json::from_value(container).unwrap()];
-        s.conditions = conditions::generate(&pod.spec, &s, true);
+        s.conditions = conditions::generate(&pod.spec, &s, &conditions::Facts { sandbox_ready: true, restarting: false, old: &[] });
         s
     }
 

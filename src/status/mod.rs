@@ -12,7 +12,7 @@ pub use container_statuses::StartFailure;
 pub use generate::{Inputs, generate, qos_class};
 pub use manager::{StatusManager, finished};
 pub use notify::Notifier;
-pub use phase::phase;
+pub use phase::{Facts as PhaseFacts, phase};
 
 use serde::{Deserialize, Serialize};
 

@@ -29,9 +29,9 @@ pub(super) fn advice(as_written: &Value, pod: &Pod) -> Vec<String> {
     if !node.is_empty() && node != pod.spec.node_name {
         warnings.push(format!("spec.nodeName: not acted on: a pod in a file runs on the file's node, \"{}\"", pod.spec.node_name));
     }
-    for (index, container) in pod.spec.containers.iter().enumerate() {
-        let path = item("spec.containers", index);
-        let written = as_written.pointer(&format!("/spec/containers/{index}")).unwrap_or(&Value::Null);
+    for (list, index, container) in pod.spec.listed() {
+        let path = item(&child("spec", list), index);
+        let written = as_written.pointer(&format!("/spec/{list}/{index}")).unwrap_or(&Value::Null);
         if written.get("imagePullPolicy").is_some_and(|policy| policy == "Always") {
             warnings.push(format!("{path}.imagePullPolicy: not acted on: nothing is pulled yet, the loaded image is used"));
         }

@@ -287,6 +287,14 @@ fn every_object_refuses_to_be_a_list() {
 }
 
 #[test]
+fn vc_11_ephemeral_containers_and_an_empty_policy_of_a_container_refuse() {
+    let given = json!([{"name": "e", "image": "i", "livenessProbe": {"tcpSocket": {"port": 1}}}]);
+    check_pod(pod(json!({"ephemeralContainers": given})), &["spec.ephemeralContainers: Forbidden: cannot be set on create"]);
+    let error = decode(&container(json!({"restartPolicy": ""})).to_string()).unwrap_err().to_string();
+    assert!(error.contains("spec.containers[0].restartPolicy: Unsupported value: \"\""), "{error}");
+}
+
+#[test]
 fn null_is_absent_everywhere() {
     let mut given =
         container(json!({"livenessProbe": null, "command": null, "env": [{"name": "A", "value": null}], "resources": {"limits": null}}));
@@ -364,14 +372,10 @@ fn many_warnings_are_counted_and_long_keys_cut() {
 }
 
 #[test]
-fn grpc_and_init_containers_refuse_with_a_sentence() {
+fn grpc_and_milliseconds_refuse_with_a_sentence() {
     check_pod(
         container(json!({"readinessProbe": {"grpc": {"port": 5000}}})),
         &["spec.containers[0].readinessProbe.grpc: Forbidden: gRPC probes are not yet supported, and the container may not run unprobed"],
-    );
-    check_pod(
-        pod(json!({"initContainers": [{"name": "i", "image": "i"}]})),
-        &["spec.initContainers: Forbidden: init containers are not yet supported, and the pod may not start without them"],
     );
     check_pod(
         container(json!({"livenessProbe": {"tcpSocket": {"port": 1}, "periodMilliseconds": 100}})),

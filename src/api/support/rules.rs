@@ -30,7 +30,7 @@ pub(super) enum Rule {
 
 /// One object of a pod: where it stands, what is read of it, and the rest.
 pub(super) struct Level {
-    /// Path without indexes; `probe` stands for each of the three.
+    /// Path without indexes; `probe` stands for each of the three, `containers` for init containers as well.
     pub(super) at: &'static str,
     read: fn() -> &'static [&'static str],
     rest: &'static [(&'static str, Rule)],
@@ -79,7 +79,6 @@ const METADATA: &[(&str, Rule)] = &[
 ];
 
 const SPEC: &[(&str, Rule)] = &[
-    ("initContainers", Rule::Refuse("init containers are not yet supported, and the pod may not start without them")),
     ("ephemeralContainers", Rule::Refuse("cannot be set on create")),
     ("serviceAccountName", Rule::Refuse(SERVICE_ACCOUNT)),
     ("serviceAccount", Rule::Refuse(SERVICE_ACCOUNT)),
@@ -127,8 +126,6 @@ const POD_SECURITY: &[(&str, Rule)] = &[
 const CONTAINER: &[(&str, Rule)] = &[
     ("envFrom", Rule::Check(env_from)),
     ("lifecycle", Rule::Refuse("lifecycle hooks are not yet supported, and the container may not run without them")),
-    ("restartPolicy", Rule::Check(same_restart_policy)),
-    ("restartPolicyRules", Rule::Refuse("restart rules of a container are not yet supported")),
     ("resizePolicy", Rule::Fine),
     ("volumeDevices", Rule::Refuse("block devices are not supported")),
     ("stdin", Rule::Refuse("a container's standard input is /dev/null; keeping it open is not supported")),
@@ -204,7 +201,7 @@ const fn strict(at: &'static str, read: fn() -> &'static [&'static str], rest: &
 }
 
 /// Every object of a pod that a type reads.
-pub(super) static LEVELS: [Level; 22] = [
+pub(super) static LEVELS: [Level; 24] = [
     open("", fields::of::<PodObject>, TOP),
     open("metadata", fields::of::<ObjectMeta>, METADATA),
     open("spec", fields::of::<PodSpec>, SPEC),
@@ -218,6 +215,8 @@ pub(super) static LEVELS: [Level; 22] = [
     strict("spec.containers[].securityContext", fields::of::<SecurityContext>, SECURITY),
     strict("spec.containers[].securityContext.capabilities", fields::of::<Capabilities>, &[]),
     strict("spec.containers[].securityContext.seccompProfile", fields::of::<SeccompProfile>, SECCOMP),
+    strict("spec.containers[].restartPolicyRules[]", fields::of::<RestartRule>, &[]),
+    strict("spec.containers[].restartPolicyRules[].exitCodes", fields::of::<RestartExitCodes>, &[]),
     strict("spec.containers[].probe", fields::of::<Probe>, PROBE),
     strict("spec.containers[].probe.exec", fields::of::<ExecAction>, &[]),
     strict("spec.containers[].probe.httpGet", fields::of::<HttpGetAction>, &[]),
@@ -240,13 +239,6 @@ fn dns_policy(_: &Value, policy: &Value) -> Option<String> {
 
 fn app_armor(_: &Value, profile: &Value) -> Option<String> {
     (profile.get("type").and_then(Value::as_str) != Some("Unconfined")).then(|| APP_ARMOR.to_owned())
-}
-
-/// The pod's own policy said once more changes nothing.
-fn same_restart_policy(pod: &Value, policy: &Value) -> Option<String> {
-    let of_pod = pod.pointer("/spec/restartPolicy").and_then(Value::as_str).filter(|text| !text.is_empty()).unwrap_or("Always");
-    let same = policy.as_str().is_some_and(|policy| policy.is_empty() || policy == of_pod);
-    (!same).then(|| format!("a restart policy of its own is not yet supported: the pod's is {of_pod}"))
 }
 
 /// `static pods may not reference <what>` for each kind of reference (kubelet-probes 1.6).

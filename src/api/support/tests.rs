@@ -32,7 +32,6 @@ fn check(path: &str, value: Value, expected: Kind) {
 #[test]
 fn a_field_that_a_container_would_miss_refuses() {
     for (field, value) in [
-        ("initContainers", json!([{"name": "i"}])),
         ("ephemeralContainers", json!([{"name": "i"}])),
         ("serviceAccountName", json!("sa")),
         ("serviceAccount", json!("sa")),
@@ -59,8 +58,9 @@ fn a_field_that_a_container_would_miss_refuses() {
         ("securityContext.seLinuxOptions", json!({"level": "s0"})),
         ("containers.0.envFrom", json!([{"prefix": "x"}])),
         ("containers.0.lifecycle", json!({"preStop": {"exec": {"command": ["a"]}}})),
-        ("containers.0.restartPolicy", json!("Always")),
-        ("containers.0.restartPolicyRules", json!([{"action": "Restart"}])),
+        ("initContainers.0.lifecycle", json!({"preStop": {"exec": {"command": ["a"]}}})),
+        ("initContainers.0.livenessProbe.periodMilliseconds", json!(100)),
+        ("initContainers.0.securityContext.procMount", json!("Unmasked")),
         ("containers.0.volumeDevices", json!([{"name": "a"}])),
         ("containers.0.stdin", json!(true)),
         ("containers.0.tty", json!(true)),
@@ -84,7 +84,6 @@ fn a_field_that_a_container_would_miss_refuses() {
 #[test]
 fn a_value_that_asks_for_nothing_is_fine() {
     for (field, value) in [
-        ("initContainers", json!([])),
         ("serviceAccountName", json!("")),
         ("shareProcessNamespace", json!(false)),
         ("hostUsers", json!(true)),
@@ -106,7 +105,7 @@ fn a_value_that_asks_for_nothing_is_fine() {
         ("securityContext.supplementalGroupsPolicy", json!("Merge")),
         ("containers.0.envFrom", json!([])),
         ("containers.0.lifecycle", json!({})),
-        ("containers.0.restartPolicy", json!("Never")),
+        ("initContainers.0.tty", json!(false)),
         ("containers.0.resizePolicy", json!([{"resourceName": "cpu"}])),
         ("containers.0.tty", json!(false)),
         ("containers.0.volumeMounts.0.mountPropagation", json!("None")),
@@ -200,6 +199,8 @@ fn a_likely_misspelling_of_a_field_that_matters_refuses() {
     meant("spec.containers.0.livenessProb", "spec.containers[0].livenessProbe");
     meant("spec.containers.0.livenessprobe", "spec.containers[0].livenessProbe");
     meant("spec.containers.2.readyness_probe", "spec.containers[2].readinessProbe");
+    meant("spec.initContainers.1.startupProb", "spec.initContainers[1].startupProbe");
+    meant("spec.containers.0.restartPolicyRules.0.exitCode", "spec.containers[0].restartPolicyRules[0].exitCodes");
     meant("spec.containers.0.lifecyle", "spec.containers[0].lifecycle");
     meant("spec.containers.0.startupProbe.httpget", "spec.containers[0].startupProbe.httpGet");
     meant("spec.containers.0.livenessProbe.periodSecond", "spec.containers[0].livenessProbe.periodSeconds");
@@ -224,6 +225,9 @@ fn an_unknown_field_refuses_inside_security_resources_probes_and_volumes() {
         "spec.containers.0.securityContext.capabilities.keep",
         "spec.containers.0.resources.quota",
         "spec.containers.0.livenessProbe.body",
+        "spec.initContainers.0.livenessProbe.body",
+        "spec.containers.0.restartPolicyRules.0.onSignal",
+        "spec.containers.0.restartPolicyRules.0.exitCodes.range",
         "spec.containers.0.livenessProbe.httpGet.method",
         "spec.volumes.0.someNewKind",
         "spec.containers.0.volumeMounts.0.mode",

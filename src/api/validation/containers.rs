@@ -6,6 +6,10 @@ use super::*;
 use crate::api::pod::{Container, ContainerPort, EnvVar, PodSpec, ProbeType, ResourceRequirements};
 use crate::api::quantity::Quantity;
 
+/// In the order of the API's errors.
+const PROBES: [ProbeType; 3] = [ProbeType::Liveness, ProbeType::Readiness, ProbeType::Startup];
+const NO_PROBE: &str = "may not be set for init containers without restartPolicy=Always";
+
 pub(super) fn validate_containers(errors: &mut Vec<FieldError>, spec: &PodSpec, path: &str) {
     if spec.containers.is_empty() {
         errors.push(FieldError::required(path, ""));
@@ -17,13 +21,38 @@ pub(super) fn validate_containers(errors: &mut Vec<FieldError>, spec: &PodSpec, 
         if !container.name.is_empty() && !names.insert(&container.name) {
             errors.push(FieldError::duplicate(child(&path, "name"), container.name.as_str()));
         }
-        for probe_type in [ProbeType::Liveness, ProbeType::Readiness, ProbeType::Startup] {
-            if let Some(probe) = container.probe(probe_type) {
-                errors.extend(validate_container_probe(probe_type, probe, &child(&path, probe_field(probe_type))));
-            }
-        }
+        probes(errors, container, &path);
     }
     host_port_conflicts(errors, &spec.containers, path);
+}
+
+/// Their names are unique among all containers; a plain one has no probes, for nothing would come of them.
+pub(super) fn validate_init_containers(errors: &mut Vec<FieldError>, spec: &PodSpec, path: &str) {
+    let mut names: HashSet<&str> = spec.containers.iter().map(|c| c.name.as_str()).collect();
+    for (index, container) in spec.init_containers.iter().enumerate() {
+        let path = item(path, index);
+        errors.extend(validate_container(container, spec, &path));
+        if !container.name.is_empty() && !names.insert(&container.name) {
+            errors.push(FieldError::duplicate(child(&path, "name"), container.name.as_str()));
+        }
+        if container.always_restarts() {
+            probes(errors, container, &path);
+        } else {
+            for probe_type in PROBES.into_iter().filter(|t| container.probe(*t).is_some()) {
+                errors.push(FieldError::forbidden(child(&path, probe_field(probe_type)), NO_PROBE));
+            }
+        }
+        // Two init containers may have the same port: plain ones never run together.
+        conflicts(errors, std::slice::from_ref(container), |_| path.clone());
+    }
+}
+
+fn probes(errors: &mut Vec<FieldError>, container: &Container, path: &str) {
+    for probe_type in PROBES {
+        if let Some(probe) = container.probe(probe_type) {
+            errors.extend(validate_container_probe(probe_type, probe, &child(path, probe_field(probe_type))));
+        }
+    }
 }
 
 /// One container without its probes.
@@ -42,6 +71,7 @@ pub fn validate_container(container: &Container, spec: &PodSpec, path: &str) -> 
     volumes::validate_mounts(&mut errors, container, &spec.volumes, &at("volumeMounts"));
     one_of(&mut errors, &container.image_pull_policy, &["Always", "IfNotPresent", "Never"], &at("imagePullPolicy"));
     resources(&mut errors, &container.resources, &at("resources"));
+    restart::validate_restart_policy(&mut errors, container, path);
     security::validate_security(&mut errors, &container.security_context, &spec.security_context, &at("securityContext"));
     words(&mut errors, container, path);
     errors
@@ -117,12 +147,16 @@ fn port_number(errors: &mut Vec<FieldError>, path: &str, port: i32) {
 }
 
 fn host_port_conflicts(errors: &mut Vec<FieldError>, containers: &[Container], path: &str) {
+    conflicts(errors, containers, |index| item(path, index));
+}
+
+fn conflicts(errors: &mut Vec<FieldError>, containers: &[Container], path: impl Fn(usize) -> String) {
     let mut taken = HashSet::new();
     for (index, container) in containers.iter().enumerate() {
         for (number, port) in container.ports.iter().enumerate().filter(|(_, port)| port.host_port != 0) {
             let key = format!("{}/{}/{}", port.protocol, port.host_ip, port.host_port);
             if !taken.insert(key.clone()) {
-                let path = item(&child(&item(path, index), "ports"), number);
+                let path = item(&child(&path(index), "ports"), number);
                 errors.push(FieldError::duplicate(child(&path, "hostPort"), key));
             }
         }

@@ -486,3 +486,71 @@ fn one_container_can_be_checked_alone() {
     assert!(validate_container(&container, &PodSpec::default(), "c").is_empty());
     assert_eq!(validate_container(&Container::default(), &PodSpec::default(), "c").len(), 4);
 }
+
+/// An init container with `more` in it, beside the regular container `c`.
+#[track_caller]
+fn check_init(more: Value, expected: &[&str]) {
+    let mut init = json!({"name": "i", "image": "i:1"});
+    init.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    check_pod(json!({}), json!({"initContainers": [init]}), expected);
+}
+
+#[test]
+fn vc_9_an_init_container_that_is_no_sidecar_has_no_probes() {
+    let no =
+        |field: &str| format!("spec.initContainers[0].{field}: Forbidden: may not be set for init containers without restartPolicy=Always");
+    for field in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        check_init(json!({field: {"tcpSocket": {"port": 1}}}), &[&no(field)]);
+        check_init(json!({field: {"tcpSocket": {"port": 1}}, "restartPolicy": "OnFailure"}), &[&no(field)]);
+        check_init(json!({field: {"tcpSocket": {"port": 1}}, "restartPolicy": "Always"}), &[]);
+    }
+}
+
+#[test]
+fn vc_10_the_probes_of_a_sidecar_have_the_rules_of_any() {
+    let probe = json!({"tcpSocket": {"port": 1}, "successThreshold": 2});
+    check_init(
+        json!({"restartPolicy": "Always", "startupProbe": probe, "livenessProbe": probe,
+            "readinessProbe": {"tcpSocket": {"port": 1}, "terminationGracePeriodSeconds": 10}}),
+        &[
+            "spec.initContainers[0].livenessProbe.successThreshold: Invalid value: 2: must be 1",
+            "spec.initContainers[0].readinessProbe.terminationGracePeriodSeconds: Invalid value: 10: must not be set for readinessProbes",
+            "spec.initContainers[0].startupProbe.successThreshold: Invalid value: 2: must be 1",
+        ],
+    );
+}
+
+#[test]
+fn init_containers_are_validated_and_named_like_no_other() {
+    check_init(json!({"name": "c"}), &["spec.initContainers[0].name: Duplicate value: \"c\""]);
+    check_init(json!({"image": ""}), &["spec.initContainers[0].image: Required value"]);
+    check_init(
+        json!({"volumeMounts": [{"name": "w", "mountPath": "/w"}]}),
+        &["spec.initContainers[0].volumeMounts[0].name: Not found: \"w\""],
+    );
+    let port = json!({"containerPort": 80, "hostPort": 8080});
+    check_init(json!({"ports": [port, port]}), &["spec.initContainers[0].ports[1].hostPort: Duplicate value: \"TCP//8080\""]);
+    check_pod(json!({"ports": [port]}), json!({"initContainers": [{"name": "i", "image": "i:1", "ports": [port]}]}), &[]);
+}
+
+#[test]
+fn restart_rules_of_containers() {
+    let rule = |action: &str, operator: &str, values: usize| json!({"action": action, "exitCodes": {"operator": operator, "values": vec![1; values]}});
+    let rules = |rules: Vec<Value>| json!({"restartPolicy": "Never", "restartPolicyRules": rules});
+    check(rules(vec![rule("Restart", "In", 255), rule("RestartAllContainers", "NotIn", 0)]), &[]);
+    check(rules(vec![rule("Restart", "In", 1); 20]), &[]);
+    check(rules(vec![rule("Restart", "In", 1); 21]), &["spec.containers[0].restartPolicyRules: Too many: 21: must have at most 20 items"]);
+    check(
+        json!({"restartPolicyRules": [rule("Restart", "In", 1)]}),
+        &["spec.containers[0].restartPolicy: Required value: must specify restartPolicy when restart rules are used"],
+    );
+    check(
+        rules(vec![rule("Stop", "Is", 256), json!({"action": "Restart"})]),
+        &[
+            "spec.containers[0].restartPolicyRules[0].action: Unsupported value: \"Stop\": supported values: \"Restart\", \"RestartAllContainers\"",
+            "spec.containers[0].restartPolicyRules[0].exitCodes.operator: Unsupported value: \"Is\": supported values: \"In\", \"NotIn\"",
+            "spec.containers[0].restartPolicyRules[0].exitCodes.values: Too many: 256: must have at most 255 items",
+            "spec.containers[0].restartPolicyRules[1].exitCodes: Required value: must be specified",
+        ],
+    );
+}

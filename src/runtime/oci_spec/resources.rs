@@ -68,7 +68,7 @@ fn burstable(request: i64, capacity: u64) -> i32 {
 
 fn qos(pod: &Pod) -> Result<Qos, String> {
     let (mut any, mut guaranteed) = (false, true);
-    for c in &pod.spec.containers {
+    for c in pod.spec.all_containers() {
         for (name, unit) in [("cpu", 1000), ("memory", 1)] {
             let limit = amount(&c.resources.limits, name, unit)?.unwrap_or(0);
             let request = request(&c.resources, name, unit)?;

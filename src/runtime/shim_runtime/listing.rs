@@ -213,6 +213,7 @@ impl ShimRuntime {
         let mut status = RuntimeContainerStatus {
             id: r.id.as_str().into(),
             name: r.name.clone(),
+            sandbox: r.sandbox.as_str().into(),
             state,
             attempt: r.attempt,
             image: r.image.clone(),
