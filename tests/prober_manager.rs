@@ -1,6 +1,7 @@
 //! The probe manager with its real threads, against a world made up here (kubelet-probes 2, 4; lessons A, B).
 
 use std::collections::{HashMap, HashSet};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,6 +16,9 @@ use podprobe::events::Recorder;
 use podprobe::prober::manager::{Deps, ProberManager, RestoredReady, Results, StatusSource};
 use podprobe::prober::results::{Manager, ProbeResult, Update};
 use podprobe::runtime::{ContainerId, ExecOutcome, Runtime, RuntimeError, RuntimePodStatus, StartErrorReason};
+
+#[path = "support/raw_h2.rs"]
+mod raw_h2;
 
 const CEILING: Duration = Duration::from_secs(20);
 
@@ -359,16 +363,30 @@ fn an_error_is_tried_three_times_and_changes_nothing() {
 }
 
 #[test]
-fn a_grpc_probe_says_that_it_is_not_supported() {
+fn a_grpc_probe_fails_after_a_single_try() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (tell, told) = bounded(2);
+    // Ends with the test: the second connection is the test's own.
+    let server = std::thread::spawn(move || {
+        for stream in listener.incoming().flatten().take(2) {
+            raw_h2::serve(stream, &raw_h2::answer(2));
+            tell.send(()).unwrap();
+        }
+    });
     let d = daemon();
     let mut p = (*pod("a", 3600, &["l"])).clone();
-    let grpc = Probe { exec: None, grpc: Some(GrpcAction { port: 1, service: None }), ..probe(3600) };
+    let grpc = Probe { exec: None, grpc: Some(GrpcAction { port: port.into(), service: None }), ..probe(3600) };
     p.spec.containers[0].liveness_probe = Some(grpc);
     let p = Arc::new(p);
     d.manager.add_pod(&p);
     d.store(&p, 0);
-    until("the event", || d.recorder.list().iter().any(|e| e.message.ends_with(": grpc probes are not supported yet")));
+    let failed = "Liveness probe failed: service unhealthy (responded with \"NOT_SERVING\")";
+    until("the event", || d.recorder.list().iter().any(|e| e.message == failed));
     assert_eq!(d.manager.shutdown(CEILING), 0);
+    assert_eq!(told.len(), 1, "only errors are tried again");
+    drop(std::net::TcpStream::connect(("127.0.0.1", port)));
+    server.join().unwrap();
 }
 
 #[test]

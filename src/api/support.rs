@@ -163,12 +163,6 @@ pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
             let path = entry(&format!("{path}.resources.limits"), name);
             errors.push(FieldError::forbidden(path, "not supported: only limits of cpu and memory are enforced"));
         }
-        for probe_type in ProbeType::ALL {
-            if container.probe(probe_type).is_some_and(|probe| probe.grpc.is_some()) {
-                let path = format!("{path}.{}.grpc", probe_field(probe_type));
-                errors.push(FieldError::forbidden(path, "gRPC probes are not yet supported, and the container may not run unprobed"));
-            }
-        }
         seccomp(&mut errors, container.security_context.seccomp_profile.as_ref(), &format!("{path}.securityContext"));
     }
     app_armor_annotations(&mut errors, pod);

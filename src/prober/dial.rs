@@ -4,7 +4,8 @@
 //! goes on: it panics with [`namespace_lost`] set and its worker is started again on a fresh thread. No connection
 //! leaves a socket in TIME-WAIT: that is what the kubelet's SO_LINGER of one second is for (kubelet-probes 3.4, 3.5), but
 //! on Linux only zero does it. So [`hang_up`] sends a FIN first, that the server sees an end and no reset, and the close
-//! with linger zero then drops what would wait.
+//! with linger zero then drops what would wait. In between nothing more is let in, or a server that answers our FIN with
+//! its own before we close would bring the socket to TIME-WAIT after all.
 
 use std::cell::Cell;
 use std::fmt;
@@ -72,6 +73,8 @@ pub fn dial(addr: SocketAddr, netns: Option<&Path>, deadline: Instant) -> Result
 
 /// Ends a connection of [`dial`] so that the other side reads an end of file; to be called right before the drop.
 pub fn hang_up(stream: &TcpStream) {
+    // Without the filter (no memory for it) the close only has to be faster than the server.
+    let _ = crate::sys::socket::let_nothing_in(stream.as_fd());
     // An error means that the other side was faster.
     let _ = stream.shutdown(std::net::Shutdown::Write);
 }
@@ -101,7 +104,7 @@ fn await_connected(fd: &OwnedFd, addr: SocketAddr, deadline: Instant) -> Result<
 }
 
 /// Whole milliseconds, never zero, so that a rest below one is waited for and not spun on.
-fn round_up(left: Duration) -> PollTimeout {
+pub(super) fn round_up(left: Duration) -> PollTimeout {
     let ms = left.as_nanos().div_ceil(1_000_000).min(60_000);
     PollTimeout::from(u16::try_from(ms).unwrap_or(60_000))
 }

@@ -4,13 +4,14 @@
 //! *error* is not a probe *failure*: an error changes nothing but the history. Results carry the container id.
 //!
 //! ```text
-//! manager ─ add, stop, trigger ─▶ thread ─▶ worker (pure) ─▶ prober ─▶ exec | http | tcp
+//! manager ─ add, stop, trigger ─▶ thread ─▶ worker (pure) ─▶ prober ─▶ exec | http | tcp | grpc
 //!    ▲ ready, started                └────▶ results ─ updates ─▶ sync loop
 //! ```
 
 pub mod cadence;
 pub mod dial;
 pub mod exec;
+pub mod grpc;
 pub mod http;
 pub mod manager;
 pub mod outcome;

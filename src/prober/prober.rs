@@ -11,9 +11,9 @@ use super::ports::resolve_port;
 use super::target::{Target, resolve_target};
 use super::url::ProbeUrl;
 use super::worker::Verdict;
-use super::{exec, http, tcp};
+use super::{exec, grpc, http, tcp};
 use crate::api::expansion::probe_command;
-use crate::api::pod::{ExecAction, HttpGetAction, TcpSocketAction};
+use crate::api::pod::{ExecAction, GrpcAction, HttpGetAction, IntOrString, TcpSocketAction};
 use crate::api::{Container, Handler, Pod, PodStatus, Probe, ProbeType};
 use crate::events::{EventType, Recorder};
 use crate::runtime::{ContainerId, Runtime};
@@ -79,7 +79,7 @@ impl Prober {
             Some(Handler::Exec(action)) => Ok(self.exec(spec, action, subject)),
             Some(Handler::HttpGet(action)) => self.http_get(spec, action, subject),
             Some(Handler::TcpSocket(action)) => self.tcp_socket(spec, action, subject),
-            Some(Handler::Grpc(_)) => Err("grpc probes are not supported yet".into()),
+            Some(Handler::Grpc(action)) => self.grpc(spec, action, subject),
             None => Err(format!("missing probe handler for {}:{}", subject.pod.reference(), subject.container.name)),
         };
         done.unwrap_or_else(|e| Outcome::error(e, Phase::Prepare))
@@ -100,6 +100,12 @@ impl Prober {
     fn tcp_socket(&self, spec: &Probe, action: &TcpSocketAction, subject: Subject<'_>) -> Result<Outcome, String> {
         let port = resolve_port(&action.port, &subject.container.ports)?;
         Ok(tcp::probe(self.target(&action.host, subject)?, port, spec.timeout()))
+    }
+
+    fn grpc(&self, spec: &Probe, action: &GrpcAction, subject: Subject<'_>) -> Result<Outcome, String> {
+        let port = resolve_port(&IntOrString::Int(action.port), &[])?;
+        let service = action.service.as_deref().unwrap_or_default();
+        Ok(grpc::probe(&self.target("", subject)?, port, service, spec.timeout()))
     }
 
     fn target(&self, host: &str, subject: Subject<'_>) -> Result<Target, String> {

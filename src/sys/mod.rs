@@ -9,6 +9,7 @@ pub mod exe;
 pub mod pidfd;
 pub mod process;
 mod raw;
+pub mod socket;
 pub mod task;
 pub mod terminal;
 pub mod xattr;

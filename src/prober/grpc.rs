@@ -1,0 +1,188 @@
+//! The grpc handler (kubelet-probes 3.6): grpc.health.v1.Health/Check over HTTP/2 in plain text, without a runtime.
+//!
+//! Invariants: one deadline covers connecting and the call. Connected means that the server's SETTINGS have come, as in
+//! gRPC's Go client: a server that accepts and says nothing, or speaks HTTP/1, is never connected. What cannot be
+//! connected is tried again after a pause until the deadline, for a server may still be starting; so nobody is told
+//! "connection refused" early. A call that the server says it never touched is made once more. Whatever the server does
+//! is a failure and never an error of the probe; only our own lack of descriptors or of the namespace is (lessons 16).
+
+mod call;
+mod health;
+mod link;
+mod socket;
+mod status;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+
+use self::call::CallError;
+use self::health::SERVING;
+use self::link::{Ended, Link};
+use self::status::{Code, Status};
+use super::dial::{DialError, dial};
+use super::outcome::{HandlerResult, Outcome, Phase};
+use super::target::Target;
+use crate::clock::go_duration;
+
+/// The pause after the first failed connection …
+const BACKOFF: Duration = Duration::from_secs(1);
+/// … grows by this after each …
+const BACKOFF_FACTOR: f64 = 1.6;
+/// … up to this.
+const MAX_BACKOFF: Duration = Duration::from_secs(120);
+/// No single connection is waited for longer than this, or than the pause that would follow it.
+const CONNECT_LIMIT: Duration = Duration::from_secs(20);
+
+/// Asks the health service at `target` and `port` for `service` (empty: the server as a whole); `timeout` covers all.
+pub fn probe(target: &Target, port: u16, service: &str, timeout: Duration) -> Outcome {
+    let deadline = Instant::now() + timeout;
+    let client = Client { target, port, service, address: join_host_port(&target.host, port), deadline };
+    let failure = |text: String, phase| Outcome::new(HandlerResult::Failure, text, phase);
+    let within = go_duration(timeout);
+    let connected = match client.connect() {
+        Ok(connected) => connected,
+        Err(ConnectError::Ours(e)) => {
+            let text = format!("error: failed to connect service at {:?}: {e}", client.address);
+            return Outcome::error(text, Phase::Connect);
+        }
+        Err(ConnectError::Failed(_)) => {
+            let text = format!("timeout: failed to connect service {:?} within {within}: context deadline exceeded", client.address);
+            return failure(text, Phase::Connect);
+        }
+    };
+    match client.check(connected) {
+        Ok(SERVING) => Outcome::new(HandlerResult::Success, "service healthy", Phase::Read),
+        Ok(other) => failure(format!("service unhealthy (responded with \"{}\")", health::status_name(other)), Phase::Read),
+        Err(status) => failure(call_failure(&status, &within), Phase::Read),
+    }
+}
+
+fn call_failure(status: &Status, within: &str) -> String {
+    match status.code {
+        Code::UNIMPLEMENTED => {
+            format!("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {}", status.message)
+        }
+        Code::DEADLINE_EXCEEDED => format!("timeout: health rpc did not complete within {within}"),
+        _ => format!("error: health rpc probe failed: {status}"),
+    }
+}
+
+/// `host:port`, an IPv6 address in brackets.
+fn join_host_port(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// Why there is no connection.
+enum ConnectError {
+    /// The other side's doing.
+    Failed(String),
+    /// Ours.
+    Ours(String),
+}
+
+/// A connection and what makes requests on it.
+type Connected = (Link, SendRequest<Bytes>);
+
+/// One probe.
+struct Client<'a> {
+    target: &'a Target,
+    port: u16,
+    service: &'a str,
+    address: String,
+    deadline: Instant,
+}
+
+impl Client<'_> {
+    /// Connects, again and again until the deadline.
+    fn connect(&self) -> Result<Connected, ConnectError> {
+        let mut pause = BACKOFF;
+        loop {
+            match self.connect_once(pause) {
+                Err(ConnectError::Failed(e)) => {
+                    let left = self.deadline.saturating_duration_since(Instant::now());
+                    std::thread::sleep(left.min(pause));
+                    if left <= pause {
+                        return Err(ConnectError::Failed(e));
+                    }
+                    pause = pause.mul_f64(BACKOFF_FACTOR).min(MAX_BACKOFF);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Connects to the first address that answers as an HTTP/2 server does.
+    fn connect_once(&self, pause: Duration) -> Result<Connected, ConnectError> {
+        let until = self.deadline.min(Instant::now() + CONNECT_LIMIT.max(pause));
+        let mut first = None;
+        for ip in &self.target.addresses {
+            match self.open(SocketAddr::new(*ip, self.port), until) {
+                Err(ConnectError::Failed(e)) => _ = first.get_or_insert(e),
+                done => return done,
+            }
+        }
+        Err(ConnectError::Failed(first.unwrap_or_else(|| format!("no address of {}", self.target.host))))
+    }
+
+    fn open(&self, addr: SocketAddr, until: Instant) -> Result<Connected, ConnectError> {
+        let stream = dial(addr, self.target.netns.as_deref(), until).map_err(|e| match e {
+            DialError::Ours(text) => ConnectError::Ours(text),
+            DialError::Failed(text) => ConnectError::Failed(format!("transport: Error while dialing: {text}")),
+        })?;
+        let (link, requests) = Link::open(stream, addr, until).map_err(ConnectError::Failed)?;
+        link.set_deadline(self.deadline);
+        Ok((link, requests))
+    }
+
+    /// The call, once more on a fresh connection when the server has not touched it.
+    fn check(&self, connected: Connected) -> Result<i32, Status> {
+        match self.check_once(connected) {
+            Err(e) if e.unprocessed => {}
+            done => return done.map_err(|e| e.status),
+        }
+        let connected = match self.connect_once(BACKOFF) {
+            Ok(connected) => connected,
+            Err(_) if Instant::now() >= self.deadline => return Err(Status::deadline()),
+            Err(ConnectError::Failed(e) | ConnectError::Ours(e)) => {
+                return Err(Status::new(Code::UNAVAILABLE, format!("connection error: desc = {e:?}")));
+            }
+        };
+        self.check_once(connected).map_err(|e| e.status)
+    }
+
+    fn check_once(&self, (mut link, requests): Connected) -> Result<i32, CallError> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let done = link.drive(call::check(requests, &self.address, self.service, left));
+        match done {
+            // An answer that is there counts, also when the deadline passed as it was read.
+            Ok(Ok(status)) => Ok(status),
+            Ok(Err(e)) => Err(e.at_deadline(Instant::now() >= self.deadline)),
+            Err(Ended::Expired) => Err(Status::deadline().into()),
+            Err(Ended::Closed(e)) => Err(e.map_or_else(|| Status::lost("EOF").into(), CallError::from)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_joined_as_go_does() {
+        assert_eq!(join_host_port("", 32), ":32");
+        assert_eq!(join_host_port("10.0.0.1", 80), "10.0.0.1:80");
+        assert_eq!(join_host_port("fd00::7", 80), "[fd00::7]:80");
+    }
+
+    #[test]
+    fn every_code_of_a_call_has_its_text() {
+        let check = |code, expected: &str| assert_eq!(call_failure(&Status::new(code, "why"), "2s"), expected);
+        check(Code::UNIMPLEMENTED, "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): why");
+        check(Code::DEADLINE_EXCEEDED, "timeout: health rpc did not complete within 2s");
+        check(Code::UNAVAILABLE, "error: health rpc probe failed: rpc error: code = Unavailable desc = why");
+        check(Code(5), "error: health rpc probe failed: rpc error: code = NotFound desc = why");
+    }
+}
