@@ -105,8 +105,14 @@ fn d_3(case: &Case) -> Verdict {
     refused(case, json!({"resourceClaims": [{"name": "c", "resourceClaimName": "d"}]}))
 }
 
-fn d_4(_: &Case) -> Verdict {
-    Ok(super::Passed::Later("restart policies of containers"))
+fn d_4(case: &Case) -> Verdict {
+    case.has_only(&["in", "expect"])?;
+    let containers = json!([{"name": "image", "image": "test/image", "restartPolicy": "Always"}]);
+    let pods = decode(&written("test", json!({"restartPolicy": "Never", "containers": containers})).to_string())?;
+    let spec = &pods[0].spec;
+    use podprobe::api::pod::RestartPolicy::{Always, Never};
+    same("policies", (Never, Some(Always)), (spec.restart_policy, spec.containers[0].restart_policy))?;
+    AS_TOLD
 }
 
 fn d_5(case: &Case) -> Verdict {

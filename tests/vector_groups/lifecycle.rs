@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use podprobe::api::pod::{ObjectMeta, PodSpec, RestartPolicy};
-use podprobe::api::{Container, ContainerStatus, Pod, PodPhase, PodRef};
+use podprobe::api::{Container, ContainerStatus, Pod, PodPhase, PodRef, PodStatus};
 use podprobe::clock::{Moment, go_duration};
 use podprobe::pleg::diff::events;
 use podprobe::pleg::relist;
@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::world::{runtime_container, runtime_state};
-use super::{AS_TOLD, Case, Group, Passed, Run, Verdict, duration, fields, group, same, unknown};
+use super::{AS_TOLD, Case, Group, Run, Verdict, duration, fields, group, same, unknown};
 
 pub const GROUPS: &[Group] = &[
     group("version", Run::Text),
@@ -156,7 +156,7 @@ fn restart_row(state: &str, policies: &[RestartPolicy], expected: &[Value]) -> V
     let newest = newest.map(|(state, code)| runtime_container("c", "a", state, code));
     same("columns", policies.len(), expected.len())?;
     for (policy, expected) in policies.iter().zip(expected) {
-        let got = |deleted| should_be_restarted(*policy, newest.as_ref(), deleted);
+        let got = |deleted| should_be_restarted(*policy, &Container::default(), newest.as_ref(), deleted);
         same(&format!("{policy:?}"), expected, &got(false).into())?;
         same(&format!("{policy:?} with a deletion timestamp"), false, got(true))?;
     }
@@ -207,14 +207,16 @@ struct Ready {
 
 fn ready(case: &Case) -> Verdict {
     let case: Ready = case.fields()?;
-    if !case.sidecars.is_empty() {
-        return Ok(Passed::Later("init containers"));
-    }
     let named: Vec<Value> = case.containers.iter().map(|n| json!({"name": n})).collect();
-    let spec: PodSpec = fields(&json!({"containers": named}))?;
+    let sidecars: Vec<Value> = case.sidecars.iter().map(|n| json!({"name": n, "restartPolicy": "Always"})).collect();
+    let spec: PodSpec = fields(&json!({"containers": named, "initContainers": sidecars}))?;
     let status = |(name, ready): (String, bool)| ContainerStatus { name, ready, ..Default::default() };
-    let statuses: Option<Vec<_>> = case.statuses.map(|s| s.into_iter().map(status).collect());
-    let got = containers_ready(&spec, statuses.as_deref(), case.phase);
+    let statuses = case.statuses.map(|s| {
+        let (init, regular) = s.into_iter().partition(|(name, _)| case.sidecars.contains(name));
+        let typed = |statuses: BTreeMap<String, bool>| statuses.into_iter().map(status).collect();
+        PodStatus { init_container_statuses: typed(init), container_statuses: typed(regular), ..Default::default() }
+    });
+    let got = containers_ready(&spec, statuses.as_ref(), case.phase);
     same("condition", (case.status, case.reason, case.message), (got.status, got.reason, got.message))?;
     AS_TOLD
 }

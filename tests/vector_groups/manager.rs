@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 
 use crossbeam_channel::bounded;
-use podprobe::api::PodUid;
+use podprobe::api::{PodStatus, PodUid};
 use podprobe::prober::results::{Manager, ProbeResult};
 use podprobe::runtime::ContainerId;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::world::{Answer, Daemon, api_state, entry, pod_of, until};
-use super::{AS_TOLD, Cached, Case, Group, Passed, Run, Verdict, ensure, fields, group, probe_type, same, unknown};
+use super::{AS_TOLD, Cached, Case, Group, Run, Verdict, ensure, fields, group, probe_type, same, unknown};
 
 pub const GROUPS: &[Group] = &[
     group("version", Run::Text),
@@ -99,12 +99,34 @@ fn m_2(case: &Case) -> Verdict {
     AS_TOLD
 }
 
-fn m_3(_: &Case) -> Verdict {
-    Ok(Passed::Later("init containers"))
+/// A plain init container, and one with all three probes that may be a sidecar.
+fn with_init(policy: Option<&str>) -> Value {
+    let mut restartable = probed("restartable-init", &["liveness", "readiness", "startup"]);
+    restartable["restartPolicy"] = policy.into();
+    json!({"initContainers": [{"name": "init"}, restartable], "containers": [{"name": "main"}]})
 }
 
-fn m_4(_: &Case) -> Verdict {
-    Ok(Passed::Later("init containers"))
+fn m_3(case: &Case) -> Verdict {
+    let case: AddRemove = case.fields()?;
+    let daemon = Daemon::new();
+    daemon.manager.add_pod(&pod_of("p", with_init(None)));
+    same("workers", sorted(case.workers_after_add), workers(&daemon))?;
+    daemon.end()?;
+    AS_TOLD
+}
+
+fn m_4(case: &Case) -> Verdict {
+    let case: AddRemove = case.fields()?;
+    let daemon = Daemon::new();
+    let pod = pod_of("p", with_init(Some("Always")));
+    daemon.manager.add_pod(&pod);
+    same("workers", sorted(case.workers_after_add), workers(&daemon))?;
+    daemon.manager.remove_pod(&pod);
+    until("the end of all three", || workers(&daemon).is_empty())?;
+    daemon.manager.remove_pod(&pod);
+    same("workers after a second removal", Vec::new(), workers(&daemon))?;
+    daemon.end()?;
+    AS_TOLD
 }
 
 fn m_5(case: &Case) -> Verdict {
@@ -169,8 +191,41 @@ fn update_pod_status(case: &Case) -> Verdict {
     AS_TOLD
 }
 
-fn update_pod_status_init(_: &Case) -> Verdict {
-    Ok(Passed::Later("init containers"))
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct UpdatePodStatusInit {
+    restart_policy_always: bool,
+    rows: Vec<(String, bool, bool)>,
+    cols: Vec<String>,
+}
+
+fn update_pod_status_init(case: &Case) -> Verdict {
+    let case: UpdatePodStatusInit = case.fields()?;
+    same("cols", vec!["case", "started", "ready"], case.cols.iter().map(String::as_str).collect())?;
+    for (words, started, ready) in &case.rows {
+        let (startup, cached, state) = match words.split_once(", ") {
+            Some(("startup worker", "no result, running")) => (true, None, api_state("running", 0, "")?),
+            Some(("startup worker", rest)) if rest.ends_with(", running") => {
+                let result = result_of(rest.trim_end_matches(", running"))?;
+                (true, Some(result), api_state("running", 0, "")?)
+            }
+            _ => match words.strip_prefix("terminated exit ").map(str::parse) {
+                Some(Ok(code)) => (false, None, api_state("terminated", code, "")?),
+                _ => return unknown("row", words),
+            },
+        };
+        let daemon = Daemon::new();
+        let mut init = probed("c", if startup { &["startup"] } else { &[] });
+        init["restartPolicy"] = case.restart_policy_always.then_some("Always").into();
+        let pod = pod_of("p", json!({"initContainers": [init], "containers": [{"name": "main"}]}));
+        cached.map(|c| daemon.results.startup.set(&ContainerId::from("a"), c, pod.uid()));
+        let mut fresh = PodStatus { init_container_statuses: vec![entry("c", "a", state, None)], ..Default::default() };
+        daemon.manager.update_pod_status(&pod, &mut fresh);
+        let got = &fresh.init_container_statuses[0];
+        same(words, (Some(*started), *ready), (got.started, got.ready))?;
+        daemon.end()?;
+    }
+    AS_TOLD
 }
 
 /// The stored container turns ready with the handler's success and unready with its failure.

@@ -9,17 +9,17 @@ use podprobe::clock::Moment;
 use podprobe::pod_actions::{BackOff, BackOffKey, Held, Inputs, compute, spec_hash};
 use podprobe::runtime::{ContainerId, RuntimePodStatus, RuntimeSandboxStatus, RuntimeState, StartErrorReason};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::world::{runtime_container, runtime_state};
-use super::{AS_TOLD, Cached, Case, Group, Passed, Run, Verdict, duration, fields, group, same, unknown};
+use super::{AS_TOLD, Cached, Case, Group, Run, Verdict, duration, ensure, group, same, unknown};
 
 pub const GROUPS: &[Group] = &[
     group("version", Run::Text),
     group("doc", Run::Text),
     group("restartAllDoc", Run::Text),
     group("cases", Run::Each(case)),
-    group("restartAll", Run::Later("restart of all containers")),
+    group("restartAll", Run::Told(RESTART_ALL)),
     group("backoff", Run::Each(back_off)),
 ];
 
@@ -85,13 +85,17 @@ fn pod(spec: &Value, deleted: bool) -> Result<Pod, String> {
         for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
                 if container.get(probe) == Some(&true.into()) {
-                    container[probe] = serde_json::json!({});
+                    container[probe] = json!({});
                 }
             }
         }
     }
     let metadata = ObjectMeta { deletion_timestamp: deleted.then(|| "2026-01-01T00:00:00Z".into()), ..Default::default() };
-    let typed: PodSpec = fields(&spec)?;
+    let mut unread = None;
+    let typed: PodSpec = serde_ignored::deserialize(&spec, |path| unread = Some(path.to_string())).map_err(|e| e.to_string())?;
+    if let Some(path) = unread {
+        return Err(format!("unknown field \"{path}\" of the spec"));
+    }
     Ok(Pod { metadata, spec: typed, raw: Value::Null })
 }
 
@@ -118,12 +122,6 @@ fn runtime(input: &Input, pod: &Pod) -> Result<RuntimePodStatus, String> {
 fn case(case: &Case) -> Verdict {
     let case: ActionCase = case.fields()?;
     let input = &case.input;
-    if input.spec["initContainers"] != serde_json::json!([])
-        || input.restart_all
-        || input.spec["containers"].to_string().contains("restartPolicy")
-    {
-        return Ok(Passed::Later("init containers"));
-    }
     let pod = pod(&input.spec, input.deletion_timestamp)?;
     let status = runtime(input, &pod)?;
     let cached = |of: &BTreeMap<String, Cached>, id: &ContainerId| of.get(id.as_str()).map(|c| (*c).into());
@@ -132,17 +130,123 @@ fn case(case: &Case) -> Verdict {
         status: &status,
         liveness: &|id| cached(&input.liveness, id),
         startup: &|id| cached(&input.startup, id),
+        restart_all: input.restart_all,
     });
+    same("removals", 0, got.remove.len())?;
     let got = Expect {
         kill_pod: got.kill_pod,
         create_sandbox: got.create_sandbox,
         attempt: got.attempt,
-        init_start: Vec::new(),
+        init_start: got.init_start,
         start: got.start,
         kill: got.kill.iter().map(|k| k.id.to_string()).collect(),
     };
     same("actions", case.expect, got)?;
     AS_TOLD
+}
+
+/// What a case of a restart of all expects; its world is told in its note.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RestartAll {
+    restart_all: bool,
+    expect_reset: Option<Vec<(String, String, bool)>>,
+    expect_init_start: Option<Vec<usize>>,
+}
+
+type Test = (&'static str, fn(&Case) -> Verdict);
+
+const RESTART_ALL: &[Test] = &[
+    ("ra-01", |c| restart_all(c, REGULAR, &running(REGULAR), None)),
+    ("ra-02", |c| restart_all(c, REGULAR, &running(REGULAR), None)),
+    ("ra-03", |c| restart_all(c, PLAIN_INIT, &["init1 initid1 exited 0", "init2 initid2 exited 0", "init3 initid3 exited 0"], None)),
+    ("ra-04", |c| restart_all(c, SIDECARS, &running(SIDECARS), None)),
+    ("ra-05", |c| {
+        let init = &["init1 initid1 init", "init2 initid2 sidecar", "init3 initid3 init"];
+        restart_all(c, init, &["init1 initid1 exited 0", "init2 initid2 running 0", "init3 initid3 exited 1"], Some("init3"))
+    }),
+    ("ra-06", |c| {
+        let mut statuses = running(&SIDECARS[..2]);
+        statuses.extend(["restartable-init-3 initid3 exited 1", "foo1 id1 running 0"].map(String::from));
+        restart_all(c, &[SIDECARS, &REGULAR[..1]].concat(), &statuses, Some("restartable-init-3"))
+    }),
+    ("ra-07", |c| {
+        let mut statuses = running(&[SIDECARS, &REGULAR[..2]].concat());
+        statuses.push("foo3 id3 exited 1".into());
+        restart_all(c, &[SIDECARS, REGULAR].concat(), &statuses, Some("foo3"))
+    }),
+    ("ra-08", |c| {
+        let newest = ["foo1 id1 running 0", "foo2 id2 running 0", "foo3 id3 exited 1"];
+        let past = ["foo1 id1-past exited 0", "foo2 id2-past exited 0", "foo3 id3-past exited 0"];
+        restart_all(c, REGULAR, &[newest, past].concat(), Some("foo3"))
+    }),
+    ("ra-09", |c| restart_all(c, &[PLAIN_INIT, REGULAR].concat(), &[] as &[&str], None)),
+];
+
+/// Name, id, kind.
+const REGULAR: &[&str] = &["foo1 id1 regular", "foo2 id2 regular", "foo3 id3 regular"];
+const PLAIN_INIT: &[&str] = &["init1 initid1 init", "init2 initid2 init", "init3 initid3 init"];
+const SIDECARS: &[&str] =
+    &["restartable-init-1 initid1 sidecar", "restartable-init-2 initid2 sidecar", "restartable-init-3 initid3 sidecar"];
+
+/// One running instance of each.
+fn running(containers: &[&str]) -> Vec<String> {
+    containers.iter().filter_map(|c| c.rsplit_once(' ')).map(|(named, _)| format!("{named} running 0")).collect()
+}
+
+/// `containers`: name, id, kind. `statuses`: name, id, state, exit code. The trigger has the rule for its exit.
+fn restart_all(case: &Case, containers: &[&str], statuses: &[impl AsRef<str>], trigger: Option<&str>) -> Verdict {
+    let case: RestartAll = case.fields()?;
+    let spec = restart_all_spec(containers, trigger)?;
+    let pod = pod(&spec, false)?;
+    let statuses = statuses.iter().map(|s| status_in_words(s.as_ref())).collect::<Result<Vec<_>, _>>()?;
+    let sandbox = Sandbox { present: true, ready: true, attempt: 0, ip: "10.0.0.1".into() };
+    let none = BTreeMap::new;
+    let input =
+        Input { spec, sandbox, statuses, liveness: none(), startup: none(), restart_all: case.restart_all, deletion_timestamp: false };
+    let status = runtime(&input, &pod)?;
+    let got = compute(&Inputs { pod: &pod, status: &status, liveness: &|_| None, startup: &|_| None, restart_all: case.restart_all });
+    if let Some(expected) = case.expect_reset {
+        same("resets", expected, got.remove.iter().map(|r| (r.name.clone(), r.id.to_string(), r.kill)).collect())?;
+    }
+    if let Some(expected) = case.expect_init_start {
+        same("init containers to start", expected, got.init_start.clone())?;
+    }
+    if case.restart_all {
+        let nothing_else = !got.kill_pod && !got.create_sandbox && got.kill.is_empty() && got.start.is_empty() && got.init_start.is_empty();
+        ensure(nothing_else, &format!("nothing else is done: {got:?}"))?;
+    }
+    AS_TOLD
+}
+
+fn restart_all_spec(containers: &[&str], trigger: Option<&str>) -> Result<Value, String> {
+    let mut spec = json!({"restartPolicy": "Never", "initContainers": [], "containers": []});
+    for words in containers {
+        let mut container = json!({"name": words.split(' ').next()});
+        let list = match words.split(' ').nth(2) {
+            Some("regular") => "containers",
+            Some("init") => "initContainers",
+            Some("sidecar") => {
+                container["restartPolicy"] = "Always".into();
+                "initContainers"
+            }
+            other => return Err(format!("unknown kind {other:?}")),
+        };
+        if container["name"].as_str() == trigger {
+            if container["restartPolicy"].is_null() {
+                container["restartPolicy"] = "Never".into();
+            }
+            container["restartPolicyRules"] = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}]);
+        }
+        spec[list].as_array_mut().ok_or("a list")?.push(container);
+    }
+    Ok(spec)
+}
+
+fn status_in_words(words: &str) -> Result<Status, String> {
+    let [name, id, state, code] = words.split(' ').collect::<Vec<_>>()[..] else { return unknown("status", words) };
+    let exit_code = code.parse().map_err(|_| format!("unknown exit code \"{code}\""))?;
+    Ok(Status { name: name.into(), id: id.into(), state: state.into(), exit_code, hash_changed: false })
 }
 
 #[derive(Deserialize)]

@@ -1,5 +1,8 @@
 //! validation.json: defaults, rules of probes and handlers, names (kubelet-probes 1).
 
+use std::path::Path;
+
+use podprobe::api::decode::{StaticSource, static_pods};
 use podprobe::api::defaults;
 use podprobe::api::field::FieldError;
 use podprobe::api::pod::{Pod, Probe};
@@ -10,7 +13,7 @@ use podprobe::api::validation::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{AS_TOLD, Case, Group, Run, Verdict, ensure, fields, group, same};
+use super::{AS_TOLD, Case, Group, Run, Verdict, ensure, fields, group, overruled, same};
 
 pub const GROUPS: &[Group] = &[
     group("version", Run::Text),
@@ -259,14 +262,42 @@ fn check(case: &ContainerProbes, got: Vec<(String, String, String)>) -> Verdict 
     AS_TOLD
 }
 
-fn plain_init(_: &Case) -> Verdict {
-    Ok(super::Passed::Later("init containers"))
+/// Each of the three probes by itself.
+fn plain_init(case: &Case) -> Verdict {
+    let case: ContainerProbes = case.fields()?;
+    let [expected] = &case.errors.unwrap_or_default()[..] else { return Err("expected one error".into()) };
+    for field in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        let got = complaints(json!({"initContainers": [{field: exec(json!({}))}]}));
+        let expected = (expected[0].clone(), format!("initContainers[0].{field}"), expected[2].clone());
+        same("errors", vec![expected], got)?;
+    }
+    AS_TOLD
 }
 
-fn sidecar(_: &Case) -> Verdict {
-    Ok(super::Passed::Later("init containers"))
+/// The three at once; they are told in the order in which probes are looked at, not in that of the case.
+fn sidecar(case: &Case) -> Verdict {
+    let case: ContainerProbes = case.fields()?;
+    let twice = exec(json!({"successThreshold": 2}));
+    let graceful = exec(json!({"terminationGracePeriodSeconds": 10}));
+    let container = json!({"restartPolicy": "Always", "startupProbe": twice, "livenessProbe": twice, "readinessProbe": graceful});
+    let mut got: Vec<_> = complaints(json!({"initContainers": [container]})).into_iter().map(|(k, p, _)| vec![k, p]).collect();
+    let mut expected = case.errors.unwrap_or_default();
+    got.sort();
+    expected.sort();
+    same("errors", expected, got)?;
+    AS_TOLD
 }
 
-fn ephemeral(_: &Case) -> Verdict {
-    Ok(super::Passed::Later("init containers"))
+/// Ephemeral containers are refused as a whole where a pod is decoded: only the API can add one.
+fn ephemeral(case: &Case) -> Verdict {
+    let case: ContainerProbes = case.fields()?;
+    same("errors", Some(vec![vec!["Forbidden".to_owned(), "ephemeralContainers[0].<probe>".into()]]), case.errors)?;
+    for field in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {
+            "containers": [{"name": "c", "image": "i:1"}], "ephemeralContainers": [{"name": "e", "image": "i:1", field: exec(json!({}))}]}});
+        let source = StaticSource { node_name: "n", path: Path::new("/p.json") };
+        let error = static_pods(pod.to_string().as_bytes(), &source).err().ok_or("expected an error, got a pod")?.to_string();
+        ensure(error.contains("spec.ephemeralContainers: Forbidden"), &format!("that they are forbidden in \"{error}\""))?;
+    }
+    Ok(overruled("Forbidden as told, but at spec.ephemeralContainers: no pod of a file may have any, probed or not"))
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
+use podprobe::api::pod::RestartPolicy;
 use podprobe::api::{Pod, PodPhase, PodStatus, PodUid, Probe, ProbeType};
 use podprobe::clock::Moment;
 use podprobe::prober::results::{Manager, ProbeResult, Update};
@@ -11,9 +12,9 @@ use podprobe::runtime::ContainerId;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::world::{CEILING, Daemon, api_state, entry, pod_of, until};
+use super::world::{Daemon, api_state, entry, pod_of, until};
 use super::{
-    AS_TOLD, Cached, Case, Group, Passed, PerType, Run, Verdict, decision, duration, ensure, group, overruled, probe_type, same, unknown,
+    AS_TOLD, Cached, Case, Group, PerType, Run, Verdict, decision, duration, ensure, fields, group, overruled, probe_type, same, unknown,
 };
 
 pub const GROUPS: &[Group] = &[
@@ -73,9 +74,19 @@ impl World {
 
     /// The stored status: this container in that state.
     fn is(&mut self, state: &str, exit_code: i32, started: bool) -> Result<(), String> {
-        let entry = entry("c", &self.id, api_state(state, exit_code, "")?, Some(started));
-        self.status = Some(PodStatus { phase: PodPhase::Running, container_statuses: vec![entry], ..Default::default() });
+        let entries = vec![entry("c", &self.id, api_state(state, exit_code, "")?, Some(started))];
+        let (init, regular) = if self.pod.spec.init_containers.is_empty() { (vec![], entries) } else { (entries, vec![]) };
+        let statuses = PodStatus { init_container_statuses: init, container_statuses: regular, ..Default::default() };
+        self.status = Some(PodStatus { phase: PodPhase::Running, ..statuses });
         Ok(())
+    }
+
+    /// The container is an init container that always restarts; its status stands among those of init containers.
+    fn make_sidecar(&mut self) {
+        let mut pod = Pod::clone(&self.pod);
+        pod.spec.init_containers = std::mem::take(&mut pod.spec.containers);
+        pod.spec.init_containers.iter_mut().for_each(|c| c.restart_policy = Some(RestartPolicy::Always));
+        self.pod = pod.into();
     }
 
     /// One step; whether the worker goes on.
@@ -83,7 +94,7 @@ impl World {
         let started = self.started;
         let inputs = StepInputs {
             status: self.status.as_ref(),
-            pod_restart_policy: self.pod.spec.restart_policy,
+            spec: &self.pod.spec,
             deletion_timestamp: self.deleting,
             manager_started: MANAGER,
             container_started: &|_| started,
@@ -137,9 +148,7 @@ fn step(case: &Case) -> Verdict {
         let probe = Probe { initial_delay_seconds: case.initial_delay_seconds, ..probe() };
         let mut world = World::new(probe_type, probe, json!({"restartPolicy": "Never", "containers": [{"name": "c"}]}));
         world.deleting = case.deletion_timestamp;
-        if !set(&mut world, case.status.as_deref())? {
-            return Ok(Passed::Later("init containers"));
-        }
+        set(&mut world, case.status.as_deref())?;
         let expected = case.cont.of(probe_type).ok_or("no cont for this type")?;
         same(&format!("cont of {probe_type}"), expected, world.step(Handled::Success))?;
         same(&format!("cached of {probe_type}"), case.cached.map(Into::into), world.cached())?;
@@ -147,20 +156,20 @@ fn step(case: &Case) -> Verdict {
     AS_TOLD
 }
 
-/// Puts the world as the words of a step's status tell; false: not yet.
-fn set(world: &mut World, words: Option<&str>) -> Result<bool, String> {
+/// Puts the world as the words of a step's status tell.
+fn set(world: &mut World, words: Option<&str>) -> Result<(), String> {
     let Some(words) = words else {
         world.status = None;
-        return Ok(true);
+        return Ok(());
     };
     let with_policy = |world: &mut World, policy: &str| -> Result<(), String> {
         let mut pod = Pod::clone(&world.pod);
-        pod.spec.restart_policy = serde_json::from_value(policy.into()).map_err(|e| e.to_string())?;
+        pod.spec.restart_policy = fields(&policy.into())?;
         world.pod = pod.into();
         Ok(())
     };
     if let Some(phase) = words.strip_prefix("pod phase ") {
-        let phase = serde_json::from_value(phase.into()).map_err(|e| e.to_string())?;
+        let phase = fields(&phase.into())?;
         world.status.iter_mut().for_each(|s| s.phase = phase);
     } else if let Some((code, policy)) = words.strip_prefix("terminated exit ").and_then(|w| w.split_once(", pod policy ")) {
         with_policy(world, policy)?;
@@ -170,7 +179,8 @@ fn set(world: &mut World, words: Option<&str>) -> Result<bool, String> {
         world.is("terminated", 0, true)?;
     } else if let Some(policy) = words.strip_prefix("sidecar terminated, pod ") {
         with_policy(world, policy)?;
-        return Ok(false);
+        world.make_sidecar();
+        world.is("terminated", 0, true)?;
     } else {
         match words {
             "running" => {}
@@ -179,7 +189,7 @@ fn set(world: &mut World, words: Option<&str>) -> Result<bool, String> {
             other => return unknown("status", other),
         }
     }
-    Ok(true)
+    Ok(())
 }
 
 #[derive(Deserialize)]
@@ -206,31 +216,61 @@ fn restart_rules(case: &Case) -> Verdict {
     let case: RestartRules = case.fields()?;
     let rules = case.rules.iter().map(|r| json!({"action": r.action, "exitCodes": {"operator": r.operator, "values": r.values}}));
     let container = json!({"name": "c", "restartPolicy": case.container_restart_policy, "restartPolicyRules": rules.collect::<Vec<_>>()});
-    let _spec = json!({"restartPolicy": case.pod_restart_policy, "containers": [container]});
-    let _ = (case.types, case.exit_code, case.cont);
-    Ok(Passed::Later("restart policies of containers"))
+    let spec = json!({"restartPolicy": case.pod_restart_policy, "containers": [container]});
+    for word in &case.types {
+        let mut world = World::new(probe_type(word)?, probe(), spec.clone());
+        world.is("terminated", case.exit_code, true)?;
+        same(&format!("cont of {word}"), case.cont, world.step(Handled::Success))?;
+    }
+    AS_TOLD
 }
 
-fn wa_1(_: &Case) -> Verdict {
-    Ok(Passed::Later("restart of all containers"))
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RestartAll {
+    #[serde(rename = "for")]
+    types: Vec<String>,
+    #[serde(rename = "case")]
+    _case: String,
+    cont: bool,
 }
 
-fn wa_2(_: &Case) -> Verdict {
-    Ok(Passed::Later("restart of all containers"))
+/// A container policy Never with the rule for exit code 1.
+fn restarts_all(name: &str) -> Value {
+    json!({"name": name, "restartPolicy": "Never",
+        "restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}]})
+}
+
+/// The probed container exited 1 and has the rule.
+fn wa_1(case: &Case) -> Verdict {
+    let case: RestartAll = case.fields()?;
+    for word in &case.types {
+        let mut world = World::new(probe_type(word)?, probe(), json!({"restartPolicy": "Never", "containers": [restarts_all("c")]}));
+        world.is("terminated", 1, true)?;
+        same("cont", case.cont, world.step(Handled::Success))?;
+    }
+    AS_TOLD
+}
+
+/// The probed container exited 1, and another one with the rule did too.
+fn wa_2(case: &Case) -> Verdict {
+    let case: RestartAll = case.fields()?;
+    for word in &case.types {
+        let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c"}, restarts_all("other")]});
+        for (code, cont) in [(1, case.cont), (0, false)] {
+            let mut world = World::new(probe_type(word)?, probe(), spec.clone());
+            world.is("terminated", 1, true)?;
+            let other = entry("other", "b", api_state("terminated", code, "")?, Some(true));
+            world.status.iter_mut().for_each(|s| s.container_statuses.push(other.clone()));
+            same(&format!("cont when the other exited {code}"), cont, world.step(Handled::Success))?;
+        }
+    }
+    AS_TOLD
 }
 
 /// The probed container waits for its next instance, and the pod is Pending.
 fn wa_3(case: &Case) -> Verdict {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Told {
-        #[serde(rename = "for")]
-        types: Vec<String>,
-        #[serde(rename = "case")]
-        _case: String,
-        cont: bool,
-    }
-    let case: Told = case.fields()?;
+    let case: RestartAll = case.fields()?;
     for word in &case.types {
         let mut world = World::plain(probe_type(word)?, 1, 1);
         world.is("waiting", 0, false)?;
@@ -422,7 +462,6 @@ fn wc_1(case: &Case) -> Verdict {
         same("cached", None, daemon.results.of(probe_type).get(&id))?;
         daemon.end()?;
     }
-    let _ = CEILING;
     AS_TOLD
 }
 
@@ -441,12 +480,12 @@ struct KubeletRestart {
 
 fn kubelet_restart(case: &Case) -> Verdict {
     let case: KubeletRestart = case.fields()?;
-    if case.sidecar {
-        return Ok(Passed::Later("init containers"));
-    }
     let probe_type = probe_type(&case.probe)?;
     let probe = Probe { initial_delay_seconds: 1000, ..probe() };
     let mut world = World::new(probe_type, probe, json!({"restartPolicy": "Never", "containers": [{"name": "c"}]}));
+    if case.sidecar {
+        world.make_sidecar();
+    }
     let five_minutes = Duration::from_secs(300);
     world.started = Some(if case.older { MANAGER - five_minutes } else { MANAGER + five_minutes });
     world.now = MANAGER + five_minutes + Duration::from_secs(1);
@@ -454,7 +493,8 @@ fn kubelet_restart(case: &Case) -> Verdict {
     ensure(world.step(Handled::Success), "the worker goes on")?;
     same("handler runs", 0, world.runs)?;
     if case.gate && case.older {
-        same("cached", None, world.cached())?;
+        let kept = (case.sidecar && probe_type == ProbeType::Startup).then_some(ProbeResult::Success);
+        same("cached", kept, world.cached())?;
         return Ok(overruled(
             "the gate is off, as it is by default: seeding an older container anew would flip its readiness (lessons A7, 15 O14)",
         ));

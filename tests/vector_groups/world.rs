@@ -104,7 +104,7 @@ pub struct Daemon {
     pub manager: ProberManager,
     pub results: Results,
     /// Held so that the channel is open; nothing waits for it.
-    pub updates: Receiver<Update>,
+    _updates: Receiver<Update>,
 }
 
 impl Daemon {
@@ -122,7 +122,7 @@ impl Daemon {
             allow_probe_hosts: Vec::new(),
             restored: HashMap::new(),
         });
-        Self { world, manager, results, updates }
+        Self { world, manager, results, _updates: updates }
     }
 
     /// Stores what a sync would: the entries with Ready and Started as the manager says.
@@ -187,6 +187,7 @@ pub fn runtime_container(name: &str, id: &str, state: RuntimeState, exit_code: i
     RuntimeContainerStatus {
         id: id.into(),
         name: name.into(),
+        sandbox: "sandbox".into(),
         state,
         attempt: 0,
         image: String::new(),

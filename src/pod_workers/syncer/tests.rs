@@ -119,6 +119,7 @@ fn container(name: &str, id: &str, state: RuntimeState, attempt: u32, hash: u32)
     RuntimeContainerStatus {
         id: id.into(),
         name: name.into(),
+        sandbox: "sandbox".into(),
         state,
         attempt,
         image: "i".into(),
