@@ -36,13 +36,13 @@ pub struct Row {
 impl Row {
     /// The row of a pod at `now`.
     pub fn new(view: &PodView, now: Time) -> Self {
-        let (count, last) = restarts(&view.status);
+        let (count, last) = restarts(view);
         let none = || "<none>".to_owned();
         Self {
             namespace: namespace(view).into(),
             name: name(view).into(),
             ready: ready(view),
-            status: status_word(&view.status, view.terminating),
+            status: status_word(view),
             restarts: match last {
                 Some(_) if count > 0 => format!("{count} ({} ago)", human::since(last, now)),
                 _ => count.to_string(),
@@ -65,15 +65,32 @@ pub fn namespace(view: &PodView) -> &str {
     view.object["metadata"]["namespace"].as_str().unwrap_or("default")
 }
 
-/// Names of the pod's containers in spec order.
+/// Names of the pod's regular containers in spec order.
 pub fn containers(view: &PodView) -> Vec<&str> {
-    let list = view.object["spec"]["containers"].as_array();
-    list.into_iter().flatten().filter_map(|c| c["name"].as_str()).collect()
+    names_in(view, "containers").collect()
+}
+
+/// Names of its init containers, sidecars included, in spec order.
+pub fn init_containers(view: &PodView) -> Vec<&str> {
+    names_in(view, "initContainers").collect()
+}
+
+fn names_in<'a>(view: &'a PodView, list: &str) -> impl Iterator<Item = &'a str> {
+    listed(view, list).filter_map(|c| c["name"].as_str())
+}
+
+fn listed<'a>(view: &'a PodView, list: &str) -> impl Iterator<Item = &'a Value> {
+    view.object["spec"][list].as_array().into_iter().flatten()
+}
+
+/// Whether the init container of that name goes on running.
+fn is_sidecar(view: &PodView, name: &str) -> bool {
+    listed(view, "initContainers").any(|c| c["name"] == name && c["restartPolicy"] == "Always")
 }
 
 /// Total of restarts, as the column has it.
 pub fn restart_count(view: &PodView) -> u32 {
-    restarts(&view.status).0
+    restarts(view).0
 }
 
 /// `metadata.creationTimestamp`, which a static pod lacks until an API server has its mirror, else the start time.
@@ -82,10 +99,13 @@ fn first_seen(view: &PodView) -> Option<Time> {
     created.or(view.status.start_time)
 }
 
-/// `1/2`. A container counts when it runs and is ready, of all in the spec.
+/// `1/2`. A container counts when it runs and is ready, of the regular ones and the sidecars in the spec.
 pub fn ready(view: &PodView) -> String {
-    let ready = view.status.container_statuses.iter().filter(|c| is_ready(c)).count();
-    format!("{ready}/{}", containers(view).len())
+    let regular = if counts(view).1 { &view.status.container_statuses[..] } else { &[] };
+    let sidecars = view.status.init_container_statuses.iter().filter(|c| is_sidecar(view, &c.name) && c.started == Some(true));
+    let ready = regular.iter().filter(|c| is_ready(c)).count() + sidecars.filter(|c| c.ready).count();
+    let all = containers(view).len() + init_containers(view).into_iter().filter(|n| is_sidecar(view, n)).count();
+    format!("{ready}/{all}")
 }
 
 /// As in the printer: a container that waits or has ended does not count, whatever its `ready` says.
@@ -93,34 +113,51 @@ fn is_ready(c: &ContainerStatus) -> bool {
     c.ready && c.state.running.is_some() && c.state.terminated.is_none() && waiting_reason(&c.state).is_none()
 }
 
-/// Restarts of every container and when the last one ended.
-fn restarts(status: &PodStatus) -> (u32, Option<Time>) {
-    let all = || status.container_statuses.iter();
-    let last = all().filter_map(|c| c.last_state.terminated.as_ref()?.finished_at).max();
-    (all().map(|c| c.restart_count).fold(0, u32::saturating_add), last)
+/// What the columns go by: the word of a pod that is being initialised, and whether its regular containers are looked at.
+fn counts(view: &PodView) -> (Option<String>, bool) {
+    let word = init_word(view);
+    let initialized = view.status.condition("Initialized").is_some_and(|c| c.status == "True");
+    let regular = initialized || word.is_none();
+    (word, regular)
+}
+
+/// Restarts and when the last one ended: of the init containers while the pod is being initialised, afterwards of the
+/// sidecars and the regular containers.
+fn restarts(view: &PodView) -> (u32, Option<Time>) {
+    let PodStatus { init_container_statuses: init, container_statuses: regular, .. } = &view.status;
+    let counted: Vec<&ContainerStatus> = match counts(view).1 {
+        false => init.iter().collect(),
+        true => init.iter().filter(|c| is_sidecar(view, &c.name)).chain(regular).collect(),
+    };
+    let last = counted.iter().filter_map(|c| c.last_state.terminated.as_ref()?.finished_at).max();
+    (counted.iter().map(|c| c.restart_count).fold(0, u32::saturating_add), last)
 }
 
 /// STATUS: the phase, unless the pod's reason, an init container or the first container that waits or has ended says
 /// more.
-pub fn status_word(status: &PodStatus, terminating: bool) -> String {
-    if terminating && !status.phase.is_terminal() {
+pub fn status_word(view: &PodView) -> String {
+    let status = &view.status;
+    if view.terminating && !status.phase.is_terminal() {
         return "Terminating".into();
     }
     let phase = if status.reason.is_empty() { status.phase.as_str() } else { &status.reason };
-    let initialized = status.condition("Initialized").is_some_and(|c| c.status == "True");
-    match init_word(&status.init_container_statuses) {
-        Some(word) if !initialized => word,
-        word => container_word(status).unwrap_or_else(|| word.unwrap_or_else(|| phase.into())),
+    match counts(view) {
+        (Some(word), false) => word,
+        (word, _) => container_word(status).unwrap_or_else(|| word.unwrap_or_else(|| phase.into())),
     }
 }
 
-fn init_word(inits: &[ContainerStatus]) -> Option<String> {
+/// The word of the first init container that is not done: a plain one when it has ended well, a sidecar when it has
+/// started.
+fn init_word(view: &PodView) -> Option<String> {
+    let inits = &view.status.init_container_statuses;
     let completed = |c: &ContainerStatus| c.state.terminated.as_ref().is_some_and(|t| t.exit_code == 0);
-    let (at, c) = inits.iter().enumerate().find(|(_, c)| !completed(c))?;
+    let done = |c: &ContainerStatus| completed(c) || (is_sidecar(view, &c.name) && c.started == Some(true));
+    let (at, c) = inits.iter().enumerate().find(|(_, c)| !done(c))?;
     Some(match (ended(&c.state), waiting_reason(&c.state)) {
         (Some(word), _) => format!("Init:{word}"),
         (None, Some(reason)) if reason != "PodInitializing" => format!("Init:{reason}"),
-        _ => format!("Init:{at}/{}", inits.len()),
+        _ => format!("Init:{at}/{}", init_containers(view).len()),
     })
 }
 
@@ -165,8 +202,11 @@ mod tests {
     fn check(status: Value, terminating: bool, expected: [&str; 3]) {
         let containers: Vec<Value> =
             (0..status["containerStatuses"].as_array().map_or(1, Vec::len)).map(|i| json!({"name": format!("c{i}")})).collect();
+        // an init container named `sidecar` is one
+        let init = |c: &Value| json!({"name": c["name"], "restartPolicy": (c["name"] == "sidecar").then_some("Always")});
+        let inits: Vec<Value> = status["initContainerStatuses"].as_array().into_iter().flatten().map(init).collect();
         let view = PodView {
-            object: json!({"metadata": {"name": "p"}, "spec": {"containers": containers}}),
+            object: json!({"metadata": {"name": "p"}, "spec": {"containers": containers, "initContainers": inits}}),
             status: serde_json::from_value(status).unwrap(),
             file: "f".into(),
             warnings: vec![],
@@ -278,6 +318,26 @@ mod tests {
         check(with_init(&[waiting("CrashLoopBackOff")], "False"), false, ["0/1", "Init:CrashLoopBackOff", "0"]);
         check(with_init(&[waiting("PodInitializing")], "False"), false, ["0/1", "Init:0/1", "0"]);
         check(with_init(&[ended("Completed", 0, None)], "True"), false, ["0/1", "PodInitializing", "0"]);
+        let mut restarted = waiting("CrashLoopBackOff");
+        restarted["restartCount"] = 4.into();
+        check(with_init(&[restarted], "False"), false, ["0/1", "Init:CrashLoopBackOff", "4"]);
+    }
+
+    #[test]
+    fn sidecars_count_beside_the_regular_containers() {
+        let sidecar = |started: bool, ready: bool| json!({"name": "sidecar", "started": started, "ready": ready, "restartCount": 2, "state": {"running": {"startedAt": null}}});
+        let with = |inits: &[Value], app: Value, phase: &str, initialized: &str| {
+            json!({"phase": phase, "initContainerStatuses": inits, "containerStatuses": [app],
+                   "conditions": [{"type": "Initialized", "status": initialized, "lastTransitionTime": null}]})
+        };
+        let done = ended("Completed", 0, None);
+        check(with(&[sidecar(true, true), done.clone()], running(true), "Running", "True"), false, ["2/2", "Running", "2"]);
+        check(with(&[sidecar(true, false)], running(true), "Running", "True"), false, ["1/2", "Running", "2"]);
+        check(with(&[sidecar(false, false)], waiting("PodInitializing"), "Pending", "False"), false, ["0/2", "Init:0/1", "2"]);
+        // the restarts of a plain init container stand there only until it is done
+        let mut slow = done;
+        slow["restartCount"] = 7.into();
+        check(with(&[slow, sidecar(true, true)], running(true), "Running", "True"), false, ["2/2", "Running", "2"]);
     }
 
     #[test]

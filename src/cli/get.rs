@@ -82,7 +82,7 @@ fn changed<'a>(before: &'a HashMap<String, PodView>, now: &'a HashMap<String, Po
 
 /// What a row says, without the times that pass by themselves.
 pub(super) fn visible(pod: &PodView) -> (String, String, u32, &str, &str) {
-    let status = columns::status_word(&pod.status, pod.terminating);
+    let status = columns::status_word(pod);
     let uid = pod.object["metadata"]["uid"].as_str().unwrap_or_default();
     (columns::ready(pod), status, columns::restart_count(pod), &pod.status.pod_ip, uid)
 }

@@ -150,7 +150,7 @@ fn new_events<'a>(old: Option<&PodView>, pod: &'a PodView) -> impl Iterator<Item
 
 /// `0/1 ContainerCreating -> 1/1 Running, 2 restarts`.
 fn row_text(old: Option<&PodView>, pod: &PodView) -> String {
-    let text = |p: &PodView| format!("{} {}", columns::ready(p), columns::status_word(&p.status, p.terminating));
+    let text = |p: &PodView| format!("{} {}", columns::ready(p), columns::status_word(p));
     let restarts = match columns::restart_count(pod) {
         0 => String::new(),
         1 => ", 1 restart".into(),

@@ -100,9 +100,10 @@ fn target(pod: &PodView, logs: &Logs) -> Result<Target, String> {
 }
 
 fn container<'a>(pod: &'a PodView, wanted: Option<&'a str>) -> Result<&'a str, String> {
-    let all = columns::containers(pod);
+    let regular = columns::containers(pod);
+    let all = [columns::init_containers(pod), regular.clone()].concat();
     let name = columns::name(pod);
-    match (wanted, all.as_slice()) {
+    match (wanted, regular.as_slice()) {
         (Some(wanted), _) if all.contains(&wanted) => Ok(wanted),
         (Some(wanted), _) => {
             let likely = names::nearest(wanted, all.iter().copied()).map(|l| format!(", did you mean {l}?")).unwrap_or_default();

@@ -53,20 +53,20 @@ impl BackOff {
         Self::with_initial(INITIAL, ceiling)
     }
 
-    /// A table with another first delay.
+    /// A table with that first delay.
     pub fn with_initial(initial: Duration, ceiling: Duration) -> Self {
         Self { initial: initial.min(ceiling), ceiling, entries: HashMap::new() }
     }
 
-    /// Before a start of the container of that name: held back by its newest instance that has ended, if there is one. An
-    /// end in an earlier boot holds nothing back.
+    /// As [`Self::start`], by what the runtime knows: a container without an ended instance is never held back, nor is
+    /// one that ended in an earlier boot.
     ///
     /// # Errors
-    /// As [`BackOff::start`].
-    pub fn start_after(&mut self, key: &BackOffKey, name: &str, runtime: &RuntimePodStatus, now: Moment) -> Result<(), Held> {
-        let ended = runtime.containers.iter().find(|c| c.name == name && c.state == RuntimeState::Exited);
-        match ended.and_then(|c| c.finished) {
-            Some(finished) => self.start(key, finished, now),
+    /// [`Held`], as there.
+    pub fn check(&mut self, pod: &PodRef, container: &Container, runtime: &RuntimePodStatus, now: Moment) -> Result<(), Held> {
+        let exited = runtime.containers.iter().find(|c| c.name == container.name && c.state == RuntimeState::Exited);
+        match exited.and_then(|c| c.finished) {
+            Some(finished) => self.start(&BackOffKey::new(pod, container), finished, now),
             None => Ok(()),
         }
     }
@@ -97,6 +97,7 @@ impl BackOff {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod_actions::tests_support::container_status;
 
     fn key() -> BackOffKey {
         BackOffKey("k".into())
@@ -144,6 +145,32 @@ mod tests {
         table.start(&key(), at(0), at(0)).unwrap();
         for _ in 0..5 {
             assert_eq!(table.start(&key(), at(10), at(15)).unwrap_err().retry_at, at(20));
+        }
+    }
+
+    /// podactions.json `backoff`.
+    #[test]
+    fn the_cases_of_the_vectors_hold() {
+        let vectors: serde_json::Value = serde_json::from_str(include_str!("../../tests/vectors/podactions.json")).unwrap();
+        for case in vectors["backoff"].as_array().unwrap() {
+            let seconds = |key: &str| case[key].as_str().map(|s| Duration::from_secs(s.trim_end_matches('s').parse().unwrap()));
+            let initial = seconds("initial").unwrap_or(INITIAL);
+            let mut table = BackOff::with_initial(initial, seconds("max").unwrap_or(Duration::from_secs(300)));
+            let pod = PodRef { namespace: "d".into(), name: "p".into(), uid: "u".into() };
+            let container = Container { name: "c".into(), ..Container::default() };
+            let mut newest = container_status("c", "1", RuntimeState::Running, 0);
+            if case["status"] == "exited just now" {
+                (newest.state, newest.finished) = (RuntimeState::Exited, Some(at(1000)));
+            }
+            if case["entry"].is_string() {
+                table.start(&BackOffKey::new(&pod, &container), at(1000), at(1000)).unwrap();
+            }
+            let runtime = RuntimePodStatus { containers: vec![newest], ..Default::default() };
+            let got = table.check(&pod, &container, &runtime, at(1000));
+            let held = Held { delay: initial, retry_at: at(1000) + initial };
+            assert_eq!(got, if case["expectInBackOff"] == true { Err(held) } else { Ok(()) }, "{}", case["id"]);
+            let advanced = table.entries.values().any(|e| e.delay == initial);
+            assert_eq!(advanced, case["status"] == "exited just now", "{}", case["id"]);
         }
     }
 

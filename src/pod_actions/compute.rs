@@ -235,6 +235,8 @@ pub(crate) mod tests {
         RuntimePodStatus { containers: containers.collect(), sandboxes: sandboxes.into_iter().collect(), ..Default::default() }
     }
 
+    type Cached<'a> = &'a dyn Fn(&ContainerId) -> Option<ProbeResult>;
+
     fn cached(map: &Value, id: &ContainerId) -> Option<ProbeResult> {
         Some(match map.get(id.as_str())?.as_str()? {
             "Success" => ProbeResult::Success,
@@ -281,8 +283,7 @@ pub(crate) mod tests {
         let message = |pod: &Pod, startup: bool| {
             let failed = |_: &ContainerId| Some(ProbeResult::Failure);
             let fine = |_: &ContainerId| None;
-            let (liveness, startup): (&dyn Fn(&ContainerId) -> _, &dyn Fn(&ContainerId) -> _) =
-                if startup { (&fine, &failed) } else { (&failed, &fine) };
+            let (liveness, startup): (Cached, Cached) = if startup { (&fine, &failed) } else { (&failed, &fine) };
             compute(&Inputs { pod, status: &status, liveness, startup, restart_all: false })
         };
         // Never: nothing is kept and nothing starts, so the whole pod goes

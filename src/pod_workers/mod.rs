@@ -4,6 +4,8 @@
 //! loop may call it. Only a worker's own thread calls the runtime for its pod. A panic in a sync counts as a failed
 //! sync: it is logged, counted and tried again.
 
+mod killing;
+mod starting;
 mod syncer;
 mod table;
 mod turns;

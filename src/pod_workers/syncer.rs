@@ -8,25 +8,17 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::turns::{Ended, Turns};
 use super::{Outcome, Phase, PodSyncer, Work};
-use crate::api::{Container, Pod, PodStatus, PodUid};
-use crate::clock::{Moment, Time, go_duration};
+use crate::api::{Pod, PodStatus, PodUid};
+use crate::clock::{Moment, Time};
 use crate::events::{EventType, Recorder};
-use crate::pod_actions::{
-    self, ALL_CONTAINERS_RESTARTING, BackOff, BackOffKey, KillReason, MINIMUM_GRACE_SECONDS, PodActions, ToKill, ToRemove,
-    kill_grace_period,
-};
+use crate::pod_actions::{self, ALL_CONTAINERS_RESTARTING, BackOff, KillReason, ToKill, ToRemove};
 use crate::prober::results::ProbeResult;
-use crate::runtime::{ContainerId, Runtime, RuntimePodStatus, RuntimeState, StartErrorReason};
+use crate::runtime::{ContainerId, Runtime, RuntimePodStatus};
 use crate::status::{self, StartFailure, StatusManager};
 
-/// Instances of a container kept: the newest and the one before it.
-const KEPT_INSTANCES: usize = 2;
 /// Start failures remembered (kubelet-probes 9.3, note on S9).
 const MAX_FAILURES: usize = 1000;
-/// Stack of a thread that only waits for one container to end.
-const KILL_STACK: usize = 256 * 1024;
 
 /// What the syncer needs of PLEG.
 pub trait PodCache: Send + Sync {
@@ -76,26 +68,26 @@ pub struct Deps {
 
 /// See the module.
 pub struct Syncer {
-    deps: Deps,
-    back_off: Mutex<BackOff>,
-    failures: Mutex<HashMap<(PodUid, String), StartFailure>>,
+    pub(super) deps: Deps,
+    pub(super) back_off: Mutex<BackOff>,
+    pub(super) failures: Mutex<HashMap<(PodUid, String), StartFailure>>,
     /// When each pod's last run ended: the next one waits for news after that.
     last_run: Mutex<HashMap<PodUid, Moment>>,
 }
 
 /// Why a sync did not do all it should.
 #[derive(Default)]
-struct Problems {
-    errors: Vec<String>,
+pub(super) struct Problems {
+    pub(super) errors: Vec<String>,
     retry_at: Option<Moment>,
 }
 
 impl Problems {
-    fn add(&mut self, error: String) {
+    pub(super) fn add(&mut self, error: String) {
         self.errors.push(error);
     }
 
-    fn held_until(&mut self, at: Moment) {
+    pub(super) fn held_until(&mut self, at: Moment) {
         self.retry_at = Some(self.retry_at.map_or(at, |earliest| earliest.min(at)));
     }
 }
@@ -213,129 +205,6 @@ impl Syncer {
         self.sync(pod)
     }
 
-    /// Kill, create the sandbox, start: the order of 8.4.
-    fn carry_out(&self, pod: &Arc<Pod>, mut runtime: Arc<RuntimePodStatus>, actions: &PodActions, problems: &mut Problems) {
-        if actions.kill_pod {
-            if actions.create_sandbox && !runtime.sandboxes.is_empty() {
-                let text = "Pod sandbox changed, it will be killed and re-created.";
-                self.event(pod, "", EventType::Normal, "SandboxChanged", text);
-            }
-            self.kill_pod(pod, &runtime, None, problems);
-        } else {
-            self.kill_all(pod, &actions.kill, None, problems);
-        }
-        if !problems.errors.is_empty() {
-            return;
-        }
-        if actions.kill_pod || !actions.kill.is_empty() {
-            // what was killed has a finish time now: the back-off counts from it (lessons E2)
-            match self.deps.runtime.pod_status(pod.uid()) {
-                Ok(fresh) => runtime = Arc::new(fresh),
-                Err(e) => return problems.add(e.message),
-            }
-        }
-        if actions.create_sandbox {
-            match self.purge_init_containers(pod, &runtime) {
-                Ok(left) => runtime = Arc::new(left),
-                Err(e) => return problems.add(e),
-            }
-        }
-        let sandbox = match actions.create_sandbox {
-            true => self.create_sandbox(pod, actions.attempt, problems),
-            false => runtime.sandboxes.first().map(|s| s.id.clone()),
-        };
-        if let Some(sandbox) = sandbox {
-            self.start_all(pod, &sandbox, &runtime, actions, problems);
-        }
-    }
-
-    /// Init containers, then regular ones, in order. A plain init container that does not start ends the list; a sidecar
-    /// is passed over and tried again at the next sync.
-    fn start_all(&self, pod: &Pod, sandbox: &ContainerId, runtime: &RuntimePodStatus, actions: &PodActions, problems: &mut Problems) {
-        for container in actions.init_start.iter().filter_map(|i| pod.spec.init_containers.get(*i)) {
-            if !self.start(pod, sandbox, container, runtime, problems) && !container.always_restarts() {
-                return;
-            }
-        }
-        for container in actions.start.iter().filter_map(|i| pod.spec.containers.get(*i)) {
-            self.start(pod, sandbox, container, runtime, problems);
-        }
-    }
-
-    /// Initialisation starts anew with the sandbox, so what it came to before must not be taken for this one's. Returns
-    /// what the runtime still knows.
-    fn purge_init_containers(&self, pod: &Pod, runtime: &RuntimePodStatus) -> Result<RuntimePodStatus, String> {
-        let mut left = runtime.clone();
-        let init = |name: &str| pod.spec.init_containers.iter().any(|c| c.name == name);
-        for old in left.containers.extract_if(.., |c| init(&c.name)) {
-            self.deps.runtime.remove_container(&old.id).map_err(|e| e.message)?;
-        }
-        Ok(left)
-    }
-
-    fn create_sandbox(&self, pod: &Pod, attempt: u32, problems: &mut Problems) -> Option<ContainerId> {
-        match self.deps.runtime.run_pod_sandbox(pod, attempt) {
-            Ok(id) => Some(id),
-            Err(e) => {
-                let text = format!("Failed to create pod sandbox: {e}");
-                self.event(pod, "", EventType::Warning, "FailedCreatePodSandBox", &text);
-                for container in pod.spec.all_containers() {
-                    self.remember(pod.uid(), &container.name, e.reason.as_str(), &text);
-                }
-                problems.add(text);
-                None
-            }
-        }
-    }
-
-    /// Back-off, then the start of one container; whether it was started.
-    fn start(&self, pod: &Pod, sandbox: &ContainerId, container: &Container, runtime: &RuntimePodStatus, problems: &mut Problems) -> bool {
-        if let Err(held) = self.check_back_off(pod, container, runtime) {
-            let name = &container.name;
-            let of = pod.reference();
-            let event = format!("Back-off restarting failed container {name} in pod {of}");
-            self.event(pod, name, EventType::Warning, "BackOff", &event);
-            let delay = go_duration(held.delay);
-            let message = format!("back-off {delay} restarting failed container={name} pod={of}");
-            self.remember(pod.uid(), name, StartErrorReason::CrashLoopBackOff.as_str(), &message);
-            problems.held_until(held.retry_at);
-            return false;
-        }
-        self.prune(container, runtime);
-        let attempt = next_attempt(container, runtime, self.deps.statuses.get(pod.uid()).as_deref());
-        let result = self.deps.runtime.start_container(pod, sandbox, container, attempt);
-        let started = result.is_ok();
-        match result {
-            Ok(_) => {
-                self.failures.lock().expect("no panic while the lock is held").remove(&(pod.uid().clone(), container.name.clone()));
-                self.event(pod, &container.name, EventType::Normal, "Created", "Container created");
-                self.event(pod, &container.name, EventType::Normal, "Started", "Container started");
-            }
-            Err(e) => {
-                self.event(pod, &container.name, EventType::Warning, "Failed", &format!("Error: {e}"));
-                self.remember(pod.uid(), &container.name, e.reason.as_str(), &e.message);
-                problems.add(format!("cannot start container {}: {e}", container.name));
-            }
-        }
-        started
-    }
-
-    fn check_back_off(&self, pod: &Pod, container: &Container, runtime: &RuntimePodStatus) -> Result<(), pod_actions::Held> {
-        let key = BackOffKey::new(&pod.reference(), container);
-        let mut back_off = self.back_off.lock().expect("no panic while the lock is held");
-        back_off.start_after(&key, &container.name, runtime, Moment::now())
-    }
-
-    /// Removes all but the newest ended instance, so that with the new one [`KEPT_INSTANCES`] are left.
-    fn prune(&self, container: &Container, runtime: &RuntimePodStatus) {
-        let ended = runtime.containers.iter().filter(|c| c.name == container.name && c.state != RuntimeState::Running);
-        for old in ended.skip(KEPT_INSTANCES - 1) {
-            if let Err(e) = self.deps.runtime.remove_container(&old.id) {
-                log::warn!("cannot remove an ended instance of container {}: {e}; trying again at its next restart", container.name);
-            }
-        }
-    }
-
     fn outcome(&self, pod: &Pod, problems: Problems) -> Outcome {
         if problems.errors.is_empty() && problems.retry_at.is_none() {
             return Outcome::Ok;
@@ -406,79 +275,9 @@ impl Syncer {
         Ok(())
     }
 
-    /// Every running container at once, sidecars in their turn, then the sandboxes (8.5).
-    fn kill_pod(&self, pod: &Pod, runtime: &RuntimePodStatus, grace: Option<i64>, problems: &mut Problems) {
-        let alive = runtime.containers.iter().filter(|c| c.state != RuntimeState::Exited);
-        let kills: Vec<ToKill> = alive
-            .map(|c| ToKill {
-                id: c.id.clone(),
-                name: c.name.clone(),
-                message: format!("Stopping container {}", c.name),
-                reason: KillReason::None,
-            })
-            .collect();
-        self.kill_in_turn(pod, &kills, grace, problems);
-        for sandbox in &runtime.sandboxes {
-            if let Err(e) = self.deps.runtime.stop_pod_sandbox(&sandbox.id) {
-                self.event(pod, "", EventType::Warning, "FailedKillPod", &format!("error killing pod: {e}"));
-                problems.add(e.message);
-            }
-        }
-    }
-
-    /// In parallel: the slowest decides how long it takes.
-    fn kill_all(&self, pod: &Pod, kills: &[ToKill], grace: Option<i64>, problems: &mut Problems) {
-        self.kill_each(pod, kills, grace, None, problems);
-    }
-
-    /// In parallel too, but a sidecar waits for those it has to outlive, as long as its grace period lasts.
-    fn kill_in_turn(&self, pod: &Pod, kills: &[ToKill], grace: Option<i64>, problems: &mut Problems) {
-        let turns = Turns::new(kills.iter().map(|k| k.name.as_str()));
-        self.kill_each(pod, kills, grace, Some(&turns), problems);
-    }
-
-    fn kill_each(&self, pod: &Pod, kills: &[ToKill], grace: Option<i64>, turns: Option<&Turns>, problems: &mut Problems) {
-        let errors: Vec<String> = match kills {
-            [] => return,
-            [one] => self.kill(pod, one, grace, None).err().into_iter().collect(),
-            many => std::thread::scope(|scope| {
-                let spawn = |kill| {
-                    let thread = std::thread::Builder::new().name("kill".into()).stack_size(KILL_STACK);
-                    thread.spawn_scoped(scope, move || self.kill(pod, kill, grace, turns)).map_err(|e| (kill, e))
-                };
-                let threads: Vec<_> = many.iter().map(spawn).collect();
-                let end = |t: Result<std::thread::ScopedJoinHandle<'_, Result<(), String>>, (&ToKill, std::io::Error)>| match t {
-                    Ok(handle) => handle.join().unwrap_or_else(|_| Err("killing panicked".into())),
-                    // no thread to be had: one after the other, without a turn
-                    Err((kill, _)) => {
-                        let _ended = turns.map(|turns| Ended(turns, &kill.name));
-                        self.kill(pod, kill, grace, None)
-                    }
-                };
-                threads.into_iter().filter_map(|t| end(t).err()).collect()
-            }),
-        };
-        problems.errors.extend(errors);
-    }
-
-    fn kill(&self, pod: &Pod, kill: &ToKill, grace: Option<i64>, turns: Option<&Turns>) -> Result<(), String> {
-        // also when it fails or panics: whoever waits for it is not to wait in vain
-        let _ended = turns.map(|turns| Ended(turns, &kill.name));
-        self.event(pod, &kill.name, EventType::Normal, "Killing", &kill.message);
-        let own = || kill_grace_period(pod, pod.container(&kill.name), kill.reason);
-        let given = Duration::from_secs(grace.unwrap_or_else(own).max(0) as u64);
-        let waited = turns.map(|turns| turns.wait(&pod_actions::ends_after(&pod.spec, &kill.name), given)).unwrap_or_default();
-        let left = given.saturating_sub(waited).max(Duration::from_secs(MINIMUM_GRACE_SECONDS as u64));
-        let stopped = self.deps.runtime.stop_container(&kill.id, left);
-        stopped.map_err(|e| {
-            self.event(pod, &kill.name, EventType::Warning, "FailedKillPod", &format!("error killing pod: {e}"));
-            format!("cannot stop container {}: {e}", kill.name)
-        })
-    }
-
     // ---- small things ----
 
-    fn event(&self, pod: &Pod, container: &str, type_: EventType, reason: &str, message: &str) {
+    pub(super) fn event(&self, pod: &Pod, container: &str, type_: EventType, reason: &str, message: &str) {
         let field_path = if container.is_empty() { String::new() } else { pod.field_path(container) };
         self.deps.recorder.record(&pod.reference(), &field_path, type_, reason, message);
     }
@@ -487,7 +286,7 @@ impl Syncer {
         self.last_run.lock().expect("no panic while the lock is held").insert(uid.clone(), Moment::now());
     }
 
-    fn forget_failures(&self, uid: &PodUid) {
+    pub(super) fn forget_failures(&self, uid: &PodUid) {
         self.failures.lock().expect("no panic while the lock is held").retain(|(of, _), _| of != uid);
     }
 
@@ -495,7 +294,7 @@ impl Syncer {
         self.failures.lock().expect("no panic while the lock is held").get(&(uid.clone(), name.to_owned())).cloned()
     }
 
-    fn remember(&self, uid: &PodUid, name: &str, reason: &str, message: &str) {
+    pub(super) fn remember(&self, uid: &PodUid, name: &str, reason: &str, message: &str) {
         let mut failures = self.failures.lock().expect("no panic while the lock is held");
         let key = (uid.clone(), name.to_owned());
         if failures.len() >= MAX_FAILURES && !failures.contains_key(&key) {
@@ -513,17 +312,3 @@ pub(crate) fn deadline_exceeded(pod: &Pod, status: Option<&PodStatus>) -> bool {
         _ => false,
     }
 }
-
-/// Newest known instance + 1 (8.4, last paragraph). Where the runtime knows none, the status before tells: it has counted
-/// a container that vanished already (9.3 S3), one that ended not yet.
-fn next_attempt(container: &Container, runtime: &RuntimePodStatus, old: Option<&PodStatus>) -> u32 {
-    let newest = runtime.containers.iter().filter(|c| c.name == container.name).map(|c| c.attempt).max();
-    let counted = || {
-        let before = old?.container(&container.name)?;
-        Some(before.restart_count + u32::from(!before.container_id.is_empty()))
-    };
-    newest.map(|n| n + 1).or_else(counted).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests;

@@ -266,7 +266,9 @@ fn back_off(case: &Case) -> Verdict {
     let case: BackOffCase = case.fields()?;
     let or = |told: &Option<String>, default: u64| told.as_deref().map_or(Ok(Duration::from_secs(default)), duration);
     let (initial, max) = (or(&case.initial, 10)?, or(&case.max, 300)?);
-    let key = BackOffKey::new(&PodRef { namespace: "d".into(), name: "p".into(), uid: "u".into() }, &Container::default());
+    let pod = PodRef { namespace: "d".into(), name: "p".into(), uid: "u".into() };
+    let container = Container { name: "c".into(), ..Default::default() };
+    let key = BackOffKey::new(&pod, &container);
     let now = Moment::from_boot(Duration::from_secs(1000));
     let mut table = BackOff::with_initial(initial, max);
     match case.entry.as_deref() {
@@ -286,11 +288,11 @@ fn back_off(case: &Case) -> Verdict {
         other => return unknown("status", other),
     };
     let runtime = RuntimePodStatus { containers: vec![newest], ..Default::default() };
-    let got = table.start_after(&key, "c", &runtime, now);
+    let got = table.check(&pod, &container, &runtime, now);
     same("in back-off", case.expect_in_back_off, got.is_err())?;
     if let Some(words) = case.side_effect {
         same("sideEffect", "an entry with delay = initial is created", &words)?;
-        same("the next start", Err(Held { delay: initial, retry_at: now + initial }), table.start_after(&key, "c", &runtime, now))?;
+        same("the next start", Err(Held { delay: initial, retry_at: now + initial }), table.check(&pod, &container, &runtime, now))?;
     }
     if let Some(word) = case.error {
         same("error", word.as_str(), StartErrorReason::CrashLoopBackOff.as_str())?;
