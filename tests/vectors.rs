@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::Value;
-use vector_groups::{Case, FILES, Group, Passed, Run, Verdict, cases, http};
+use vector_groups::{Case, FILES, Group, Passed, Rows, Run, Test, Verdict, cases, harness, http, same_words};
 
 fn main() -> ExitCode {
     // A process of its own for the one case that is about the environment.
@@ -26,6 +26,7 @@ fn main() -> ExitCode {
     let given = std::env::var_os("PODPROBE_VECTORS").map(PathBuf::from);
     let mut report = Report::default();
     let found = read(given.as_deref().unwrap_or(&own), &mut report);
+    report.own = read(&own, &mut Report::default());
     for (file, groups) in FILES {
         let Some(mut values) = found.get(*file).cloned() else {
             report.absent(file, "*", given.is_none());
@@ -44,6 +45,12 @@ fn main() -> ExitCode {
         }
         for key in values.keys() {
             report.problem(format!("{file}: unknown group \"{key}\": nothing runs it"));
+        }
+    }
+    if given.is_none() && args.wants("harness::trials", false) {
+        match args.list {
+            true => println!("harness::trials: test"),
+            false => report.tell("harness", "trials", harness::check()),
         }
     }
     report.finish(&args)
@@ -108,6 +115,8 @@ impl Args {
 
 #[derive(Default)]
 struct Report {
+    /// Our own copy of the vectors.
+    own: BTreeMap<String, serde_json::Map<String, Value>>,
     passed: usize,
     overruled: usize,
     later: usize,
@@ -135,11 +144,20 @@ impl Report {
     }
 
     fn run(&mut self, file: &str, group: &Group, value: &Value) {
-        let verdicts: Vec<(String, Verdict)> = match group.run {
+        let verdicts: Rows = match group.run {
             Run::Text if value.is_string() => return,
             Run::Text => vec![(group.key.into(), Err("expected a text".into()))],
             Run::Each(run) => cases(group.key, value).into_iter().map(|c| (c.id.clone(), guarded(|| run(&c)))).collect(),
-            Run::Told(tests) => cases(group.key, value).into_iter().map(|c| (c.id.clone(), told(tests, &c))).collect(),
+            Run::Told(tests) => {
+                let own = self.own.get(file).and_then(|groups| groups.get(group.key)).cloned().unwrap_or_default();
+                let one = |c: Case| match told(tests, &c) {
+                    Ok(_) if !same_words(group.key, &c.id, value, &own) => {
+                        (c.id, Err("the test of this id was written for other words".into()))
+                    }
+                    verdict => (c.id, verdict),
+                };
+                cases(group.key, value).into_iter().map(one).collect()
+            }
             Run::Rows(run) => match catch_unwind(|| run(value)) {
                 Ok(Ok(verdicts)) => verdicts,
                 Ok(Err(e)) => vec![(group.key.into(), Err(e))],
@@ -150,7 +168,7 @@ impl Report {
         self.tell(file, group.key, verdicts);
     }
 
-    fn tell(&mut self, file: &str, key: &str, verdicts: Vec<(String, Verdict)>) {
+    fn tell(&mut self, file: &str, key: &str, verdicts: Rows) {
         let (mut passed, mut overruled, mut later, mut failed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let total = verdicts.len();
         for (id, verdict) in verdicts {
@@ -179,7 +197,7 @@ impl Report {
 
     fn finish(self, args: &Args) -> ExitCode {
         if !args.list {
-            let Self { passed, overruled, later, ref problems } = self;
+            let Self { passed, overruled, later, ref problems, .. } = self;
             println!("\nvectors: {passed} passed, {overruled} overruled by a decision, {later} later, {} failed", problems.len());
             problems.iter().for_each(|p| println!("    {p}"));
         }
@@ -187,7 +205,7 @@ impl Report {
     }
 }
 
-fn told(tests: &[(&str, fn(&Case) -> Verdict)], case: &Case) -> Verdict {
+fn told(tests: &[Test], case: &Case) -> Verdict {
     match tests.iter().find(|(id, _)| *id == case.id) {
         Some((_, test)) => guarded(|| test(case)),
         None => Err("told in words, and there is no test of this id".into()),

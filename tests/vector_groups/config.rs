@@ -523,27 +523,27 @@ fn send(config: &PodConfig, source: Source, pods: &[&Pod]) -> Vec<PodUpdate> {
 /// A name is one source with one set: what is sent under it again replaces that set; another name has a set of its own.
 fn mx_1(case: &Case) -> Verdict {
     case.has_only(&["expect"])?;
-    let (config, foo, bar) = (PodConfig::new(&[]), named("foo")?, named("bar")?);
-    send(&config, Source::File, &[&foo]);
+    let (config, pod, other) = (PodConfig::new(&[]), named("foo")?, named("bar")?);
+    send(&config, Source::File, &[&pod]);
     use PodOperation::{Add, Remove};
-    let again = send(&config, Source::File, &[&bar]);
+    let again = send(&config, Source::File, &[&other]);
     same("the same name", vec![(Remove, Source::File, vec!["foo"]), (Add, Source::File, vec!["bar"])], names(&again))?;
-    let other = send(&config, Source::Http, &[&foo]);
-    same("another name", vec![(Add, Source::Http, vec!["foo"])], names(&other))?;
+    let elsewhere = send(&config, Source::Http, &[&pod]);
+    same("another name", vec![(Add, Source::Http, vec!["foo"])], names(&elsewhere))?;
     AS_TOLD
 }
 
 /// The merger gets the source's name and the pods unchanged, but for the annotations that say where they are from.
 fn mx_2(case: &Case) -> Verdict {
     case.has_only(&["expect"])?;
-    let (config, foo) = (PodConfig::new(&[]), named("foo")?);
-    let updates = send(&config, Source::File, &[&foo]);
+    let (config, pod) = (PodConfig::new(&[]), named("foo")?);
+    let updates = send(&config, Source::File, &[&pod]);
     same("update", vec![(PodOperation::Add, Source::File, vec!["foo"])], names(&updates))?;
     let mut got = Pod::clone(&updates[0].pods[0]);
     same("source", Some("file"), got.metadata.annotations.get("kubernetes.io/config.source").map(String::as_str))?;
     got.metadata.annotations.clear();
     got.raw["metadata"].as_object_mut().map(|m| m.shift_remove("annotations"));
-    same("pod", foo, got)?;
+    same("pod", pod, got)?;
     AS_TOLD
 }
 

@@ -113,6 +113,7 @@ fn prober_result(case: &Case) -> Verdict {
     let case: ProberResult = case.fields()?;
     if let Some(word) = &case.probe_type {
         ensure(probe_type(word).is_err(), "a probe type that is none of the three")?;
+        same("told", ("Failure", true), (case.result.as_str(), case.err))?;
         return Ok(overruled("a probe type is one of an enum's three: a fourth cannot be written, so nothing has to answer it"));
     }
     for word in &case.types {
@@ -211,6 +212,7 @@ fn output_limit(case: &Case) -> Verdict {
     if let Some(error) = case.run_error {
         let got = judge(Err(RuntimeError::new(StartErrorReason::RunContainerError, error)), &[], Duration::from_secs(1));
         same("err", case.err, got.error)?;
+        same("told", case.stdout, case.expect)?;
         return Ok(overruled("the error is as told; a run that says nothing of the container brings no output with it (3.2, last row)"));
     }
     same("err", None, case.err)?;

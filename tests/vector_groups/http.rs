@@ -302,6 +302,7 @@ fn redirect(case: &Case) -> Verdict {
         same("followNonLocal, where the modes do the same", case.local_only, case.follow_non_local)?;
         return AS_TOLD;
     }
+    ensure(["success", "warning", "failure"].contains(&case.follow_non_local.as_str()), "a result")?;
     Ok(overruled(format!(
         "localOnly is as told; following to another host (told: {}) does not exist, the kubelet does not run that mode either (3.4)",
         case.follow_non_local

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::world::{runtime_container, runtime_state};
-use super::{AS_TOLD, Case, Group, Run, Verdict, duration, fields, group, same, unknown};
+use super::{AS_TOLD, Case, Group, Rows, Run, Verdict, duration, fields, group, same, unknown};
 
 pub const GROUPS: &[Group] = &[
     group("version", Run::Text),
@@ -58,7 +58,7 @@ struct Round {
     events: Vec<Told>,
 }
 
-fn pleg(value: &Value) -> Result<Vec<(String, Verdict)>, String> {
+fn pleg(value: &Value) -> Result<Rows, String> {
     let told: Pleg = fields(value)?;
     same("order", "not fixed across pods or containers", told.order.as_str())?;
     let rows = told.rows.iter().enumerate().map(|(i, row)| (format!("rows[{i}]"), pleg_row(row)));
@@ -134,7 +134,7 @@ struct ShouldRestart {
     with_deletion_timestamp: String,
 }
 
-fn should_restart(value: &Value) -> Result<Vec<(String, Verdict)>, String> {
+fn should_restart(value: &Value) -> Result<Rows, String> {
     let told: ShouldRestart = fields(value)?;
     same("withDeletionTimestamp", "always false", told.with_deletion_timestamp.as_str())?;
     same("first column", Some("last state"), told.cols.first().map(String::as_str))?;

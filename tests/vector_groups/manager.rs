@@ -237,7 +237,7 @@ fn ur_1(case: &Case) -> Verdict {
     let store = || daemon.store(&pod, vec![entry("c", "a", json!({"running": {"startedAt": null}}), None)]).container_statuses[0].ready;
     ensure(!store(), "not ready before the first probe")?;
     daemon.manager.add_pod(&pod);
-    until("ready after a success", &store)?;
+    until("ready after a success", store)?;
     *daemon.world.answer.lock().unwrap() = Answer::Code(1);
     until("unready after a failure", || !store())?;
     daemon.end()?;

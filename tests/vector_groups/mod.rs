@@ -12,6 +12,7 @@ use serde_json::Value;
 mod config;
 mod exec;
 mod grpc_tcp;
+pub mod harness;
 pub mod http;
 mod lifecycle;
 mod manager;
@@ -35,14 +36,20 @@ pub enum Passed {
 /// What came of a case; an error says what was expected and what was got.
 pub type Verdict = Result<Passed, String>;
 
+/// The test of a case by its id.
+pub type Test = (&'static str, fn(&Case) -> Verdict);
+
+/// What came of several, each with its name.
+pub type Rows = Vec<(String, Verdict)>;
+
 /// How a group is run.
 pub enum Run {
     /// Each case from its fields alone.
     Each(fn(&Case) -> Verdict),
     /// Each case by the test of its id: its fields do not suffice.
-    Told(&'static [(&'static str, fn(&Case) -> Verdict)]),
+    Told(&'static [Test]),
     /// Rows that are no cases of their own; gives their names.
-    Rows(fn(&Value) -> Result<Vec<(String, Verdict)>, String>),
+    Rows(fn(&Value) -> Result<Rows, String>),
     /// Not yet, and why.
     Later(&'static str),
     /// A text for people.
@@ -123,12 +130,25 @@ pub fn cases(key: &str, value: &Value) -> Vec<Case> {
     }
 }
 
+/// Fields that tell a case in words; a test by id is written for these words.
+const WORDS: &[&str] = &["in", "pod", "pods", "then", "desired", "expect", "case", "rule", "shape", "where", "probe", "note"];
+
+/// Whether a case that is told in words is the one its test was written for: that of the same id among our own.
+pub fn same_words(key: &str, id: &str, given: &Value, own: &Value) -> bool {
+    let words = |of: &Value| {
+        let list = of.as_array().cloned().unwrap_or_else(|| vec![of.clone()]);
+        let found = list.into_iter().find(|c| c["id"].as_str().unwrap_or(key) == id)?;
+        Some(WORDS.iter().map(|w| found.get(*w).cloned()).collect::<Vec<_>>())
+    };
+    words(given) == words(own)
+}
+
 /// What podprobe decided against single values: case, place, told, decided. The reason is in [`decision`].
 const DECIDED: &[(&str, &str, &str, &str)] = &[("ws-11", "/steps/3/run", "3", "1")];
 
 fn decide(id: &str, value: &mut Value) {
     for (_, place, told, decided) in DECIDED.iter().filter(|d| d.0 == id) {
-        if let Some(field) = value.pointer_mut(place).filter(|field| field.to_string() == *told) {
+        if let Some(field) = value.pointer_mut(place).filter(|field| *told == field.to_string().as_str()) {
             *field = serde_json::from_str(decided).expect("a JSON value");
         }
     }

@@ -6,13 +6,13 @@ use std::time::{Duration, SystemTime};
 use podprobe::api::pod::{ObjectMeta, PodSpec};
 use podprobe::api::{Container, Pod, PodRef};
 use podprobe::clock::Moment;
-use podprobe::pod_actions::{BackOff, BackOffKey, Held, Inputs, compute, spec_hash};
+use podprobe::pod_actions::{BackOff, BackOffKey, Held, Inputs, compute, restart_all_wanted, spec_hash};
 use podprobe::runtime::{ContainerId, RuntimePodStatus, RuntimeSandboxStatus, RuntimeState, StartErrorReason};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::world::{runtime_container, runtime_state};
-use super::{AS_TOLD, Cached, Case, Group, Run, Verdict, duration, ensure, group, same, unknown};
+use super::{AS_TOLD, Cached, Case, Group, Run, Test, Verdict, duration, ensure, group, same, unknown};
 
 pub const GROUPS: &[Group] = &[
     group("version", Run::Text),
@@ -154,8 +154,6 @@ struct RestartAll {
     expect_init_start: Option<Vec<usize>>,
 }
 
-type Test = (&'static str, fn(&Case) -> Verdict);
-
 const RESTART_ALL: &[Test] = &[
     ("ra-01", |c| restart_all(c, REGULAR, &running(REGULAR), None)),
     ("ra-02", |c| restart_all(c, REGULAR, &running(REGULAR), None)),
@@ -205,6 +203,7 @@ fn restart_all(case: &Case, containers: &[&str], statuses: &[impl AsRef<str>], t
     let input =
         Input { spec, sandbox, statuses, liveness: none(), startup: none(), restart_all: case.restart_all, deletion_timestamp: false };
     let status = runtime(&input, &pod)?;
+    same("asked for by the statuses", trigger.is_some(), restart_all_wanted(&pod, &status))?;
     let got = compute(&Inputs { pod: &pod, status: &status, liveness: &|_| None, startup: &|_| None, restart_all: case.restart_all });
     if let Some(expected) = case.expect_reset {
         same("resets", expected, got.remove.iter().map(|r| (r.name.clone(), r.id.to_string(), r.kill)).collect())?;

@@ -13,7 +13,7 @@ use podprobe::api::validation::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{AS_TOLD, Case, Group, Run, Verdict, ensure, fields, group, overruled, same};
+use super::{AS_TOLD, Case, Group, Rows, Run, Test, Verdict, ensure, fields, group, overruled, same};
 
 pub const GROUPS: &[Group] = &[
     group("version", Run::Text),
@@ -41,7 +41,7 @@ struct Defaults {
 }
 
 /// Each default, in containers and init containers. Ephemeral containers are refused, and have theirs all the same.
-fn defaults_of(value: &Value) -> Result<Vec<(String, Verdict)>, String> {
+fn defaults_of(value: &Value) -> Result<Rows, String> {
     let expected: Defaults = fields(value)?;
     let mut verdicts = Vec::new();
     for list in ["containers", "initContainers", "ephemeralContainers"] {
@@ -164,7 +164,7 @@ struct Names {
     bad: Vec<Value>,
 }
 
-fn names(value: &Value, complaints: impl Fn(&Value) -> Result<Vec<String>, String>) -> Result<Vec<(String, Verdict)>, String> {
+fn names(value: &Value, complaints: impl Fn(&Value) -> Result<Vec<String>, String>) -> Result<Rows, String> {
     let names: Names = fields(value)?;
     let one = |is_good: bool, i: usize, name: &Value| {
         let verdict = complaints(name).and_then(|c| match c.is_empty() == is_good {
@@ -177,7 +177,7 @@ fn names(value: &Value, complaints: impl Fn(&Value) -> Result<Vec<String>, Strin
     Ok(good.chain(names.bad.iter().enumerate().map(|(i, n)| one(false, i, n))).collect())
 }
 
-const CONTAINER_PROBES: &[(&str, fn(&Case) -> Verdict)] = &[
+const CONTAINER_PROBES: &[Test] = &[
     ("vc-1", |c| regular(c, json!({"readinessProbe": exec(json!({"terminationGracePeriodSeconds": 10}))}))),
     ("vc-2", |c| regular(c, json!({"livenessProbe": {"tcpSocket": {}}}))),
     ("vc-3", |c| regular(c, json!({"livenessProbe": {}}))),
@@ -266,6 +266,7 @@ fn check(case: &ContainerProbes, got: Vec<(String, String, String)>) -> Verdict 
 fn plain_init(case: &Case) -> Verdict {
     let case: ContainerProbes = case.fields()?;
     let [expected] = &case.errors.unwrap_or_default()[..] else { return Err("expected one error".into()) };
+    same("told", "initContainers[0].<livenessProbe|readinessProbe|startupProbe>", expected[1].as_str())?;
     for field in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let got = complaints(json!({"initContainers": [{field: exec(json!({}))}]}));
         let expected = (expected[0].clone(), format!("initContainers[0].{field}"), expected[2].clone());

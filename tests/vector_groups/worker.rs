@@ -495,6 +495,7 @@ fn kubelet_restart(case: &Case) -> Verdict {
     if case.gate && case.older {
         let kept = (case.sidecar && probe_type == ProbeType::Startup).then_some(ProbeResult::Success);
         same("cached", kept, world.cached())?;
+        same("told", case.cached.map(Into::into), Some(podprobe::prober::worker::initial_value(probe_type)))?;
         return Ok(overruled(
             "the gate is off, as it is by default: seeding an older container anew would flip its readiness (lessons A7, 15 O14)",
         ));
