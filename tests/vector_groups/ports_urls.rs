@@ -127,6 +127,9 @@ fn target(case: TargetCase, http: bool) -> Verdict {
     case.expect_port.map_or(Ok(()), |expected| same("port", expected, port))?;
     if let Some(expected) = case.expect_path.filter(|_| http) {
         let url = ProbeUrl::of_probe("http", &host, port, &case.path);
+        // A relative path gets its slash where the URL is made, not where it is sent.
+        let is_relative = !expected.is_empty() && !expected.starts_with(['/', '?']);
+        let expected = if is_relative { format!("/{expected}") } else { expected };
         same("path", expected, url.query.map_or(url.path.clone(), |q| format!("{}?{q}", url.path)))?;
     }
     AS_TOLD
