@@ -329,6 +329,7 @@ mod tests {
             change(&mut w);
             assert_eq!(w.step(S) != Next::Exit, goes_on, "{kind}");
             assert_eq!(w.cached("a"), cached, "{kind}");
+            assert!(cached.is_some() || w.cache.is_empty(), "{kind}: nothing under another id either");
         }
     }
 

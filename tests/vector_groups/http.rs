@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use podprobe::api::pod::HttpHeader;
@@ -164,8 +164,12 @@ fn case(case: &Case) -> Verdict {
     let headers = case.headers.unwrap_or_default().into_iter();
     let headers: Vec<_> =
         headers.flat_map(|(name, values)| values.into_iter().map(move |value| HttpHeader { name: name.clone(), value })).collect();
-    let got = get(server.address, "/", &headers, duration(&case.timeout)?);
+    let (timeout, start) = (duration(&case.timeout)?, Instant::now());
+    let got = get(server.address, "/", &headers, timeout);
     result(&case.result, &got)?;
+    if let Some(silence) = case.server.get("sleep").and_then(Value::as_str).map(duration).transpose()?.filter(|s| *s > timeout) {
+        ensure(start.elapsed() < silence, "it is the client that gives up")?;
+    }
     if let Some(part) = case.output_contains {
         ensure(got.output.contains(&part), &format!("{part:?} in the output {:?}", got.output))?;
     }

@@ -152,6 +152,8 @@ fn step(case: &Case) -> Verdict {
         let expected = case.cont.of(probe_type).ok_or("no cont for this type")?;
         same(&format!("cont of {probe_type}"), expected, world.step(Handled::Success))?;
         same(&format!("cached of {probe_type}"), case.cached.map(Into::into), world.cached())?;
+        // Nothing for another container id either.
+        ensure(case.cached.is_some() || world.updates.is_empty(), "nothing is cached at all")?;
     }
     AS_TOLD
 }
