@@ -41,8 +41,8 @@ static: ## one static file with and one without the embedded runtime, and their 
 	PATH="$(STATIC_PATH)$$PATH" $(CARGO) build --release --target $(MUSL) --target-dir target/static
 	@sh .ci/size target/static/$(MUSL)/release/podprobe 8 && sh .ci/size target/static-slim/$(MUSL)/release/podprobe 5
 
-bench: ## times and memory, as root; prints figures
-	$(CARGO) bench
+bench: $(DEMO) ## times and memory, as root (BENCHMARKS.md); of the static binary when `make static` has built it
+	$(CARGO) bench --bench start --bench idle --bench exec
 
 install: static ## install the static file below PREFIX (default /usr/local)
 	install -D -m 755 target/static/$(MUSL)/release/podprobe $(DESTDIR)$(PREFIX)/bin/podprobe

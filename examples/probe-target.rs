@@ -9,16 +9,19 @@
 //! `--start-after T`, `--ready-after T`, `--fail-after T` (liveness turns 500), `--stuck-after T` (liveness never answers),
 //! `--unready-every T` (readiness toggles), `--exit-after T`, `--exit-code N`, `--die` (ends at once, with code 1 unless
 //! `--exit-code` says otherwise), `--port N` (default 8080, 0 for none), `--tcp-port N` (default none).
+//! `--stamp FILE` adds a line `start NS` (the wall clock, unix nanoseconds) to FILE as its first act, and `fail NS` when
+//! `/healthz` first answers 500.
 //!
 //! `probe-target --check PATH [--port N]` asks a running one and ends with 0 or 1: a command for an exec probe.
 
+use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const STATES: [&str; 4] = ["ok", "fail", "slow", "stuck"];
 const OK: u8 = 0;
@@ -36,6 +39,8 @@ struct Target {
     start: AtomicU8,
     requests: AtomicUsize,
     begun: Instant,
+    stamps: Option<String>,
+    failed: AtomicBool,
 }
 
 impl Target {
@@ -72,6 +77,7 @@ struct Options {
     exit_code: Option<u8>,
     die: bool,
     check: Option<String>,
+    stamp: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -104,10 +110,23 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--unready-every" => o.unready_every = Some(duration(&value)?).filter(|d| !d.is_zero()),
             "--exit-after" => o.exit_after = Some(duration(&value)?),
             "--check" => o.check = Some(value),
+            "--stamp" => {
+                stamp(&value, "start");
+                o.stamp = Some(value);
+            }
             _ => return Err(format!("unknown option {name}")),
         }
     }
     Ok(o)
+}
+
+/// Adds the time to a file; a server that cannot do so serves all the same.
+fn stamp(file: &str, what: &str) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let opened = OpenOptions::new().create(true).append(true).open(file);
+    if let Err(e) = opened.and_then(|mut f| f.write_all(format!("{what} {now}\n").as_bytes())) {
+        eprintln!("probe-target: cannot write {file}: {e}");
+    }
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -136,6 +155,8 @@ fn run(o: &Options) -> ExitCode {
         start: state(o.start_after),
         requests: AtomicUsize::new(0),
         begun,
+        stamps: o.stamp.clone(),
+        failed: AtomicBool::new(false),
     });
     if o.die {
         target.say("dying at once, as told");
@@ -216,6 +237,10 @@ fn answer(mut stream: TcpStream, target: &Target) -> std::io::Result<()> {
     let head = read_head(&mut stream)?;
     let path = head.split(' ').nth(1).unwrap_or("/");
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let first_failure = path == "/healthz" && target.health.load(Ordering::SeqCst) == FAIL && !target.failed.swap(true, Ordering::SeqCst);
+    if let Some(file) = target.stamps.as_ref().filter(|_| first_failure) {
+        stamp(file, "fail");
+    }
     let (status, body) = match path {
         "/healthz" | "/livez" => by_state(&target.health, &mut stream),
         "/readyz" => by_state(&target.ready, &mut stream),

@@ -13,10 +13,11 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::api::decode::{self, StaticSource};
-use crate::api::{Pod, PodStatus, PodUid};
+use crate::api::{ContainerStatus, Pod, PodStatus, PodUid};
 use crate::checkpoint;
 use crate::clock::Moment;
 use crate::events::Recorder;
+use crate::image_keeper::{ImageKeeper, ImageKeeperConfig};
 use crate::images::ImageStore;
 use crate::layout::Layout;
 use crate::pleg::{self, Cache, Pleg};
@@ -24,10 +25,10 @@ use crate::pod_config::file::{FileSource, FileSourceConfig};
 use crate::pod_config::merge::UPDATES_CAPACITY;
 use crate::pod_config::{FileStates, PodConfig, PodUpdate, Source};
 use crate::pod_manager::PodManager;
-use crate::pod_workers::{Deps, PodCache, PodWorkers, Probes, Syncer};
+use crate::pod_workers::{Deps, PodCache, PodWorkers, Probes, Syncer, Update, UpdateKind};
 use crate::prober::manager::{self, ProberManager, RestoredReady, StatusSource};
 use crate::prober::results::{self, ProbeResult};
-use crate::runtime::{ContainerId, Runtime, RuntimePodStatus, ShimRuntime};
+use crate::runtime::{ContainerId, ImagesInUse, Runtime, RuntimePodStatus, ShimRuntime, StartErrorReason};
 use crate::server::{self, Backend, Server};
 use crate::settings::Settings;
 use crate::status::{Notifier, PodView, Snapshot, StatusManager};
@@ -38,6 +39,13 @@ const STATUS_CEILING: Duration = Duration::from_secs(20);
 
 /// The first listing is waited for this long at the start.
 const FIRST_LISTING: Duration = Duration::from_secs(1);
+
+/// How long shutdown waits for probes that wait for an answer over the network; their timeouts may be far longer.
+const PROBES_LIMIT: Duration = Duration::from_secs(1);
+/// How long a new daemon waits for the root's lock; one that runs keeps it far longer.
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+/// How often it tries.
+const LOCK_STEP: Duration = Duration::from_millis(20);
 
 /// The daemon did not start; the text says what to do.
 #[derive(Debug)]
@@ -60,6 +68,7 @@ pub struct Daemon {
     shared: Arc<Shared>,
     updates: Sender<PodUpdate>,
     files: Mutex<Option<FileSource>>,
+    keeper: Mutex<Option<ImageKeeper>>,
     threads: Mutex<Vec<(&'static str, JoinHandle<()>)>>,
     stop: Mutex<Vec<Sender<()>>>,
     server: Mutex<Option<Server>>,
@@ -94,18 +103,25 @@ impl Daemon {
         block_signals();
         let lock = prepare_root(&layout)?;
         let images = ImageStore::open(layout.images()).map_err(|e| DaemonError(e.to_string()))?;
-        let runtime = ShimRuntime::new(&layout, &settings, images).map_err(cannot("set up the runtime"))?;
+        let runtime = ShimRuntime::new(&layout, &settings, images.clone()).map_err(cannot("set up the runtime"))?;
         let runtime = Arc::new(runtime);
         runtime.check().map_err(|e| DaemonError(e.to_string()))?;
-        Self::wire(settings, layout, lock, runtime)
+        Self::wire(settings, layout, lock, runtime, images)
     }
 
-    fn wire(settings: Settings, layout: Layout, lock: Flock<File>, runtime: Arc<ShimRuntime>) -> Result<Self, DaemonError> {
+    fn wire(
+        settings: Settings,
+        layout: Layout,
+        lock: Flock<File>,
+        runtime: Arc<ShimRuntime>,
+        images: ImageStore,
+    ) -> Result<Self, DaemonError> {
         let started = Moment::now();
         let notifier = Arc::new(Notifier::default());
         let recorder = Arc::new(Recorder::new(notifier.clone()));
         let restored = checkpoint::read(&layout.checkpoint());
         let readiness = restored_readiness(&restored);
+        let running = restored.keys().cloned().collect();
         let statuses = Arc::new(StatusManager::new(restored, notifier.clone()));
 
         let (pleg_events, from_pleg) = bounded(pleg::EVENTS_CAPACITY);
@@ -145,7 +161,7 @@ impl Daemon {
             node_name: settings.node_name.clone(),
             notifier: notifier.clone(),
             recorder: recorder.clone(),
-            pods: Arc::default(),
+            pods: Arc::new(PodManager::new(notifier.clone())),
             workers: workers.clone(),
             statuses: statuses.clone(),
             states: Arc::new(FileStates::new(move || changed.changed())),
@@ -179,6 +195,8 @@ impl Daemon {
         let files = FileSource::spawn(FileSourceConfig {
             path: settings.static_pod_path.clone(),
             check_frequency: settings.file_check_frequency,
+            last_good: shared.layout.last_good(),
+            running,
             decode: decoder(settings.node_name.clone()),
             config: shared.config.clone(),
             updates: updates.clone(),
@@ -186,6 +204,7 @@ impl Daemon {
             events: shared.recorder.clone(),
         });
         let files = files.map_err(cannot("watch the pods directory"))?;
+        let keeper = ImageKeeper::spawn(image_keeper_config(&shared, images)).map_err(cannot("watch the image directory"))?;
         log::info!(
             "podprobe {} runs as node {}, pods from {}",
             env!("CARGO_PKG_VERSION"),
@@ -196,6 +215,7 @@ impl Daemon {
             shared,
             updates,
             files: Mutex::new(Some(files)),
+            keeper: Mutex::new(Some(keeper)),
             threads: Mutex::new(vec![("sync loop", loop_thread), ("checkpoint", checkpoint)]),
             stop: Mutex::new(vec![stop_loop, stop_checkpoint, stop_pleg]),
             server: Mutex::new(Some(server)),
@@ -234,16 +254,21 @@ impl Daemon {
             server.stop();
         }
         self.stop_files();
+        let keeper = self.keeper.lock().expect("no panic while the lock is held").take();
+        keeper.iter().for_each(ImageKeeper::stop);
         self.shared.runtime.interrupt();
         self.shared.pleg.cache().close();
         // the loop's end closes the results' channels, so no probe worker waits in a send
         self.stop.lock().expect("no panic while the lock is held").clear();
         let mut late = Vec::new();
         late.extend(self.shared.workers.shutdown(left()).into_iter().map(|uid| format!("the worker of pod {uid}")));
-        let probes = self.shared.prober.manager.shutdown(left());
+        let probes = self.shared.prober.manager.shutdown(left().min(PROBES_LIMIT));
         if probes > 0 {
-            late.push(format!("{probes} probe workers"));
+            // They hold nothing and change nothing any more: the end of the process is theirs.
+            log::info!("{probes} probes still wait for an answer; they are given up");
         }
+        // one that unpacks a large layer may be cut off: the next daemon loads it again
+        keeper.map(|k| k.join(left()));
         for (name, thread) in self.threads.lock().expect("no panic while the lock is held").drain(..) {
             while !thread.is_finished() && !left().is_zero() {
                 std::thread::park_timeout(Duration::from_millis(2));
@@ -309,10 +334,23 @@ fn prepare_root(layout: &Layout) -> Result<Flock<File>, DaemonError> {
     }
     let path = layout.lock();
     let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(cannot(format!("open {}", path.display())))?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
+    take_lock(file, LOCK_PATIENCE).ok_or_else(|| {
         let root = layout.root().display();
         DaemonError(format!("another podprobe daemon already runs with root {root}; stop it, or give this one another --root"))
     })
+}
+
+/// A daemon that was killed is not gone at once: the kernel tears it down, and what it was just starting ends after it.
+fn take_lock(mut file: File, patience: Duration) -> Option<Flock<File>> {
+    let deadline = Instant::now() + patience;
+    loop {
+        file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Some(lock),
+            Err(_) if Instant::now() >= deadline => return None,
+            Err((file, _)) => file,
+        };
+        std::thread::sleep(LOCK_STEP);
+    }
 }
 
 fn decoder(node_name: String) -> crate::pod_config::files::Decode {
@@ -326,6 +364,17 @@ fn restored_readiness(statuses: &HashMap<PodUid, PodStatus>) -> HashMap<Containe
     let all = statuses.values().flat_map(|s| s.container_statuses.iter().chain(&s.init_container_statuses));
     let running = all.filter(|c| c.state.running.is_some());
     running.map(|c| (c.container_id.as_str().into(), RestoredReady { ready: c.ready, started: c.started == Some(true) })).collect()
+}
+
+/// Pods that wait for an image are synced as soon as names in the store change.
+fn image_keeper_config(shared: &Arc<Shared>, store: ImageStore) -> ImageKeeperConfig {
+    let (layout, of) = (shared.layout.clone(), shared.clone());
+    ImageKeeperConfig {
+        store,
+        drop_dir: shared.layout.image_drop(),
+        in_use: Arc::new(move |id| ImagesInUse::read(&layout).contains(id)),
+        on_change: Box::new(move || of.sync_pods_without_image()),
+    }
 }
 
 type Updates = crossbeam_channel::Receiver<results::Update>;
@@ -432,9 +481,10 @@ impl Probes for Prober {
 impl Backend for Shared {
     fn snapshot(&self) -> Arc<Snapshot> {
         let version = self.notifier.version();
+        // in this order: a pod that is being removed is told to end before it leaves the manager
+        let mut pods = self.pods.all();
         let working = self.workers.working();
         let ending = |uid: &PodUid| working.iter().any(|(pod, removed)| *removed && pod.uid() == uid);
-        let mut pods = self.pods.all();
         pods.extend(working.iter().filter(|(_, removed)| *removed).map(|(pod, _)| pod.clone()));
         pods.sort_by(|a, b| (&a.metadata.namespace, &a.metadata.name, a.uid()).cmp(&(&b.metadata.namespace, &b.metadata.name, b.uid())));
         pods.dedup_by(|a, b| a.uid() == b.uid());
@@ -459,6 +509,23 @@ impl Backend for Shared {
 }
 
 impl Shared {
+    fn sync_pods_without_image(&self) {
+        let waits =
+            |c: &ContainerStatus| c.state.waiting.as_ref().is_some_and(|w| w.reason == StartErrorReason::ErrImageNeverPull.as_str());
+        for pod in self.pods.all() {
+            let status = self.statuses.get(pod.uid());
+            if status.is_some_and(|s| s.container_statuses.iter().any(waits)) {
+                self.workers.update(Update {
+                    kind: UpdateKind::Sync,
+                    pod,
+                    runtime_only: false,
+                    phase_is_terminal: false,
+                    is_running: true,
+                });
+            }
+        }
+    }
+
     fn view(&self, pod: &Pod, terminating: bool, events: &[crate::events::Event]) -> PodView {
         let status = self.statuses.get(pod.uid()).map(|s| PodStatus::clone(&s)).unwrap_or_default();
         let mut object = pod.raw.clone();
@@ -474,5 +541,29 @@ impl Shared {
             log_dir: self.layout.pod_logs(&pod.metadata.namespace, &pod.metadata.name, pod.uid()).display().to_string(),
             events: events.iter().filter(|e| e.uid == pod.uid().as_str()).cloned().collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_of_a_daemon_that_is_just_ending_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let old = take_lock(open_at(dir.path()), Duration::ZERO).unwrap();
+        assert!(take_lock(open_at(dir.path()), Duration::ZERO).is_none());
+        let (waits, waiting) = bounded(0);
+        let new = std::thread::spawn(move || {
+            waits.send(()).unwrap();
+            take_lock(open_at(dir.path()), Duration::from_secs(60)).is_some()
+        });
+        waiting.recv().unwrap();
+        drop(old);
+        assert!(new.join().unwrap());
+    }
+
+    fn open_at(dir: &Path) -> File {
+        File::create(dir.join("lock")).unwrap()
     }
 }

@@ -71,9 +71,19 @@ impl Layout {
         self.lib_dir().join("checkpoint.json")
     }
 
+    /// `/var/lib/podprobe/last-good`: the last good version of each pod file.
+    pub fn last_good(&self) -> PathBuf {
+        self.lib_dir().join("last-good")
+    }
+
     /// `/var/lib/podprobe/images`: the image store.
     pub fn images(&self) -> PathBuf {
         self.lib_dir().join("images")
+    }
+
+    /// `/var/lib/podprobe/images.d`: image archives dropped here are loaded.
+    pub fn image_drop(&self) -> PathBuf {
+        self.lib_dir().join("images.d")
     }
 
     /// `/var/lib/podprobe/containers/<id>`: overlay upper and work directories.

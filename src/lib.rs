@@ -16,6 +16,7 @@ pub mod cli;
 pub mod clock;
 pub mod daemon;
 pub mod events;
+pub mod image_keeper;
 pub mod images;
 pub mod layout;
 pub mod nsexec;

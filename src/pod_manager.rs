@@ -4,22 +4,31 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::api::{Pod, PodUid};
+use crate::status::Notifier;
 
 /// See the module. The lock is held for map operations only.
 #[derive(Default)]
 pub struct PodManager {
     pods: Mutex<HashMap<PodUid, Arc<Pod>>>,
+    notifier: Arc<Notifier>,
 }
 
 impl PodManager {
+    /// No pods; `notifier` hears of each change, also of a pod whose status is known already from an earlier daemon.
+    pub fn new(notifier: Arc<Notifier>) -> Self {
+        Self { pods: Mutex::default(), notifier }
+    }
+
     /// Adds or replaces a pod.
     pub fn set(&self, pod: Arc<Pod>) {
         self.lock().insert(pod.uid().clone(), pod);
+        self.notifier.changed();
     }
 
     /// Forgets a pod.
     pub fn remove(&self, uid: &PodUid) {
         self.lock().remove(uid);
+        self.notifier.changed();
     }
 
     /// The pod, if it should run.
@@ -39,5 +48,21 @@ impl PodManager {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, Arc<Pod>>> {
         self.pods.lock().expect("no panic while the lock is held")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watchers_hear_of_each_change() {
+        let notifier = Arc::new(Notifier::default());
+        let pods = PodManager::new(notifier.clone());
+        let pod = Pod { metadata: Default::default(), spec: Default::default(), raw: serde_json::Value::Null };
+        pods.set(Arc::new(pod));
+        assert_eq!((notifier.version(), pods.all().len()), (1, 1));
+        pods.remove(&"".into());
+        assert_eq!((notifier.version(), pods.all().len()), (2, 0));
     }
 }

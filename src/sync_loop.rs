@@ -181,7 +181,9 @@ impl SyncLoop {
 
     /// The runtime is not well: nothing is decided until it is, but a stop is heard.
     fn rest(&mut self, why: &str) -> Event {
-        log::error!("sync loop rests for {:?}: {why}", self.pause);
+        // The first relist of a daemon that starts takes a moment, and that is no error.
+        let level = if self.pause == FIRST_PAUSE { log::Level::Debug } else { log::Level::Error };
+        log::log!(level, "sync loop rests for {:?}: {why}", self.pause);
         let pause = self.pause;
         self.pause = (pause * 2).min(LONGEST_PAUSE);
         let unused: Receiver<()> = never();
@@ -230,6 +232,7 @@ impl Parts {
     fn handle_additions(&self, mut pods: Vec<Arc<Pod>>) {
         // static pods carry no creation time; their name makes the order the same at every start
         pods.sort_by_key(|p| p.full_name());
+        self.end_predecessors(&pods);
         for pod in pods {
             let others = self.pods.all();
             self.pods.set(pod.clone());
@@ -243,6 +246,14 @@ impl Parts {
                 Err(rejection) => self.reject(&pod, &rejection),
             }
         }
+    }
+
+    /// Pods of the same name that an earlier daemon started from what the file said then: ended before the new ones are
+    /// told to start, so that these wait for them.
+    fn end_predecessors(&self, pods: &[Arc<Pod>]) {
+        let new = |r: &RuntimePodStatus| pods.iter().any(|p| p.metadata.name == r.name && p.metadata.namespace == r.namespace);
+        let wanted = |r: &RuntimePodStatus| pods.iter().any(|p| *p.uid() == r.uid);
+        self.runtime.pods().iter().filter(|r| new(r) && !wanted(r)).for_each(|r| self.end_orphan(r));
     }
 
     /// 5.3 "Reject".
@@ -267,10 +278,11 @@ impl Parts {
 
     /// Before all sources have spoken a missing pod may only be late: housekeeping ends it then.
     fn handle_removal(&self, pod: &Arc<Pod>) {
-        self.pods.remove(pod.uid());
+        // told to end before it is forgotten: a reader sees it as wanted or as ending, never as gone
         if self.config.all_seen() {
             self.dispatch(pod.clone(), UpdateKind::Kill { grace_override: None });
         }
+        self.pods.remove(pod.uid());
     }
 
     fn handle_readiness(&self, update: &results::Update) {
@@ -331,18 +343,20 @@ impl Parts {
 
     /// Step 6: what the runtime holds and nobody wants, ended pods' remains included.
     fn end_orphans(&self) {
-        for runtime in self.runtime.pods() {
-            if self.workers.contains(&runtime.uid) || self.pods.get(&runtime.uid).is_some() {
-                continue;
-            }
-            self.workers.update(Update {
-                kind: UpdateKind::Kill { grace_override: Some(ORPHAN_GRACE_SECONDS) },
-                pod: Arc::new(only_metadata(&runtime)),
-                runtime_only: true,
-                phase_is_terminal: false,
-                is_running: runtime.is_running(),
-            });
+        self.runtime.pods().iter().for_each(|r| self.end_orphan(r));
+    }
+
+    fn end_orphan(&self, runtime: &RuntimePodStatus) {
+        if self.workers.contains(&runtime.uid) || self.pods.get(&runtime.uid).is_some() {
+            return;
         }
+        self.workers.update(Update {
+            kind: UpdateKind::Kill { grace_override: Some(ORPHAN_GRACE_SECONDS) },
+            pod: Arc::new(only_metadata(runtime)),
+            runtime_only: true,
+            phase_is_terminal: false,
+            is_running: runtime.is_running(),
+        });
     }
 
     fn known(&self, uid: &PodUid) -> Option<Arc<Pod>> {

@@ -1,12 +1,12 @@
 //! Init containers, sidecars, restart rules and the restart of all containers: real containers under the real daemon.
 
-#[allow(dead_code, reason = "the other tests use the rest")]
 mod support;
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use podprobe::runtime::state::{STATE, SandboxState};
 use podprobe::settings::RuntimeChoice;
 use serde_json::{Value, json};
 use support::{Node, on, wait_until};
@@ -320,6 +320,26 @@ fn a_failing_liveness_probe_of_a_sidecar_restarts_the_sidecar_alone() {
 }
 
 #[test]
+fn a_new_sandbox_begins_with_the_first_init_container() {
+    world(|w| {
+        let first = container("first", "if [ -e /s/up ]; then echo again >> /s/log; fi");
+        let spec = json!({"terminationGracePeriodSeconds": 5, "initContainers": [first, container("second", "")],
+            "containers": [container("app", &stays("app", ""))]});
+        w.add("p", spec);
+        w.wait_columns("p", "1/1", "Running");
+        w.touch("up");
+        let sandbox = fs::read_dir(w.node.layout.sandboxes()).unwrap().flatten().next().unwrap().path();
+        support::kill9(podprobe::runtime::state::read::<SandboxState>(&sandbox, STATE).unwrap().process);
+        let status = w.wait("p", "the app to be back", |s| of(s, "app")["restartCount"] == 1 && running(s, "app"));
+        assert_eq!(w.log(), ["first", "second", "app", "app-term", "first", "again", "second", "app"]);
+        assert_eq!(of(&status, "first")["restartCount"], 1, "the count goes on although the instances were purged");
+        let described = w.command("describe pod p").0;
+        assert!(described.contains("SandboxChanged"), "{described}");
+        w.remove("p");
+    });
+}
+
+#[test]
 fn a_pod_that_runs_to_completion_takes_its_sidecar_with_it() {
     world(|w| {
         let sidecar = with(container("side", &stays("side", "")), json!({"restartPolicy": "Always"}));
@@ -353,7 +373,7 @@ fn a_rule_restarts_all_containers_from_the_first_init_container_on() {
         let asks = with(container("asks", &stays("asks", "")), json!({"restartPolicy": "Never", "restartPolicyRules": rules}));
         // has ended for good, and starts all the same
         let done = container("done", "echo out");
-        w.add("p", json!({"restartPolicy": "Never", "initContainers": [container("init", "")], "containers": [asks, container("other", "while :; do sleep 0.02; done"), done]}));
+        w.add("p", json!({"terminationGracePeriodSeconds": 1, "restartPolicy": "Never", "initContainers": [container("init", "")], "containers": [asks, container("other", "while :; do sleep 0.02; done"), done]}));
         let ended = |s: &Value, restarts: u64| {
             let count = |n| of(s, n)["restartCount"] == restarts;
             running(s, "asks")
@@ -376,8 +396,8 @@ fn a_rule_restarts_all_containers_from_the_first_init_container_on() {
         }
         assert_eq!(w.log().iter().filter(|l| *l == "init").count(), 3);
         let logs = fs::read_dir(w.node.layout.logs_dir()).unwrap().flatten().next().unwrap().path();
-        let kept = (0..3).all(|n| logs.join(format!("done/{n}.log")).exists());
-        assert!(kept, "the logs of removed containers are kept");
+        let kept = (1..3).all(|n| logs.join(format!("done/{n}.log")).exists());
+        assert!(kept, "the log of a removed container stays, as that of any instance before the newest");
         w.remove("p");
     });
 }

@@ -1,6 +1,7 @@
 //! The probe manager with its real threads, against a world made up here (kubelet-probes 2, 4; lessons A, B).
 
 use std::collections::{HashMap, HashSet};
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
-use podprobe::api::pod::{ExecAction, GrpcAction, ObjectMeta, PodSpec};
+use podprobe::api::pod::{ExecAction, GrpcAction, ObjectMeta, PodSpec, RestartPolicy};
 use podprobe::api::status::{ContainerState, ContainerStateRunning};
 use podprobe::api::{Container, ContainerStatus, Pod, PodPhase, PodStatus, PodUid, Probe};
 use podprobe::clock::Moment;
@@ -167,11 +168,13 @@ impl Daemon {
     /// The same, with a pause between generating the status and storing it.
     fn store_after(&self, pod: &Pod, instance: u32, pause: impl FnOnce()) -> PodStatus {
         let mut fresh = PodStatus { phase: PodPhase::Running, ..Default::default() };
-        for c in &pod.spec.containers {
+        for c in pod.spec.containers.iter().chain(pod.spec.sidecars()) {
             let id = ContainerId::from(format!("{}-{instance}", c.name).as_str());
             let state = ContainerState { running: Some(ContainerStateRunning { started_at: None }), ..Default::default() };
             self.world.started.lock().unwrap().entry(id.clone()).or_insert_with(Moment::now);
-            fresh.container_statuses.push(ContainerStatus { name: c.name.clone(), container_id: id.uri(), state, ..Default::default() });
+            let entry = ContainerStatus { name: c.name.clone(), container_id: id.uri(), state, ..Default::default() };
+            let sidecar = pod.spec.is_sidecar(&c.name);
+            if sidecar { &mut fresh.init_container_statuses } else { &mut fresh.container_statuses }.push(entry);
         }
         self.manager.update_pod_status(pod, &mut fresh);
         pause();
@@ -235,6 +238,48 @@ fn workers_come_once_and_go_with_their_pod() {
     assert_eq!(d.manager.shutdown(CEILING), 0);
     d.manager.add_pod(&a);
     assert_eq!(d.manager.worker_count(), 0, "nothing starts after a shutdown");
+}
+
+/// A pod with a plain init container and one with all three probes, a sidecar or not.
+fn pod_with_init(sidecar: bool) -> Arc<Pod> {
+    let probed = pod("i", 3600, &["srl"]).spec.containers[0].clone();
+    let policy = sidecar.then_some(RestartPolicy::Always);
+    let init = vec![
+        Container { name: "init".into(), ..Default::default() },
+        Container { name: "restartable-init".into(), restart_policy: policy, ..probed },
+    ];
+    let spec = PodSpec { init_containers: init, ..pod("i", 3600, &["l"]).spec.clone() };
+    Arc::new(Pod { spec, ..Pod::clone(&pod("i", 3600, &["l"])) })
+}
+
+/// manager.json m-3, m-4; O8: the sidecar's workers go on when the pod begins to end.
+#[test]
+fn m_3_m_4_sidecars_have_workers_and_plain_init_containers_none() {
+    let d = daemon();
+    let plain = pod_with_init(false);
+    d.manager.add_pod(&plain);
+    assert_eq!(d.manager.worker_count(), 1, "the regular container's");
+    d.manager.remove_pod(&plain);
+    until("the end of the worker", || d.manager.worker_count() == 0);
+    let sidecar = pod_with_init(true);
+    d.manager.add_pod(&sidecar);
+    assert_eq!(d.manager.worker_count(), 4);
+    let id = ContainerId::from("restartable-init-0");
+    d.store(&sidecar, 0);
+    until("the sidecar's startup", || d.results.startup.get(&id) == Some(ProbeResult::Success));
+    let fresh = d.store(&sidecar, 0);
+    assert_eq!(fresh.init_container_statuses[0].started, Some(true));
+    until("the sidecar's readiness", || d.results.readiness.get(&id) == Some(ProbeResult::Success));
+    assert!(d.store(&sidecar, 0).init_container_statuses[0].ready);
+    d.manager.stop_liveness_and_startup(&sidecar);
+    until("the end of the regular container's worker", || d.manager.worker_count() == 3);
+    d.manager.remove_pod(&sidecar);
+    d.manager.remove_pod(&sidecar);
+    until("the end of the sidecar's workers", || d.manager.worker_count() == 0);
+    *d.world.answer.lock().unwrap() = Answer::Code(1);
+    d.manager.add_pod(&sidecar);
+    d.store(&sidecar, 1);
+    until("an event", || d.recorder.list().iter().any(|e| e.field_path == "spec.initContainers{restartable-init}"));
 }
 
 #[test]
@@ -369,14 +414,16 @@ fn a_grpc_probe_fails_after_a_single_try() {
     let (tell, told) = bounded(2);
     // Ends with the test: the second connection is the test's own.
     let server = std::thread::spawn(move || {
-        for stream in listener.incoming().flatten().take(2) {
-            raw_h2::serve(stream, &raw_h2::answer(2));
-            tell.send(()).unwrap();
+        for mut stream in listener.incoming().flatten().take(2) {
+            let request = raw_h2::read_request(&mut stream);
+            let _ = stream.write_all(&raw_h2::answer(2));
+            while raw_h2::read_frame(&mut stream).is_some() {}
+            tell.send(request).unwrap();
         }
     });
     let d = daemon();
     let mut p = (*pod("a", 3600, &["l"])).clone();
-    let grpc = Probe { exec: None, grpc: Some(GrpcAction { port: port.into(), service: None }), ..probe(3600) };
+    let grpc = Probe { exec: None, grpc: Some(GrpcAction { port: port.into(), service: Some("db".into()) }), ..probe(3600) };
     p.spec.containers[0].liveness_probe = Some(grpc);
     let p = Arc::new(p);
     d.manager.add_pod(&p);
@@ -384,7 +431,7 @@ fn a_grpc_probe_fails_after_a_single_try() {
     let failed = "Liveness probe failed: service unhealthy (responded with \"NOT_SERVING\")";
     until("the event", || d.recorder.list().iter().any(|e| e.message == failed));
     assert_eq!(d.manager.shutdown(CEILING), 0);
-    assert_eq!(told.len(), 1, "only errors are tried again");
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [Some(b"\0\0\0\0\x04\x0a\x02db".to_vec())], "only errors are tried again");
     drop(std::net::TcpStream::connect(("127.0.0.1", port)));
     server.join().unwrap();
 }

@@ -7,6 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use podprobe::images::ImageStore;
+use podprobe::runtime::cgroup::Cgroups;
 use podprobe::runtime::state::{CONTAINER, ContainerRecord, ContainerState, EXIT, STATE};
 use podprobe::runtime::{ContainerId, ExecOutcome, Runtime, RuntimeState, StartErrorReason};
 use podprobe::settings::RuntimeChoice;
@@ -261,14 +263,22 @@ fn container_settings(node: &Node) {
     node.remove_pod(&rt, &pod);
 }
 
-/// Processes that left the session and hold the output open end with the container; the exit is recorded at once.
+/// Processes that left the session and hold the output open end with the container, also where no pid namespace of its
+/// own ends them; the exit is recorded at once.
 fn leaves_no_process(node: &Node) {
     let rt = node.runtime();
-    let pod = pod("daemons", json!({"containers": [sh("main", "setsid sleep 1000 & setsid sleep 1000 & exit 0")]}));
-    let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
-    assert_eq!(node.wait_exit(&rt, &pod, &id).exit_code, 0);
-    node.remove_pod(&rt, &pod);
+    for host_pid in [false, true] {
+        let pod =
+            pod("daemons", json!({"hostPID": host_pid, "containers": [sh("main", "setsid sleep 1000 & setsid sleep 1000 & exit 0")]}));
+        let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
+        let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
+        let started = Instant::now();
+        assert_eq!(node.wait_exit(&rt, &pod, &id).exit_code, 0);
+        assert!(started.elapsed() < Duration::from_secs(9), "the record waited for the processes left behind");
+        let cgroup = node.layout.cgroup(pod.uid(), "main", 0);
+        wait_until("the cgroup to go", || Cgroups::detect().unwrap().dirs(&cgroup).is_empty());
+        node.remove_pod(&rt, &pod);
+    }
 }
 
 /// Torn records cost nobody but their owner: they are kept aside and the rest is listed.
@@ -393,6 +403,55 @@ fn rotates_logs(node: &Node) {
     node.remove_pod(&rt, &pod);
 }
 
+/// The image's USER is looked up as the container will see it: in the topmost layer that has the file.
+fn a_user_of_the_image_comes_from_its_topmost_layer(node: &Node) {
+    let archive = node.dir.path().join("two-layers.tar");
+    fs::write(&archive, two_layers()).unwrap();
+    ImageStore::open(node.layout.images()).unwrap().load(&archive).unwrap();
+    let rt = node.runtime();
+    let container = json!({"name": "main", "image": "two:layers", "command": ["/bin/busybox", "id", "-u"]});
+    let pod = pod("user", json!({"containers": [container]}));
+    let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
+    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
+    let ended = node.wait_exit(&rt, &pod, &id);
+    let log = fs::read_to_string(&ended.log_path).unwrap();
+    assert!(log.ends_with(" stdout F 2000\n"), "{log}");
+    node.remove_pod(&rt, &pod);
+}
+
+/// A docker archive: user `app` is 1000 in the layer below and 2000 in the one above.
+fn two_layers() -> Vec<u8> {
+    let passwd = |uid: u32| format!("app:x:{uid}:{uid}::/:/bin/sh\n").into_bytes();
+    let busybox = fs::read("/usr/bin/busybox").unwrap();
+    let below = tar_of(&[("bin/busybox", 0o755, &busybox), ("etc/passwd", 0o644, &passwd(1000))]);
+    let above = tar_of(&[("etc/passwd", 0o644, &passwd(2000))]);
+    let digest = |bytes: &[u8]| -> String {
+        let hash = ring::digest::digest(&ring::digest::SHA256, bytes);
+        hash.as_ref().iter().fold("sha256:".to_owned(), |hex, b| hex + &format!("{b:02x}"))
+    };
+    let config = json!({"os": "linux", "config": {"User": "app"},
+        "architecture": if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" },
+        "rootfs": {"type": "layers", "diff_ids": [digest(&below), digest(&above)]}});
+    let manifest = json!([{"Config": "config.json", "RepoTags": ["two:layers"], "Layers": ["below.tar", "above.tar"]}]);
+    tar_of(&[
+        ("below.tar", 0o644, &below),
+        ("above.tar", 0o644, &above),
+        ("config.json", 0o644, config.to_string().as_bytes()),
+        ("manifest.json", 0o644, manifest.to_string().as_bytes()),
+    ])
+}
+
+fn tar_of(files: &[(&str, u32, &[u8])]) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    for (name, mode, content) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(*mode);
+        tar.append_data(&mut header, name, *content).unwrap();
+    }
+    tar.into_inner().unwrap()
+}
+
 macro_rules! on_both_runtimes {
     ($($name:ident),* $(,)?) => {
         mod embedded { $(#[test] fn $name() { super::support::on(super::RuntimeChoice::Embedded, super::$name) })* }
@@ -417,6 +476,7 @@ on_both_runtimes!(
     executes,
     waits_end_with_the_daemon,
     rotates_logs,
+    a_user_of_the_image_comes_from_its_topmost_layer,
 );
 
 #[test]

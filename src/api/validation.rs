@@ -11,13 +11,13 @@ mod restart;
 mod security;
 mod volumes;
 
+pub use super::capabilities::CAPABILITIES;
 pub use containers::validate_container;
 pub use names::{
     is_dns_label, is_dns_subdomain, is_env_name, is_qualified_name, is_valid_header_name, is_valid_label_value, is_valid_port_name,
     is_valid_port_number,
 };
 pub use probes::{probe_field, validate_container_probe, validate_handler, validate_port, validate_probe};
-pub use security::CAPABILITIES;
 
 pub use super::field::{FieldError, FieldErrorKind, aggregate};
 

@@ -107,7 +107,7 @@ impl Images for Store {
     }
 
     fn remove(&self, name: &str) -> Result<(), String> {
-        let used = runtime::image_ids_in_use(&self.layout);
+        let used = runtime::ImagesInUse::read(&self.layout);
         self.images.remove(name, &|id| used.contains(id)).map(drop).map_err(|e| e.to_string())
     }
 }

@@ -29,7 +29,7 @@ pub fn run(describe: &Describe, out: &mut dyn Write, err: &mut dyn Write) -> Res
     out.flush()?;
     let without_pod = snapshot.problems.iter().filter(|p| describe.names.is_empty() && !snapshot.pods.iter().any(|v| v.file == p.file));
     for problem in without_pod {
-        writeln!(err, "{}: not running: {}", problem.file, problem.error)?;
+        writeln!(err, "{}", problem.line("not running"))?;
     }
     Ok(())
 }
@@ -45,7 +45,7 @@ fn select<'a>(describe: &Describe, snapshot: &'a Snapshot) -> Result<Vec<&'a Pod
 /// A pod that is not there because its file is broken is what a person looks for first: say so.
 fn with_problems(e: names::NameError, snapshot: &Snapshot, name: &str) -> CliError {
     let about = snapshot.problems.iter().filter(|p| p.file.contains(name) || p.error.contains(name));
-    let lines: String = about.map(|p| format!("\n{}: not running: {}", p.file, p.error)).collect();
+    let lines: String = about.map(|p| format!("\n{}", p.line("not running"))).collect();
     CliError::Failed(format!("{e}{lines}"))
 }
 

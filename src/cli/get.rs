@@ -92,7 +92,7 @@ pub fn write_problems(snapshot: &Snapshot, err: &mut dyn Write) -> io::Result<()
     for problem in &snapshot.problems {
         let runs = snapshot.pods.iter().any(|p| p.file == problem.file && p.file_error.is_some());
         let what = if runs { "last good version runs" } else { "not running" };
-        writeln!(err, "{}: {what}: {}", problem.file, problem.error)?;
+        writeln!(err, "{}", problem.line(what))?;
     }
     Ok(())
 }

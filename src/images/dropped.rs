@@ -34,8 +34,8 @@ struct Seen {
 
 const ENDINGS: [&str; 4] = [".tar", ".tar.gz", ".tgz", ".tar.zst"];
 
-/// Loads the new and changed archives of `dir`. A missing directory is an empty one.
-pub(super) fn load(store: &ImageStore, dir: &Path) -> Result<DropReport, ImageError> {
+/// Loads the new and changed archives of `dir` but those for `later`. A missing directory is an empty one.
+pub(super) fn load(store: &ImageStore, dir: &Path, later: &dyn Fn(&Path) -> bool) -> Result<DropReport, ImageError> {
     let memory = store.dir().join("dropped.json");
     // Lost or damaged: everything is loaded again, which changes nothing for what is there.
     let before: BTreeMap<PathBuf, Seen> = store.read_json(&memory).ok().flatten().unwrap_or_default();
@@ -45,6 +45,7 @@ pub(super) fn load(store: &ImageStore, dir: &Path) -> Result<DropReport, ImageEr
     for (path, mut now) in archives(dir).map_err(|e| ImageError::io(format!("read {}", dir.display()), e))? {
         match before.get(&path) {
             Some(seen) if (seen.size, seen.mtime) == (now.size, now.mtime) => now.problem = seen.problem.clone(),
+            _ if later(&path) => continue,
             _ => match load_one(store, &path) {
                 Ok(images) => report.loaded.extend(images.into_iter().map(|i| (path.clone(), i))),
                 Err(e @ ImageError::Io { .. }) => {
@@ -57,8 +58,11 @@ pub(super) fn load(store: &ImageStore, dir: &Path) -> Result<DropReport, ImageEr
         report.problems.extend(now.problem.clone().map(|p| (path.clone(), p)));
         after.insert(path, now);
     }
-    if after != before {
-        store.locked(|| store.write_json(&memory, &after))?;
+    if after != before
+        && let Err(e) = store.locked(|| store.write_json(&memory, &after))
+    {
+        // What was loaded is loaded; it is only not remembered, and loaded once more at the next look.
+        report.problems.push((memory, e.to_string()));
     }
     Ok(report)
 }

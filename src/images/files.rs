@@ -19,7 +19,10 @@ use super::error::ImageError;
 use super::reference;
 use super::store::{ImageStore, Record};
 
-/// `names.json`: name to image id.
+/// The file that maps names to image ids.
+pub const NAMES: &str = "names.json";
+
+/// Its content.
 pub(super) type Names = BTreeMap<String, String>;
 
 /// A name no other process or thread uses at the moment.
@@ -85,7 +88,7 @@ impl ImageStore {
     }
 
     pub(super) fn names(&self) -> Result<Names, ImageError> {
-        Ok(self.read_json(&self.dir().join("names.json"))?.unwrap_or_default())
+        Ok(self.read_json(&self.dir().join(NAMES))?.unwrap_or_default())
     }
 
     pub(super) fn ids(&self) -> Result<Vec<String>, ImageError> {

@@ -27,6 +27,7 @@ mod tree;
 pub use config::ImageConfig;
 pub use dropped::DropReport;
 pub use error::ImageError;
+pub use files::NAMES;
 pub use layer::Limits;
 pub use reference::Reference;
 pub use store::{Image, ImageRecord, ImageStore, LoadedImage, Removed};

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::archive::{self, Found, Naming};
 use super::config::{ImageConfig, OciConfig};
 use super::error::ImageError;
-use super::files::{Names, private_dir, sync_dir, unique};
+use super::files::{NAMES, Names, private_dir, sync_dir, unique};
 use super::layer::Limits;
 use super::reference::{self, Reference};
 use super::source::Source;
@@ -208,7 +208,7 @@ impl ImageStore {
             return Err(ImageError::NotFound { reference: name.into(), similar: similar.unwrap_or_default() });
         }
         names.retain(|name, _| !gone.contains(name));
-        self.write_json(&self.dir.join("names.json"), &names)?;
+        self.write_json(&self.dir.join(NAMES), &names)?;
         self.collect(&names, in_use).map(|done| Removed { names: gone, ..done })
     }
 
@@ -220,14 +220,20 @@ impl ImageStore {
 
     /// Loads what was dropped into `dir`: see [`DropReport`](super::DropReport).
     pub fn load_dropped(&self, dir: &Path) -> Result<super::DropReport, ImageError> {
-        dropped::load(self, dir)
+        self.load_dropped_except(dir, &|_| false)
+    }
+
+    /// As [`Self::load_dropped`]; a new or changed file of which `later` says yes is left for a later look.
+    pub fn load_dropped_except(&self, dir: &Path, later: &dyn Fn(&Path) -> bool) -> Result<super::DropReport, ImageError> {
+        dropped::load(self, dir, later)
     }
 
     pub(super) fn limits(&self) -> Limits {
         self.limits
     }
 
-    pub(super) fn dir(&self) -> &Path {
+    /// The store's directory; [`NAMES`] in it is replaced whenever a name comes, goes or moves.
+    pub fn dir(&self) -> &Path {
         &self.dir
     }
 

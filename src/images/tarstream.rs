@@ -210,9 +210,9 @@ impl<R: Stream> TarReader<R> {
             link: ext.link.or_else(|| header.link_name_bytes().map(|l| l.into_owned())).unwrap_or_default(),
             kind: kind_here,
             mode: header.mode().map_err(|e| bad(e.to_string()))? & 0o7777,
-            uid: id(number(header.uid())?)?,
-            gid: id(number(header.gid())?)?,
-            mtime: (number(header.mtime())? as i64, 0),
+            uid: id(number(given(&header.as_old().uid, header.uid()))?)?,
+            gid: id(number(given(&header.as_old().gid, header.gid()))?)?,
+            mtime: (number(given(&header.as_old().mtime, header.mtime()))? as i64, 0),
             xattrs: Vec::new(),
             device: (0, 0),
             size,
@@ -320,6 +320,11 @@ fn parse_time(value: &[u8]) -> Option<(i64, i64)> {
     let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
     let (seconds, nanos): (i64, i64) = (seconds.parse().ok()?, digits.parse().ok()?);
     if text.starts_with('-') && nanos > 0 { Some((seconds.checked_sub(1)?, 1_000_000_000 - nanos)) } else { Some((seconds, nanos)) }
+}
+
+/// A field left blank is 0, as every other reader of tar has it.
+fn given(field: &[u8], number: io::Result<u64>) -> io::Result<u64> {
+    if field.iter().all(|b| matches!(b, 0 | b' ')) { Ok(0) } else { number }
 }
 
 #[cfg(test)]

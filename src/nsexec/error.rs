@@ -41,6 +41,8 @@ pub enum ExecError {
     StartTimeout(u64),
     /// The child was killed before it could become the command.
     Killed,
+    /// The daemon ends, and its commands with it.
+    Interrupted,
     /// The separate helper process gave no answer.
     Helper(String),
 }
@@ -94,6 +96,7 @@ impl fmt::Display for ExecError {
             Self::Os { what, errno } => write!(f, "{what}: {}", Errno::from_raw(*errno).desc()),
             Self::StartTimeout(s) => write!(f, "cannot enter container: the command did not start within {s} s"),
             Self::Killed => f.write_str("cannot enter container: killed while entering, the container is ending or out of memory"),
+            Self::Interrupted => f.write_str("cannot run command to its end: podprobe is stopping"),
             Self::Helper(why) => write!(f, "cannot run exec helper: {why}"),
         }
     }

@@ -3,8 +3,10 @@
 //! Invariants: the pidfd and the `/proc/PID` directory are opened before the start time is compared, and the pidfd is
 //! looked at again by the caller after the last read, so everything here is of the process that was meant.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2};
@@ -27,6 +29,9 @@ const NAMESPACES: [(&str, i32); 7] = [
 
 /// The largest passwd file of a container that is read, in bytes.
 const PASSWD_LIMIT: u64 = 1 << 20;
+
+/// The most that is read of a file of `/proc`, in bytes; those read here have a few hundred.
+const PROC_LIMIT: u64 = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Facts {
@@ -104,32 +109,53 @@ impl Facts {
 /// Reads a small file below a directory, without the path of it.
 pub(super) fn read_at(dir: &OwnedFd, name: &str) -> Result<String, Errno> {
     let fd = openat(dir, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
-    let mut text = String::new();
-    let read = std::fs::File::from(fd).read_to_string(&mut text);
+    // The kernel gives no size to read at once by; without room for all of it each is read in many small pieces.
+    let mut bytes = Vec::with_capacity(2048);
+    let read = std::fs::File::from(fd).take(PROC_LIMIT).read_to_end(&mut bytes);
     read.map_err(|e| e.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
-    Ok(text)
+    // A process gives itself its name, and that may be no text.
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn namespaces(proc: &OwnedFd, dir: &OwnedFd) -> Result<i32, Errno> {
     let mut flags = 0;
     for (name, flag) in NAMESPACES {
-        // A probe thread may stand in another network namespace than the rest of the daemon.
-        if !same(proc, &format!("thread-self/ns/{name}"), dir, &format!("ns/{name}"))? {
+        // A probe thread may stand in another network namespace than the rest of the daemon; all else is shared for good.
+        let ours = match flag {
+            libc::CLONE_NEWNET => identity(proc, "thread-self/ns/net")?,
+            _ => own(proc, name)?,
+        };
+        if identity(dir, &format!("ns/{name}"))? != ours {
             flags |= flag;
         }
     }
     Ok(flags)
 }
 
-fn same(a: &OwnedFd, a_path: &str, b: &OwnedFd, b_path: &str) -> Result<bool, Errno> {
-    let theirs = fstatat(b, b_path, AtFlags::empty())?;
-    let ours = fstatat(a, a_path, AtFlags::empty())?;
-    Ok((ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino))
+/// Device and inode of a namespace.
+type Identity = (libc::dev_t, libc::ino_t);
+
+fn identity(dir: &OwnedFd, path: &str) -> Result<Identity, Errno> {
+    let stat = fstatat(dir, path, AtFlags::empty())?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// A namespace that this whole process is in from its start to its end, read once.
+fn own(proc: &OwnedFd, name: &'static str) -> Result<Identity, Errno> {
+    static OWN: Mutex<BTreeMap<&str, Identity>> = Mutex::new(BTreeMap::new());
+    let mut known = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(identity) = known.get(name) {
+        return Ok(*identity);
+    }
+    let found = identity(proc, &format!("self/ns/{name}"))?;
+    known.insert(name, found);
+    Ok(found)
 }
 
 /// No process that shares its memory may enter a time namespace, and nothing for Kubernetes makes one.
 fn check_time_namespace(proc: &OwnedFd, dir: &OwnedFd) -> Result<(), ExecError> {
-    match same(proc, "thread-self/ns/time", dir, "ns/time") {
+    let same = own(proc, "time").and_then(|ours| Ok(ours == identity(dir, "ns/time")?));
+    match same {
         Ok(false) => Err(ExecError::Invalid("it has a time namespace of its own, which is not supported".into())),
         _ => Ok(()),
     }

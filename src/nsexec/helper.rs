@@ -8,7 +8,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::ExecError;
 use super::facts::Facts;
-use super::{Target, cgroup, execute, prepare, run};
+use super::{Limits, Target, cgroup, execute, prepare, run};
 use crate::runtime::ExecOutcome;
 
 /// Added to the command's timeout and the limit of the start before the helper is given up.
@@ -78,7 +78,7 @@ impl Request {
 }
 
 /// Starts the helper and waits for its answer.
-pub(super) fn run(helper: &Path, request: &Request, facts: &Facts) -> Result<ExecOutcome, ExecError> {
+pub(super) fn run(helper: &Path, request: &Request, facts: &Facts, interrupt: Option<BorrowedFd<'_>>) -> Result<ExecOutcome, ExecError> {
     let stdin = request_file(request)?;
     let (answer, end) = run::pipe()?;
     let mut command = Command::new(helper);
@@ -87,13 +87,17 @@ pub(super) fn run(helper: &Path, request: &Request, facts: &Facts) -> Result<Exe
     // The command holds the other end of the pipe until it is dropped.
     drop(command);
     let limit = run::START_LIMIT + GRACE;
-    let text = read_all(answer, Instant::now() + request.timeout.saturating_add(limit).min(Duration::from_secs(86400 * 365)));
+    let until = Instant::now() + request.timeout.saturating_add(limit).min(Duration::from_secs(86400 * 365));
+    let text = read_all(&answer, until, interrupt);
     end_child(&mut child);
     let answer = text.ok().and_then(|t| serde_json::from_slice::<Answer>(&t).ok());
     match answer {
         Some(answer) => answer.into(),
         None => {
             cgroup::clean(&facts.cgroups, &request.leaf);
+            if interrupt.is_some_and(run::interrupted) {
+                return Err(ExecError::Interrupted);
+            }
             Err(ExecError::Helper(format!("{} gave no answer", helper.display())))
         }
     }
@@ -114,17 +118,20 @@ fn end_child(child: &mut Child) {
     let _ = child.wait();
 }
 
-fn read_all(fd: OwnedFd, until: Instant) -> Result<Vec<u8>, Errno> {
+fn read_all(fd: &OwnedFd, until: Instant, interrupt: Option<BorrowedFd<'_>>) -> Result<Vec<u8>, Errno> {
     let (mut all, mut buffer) = (Vec::new(), vec![0u8; 16 << 10]);
     loop {
         let left = PollTimeout::try_from(until.saturating_duration_since(Instant::now())).unwrap_or(PollTimeout::MAX);
-        match nix::poll::poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], left) {
+        let mut fds = vec![PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+        fds.extend(interrupt.map(|i| PollFd::new(i, PollFlags::POLLIN)));
+        match nix::poll::poll(&mut fds, left) {
             Ok(0) => return Err(Errno::ETIMEDOUT),
+            Ok(_) if fds[0].any() == Some(false) => return Err(Errno::ECANCELED),
             Ok(_) => {}
             Err(Errno::EINTR) => continue,
             Err(e) => return Err(e),
         }
-        match nix::unistd::read(&fd, &mut buffer) {
+        match nix::unistd::read(fd, &mut buffer) {
             Ok(0) => return Ok(all),
             Ok(n) => all.extend_from_slice(&buffer[..n]),
             Err(Errno::EAGAIN | Errno::EINTR) => {}
@@ -153,5 +160,6 @@ pub fn helper_main(_args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn serve(r: &Request) -> Result<ExecOutcome, ExecError> {
     let target = Target { pid: r.pid, start_time: r.start_time, config: &r.config, cgroup: &r.cgroup };
     let (facts, plan) = prepare(&target, &r.command)?;
-    execute(facts, plan, &r.leaf, &r.command, r.timeout, r.limit, true)
+    let limits = Limits { timeout: r.timeout, output: r.limit, interrupt: None };
+    execute(facts, plan, &r.leaf, &r.command, limits, true)
 }

@@ -20,7 +20,7 @@ mod helper;
 mod plan;
 mod run;
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub use helper::helper_main;
 use cgroup::Cgroups;
 use facts::Facts;
 use plan::Plan;
-use run::{Procs, Started};
+use run::{End, Procs, Started};
 
 /// The container to enter.
 #[derive(Clone, Copy, Debug)]
@@ -55,15 +55,25 @@ pub struct Target<'a> {
 
 /// How to run.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct Options<'a> {
     /// The podprobe binary, started again as `podprobe nsexec` where a process of its own is needed.
     pub helper: PathBuf,
+    /// Once it is readable or closed, every command is killed and none is started any more: the daemon ends.
+    pub interrupt: Option<BorrowedFd<'a>>,
 }
 
-impl Default for Options {
+impl Default for Options<'_> {
     fn default() -> Self {
-        Self { helper: "/proc/self/exe".into() }
+        Self { helper: "/proc/self/exe".into(), interrupt: None }
     }
+}
+
+/// How long a command may run, and how much of its output is kept, in bytes.
+#[derive(Clone, Copy)]
+struct Limits<'a> {
+    timeout: Duration,
+    output: usize,
+    interrupt: Option<BorrowedFd<'a>>,
 }
 
 /// Runs `command` in the container and waits for it; [`exec_with`] the running binary as helper.
@@ -81,19 +91,23 @@ pub fn exec(target: &Target<'_>, command: &[String], timeout: Duration, limit: u
 /// # Errors
 /// What says nothing of the container's health: see [`ExecError`].
 pub fn exec_with(
-    options: &Options,
+    options: &Options<'_>,
     target: &Target<'_>,
     command: &[String],
     timeout: Duration,
     limit: usize,
 ) -> Result<ExecOutcome, ExecError> {
     run::sweep();
+    if options.interrupt.is_some_and(run::interrupted) {
+        return Err(ExecError::Interrupted);
+    }
     let (facts, plan) = prepare(target, command)?;
     if plan.helper {
         let request = helper::Request::new(target, command, timeout, limit);
-        return helper::run(&options.helper, &request, &facts);
+        return helper::run(&options.helper, &request, &facts, options.interrupt);
     }
-    execute(facts, plan, &cgroup::unique(), command, timeout, limit, false)
+    let limits = Limits { timeout, output: limit, interrupt: options.interrupt };
+    execute(facts, plan, &cgroup::unique(), command, limits, false)
 }
 
 fn prepare(target: &Target<'_>, command: &[String]) -> Result<(Facts, Plan), ExecError> {
@@ -109,15 +123,7 @@ fn prepare(target: &Target<'_>, command: &[String]) -> Result<(Facts, Plan), Exe
 }
 
 /// Starts, waits, cleans up. `isolate` only in the helper.
-fn execute(
-    facts: Facts,
-    plan: Plan,
-    leaf: &str,
-    command: &[String],
-    timeout: Duration,
-    limit: usize,
-    isolate: bool,
-) -> Result<ExecOutcome, ExecError> {
+fn execute(facts: Facts, plan: Plan, leaf: &str, command: &[String], limits: Limits<'_>, isolate: bool) -> Result<ExecOutcome, ExecError> {
     // Before every child: it must never be traceable by the container while it shares our memory.
     sys::harden_process();
     let (out, out_end) = run::pipe()?;
@@ -144,10 +150,13 @@ fn execute(
         procs.finish();
         return not_started(why, command, &objects);
     }
-    let waited = run::wait(&procs, [out, err], timeout, limit);
+    let (end, output) = run::wait(&procs, [out, err], limits);
     let code = procs.finish();
-    let output = waited.output;
-    Ok(if waited.timed_out { ExecOutcome::TimedOut { output } } else { ExecOutcome::Exited { code: code.unwrap_or(255), output } })
+    match end {
+        End::Exited => Ok(ExecOutcome::Exited { code: code.unwrap_or(255), output }),
+        End::TimedOut => Ok(ExecOutcome::TimedOut { output }),
+        End::Interrupted => Err(ExecError::Interrupted),
+    }
 }
 
 /// Sets the score of the process that waits for it. Lowering it without CAP_SYS_RESOURCE is refused, and the process

@@ -9,51 +9,8 @@ use serde_json::Value;
 
 use super::error::ExecError;
 use super::facts::Known;
+use crate::api::capabilities::CAPABILITIES;
 
-/// Capabilities by number (linux/capability.h).
-const CAPS: [&str; 41] = [
-    "CHOWN",
-    "DAC_OVERRIDE",
-    "DAC_READ_SEARCH",
-    "FOWNER",
-    "FSETID",
-    "KILL",
-    "SETGID",
-    "SETUID",
-    "SETPCAP",
-    "LINUX_IMMUTABLE",
-    "NET_BIND_SERVICE",
-    "NET_BROADCAST",
-    "NET_ADMIN",
-    "NET_RAW",
-    "IPC_LOCK",
-    "IPC_OWNER",
-    "SYS_MODULE",
-    "SYS_RAWIO",
-    "SYS_CHROOT",
-    "SYS_PTRACE",
-    "SYS_PACCT",
-    "SYS_ADMIN",
-    "SYS_BOOT",
-    "SYS_NICE",
-    "SYS_RESOURCE",
-    "SYS_TIME",
-    "SYS_TTY_CONFIG",
-    "MKNOD",
-    "LEASE",
-    "AUDIT_WRITE",
-    "AUDIT_CONTROL",
-    "SETFCAP",
-    "MAC_OVERRIDE",
-    "MAC_ADMIN",
-    "SYSLOG",
-    "WAKE_ALARM",
-    "BLOCK_SUSPEND",
-    "AUDIT_READ",
-    "PERFMON",
-    "BPF",
-    "CHECKPOINT_RESTORE",
-];
 const SYS_PTRACE: u64 = 1 << 19;
 
 /// Resource limits by name; the numbers differ between architectures, their type between glibc and musl.
@@ -192,7 +149,7 @@ fn candidates(name: &str, env: &[String]) -> Vec<String> {
 }
 
 fn mask(names: &Value) -> u64 {
-    let number = |n: &str| CAPS.iter().position(|c| n.strip_prefix("CAP_") == Some(*c));
+    let number = |n: &str| CAPABILITIES.iter().position(|c| n.strip_prefix("CAP_") == Some(*c));
     // Unknown names are passed over, as runc does: this kernel cannot grant them.
     strings(names).filter_map(number).fold(0, |m, n| m | 1 << n)
 }

@@ -3,13 +3,14 @@
 //! Invariants: no wait is without a limit; only pids that are our children, unreaped, are killed or waited for; a child
 //! that does not die in time (a frozen or hung one) is parked with its memory and reaped by a later exec.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 
+use super::Limits;
 use super::cgroup::Leaf;
 use super::error::ExecError;
 use crate::sys::enter::{Entering, Report, Step};
@@ -220,29 +221,41 @@ impl Stream {
     }
 }
 
-/// What came of waiting.
-pub(super) struct Waited {
-    pub(super) timed_out: bool,
-    /// stdout then stderr, cut.
-    pub(super) output: Vec<u8>,
+/// Why waiting ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Exited,
+    TimedOut,
+    Interrupted,
 }
 
-/// Reads both pipes until the command's process ends or `timeout` is over. A pipe held open by others is not waited for.
-pub(super) fn wait(procs: &Procs, [out, err]: [OwnedFd; 2], timeout: Duration, limit: usize) -> Waited {
+/// Whether the daemon ends.
+pub(super) fn interrupted(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+    nix::poll::poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
+}
+
+/// Reads both pipes until the command's process ends or its time is over. A pipe held open by others is not waited for.
+/// The output is stdout then stderr, cut.
+pub(super) fn wait(procs: &Procs, [out, err]: [OwnedFd; 2], limits: Limits<'_>) -> (End, Vec<u8>) {
+    let Limits { timeout, output: limit, interrupt } = limits;
     let until = Instant::now().checked_add(timeout).unwrap_or_else(|| Instant::now() + Duration::from_secs(86400 * 365));
     let mut streams = [Stream::new(out), Stream::new(err)];
     let mut buffer = vec![0u8; 16 << 10];
-    let Some(second) = &procs.second else { return Waited { timed_out: false, output: Vec::new() } };
-    let timed_out = loop {
-        let watched = streams.iter().filter_map(|s| s.fd.as_ref()).chain([second]);
-        let mut fds: Vec<PollFd<'_>> = watched.map(|f| PollFd::new(f.as_fd(), PollFlags::POLLIN)).collect();
+    let Some(second) = &procs.second else { return (End::Exited, Vec::new()) };
+    let end = loop {
+        let watched = streams.iter().filter_map(|s| s.fd.as_ref()).map(AsFd::as_fd).chain(interrupt).chain([second.as_fd()]);
+        let mut fds: Vec<PollFd<'_>> = watched.map(|f| PollFd::new(f, PollFlags::POLLIN)).collect();
         let n = nix::poll::poll(&mut fds, remaining(until));
         let ended = fds.last().is_some_and(|f| f.any().unwrap_or(false));
         if ended {
-            break false;
+            break End::Exited;
         }
         if n == Ok(0) || Instant::now() >= until {
-            break true;
+            break End::TimedOut;
+        }
+        if interrupt.is_some_and(interrupted) {
+            break End::Interrupted;
         }
         for s in &mut streams {
             s.read_some(limit, &mut buffer);
@@ -260,7 +273,7 @@ pub(super) fn wait(procs: &Procs, [out, err]: [OwnedFd; 2], timeout: Duration, l
     let mut output = out;
     output.extend_from_slice(&err);
     output.truncate(limit);
-    Waited { timed_out, output }
+    (end, output)
 }
 
 /// A pipe whose read end does not block.

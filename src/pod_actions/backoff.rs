@@ -124,6 +124,11 @@ mod tests {
 
     #[test]
     fn restarts_wait_0_10_20_up_to_the_ceiling() {
+        let vectors: serde_json::Value = serde_json::from_str(include_str!("../../tests/vectors/lifecycle.json")).unwrap();
+        let number = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u64>().unwrap();
+        let sequence: Vec<u64> =
+            vectors["crashLoopDelays"]["sequence"].as_array().unwrap().iter().map(|d| number(d.as_str().unwrap())).collect();
+        assert_eq!(delays(300, sequence.len()), sequence);
         assert_eq!(delays(300, 8), [0, 10, 20, 40, 80, 160, 300, 300]);
         assert_eq!(delays(5, 4), [0, 5, 5, 5], "a ceiling below the first delay lowers it");
     }

@@ -244,10 +244,8 @@ pub(crate) mod tests {
             "sandbox": {"present": true, "ready": true, "ip": "10.0.0.1"}});
         let status = status(&pod, &input);
         let message = |pod: &Pod, startup: bool| {
-            let failed = |_: &ContainerId| Some(ProbeResult::Failure);
-            let fine = |_: &ContainerId| None;
-            let (liveness, startup): (Cached, Cached) = if startup { (&fine, &failed) } else { (&failed, &fine) };
-            compute(&Inputs { pod, status: &status, liveness, startup, restart_all: false })
+            let failed_when = |failed: bool| move |_: &ContainerId| failed.then_some(ProbeResult::Failure);
+            compute(&Inputs { pod, status: &status, liveness: &failed_when(!startup), startup: &failed_when(startup), restart_all: false })
         };
         // Never: nothing is kept and nothing starts, so the whole pod goes
         assert!(message(&pod, false).kill_pod);

@@ -2,9 +2,10 @@
 //! (kubelet-probes 6.3).
 //!
 //! Invariants: never waits for a file (no FIFO is opened, nothing is read past [`MAX_FILE_SIZE`]); holds at most one file's
-//! content at a time; what things mean is decided in [`super::files`].
+//! content at a time; what things mean is decided in [`super::files`]. A disk that takes no last good version costs a line,
+//! never a pod.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -20,7 +21,8 @@ use crossbeam_channel::{Receiver, Sender, bounded, select};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use super::files::{Decode, Digest, Files, Listing, Reading, Signature, Step, is_pod_file};
+use super::files::{Decode, Decoded, Digest, Files, Listing, Reading, Signature, Step, is_pod_file, needs_last_good};
+use super::last_good::LastGood;
 use super::merge::{PodConfig, PodUpdate, Source};
 use super::states::FileStates;
 use super::watch::{Hints, Watch};
@@ -42,6 +44,10 @@ pub struct FileSourceConfig {
     pub path: PathBuf,
     /// `fileCheckFrequency`.
     pub check_frequency: Duration,
+    /// Directory of the last good versions; of this source alone, made when it is missing.
+    pub last_good: PathBuf,
+    /// Pods that an earlier daemon ran: of two files with one pod theirs comes first.
+    pub running: HashSet<crate::api::PodUid>,
     /// Bytes to pods.
     pub decode: Decode,
     /// Where the sets are merged.
@@ -72,7 +78,9 @@ impl FileSource {
         let path = std::path::absolute(&config.path)?;
         let mut worker = Worker {
             watch: Watch::new(path.clone()),
-            files: Files::new(path.clone()),
+            files: Files::new(path.clone(), config.running.clone()),
+            last_good: LastGood::new(std::path::absolute(&config.last_good)?),
+            restored: false,
             path,
             wake: Arc::clone(&wake),
             stopped,
@@ -108,6 +116,9 @@ struct Worker {
     config: FileSourceConfig,
     path: PathBuf,
     files: Files,
+    last_good: LastGood,
+    /// Whether the earlier daemon's last good versions have been looked at.
+    restored: bool,
     watch: Watch,
     watch_error: Option<String>,
     wake: Arc<EventFd>,
@@ -132,10 +143,14 @@ impl Worker {
             let now = Moment::now();
             let listing = self.list(&hints);
             let missing = matches!(listing, Listing::Missing(_));
+            self.restore(&listing);
             let step = self.files.step(now, listing);
             let deadline = [step.wake, missing.then_some(now + RETRY), self.watch.retry_at()];
             let deadline = deadline.into_iter().flatten().fold(now + self.config.check_frequency, Moment::min);
-            if self.publish(step).is_err() {
+            let published = self.publish(step);
+            // After the pods are on their way: a slow disk makes none of them wait.
+            self.keep();
+            if published.is_err() {
                 return;
             }
             hints = match self.wait(deadline) {
@@ -143,6 +158,34 @@ impl Worker {
                 Err(Ended) => return,
             };
         }
+    }
+
+    /// At the first listing that could be made: what was good when the last daemon ended. A path that is still missing or
+    /// unreadable then says nothing of the files that will be there.
+    fn restore(&mut self, listing: &Listing) {
+        let readings: Vec<(&Path, &Reading)> = match listing {
+            _ if self.restored => return,
+            Listing::Missing(_) | Listing::Unreadable(_) => return,
+            Listing::Dir(files) => files.iter().map(|(path, reading)| (path.as_path(), reading)).collect(),
+            Listing::File(reading) => vec![(&self.path, reading)],
+        };
+        for (path, reading) in readings {
+            let Some(digest) = self.last_good.digest(path).filter(|kept| needs_last_good(reading, kept)) else { continue };
+            if let Some(bytes) = self.last_good.load(path) {
+                let decoded = decode(&self.config.decode, &bytes, path);
+                self.files.restore(path, digest, decoded);
+            }
+        }
+        self.restored = true;
+    }
+
+    /// Brings the last good versions on the disk up to those in memory.
+    fn keep(&mut self) {
+        self.last_good.commit(|path| self.files.accepted(path));
+        if self.restored {
+            self.last_good.retain(self.files.paths());
+        }
+        self.last_good.take_lines().iter().for_each(|line| log::warn!("{line}"));
     }
 
     /// Watching comes before listing, so that what happens in between gives an event.
@@ -200,9 +243,10 @@ impl Worker {
         }
     }
 
-    fn list(&self, hints: &Hints) -> Listing {
-        let shown = self.path.display();
-        match self.path.metadata() {
+    fn list(&mut self, hints: &Hints) -> Listing {
+        let path = self.path.clone();
+        let shown = path.display();
+        match path.metadata() {
             Err(e) if is_missing(&e) => Listing::Missing(format!("cannot read pods from {shown}: it does not exist; create it")),
             Err(e) => Listing::Unreadable(format!("cannot read pods from {shown}: {e}; all pods stay as they are")),
             Ok(m) if m.is_dir() => self.list_dir(hints).unwrap_or_else(|e| {
@@ -211,7 +255,7 @@ impl Worker {
                 }
                 Listing::Unreadable(format!("cannot list {shown}: {e}; all pods stay as they are"))
             }),
-            Ok(m) if m.is_file() => match self.read(&self.path, true) {
+            Ok(m) if m.is_file() => match self.read(&path, true) {
                 Some(reading) => Listing::File(reading),
                 None => Listing::Missing(format!("cannot read pods from {shown}: it does not exist; create it")),
             },
@@ -219,22 +263,22 @@ impl Worker {
         }
     }
 
-    fn list_dir(&self, hints: &Hints) -> io::Result<Listing> {
+    fn list_dir(&mut self, hints: &Hints) -> io::Result<Listing> {
         let mut names: BTreeSet<OsString> = BTreeSet::new();
         for entry in fs::read_dir(&self.path)? {
             names.insert(entry?.file_name());
         }
         names.retain(|name| is_pod_file(name));
-        let read = |name: &OsString| {
+        let mut read = |name: &OsString| {
             let path = self.path.join(name);
             let reading = self.read(&path, hints.overflow || hints.dirty.contains(name))?;
             Some((path, reading))
         };
-        Ok(Listing::Dir(names.iter().filter_map(read).collect()))
+        Ok(Listing::Dir(names.iter().filter_map(&mut read).collect()))
     }
 
     /// None when the name has gone since it was listed.
-    fn read(&self, path: &Path, even_if_known: bool) -> Option<Reading> {
+    fn read(&mut self, path: &Path, even_if_known: bool) -> Option<Reading> {
         let meta = match path.metadata() {
             Ok(meta) => meta,
             Err(e) if is_missing(&e) => {
@@ -246,30 +290,41 @@ impl Worker {
         if !meta.is_file() {
             return Some(Reading::Skipped(kind(&meta)));
         }
-        if !even_if_known && !self.files.wants(path, &signature(&meta)) {
+        let lacking = self.files.accepted(path).is_some_and(|accepted| self.last_good.digest(path) != Some(*accepted));
+        if !even_if_known && !lacking && !self.files.wants(path, &signature(&meta)) {
             return Some(Reading::Unchanged);
         }
-        match read_limited(path) {
+        match read_limited(path, MAX_FILE_SIZE) {
             Ok((meta, bytes)) => Some(self.parse(path, &meta, &bytes)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => Some(Reading::Failed(format!("cannot read the file: {e}"))),
         }
     }
 
-    fn parse(&self, path: &Path, meta: &fs::Metadata, bytes: &[u8]) -> Reading {
+    fn parse(&mut self, path: &Path, meta: &fs::Metadata, bytes: &[u8]) -> Reading {
         let signature = is_settled(meta, SystemTime::now()).then(|| signature(meta));
-        let digest: Digest = ring::digest::digest(&ring::digest::SHA256, bytes).as_ref().try_into().expect("SHA-256 has 32 bytes");
+        let digest = sha256(bytes);
         if self.files.digest(path) == Some(&digest) {
+            if self.files.accepted(path) == Some(&digest) {
+                self.last_good.stage(path, digest, bytes);
+            }
             return Reading::SameContent { signature };
         }
-        let result = if bytes.is_empty() {
-            Err("the file is empty".to_owned())
-        } else {
-            catch_unwind(AssertUnwindSafe(|| (self.config.decode)(bytes, path)))
-                .unwrap_or_else(|_| Err("cannot decode the file: internal error; please report this file".into()))
-        };
+        let result = if bytes.is_empty() { Err("the file is empty".to_owned()) } else { decode(&self.config.decode, bytes, path) };
+        if result.is_ok() {
+            self.last_good.stage(path, digest, bytes);
+        }
         Reading::Parsed { signature, digest, result }
     }
+}
+
+fn decode(decode: &Decode, bytes: &[u8], path: &Path) -> Result<Decoded, String> {
+    catch_unwind(AssertUnwindSafe(|| decode(bytes, path)))
+        .unwrap_or_else(|_| Err("cannot decode the file: internal error; please report this file".into()))
+}
+
+pub(super) fn sha256(bytes: &[u8]) -> Digest {
+    ring::digest::digest(&ring::digest::SHA256, bytes).as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
 fn is_missing(e: &io::Error) -> bool {
@@ -283,19 +338,19 @@ fn kind(meta: &fs::Metadata) -> &'static str {
 }
 
 /// Opens without ever waiting, and looks again at what was opened: the name may have become something else.
-fn read_limited(path: &Path) -> io::Result<(fs::Metadata, Vec<u8>)> {
+pub(super) fn read_limited(path: &Path, limit: u64) -> io::Result<(fs::Metadata, Vec<u8>)> {
     let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
     let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let meta = file.metadata()?;
     if !meta.is_file() {
         return Err(io::Error::other(format!("it is {}", kind(&meta))));
     }
-    let mut bytes = Vec::with_capacity(meta.len().min(MAX_FILE_SIZE) as usize);
-    if meta.len() < MAX_FILE_SIZE {
-        file.take(MAX_FILE_SIZE).read_to_end(&mut bytes)?;
+    let mut bytes = Vec::with_capacity(meta.len().min(limit) as usize);
+    if meta.len() < limit {
+        file.take(limit).read_to_end(&mut bytes)?;
     }
-    if meta.len().max(bytes.len() as u64) >= MAX_FILE_SIZE {
-        return Err(io::Error::other(format!("it has {} bytes or more, and the limit is below 10 MiB", meta.len())));
+    if meta.len().max(bytes.len() as u64) >= limit {
+        return Err(io::Error::other(format!("it has {} bytes or more, and the limit is below {} MiB", meta.len(), limit >> 20)));
     }
     Ok((meta, bytes))
 }

@@ -11,7 +11,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// A source on `<dir>/pods`; stopped and joined when dropped.
 struct Fixture {
-    dir: tempfile::TempDir,
+    dir: Option<tempfile::TempDir>,
     source: Option<FileSource>,
     updates: Receiver<PodUpdate>,
     states: Arc<FileStates>,
@@ -23,6 +23,10 @@ impl Fixture {
     fn new(frequency: Duration, prepare: impl FnOnce(&Path)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         prepare(dir.path());
+        Self::on(dir, frequency, Arc::new(decode))
+    }
+
+    fn on(dir: tempfile::TempDir, frequency: Duration, decode: Decode) -> Self {
         let (send, updates) = bounded(100);
         let (tell, changed) = bounded(100);
         let states = Arc::new(FileStates::new(move || {
@@ -31,14 +35,54 @@ impl Fixture {
         let config = FileSourceConfig {
             path: dir.path().join("pods"),
             check_frequency: frequency,
-            decode: Arc::new(decode),
+            last_good: dir.path().join("last-good"),
+            running: Default::default(),
+            decode,
             config: Arc::new(PodConfig::new(&[Source::File])),
             updates: send,
             states: Arc::clone(&states),
             events: Arc::default(),
         };
         let source = Some(FileSource::spawn(config).unwrap());
-        Self { dir, source, updates, states, changed }
+        Self { dir: Some(dir), source, updates, states, changed }
+    }
+
+    fn end_source(&mut self) {
+        if let Some(source) = self.source.take() {
+            source.stop();
+            source.join();
+        }
+    }
+
+    /// Another daemon on the same files; `meanwhile` works on the pods directory while there is none.
+    fn restarted_with(mut self, decode: Decode, meanwhile: impl FnOnce(&Path)) -> Self {
+        self.end_source();
+        let dir = self.dir.take().unwrap();
+        meanwhile(&dir.path().join("pods"));
+        Self::on(dir, HOUR, decode)
+    }
+
+    fn restarted(self, meanwhile: impl FnOnce(&Path)) -> Self {
+        self.restarted_with(Arc::new(decode), meanwhile)
+    }
+
+    fn dir(&self) -> &Path {
+        self.dir.as_ref().unwrap().path()
+    }
+
+    /// The entries' contents without their headers, sorted; once the source has come to rest.
+    fn kept(&mut self) -> Vec<String> {
+        self.end_source();
+        let content = |path: PathBuf| fs::read_to_string(path).unwrap().split_once('\n').unwrap().1.to_owned();
+        let mut kept: Vec<String> = list(&self.dir().join("last-good")).into_iter().map(content).collect();
+        kept.sort();
+        kept
+    }
+
+    #[track_caller]
+    fn expect_uids(&self, op: PodOperation, uids: &[&str]) {
+        let update = self.updates.recv_timeout(CEILING).unwrap_or_else(|_| panic!("no {op} of {uids:?}"));
+        assert_eq!((update.op, update.pods.iter().map(|p| p.uid().as_str()).collect::<Vec<_>>()), (op, uids.to_vec()));
     }
 
     fn with_dir(prepare: impl FnOnce(&Path)) -> Self {
@@ -49,12 +93,12 @@ impl Fixture {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join("pods").join(name)
+        self.dir().join("pods").join(name)
     }
 
     /// Writes aside and renames into place.
     fn put(&self, name: &str, text: &str) {
-        let aside = self.dir.path().join("aside");
+        let aside = self.dir().join("aside");
         fs::write(&aside, text).unwrap();
         fs::rename(aside, self.path(name)).unwrap();
     }
@@ -95,11 +139,12 @@ impl Fixture {
 
 impl Drop for Fixture {
     fn drop(&mut self) {
-        if let Some(source) = self.source.take() {
-            source.stop();
-            source.join();
-        }
+        self.end_source();
     }
+}
+
+fn list(dir: &Path) -> Vec<PathBuf> {
+    fs::read_dir(dir).map_or(Vec::new(), |d| d.map(|e| e.unwrap().path()).collect())
 }
 
 #[test]
@@ -191,10 +236,10 @@ fn a_missing_directory_is_an_empty_set_and_picked_up_when_it_comes() {
 fn a_replaced_directory_is_watched_afresh() {
     let f = Fixture::with_dir(|d| fs::write(d.join("a"), "a@1;").unwrap());
     f.expect(Add, &["a"]);
-    let new = f.dir.path().join("new");
+    let new = f.dir().join("new");
     fs::create_dir(&new).unwrap();
     fs::write(new.join("a"), "a@1#2;").unwrap();
-    fs::rename(f.path(""), f.dir.path().join("old")).unwrap();
+    fs::rename(f.path(""), f.dir().join("old")).unwrap();
     fs::rename(&new, f.path("")).unwrap();
     f.expect_content("2");
     f.put("b", "b@2;");
@@ -213,8 +258,8 @@ fn a_directory_behind_a_link_may_be_swapped() {
         symlink("v1", d.join("pods")).unwrap();
     });
     f.expect(Add, &["a"]);
-    symlink("v2", f.dir.path().join("next")).unwrap();
-    fs::rename(f.dir.path().join("next"), f.dir.path().join("pods")).unwrap();
+    symlink("v2", f.dir().join("next")).unwrap();
+    fs::rename(f.dir().join("next"), f.dir().join("pods")).unwrap();
     f.expect(Update, &["a"]);
 }
 
@@ -228,7 +273,7 @@ fn one_file_may_be_the_path_plain_or_linked() {
             }
         });
         f.expect(Add, &["a"]);
-        fs::write(f.dir.path().join("pods"), "a@1#2;").unwrap();
+        fs::write(f.dir().join("pods"), "a@1#2;").unwrap();
         f.expect(Update, &["a"]);
     }
 }
@@ -280,7 +325,7 @@ fn what_inotify_misses_the_re_listing_finds() {
         symlink("../elsewhere/a", d.join("pods/a")).unwrap();
     });
     f.expect(Add, &["a"]);
-    fs::write(f.dir.path().join("elsewhere/a"), "a@1#2;").unwrap();
+    fs::write(f.dir().join("elsewhere/a"), "a@1#2;").unwrap();
     f.expect(Update, &["a"]);
 }
 
@@ -307,6 +352,8 @@ fn a_panicking_decoder_is_a_problem_of_that_file() {
     let source = FileSource::spawn(FileSourceConfig {
         path: dir.path().into(),
         check_frequency: HOUR,
+        last_good: dir.path().join(".last-good"),
+        running: Default::default(),
         decode: Arc::new(|bytes: &[u8], path: &Path| if bytes == b"panic" { panic!("on purpose") } else { decode(bytes, path) }),
         config: Arc::new(PodConfig::new(&[Source::File])),
         updates: send,
@@ -329,6 +376,8 @@ fn a_stop_ends_it_also_while_it_waits_for_a_full_channel() {
     let source = FileSource::spawn(FileSourceConfig {
         path: dir.path().into(),
         check_frequency: HOUR,
+        last_good: dir.path().join(".last-good"),
+        running: Default::default(),
         decode: Arc::new(decode),
         config: Arc::new(PodConfig::new(&[Source::File])),
         updates: send,
@@ -343,4 +392,167 @@ fn a_stop_ends_it_also_while_it_waits_for_a_full_channel() {
     source.stop();
     source.join();
     drop(updates);
+}
+
+/// Ends the first daemon once it has taken up `a`.
+fn with_pod(text: &str) -> Fixture {
+    let f = Fixture::with_dir(|d| fs::write(d.join("a"), text).unwrap());
+    f.expect(Add, &["a"]);
+    f
+}
+
+#[test]
+fn a_file_that_turned_bad_before_the_restart_keeps_its_pod() {
+    let mut f = with_pod("a;");
+    let uid: crate::api::PodUid = format!("a {}", f.path("a").display()).as_str().into();
+    for bad in ["a", "", "a;\nb"] {
+        f = f.restarted(|d| fs::write(d.join("a"), bad).unwrap());
+        f.expect_uids(Add, &[uid.as_str()]);
+        let error = f.states.get(&uid).unwrap().file_error.expect("the error is shown");
+        assert!(error.ends_with("; the last good version of its pod stays"), "{error}");
+        assert_eq!(f.states.problems()[0].error, error);
+    }
+    f.put("a", "a#mended;");
+    f.expect_uids(Remove, &[uid.as_str()]);
+    f.expect(Add, &["a"]);
+    f.expect_problems(&[]);
+    assert_eq!(f.kept(), ["a#mended;"]);
+}
+
+#[test]
+fn the_real_decoder_gives_the_same_identity() {
+    let decode = |bytes: &[u8], path: &Path| {
+        let source = crate::api::decode::StaticSource { node_name: "n", path };
+        let pods = crate::api::decode::static_pods(bytes, &source).map_err(|e| e.to_string())?;
+        Ok(pods.into_iter().map(|d| (d.pod, d.warnings)).collect())
+    };
+    let text = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#;
+    let f = with_pod("a;");
+    let first = f.restarted_with(Arc::new(decode), |d| fs::write(d.join("a"), text).unwrap());
+    let was = first.updates.recv_timeout(CEILING).unwrap().pods;
+    let then = first.restarted_with(Arc::new(decode), |d| fs::write(d.join("a"), &text[..60]).unwrap());
+    let is = then.updates.recv_timeout(CEILING).unwrap().pods;
+    assert_eq!((was[0].uid(), &was[0].spec, is.len()), (is[0].uid(), &is[0].spec, 1));
+}
+
+#[test]
+fn an_unreadable_file_keeps_its_pod_over_the_restart() {
+    let f = with_pod("a@1;").restarted(|d| {
+        fs::remove_file(d.join("a")).unwrap();
+        symlink("nowhere", d.join("a")).unwrap();
+    });
+    f.expect_uids(Add, &["1"]);
+    f.expect_problems(&["its target does not exist; the last good version"]);
+}
+
+#[test]
+fn what_was_never_accepted_is_not_kept() {
+    let mut f = with_pod("a@1;");
+    f.put("a", "b@1;");
+    f.expect_problems(&["default/a has become default/b"]);
+    assert_eq!(f.kept(), ["a@1;"]);
+    // Nor does a restart make it good.
+    let f = f.restarted(|_| ());
+    f.expect(Add, &["a"]);
+    f.expect_problems(&["default/a has become default/b"]);
+}
+
+#[test]
+fn an_edit_while_no_daemon_runs_is_taken_up_as_it_is() {
+    let mut f = with_pod("a@1;").restarted(|d| fs::write(d.join("a"), "a@1#new;").unwrap());
+    f.expect_content("new");
+    assert_eq!(f.kept(), ["a@1#new;"]);
+}
+
+#[test]
+fn a_deleted_file_takes_its_last_good_version_along() {
+    let mut f = with_pod("a@1;");
+    f.put("b", "b@2;");
+    f.expect(Add, &["b"]);
+    fs::remove_file(f.path("a")).unwrap();
+    f.expect(Remove, &["a"]);
+    assert_eq!(f.kept(), ["b@2;"]);
+    // Also when no daemon sees it go; a bad file of the same name has no pod then.
+    let mut f = f.restarted(|d| fs::remove_file(d.join("b")).unwrap());
+    f.expect(Add, &[]);
+    assert_eq!(f.kept(), Vec::<String>::new());
+    let f = f.restarted(|d| fs::write(d.join("b"), "b").unwrap());
+    f.expect(Add, &[]);
+    f.expect_problems(&["truncated"]);
+}
+
+#[test]
+fn a_directory_that_comes_late_finds_its_last_good_versions() {
+    let f = with_pod("a@1;").restarted(|d| fs::rename(d, d.with_extension("away")).unwrap());
+    f.expect(Add, &[]);
+    f.expect_problems(&["does not exist"]);
+    fs::write(f.dir().join("pods.away/a"), "a@1").unwrap();
+    fs::rename(f.dir().join("pods.away"), f.path("")).unwrap();
+    f.expect_uids(Add, &["1"]);
+}
+
+#[test]
+fn a_single_bad_file_has_its_last_good_version_too() {
+    let f = Fixture::new(HOUR, |d| fs::write(d.join("pods"), "a@1;").unwrap());
+    f.expect(Add, &["a"]);
+    let f = f.restarted(|file| fs::write(file, "a@1").unwrap());
+    f.expect_uids(Add, &["1"]);
+}
+
+#[test]
+fn a_version_that_refuses_what_an_earlier_one_accepted_says_so() {
+    let strict: Decode =
+        Arc::new(|bytes: &[u8], path: &Path| if bytes.starts_with(b"a") { Err("no a".into()) } else { decode(bytes, path) });
+    let f = with_pod("a@1;").restarted_with(strict.clone(), |_| ());
+    f.expect(Add, &[]);
+    f.expect_problems(&["no a; an earlier version of podprobe accepted this content, this one does not"]);
+    let mut f = f.restarted_with(strict, |d| fs::write(d.join("a"), "b").unwrap());
+    f.expect(Add, &[]);
+    f.expect_problems(&["truncated; this version of podprobe refuses its last good version too, so its pod does not run: no a"]);
+    assert_eq!(f.kept(), ["a@1;"], "the earlier version, put back, takes it up again");
+}
+
+#[test]
+fn a_damaged_entry_is_set_aside_and_costs_no_other_pod() {
+    let f = with_pod("a@1;");
+    f.put("b", "b@2;");
+    f.expect(Add, &["b"]);
+    let mut f = f;
+    assert_eq!(f.kept().len(), 2);
+    let holds_a = |p: &PathBuf| fs::read_to_string(p).unwrap().ends_with("a@1;");
+    let entry = list(&f.dir().join("last-good")).into_iter().find(holds_a).unwrap();
+    let whole = fs::read(&entry).unwrap();
+    for length in [0, 1, whole.len() / 2, whole.len() - 1] {
+        fs::write(&entry, &whole[..length]).unwrap();
+        f = f.restarted(|d| ["a", "b"].iter().for_each(|name| fs::write(d.join(name), "bad").unwrap()));
+        f.expect_uids(Add, &["2"]);
+        f.end_source();
+        assert!(!entry.exists() && entry.with_extension("corrupt").exists(), "{length} of {} bytes", whole.len());
+    }
+    let mut f = f.restarted(|d| fs::remove_file(d.join("a")).unwrap());
+    f.expect_uids(Add, &["2"]);
+    assert_eq!(f.kept(), ["b@2;"], "what was set aside goes with its pod file");
+}
+
+#[test]
+fn what_a_bad_disk_did_not_take_is_kept_at_a_later_listing() {
+    let f = Fixture::new(Duration::from_millis(20), |d| {
+        fs::create_dir(d.join("pods")).unwrap();
+        fs::write(d.join("last-good"), "not a directory").unwrap();
+        fs::write(d.join("pods/a"), "a@1;").unwrap();
+        // So that nothing but the missing entry is a reason to read it a second time.
+        while !is_settled(&d.join("pods/a").metadata().unwrap(), SystemTime::now()) {
+            std::thread::yield_now();
+        }
+    });
+    f.expect(Add, &["a"]);
+    let last_good = f.dir().join("last-good");
+    fs::remove_file(&last_good).unwrap();
+    let deadline = std::time::Instant::now() + CEILING;
+    while list(&last_good).iter().all(|p| p.extension().is_some()) {
+        assert!(std::time::Instant::now() < deadline, "never kept");
+        std::thread::yield_now();
+    }
+    let f = f.restarted(|d| fs::write(d.join("a"), "").unwrap());
+    f.expect_uids(Add, &["1"]);
 }

@@ -1,10 +1,10 @@
 //! What a listing of the pods directory means: which pods, which problems, which log lines (kubelet-probes 6.3).
 //!
 //! Invariants: pure. A file that is bad, unreadable or half written keeps the pods of its last good version; only a file
-//! that is gone for [`REMOVAL_SETTLE`] takes its pods with it. Each pod name and each UID has one file. Nothing is said twice
-//! while it stays the same.
+//! that is gone for [`REMOVAL_SETTLE`] takes its pods with it. The same holds across a restart of the daemon: see
+//! [`Files::restore`]. Each pod name and each UID has one file. Nothing is said twice while it stays the same.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -106,6 +106,10 @@ struct Entry {
     signature: Option<Signature>,
     digest: Option<Digest>,
     good: Vec<GoodPod>,
+    /// Of the content that `good` came from.
+    accepted: Option<Digest>,
+    /// Why the last good version of an earlier daemon is none for this one.
+    refused: Option<String>,
     read_error: Option<String>,
     decode_error: Option<String>,
     vanished: Option<Moment>,
@@ -130,13 +134,18 @@ impl Entry {
                 self.read_error = None;
                 self.decode_error = match result.and_then(|pods| self.same_names(pods)) {
                     Ok(pods) => {
-                        self.good = pods.into_iter().map(|(pod, warnings)| GoodPod { pod: Arc::new(pod), warnings }).collect();
+                        self.accept(digest, pods);
                         None
                     }
                     Err(e) => Some(e),
                 };
             }
         }
+    }
+
+    fn accept(&mut self, digest: Digest, pods: Decoded) {
+        self.good = pods.into_iter().map(|(pod, warnings)| GoodPod { pod: Arc::new(pod), warnings }).collect();
+        (self.accepted, self.refused) = (Some(digest), None);
     }
 
     /// A pod that is given another name under its old UID would go on under the old name: say it instead.
@@ -155,10 +164,18 @@ impl Entry {
 
     fn error(&self) -> Option<String> {
         let error = self.read_error.as_ref().or(self.decode_error.as_ref())?;
-        let kept = match self.good.len() {
-            0 => "",
-            1 => "; the last good version of its pod stays",
-            _ => "; the last good versions of its pods stay",
+        let kept = match (self.good.len(), &self.refused) {
+            (1, _) => "; the last good version of its pod stays",
+            (2.., _) => "; the last good versions of its pods stay",
+            (_, None) => "",
+            (_, Some(why)) if why == error => {
+                "; an earlier version of podprobe accepted this content, this one does not: its pod does not run until the file is mended"
+            }
+            (_, Some(why)) => {
+                return Some(format!(
+                    "{error}; this version of podprobe refuses its last good version too, so its pod does not run: {why}"
+                ));
+            }
         };
         Some(format!("{error}{kept}"))
     }
@@ -171,12 +188,25 @@ pub struct Files {
     skipped: BTreeMap<PathBuf, &'static str>,
     said: BTreeMap<String, Vec<String>>,
     sent: Option<Vec<Arc<Pod>>>,
+    /// Pods of the last set; before the first one, those that an earlier daemon ran.
+    held: HashSet<PodUid>,
+    /// Files they came from.
+    holders: HashSet<PathBuf>,
 }
 
 impl Files {
-    /// Nothing is known yet; `path` is the configured directory or file.
-    pub fn new(path: PathBuf) -> Self {
-        Self { path, entries: BTreeMap::new(), skipped: BTreeMap::new(), said: BTreeMap::new(), sent: None }
+    /// Nothing is known yet; `path` is the configured directory or file. Of files with one pod the one whose pod is in
+    /// `running` comes first.
+    pub fn new(path: PathBuf, running: HashSet<PodUid>) -> Self {
+        Self {
+            path,
+            entries: BTreeMap::new(),
+            skipped: BTreeMap::new(),
+            said: BTreeMap::new(),
+            sent: None,
+            held: running,
+            holders: HashSet::new(),
+        }
     }
 
     /// Whether a file with this signature has to be opened.
@@ -187,6 +217,27 @@ impl Files {
     /// Digest of the content last read from that file.
     pub fn digest(&self, path: &Path) -> Option<&Digest> {
         self.entries.get(path).and_then(|e| e.digest.as_ref())
+    }
+
+    /// Digest of the content that the file's pods come from: of its last good version.
+    pub fn accepted(&self, path: &Path) -> Option<&Digest> {
+        self.entries.get(path).and_then(|e| e.accepted.as_ref())
+    }
+
+    /// The files that count: those that are there, and those that went less than [`REMOVAL_SETTLE`] ago.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.entries.keys().map(PathBuf::as_path)
+    }
+
+    /// Takes the last good version that an earlier daemon kept of a file, as if it had been read before the file became
+    /// what it is now: to be called before the first [`Files::step`], for files that [`needs_last_good`]. Of content that
+    /// no longer decodes the error is shown while the file itself is bad too.
+    pub fn restore(&mut self, path: &Path, digest: Digest, last_good: Result<Decoded, String>) {
+        let entry = self.entries.entry(path.to_owned()).or_default();
+        match last_good {
+            Ok(pods) => entry.accept(digest, pods),
+            Err(why) => entry.refused = Some(why),
+        }
     }
 
     /// Draws the conclusions of a listing.
@@ -210,8 +261,10 @@ impl Files {
             }
         }
         let set = self.choose(&mut step.pods, &mut problems);
+        self.held = set.iter().map(|pod| pod.uid().clone()).collect();
+        self.holders = step.pods.values().map(|file| PathBuf::from(&file.file)).collect();
         // A single file that was never good says nothing of what is wanted (6.3 "bad single file").
-        speaks &= !(single && self.sent.is_none() && self.entries.values().any(|e| e.error().is_some()));
+        speaks &= !(single && self.sent.is_none() && self.entries.values().any(|e| e.error().is_some() && e.good.is_empty()));
         if speaks && self.sent.as_ref().is_none_or(|sent| !same_pods(sent, &set)) {
             self.sent = Some(set.clone());
             step.set = Some(set);
@@ -244,12 +297,19 @@ impl Files {
         }
     }
 
-    /// One file for each name and UID: those that are there before those that vanished, then the first by path.
+    /// Whether a file has a pod that is wanted already: a newcomer with the same pod does not end it.
+    fn holds(&self, path: &Path, entry: &Entry) -> bool {
+        self.holders.contains(path) || entry.good.iter().any(|g| self.held.contains(g.pod.uid()))
+    }
+
+    /// One file for each name and UID: those that are there before those that vanished, those whose pods are wanted
+    /// already before others, then the first by path.
     fn choose(&self, files: &mut BTreeMap<PodUid, PodFile>, problems: &mut BTreeMap<String, Vec<String>>) -> Vec<Arc<Pod>> {
         let mut names: HashMap<String, &Path> = HashMap::new();
         let mut set = Vec::new();
-        let (there, vanished): (Vec<_>, Vec<_>) = self.entries.iter().partition(|(_, e)| e.vanished.is_none());
-        for (path, entry) in there.into_iter().chain(vanished) {
+        let mut entries: Vec<_> = self.entries.iter().collect();
+        entries.sort_by_key(|(path, e)| (e.vanished.is_some(), !self.holds(path, e)));
+        for (path, entry) in entries {
             let file = path.display().to_string();
             let error = entry.error();
             if entry.vanished.is_none() {
@@ -279,9 +339,20 @@ impl Files {
         for (file, texts) in problems {
             let old = self.said.get(file);
             let new = texts.iter().filter(|t| old.is_none_or(|old| !old.contains(t)));
-            log.extend(new.map(|text| format!("{file}: {text}")));
+            // Errors of decoding begin with file, line and column.
+            log.extend(new.map(|text| if text.starts_with(file.as_str()) { text.clone() } else { format!("{file}: {text}") }));
         }
         log.extend(self.said.keys().filter(|file| !problems.contains_key(*file)).map(|file| format!("{file}: no problem any more")));
+    }
+}
+
+/// Whether the version that an earlier daemon kept of a file has a say beside what the file is now. Of a good file it has:
+/// a pod may not change its name under its UID, whoever read the old name.
+pub fn needs_last_good(reading: &Reading, kept: &Digest) -> bool {
+    match reading {
+        Reading::Skipped(_) => false,
+        Reading::Parsed { digest, result: Ok(_), .. } => digest != kept,
+        _ => true,
     }
 }
 
@@ -346,7 +417,7 @@ pub(super) mod tests {
     }
 
     fn files() -> Files {
-        Files::new("/p".into())
+        Files::new("/p".into(), HashSet::new())
     }
 
     fn uids(step: &Step) -> Option<Vec<&str>> {
@@ -429,6 +500,26 @@ pub(super) mod tests {
         let text = "/p/b pod default/a in /p/b is ignored: /p/a has the same pod and comes first; remove one of the two";
         check(&both, Some(&["1"]), &[text]);
         check(&f.step(at(10), Listing::Dir(vec![unchanged("/p/b")])), Some(&["2"]), &[]);
+    }
+
+    #[test]
+    fn a_second_file_with_a_pod_does_not_end_the_first_ones() {
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/b", "a@2;")]));
+        let text = "/p/a pod default/a in /p/a is ignored: /p/b has the same pod and comes first; remove one of the two";
+        check(&f.step(at(10), Listing::Dir(vec![parsed("/p/a", "a@1;"), unchanged("/p/b")])), None, &[text]);
+        // nor an edit of the first one, nor a daemon that comes later
+        check(&f.step(at(20), Listing::Dir(vec![unchanged("/p/a"), parsed("/p/b", "a@3;")])), Some(&["3"]), &[text]);
+        let mut later = Files::new("/p".into(), ["3".into()].into());
+        check(&later.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;"), parsed("/p/b", "a@3;")])), Some(&["3"]), &[text]);
+    }
+
+    #[test]
+    fn a_log_line_names_its_file_once() {
+        let mut f = files();
+        let parsed = |text: &str| Listing::Dir(vec![(PathBuf::from("/p/a"), Reading::Failed(text.into()))]);
+        assert_eq!(f.step(at(0), parsed("/p/a:1:2: not JSON")).log, ["/p/a:1:2: not JSON"]);
+        assert_eq!(f.step(at(1), parsed("broken")).log, ["/p/a: broken"]);
     }
 
     #[test]

@@ -2,11 +2,12 @@
 //!
 //! Invariants: a source only ever hands over its full set; [`merge::PodConfig`] alone turns sets into operations. What
 //! is wrong with a file never costs a running pod. Deciding ([`files`], [`merge`]) knows no thread, descriptor or clock;
-//! [`file`] and [`watch`] only wait, read and send.
+//! [`mod@file`], [`watch`] and `last_good` only wait, read, write and send.
 
 pub mod file;
 pub mod files;
 pub mod identity;
+mod last_good;
 pub mod merge;
 pub mod states;
 pub mod watch;

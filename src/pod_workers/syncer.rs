@@ -312,3 +312,6 @@ pub(crate) fn deadline_exceeded(pod: &Pod, status: Option<&PodStatus>) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -161,6 +161,10 @@ impl Table {
             restart_requested: false,
         };
         entry.merge(&update);
+        if entry.runtime_only && killed {
+            // What an earlier daemon started still has the name: no pod starts beside it.
+            self.running.entry(update.pod.full_name()).or_insert_with(|| uid.clone());
+        }
         if entry.phase == Phase::Sync {
             self.waiting.entry(update.pod.full_name()).or_default().push_back(uid.clone());
         }
@@ -350,6 +354,20 @@ mod tests {
         assert_eq!(t.update(update(UpdateKind::Sync, "u")), Effect::Nothing);
         assert_eq!(t.sync_known(&HashSet::new()), ["u".into()]);
         assert!(!t.contains(&"u".into()));
+    }
+
+    #[test]
+    fn a_pod_waits_for_one_of_its_name_that_an_earlier_daemon_started() {
+        let mut t = Table::default();
+        t.update(Update { runtime_only: true, ..update(kill(Some(1)), "old") });
+        t.update(update(UpdateKind::Create, "new"));
+        assert!(t.begin(&"new".into()).is_none());
+        assert_eq!(t.begin(&"old".into()).unwrap().phase, Phase::Terminating);
+        t.complete(&"old".into(), Phase::Terminating, Done::Ok);
+        assert_eq!(t.begin(&"old".into()).unwrap().phase, Phase::Terminated);
+        let next = t.complete(&"old".into(), Phase::Terminated, Done::Ok);
+        assert_eq!(next, Next::Finished { wake: Some("new".into()) });
+        assert_eq!(drive(&mut t, "new"), [Phase::Sync]);
     }
 
     #[test]

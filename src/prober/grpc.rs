@@ -167,8 +167,28 @@ impl Client<'_> {
 }
 
 #[cfg(test)]
+#[path = "../../tests/support/raw_h2.rs"]
+mod raw_h2;
+
+#[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr, TcpListener};
+
     use super::*;
+
+    #[test]
+    fn the_limit_of_a_connection_is_not_that_of_the_call() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || raw_h2::serve(listener.accept().unwrap().0, &raw_h2::answer(1)));
+        let target = Target { host: "127.0.0.1".into(), addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], netns: None };
+        let (limit, deadline) = (Instant::now() + Duration::from_millis(500), Instant::now() + CONNECT_LIMIT);
+        let client = Client { target: &target, port: addr.port(), service: "", address: addr.to_string(), deadline };
+        let Ok(connected) = client.open(addr, limit) else { panic!("no connection") };
+        std::thread::sleep(limit.saturating_duration_since(Instant::now()));
+        assert_eq!(client.check(connected).unwrap(), SERVING);
+        server.join().unwrap();
+    }
 
     #[test]
     fn addresses_are_joined_as_go_does() {

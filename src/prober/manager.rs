@@ -304,7 +304,7 @@ impl ProberManager {
             self.shared.changed.wait_timeout_while(table, left(), |t| !t.workers.is_empty()).unwrap_or_else(PoisonError::into_inner);
         let ended = std::mem::take(&mut table.ended);
         for key in table.workers.keys() {
-            log::warn!("{} of pod {} has not ended within {limit:?}", key.thread_name(), key.uid);
+            log::debug!("{} of pod {} has not ended within {limit:?}", key.thread_name(), key.uid);
         }
         let late = table.workers.len();
         drop(table);

@@ -189,9 +189,37 @@ pub fn rotated(log: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// How many instances of a container keep their logs: the one that starts and the one before it (`logs -p`).
+const KEPT_ATTEMPTS: u32 = 2;
+
+/// Removes the logs of older instances from a container's log directory, so that a container that crashes for a year
+/// fills no disk. What cannot be removed is logged; the next start tries again.
+pub fn prune(dir: &Path, attempt: u32) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let of = name.to_str().and_then(|n| n.split_once(".log")).and_then(|(n, _)| n.parse::<u32>().ok());
+        if of.is_some_and(|n| n.saturating_add(KEPT_ATTEMPTS) <= attempt)
+            && let Err(e) = fs::remove_file(entry.path())
+        {
+            log::warn!("cannot remove the old log {}: {e}", entry.path().display());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn logs_of_older_instances_go_rotated_ones_included() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = ["0.log", "3.log", "3.log.2026-01-01-000000.000000000", "4.log", "5.log", "notes.txt"];
+        names.iter().for_each(|n| fs::write(dir.path().join(n), "").unwrap());
+        prune(dir.path(), 5);
+        let mut left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        left.sort();
+        assert_eq!(left, ["4.log", "5.log", "notes.txt"]);
+    }
 
     #[track_caller]
     fn check(inputs: &[&[u8]], expected: &[(&str, usize)]) {

@@ -19,7 +19,7 @@ pub mod state;
 pub mod termination;
 pub mod volumes;
 
-pub use shim_runtime::{ShimRuntime, image_ids_in_use};
+pub use shim_runtime::{ImagesInUse, ShimRuntime};
 
 use std::fmt;
 use std::net::IpAddr;
@@ -280,7 +280,8 @@ pub trait Runtime: Send + Sync {
     /// exit is recorded. A container that is gone or has ended counts as stopped.
     fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), RuntimeError>;
 
-    /// Forgets a stopped container: record, file system, cgroup. Its logs stay until `remove_pod`. Idempotent.
+    /// Forgets a stopped container: record, file system, cgroup. Its logs stay until the instance after
+    /// the next starts, or `remove_pod`. Idempotent.
     fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError>;
 
     /// Removes what is left of a pod whose containers and sandboxes are gone: volumes, logs, cgroup. Idempotent.

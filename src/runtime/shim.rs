@@ -63,7 +63,16 @@ struct Failure {
 
 impl Failure {
     fn prepare(what: &str, cause: impl std::fmt::Display) -> Self {
-        Self { reason: StartErrorReason::CreateContainerError, code: 128, text: format!("cannot {what}: {cause}") }
+        Self::plain(format!("cannot {what}: {cause}"))
+    }
+
+    fn plain(text: String) -> Self {
+        Self { reason: StartErrorReason::CreateContainerError, code: 128, text }
+    }
+
+    fn sub_path(s: &state::SubPath, cause: &io::Error) -> Self {
+        let text = format!("cannot mount subPath {:?} of {}: {cause}", s.path, s.volume.display());
+        Self { reason: StartErrorReason::CreateContainerConfigError, code: 128, text }
     }
 
     fn run(text: String) -> Self {
@@ -160,10 +169,9 @@ impl Shim {
         unshare(CloneFlags::CLONE_NEWNS).map_err(|e| Failure::prepare("make a mount namespace", e))?;
         sandbox::slave_mounts().map_err(|e| Failure::prepare("set mount propagation", e))?;
         let (upper, work) = (r.data.join("upper"), r.data.join("work"));
-        crate::images::overlay::mount(&r.layers, &upper, &work, &r.rootfs)
-            .map_err(|e| Failure::prepare("mount the root file system", e))?;
+        crate::images::overlay::mount(&r.layers, &upper, &work, &r.rootfs).map_err(|e| Failure::plain(e.to_string()))?;
         for s in &r.sub_paths {
-            volumes::bind_sub_path(s).map_err(|e| Failure::prepare(&format!("mount subPath {:?} of {}", s.path, s.volume.display()), e))?;
+            volumes::bind_sub_path(s).map_err(|e| Failure::sub_path(s, &e))?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -281,7 +281,7 @@ impl Runtime for ShimRuntime {
         let config = fs::read(&config).and_then(|b| Ok(serde_json::from_slice(&b)?));
         let config = config.map_err(|e| fail(format!("cannot enter container {id}: its OCI configuration is not readable: {e}")))?;
         let target = nsexec::Target { pid: process.pid, start_time: process.start_time, config: &config, cgroup: &record.cgroup };
-        let options = nsexec::Options { helper: self.program.clone() };
+        let options = nsexec::Options { helper: self.program.clone(), interrupt: Some(self.interrupt.read.as_fd()) };
         nsexec::exec_with(&options, &target, command, timeout, limit).map_err(|e| fail(e.to_string()))
     }
 
@@ -299,11 +299,30 @@ fn is_id(name: &OsStr) -> bool {
     name.len() == 64 && name.as_encoded_bytes().iter().all(u8::is_ascii_hexdigit)
 }
 
-/// The ids of the images that containers of this root were made of; for whoever removes images.
-pub fn image_ids_in_use(layout: &Layout) -> HashSet<String> {
-    let dirs = names(&layout.containers()).into_iter().map(|n| layout.containers().join(n));
-    dirs.filter_map(|d| fs::read(d.join(CONTAINER)).ok())
-        .filter_map(|bytes| serde_json::from_slice::<ContainerRecord>(&bytes).ok())
-        .map(|record| record.image_id)
-        .collect()
+/// Which images containers use. A record that cannot be read may name any image, so then all are.
+pub struct ImagesInUse {
+    ids: HashSet<String>,
+    unknown: bool,
+}
+
+impl ImagesInUse {
+    /// Looks at the records below `layout`; needs no daemon.
+    pub fn read(layout: &Layout) -> Self {
+        let records = names(&layout.containers()).into_iter().map(|n| layout.containers().join(n).join(CONTAINER));
+        let (mut ids, mut unknown) = (HashSet::new(), false);
+        for record in records.filter_map(|path| fs::read(path).ok()) {
+            match serde_json::from_slice::<ContainerRecord>(&record) {
+                Ok(record) => {
+                    ids.insert(record.image_id);
+                }
+                Err(_) => unknown = true,
+            }
+        }
+        Self { ids, unknown }
+    }
+
+    /// Whether a container uses, or may use, the image of this id (`sha256:…`).
+    pub fn contains(&self, id: &str) -> bool {
+        self.unknown || self.ids.contains(id)
+    }
 }

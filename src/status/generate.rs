@@ -181,6 +181,41 @@ mod tests {
     }
 
     #[test]
+    fn all_containers_restart_until_none_is_left() {
+        let rules = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [3]}}]);
+        let asks = json!({"name": "a", "restartPolicy": "Never", "restartPolicyRules": rules});
+        let pod = pod(json!({"restartPolicy": "Never", "containers": [asks, {"name": "b"}]}));
+        let with = |containers| RuntimePodStatus { containers, sandboxes: vec![sandbox("10.0.0.7")], ..Default::default() };
+        let ended = |name: &str, code| container_status(name, name, RuntimeState::Exited, code);
+        let says = |status: &PodStatus| status.condition("AllContainersRestarting").map(|c| (c.status.clone(), c.reason.clone()));
+        let (no, yes) = (Some(("False".into(), String::new())), Some(("True".into(), "RestartAllContainersStarted".into())));
+        let step = |containers, old: Option<&PodStatus>, expected: &Option<(String, String)>| {
+            let status = run(&pod, &with(containers), old, true, false);
+            assert_eq!((&says(&status), status.phase.is_terminal()), (expected, false));
+            status
+        };
+        let alive = step(vec![container_status("a", "a", RuntimeState::Running, 0), ended("b", 0)], None, &no);
+        let wanted = step(vec![ended("a", 3), ended("b", 0)], Some(&alive), &yes);
+        // who asked is removed already, the other is not
+        let half = step(vec![ended("b", 0)], Some(&wanted), &yes);
+        let gone = step(vec![], Some(&half), &no);
+        let counts: Vec<u32> = gone.container_statuses.iter().map(|c| c.restart_count).collect();
+        assert_eq!(counts, [1, 1]);
+        // without such a rule the condition is none of the pod's
+        assert_eq!(says(&run(&super::tests::pod(json!({"containers": [{"name": "a"}]})), &running(), None, true, false)), None);
+    }
+
+    #[test]
+    fn init_containers_have_statuses_and_hold_the_phase() {
+        let pod = pod(json!({"initContainers": [{"name": "i"}], "containers": [{"name": "a"}]}));
+        let mut runtime = running();
+        runtime.containers = vec![container_status("i", "1", RuntimeState::Running, 0)];
+        let status = run(&pod, &runtime, None, true, false);
+        assert_eq!((status.phase, status.init_container_statuses.len()), (PodPhase::Pending, 1));
+        assert_eq!(status.condition("Initialized").unwrap().status, "False");
+    }
+
+    #[test]
     fn quality_of_service_classes() {
         let check = |resources: Value, expected: &str| {
             assert_eq!(qos_class(&pod(json!({"containers": [{"name": "a", "resources": resources}]}))), expected);

@@ -229,6 +229,60 @@ mod tests {
     }
 
     #[test]
+    fn a_restart_of_all_revives_what_ended_for_good() {
+        let (m, _) = manager();
+        let pod = pod("Never");
+        let mut old = status(&pod, json!({"name": "a", "containerID": "podprobe://1", "state": {"terminated": {"exitCode": 0}}}));
+        old.conditions.push(
+            serde_json::from_value(json!({"type": "AllContainersRestarting", "status": "True", "lastTransitionTime": null})).unwrap(),
+        );
+        m.set(&pod, old);
+        m.set(&pod, status(&pod, json!({"name": "a", "state": {"waiting": {"reason": "RestartingAllContainers"}}})));
+        assert!(m.get(pod.uid()).unwrap().container_statuses[0].state.waiting.is_some());
+    }
+
+    #[test]
+    fn readiness_of_a_sidecar_is_written_too() {
+        let (m, _) = manager();
+        let mut pod = pod("Always");
+        pod.spec.init_containers = serde_json::from_value(json!([{"name": "s", "restartPolicy": "Always"}])).unwrap();
+        let mut s = status(&pod, running("1"));
+        s.init_container_statuses = vec![ContainerStatus { name: "s".into(), ..serde_json::from_value(running("2")).unwrap() }];
+        m.set(&pod, s);
+        m.set_container_started(&pod, &"2".into(), true);
+        m.set_container_readiness(&pod, &"2".into(), true);
+        assert!(!m.get(pod.uid()).unwrap().is_ready());
+        m.set_container_readiness(&pod, &"1".into(), true);
+        let s = m.get(pod.uid()).unwrap();
+        assert_eq!((s.is_ready(), s.init_container_statuses[0].started), (true, Some(true)));
+    }
+
+    /// Init containers `i1`, `i2` and a regular container; each `did` run or not. Which of them end as unknown?
+    #[track_caller]
+    fn check_finished(did: [bool; 3], expected: [bool; 3]) {
+        let spec =
+            serde_json::from_value(json!({"initContainers": [{"name": "i1"}, {"name": "i2"}], "containers": [{"name": "a"}]})).unwrap();
+        let one = |ran: bool| match ran {
+            true => serde_json::from_value(running("1")).unwrap(),
+            false => ContainerStatus::default(),
+        };
+        let [i1, i2, a] = did.map(one);
+        let given = PodStatus { init_container_statuses: vec![i1, i2], container_statuses: vec![a], ..Default::default() };
+        let got = finished(&spec, given);
+        let ended: Vec<bool> =
+            got.init_container_statuses.iter().chain(&got.container_statuses).map(|c| c.state.terminated.is_some()).collect();
+        assert_eq!(ended, expected);
+    }
+
+    #[test]
+    fn what_initialisation_never_came_to_has_not_ended() {
+        check_finished([true, true, true], [true, true, true]);
+        check_finished([true, false, false], [true, false, false]);
+        check_finished([false, true, false], [true, true, false]);
+        check_finished([false, false, true], [false, false, true]);
+    }
+
+    #[test]
     fn a_container_that_ended_for_good_stays_ended() {
         let (m, _) = manager();
         let ended = json!({"name": "a", "containerID": "podprobe://1", "state": {"terminated": {"exitCode": 0}}});

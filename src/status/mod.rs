@@ -52,6 +52,15 @@ pub struct FileProblem {
     pub error: String,
 }
 
+impl FileProblem {
+    /// `/p/a.json:1:20: not running: kind: …`: the file, the place in it if the error begins with one, `what`, the error.
+    pub fn line(&self, what: &str) -> String {
+        let placed = self.error.strip_prefix(&self.file).and_then(|e| e.split_once(": ")).filter(|(place, _)| place.starts_with(':'));
+        let (place, error) = placed.unwrap_or(("", &self.error));
+        format!("{}{place}: {what}: {error}", self.file)
+    }
+}
+
 /// Everything the client verbs show, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -64,4 +73,21 @@ pub struct Snapshot {
     pub pods: Vec<PodView>,
     /// Sorted by file.
     pub problems: Vec<FileProblem>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(error: &str, line: &str) {
+        assert_eq!(FileProblem { file: "/p/a".into(), error: error.into() }.line("not running"), line);
+    }
+
+    #[test]
+    fn a_line_names_the_file_once() {
+        check("/p/a:1:20: kind: bad", "/p/a:1:20: not running: kind: bad");
+        check("/p/a b: same pod", "/p/a: not running: /p/a b: same pod");
+        check("the file is empty", "/p/a: not running: the file is empty");
+    }
 }

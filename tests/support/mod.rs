@@ -1,4 +1,7 @@
 //! A node of its own for each test: a root directory, an image, and a guard that ends whatever the test leaves.
+#![allow(dead_code, reason = "each test program takes what it needs")]
+
+pub(crate) mod daemon;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -20,9 +23,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 const BUSYBOX: &str = "/usr/bin/busybox";
-const PROGRAM: &str = env!("CARGO_BIN_EXE_podprobe");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_podprobe");
 /// A ceiling, never waited out by a test that passes.
-const CEILING: Duration = Duration::from_secs(60);
+pub(crate) const CEILING: Duration = Duration::from_secs(60);
 
 /// Says why a test does not run; on CI that is an error.
 pub(crate) fn skip(why: &str) {
@@ -55,7 +58,7 @@ pub(crate) fn on_runc(test: impl FnOnce(&Node)) {
 pub(crate) struct Node {
     pub(crate) dir: Rc<tempfile::TempDir>,
     pub(crate) layout: Layout,
-    settings: Settings,
+    pub(crate) settings: Settings,
 }
 
 impl Node {
@@ -176,7 +179,7 @@ pub(crate) fn assert_nothing_left(layout: &Layout) {
     assert_eq!(records.count(), 0);
 }
 
-fn processes_naming(root: &str) -> Vec<String> {
+pub(crate) fn processes_naming(root: &str) -> Vec<String> {
     let all = fs::read_dir("/proc").unwrap().flatten();
     let lines = all.filter_map(|e| fs::read(e.path().join("cmdline")).ok()).map(|l| String::from_utf8_lossy(&l).replace('\0', " "));
     lines.filter(|l| l.contains(root)).collect()
@@ -208,5 +211,6 @@ pub(crate) fn shim_without_daemon(dir: &Path) {
     let mut child = Command::new(PROGRAM).arg("shim").arg(dir).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     drop(child.stdin.take());
     drop(child.stdout.take());
-    child.wait().unwrap();
+    let mut ended = || child.try_wait().unwrap().is_some();
+    wait_until("the shim without a daemon to end", &mut ended);
 }

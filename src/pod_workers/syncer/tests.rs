@@ -8,10 +8,10 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::PodPhase;
+use crate::api::{Container, PodPhase};
 use crate::events::Event;
 use crate::pod_actions::spec_hash;
-use crate::runtime::{ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus};
+use crate::runtime::{ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus, RuntimeState, StartErrorReason};
 use crate::status::Notifier;
 
 /// Containers start when asked, end when asked, and nothing else happens by itself.
@@ -119,7 +119,7 @@ fn container(name: &str, id: &str, state: RuntimeState, attempt: u32, hash: u32)
     RuntimeContainerStatus {
         id: id.into(),
         name: name.into(),
-        sandbox: "sandbox".into(),
+        sandbox: ContainerId::default(),
         state,
         attempt,
         image: "i".into(),

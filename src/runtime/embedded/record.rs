@@ -60,8 +60,9 @@ impl Record {
 
 /// State letter and start time of a process.
 pub(super) fn stat(pid: i32) -> Option<(char, u64)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name is in brackets and may hold anything, brackets and spaces too.
+    // The name is in brackets and may hold anything: brackets and spaces, and bytes that are no text.
+    let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
     let (_, fields) = text.rsplit_once(')')?;
     let mut fields = fields.split_whitespace();
     let state = fields.next()?.chars().next()?;
@@ -80,5 +81,15 @@ mod tests {
         assert!(own.is_alive());
         assert!(!Record { start_time: start_time + 1, ..own.clone() }.is_alive());
         assert!(!Record { pid: 0, ..own }.is_alive());
+    }
+
+    #[test]
+    fn a_process_whose_name_is_no_text_lives() {
+        let pid = std::process::id() as i32;
+        let name = fs::read("/proc/self/comm").unwrap();
+        fs::write("/proc/self/comm", b"\xff) Z").unwrap();
+        let found = stat(pid);
+        fs::write("/proc/self/comm", name).unwrap();
+        assert!(found.is_some_and(|(state, _)| state != 'Z'), "{found:?}");
     }
 }

@@ -3,52 +3,8 @@
 //! The node may lack capabilities itself (a VM or a nested container without CAP_SYS_RESOURCE): the default set and
 //! `ALL` mean what there is; a capability that is named and cannot be given is an error.
 
+use crate::api::capabilities::CAPABILITIES;
 use crate::api::pod::Capabilities;
-
-/// Names by bit number, without `CAP_`.
-const NAMES: [&str; 41] = [
-    "CHOWN",
-    "DAC_OVERRIDE",
-    "DAC_READ_SEARCH",
-    "FOWNER",
-    "FSETID",
-    "KILL",
-    "SETGID",
-    "SETUID",
-    "SETPCAP",
-    "LINUX_IMMUTABLE",
-    "NET_BIND_SERVICE",
-    "NET_BROADCAST",
-    "NET_ADMIN",
-    "NET_RAW",
-    "IPC_LOCK",
-    "IPC_OWNER",
-    "SYS_MODULE",
-    "SYS_RAWIO",
-    "SYS_CHROOT",
-    "SYS_PTRACE",
-    "SYS_PACCT",
-    "SYS_ADMIN",
-    "SYS_BOOT",
-    "SYS_NICE",
-    "SYS_RESOURCE",
-    "SYS_TIME",
-    "SYS_TTY_CONFIG",
-    "MKNOD",
-    "LEASE",
-    "AUDIT_WRITE",
-    "AUDIT_CONTROL",
-    "SETFCAP",
-    "MAC_OVERRIDE",
-    "MAC_ADMIN",
-    "SYSLOG",
-    "WAKE_ALARM",
-    "BLOCK_SUSPEND",
-    "AUDIT_READ",
-    "PERFMON",
-    "BPF",
-    "CHECKPOINT_RESTORE",
-];
 
 /// containerd's 14 (`defaultUnixCaps`).
 const DEFAULT: [&str; 14] = [
@@ -99,7 +55,7 @@ pub(super) fn resolve(wanted: &Capabilities, privileged: bool, bounding: u64) ->
 
 /// `CAP_…` names in bit order.
 pub(super) fn names(set: u64) -> Vec<String> {
-    NAMES.iter().enumerate().filter(|(i, _)| set >> i & 1 == 1).map(|(_, n)| format!("CAP_{n}")).collect()
+    CAPABILITIES.iter().enumerate().filter(|(i, _)| set >> i & 1 == 1).map(|(_, n)| format!("CAP_{n}")).collect()
 }
 
 fn parse(name: &str, verb: &str) -> Result<u64, String> {
@@ -112,11 +68,11 @@ fn parse(name: &str, verb: &str) -> Result<u64, String> {
 }
 
 fn bit(name: &str) -> Option<u64> {
-    NAMES.iter().position(|n| *n == name).map(|i| 1 << i)
+    CAPABILITIES.iter().position(|n| *n == name).map(|i| 1 << i)
 }
 
 fn known() -> u64 {
-    (1 << NAMES.len()) - 1
+    (1 << CAPABILITIES.len()) - 1
 }
 
 fn is_all(name: &str) -> bool {

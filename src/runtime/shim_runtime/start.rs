@@ -18,7 +18,7 @@ use crate::pod_actions::spec_hash;
 use crate::runtime::oci_spec::{self, Namespaces};
 use crate::runtime::state::{self, CONTAINER, ContainerRecord, PodIdentity, Process, SANDBOX, SandboxRecord};
 use crate::runtime::volumes::{self, ContainerVolumes};
-use crate::runtime::{ContainerId, RuntimeError, StartErrorReason, sandbox, shim, signals};
+use crate::runtime::{ContainerId, RuntimeError, StartErrorReason, cri_log, sandbox, shim, signals};
 
 /// The kubelet's limit for one request to its runtime.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -124,13 +124,12 @@ impl ShimRuntime {
         let cgroup = self.layout.cgroup(d.pod.uid(), &d.container.name, d.attempt);
         let (rootfs, host) = (d.dir.join("rootfs"), oci_spec::Host::read(d.container.security_context.privileged == Some(true)));
         let hostname = volumes::hostname(d.pod);
-        let base_first: Vec<PathBuf> = d.image.layers.iter().rev().cloned().collect();
         let inputs = oci_spec::Inputs {
             pod: d.pod,
             container: d.container,
             sandbox: d.sandbox,
             image: &d.image.config,
-            layers: &base_first,
+            layers: &d.image.layers,
             rootfs: &rootfs,
             namespaces: namespaces(d),
             mounts,
@@ -213,6 +212,7 @@ impl ShimRuntime {
         fs::set_permissions(record.data.join("upper"), Permissions::from_mode(0o755))?;
         if let Some(dir) = record.log_path.parent() {
             fs::create_dir_all(dir)?;
+            cri_log::prune(dir, record.attempt);
         }
         publish(&d.dir, |new| {
             private_dir(&new.join("rootfs"))?;

@@ -157,8 +157,10 @@ impl ShimRuntime {
     /// A start that went wrong without the shim's word: ended and recorded, so that it counts for the back-off.
     pub(super) fn abandon(&self, id: &ContainerId, shim: i32, cause: &str) -> RuntimeError {
         let error = RuntimeError::new(StartErrorReason::RunContainerError, format!("cannot start the container: {cause}"));
-        // Our own child, waited for by nobody but `reap`: the pid is still its.
-        let _ = killpg(Pid::from_raw(shim), Signal::SIGKILL);
+        // While the list is held nobody waits for the child, so the pid is still its, and so is the group's.
+        if lock(&self.children).iter().any(|c| c.id() as i32 == shim) {
+            let _ = killpg(Pid::from_raw(shim), Signal::SIGKILL);
+        }
         if let Some(e) = self.find(id).filter(|e| e.exit.is_none()) {
             self.kill_shim(&e);
             e.state.as_ref().and_then(|s| s.process).map(kill_process);

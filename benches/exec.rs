@@ -1,0 +1,143 @@
+//! What an exec probe costs, beside the floor (posix_spawn of the same command on the host) and its peers: processor time
+//! of every process involved, and latency. `RUNS` rounds (default 100); each round runs each of them once.
+//!
+//! The peers' containers are made by the peers themselves, from one configuration, and each runs `busybox true`.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use podprobe::nsexec::{Options, Target, exec_with, start_time};
+use podprobe::runtime::ExecOutcome;
+use serde_json::{Value, json};
+use support::figures::Report;
+use support::runc::{self, Container};
+use support::usage::own_cpu_us;
+
+const BUSYBOX: &str = "/usr/bin/busybox";
+const FLOOR: &str = "posix_spawn on the host";
+const OURS: &str = "podprobe";
+/// Of rounds: an OCI runtime is so much slower that fewer of them tell as much.
+const PEERS_EVERY: usize = 5;
+
+/// What is measured: its name, how often, and one run of it.
+type Runner<'a> = (&'a str, usize, Box<dyn Fn() + 'a>);
+
+fn main() {
+    support::begin();
+    let runc = runc::find("runc").filter(|_| Path::new(BUSYBOX).exists());
+    let Some(runc) = runc else {
+        eprintln!("the exec bench needs runc and a static {BUSYBOX}");
+        std::process::exit(1);
+    };
+    let plain = running(&runc, "plain", |_| {}).unwrap();
+    let privileged = running(&runc, "privileged", privileged).unwrap();
+    // crun refuses hybrid cgroups; then there is nothing to compare with.
+    let crun = runc::find("crun").ok_or("crun is not installed".to_owned()).and_then(|p| running(&p, "crun", |_| {}));
+    let mut runners: Vec<Runner<'_>> = vec![
+        (FLOOR, 1, Box::new(host)),
+        (OURS, 1, Box::new(|| ours(&plain))),
+        ("podprobe, through the helper", PEERS_EVERY, Box::new(|| ours(&privileged))),
+        ("nsenter", PEERS_EVERY, Box::new(|| nsenter(plain.pid))),
+        ("runc exec", PEERS_EVERY, Box::new(|| peer(&plain))),
+    ];
+    if let Ok(crun) = &crun {
+        runners.push(("crun exec", PEERS_EVERY, Box::new(|| peer(crun))));
+    }
+    let mut report = measure(&runners, support::setting("RUNS", 100));
+    report.ratio("cpu, podprobe / posix_spawn", &cpu_of(OURS), &cpu_of(FLOOR), Some(2.0));
+    for (name, ..) in &runners[3..] {
+        let target = (*name == "runc exec").then_some(1.0 / 25.0);
+        report.ratio(&format!("cpu, podprobe / {name}"), &cpu_of(OURS), &cpu_of(name), target);
+    }
+    report.note("cpu is user and system time of the caller and of every child it waited for".into());
+    if let Err(e) = &crun {
+        report.note(format!("not compared: {e}"));
+    }
+    report.finish();
+}
+
+fn cpu_of(name: &str) -> String {
+    format!("{name}: cpu")
+}
+
+fn measure(runners: &[Runner<'_>], rounds: usize) -> Report {
+    let mut report = Report::new("exec");
+    // First uses read files and make caches.
+    runners.iter().for_each(|(.., run)| run());
+    for round in 0..rounds {
+        for (name, _, run) in runners.iter().filter(|(_, every, _)| round % every == 0) {
+            let (cpu, begun) = (own_cpu_us(), Instant::now());
+            run();
+            let (wall, cpu) = (begun.elapsed(), own_cpu_us() - cpu);
+            report.add(&cpu_of(name), "µs", None, cpu as f64);
+            report.add(&format!("{name}: latency"), "µs", None, wall.as_secs_f64() * 1e6);
+        }
+    }
+    report
+}
+
+fn host() {
+    assert!(Command::new(BUSYBOX).arg("true").stdin(Stdio::null()).output().unwrap().status.success());
+}
+
+fn nsenter(pid: i32) {
+    let mut command = Command::new("nsenter");
+    command.args(["--all", "--target", &pid.to_string(), "/bin/true"]);
+    assert!(command.stdin(Stdio::null()).output().unwrap().status.success());
+}
+
+fn peer(r: &Running) {
+    assert!(r.container.output(&["exec", &r.container.id, "/bin/true"]).status.success());
+}
+
+/// A container that sleeps.
+struct Running {
+    container: Container,
+    pid: i32,
+    start_time: u64,
+}
+
+fn ours(r: &Running) {
+    let options = Options { helper: support::program() };
+    let target = Target { pid: r.pid, start_time: r.start_time, config: &r.container.config, cgroup: "" };
+    let outcome = exec_with(&options, &target, &["/bin/true".to_owned()], Duration::from_secs(20), 10240);
+    assert_eq!(outcome, Ok(ExecOutcome::Exited { code: 0, output: Vec::new() }));
+}
+
+fn running(runtime: &Path, name: &str, change: impl FnOnce(&mut Value)) -> Result<Running, String> {
+    let dir = support::out_dir().join(format!("spec-{}-{name}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    let made = Command::new(runtime).arg("spec").current_dir(&dir).status().unwrap();
+    let config = fs::read(dir.join("config.json")).unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+    assert!(made.success());
+    let mut config: Value = serde_json::from_slice(&config).unwrap();
+    config["process"]["terminal"] = json!(false);
+    config["process"]["args"] = json!(["/bin/sleep", "100000"]);
+    config["process"]["env"] = json!(["PATH=/bin"]);
+    config["linux"].as_object_mut().unwrap().remove("seccomp");
+    change(&mut config);
+    let container = Container::new(runtime, name, config, fill);
+    container.start()?;
+    let pid = container.pid();
+    let start_time = start_time(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap()).unwrap();
+    Ok(Running { container, pid, start_time })
+}
+
+fn fill(root: &Path) {
+    let bin = root.join("bin");
+    fs::create_dir_all(&bin).unwrap();
+    fs::copy(BUSYBOX, bin.join("busybox")).unwrap();
+    ["sleep", "true"].iter().for_each(|name| std::os::unix::fs::symlink("busybox", bin.join(name)).unwrap());
+}
+
+/// May trace other processes: what section 4 of exec-in-container sends through the helper process.
+fn privileged(config: &mut Value) {
+    for set in ["bounding", "effective", "permitted"] {
+        config["process"]["capabilities"][set].as_array_mut().unwrap().push(json!("CAP_SYS_PTRACE"));
+    }
+}

@@ -1,0 +1,220 @@
+//! A daemon under a root of its own, with the probe target's image; everything of it goes with the value.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Instant;
+
+use podprobe::layout::Layout;
+use podprobe::runtime::cgroup::{self, Cgroups};
+use podprobe::runtime::state::{self, ContainerState, Process, STATE, SandboxState};
+use podprobe::server::protocol::{Answer, Request};
+use podprobe::status::{PodView, Snapshot};
+use serde_json::{Value, json};
+
+use super::{CEILING, Guard, program, wait_until};
+
+/// The image of every pod here.
+pub(crate) const IMAGE: &str = "probe-target:latest";
+
+pub(crate) struct Node {
+    pub(crate) layout: Layout,
+    pub(crate) daemon: Process,
+    /// Written by the containers, seen by them as `/bench`.
+    pub(crate) shared: PathBuf,
+    root: PathBuf,
+    _guard: Guard,
+}
+
+/// The directory of the probe target, which `make` builds.
+pub(crate) fn target_rootfs() -> PathBuf {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/demo/rootfs");
+    assert!(dir.join("probe-target").exists(), "{} is not there: run `make bench`, which builds it", dir.display());
+    dir
+}
+
+impl Node {
+    /// Starts a daemon on that runtime (`embedded` or a path).
+    pub(crate) fn start(runtime: &str) -> Self {
+        let name = format!("node-{}-{}", std::process::id(), runtime.trim_start_matches('/').replace('/', "-"));
+        let root = super::out_dir().join(name);
+        let layout = Layout::new(&root);
+        let shared = root.join("shared");
+        for dir in [&shared, &layout.pods_dir()] {
+            fs::create_dir_all(dir).unwrap();
+        }
+        let guard = Guard::new({
+            let root = root.clone();
+            move || end(&root)
+        });
+        let rootfs = target_rootfs();
+        let imported = Command::new(program()).args(["image", "import", "--root"]).arg(&root).arg(&rootfs).arg(IMAGE).output().unwrap();
+        assert!(imported.status.success(), "{}", String::from_utf8_lossy(&imported.stderr));
+        let log = File::create(root.join("daemon.log")).unwrap();
+        let mut command = Command::new(program());
+        command.args(["run", "--node-name", "node", "--runtime", runtime, "--root"]).arg(&root);
+        let mut child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        let daemon = Process::of(child.id() as i32).unwrap();
+        // Somebody must wait for it, or it would stay a zombie.
+        std::thread::spawn(move || child.wait());
+        fs::write(root.join("daemon.pid"), serde_json::to_vec(&daemon).unwrap()).unwrap();
+        let node = Self { layout, daemon, shared, root, _guard: guard };
+        wait_until("the daemon's socket", || UnixStream::connect(node.layout.socket()).is_ok() || !node.assert_alive());
+        node
+    }
+
+    #[track_caller]
+    fn assert_alive(&self) -> bool {
+        assert!(self.daemon.alive(), "the daemon has ended:\n{}", fs::read_to_string(self.root.join("daemon.log")).unwrap_or_default());
+        true
+    }
+
+    /// Renames a pod file into place; the wall clock before the rename.
+    pub(crate) fn add(&self, name: &str, pod: &Value) -> u128 {
+        let new = self.root.join(format!("{name}.json"));
+        fs::write(&new, serde_json::to_vec(pod).unwrap()).unwrap();
+        let to = self.layout.pods_dir().join(format!("{name}.json"));
+        let begun = super::unix_ns();
+        fs::rename(new, to).unwrap();
+        begun
+    }
+
+    /// Takes a pod file away and waits until nothing of the pod is shown or runs.
+    pub(crate) fn remove(&self, name: &str) {
+        fs::remove_file(self.layout.pods_dir().join(format!("{name}.json"))).unwrap();
+        self.watch().until("the pod to go", |s| s.pods.is_empty() || view(s, name).is_none());
+    }
+
+    /// A watcher of the daemon's snapshots.
+    pub(crate) fn watch(&self) -> Watch {
+        let stream = UnixStream::connect(self.layout.socket()).unwrap();
+        Watch { reader: BufReader::new(stream), after: 0 }
+    }
+
+    /// The record of a pod's newest container, and its directory.
+    pub(crate) fn container(&self, view: &PodView) -> (PathBuf, ContainerState) {
+        let id = view.status.container_statuses[0].container_id.trim_start_matches("podprobe://").to_owned();
+        let dir = self.layout.containers().join(id);
+        let state = state::read(&dir, STATE).expect("a state of the container");
+        (dir, state)
+    }
+
+    /// Every shim, every first process of a container, and every sandbox holder.
+    pub(crate) fn processes(&self) -> [Vec<Process>; 3] {
+        let containers: Vec<ContainerState> = dirs(&self.layout.containers()).filter_map(|d| state::read(&d, STATE)).collect();
+        let sandboxes = dirs(&self.layout.sandboxes()).filter_map(|d| state::read::<SandboxState>(&d, STATE));
+        [
+            containers.iter().map(|c| c.shim).collect(),
+            containers.iter().filter_map(|c| c.process).collect(),
+            sandboxes.map(|s| s.process).collect(),
+        ]
+    }
+
+    /// The lines `<what> <wall clock in ns>` that the target wrote for that pod.
+    pub(crate) fn stamps(&self, name: &str, what: &str) -> Vec<u128> {
+        let text = fs::read_to_string(self.shared.join(name)).unwrap_or_default();
+        let of = |l: &str| l.split_once(' ').filter(|(w, _)| *w == what).map(|(_, ns)| ns.parse().unwrap());
+        text.lines().filter_map(of).collect()
+    }
+}
+
+/// A container of the probe target that stamps the times of what it does into a file named after the pod.
+pub(crate) fn pod(node: &Node, name: &str, args: &[&str], probes: Value) -> Value {
+    let mut container = json!({"name": "target", "image": IMAGE, "imagePullPolicy": "Never",
+        "command": ["/probe-target", "--stamp", format!("/bench/{name}")], "args": args,
+        "volumeMounts": [{"name": "bench", "mountPath": "/bench"}]});
+    container.as_object_mut().unwrap().extend(probes.as_object().unwrap().clone());
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"terminationGracePeriodSeconds": 2,
+        "volumes": [{"name": "bench", "hostPath": {"path": node.shared}}], "containers": [container]}})
+}
+
+/// The pod of a file's name.
+pub(crate) fn view<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a PodView> {
+    let full = format!("{name}-node");
+    snapshot.pods.iter().find(|p| p.object["metadata"]["name"] == full.as_str())
+}
+
+/// Asks the target in that process's network to set a state.
+pub(crate) fn set_target(of: Process, query: &str) {
+    std::thread::scope(|s| {
+        let ask = || {
+            let namespace = File::open(format!("/proc/{}/ns/net", of.pid)).unwrap();
+            nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            let mut stream = TcpStream::connect("127.0.0.1:8080").unwrap();
+            write!(stream, "GET /set?{query} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+            let mut line = String::new();
+            BufReader::new(stream).read_line(&mut line).unwrap();
+            assert!(line.contains("200"), "{line}");
+        };
+        s.spawn(ask).join().unwrap();
+    });
+}
+
+pub(crate) struct Watch {
+    reader: BufReader<UnixStream>,
+    after: u64,
+}
+
+impl Watch {
+    /// The next snapshot that is as it should be, and the wall clock when it was there.
+    pub(crate) fn until(&mut self, what: &str, good: impl Fn(&Snapshot) -> bool) -> (Arc<Snapshot>, u128) {
+        let end = Instant::now() + CEILING;
+        loop {
+            let request = if self.after == 0 { Request::Snapshot } else { Request::Watch { after: self.after } };
+            writeln!(self.reader.get_mut(), "{}", serde_json::to_string(&request).unwrap()).unwrap();
+            let mut line = String::new();
+            self.reader.read_line(&mut line).unwrap();
+            let at = super::unix_ns();
+            let answer: Answer = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"));
+            let Answer::Snapshot(snapshot) = answer else { panic!("{line}") };
+            self.after = snapshot.version;
+            if good(&snapshot) {
+                return (snapshot, at);
+            }
+            assert!(Instant::now() < end, "waited too long for {what}: {line}");
+        }
+    }
+}
+
+fn dirs(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path())
+}
+
+/// Ends a node by its records, then by its cgroup, and removes its root.
+fn end(root: &Path) {
+    let layout = Layout::new(root);
+    let daemon = fs::read(root.join("daemon.pid")).ok().and_then(|b| serde_json::from_slice(&b).ok());
+    daemon.into_iter().for_each(kill);
+    for dir in dirs(&layout.containers()) {
+        if let Some(s) = state::read::<ContainerState>(&dir, STATE) {
+            [Some(s.shim), s.process].into_iter().flatten().for_each(kill);
+            s.cgroups.iter().for_each(|c| drop(cgroup::remove_tree(c)));
+        }
+    }
+    for dir in dirs(&layout.sandboxes()) {
+        state::read::<SandboxState>(&dir, STATE).into_iter().for_each(|s| kill(s.process));
+    }
+    let top = format!("/{}", layout.id());
+    if let Ok(c) = Cgroups::detect() {
+        cgroup::kill_until_empty(&c.dirs(&top));
+        let _ = c.remove(&top);
+    }
+    if std::env::var_os("KEEP").is_some() {
+        let _ = fs::rename(root.join("daemon.log"), super::out_dir().join("last-daemon.log"));
+    }
+    if let Err(e) = fs::remove_dir_all(root) {
+        eprintln!("cannot remove {}: {e}", root.display());
+    }
+}
+
+/// Kills a process and waits until it has ended.
+pub(crate) fn kill(p: Process) {
+    if let Ok(Some(fd)) = p.open() {
+        let _ = fd.send(9);
+        let _ = fd.wait(CEILING);
+    }
+}

@@ -1,0 +1,305 @@
+//! The last good version of each pod file, on disk: so that a daemon that starts while a file is bad still knows its pod.
+//!
+//! One file each in a directory of its own, named by the SHA-256 of the pod file's path: a line of JSON ([`Header`]), then
+//! the bytes as they were accepted. The bytes, not the pods: the same decoder makes the same UID of them, and a version of
+//! podprobe that refuses them never runs them as something they are not.
+//!
+//! Invariants: an entry appears by rename after it is on the disk, and is believed only when its checksum holds. At most one
+//! entry, and one set aside as `*.corrupt`, for each pod file, each of a pod file's size at most. A disk that takes nothing
+//! is said once; the older entry stays then, which is better than none.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::file::{MAX_FILE_SIZE, read_limited, sha256};
+use super::files::Digest;
+
+const VERSION: u32 = 1;
+
+/// Room for the header, in bytes: a path has at most 4096, and JSON makes at most six of one.
+const MAX_HEADER: u64 = 64 << 10;
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    version: u32,
+    /// For people; the name of the entry is what counts.
+    path: String,
+    /// Of the bytes after this line.
+    sha256: String,
+}
+
+/// The directory, and what is known to lie in it.
+pub(super) struct LastGood {
+    dir: PathBuf,
+    entries: HashMap<String, Digest>,
+    aside: BTreeSet<String>,
+    staged: BTreeMap<PathBuf, Digest>,
+    failed: bool,
+    lines: Vec<String>,
+}
+
+impl LastGood {
+    /// Reads what is there. Damaged entries are set aside, leftovers of a writer that died are removed; nothing is created.
+    pub(super) fn new(dir: PathBuf) -> Self {
+        let (entries, aside, staged) = Default::default();
+        let mut new = Self { dir, entries, aside, staged, failed: false, lines: Vec::new() };
+        match fs::read_dir(&new.dir) {
+            Ok(found) => found.flatten().for_each(|entry| new.find(&entry.file_name().to_string_lossy())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => new.lines.push(format!("cannot read {}: {e}; going on without the last good versions in it", new.dir.display())),
+        }
+        new
+    }
+
+    fn find(&mut self, file: &str) {
+        if file.ends_with(".tmp") {
+            let _ = fs::remove_file(self.dir.join(file));
+        } else if let Some(name) = file.strip_suffix(".corrupt") {
+            self.aside.insert(name.to_owned());
+        } else if file.len() == 64 && file.bytes().all(|b| b.is_ascii_hexdigit()) {
+            let entry = self.read(file);
+            self.entries.extend(entry.map(|(digest, _)| (file.to_owned(), digest)));
+        }
+    }
+
+    /// Sets aside what cannot be believed.
+    fn read(&mut self, name: &str) -> Option<(Digest, Vec<u8>)> {
+        let path = self.dir.join(name);
+        match read_limited(&path, MAX_FILE_SIZE + MAX_HEADER).map_err(|e| e.to_string()).and_then(|(_, bytes)| parse(bytes)) {
+            Ok(entry) => Some(entry),
+            Err(e) => {
+                let aside = path.with_extension("corrupt");
+                self.lines.push(format!("cannot use the last good version in {}: {e}; it is kept as {}", path.display(), aside.display()));
+                let _ = fs::rename(&path, aside);
+                self.entries.remove(name);
+                self.aside.insert(name.to_owned());
+                None
+            }
+        }
+    }
+
+    /// Of the content kept for that pod file.
+    pub(super) fn digest(&self, path: &Path) -> Option<Digest> {
+        self.entries.get(&name(path)).copied()
+    }
+
+    /// The content kept for that pod file.
+    pub(super) fn load(&mut self, path: &Path) -> Option<Vec<u8>> {
+        self.read(&name(path)).map(|(_, bytes)| bytes)
+    }
+
+    /// Writes content that may turn out to be good beside the entry, unless it is the entry's; nothing waits for the disk.
+    pub(super) fn stage(&mut self, path: &Path, digest: Digest, bytes: &[u8]) {
+        if self.digest(path) == Some(digest) {
+            return;
+        }
+        match self.write(path, &digest, bytes) {
+            Ok(()) => drop(self.staged.insert(path.to_owned(), digest)),
+            Err(e) => {
+                let _ = fs::remove_file(self.temporary(path));
+                self.fail(path, &e);
+            }
+        }
+    }
+
+    fn write(&self, path: &Path, digest: &Digest, bytes: &[u8]) -> io::Result<()> {
+        // Pod files may hold secrets in their environment variables.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
+        let mut file = File::options().create(true).write(true).truncate(true).mode(0o600).open(self.temporary(path))?;
+        let mut header = serde_json::to_vec(&Header { version: VERSION, path: path.display().to_string(), sha256: hex(digest) })?;
+        header.push(b'\n');
+        file.write_all(&header)?;
+        file.write_all(bytes)
+    }
+
+    /// Makes entries of what was staged and then accepted, and drops the rest.
+    pub(super) fn commit<'f>(&mut self, accepted: impl Fn(&Path) -> Option<&'f Digest>) {
+        let (mut kept, mut failed) = (false, false);
+        for (path, digest) in std::mem::take(&mut self.staged) {
+            let temporary = self.temporary(&path);
+            if accepted(&path) != Some(&digest) {
+                let _ = fs::remove_file(temporary);
+                continue;
+            }
+            let name = name(&path);
+            match File::open(&temporary).and_then(|f| f.sync_all()).and_then(|()| fs::rename(&temporary, self.dir.join(&name))) {
+                Ok(()) => {
+                    self.entries.insert(name, digest);
+                    kept = true;
+                }
+                Err(e) => {
+                    let _ = fs::remove_file(temporary);
+                    self.fail(&path, &e);
+                    failed = true;
+                }
+            }
+        }
+        if kept {
+            // The entries are there; at worst a power loss brings the older ones back.
+            let _ = File::open(&self.dir).and_then(|d| d.sync_all());
+        }
+        if kept && !failed && std::mem::take(&mut self.failed) {
+            self.lines.push(format!("last good versions of pod files are kept in {} again", self.dir.display()));
+        }
+    }
+
+    /// Removes the entries of all other pod files.
+    pub(super) fn retain<'p>(&mut self, paths: impl Iterator<Item = &'p Path>) {
+        let names: HashSet<String> = paths.map(name).collect();
+        let gone = |path: PathBuf| fs::remove_file(path).err().is_none_or(|e| e.kind() == io::ErrorKind::NotFound);
+        self.entries.retain(|name, _| names.contains(name) || !gone(self.dir.join(name)));
+        self.aside.retain(|name| names.contains(name) || !gone(self.dir.join(name).with_extension("corrupt")));
+    }
+
+    /// What is new to say since the last call, a line each.
+    pub(super) fn take_lines(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.lines)
+    }
+
+    fn temporary(&self, path: &Path) -> PathBuf {
+        self.dir.join(name(path)).with_extension("tmp")
+    }
+
+    /// Said once until it works again; the file source tries again at each listing.
+    fn fail(&mut self, path: &Path, e: &io::Error) {
+        if !std::mem::replace(&mut self.failed, true) {
+            let (path, dir) = (path.display(), self.dir.display());
+            let text = format!(
+                "cannot keep the last good version of {path} in {dir}: {e}; last good versions stay in memory and are lost with the daemon \
+                 until it works again"
+            );
+            self.lines.push(text);
+        }
+    }
+}
+
+fn parse(mut bytes: Vec<u8>) -> Result<(Digest, Vec<u8>), String> {
+    let end = bytes.iter().position(|b| *b == b'\n').ok_or("it has no header")?;
+    let header: Header = serde_json::from_slice(&bytes[..end]).map_err(|e| format!("its header is damaged: {e}"))?;
+    if header.version != VERSION {
+        return Err(format!("it has version {}, not {VERSION}", header.version));
+    }
+    bytes.drain(..=end);
+    let digest = sha256(&bytes);
+    if hex(&digest) != header.sha256 {
+        return Err("its content is not what its checksum says".into());
+    }
+    Ok((digest, bytes))
+}
+
+fn name(path: &Path) -> String {
+    hex(&sha256(path.as_os_str().as_bytes()))
+}
+
+fn hex(digest: &Digest) -> String {
+    digest.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "/pods/a";
+
+    fn keep(store: &mut LastGood, text: &str) {
+        let digest = sha256(text.as_bytes());
+        store.stage(Path::new(FILE), digest, text.as_bytes());
+        store.commit(|_| Some(&digest));
+    }
+
+    fn files(dir: &Path) -> Vec<(PathBuf, std::time::SystemTime)> {
+        fs::read_dir(dir).unwrap().map(|e| e.unwrap()).map(|e| (e.path(), e.metadata().unwrap().modified().unwrap())).collect()
+    }
+
+    #[test]
+    fn the_newest_accepted_content_is_found_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = LastGood::new(dir.path().join("x"));
+        keep(&mut store, "one");
+        keep(&mut store, "two\nlines");
+        assert_eq!(files(&dir.path().join("x")).len(), 1);
+        let mut next = LastGood::new(dir.path().join("x"));
+        assert_eq!((next.digest(Path::new(FILE)), next.digest(Path::new("/pods/b"))), (Some(sha256(b"two\nlines")), None));
+        assert_eq!(next.load(Path::new(FILE)).unwrap(), b"two\nlines");
+        assert_eq!(next.take_lines(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_same_content_is_not_written_again_and_refused_content_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = LastGood::new(dir.path().into());
+        keep(&mut store, "one");
+        let before = files(dir.path());
+        let mut store = LastGood::new(dir.path().into());
+        keep(&mut store, "one");
+        store.stage(Path::new(FILE), sha256(b"two"), b"two");
+        store.commit(|_| None);
+        assert_eq!(files(dir.path()), before);
+    }
+
+    #[test]
+    fn entries_are_for_root_only_and_leftovers_go() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        keep(&mut LastGood::new(path.clone()), "one");
+        let mode = |p: &Path| p.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&path), mode(&files(&path)[0].0)), (0o700, 0o600));
+        fs::write(path.join("1.tmp"), "").unwrap();
+        fs::create_dir(path.join("lost+found")).unwrap();
+        LastGood::new(path.clone());
+        assert_eq!((path.join("1.tmp").exists(), path.join("lost+found").exists()), (false, true));
+    }
+
+    #[test]
+    fn a_disk_that_takes_nothing_is_said_once_and_its_return_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        fs::write(&path, "").unwrap();
+        let mut store = LastGood::new(path.clone());
+        store.take_lines();
+        for text in ["one", "two", "three"] {
+            keep(&mut store, text);
+        }
+        let lines = store.take_lines();
+        assert!(lines.len() == 1 && lines[0].starts_with("cannot keep the last good version of /pods/a in "), "{lines:?}");
+        fs::remove_file(&path).unwrap();
+        keep(&mut store, "four");
+        assert!(store.take_lines()[0].ends_with(" again"));
+        assert_eq!(store.load(Path::new(FILE)).unwrap(), b"four");
+    }
+
+    #[test]
+    fn a_damaged_entry_is_said_once() {
+        let dir = tempfile::tempdir().unwrap();
+        keep(&mut LastGood::new(dir.path().into()), "one");
+        let entry = files(dir.path())[0].0.clone();
+        let text = fs::read_to_string(&entry).unwrap();
+        for damaged in [text.replace("one", "two"), text.replace("\"version\":1", "\"version\":2"), "x\none".into()] {
+            fs::write(&entry, damaged).unwrap();
+            let mut store = LastGood::new(dir.path().into());
+            assert_eq!(store.digest(Path::new(FILE)), None);
+            assert_eq!(store.take_lines().len(), 1);
+            assert_eq!(LastGood::new(dir.path().into()).take_lines(), Vec::<String>::new());
+            store.retain(std::iter::empty());
+            assert_eq!(files(dir.path()), [], "what was set aside goes with the pod file");
+        }
+    }
+
+    #[test]
+    fn only_the_entries_of_pod_files_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = LastGood::new(dir.path().into());
+        keep(&mut store, "one");
+        store.retain([Path::new("/pods/b"), Path::new(FILE)].into_iter());
+        assert_eq!(files(dir.path()).len(), 1);
+        store.retain([Path::new("/pods/b")].into_iter());
+        assert_eq!(files(dir.path()).len(), 0);
+    }
+}

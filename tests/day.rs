@@ -1,0 +1,437 @@
+//! Days in the life of the real binary: pods come, change, break and go while the daemon is killed, stopped and started.
+//! That a container was not restarted is proved by its first process (pid and start time), that one was started exactly
+//! once by what it writes at each start.
+
+mod support;
+
+use std::collections::HashSet;
+use std::fs;
+use std::net::TcpListener;
+use std::time::Duration;
+
+use podprobe::status::Snapshot;
+use serde_json::{Value, json};
+use support::Node;
+use support::daemon::{Day, FOREVER, NODE, Watcher, find};
+
+/// Each on the embedded runtime and on runc.
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        mod embedded { $(#[test] fn $name() { super::support::on(podprobe::settings::RuntimeChoice::Embedded, super::$name) })* }
+        mod runc { $(#[test] fn $name() { super::support::on_runc(super::$name) })* }
+    };
+}
+
+/// What does not depend on the OCI runtime.
+macro_rules! on_one {
+    ($($name:ident),* $(,)?) => { $(#[test] fn $name() { support::on(podprobe::settings::RuntimeChoice::Embedded, tests::$name) })* };
+}
+
+on_both![
+    a_scripted_day,
+    a_daemon_killed_at_once_after_each_change,
+    readiness_and_restart_counts_survive_a_daemon,
+    a_killed_shim_costs_its_own_container_only,
+];
+
+on_one![
+    sigterm_ends_the_daemon_and_no_container,
+    one_daemon_a_root_and_roots_do_not_meet,
+    liveness_failures_restart_with_back_off,
+    readiness_leaves_and_returns,
+    a_job_completes_and_its_log_stays,
+    a_missing_image_is_said_and_its_import_is_enough,
+    pods_that_cannot_start_say_why_and_harm_no_other,
+    bad_files_say_why_and_harm_no_pod,
+];
+
+/// Ready while a file exists.
+fn gate(file: &str) -> Value {
+    json!({"readinessProbe": {"exec": {"command": ["/bin/cat", file]}, "periodSeconds": 1, "failureThreshold": 1}})
+}
+
+fn steady(day: &Day, name: &str) -> Value {
+    day.pod(name, FOREVER, gate("/etc/passwd"))
+}
+
+fn restarts(snapshot: &Snapshot, name: &str) -> Option<u32> {
+    Some(find(snapshot, name)?.status.container_statuses.first()?.restart_count)
+}
+
+/// The pod as v2: another environment is another container.
+fn edited(day: &Day, name: &str, version: &str) -> Value {
+    let mut pod = steady(day, name);
+    pod["spec"]["containers"][0]["env"] = json!([{"name": "VERSION", "value": version}]);
+    pod
+}
+
+fn version(day: &Day, name: &str) -> String {
+    let environ = fs::read_to_string(format!("/proc/{}/environ", day.process(name).pid)).unwrap_or_default();
+    environ.split('\0').find_map(|e| e.strip_prefix("VERSION=")).unwrap_or("none").to_owned()
+}
+
+/// Waits until the subject runs that version, and a kill of the daemon changes nothing of any container.
+#[track_caller]
+fn settle(day: &mut Day, wanted: &str, starts: usize) {
+    day.wait(&format!("version {wanted} to be ready"), |s| {
+        let pod = find(s, "subject").filter(|p| p.status.is_ready() && !p.terminating)?;
+        let env = &pod.object["spec"]["containers"][0]["env"][0]["value"];
+        (env.as_str().unwrap_or("none") == wanted).then_some(())
+    });
+    let before = day.processes();
+    day.crash();
+    day.wait_ready("subject");
+    day.wait_ready("bystander");
+    assert_eq!(day.processes(), before, "{}", day.log());
+    assert_eq!((version(day, "subject").as_str(), day.starts("subject").len()), (wanted, starts), "{}", day.log());
+    assert_eq!(day.starts("bystander").len(), 1, "{}", day.log());
+}
+
+fn a_scripted_day(node: &Node) {
+    let mut day = Day::begin(node);
+    day.put("bystander", steady(&day, "bystander"));
+    day.put("subject", steady(&day, "subject"));
+    day.wait_ready("bystander");
+    let bystander = day.process("bystander");
+    settle(&mut day, "none", 1);
+
+    day.put("subject", edited(&day, "subject", "2"));
+    settle(&mut day, "2", 2);
+
+    day.put("subject", "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {");
+    let why = day.wait("the broken file to be said", |s| find(s, "subject")?.file_error.clone());
+    assert!(why.contains("subject.json:1:49: not JSON"), "{why}");
+    settle(&mut day, "2", 2);
+    day.wait("it to be said also after a restart", |s| find(s, "subject")?.file_error.clone());
+    assert!(day.says(&["describe", "pod", "subject"]).contains(&why), "{}", day.says(&["describe", "pod", "subject"]));
+
+    day.put("subject", edited(&day, "subject", "2"));
+    day.wait("the mended file to be taken", |s| find(s, "subject").filter(|p| p.file_error.is_none()).map(drop));
+    settle(&mut day, "2", 2);
+
+    day.put("subject", edited(&day, "subject", "3"));
+    settle(&mut day, "3", 3);
+
+    day.delete("subject");
+    day.wait_gone("subject");
+    assert_eq!(day.processes().into_iter().collect::<Vec<_>>(), [("bystander".to_owned(), bystander)]);
+    day.crash();
+    day.wait_ready("bystander");
+    assert_eq!((day.process("bystander"), day.processes().len()), (bystander, 1));
+    assert_eq!((day.starts("bystander").len(), day.starts("subject").len()), (1, 3));
+    day.end();
+}
+
+fn a_daemon_killed_at_once_after_each_change(node: &Node) {
+    let mut day = Day::begin(node);
+    day.put("bystander", steady(&day, "bystander"));
+    day.wait_ready("bystander");
+    let bystander = day.process("bystander");
+    // at no delay, and while the change is being carried out
+    for (i, delay) in [0, 40, 100].into_iter().enumerate() {
+        let kill_after_a_moment = |day: &mut Day| {
+            std::thread::sleep(Duration::from_millis(delay));
+            day.crash();
+        };
+        day.put("subject", edited(&day, "subject", "1"));
+        kill_after_a_moment(&mut day);
+        settle(&mut day, "1", 3 * i + 1);
+        day.put("subject", edited(&day, "subject", "2"));
+        kill_after_a_moment(&mut day);
+        settle(&mut day, "2", 3 * i + 2);
+        day.put("subject", edited(&day, "subject", "3"));
+        settle(&mut day, "3", 3 * i + 3);
+        day.delete("subject");
+        kill_after_a_moment(&mut day);
+        day.wait_gone("subject");
+        support::wait_until("its container to be gone", || day.processes().len() == 1);
+        assert_eq!(day.process("bystander"), bystander);
+    }
+    day.end();
+}
+
+fn readiness_and_restart_counts_survive_a_daemon(node: &Node) {
+    let mut day = Day::begin(node);
+    // ends once with an error, then runs
+    let twice = format!("[ $(wc -l </starts/twice) -ge 2 ] || exit 3\n{FOREVER}");
+    day.put("twice", day.pod("twice", &twice, gate("/etc/passwd")));
+    day.put("unready", day.pod("unready", FOREVER, gate("/tmp/no")));
+    day.put("plain", day.pod("plain", FOREVER, json!({})));
+    day.wait_event("unready", "Unhealthy");
+    day.wait("the restart", |s| (restarts(s, "twice") == Some(1)).then_some(()));
+    ["twice", "plain"].into_iter().for_each(|p| day.wait_ready(p));
+    let before = day.processes();
+    // the checkpoint is written within two seconds of a change
+    support::wait_until("the checkpoint to hold it", || {
+        let text = fs::read_to_string(day.node.layout.checkpoint()).unwrap_or_default();
+        text.contains("\"restartCount\":1") && text.matches("\"type\":\"Ready\",\"status\":\"True\"").count() == 2
+    });
+    for _ in 0..3 {
+        let watcher = Watcher::spawn(&day);
+        day.crash();
+        let events = day.wait_event("unready", "Unhealthy");
+        assert!(events.contains("Readiness"), "{events}");
+        for snapshot in watcher.seen() {
+            for pod in &snapshot.pods {
+                let name = pod.object["metadata"]["name"].as_str().unwrap();
+                let expected = !name.starts_with("unready");
+                assert_eq!(pod.status.is_ready(), expected, "{name}: {:#?}\n{}", pod.status, day.log());
+            }
+            assert!(restarts(&snapshot, "twice").is_none_or(|n| n == 1), "{:#?}", snapshot.pods);
+        }
+        assert_eq!(day.processes(), before);
+    }
+    day.end();
+}
+
+fn a_killed_shim_costs_its_own_container_only(node: &Node) {
+    let mut day = Day::begin(node);
+    for name in ["bystander", "subject"] {
+        day.put(name, steady(&day, name));
+        day.wait_ready(name);
+    }
+    let bystander = day.process("bystander");
+    for instance in 1..=2 {
+        let subject = day.process("subject");
+        support::kill9(day.shim("subject"));
+        // Without its shim a container runs on, is probed and is found by the next daemon …
+        day.crash();
+        day.wait_ready("subject");
+        assert_eq!((day.process("subject"), day.starts("subject").len()), (subject, instance));
+        // … and its end is seen, the second time by a daemon that comes later.
+        if instance == 2 {
+            day.kill9();
+        }
+        support::kill9(subject);
+        if instance == 2 {
+            day.start();
+        }
+        support::wait_until("the next instance", || day.starts("subject").len() == instance + 1);
+        let wanted = u32::try_from(instance).unwrap();
+        day.wait("the restart", |s| (restarts(s, "subject") == Some(wanted)).then_some(()));
+        day.wait_ready("subject");
+        assert_ne!(day.process("subject"), subject);
+    }
+    assert_eq!((day.process("bystander"), day.starts("bystander").len(), day.starts("subject").len()), (bystander, 1, 3));
+    day.end();
+}
+
+mod tests {
+    use super::*;
+
+    pub(crate) fn sigterm_ends_the_daemon_and_no_container(node: &Node) {
+        let mut day = Day::begin(node);
+        for i in 0..3 {
+            let name = format!("p{i}");
+            // a probe that waits for its answer is no excuse
+            let handler = [
+                json!({"command": ["/bin/sleep", "61.25"]}),
+                json!({"command": ["/bin/sh", "-c", "trap '' TERM; sleep 61.25 & wait"]}),
+                json!({"port": 8080}),
+            ];
+            let kind = ["exec", "exec", "httpGet"][i];
+            let hangs = json!({"livenessProbe": {kind: handler[i], "timeoutSeconds": 50, "periodSeconds": 1}});
+            // accepts, and never answers
+            let script = format!("busybox nc -ll -p 8080 -e sleep 100000 &\n{FOREVER}");
+            day.put(&name, day.pod(&name, &script, hangs));
+        }
+        day.wait("three to run", |s| (s.pods.iter().filter(|p| p.status.is_ready()).count() == 3).then_some(()));
+        // every probe is on its way
+        support::wait_until("the probes to run", || {
+            support::processes_naming("/bin/sleep 61.25").len() + support::processes_naming("sleep 61.25 &").len() == 2
+        });
+        let before = day.processes();
+        let (status, took) = day.terminate();
+        assert!(status.success() && took < Duration::from_secs(5), "{status} after {took:?}: {}", day.log());
+        assert_eq!((day.processes(), before.len()), (before, 3));
+        assert!(day.log().contains("containers go on running"), "{}", day.log());
+        assert_eq!(support::processes_naming("sleep 61.25"), [""; 0], "a probe's command outlives the daemon");
+        day.start();
+        day.wait("three to run", |s| (s.pods.iter().filter(|p| p.status.is_ready()).count() == 3).then_some(()));
+        assert!((0..3).all(|i| day.starts(&format!("p{i}")).len() == 1), "{}", day.log());
+        day.end();
+    }
+
+    pub(crate) fn one_daemon_a_root_and_roots_do_not_meet(node: &Node) {
+        let day = Day::begin(node);
+        day.put("same", steady(&day, "same"));
+        day.wait_ready("same");
+        let process = day.process("same");
+        let second = day.command().output().unwrap();
+        let (code, why) = (second.status.code(), String::from_utf8(second.stderr).unwrap());
+        let root = node.layout.root().display();
+        let sentence = format!("another podprobe daemon already runs with root {root}; stop it, or give this one another --root");
+        assert!(code == Some(1) && why.contains(&sentence), "{code:?} {why}");
+
+        support::on(podprobe::settings::RuntimeChoice::Embedded, |other| {
+            let there = Day::begin(other);
+            there.put("same", steady(&there, "same"));
+            there.wait_ready("same");
+            assert_ne!(there.process("same"), process);
+            assert!(there.says(&["get", "pods", "-o", "wide"]).lines().count() == 2, "{}", there.says(&["get", "pods"]));
+            there.end();
+        });
+        assert_eq!((day.process("same"), day.starts("same").len()), (process, 1));
+        day.end();
+    }
+
+    /// Seconds of the boot clock at which the pod's containers started.
+    fn start_seconds(day: &Day, name: &str) -> Vec<f64> {
+        day.starts(name).iter().map(|l| l.split(' ').next().unwrap().parse().unwrap()).collect()
+    }
+
+    pub(crate) fn liveness_failures_restart_with_back_off(node: &Node) {
+        let day = Day::begin(node);
+        let fails = json!({"livenessProbe": {"exec": {"command": ["/bin/cat", "/no"]}, "periodSeconds": 1, "failureThreshold": 1}});
+        let script = "trap 'cat /proc/uptime >>/starts/ends; exit 0' TERM\nsleep 100000 & wait";
+        day.put("bystander", steady(&day, "bystander"));
+        day.put("sick", day.pod("sick", script, fails));
+        let why = day.wait_event("sick", "Killing");
+        assert_eq!(why, "Container c failed liveness probe, will be restarted");
+        day.wait_event("sick", "BackOff");
+        let row = day.says(&["get", "pods", "sick"]);
+        assert!(row.contains("CrashLoopBackOff"), "{row}");
+        day.wait("the second restart", |s| (restarts(s, "sick") == Some(2)).then_some(()));
+        support::wait_until("the third instance", || day.starts("sick").len() == 3);
+        let (starts, ends) = (start_seconds(&day, "sick"), start_seconds(&day, "ends"));
+        let (first, second) = (starts[1] - ends[0], starts[2] - ends[1]);
+        assert!((0.0..5.0).contains(&first) && (10.0..15.0).contains(&second), "starts {starts:?}, ends {ends:?}");
+        assert_eq!(day.starts("bystander").len(), 1);
+        day.end();
+    }
+
+    pub(crate) fn readiness_leaves_and_returns(node: &Node) {
+        let day = Day::begin(node);
+        day.put("flapper", day.pod("flapper", FOREVER, gate("/starts/gate")));
+        let ready = |wanted: bool| {
+            day.wait(&format!("Ready to be {wanted}"), |s| {
+                find(s, "flapper")
+                    .filter(|p| p.status.condition("Ready").is_some_and(|c| c.status == if wanted { "True" } else { "False" }))
+                    .map(drop)
+            });
+        };
+        let gate = node.dir.path().join("starts/gate");
+        day.wait_event("flapper", "Unhealthy");
+        for _ in 0..2 {
+            ready(false);
+            fs::write(&gate, "").unwrap();
+            ready(true);
+            fs::remove_file(&gate).unwrap();
+        }
+        ready(false);
+        assert_eq!(day.starts("flapper").len(), 1, "readiness restarts nothing");
+        day.end();
+    }
+
+    pub(crate) fn a_job_completes_and_its_log_stays(node: &Node) {
+        let mut day = Day::begin(node);
+        let mut job = day.pod("job", "echo forty-two; echo wrong >&2", json!({}));
+        job["spec"]["restartPolicy"] = "OnFailure".into();
+        day.put("job", job);
+        for _ in 0..2 {
+            day.wait("the job to complete", |s| find(s, "job").filter(|p| p.status.phase.as_str() == "Succeeded").map(drop));
+            let row = day.says(&["get", "pods", "job"]);
+            assert!(row.contains("Completed") && row.contains("0/1"), "{row}");
+            let log = day.says(&["logs", "job"]);
+            assert!(log.contains("forty-two\n") && log.contains("wrong\n"), "{log}");
+            assert_eq!(day.starts("job").len(), 1);
+            day.crash();
+        }
+        day.end();
+    }
+
+    pub(crate) fn a_missing_image_is_said_and_its_import_is_enough(node: &Node) {
+        let day = Day::begin(node);
+        day.put("bystander", steady(&day, "bystander"));
+        day.put("later", day.pod("later", FOREVER, json!({"image": "later:1"})));
+        let message = day.wait("ErrImageNeverPull", |s| {
+            let state = find(s, "later")?.status.container_statuses.first()?.state.waiting.clone()?;
+            (state.reason == "ErrImageNeverPull").then_some(state.message)
+        });
+        assert!(message.contains("later:1") && message.contains("podprobe image"), "{message}");
+        assert!(day.says(&["describe", "pod", "later"]).contains(&message));
+        assert!(day.says(&["get", "pods"]).contains("ErrImageNeverPull"));
+        let import = day.client(&["image", "import", node.dir.path().join("image").to_str().unwrap(), "later:1"]);
+        assert!(import.status.success(), "{import:?}");
+        day.wait_ready("later");
+        assert_eq!((day.starts("later").len(), day.starts("bystander").len()), (1, 1));
+        day.end();
+    }
+
+    pub(crate) fn pods_that_cannot_start_say_why_and_harm_no_other(node: &Node) {
+        let day = Day::begin(node);
+        day.put("bystander", steady(&day, "bystander"));
+        day.wait_ready("bystander");
+        let bystander = day.process("bystander");
+
+        let mut no_binary = day.pod("no-binary", FOREVER, json!({}));
+        no_binary["spec"]["containers"][0]["command"] = json!(["/bin/nowhere"]);
+        day.put("no-binary", no_binary);
+        let state = |name: &'static str, reason: &'static str| {
+            day.wait(&format!("{reason} of {name}"), move |s| {
+                let c = find(s, name)?.status.container_statuses.first()?.clone();
+                let waiting = c.state.waiting.map(|w| (w.reason, w.message));
+                let ended = [c.state.terminated, c.last_state.terminated].into_iter().flatten().map(|t| (t.reason, t.message));
+                waiting.into_iter().chain(ended).find(|(r, _)| r == reason).map(|(_, m)| m)
+            })
+        };
+        let why = state("no-binary", "RunContainerError");
+        assert!(why.contains("/bin/nowhere") && !why.contains('\n'), "{why}");
+
+        // one host port for two pods: the second is not admitted
+        let port = json!({"ports": [{"containerPort": 80, "hostPort": 39_181}]});
+        day.put("port-a", day.pod("port-a", FOREVER, port.clone()));
+        day.wait_ready("port-a");
+        day.put("port-b", day.pod("port-b", FOREVER, port));
+        let (reason, message) = day.wait("port-b to be rejected", |s| {
+            let status = &find(s, "port-b")?.status;
+            (status.phase.as_str() == "Failed").then(|| (status.reason.clone(), status.message.clone()))
+        });
+        assert_eq!((reason.as_str(), day.starts("port-b").len()), ("NodePorts", 0), "{message}");
+        assert!(message.contains("39181") || message.contains("free ports"), "{message}");
+
+        // a port that another process of the node holds
+        let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = holder.local_addr().unwrap().port();
+        let mut server = day.pod("taken", &format!("exec busybox httpd -f -p 127.0.0.1:{taken}"), json!({}));
+        server["spec"]["hostNetwork"] = true.into();
+        day.put("taken", server);
+        state("taken", "CrashLoopBackOff");
+        let log = day.says(&["logs", "taken"]);
+        assert!(log.contains("in use"), "{log}");
+
+        assert_eq!((day.process("bystander"), day.starts("bystander").len(), day.starts("port-a").len()), (bystander, 1, 1));
+        day.end();
+    }
+
+    pub(crate) fn bad_files_say_why_and_harm_no_pod(node: &Node) {
+        let day = Day::begin(node);
+        for name in ["one", "two"] {
+            day.put(name, steady(&day, name));
+            day.wait_ready(name);
+        }
+        let before = day.processes();
+        let mut typo = steady(&day, "typo");
+        let probe = typo["spec"]["containers"][0]["readinessProbe"].take();
+        typo["spec"]["containers"][0]["readynessProbe"] = probe;
+        let cases = [
+            ("broken", "{\"apiVersion\": \"v1\",\n \"kind\": \"Pod\" \"metadata\"".to_owned(), "broken.json:2:16: "),
+            ("kind", json!({"apiVersion": "v1", "kind": "Deployment", "metadata": {"name": "d"}}).to_string(), "Deployment"),
+            ("again", steady(&day, "one").to_string(), "one.json has the same pod and comes first"),
+            ("empty", String::new(), "empty"),
+            ("typo", typo.to_string(), "readynessProbe: unknown field: did you mean \"readinessProbe\"?"),
+        ];
+        for (name, content, hint) in cases {
+            day.put(name, content);
+            let file = day.file(name).display().to_string();
+            let why = day.wait(&format!("{name} to be said"), |s| s.problems.iter().find(|p| p.file == file).map(|p| p.error.clone()));
+            assert!(why.contains(hint), "{name}: {why}");
+            let listed = day.says(&["get", "pods"]);
+            assert!(listed.contains(&format!("{name}.json")), "{listed}");
+        }
+        assert_eq!(day.processes(), before);
+        let names: HashSet<_> = day.snapshot().unwrap().pods.iter().map(|p| p.object["metadata"]["name"].to_string()).collect();
+        assert_eq!(names, ["one", "two"].map(|n| format!("\"{n}-{NODE}\"")).into());
+        day.end();
+    }
+}

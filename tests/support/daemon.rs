@@ -1,0 +1,295 @@
+//! The real daemon on a node: started, killed, and asked as its clients ask it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use podprobe::layout::Layout;
+use podprobe::runtime::cgroup::Cgroups;
+use podprobe::runtime::state::{self, CONTAINER, ContainerRecord, ContainerState, Process, STATE};
+use podprobe::server::protocol::{Answer, Request, WATCH_CEILING};
+use podprobe::settings::RuntimeChoice;
+use podprobe::status::{PodView, Snapshot};
+use serde_json::{Value, json};
+
+use super::{CEILING, Node, PROGRAM};
+
+/// End of every pod's name.
+pub(crate) const NODE: &str = "edge";
+
+/// A node with a daemon; the daemon ends with this value.
+pub(crate) struct Day<'a> {
+    pub(crate) node: &'a Node,
+    child: Option<Child>,
+}
+
+impl<'a> Day<'a> {
+    pub(crate) fn begin(node: &'a Node) -> Self {
+        fs::create_dir_all(node.layout.pods_dir()).unwrap();
+        fs::create_dir_all(node.dir.path().join("starts")).unwrap();
+        let mut day = Self { node, child: None };
+        day.start();
+        day
+    }
+
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "--node-name", NODE, "--root"]).arg(self.node.layout.root()).arg("--runtime");
+        match &self.node.settings.runtime {
+            RuntimeChoice::Embedded => command.arg("embedded"),
+            RuntimeChoice::Path(path) => command.arg(path),
+        };
+        command.stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn start(&mut self) {
+        let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
+        self.child = Some(self.command().stdout(Stdio::null()).stderr(log).spawn().unwrap());
+        let deadline = Instant::now() + CEILING;
+        while self.snapshot().is_none() {
+            let ended = self.child.as_mut().unwrap().try_wait().unwrap();
+            assert!(ended.is_none() && Instant::now() < deadline, "the daemon does not answer ({ended:?}): {}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.as_ref().unwrap().id().cast_signed()
+    }
+
+    pub(crate) fn kill9(&mut self) {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(9), "the daemon had ended by itself: {}", self.log());
+    }
+
+    /// The power button for the daemon alone: killed and started again at once.
+    pub(crate) fn crash(&mut self) {
+        self.kill9();
+        self.start();
+    }
+
+    /// SIGTERM; how it ended and after how long.
+    pub(crate) fn terminate(&mut self) -> (ExitStatus, Duration) {
+        let began = Instant::now();
+        let mut child = self.child.take().unwrap();
+        kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
+        (child.wait().unwrap(), began.elapsed())
+    }
+
+    /// A client verb.
+    pub(crate) fn client(&self, words: &[&str]) -> Output {
+        Command::new(PROGRAM).args(words).arg("--root").arg(self.node.layout.root()).output().unwrap()
+    }
+
+    /// What a client verb prints.
+    pub(crate) fn says(&self, words: &[&str]) -> String {
+        let output = self.client(words);
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    }
+
+    pub(crate) fn log_path(&self) -> PathBuf {
+        self.node.dir.path().join("daemon.log")
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.node.layout.pods_dir().join(format!("{name}.json"))
+    }
+
+    /// Puts a file into the pods directory as an editor or `mv` does: by rename.
+    pub(crate) fn put(&self, name: &str, content: impl ToString) {
+        let temporary = self.node.dir.path().join("being-written");
+        fs::write(&temporary, content.to_string()).unwrap();
+        fs::rename(temporary, self.file(name)).unwrap();
+    }
+
+    pub(crate) fn delete(&self, name: &str) {
+        fs::remove_file(self.file(name)).unwrap();
+    }
+
+    /// None while no daemon answers.
+    pub(crate) fn snapshot(&self) -> Option<Arc<Snapshot>> {
+        ask(&self.node.layout, &Request::Snapshot)
+    }
+
+    /// The first snapshot for which `found` gives something. It follows the daemon's own notices of change, as `get -w` does.
+    #[track_caller]
+    pub(crate) fn wait<T>(&self, what: &str, found: impl Fn(&Snapshot) -> Option<T>) -> T {
+        let deadline = Instant::now() + CEILING;
+        let mut last = self.snapshot().unwrap_or_else(|| panic!("{what}: the daemon does not answer: {}", self.log()));
+        loop {
+            if let Some(found) = found(&last) {
+                return found;
+            }
+            let pods: Vec<_> = last.pods.iter().map(|p| json!({"status": p.status, "events": p.events})).collect();
+            assert!(Instant::now() < deadline, "waited for {what}, last seen: {pods:#?} {:?}\n{}", last.problems, self.log());
+            last = ask(&self.node.layout, &Request::Watch { after: last.version }).unwrap_or(last);
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_ready(&self, name: &str) {
+        self.wait(&format!("{name} to be ready"), |s| find(s, name).filter(|p| p.status.is_ready()).map(drop));
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_gone(&self, name: &str) {
+        self.wait(&format!("{name} to be gone"), |s| find(s, name).is_none().then_some(()));
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_event(&self, name: &str, reason: &str) -> String {
+        self.wait(&format!("the event {reason} of {name}"), |s| {
+            find(s, name)?.events.iter().find(|e| e.reason == reason).map(|e| e.message.clone())
+        })
+    }
+
+    /// What the containers of a pod wrote at each of their starts, oldest first.
+    pub(crate) fn starts(&self, name: &str) -> Vec<String> {
+        let text = fs::read_to_string(self.node.dir.path().join("starts").join(name)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// The first process, with its start time, of every container that runs, by the pod's name in its file.
+    pub(crate) fn processes(&self) -> BTreeMap<String, Process> {
+        let all = fs::read_dir(self.node.layout.containers()).into_iter().flatten().flatten().map(|e| e.path());
+        let running = all.filter_map(|dir| {
+            let record: ContainerRecord = state::read(&dir, CONTAINER)?;
+            let process = state::read::<ContainerState>(&dir, STATE)?.process.filter(|p| p.alive())?;
+            Some((record.pod.name.trim_end_matches(&format!("-{NODE}")).to_owned(), process))
+        });
+        running.collect()
+    }
+
+    #[track_caller]
+    pub(crate) fn process(&self, name: &str) -> Process {
+        *self.processes().get(name).unwrap_or_else(|| panic!("no process of {name}: {}", self.log()))
+    }
+
+    /// The shim of the container of a pod that runs.
+    pub(crate) fn shim(&self, name: &str) -> Process {
+        let process = self.process(name);
+        let all = fs::read_dir(self.node.layout.containers()).unwrap().flatten();
+        let states = all.filter_map(|e| state::read::<ContainerState>(&e.path(), STATE));
+        states.into_iter().find(|s| s.process == Some(process)).unwrap().shim
+    }
+
+    /// A pod of one container that notes each of its starts, then runs `script`; `more` goes over the container.
+    pub(crate) fn pod(&self, name: &str, script: &str, more: Value) -> Value {
+        let script = format!("echo \"$(cat /proc/uptime)\" >>/starts/{name}\n{script}");
+        let mut container = json!({
+            "name": "c", "image": "busybox:test", "imagePullPolicy": "Never",
+            "command": ["/bin/sh", "-c", script], "volumeMounts": [{"name": "starts", "mountPath": "/starts"}],
+        });
+        container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {
+                "terminationGracePeriodSeconds": 1,
+                "containers": [container],
+                "volumes": [{"name": "starts", "hostPath": {"path": self.node.dir.path().join("starts"), "type": "Directory"}}],
+            },
+        })
+    }
+
+    /// Every file goes, every pod with it, and SIGTERM ends the daemon well.
+    pub(crate) fn end(mut self) {
+        for entry in fs::read_dir(self.node.layout.pods_dir()).unwrap().flatten() {
+            fs::remove_file(entry.path()).unwrap();
+        }
+        self.wait("every pod to be gone", |s| s.pods.is_empty().then_some(()));
+        // what nobody wants any more is no pod of the list: it ends at the next housekeeping
+        let layout = &self.node.layout;
+        let (lib, top) = (layout.lib_dir(), format!("/{}", layout.id()));
+        let left = || {
+            let dirs = [layout.containers(), layout.sandboxes(), layout.oci_state(), layout.logs_dir(), lib.join("pods")];
+            let entries = dirs.into_iter().flat_map(|d| fs::read_dir(d).into_iter().flatten().flatten());
+            entries.map(|e| e.path()).chain(Cgroups::detect().unwrap().dirs(&top)).collect::<Vec<_>>()
+        };
+        let deadline = Instant::now() + CEILING;
+        while !left().is_empty() {
+            assert!(Instant::now() < deadline, "what the pods have left is not removed: {:#?}\n{}", left(), self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let (status, took) = self.terminate();
+        assert!(status.success() && took < Duration::from_secs(5), "{status} after {took:?}: {}", self.log());
+    }
+}
+
+impl Drop for Day<'_> {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The view of a pod, by its name without the node's.
+pub(crate) fn find<'s>(snapshot: &'s Snapshot, name: &str) -> Option<&'s PodView> {
+    let full = format!("{name}-{NODE}");
+    snapshot.pods.iter().find(|p| p.object["metadata"]["name"] == full)
+}
+
+/// Runs until TERM, which ends it at once.
+pub(crate) const FOREVER: &str = "trap 'exit 0' TERM\nsleep 100000 & wait";
+
+fn ask(layout: &Layout, request: &Request) -> Option<Arc<Snapshot>> {
+    let mut stream = UnixStream::connect(layout.socket()).ok()?;
+    stream.set_read_timeout(Some(WATCH_CEILING + CEILING)).unwrap();
+    writeln!(stream, "{}", serde_json::to_string(request).unwrap()).ok()?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).ok()?;
+    match serde_json::from_str(&line).ok()? {
+        Answer::Snapshot(snapshot) => Some(snapshot),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Looks at every snapshot it can get, also while the daemon comes and goes.
+pub(crate) struct Watcher {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    seen: Arc<Mutex<Vec<Arc<Snapshot>>>>,
+}
+
+impl Watcher {
+    pub(crate) fn spawn(day: &Day) -> Self {
+        let (layout, stop, seen) = (day.node.layout.clone(), Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<Arc<Snapshot>>>>::default());
+        let (stopped, into) = (stop.clone(), seen.clone());
+        let thread = std::thread::spawn(move || {
+            while !stopped.load(Ordering::SeqCst) {
+                into.lock().unwrap().extend(ask(&layout, &Request::Snapshot));
+                std::thread::park_timeout(Duration::from_millis(2));
+            }
+        });
+        Self { stop, thread: Some(thread), seen }
+    }
+
+    /// Every snapshot so far.
+    pub(crate) fn seen(&self) -> Vec<Arc<Snapshot>> {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        let _ = self.thread.take().unwrap().join();
+    }
+}
