@@ -102,7 +102,7 @@ struct Running {
 }
 
 fn ours(r: &Running) {
-    let options = Options { helper: support::program() };
+    let options = Options { helper: support::program(), ..Options::default() };
     let target = Target { pid: r.pid, start_time: r.start_time, config: &r.container.config, cgroup: "" };
     let outcome = exec_with(&options, &target, &["/bin/true".to_owned()], Duration::from_secs(20), 10240);
     assert_eq!(outcome, Ok(ExecOutcome::Exited { code: 0, output: Vec::new() }));

@@ -235,8 +235,6 @@ pub(crate) mod tests {
         RuntimePodStatus { containers: containers.collect(), sandboxes: sandboxes.into_iter().collect(), ..Default::default() }
     }
 
-    type Cached<'a> = &'a dyn Fn(&ContainerId) -> Option<ProbeResult>;
-
     #[test]
     fn kills_say_why_and_whether_a_restart_follows() {
         let mut pod = pod(&json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}));

@@ -199,6 +199,8 @@ impl Files {
         let config = FileSourceConfig {
             path: dir.path().join("pods"),
             check_frequency: recheck,
+            last_good: dir.path().join("last-good"),
+            running: Default::default(),
             decode: Arc::new(|bytes, path| {
                 let pods = static_pods(bytes, &StaticSource { node_name: "n", path }).map_err(|e| e.to_string())?;
                 Ok(pods.into_iter().map(|d| (d.pod, d.warnings)).collect())

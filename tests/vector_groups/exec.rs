@@ -252,7 +252,7 @@ fn exec(command: &[String], limit: usize) -> Result<(i32, Vec<u8>), String> {
     let config = json!({"ociVersion": "1.0.2", "root": {"path": "/"}, "linux": {"namespaces": []},
         "process": {"user": {"uid": 0, "gid": 0}, "cwd": "/", "args": ["sleep"], "env": ["PATH=/usr/bin:/bin"]}});
     let target = nsexec::Target { pid, start_time, config: &config, cgroup: "" };
-    let options = nsexec::Options { helper: env!("CARGO_BIN_EXE_podprobe").into() };
+    let options = nsexec::Options { helper: env!("CARGO_BIN_EXE_podprobe").into(), interrupt: None };
     match nsexec::exec_with(&options, &target, command, Duration::from_secs(20), limit) {
         Ok(ExecOutcome::Exited { code, output }) => Ok((code, output)),
         other => Err(format!("expected an exit, got {other:?}")),
