@@ -230,6 +230,7 @@ impl Inner {
     fn run(&self, work: &Work) -> Outcome {
         catch_unwind(AssertUnwindSafe(|| self.syncer.run(work))).unwrap_or_else(|_| {
             self.panics.fetch_add(1, Ordering::Relaxed);
+            log::error!("the worker of {} panicked: a bug of podprobe; its sync is tried again", work.pod.reference());
             Outcome::Failed { error: "the worker panicked (a bug of podprobe); it goes on".into(), retry_at: None }
         })
     }
@@ -240,9 +241,11 @@ impl Inner {
             Outcome::Ok => (Done::Ok, None),
             Outcome::Terminal => (Done::Terminal, None),
             Outcome::Failed { error, retry_at } => {
-                // a back-off alone is no error: its event has said it
-                if !error.is_empty() {
-                    log::warn!("pod {uid}: {error}");
+                // what went wrong in a sync has been told as an event; the others have none of their own
+                match ran {
+                    _ if error.is_empty() => {}
+                    Phase::Sync => log::debug!("pod {uid}: {error}"),
+                    Phase::Terminating | Phase::Terminated => log::warn!("pod {uid}: {error}; trying again"),
                 }
                 (Done::Failed, retry_at)
             }

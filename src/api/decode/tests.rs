@@ -394,14 +394,13 @@ fn the_output_of_kubectl_is_an_input() {
 fn what_may_not_be_meant_is_advised() {
     let given =
         container(json!({"imagePullPolicy": "Always", "ports": [{"name": "dns", "containerPort": 53, "hostPort": 53, "protocol": "UDP"}],
-        "resources": {"limits": {"memory": "64m"}}, "livenessProbe": {"exec": {"command": ["true"]}},
+        "resources": {"requests": {"memory": "64m"}}, "livenessProbe": {"exec": {"command": ["true"]}},
         "readinessProbe": {"tcpSocket": {"port": "dns"}}, "startupProbe": {"httpGet": {"port": "web"}}}));
     assert_eq!(
         good(&given).warnings,
         [
             "spec.containers[0].imagePullPolicy: not acted on: nothing is pulled yet, the loaded image is used",
             "spec.containers[0].ports[0].hostPort: kept free of other pods, but nothing is forwarded from the node to the container: use hostNetwork for that",
-            "spec.containers[0].resources.limits[memory]: 64m is a fraction of a byte: megabytes are M, mebibytes Mi",
             "spec.containers[0].resources.requests[memory]: 64m is a fraction of a byte: megabytes are M, mebibytes Mi",
             "spec.containers[0].startupProbe.httpGet.port: the container has no port named \"web\": every probe will fail to run",
             "spec.containers[0].readinessProbe.tcpSocket.port: port \"dns\" is UDP, and the probe speaks TCP",

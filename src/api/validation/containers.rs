@@ -175,9 +175,18 @@ fn env(errors: &mut Vec<FieldError>, env: &[EnvVar], path: &str) {
     }
 }
 
+/// Bytes below which a limit on memory is a mistake (`64m` is 64 thousandths of a byte). The API server lets it pass and
+/// the container never starts; 0 means no limit.
+const LEAST_MEMORY: i64 = 1 << 20;
+
 fn resources(errors: &mut Vec<FieldError>, resources: &ResourceRequirements, path: &str) {
     quantities(errors, &resources.limits, &child(path, "limits"));
     quantities(errors, &resources.requests, &child(path, "requests"));
+    let too_little = |limit: &&Quantity| limit.value().is_some_and(|bytes| (1..LEAST_MEMORY).contains(&bytes));
+    if let Some(limit) = resources.limits.get("memory").filter(too_little) {
+        let detail = "must be at least 1Mi, no process starts with less: megabytes are M, mebibytes Mi";
+        errors.push(FieldError::invalid(entry(&child(path, "limits"), "memory"), limit.0.as_str(), detail));
+    }
     for (name, request) in &resources.requests {
         let Some(limit) = resources.limits.get(name) else { continue };
         if request.parse().ok() > limit.parse().ok() {

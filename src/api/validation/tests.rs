@@ -421,6 +421,25 @@ fn one_container_can_be_checked_alone() {
     assert_eq!(validate_container(&Container::default(), &PodSpec::default(), "c").len(), 4);
 }
 
+#[test]
+fn a_memory_limit_that_no_process_starts_with_is_refused() {
+    let check = |limit: &str, refused: bool| {
+        let container = json!({"name": "c", "image": "i", "resources": {"limits": {"memory": limit}}});
+        let container: Container = serde_json::from_value(container).unwrap();
+        let errors = validate_container(&container, &PodSpec::default(), "c");
+        let about = errors.iter().filter(|e| e.path == "c.resources.limits[memory]").map(ToString::to_string).collect::<Vec<_>>();
+        let text = format!(
+            "c.resources.limits[memory]: Invalid value: \"{limit}\": must be at least 1Mi, no process starts with less: megabytes are M, mebibytes Mi"
+        );
+        assert_eq!(about, if refused { vec![text] } else { vec![] });
+    };
+    check("64m", true);
+    check("1048575", true);
+    check("1Mi", false);
+    check("64Mi", false);
+    check("0", false);
+}
+
 /// An init container with `more` in it, beside the regular container `c`.
 #[track_caller]
 fn check_init(more: Value, expected: &[&str]) {
