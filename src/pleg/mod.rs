@@ -7,7 +7,7 @@
 
 pub mod cache;
 pub mod diff;
-mod relist;
+pub mod relist;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};

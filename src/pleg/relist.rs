@@ -11,20 +11,21 @@ use crate::api::PodUid;
 use crate::runtime::RuntimePodStatus;
 
 /// The last accepted status of each pod that the runtime knows.
-pub(super) type Records = BTreeMap<PodUid, RuntimePodStatus>;
+pub type Records = BTreeMap<PodUid, RuntimePodStatus>;
 
 /// A pod whose status is new.
 #[derive(Debug, PartialEq)]
-pub(super) struct Change {
-    pub(super) uid: PodUid,
+pub struct Change {
+    /// Which pod.
+    pub uid: PodUid,
     /// To the cache; None when nothing of the pod is left.
-    pub(super) status: Option<RuntimePodStatus>,
+    pub status: Option<RuntimePodStatus>,
     /// To the sync loop, after the cache.
-    pub(super) events: Vec<PodLifecycleEvent>,
+    pub events: Vec<PodLifecycleEvent>,
 }
 
 /// Compares the records with a full listing and accepts it.
-pub(super) fn step(records: &mut Records, pods: Vec<RuntimePodStatus>) -> Vec<Change> {
+pub fn step(records: &mut Records, pods: Vec<RuntimePodStatus>) -> Vec<Change> {
     let mut listed: Records = pods.into_iter().map(|p| (p.uid.clone(), p)).collect();
     for uid in records.keys() {
         listed.entry(uid.clone()).or_insert_with(|| RuntimePodStatus { uid: uid.clone(), ..RuntimePodStatus::default() });
@@ -33,7 +34,7 @@ pub(super) fn step(records: &mut Records, pods: Vec<RuntimePodStatus>) -> Vec<Ch
 }
 
 /// Compares the record with one pod read by itself and accepts it. Always a change: the cache notes that it was looked at.
-pub(super) fn step_pod(records: &mut Records, uid: &PodUid, status: RuntimePodStatus) -> Change {
+pub fn step_pod(records: &mut Records, uid: &PodUid, status: RuntimePodStatus) -> Change {
     let change = accept(records, uid, status);
     change.unwrap_or_else(|| Change { uid: uid.clone(), status: records.get(uid).cloned(), events: Vec::new() })
 }

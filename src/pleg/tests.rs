@@ -2,8 +2,6 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use serde_json::Value;
-
 use super::diff::{EventKind, events};
 use super::*;
 use crate::api::{Container, Pod};
@@ -45,76 +43,6 @@ fn sandbox(id: &str, ready: bool, ips: &[IpAddr]) -> RuntimeSandboxStatus {
 fn pod(uid: &str, containers: &[(&str, RuntimeState)]) -> RuntimePodStatus {
     let containers = containers.iter().map(|(id, state)| container(id, *state)).collect();
     RuntimePodStatus { uid: uid.into(), containers, ..RuntimePodStatus::default() }
-}
-
-/// The states a vector's word stands for; None is "non-existent".
-fn states(word: &str) -> Vec<Option<RuntimeState>> {
-    let one = |word: &str| match word {
-        "non-existent" => vec![None],
-        "running" => vec![Some(RuntimeState::Running)],
-        "exited" => vec![Some(RuntimeState::Exited)],
-        "unknown" => vec![Some(RuntimeState::Unknown), Some(RuntimeState::Created)],
-        "created" => vec![Some(RuntimeState::Created)],
-        other => panic!("{other}"),
-    };
-    word.split(" or ").flat_map(one).collect()
-}
-
-fn vectors() -> Value {
-    serde_json::from_str::<Value>(include_str!("../../tests/vectors/lifecycle.json")).unwrap()["pleg"].take()
-}
-
-#[track_caller]
-fn check(old: Option<RuntimeState>, new: Option<RuntimeState>, expected: &[String]) {
-    let with = |state: Option<RuntimeState>| pod("1", &state.map(|s| ("c", s)).into_iter().collect::<Vec<_>>());
-    let got: Vec<String> = events(&with(old), &with(new)).iter().map(|e| format!("{:?}", e.kind)).collect();
-    assert_eq!(got, expected, "{old:?} -> {new:?}");
-}
-
-#[test]
-fn every_row_of_the_table() {
-    let vectors = vectors();
-    let rows = vectors["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 8);
-    for row in rows {
-        let expected: Vec<String> = serde_json::from_value(row["events"].clone()).unwrap();
-        if row["old"] == "same" {
-            [None, Some(RuntimeState::Running), Some(RuntimeState::Exited), Some(RuntimeState::Unknown)]
-                .into_iter()
-                .for_each(|s| check(s, s, &expected));
-            continue;
-        }
-        for old in states(row["old"].as_str().unwrap()) {
-            states(row["new"].as_str().unwrap()).into_iter().for_each(|new| check(old, new, &expected));
-        }
-    }
-}
-
-fn listing(relist: &Value) -> Vec<RuntimePodStatus> {
-    let one = |(uid, containers): (&String, &Value)| {
-        let containers = containers.as_object().unwrap();
-        let containers: Vec<_> = containers.iter().map(|(id, s)| (id.as_str(), states(s.as_str().unwrap())[0].unwrap())).collect();
-        pod(uid, &containers)
-    };
-    relist.as_object().unwrap().iter().map(one).collect()
-}
-
-#[test]
-fn the_scenario_of_the_vectors() {
-    let vectors = vectors();
-    let (mut records, mut last) = (Records::default(), Vec::new());
-    for round in vectors["scenario"].as_array().unwrap() {
-        if round["relist"] != "same" {
-            last = listing(&round["relist"]);
-        }
-        let changes = step(&mut records, last.clone());
-        let mut got: Vec<_> =
-            changes.into_iter().flat_map(|c| c.events).map(|e| (e.uid.to_string(), format!("{:?}", e.kind), e.id.to_string())).collect();
-        let mut expected: Vec<(String, String, String)> = serde_json::from_value(round["events"].clone()).unwrap();
-        got.sort();
-        expected.sort();
-        assert_eq!(got, expected);
-    }
 }
 
 #[test]

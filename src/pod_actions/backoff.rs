@@ -97,7 +97,6 @@ impl BackOff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pod_actions::tests_support::container_status;
 
     fn key() -> BackOffKey {
         BackOffKey("k".into())
@@ -150,32 +149,6 @@ mod tests {
         table.start(&key(), at(0), at(0)).unwrap();
         for _ in 0..5 {
             assert_eq!(table.start(&key(), at(10), at(15)).unwrap_err().retry_at, at(20));
-        }
-    }
-
-    /// podactions.json `backoff`.
-    #[test]
-    fn the_cases_of_the_vectors_hold() {
-        let vectors: serde_json::Value = serde_json::from_str(include_str!("../../tests/vectors/podactions.json")).unwrap();
-        for case in vectors["backoff"].as_array().unwrap() {
-            let seconds = |key: &str| case[key].as_str().map(|s| Duration::from_secs(s.trim_end_matches('s').parse().unwrap()));
-            let initial = seconds("initial").unwrap_or(INITIAL);
-            let mut table = BackOff::with_initial(initial, seconds("max").unwrap_or(Duration::from_secs(300)));
-            let pod = PodRef { namespace: "d".into(), name: "p".into(), uid: "u".into() };
-            let container = Container { name: "c".into(), ..Container::default() };
-            let mut newest = container_status("c", "1", RuntimeState::Running, 0);
-            if case["status"] == "exited just now" {
-                (newest.state, newest.finished) = (RuntimeState::Exited, Some(at(1000)));
-            }
-            if case["entry"].is_string() {
-                table.start(&BackOffKey::new(&pod, &container), at(1000), at(1000)).unwrap();
-            }
-            let runtime = RuntimePodStatus { containers: vec![newest], ..Default::default() };
-            let got = table.check(&pod, &container, &runtime, at(1000));
-            let held = Held { delay: initial, retry_at: at(1000) + initial };
-            assert_eq!(got, if case["expectInBackOff"] == true { Err(held) } else { Ok(()) }, "{}", case["id"]);
-            let advanced = table.entries.values().any(|e| e.delay == initial);
-            assert_eq!(advanced, case["status"] == "exited just now", "{}", case["id"]);
         }
     }
 

@@ -235,43 +235,6 @@ pub(crate) mod tests {
         RuntimePodStatus { containers: containers.collect(), sandboxes: sandboxes.into_iter().collect(), ..Default::default() }
     }
 
-    fn cached(map: &Value, id: &ContainerId) -> Option<ProbeResult> {
-        Some(match map.get(id.as_str())?.as_str()? {
-            "Success" => ProbeResult::Success,
-            "Failure" => ProbeResult::Failure,
-            _ => ProbeResult::Unknown,
-        })
-    }
-
-    /// What a case wants, and what comes of it.
-    fn computed(input: &Value) -> PodActions {
-        let pod = pod(input);
-        let status = status(&pod, input);
-        compute(&Inputs {
-            pod: &pod,
-            status: &status,
-            liveness: &|id| cached(&input["liveness"], id),
-            startup: &|id| cached(&input["startup"], id),
-            restart_all: input["restartAll"] == true,
-        })
-    }
-
-    /// podactions.json `cases`.
-    #[test]
-    fn start_and_kill_decisions_hold() {
-        let vectors: Value = serde_json::from_str(include_str!("../../tests/vectors/podactions.json")).unwrap();
-        let cases = vectors["cases"].as_array().unwrap();
-        assert!(cases.len() >= 48);
-        for case in cases {
-            let (input, expect) = (&case["input"], &case["expect"]);
-            let got = computed(input);
-            let kill: Vec<&str> = got.kill.iter().map(|k| k.id.as_str()).collect();
-            let got = json!({"killPod": got.kill_pod, "createSandbox": got.create_sandbox, "attempt": got.attempt,
-                "initStart": got.init_start, "start": got.start, "kill": kill});
-            assert_eq!(&got, expect, "{}: {}", case["id"], case["note"]);
-        }
-    }
-
     #[test]
     fn kills_say_why_and_whether_a_restart_follows() {
         let mut pod = pod(&json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}));

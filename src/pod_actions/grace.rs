@@ -48,22 +48,6 @@ mod tests {
     }
 
     #[test]
-    fn the_killing_probe_brings_its_own_grace_period() {
-        let vectors: Value = serde_json::from_str(include_str!("../../tests/vectors/lifecycle.json")).unwrap();
-        for case in vectors["killGracePeriod"].as_array().unwrap() {
-            let pod = pod(case);
-            let reason = match case["reason"].as_str().unwrap_or("") {
-                "StartupProbe" => KillReason::StartupProbe,
-                "LivenessProbe" => KillReason::LivenessProbe,
-                "Unknown" => KillReason::Unknown,
-                other => panic!("unknown reason {other}"),
-            };
-            let got = kill_grace_period(&pod, Some(&pod.spec.containers[0]), reason);
-            assert_eq!(got, case["expect"].as_i64().unwrap(), "{case}");
-        }
-    }
-
-    #[test]
     fn a_terminating_pods_grace_only_shrinks() {
         let of_spec = pod(&json!({"pod": 30}));
         assert_eq!(pod_grace_period(&of_spec, 0, None), 30);

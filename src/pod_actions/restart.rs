@@ -51,31 +51,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::pod_actions::compute::tests::container_status;
-
-    /// lifecycle.json `shouldRestart`: rows by last state, columns Never, OnFailure, Always.
-    #[test]
-    fn the_restart_matrix_holds() {
-        let vectors: Value = serde_json::from_str(include_str!("../../tests/vectors/lifecycle.json")).unwrap();
-        let rows = vectors["shouldRestart"]["rows"].as_array().unwrap();
-        assert_eq!(rows.len(), 5);
-        let container = Container::default();
-        for row in rows {
-            let newest = match row[0].as_str().unwrap() {
-                "no status" => None,
-                "running" => Some(container_status("a", "1", RuntimeState::Running, 0)),
-                "exited 0" => Some(container_status("a", "1", RuntimeState::Exited, 0)),
-                "exited 1" => Some(container_status("a", "1", RuntimeState::Exited, 1)),
-                "unknown" => Some(container_status("a", "1", RuntimeState::Unknown, 0)),
-                other => panic!("unknown row {other}"),
-            };
-            for (column, policy) in [(1, RestartPolicy::Never), (2, RestartPolicy::OnFailure), (3, RestartPolicy::Always)] {
-                let restarted = |deleted| should_be_restarted(policy, &container, newest.as_ref(), deleted);
-                assert_eq!(restarted(false), row[column].as_bool().unwrap(), "{row} {policy:?}");
-                assert!(!restarted(true), "{row} {policy:?} with a deletion timestamp");
-            }
-        }
-    }
 
     /// `rules`: action, operator, values.
     #[track_caller]

@@ -151,17 +151,6 @@ mod tests {
     }
 
     #[test]
-    fn the_static_name_vectors_hold() {
-        let vectors: Value = serde_json::from_str(include_str!("../../tests/vectors/config.json")).unwrap();
-        let cases = vectors["staticName"].as_array().unwrap();
-        let named: Vec<_> = cases.iter().filter(|case| case.get("name").is_some()).collect();
-        assert_eq!(named.len(), 3);
-        for case in named {
-            assert_eq!(static_name(case["pod"].as_str().unwrap(), case["node"].as_str().unwrap()), case["name"].as_str().unwrap());
-        }
-    }
-
-    #[test]
     fn the_same_pod_keeps_its_uid_and_any_change_makes_another() {
         let pod = json!({"metadata": {"name": "a", "labels": {"x": "1", "y": "2"}}, "spec": {"n": [1, 2]}});
         let base = uid(&pod, "n", "/p/a.json");

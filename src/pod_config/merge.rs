@@ -307,8 +307,6 @@ mod tests {
         raw["spec"]["containers"][0]["name"] = "other".into();
     }
 
-    type Expected<'a> = &'a [(PodOperation, &'a [&'a str])];
-
     fn summary(merged: &Merged) -> Vec<(PodOperation, Vec<&str>)> {
         merged.updates.iter().map(|u| (u.op, u.pods.iter().map(|p| p.metadata.name.as_str()).collect())).collect()
     }
@@ -317,91 +315,7 @@ mod tests {
         config.merge(Source::File, set.to_vec(), SystemTime::UNIX_EPOCH)
     }
 
-    #[track_caller]
-    fn check(sets: &[(&[Arc<Pod>], Expected<'_>)]) {
-        let config = PodConfig::new(&[Source::File]);
-        for (n, (set, expected)) in sets.iter().enumerate() {
-            let expected: Vec<_> = expected.iter().map(|(op, names)| (*op, names.to_vec())).collect();
-            assert_eq!(summary(&merge(&config, set)), expected, "set {n}");
-        }
-    }
-
     use PodOperation::{Add, Delete, Reconcile, Remove, Update};
-
-    /// The vectors by number; a vector without a row here fails.
-    #[track_caller]
-    fn vector(id: &str) {
-        let foo = pod("1", "foo", same);
-        let in_namespace = |uid: &str, ns: &str| pod(uid, "foo", |r| r["metadata"]["namespace"] = ns.into());
-        let three = || vec![pod("1", "p0", same), pod("2", "p1", same), pod("3", "p2", same)];
-        let first_is = |edit: fn(&mut Value)| vec![pod("1", "p0", edit), pod("2", "p1", same), pod("3", "p2", same)];
-        let all: &[&str] = &["p0", "p1", "p2"];
-        match id {
-            "mg-1" => check(&[(&[foo], &[(Add, &["foo"])])]),
-            "mg-2" => check(&[(&[in_namespace("1", "")], &[(Add, &["foo"])])]),
-            "mg-3" => check(&[(&[in_namespace("1", "default")], &[(Add, &["foo"])])]),
-            "mg-4" => check(&[
-                (&[in_namespace("1", "default")], &[(Add, &["foo"])]),
-                (&[in_namespace("1", "default"), in_namespace("2", "new")], &[(Add, &["foo"])]),
-            ]),
-            "mg-5" => {
-                let set = [foo];
-                check(&[(&set, &[(Add, &["foo"])]), (&set, &[])]);
-            }
-            "mg-6" => check(&[
-                (&[foo], &[(Add, &["foo"])]),
-                (&[pod("1", "foo", spec_changed)], &[(Update, &["foo"])]),
-                (&[], &[(Remove, &["foo"])]),
-            ]),
-            "mg-7" => check(&[
-                (&[foo], &[(Add, &["foo"])]),
-                (&[pod("1", "foo", |r| r["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into())], &[(Delete, &["foo"])]),
-            ]),
-            "mg-8" => {
-                let set = [foo, pod("2", "foo2", same), pod("3", "foo3", same)];
-                let next = [pod("2", "foo2", spec_changed), pod("3", "foo3", same), pod("4", "foo4", same)];
-                let last: Expected<'_> = &[(Remove, &["foo"]), (Add, &["foo4"]), (Update, &["foo2"])];
-                check(&[(&set, &[(Add, &["foo", "foo2", "foo3"])]), (&set, &[]), (&next, last)]);
-            }
-            "mg-9" => {
-                let status = first_is(|r| r["status"]["phase"] = "Running".into());
-                let both = first_is(|r| {
-                    r["status"]["phase"] = "Failed".into();
-                    spec_changed(r);
-                });
-                check(&[(&three(), &[(Add, all)]), (&three(), &[]), (&status, &[(Reconcile, &["p0"])]), (&both, &[(Update, &["p0"])])]);
-            }
-            "mg-10" => check(&[(&[], &[(Add, &[])]), (&[], &[]), (&[foo], &[(Add, &["foo"])])]),
-            "mg-11" => check(&[
-                (&three(), &[(Add, all)]),
-                (&first_is(|r| r["metadata"]["annotations"]["a"] = "2".into()), &[(Update, &["p0"])]),
-                (&first_is(|r| r["metadata"]["annotations"] = json!({"a": "2", "b": "1"})), &[(Update, &["p0"])]),
-                (&first_is(|r| r["metadata"]["annotations"] = json!({"a": "2"})), &[(Update, &["p0"])]),
-            ]),
-            "mg-12" => check(&[
-                (&[foo], &[(Add, &["foo"])]),
-                (&[pod("1", "foo", |r| r["metadata"]["labels"]["l"] = "2".into())], &[(Update, &["foo"])]),
-            ]),
-            "mg-13" => race(),
-            other => panic!("no test for vector {other}"),
-        }
-    }
-
-    fn race() {
-        let config = PodConfig::new(&[Source::File]);
-        std::thread::scope(|s| {
-            s.spawn(|| (0..1000).for_each(|_| config.register(Source::Http)));
-            s.spawn(|| (0..1000).for_each(|_| assert!(!config.all_seen())));
-        });
-    }
-
-    #[test]
-    fn every_merge_vector() {
-        let vectors: Value = serde_json::from_str(include_str!("../../tests/vectors/config.json")).unwrap();
-        let rows = vectors["merge"].as_array().unwrap();
-        assert_eq!(rows.len(), 13);
-        rows.iter().for_each(|row| vector(row["id"].as_str().unwrap()));
-    }
 
     #[test]
     fn operations_have_the_kubelets_numbers() {

@@ -311,6 +311,11 @@ impl ProberManager {
         self.shared.table().workers.len()
     }
 
+    /// Pod, container and probe type of each worker, in no order.
+    pub fn workers(&self) -> Vec<(PodUid, String, ProbeType)> {
+        self.shared.table().workers.keys().map(|k| (k.uid.clone(), k.container.clone(), k.probe_type)).collect()
+    }
+
     /// How many panics of workers have been caught.
     pub fn panics(&self) -> u64 {
         self.shared.panics.load(Ordering::Relaxed)

@@ -56,11 +56,9 @@ fn update_plain_init(entry: &mut ContainerStatus, spec: &Container, known: Known
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
 
     use super::*;
     use crate::api::Probe;
-    use crate::api::pod::RestartPolicy;
     use crate::api::status::{ContainerState, ContainerStateRunning, ContainerStateTerminated};
 
     fn running() -> ContainerState {
@@ -116,30 +114,6 @@ mod tests {
             let spec = PodSpec { init_containers: vec![Container::default()], ..Default::default() };
             assert!(!update(&mut entry, &spec, Known::default()));
             assert_eq!((entry.started, entry.ready), (Some(started), ready));
-        }
-    }
-
-    /// manager.json `updatePodStatusInit`.
-    #[test]
-    fn init_containers_and_sidecars_have_their_own_rules() {
-        let vectors: Value = serde_json::from_str(include_str!("../../tests/vectors/manager.json")).unwrap();
-        let cases = vectors["updatePodStatusInit"].as_array().unwrap();
-        assert!(cases.len() >= 2);
-        for case in cases {
-            let policy = (case["restartPolicyAlways"] == true).then_some(RestartPolicy::Always);
-            for row in case["rows"].as_array().unwrap() {
-                let (probed, startup, state) = match row[0].as_str().unwrap() {
-                    "startup worker, no result, running" => (true, None, running()),
-                    "startup worker, Success, running" => (true, Some(ProbeResult::Success), running()),
-                    "terminated exit 0" => (false, None, ended(0)),
-                    other => panic!("unknown row {other}"),
-                };
-                let container = Container { restart_policy: policy, startup_probe: probed.then(Probe::default), ..Default::default() };
-                let spec = PodSpec { init_containers: vec![container], ..Default::default() };
-                let mut entry = ContainerStatus { state, ..Default::default() };
-                update(&mut entry, &spec, Known { startup, ..Default::default() });
-                assert_eq!((entry.started, entry.ready), (row[1].as_bool(), row[2] == true), "{} {row}", case["id"]);
-            }
         }
     }
 }

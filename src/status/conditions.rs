@@ -120,33 +120,6 @@ mod tests {
 
     use super::*;
 
-    /// lifecycle.json `containersReady`.
-    #[test]
-    fn containers_ready_holds() {
-        let vectors: Value = serde_json::from_str(include_str!("../../tests/vectors/lifecycle.json")).unwrap();
-        let cases = vectors["containersReady"].as_array().unwrap();
-        assert!(cases.len() >= 10);
-        for case in cases {
-            let named = |key: &str, policy: Value| -> Vec<Value> {
-                let names = case[key].as_array().into_iter().flatten();
-                names.map(|n| json!({"name": n, "restartPolicy": policy})).collect()
-            };
-            let spec = json!({"initContainers": named("sidecars", json!("Always")), "containers": named("containers", Value::Null)});
-            let spec: PodSpec = serde_json::from_value(spec).unwrap();
-            let mut status = PodStatus::default();
-            for (name, ready) in case["statuses"].as_object().into_iter().flatten() {
-                let one = ContainerStatus { name: name.clone(), ready: ready == true, ..ContainerStatus::default() };
-                let list = if spec.is_sidecar(name) { &mut status.init_container_statuses } else { &mut status.container_statuses };
-                list.push(one);
-            }
-            let phase: PodPhase = serde_json::from_value(case["phase"].clone()).unwrap();
-            let got = containers_ready(&spec, case["statuses"].is_object().then_some(&status), phase);
-            let got = json!({"status": got.status, "reason": got.reason, "message": got.message});
-            let expect = json!({"status": case["status"], "reason": case["reason"], "message": case["message"]});
-            assert_eq!(got, expect, "{}", case["id"]);
-        }
-    }
-
     /// `init`: ready or started of the plain init container `i` and the sidecar `s`, where they have a status.
     #[track_caller]
     fn check_initialized(init: [Option<bool>; 2], app: Value, phase: PodPhase, was: bool, expected: (&str, &str, &str)) {

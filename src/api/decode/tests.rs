@@ -82,30 +82,8 @@ fn a_pod_has_its_defaults_in_both_views() {
     assert_eq!(pod.spec.termination_grace_period_seconds, Some(30));
 }
 
-/// Everything in `part` is in `whole`.
-fn contains(whole: &Value, part: &Value) -> bool {
-    match (whole, part) {
-        (Value::Object(whole), Value::Object(part)) => {
-            part.iter().all(|(key, part)| whole.get(key).is_some_and(|whole| contains(whole, part)))
-        }
-        (Value::Array(whole), Value::Array(part)) => whole.len() == part.len() && whole.iter().zip(part).all(|(w, p)| contains(w, p)),
-        _ => whole == part,
-    }
-}
-
 #[test]
-fn the_file_defaults_vector_holds() {
-    let vectors: Value = serde_json::from_str(include_str!("../../../tests/vectors/config.json")).unwrap();
-    let case = &vectors["fileDefaults"];
-    let mut given = json!({"apiVersion": "v1", "kind": "Pod"});
-    given.as_object_mut().unwrap().extend(case["in"].as_object().unwrap().clone());
-    let source = StaticSource { node_name: case["node"].as_str().unwrap(), path: Path::new("/p") };
-    let pods = static_pods(given.to_string().as_bytes(), &source).unwrap();
-    assert!(contains(&pods[0].pod.raw, &case["expect"]), "{:#}", pods[0].pod.raw);
-}
-
-#[test]
-fn the_decode_vectors_hold() {
+fn what_a_static_pod_may_not_reference_and_pods_in_lists() {
     check_pod(
         pod(json!({"volumes": [{"name": "v", "projected": {"sources": [{"clusterTrustBundle": {"path": "a"}}]}}]})),
         &["spec.volumes[0].projected: Forbidden: static pods may not reference clustertrustbundles"],

@@ -1,11 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::pod::{Container, Probe, ProbeType, Volume};
-
-fn vectors() -> Value {
-    serde_json::from_str(include_str!("../../../tests/vectors/validation.json")).unwrap()
-}
+use crate::api::pod::{Container, ProbeType, Volume};
 
 fn from<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
@@ -35,70 +31,8 @@ fn check(container: Value, expected: &[&str]) {
     check_pod(container, json!({}), expected);
 }
 
-/// In the vectors `exec` is the bare command and every default is in place already.
-fn vector_probe(case: &Value) -> Probe {
-    let mut probe = case.clone();
-    if let Some(command) = probe.get("exec").cloned() {
-        probe["exec"] = json!({"command": command});
-    }
-    from(probe)
-}
-
 #[test]
-fn the_probe_vectors_hold() {
-    let mut checked = 0;
-    for case in vectors()["probe"].as_array().unwrap().iter().filter(|case| !case["probe"].is_null()) {
-        let errors = validate_probe(&vector_probe(&case["probe"]), "test");
-        match case["errors"].as_array() {
-            Some(expected) => {
-                let found: Vec<_> = errors.iter().map(|e| json!([format!("{:?}", e.kind), e.path, e.detail])).collect();
-                assert_eq!(&found, expected, "{}", case["id"]);
-            }
-            None => assert!(errors.len() >= case["errorsAtLeast"].as_u64().unwrap() as usize, "{}", case["id"]),
-        }
-        checked += 1;
-    }
-    assert_eq!(checked, 9);
-}
-
-#[test]
-fn the_handler_vectors_hold() {
-    let vectors = vectors();
-    let cases = vectors["handler"].as_array().unwrap();
-    assert_eq!(cases.len(), 9);
-    for case in cases {
-        let mut handler = case["handler"].clone();
-        if let Some(headers) = handler.pointer("/httpGet/httpHeaders").and_then(Value::as_array).cloned() {
-            let headers: Vec<_> = headers.iter().map(|pair| json!({"name": pair[0], "value": pair[1]})).collect();
-            handler["httpGet"]["httpHeaders"] = headers.into();
-        }
-        let errors = validate_handler(&from(handler), "test");
-        assert_eq!(errors.is_empty(), case["ok"].as_bool().unwrap(), "{}: {errors:?}", case["id"]);
-    }
-}
-
-#[track_caller]
-fn check_group(group: &str, complaints: impl Fn(&Value) -> Vec<String>) {
-    let vectors = vectors();
-    for (goodness, expected) in [("good", true), ("bad", false)] {
-        let names = vectors[group][goodness].as_array().unwrap();
-        assert!(!names.is_empty());
-        for name in names {
-            assert_eq!(complaints(name).is_empty(), expected, "{group} {name}");
-        }
-    }
-}
-
-#[test]
-fn the_name_vectors_hold() {
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    check_group("portName", |name| is_valid_port_name(&text(name)));
-    check_group("portNumber", |number| is_valid_port_number(number.as_i64().unwrap()));
-    check_group("headerName", |name| is_valid_header_name(&text(name)));
-    check_group("dnsLabel", |name| is_dns_label(&text(name)));
-    for name in vectors()["dnsSubdomainGood"].as_array().unwrap() {
-        assert!(is_dns_subdomain(&text(name)).is_empty(), "{name}");
-    }
+fn what_is_no_subdomain() {
     for bad in ["", "A", "a..b", ".a", "a.", "a.-b", "a_b", &"a".repeat(254)] {
         assert!(!is_dns_subdomain(bad).is_empty(), "{bad}");
     }

@@ -1,0 +1,573 @@
+//! config.json: decoding, static pods, the file source, the merge (kubelet-probes 6).
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use crossbeam_channel::{Receiver, bounded};
+use podprobe::api::Pod;
+use podprobe::api::decode::{StaticSource, static_pods};
+use podprobe::api::validation::validate_pod;
+use podprobe::pod_config::file::FileSourceConfig;
+use podprobe::pod_config::identity::static_name;
+use podprobe::pod_config::merge::Merged;
+use podprobe::pod_config::{FileSource, FileStates, PodConfig, PodOperation, PodUpdate, Source};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::world::pod_of;
+use super::{AS_TOLD, Case, Group, Run, Verdict, duration, ensure, fields, group, overruled, same, unknown};
+
+pub const GROUPS: &[Group] = &[
+    group("version", Run::Text),
+    group("decode", Run::Told(&[("d-1", d_1), ("d-2", d_2), ("d-3", d_3), ("d-4", d_4), ("d-5", d_5)])),
+    group("staticName", Run::Each(static_name_of)),
+    group("fileDefaults", Run::Each(file_defaults)),
+    group("fileSource", Run::Told(&[("f-1", f_1), ("f-2", f_2), ("f-3", f_3), ("f-4", f_4), ("f-5", f_5), ("f-6", f_6)])),
+    group("httpSource", Run::Later("the http source (--manifest-url) is a later step")),
+    group("apiserverSource", Run::Later("the apiserver source is a later step")),
+    group("merge", Run::Each(merge)),
+    group("mux", Run::Told(&[("mx-1", mx_1), ("mx-2", mx_2), ("mx-3", mx_3)])),
+];
+
+fn decode(text: &str) -> Result<Vec<Pod>, String> {
+    let source = StaticSource { node_name: "node1", path: Path::new("/pods/web.json") };
+    let pods = static_pods(text.as_bytes(), &source).map_err(|e| e.to_string())?;
+    Ok(pods.into_iter().map(|d| d.pod).collect())
+}
+
+fn written(name: &str, spec: Value) -> Value {
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "mynamespace", "uid": name},
+        "spec": {"containers": [{"name": "image", "image": "test/image"}]}});
+    for (key, value) in spec.as_object().into_iter().flatten() {
+        pod["spec"][key] = value.clone();
+    }
+    pod
+}
+
+/// Everything in `part` is in `whole`.
+fn contains(at: &str, whole: &Value, part: &Value) -> Result<(), String> {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => {
+            part.iter().try_for_each(|(key, part)| contains(&format!("{at}.{key}"), whole.get(key).unwrap_or(&Value::Null), part))
+        }
+        (Value::Array(whole), Value::Array(part)) if whole.len() == part.len() => {
+            whole.iter().zip(part).enumerate().try_for_each(|(i, (w, p))| contains(&format!("{at}[{i}]"), w, p))
+        }
+        _ => same(at, part, whole),
+    }
+}
+
+const YAML: &str = "the JSON half is as told; YAML is a later step, and is refused with a sentence that says so";
+
+fn refuses_yaml() -> Result<(), String> {
+    let error = decode("apiVersion: v1\nkind: Pod\n").err().ok_or("YAML was read")?;
+    ensure(error.contains("this is YAML"), &format!("a sentence about YAML in \"{error}\""))
+}
+
+fn d_1(case: &Case) -> Verdict {
+    case.has_only(&["in", "expect"])?;
+    let given = written("test", json!({}));
+    let pods = decode(&given.to_string())?;
+    same("pods", 1, pods.len())?;
+    let mut expected = given;
+    expected["metadata"]["name"] = "test-node1".into();
+    contains("pod", &pods[0].raw, &expected)?;
+    let typed: podprobe::api::pod::PodSpec = fields(&pods[0].raw["spec"])?;
+    same("the typed view and the raw object", &typed, &pods[0].spec)?;
+    refuses_yaml()?;
+    Ok(super::Passed::Later(YAML))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Refused {
+    #[serde(rename = "in")]
+    _given: String,
+    error_contains: String,
+}
+
+fn refused(case: &Case, spec: Value) -> Verdict {
+    let case: Refused = case.fields()?;
+    let error = decode(&written("test", spec).to_string()).err().ok_or("expected an error, got a pod")?;
+    ensure(error.contains(&case.error_contains), &format!("\"{}\" in \"{error}\"", case.error_contains))?;
+    AS_TOLD
+}
+
+fn d_2(case: &Case) -> Verdict {
+    let sources = json!([{"clusterTrustBundle": {"name": "a", "path": "b"}}]);
+    refused(case, json!({"volumes": [{"name": "v", "projected": {"sources": sources}}]}))
+}
+
+fn d_3(case: &Case) -> Verdict {
+    refused(case, json!({"resourceClaims": [{"name": "c", "resourceClaimName": "d"}]}))
+}
+
+fn d_4(case: &Case) -> Verdict {
+    case.has_only(&["in", "expect"])?;
+    let containers = json!([{"name": "image", "image": "test/image", "restartPolicy": "Always"}]);
+    let pods = decode(&written("test", json!({"restartPolicy": "Never", "containers": containers})).to_string())?;
+    let spec = &pods[0].spec;
+    use podprobe::api::pod::RestartPolicy::{Always, Never};
+    same("policies", (Never, Some(Always)), (spec.restart_policy, spec.containers[0].restart_policy))?;
+    AS_TOLD
+}
+
+fn d_5(case: &Case) -> Verdict {
+    case.has_only(&["in", "expect"])?;
+    let given = [written("a", json!({})), written("b", json!({"hostname": "h"}))];
+    let list = json!({"apiVersion": "v1", "kind": "PodList", "items": given});
+    let pods = decode(&list.to_string())?;
+    same("pods", 2, pods.len())?;
+    for (given, got) in given.iter().zip(&pods) {
+        same("the pod alone and in a list", &decode(&given.to_string())?[0], got)?;
+    }
+    refuses_yaml()?;
+    Ok(super::Passed::Later(YAML))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct StaticName {
+    node: Option<String>,
+    pod: Option<String>,
+    name: Option<String>,
+    validate: Option<String>,
+    expect_error_field: Option<String>,
+}
+
+fn static_name_of(case: &Case) -> Verdict {
+    let case: StaticName = case.fields()?;
+    match (case.node, case.pod, case.name, case.validate) {
+        (Some(node), Some(pod), Some(name), None) => same("name", name, static_name(&pod, &node))?,
+        (None, None, None, Some(name)) => {
+            let mut pod = Pod::clone(&pod_of("p", json!({"containers": [{"name": "c", "image": "i"}]})));
+            podprobe::api::defaults::apply(&mut pod.raw);
+            pod.spec = fields(&pod.raw["spec"])?;
+            same("errors of a good name", 0, validate_pod(&pod).len())?;
+            pod.metadata.name = name;
+            let fields: Vec<_> = validate_pod(&pod).into_iter().map(|e| e.path).collect();
+            same("fields with errors", case.expect_error_field.into_iter().collect::<Vec<_>>(), fields)?;
+        }
+        other => return Err(format!("unknown form of a case: {other:?}")),
+    }
+    AS_TOLD
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileDefaults {
+    #[serde(rename = "in")]
+    given: Value,
+    node: String,
+    expect: Value,
+}
+
+fn file_defaults(case: &Case) -> Verdict {
+    let case: FileDefaults = case.fields()?;
+    let mut given = json!({"apiVersion": "v1", "kind": "Pod"});
+    for (key, value) in case.given.as_object().into_iter().flatten() {
+        given[key] = value.clone();
+    }
+    let source = StaticSource { node_name: &case.node, path: Path::new("/pods/p.json") };
+    let pods = static_pods(given.to_string().as_bytes(), &source).map_err(|e| e.to_string())?;
+    same("pods", 1, pods.len())?;
+    contains("pod", &pods[0].pod.raw, &case.expect)?;
+    AS_TOLD
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+/// Within this the file source has seen a change.
+const SEEN: Duration = Duration::from_secs(5);
+
+/// A file source on `pods` in a directory of its own; stopped and joined when dropped.
+struct Files {
+    dir: tempfile::TempDir,
+    source: Option<FileSource>,
+    updates: Receiver<PodUpdate>,
+    states: Arc<FileStates>,
+}
+
+impl Files {
+    fn new(recheck: Duration, prepare: impl FnOnce(&Path)) -> Result<Self, String> {
+        let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+        prepare(dir.path());
+        let (send, updates) = bounded(100);
+        let states = Arc::new(FileStates::new(|| ()));
+        let config = FileSourceConfig {
+            path: dir.path().join("pods"),
+            check_frequency: recheck,
+            last_good: dir.path().join("last-good"),
+            running: Default::default(),
+            decode: Arc::new(|bytes, path| {
+                let pods = static_pods(bytes, &StaticSource { node_name: "n", path }).map_err(|e| e.to_string())?;
+                Ok(pods.into_iter().map(|d| (d.pod, d.warnings)).collect())
+            }),
+            config: Arc::new(PodConfig::new(&[Source::File])),
+            updates: send,
+            states: states.clone(),
+            events: Arc::default(),
+        };
+        let source = FileSource::spawn(config).map_err(|e| e.to_string())?;
+        Ok(Self { dir, source: Some(source), updates, states })
+    }
+
+    fn pods(&self) -> PathBuf {
+        self.dir.path().join("pods")
+    }
+
+    /// The next update within five seconds: its operation, and name and container of each pod.
+    fn next(&self) -> Result<(PodOperation, Vec<(String, String)>), String> {
+        let update = self.updates.recv_timeout(SEEN).map_err(|_| format!("no update within {SEEN:?}"))?;
+        let one = |p: &Arc<Pod>| (p.metadata.name.clone(), p.spec.containers[0].name.clone());
+        Ok((update.op, update.pods.iter().map(one).collect()))
+    }
+
+    fn expect(&self, op: PodOperation, pods: &[&str]) -> Result<(), String> {
+        let expected = pods.iter().map(|c| ("test-n".to_owned(), (*c).to_owned())).collect();
+        same("update", (op, expected), self.next()?)
+    }
+
+    /// A text about the path, once there is one.
+    fn problem(&self) -> Result<String, String> {
+        super::world::until("a problem is told", || !self.states.problems().is_empty())?;
+        Ok(self.states.problems().remove(0).error)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        if let Some(source) = self.source.take() {
+            source.stop();
+            source.join();
+        }
+    }
+}
+
+fn f_1(case: &Case) -> Verdict {
+    case.has_only(&["expect"])?;
+    let files = Files::new(HOUR, |_| ())?;
+    let problem = files.problem()?;
+    ensure(problem.contains("it does not exist"), &format!("that in \"{problem}\""))?;
+    Ok(overruled("a missing path is told as a problem of the source; the watch itself goes on at the path's parent and has no error"))
+}
+
+fn f_2(case: &Case) -> Verdict {
+    case.has_only(&["expect"])?;
+    Files::new(HOUR, |_| ())?.expect(PodOperation::Add, &[])?;
+    AS_TOLD
+}
+
+/// Of a matrix: dir or file, symlink or plain, and how often to list anew.
+fn combination(row: &[String], recheck: &str) -> Result<(bool, bool, Duration), String> {
+    let word = |i: usize| row.get(i).map_or("", String::as_str);
+    let is_dir = match word(0) {
+        "dir" => true,
+        "file" => false,
+        other => return unknown("place", other),
+    };
+    let is_link = match word(1) {
+        "symlink" => true,
+        "plain" => false,
+        other => return unknown("kind of file", other),
+    };
+    let recheck = if word(2).is_empty() { recheck } else { word(2).strip_prefix("recheck ").unwrap_or(word(2)) };
+    Ok((is_dir, is_link, duration(recheck)?))
+}
+
+/// The text of a pod without a UID, so that its file is part of its identity.
+fn file_text(container: &str) -> String {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "test", "namespace": "mynamespace"},
+        "spec": {"containers": [{"name": container, "image": "test/image"}]}})
+    .to_string()
+}
+
+/// Puts a file there, or a link to one elsewhere; the path that is to be written to later.
+fn put(dir: &Path, at: &Path, is_link: bool, container: &str) -> PathBuf {
+    let real = if is_link { dir.join("elsewhere") } else { at.to_owned() };
+    fs::write(&real, file_text(container)).expect("a file");
+    if is_link {
+        symlink(&real, at).expect("a link");
+    }
+    real
+}
+
+fn f_3(case: &Case) -> Verdict {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Told {
+        matrix: Vec<Vec<String>>,
+        recheck: String,
+        #[serde(rename = "expect")]
+        _expect: String,
+    }
+    let case: Told = case.fields()?;
+    for row in &case.matrix {
+        let (is_dir, is_link, recheck) = combination(row, &case.recheck)?;
+        let files = Files::new(recheck, |dir| {
+            if is_dir {
+                fs::create_dir(dir.join("pods")).expect("a directory");
+            }
+        })?;
+        files.expect(PodOperation::Add, &[]).map_err(|e| format!("{row:?}: {e}"))?;
+        let at = if is_dir { files.pods().join("file") } else { files.pods() };
+        put(files.dir.path(), &at, is_link, "image");
+        files.expect(PodOperation::Add, &["image"]).map_err(|e| format!("{row:?}: {e}"))?;
+    }
+    AS_TOLD
+}
+
+fn f_4(case: &Case) -> Verdict {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Told {
+        matrix: Vec<Vec<String>>,
+        #[serde(rename = "expect")]
+        _expect: String,
+    }
+    let case: Told = case.fields()?;
+    for row in &case.matrix {
+        let (is_dir, is_link, recheck) = combination(row, "60s")?;
+        let mut real = PathBuf::new();
+        let files = Files::new(recheck, |dir| {
+            let pods = dir.join("pods");
+            let at = if is_dir { pods.join("file") } else { pods.clone() };
+            if is_dir {
+                fs::create_dir(&pods).expect("a directory");
+            }
+            real = put(dir, &at, is_link, "image");
+        })?;
+        let at_row = |e: String| format!("{row:?}: {e}");
+        files.expect(PodOperation::Add, &["image"]).map_err(at_row)?;
+        // Without a UID in the file the changed pod is another one.
+        fs::write(&real, file_text("image2")).map_err(|e| e.to_string())?;
+        let start = Instant::now();
+        files.expect(PodOperation::Remove, &["image"]).map_err(at_row)?;
+        files.expect(PodOperation::Add, &["image2"]).map_err(at_row)?;
+        ensure(start.elapsed() <= SEEN, "the change is seen within 5 s")?;
+        if is_dir {
+            fs::rename(files.pods().join("file"), files.pods().join("renamed")).map_err(|e| e.to_string())?;
+            files.expect(PodOperation::Remove, &["image2"]).map_err(at_row)?;
+            files.expect(PodOperation::Add, &["image2"]).map_err(at_row)?;
+        }
+    }
+    AS_TOLD
+}
+
+fn f_5(case: &Case) -> Verdict {
+    case.has_only(&["in", "expect"])?;
+    let files = Files::new(HOUR, |dir| fs::write(dir.join("pods"), [1, 2, 3]).expect("a file"))?;
+    let problem = files.problem()?;
+    ensure(problem.contains("not JSON"), &format!("that in \"{problem}\""))?;
+    same("updates", None, files.updates.try_recv().ok())?;
+    AS_TOLD
+}
+
+fn f_6(case: &Case) -> Verdict {
+    case.has_only(&["expect"])?;
+    let files = Files::new(HOUR, |dir| fs::create_dir(dir.join("pods")).expect("a directory"))?;
+    files.expect(PodOperation::Add, &[])?;
+    same("problems", Vec::new(), files.states.problems())?;
+    AS_TOLD
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MergeCase {
+    #[serde(default)]
+    send: Vec<Value>,
+    expect: Value,
+}
+
+/// A set of pods by `name`, `name/namespace`, and what was done to them; or the whole set in words.
+fn merge(case: &Case) -> Verdict {
+    let case: MergeCase = case.fields()?;
+    if case.send.is_empty() {
+        return race(&case.expect);
+    }
+    let config = PodConfig::new(&[Source::File]);
+    let mut last: Vec<Pod> = Vec::new();
+    let expected = case.expect.as_array().ok_or("expected a list of updates")?;
+    same("steps", case.send.len(), expected.len())?;
+    for (send, expected) in case.send.iter().zip(expected) {
+        last = match send {
+            Value::Array(pods) => pods.iter().map(|p| named(p.as_str().unwrap_or_default())).collect::<Result<_, _>>()?,
+            Value::String(words) => in_words(words, &last)?,
+            other => return Err(format!("unknown set {other}")),
+        };
+        let set = last.iter().cloned().map(Arc::new).collect();
+        let got = config.merge(Source::File, set, SystemTime::UNIX_EPOCH);
+        check(expected, &got).map_err(|e| format!("after {send}: {e}"))?;
+    }
+    AS_TOLD
+}
+
+fn edited(mut pod: Pod, edit: impl FnOnce(&mut Value)) -> Result<Pod, String> {
+    edit(&mut pod.raw);
+    pod.metadata = fields(&pod.raw["metadata"])?;
+    pod.spec = fields(&pod.raw["spec"])?;
+    Ok(pod)
+}
+
+/// `foo/new with other containers`, `foo2 changed`, `foo/new with deletionTimestamp`.
+fn named(words: &str) -> Result<Pod, String> {
+    let (full, what) = words.split_once(' ').unwrap_or((words, ""));
+    let (name, namespace) = full.split_once('/').unwrap_or((full, "new"));
+    let pod = Pod::clone(&pod_of(full, json!({"containers": [{"name": "c", "image": "i"}]})));
+    edited(pod, |raw| {
+        raw["metadata"]["name"] = name.into();
+        raw["metadata"]["namespace"] = namespace.into();
+    })
+    .and_then(|pod| match what {
+        "" => Ok(pod),
+        "with other containers" | "changed" => edited(pod, |raw| raw["spec"]["containers"][0]["name"] = "other".into()),
+        "with deletionTimestamp" => edited(pod, |raw| raw["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into()),
+        other => unknown("change of a pod", other),
+    })
+}
+
+fn in_words(words: &str, last: &[Pod]) -> Result<Vec<Pod>, String> {
+    let first = |edit: fn(&mut Value)| {
+        let mut pods = last.to_vec();
+        let pod = pods.first_mut().ok_or("no pod before")?;
+        *pod = edited(pod.clone(), edit)?;
+        Ok(pods)
+    };
+    let new = |n: usize| {
+        let pods = (0..n).map(|i| named(&format!("pod{i}/new")));
+        pods.map(|p| edited(p?, |raw| (raw["metadata"]["annotations"], raw["metadata"]["labels"]) = (json!({"a": "1"}), json!({"l": "1"}))))
+            .collect()
+    };
+    match words {
+        "3 pods" => new(3),
+        "pod" => new(1),
+        "same" => Ok(last.to_vec()),
+        "status of pod 0 changed" => first(|raw| raw["status"] = json!({"message": "changed"})),
+        "status and spec of pod 0 changed" => first(|raw| {
+            raw["status"] = json!({"message": "changed again"});
+            raw["spec"]["containers"][0]["name"] = "other".into();
+        }),
+        "annotation value changed" => first(|raw| raw["metadata"]["annotations"]["a"] = "2".into()),
+        "annotation added" => first(|raw| raw["metadata"]["annotations"]["b"] = "1".into()),
+        "annotation removed" => first(|raw| drop(raw["metadata"]["annotations"].as_object_mut().map(|a| a.shift_remove("b")))),
+        "label value changed" => first(|raw| raw["metadata"]["labels"]["l"] = "2".into()),
+        other => unknown("set", other),
+    }
+}
+
+/// What came of a merge: operations, each with its pods as `namespace` and `name`.
+fn check(expected: &Value, got: &Merged) -> Result<(), String> {
+    let got: Vec<(String, Vec<(String, String)>)> = got
+        .updates
+        .iter()
+        .map(|u| (u.op.to_string(), u.pods.iter().map(|p| (p.metadata.namespace.clone(), p.metadata.name.clone())).collect()))
+        .collect();
+    let operations = match expected {
+        Value::String(_) => vec![expected.clone()],
+        Value::Array(list) => list.clone(),
+        other => return Err(format!("unknown expectation {other}")),
+    };
+    same("operations", operations.len(), got.len()).map_err(|e| format!("{e}: {got:?}"))?;
+    for (expected, got) in operations.iter().zip(&got) {
+        let fits = match expected {
+            Value::Array(words) => operation(words, got)?,
+            Value::String(words) => operation_in_words(words, got)?,
+            other => return Err(format!("unknown operation {other}")),
+        };
+        ensure(fits, &format!("{expected}, got {got:?}"))?;
+    }
+    Ok(())
+}
+
+type Got = (String, Vec<(String, String)>);
+
+/// `["ADD", "foo", "foo2/new"]`; pods in any order.
+fn operation(words: &[Value], (op, pods): &Got) -> Result<bool, String> {
+    let words: Vec<String> = words.iter().map(fields).collect::<Result<_, _>>()?;
+    let (first, names) = words.split_first().ok_or("an operation without a word")?;
+    let fits = |name: &String| match name.split_once('/') {
+        Some((name, namespace)) => pods.iter().any(|p| *p == (namespace.to_owned(), name.to_owned())),
+        None => pods.iter().any(|p| p.1 == *name),
+    };
+    Ok(first == op && names.len() == pods.len() && names.iter().all(fits))
+}
+
+/// `ADD x3`, `UPDATE pod0`, `UPDATE` of one pod.
+fn operation_in_words(words: &str, (op, pods): &Got) -> Result<bool, String> {
+    let (first, rest) = words.split_once(' ').unwrap_or((words, "x1"));
+    Ok(first == op
+        && match rest.strip_prefix('x') {
+            Some(count) => pods.len() == count.parse::<usize>().map_err(|_| format!("unknown operation \"{words}\""))?,
+            None => pods.len() == 1 && pods[0].1 == rest,
+        })
+}
+
+fn race(expected: &Value) -> Verdict {
+    same("expect", &json!("registering sources and asking whether all were seen may run at the same time"), expected)?;
+    let config = PodConfig::new(&[Source::File]);
+    std::thread::scope(|s| {
+        s.spawn(|| (0..1000).for_each(|_| config.register(Source::Http)));
+        s.spawn(|| (0..1000).for_each(|_| assert!(!config.all_seen())));
+    });
+    AS_TOLD
+}
+
+fn names(updates: &[PodUpdate]) -> Vec<(PodOperation, Source, Vec<&str>)> {
+    updates.iter().map(|u| (u.op, u.source, u.pods.iter().map(|p| p.metadata.name.as_str()).collect())).collect()
+}
+
+fn send(config: &PodConfig, source: Source, pods: &[&Pod]) -> Vec<PodUpdate> {
+    config.merge(source, pods.iter().map(|p| Arc::new((*p).clone())).collect(), SystemTime::UNIX_EPOCH).updates
+}
+
+/// A name is one source with one set: what is sent under it again replaces that set; another name has a set of its own.
+fn mx_1(case: &Case) -> Verdict {
+    case.has_only(&["expect"])?;
+    let (config, pod, other) = (PodConfig::new(&[]), named("foo")?, named("bar")?);
+    send(&config, Source::File, &[&pod]);
+    use PodOperation::{Add, Remove};
+    let again = send(&config, Source::File, &[&other]);
+    same("the same name", vec![(Remove, Source::File, vec!["foo"]), (Add, Source::File, vec!["bar"])], names(&again))?;
+    let elsewhere = send(&config, Source::Http, &[&pod]);
+    same("another name", vec![(Add, Source::Http, vec!["foo"])], names(&elsewhere))?;
+    AS_TOLD
+}
+
+/// The merger gets the source's name and the pods unchanged, but for the annotations that say where they are from.
+fn mx_2(case: &Case) -> Verdict {
+    case.has_only(&["expect"])?;
+    let (config, pod) = (PodConfig::new(&[]), named("foo")?);
+    let updates = send(&config, Source::File, &[&pod]);
+    same("update", vec![(PodOperation::Add, Source::File, vec!["foo"])], names(&updates))?;
+    let mut got = Pod::clone(&updates[0].pods[0]);
+    same("source", Some("file"), got.metadata.annotations.get("kubernetes.io/config.source").map(String::as_str))?;
+    got.metadata.annotations.clear();
+    got.raw["metadata"].as_object_mut().map(|m| m.shift_remove("annotations"));
+    same("pod", pod, got)?;
+    AS_TOLD
+}
+
+fn mx_3(case: &Case) -> Verdict {
+    case.has_only(&["expect"])?;
+    let config = PodConfig::new(&[Source::File, Source::Api]);
+    std::thread::scope(|s| {
+        let one = |source: Source, prefix: &'static str| {
+            let config = &config;
+            move || -> Result<(), String> {
+                for i in 0..100 {
+                    let pod = named(&format!("{prefix}{i}"))?;
+                    let updates = send(config, source, &[&pod]);
+                    let pods: Vec<_> = updates.iter().flat_map(|u| &u.pods).collect();
+                    ensure(updates.iter().all(|u| u.source == source), "updates of this source only")?;
+                    ensure(pods.iter().all(|p| p.metadata.name.starts_with(prefix)), "pods of this source only")?;
+                }
+                Ok(())
+            }
+        };
+        let threads = [s.spawn(one(Source::File, "file")), s.spawn(one(Source::Api, "api"))];
+        threads.into_iter().try_for_each(|t| t.join().map_err(|_| "a merge panicked".to_owned())?)
+    })?;
+    AS_TOLD
+}

@@ -1,0 +1,219 @@
+//! What the prober and its manager look at, made up: statuses, start times and a runtime whose exec answers as told.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use crossbeam_channel::{Receiver, bounded};
+use podprobe::api::{Container, ContainerStatus, Pod, PodPhase, PodStatus, PodUid};
+use podprobe::clock::Moment;
+use podprobe::events::Recorder;
+use podprobe::prober::manager::{Deps, ProberManager, Results, StatusSource};
+use podprobe::prober::results::{Manager, Update};
+use podprobe::runtime::{
+    ContainerId, ExecOutcome, Runtime, RuntimeContainerStatus, RuntimeError, RuntimePodStatus, RuntimeState, StartErrorReason,
+};
+use serde_json::{Value, json};
+
+/// What a command in a container comes to.
+#[derive(Clone, Copy)]
+pub enum Answer {
+    /// It exits with this.
+    Code(i32),
+    /// Nothing can be said.
+    Error,
+}
+
+/// Statuses and start times by what was put in.
+pub struct World {
+    pub statuses: Mutex<HashMap<PodUid, Arc<PodStatus>>>,
+    pub answer: Mutex<Answer>,
+    /// What [`Runtime::list_pods`] says.
+    pub listing: Mutex<Vec<RuntimePodStatus>>,
+}
+
+impl World {
+    pub fn new(answer: Answer) -> Arc<Self> {
+        Arc::new(Self { statuses: Mutex::default(), answer: Mutex::new(answer), listing: Mutex::default() })
+    }
+}
+
+impl StatusSource for World {
+    fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
+        self.statuses.lock().unwrap().get(uid).cloned()
+    }
+
+    fn started_moment(&self, _: &PodUid, _: &ContainerId) -> Option<Moment> {
+        None
+    }
+}
+
+fn never<T>() -> Result<T, RuntimeError> {
+    unreachable!("a prober only runs commands and asks for network namespaces")
+}
+
+impl Runtime for World {
+    fn name(&self) -> &str {
+        "made up"
+    }
+    fn check(&self) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+    fn list_pods(&self) -> Result<Vec<RuntimePodStatus>, RuntimeError> {
+        Ok(self.listing.lock().unwrap().clone())
+    }
+    fn pod_status(&self, _: &PodUid) -> Result<RuntimePodStatus, RuntimeError> {
+        never()
+    }
+    fn run_pod_sandbox(&self, _: &Pod, _: u32) -> Result<ContainerId, RuntimeError> {
+        never()
+    }
+    fn stop_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
+        never()
+    }
+    fn remove_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
+        never()
+    }
+    fn start_container(&self, _: &Pod, _: &ContainerId, _: &Container, _: u32) -> Result<ContainerId, RuntimeError> {
+        never()
+    }
+    fn stop_container(&self, _: &ContainerId, _: Duration) -> Result<(), RuntimeError> {
+        never()
+    }
+    fn remove_container(&self, _: &ContainerId) -> Result<(), RuntimeError> {
+        never()
+    }
+    fn remove_pod(&self, _: &PodUid) -> Result<(), RuntimeError> {
+        never()
+    }
+    fn exec(&self, _: &ContainerId, _: &[String], _: Duration, _: usize) -> Result<ExecOutcome, RuntimeError> {
+        match *self.answer.lock().unwrap() {
+            Answer::Code(code) => Ok(ExecOutcome::Exited { code, output: b"said".to_vec() }),
+            Answer::Error => Err(RuntimeError::new(StartErrorReason::RunContainerError, "no descriptors")),
+        }
+    }
+    fn network_namespace(&self, _: &PodUid) -> Result<Option<PathBuf>, RuntimeError> {
+        Ok(None)
+    }
+}
+
+/// A probe manager in that world.
+pub struct Daemon {
+    pub world: Arc<World>,
+    pub manager: ProberManager,
+    pub results: Results,
+    /// Held so that the channel is open; nothing waits for it.
+    _updates: Receiver<Update>,
+}
+
+impl Daemon {
+    pub fn new() -> Self {
+        let world = World::new(Answer::Code(0));
+        let (tx, updates) = bounded(10_000);
+        let cache = || Arc::new(Manager::new(tx.clone()));
+        let results = Results { startup: cache(), readiness: cache(), liveness: cache() };
+        let manager = ProberManager::new(Deps {
+            statuses: world.clone(),
+            runtime: world.clone(),
+            results: results.clone(),
+            recorder: Arc::new(Recorder::default()),
+            started: Moment::now(),
+            allow_probe_hosts: Vec::new(),
+            restored: HashMap::new(),
+        });
+        Self { world, manager, results, _updates: updates }
+    }
+
+    /// Stores what a sync would: the entries with Ready and Started as the manager says.
+    pub fn store(&self, pod: &Pod, entries: Vec<ContainerStatus>) -> PodStatus {
+        let mut fresh = PodStatus { phase: PodPhase::Running, container_statuses: entries, ..Default::default() };
+        self.manager.update_pod_status(pod, &mut fresh);
+        self.world.statuses.lock().unwrap().insert(pod.uid().clone(), Arc::new(fresh.clone()));
+        fresh
+    }
+
+    /// The workers have ended when it returns.
+    pub fn end(&self) -> Result<(), String> {
+        super::same("threads that did not end", 0, self.manager.shutdown(CEILING))
+    }
+}
+
+/// No wait is longer.
+pub const CEILING: Duration = Duration::from_secs(20);
+
+/// Waits for a condition.
+pub fn until(what: &str, condition: impl Fn() -> bool) -> Result<(), String> {
+    let start = Instant::now();
+    while !condition() {
+        if start.elapsed() > CEILING {
+            return Err(format!("expected: {what}; it did not come within {CEILING:?}"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// A pod with that name as its UID.
+pub fn pod_of(name: &str, spec: Value) -> Arc<Pod> {
+    let metadata = json!({"name": name, "namespace": "default", "uid": name});
+    let typed = |v: &Value| serde_json::from_value(v.clone()).expect("a pod spec");
+    let metadata_typed = serde_json::from_value(metadata.clone()).expect("metadata");
+    Arc::new(Pod { metadata: metadata_typed, spec: typed(&spec), raw: json!({"metadata": metadata, "spec": spec}) })
+}
+
+/// An entry of an API status; `state` is one of the API's.
+pub fn entry(name: &str, id: &str, state: Value, started: Option<bool>) -> ContainerStatus {
+    let id = if id.is_empty() { String::new() } else { ContainerId::from(id).uri() };
+    let mut entry = json!({"name": name, "containerID": id, "state": state});
+    if let Some(started) = started {
+        entry["started"] = started.into();
+    }
+    serde_json::from_value(entry).expect("a container status")
+}
+
+/// The state of the API that a word stands for.
+pub fn api_state(word: &str, exit_code: i32, reason: &str) -> Result<Value, String> {
+    Ok(match word {
+        "running" => json!({"running": {"startedAt": null}}),
+        "waiting" => json!({"waiting": {"reason": reason}}),
+        "terminated" => json!({"terminated": {"exitCode": exit_code, "reason": reason}}),
+        other => return super::unknown("state", other),
+    })
+}
+
+/// One instance as the runtime tells of it.
+pub fn runtime_container(name: &str, id: &str, state: RuntimeState, exit_code: i32) -> RuntimeContainerStatus {
+    RuntimeContainerStatus {
+        id: id.into(),
+        name: name.into(),
+        sandbox: "sandbox".into(),
+        state,
+        attempt: 0,
+        image: String::new(),
+        image_id: String::new(),
+        hash: 0,
+        created_at: SystemTime::UNIX_EPOCH,
+        started_at: None,
+        started: None,
+        finished_at: None,
+        finished: None,
+        exit_code,
+        signal: None,
+        reason: String::new(),
+        message: String::new(),
+        pid: None,
+        log_path: PathBuf::new(),
+    }
+}
+
+/// The runtime's state that a word stands for.
+pub fn runtime_state(word: &str) -> Result<RuntimeState, String> {
+    Ok(match word {
+        "created" => RuntimeState::Created,
+        "running" => RuntimeState::Running,
+        "exited" => RuntimeState::Exited,
+        "unknown" => RuntimeState::Unknown,
+        other => return super::unknown("state", other),
+    })
+}
