@@ -15,7 +15,8 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use serde::{Deserialize, Serialize};
 
 use crate::api::{PodStatus, PodUid};
-use crate::status::{Notifier, StatusManager};
+use crate::notifier::Notifier;
+use crate::status::StatusManager;
 
 /// Shortest time between two writes.
 const INTERVAL: Duration = Duration::from_secs(2);

@@ -22,6 +22,7 @@ use crate::events::{EventList, Recorder};
 use crate::image_keeper::{ImageKeeper, ImageKeeperConfig};
 use crate::images::ImageStore;
 use crate::layout::Layout;
+use crate::notifier::Notifier;
 use crate::pleg::{self, Cache, Pleg};
 use crate::pod_actions::ToKill;
 use crate::pod_config::file::{FileSource, FileSourceConfig};
@@ -38,7 +39,7 @@ use crate::runtime::{ContainerId, ImagesInUse, Runtime, RuntimeContainerStatus, 
 use crate::server::protocol::{PauseTarget, ProbeTarget};
 use crate::server::{self, Backend, Server};
 use crate::settings::Settings;
-use crate::status::{Notifier, PodView, Snapshot, StatusManager};
+use crate::status::{PodView, Snapshot, StatusManager};
 use crate::sync_loop::{Channels, Heartbeat, Parts, ProbeHousekeeping, RuntimeView, SyncLoop};
 
 /// A sync waits this long for a status newer than its last run; a relist takes a second at most, a busy disk longer.

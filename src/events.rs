@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::{PodRef, PodUid};
 use crate::clock::{Moment, Time};
-use crate::status::Notifier;
+use crate::notifier::Notifier;
 
 /// Most events kept per daemon; the oldest goes first.
 pub const MAX_EVENTS: usize = 1000;

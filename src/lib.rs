@@ -20,6 +20,7 @@ pub mod image_keeper;
 pub mod images;
 pub mod layout;
 pub mod metrics;
+pub mod notifier;
 pub mod nsexec;
 pub mod pleg;
 pub mod pod_actions;

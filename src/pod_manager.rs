@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::api::{Pod, PodUid};
-use crate::status::Notifier;
+use crate::notifier::Notifier;
 
 /// See the module. The lock is held for map operations only.
 #[derive(Default)]

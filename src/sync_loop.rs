@@ -400,12 +400,12 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::notifier::Notifier;
     use crate::pleg::EVENTS_CAPACITY;
     use crate::pod_config::Source;
     use crate::pod_config::merge::UPDATES_CAPACITY;
     use crate::pod_workers::{Outcome, Phase, PodSyncer, Work};
     use crate::runtime::ContainerId;
-    use crate::status::Notifier;
 
     /// A ceiling for what happens at once unless something is broken.
     const SOON: Duration = Duration::from_secs(20);

@@ -117,7 +117,10 @@ fn the_sync_loop_waits_in_its_select_only() {
 #[test]
 fn layers_hold() {
     let rules: [(&str, &[&str]); 6] = [
-        ("api/", &["crate::runtime", "crate::prober", "crate::status", "crate::pod_workers", "crate::daemon", "crate::cli"]),
+        (
+            "api/",
+            &["crate::pod_config", "crate::runtime", "crate::prober", "crate::status", "crate::pod_workers", "crate::daemon", "crate::cli"],
+        ),
         (
             "runtime/",
             &["crate::prober", "crate::pod_workers", "crate::sync_loop", "crate::daemon", "crate::cli", "crate::server", "crate::status"],

@@ -24,7 +24,7 @@ use super::field::{Step, lookup, render};
 use super::pod::{ObjectMeta, Pod, PodSpec};
 use super::support::{self, Verdict};
 use super::validation::{FieldError, validate_pod};
-use crate::pod_config::identity;
+use crate::api::identity;
 
 /// Files of this size or more are refused: 10 MiB, in bytes.
 pub const SIZE_LIMIT: usize = 10 << 20;

@@ -8,6 +8,7 @@ pub mod decode;
 pub mod defaults;
 pub mod expansion;
 pub mod field;
+pub mod identity;
 pub mod pod;
 pub mod quantity;
 pub mod status;

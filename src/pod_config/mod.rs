@@ -6,7 +6,6 @@
 
 pub mod file;
 pub mod files;
-pub mod identity;
 mod last_good;
 pub mod merge;
 pub mod states;

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::conditions;
 use super::container_statuses::UNSEEN_EXIT_CODE;
-use super::notify::Notifier;
 use crate::api::pod::{PodSpec, RestartPolicy};
 use crate::api::status::{ContainerState, ContainerStateTerminated};
 use crate::api::{ContainerStatus, Pod, PodStatus, PodUid};
 use crate::clock::Time;
+use crate::notifier::Notifier;
 use crate::pod_actions::{ALL_CONTAINERS_RESTARTING, should_restart_after};
 use crate::runtime::ContainerId;
 

@@ -4,14 +4,13 @@ mod conditions;
 mod container_statuses;
 mod generate;
 mod manager;
-mod notify;
 mod phase;
 
 pub use conditions::containers_ready;
 pub use container_statuses::StartFailure;
 pub use generate::{Inputs, generate, qos_class};
 pub use manager::{StatusManager, finished};
-pub use notify::Notifier;
+
 pub use phase::{Facts as PhaseFacts, phase};
 
 use serde::{Deserialize, Serialize};

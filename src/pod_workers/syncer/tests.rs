@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::{Container, PodPhase};
 use crate::events::Event;
+use crate::notifier::Notifier;
 use crate::pod_actions::spec_hash;
 use crate::prober::history::History;
 use crate::runtime::{ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus, RuntimeState, StartErrorReason};
-use crate::status::Notifier;
 
 /// Containers start when asked, end when asked, and nothing else happens by itself.
 #[derive(Default)]
