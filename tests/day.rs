@@ -50,8 +50,9 @@ fn gate(file: &str) -> Value {
     json!({"readinessProbe": {"exec": {"command": ["/bin/cat", file]}, "periodSeconds": 1, "failureThreshold": 1}})
 }
 
+/// Ready once it has noted its start.
 fn steady(day: &Day, name: &str) -> Value {
-    day.pod(name, FOREVER, gate("/etc/passwd"))
+    day.pod(name, FOREVER, gate("/tmp/noted"))
 }
 
 fn restarts(snapshot: &Snapshot, name: &str) -> Option<u32> {
@@ -354,6 +355,9 @@ mod tests {
         let import = day.client(&["image", "import", node.dir.path().join("image").to_str().unwrap(), "later:1"]);
         assert!(import.status.success(), "{import:?}");
         day.wait_ready("later");
+        day.wait_ready("bystander");
+        // it has no readiness probe: it is ready a moment before it has noted its start
+        support::wait_until("its own note of its start", || !day.starts("later").is_empty());
         assert_eq!((day.starts("later").len(), day.starts("bystander").len()), (1, 1));
         day.end();
     }
