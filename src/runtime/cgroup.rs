@@ -53,6 +53,17 @@ impl Cgroups {
         self.0.is_empty()
     }
 
+    /// Whether a hierarchy carries this controller (`cpu`, `memory`) down to the cgroups we can make.
+    pub fn has(&self, controller: &str) -> bool {
+        self.0.iter().any(|h| match &h.v1_options {
+            Some(options) => options.iter().any(|o| o == controller),
+            None => {
+                let offered = fs::read_to_string(h.at.join("cgroup.controllers")).unwrap_or_default();
+                offered.split_whitespace().any(|c| c == controller)
+            }
+        })
+    }
+
     /// The directories of `path` (`/podprobe/…`) that exist, in every hierarchy.
     pub fn dirs(&self, path: &str) -> Vec<PathBuf> {
         self.0.iter().map(|h| h.at.join(path.trim_start_matches('/'))).filter(|d| d.is_dir()).collect()
@@ -222,6 +233,16 @@ mod tests {
         check(HYBRID, "0::/\n4:memory:/podprobe/uid/web-01\n4:memory:/podprobe/uid", &[]);
         check(HYBRID, "5:pids:/podprobe/uid/web-0", &[]);
         assert_eq!(Cgroups::parse(HYBRID).match_lines("0::/anything", "/"), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn a_controller_is_that_of_a_v1_mount_or_offered_by_v2() {
+        let v2 = tempfile::tempdir().unwrap();
+        let mountinfo = format!("30 1 0:26 / {} rw - cgroup2 cgroup rw", v2.path().display());
+        assert!(!Cgroups::parse(&mountinfo).has("cpu"), "nothing is offered");
+        fs::write(v2.path().join("cgroup.controllers"), "cpuset cpu io\n").unwrap();
+        assert!(Cgroups::parse(&mountinfo).has("cpu") && !Cgroups::parse(&mountinfo).has("memory"));
+        assert!(Cgroups::parse(HYBRID).has("cpu") && Cgroups::parse(HYBRID).has("memory") && !Cgroups::parse(HYBRID).has("pids"));
     }
 
     #[test]
