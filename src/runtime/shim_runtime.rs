@@ -224,7 +224,14 @@ impl Runtime for ShimRuntime {
         match Cgroups::detect() {
             Ok(c) if c.is_empty() => return fail("no cgroup file system is mounted; mount cgroup2 at /sys/fs/cgroup".into()),
             Err(e) => return fail(format!("/proc is not usable: {e}")),
-            Ok(_) => {}
+            Ok(c) => {
+                if let Some(at) = c.read_only() {
+                    let at = at.display();
+                    return fail(format!(
+                        "the cgroup file system {at} is read-only; mount it read-write, in a container run it privileged"
+                    ));
+                }
+            }
         }
         let probe = self.layout.containers().join(".check");
         if let Err(e) = fs::write(&probe, "").and_then(|()| fs::remove_file(&probe)) {
