@@ -312,6 +312,29 @@ fn torn_records(node: &Node) {
     node.remove_pod(&rt, &pod);
 }
 
+/// What cannot be read at the moment is not damaged: nothing is ended for it, and the listing says so.
+fn unreadable_records(node: &Node) {
+    let rt = node.runtime();
+    let pod = pod("unread", json!({"containers": [sh("a", "while :; do sleep 0.05; done")]}));
+    let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
+    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
+    let state: ContainerState = node.record(&id, STATE);
+    for (dir, name) in [(node.layout.containers().join(id.as_str()), CONTAINER), (node.layout.sandboxes().join(sandbox.as_str()), STATE)] {
+        fs::rename(dir.join(name), dir.join("aside")).unwrap();
+        fs::create_dir(dir.join(name)).unwrap();
+        let e = node.runtime().list_pods().unwrap_err();
+        assert!(e.message.contains("cannot read") && e.message.contains(name), "{e}");
+        fs::remove_dir(dir.join(name)).unwrap();
+        fs::rename(dir.join("aside"), dir.join(name)).unwrap();
+    }
+    assert!(state.process.unwrap().alive());
+    let status = node.runtime().pod_status(pod.uid()).unwrap();
+    assert_eq!(status.container("a").unwrap().state, RuntimeState::Running);
+    assert!(status.sandboxes[0].ready);
+    rt.stop_container(&id, Duration::ZERO).unwrap();
+    node.remove_pod(&rt, &pod);
+}
+
 /// `kill -9` of the daemon between create and start: the shim takes the container back. Here: its stdin is closed.
 fn not_started_without_a_daemon(node: &Node) {
     let rt = node.runtime();
@@ -472,6 +495,7 @@ on_both_runtimes!(
     container_settings,
     leaves_no_process,
     torn_records,
+    unreadable_records,
     not_started_without_a_daemon,
     host_network,
     executes,

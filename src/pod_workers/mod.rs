@@ -101,13 +101,24 @@ impl PodWorkers {
         match state.table.update(update) {
             Effect::Nothing => {}
             Effect::Spawn => self.inner.spawn(&mut state, uid),
-            Effect::Wake => state.wake(&uid),
+            Effect::Wake => self.inner.wake(&mut state, uid),
         }
     }
 
-    /// Pods whose time has come (the sync tick).
+    /// Pods whose time has come (the sync tick). One that only the runtime knows is woken here: nobody else has its pod.
     pub fn due(&self, now: Moment) -> Vec<PodUid> {
-        self.inner.queue.due(now)
+        let mut due = self.inner.queue.due(now);
+        let mut state = self.inner.lock();
+        if !state.stopping {
+            due.retain(|uid| {
+                let orphan = state.table.look_again(uid);
+                if orphan {
+                    self.inner.wake(&mut state, uid.clone());
+                }
+                !orphan
+            });
+        }
+        due
     }
 
     /// Housekeeping: drops finished workers of pods outside `desired` or re-created, joins ended threads. Returns the
@@ -176,18 +187,18 @@ impl PodWorkers {
     }
 }
 
-impl State {
-    fn wake(&self, uid: &PodUid) {
-        if let Some(thread) = self.threads.get(uid) {
-            // full means it is woken already
-            let _ = thread.wake.try_send(());
-        }
-    }
-}
-
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no panic while the lock is held")
+    }
+
+    /// A worker that is not finished has a thread, unless none was to be had when it came: then it gets one now.
+    fn wake(self: &Arc<Self>, state: &mut State, uid: PodUid) {
+        match state.threads.get(&uid) {
+            // full means it is woken already
+            Some(thread) => drop(thread.wake.try_send(())),
+            None => self.spawn(state, uid),
+        }
     }
 
     fn spawn(self: &Arc<Self>, state: &mut State, uid: PodUid) {
@@ -236,7 +247,7 @@ impl Inner {
     }
 
     /// Books the end of a run; whether the worker has finished.
-    fn complete(&self, uid: &PodUid, ran: Phase, outcome: Outcome) -> bool {
+    fn complete(self: &Arc<Self>, uid: &PodUid, ran: Phase, outcome: Outcome) -> bool {
         let (done, retry_at) = match outcome {
             Outcome::Ok => (Done::Ok, None),
             Outcome::Terminal => (Done::Terminal, None),
@@ -260,8 +271,8 @@ impl Inner {
             Next::Retry => self.queue.enqueue(uid.clone(), retry_at.unwrap_or_else(|| now + RETRY.mul_f64(jitter()))),
             Next::Finished { wake } => {
                 self.queue.remove(uid);
-                if let Some(waiter) = wake {
-                    state.wake(&waiter);
+                if let Some(waiter) = wake.filter(|_| !state.stopping) {
+                    self.wake(&mut state, waiter);
                 }
                 return true;
             }
@@ -313,9 +324,13 @@ mod tests {
         }
 
         fn send(&self, kind: UpdateKind, uid: &str) {
+            self.send_as(kind, uid, false);
+        }
+
+        fn send_as(&self, kind: UpdateKind, uid: &str, runtime_only: bool) {
             let metadata = serde_json::from_value(json!({"name": "p", "uid": uid})).unwrap();
             let pod = Arc::new(Pod { metadata, spec: Default::default(), raw: Value::Null });
-            self.workers.update(Update { kind, pod, runtime_only: false, phase_is_terminal: false, is_running: false });
+            self.workers.update(Update { kind, pod, runtime_only, phase_is_terminal: false, is_running: false });
         }
 
         #[track_caller]
@@ -370,6 +385,40 @@ mod tests {
         assert!(h.workers.shutdown(Duration::from_secs(10)).is_empty());
         assert!(h.workers.due(retry_at - Duration::from_millis(1)).is_empty());
         assert_eq!(h.workers.due(retry_at), ["a".into()]);
+    }
+
+    #[test]
+    fn a_pod_only_the_runtime_knows_is_tried_again_until_it_is_gone() {
+        let h = Harness::new();
+        h.send_as(UpdateKind::Kill { grace_override: Some(1) }, "a", true);
+        h.expect("a", Phase::Terminating);
+        h.end(Outcome::Failed { error: "the kernel holds it".into(), retry_at: None });
+        // booked once its retry is in the queue
+        while h.workers.inner.queue.is_empty() {
+            std::thread::yield_now();
+        }
+        assert_eq!(h.workers.due(Moment::now() + 2 * RETRY), [], "nobody else can wake it");
+        h.expect("a", Phase::Terminating);
+        h.end(Outcome::Ok);
+        h.expect("a", Phase::Terminated);
+        h.end(Outcome::Ok);
+        assert!(h.workers.shutdown(Duration::from_secs(10)).is_empty());
+    }
+
+    #[test]
+    fn a_worker_that_got_no_thread_gets_one_at_the_next_update() {
+        let h = Harness::new();
+        h.send(UpdateKind::Create, "a");
+        h.expect("a", Phase::Sync);
+        h.end(Outcome::Ok);
+        // as after a spawn that failed: an entry of the table without a thread
+        let thread = h.workers.inner.lock().threads.remove(&PodUid::from("a")).unwrap();
+        drop(thread.wake);
+        thread.handle.join().unwrap();
+        h.send(UpdateKind::Sync, "a");
+        h.expect("a", Phase::Sync);
+        h.end(Outcome::Ok);
+        assert!(h.workers.shutdown(Duration::from_secs(10)).is_empty());
     }
 
     #[test]

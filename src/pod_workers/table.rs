@@ -172,6 +172,12 @@ impl Table {
         Effect::Spawn
     }
 
+    /// Has the worker of a pod that only the runtime knows run again; false for any other.
+    pub fn look_again(&mut self, uid: &PodUid) -> bool {
+        let orphan = self.entries.get_mut(uid).filter(|e| e.runtime_only && !e.finished);
+        orphan.map(|e| e.pending = true).is_some()
+    }
+
     /// The next run of a worker, if there is one to do now.
     pub fn begin(&mut self, uid: &PodUid) -> Option<Work> {
         let entry = self.entries.get(uid)?;

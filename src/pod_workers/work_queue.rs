@@ -23,6 +23,12 @@ impl WorkQueue {
         self.times.lock().expect("no panic while the lock is held").remove(uid);
     }
 
+    /// Whether no pod is in it.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.times.lock().expect("no panic while the lock is held").is_empty()
+    }
+
     /// Takes out every pod whose time has come.
     pub fn due(&self, now: Moment) -> Vec<PodUid> {
         let mut times = self.times.lock().expect("no panic while the lock is held");

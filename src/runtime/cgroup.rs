@@ -25,6 +25,8 @@ struct Hierarchy {
     root: String,
     /// Super block options of v1 (controllers and `name=`); None for v2.
     v1_options: Option<Vec<String>>,
+    /// Nothing can be made in it.
+    read_only: bool,
 }
 
 /// The hierarchies of this machine.
@@ -51,6 +53,22 @@ impl Cgroups {
     /// No hierarchy is mounted: nothing can be limited or counted.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// A hierarchy, when all of them are mounted read-only: no container can be made, as in a container without privileges.
+    pub fn read_only(&self) -> Option<&Path> {
+        self.0.first().filter(|_| self.0.iter().all(|h| h.read_only)).map(|h| h.at.as_path())
+    }
+
+    /// Whether a hierarchy carries this controller (`cpu`, `memory`) down to the cgroups we can make.
+    pub fn has(&self, controller: &str) -> bool {
+        self.0.iter().any(|h| match &h.v1_options {
+            Some(options) => options.iter().any(|o| o == controller),
+            None => {
+                let offered = fs::read_to_string(h.at.join("cgroup.controllers")).unwrap_or_default();
+                offered.split_whitespace().any(|c| c == controller)
+            }
+        })
     }
 
     /// The directories of `path` (`/podprobe/…`) that exist, in every hierarchy.
@@ -96,13 +114,14 @@ fn parse_mount(line: &str) -> Option<Hierarchy> {
     let (mount, source) = line.split_once(" - ")?;
     let mut mount = mount.split(' ').skip(3);
     let (root, at) = (mount.next()?.to_owned(), PathBuf::from(mount.next()?));
+    let read_only = mount.next()?.split(',').any(|o| o == "ro");
     let mut source = source.split(' ');
     let v1_options = match source.next()? {
         "cgroup2" => None,
         "cgroup" => Some(source.nth(1)?.split(',').map(str::to_owned).collect()),
         _ => return None,
     };
-    Some(Hierarchy { at, root, v1_options })
+    Some(Hierarchy { at, root, v1_options, read_only })
 }
 
 /// Removes a cgroup and those below it, deepest first; waits a moment for processes that are about to be gone.
@@ -222,6 +241,25 @@ mod tests {
         check(HYBRID, "0::/\n4:memory:/podprobe/uid/web-01\n4:memory:/podprobe/uid", &[]);
         check(HYBRID, "5:pids:/podprobe/uid/web-0", &[]);
         assert_eq!(Cgroups::parse(HYBRID).match_lines("0::/anything", "/"), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn only_when_nothing_can_be_written_are_cgroups_read_only() {
+        let read_only = HYBRID.replace(" rw ", " ro,nosuid ");
+        assert_eq!(Cgroups::parse(&read_only).read_only(), Some(Path::new("/sys/fs/cgroup/cpu,cpuacct")));
+        assert_eq!(Cgroups::parse(HYBRID).read_only(), None);
+        assert_eq!(Cgroups::parse(&read_only.replace("unified ro", "unified rw")).read_only(), None);
+        assert_eq!(Cgroups::parse("").read_only(), None);
+    }
+
+    #[test]
+    fn a_controller_is_that_of_a_v1_mount_or_offered_by_v2() {
+        let v2 = tempfile::tempdir().unwrap();
+        let mountinfo = format!("30 1 0:26 / {} rw - cgroup2 cgroup rw", v2.path().display());
+        assert!(!Cgroups::parse(&mountinfo).has("cpu"), "nothing is offered");
+        fs::write(v2.path().join("cgroup.controllers"), "cpuset cpu io\n").unwrap();
+        assert!(Cgroups::parse(&mountinfo).has("cpu") && !Cgroups::parse(&mountinfo).has("memory"));
+        assert!(Cgroups::parse(HYBRID).has("cpu") && Cgroups::parse(HYBRID).has("memory") && !Cgroups::parse(HYBRID).has("pids"));
     }
 
     #[test]

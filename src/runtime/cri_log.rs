@@ -6,6 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -155,7 +156,8 @@ impl LogFile {
             if let Some(dir) = self.path.parent() {
                 fs::create_dir_all(dir)?;
             }
-            let file = OpenOptions::new().create(true).append(true).open(&self.path)?;
+            // 0640 as containerd: what containers print is not for every user of the node.
+            let file = OpenOptions::new().create(true).append(true).mode(0o640).open(&self.path)?;
             self.size = file.metadata()?.len();
             self.file = Some(file);
         }
@@ -209,6 +211,15 @@ pub fn prune(dir: &Path, attempt: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_is_not_for_every_user() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c/0.log");
+        LogFile::new(path.clone(), 1000, 2).write(b"x\n");
+        let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(path).unwrap().permissions());
+        assert_eq!(mode & 0o7, 0, "{mode:o}");
+    }
 
     #[test]
     fn logs_of_older_instances_go_rotated_ones_included() {

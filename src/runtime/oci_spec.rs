@@ -72,6 +72,8 @@ pub struct Host {
     pub memory_capacity: u64,
     /// Only cgroup v2, mounted at /sys/fs/cgroup.
     pub cgroup_v2_only: bool,
+    /// Which of the cgroup controllers `cpu` and `memory` this node lacks.
+    pub missing_controllers: Vec<&'static str>,
     /// Everything under /dev, for privileged containers.
     pub devices: Vec<HostDevice>,
 }
@@ -156,7 +158,7 @@ fn privileged(i: &Inputs<'_>) -> bool {
 
 fn linux(i: &Inputs<'_>) -> Result<Value, String> {
     let privileged = privileged(i);
-    let mut resources = resources::linux_resources(&i.container.resources)?;
+    let mut resources = resources::linux_resources(&i.container.resources, &i.host.missing_controllers)?;
     // Nothing is allowed here: the runtimes themselves add what every container needs (null, zero, tty, pts, mknod).
     resources.insert("devices".into(), json!([{ "allow": privileged, "access": "rwm" }]));
     let mut linux = json!({

@@ -142,7 +142,11 @@ impl ShimRuntime {
                 let _ = fs::remove_dir_all(dir.join(name));
             }
         }
-        let known: HashSet<String> = names(&self.layout.containers()).into_iter().collect();
+        // A list that cannot be read names nothing, and would cost every running container its layer.
+        let known: HashSet<String> = match listed(&self.layout.containers()) {
+            Ok(names) => names.into_iter().collect(),
+            Err(e) => return log::warn!("cannot list {}: {e}; nothing is cleared away", self.layout.containers().display()),
+        };
         for id in names(&self.layout.lib_dir().join("containers")).iter().filter(|id| !known.contains(*id)) {
             if let Err(e) = volumes::remove_tree(&self.layout.container_data(id)) {
                 log::warn!("cannot remove the file system of container {id}, which is gone: {e}");
@@ -184,10 +188,18 @@ impl ShimRuntime {
     }
 }
 
-/// The names in a directory; none when there is no directory.
+/// The names in a directory; none when there is no directory, or when it cannot be read.
 fn names(dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.filter_map(|e| e.file_name().into_string().ok()).collect()
+    listed(dir).unwrap_or_default()
+}
+
+/// The names in a directory, all or an error; none when there is no directory.
+fn listed(dir: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?.collect::<io::Result<Vec<_>>>()?,
+    };
+    Ok(entries.into_iter().filter_map(|e| e.file_name().into_string().ok()).collect())
 }
 
 /// 64 random hex digits.
@@ -212,7 +224,14 @@ impl Runtime for ShimRuntime {
         match Cgroups::detect() {
             Ok(c) if c.is_empty() => return fail("no cgroup file system is mounted; mount cgroup2 at /sys/fs/cgroup".into()),
             Err(e) => return fail(format!("/proc is not usable: {e}")),
-            Ok(_) => {}
+            Ok(c) => {
+                if let Some(at) = c.read_only() {
+                    let at = at.display();
+                    return fail(format!(
+                        "the cgroup file system {at} is read-only; mount it read-write, in a container run it privileged"
+                    ));
+                }
+            }
         }
         let probe = self.layout.containers().join(".check");
         if let Err(e) = fs::write(&probe, "").and_then(|()| fs::remove_file(&probe)) {
@@ -308,14 +327,14 @@ pub struct ImagesInUse {
 impl ImagesInUse {
     /// Looks at the records below `layout`; needs no daemon.
     pub fn read(layout: &Layout) -> Self {
-        let records = names(&layout.containers()).into_iter().map(|n| layout.containers().join(n).join(CONTAINER));
         let (mut ids, mut unknown) = (HashSet::new(), false);
-        for record in records.filter_map(|path| fs::read(path).ok()) {
-            match serde_json::from_slice::<ContainerRecord>(&record) {
-                Ok(record) => {
-                    ids.insert(record.image_id);
-                }
-                Err(_) => unknown = true,
+        let Ok(containers) = listed(&layout.containers()) else { return Self { ids, unknown: true } };
+        for record in containers.iter().map(|n| fs::read(layout.containers().join(n).join(CONTAINER))) {
+            match record.map(|bytes| serde_json::from_slice::<ContainerRecord>(&bytes)) {
+                Ok(Ok(record)) => _ = ids.insert(record.image_id),
+                Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+                // Damaged, or not to be read right now.
+                Ok(Err(_)) | Err(_) => unknown = true,
             }
         }
         Self { ids, unknown }
@@ -324,5 +343,31 @@ impl ImagesInUse {
     /// Whether a container uses, or may use, the image of this id (`sha256:…`).
     pub fn contains(&self, id: &str) -> bool {
         self.unknown || self.ids.contains(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(make: impl FnOnce(&Path), in_use: bool) {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path());
+        make(&layout.containers());
+        assert_eq!(ImagesInUse::read(&layout).contains("sha256:any"), in_use);
+    }
+
+    #[test]
+    fn what_cannot_be_read_may_use_any_image() {
+        check(|_| {}, false);
+        check(|dir| fs::create_dir_all(dir.join("a.new")).unwrap(), false);
+        check(|dir| fs::create_dir_all(dir.join("a").join(CONTAINER)).unwrap(), true);
+        let damaged = |dir: &Path| {
+            fs::create_dir_all(dir.join("a")).unwrap();
+            fs::write(dir.join("a").join(CONTAINER), "{").unwrap();
+        };
+        check(damaged, true);
+        check(|dir| fs::create_dir_all(dir.parent().unwrap()).and_then(|()| fs::write(dir, "")).unwrap(), true);
     }
 }

@@ -9,11 +9,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Moment;
-use crate::sys::task::{PidFd, start_time};
+use crate::sys::task::{PidFd, look, start_time};
 
 /// Written by the daemon before the shim starts.
 pub const CONTAINER: &str = "container.json";
@@ -39,9 +41,10 @@ impl Process {
         start_time(pid).map(|start_time| Self { pid, start_time })
     }
 
-    /// Whether it still runs; a zombie does not.
+    /// Whether it still runs; a zombie does not. Where that cannot be told, because no descriptors are left, whoever has
+    /// the pid is taken for it: a lack of ours must not end a container.
     pub fn alive(self) -> bool {
-        start_time(self.pid) == Some(self.start_time)
+        look(self.pid).map_or_else(|_| kill(Pid::from_raw(self.pid), None).is_ok(), |t| t == Some(self.start_time))
     }
 
     /// A descriptor of it; None when it has ended.
@@ -227,24 +230,32 @@ pub fn write<T: Serialize>(dir: &Path, name: &str, record: &T, durable: bool) ->
     if durable { File::open(dir)?.sync_all() } else { Ok(()) }
 }
 
-/// Reads `dir/name`: None when it is missing, or when it was unreadable and has been moved to `<name>.corrupt`.
+/// As [`try_read`]; None also when the file cannot be read right now, which is logged.
 pub fn read<T: DeserializeOwned>(dir: &Path, name: &str) -> Option<T> {
+    try_read(dir, name).unwrap_or_else(|e| {
+        log::warn!("{e}");
+        None
+    })
+}
+
+/// Reads `dir/name`: None when it is missing, or when it was not a record and has been moved to `<name>.corrupt`.
+///
+/// # Errors
+/// It is there but cannot be read right now (no descriptors left, a bad disk): nothing is known of what it says.
+pub fn try_read<T: DeserializeOwned>(dir: &Path, name: &str) -> io::Result<Option<T>> {
     let path = dir.join(name);
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
-        Err(e) => {
-            log::warn!("cannot read {}: {e}", path.display());
-            return None;
-        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(io::Error::new(e.kind(), format!("cannot read {}: {e}", path.display()))),
     };
     match serde_json::from_slice(&bytes) {
-        Ok(record) => Some(record),
+        Ok(record) => Ok(Some(record)),
         Err(e) => {
             let aside = dir.join(format!("{name}.corrupt"));
             log::error!("cannot use {}: {e}; it is kept as {}", path.display(), aside.display());
             let _ = fs::rename(&path, aside);
-            None
+            Ok(None)
         }
     }
 }

@@ -13,8 +13,19 @@ use crate::clock::Moment;
 /// Field 22 of `/proc/<pid>/stat` (clock ticks since boot), or None when the process is gone or only its zombie is left.
 /// A pid and its start time name one process for as long as the machine runs.
 pub fn start_time(pid: i32) -> Option<u64> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    parse_start_time(&stat)
+    look(pid).ok().flatten()
+}
+
+/// As [`start_time`], for those who must not take "cannot be told" for "is gone".
+///
+/// # Errors
+/// It cannot be told right now: no descriptors or no memory are left.
+pub fn look(pid: i32) -> io::Result<Option<u64>> {
+    match std::fs::read(format!("/proc/{pid}/stat")) {
+        Ok(stat) => Ok(parse_start_time(&stat)),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => Ok(None),
+        Err(e) => Err(e),
+    }
 }
 
 /// The name in parentheses may hold anything, so the fields are counted from the last parenthesis.
@@ -38,7 +49,7 @@ impl PidFd {
     pub fn open(pid: i32, expected_start: u64) -> io::Result<Self> {
         let fd = pidfd_open(pid).map_err(gone)?;
         // Compared after the open: from here on the pid cannot be given to another process behind our back.
-        match start_time(pid) {
+        match look(pid)? {
             Some(t) if t == expected_start => Ok(Self(fd)),
             _ => Err(io::ErrorKind::NotFound.into()),
         }

@@ -8,6 +8,7 @@ use nix::sys::stat::{major, minor};
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 
 use super::{Host, HostDevice, capabilities};
+use crate::runtime::cgroup::Cgroups;
 
 /// Below /dev, not devices of the node: the container has its own (containerd's getDevices).
 const SKIPPED: [&str; 6] = ["pts", "shm", "fd", "mqueue", ".lxc", ".udev"];
@@ -23,9 +24,15 @@ impl Host {
             oom_score_adj_floor: own_oom.filter(|_| !may_lower),
             memory_capacity: memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
             cgroup_v2_only: statfs("/sys/fs/cgroup").is_ok_and(|s| s.filesystem_type() == CGROUP2_SUPER_MAGIC),
+            missing_controllers: missing_controllers(),
             devices: if devices { list_devices(Path::new("/dev")) } else { vec![] },
         }
     }
+}
+
+fn missing_controllers() -> Vec<&'static str> {
+    let found = Cgroups::detect();
+    ["cpu", "memory"].into_iter().filter(|c| !found.as_ref().is_ok_and(|f| f.has(c))).collect()
 }
 
 fn hex(status: &str, key: &str) -> u64 {

@@ -17,14 +17,28 @@ enum Qos {
     BestEffort,
 }
 
-/// `linux.resources` without devices: cpu and memory, only what the container sets.
-pub(super) fn linux_resources(r: &ResourceRequirements) -> Result<Map<String, Value>, String> {
+/// `linux.resources` without devices: cpu and memory, only what the container sets. A limit whose controller the node
+/// lacks is an error; a weight (which every container has) is left out, as all containers are without it.
+pub(super) fn linux_resources(r: &ResourceRequirements, missing: &[&str]) -> Result<Map<String, Value>, String> {
     let mut out = Map::new();
-    out.insert("cpu".into(), cpu(r)?);
+    for name in missing {
+        if amount(&r.limits, name, 1)?.is_some_and(|l| l > 0) {
+            return Err(no_controller(name));
+        }
+    }
+    let cpu = cpu(r)?;
+    if !missing.contains(&"cpu") {
+        out.insert("cpu".into(), cpu);
+    }
     if let Some(limit) = amount(&r.limits, "memory", 1)?.filter(|l| *l > 0) {
         out.insert("memory".into(), json!({ "limit": limit }));
     }
     Ok(out)
+}
+
+fn no_controller(name: &str) -> String {
+    let boot = if name == "memory" { " (often by booting with cgroup_enable=memory)" } else { "" };
+    format!("cannot set resources.limits.{name}: this node has no {name} cgroup controller; enable it{boot}, or remove the limit")
 }
 
 /// Shares from the request (the limit when there is none), quota from the limit. No limit, no quota.
@@ -145,7 +159,7 @@ mod tests {
 
     #[track_caller]
     fn check(limits: &[(&str, &str)], requests: &[(&str, &str)], expected: Value) {
-        assert_eq!(linux_resources(&requirements(limits, requests)).map(Value::Object), Ok(expected));
+        assert_eq!(linux_resources(&requirements(limits, requests), &[]).map(Value::Object), Ok(expected));
     }
 
     #[test]
@@ -157,7 +171,18 @@ mod tests {
         check(&[("memory", "64Mi")], &[("cpu", "1e3")], json!({ "cpu": { "shares": 262144 }, "memory": { "limit": 67108864 } }));
         check(&[("memory", "1.5k")], &[], json!({ "cpu": { "shares": 2 }, "memory": { "limit": 1500 } }));
         check(&[("memory", "100m")], &[], json!({ "cpu": { "shares": 2 }, "memory": { "limit": 1 } }));
-        assert!(linux_resources(&requirements(&[("cpu", "much")], &[])).is_err_and(|e| e.contains("cannot set cpu to \"much\"")));
+        assert!(linux_resources(&requirements(&[("cpu", "much")], &[]), &[]).is_err_and(|e| e.contains("cannot set cpu to \"much\"")));
+    }
+
+    #[test]
+    fn a_missing_controller_costs_the_weight_and_refuses_the_limit() {
+        let of = |limits: &[(&str, &str)], missing: &[&str]| linux_resources(&requirements(limits, &[]), missing);
+        assert_eq!(of(&[], &["cpu", "memory"]), Ok(Map::new()));
+        assert_eq!(of(&[("memory", "1k")], &["cpu"]).map(Value::Object), Ok(json!({ "memory": { "limit": 1000 } })));
+        for name in ["cpu", "memory"] {
+            let text = of(&[(name, "500m")], &[name]).unwrap_err();
+            assert!(text.starts_with(&format!("cannot set resources.limits.{name}: this node has no {name} cgroup controller")), "{text}");
+        }
     }
 
     #[track_caller]

@@ -106,54 +106,63 @@ impl ShimRuntime {
         cache.containers.retain(|id, _| container_ids.contains(id));
         cache.sandboxes.retain(|id, _| sandbox_ids.contains(id));
         for id in container_ids {
-            self.refresh_container(&mut cache, id);
+            self.refresh_container(&mut cache, id)?;
         }
         for id in sandbox_ids {
-            self.refresh_sandbox(&mut cache, id);
+            self.refresh_sandbox(&mut cache, id)?;
         }
         Ok(())
     }
 
-    fn refresh_container(&self, cache: &mut Cache, id: String) {
+    /// An error is ours, such as no descriptors: what cannot be looked at is neither gone nor damaged.
+    fn refresh_container(&self, cache: &mut Cache, id: String) -> io::Result<()> {
         let dir = self.layout.containers().join(&id);
         if !cache.containers.contains_key(&id) {
-            match state::read(&dir, CONTAINER) {
+            match state::try_read(&dir, CONTAINER)? {
                 Some(record) => {
                     let record = Arc::new(record);
                     cache.containers.insert(id.clone(), Entry { record, state: None, exit: None });
                 }
-                None => return self.set_aside(&id),
+                None => {
+                    self.set_aside(&id);
+                    return Ok(());
+                }
             }
         }
         let e = cache.containers.get_mut(&id).expect("just inserted");
         if e.exit.is_some() {
-            return;
+            return Ok(());
         }
         if e.state.as_ref().is_none_or(|s| s.started.is_none()) {
-            e.state = state::read(&dir, STATE).or(e.state.take());
+            e.state = state::try_read(&dir, STATE)?.or(e.state.take());
         }
         // Looked at before the exit record: whoever ends writes it first, so what is dead here has it.
         let dead = !e.process_alive() && !e.shim_alive();
         if dead || dir.join(EXIT).exists() {
-            e.exit = state::read(&dir, EXIT).map(Arc::new);
+            e.exit = state::try_read(&dir, EXIT)?.map(Arc::new);
         }
+        Ok(())
     }
 
-    fn refresh_sandbox(&self, cache: &mut Cache, id: String) {
+    fn refresh_sandbox(&self, cache: &mut Cache, id: String) -> io::Result<()> {
         let dir = self.layout.sandboxes().join(&id);
         if !cache.sandboxes.contains_key(&id) {
-            match state::read(&dir, SANDBOX) {
+            match state::try_read(&dir, SANDBOX)? {
                 Some(record) => {
                     let record = Arc::new(record);
                     cache.sandboxes.insert(id.clone(), SandboxEntry { record, state: None });
                 }
-                None => return self.set_aside_sandbox(&id),
+                None => {
+                    self.set_aside_sandbox(&id);
+                    return Ok(());
+                }
             }
         }
         let e = cache.sandboxes.get_mut(&id).expect("just inserted");
         if e.state.is_none() {
-            e.state = state::read(&dir, STATE);
+            e.state = state::try_read(&dir, STATE)?;
         }
+        Ok(())
     }
 
     /// A container nobody can name: its processes are ended, its directory is kept for a person to look at.
@@ -265,7 +274,7 @@ impl ShimRuntime {
             return None;
         }
         let mut cache = lock(&self.cache);
-        self.refresh_container(&mut cache, id.as_str().to_owned());
+        self.refresh_container(&mut cache, id.as_str().to_owned()).unwrap_or_else(|e| log::warn!("{e}"));
         cache.containers.get(id.as_str()).cloned()
     }
 
@@ -275,7 +284,7 @@ impl ShimRuntime {
             return None;
         }
         let mut cache = lock(&self.cache);
-        self.refresh_sandbox(&mut cache, id.as_str().to_owned());
+        self.refresh_sandbox(&mut cache, id.as_str().to_owned()).unwrap_or_else(|e| log::warn!("{e}"));
         cache.sandboxes.get(id.as_str()).cloned()
     }
 

@@ -78,7 +78,10 @@ impl ShimRuntime {
     /// The first process has ended: waits for the shim's record of it, or makes it in the shim's place.
     fn settle(&self, e: &Entry) -> Result<(), RuntimeError> {
         let dir = self.layout.containers().join(&e.record.id);
-        let shim = e.state.as_ref().and_then(|s| s.shim.open().ok().flatten());
+        let shim = match e.state.as_ref().map(|s| s.shim.open()).transpose() {
+            Ok(shim) => shim.flatten(),
+            Err(cause) => return Err(kill_error(format!("cannot follow the end of container {}: {cause}", e.record.id))),
+        };
         if wait_for_exit(&dir, shim.as_ref(), SHIM_LIMIT) {
             return Ok(());
         }
