@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -67,7 +68,7 @@ fn write(path: &Path, statuses: &StatusManager) -> io::Result<()> {
 /// The disk does not take it; the old content is as before.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("json.tmp");
-    let mut file = File::create(&temporary)?;
+    let mut file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&temporary, path)?;
@@ -138,6 +139,8 @@ mod tests {
         assert_eq!(read(&path), statuses(PodPhase::Running));
         written_by(dir.path(), PodPhase::Failed);
         assert_eq!(read(&path), statuses(PodPhase::Failed));
+        let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600, "termination messages are the container's own");
     }
 
     #[test]

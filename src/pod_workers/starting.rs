@@ -41,7 +41,10 @@ impl Syncer {
             }
         }
         let sandbox = match actions.create_sandbox {
-            true => self.create_sandbox(pod, actions.attempt, problems),
+            true => {
+                let created = self.create_sandbox(pod, actions.attempt, problems);
+                created.inspect(|_| self.forget_sandboxes(&runtime))
+            }
             false => runtime.sandboxes.first().map(|s| s.id.clone()),
         };
         if let Some(sandbox) = sandbox {
@@ -84,6 +87,15 @@ impl Syncer {
                 }
                 problems.add(text);
                 None
+            }
+        }
+    }
+
+    /// Those that the new one replaces: stopped before it was made, and nobody asks for them any more.
+    fn forget_sandboxes(&self, runtime: &RuntimePodStatus) {
+        for old in &runtime.sandboxes {
+            if let Err(e) = self.deps.runtime.remove_pod_sandbox(&old.id) {
+                log::warn!("cannot remove an ended sandbox: {e}; it goes with the pod");
             }
         }
     }

@@ -72,10 +72,10 @@ impl Runtime for FakeRuntime {
         s.pod.sandboxes.iter_mut().for_each(|s| s.ready = false);
         Ok(())
     }
-    fn remove_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
+    fn remove_pod_sandbox(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         let mut s = self.state.lock().unwrap();
         s.calls.push("remove sandbox".into());
-        s.pod.sandboxes.clear();
+        s.pod.sandboxes.retain(|s| s.id != *id);
         Ok(())
     }
     fn start_container(&self, _: &Pod, _: &ContainerId, c: &Container, attempt: u32) -> Result<ContainerId, RuntimeError> {
@@ -356,7 +356,9 @@ fn a_dead_sandbox_is_replaced_with_everything_in_it() {
     h.runtime.state.lock().unwrap().pod.sandboxes[0].ready = false;
     h.calls();
     h.run(Phase::Sync);
-    assert_eq!(h.calls(), ["stop 2 30", "stop sandbox", "sandbox 1", "start c 1", "relist"]);
+    assert_eq!(h.calls(), ["stop 2 30", "stop sandbox", "sandbox 1", "remove sandbox", "start c 1", "relist"]);
+    let attempts: Vec<u32> = h.runtime.state.lock().unwrap().pod.sandboxes.iter().map(|s| s.attempt).collect();
+    assert_eq!(attempts, [1], "the old one's record is gone too");
     assert!(h.texts().contains(&"SandboxChanged Pod sandbox changed, it will be killed and re-created.".to_owned()));
 }
 
