@@ -97,14 +97,14 @@ impl Drop for Container {
 }
 
 fn make_root(root: &Path) {
-    for d in ["bin", "dev", "proc", "sys", "etc", "tmp", "work"] {
+    for d in ["bin", "dev", "proc", "sys", "etc", "tmp", "app"] {
         fs::create_dir_all(root.join(d)).unwrap();
     }
     fs::copy("/usr/bin/busybox", root.join("bin/busybox")).unwrap();
     for applet in "sh cat sleep true false ls readlink id env grep head sed yes mkfifo setsid stat dd echo sort tr".split(' ') {
         std::os::unix::fs::symlink("busybox", root.join("bin").join(applet)).unwrap();
     }
-    fs::write(root.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\napp:x:1234:1234::/work:/bin/sh\n").unwrap();
+    fs::write(root.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\napp:x:1234:1234::/app:/bin/sh\n").unwrap();
     fs::write(root.join("bin/plain"), "text").unwrap();
     fs::write(root.join("bin/garbage"), "\x01\x02").unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -175,10 +175,10 @@ fn ids_groups_umask_and_directory_are_the_containers() {
     }
     let c = Container::run(|c| {
         c["process"]["user"] = json!({"uid": 1234, "gid": 2345, "additionalGids": [7, 8, 4000], "umask": 0o027});
-        c["process"]["cwd"] = json!("/work");
+        c["process"]["cwd"] = json!("/app");
     });
     same_as_runc(&c);
-    assert!(c.sh("env").1.contains("HOME=/work"));
+    assert!(c.sh("env").1.contains("HOME=/app"));
     assert_eq!(c.sh("grep Umask /proc/self/status").1, "Umask:\t0027\n");
 }
 
