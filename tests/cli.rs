@@ -259,7 +259,7 @@ fn check_output(output: &Output, code: i32, stdout: &str, stderr: &str) {
 }
 
 #[test]
-fn probe_says_what_was_done_and_ends_with_the_outcome() {
+fn d9_probe_says_what_was_done_and_ends_with_the_outcome() {
     let world = World::new(vec![probed()], vec![]);
     let probe = "tcp-socket :1 delay=0s timeout=50ms period=10s #success=1 #failure=3\n    0.012 ms  target 10.0.0.7 of uid-web\n";
     check_output(&world.run("probe web startup"), 0, &format!("Startup probe of main: {probe}success after 2ms\n  fine\n"), "");

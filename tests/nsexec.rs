@@ -320,7 +320,7 @@ fn check_exit(c: &Container, command: &[&str], code: i32, output: &str) {
 }
 
 #[test]
-fn exits_and_missing_files_are_results_not_errors() {
+fn c5_exits_and_missing_files_are_results_not_errors() {
     if skip() {
         return;
     }
@@ -348,7 +348,7 @@ fn a_container_whose_name_is_no_text_is_entered() {
 }
 
 #[test]
-fn output_is_cut_and_the_command_still_ends() {
+fn c6_output_is_cut_and_the_command_still_ends() {
     if skip() {
         return;
     }
@@ -376,7 +376,7 @@ fn others_inside(c: &Container) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_timeout_kills_the_whole_tree() {
+fn c2_a_timeout_kills_the_whole_tree() {
     if skip() {
         return;
     }
@@ -476,7 +476,7 @@ fn another_process_with_the_pid_is_never_entered() {
 }
 
 #[test]
-fn a_paused_container_is_an_error_at_once() {
+fn f5_a_paused_container_is_an_error_at_once() {
     if skip() {
         return;
     }

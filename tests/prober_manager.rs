@@ -217,7 +217,7 @@ fn until(what: &str, condition: impl Fn() -> bool) {
 }
 
 #[test]
-fn workers_come_once_and_go_with_their_pod() {
+fn a9_workers_come_once_and_go_with_their_pod() {
     let d = daemon();
     let (a, b, none) = (pod("a", 10, &["srl", "r"]), pod("b", 10, &["l"]), pod("n", 10, &[""]));
     for _ in 0..3 {
@@ -285,7 +285,7 @@ fn m_3_m_4_sidecars_have_workers_and_plain_init_containers_none() {
 }
 
 #[test]
-fn a_new_container_is_probed_at_once_although_the_period_is_long() {
+fn b2_a_new_container_is_probed_at_once_although_the_period_is_long() {
     let d = daemon();
     let p = pod("a", 3600, &["srl"]);
     d.manager.add_pod(&p);
@@ -447,7 +447,7 @@ fn runs_are_counted_and_kept_and_the_series_go_with_the_worker() {
 }
 
 #[test]
-fn ready_and_started_survive_the_daemon() {
+fn a7_ready_and_started_survive_the_daemon() {
     let was = |ready| RestoredReady { ready, started: true };
     let restored = [("c0-0", was(true)), ("c1-0", was(false))].map(|(id, r)| (ContainerId::from(id), r));
     let d = daemon_with(HashMap::from(restored));
@@ -517,7 +517,7 @@ fn a_trigger_finds_the_status_that_is_stored_after_it() {
 }
 
 #[test]
-fn an_error_is_tried_three_times_and_changes_nothing() {
+fn c5_an_error_is_tried_three_times_and_changes_nothing() {
     let d = daemon();
     *d.world.answer.lock().unwrap() = Answer::Error;
     let p = pod("a", 3600, &["l"]);
@@ -596,4 +596,70 @@ fn three_hundred_workers_start_and_stop_quickly_and_leave_no_thread() {
     assert_eq!(d.manager.shutdown(CEILING), 0);
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     assert_eq!((threads("liveness:many"), threads("readiness:many"), threads("startup:many")), (0, 0, 0));
+}
+
+/// Lessons A11: a container that an earlier daemon has started has its events like any other.
+#[test]
+fn a11_a_container_older_than_the_daemon_has_its_events() {
+    let id = ContainerId::from("c0-0");
+    let d = daemon_with(HashMap::from([(id.clone(), RestoredReady { ready: true, started: true })]));
+    d.world.started.lock().unwrap().insert(id.clone(), Moment::default());
+    *d.world.answer.lock().unwrap() = Answer::Code(1);
+    let p = short("a", "l", 50);
+    d.store(&p, 0);
+    d.manager.add_pod(&p);
+    let named = |e: &podprobe::events::Event| e.field_path == "spec.containers{c0}" && e.pod == "pod-a";
+    until("the event", || d.recorder.list().iter().any(|e| e.message == "Liveness probe failed: said" && named(e)));
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
+/// A pod of one container whose probes have that period in milliseconds.
+fn short(uid: &str, probes: &str, period: i32) -> Arc<Pod> {
+    let mut p = (*pod(uid, 3600, &[probes])).clone();
+    let c = &mut p.spec.containers[0];
+    for probe in [&mut c.startup_probe, &mut c.readiness_probe, &mut c.liveness_probe].into_iter().flatten() {
+        probe.period_milliseconds = Some(period);
+    }
+    Arc::new(p)
+}
+
+/// Lessons B1: a daemon that comes back does not probe everything in the same moment.
+#[test]
+fn b1_a_new_daemon_spreads_the_first_probes_over_the_period() {
+    let pods: Vec<_> = (0..40).map(|i| short(&format!("p{i}"), "l", 1000)).collect();
+    let d = daemon();
+    d.world.started.lock().unwrap().insert(ContainerId::from("c0-0"), Moment::default());
+    pods.iter().for_each(|p| drop(d.store(p, 0)));
+    let began = Moment::now();
+    pods.iter().for_each(|p| d.manager.add_pod(p));
+    until("the first probes", || d.execs() >= 40);
+    let first: Vec<_> = d.world.runs.lock().unwrap()[..20].iter().map(|(_, at)| at.since(began)).collect();
+    // twenty of forty lie within the first tenth of the period once in a billion
+    assert!(first[19] >= Duration::from_millis(100), "a storm: {first:?}");
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
+/// Lessons F1: nothing is said of a container that does not run (yet, or any more).
+#[test]
+fn f1_a_container_that_does_not_run_has_no_events() {
+    let d = daemon();
+    *d.world.answer.lock().unwrap() = Answer::Code(1);
+    let p = short("a", "srl", 20);
+    d.manager.add_pod(&p);
+    let looks = |n| {
+        let before = d.world.lookups.load(Ordering::SeqCst);
+        until("some looks", || d.world.lookups.load(Ordering::SeqCst) >= before + n);
+    };
+    looks(9);
+    let mut status = d.store(&p, 0);
+    until("an event", || !d.recorder.list().is_empty());
+    let waiting = podprobe::api::status::ContainerStateWaiting::default();
+    status.container_statuses[0].state = ContainerState { waiting: Some(waiting), ..Default::default() };
+    d.world.statuses.lock().unwrap().insert(p.uid().clone(), Arc::new(status));
+    looks(9);
+    let (execs, events) = (d.execs(), d.recorder.list().iter().map(|e| e.count).sum::<u32>());
+    assert!(d.world.runs.lock().unwrap()[0].1 >= d.world.started_moment(p.uid(), &ContainerId::from("c0-0")).unwrap());
+    looks(30);
+    assert_eq!((d.execs(), d.recorder.list().iter().map(|e| e.count).sum::<u32>()), (execs, events));
+    assert_eq!(d.manager.shutdown(CEILING), 0);
 }

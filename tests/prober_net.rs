@@ -142,7 +142,7 @@ fn exactly_the_headers_of_the_kubelet_are_sent() {
 }
 
 #[test]
-fn a_body_is_cut_and_a_broken_one_is_an_error() {
+fn d1_a_body_is_cut_and_a_broken_one_is_an_error() {
     for size in [10239_usize, 10240, 10241, 5_000_000] {
         let server = Server::http(move |_| reply("200 OK", "", &"x".repeat(size)));
         let outcome = get(server.addr, "/");
@@ -159,7 +159,7 @@ fn a_body_is_cut_and_a_broken_one_is_an_error() {
 }
 
 #[test]
-fn redirects_stay_on_the_host_and_end() {
+fn d2_redirects_stay_on_the_host_and_end() {
     let to = |location: &str| reply("302 Found", &format!("Location: {location}\r\n"), "moved");
     let server = Server::http(move |head| match head.split(' ').nth(1).unwrap() {
         "/redirect" => to("/success"),
@@ -327,7 +327,7 @@ fn client_sockets(port: u16) -> Vec<String> {
 }
 
 #[test]
-fn probes_leave_no_sockets_behind() {
+fn d4_probes_leave_no_sockets_behind() {
     let server = Server::http(|_| reply("200 OK", "Connection: close\r\n", "ok"));
     for _ in 0..500 {
         assert_eq!(get(server.addr, "/").result, HandlerResult::Success);
@@ -424,4 +424,28 @@ fn a_probe_fits_well_into_a_workers_stack() {
     let grpc = stack_use(move || drop(grpc::probe(&target(None), c, "", TIMEOUT)));
     eprintln!("stack: http {} KiB, https {} KiB, grpc {} KiB of {}", http >> 10, https >> 10, grpc >> 10, STACK_SIZE >> 10);
     assert!(http.max(https).max(grpc) <= STACK_SIZE * 3 / 4, "http {http}, https {https}, grpc {grpc}");
+}
+
+/// Lessons D3: the environment of the daemon sends no probe to a proxy. The test is its own child, with such an
+/// environment from its start on.
+#[test]
+fn d3_no_proxy_is_taken_from_the_environment() {
+    const CHILD: &str = "PODPROBE_TEST_BEHIND_A_PROXY";
+    let direct = Server::http(|_| reply("200 OK", "", "direct"));
+    if std::env::var_os(CHILD).is_some() {
+        check(&get(direct.addr, "/"), HandlerResult::Success, "direct");
+        check(&tcp::probe(target(None), direct.addr.port(), TIMEOUT), HandlerResult::Success, "");
+        return;
+    }
+    let proxy = Server::http(|_| reply("502 Bad Gateway", "", "proxied"));
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "d3_no_proxy_is_taken_from_the_environment", "--nocapture"]).env(CHILD, "1");
+    for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"] {
+        child.env(name, format!("http://{}", proxy.addr));
+    }
+    child.env_remove("no_proxy").env_remove("NO_PROXY");
+    let output = child.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    assert_eq!(proxy.count.load(Ordering::SeqCst), 0);
 }

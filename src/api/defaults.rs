@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn every_probe_of_every_kind_of_container_has_its_defaults() {
+    fn d9_every_probe_of_every_kind_of_container_has_its_defaults() {
         for list in ["containers", "initContainers", "ephemeralContainers"] {
             for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
                 let given =

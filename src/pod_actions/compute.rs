@@ -257,6 +257,21 @@ pub(crate) mod tests {
         assert_eq!((kill.message.as_str(), kill.reason), ("Container c failed startup probe, will be restarted", KillReason::StartupProbe));
     }
 
+    /// Lessons E3: the failure that ended one instance is not held against the next, and what has ended is not killed.
+    #[test]
+    fn e3_a_failure_restarts_the_instance_that_failed_only() {
+        let pod = pod(&json!({"spec": {"containers": [{"name": "c", "image": "i"}]}}));
+        let of = |id: &str, state: &str| {
+            let input = json!({"statuses": [{"name": "c", "id": id, "state": state}],
+                "sandbox": {"present": true, "ready": true, "ip": "10.0.0.1"}});
+            let failed = |id: &ContainerId| (*id == ContainerId::from("old")).then_some(ProbeResult::Failure);
+            compute(&Inputs { pod: &pod, status: &status(&pod, &input), liveness: &failed, startup: &failed, restart_all: false })
+        };
+        assert_eq!((of("old", "running").kill.len(), of("old", "running").start), (1, vec![0]));
+        assert_eq!((of("old", "exited").kill, of("old", "exited").start), (vec![], vec![0]), "restarting already");
+        assert!(of("new", "running").is_empty(), "{:?}", of("new", "running"));
+    }
+
     #[test]
     fn the_hash_covers_name_and_image_only() {
         let base: Container = serde_json::from_value(json!({"name": "a", "image": "b"})).unwrap();

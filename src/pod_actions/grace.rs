@@ -47,6 +47,17 @@ mod tests {
         Pod { metadata: serde_json::from_value(metadata).unwrap(), spec: serde_json::from_value(spec).unwrap(), raw: Value::Null }
     }
 
+    /// Lessons E1: the probe that kills brings its own grace period, also when it is the longer one; the other does not.
+    #[test]
+    fn e1_the_probe_that_kills_brings_its_grace_period() {
+        let grace = |pod: &Pod, reason| kill_grace_period(pod, pod.container("c"), reason);
+        let both = pod(&json!({"pod": 30, "startup": 5, "liveness": 600}));
+        assert_eq!((grace(&both, KillReason::StartupProbe), grace(&both, KillReason::LivenessProbe)), (5, 600));
+        assert_eq!((grace(&both, KillReason::None), grace(&both, KillReason::Unknown)), (30, 30));
+        let one = pod(&json!({"pod": 30, "startup": 5}));
+        assert_eq!((grace(&one, KillReason::StartupProbe), grace(&one, KillReason::LivenessProbe)), (5, 30));
+    }
+
     #[test]
     fn a_terminating_pods_grace_only_shrinks() {
         let of_spec = pod(&json!({"pod": 30}));

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_do_not_drift_and_do_not_pile_up() {
+    fn b4_ticks_do_not_drift_and_do_not_pile_up() {
         let mut c = Cadence::new(Duration::from_secs(1), at(0));
         assert!(!c.take(at(999)));
         assert!(c.take(at(1300)), "a late step");

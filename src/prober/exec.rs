@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_decides() {
+    fn c7_the_answer_decides() {
         let exited = |code, output: &str| Ok(ExecOutcome::Exited { code, output: output.into() });
         check(exited(0, "OK"), HandlerResult::Success, "OK", None);
         check(exited(1, ""), HandlerResult::Failure, "", None);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn output_is_cut_at_the_limit() {
+    fn c6_output_is_cut_at_the_limit() {
         let output = vec![b'x'; 90112];
         let got = judge(Ok(ExecOutcome::Exited { code: 0, output }), &[], Duration::ZERO);
         assert_eq!(got.output.len(), MAX_OUTPUT);

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn series_go_with_their_worker() {
+    fn f2_series_name_their_pod_and_go_with_their_worker() {
         let m = ProbeMetrics::default();
         for uid in ["u", "v"] {
             m.record(&pod(uid), "c", ProbeType::Readiness, Verdict::Success, Duration::ZERO);

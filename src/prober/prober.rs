@@ -140,7 +140,10 @@ pub fn event(probe_type: ProbeType, outcome: &Outcome) -> Option<(&'static str, 
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::runtime::ExecOutcome;
 
     #[track_caller]
     fn check(result: HandlerResult, output: &str, error: Option<&str>, expected: Verdict, message: Option<(&str, &str)>) {
@@ -151,6 +154,17 @@ mod tests {
 
     fn leak(s: &str) -> &'static str {
         if s == "Unhealthy" { "Unhealthy" } else { "ProbeWarning" }
+    }
+
+    /// Lessons F1: a probe that ran out of time says so, also when its command had written nothing or something else.
+    #[test]
+    fn f1_a_timeout_has_a_text() {
+        for output in ["", "half a line"] {
+            let answer = Ok(ExecOutcome::TimedOut { output: output.into() });
+            let outcome = exec::judge(answer, &["sleep".into(), "9".into()], Duration::from_secs(1));
+            let text = "Readiness probe failed: command timed out: \"sleep 9\" timed out after 1s";
+            assert_eq!(event(ProbeType::Readiness, &outcome), Some(("Unhealthy", text.to_owned())));
+        }
     }
 
     #[test]

@@ -392,7 +392,7 @@ mod tests {
 
     /// Kubelet-probes 2.4.3.
     #[test]
-    fn a_started_sidecar_older_than_the_daemon_is_seeded_as_started() {
+    fn a2_a_started_sidecar_older_than_the_daemon_is_seeded_as_started() {
         let sidecar: PodSpec = serde_json::from_value(json!({"initContainers": [{"name": "c", "restartPolicy": "Always"}]})).unwrap();
         for (spec, started, seed) in
             [(sidecar.clone(), true, Some(ProbeResult::Success)), (sidecar, false, None), (spec(RestartPolicy::Always), true, None)]
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_decision_holds_the_worker_until_a_new_instance() {
+    fn c4_a_kill_decision_holds_the_worker_until_a_new_instance() {
         for (kind, held_after) in [(ProbeType::Liveness, false), (ProbeType::Startup, true)] {
             let mut w = World::new(kind, 1, 1, 0);
             w.step(F);
@@ -440,8 +440,21 @@ mod tests {
         }
     }
 
+    /// Lessons A5: what startup has found says nothing of the next instance.
     #[test]
-    fn a_new_instance_starts_a_new_count() {
+    fn a5_each_instance_passes_its_own_startup_probe() {
+        let mut w = World::new(ProbeType::Startup, 1, 3, 0);
+        for id in ["a", "b", "c"] {
+            w.status = Some(status(id, State::Running, false));
+            assert_eq!((w.step(F), w.cached(id)), (Next::Probe(id.into()), Some(ProbeResult::Unknown)));
+            assert_eq!((w.step(S), w.cached(id)), (Next::Probe(id.into()), Some(ProbeResult::Success)));
+            w.status = Some(status(id, State::Running, true));
+            assert_eq!(w.step(F), Next::Continue, "its work is done");
+        }
+    }
+
+    #[test]
+    fn a6_a_new_instance_starts_a_new_count() {
         let mut w = World::new(ProbeType::Readiness, 1, 3, 0);
         [S, F, F].into_iter().for_each(|v| drop(w.step(v)));
         assert_eq!(w.worker.run(), 2);
@@ -482,6 +495,21 @@ mod tests {
         check_delay(9_999, false);
         check_delay(10_000, true);
         check_delay(100_000, true);
+    }
+
+    /// Lessons B5: a wall clock that was set back (or forward) moves no probe; the status carries its times.
+    #[test]
+    fn b5_the_initial_delay_does_not_ask_the_wall_clock() {
+        for started_at in ["2001-01-01T00:00:00Z", "2199-01-01T00:00:00Z"] {
+            for (age, probed) in [(9_999, false), (10_000, true)] {
+                let mut w = World::new(ProbeType::Liveness, 1, 1, 10);
+                let running = json!({"running": {"startedAt": started_at}});
+                w.status.as_mut().unwrap().container_statuses[0].state = serde_json::from_value(running).unwrap();
+                w.now = w.started.unwrap() + Duration::from_millis(age);
+                let next = w.step(S);
+                assert_eq!(matches!(next, Next::Probe(_)), probed, "{started_at}, {age} ms: {next:?}");
+            }
+        }
     }
 
     #[test]

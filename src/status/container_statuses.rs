@@ -268,8 +268,9 @@ mod tests {
         check(&runtime(vec![]), Some(old), None, json!({"restartCount": 3, "lastState": reason}));
     }
 
+    /// Kubelet-probes 9.3 S5.
     #[test]
-    fn s5_started_is_inherited_by_id_not_by_name() {
+    fn a1_started_is_inherited_by_id_not_by_name() {
         let old = |id: &str| json!({"name": "a", "containerID": format!("podprobe://{id}"), "started": true, "state": {"running": {"startedAt": null}}});
         check(&two_instances(), Some(old("2")), None, json!({"started": true}));
         check(&two_instances(), Some(old("1")), None, json!({"started": false}));

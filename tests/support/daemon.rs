@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use podprobe::layout::Layout;
+use podprobe::prober::history::PodHistory;
 use podprobe::runtime::cgroup::Cgroups;
 use podprobe::runtime::state::{self, CONTAINER, ContainerRecord, ContainerState, Process, STATE};
 use podprobe::server::protocol::{Answer, Request, WATCH_CEILING};
@@ -125,6 +126,14 @@ impl<'a> Day<'a> {
     /// None while no daemon answers.
     pub(crate) fn snapshot(&self) -> Option<Arc<Snapshot>> {
         ask(&self.node.layout, &Request::Snapshot)
+    }
+
+    /// What the daemon has kept of a pod's probes and restarts.
+    pub(crate) fn history(&self, uid: &str) -> PodHistory {
+        match talk(&self.node.layout, &Request::History { uid: uid.into() }) {
+            Some(Answer::History(history)) => history,
+            other => panic!("{other:?}: {}", self.log()),
+        }
     }
 
     /// The first snapshot for which `found` gives something. It follows the daemon's own notices of change, as `get -w` does.
@@ -250,15 +259,20 @@ pub(crate) fn find<'s>(snapshot: &'s Snapshot, name: &str) -> Option<&'s PodView
 pub(crate) const FOREVER: &str = "trap 'exit 0' TERM\nsleep 100000 & wait";
 
 fn ask(layout: &Layout, request: &Request) -> Option<Arc<Snapshot>> {
+    match talk(layout, request)? {
+        Answer::Snapshot(snapshot) => Some(snapshot),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// None while no daemon answers.
+fn talk(layout: &Layout, request: &Request) -> Option<Answer> {
     let mut stream = UnixStream::connect(layout.socket()).ok()?;
     stream.set_read_timeout(Some(WATCH_CEILING + CEILING)).unwrap();
     writeln!(stream, "{}", serde_json::to_string(request).unwrap()).ok()?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).ok()?;
-    match serde_json::from_str(&line).ok()? {
-        Answer::Snapshot(snapshot) => Some(snapshot),
-        other => panic!("{other:?}"),
-    }
+    serde_json::from_str(&line).ok()
 }
 
 /// Looks at every snapshot it can get, also while the daemon comes and goes.

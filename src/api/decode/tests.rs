@@ -412,6 +412,38 @@ fn what_may_not_be_meant_is_advised() {
     assert!(good(&pod(json!({"hostNetwork": true}))).warnings.is_empty());
 }
 
+/// Lessons C1: the default of one second is a surprise to a command, and to nothing else.
+#[test]
+fn c1_an_exec_probe_without_a_timeout_is_warned_of() {
+    let warnings = |probe: Value| good(&container(json!({"readinessProbe": probe}))).warnings;
+    let text = "spec.containers[0].readinessProbe.timeoutSeconds: not set: the command has the default of 1s, and taking longer counts as a failure";
+    assert_eq!(warnings(json!({"exec": {"command": ["true"]}})), [text]);
+    assert_eq!(warnings(json!({"exec": {"command": ["true"]}, "timeoutSeconds": 1})), [""; 0]);
+    assert_eq!(warnings(json!({"tcpSocket": {"port": 80}})), [""; 0]);
+}
+
+/// Lessons D6: lower case is refused, and the right word is at hand.
+#[test]
+fn d6_a_scheme_in_lower_case_is_told_the_right_one() {
+    for (written, meant) in [("https", "HTTPS"), ("http", "HTTP")] {
+        let given = container(json!({"livenessProbe": {"httpGet": {"port": 80, "scheme": written}}}));
+        let at = "spec.containers[0].livenessProbe.httpGet.scheme: Unsupported value";
+        check_pod(given, &[&format!("{at}: \"{written}\": supported values: \"HTTP\", \"HTTPS\"; did you mean \"{meant}\"?")]);
+    }
+}
+
+/// Lessons D7: the name of a UDP port is no port that a probe over TCP can reach.
+#[test]
+fn d7_a_udp_port_of_a_tcp_probe_is_warned_of() {
+    let ports = json!([{"name": "dns", "containerPort": 53, "protocol": "UDP"}, {"name": "web", "containerPort": 53}]);
+    for kind in ["tcpSocket", "httpGet"] {
+        let warnings = |port: &str| good(&container(json!({"ports": ports, "livenessProbe": {kind: {"port": port}}}))).warnings;
+        let text = format!("spec.containers[0].livenessProbe.{kind}.port: port \"dns\" is UDP, and the probe speaks TCP");
+        assert_eq!(warnings("dns"), [text]);
+        assert_eq!(warnings("web"), [""; 0]);
+    }
+}
+
 #[test]
 fn the_uid_follows_the_content_and_not_its_layout() {
     let uid = |text: &str| decode(text).unwrap()[0].pod.metadata.uid.clone();

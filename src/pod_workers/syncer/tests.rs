@@ -374,7 +374,7 @@ fn a_finished_pod_is_terminal_and_starts_nothing() {
 
 /// 13.4 and lessons A8: liveness and startup stop first, readiness when nothing runs any more.
 #[test]
-fn termination_stops_probes_in_their_order_and_uses_the_pods_grace() {
+fn a8_termination_stops_probes_in_their_order_and_uses_the_pods_grace() {
     let h = Harness::one();
     h.run(Phase::Sync);
     h.calls();
@@ -389,7 +389,7 @@ fn termination_stops_probes_in_their_order_and_uses_the_pods_grace() {
 }
 
 #[test]
-fn what_does_not_end_keeps_its_readiness_probe_and_is_tried_again() {
+fn a3_what_does_not_end_keeps_its_readiness_probe_and_is_tried_again() {
     let h = Harness::one();
     h.run(Phase::Sync);
     h.probes.calls.lock().unwrap().clear();

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_head_is_that_of_a_grpc_client() {
+    fn d5_the_head_is_that_of_a_grpc_client() {
         let request = head("[fd00::7]:80", Duration::from_secs(1)).unwrap();
         assert_eq!(
             (request.method().as_str(), request.uri().to_string()),
