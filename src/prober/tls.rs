@@ -3,28 +3,73 @@
 use std::sync::{Arc, LazyLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::crypto::{CryptoProvider, GetRandomFailed, KeyProvider, SecureRandom, WebPkiSupportedAlgorithms, ring};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::SigningKey;
 use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
 /// The one client configuration; made when the first https probe connects. It keeps no sessions: each probe is a full
 /// handshake, so that a server whose key is broken is noticed.
 pub(super) fn client_config() -> Arc<ClientConfig> {
     static CONFIG: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| {
-        let provider = Arc::new(ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider())).with_safe_default_protocol_versions();
         let builder = builder.expect("the provider's own suites cover the default versions");
-        let verifier = Arc::new(AnyCertificate(provider));
-        let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+        let mut config = builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate)).with_no_client_auth();
         config.resumption = rustls::client::Resumption::disabled();
         Arc::new(config)
     });
     CONFIG.clone()
 }
 
+/// ring's cipher suites and key exchanges, and none of what checks or makes signatures: nothing here does either, and
+/// left in it is a hundred kilobytes of the static file.
+fn provider() -> CryptoProvider {
+    CryptoProvider {
+        cipher_suites: ring::ALL_CIPHER_SUITES.to_vec(),
+        kx_groups: ring::ALL_KX_GROUPS.to_vec(),
+        signature_verification_algorithms: WebPkiSupportedAlgorithms { all: &[], mapping: &[] },
+        secure_random: &Random,
+        key_provider: &NoKeys,
+    }
+}
+
+#[derive(Debug)]
+struct Random;
+
+impl SecureRandom for Random {
+    fn fill(&self, bytes: &mut [u8]) -> Result<(), GetRandomFailed> {
+        let system = ::ring::rand::SystemRandom::new();
+        ::ring::rand::SecureRandom::fill(&system, bytes).map_err(|_| GetRandomFailed)
+    }
+}
+
+/// A probe has no certificate of its own.
+#[derive(Debug)]
+struct NoKeys;
+
+impl KeyProvider for NoKeys {
+    fn load_private_key(&self, _: PrivateKeyDer<'static>) -> Result<Arc<dyn SigningKey>, Error> {
+        Err(Error::General("a probe sends no certificate".into()))
+    }
+}
+
+/// What servers' certificates are signed with; all that is asked of them is that the server has one.
+const SCHEMES: [SignatureScheme; 10] = [
+    SignatureScheme::ECDSA_NISTP256_SHA256,
+    SignatureScheme::ECDSA_NISTP384_SHA384,
+    SignatureScheme::ECDSA_NISTP521_SHA512,
+    SignatureScheme::ED25519,
+    SignatureScheme::RSA_PSS_SHA256,
+    SignatureScheme::RSA_PSS_SHA384,
+    SignatureScheme::RSA_PSS_SHA512,
+    SignatureScheme::RSA_PKCS1_SHA256,
+    SignatureScheme::RSA_PKCS1_SHA384,
+    SignatureScheme::RSA_PKCS1_SHA512,
+];
+
 /// Accepts every certificate; the signatures of the handshake are not checked either.
 #[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
+struct AnyCertificate;
 
 impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
@@ -57,6 +102,6 @@ impl ServerCertVerifier for AnyCertificate {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        SCHEMES.to_vec()
     }
 }
