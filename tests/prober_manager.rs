@@ -516,6 +516,49 @@ fn a_trigger_finds_the_status_that_is_stored_after_it() {
     }
 }
 
+/// Kubelet-probes 13.1.
+#[test]
+fn ticks_count_from_the_run_that_a_trigger_led_to() {
+    let d = daemon();
+    let p = pod("a", 1, &["r"]);
+    d.manager.add_pod(&p);
+    let lookups = || d.world.lookups.load(Ordering::SeqCst);
+    until("the first step", || lookups() >= 2);
+    let before = lookups();
+    // sixty looks after the trigger, 10 ms apart: more than half a period
+    d.store_after(&p, 0, || until("many looks", || lookups() >= before + 61));
+    until("two probes", || d.execs() >= 2);
+    let runs: Vec<Moment> = d.world.runs.lock().unwrap().iter().map(|(_, at)| *at).collect();
+    assert!(runs[1].since(runs[0]) > Duration::from_millis(700), "{runs:?}");
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
+/// Kubelet-probes 13.1: once Success is cached, syncs no longer trigger, also those whose trigger came before.
+#[test]
+fn a_sync_during_the_probe_that_succeeds_triggers_no_other() {
+    let d = daemon();
+    let p = pod("a", 3600, &["r"]);
+    let (answer, hang) = bounded::<()>(0);
+    *d.world.answer.lock().unwrap() = Answer::Hang(hang);
+    d.manager.add_pod(&p);
+    d.store(&p, 0);
+    until("the probe", || d.execs() == 1);
+    d.store(&p, 0);
+    drop(answer);
+    until("Success", || d.results.readiness.get(&ContainerId::from("c0-0")) == Some(ProbeResult::Success));
+    // the next instance is known before its trigger comes, which the first one's may still be ahead of
+    let mut next = (*d.world.statuses.lock().unwrap()[p.uid()]).clone();
+    next.container_statuses[0].container_id = ContainerId::from("c0-1").uri();
+    d.world.statuses.lock().unwrap().insert(p.uid().clone(), Arc::new(next));
+    let ids = || d.world.runs.lock().unwrap().iter().map(|(id, _)| id.to_string()).collect::<Vec<_>>();
+    until("the probe of the next instance", || {
+        d.store(&p, 1);
+        ids().last().is_some_and(|id| id == "c0-1")
+    });
+    assert_eq!(ids().iter().filter(|id| *id == "c0-0").count(), 1, "{:?}", ids());
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
 #[test]
 fn c5_an_error_is_tried_three_times_and_changes_nothing() {
     let d = daemon();

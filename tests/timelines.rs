@@ -115,6 +115,31 @@ fn wait_runs(day: &Day, pod: &str, kind: &str, count: usize) {
     support::wait_until(&format!("{count} runs of {kind}"), || of(&runs(day, pod), kind).len() >= count);
 }
 
+/// 13.1. The pod's init container keeps the worker ticking for half a period before there is anything to probe: what
+/// follows the first run shows whether the cadence began anew with it.
+#[test]
+fn readiness_alone() {
+    support::on(RuntimeChoice::Embedded, |node| {
+        let day = Day::begin(node);
+        let period = json!({"periodSeconds": 2});
+        let mut pod = day.pod("web", FOREVER, json!({"readinessProbe": probe("web", "readiness", "true", period)}));
+        let wait = json!({"name": "i", "image": "busybox:test", "imagePullPolicy": "Never", "command": ["/bin/sleep", "1"]});
+        pod["spec"]["initContainers"] = json!([wait]);
+        day.put("web", pod);
+        day.wait_ready("web");
+        let first = runs(&day, "web");
+        assert_eq!(words(&first), "readiness+", "ready by the first run and not before");
+        assert_within("the first run", first[0].age(), 0.0, SOON, &first);
+        wait_runs(&day, "web", "readiness", 4);
+        let all = runs(&day, "web");
+        assert_eq!(words(&all), "readiness+ readiness+ readiness+ readiness+");
+        assert_period(&all, 2.0);
+        assert_kept(&day, "web", "readiness");
+        assert!(causes(&day, "web").is_empty());
+        day.end();
+    });
+}
+
 /// 13.2. The container takes more than a period to end: were the worker not on hold, it would probe a dying container.
 #[test]
 fn liveness_failing_from_the_start() {
@@ -182,6 +207,44 @@ fn startup_with_liveness_and_readiness() {
             let Some(status) = find(&snapshot, "slow").and_then(|p| p.status.container("c").cloned()) else { continue };
             assert!(!status.ready || (status.started == Some(true) && status.restart_count == 1), "{status:#?}");
         }
+        day.end();
+    });
+}
+
+/// 13.4, and lessons A4: that a pod is not ready in the end proves nothing, since its death makes it so. Here its probe
+/// does, while the container still runs; liveness, which would fail as well, has stopped.
+#[test]
+fn a4_readiness_fails_by_its_probe_while_the_pod_ends() {
+    support::on(RuntimeChoice::Embedded, |node| {
+        let day = Day::begin(node);
+        let every = json!({"periodSeconds": 1, "failureThreshold": 1});
+        let lives = "[ ! -e /starts/going ]";
+        let probes = json!({
+            "livenessProbe": probe("old", "liveness", lives, every.clone()),
+            "readinessProbe": probe("old", "readiness", lives, every),
+        });
+        let script = "trap 'read up rest </proc/uptime; echo $up >/starts/going; sleep 3.4; exit 0' TERM\nsleep 100000 & wait";
+        let mut pod = day.pod("old", script, probes);
+        pod["spec"]["terminationGracePeriodSeconds"] = 20.into();
+        day.put("old", pod);
+        day.wait_ready("old");
+        wait_runs(&day, "old", "liveness", 2);
+        let process = day.process("old");
+        let watcher = Watcher::spawn(&day);
+        day.delete("old");
+        day.wait("Ready to leave while it ends", |s| find(s, "old").filter(|p| p.terminating && !p.status.is_ready()).map(drop));
+        assert!(process.alive(), "its probe has said so, not its end");
+        day.wait_gone("old");
+        let term: f64 = fs::read_to_string(node.dir.path().join("starts/going")).unwrap().trim().parse().unwrap();
+        let (before, after): (Vec<_>, Vec<_>) = runs(&day, "old").into_iter().partition(|r| r.at < term);
+        assert!(before.iter().all(|r| r.ok), "{before:#?}");
+        assert!(of(&after, "liveness").iter().all(|r| r.at - term < tolerance(1.0)), "{after:#?}");
+        let readiness = of(&after, "readiness");
+        let failing: Vec<Ran> = readiness.iter().filter(|r| !r.ok).cloned().collect();
+        assert!((3..=4).contains(&failing.len()), "a run each second for 3.4 s: {after:#?}");
+        assert_period(&of(&[before, after].concat(), "readiness"), 1.0);
+        let restarts = watcher.seen().iter().filter_map(|s| find(s, "old")?.status.container("c").map(|c| c.restart_count)).max();
+        assert_eq!((restarts, day.starts("old").len()), (Some(0), 1), "{}", day.log());
         day.end();
     });
 }

@@ -20,6 +20,7 @@ use super::history::Run;
 use super::manager::{Key, Shared};
 use super::outcome::Outcome;
 use super::prober::Subject;
+use super::results::ProbeResult;
 use super::worker::{Action, Next, StepInputs, Worker};
 use crate::api::{Pod, PodStatus, Probe, ProbeType};
 use crate::clock::{Moment, Time, go_duration};
@@ -152,6 +153,8 @@ impl Job {
                 recv(self.stop) -> _ => return false,
                 recv(self.trigger) -> trigger => match trigger {
                     Ok(Trigger::Notice(id)) if !self.lagging && self.worker.container_id() == Some(&id) => {}
+                    // sent while the probe that found Success was still running: once that is known no sync triggers
+                    Ok(Trigger::Probe(id)) if self.shared.results.readiness.get(&id) == Some(ProbeResult::Success) => {}
                     Ok(Trigger::Probe(id) | Trigger::Notice(id)) => {
                         self.cadence.reset(Moment::now());
                         self.chase = Some((id, CHASE_STEPS));
@@ -215,7 +218,8 @@ impl Job {
         let held_back = self.lagging && self.key.probe_type == ProbeType::Readiness;
         if held_back || self.worker.container_id() != Some(&id) {
             self.chase = Some((id, left - 1));
-            self.wake = Some((Moment::now() + CHASE_PAUSE, false));
+            // the run that this leads to is the triggered one: ticks count from it (kubelet-probes 13.1)
+            self.wake = Some((Moment::now() + CHASE_PAUSE, true));
         }
     }
 
