@@ -405,7 +405,7 @@ mod tests {
     use crate::pod_config::Source;
     use crate::pod_config::merge::UPDATES_CAPACITY;
     use crate::pod_workers::{Outcome, Phase, PodSyncer, Work};
-    use crate::runtime::ContainerId;
+    use crate::runtime::{Cancel, ContainerId};
 
     /// A ceiling for what happens at once unless something is broken.
     const SOON: Duration = Duration::from_secs(20);
@@ -423,7 +423,7 @@ mod tests {
     }
 
     impl PodSyncer for Gated {
-        fn run(&self, work: &Work) -> Outcome {
+        fn run(&self, work: &Work, _: &Cancel) -> Outcome {
             let _ = self.ran.try_send((work.pod.metadata.uid.to_string(), work.phase));
             let _ = self.gate.recv();
             Outcome::Ok

@@ -18,7 +18,7 @@ use podprobe::prober::history::RunOutcome;
 use podprobe::prober::manager::{Deps, ProberManager, RestoredReady, Results, StatusSource};
 use podprobe::prober::pauses::ProbeKey;
 use podprobe::prober::results::{Manager, ProbeResult, Update};
-use podprobe::runtime::{ContainerId, ExecOutcome, Runtime, RuntimeError, RuntimePodStatus, StartErrorReason};
+use podprobe::runtime::{Cancel, ContainerId, ExecOutcome, Runtime, RuntimeError, RuntimePodStatus, StartErrorReason};
 
 #[path = "support/raw_h2.rs"]
 mod raw_h2;
@@ -91,7 +91,7 @@ impl Runtime for World {
         unreachable!("a prober starts nothing")
     }
 
-    fn stop_container(&self, _: &ContainerId, _: Duration) -> Result<(), RuntimeError> {
+    fn stop_container(&self, _: &ContainerId, _: Duration, _: &Cancel) -> Result<(), RuntimeError> {
         unreachable!("a prober stops nothing")
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use podprobe::images::ImageStore;
 use podprobe::runtime::cgroup::Cgroups;
 use podprobe::runtime::state::{CONTAINER, ContainerRecord, ContainerState, EXIT, STATE};
-use podprobe::runtime::{ContainerId, ExecOutcome, Runtime, RuntimeState, StartErrorReason};
+use podprobe::runtime::{Cancel, ContainerId, ExecOutcome, Runtime, RuntimeState, StartErrorReason};
 use podprobe::settings::RuntimeChoice;
 use serde_json::json;
 use support::{Node, pod, sh, wait_until};
@@ -91,17 +91,17 @@ fn stops(node: &Node) {
     for id in &ids {
         node.wait_log(&rt, &pod, id, "up");
     }
-    rt.stop_container(&ids[0], GRACE).unwrap();
+    rt.stop_container(&ids[0], GRACE, &Cancel::default()).unwrap();
     let before = Instant::now();
-    rt.stop_container(&ids[1], Duration::from_millis(300)).unwrap();
+    rt.stop_container(&ids[1], Duration::from_millis(300), &Cancel::default()).unwrap();
     assert!(before.elapsed() >= Duration::from_millis(300));
     let status = rt.pod_status(pod.uid()).unwrap();
     let (polite, stubborn) = (status.container("polite").unwrap(), status.container("stubborn").unwrap());
     assert_eq!((polite.exit_code, polite.signal), (7, None));
     assert_eq!((stubborn.exit_code, stubborn.signal, stubborn.reason.as_str()), (137, Some(9), "Error"));
     // Stopping what has ended, or never was, is fine.
-    rt.stop_container(&ids[0], GRACE).unwrap();
-    rt.stop_container(&ContainerId::from("0".repeat(64).as_str()), GRACE).unwrap();
+    rt.stop_container(&ids[0], GRACE, &Cancel::default()).unwrap();
+    rt.stop_container(&ContainerId::from("0".repeat(64).as_str()), GRACE, &Cancel::default()).unwrap();
     node.remove_pod(&rt, &pod);
 }
 
@@ -137,7 +137,7 @@ fn survives_the_daemon(node: &Node) {
     assert_eq!(rt.list_pods().unwrap(), before);
     let net = rt.network_namespace(pod.uid()).unwrap().unwrap();
     assert!(fs::read_link(net).unwrap().to_str().unwrap().starts_with("net:["));
-    rt.stop_container(&id, Duration::ZERO).unwrap();
+    rt.stop_container(&id, Duration::ZERO, &Cancel::default()).unwrap();
     let status = rt.pod_status(pod.uid()).unwrap();
     assert_eq!(status.container("main").unwrap().signal, Some(9));
     assert_eq!((status.container("done").unwrap().attempt, status.container("done").unwrap().reason.as_str()), (4, "Completed"));
@@ -162,7 +162,7 @@ fn survives_its_shim(node: &Node) {
     support::kill9(states[1].process.unwrap());
     assert_eq!(rt.pod_status(pod.uid()).unwrap().container("gone").unwrap().state, RuntimeState::Unknown);
     for id in &ids {
-        rt.stop_container(id, Duration::ZERO).unwrap();
+        rt.stop_container(id, Duration::ZERO, &Cancel::default()).unwrap();
     }
     let status = rt.pod_status(pod.uid()).unwrap();
     for name in ["main", "gone"] {
@@ -300,7 +300,7 @@ fn torn_records(node: &Node) {
     assert!(torn.with_file_name(format!("{}.corrupt", ids[0])).join("container.json.corrupt").exists());
     // Records of another boot: exited, without a moment of this one.
     let record: ContainerRecord = node.record(&ids[1], CONTAINER);
-    rt.stop_container(&ids[1], Duration::ZERO).unwrap();
+    rt.stop_container(&ids[1], Duration::ZERO, &Cancel::default()).unwrap();
     wait_until("the shim to end", || !states[1].shim.alive());
     let dir = node.layout.containers().join(ids[1].as_str());
     fs::remove_file(dir.join(EXIT)).unwrap();
@@ -331,7 +331,7 @@ fn unreadable_records(node: &Node) {
     let status = node.runtime().pod_status(pod.uid()).unwrap();
     assert_eq!(status.container("a").unwrap().state, RuntimeState::Running);
     assert!(status.sandboxes[0].ready);
-    rt.stop_container(&id, Duration::ZERO).unwrap();
+    rt.stop_container(&id, Duration::ZERO, &Cancel::default()).unwrap();
     node.remove_pod(&rt, &pod);
 }
 
@@ -341,7 +341,7 @@ fn not_started_without_a_daemon(node: &Node) {
     let pod = pod("late", json!({"containers": [sh("main", "while :; do sleep 0.05; done")]}));
     let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
     let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
-    rt.stop_container(&id, Duration::ZERO).unwrap();
+    rt.stop_container(&id, Duration::ZERO, &Cancel::default()).unwrap();
     let dir = node.layout.containers().join(id.as_str());
     wait_until("the shim to end", || !node.record::<ContainerState>(&id, STATE).shim.alive());
     fs::remove_file(dir.join(EXIT)).unwrap();
@@ -388,7 +388,7 @@ fn executes(node: &Node) {
         ExecOutcome::Exited { code: 4, output: expected.into() }
     );
     assert_eq!(run("sleep 1000", Duration::from_millis(50)).unwrap(), ExecOutcome::TimedOut { output: Vec::new() });
-    rt.stop_container(&id, Duration::ZERO).unwrap();
+    rt.stop_container(&id, Duration::ZERO, &Cancel::default()).unwrap();
     assert!(run("true", GRACE).unwrap_err().message.contains("it is not running"));
     node.remove_pod(&rt, &pod);
 }
@@ -401,7 +401,7 @@ fn waits_end_with_the_daemon(node: &Node) {
     let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
     node.wait_log(&rt, &pod, &id, "up");
     let error = std::thread::scope(|s| {
-        let stop = s.spawn(|| rt.stop_container(&id, Duration::from_secs(600)));
+        let stop = s.spawn(|| rt.stop_container(&id, Duration::from_secs(600), &Cancel::default()));
         rt.interrupt();
         stop.join().unwrap().unwrap_err()
     });
@@ -409,6 +409,26 @@ fn waits_end_with_the_daemon(node: &Node) {
     assert!(error.message.ends_with("the daemon is ending"), "{error}");
     let rt = node.runtime();
     assert_eq!(rt.pod_status(pod.uid()).unwrap().containers[0].state, RuntimeState::Running);
+    node.remove_pod(&rt, &pod);
+}
+
+/// The wait for a container's end ends with its cancellation, with nothing done that another stop could not go on with.
+fn a_stop_can_be_cancelled(node: &Node) {
+    let rt = node.runtime();
+    let pod = pod("hurry", json!({"containers": [sh("main", "trap '' TERM; echo up; while :; do sleep 0.05; done")]}));
+    let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
+    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
+    node.wait_log(&rt, &pod, &id, "up");
+    let cancel = Cancel::default();
+    let error = std::thread::scope(|s| {
+        let stop = s.spawn(|| rt.stop_container(&id, Duration::from_secs(600), &cancel));
+        cancel.cancel();
+        stop.join().unwrap().unwrap_err()
+    });
+    assert!(error.message.ends_with("it is cancelled"), "{error}");
+    assert_eq!(rt.pod_status(pod.uid()).unwrap().containers[0].state, RuntimeState::Running);
+    rt.stop_container(&id, Duration::ZERO, &Cancel::default()).unwrap();
+    assert_eq!(rt.pod_status(pod.uid()).unwrap().containers[0].state, RuntimeState::Exited);
     node.remove_pod(&rt, &pod);
 }
 
@@ -500,6 +520,7 @@ on_both_runtimes!(
     host_network,
     executes,
     waits_end_with_the_daemon,
+    a_stop_can_be_cancelled,
     rotates_logs,
     a_user_of_the_image_comes_from_its_topmost_layer,
 );

@@ -249,6 +249,25 @@ fn a4_readiness_fails_by_its_probe_while_the_pod_ends() {
     });
 }
 
+/// 8.1: a container that failed its liveness probe may take ten minutes to end, its removed pod may not.
+#[test]
+fn a_removal_does_not_wait_for_a_kill_under_way() {
+    support::on(RuntimeChoice::Embedded, |node| {
+        let day = Day::begin(node);
+        let numbers = json!({"periodSeconds": 1, "failureThreshold": 1, "terminationGracePeriodSeconds": 600});
+        let script = "trap 'echo >>/starts/terms' TERM\nwhile :; do sleep 0.1; done";
+        let mut pod = day.pod("stuck", script, json!({"livenessProbe": probe("stuck", "liveness", "false", numbers)}));
+        pod["spec"]["terminationGracePeriodSeconds"] = 2.into();
+        day.put("stuck", pod);
+        let terms = || fs::read_to_string(node.dir.path().join("starts/terms")).unwrap_or_default().lines().count();
+        support::wait_until("the kill", || terms() == 1);
+        day.delete("stuck");
+        day.wait_gone("stuck");
+        assert_eq!(terms(), 2, "each kill begins with the signal");
+        day.end();
+    });
+}
+
 /// 13.6. Another daemon finds the pod as it is: startup is not asked again, nothing is not ready for a moment, and the
 /// probes go on, each after a part of its period.
 #[test]

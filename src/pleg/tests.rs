@@ -6,7 +6,7 @@ use super::diff::{EventKind, events};
 use super::*;
 use crate::api::{Container, Pod};
 use crate::runtime::{
-    ContainerId, ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus, RuntimeState, StartErrorReason,
+    Cancel, ContainerId, ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus, RuntimeState, StartErrorReason,
 };
 
 const CEILING: Duration = Duration::from_secs(10);
@@ -128,7 +128,7 @@ impl Runtime for Fake {
     fn start_container(&self, _: &Pod, _: &ContainerId, _: &Container, _: u32) -> Result<ContainerId, RuntimeError> {
         unreachable!()
     }
-    fn stop_container(&self, _: &ContainerId, _: Duration) -> Result<(), RuntimeError> {
+    fn stop_container(&self, _: &ContainerId, _: Duration, _: &Cancel) -> Result<(), RuntimeError> {
         unreachable!()
     }
     fn remove_container(&self, _: &ContainerId) -> Result<(), RuntimeError> {

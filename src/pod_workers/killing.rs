@@ -7,14 +7,16 @@ use super::turns::{Ended, Turns};
 use crate::api::Pod;
 use crate::events::EventType;
 use crate::pod_actions::{self, KillReason, MINIMUM_GRACE_SECONDS, ToKill, kill_grace_period};
-use crate::runtime::{RuntimePodStatus, RuntimeState};
+use crate::runtime::{Cancel, RuntimePodStatus, RuntimeState};
 
+/// Nobody reads it: a cancelled run is not an error.
+const CANCELLED: &str = "cancelled";
 /// Stack of a thread that only waits for one container to end.
 const KILL_STACK: usize = 256 * 1024;
 
 impl Syncer {
     /// Every running container at once, sidecars in their turn, then the sandboxes (8.5).
-    pub(super) fn kill_pod(&self, pod: &Pod, runtime: &RuntimePodStatus, grace: Option<i64>, problems: &mut Problems) {
+    pub(super) fn kill_pod(&self, pod: &Pod, runtime: &RuntimePodStatus, grace: Option<i64>, problems: &mut Problems<'_>) {
         let alive = runtime.containers.iter().filter(|c| c.state != RuntimeState::Exited);
         let kills: Vec<ToKill> = alive
             .map(|c| ToKill {
@@ -34,24 +36,25 @@ impl Syncer {
     }
 
     /// In parallel: the slowest decides how long it takes.
-    pub(super) fn kill_all(&self, pod: &Pod, kills: &[ToKill], grace: Option<i64>, problems: &mut Problems) {
+    pub(super) fn kill_all(&self, pod: &Pod, kills: &[ToKill], grace: Option<i64>, problems: &mut Problems<'_>) {
         self.kill_each(pod, kills, grace, None, problems);
     }
 
     /// In parallel too, but a sidecar waits for those it has to outlive, as long as its grace period lasts.
-    fn kill_in_turn(&self, pod: &Pod, kills: &[ToKill], grace: Option<i64>, problems: &mut Problems) {
+    fn kill_in_turn(&self, pod: &Pod, kills: &[ToKill], grace: Option<i64>, problems: &mut Problems<'_>) {
         let turns = Turns::new(kills.iter().map(|k| k.name.as_str()));
         self.kill_each(pod, kills, grace, Some(&turns), problems);
     }
 
-    fn kill_each(&self, pod: &Pod, kills: &[ToKill], grace: Option<i64>, turns: Option<&Turns>, problems: &mut Problems) {
+    fn kill_each(&self, pod: &Pod, kills: &[ToKill], grace: Option<i64>, turns: Option<&Turns>, problems: &mut Problems<'_>) {
+        let cancel = problems.cancel;
         let errors: Vec<String> = match kills {
             [] => return,
-            [one] => self.kill(pod, one, grace, None).err().into_iter().collect(),
+            [one] => self.kill(pod, one, grace, None, cancel).err().into_iter().collect(),
             many => std::thread::scope(|scope| {
                 let spawn = |kill| {
                     let thread = std::thread::Builder::new().name("kill".into()).stack_size(KILL_STACK);
-                    thread.spawn_scoped(scope, move || self.kill(pod, kill, grace, turns)).map_err(|e| (kill, e))
+                    thread.spawn_scoped(scope, move || self.kill(pod, kill, grace, turns, cancel)).map_err(|e| (kill, e))
                 };
                 let threads: Vec<_> = many.iter().map(spawn).collect();
                 let end = |t: Result<std::thread::ScopedJoinHandle<'_, Result<(), String>>, (&ToKill, std::io::Error)>| match t {
@@ -59,7 +62,7 @@ impl Syncer {
                     // no thread to be had: one after the other, without a turn
                     Err((kill, _)) => {
                         let _ended = turns.map(|turns| Ended(turns, &kill.name));
-                        self.kill(pod, kill, grace, None)
+                        self.kill(pod, kill, grace, None, cancel)
                     }
                 };
                 threads.into_iter().filter_map(|t| end(t).err()).collect()
@@ -68,7 +71,7 @@ impl Syncer {
         problems.errors.extend(errors);
     }
 
-    fn kill(&self, pod: &Pod, kill: &ToKill, grace: Option<i64>, turns: Option<&Turns>) -> Result<(), String> {
+    fn kill(&self, pod: &Pod, kill: &ToKill, grace: Option<i64>, turns: Option<&Turns>, cancel: &Cancel) -> Result<(), String> {
         // also when it fails or panics: whoever waits for it is not to wait in vain
         let _ended = turns.map(|turns| Ended(turns, &kill.name));
         self.deps.probes.killing(pod, kill);
@@ -77,8 +80,14 @@ impl Syncer {
         let given = Duration::from_secs(grace.unwrap_or_else(own).max(0) as u64);
         let waited = turns.map(|turns| turns.wait(&pod_actions::ends_after(&pod.spec, &kill.name), given)).unwrap_or_default();
         let left = given.saturating_sub(waited).max(Duration::from_secs(MINIMUM_GRACE_SECONDS as u64));
-        let stopped = self.deps.runtime.stop_container(&kill.id, left);
-        stopped.map_err(|e| {
+        // those it waited for may have been given up
+        if cancel.is_cancelled() {
+            return Err(CANCELLED.to_owned());
+        }
+        self.deps.runtime.stop_container(&kill.id, left, cancel).map_err(|e| {
+            if cancel.is_cancelled() {
+                return CANCELLED.to_owned();
+            }
             self.event(pod, &kill.name, EventType::Warning, "FailedKillPod", &format!("error killing pod: {e}"));
             format!("cannot stop container {}: {e}", kill.name)
         })

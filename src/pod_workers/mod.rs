@@ -28,6 +28,7 @@ pub use work_queue::WorkQueue;
 
 use crate::api::{Pod, PodUid};
 use crate::clock::Moment;
+use crate::runtime::Cancel;
 use table::{Effect, Next, Table};
 
 /// Retry after a failed sync: 10 s, jittered to 10–15 s (kubelet-probes 5.6).
@@ -53,8 +54,8 @@ pub enum Outcome {
 
 /// The three syncs of a pod.
 pub trait PodSyncer: Send + Sync {
-    /// Runs the one that `work` names. May block: on the runtime, and on a grace period.
-    fn run(&self, work: &Work) -> Outcome;
+    /// Runs the one that `work` names. May block: on the runtime, and on a grace period, which `cancel` cuts short.
+    fn run(&self, work: &Work, cancel: &Cancel) -> Outcome;
 }
 
 /// The workers.
@@ -74,6 +75,8 @@ struct Inner {
 struct State {
     table: Table,
     threads: HashMap<PodUid, Thread>,
+    /// Runs under way.
+    runs: HashMap<PodUid, Arc<Cancel>>,
     /// Ended, or about to: joined at housekeeping.
     parked: Vec<JoinHandle<()>>,
     stopping: bool,
@@ -102,6 +105,12 @@ impl PodWorkers {
             Effect::Nothing => {}
             Effect::Spawn => self.inner.spawn(&mut state, uid),
             Effect::Wake => self.inner.wake(&mut state, uid),
+            Effect::Overtake => {
+                if let Some(run) = state.runs.get(&uid) {
+                    run.cancel();
+                }
+                self.inner.wake(&mut state, uid);
+            }
         }
     }
 
@@ -224,8 +233,8 @@ impl Inner {
     /// The thread: waits to be woken, runs what is to run, ends when the pod has finished or the daemon stops.
     fn serve(self: &Arc<Self>, uid: &PodUid, woken: &Receiver<()>) {
         while woken.recv().is_ok() {
-            while let Some(work) = self.begin(uid) {
-                let outcome = self.run(&work);
+            while let Some((work, cancel)) = self.begin(uid) {
+                let outcome = self.run(&work, &cancel);
                 if self.complete(uid, work.phase, outcome) {
                     return;
                 }
@@ -233,13 +242,16 @@ impl Inner {
         }
     }
 
-    fn begin(&self, uid: &PodUid) -> Option<Work> {
+    fn begin(&self, uid: &PodUid) -> Option<(Work, Arc<Cancel>)> {
         let mut state = self.lock();
-        if state.stopping { None } else { state.table.begin(uid) }
+        let work = if state.stopping { None } else { state.table.begin(uid) }?;
+        let cancel = Arc::new(Cancel::default());
+        state.runs.insert(uid.clone(), cancel.clone());
+        Some((work, cancel))
     }
 
-    fn run(&self, work: &Work) -> Outcome {
-        catch_unwind(AssertUnwindSafe(|| self.syncer.run(work))).unwrap_or_else(|_| {
+    fn run(&self, work: &Work, cancel: &Cancel) -> Outcome {
+        catch_unwind(AssertUnwindSafe(|| self.syncer.run(work, cancel))).unwrap_or_else(|_| {
             self.panics.fetch_add(1, Ordering::Relaxed);
             log::error!("the worker of {} panicked: a bug of podprobe; its sync is tried again", work.pod.reference());
             Outcome::Failed { error: "the worker panicked (a bug of podprobe); it goes on".into(), retry_at: None }
@@ -262,6 +274,7 @@ impl Inner {
             }
         };
         let mut state = self.lock();
+        state.runs.remove(uid);
         let next = state.table.complete(uid, ran, done);
         let now = Moment::now();
         match next {
@@ -289,6 +302,7 @@ fn jitter() -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use nix::poll::{PollFd, PollFlags, poll};
     use serde_json::{Value, json};
 
     use super::*;
@@ -300,10 +314,15 @@ mod tests {
     }
 
     impl PodSyncer for Scripted {
-        fn run(&self, work: &Work) -> Outcome {
+        fn run(&self, work: &Work, cancel: &Cancel) -> Outcome {
             self.ran.send((work.pod.metadata.uid.to_string(), work.phase)).unwrap();
             match self.outcomes.recv_timeout(Duration::from_secs(10)).expect("the test says how a run ends") {
                 Outcome::Failed { error, .. } if error == "panic" => panic!("asked for by the test"),
+                Outcome::Failed { error, .. } if error == "wait" => {
+                    let mut fds = [PollFd::new(cancel.fd().unwrap(), PollFlags::POLLIN)];
+                    assert_eq!(poll(&mut fds, 10_000_u16), Ok(1), "nobody cancelled it");
+                    Outcome::Failed { error: String::new(), retry_at: None }
+                }
                 outcome => outcome,
             }
         }
@@ -359,6 +378,27 @@ mod tests {
         h.expect("b", Phase::Sync);
         h.end(Outcome::Ok);
         assert_eq!(h.workers.shutdown(Duration::from_secs(10)), Vec::<String>::new());
+    }
+
+    /// Kubelet-probes 8.1.
+    #[test]
+    fn a_run_is_cancelled_when_its_pod_is_to_end_or_to_end_sooner() {
+        let h = Harness::new();
+        let waits = || h.end(Outcome::Failed { error: "wait".into(), retry_at: None });
+        h.send(UpdateKind::Create, "a");
+        h.expect("a", Phase::Sync);
+        waits();
+        h.send(UpdateKind::Sync, "a");
+        h.send(UpdateKind::Kill { grace_override: Some(20) }, "a");
+        h.expect("a", Phase::Terminating);
+        waits();
+        h.send(UpdateKind::Kill { grace_override: Some(10) }, "a");
+        h.expect("a", Phase::Terminating);
+        h.end(Outcome::Ok);
+        h.expect("a", Phase::Terminated);
+        h.end(Outcome::Ok);
+        assert!(h.workers.shutdown(Duration::from_secs(10)).is_empty());
+        assert!(h.workers.inner.lock().runs.is_empty());
     }
 
     #[test]

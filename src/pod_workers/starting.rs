@@ -14,7 +14,7 @@ const KEPT_INSTANCES: usize = 2;
 
 impl Syncer {
     /// Kill, create the sandbox, start: the order of 8.4.
-    pub(super) fn carry_out(&self, pod: &Arc<Pod>, mut runtime: Arc<RuntimePodStatus>, actions: &PodActions, problems: &mut Problems) {
+    pub(super) fn carry_out(&self, pod: &Arc<Pod>, mut runtime: Arc<RuntimePodStatus>, actions: &PodActions, problems: &mut Problems<'_>) {
         if actions.kill_pod {
             if actions.create_sandbox && !runtime.sandboxes.is_empty() {
                 let text = "Pod sandbox changed, it will be killed and re-created.";
@@ -54,7 +54,7 @@ impl Syncer {
 
     /// Init containers, then regular ones, in order. A plain init container that does not start ends the list; a sidecar
     /// is passed over and tried again at the next sync.
-    fn start_all(&self, pod: &Pod, sandbox: &ContainerId, runtime: &RuntimePodStatus, actions: &PodActions, problems: &mut Problems) {
+    fn start_all(&self, pod: &Pod, sandbox: &ContainerId, runtime: &RuntimePodStatus, actions: &PodActions, problems: &mut Problems<'_>) {
         for container in actions.init_start.iter().filter_map(|i| pod.spec.init_containers.get(*i)) {
             if !self.start(pod, sandbox, container, runtime, problems) && !container.always_restarts() {
                 return;
@@ -76,7 +76,7 @@ impl Syncer {
         Ok(left)
     }
 
-    fn create_sandbox(&self, pod: &Pod, attempt: u32, problems: &mut Problems) -> Option<ContainerId> {
+    fn create_sandbox(&self, pod: &Pod, attempt: u32, problems: &mut Problems<'_>) -> Option<ContainerId> {
         match self.deps.runtime.run_pod_sandbox(pod, attempt) {
             Ok(id) => Some(id),
             Err(e) => {
@@ -101,7 +101,17 @@ impl Syncer {
     }
 
     /// Back-off, then the start of one container; whether it was started.
-    fn start(&self, pod: &Pod, sandbox: &ContainerId, container: &Container, runtime: &RuntimePodStatus, problems: &mut Problems) -> bool {
+    fn start(
+        &self,
+        pod: &Pod,
+        sandbox: &ContainerId,
+        container: &Container,
+        runtime: &RuntimePodStatus,
+        problems: &mut Problems<'_>,
+    ) -> bool {
+        if problems.cancel.is_cancelled() {
+            return false;
+        }
         if let Err(held) = self.check_back_off(pod, container, runtime) {
             let name = &container.name;
             let of = pod.reference();

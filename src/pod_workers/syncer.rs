@@ -14,7 +14,7 @@ use crate::clock::{Moment, Time};
 use crate::events::{EventType, Recorder};
 use crate::pod_actions::{self, ALL_CONTAINERS_RESTARTING, BackOff, KillReason, ToKill, ToRemove};
 use crate::prober::results::ProbeResult;
-use crate::runtime::{ContainerId, Runtime, RuntimeContainerStatus, RuntimePodStatus};
+use crate::runtime::{Cancel, ContainerId, Runtime, RuntimeContainerStatus, RuntimePodStatus};
 use crate::status::{self, StartFailure, StatusManager};
 
 /// Start failures remembered (kubelet-probes 9.3, note on S9).
@@ -79,14 +79,19 @@ pub struct Syncer {
     last_run: Mutex<HashMap<PodUid, Moment>>,
 }
 
-/// Why a sync did not do all it should.
-#[derive(Default)]
-pub(super) struct Problems {
+/// Why a run did not do all it should.
+pub(super) struct Problems<'a> {
+    /// Where it is cancelled it does nothing new.
+    pub(super) cancel: &'a Cancel,
     pub(super) errors: Vec<String>,
     retry_at: Option<Moment>,
 }
 
-impl Problems {
+impl<'a> Problems<'a> {
+    fn new(cancel: &'a Cancel) -> Self {
+        Self { cancel, errors: Vec::new(), retry_at: None }
+    }
+
     pub(super) fn add(&mut self, error: String) {
         self.errors.push(error);
     }
@@ -97,10 +102,10 @@ impl Problems {
 }
 
 impl PodSyncer for Syncer {
-    fn run(&self, work: &Work) -> Outcome {
+    fn run(&self, work: &Work, cancel: &Cancel) -> Outcome {
         let outcome = match work.phase {
-            Phase::Sync => self.sync(&work.pod),
-            Phase::Terminating => self.terminating(work),
+            Phase::Sync => self.sync(&work.pod, cancel),
+            Phase::Terminating => self.terminating(work, cancel),
             Phase::Terminated => self.terminated(work),
         };
         let uid = work.pod.uid();
@@ -110,7 +115,11 @@ impl PodSyncer for Syncer {
         } else {
             self.ran(uid);
         }
-        outcome
+        match outcome {
+            // not an error (8.1)
+            Outcome::Failed { .. } if cancel.is_cancelled() => Outcome::Failed { error: String::new(), retry_at: None },
+            outcome => outcome,
+        }
     }
 }
 
@@ -128,7 +137,7 @@ impl Syncer {
 
     // ---- sync ----
 
-    fn sync(&self, pod: &Arc<Pod>) -> Outcome {
+    fn sync(&self, pod: &Arc<Pod>, cancel: &Cancel) -> Outcome {
         let runtime = match self.runtime_status(pod) {
             Ok(status) => status,
             Err(outcome) => return outcome,
@@ -149,9 +158,9 @@ impl Syncer {
             return Outcome::Ok;
         }
         if !actions.remove.is_empty() {
-            return self.remove_for_restart(pod, &actions.remove);
+            return self.remove_for_restart(pod, &actions.remove, cancel);
         }
-        let mut problems = Problems::default();
+        let mut problems = Problems::new(cancel);
         self.carry_out(pod, runtime, &actions, &mut problems);
         self.deps.cache.request_relist(pod.uid());
         self.outcome(pod, problems)
@@ -191,8 +200,8 @@ impl Syncer {
     }
 
     /// 8.6: removes every container, then the pod starts from its beginning at once.
-    fn remove_for_restart(&self, pod: &Arc<Pod>, remove: &[ToRemove]) -> Outcome {
-        let mut problems = Problems::default();
+    fn remove_for_restart(&self, pod: &Arc<Pod>, remove: &[ToRemove], cancel: &Cancel) -> Outcome {
+        let mut problems = Problems::new(cancel);
         for ToRemove { id, name, kill } in remove {
             if *kill {
                 let message = format!("Stopping container {name}");
@@ -210,10 +219,10 @@ impl Syncer {
         }
         // the next look must be newer than the removal
         self.ran(pod.uid());
-        self.sync(pod)
+        self.sync(pod, cancel)
     }
 
-    fn outcome(&self, pod: &Pod, problems: Problems) -> Outcome {
+    fn outcome(&self, pod: &Pod, problems: Problems<'_>) -> Outcome {
         if problems.errors.is_empty() && problems.retry_at.is_none() {
             return Outcome::Ok;
         }
@@ -229,7 +238,7 @@ impl Syncer {
 
     // ---- ending ----
 
-    fn terminating(&self, work: &Work) -> Outcome {
+    fn terminating(&self, work: &Work, cancel: &Cancel) -> Outcome {
         let pod = &work.pod;
         let runtime = match self.deps.runtime.pod_status(pod.uid()) {
             Ok(status) => status,
@@ -239,7 +248,7 @@ impl Syncer {
             self.publish(pod, &runtime, false);
             self.deps.probes.stop_liveness_and_startup(pod);
         }
-        let mut problems = Problems::default();
+        let mut problems = Problems::new(cancel);
         self.kill_pod(pod, &runtime, Some(work.grace), &mut problems);
         let runtime = self.deps.runtime.pod_status(pod.uid());
         self.deps.cache.request_relist(pod.uid());

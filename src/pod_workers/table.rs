@@ -86,6 +86,8 @@ pub enum Effect {
     Spawn,
     /// Wake the worker's thread.
     Wake,
+    /// The same, and cancel the run under way: the pod is to end from now on, or in less time.
+    Overtake,
 }
 
 /// What follows a run.
@@ -140,8 +142,12 @@ impl Table {
                 return Effect::Nothing;
             }
         }
+        let (phase, grace) = (entry.phase, entry.grace);
         entry.merge(&update);
-        Effect::Wake
+        match entry.phase != phase || entry.grace < grace {
+            true => Effect::Overtake,
+            false => Effect::Wake,
+        }
     }
 
     fn insert(&mut self, uid: PodUid, update: Update) -> Effect {
@@ -355,7 +361,7 @@ mod tests {
         assert_eq!(drive(&mut t, "u"), [Phase::Sync]);
         assert_eq!(t.update(update(UpdateKind::Sync, "u")), Effect::Wake);
         assert_eq!(drive(&mut t, "u"), [Phase::Sync]);
-        assert_eq!(t.update(update(kill(None), "u")), Effect::Wake);
+        assert_eq!(t.update(update(kill(None), "u")), Effect::Overtake);
         assert_eq!(drive(&mut t, "u"), [Phase::Terminating, Phase::Terminated]);
         assert_eq!(t.update(update(UpdateKind::Sync, "u")), Effect::Nothing);
         assert_eq!(t.sync_known(&HashSet::new()), ["u".into()]);

@@ -5,6 +5,7 @@
 //! daemon finds what an old one started. A container id never comes back; every process is named by pid *and* start
 //! time, so a reused pid is never signalled or entered.
 
+mod cancel;
 pub mod cgroup;
 pub mod cri_log;
 #[cfg(feature = "embedded")]
@@ -20,6 +21,7 @@ pub mod state;
 pub mod termination;
 pub mod volumes;
 
+pub use cancel::Cancel;
 pub use shim_runtime::{ImagesInUse, ShimRuntime};
 
 use std::fmt;
@@ -278,8 +280,9 @@ pub trait Runtime: Send + Sync {
     fn start_container(&self, pod: &Pod, sandbox: &ContainerId, container: &Container, attempt: u32) -> Result<ContainerId, RuntimeError>;
 
     /// TERM (or the image's stop signal), then KILL after `grace`; returns when every process of it has ended and its
-    /// exit is recorded. A container that is gone or has ended counts as stopped.
-    fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), RuntimeError>;
+    /// exit is recorded. A container that is gone or has ended counts as stopped. An error, with the container left as
+    /// it is by then, soon after `cancel`.
+    fn stop_container(&self, id: &ContainerId, grace: Duration, cancel: &Cancel) -> Result<(), RuntimeError>;
 
     /// Forgets a stopped container: record, file system, cgroup. Its logs stay until the instance after
     /// the next starts, or `remove_pod`. Idempotent.

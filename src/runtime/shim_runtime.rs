@@ -12,7 +12,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use super::cgroup::Cgroups;
 use super::state::{CONTAINER, ContainerRecord};
-use super::{ContainerId, ExecOutcome, Runtime, RuntimeError, RuntimePodStatus, StartErrorReason, volumes};
+use super::{Cancel, ContainerId, ExecOutcome, Runtime, RuntimeError, RuntimePodStatus, StartErrorReason, volumes};
 use crate::api::{Container, Pod, PodUid};
 use crate::images::ImageStore;
 use crate::layout::Layout;
@@ -32,6 +32,8 @@ use listing::Cache;
 
 /// Suffix of a record directory that is being written.
 const NEW: &str = ".new";
+/// Why a wait ended early.
+const ENDING: &str = "the daemon is ending";
 /// Suffix of a record directory that is being removed.
 const REMOVING: &str = ".removing";
 /// Suffix of a record directory that cannot be read.
@@ -56,20 +58,8 @@ pub struct ShimRuntime {
     children: Mutex<Vec<Child>>,
     /// Held for reading while a container is created below the daemon's cgroup, for writing while that is removed.
     cgroup_gate: RwLock<()>,
-    interrupt: Interrupt,
-}
-
-/// Ends the waits of every thread at once: the read end becomes readable for good when the write end is closed.
-struct Interrupt {
-    read: OwnedFd,
-    write: Mutex<Option<OwnedFd>>,
-}
-
-impl Interrupt {
-    fn new() -> io::Result<Self> {
-        let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
-        Ok(Self { read, write: Mutex::new(Some(write)) })
-    }
+    /// The daemon is ending. Its descriptor is there from the start.
+    interrupt: Cancel,
 }
 
 /// A poisoned lock is used on: what it guards is a cache, or a list that a panic cannot leave half changed.
@@ -96,6 +86,8 @@ impl ShimRuntime {
             RuntimeChoice::Embedded => "embedded".to_owned(),
             RuntimeChoice::Path(path) => path.display().to_string(),
         };
+        let interrupt = Cancel::default();
+        interrupt.fd()?;
         let runtime = Self {
             layout,
             images,
@@ -110,7 +102,7 @@ impl ShimRuntime {
             starting: Mutex::default(),
             children: Mutex::default(),
             cgroup_gate: RwLock::new(()),
-            interrupt: Interrupt::new()?,
+            interrupt,
         };
         runtime.sweep();
         Ok(runtime)
@@ -126,7 +118,12 @@ impl ShimRuntime {
     /// Ends, for good, every wait for a container to start or to stop; those calls return an error and leave the
     /// container as it is, for the next daemon. For the daemon's own end.
     pub fn interrupt(&self) {
-        lock(&self.interrupt.write).take();
+        self.interrupt.cancel();
+    }
+
+    /// Readable when the daemon is ending.
+    fn ending(&self) -> BorrowedFd<'_> {
+        self.interrupt.fd().expect("it is there from the start")
     }
 
     /// Pods that have data on the disk: those of pods that no longer exist are for housekeeping to [`Runtime::remove_pod`].
@@ -281,8 +278,8 @@ impl Runtime for ShimRuntime {
         self.start(pod, sandbox, container, attempt)
     }
 
-    fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), RuntimeError> {
-        self.stop(id, grace)
+    fn stop_container(&self, id: &ContainerId, grace: Duration, cancel: &Cancel) -> Result<(), RuntimeError> {
+        self.stop(id, grace, cancel)
     }
 
     fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
@@ -300,7 +297,7 @@ impl Runtime for ShimRuntime {
         let config = fs::read(&config).and_then(|b| Ok(serde_json::from_slice(&b)?));
         let config = config.map_err(|e| fail(format!("cannot enter container {id}: its OCI configuration is not readable: {e}")))?;
         let target = nsexec::Target { pid: process.pid, start_time: process.start_time, config: &config, cgroup: &record.cgroup };
-        let options = nsexec::Options { helper: self.program.clone(), interrupt: Some(self.interrupt.read.as_fd()) };
+        let options = nsexec::Options { helper: self.program.clone(), interrupt: Some(self.ending()) };
         nsexec::exec_with(&options, &target, command, timeout, limit).map_err(|e| fail(e.to_string()))
     }
 

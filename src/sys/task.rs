@@ -40,6 +40,17 @@ fn parse_start_time(stat: &[u8]) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
+/// How a wait for a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// The process has ended.
+    Ended,
+    /// It lives on.
+    TimedOut,
+    /// Somebody had the wait end.
+    Told,
+}
+
 /// A descriptor of a process: signals through it never reach another process that got the same pid.
 #[derive(Debug)]
 pub struct PidFd(OwnedFd);
@@ -62,22 +73,22 @@ impl PidFd {
 
     /// Waits until the process has ended; false when it lives on after `timeout`.
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
-        self.wait_unless(timeout, None)
+        Ok(self.wait_unless(timeout, [])? == Waited::Ended)
     }
 
-    /// As [`Self::wait`], but `Interrupted` as soon as `interrupt` is readable or closed.
-    pub fn wait_unless(&self, timeout: Duration, interrupt: Option<BorrowedFd<'_>>) -> io::Result<bool> {
+    /// As [`Self::wait`], but no longer than until one of `told` is readable or closed.
+    pub fn wait_unless<'a>(&self, timeout: Duration, told: impl IntoIterator<Item = BorrowedFd<'a>>) -> io::Result<Waited> {
+        let mut fds = vec![PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        fds.extend(told.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         let limit = Moment::now() + timeout;
         loop {
             // Rounded up, so that the last wait is not a busy loop.
             let left = limit.since(Moment::now()) + Duration::from_micros(999);
-            let mut fds = vec![PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
-            fds.extend(interrupt.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
             match poll(&mut fds, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
                 Ok(0) if Moment::now() < limit => {}
-                Ok(0) => return Ok(false),
-                Ok(_) if fds[0].any() == Some(true) => return Ok(true),
-                Ok(_) => return Err(io::Error::new(io::ErrorKind::Interrupted, "the daemon is ending")),
+                Ok(0) => return Ok(Waited::TimedOut),
+                Ok(_) if fds[0].any() == Some(true) => return Ok(Waited::Ended),
+                Ok(_) => return Ok(Waited::Told),
                 Err(Errno::EINTR) => {}
                 Err(e) => return Err(e.into()),
             }

@@ -17,7 +17,7 @@ use podprobe::layout::Layout;
 use podprobe::runtime::cgroup::{self, Cgroups};
 use podprobe::runtime::shim_runtime::ShimRuntime;
 use podprobe::runtime::state::{ContainerState, Process, STATE, SandboxState};
-use podprobe::runtime::{ContainerId, Runtime, RuntimeContainerStatus, RuntimeState};
+use podprobe::runtime::{Cancel, ContainerId, Runtime, RuntimeContainerStatus, RuntimeState};
 use podprobe::settings::{RuntimeChoice, Settings};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -118,7 +118,7 @@ impl Node {
     pub(crate) fn remove_pod(&self, rt: &dyn Runtime, pod: &Pod) {
         let status = rt.pod_status(pod.uid()).unwrap();
         for c in &status.containers {
-            rt.stop_container(&c.id, Duration::ZERO).unwrap();
+            rt.stop_container(&c.id, Duration::ZERO, &Cancel::default()).unwrap();
             rt.remove_container(&c.id).unwrap();
             rt.remove_container(&c.id).unwrap();
         }

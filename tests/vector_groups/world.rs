@@ -12,7 +12,7 @@ use podprobe::events::Recorder;
 use podprobe::prober::manager::{Deps, ProberManager, Results, StatusSource};
 use podprobe::prober::results::{Manager, Update};
 use podprobe::runtime::{
-    ContainerId, ExecOutcome, Runtime, RuntimeContainerStatus, RuntimeError, RuntimePodStatus, RuntimeState, StartErrorReason,
+    Cancel, ContainerId, ExecOutcome, Runtime, RuntimeContainerStatus, RuntimeError, RuntimePodStatus, RuntimeState, StartErrorReason,
 };
 use serde_json::{Value, json};
 
@@ -78,7 +78,7 @@ impl Runtime for World {
     fn start_container(&self, _: &Pod, _: &ContainerId, _: &Container, _: u32) -> Result<ContainerId, RuntimeError> {
         never()
     }
-    fn stop_container(&self, _: &ContainerId, _: Duration) -> Result<(), RuntimeError> {
+    fn stop_container(&self, _: &ContainerId, _: Duration, _: &Cancel) -> Result<(), RuntimeError> {
         never()
     }
     fn remove_container(&self, _: &ContainerId) -> Result<(), RuntimeError> {

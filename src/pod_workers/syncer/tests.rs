@@ -30,6 +30,8 @@ struct FakeState {
     start_errors: VecDeque<RuntimeError>,
     sandbox_error: Option<RuntimeError>,
     stop_error: Option<RuntimeError>,
+    /// The run is cancelled while it stops something.
+    cancel_in_stop: bool,
 }
 
 impl FakeState {
@@ -89,10 +91,13 @@ impl Runtime for FakeRuntime {
         s.pod.containers.insert(0, status);
         Ok(id)
     }
-    fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<(), RuntimeError> {
+    fn stop_container(&self, id: &ContainerId, grace: Duration, cancel: &Cancel) -> Result<(), RuntimeError> {
         let mut s = self.state.lock().unwrap();
         s.calls.push(format!("stop {id} {}", grace.as_secs()));
         if let Some(e) = s.stop_error.clone() {
+            if s.cancel_in_stop {
+                cancel.cancel();
+            }
             return Err(e);
         }
         end(s.pod.containers.iter_mut().find(|c| c.id == *id).unwrap(), 137);
@@ -221,7 +226,7 @@ impl Harness {
     }
 
     fn run(&self, phase: Phase) -> Outcome {
-        self.syncer.run(&Work { phase, pod: self.pod.clone(), grace: 7, runtime_only: false, removed: true })
+        self.syncer.run(&Work { phase, pod: self.pod.clone(), grace: 7, runtime_only: false, removed: true }, &Cancel::default())
     }
 
     fn calls(&self) -> Vec<String> {
@@ -401,6 +406,28 @@ fn a3_what_does_not_end_keeps_its_readiness_probe_and_is_tried_again() {
     assert!(h.texts().contains(&"FailedKillPod error killing pod: it will not die".to_owned()));
 }
 
+/// Kubelet-probes 8.1: nothing is said of it, and nothing new begins.
+#[test]
+fn a_cancelled_run_is_no_error_and_starts_nothing() {
+    let h = Harness::new(json!({"containers": [{"name": "c", "image": "i"}, {"name": "d", "image": "i"}]}));
+    h.run(Phase::Sync);
+    h.calls();
+    h.end_newest(1);
+    let id = h.runtime.state.lock().unwrap().pod.containers[1].id.clone();
+    h.probes.liveness.lock().unwrap().insert(id, ProbeResult::Failure);
+    let error = RuntimeError::new(StartErrorReason::KillContainerError, "it is cancelled");
+    {
+        let mut state = h.runtime.state.lock().unwrap();
+        (state.stop_error, state.cancel_in_stop) = (Some(error), true);
+    }
+    for phase in [Phase::Sync, Phase::Terminating] {
+        assert_eq!(h.run(phase), Outcome::Failed { error: String::new(), retry_at: None });
+        let calls = h.calls();
+        assert!(calls[0].starts_with("stop ") && !calls.iter().any(|c| c.starts_with("start ")), "{calls:?}");
+        assert!(!h.texts().iter().any(|t| t.starts_with("FailedKillPod")), "{:?}", h.texts());
+    }
+}
+
 #[test]
 fn a_finished_pod_keeps_its_remains_until_it_is_removed() {
     let h = Harness::one();
@@ -408,7 +435,7 @@ fn a_finished_pod_keeps_its_remains_until_it_is_removed() {
     h.run(Phase::Terminating);
     h.calls();
     let work = Work { phase: Phase::Terminated, pod: h.pod.clone(), grace: 7, runtime_only: false, removed: false };
-    assert_eq!((h.syncer.run(&work), h.calls()), (Outcome::Ok, vec![]));
+    assert_eq!((h.syncer.run(&work, &Cancel::default()), h.calls()), (Outcome::Ok, vec![]));
 }
 
 /// After a power cut the runtime has forgotten everything; the restart count goes on from the status before.
@@ -432,7 +459,7 @@ fn a_container_is_killed_with_at_least_two_seconds() {
     h.run(Phase::Sync);
     h.calls();
     let work = Work { phase: Phase::Terminating, pod: h.pod.clone(), grace: 1, runtime_only: false, removed: true };
-    h.syncer.run(&work);
+    h.syncer.run(&work, &Cancel::default());
     assert_eq!(h.calls()[0], "stop 2 2");
 }
 
@@ -443,8 +470,8 @@ fn a_pod_only_the_runtime_knows_is_ended_without_status_or_probes() {
     h.statuses.remove_orphans(&Default::default());
     h.probes.calls.lock().unwrap().clear();
     let work = |phase| Work { phase, pod: h.pod.clone(), grace: 1, runtime_only: true, removed: true };
-    assert_eq!(h.syncer.run(&work(Phase::Terminating)), Outcome::Ok);
-    assert_eq!(h.syncer.run(&work(Phase::Terminated)), Outcome::Ok);
+    assert_eq!(h.syncer.run(&work(Phase::Terminating), &Cancel::default()), Outcome::Ok);
+    assert_eq!(h.syncer.run(&work(Phase::Terminated), &Cancel::default()), Outcome::Ok);
     assert!(h.statuses.get(h.pod.uid()).is_none());
     assert_eq!(h.calls().last().unwrap(), "relist");
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{NEW, REMOVING, ShimRuntime, lock, new_id};
+use super::{ENDING, NEW, REMOVING, ShimRuntime, lock, new_id};
 use crate::api::{Container, Pod};
 use crate::clock::Moment;
 use crate::images::{Image, ImageError};
@@ -92,7 +92,7 @@ impl ShimRuntime {
         let dir = self.layout.sandboxes().join(&id);
         publish(&dir, |new| state::write(new, SANDBOX, &record, false))?;
         let answer = self.spawn_role("sandbox", &dir).and_then(|mut child| {
-            let answer = answer(&mut child, SANDBOX_LIMIT, &self.interrupt.read);
+            let answer = answer(&mut child, SANDBOX_LIMIT, self.ending());
             if !matches!(&answer, Ok(text) if text == sandbox::READY) {
                 let _ = child.kill();
             }
@@ -202,7 +202,7 @@ impl ShimRuntime {
             self.discard(record);
             create_error("start a shim", e)
         })?;
-        let answer = answer(&mut child, START_LIMIT, &self.interrupt.read);
+        let answer = answer(&mut child, START_LIMIT, self.ending());
         let shim = child.id() as i32;
         self.adopt(child);
         match answer {
@@ -269,7 +269,7 @@ fn refusal(answer: &str) -> RuntimeError {
 
 /// What an inner role answers: one line, or less when it ended. `TimedOut` when it says nothing in time, `Interrupted`
 /// when the daemon is ending.
-fn answer(child: &mut Child, limit: Duration, interrupt: &OwnedFd) -> io::Result<String> {
+fn answer(child: &mut Child, limit: Duration, ending: BorrowedFd<'_>) -> io::Result<String> {
     let mut stdout = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
     // Held open until the answer is there: its end tells the shim that we are gone.
     let _stdin = child.stdin.take();
@@ -277,10 +277,10 @@ fn answer(child: &mut Child, limit: Duration, interrupt: &OwnedFd) -> io::Result
     let mut said = Vec::new();
     loop {
         let left = PollTimeout::try_from(end.since(Moment::now())).unwrap_or(PollTimeout::MAX);
-        let mut fds = [PollFd::new(stdout.as_fd(), PollFlags::POLLIN), PollFd::new(interrupt.as_fd(), PollFlags::POLLIN)];
+        let mut fds = [PollFd::new(stdout.as_fd(), PollFlags::POLLIN), PollFd::new(ending, PollFlags::POLLIN)];
         match poll(&mut fds, left) {
             // The shim sees our end, and takes back what it has not started.
-            Ok(_) if fds[1].any() == Some(true) => return Err(io::Error::new(io::ErrorKind::Interrupted, "the daemon is ending")),
+            Ok(_) if fds[1].any() == Some(true) => return Err(io::Error::new(io::ErrorKind::Interrupted, ENDING)),
             Ok(0) => return Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {}", crate::clock::go_duration(limit)))),
             Ok(_) => {}
             Err(nix::errno::Errno::EINTR) => continue,

@@ -13,13 +13,13 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::listing::{Entry, UNKNOWN};
-use super::{REMOVING, ShimRuntime, kill_error, lock, names};
+use super::{ENDING, REMOVING, ShimRuntime, kill_error, lock, names};
 use crate::api::PodUid;
 use crate::clock::{Moment, go_duration};
 use crate::runtime::cgroup::{self, Cgroups};
 use crate::runtime::state::{self, EXIT, ExitRecord, Process};
-use crate::runtime::{ContainerId, RuntimeError, StartErrorReason, oci_cli, termination, volumes};
-use crate::sys::task::PidFd;
+use crate::runtime::{Cancel, ContainerId, RuntimeError, StartErrorReason, oci_cli, termination, volumes};
+use crate::sys::task::{PidFd, Waited};
 
 /// How long a killed process may take to end: the kernel may be writing for it.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
@@ -36,27 +36,27 @@ pub(super) fn kill_process(p: Process) -> bool {
 
 impl ShimRuntime {
     /// Signal, grace, KILL; returns with the exit recorded.
-    pub(super) fn stop(&self, id: &ContainerId, grace: Duration) -> Result<(), RuntimeError> {
+    pub(super) fn stop(&self, id: &ContainerId, grace: Duration, cancel: &Cancel) -> Result<(), RuntimeError> {
         let Some(e) = self.find(id) else { return Ok(()) };
         if e.exit.is_some() || e.record.boot_id != self.boot_id {
             return Ok(());
         }
         match e.state.as_ref().and_then(|s| s.process) {
-            Some(process) => self.end_process(&e, process, grace)?,
+            Some(process) => self.end_process(&e, process, grace, cancel)?,
             // Not created yet: the shim goes, and what it has started.
             None => self.kill_shim(&e),
         }
         self.settle(&e)
     }
 
-    fn end_process(&self, e: &Entry, process: Process, grace: Duration) -> Result<(), RuntimeError> {
+    fn end_process(&self, e: &Entry, process: Process, grace: Duration, cancel: &Cancel) -> Result<(), RuntimeError> {
         let id = &e.record.id;
         let fail = |cause: String| kill_error(format!("cannot stop container {id}: {cause}"));
         let Some(fd) = process.open().map_err(|e| fail(format!("cannot open process {}: {e}", process.pid)))? else { return Ok(()) };
-        if self.signal(&fd, e.record.stop_signal, grace).map_err(|e| fail(e.to_string()))? {
+        if self.signal(&fd, e.record.stop_signal, grace, cancel).map_err(|e| fail(e.to_string()))? {
             return Ok(());
         }
-        if self.signal(&fd, libc::SIGKILL, KILL_LIMIT).map_err(|e| fail(e.to_string()))? {
+        if self.signal(&fd, libc::SIGKILL, KILL_LIMIT, cancel).map_err(|e| fail(e.to_string()))? {
             return Ok(());
         }
         Err(fail(format!(
@@ -66,13 +66,22 @@ impl ShimRuntime {
         )))
     }
 
-    /// Sends a signal and waits; true when the process has ended. An error when the daemon is ending.
-    fn signal(&self, fd: &PidFd, signal: i32, limit: Duration) -> io::Result<bool> {
+    /// Sends a signal and waits; true when the process has ended. An error when the daemon is ending, and when it
+    /// is cancelled.
+    fn signal(&self, fd: &PidFd, signal: i32, limit: Duration, cancel: &Cancel) -> io::Result<bool> {
         match fd.send(signal) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(true),
             other => other?,
         }
-        fd.wait_unless(limit, Some(self.interrupt.read.as_fd()))
+        // without a descriptor the wait is as long as it is
+        let cancelled = cancel.fd().ok();
+        match fd.wait_unless(limit, [self.ending()].into_iter().chain(cancelled))? {
+            Waited::Ended => Ok(true),
+            Waited::TimedOut => Ok(false),
+            Waited::Told => {
+                Err(io::Error::new(io::ErrorKind::Interrupted, if self.interrupt.is_cancelled() { ENDING } else { "it is cancelled" }))
+            }
+        }
     }
 
     /// The first process has ended: waits for the shim's record of it, or makes it in the shim's place.
@@ -201,8 +210,9 @@ impl ShimRuntime {
         let Some(holder) = self.find_sandbox(id).and_then(|e| self.holder(&e)) else { return Ok(()) };
         let fail = |cause: String| kill_error(format!("cannot stop sandbox {id}: {cause}"));
         if let Some(fd) = holder.open().map_err(|e| fail(e.to_string()))? {
-            let ended = self.signal(&fd, libc::SIGTERM, Duration::from_secs(2)).map_err(|e| fail(e.to_string()))?;
-            if !ended && !self.signal(&fd, libc::SIGKILL, KILL_LIMIT).map_err(|e| fail(e.to_string()))? {
+            let never = Cancel::default();
+            let ended = self.signal(&fd, libc::SIGTERM, Duration::from_secs(2), &never).map_err(|e| fail(e.to_string()))?;
+            if !ended && !self.signal(&fd, libc::SIGKILL, KILL_LIMIT, &never).map_err(|e| fail(e.to_string()))? {
                 return Err(fail(format!("its holder, process {}, has not ended after SIGKILL", holder.pid)));
             }
         }
