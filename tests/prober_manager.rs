@@ -639,6 +639,61 @@ fn b1_a_new_daemon_spreads_the_first_probes_over_the_period() {
     assert_eq!(d.manager.shutdown(CEILING), 0);
 }
 
+/// Lessons B3: what runs out of schedule is a readiness probe that has no success, once for each sync of its pod.
+#[test]
+fn b3_a_sync_triggers_readiness_until_it_succeeds() {
+    let d = daemon();
+    let p = pod("a", 3600, &["rl"]);
+    *d.world.answer.lock().unwrap() = Answer::Code(1);
+    d.store(&p, 0);
+    d.manager.add_pod(&p);
+    let count = |t| d.manager.history().get(p.uid()).probes.into_iter().find(|h| h.probe_type == t).map_or(0, |h| h.runs.len());
+    let counts = || (count(ProbeType::Liveness), count(ProbeType::Readiness));
+    until("the first of each", || counts() == (1, 1));
+    for triggered in 2..=4 {
+        d.store(&p, 0);
+        until("a triggered run", || counts().1 == triggered);
+    }
+    *d.world.answer.lock().unwrap() = Answer::Code(0);
+    d.store(&p, 0);
+    until("readiness", || d.results.readiness.get(&ContainerId::from("c0-0")) == Some(ProbeResult::Success));
+    for _ in 0..20 {
+        assert!(d.store(&p, 0).container_statuses[0].ready);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(counts(), (1, 5), "liveness keeps to its schedule, and a success ends the triggers");
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
+/// Lessons B3: after a run out of schedule a whole period passes.
+#[test]
+fn b3_the_schedule_starts_anew_with_a_triggered_run() {
+    const PERIOD: Duration = Duration::from_millis(400);
+    let start = Instant::now();
+    loop {
+        assert!(start.elapsed() < CEILING, "no attempt without a run of the schedule between the two");
+        let d = daemon();
+        let p = short("a", "r", 400);
+        *d.world.answer.lock().unwrap() = Answer::Code(1);
+        d.store(&p, 0);
+        let began = Moment::now();
+        d.manager.add_pod(&p);
+        until("the first run", || d.manager.history().get(p.uid()).probes.iter().any(|h| h.runs.len() == 1));
+        *d.world.answer.lock().unwrap() = Answer::Code(0);
+        until("the middle of the period", || Moment::now().since(began) >= PERIOD / 2);
+        let triggered = Moment::now();
+        d.store(&p, 0);
+        until("the next two runs", || d.execs() >= 3);
+        assert_eq!(d.manager.shutdown(CEILING), 0);
+        let runs: Vec<Moment> = d.world.runs.lock().unwrap().iter().map(|(_, at)| *at).collect();
+        // on a machine too busy for the middle of a period the schedule may have come first
+        if runs[1].since(began) < PERIOD {
+            assert!(runs[2] >= triggered + PERIOD, "{:?} after the trigger", runs[2].since(triggered));
+            return;
+        }
+    }
+}
+
 /// Lessons F1: nothing is said of a container that does not run (yet, or any more).
 #[test]
 fn f1_a_container_that_does_not_run_has_no_events() {

@@ -186,6 +186,51 @@ fn startup_with_liveness_and_readiness() {
     });
 }
 
+/// 13.4, and lessons A4: that a pod is not ready in the end proves nothing, since its death makes it so. Here its probe
+/// does, while the container still runs and when the probe has said so; liveness, which would fail as well, has stopped.
+#[test]
+fn a4_readiness_fails_by_its_probe_while_the_pod_ends() {
+    support::on(RuntimeChoice::Embedded, |node| {
+        let day = Day::begin(node);
+        let starts = node.dir.path().join("starts");
+        let every = json!({"periodSeconds": 1, "failureThreshold": 1});
+        let probes = json!({
+            "livenessProbe": probe("old", "liveness", "[ ! -e /starts/going ]", every.clone()),
+            "readinessProbe": probe("old", "readiness", "[ ! -e /starts/sick ]", every),
+        });
+        let script = "trap ': >/starts/going' TERM\nuntil [ -e /starts/over ]; do sleep 0.1; done";
+        let mut pod = day.pod("old", script, probes);
+        pod["spec"]["terminationGracePeriodSeconds"] = 3600.into();
+        day.put("old", pod);
+        day.wait_ready("old");
+        wait_runs(&day, "old", "liveness", 2);
+        let process = day.process("old");
+        let watcher = Watcher::spawn(&day);
+        day.delete("old");
+        support::wait_until("its TERM", || starts.join("going").exists());
+        let before = runs(&day, "old");
+        let more = |n| of(&before, "readiness").len() + n;
+        wait_runs(&day, "old", "readiness", more(3));
+        let view = |s: &podprobe::status::Snapshot| find(s, "old").map(|p| (p.terminating, p.status.is_ready()));
+        assert_eq!(view(&day.snapshot().unwrap()), Some((true, true)), "it ends, and its probe says that it is ready");
+        fs::write(starts.join("sick"), "").unwrap();
+        day.wait("Ready to leave", |s| view(s).filter(|(_, ready)| !ready));
+        assert!(process.alive(), "its probe has said so, not its end");
+        let text = day.wait_event("old", "Unhealthy");
+        assert!(text.starts_with("Readiness probe failed"), "{text}");
+        let while_ending = runs(&day, "old")[before.len()..].to_vec();
+        assert!(of(&while_ending, "liveness").len() <= 1, "but the one under way none runs: {while_ending:#?}");
+        let readiness = of(&while_ending, "readiness");
+        let first = readiness.iter().position(|r| !r.ok).unwrap();
+        assert!(first >= 2 && readiness[first..].iter().all(|r| !r.ok), "{while_ending:#?}");
+        fs::write(starts.join("over"), "").unwrap();
+        day.wait_gone("old");
+        let restarts = watcher.seen().iter().filter_map(|s| find(s, "old")?.status.container("c").map(|c| c.restart_count)).max();
+        assert_eq!((restarts, day.starts("old").len()), (Some(0), 1), "{}", day.log());
+        day.end();
+    });
+}
+
 /// 13.6. Another daemon finds the pod as it is: startup is not asked again, nothing is not ready for a moment, and the
 /// probes go on, each after a part of its period.
 #[test]
