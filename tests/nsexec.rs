@@ -419,11 +419,11 @@ select(undef, undef, undef, 0.01) until $asked;
 select(undef, undef, undef, $seconds);
 "#;
 
-/// Such a `/<dir>/true` in the container, and its holder.
+/// Such a `/<dir>/sleep` in the container, and its holder.
 fn late_program(c: &Container, dir: &str, seconds: &str) -> Spawned {
     let dir = c.dir.path().join("rootfs").join(dir);
     fs::create_dir(&dir).unwrap();
-    let program = dir.join("true");
+    let program = dir.join("sleep");
     fs::copy("/usr/bin/busybox", &program).unwrap();
     let mut holder = Command::new("perl");
     holder.args(["-e", LEASE]).arg(&program).arg(seconds).stdout(std::process::Stdio::piped());
@@ -441,13 +441,13 @@ fn c3_the_timeout_does_not_count_the_start() {
         return;
     }
     let c = Container::plain();
-    let timeout = Duration::from_secs(2);
+    let timeout = Duration::from_secs(3);
     let _soon = late_program(&c, "late", "3");
     let begun = Instant::now();
-    assert_eq!(c.exec(&["/late/true"], timeout, 100), Ok(ExecOutcome::Exited { code: 0, output: vec![] }));
-    assert!(begun.elapsed() > timeout, "the start was not slow: {:?}", begun.elapsed());
+    assert_eq!(c.exec(&["/late/sleep", "1"], timeout, 100), Ok(ExecOutcome::Exited { code: 0, output: vec![] }));
+    assert!(begun.elapsed() >= timeout + Duration::from_secs(1), "the start was not slow: {:?}", begun.elapsed());
     let _never = late_program(&c, "never", "1000");
-    assert_eq!(c.exec(&["/never/true"], timeout, 100), Err(ExecError::StartTimeout(10)));
+    assert_eq!(c.exec(&["/never/sleep", "1"], timeout, 100), Err(ExecError::StartTimeout(10)));
     assert!(others_inside(&c).is_empty(), "what did not start is gone");
 }
 

@@ -216,8 +216,10 @@ fn a4_readiness_fails_by_its_probe_while_the_pod_ends() {
         fs::write(starts.join("sick"), "").unwrap();
         day.wait("Ready to leave", |s| view(s).filter(|(_, ready)| !ready));
         assert!(process.alive(), "its probe has said so, not its end");
-        let text = day.wait_event("old", "Unhealthy");
-        assert!(text.starts_with("Readiness probe failed"), "{text}");
+        let said = |s: &podprobe::status::Snapshot| {
+            find(s, "old")?.events.iter().find(|e| e.message.starts_with("Readiness probe failed")).map(drop)
+        };
+        day.wait("the event of readiness", said);
         let while_ending = runs(&day, "old")[before.len()..].to_vec();
         assert!(of(&while_ending, "liveness").len() <= 1, "but the one under way none runs: {while_ending:#?}");
         let readiness = of(&while_ending, "readiness");
