@@ -453,16 +453,16 @@ fn a7_ready_and_started_survive_the_daemon() {
     let d = daemon_with(HashMap::from(restored));
     let (_open, closed) = bounded(1);
     *d.world.answer.lock().unwrap() = Answer::Hang(closed);
-    let p = pod("a", 1, &["sr", "sr", "sr", "s"]);
+    let p = pod("a", 1, &["sr", "sr", "sr", "s", "r"]);
     for round in 0..3 {
         let fresh = d.store(&p, 0);
         let got: Vec<_> = fresh.container_statuses.iter().map(|c| (c.started.unwrap(), c.ready)).collect();
-        assert_eq!(got, [(true, true), (true, false), (false, false), (false, false)], "round {round}");
+        assert_eq!(got, [(true, true), (true, false), (false, false), (false, false), (true, false)], "round {round}");
         if round == 0 {
             d.manager.add_pod(&p);
         }
         if round == 1 {
-            until("the workers at work", || d.execs() >= 3);
+            until("the workers at work", || d.execs() >= 4);
         }
     }
     drop(_open);

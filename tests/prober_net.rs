@@ -2,17 +2,18 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use podprobe::api::PodStatus;
 use podprobe::api::pod::HttpHeader;
 use podprobe::prober::manager::STACK_SIZE;
 use podprobe::prober::outcome::{HandlerResult, Outcome, Phase};
-use podprobe::prober::target::Target;
+use podprobe::prober::target::{Target, resolve_target};
 use podprobe::prober::url::ProbeUrl;
 use podprobe::prober::{grpc, http, tcp};
 
@@ -424,6 +425,20 @@ fn a_probe_fits_well_into_a_workers_stack() {
     let grpc = stack_use(move || drop(grpc::probe(&target(None), c, "", TIMEOUT)));
     eprintln!("stack: http {} KiB, https {} KiB, grpc {} KiB of {}", http >> 10, https >> 10, grpc >> 10, STACK_SIZE >> 10);
     assert!(http.max(https).max(grpc) <= STACK_SIZE * 3 / 4, "http {http}, https {https}, grpc {grpc}");
+}
+
+/// Lessons D8: a probe goes to one address of the pod. A server that listens in the other family only is reached by name,
+/// which tries both, or by its address.
+#[test]
+fn d8_a_server_of_the_other_family_is_reached_by_name() {
+    let Ok(listener) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) else { return eprintln!("SKIPPED: needs IPv6 on loopback") };
+    let port = listener.local_addr().unwrap().port();
+    let server = std::thread::spawn(move || listener.incoming().take(2).flatten().count());
+    let probe = |host| tcp::probe(resolve_target(host, &PodStatus::default(), None, &[]).unwrap(), port, TIMEOUT);
+    check(&probe("localhost"), HandlerResult::Success, "");
+    check(&probe("::1"), HandlerResult::Success, "");
+    assert_eq!(server.join().unwrap(), 2);
+    check(&probe(""), HandlerResult::Failure, "connection refused");
 }
 
 /// Lessons D3: the environment of the daemon sends no probe to a proxy. The test is its own child, with such an
