@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::net::TcpListener;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use podprobe::prober::history::RunOutcome;
 use podprobe::prober::manager::{Deps, ProberManager, RestoredReady, Results, StatusSource};
 use podprobe::prober::pauses::ProbeKey;
 use podprobe::prober::results::{Manager, ProbeResult, Update};
-use podprobe::runtime::{ContainerId, ExecOutcome, Runtime, RuntimeError, RuntimePodStatus, StartErrorReason};
+use podprobe::runtime::{ContainerId, ExecOutcome, NetworkNamespace, Runtime, RuntimeError, RuntimePodStatus, StartErrorReason};
 
 #[path = "support/raw_h2.rs"]
 mod raw_h2;
@@ -118,7 +117,7 @@ impl Runtime for World {
         }
     }
 
-    fn network_namespace(&self, _: &PodUid) -> Result<Option<PathBuf>, RuntimeError> {
+    fn network_namespace(&self, _: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {
         Ok(None)
     }
 }

@@ -16,6 +16,8 @@ use podprobe::prober::outcome::{HandlerResult, Outcome, Phase};
 use podprobe::prober::target::{Target, resolve_target};
 use podprobe::prober::url::ProbeUrl;
 use podprobe::prober::{grpc, http, tcp};
+use podprobe::runtime::NetworkNamespace;
+use podprobe::runtime::state::Process;
 
 #[path = "support/raw_h2.rs"]
 mod raw_h2;
@@ -83,7 +85,7 @@ fn reply(status: &str, headers: &str, body: &str) -> Vec<u8> {
 }
 
 fn target(netns: Option<PathBuf>) -> Target {
-    Target { host: "127.0.0.1".into(), addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], netns }
+    Target { host: "127.0.0.1".into(), addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], netns: netns.map(Into::into) }
 }
 
 fn get_with(scheme: &str, addr: SocketAddr, path: &str, headers: &[(&str, &str)], timeout: Duration) -> Outcome {
@@ -348,6 +350,32 @@ fn d4_probes_leave_no_sockets_behind() {
     let left = http_left.len() + tcp_left.len() + grpc_left.len();
     assert_eq!(left, 0, "{left} of 1500: http {http_left:?}, tcp {tcp_left:?}, grpc {grpc_left:?}");
     drop((server, plain, healthy));
+}
+
+/// A pid goes to another process: what listens there is another container, or the node.
+#[test]
+fn a_namespace_whose_holder_has_ended_is_not_probed() {
+    if !nix::unistd::geteuid().is_root() {
+        assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "CI must run this as root");
+        return eprintln!("SKIPPED: needs root to enter a network namespace");
+    }
+    let (server, healthy) = (Server::http(|_| reply("200 OK", "", "another")), grpc_server());
+    let now = Process::of(std::process::id().cast_signed()).unwrap();
+    let before = Process { start_time: now.start_time - 1, ..now };
+    let at = |holder| Target { netns: Some(NetworkNamespace::of(holder)), ..target(None) };
+    let (port, url) = (server.addr.port(), ProbeUrl::of_probe("HTTP", "127.0.0.1", server.addr.port(), "/"));
+    let probes = |holder| {
+        let http = http::probe(url.clone(), &[], at(holder), TIMEOUT);
+        [http, tcp::probe(at(holder), port, TIMEOUT), grpc::probe(&at(holder), healthy.addr.port(), "", TIMEOUT)]
+    };
+    for outcome in probes(before) {
+        let error = outcome.error.unwrap_or_default();
+        assert!(error.contains("cannot enter the pod's network namespace") && error.ends_with("has ended"), "{error}");
+    }
+    assert_eq!((server.count.load(Ordering::SeqCst), healthy.count.load(Ordering::SeqCst)), (0, 0));
+    for outcome in probes(now) {
+        assert_eq!((outcome.result, outcome.error), (HandlerResult::Success, None));
+    }
 }
 
 #[test]

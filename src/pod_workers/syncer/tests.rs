@@ -13,7 +13,9 @@ use crate::events::Event;
 use crate::notifier::Notifier;
 use crate::pod_actions::spec_hash;
 use crate::prober::history::History;
-use crate::runtime::{ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus, RuntimeState, StartErrorReason};
+use crate::runtime::{
+    ExecOutcome, NetworkNamespace, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus, RuntimeState, StartErrorReason,
+};
 
 /// Containers start when asked, end when asked, and nothing else happens by itself.
 #[derive(Default)]
@@ -111,7 +113,7 @@ impl Runtime for FakeRuntime {
     fn exec(&self, _: &ContainerId, _: &[String], _: Duration, _: usize) -> Result<ExecOutcome, RuntimeError> {
         unreachable!("no probe runs here")
     }
-    fn network_namespace(&self, _: &PodUid) -> Result<Option<PathBuf>, RuntimeError> {
+    fn network_namespace(&self, _: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {
         Ok(None)
     }
 }

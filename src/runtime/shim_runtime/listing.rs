@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +14,8 @@ use crate::runtime::state::{
     self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, Process, SANDBOX, STATE, SandboxRecord, SandboxState,
 };
 use crate::runtime::{
-    ContainerId, RuntimeContainerStatus, RuntimeError, RuntimePodStatus, RuntimeSandboxStatus, RuntimeState, StartErrorReason, volumes,
+    ContainerId, NetworkNamespace, RuntimeContainerStatus, RuntimeError, RuntimePodStatus, RuntimeSandboxStatus, RuntimeState,
+    StartErrorReason, volumes,
 };
 
 /// Records that never change, and the last state read.
@@ -333,10 +333,10 @@ impl ShimRuntime {
         }
     }
 
-    pub(super) fn namespace_of(&self, uid: &PodUid) -> Result<Option<PathBuf>, RuntimeError> {
+    pub(super) fn namespace_of(&self, uid: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {
         let fail =
             |why: &str| RuntimeError::new(StartErrorReason::CreatePodSandboxError, format!("cannot enter the network of pod {uid}: {why}"));
-        // The cache is enough: PLEG keeps it, and a holder in it is checked by its start time.
+        // The cache is enough: PLEG keeps it, and a holder in it is checked by its start time, here and when it is entered.
         let newest = |cache: &Cache| {
             let of_pod = cache.sandboxes.values().filter(|e| e.record.pod.uid == uid.as_str());
             of_pod.filter_map(|e| Some((e.record.attempt, e.record.host_network, self.holder(e)?))).max_by_key(|(attempt, ..)| *attempt)
@@ -348,7 +348,7 @@ impl ShimRuntime {
         }
         match found {
             Some((_, true, _)) => Ok(None),
-            Some((_, false, holder)) => Ok(Some(format!("/proc/{}/ns/net", holder.pid).into())),
+            Some((_, false, holder)) => Ok(Some(NetworkNamespace::of(holder))),
             None => Err(fail("it has no running sandbox")),
         }
     }
