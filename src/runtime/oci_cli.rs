@@ -58,10 +58,11 @@ pub(super) fn exit_code_of(text: &str) -> i32 {
 const NO_SUCH_FILE: &str = "no such file or directory";
 
 /// runc and the embedded runtime say `exec: "<command>": <cause>`, runc's init `exec /<command>: <cause>` when the
-/// interpreter is missing, crun ``executable file `<command>` not found``; other programs that runc runs are `fork/exec`.
+/// interpreter is missing, crun ``executable file `<command>` not found`` and ``exec container process `<command>` ``;
+/// other programs that runc runs are `fork/exec`.
 fn is_about_the_command(text: &str) -> bool {
     let begins = |words: &str| text.match_indices(words).any(|(at, _)| at == 0 || text[..at].ends_with(": "));
-    begins("executable file `") || begins("exec: \"") || begins("exec /")
+    begins("executable file `") || begins("exec container process `") || begins("exec: \"") || begins("exec /")
 }
 
 #[cfg(test)]
@@ -99,6 +100,7 @@ time="2026-11-21T02:00:00Z" level=error msg="runc create failed: unable to start
             (r#"cannot create the container: error during container init: exec: "nope": executable file not found in $PATH"#, 127),
             ("cannot create the container: executable file `nope` not found: No such file or directory", 127),
             ("cannot start the container: exec /run.sh: no such file or directory", 127),
+            ("cannot start the container: exec container process `/run.sh`: No such file or directory", 127),
             (r#"error during container init: error mounting "/gone" to rootfs at "/x": stat /gone: no such file or directory"#, 128),
             (r#"chdir to cwd ("/nope") set in config.json failed: no such file or directory"#, 128),
             ("mount `/executable file `x` to `/y`: No such file or directory", 128),
