@@ -81,7 +81,6 @@ pub struct Daemon {
     threads: Mutex<Vec<(&'static str, JoinHandle<()>)>>,
     stop: Mutex<Vec<Sender<()>>>,
     server: Mutex<Option<Server>>,
-    heartbeat: Arc<Heartbeat>,
     /// Held until the process ends: one daemon a root.
     _lock: Flock<File>,
 }
@@ -100,6 +99,8 @@ struct Shared {
     runtime: Arc<ShimRuntime>,
     prober: Arc<Prober>,
     pleg: Arc<Pleg>,
+    started: Moment,
+    heartbeat: Arc<Heartbeat>,
 }
 
 impl Daemon {
@@ -166,7 +167,7 @@ impl Daemon {
             max_back_off: settings.max_container_restart_period,
         }));
         let workers = Arc::new(PodWorkers::new(syncer.clone(), settings.sync_frequency));
-        let changed = notifier.clone();
+        let (changed, heartbeat) = (notifier.clone(), Arc::new(Heartbeat::default()));
         let shared = Arc::new(Shared {
             node_name: settings.node_name.clone(),
             notifier: notifier.clone(),
@@ -180,11 +181,12 @@ impl Daemon {
             prober: prober.clone(),
             pleg,
             layout,
+            started,
+            heartbeat: heartbeat.clone(),
         });
         let (prober_for_pauses, tidying) = (prober.clone(), shared.clone());
         let (updates, from_config) = bounded(UPDATES_CAPACITY);
         let (stop_loop, loop_stopped) = bounded(0);
-        let heartbeat = Arc::new(Heartbeat::default());
         let [liveness, readiness, startup] = from_results;
         let parts = Parts {
             pods: shared.pods.clone(),
@@ -197,7 +199,7 @@ impl Daemon {
             also: Box::new(move |now| tidying.housekeeping(&syncer, now)),
         };
         let channels = Channels { config: from_config, pleg: from_pleg, liveness, readiness, startup, stop: loop_stopped };
-        let sync_loop = SyncLoop::new(channels, parts, heartbeat.clone());
+        let sync_loop = SyncLoop::new(channels, parts, heartbeat);
         let loop_thread = spawn("sync-loop", move || sync_loop.run())?;
         let (stop_checkpoint, checkpoint_stopped) = bounded(0);
         let checkpoint = checkpoint::spawn(
@@ -239,7 +241,6 @@ impl Daemon {
             threads: Mutex::new(vec![("sync loop", loop_thread), ("checkpoint", checkpoint)]),
             stop: Mutex::new(vec![stop_loop, stop_checkpoint, stop_pleg]),
             server: Mutex::new(Some(server)),
-            heartbeat,
             _lock: lock,
         })
     }
@@ -247,11 +248,6 @@ impl Daemon {
     /// What clients and the live table read.
     pub fn backend(&self) -> Arc<dyn Backend> {
         self.shared.clone()
-    }
-
-    /// When the sync loop last turned.
-    pub fn last_heartbeat(&self) -> Option<Moment> {
-        self.heartbeat.last()
     }
 
     /// Waits for TERM, INT or HUP.
@@ -526,6 +522,7 @@ impl Backend for Shared {
             node_name: self.node_name.clone(),
             pods: pods.iter().map(view).collect(),
             problems: self.states.problems(),
+            stalled: self.heartbeat.stalled(self.started, Moment::now()),
         })
     }
 

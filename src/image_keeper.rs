@@ -106,8 +106,8 @@ impl ImageKeeper {
 struct Problems(BTreeMap<String, String>);
 
 impl Problems {
-    /// Replaces the problems that `about` matches; a line for each that is new, changed or over.
-    fn replace(&mut self, about: impl Fn(&str) -> bool, now: Vec<(String, String)>) -> Vec<String> {
+    /// Replaces the problems that `about` matches; a line for each that is new or changed, and for each that is over.
+    fn replace(&mut self, about: impl Fn(&str) -> bool, now: Vec<(String, String)>) -> [Vec<String>; 2] {
         let mut lines = Vec::new();
         let mut old = std::mem::take(&mut self.0);
         for (subject, text) in now {
@@ -118,8 +118,7 @@ impl Problems {
         }
         let (over, others) = old.into_iter().partition::<BTreeMap<_, _>, _>(|(subject, _)| about(subject));
         self.0.extend(others);
-        lines.extend(over.into_keys().map(|subject| format!("{subject}: no problem any more")));
-        lines
+        [lines, over.into_keys().map(|subject| format!("{subject}: no problem any more")).collect()]
     }
 }
 
@@ -180,7 +179,9 @@ impl Worker {
     }
 
     fn tell(&mut self, about: impl Fn(&str) -> bool, now: Vec<(String, String)>) {
-        self.problems.replace(about, now).iter().for_each(|line| log::warn!("{line}"));
+        let [wrong, over] = self.problems.replace(about, now);
+        wrong.iter().for_each(|line| log::warn!("{line}"));
+        over.iter().for_each(|line| log::info!("{line}"));
     }
 
     /// True when an archive was left for later because it is still being written.
@@ -267,16 +268,16 @@ mod tests {
     #[test]
     fn a_problem_is_said_when_it_is_new_or_other_and_when_it_is_over() {
         let mut problems = Problems::default();
-        let mut check = |about: &str, now: &[(&str, &str)], lines: &[&str]| {
+        let mut check = |about: &str, now: &[(&str, &str)], wrong: &[&str], over: &[&str]| {
             let now = now.iter().map(|(s, t)| (s.to_string(), t.to_string())).collect();
-            assert_eq!(problems.replace(|s| s.starts_with(about), now), lines);
+            assert_eq!(problems.replace(|s| s.starts_with(about), now), [wrong, over]);
         };
-        check("/d", &[("/d/a", "bad"), ("/d/b", "bad")], &["/d/a: bad", "/d/b: bad"]);
-        check("/d", &[("/d/a", "bad"), ("/d/b", "worse")], &["/d/b: worse"]);
-        check("unused", &[("unused", "full")], &["unused: full"]);
-        check("/d", &[("/d/b", "worse")], &["/d/a: no problem any more"]);
-        check("unused", &[], &["unused: no problem any more"]);
-        check("/d", &[("/d/a", "bad"), ("/d/b", "worse")], &["/d/a: bad"]);
+        check("/d", &[("/d/a", "bad"), ("/d/b", "bad")], &["/d/a: bad", "/d/b: bad"], &[]);
+        check("/d", &[("/d/a", "bad"), ("/d/b", "worse")], &["/d/b: worse"], &[]);
+        check("unused", &[("unused", "full")], &["unused: full"], &[]);
+        check("/d", &[("/d/b", "worse")], &[], &["/d/a: no problem any more"]);
+        check("unused", &[], &[], &["unused: no problem any more"]);
+        check("/d", &[("/d/a", "bad"), ("/d/b", "worse")], &["/d/a: bad"], &[]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, never, select, tick};
 
 use crate::admission;
 use crate::api::{Pod, PodPhase, PodStatus, PodUid};
-use crate::clock::{Moment, Time};
+use crate::clock::{Moment, Time, go_duration};
 use crate::events::{EventType, Recorder};
 use crate::pleg::{EventKind, PodLifecycleEvent};
 use crate::pod_config::{PodConfig, PodOperation, PodUpdate};
@@ -95,7 +95,10 @@ pub struct Parts {
     pub also: Box<dyn Fn(Moment) + Send>,
 }
 
-/// When the loop last turned, for the health check (5.1, 11.2).
+/// A loop that has not turned for this long stands still (11.2). Its ticks alone turn it each second.
+const STALL_THRESHOLD: Duration = Duration::from_secs(120);
+
+/// When the loop last turned, for the health check (5.1, 11.2). A rest is no turn: nothing is looked after.
 #[derive(Default)]
 pub struct Heartbeat(AtomicU64);
 
@@ -108,6 +111,16 @@ impl Heartbeat {
     pub fn last(&self) -> Option<Moment> {
         let nanos = self.0.load(Ordering::Relaxed);
         (nanos != 0).then(|| Moment::from_boot(Duration::from_nanos(nanos)))
+    }
+
+    /// What to tell whoever reads what the loop keeps, when it stands still (lessons F3): they still get answers, for
+    /// those come from other threads. `started` stands in for the first turn.
+    pub fn stalled(&self, started: Moment, now: Moment) -> Option<String> {
+        let ago = now.since(self.last().unwrap_or(started));
+        let seconds = go_duration(Duration::from_secs(ago.as_secs()));
+        (ago > STALL_THRESHOLD).then(|| {
+            format!("the sync loop has not turned for {seconds}: what is shown may be old; the log says why, or start the daemon again")
+        })
     }
 }
 
@@ -145,13 +158,14 @@ impl SyncLoop {
     /// Turns until it is told to stop.
     pub fn run(mut self) {
         loop {
-            let event = match self.parts.runtime.health() {
+            let health = self.parts.runtime.health();
+            let event = match &health {
                 Ok(()) => {
                     self.pause = FIRST_PAUSE;
                     self.heartbeat.beat();
                     self.next_event()
                 }
-                Err(why) => self.rest(&why),
+                Err(why) => self.rest(why),
             };
             if matches!(event, Event::Stop) {
                 return;
@@ -160,7 +174,9 @@ impl SyncLoop {
                 // a bug: the event is lost, the next sync tick or relist mends what it was about
                 log::error!("the sync loop panicked at an event; it goes on");
             }
-            self.heartbeat.beat();
+            if health.is_ok() {
+                self.heartbeat.beat();
+            }
         }
     }
 
@@ -434,6 +450,7 @@ mod tests {
     struct FakeRuntime {
         pods: Mutex<Vec<Arc<RuntimePodStatus>>>,
         ill: AtomicBool,
+        asked: AtomicU64,
     }
 
     impl RuntimeView for FakeRuntime {
@@ -444,6 +461,7 @@ mod tests {
             self.pods().into_iter().find(|p| p.uid == *uid).unwrap_or_default()
         }
         fn health(&self) -> Result<(), String> {
+            self.asked.fetch_add(1, Ordering::SeqCst);
             if self.ill.load(Ordering::SeqCst) { Err("runtime is down".into()) } else { Ok(()) }
         }
     }
@@ -675,6 +693,39 @@ mod tests {
         drop(stop);
         thread.join().unwrap();
         assert!(h.ran.try_recv().is_err(), "nothing was decided");
+    }
+
+    /// Lessons F3: a loop that turns in its rests only, and does nothing, must not pass for one that works.
+    #[test]
+    fn f3_a_rest_is_no_turn_and_who_asks_is_told() {
+        let h = Harness::new();
+        h.runtime.ill.store(true, Ordering::SeqCst);
+        let (channels, (_config, _pleg, _results, stop)) = channels();
+        let heartbeat = Arc::new(Heartbeat::default());
+        let mut sync_loop = SyncLoop::new(channels, h.parts, heartbeat.clone());
+        sync_loop.pause = Duration::from_millis(1);
+        let (thread, runtime) = (std::thread::spawn(move || sync_loop.run()), h.runtime.clone());
+        let asked = |n| {
+            let before = runtime.asked.load(Ordering::SeqCst);
+            let deadline = std::time::Instant::now() + SOON;
+            while runtime.asked.load(Ordering::SeqCst) < before + n {
+                assert!(std::time::Instant::now() < deadline, "the loop stands still");
+                std::thread::yield_now();
+            }
+        };
+        asked(4);
+        assert_eq!(heartbeat.last(), None, "four rests");
+        let (started, minutes) = (Moment::now(), |n: u64| Duration::from_secs(n * 60));
+        assert_eq!(heartbeat.stalled(started, started + minutes(2)), None, "it has just started");
+        let text = heartbeat.stalled(started, started + minutes(3)).unwrap();
+        assert!(text.starts_with("the sync loop has not turned for 3m0s: "), "{text}");
+        runtime.ill.store(false, Ordering::SeqCst);
+        asked(2);
+        let turned = heartbeat.last().unwrap();
+        assert_eq!(heartbeat.stalled(started, turned + minutes(2)), None);
+        assert!(heartbeat.stalled(started, turned + minutes(3)).is_some());
+        drop(stop);
+        thread.join().unwrap();
     }
 
     #[test]

@@ -43,6 +43,8 @@ on_one![
     a_missing_image_is_said_and_its_import_is_enough,
     pods_that_cannot_start_say_why_and_harm_no_other,
     bad_files_say_why_and_harm_no_pod,
+    what_is_over_is_no_warning,
+    a_killed_shim_is_said_once,
 ];
 
 /// Ready while a file exists.
@@ -219,6 +221,46 @@ fn a_killed_shim_costs_its_own_container_only(node: &Node) {
 
 mod tests {
     use super::*;
+
+    pub(crate) fn what_is_over_is_no_warning(node: &Node) {
+        let day = Day::begin(node);
+        let archive = node.layout.image_drop().join("bad.tar");
+        fs::create_dir_all(node.layout.image_drop()).unwrap();
+        fs::write(&archive, "no archive").unwrap();
+        day.put("bad", "{");
+        let levels = |words: &str| -> Vec<String> {
+            let lines = ["bad.json: ", "bad.json:1:", "bad.tar: "];
+            let log = day.log();
+            let about =
+                log.lines().filter(|l| lines.iter().any(|file| l.contains(file)) && l.contains("no problem any more") == words.is_empty());
+            about.map(|l| l.split(' ').nth(1).unwrap_or_default().to_owned()).collect()
+        };
+        support::wait_until("both to be told of", || levels("wrong").len() >= 2);
+        fs::remove_file(archive).unwrap();
+        day.delete("bad");
+        support::wait_until("both to be over", || levels("").len() >= 2);
+        assert_eq!((levels("wrong"), levels("")), (vec!["WARN".to_owned(); 2], vec!["INFO".to_owned(); 2]), "{}", day.log());
+        day.end();
+    }
+
+    pub(crate) fn a_killed_shim_is_said_once(node: &Node) {
+        let mut day = Day::begin(node);
+        let said = |day: &Day, name: &str| day.log().matches(&format!("the shim of container c of pod default/{name}-{NODE} ")).count();
+        for name in ["first", "second", "whole"] {
+            day.put(name, steady(&day, name));
+            day.wait_ready(name);
+        }
+        // the second is told of by a later look: the first has been looked at twice by then
+        for name in ["first", "second"] {
+            support::kill9(day.shim(name));
+            support::wait_until("the loss to be told of", || said(&day, name) > 0);
+        }
+        assert_eq!(["first", "second", "whole"].map(|name| said(&day, name)), [1, 1, 0], "{}", day.log());
+        day.crash();
+        support::wait_until("the next daemon to tell of both", || said(&day, "first") > 1 && said(&day, "second") > 1);
+        assert_eq!(["first", "second", "whole"].map(|name| said(&day, name)), [2, 2, 0], "{}", day.log());
+        day.end();
+    }
 
     pub(crate) fn sigterm_ends_the_daemon_and_no_container(node: &Node) {
         let mut day = Day::begin(node);

@@ -405,6 +405,52 @@ fn a_daemonised_child_neither_holds_the_result_nor_stays() {
     assert!(!alive);
 }
 
+/// Holds a lease on a file, so that whoever would execute it waits: for the given time from then on.
+const LEASE: &str = r#"
+my ($file, $seconds) = @ARGV;
+my ($setlease, $wrlck) = (1024, 1);
+$SIG{IO} = sub { $asked = 1 };
+open(my $fd, '+<', $file) or die "$file: $!";
+for (1 .. 1000) { last if $held = fcntl($fd, $setlease, $wrlck); select(undef, undef, undef, 0.01) }
+die "no lease: $!" unless $held;
+$| = 1;
+print "held";
+select(undef, undef, undef, 0.01) until $asked;
+select(undef, undef, undef, $seconds);
+"#;
+
+/// Such a `/<dir>/sleep` in the container, and its holder.
+fn late_program(c: &Container, dir: &str, seconds: &str) -> Spawned {
+    let dir = c.dir.path().join("rootfs").join(dir);
+    fs::create_dir(&dir).unwrap();
+    let program = dir.join("sleep");
+    fs::copy("/usr/bin/busybox", &program).unwrap();
+    let mut holder = Command::new("perl");
+    holder.args(["-e", LEASE]).arg(&program).arg(seconds).stdout(std::process::Stdio::piped());
+    let mut holder = Spawned(holder.spawn().unwrap());
+    let mut held = [0; 4];
+    std::io::Read::read_exact(holder.0.stdout.as_mut().unwrap(), &mut held).unwrap();
+    holder
+}
+
+/// Lessons C3: under load it may take long until the command runs. Its time begins only then, and a start that does not
+/// come to an end is our failure, not the container's.
+#[test]
+fn c3_the_timeout_does_not_count_the_start() {
+    if skip() {
+        return;
+    }
+    let c = Container::plain();
+    let timeout = Duration::from_secs(3);
+    let _soon = late_program(&c, "late", "3");
+    let begun = Instant::now();
+    assert_eq!(c.exec(&["/late/sleep", "1"], timeout, 100), Ok(ExecOutcome::Exited { code: 0, output: vec![] }));
+    assert!(begun.elapsed() >= timeout + Duration::from_secs(1), "the start was not slow: {:?}", begun.elapsed());
+    let _never = late_program(&c, "never", "1000");
+    assert_eq!(c.exec(&["/never/sleep", "1"], timeout, 100), Err(ExecError::StartTimeout(10)));
+    assert!(others_inside(&c).is_empty(), "what did not start is gone");
+}
+
 /// A process that is killed and reaped when the test ends.
 struct Spawned(std::process::Child);
 

@@ -2,19 +2,22 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use podprobe::api::PodStatus;
 use podprobe::api::pod::HttpHeader;
 use podprobe::prober::manager::STACK_SIZE;
 use podprobe::prober::outcome::{HandlerResult, Outcome, Phase};
-use podprobe::prober::target::Target;
+use podprobe::prober::target::{Target, resolve_target};
 use podprobe::prober::url::ProbeUrl;
 use podprobe::prober::{grpc, http, tcp};
+use podprobe::runtime::NetworkNamespace;
+use podprobe::runtime::state::Process;
 
 #[path = "support/raw_h2.rs"]
 mod raw_h2;
@@ -82,7 +85,7 @@ fn reply(status: &str, headers: &str, body: &str) -> Vec<u8> {
 }
 
 fn target(netns: Option<PathBuf>) -> Target {
-    Target { host: "127.0.0.1".into(), addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], netns }
+    Target { host: "127.0.0.1".into(), addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], netns: netns.map(Into::into) }
 }
 
 fn get_with(scheme: &str, addr: SocketAddr, path: &str, headers: &[(&str, &str)], timeout: Duration) -> Outcome {
@@ -349,6 +352,32 @@ fn d4_probes_leave_no_sockets_behind() {
     drop((server, plain, healthy));
 }
 
+/// A pid goes to another process: what listens there is another container, or the node.
+#[test]
+fn a_namespace_whose_holder_has_ended_is_not_probed() {
+    if !nix::unistd::geteuid().is_root() {
+        assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "CI must run this as root");
+        return eprintln!("SKIPPED: needs root to enter a network namespace");
+    }
+    let (server, healthy) = (Server::http(|_| reply("200 OK", "", "another")), grpc_server());
+    let now = Process::of(std::process::id().cast_signed()).unwrap();
+    let before = Process { start_time: now.start_time - 1, ..now };
+    let at = |holder| Target { netns: Some(NetworkNamespace::of(holder)), ..target(None) };
+    let (port, url) = (server.addr.port(), ProbeUrl::of_probe("HTTP", "127.0.0.1", server.addr.port(), "/"));
+    let probes = |holder| {
+        let http = http::probe(url.clone(), &[], at(holder), TIMEOUT);
+        [http, tcp::probe(at(holder), port, TIMEOUT), grpc::probe(&at(holder), healthy.addr.port(), "", TIMEOUT)]
+    };
+    for outcome in probes(before) {
+        let error = outcome.error.unwrap_or_default();
+        assert!(error.contains("cannot enter the pod's network namespace") && error.ends_with("has ended"), "{error}");
+    }
+    assert_eq!((server.count.load(Ordering::SeqCst), healthy.count.load(Ordering::SeqCst)), (0, 0));
+    for outcome in probes(now) {
+        assert_eq!((outcome.result, outcome.error), (HandlerResult::Success, None));
+    }
+}
+
 #[test]
 fn a_probe_enters_the_pods_network_namespace_and_comes_back() {
     if !nix::unistd::geteuid().is_root() {
@@ -424,6 +453,20 @@ fn a_probe_fits_well_into_a_workers_stack() {
     let grpc = stack_use(move || drop(grpc::probe(&target(None), c, "", TIMEOUT)));
     eprintln!("stack: http {} KiB, https {} KiB, grpc {} KiB of {}", http >> 10, https >> 10, grpc >> 10, STACK_SIZE >> 10);
     assert!(http.max(https).max(grpc) <= STACK_SIZE * 3 / 4, "http {http}, https {https}, grpc {grpc}");
+}
+
+/// Lessons D8: a probe goes to one address of the pod. A server that listens in the other family only is reached by name,
+/// which tries both, or by its address.
+#[test]
+fn d8_a_server_of_the_other_family_is_reached_by_name() {
+    let Ok(listener) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) else { return eprintln!("SKIPPED: needs IPv6 on loopback") };
+    let port = listener.local_addr().unwrap().port();
+    let server = std::thread::spawn(move || listener.incoming().take(2).flatten().count());
+    let probe = |host| tcp::probe(resolve_target(host, &PodStatus::default(), None, &[]).unwrap(), port, TIMEOUT);
+    check(&probe("localhost"), HandlerResult::Success, "");
+    check(&probe("::1"), HandlerResult::Success, "");
+    assert_eq!(server.join().unwrap(), 2);
+    check(&probe(""), HandlerResult::Failure, "connection refused");
 }
 
 /// Lessons D3: the environment of the daemon sends no probe to a proxy. The test is its own child, with such an

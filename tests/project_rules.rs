@@ -1,5 +1,6 @@
 //! Rules of the house that a machine can check: ARCHITECTURE.md says them, this keeps them.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -154,6 +155,61 @@ fn no_async_runtime() {
         assert_eq!(text.lines().filter(bad).collect::<Vec<_>>(), Vec::<&str>::new());
         assert!(text.contains("crossbeam-channel"), "the tree is the right one");
     }
+}
+
+/// How many known bugs there are under each letter, and those that no test can keep away.
+const LESSONS: [(char, usize); 7] = [('a', 11), ('b', 5), ('c', 7), ('d', 9), ('e', 3), ('f', 5), ('g', 2)];
+const WITHOUT_A_TEST: [&str; 2] = ["g1", "g2"];
+
+/// The number a test's name begins with: `a1` of `a1_started_is_…`.
+fn lesson_of(test: &str) -> Option<&str> {
+    let number = test.split_once('_')?.0;
+    let (letter, digits) = number.split_at_checked(1)?;
+    let is_one = matches!(letter, "a" | "b" | "c" | "d" | "e" | "f" | "g") && digits.parse::<usize>().is_ok();
+    is_one.then_some(number)
+}
+
+/// Every test that is named after a lesson, as `file test`: functions with `#[test]` right above and nothing in between.
+fn lesson_tests() -> BTreeSet<String> {
+    let mut files: Vec<PathBuf> = [root().join("src"), root().join("tests")].to_vec();
+    let mut found = BTreeSet::new();
+    while let Some(path) = files.pop() {
+        if path.is_dir() {
+            files.extend(fs::read_dir(path).expect("it can be listed").map(|e| e.expect("it can be listed").path()));
+            continue;
+        }
+        let Some(text) = fs::read_to_string(&path).ok().filter(|_| path.extension().is_some_and(|e| e == "rs")) else { continue };
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        let tests = lines.windows(2).filter(|pair| pair[0] == "#[test]").filter_map(|pair| pair[1].strip_prefix("fn ")?.split('(').next());
+        let file = path.strip_prefix(root()).expect("below the root").display();
+        found.extend(tests.filter(|test| lesson_of(test).is_some()).map(|test| format!("{file} {test}")));
+    }
+    found
+}
+
+/// tests/LESSONS.md has a row for each bug, each row names tests that exist and are named after it, and none is left out.
+#[test]
+fn every_known_bug_has_its_test() {
+    let table = fs::read_to_string(root().join("tests/LESSONS.md")).expect("tests/LESSONS.md");
+    let rows: Vec<Vec<&str>> =
+        table.lines().filter(|l| l.starts_with("| ")).skip(2).map(|l| l.split('|').map(str::trim).collect()).collect();
+    let numbers: Vec<String> = rows.iter().map(|row| row[1].to_lowercase()).collect();
+    let all: Vec<String> = LESSONS.iter().flat_map(|(letter, count)| (1..=*count).map(move |n| format!("{letter}{n}"))).collect();
+    assert_eq!(numbers, all, "the rows of tests/LESSONS.md");
+    let there = lesson_tests();
+    let mut named = BTreeSet::new();
+    for (number, row) in numbers.iter().zip(&rows) {
+        let words: Vec<&str> = row[3].split('`').skip(1).step_by(2).collect();
+        assert_eq!(words.is_empty(), WITHOUT_A_TEST.contains(&number.as_str()), "{number}: {}", row[3]);
+        assert!(!words.is_empty() || row[3].starts_with("does not apply: "), "{number} gives no reason");
+        for place in words.chunks(2).map(|place| place.join(" ")) {
+            let test = place.split(' ').next_back().and_then(lesson_of);
+            assert_eq!(test, Some(number.as_str()), "{number} names {place}");
+            assert!(there.contains(&place), "{number} names {place}, and there is no such test");
+            named.insert(place);
+        }
+    }
+    assert_eq!(there.difference(&named).collect::<Vec<_>>(), Vec::<&String>::new(), "not in tests/LESSONS.md");
 }
 
 /// Every row of the code map exists, and every top-level module is on it.

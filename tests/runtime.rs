@@ -136,7 +136,7 @@ fn survives_the_daemon(node: &Node) {
     let rt = node.runtime();
     assert_eq!(rt.list_pods().unwrap(), before);
     let net = rt.network_namespace(pod.uid()).unwrap().unwrap();
-    assert!(fs::read_link(net).unwrap().to_str().unwrap().starts_with("net:["));
+    assert!(fs::read_link(net.path).unwrap().to_str().unwrap().starts_with("net:["));
     rt.stop_container(&id, Duration::ZERO, &Cancel::default()).unwrap();
     let status = rt.pod_status(pod.uid()).unwrap();
     assert_eq!(status.container("main").unwrap().signal, Some(9));

@@ -10,6 +10,7 @@ use super::client::Client;
 use super::columns::{self, string_map};
 use super::error::CliError;
 use super::events::last_seen;
+use super::get::write_stalled;
 use super::{describe_container, describe_history, human, names, tabwriter};
 use crate::clock::Time;
 use crate::events::Event;
@@ -34,6 +35,7 @@ pub fn run(describe: &Describe, out: &mut dyn Write, err: &mut dyn Write) -> Res
     }
     out.write_all(texts.join("\n\n").as_bytes())?;
     out.flush()?;
+    write_stalled(&snapshot, err)?;
     let without_pod = snapshot.problems.iter().filter(|p| describe.names.is_empty() && !snapshot.pods.iter().any(|v| v.file == p.file));
     for problem in without_pod {
         writeln!(err, "{}", problem.line("not running"))?;

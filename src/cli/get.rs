@@ -87,14 +87,20 @@ pub(super) fn visible(pod: &PodView) -> (String, String, u32, &str, &str) {
     (columns::ready(pod), status, columns::restart_count(pod), &pod.status.pod_ip, uid)
 }
 
-/// One line per file that is not, or no longer, what runs.
+/// One line when the daemon stands still, and one per file that is not, or no longer, what runs.
 pub fn write_problems(snapshot: &Snapshot, err: &mut dyn Write) -> io::Result<()> {
+    write_stalled(snapshot, err)?;
     for problem in &snapshot.problems {
         let runs = snapshot.pods.iter().any(|p| p.file == problem.file && p.file_error.is_some());
         let what = if runs { "last good version runs" } else { "not running" };
         writeln!(err, "{}", problem.line(what))?;
     }
     Ok(())
+}
+
+/// What is shown may be old.
+pub fn write_stalled(snapshot: &Snapshot, err: &mut dyn Write) -> io::Result<()> {
+    snapshot.stalled.iter().try_for_each(|stalled| writeln!(err, "podprobe: {stalled}"))
 }
 
 /// Writes pods in one form, and remembers the widths of the table's columns between calls.

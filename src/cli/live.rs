@@ -208,6 +208,15 @@ mod tests {
         assert_eq!(frame(&snapshot, "t", at_one_minute(), 80, 7).last().unwrap(), "  10s  web-edge  Unhealthy (x3): why [2J");
     }
 
+    /// Lessons F3.
+    #[test]
+    fn f3_a_daemon_that_stands_still_is_told_of() {
+        let still = Snapshot { stalled: Some("the sync loop has not turned for 3m0s".into()), ..snapshot(true, 0, &[]) };
+        let lines = |snapshot: &Snapshot| frame(snapshot, "title", at_one_minute(), 80, 24);
+        assert_eq!(lines(&still)[4], "podprobe: the sync loop has not turned for 3m0s");
+        assert!(!lines(&snapshot(true, 0, &[])).iter().any(|l| l.contains("sync loop")));
+    }
+
     #[test]
     fn plain_lines_tell_changes_only() {
         let before = snapshot(false, 0, &[("Started", 1)]);

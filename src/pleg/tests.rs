@@ -6,7 +6,8 @@ use super::diff::{EventKind, events};
 use super::*;
 use crate::api::{Container, Pod};
 use crate::runtime::{
-    Cancel, ContainerId, ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus, RuntimeState, StartErrorReason,
+    Cancel, ContainerId, ExecOutcome, NetworkNamespace, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus, RuntimeState,
+    StartErrorReason,
 };
 
 const CEILING: Duration = Duration::from_secs(10);
@@ -140,7 +141,7 @@ impl Runtime for Fake {
     fn exec(&self, _: &ContainerId, _: &[String], _: Duration, _: usize) -> Result<ExecOutcome, RuntimeError> {
         unreachable!()
     }
-    fn network_namespace(&self, _: &PodUid) -> Result<Option<PathBuf>, RuntimeError> {
+    fn network_namespace(&self, _: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {
         unreachable!()
     }
 }

@@ -227,6 +227,7 @@ impl Worker {
 
     fn publish(&self, step: Step) -> Result<(), Ended> {
         step.log.iter().for_each(|line| log::warn!("{line}"));
+        step.mended.iter().for_each(|line| log::info!("{line}"));
         self.config.states.replace(step.pods, step.problems);
         let Some(set) = step.set else { return Ok(()) };
         let merged = self.config.config.merge(Source::File, set, SystemTime::now());

@@ -89,8 +89,10 @@ pub struct Step {
     pub pods: BTreeMap<PodUid, PodFile>,
     /// Sorted by file.
     pub problems: Vec<FileProblem>,
-    /// Changes worth a line.
+    /// What is wrong since this listing, a line each.
     pub log: Vec<String>,
+    /// What is no longer wrong, a line each: no warning.
+    pub mended: Vec<String>,
     /// List again then, even if nothing happens.
     pub wake: Option<Moment>,
 }
@@ -270,7 +272,7 @@ impl Files {
             step.set = Some(set);
         }
         step.wake = self.entries.values().filter_map(|e| e.vanished).min().map(|m| m + REMOVAL_SETTLE);
-        self.say(&problems, &mut step.log);
+        self.say(&problems, &mut step);
         step.problems = problems.iter().map(|(file, e)| FileProblem { file: file.clone(), error: e.join("; ") }).collect();
         self.said = problems;
         step
@@ -335,14 +337,15 @@ impl Files {
     }
 
     /// Log lines for what is new or over since the last listing.
-    fn say(&self, problems: &BTreeMap<String, Vec<String>>, log: &mut Vec<String>) {
+    fn say(&self, problems: &BTreeMap<String, Vec<String>>, step: &mut Step) {
         for (file, texts) in problems {
             let old = self.said.get(file);
             let new = texts.iter().filter(|t| old.is_none_or(|old| !old.contains(t)));
             // Errors of decoding begin with file, line and column.
-            log.extend(new.map(|text| if text.starts_with(file.as_str()) { text.clone() } else { format!("{file}: {text}") }));
+            step.log.extend(new.map(|text| if text.starts_with(file.as_str()) { text.clone() } else { format!("{file}: {text}") }));
         }
-        log.extend(self.said.keys().filter(|file| !problems.contains_key(*file)).map(|file| format!("{file}: no problem any more")));
+        let over = self.said.keys().filter(|file| !problems.contains_key(*file));
+        step.mended.extend(over.map(|file| format!("{file}: no problem any more")));
     }
 }
 
@@ -445,7 +448,7 @@ pub(super) mod tests {
         assert!(again.log.is_empty());
         let mended = f.step(at(600), Listing::Dir(vec![parsed("/p/a", "a@1#x;")]));
         check(&mended, Some(&["1"]), &[]);
-        assert_eq!(mended.log, ["/p/a: no problem any more"]);
+        assert_eq!((mended.log.len(), mended.mended), (0, vec!["/p/a: no problem any more".to_owned()]));
         assert_eq!(mended.pods[&"1".into()].file_error, None);
     }
 

@@ -1,6 +1,7 @@
 //! Opening the TCP connection of a probe, from the network namespace of the pod.
 //!
-//! Invariants: a thread is in a foreign namespace only while it makes a socket; a thread that cannot come back never
+//! Invariants: a thread is in a foreign namespace only while it makes a socket, and only in the one that was meant, also
+//! when the pid it is found by has gone to another process; a thread that cannot come back never
 //! goes on: it panics with [`namespace_lost`] set and its worker is started again on a fresh thread. No connection
 //! leaves a socket in TIME-WAIT: that is what the kubelet's SO_LINGER of one second is for (kubelet-probes 3.4, 3.5), but
 //! on Linux only zero does it. So [`hang_up`] sends a FIN first, that the server sees an end and no reset, and the close
@@ -12,7 +13,6 @@ use std::fmt;
 use std::fs::File;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -21,6 +21,7 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket, sockopt};
 
 use super::trace::note;
+use crate::runtime::NetworkNamespace;
 
 thread_local! {
     static NAMESPACE_LOST: Cell<bool> = const { Cell::new(false) };
@@ -50,11 +51,11 @@ impl fmt::Display for DialError {
 
 impl std::error::Error for DialError {}
 
-/// Connects to `addr` before `deadline` from the namespace at `netns` (None: the caller's own).
+/// Connects to `addr` before `deadline` from the namespace `netns` (None: the caller's own).
 ///
 /// # Errors
 /// Texts in Go's form: `dial tcp <addr>: connect: connection refused`, `dial tcp <addr>: i/o timeout`.
-pub fn dial(addr: SocketAddr, netns: Option<&Path>, deadline: Instant) -> Result<TcpStream, DialError> {
+pub fn dial(addr: SocketAddr, netns: Option<&NetworkNamespace>, deadline: Instant) -> Result<TcpStream, DialError> {
     let dialed = dial_quietly(addr, netns, deadline);
     note(|| match &dialed {
         Ok(stream) => format!("connected to {addr} from {}", stream.local_addr().map_or_else(|e| e.to_string(), |a| a.to_string())),
@@ -63,10 +64,10 @@ pub fn dial(addr: SocketAddr, netns: Option<&Path>, deadline: Instant) -> Result
     dialed
 }
 
-fn dial_quietly(addr: SocketAddr, netns: Option<&Path>, deadline: Instant) -> Result<TcpStream, DialError> {
+fn dial_quietly(addr: SocketAddr, netns: Option<&NetworkNamespace>, deadline: Instant) -> Result<TcpStream, DialError> {
     let fd = match netns {
         None => make_socket(addr),
-        Some(path) => in_namespace(path, || make_socket(addr))?,
+        Some(netns) => in_namespace(netns, || make_socket(addr))?,
     };
     let fd = fd.map_err(|e| failed(addr, "socket", e))?;
     let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
@@ -135,11 +136,12 @@ pub fn go_errno(errno: Errno) -> String {
     chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
 }
 
-/// Runs `f` with this thread in the network namespace at `path`.
-fn in_namespace<T>(path: &Path, f: impl FnOnce() -> T) -> Result<T, DialError> {
+/// Runs `f` with this thread in that network namespace.
+fn in_namespace<T>(netns: &NetworkNamespace, f: impl FnOnce() -> T) -> Result<T, DialError> {
+    let path = &netns.path;
     let ours = |e: &dyn fmt::Display| DialError::Ours(format!("cannot enter the pod's network namespace {}: {e}", path.display()));
     let own = File::open("/proc/thread-self/ns/net").map_err(|e| ours(&e))?;
-    let target = File::open(path).map_err(|e| ours(&e))?;
+    let target = netns.open().map_err(|e| ours(&e))?;
     setns(&target, CloneFlags::CLONE_NEWNET).map_err(|e| ours(&e))?;
     let value = f();
     if let Err(e) = setns(&own, CloneFlags::CLONE_NEWNET) {

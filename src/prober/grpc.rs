@@ -135,7 +135,7 @@ impl Client<'_> {
     }
 
     fn open(&self, addr: SocketAddr, until: Instant) -> Result<Connected, ConnectError> {
-        let stream = dial(addr, self.target.netns.as_deref(), until).map_err(|e| match e {
+        let stream = dial(addr, self.target.netns.as_ref(), until).map_err(|e| match e {
             DialError::Ours(text) => ConnectError::Ours(text),
             DialError::Failed(text) => ConnectError::Failed(format!("transport: Error while dialing: {text}")),
         })?;

@@ -112,7 +112,7 @@ impl Prober {
 
     fn target(&self, host: &str, subject: Subject<'_>) -> Result<Target, String> {
         let netns = self.runtime.network_namespace(subject.pod.uid()).map_err(|e| e.to_string())?;
-        let target = resolve_target(host, subject.status, netns.as_deref(), &self.allow_probe_hosts)?;
+        let target = resolve_target(host, subject.status, netns.as_ref(), &self.allow_probe_hosts)?;
         note(|| target.description());
         Ok(target)
     }

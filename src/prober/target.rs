@@ -5,12 +5,12 @@
 //! node's namespace, everything else from the pod's.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::api::PodStatus;
+use crate::runtime::NetworkNamespace;
 
 /// Most name lookups under way at once: a lookup that hangs keeps its helper thread.
 const MAX_LOOKUPS: usize = 8;
@@ -23,15 +23,15 @@ pub struct Target {
     /// Addresses to try, in order; empty for a name that is still to be looked up.
     pub addresses: Vec<IpAddr>,
     /// The network namespace to open sockets in; None is the daemon's own.
-    pub netns: Option<PathBuf>,
+    pub netns: Option<NetworkNamespace>,
 }
 
 /// The target of a probe with that `host` field (empty: the pod's own address).
 ///
 /// # Errors
 /// A host that is neither of the pod nor loopback nor allowed: the text says how to allow it.
-pub fn resolve_target(host: &str, status: &PodStatus, netns: Option<&Path>, allowed: &[String]) -> Result<Target, String> {
-    let own = |host: &str, addresses| Target { host: host.into(), addresses, netns: netns.map(Into::into) };
+pub fn resolve_target(host: &str, status: &PodStatus, netns: Option<&NetworkNamespace>, allowed: &[String]) -> Result<Target, String> {
+    let own = |host: &str, addresses| Target { host: host.into(), addresses, netns: netns.cloned() };
     if host.is_empty() {
         let ip = if status.pod_ip.is_empty() { "127.0.0.1" } else { &status.pod_ip };
         let address = ip.parse().map_err(|_| format!("cannot probe the pod's address \"{ip}\": not an IP address"))?;
@@ -63,7 +63,7 @@ impl Target {
     /// `target 10.0.0.7 in network namespace /proc/7/ns/net`.
     pub(super) fn description(&self) -> String {
         let place = match &self.netns {
-            Some(path) => format!("network namespace {}", path.display()),
+            Some(netns) => format!("network namespace {}", netns.path.display()),
             None => "the node's network namespace".into(),
         };
         format!("target {} in {place}", self.host)
@@ -114,6 +114,8 @@ fn look_up(host: &str, limit: Duration) -> Result<Vec<IpAddr>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
     use crate::api::status::PodIp;
 
@@ -121,7 +123,7 @@ mod tests {
     fn check(host: &str, allowed: &[&str], expected: Option<(&str, bool)>) {
         let status = PodStatus { pod_ip: "10.1.2.3".into(), pod_ips: vec![PodIp { ip: "fd00::7".into() }], ..Default::default() };
         let allowed: Vec<_> = allowed.iter().map(|s| s.to_string()).collect();
-        let got = resolve_target(host, &status, Some(Path::new("/ns")), &allowed);
+        let got = resolve_target(host, &status, Some(&NetworkNamespace::from(PathBuf::from("/ns"))), &allowed);
         match expected {
             Some((host, inside)) => {
                 let target = got.unwrap();

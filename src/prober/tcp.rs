@@ -15,7 +15,7 @@ pub fn probe(mut target: Target, port: u16, timeout: Duration) -> Outcome {
     }
     let mut first = None;
     for ip in &target.addresses {
-        match dial(SocketAddr::new(*ip, port), target.netns.as_deref(), deadline) {
+        match dial(SocketAddr::new(*ip, port), target.netns.as_ref(), deadline) {
             Ok(connection) => {
                 hang_up(&connection);
                 return Outcome::new(HandlerResult::Success, "", Phase::Connect);

@@ -7,7 +7,6 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -20,6 +19,7 @@ use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTi
 use super::dial::{dial, hang_up};
 use super::outcome::Phase;
 use super::trace::note;
+use crate::runtime::NetworkNamespace;
 
 /// How far a request has come; shared by the connector, its connection and whoever asks.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +58,7 @@ impl Resolver for KnownAddresses {
 /// Opens the connection of one request.
 #[derive(Debug)]
 pub(super) struct ProbeConnector {
-    pub(super) netns: Option<PathBuf>,
+    pub(super) netns: Option<NetworkNamespace>,
     pub(super) deadline: Instant,
     pub(super) progress: Progress,
 }
@@ -71,7 +71,7 @@ impl Connector<()> for ProbeConnector {
         let mut first = None;
         let mut connected = None;
         for addr in &details.addrs {
-            match dial(*addr, self.netns.as_deref(), self.deadline) {
+            match dial(*addr, self.netns.as_ref(), self.deadline) {
                 Ok(stream) => {
                     connected = Some(stream);
                     break;

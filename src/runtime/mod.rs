@@ -25,6 +25,8 @@ pub use cancel::Cancel;
 pub use shim_runtime::{ImagesInUse, ShimRuntime};
 
 use std::fmt;
+use std::fs::File;
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,6 +36,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::{Container, Pod, PodUid};
 use crate::clock::Moment;
+use crate::sys::task;
 
 /// Identifies one instance of a container, or one sandbox: 64 hex digits, random, never reused.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -234,6 +237,44 @@ impl fmt::Display for RuntimeError {
 
 impl std::error::Error for RuntimeError {}
 
+/// Where a network namespace is found: by a path that leads to another one when its holder has ended and the pid is in
+/// use again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkNamespace {
+    /// `/proc/<pid>/ns/net`.
+    pub path: PathBuf,
+    /// The process of that pid. None when the path is no process's.
+    pub holder: Option<state::Process>,
+}
+
+impl NetworkNamespace {
+    /// That of a process.
+    pub fn of(holder: state::Process) -> Self {
+        Self { path: format!("/proc/{}/ns/net", holder.pid).into(), holder: Some(holder) }
+    }
+
+    /// Opens it, and makes sure that it was still the holder's.
+    ///
+    /// # Errors
+    /// The holder has ended, or that cannot be told now; no descriptors are left.
+    pub fn open(&self) -> io::Result<File> {
+        let file = File::open(&self.path)?;
+        // Compared after the open: whoever has the pid now had it then.
+        match self.holder {
+            Some(holder) if task::look(holder.pid)? != Some(holder.start_time) => {
+                Err(io::Error::new(io::ErrorKind::NotFound, "the process that holds it has ended"))
+            }
+            _ => Ok(file),
+        }
+    }
+}
+
+impl From<PathBuf> for NetworkNamespace {
+    fn from(path: PathBuf) -> Self {
+        Self { path, holder: None }
+    }
+}
+
 /// What came of a command run in a container (kubelet-probes 3.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExecOutcome {
@@ -296,6 +337,6 @@ pub trait Runtime: Send + Sync {
     /// container (it is not running, we lack descriptors), never that the command failed.
     fn exec(&self, id: &ContainerId, command: &[String], timeout: Duration, limit: usize) -> Result<ExecOutcome, RuntimeError>;
 
-    /// `/proc/<holder>/ns/net` of the pod's sandbox, or None when the pod uses the node's network.
-    fn network_namespace(&self, uid: &PodUid) -> Result<Option<PathBuf>, RuntimeError>;
+    /// That of the pod's sandbox, or None when the pod uses the node's network.
+    fn network_namespace(&self, uid: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError>;
 }

@@ -11,7 +11,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -30,6 +30,9 @@ use crate::clock::{Moment, Time, boot_id};
 
 /// What the shim tells the daemon when the container runs; else `error <reason> <text>`.
 pub const STARTED: &str = "started\n";
+
+/// How long to wait when waiting itself fails: no memory, above all.
+const POLL_PAUSE: Duration = Duration::from_millis(100);
 
 /// Bytes read from a pipe at once.
 const READ: usize = 16 * 1024;
@@ -323,14 +326,22 @@ impl Output {
 
     /// Waits until there is output or a child has ended, and logs at most one buffer of each stream.
     fn wait(&mut self, children: BorrowedFd<'_>) {
+        self.wait_by(children, |fds| poll(fds, PollTimeout::NONE));
+    }
+
+    fn wait_by(&mut self, children: BorrowedFd<'_>, poll: impl Fn(&mut [PollFd<'_>]) -> nix::Result<i32>) {
         let ready: Vec<usize> = {
             let open = || self.pipes.iter().enumerate().filter_map(|(n, (p, _))| Some((n, p.as_ref()?)));
             let mut fds = vec![PollFd::new(children, PollFlags::POLLIN)];
             fds.extend(open().map(|(_, p)| PollFd::new(p.as_fd(), PollFlags::POLLIN)));
-            match poll(&mut fds, PollTimeout::NONE) {
+            match poll(&mut fds) {
                 Ok(_) => open().zip(&fds[1..]).filter(|(_, fd)| fd.any() == Some(true)).map(|((n, _), _)| n).collect(),
-                // Out of memory or a signal: look again.
-                Err(_) => Vec::new(),
+                Err(Errno::EINTR) => Vec::new(),
+                // Nobody says who is ready: look at all, but do not spin.
+                Err(_) => {
+                    std::thread::sleep(POLL_PAUSE);
+                    open().map(|(n, _)| n).collect()
+                }
             }
         };
         for n in ready {
@@ -377,4 +388,33 @@ impl Output {
 
 fn stamp() -> String {
     Time::with_nanos(SystemTime::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_wait_that_fails_takes_its_time_and_loses_no_output() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("0.log");
+        let lines = [Stream::Stdout, Stream::Stderr].map(|s| (None, Lines::new(s)));
+        let mut output = Output { pipes: lines, log: LogFile::new(log.clone(), 1 << 20, 2), buffer: Vec::new() };
+        let (stdout, stderr) = output.open(nix::unistd::getuid().as_raw()).unwrap();
+        nix::unistd::write(&stdout, b"out\n").unwrap();
+        nix::unistd::write(&stderr, b"err\n").unwrap();
+        let begun = Instant::now();
+        for _ in 0..3 {
+            output.wait_by(io::stdin().as_fd(), |_| Err(Errno::ENOMEM));
+        }
+        assert!(begun.elapsed() >= 3 * POLL_PAUSE, "it spins: {:?}", begun.elapsed());
+        let text = fs::read_to_string(log).unwrap();
+        assert!(text.contains(" stdout F out\n") && text.contains(" stderr F err\n"), "{text}");
+        let begun = Instant::now();
+        output.wait_by(io::stdin().as_fd(), |_| Err(Errno::EINTR));
+        assert!(begun.elapsed() < POLL_PAUSE, "a signal is no failure");
+    }
 }

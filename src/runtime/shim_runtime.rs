@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use super::cgroup::Cgroups;
 use super::state::{CONTAINER, ContainerRecord};
-use super::{Cancel, ContainerId, ExecOutcome, Runtime, RuntimeError, RuntimePodStatus, StartErrorReason, volumes};
+use super::{Cancel, ContainerId, ExecOutcome, NetworkNamespace, Runtime, RuntimeError, RuntimePodStatus, StartErrorReason, volumes};
 use crate::api::{Container, Pod, PodUid};
 use crate::images::ImageStore;
 use crate::layout::Layout;
@@ -301,7 +301,7 @@ impl Runtime for ShimRuntime {
         nsexec::exec_with(&options, &target, command, timeout, limit).map_err(|e| fail(e.to_string()))
     }
 
-    fn network_namespace(&self, uid: &PodUid) -> Result<Option<PathBuf>, RuntimeError> {
+    fn network_namespace(&self, uid: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {
         self.namespace_of(uid)
     }
 }

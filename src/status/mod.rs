@@ -76,6 +76,9 @@ pub struct Snapshot {
     pub pods: Vec<PodView>,
     /// Sorted by file.
     pub problems: Vec<FileProblem>,
+    /// The sync loop stands still, so that all this may be old: since when, and what to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalled: Option<String>,
 }
 
 #[cfg(test)]

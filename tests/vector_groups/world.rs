@@ -12,7 +12,8 @@ use podprobe::events::Recorder;
 use podprobe::prober::manager::{Deps, ProberManager, Results, StatusSource};
 use podprobe::prober::results::{Manager, Update};
 use podprobe::runtime::{
-    Cancel, ContainerId, ExecOutcome, Runtime, RuntimeContainerStatus, RuntimeError, RuntimePodStatus, RuntimeState, StartErrorReason,
+    Cancel, ContainerId, ExecOutcome, NetworkNamespace, Runtime, RuntimeContainerStatus, RuntimeError, RuntimePodStatus, RuntimeState,
+    StartErrorReason,
 };
 use serde_json::{Value, json};
 
@@ -93,7 +94,7 @@ impl Runtime for World {
             Answer::Error => Err(RuntimeError::new(StartErrorReason::RunContainerError, "no descriptors")),
         }
     }
-    fn network_namespace(&self, _: &PodUid) -> Result<Option<PathBuf>, RuntimeError> {
+    fn network_namespace(&self, _: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {
         Ok(None)
     }
 }

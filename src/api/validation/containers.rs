@@ -179,6 +179,9 @@ fn env(errors: &mut Vec<FieldError>, env: &[EnvVar], path: &str) {
 /// the container never starts; 0 means no limit.
 const LEAST_MEMORY: i64 = 1 << 20;
 
+/// Cores beyond which the kernel takes no quota: 2⁴⁴−1 µs in each 100 ms. A container with more never starts.
+const MOST_CPUS: i64 = 175_921_860;
+
 fn resources(errors: &mut Vec<FieldError>, resources: &ResourceRequirements, path: &str) {
     quantities(errors, &resources.limits, &child(path, "limits"));
     quantities(errors, &resources.requests, &child(path, "requests"));
@@ -186,6 +189,12 @@ fn resources(errors: &mut Vec<FieldError>, resources: &ResourceRequirements, pat
     if let Some(limit) = resources.limits.get("memory").filter(too_little) {
         let detail = "must be at least 1Mi, no process starts with less: megabytes are M, mebibytes Mi";
         errors.push(FieldError::invalid(entry(&child(path, "limits"), "memory"), limit.0.as_str(), detail));
+    }
+    for (field, given) in [("limits", &resources.limits), ("requests", &resources.requests)] {
+        if let Some(cpu) = given.get("cpu").filter(|cpu| cpu.milli_value().is_some_and(|milli| milli > MOST_CPUS * 1000)) {
+            let detail = format!("must be at most {MOST_CPUS} cores, the largest quota of the kernel");
+            errors.push(FieldError::invalid(entry(&child(path, field), "cpu"), cpu.0.as_str(), detail));
+        }
     }
     for (name, request) in &resources.requests {
         let Some(limit) = resources.limits.get(name) else { continue };

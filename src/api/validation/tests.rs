@@ -446,6 +446,27 @@ fn one_container_can_be_checked_alone() {
 }
 
 #[test]
+fn more_cores_than_the_kernel_counts_are_refused() {
+    let check = |field: &str, cpu: &str, refused: bool| {
+        let container = json!({"name": "c", "image": "i", "resources": {field: {"cpu": cpu}}});
+        let container: Container = serde_json::from_value(container).unwrap();
+        let errors = validate_container(&container, &PodSpec::default(), "c");
+        let at = format!("c.resources.{field}[cpu]");
+        let about = errors.iter().filter(|e| e.path == at).map(ToString::to_string).collect::<Vec<_>>();
+        let text = format!("{at}: Invalid value: \"{cpu}\": must be at most 175921860 cores, the largest quota of the kernel");
+        assert_eq!(about, if refused { vec![text] } else { vec![] });
+    };
+    for field in ["limits", "requests"] {
+        for cpu in ["9e18", "9E", "175921861", "175921860001m"] {
+            check(field, cpu, true);
+        }
+        for cpu in ["175921860", "175921860000m", "1n"] {
+            check(field, cpu, false);
+        }
+    }
+}
+
+#[test]
 fn a_memory_limit_that_no_process_starts_with_is_refused() {
     let check = |limit: &str, refused: bool| {
         let container = json!({"name": "c", "image": "i", "resources": {"limits": {"memory": limit}}});

@@ -13,7 +13,9 @@ use crate::events::Event;
 use crate::notifier::Notifier;
 use crate::pod_actions::spec_hash;
 use crate::prober::history::History;
-use crate::runtime::{ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus, RuntimeState, StartErrorReason};
+use crate::runtime::{
+    ExecOutcome, NetworkNamespace, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus, RuntimeState, StartErrorReason,
+};
 
 /// Containers start when asked, end when asked, and nothing else happens by itself.
 #[derive(Default)]
@@ -116,7 +118,7 @@ impl Runtime for FakeRuntime {
     fn exec(&self, _: &ContainerId, _: &[String], _: Duration, _: usize) -> Result<ExecOutcome, RuntimeError> {
         unreachable!("no probe runs here")
     }
-    fn network_namespace(&self, _: &PodUid) -> Result<Option<PathBuf>, RuntimeError> {
+    fn network_namespace(&self, _: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {
         Ok(None)
     }
 }
@@ -296,6 +298,10 @@ fn e2_a_kill_by_a_probe_counts_from_its_own_end() {
     let h = Harness::one();
     h.run(Phase::Sync);
     for round in 0..2 {
+        // by the end of any older one the back-off would be over
+        for ended in h.runtime.state.lock().unwrap().pod.containers.iter_mut().filter(|c| c.state == RuntimeState::Exited) {
+            ended.finished = Some(Moment::now() - Duration::from_secs(100));
+        }
         let id = h.runtime.state.lock().unwrap().pod.containers[0].id.clone();
         h.probes.liveness.lock().unwrap().insert(id, ProbeResult::Failure);
         h.calls();

@@ -102,50 +102,11 @@ fn request(r: &ResourceRequirements, name: &str, unit: i64) -> Result<i64, Strin
     Ok(amount(&r.requests, name, unit)?.or(amount(&r.limits, name, unit)?).unwrap_or(0))
 }
 
+/// The value in 1/`unit`, 1 or 1000, rounded up as Kubernetes does.
 fn amount(map: &std::collections::BTreeMap<String, Quantity>, name: &str, unit: i64) -> Result<Option<i64>, String> {
     let Some(q) = map.get(name) else { return Ok(None) };
-    parse(&q.0, unit).map(Some).ok_or_else(|| format!("cannot set {name} to {:?}: not a quantity such as 100m, 64Mi or 1.5", q.0))
-}
-
-/// The value in 1/`unit`, rounded up as Kubernetes does; None if it is no quantity or does not fit.
-fn parse(text: &str, unit: i64) -> Option<i64> {
-    let end = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-'))).unwrap_or(text.len());
-    let (number, suffix) = text.split_at(end);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let digits: i128 = format!("{whole}{fraction}").parse().ok()?;
-    let (mul, div) = scale(suffix)?;
-    let numerator = digits.checked_mul(mul)?.checked_mul(i128::from(unit))?;
-    let denominator = div.checked_mul(10_i128.checked_pow(fraction.len().try_into().ok()?)?)?;
-    let up = i128::from(numerator > 0 && numerator % denominator != 0);
-    i64::try_from(numerator / denominator + up).ok()
-}
-
-fn scale(suffix: &str) -> Option<(i128, i128)> {
-    Some(match suffix {
-        "" => (1, 1),
-        "n" => (1, 1_000_000_000),
-        "u" => (1, 1_000_000),
-        "m" => (1, 1000),
-        "k" => (1000, 1),
-        "M" => (1_000_000, 1),
-        "G" => (1_000_000_000, 1),
-        "T" => (1_000_000_000_000, 1),
-        "P" => (1_000_000_000_000_000, 1),
-        "E" => (1_000_000_000_000_000_000, 1),
-        "Ki" => (1 << 10, 1),
-        "Mi" => (1 << 20, 1),
-        "Gi" => (1 << 30, 1),
-        "Ti" => (1 << 40, 1),
-        "Pi" => (1 << 50, 1),
-        "Ei" => (1 << 60, 1),
-        _ => return exponent(suffix),
-    })
-}
-
-fn exponent(suffix: &str) -> Option<(i128, i128)> {
-    let n: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-    let power = 10_i128.checked_pow(n.unsigned_abs())?;
-    Some(if n < 0 { (1, power) } else { (power, 1) })
+    let value = if unit == 1 { q.value() } else { q.milli_value() };
+    value.map(Some).ok_or_else(|| format!("cannot set {name} to {:?}: not a quantity such as 100m, 64Mi or 1.5", q.0))
 }
 
 #[cfg(test)]
@@ -171,6 +132,10 @@ mod tests {
         check(&[("memory", "64Mi")], &[("cpu", "1e3")], json!({ "cpu": { "shares": 262144 }, "memory": { "limit": 67108864 } }));
         check(&[("memory", "1.5k")], &[], json!({ "cpu": { "shares": 2 }, "memory": { "limit": 1500 } }));
         check(&[("memory", "100m")], &[], json!({ "cpu": { "shares": 2 }, "memory": { "limit": 1 } }));
+        // the most that validation lets pass is the most that the kernel takes
+        let most = json!({ "shares": 262144, "quota": 17_592_186_000_000_u64, "period": 100_000 });
+        check(&[("cpu", "175921860")], &[], json!({ "cpu": most }));
+        check(&[("memory", "1e19")], &[], json!({ "cpu": { "shares": 2 }, "memory": { "limit": i64::MAX } }));
         assert!(linux_resources(&requirements(&[("cpu", "much")], &[]), &[]).is_err_and(|e| e.contains("cannot set cpu to \"much\"")));
     }
 

@@ -4,16 +4,18 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{CORRUPT, ShimRuntime, is_id, lock};
 use crate::api::PodUid;
+use crate::clock::Moment;
 use crate::runtime::state::{
     self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, Process, SANDBOX, STATE, SandboxRecord, SandboxState,
 };
 use crate::runtime::{
-    ContainerId, RuntimeContainerStatus, RuntimeError, RuntimePodStatus, RuntimeSandboxStatus, RuntimeState, StartErrorReason, volumes,
+    ContainerId, NetworkNamespace, RuntimeContainerStatus, RuntimeError, RuntimePodStatus, RuntimeSandboxStatus, RuntimeState,
+    StartErrorReason, volumes,
 };
 
 /// Records that never change, and the last state read.
@@ -21,7 +23,12 @@ use crate::runtime::{
 pub(super) struct Cache {
     pub(super) containers: HashMap<String, Entry>,
     pub(super) sandboxes: HashMap<String, SandboxEntry>,
+    /// When the shims of running containers were last looked for.
+    attended: Option<Moment>,
 }
+
+/// A shim that was killed is noticed within this: of a container that runs nobody else asks for it.
+const SHIM_LOOK: Duration = Duration::from_secs(5);
 
 /// A container as last read.
 #[derive(Clone)]
@@ -29,6 +36,8 @@ pub(super) struct Entry {
     pub(super) record: Arc<ContainerRecord>,
     pub(super) state: Option<ContainerState>,
     pub(super) exit: Option<Arc<ExitRecord>>,
+    /// It has been said that its shim is gone.
+    told: bool,
 }
 
 /// A sandbox as last read.
@@ -67,6 +76,12 @@ fn live_state(f: Facts) -> RuntimeState {
 impl Entry {
     fn process_alive(&self) -> bool {
         self.state.as_ref().and_then(|s| s.process).is_some_and(Process::alive)
+    }
+
+    /// It runs and its shim does not. In this order: a container that ends does so before its shim.
+    fn is_forsaken(&self, boot_id: &str) -> bool {
+        let started = self.exit.is_none() && self.state.as_ref().is_some_and(|s| s.boot_id == boot_id && s.started.is_some());
+        started && !self.shim_alive() && self.process_alive()
     }
 
     pub(super) fn shim_alive(&self) -> bool {
@@ -111,7 +126,27 @@ impl ShimRuntime {
         for id in sandbox_ids {
             self.refresh_sandbox(&mut cache, id)?;
         }
+        self.look_for_shims(&mut cache, Moment::now());
         Ok(())
+    }
+
+    /// A container runs on without its shim, but nobody reads its output or learns how it ends: that is said once.
+    fn look_for_shims(&self, cache: &mut Cache, now: Moment) {
+        if cache.attended.is_some_and(|last| now.since(last) < SHIM_LOOK) {
+            return;
+        }
+        cache.attended = Some(now);
+        for e in cache.containers.values_mut().filter(|e| !e.told && e.is_forsaken(&self.boot_id)) {
+            e.told = true;
+            let r = &e.record;
+            log::warn!(
+                "the shim of container {} of pod {}/{} has been killed: the container runs on, but its output is lost and its exit code \
+                 will not be known; restart the container to have them again",
+                r.name,
+                r.pod.namespace,
+                r.pod.name
+            );
+        }
     }
 
     /// An error is ours, such as no descriptors: what cannot be looked at is neither gone nor damaged.
@@ -121,7 +156,7 @@ impl ShimRuntime {
             match state::try_read(&dir, CONTAINER)? {
                 Some(record) => {
                     let record = Arc::new(record);
-                    cache.containers.insert(id.clone(), Entry { record, state: None, exit: None });
+                    cache.containers.insert(id.clone(), Entry { record, state: None, exit: None, told: false });
                 }
                 None => {
                     self.set_aside(&id);
@@ -298,10 +333,10 @@ impl ShimRuntime {
         }
     }
 
-    pub(super) fn namespace_of(&self, uid: &PodUid) -> Result<Option<PathBuf>, RuntimeError> {
+    pub(super) fn namespace_of(&self, uid: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {
         let fail =
             |why: &str| RuntimeError::new(StartErrorReason::CreatePodSandboxError, format!("cannot enter the network of pod {uid}: {why}"));
-        // The cache is enough: PLEG keeps it, and a holder in it is checked by its start time.
+        // The cache is enough: PLEG keeps it, and a holder in it is checked by its start time, here and when it is entered.
         let newest = |cache: &Cache| {
             let of_pod = cache.sandboxes.values().filter(|e| e.record.pod.uid == uid.as_str());
             of_pod.filter_map(|e| Some((e.record.attempt, e.record.host_network, self.holder(e)?))).max_by_key(|(attempt, ..)| *attempt)
@@ -313,7 +348,7 @@ impl ShimRuntime {
         }
         match found {
             Some((_, true, _)) => Ok(None),
-            Some((_, false, holder)) => Ok(Some(format!("/proc/{}/ns/net", holder.pid).into())),
+            Some((_, false, holder)) => Ok(Some(NetworkNamespace::of(holder))),
             None => Err(fail("it has no running sandbox")),
         }
     }
