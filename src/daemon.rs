@@ -617,6 +617,32 @@ mod tests {
         assert!(new.join().unwrap());
     }
 
+    /// Lessons F3.
+    #[test]
+    fn f3_a_snapshot_says_that_the_sync_loop_stands_still() {
+        if !nix::unistd::geteuid().is_root() {
+            assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "CI runs as root");
+            return eprintln!("SKIPPED: needs root to start a daemon");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path());
+        let settings = Settings { static_pod_path: layout.pods_dir(), ..Settings::default() };
+        let daemon = Daemon::start(settings, layout).unwrap();
+        let stalled = || daemon.backend().snapshot().stalled.clone();
+        assert_eq!(stalled(), None);
+        daemon.stop.lock().unwrap().clear();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !daemon.threads.lock().unwrap()[0].1.is_finished() {
+            assert!(Instant::now() < deadline, "the sync loop does not end");
+            std::thread::yield_now();
+        }
+        // long ago, unless the machine has only just been started
+        let at = Moment::from_boot(Duration::from_nanos(1));
+        daemon.shared.heartbeat.turned(at);
+        assert_eq!(stalled().is_some(), Moment::now().since(at) > Duration::from_secs(120));
+        daemon.shutdown(Duration::from_secs(60)).unwrap();
+    }
+
     fn open_at(dir: &Path) -> File {
         File::create(dir.join("lock")).unwrap()
     }

@@ -107,6 +107,12 @@ impl Heartbeat {
         self.0.store(Moment::now().since_boot().as_nanos() as u64, Ordering::Relaxed);
     }
 
+    /// As if it had turned then.
+    #[cfg(test)]
+    pub(crate) fn turned(&self, at: Moment) {
+        self.0.store(at.since_boot().as_nanos() as u64, Ordering::Relaxed);
+    }
+
     /// The last turn; None before the first.
     pub fn last(&self) -> Option<Moment> {
         let nanos = self.0.load(Ordering::Relaxed);

@@ -140,7 +140,7 @@ impl ShimRuntime {
             e.told = true;
             let r = &e.record;
             log::warn!(
-                "the shim of container {} of pod {}/{} has been killed: the container runs on, but its output is lost and its exit code \
+                "the shim of container {} of pod {}/{} is gone: the container runs on, but its output is lost and its exit code \
                  will not be known; restart the container to have them again",
                 r.name,
                 r.pod.namespace,
