@@ -11,11 +11,11 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use podprobe::api::Pod;
-use podprobe::runtime::{ContainerId, ExecOutcome, Runtime};
+use podprobe::runtime::ExecOutcome;
 use podprobe::settings::RuntimeChoice;
 use serde_json::{Value, json};
-use support::{Node, pod, sh};
+use support::running::Running;
+use support::sh;
 
 const LIMIT: usize = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -172,47 +172,24 @@ fn same(ours: &Dump, theirs: &Dump, reasons: &[(&str, &str)], what: &str) {
     assert!(ours.len() > 85, "{what}: only {} keys", ours.len());
 }
 
-/// A running pod of one container, removed with its node.
-struct Running<'a> {
-    node: &'a Node,
-    rt: podprobe::runtime::shim_runtime::ShimRuntime,
-    pod: Pod,
-    id: ContainerId,
+fn text(output: Vec<u8>) -> String {
+    String::from_utf8_lossy(&output).into_owned()
 }
 
-impl<'a> Running<'a> {
-    fn new(node: &'a Node, spec: &Value) -> Self {
-        let rt = node.runtime();
-        let pod = pod("equal", spec.clone());
-        let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-        let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
-        node.wait_log(&rt, &pod, &id, "up");
-        Self { node, rt, pod, id }
+fn exec(c: &Running<'_>, command: &[String]) -> String {
+    match c.exec(command, TIMEOUT, LIMIT) {
+        Ok(ExecOutcome::Exited { code: 0, output }) => text(output),
+        other => panic!("{command:?}: {other:?}"),
     }
+}
 
-    fn exec(&self, command: &[String]) -> String {
-        match self.rt.exec(&self.id, command, TIMEOUT, LIMIT) {
-            Ok(ExecOutcome::Exited { code: 0, output }) => String::from_utf8_lossy(&output).into_owned(),
-            other => panic!("{command:?}: {other:?}"),
-        }
-    }
-
-    fn runc(&self, command: &[String]) -> String {
-        let RuntimeChoice::Path(runc) = &self.node.settings.runtime else { panic!("not on runc") };
-        let mut c = Command::new(runc);
-        c.arg("--root").arg(self.node.layout.oci_state()).args(["exec", self.id.as_str()]).args(command);
-        let out = c.stdin(Stdio::null()).output().unwrap();
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        String::from_utf8_lossy(&out.stdout).into_owned()
-    }
-
-    fn ours(&self) -> Dump {
-        dump(&|c| self.exec(c))
-    }
-
-    fn end(self) {
-        self.node.remove_pod(&self.rt, &self.pod);
-    }
+fn runc(c: &Running<'_>, command: &[String]) -> String {
+    let RuntimeChoice::Path(runc) = &c.node.settings.runtime else { panic!("not on runc") };
+    let mut runc = Command::new(runc);
+    runc.arg("--root").arg(c.node.layout.oci_state()).args(["exec", c.id.as_str()]).args(command);
+    let out = runc.stdin(Stdio::null()).output().unwrap();
+    assert!(out.status.success(), "{}", text(out.stderr));
+    text(out.stdout)
 }
 
 fn spec(pod: Value, container: Value) -> Value {
@@ -245,8 +222,8 @@ fn equal(pod: Value, container: Value, check: impl Fn(&Dump)) {
     let spec = spec(pod, container);
     let on_runc = std::cell::RefCell::new(None);
     support::on_runc(|node| {
-        let c = Running::new(node, &spec);
-        let (ours, theirs) = (c.ours(), dump(&|command| c.runc(command)));
+        let c = Running::start(node, "equal", &spec);
+        let (ours, theirs) = (dump(&|command| exec(&c, command)), dump(&|command| runc(&c, command)));
         check(&ours);
         same(&ours, &theirs, &DIFFERENT, "nsexec and runc exec");
         // So that the table stays true: each of these differs, or is a count.
@@ -257,8 +234,8 @@ fn equal(pod: Value, container: Value, check: impl Fn(&Dump)) {
     });
     support::on(RuntimeChoice::Embedded, |node| {
         let Some(on_runc) = on_runc.take() else { return };
-        let c = Running::new(node, &spec);
-        let ours = c.ours();
+        let c = Running::start(node, "equal", &spec);
+        let ours = dump(&|command| exec(&c, command));
         check(&ours);
         same(&without_identities(ours), &on_runc, &DIFFERENT, "the embedded runtime and runc");
         c.end();

@@ -1,11 +1,9 @@
 //! `create` and `start` on libcontainer.
 
 use std::collections::BTreeSet;
-use std::ffi::{CString, OsString};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Read;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
@@ -14,10 +12,9 @@ use libcontainer::container::Container;
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::syscall::syscall::SyscallType;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, FcntlArg, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{FcntlArg, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{Mode, mkdirat};
-use nix::sys::statvfs::{FsFlags, statvfs};
 use serde_json::{Value, json};
 
 use super::cgroups::{self, Hierarchy};
@@ -29,10 +26,10 @@ use super::{Error, cause, process};
 const START_LIMIT_MS: u16 = 30_000;
 
 /// Makes the container, up to but without its own program. Its stdio is ours.
-pub(super) fn create(root: &Path, id: &str, bundle: &Path, pid_file: Option<&Path>, args: &[OsString]) -> Result<(), Error> {
+pub(super) fn create(root: &Path, id: &str, bundle: &Path, pid_file: Option<&Path>) -> Result<(), Error> {
     let what = || format!("create container {id}");
     single_threaded().map_err(|e| Error::new(what(), e))?;
-    seal_exe(args).map_err(|e| Error::new(what(), e))?;
+    seal().map_err(|e| Error::new(what(), e))?;
     let bundle = fs::canonicalize(bundle).map_err(|e| Error::new(format!("open bundle {}", bundle.display()), e))?;
     let hierarchies = cgroups::hierarchies()?;
     let config = prepare(&bundle, &hierarchies).map_err(|e| Error::new(what(), e))?;
@@ -55,20 +52,12 @@ fn single_threaded() -> Result<(), String> {
     if tasks == 1 { Ok(()) } else { Err(format!("this process has {tasks} threads; it must be a process of its own with one")) }
 }
 
-/// Runs this program again through a read-only mount, unless it is: what a container can reach of us cannot be written.
-/// On a kernel before 5.12 there is only non-dumpability (which libcontainer sets) and ETXTBSY while we run.
-fn seal_exe(args: &[OsString]) -> Result<(), String> {
-    if statvfs("/proc/self/exe").is_ok_and(|s| s.flags().contains(FsFlags::ST_RDONLY)) {
-        return Ok(());
-    }
-    let Ok(exe) = crate::sys::exe::open_read_only() else { return Ok(()) };
-    let c = |s: &[u8]| CString::new(s).map_err(|e| e.to_string());
-    let own = [c(b"podprobe")?, c(b"oci")?];
-    let args: Result<Vec<CString>, String> = own.into_iter().map(Ok).chain(args.iter().map(|a| c(a.as_bytes()))).collect();
-    let env: Result<Vec<CString>, String> = std::env::vars_os().map(|(k, v)| c(&[k.as_bytes(), b"=", v.as_bytes()].concat())).collect();
-    match nix::unistd::execveat(exe.as_fd(), c"", &args?, &env?, AtFlags::AT_EMPTY_PATH) {
-        Ok(never) => match never {},
-        Err(e) => Err(format!("run podprobe from a read-only mount: {e}")),
+/// What a container can reach of us cannot be written; at once when the daemon, and so this, runs sealed already. Where the
+/// kernel cannot do that there is only non-dumpability (which libcontainer sets) and ETXTBSY while we run.
+fn seal() -> std::io::Result<()> {
+    match crate::sys::exe::run_sealed() {
+        Err(e) if matches!(e.raw_os_error().map(Errno::from_raw), Some(Errno::ENOSYS | Errno::EPERM | Errno::EINVAL)) => Ok(()),
+        other => other,
     }
 }
 
