@@ -65,6 +65,7 @@ fn verb(step: Step) -> &'static str {
     match step {
         Step::Cgroup => "join cgroup",
         Step::Rlimit => "set limit",
+        Step::Keyring => "leave our session keyring for that of",
         Step::Label => "set security label",
         Step::Setns => "enter namespaces of",
         Step::Root => "enter root directory of",

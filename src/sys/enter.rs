@@ -28,6 +28,8 @@ pub enum Step {
     Cgroup,
     /// Setting a resource limit.
     Rlimit,
+    /// Leaving the daemon's session keyring.
+    Keyring,
     /// Setting the AppArmor or SELinux label.
     Label,
     /// Entering the namespaces.
@@ -67,6 +69,7 @@ impl Step {
             Ready,
             Cgroup,
             Rlimit,
+            Keyring,
             Label,
             Setns,
             Root,
@@ -331,6 +334,7 @@ extern "C" fn first(arg: *const c_void) -> ! {
         let new = [*soft, *hard];
         must(s, Step::Rlimit, i, call(libc::SYS_prlimit64, [0, *resource as usize, new.as_ptr() as usize, 0, 0]));
     }
+    leave_keyring(s);
     set_label(s);
     if o.namespaces != 0 {
         must(s, Step::Setns, 0, call(libc::SYS_setns, [fd(&o.pidfd), o.namespaces as usize, 0, 0, 0]));
@@ -367,6 +371,15 @@ fn close_others(s: &Shared) {
         from = f.wrapping_add(1);
     }
     must(s, Step::Close, 3, call(libc::SYS_close_range, [from as usize, u32::MAX as usize, 0, 0, 0]));
+}
+
+/// An empty session keyring, as an OCI runtime gives one: the daemon's may hold keys of whoever started it. A kernel
+/// without keyrings, or a node that is itself a container without them, has none to leave.
+fn leave_keyring(s: &Shared) {
+    match call(libc::SYS_keyctl, [libc::KEYCTL_JOIN_SESSION_KEYRING as usize, 0, 0, 0, 0]) {
+        Err(libc::ENOSYS | libc::EPERM) => {}
+        other => drop(must(s, Step::Keyring, 0, other)),
+    }
 }
 
 fn set_label(s: &Shared) {
