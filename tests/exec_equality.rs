@@ -316,3 +316,55 @@ fn the_network_and_ipc_of_the_node() {
         has("ns ipc", fs::read_link("/proc/self/ns/ipc").unwrap().to_str().unwrap())(d);
     });
 }
+
+fn seccomp(more: Value) -> Value {
+    let mut security = json!({"seccompProfile": {"type": "RuntimeDefault"}});
+    security.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!({"securityContext": security})
+}
+
+fn filtered(dump: &Dump) {
+    has("Seccomp", "2")(dump);
+    has("Seccomp_filters", "1")(dump);
+}
+
+#[test]
+fn a_seccomp_profile() {
+    equal(json!({}), seccomp(json!({})), |d| {
+        filtered(d);
+        has("NoNewPrivs", "0")(d);
+        has("CapEff", "00000000a80425fb")(d);
+    });
+}
+
+#[test]
+fn a_seccomp_profile_with_no_new_privileges() {
+    equal(json!({}), seccomp(json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}})), |d| {
+        filtered(d);
+        has("NoNewPrivs", "1")(d);
+        has("CapBnd", "0000000000000000")(d);
+    });
+}
+
+#[test]
+fn a_seccomp_profile_of_the_pod_for_another_user() {
+    equal(seccomp(json!({"runAsUser": 1234, "runAsGroup": 5})), json!({}), |d| {
+        filtered(d);
+        has("Uid", "1234 1234 1234 1234")(d);
+        has("CapPrm", "0000000000000000")(d);
+        has("NoNewPrivs", "0")(d);
+    });
+}
+
+#[test]
+fn a_seccomp_profile_and_capabilities() {
+    // Through the helper; and with the capability that applying it needs, so that it stays.
+    for add in ["SYS_PTRACE", "SYS_ADMIN"] {
+        equal(json!({}), seccomp(json!({"capabilities": {"add": [add]}})), filtered);
+    }
+}
+
+#[test]
+fn a_privileged_container_has_no_profile() {
+    equal(json!({}), seccomp(json!({"privileged": true})), has("Seccomp", "0"));
+}

@@ -18,7 +18,7 @@ use nix::sys::stat::{Mode, mkdirat};
 use serde_json::{Value, json};
 
 use super::cgroups::{self, Hierarchy};
-use super::executor::{MARK, Payload};
+use super::executor::{MARK, Payload, SYS_ADMIN, Seccomp};
 use super::record::{self, Record};
 use super::{Error, cause, process};
 
@@ -32,10 +32,11 @@ pub(super) fn create(root: &Path, id: &str, bundle: &Path, pid_file: Option<&Pat
     seal().map_err(|e| Error::new(what(), e))?;
     let bundle = fs::canonicalize(bundle).map_err(|e| Error::new(format!("open bundle {}", bundle.display()), e))?;
     let hierarchies = cgroups::hierarchies()?;
-    let config = prepare(&bundle, &hierarchies).map_err(|e| Error::new(what(), e))?;
+    let mut config = prepare(&bundle, &hierarchies).map_err(|e| Error::new(what(), e))?;
+    let filter = take_seccomp(&mut config).map_err(|e| Error::new(what(), format!("seccomp profile: {e}")))?;
     let record = Record { bundle, cgroups_path: cgroups_path(&config, id), ..Default::default() };
     claim(root, id).map_err(|e| Error::new(what(), e))?;
-    let made = make(root, id, &config, record.clone(), pid_file, &hierarchies);
+    let made = make(root, id, &config, record.clone(), pid_file, &hierarchies, filter);
     if made.is_err() {
         cgroups::leave_rest(&hierarchies);
         // The first error is the one to tell; what could not be removed now, `delete --force` will find by the record.
@@ -66,9 +67,6 @@ fn prepare(bundle: &Path, hierarchies: &[Hierarchy]) -> Result<Value, String> {
     let path = bundle.join("config.json");
     let text = fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let mut config: Value = serde_json::from_slice(&text).map_err(|e| format!("{}: {e}", path.display()))?;
-    if config.pointer("/linux/seccomp").is_some_and(|s| !s.is_null()) {
-        return Err("linux.seccomp is not supported by the embedded runtime; use --runtime with runc or crun".into());
-    }
     let rootfs = config.pointer("/root/path").and_then(Value::as_str).unwrap_or("rootfs");
     let rootfs = fs::canonicalize(bundle.join(rootfs)).map_err(|e| format!("root file system {rootfs}: {e}"))?;
     config["root"]["path"] = json!(rootfs);
@@ -82,6 +80,30 @@ fn prepare(bundle: &Path, hierarchies: &[Hierarchy]) -> Result<Value, String> {
         }
     }
     Ok(config)
+}
+
+/// libcontainer would ignore the profile (exec-in-container 6): its executor, ours, applies it. Without no_new_privs that
+/// needs CAP_SYS_ADMIN, which the container's process has until then and no longer.
+fn take_seccomp(config: &mut Value) -> Result<Option<Seccomp>, String> {
+    let profile = config.pointer_mut("/linux/seccomp").map(Value::take).unwrap_or_default();
+    if profile.is_null() {
+        return Ok(None);
+    }
+    let filter = crate::seccomp::compile(&profile)?;
+    if config.pointer("/process/noNewPrivileges") == Some(&json!(true)) {
+        return Ok(Some(Seccomp { filter, early: None }));
+    }
+    let mut drop = 0;
+    for set in ["effective", "permitted"] {
+        let Some(names) = config["process"]["capabilities"][set].as_array_mut() else {
+            return Err(format!("it needs process.capabilities.{set} where noNewPrivileges is not set"));
+        };
+        if !names.iter().any(|n| n == "CAP_SYS_ADMIN") {
+            names.push(json!("CAP_SYS_ADMIN"));
+            drop = SYS_ADMIN;
+        }
+    }
+    Ok(Some(Seccomp { filter, early: Some(drop) }))
 }
 
 /// runc makes a missing working directory, libcontainer fails. It is made in the volume it lies in, else in the root
@@ -191,6 +213,7 @@ fn make(
     mut record: Record,
     pid_file: Option<&Path>,
     hierarchies: &[Hierarchy],
+    seccomp: Option<Seccomp>,
 ) -> Result<(), Error> {
     let plain = |e: &dyn std::fmt::Display| Error(e.to_string());
     record.save(root, id)?;
@@ -203,7 +226,7 @@ fn make(
     // Neither may it hold the keys of whoever started the daemon; libcontainer keeps the session keyring, runc does not.
     crate::sys::process::new_session_keyring().map_err(|e| Error::new("make a session keyring", e))?;
     cgroups::join_rest(hierarchies, &record.cgroups_path)?;
-    let payload = Payload { report: Rc::new(report), home: Rc::default() };
+    let payload = Payload { report: Rc::new(report), home: Rc::default(), seccomp: Rc::new(seccomp) };
     let builder = ContainerBuilder::new(id.to_owned(), SyscallType::default())
         .with_executor(payload)
         .with_pid_file(pid_file)
