@@ -77,10 +77,10 @@ fn a_call_that_kills_is_the_commands_end() {
     });
 }
 
-/// With no_new_privs it is applied last: a profile that lets through next to nothing but what the command needs.
+/// With no_new_privs it is applied last (runc itself needs more than this one has): a profile that lets through next to nothing but what the command needs.
 #[test]
 fn a_narrow_profile_stops_the_command_and_not_its_start() {
-    on_each(|node| {
+    support::on(RuntimeChoice::Embedded, |node| {
         let needed = "arch_prctl brk close execve exit exit_group fcntl fstat getpid getuid getppid geteuid mmap mprotect munmap newfstatat open \
             openat poll ppoll prctl prlimit64 read readlink readlinkat rseq rt_sigaction rt_sigprocmask rt_sigreturn set_robust_list \
             set_tid_address stat statx uname write wait4 fork vfork clone clock_nanosleep nanosleep getcwd access futex getrandom lseek \
@@ -94,7 +94,7 @@ fn a_narrow_profile_stops_the_command_and_not_its_start() {
         let mut c = sh("main", "echo up; while :; do sleep 1; done");
         c["securityContext"] = localhost("narrow.json", json!({"allowPrivilegeEscalation": false}));
         let c = Running::start(node, "narrow", &json!({"containers": [c]}));
-        assert_eq!(c.sh("echo in; setsid true 2>&1 || echo refused").1.lines().last(), Some("refused"));
+        assert_eq!(c.sh("echo in; busybox mkdir /tmp/d 2>/dev/null || echo refused"), (0, "in\nrefused\n".into()));
         c.end();
     });
 }

@@ -157,7 +157,7 @@ pub(super) fn run(program: &[Instruction], number: u32, arch: u32, arguments: [u
             LOAD if i.k == ARCH => a = arch,
             LOAD => {
                 let argument = arguments[((i.k - ARGUMENTS) / 8) as usize];
-                a = if i.k % 8 == 0 { argument as u32 } else { (argument >> 32) as u32 };
+                a = if i.k.is_multiple_of(8) { argument as u32 } else { (argument >> 32) as u32 };
             }
             AND => a &= i.k,
             JUMP => at += i.k as usize,
