@@ -71,6 +71,11 @@ impl Layout {
         self.root.join("var/lib/podprobe")
     }
 
+    /// `/var/lib/podprobe/seccomp`: profiles of type `Localhost`.
+    pub fn seccomp(&self) -> PathBuf {
+        self.lib_dir().join("seccomp")
+    }
+
     /// `/var/lib/podprobe/checkpoint.json`: statuses of the last daemon, a cache.
     pub fn checkpoint(&self) -> PathBuf {
         self.lib_dir().join("checkpoint.json")

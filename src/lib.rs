@@ -29,6 +29,7 @@ pub mod pod_manager;
 pub mod pod_workers;
 pub mod prober;
 pub mod runtime;
+pub mod seccomp;
 pub mod server;
 pub mod settings;
 pub mod status;

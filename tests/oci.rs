@@ -91,6 +91,7 @@ impl Case {
             cgroups_path: self.cgroup(),
             hostname: "test",
             host: &self.host,
+            localhost_seccomp: None,
         })
         .unwrap()
     }
@@ -471,10 +472,10 @@ fn what_would_be_ignored_is_refused() {
     let case = Case::new("true");
     let c = case.runtime(PODPROBE);
     let mut config = case.config();
-    config["linux"]["seccomp"] = json!({ "defaultAction": "SCMP_ACT_ERRNO" });
+    config["linux"]["seccomp"] = json!({ "defaultAction": "SCMP_ACT_NOTIFY" });
     fs::write(case.dir.path().join("config.json"), config.to_string()).unwrap();
     let (ok, err) = c.create();
-    assert!(!ok && err.contains("linux.seccomp is not supported"), "{err}");
+    assert!(!ok && err.contains("seccomp profile: SCMP_ACT_NOTIFY needs a listener"), "{err}");
     assert_eq!(err.lines().count(), 1);
 }
 

@@ -204,7 +204,7 @@ pub struct PodSecurityContext {
     pub run_as_non_root: Option<bool>,
     /// Further groups of each container's first process.
     pub supplemental_groups: Vec<i64>,
-    /// Only `Unconfined` is acted on; anything else refuses the pod.
+    /// Default `Unconfined`.
     pub seccomp_profile: Option<SeccompProfile>,
 }
 
@@ -215,6 +215,9 @@ pub struct SeccompProfile {
     /// `Unconfined`, `RuntimeDefault` or `Localhost`.
     #[serde(rename = "type")]
     pub type_: String,
+    /// `Localhost`: path of the profile below the seccomp directory of the root, without `..`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub localhost_profile: Option<String>,
 }
 
 /// A container of a pod.
@@ -418,7 +421,7 @@ pub struct SecurityContext {
     pub read_only_root_filesystem: Option<bool>,
     /// false sets no_new_privs.
     pub allow_privilege_escalation: Option<bool>,
-    /// Only `Unconfined` is acted on; anything else refuses the pod.
+    /// Default the pod's; a privileged container has none.
     pub seccomp_profile: Option<SeccompProfile>,
 }
 

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use self::rules::{LEVELS, Level, Rule};
 use super::field::{FieldError, Step, child, clip, entry, item, render};
-use super::pod::{Pod, ProbeType, SeccompProfile};
+use super::pod::{Pod, ProbeType};
 use super::validation::probe_field;
 
 /// What to do about a field that no type reads.
@@ -156,25 +156,15 @@ pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
             errors.push(FieldError::forbidden(path, why));
         }
     }
-    seccomp(&mut errors, pod.spec.security_context.seccomp_profile.as_ref(), "spec.securityContext");
     for (list, index, container) in pod.spec.listed() {
         let path = item(&child("spec", list), index);
         for name in container.resources.limits.keys().filter(|name| !["cpu", "memory"].contains(&name.as_str())) {
             let path = entry(&format!("{path}.resources.limits"), name);
             errors.push(FieldError::forbidden(path, "not supported: only limits of cpu and memory are enforced"));
         }
-        seccomp(&mut errors, container.security_context.seccomp_profile.as_ref(), &format!("{path}.securityContext"));
     }
     app_armor_annotations(&mut errors, pod);
     errors
-}
-
-fn seccomp(errors: &mut Vec<FieldError>, profile: Option<&SeccompProfile>, path: &str) {
-    if profile.is_some_and(|profile| ["RuntimeDefault", "Localhost"].contains(&profile.type_.as_str())) {
-        let why =
-            "seccomp profiles are not yet supported, and the container may not run without the one it asks for: only \"Unconfined\" is";
-        errors.push(FieldError::forbidden(format!("{path}.seccompProfile.type"), why));
-    }
 }
 
 /// The old form of `appArmorProfile`, which the API still honours.

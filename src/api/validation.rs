@@ -119,6 +119,14 @@ fn absolute_path(errors: &mut Vec<FieldError>, path: &str, text: &str) {
     no_backsteps(errors, path, text);
 }
 
+fn descending_path(errors: &mut Vec<FieldError>, path: &str, text: &str) {
+    no_nul(errors, path, text);
+    if text.starts_with('/') {
+        errors.push(FieldError::invalid(path, text, "must be a relative path"));
+    }
+    no_backsteps(errors, path, text);
+}
+
 fn no_backsteps(errors: &mut Vec<FieldError>, path: &str, text: &str) {
     if text.split('/').any(|part| part == "..") {
         errors.push(FieldError::invalid(path, text, "must not contain '..'"));

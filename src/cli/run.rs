@@ -16,9 +16,11 @@ const SHUTDOWN: Duration = Duration::from_secs(5);
 /// Runs the daemon. Exit code 0 when a signal ended it and every thread was in time, 1 otherwise.
 pub fn run(args: &Run) -> Result<ExitCode, CliError> {
     need_root("run")?;
+    let sealed = seal();
     let layout = Layout::new(&args.root);
     let settings = settings(args, &layout).map_err(CliError::Failed)?;
     log_to(env_logger::Target::Stderr);
+    warn_unsealed(sealed);
     let daemon = connect::start_daemon(settings, layout).map_err(CliError::Failed)?;
     let signal = daemon.wait_for_signal();
     log::info!("signal {signal}: stopping; containers go on running");
@@ -37,6 +39,20 @@ pub(super) fn settings(args: &Run, layout: &Layout) -> Result<Settings, String> 
         settings.runtime = runtime.clone();
     }
     Ok(settings)
+}
+
+/// So that no container writes to the daemon's program (exec-in-container 4), which goes on under its own name: the
+/// kernel takes that of a descriptor.
+pub(super) fn seal() -> std::io::Result<()> {
+    let _ = nix::sys::prctl::set_name(c"podprobe");
+    crate::sys::exe::run_sealed()
+}
+
+/// Before Linux 5.12, or without CAP_SYS_ADMIN.
+pub(super) fn warn_unsealed(sealed: std::io::Result<()>) {
+    if let Err(e) = sealed {
+        log::warn!("cannot run from a read-only mount: {e}; a container may overwrite the program of podprobe once it has stopped");
+    }
 }
 
 /// One sentence for whoever is not root.

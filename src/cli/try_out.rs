@@ -22,6 +22,7 @@ const SHUTDOWN: Duration = Duration::from_secs(5);
 /// Runs until a signal. Exit code 0 when everything is removed.
 pub fn run(args: &Try) -> Result<ExitCode, CliError> {
     run::need_root("try")?;
+    let sealed = run::seal();
     let root = Root::new(args.root.as_deref())?;
     let layout = Layout::new(&root.path);
     let images = connect::open_images(&layout).map_err(CliError::Failed)?;
@@ -29,6 +30,7 @@ pub fn run(args: &Try) -> Result<ExitCode, CliError> {
         image::add(source, &*images).map_err(CliError::Failed)?;
     }
     log_to_file(&root.path)?;
+    run::warn_unsealed(sealed);
     let settings = run::settings(&as_run(args, &root.path), &layout).map_err(CliError::Failed)?;
     let title = format!(
         "pods in {} (log and files in {}); Ctrl-C stops and removes everything",

@@ -17,8 +17,6 @@ pub enum ExecError {
     },
     /// The container is frozen; nothing can run in it before it is thawed.
     Paused,
-    /// The container has a seccomp profile, which is not inherited by entering; use the OCI runtime's own exec.
-    SeccompUnsupported,
     /// The request or the container's config.json cannot be acted on.
     Invalid(String),
     /// A step in the child failed.
@@ -65,6 +63,7 @@ fn verb(step: Step) -> &'static str {
     match step {
         Step::Cgroup => "join cgroup",
         Step::Rlimit => "set limit",
+        Step::Keyring => "leave our session keyring for that of",
         Step::Label => "set security label",
         Step::Setns => "enter namespaces of",
         Step::Root => "enter root directory of",
@@ -76,6 +75,7 @@ fn verb(step: Step) -> &'static str {
         Step::Capabilities => "set capabilities",
         Step::Cwd => "change to working directory",
         Step::NoNewPrivs => "set no_new_privs in",
+        Step::Seccomp => "apply the seccomp profile of",
         Step::Close => "close descriptors in",
         Step::Clone => "start process in",
         Step::Session => "start session in",
@@ -88,9 +88,6 @@ impl fmt::Display for ExecError {
         match self {
             Self::NotRunning { pid } => write!(f, "cannot enter container: its process {pid} has ended"),
             Self::Paused => f.write_str("cannot enter container: it is paused"),
-            Self::SeccompUnsupported => {
-                f.write_str("cannot enter container: it has a seccomp profile, which only the OCI runtime's own exec can apply")
-            }
             Self::Invalid(why) => write!(f, "cannot enter container: {why}"),
             Self::Step { step, object, errno } => write!(f, "cannot {} {object}: {}", verb(*step), Errno::from_raw(*errno).desc()),
             Self::Os { what, errno } => write!(f, "{what}: {}", Errno::from_raw(*errno).desc()),

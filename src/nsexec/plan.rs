@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::error::ExecError;
 use super::facts::Known;
 use crate::api::capabilities::CAPABILITIES;
+use crate::seccomp::Filter;
 
 const SYS_PTRACE: u64 = 1 << 19;
 
@@ -54,6 +55,8 @@ pub(super) struct Plan {
     /// The value to set, None where ours is right already.
     pub(super) oom_score_adj: Option<i64>,
     pub(super) label: Option<(CString, Vec<u8>)>,
+    /// Not inherited by entering (exec-in-container 2).
+    pub(super) seccomp: Option<Filter>,
     pub(super) namespaces: i32,
     /// Whether the container could trace a process that shares our memory (exec-in-container 4).
     pub(super) helper: bool,
@@ -78,9 +81,6 @@ impl Plan {
         if !process.is_object() {
             return Err(ExecError::Invalid("its config.json has no process".into()));
         }
-        if !config["linux"]["seccomp"].is_null() {
-            return Err(ExecError::SeccompUnsupported);
-        }
         let Some(name) = command.first() else { return Err(ExecError::Invalid("the command is empty".into())) };
         let user = &process["user"];
         let (uid, gid) = (id(&user["uid"])?, id(&user["gid"])?);
@@ -97,6 +97,7 @@ impl Plan {
             no_new_privs: process["noNewPrivileges"].as_bool().unwrap_or(false),
             oom_score_adj: process["oomScoreAdj"].as_i64().filter(|o| *o != known.oom_score_adj),
             label: label(process)?,
+            seccomp: seccomp(&config["linux"]["seccomp"])?,
             namespaces: known.namespaces,
             helper: caps.iter().any(|c| c & SYS_PTRACE != 0) && known.namespaces & libc::CLONE_NEWUSER == 0,
             uid,
@@ -106,6 +107,11 @@ impl Plan {
             limit_names,
         })
     }
+}
+
+fn seccomp(profile: &Value) -> Result<Option<Filter>, ExecError> {
+    let failed = |why| ExecError::Invalid(format!("cannot apply its seccomp profile: {why}"));
+    if profile.is_null() { Ok(None) } else { crate::seccomp::compile(profile).map(Some).map_err(failed) }
 }
 
 fn id(v: &Value) -> Result<u32, ExecError> {
@@ -274,7 +280,8 @@ mod tests {
             let command: Vec<String> = command.iter().map(|s| (*s).to_owned()).collect();
             Plan::new(&config, &command, &known()).map(|_| ())
         };
-        assert_eq!(new(json!({"process": {}, "linux": {"seccomp": {}}}), &["x"]), Err(ExecError::SeccompUnsupported));
+        assert!(new(json!({"process": {}, "linux": {"seccomp": {}}}), &["x"]).is_err_and(|e| e.to_string().contains("seccomp profile")));
+        assert_eq!(new(json!({"process": {}, "linux": {"seccomp": {"defaultAction": "SCMP_ACT_ALLOW"}}}), &["x"]), Ok(()));
         assert_eq!(new(json!({"process": {}}), &["x"]), Ok(()));
         assert!(new(json!({"process": {}}), &[]).is_err());
         assert!(new(json!({"process": {}}), &["a\0b"]).is_err());

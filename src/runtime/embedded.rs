@@ -59,15 +59,14 @@ struct Invocation {
 /// delete [--force] ID | state ID | --version`. `args` begins after the word `oci`. An error is one line on stderr and
 /// exit code 1, wrong arguments exit code 2.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let args: Vec<OsString> = args.collect();
-    let invocation = match parse(args.clone()) {
+    let invocation = match parse(args.collect()) {
         Ok(i) => i,
         Err(e) => {
             eprintln!("podprobe oci: {e}");
             return ExitCode::from(2);
         }
     };
-    match run(&invocation, &args) {
+    match run(&invocation) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Error(text)) => {
             eprintln!("{}", text.replace('\n', " "));
@@ -76,9 +75,9 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn run(i: &Invocation, args: &[OsString]) -> Result<(), Error> {
+fn run(i: &Invocation) -> Result<(), Error> {
     match &i.verb {
-        Verb::Create { bundle, pid_file } => create::create(&i.root, &i.id, bundle, pid_file.as_deref(), args),
+        Verb::Create { bundle, pid_file } => create::create(&i.root, &i.id, bundle, pid_file.as_deref()),
         Verb::Start => create::start(&i.root, &i.id),
         Verb::Kill { signal, all } => process::kill(&i.root, &i.id, *signal, *all),
         Verb::Delete { force } => process::delete(&i.root, &i.id, *force),

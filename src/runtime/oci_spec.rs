@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use crate::api::pod::SeccompProfile;
 use crate::api::{Container, Pod};
 use crate::images::ImageConfig;
 use crate::runtime::{ContainerId, RuntimeError, StartErrorReason};
@@ -103,6 +104,8 @@ pub struct Inputs<'a> {
     pub hostname: &'a str,
     /// Facts of the node.
     pub host: &'a Host,
+    /// The profile of `seccompProfile` type `Localhost`, in the form of `linux.seccomp`.
+    pub localhost_seccomp: Option<Value>,
 }
 
 /// Hidden, as the kubelet asks of every runtime (pkg/securitycontext/util.go).
@@ -132,23 +135,35 @@ pub fn build(i: &Inputs<'_>) -> Result<Value, RuntimeError> {
 }
 
 fn config(i: &Inputs<'_>) -> Result<Value, String> {
-    refuse_seccomp(i)?;
+    let process = process::process(i)?;
+    let linux = linux(i, &process)?;
     Ok(json!({
         "ociVersion": "1.0.2",
-        "process": process::process(i)?,
+        "process": process,
         "root": { "path": i.rootfs, "readonly": i.container.security_context.read_only_root_filesystem == Some(true) },
         "mounts": mounts(i),
         "annotations": annotations(i),
-        "linux": linux(i)?,
+        "linux": linux,
     }))
 }
 
-/// A profile is applied or the pod is refused, never ignored (issue: "never run a pod as something it is not").
-fn refuse_seccomp(i: &Inputs<'_>) -> Result<(), String> {
-    let own = i.container.security_context.seccomp_profile.as_ref();
-    match own.or(i.pod.spec.security_context.seccomp_profile.as_ref()).map(|p| p.type_.as_str()) {
-        None | Some("Unconfined") => Ok(()),
-        Some(other) => Err(format!("cannot apply seccompProfile {other}: only Unconfined is supported")),
+/// The container's own profile, else the pod's.
+pub fn seccomp_profile<'a>(pod: &'a Pod, container: &'a Container) -> Option<&'a SeccompProfile> {
+    container.security_context.seccomp_profile.as_ref().or(pod.spec.security_context.seccomp_profile.as_ref())
+}
+
+/// `linux.seccomp`. A privileged container has none, whatever it asks for, as in containerd.
+fn seccomp(i: &Inputs<'_>, bounding: &Value) -> Result<Option<Value>, String> {
+    let profile = seccomp_profile(i.pod, i.container).map_or("Unconfined", |p| p.type_.as_str());
+    match (profile, &i.localhost_seccomp) {
+        _ if privileged(i) => Ok(None),
+        ("Unconfined", _) => Ok(None),
+        ("RuntimeDefault", _) => {
+            let bounding: Vec<&str> = bounding.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            Ok(Some(crate::seccomp::default::profile(&bounding)))
+        }
+        ("Localhost", Some(own)) => Ok(Some(own.clone())),
+        (other, _) => Err(format!("cannot apply seccompProfile {other}")),
     }
 }
 
@@ -156,7 +171,7 @@ fn privileged(i: &Inputs<'_>) -> bool {
     i.container.security_context.privileged == Some(true)
 }
 
-fn linux(i: &Inputs<'_>) -> Result<Value, String> {
+fn linux(i: &Inputs<'_>, process: &Value) -> Result<Value, String> {
     let privileged = privileged(i);
     let mut resources = resources::linux_resources(&i.container.resources, &i.host.missing_controllers)?;
     // Nothing is allowed here: the runtimes themselves add what every container needs (null, zero, tty, pts, mknod).
@@ -166,6 +181,9 @@ fn linux(i: &Inputs<'_>) -> Result<Value, String> {
         "cgroupsPath": i.cgroups_path,
         "namespaces": namespaces(i),
     });
+    if let Some(profile) = seccomp(i, &process["capabilities"]["bounding"])? {
+        linux["seccomp"] = profile;
+    }
     if privileged {
         linux["devices"] = i.host.devices.iter().map(device).collect();
     } else {

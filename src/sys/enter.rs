@@ -28,6 +28,8 @@ pub enum Step {
     Cgroup,
     /// Setting a resource limit.
     Rlimit,
+    /// Leaving the daemon's session keyring.
+    Keyring,
     /// Setting the AppArmor or SELinux label.
     Label,
     /// Entering the namespaces.
@@ -50,6 +52,8 @@ pub enum Step {
     Cwd,
     /// Setting no_new_privs.
     NoNewPrivs,
+    /// Applying the seccomp profile.
+    Seccomp,
     /// Closing the daemon's descriptors.
     Close,
     /// Starting the second child.
@@ -67,6 +71,7 @@ impl Step {
             Ready,
             Cgroup,
             Rlimit,
+            Keyring,
             Label,
             Setns,
             Root,
@@ -78,6 +83,7 @@ impl Step {
             Capabilities,
             Cwd,
             NoNewPrivs,
+            Seccomp,
             Close,
             Clone,
             Session,
@@ -144,6 +150,8 @@ pub struct Orders {
     pub cwd: CString,
     /// PR_SET_NO_NEW_PRIVS.
     pub no_new_privs: bool,
+    /// What of the system calls the command may make: a program and SECCOMP_FILTER_FLAG_*.
+    pub seccomp: Option<(Vec<libc::sock_filter>, u32)>,
     /// Wait for a word from the parent before execve (it sets `oom_score_adj` by then).
     pub wait: bool,
     /// Give the second child a copy of the memory instead of the memory: for the single-threaded helper only.
@@ -155,6 +163,9 @@ pub struct Orders {
     /// Environment.
     pub envp: Vec<CString>,
 }
+
+/// CAP_SYS_ADMIN, in the low word.
+const SYS_ADMIN: u32 = 1 << 21;
 
 const STACK: usize = 64 << 10;
 const GUARD: usize = 64 << 10;
@@ -331,6 +342,7 @@ extern "C" fn first(arg: *const c_void) -> ! {
         let new = [*soft, *hard];
         must(s, Step::Rlimit, i, call(libc::SYS_prlimit64, [0, *resource as usize, new.as_ptr() as usize, 0, 0]));
     }
+    leave_keyring(s);
     set_label(s);
     if o.namespaces != 0 {
         must(s, Step::Setns, 0, call(libc::SYS_setns, [fd(&o.pidfd), o.namespaces as usize, 0, 0, 0]));
@@ -367,6 +379,15 @@ fn close_others(s: &Shared) {
         from = f.wrapping_add(1);
     }
     must(s, Step::Close, 3, call(libc::SYS_close_range, [from as usize, u32::MAX as usize, 0, 0, 0]));
+}
+
+/// An empty session keyring, as an OCI runtime gives one: the daemon's may hold keys of whoever started it. A kernel
+/// without keyrings, or a node that is itself a container without them, has none to leave.
+fn leave_keyring(s: &Shared) {
+    match call(libc::SYS_keyctl, [libc::KEYCTL_JOIN_SESSION_KEYRING as usize, 0, 0, 0, 0]) {
+        Err(libc::ENOSYS | libc::EPERM) => {}
+        other => drop(must(s, Step::Keyring, 0, other)),
+    }
 }
 
 fn set_label(s: &Shared) {
@@ -426,6 +447,15 @@ fn drop_privileges(s: &Shared) {
         inheritable: (inheritable >> shift) as u32,
     };
     let data = [word(0), word(32)];
+    // Without no_new_privs it needs CAP_SYS_ADMIN, which the second child never has.
+    if !o.no_new_privs && o.seccomp.is_some() {
+        let mut admin = data;
+        for set in [&mut admin[0].permitted, &mut admin[0].effective] {
+            *set |= SYS_ADMIN;
+        }
+        must(s, Step::Seccomp, 0, call(libc::SYS_capset, [&raw const header as usize, admin.as_ptr() as usize, 0, 0, 0]));
+        apply_seccomp(s);
+    }
     must(s, Step::Capabilities, 0, call(libc::SYS_capset, [&raw const header as usize, data.as_ptr() as usize, 0, 0, 0]));
     let _ = prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as usize, 0);
     for cap in (0..64usize).filter(|c| ambient & (1 << (c & 63)) != 0) {
@@ -437,6 +467,14 @@ fn drop_privileges(s: &Shared) {
     }
     // The change of uid set it to fs.suid_dumpable, for the memory and so for everyone who shares it.
     let _ = prctl(libc::PR_SET_DUMPABLE, 0, 0);
+}
+
+/// From here on every call is subject to it.
+fn apply_seccomp(s: &Shared) {
+    let Some((program, flags)) = &s.orders.seccomp else { return };
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
+    let arguments = [libc::SECCOMP_SET_MODE_FILTER as usize, *flags as usize, &raw const program as usize, 0, 0];
+    must(s, Step::Seccomp, 1, call(libc::SYS_seccomp, arguments));
 }
 
 /// `cwd` must lie inside the root: the kernel marks one that does not (CVE-2024-21626).
@@ -470,6 +508,9 @@ extern "C" fn second(arg: *const c_void) -> ! {
     // SAFETY: an empty mask of 8 bytes; all handlers are the default ones by now.
     unsafe { sigmask(&[0], None) };
     let _ = call(libc::SYS_close_range, [3, u32::MAX as usize, libc::CLOSE_RANGE_CLOEXEC as usize, 0, 0]);
+    if s.orders.no_new_privs {
+        apply_seccomp(s);
+    }
     report(s, Step::Exec, 0, execute(s));
     exit()
 }

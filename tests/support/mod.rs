@@ -2,12 +2,13 @@
 #![allow(dead_code, reason = "each test program takes what it needs")]
 
 pub(crate) mod daemon;
+pub(crate) mod running;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use podprobe::api::pod::ObjectMeta;
@@ -56,7 +57,7 @@ pub(crate) fn on_runc(test: impl FnOnce(&Node)) {
 }
 
 pub(crate) struct Node {
-    pub(crate) dir: Rc<tempfile::TempDir>,
+    pub(crate) dir: Arc<tempfile::TempDir>,
     pub(crate) layout: Layout,
     pub(crate) settings: Settings,
 }
@@ -64,7 +65,7 @@ pub(crate) struct Node {
 impl Node {
     pub(crate) fn at(dir: tempfile::TempDir, runtime: RuntimeChoice) -> Self {
         let layout = Layout::new(dir.path().join("root"));
-        Self { dir: Rc::new(dir), layout, settings: Settings { runtime, ..Settings::default() } }
+        Self { dir: Arc::new(dir), layout, settings: Settings { runtime, ..Settings::default() } }
     }
 
     /// A daemon's runtime; another call is the daemon started again.

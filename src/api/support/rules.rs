@@ -149,8 +149,7 @@ const SECURITY: &[(&str, Rule)] = &[
     ("windowsOptions", Rule::Refuse(NO_WINDOWS)),
 ];
 
-// Its type refuses the pod already when this would matter.
-const SECCOMP: &[(&str, Rule)] = &[("localhostProfile", Rule::Fine)];
+const SECCOMP: &[(&str, Rule)] = &[];
 
 const VOLUME: &[(&str, Rule)] = &[
     ("configMap", Rule::Source("static pods may not reference configmaps (via configmap volumes)")),

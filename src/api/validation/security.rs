@@ -49,6 +49,13 @@ fn profile(errors: &mut Vec<FieldError>, profile: Option<&SeccompProfile>, path:
     } else if !PROFILES.contains(&profile.type_.as_str()) {
         errors.push(FieldError::not_supported(child(path, "type"), profile.type_.as_str(), &PROFILES));
     }
+    let path = child(path, "localhostProfile");
+    match (profile.type_.as_str(), profile.localhost_profile.as_deref()) {
+        ("Localhost", None | Some("")) => errors.push(FieldError::required(path, "must be set when seccomp type is Localhost")),
+        ("Localhost", Some(file)) => descending_path(errors, &path, file),
+        (_, Some(file)) => errors.push(FieldError::invalid(path, file, "can only be set when seccomp type is Localhost")),
+        (_, None) => {}
+    }
 }
 
 fn capabilities(errors: &mut Vec<FieldError>, capabilities: &Capabilities, path: &str) {

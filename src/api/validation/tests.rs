@@ -371,6 +371,22 @@ fn security_contexts() {
             "spec.containers[0].securityContext: Invalid value: \"\": cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN",
         ],
     );
+    let localhost = "spec.containers[0].securityContext.seccompProfile.localhostProfile";
+    let required = format!("{localhost}: Required value: must be set when seccomp type is Localhost");
+    of_container(json!({"seccompProfile": {"type": "Localhost"}}), &[&required]);
+    of_container(json!({"seccompProfile": {"type": "Localhost", "localhostProfile": ""}}), &[&required]);
+    of_container(json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "a/b.json"}}), &[]);
+    of_container(
+        json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "/a/../b"}}),
+        &[
+            &format!("{localhost}: Invalid value: \"/a/../b\": must be a relative path"),
+            &format!("{localhost}: Invalid value: \"/a/../b\": must not contain '..'"),
+        ],
+    );
+    of_container(
+        json!({"seccompProfile": {"type": "RuntimeDefault", "localhostProfile": "a"}}),
+        &[&format!("{localhost}: Invalid value: \"a\": can only be set when seccomp type is Localhost")],
+    );
     of_container(
         json!({"seccompProfile": {}}),
         &["spec.containers[0].securityContext.seccompProfile.type: Required value: type is required when seccompProfile is set"],

@@ -77,14 +77,6 @@ pub(super) fn validate_mounts(errors: &mut Vec<FieldError>, container: &Containe
                 errors.push(FieldError::invalid(target, mount.mount_path.as_str(), "must be unique"));
             }
         }
-        sub_path(errors, &child(&path, "subPath"), &mount.sub_path);
+        descending_path(errors, &child(&path, "subPath"), &mount.sub_path);
     }
-}
-
-fn sub_path(errors: &mut Vec<FieldError>, path: &str, text: &str) {
-    no_nul(errors, path, text);
-    if text.starts_with('/') {
-        errors.push(FieldError::invalid(path, text, "must be a relative path"));
-    }
-    no_backsteps(errors, path, text);
 }

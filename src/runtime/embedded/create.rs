@@ -1,11 +1,9 @@
 //! `create` and `start` on libcontainer.
 
 use std::collections::BTreeSet;
-use std::ffi::{CString, OsString};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Read;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
@@ -14,14 +12,13 @@ use libcontainer::container::Container;
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::syscall::syscall::SyscallType;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, FcntlArg, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{FcntlArg, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{Mode, mkdirat};
-use nix::sys::statvfs::{FsFlags, statvfs};
 use serde_json::{Value, json};
 
 use super::cgroups::{self, Hierarchy};
-use super::executor::{MARK, Payload};
+use super::executor::{MARK, Payload, SYS_ADMIN, Seccomp};
 use super::record::{self, Record};
 use super::{Error, cause, process};
 
@@ -29,16 +26,17 @@ use super::{Error, cause, process};
 const START_LIMIT_MS: u16 = 30_000;
 
 /// Makes the container, up to but without its own program. Its stdio is ours.
-pub(super) fn create(root: &Path, id: &str, bundle: &Path, pid_file: Option<&Path>, args: &[OsString]) -> Result<(), Error> {
+pub(super) fn create(root: &Path, id: &str, bundle: &Path, pid_file: Option<&Path>) -> Result<(), Error> {
     let what = || format!("create container {id}");
     single_threaded().map_err(|e| Error::new(what(), e))?;
-    seal_exe(args).map_err(|e| Error::new(what(), e))?;
+    seal().map_err(|e| Error::new(what(), e))?;
     let bundle = fs::canonicalize(bundle).map_err(|e| Error::new(format!("open bundle {}", bundle.display()), e))?;
     let hierarchies = cgroups::hierarchies()?;
-    let config = prepare(&bundle, &hierarchies).map_err(|e| Error::new(what(), e))?;
+    let mut config = prepare(&bundle, &hierarchies).map_err(|e| Error::new(what(), e))?;
+    let filter = take_seccomp(&mut config).map_err(|e| Error::new(what(), format!("seccomp profile: {e}")))?;
     let record = Record { bundle, cgroups_path: cgroups_path(&config, id), ..Default::default() };
     claim(root, id).map_err(|e| Error::new(what(), e))?;
-    let made = make(root, id, &config, record.clone(), pid_file, &hierarchies);
+    let made = make(root, id, &config, record.clone(), pid_file, &hierarchies, filter);
     if made.is_err() {
         cgroups::leave_rest(&hierarchies);
         // The first error is the one to tell; what could not be removed now, `delete --force` will find by the record.
@@ -55,20 +53,12 @@ fn single_threaded() -> Result<(), String> {
     if tasks == 1 { Ok(()) } else { Err(format!("this process has {tasks} threads; it must be a process of its own with one")) }
 }
 
-/// Runs this program again through a read-only mount, unless it is: what a container can reach of us cannot be written.
-/// On a kernel before 5.12 there is only non-dumpability (which libcontainer sets) and ETXTBSY while we run.
-fn seal_exe(args: &[OsString]) -> Result<(), String> {
-    if statvfs("/proc/self/exe").is_ok_and(|s| s.flags().contains(FsFlags::ST_RDONLY)) {
-        return Ok(());
-    }
-    let Ok(exe) = crate::sys::exe::open_read_only() else { return Ok(()) };
-    let c = |s: &[u8]| CString::new(s).map_err(|e| e.to_string());
-    let own = [c(b"podprobe")?, c(b"oci")?];
-    let args: Result<Vec<CString>, String> = own.into_iter().map(Ok).chain(args.iter().map(|a| c(a.as_bytes()))).collect();
-    let env: Result<Vec<CString>, String> = std::env::vars_os().map(|(k, v)| c(&[k.as_bytes(), b"=", v.as_bytes()].concat())).collect();
-    match nix::unistd::execveat(exe.as_fd(), c"", &args?, &env?, AtFlags::AT_EMPTY_PATH) {
-        Ok(never) => match never {},
-        Err(e) => Err(format!("run podprobe from a read-only mount: {e}")),
+/// What a container can reach of us cannot be written; at once when the daemon, and so this, runs sealed already. Where the
+/// kernel cannot do that there is only non-dumpability (which libcontainer sets) and ETXTBSY while we run.
+fn seal() -> std::io::Result<()> {
+    match crate::sys::exe::run_sealed() {
+        Err(e) if matches!(e.raw_os_error().map(Errno::from_raw), Some(Errno::ENOSYS | Errno::EPERM | Errno::EINVAL)) => Ok(()),
+        other => other,
     }
 }
 
@@ -77,9 +67,6 @@ fn prepare(bundle: &Path, hierarchies: &[Hierarchy]) -> Result<Value, String> {
     let path = bundle.join("config.json");
     let text = fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let mut config: Value = serde_json::from_slice(&text).map_err(|e| format!("{}: {e}", path.display()))?;
-    if config.pointer("/linux/seccomp").is_some_and(|s| !s.is_null()) {
-        return Err("linux.seccomp is not supported by the embedded runtime; use --runtime with runc or crun".into());
-    }
     let rootfs = config.pointer("/root/path").and_then(Value::as_str).unwrap_or("rootfs");
     let rootfs = fs::canonicalize(bundle.join(rootfs)).map_err(|e| format!("root file system {rootfs}: {e}"))?;
     config["root"]["path"] = json!(rootfs);
@@ -93,6 +80,30 @@ fn prepare(bundle: &Path, hierarchies: &[Hierarchy]) -> Result<Value, String> {
         }
     }
     Ok(config)
+}
+
+/// libcontainer would ignore the profile (exec-in-container 6): its executor, ours, applies it. Without no_new_privs that
+/// needs CAP_SYS_ADMIN, which the container's process has until then and no longer.
+fn take_seccomp(config: &mut Value) -> Result<Option<Seccomp>, String> {
+    let profile = config.pointer_mut("/linux/seccomp").map(Value::take).unwrap_or_default();
+    if profile.is_null() {
+        return Ok(None);
+    }
+    let filter = crate::seccomp::compile(&profile)?;
+    if config.pointer("/process/noNewPrivileges") == Some(&json!(true)) {
+        return Ok(Some(Seccomp { filter, early: None }));
+    }
+    let mut drop = 0;
+    for set in ["effective", "permitted"] {
+        let Some(names) = config["process"]["capabilities"][set].as_array_mut() else {
+            return Err(format!("it needs process.capabilities.{set} where noNewPrivileges is not set"));
+        };
+        if !names.iter().any(|n| n == "CAP_SYS_ADMIN") {
+            names.push(json!("CAP_SYS_ADMIN"));
+            drop = SYS_ADMIN;
+        }
+    }
+    Ok(Some(Seccomp { filter, early: Some(drop) }))
 }
 
 /// runc makes a missing working directory, libcontainer fails. It is made in the volume it lies in, else in the root
@@ -202,6 +213,7 @@ fn make(
     mut record: Record,
     pid_file: Option<&Path>,
     hierarchies: &[Hierarchy],
+    seccomp: Option<Seccomp>,
 ) -> Result<(), Error> {
     let plain = |e: &dyn std::fmt::Display| Error(e.to_string());
     record.save(root, id)?;
@@ -214,7 +226,7 @@ fn make(
     // Neither may it hold the keys of whoever started the daemon; libcontainer keeps the session keyring, runc does not.
     crate::sys::process::new_session_keyring().map_err(|e| Error::new("make a session keyring", e))?;
     cgroups::join_rest(hierarchies, &record.cgroups_path)?;
-    let payload = Payload { report: Rc::new(report), home: Rc::default() };
+    let payload = Payload { report: Rc::new(report), home: Rc::default(), seccomp: Rc::new(seccomp) };
     let builder = ContainerBuilder::new(id.to_owned(), SyscallType::default())
         .with_executor(payload)
         .with_pid_file(pid_file)

@@ -16,6 +16,7 @@ use libcontainer::workload::{Executor, ExecutorError, ExecutorSetEnvsError, Exec
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access, execve};
 
+use crate::seccomp::Filter;
 use crate::sys::process::reset_signals;
 
 /// Marks the text that is for people in libcontainer's nested errors.
@@ -26,14 +27,39 @@ pub(super) const MARK: &str = "podprobe-exec: ";
 pub(super) struct Payload {
     /// Where the text of a failed execve goes: `start` reads it at the other end, and sees end of file when it worked.
     pub report: Rc<File>,
+    /// What to apply before the container's own program, if there is a profile.
+    pub seccomp: Rc<Option<Seccomp>>,
     /// `HOME` as libcontainer found it in the container's /etc/passwd.
     pub home: Rc<RefCell<Option<String>>>,
+}
+
+/// The bit of CAP_SYS_ADMIN.
+pub(super) const SYS_ADMIN: u64 = 1 << 21;
+
+/// A seccomp filter and when to apply it, as runc does: with no_new_privs just before execve; without it, as soon as
+/// libcontainer has left all other privileges, for CAP_SYS_ADMIN is needed and goes then.
+pub(super) struct Seccomp {
+    pub filter: Filter,
+    /// The capabilities to drop after it; None is late.
+    pub early: Option<u64>,
+}
+
+impl Seccomp {
+    fn apply(&self) -> Result<(), String> {
+        let applied = crate::sys::process::apply_seccomp(&self.filter.program, self.filter.flags);
+        applied.map_err(|e| format!("cannot apply the seccomp profile: {e}"))?;
+        let dropped = self.early.map_or(Ok(()), crate::sys::process::drop_capabilities);
+        dropped.map_err(|e| format!("cannot drop CAP_SYS_ADMIN after the seccomp profile: {e}"))
+    }
 }
 
 impl Executor for Payload {
     /// Before `create` returns: a missing program is an error of `create`, with the words of runc.
     fn validate(&self, spec: &Spec) -> Result<(), ExecutorValidationError> {
-        find_program(spec).map(drop).map_err(|text| ExecutorValidationError::ArgValidationError(format!("{MARK}{text}")))
+        let found = find_program(spec).map(drop);
+        let early = (*self.seccomp).as_ref().filter(|s| s.early.is_some());
+        let ready = early.map_or(Ok(()), Seccomp::apply);
+        found.and(ready).map_err(|text| ExecutorValidationError::ArgValidationError(format!("{MARK}{text}")))
     }
 
     /// Only kept: the environment is handed to execve, in the order of the configuration.
@@ -63,6 +89,9 @@ impl Payload {
         }
         let path = c_strings(&[program.to_string_lossy().into_owned()]).remove(0);
         reset_signals();
+        if let Some(late) = (*self.seccomp).as_ref().filter(|s| s.early.is_none()) {
+            late.apply().map_err(|text| (text, 126))?;
+        }
         execve(&path, &args, &c_strings(&env)).map_err(|e| {
             let code = if e == Errno::ENOENT { 127 } else { 126 };
             (format!("exec: {:?}: {}", program, describe(e)), code)

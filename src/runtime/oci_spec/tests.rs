@@ -10,6 +10,7 @@ struct Case {
     host: Host,
     namespaces: Namespaces,
     mounts: Vec<Mount>,
+    localhost: Option<Value>,
 }
 
 impl Case {
@@ -25,6 +26,7 @@ impl Case {
             host: Host { bounding: 0x1ff_ffff_ffff, memory_capacity: 1 << 30, ..Default::default() },
             namespaces: Namespaces::default(),
             mounts: vec![],
+            localhost: None,
         }
     }
 
@@ -49,6 +51,7 @@ impl Case {
             cgroups_path: "/podprobe/u1/c-0".into(),
             hostname: "web",
             host: &self.host,
+            localhost_seccomp: self.localhost.clone(),
         };
         build(&inputs).map_err(|e| {
             assert_eq!(e.reason, StartErrorReason::CreateContainerConfigError);
@@ -143,15 +146,43 @@ fn privileges() {
     check(|c| c.container.security_context.run_as_group = Some(7), "/process/user", json!({ "uid": 0, "gid": 7, "additionalGids": [7] }));
     check(|c| c.host.oom_score_adj_floor = Some(1000), "/process/oomScoreAdj", json!(1000));
     check(|_| (), "/process/rlimits", Value::Null);
-    check_error(
-        |c| c.container.security_context.seccomp_profile = Some(SeccompProfile { type_: "RuntimeDefault".into() }),
-        "cannot apply seccompProfile RuntimeDefault",
-    );
-    check(
-        |c| c.container.security_context.seccomp_profile = Some(SeccompProfile { type_: "Unconfined".into() }),
-        "/linux/seccomp",
-        Value::Null,
-    );
+}
+
+#[test]
+fn seccomp_profiles() {
+    let profile = |type_: &str| Some(SeccompProfile { type_: type_.into(), localhost_profile: None });
+    let action = "/linux/seccomp/defaultAction";
+    check(|_| (), "/linux/seccomp", Value::Null);
+    check(|c| c.container.security_context.seccomp_profile = profile("Unconfined"), "/linux/seccomp", Value::Null);
+    check(|c| c.container.security_context.seccomp_profile = profile("RuntimeDefault"), action, json!("SCMP_ACT_ERRNO"));
+    check(|c| c.pod.spec.security_context.seccomp_profile = profile("RuntimeDefault"), action, json!("SCMP_ACT_ERRNO"));
+    check(|c| c.localhost = Some(json!({ "defaultAction": "SCMP_ACT_LOG" })), "/linux/seccomp", Value::Null);
+    let localhost = |c: &mut Case| {
+        c.container.security_context.seccomp_profile = profile("Localhost");
+        c.localhost = Some(json!({ "defaultAction": "SCMP_ACT_LOG" }));
+    };
+    check(localhost, action, json!("SCMP_ACT_LOG"));
+    check_error(|c| c.container.security_context.seccomp_profile = profile("Localhost"), "cannot apply seccompProfile Localhost");
+    // The container's own wins, and a privileged one has none.
+    let own = |c: &mut Case| {
+        c.pod.spec.security_context.seccomp_profile = profile("RuntimeDefault");
+        c.container.security_context.seccomp_profile = profile("Unconfined");
+    };
+    check(own, "/linux/seccomp", Value::Null);
+    let privileged = |c: &mut Case| {
+        c.container.security_context.seccomp_profile = profile("RuntimeDefault");
+        c.container.security_context.privileged = Some(true);
+    };
+    check(privileged, "/linux/seccomp", Value::Null);
+    // What a capability brings is in the profile.
+    let boot = |add: &str| {
+        let case = Case::with(|c| {
+            c.container.security_context.seccomp_profile = profile("RuntimeDefault");
+            c.container.security_context.capabilities.add = words(add);
+        });
+        case.build().unwrap()["linux"]["seccomp"].to_string().contains("\"reboot\"")
+    };
+    assert_eq!((boot("SYS_BOOT"), boot("SYS_TIME")), (true, false));
 }
 
 #[test]

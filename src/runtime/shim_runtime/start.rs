@@ -24,6 +24,8 @@ use crate::runtime::{ContainerId, RuntimeError, StartErrorReason, cri_log, sandb
 const START_LIMIT: Duration = Duration::from_secs(120);
 /// A holder has next to nothing to do.
 const SANDBOX_LIMIT: Duration = Duration::from_secs(30);
+/// Bytes read of a seccomp profile; Docker's own has 20 KB.
+const MAX_PROFILE: u64 = 1 << 20;
 /// Longest answer of a shim in bytes.
 const MAX_ANSWER: usize = 4096;
 
@@ -145,6 +147,7 @@ impl ShimRuntime {
             cgroups_path: cgroup.clone(),
             hostname: &hostname,
             host: &host,
+            localhost_seccomp: self.localhost_seccomp(d)?,
         };
         let config = oci_spec::build(&inputs)?;
         let (namespace, name) = (&d.pod.metadata.namespace, &d.pod.metadata.name);
@@ -177,6 +180,19 @@ impl ShimRuntime {
             stop_signal: signals::number(&d.image.config.stop_signal).unwrap_or(libc::SIGTERM),
         };
         Ok((record, config))
+    }
+
+    /// The profile of type `Localhost`, from below the seccomp directory of the root.
+    fn localhost_seccomp(&self, d: &Draft<'_>) -> Result<Option<serde_json::Value>, RuntimeError> {
+        let profile = oci_spec::seccomp_profile(d.pod, d.container).filter(|p| p.type_ == "Localhost");
+        let Some(name) = profile.and_then(|p| p.localhost_profile.as_deref()) else { return Ok(None) };
+        let file = self.layout.seccomp().join(name);
+        let read = fs::File::open(&file).and_then(|f| {
+            let mut text = Vec::new();
+            f.take(MAX_PROFILE).read_to_end(&mut text).map(|_| text)
+        });
+        let profile = read.map_err(|e| e.to_string()).and_then(|text| crate::seccomp::localhost::profile(&text));
+        profile.map(Some).map_err(|e| create_error(&format!("use seccomp profile {}", file.display()), e))
     }
 
     /// A file that every user may write, of this instance alone.

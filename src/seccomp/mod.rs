@@ -1,0 +1,222 @@
+//! Seccomp profiles: from the OCI form (`linux.seccomp` of a config.json) to the program that the kernel runs.
+//!
+//! A filter is not inherited by a process that enters a container, so it is compiled again for each command
+//! (exec-in-container 2); the embedded runtime uses the same. What a profile says is taken as runc with libseccomp takes
+//! it: names this kernel's ABI lacks are passed over, a rule without conditions wins over those with, conditions of one
+//! rule on one argument are alternatives, and calls newer than all that the profile names get ENOSYS instead of its default
+//! error, so that programs fall back on older ones.
+//!
+//! Invariants: pure, but for the tables read once; a profile that cannot be applied exactly is an error, never less.
+//! A difference: of 32-bit x86, libseccomp lets a rule on `socket` and the like reach into `socketcall`, too.
+
+mod bpf;
+pub mod default;
+pub mod localhost;
+mod syscalls;
+
+use serde_json::Value;
+
+use bpf::{MAX_LENGTH, Outcome, Range, Section};
+use syscalls::{ABIS, Abi, X32_BIT};
+
+const KILL: u32 = libc::SECCOMP_RET_KILL_THREAD;
+const ERRNO: u32 = libc::SECCOMP_RET_ERRNO;
+
+/// What the kernel takes: a program, and SECCOMP_FILTER_FLAG_*.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    /// At most 4096 instructions.
+    pub program: Vec<libc::sock_filter>,
+    /// SECCOMP_FILTER_FLAG_LOG and SPEC_ALLOW.
+    pub flags: u32,
+}
+
+impl PartialEq for Filter {
+    fn eq(&self, other: &Self) -> bool {
+        let words = |f: &Filter| f.program.iter().map(|i| (i.code, i.jt, i.jf, i.k)).collect::<Vec<_>>();
+        (words(self), self.flags) == (words(other), other.flags)
+    }
+}
+
+impl Eq for Filter {}
+
+/// How an argument is compared with `value`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operator {
+    Equal,
+    NotEqual,
+    Greater,
+    GreaterOrEqual,
+    Less,
+    LessOrEqual,
+    /// The bits of `value` are those of `value_two`.
+    Masked,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Condition {
+    /// 0 to 5.
+    index: u32,
+    operator: Operator,
+    value: u64,
+    value_two: u64,
+}
+
+/// An entry of `syscalls`.
+struct Rule<'a> {
+    names: Vec<&'a str>,
+    value: u32,
+    /// One of these; none at all is always.
+    alternatives: Vec<Vec<Condition>>,
+}
+
+/// The filter of `linux.seccomp`.
+///
+/// # Errors
+/// An action, operator or flag that is unknown or needs a listener, or a profile too large for the kernel: the reason,
+/// to follow "cannot apply seccomp profile: ".
+pub fn compile(profile: &Value) -> Result<Filter, String> {
+    let default = action(&profile["defaultAction"], &profile["defaultErrnoRet"])?;
+    let listed = profile["syscalls"].as_array().map_or(&[][..], Vec::as_slice);
+    // One that says what the default says is of no use, and libseccomp refuses it; runc passes it over.
+    let rules: Vec<Rule<'_>> = listed.iter().map(rule).collect::<Result<Vec<_>, _>>()?.into_iter().filter(|r| r.value != default).collect();
+    let wanted = |abi: &&Abi| abi.name == ABIS[0].name || strings(&profile["architectures"]).any(|a| a == abi.name);
+    let mut sections: Vec<Section> = Vec::new();
+    for abi in ABIS.iter().filter(wanted) {
+        let mut ranges = ranges(abi, &rules, default);
+        match sections.iter_mut().find(|s| s.audit == abi.audit) {
+            // x32 has the numbers above x86-64's.
+            Some(section) => {
+                section.ranges.retain(|r| r.0 < abi.bit);
+                section.ranges.append(&mut ranges);
+            }
+            None => {
+                if cfg!(target_arch = "x86_64") && abi.audit == ABIS[0].audit {
+                    ranges.push((X32_BIT, Outcome::Return(KILL)));
+                }
+                sections.push(Section { audit: abi.audit, ranges });
+            }
+        }
+    }
+    let program = bpf::program(&sections, KILL);
+    if program.len() > MAX_LENGTH {
+        return Err(format!("it is too large: {} instructions, of which the kernel takes {MAX_LENGTH}", program.len()));
+    }
+    Ok(Filter { program, flags: flags(profile)? })
+}
+
+fn strings(v: &Value) -> impl Iterator<Item = &str> {
+    v.as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// SECCOMP_RET_*. SCMP_ACT_NOTIFY needs somebody who answers.
+fn action(name: &Value, errno: &Value) -> Result<u32, String> {
+    let data = match errno {
+        Value::Null => libc::EPERM as u32,
+        // The kernel takes no larger one.
+        n => n.as_u64().filter(|n| *n <= 4095).ok_or_else(|| format!("errnoRet {n} is no error number"))? as u32,
+    };
+    Ok(match name.as_str().unwrap_or_default() {
+        "SCMP_ACT_ALLOW" => libc::SECCOMP_RET_ALLOW,
+        "SCMP_ACT_ERRNO" => ERRNO | data,
+        "SCMP_ACT_KILL" | "SCMP_ACT_KILL_THREAD" => KILL,
+        "SCMP_ACT_KILL_PROCESS" => libc::SECCOMP_RET_KILL_PROCESS,
+        "SCMP_ACT_TRAP" => libc::SECCOMP_RET_TRAP,
+        "SCMP_ACT_LOG" => libc::SECCOMP_RET_LOG,
+        "SCMP_ACT_TRACE" => libc::SECCOMP_RET_TRACE | data,
+        "SCMP_ACT_NOTIFY" => return Err("SCMP_ACT_NOTIFY needs a listener, which is not supported".into()),
+        _ => return Err(format!("{name} is no action")),
+    })
+}
+
+fn flags(profile: &Value) -> Result<u32, String> {
+    strings(&profile["flags"]).try_fold(0, |flags, name| match name {
+        "SECCOMP_FILTER_FLAG_LOG" => Ok(flags | libc::SECCOMP_FILTER_FLAG_LOG as u32),
+        "SECCOMP_FILTER_FLAG_SPEC_ALLOW" => Ok(flags | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW as u32),
+        // For threads that a process has already; there is one.
+        "SECCOMP_FILTER_FLAG_TSYNC" => Ok(flags),
+        other => Err(format!("flag {other} is not supported")),
+    })
+}
+
+fn rule(entry: &Value) -> Result<Rule<'_>, String> {
+    let names: Vec<&str> = strings(&entry["names"]).collect();
+    let value = action(&entry["action"], &entry["errnoRet"])?;
+    let args = entry["args"].as_array().map_or(&[][..], Vec::as_slice);
+    let conditions: Vec<Condition> = args.iter().map(condition).collect::<Result<_, _>>()?;
+    let repeated = conditions.iter().any(|c| conditions.iter().filter(|o| o.index == c.index).count() > 1);
+    let alternatives = match repeated {
+        true => conditions.into_iter().map(|c| vec![c]).collect(),
+        false if conditions.is_empty() => Vec::new(),
+        false => vec![conditions],
+    };
+    Ok(Rule { names, value, alternatives })
+}
+
+fn condition(arg: &Value) -> Result<Condition, String> {
+    use Operator::*;
+    let operator = match arg["op"].as_str().unwrap_or_default() {
+        "SCMP_CMP_EQ" => Equal,
+        "SCMP_CMP_NE" => NotEqual,
+        "SCMP_CMP_GT" => Greater,
+        "SCMP_CMP_GE" => GreaterOrEqual,
+        "SCMP_CMP_LT" => Less,
+        "SCMP_CMP_LE" => LessOrEqual,
+        "SCMP_CMP_MASKED_EQ" => Masked,
+        _ => return Err(format!("{} is no operator", arg["op"])),
+    };
+    let number = |key: &str| match &arg[key] {
+        Value::Null => Ok(0),
+        n => n.as_u64().ok_or_else(|| format!("{key} {n} of an argument is no number")),
+    };
+    let index = number("index")?;
+    if index > 5 {
+        return Err(format!("a system call has no argument {index}"));
+    }
+    Ok(Condition { index: index as u32, operator, value: number("value")?, value_two: number("valueTwo")? })
+}
+
+/// What becomes of each number of an ABI, neighbours that fare alike together.
+fn ranges(abi: &Abi, rules: &[Rule<'_>], default: u32) -> Vec<Range> {
+    let mut calls: std::collections::BTreeMap<u32, Outcome> = Default::default();
+    for rule in rules {
+        for number in rule.names.iter().filter_map(|n| abi.number(n)) {
+            add(calls.entry(number).or_insert(Outcome::First(Vec::new(), default)), rule);
+        }
+    }
+    let end = calls.last_key_value().map_or(0, |(n, _)| n + 1);
+    let mut out: Vec<Range> = Vec::new();
+    let mut push = |number: u32, outcome: Outcome| {
+        if out.last().is_none_or(|(_, last)| *last != outcome) {
+            out.push((abi.bit | number, outcome));
+        }
+    };
+    let mut next = 0;
+    for (number, outcome) in calls {
+        if number > next || number == 0 && next == 0 {
+            push(next, if number == 0 { outcome.clone() } else { Outcome::Return(default) });
+        }
+        push(number, outcome);
+        next = number + 1;
+    }
+    push(end, Outcome::Return(unknown(default)));
+    out
+}
+
+/// The first rule without conditions decides; until there is one, each alternative is tried in order.
+fn add(outcome: &mut Outcome, rule: &Rule<'_>) {
+    let Outcome::First(tried, _) = outcome else { return };
+    match rule.alternatives.is_empty() {
+        true => *outcome = Outcome::Return(rule.value),
+        false => tried.extend(rule.alternatives.iter().map(|a| (a.clone(), rule.value))),
+    }
+}
+
+/// For calls after the last one that the profile names: it was written before there were any.
+fn unknown(default: u32) -> u32 {
+    let permits = [libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_LOG].contains(&default) || default >> 16 == libc::SECCOMP_RET_TRACE >> 16;
+    if permits { default } else { ERRNO | libc::ENOSYS as u32 }
+}
+
+#[cfg(test)]
+mod tests;
