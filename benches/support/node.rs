@@ -42,11 +42,11 @@ pub(crate) fn target_rootfs() -> PathBuf {
 impl Node {
     /// Starts a daemon on that runtime (`embedded` or a path).
     pub(crate) fn start(runtime: &str) -> Self {
-        Self::start_with(runtime, &json!({}))
+        Self::start_with(runtime, &json!({}), &[])
     }
 
-    /// The same with that configuration.
-    pub(crate) fn start_with(runtime: &str, config: &Value) -> Self {
+    /// The same with that configuration, and more in its environment.
+    pub(crate) fn start_with(runtime: &str, config: &Value, env: &[(&str, &str)]) -> Self {
         let name = format!("node-{}-{}", std::process::id(), runtime.trim_start_matches('/').replace('/', "-"));
         let root = super::out_dir().join(name);
         let layout = Layout::new(&root);
@@ -65,7 +65,8 @@ impl Node {
         let log = File::create(root.join("daemon.log")).unwrap();
         let mut command = Command::new(program());
         command.args(["run", "--node-name", "node", "--runtime", runtime, "--root"]).arg(&root);
-        let mut child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        let mut child =
+            command.envs(env.iter().copied()).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         let daemon = Process::of(child.id() as i32).unwrap();
         // Somebody must wait for it, or it would stay a zombie.
         let end = std::thread::spawn(move || child.wait());
