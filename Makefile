@@ -3,6 +3,8 @@ CARGO ?= cargo
 RUSTC ?= rustc
 PREFIX ?= /usr/local
 RUNTIME ?= embedded
+# Of the benches themselves; `dev` uses what `make test` has built.
+PROFILE ?= bench
 MUSL := x86_64-unknown-linux-musl
 DEMO := target/demo/rootfs/probe-target
 # Debian's toolchain goes before the default one when only it has a musl std; "none" when neither has.
@@ -10,7 +12,7 @@ STATIC_PATH := $(shell has() { ls "$$($$1 --print target-libdir --target $(MUSL)
 	has rustc || { has /usr/bin/rustc && echo /usr/bin:; } || echo none)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint static bench install clean
+.PHONY: help build run test lint static bench soak flood install clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -22,7 +24,7 @@ run: build $(DEMO) ## the demo: four pods, live in the terminal; Ctrl-C removes 
 	@[ "$$(id -u)" = 0 ] || { echo "make run needs root, for containers need mounts, namespaces and cgroups: run it again with sudo" >&2; exit 1; }
 	@exec target/debug/podprobe try --pods config/pods --image target/demo/rootfs=probe-target:latest --runtime $(RUNTIME)
 
-$(DEMO): examples/probe-target.rs
+$(DEMO): examples/probe-target/main.rs $(wildcard examples/probe-target/*.rs)
 	@mkdir -p $(@D)
 	$(RUSTC) --edition 2024 -O -C target-feature=+crt-static -C panic=abort -C strip=symbols -o $@ $<
 
@@ -42,7 +44,13 @@ static: ## one static file with and one without the embedded runtime, and their 
 	@sh .ci/size target/static/$(MUSL)/release/podprobe 8 && sh .ci/size target/static-slim/$(MUSL)/release/podprobe 5
 
 bench: $(DEMO) ## times and memory, as root (BENCHMARKS.md); of the static binary when `make static` has built it
-	$(CARGO) bench --bench start --bench idle --bench exec
+	$(CARGO) bench --profile $(PROFILE) --bench start --bench idle --bench exec
+
+soak: $(DEMO) ## MINUTES=60 of 300 probes of misbehaving targets, as root (BENCHMARKS.md); of the static binary as `make bench`
+	$(CARGO) bench --profile $(PROFILE) --bench soak
+
+flood: ## SECONDS=60 of 1,000 http probes a second, as root (BENCHMARKS.md)
+	$(CARGO) bench --profile $(PROFILE) --bench flood
 
 install: static ## install the static file below PREFIX (default /usr/local)
 	install -D -m 755 target/static/$(MUSL)/release/podprobe $(DESTDIR)$(PREFIX)/bin/podprobe

@@ -378,6 +378,28 @@ fn a_namespace_whose_holder_has_ended_is_not_probed() {
     }
 }
 
+/// A server that ends first is the one whose socket would wait; on a node it is the same kernel's.
+#[test]
+fn d4_probes_leave_no_sockets_of_the_server_behind() {
+    // The prober reads up to the end, so that the server's is there before its own.
+    let server = Server::http(|_| b"HTTP/1.0 200 OK\r\n\r\nok".to_vec());
+    // The port may have been another's before.
+    let before = waiting_servers(server.addr.port());
+    for _ in 0..200 {
+        assert_eq!(get(server.addr, "/").result, HandlerResult::Success);
+    }
+    let after = waiting_servers(server.addr.port());
+    assert!(after <= before, "{before} before, {after} after 200 probes");
+}
+
+/// Sockets in TIME-WAIT whose own port is `port`.
+fn waiting_servers(port: u16) -> usize {
+    let local = format!(":{port:04X}");
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let rows = table.lines().skip(1).map(|l| l.split_whitespace().collect::<Vec<_>>());
+    rows.filter(|row| row[1].ends_with(&local) && row[3] == "06").count()
+}
+
 #[test]
 fn a_probe_enters_the_pods_network_namespace_and_comes_back() {
     if !nix::unistd::geteuid().is_root() {

@@ -1,5 +1,7 @@
 //! Samples, their table and their JSON file.
 
+use std::fmt;
+
 use serde_json::{Value, json};
 
 /// A figure: its samples and what is to be reached.
@@ -15,7 +17,15 @@ pub(crate) struct Row {
 pub(crate) struct Report {
     bench: &'static str,
     rows: Vec<Row>,
+    checks: Vec<Check>,
     notes: Vec<String>,
+}
+
+/// Something that is to hold.
+struct Check {
+    name: String,
+    holds: bool,
+    found: String,
 }
 
 /// The sample at that share of the sorted ones (nearest rank).
@@ -35,7 +45,7 @@ pub(crate) fn median(samples: &[f64]) -> f64 {
 
 impl Report {
     pub(crate) fn new(bench: &'static str) -> Self {
-        Self { bench, rows: Vec::new(), notes: Vec::new() }
+        Self { bench, rows: Vec::new(), checks: Vec::new(), notes: Vec::new() }
     }
 
     /// Adds samples to the row of that name, which comes into being with its first.
@@ -44,6 +54,18 @@ impl Report {
             Some(row) => row.samples.push(sample),
             None => self.rows.push(Row { name: name.into(), unit, samples: vec![sample], target }),
         }
+    }
+
+    /// Says at once whether something holds that is to hold, and keeps it for the end.
+    pub(crate) fn check(&mut self, name: &str, holds: bool, found: impl Into<String>) {
+        let check = Check { name: name.into(), holds, found: found.into() };
+        println!("  {check}");
+        self.checks.push(check);
+    }
+
+    /// Whether every check has held.
+    pub(crate) fn all_hold(&self) -> bool {
+        self.checks.iter().all(|c| c.holds)
     }
 
     /// Said below the table.
@@ -75,6 +97,7 @@ impl Report {
             "kernel": std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim(),
             "loadAverage": load(),
             "rows": rows,
+            "checks": self.checks.iter().map(|c| json!({"name": c.name, "holds": c.holds, "found": c.found})).collect::<Vec<_>>(),
             "notes": self.notes,
         });
         let file = super::out_dir().join(format!("{}.json", self.bench));
@@ -92,6 +115,13 @@ impl Report {
             println!("{:width$}  {:>5}  {:>4}  {min} {mid} {p90} {max}  {}", r.name, r.unit, r.samples.len(), r.verdict());
         }
         self.notes.iter().for_each(|n| println!("  {n}"));
+        self.checks.iter().for_each(|c| println!("  {c}"));
+    }
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}  {}: {}", if self.holds { "pass" } else { "FAIL" }, self.name, self.found)
     }
 }
 

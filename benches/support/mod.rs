@@ -4,8 +4,11 @@
 #![allow(dead_code)]
 
 pub(crate) mod figures;
+pub(crate) mod leftovers;
 pub(crate) mod node;
+pub(crate) mod promises;
 pub(crate) mod runc;
+pub(crate) mod soak_pods;
 pub(crate) mod usage;
 
 use std::collections::BTreeMap;

@@ -5,8 +5,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use podprobe::layout::Layout;
@@ -27,6 +28,7 @@ pub(crate) struct Node {
     /// Written by the containers, seen by them as `/bench`.
     pub(crate) shared: PathBuf,
     root: PathBuf,
+    end: Option<JoinHandle<std::io::Result<ExitStatus>>>,
     _guard: Guard,
 }
 
@@ -40,6 +42,11 @@ pub(crate) fn target_rootfs() -> PathBuf {
 impl Node {
     /// Starts a daemon on that runtime (`embedded` or a path).
     pub(crate) fn start(runtime: &str) -> Self {
+        Self::start_with(runtime, &json!({}), &[])
+    }
+
+    /// The same with that configuration, and more in its environment.
+    pub(crate) fn start_with(runtime: &str, config: &Value, env: &[(&str, &str)]) -> Self {
         let name = format!("node-{}-{}", std::process::id(), runtime.trim_start_matches('/').replace('/', "-"));
         let root = super::out_dir().join(name);
         let layout = Layout::new(&root);
@@ -47,6 +54,7 @@ impl Node {
         for dir in [&shared, &layout.pods_dir()] {
             fs::create_dir_all(dir).unwrap();
         }
+        fs::write(layout.config_file(), config.to_string()).unwrap();
         let guard = Guard::new({
             let root = root.clone();
             move || end(&root)
@@ -57,20 +65,54 @@ impl Node {
         let log = File::create(root.join("daemon.log")).unwrap();
         let mut command = Command::new(program());
         command.args(["run", "--node-name", "node", "--runtime", runtime, "--root"]).arg(&root);
-        let mut child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        let mut child =
+            command.envs(env.iter().copied()).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         let daemon = Process::of(child.id() as i32).unwrap();
         // Somebody must wait for it, or it would stay a zombie.
-        std::thread::spawn(move || child.wait());
+        let end = std::thread::spawn(move || child.wait());
         fs::write(root.join("daemon.pid"), serde_json::to_vec(&daemon).unwrap()).unwrap();
-        let node = Self { layout, daemon, shared, root, _guard: guard };
+        let node = Self { layout, daemon, shared, root, end: Some(end), _guard: guard };
         wait_until("the daemon's socket", || UnixStream::connect(node.layout.socket()).is_ok() || !node.assert_alive());
         node
     }
 
     #[track_caller]
-    fn assert_alive(&self) -> bool {
-        assert!(self.daemon.alive(), "the daemon has ended:\n{}", fs::read_to_string(self.root.join("daemon.log")).unwrap_or_default());
+    pub(crate) fn assert_alive(&self) -> bool {
+        assert!(self.daemon.alive(), "the daemon has ended:\n{}", self.log());
         true
+    }
+
+    /// What the daemon has written.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.root.join("daemon.log")).unwrap_or_default()
+    }
+
+    /// Everything of the node lies below it.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Tells the daemon to end and waits until it has.
+    pub(crate) fn stop(&mut self) -> ExitStatus {
+        self.daemon.open().unwrap().expect("the daemon has not ended before").send(15).unwrap();
+        self.end.take().expect("it is stopped once").join().unwrap().unwrap()
+    }
+
+    /// The answer to one request, on a connection of its own.
+    pub(crate) fn ask(&self, request: &Request) -> Answer {
+        let mut stream = UnixStream::connect(self.layout.socket()).unwrap();
+        writeln!(stream, "{}", serde_json::to_string(request).unwrap()).unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"))
+    }
+
+    /// What the daemon shows now.
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        match self.ask(&Request::Snapshot) {
+            Answer::Snapshot(snapshot) => snapshot,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Renames a pod file into place; the wall clock before the rename.
@@ -97,13 +139,18 @@ impl Node {
 
     /// The record of a pod's newest container, and its directory.
     pub(crate) fn container(&self, view: &PodView) -> (PathBuf, ContainerState) {
-        let id = view.status.container_statuses[0].container_id.trim_start_matches("podprobe://").to_owned();
-        let dir = self.layout.containers().join(id);
-        let state = state::read(&dir, STATE).expect("a state of the container");
-        (dir, state)
+        self.container_if_any(view).expect("a state of the container")
     }
 
-    /// Every shim, every first process of a container, and every sandbox holder.
+    /// The same of a pod that may have none.
+    pub(crate) fn container_if_any(&self, view: &PodView) -> Option<(PathBuf, ContainerState)> {
+        let id = view.status.container_statuses.first()?.container_id.trim_start_matches("podprobe://").to_owned();
+        let dir = self.layout.containers().join(id);
+        let state = state::read(&dir, STATE)?;
+        Some((dir, state))
+    }
+
+    /// Every shim, every first process of a container, and every sandbox holder, of instances that have ended too.
     pub(crate) fn processes(&self) -> [Vec<Process>; 3] {
         let containers: Vec<ContainerState> = dirs(&self.layout.containers()).filter_map(|d| state::read(&d, STATE)).collect();
         let sandboxes = dirs(&self.layout.sandboxes()).filter_map(|d| state::read::<SandboxState>(&d, STATE));
@@ -140,18 +187,27 @@ pub(crate) fn view<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a PodView
 
 /// Asks the target in that process's network to set a state.
 pub(crate) fn set_target(of: Process, query: &str) {
+    let line = ask_targets(of, &[8080], &format!("/set?{query}")).remove(0);
+    assert!(line.contains("200"), "{line}");
+}
+
+/// The status lines of the targets at these ports in that process's network.
+pub(crate) fn ask_targets(of: Process, ports: &[u16], path: &str) -> Vec<String> {
+    let ask = |port: &u16| -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", *port))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line)?;
+        Ok(line.trim().to_owned())
+    };
     std::thread::scope(|s| {
-        let ask = || {
+        let all = || {
             let namespace = File::open(format!("/proc/{}/ns/net", of.pid)).unwrap();
             nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-            let mut stream = TcpStream::connect("127.0.0.1:8080").unwrap();
-            write!(stream, "GET /set?{query} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-            let mut line = String::new();
-            BufReader::new(stream).read_line(&mut line).unwrap();
-            assert!(line.contains("200"), "{line}");
+            ports.iter().map(|p| ask(p).unwrap_or_else(|e| e.to_string())).collect()
         };
-        s.spawn(ask).join().unwrap();
-    });
+        s.spawn(all).join().unwrap()
+    })
 }
 
 pub(crate) struct Watch {

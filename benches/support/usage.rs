@@ -1,6 +1,9 @@
 //! Memory and processor time of processes, from /proc.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
 
 /// Kilobytes of a process, from `smaps_rollup`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,4 +45,59 @@ pub(crate) fn own_cpu_us() -> u64 {
         [u.user_time(), u.system_time()].iter().map(|t| t.tv_sec() as u64 * 1_000_000 + t.tv_usec() as u64).sum::<u64>()
     };
     of(UsageWho::RUSAGE_SELF) + of(UsageWho::RUSAGE_CHILDREN)
+}
+
+/// The names of a process's threads and what its descriptors are, each with its number.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Holdings {
+    pub(crate) threads: BTreeMap<String, usize>,
+    pub(crate) descriptors: BTreeMap<String, usize>,
+}
+
+impl Holdings {
+    /// What the process holds all the time: of several looks the one with the fewest, for threads and for descriptors.
+    /// What a probe holds while it runs is not in it.
+    pub(crate) fn at_rest(pid: i32) -> Self {
+        let looks: Vec<Self> = (0..60)
+            .map(|_| {
+                std::thread::sleep(Duration::from_millis(37));
+                Self::now(pid)
+            })
+            .collect();
+        let fewest = |of: fn(&Self) -> &BTreeMap<String, usize>| looks.iter().map(of).min_by_key(|m| total(m)).unwrap().clone();
+        Self { threads: fewest(|h| &h.threads), descriptors: fewest(|h| &h.descriptors) }
+    }
+
+    /// What it holds at this moment.
+    pub(crate) fn now(pid: i32) -> Self {
+        let mut held = Self::default();
+        for task in entries(&format!("/proc/{pid}/task")) {
+            let name = fs::read_to_string(task.join("comm")).unwrap_or_default();
+            // `pod:<uid>` and `<type>:<container>` are one kind each
+            *held.threads.entry(name.trim().split(':').next().unwrap().to_owned()).or_default() += 1;
+        }
+        for fd in entries(&format!("/proc/{pid}/fd")) {
+            let Ok(to) = fs::read_link(fd) else { continue };
+            // `socket:[4711]` is a socket
+            *held.descriptors.entry(to.to_string_lossy().split(":[").next().unwrap().to_owned()).or_default() += 1;
+        }
+        held
+    }
+}
+
+/// How many of all kinds.
+pub(crate) fn total(held: &BTreeMap<String, usize>) -> usize {
+    held.values().sum()
+}
+
+/// `pipe 4 -> 6`: the kinds of which there are now more or fewer.
+pub(crate) fn difference(before: &BTreeMap<String, usize>, after: &BTreeMap<String, usize>) -> String {
+    let of = |held: &BTreeMap<String, usize>, kind: &String| held.get(kind).copied().unwrap_or(0);
+    let kinds: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let changed = kinds.into_iter().filter(|k| of(before, k) != of(after, k));
+    changed.map(|k| format!("{k} {} -> {}", of(before, k), of(after, k))).collect::<Vec<_>>().join(", ")
+}
+
+pub(crate) fn entries(dir: &str) -> Vec<PathBuf> {
+    fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path()).collect()
 }

@@ -6,7 +6,8 @@
 //! leaves a socket in TIME-WAIT: that is what the kubelet's SO_LINGER of one second is for (kubelet-probes 3.4, 3.5), but
 //! on Linux only zero does it. So [`hang_up`] sends a FIN first, that the server sees an end and no reset, and the close
 //! with linger zero then drops what would wait. In between nothing more is let in, or a server that answers our FIN with
-//! its own before we close would bring the socket to TIME-WAIT after all.
+//! its own before we close would bring the socket to TIME-WAIT after all. Of a server that has ended first it is the
+//! server's socket that our FIN would leave waiting, on the same node: that one is spared the FIN and gets the reset alone.
 
 use std::cell::Cell;
 use std::fmt;
@@ -87,8 +88,15 @@ fn dial_quietly(addr: SocketAddr, netns: Option<&NetworkNamespace>, deadline: In
 pub fn hang_up(stream: &TcpStream) {
     // Without the filter (no memory for it) the close only has to be faster than the server.
     let _ = crate::sys::socket::let_nothing_in(stream.as_fd());
-    // An error means that the other side was faster.
-    let _ = stream.shutdown(std::net::Shutdown::Write);
+    if !has_ended(stream) {
+        // An error means that the other side was faster.
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+    }
+}
+
+/// Whether the other side's FIN has come. What it sent and nobody has read makes the close a reset anyway.
+fn has_ended(stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0; 1])).is_ok_and(|n| n == 0)
 }
 
 fn make_socket(addr: SocketAddr) -> nix::Result<OwnedFd> {

@@ -1,6 +1,6 @@
-//! A server to be probed: answers HTTP and TCP, and turns slow, unhealthy, unready, stuck or dead on request.
+//! A server to be probed: answers HTTP, TCP and gRPC, and turns slow, unhealthy, unready, stuck or dead on request.
 //!
-//! One file, std only, so that `rustc` alone makes a static program of it that runs as the only file of an image.
+//! std only, so that `rustc` alone makes a static program of it that runs as the only file of an image.
 //!
 //! HTTP: `/healthz`, `/readyz` and `/startz` answer 200 or 500 by their state; `/set?health=STATE&ready=STATE&start=STATE`
 //! changes it, where STATE is `ok`, `fail`, `slow` (answers after 5 s) or `stuck` (never answers); `/exit?code=N` ends it.
@@ -9,19 +9,29 @@
 //! `--start-after T`, `--ready-after T`, `--fail-after T` (liveness turns 500), `--stuck-after T` (liveness never answers),
 //! `--unready-every T` (readiness toggles), `--exit-after T`, `--exit-code N`, `--die` (ends at once, with code 1 unless
 //! `--exit-code` says otherwise), `--port N` (default 8080, 0 for none), `--tcp-port N` (default none).
+//! `--health-port N`, `--ready-port N` and `--start-port N` are TCP ports that are open while that state is `ok`.
+//! `--grpc-port N` serves grpc.health.v1 without TLS for the services `health` (also the empty one), `ready` and `start`.
+//! `--chaos SEED` misbehaves at random (chaos.rs), the same way for a seed and an instance; `--calm FILE`: while FILE is
+//! there it behaves.
 //! `--stamp FILE` adds a line `start NS` (the wall clock, unix nanoseconds) to FILE as its first act, and `fail NS` when
-//! `/healthz` first answers 500.
+//! `/healthz` first answers 500; `--chaos` adds `exit NS` before it ends by itself.
 //!
 //! `probe-target --check PATH [--port N]` asks a running one and ends with 0 or 1: a command for an exec probe.
 
+mod chaos;
+mod doors;
+mod grpc;
+
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use doors::{Doors, Serves};
 
 const STATES: [&str; 4] = ["ok", "fail", "slow", "stuck"];
 const OK: u8 = 0;
@@ -32,11 +42,15 @@ const STUCK: u8 = 3;
 /// Most requests answered at once; further ones are closed.
 const MAX_REQUESTS: usize = 64;
 
+/// How late a slow answer is.
+const SLOWNESS: Duration = Duration::from_secs(5);
+
 /// What each path answers: an index into [`STATES`].
 struct Target {
     health: AtomicU8,
     ready: AtomicU8,
     start: AtomicU8,
+    doors: Doors,
     requests: AtomicUsize,
     begun: Instant,
     stamps: Option<String>,
@@ -44,14 +58,19 @@ struct Target {
 }
 
 impl Target {
+    fn state(&self, which: &str) -> Option<&AtomicU8> {
+        match which {
+            "health" => Some(&self.health),
+            "ready" => Some(&self.ready),
+            "start" => Some(&self.start),
+            _ => None,
+        }
+    }
+
     fn set(&self, which: &str, state: u8) -> bool {
-        let cell = match which {
-            "health" => &self.health,
-            "ready" => &self.ready,
-            "start" => &self.start,
-            _ => return false,
-        };
+        let Some(cell) = self.state(which) else { return false };
         let before = cell.swap(state, Ordering::SeqCst);
+        self.doors.changed(self);
         if before != state {
             self.say(&format!("{which}: {} -> {}", STATES[usize::from(before)], STATES[usize::from(state)]));
         }
@@ -68,6 +87,10 @@ impl Target {
 struct Options {
     port: Option<u16>,
     tcp_port: u16,
+    grpc_port: u16,
+    health_port: u16,
+    ready_port: u16,
+    start_port: u16,
     start_after: Option<Duration>,
     ready_after: Option<Duration>,
     fail_after: Option<Duration>,
@@ -78,6 +101,8 @@ struct Options {
     die: bool,
     check: Option<String>,
     stamp: Option<String>,
+    chaos: Option<u64>,
+    calm: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -102,6 +127,12 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         match name.as_str() {
             "--port" => o.port = Some(number()?),
             "--tcp-port" => o.tcp_port = number()?,
+            "--grpc-port" => o.grpc_port = number()?,
+            "--health-port" => o.health_port = number()?,
+            "--ready-port" => o.ready_port = number()?,
+            "--start-port" => o.start_port = number()?,
+            "--chaos" => o.chaos = Some(value.parse().map_err(|_| format!("--chaos: not a number: {value}"))?),
+            "--calm" => o.calm = Some(value),
             "--exit-code" => o.exit_code = Some(u8::try_from(number()?).map_err(|_| format!("{name}: above 255: {value}"))?),
             "--start-after" => o.start_after = Some(duration(&value)?),
             "--ready-after" => o.ready_after = Some(duration(&value)?),
@@ -153,6 +184,7 @@ fn run(o: &Options) -> ExitCode {
         health: AtomicU8::new(OK),
         ready: state(o.ready_after),
         start: state(o.start_after),
+        doors: Doors::default(),
         requests: AtomicUsize::new(0),
         begun,
         stamps: o.stamp.clone(),
@@ -162,16 +194,26 @@ fn run(o: &Options) -> ExitCode {
         target.say("dying at once, as told");
         return ExitCode::from(o.exit_code.unwrap_or(1));
     }
-    for (port, what) in [(port, "http"), (o.tcp_port, "tcp")] {
+    for (port, serves) in [
+        (port, Serves::Http),
+        (o.grpc_port, Serves::Grpc),
+        (o.tcp_port, Serves::Nothing),
+        (o.health_port, Serves::State("health")),
+        (o.ready_port, Serves::State("ready")),
+        (o.start_port, Serves::State("start")),
+    ] {
         if port != 0
-            && let Err(e) = listen(port, what == "http", &target)
+            && let Err(e) = doors::open(port, serves, &target)
         {
             eprintln!("probe-target: cannot listen on port {port}: {e}");
             return ExitCode::from(1);
         }
     }
     target.say(&if port == 0 { "working".into() } else { format!("serving http on port {port}") });
-    script(o, &target)
+    match o.chaos {
+        Some(seed) => chaos::play(&target, seed, o.calm.as_deref()),
+        None => script(o, &target),
+    }
 }
 
 /// Plays what the options say, in the order of time, until the exit if there is one.
@@ -206,20 +248,8 @@ fn park() -> ! {
     }
 }
 
-fn listen(port: u16, http: bool, target: &Arc<Target>) -> std::io::Result<()> {
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
-    let target = Arc::clone(target);
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            if http {
-                accept(stream, &target);
-            }
-        }
-    });
-    Ok(())
-}
-
-fn accept(stream: TcpStream, target: &Arc<Target>) {
+/// Answers on a thread of its own.
+fn accept(stream: TcpStream, target: &Arc<Target>, answer: fn(TcpStream, &Target) -> std::io::Result<()>) {
     if target.requests.fetch_add(1, Ordering::SeqCst) >= MAX_REQUESTS {
         target.requests.fetch_sub(1, Ordering::SeqCst);
         return;
@@ -233,7 +263,7 @@ fn accept(stream: TcpStream, target: &Arc<Target>) {
 }
 
 fn answer(mut stream: TcpStream, target: &Target) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.set_read_timeout(Some(SLOWNESS))?;
     let head = read_head(&mut stream)?;
     let path = head.split(' ').nth(1).unwrap_or("/");
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
@@ -271,17 +301,22 @@ fn read_head(stream: &mut TcpStream) -> std::io::Result<String> {
 }
 
 fn by_state(state: &AtomicU8, stream: &mut TcpStream) -> (&'static str, String) {
+    if behave(state, stream) { ("200 OK", "ok\n".into()) } else { ("500 Internal Server Error", "fail\n".into()) }
+}
+
+/// Waits as the state says; whether the answer is a good one.
+fn behave(state: &AtomicU8, stream: &mut TcpStream) -> bool {
     match state.load(Ordering::SeqCst) {
-        FAIL => return ("500 Internal Server Error", "fail\n".into()),
-        SLOW => thread::sleep(Duration::from_secs(5)),
+        FAIL => return false,
+        SLOW => thread::sleep(SLOWNESS),
         STUCK => {
             // Until the prober hangs up, so that stuck requests do not pile up.
             let _ = stream.set_read_timeout(None);
-            let _ = stream.read(&mut [0; 1]);
+            while matches!(stream.read(&mut [0; 64]), Ok(1..)) {}
         }
         _ => {}
     }
-    ("200 OK", "ok\n".into())
+    true
 }
 
 fn set(target: &Target, query: &str) -> (&'static str, String) {
@@ -326,6 +361,9 @@ fn end_on_term() {
         fn _exit(code: i32) -> !;
     }
     extern "C" fn handler(number: i32) {
+        if chaos::IS_DEAF.load(Ordering::Relaxed) {
+            return;
+        }
         // SAFETY: _exit is async-signal-safe and does not return.
         unsafe { _exit(128 + number) }
     }
