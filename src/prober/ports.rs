@@ -9,12 +9,14 @@ use crate::api::pod::{ContainerPort, IntOrString};
 pub fn resolve_port(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, String> {
     let number = match port {
         IntOrString::Int(n) => i64::from(*n),
-        IntOrString::String(name) => match ports.iter().find(|p| p.name == *name) {
-            Some(port) => i64::from(port.container_port),
-            None => parse(name)?,
-        },
+        IntOrString::String(name) => port_by_name(name, ports).map_or_else(|| parse(name), |n| Ok(i64::from(n)))?,
     };
     u16::try_from(number).ok().filter(|n| *n != 0).ok_or_else(|| format!("invalid port number: {number}"))
+}
+
+/// The number of the first port of that name, whatever it is.
+pub fn port_by_name(name: &str, ports: &[ContainerPort]) -> Option<i32> {
+    ports.iter().find(|p| p.name == name).map(|p| p.container_port)
 }
 
 fn parse(text: &str) -> Result<i64, String> {

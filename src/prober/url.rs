@@ -18,25 +18,28 @@ pub struct ProbeUrl {
     pub path: String,
     /// Without the question mark; None when there is none.
     pub query: Option<String>,
+    /// Without the number sign; shown where the URL is, and never sent.
+    pub fragment: Option<String>,
 }
 
 impl fmt::Display for ProbeUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}{}", self.scheme, self.authority(), self.path)?;
-        self.query.as_ref().map_or(Ok(()), |q| write!(f, "?{q}"))
+        self.query.as_ref().map_or(Ok(()), |q| write!(f, "?{q}"))?;
+        self.fragment.as_ref().map_or(Ok(()), |fragment| write!(f, "#{fragment}"))
     }
 }
 
 impl ProbeUrl {
-    /// The URL of a probe: `path` is read as a URL reference, of which only path and query stay; a text that is none is
-    /// a plain path. A fragment is not sent.
+    /// The URL of a probe: `path` is read as a URL reference, of which path, query and fragment stay; a text that is none
+    /// is a plain path.
     pub fn of_probe(scheme: &str, host: &str, port: u16, path: &str) -> Self {
         let scheme = if scheme.is_empty() { "http".to_owned() } else { scheme.to_ascii_lowercase() };
-        let (path, query) = match Reference::parse(path) {
-            Some(r) => (escape_path(&rooted(r.path)), r.query.map(escape_query)),
-            None => (escape_all(&rooted(path)), None),
+        let (path, query, fragment) = match Reference::parse(path) {
+            Some(r) => (escape_path(&rooted(r.path)), r.query.map(escape_query), r.fragment.map(escape_query)),
+            None => (escape_all(&rooted(path)), None, None),
         };
-        Self { scheme, host: host.into(), port: Some(port), path, query }
+        Self { scheme, host: host.into(), port: Some(port), path, query, fragment }
     }
 
     /// `host:port`, IPv6 in brackets; without the port when the URL has none.
@@ -57,10 +60,10 @@ impl ProbeUrl {
         if scheme != "http" && scheme != "https" {
             return None;
         }
-        let query = reference.query.map(escape_query);
+        let (query, fragment) = (reference.query.map(escape_query), reference.fragment.map(escape_query));
         if let Some(authority) = reference.authority {
             let (host, port) = split_authority(authority)?;
-            return Some(Self { scheme, host, port, path: escape_path(&remove_dots(reference.path)), query });
+            return Some(Self { scheme, host, port, path: escape_path(&remove_dots(reference.path)), query, fragment });
         }
         let (path, query) = match reference.path {
             "" => (self.path.clone(), query.or_else(|| self.query.clone())),
@@ -70,7 +73,7 @@ impl ProbeUrl {
                 (escape_path(&remove_dots(&format!("{base}{relative}"))), query)
             }
         };
-        Some(Self { scheme, host: self.host.clone(), port: self.port, path, query })
+        Some(Self { scheme, host: self.host.clone(), port: self.port, path, query, fragment })
     }
 }
 
@@ -85,6 +88,7 @@ struct Reference<'a> {
     authority: Option<&'a str>,
     path: &'a str,
     query: Option<&'a str>,
+    fragment: Option<&'a str>,
 }
 
 impl<'a> Reference<'a> {
@@ -93,7 +97,7 @@ impl<'a> Reference<'a> {
         if text.bytes().any(|b| b < b' ' || b == 0x7f) {
             return None;
         }
-        let rest = text.split('#').next().unwrap_or_default();
+        let (rest, fragment) = text.split_once('#').map_or((text, None), |(rest, f)| (rest, Some(f).filter(|f| !f.is_empty())));
         let (scheme, rest) = match rest.split_once(':') {
             Some((s, after)) if is_scheme(s) && after.starts_with('/') => (Some(s), after),
             _ => (None, rest),
@@ -107,7 +111,7 @@ impl<'a> Reference<'a> {
             None => (None, before),
         };
         let colon_first = !path.starts_with('/') && path.split('/').next().is_some_and(|segment| segment.contains(':'));
-        (!colon_first && has_valid_escapes(path)).then_some(Self { scheme, authority, path, query })
+        (!colon_first && has_valid_escapes(path)).then_some(Self { scheme, authority, path, query, fragment })
     }
 }
 
@@ -127,7 +131,8 @@ fn split_authority(authority: &str) -> Option<(String, Option<u16>)> {
     };
     let port = if port.is_empty() { None } else { Some(port.parse().ok()?) };
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    (!bare.is_empty()).then(|| (bare.to_owned(), port))
+    let is_host = !bare.is_empty() && !bare.bytes().any(|b| b" %/?\\^`{|}".contains(&b));
+    is_host.then(|| (bare.to_owned(), port))
 }
 
 /// A relative path gets a slash when the URL is rendered.
@@ -203,7 +208,8 @@ mod tests {
         check("", "localhost", 93, "?foo", "http://localhost:93?foo");
         check("HTTP", "10.0.0.1", 80, "healthz", "http://10.0.0.1:80/healthz");
         check("HTTP", "10.0.0.1", 80, "http://other:99/p", "http://10.0.0.1:80/p");
-        check("HTTP", "fd00::1", 80, "/a?b=c&d#e", "http://[fd00::1]:80/a?b=c&d");
+        check("HTTP", "fd00::1", 80, "/a?b=c&d#e", "http://[fd00::1]:80/a?b=c&d#e");
+        check("HTTP", "h", 80, "#e", "http://h:80#e");
     }
 
     #[test]
@@ -238,5 +244,8 @@ mod tests {
         follow("ftp://10.0.0.1/", None);
         follow("http://10.0.0.1:99999/", None);
         follow("/a\r\nb", None);
+        follow("http://%zz/", None);
+        follow("http://a b/", None);
+        follow("c#d", Some("http://10.0.0.1:80/a/c#d"));
     }
 }

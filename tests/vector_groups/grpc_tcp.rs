@@ -39,7 +39,7 @@ fn tcp_case(case: &Case) -> Verdict {
     let port = listener.local_addr().map_err(|e| e.to_string())?.port();
     let is_open = match case.target.as_str() {
         "listening port" => true,
-        "port -1" => false,
+        "port -1" | "closed port" => false,
         other => return unknown("target", other),
     };
     let listener = is_open.then_some(listener);
@@ -51,9 +51,9 @@ fn tcp_case(case: &Case) -> Verdict {
         "<dial error text>" => ensure(got.output.starts_with("dial tcp "), &format!("a dial error in {:?}", got.output))?,
         output => same("output", output, &got.output)?,
     }
-    match is_open {
-        true => AS_TOLD,
-        false => Ok(overruled("a port of -1 never comes to this handler: 3.3 refuses it before; a port without a listener fails as told")),
+    match case.target.as_str() {
+        "listening port" | "closed port" => AS_TOLD,
+        _ => Ok(overruled("a port of -1 never comes to this handler: 3.3 refuses it before; a port without a listener fails as told")),
     }
 }
 
@@ -116,14 +116,14 @@ fn grpc_case(case: &Case) -> Verdict {
 }
 
 /// What a health server answers to Check.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Check {
     /// A HealthCheckResponse with that number.
     Status(u8),
     /// The same, after a while.
     Late(Duration),
     /// No response but a grpc-status.
-    Code(&'static str, &'static str),
+    Code(u8, String),
 }
 
 fn grpc_server(words: &str) -> Result<Server, String> {
@@ -135,20 +135,46 @@ fn grpc_server(words: &str) -> Result<Server, String> {
             }));
         }
         "SERVING" | "SERVING on an OS chosen port" => Check::Status(1),
-        "health Check answers NOT_SERVING" => Check::Status(2),
-        "answers SERVICE_UNKNOWN" => Check::Status(3),
-        "answers UNKNOWN" => Check::Status(0),
-        "gRPC server without the health service" => Check::Code("12", "unknown service grpc.health.v1.Health"),
-        "Check returns NOT_FOUND (unknown service)" => Check::Code("5", "unknown service"),
-        other => match other.strip_prefix("health Check sleeps ").and_then(|w| w.strip_suffix(" then SERVING")) {
-            Some(time) => Check::Late(duration(time)?),
-            None => return unknown("server", other),
-        },
+        "gRPC server without the health service" => Check::Code(12, "unknown service grpc.health.v1.Health".into()),
+        other => check_in_words(other.strip_prefix("health ").unwrap_or(other)).ok_or_else(|| format!("unknown server \"{other}\""))?,
     };
     Ok(Server::of_connections(move |stream, ended| {
         // A client that went away is no matter.
-        let _ = serve(stream, check, ended);
+        let _ = serve(stream, &check, ended);
     }))
+}
+
+/// `answers NOT_SERVING`, `Check returns NOT_FOUND (some text)`, `Check sleeps 4s then SERVING`.
+fn check_in_words(words: &str) -> Option<Check> {
+    const STATUSES: [&str; 4] = ["UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"];
+    const CODES: [&str; 17] = [
+        "OK",
+        "CANCELLED",
+        "UNKNOWN",
+        "INVALID_ARGUMENT",
+        "DEADLINE_EXCEEDED",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "RESOURCE_EXHAUSTED",
+        "FAILED_PRECONDITION",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "INTERNAL",
+        "UNAVAILABLE",
+        "DATA_LOSS",
+        "UNAUTHENTICATED",
+    ];
+    let place = |list: &[&str], word: &str| list.iter().position(|w| *w == word).map(|at| at as u8);
+    if let Some(time) = words.strip_prefix("Check sleeps ").and_then(|w| w.strip_suffix(" then SERVING")) {
+        return duration(time).ok().map(Check::Late);
+    }
+    if let Some(status) = words.strip_prefix("Check answers ").or(words.strip_prefix("answers ")) {
+        return place(&STATUSES, status).map(Check::Status);
+    }
+    let (code, text) = words.strip_prefix("Check returns ")?.split_once(' ').unwrap_or_default();
+    Some(Check::Code(place(&CODES, code)?, text.strip_prefix('(')?.strip_suffix(')')?.into()))
 }
 
 const DATA: u8 = 0;
@@ -176,7 +202,7 @@ fn response_headers() -> Vec<u8> {
 }
 
 /// As much of HTTP/2 as a health server needs: every request is a Check.
-fn serve(mut stream: TcpStream, check: Check, ended: &Receiver<()>) -> std::io::Result<()> {
+fn serve(mut stream: TcpStream, check: &Check, ended: &Receiver<()>) -> std::io::Result<()> {
     stream.write_all(&frame(SETTINGS, 0, 0, &[]))?;
     stream.read_exact(&mut [0; 24])?;
     loop {
@@ -191,7 +217,7 @@ fn serve(mut stream: TcpStream, check: Check, ended: &Receiver<()>) -> std::io::
             GOAWAY => return Ok(()),
             HEADERS | DATA if flags & END_STREAM != 0 => {
                 if let Check::Late(time) = check {
-                    let _ = ended.recv_timeout(time);
+                    let _ = ended.recv_timeout(*time);
                 }
                 stream.write_all(&answer(check, id))?;
             }
@@ -200,13 +226,13 @@ fn serve(mut stream: TcpStream, check: Check, ended: &Receiver<()>) -> std::io::
     }
 }
 
-fn answer(check: Check, id: u32) -> Vec<u8> {
+fn answer(check: &Check, id: u32) -> Vec<u8> {
     let trailers = |code: &str, message: &str| [header("grpc-status", code), header("grpc-message", message)].concat();
     let status = match check {
-        Check::Status(status) => status,
+        Check::Status(status) => *status,
         Check::Late(_) => 1,
         Check::Code(code, message) => {
-            return frame(HEADERS, END_HEADERS | END_STREAM, id, &[response_headers(), trailers(code, message)].concat());
+            return frame(HEADERS, END_HEADERS | END_STREAM, id, &[response_headers(), trailers(&code.to_string(), message)].concat());
         }
     };
     // HealthCheckResponse: field 1, a varint; 0 is left out. Before it: not compressed, and the length.

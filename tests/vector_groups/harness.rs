@@ -16,7 +16,7 @@ struct Trial {
 }
 
 fn trial(name: &'static str, file: &'static str, content: Value, says: &'static str) -> Trial {
-    Trial { name, file, content, passes: says.contains(" passed"), says }
+    Trial { name, file, content, passes: says.contains("passed"), says }
 }
 
 fn sequence(more: Value) -> Value {
@@ -28,10 +28,19 @@ fn sequence(more: Value) -> Value {
     json!({"sequences": [case]})
 }
 
+/// A failure of one instance and one of the next, and the run that is told then.
+fn over_a_restart(run: u32) -> Value {
+    let steps = json!([{"handler": "F", "cached": "Failure", "run": 1},
+        {"newContainerID": true, "handler": "F", "cached": "Failure", "run": run}]);
+    json!({"sequences": [{"id": "unseen-2", "probe": "readiness", "failureThreshold": 3, "steps": steps}]})
+}
+
 fn trials() -> Vec<Trial> {
     let name = |words: &str| json!({"mux": [{"id": "mx-1", "upstreamTest": "T", "expect": words}]});
     vec![
         trial("unseen-case", "worker", sequence(json!({})), "worker       sequences                  1 cases: 1 passed"),
+        trial("carried-over", "worker", over_a_restart(2), "1 cases: 0 passed, 1 overruled"),
+        trial("not-carried-over", "worker", over_a_restart(3), "run of Readiness after step 1: expected 3, got 1"),
         trial("unseen-name", "validation", json!({"portName": {"good": ["abc"], "bad": ["ABC!"]}}), "2 cases: 2 passed"),
         trial("wrong-value", "worker", sequence(json!({"cached": ["Failure", "Failure"]})), "expected Some(Failure), got Some(Success)"),
         trial("unknown-file", "surprise", json!({}), "unknown file"),

@@ -294,10 +294,11 @@ fn redirect(case: &Case) -> Verdict {
     let case: Redirect = case.fields()?;
     same("path", REDIRECT_SERVER, &case.path)?;
     let other = redirect_server("/none".into());
-    let is_local = case.target.starts_with('/') || case.target.starts_with("same host, another port, /");
+    let is_path = case.target.starts_with('/') && !case.target.starts_with("//");
+    let is_local = is_path || case.target.starts_with("same host, another port, /");
     let target = match case.target.strip_prefix("same host, another port, ") {
         Some(path) => format!("http://{}{path}", other.address),
-        None if case.target.starts_with('/') || case.target.starts_with("http://") => case.target,
+        None if ["/", "http://", "https://"].iter().any(|start| case.target.starts_with(start)) => case.target,
         None => return unknown("target", &case.target),
     };
     let server = redirect_server(target);

@@ -177,7 +177,8 @@ struct Grace {
 fn grace(case: &Case) -> Verdict {
     let case: Grace = case.fields()?;
     let reason = match case.reason.as_str() {
-        "" | "None" => KillReason::None,
+        // A hook is no probe, and so has no grace period of its own.
+        "" | "None" | "FailedPostStartHook" => KillReason::None,
         "StartupProbe" => KillReason::StartupProbe,
         "LivenessProbe" => KillReason::LivenessProbe,
         "Unknown" => KillReason::Unknown,

@@ -209,6 +209,7 @@ fn update_pod_status_init(case: &Case) -> Verdict {
                 let result = result_of(rest.trim_end_matches(", running"))?;
                 (true, Some(result), api_state("running", 0, "")?)
             }
+            None if words == "running" => (false, None, api_state("running", 0, "")?),
             _ => match words.strip_prefix("terminated exit ").map(str::parse) {
                 Some(Ok(code)) => (false, None, api_state("terminated", code, "")?),
                 _ => return unknown("row", words),

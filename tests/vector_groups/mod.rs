@@ -120,9 +120,7 @@ pub fn cases(key: &str, value: &Value) -> Vec<Case> {
             id = object.shift_remove("id").and_then(|id| id.as_str().map(str::to_owned));
             ["upstreamTest", "origin", "note"].iter().for_each(|k| drop(object.shift_remove(*k)));
         }
-        let id = id.unwrap_or(place);
-        decide(&id, &mut value);
-        Case { id, value }
+        Case { id: id.unwrap_or(place), value }
     };
     match value {
         Value::Array(list) => list.iter().enumerate().map(|(i, v)| one((format!("{key}[{i}]"), v))).collect(),
@@ -141,25 +139,6 @@ pub fn same_words(key: &str, id: &str, given: &Value, own: &Value) -> bool {
         Some(WORDS.iter().map(|w| found.get(*w).cloned()).collect::<Vec<_>>())
     };
     words(given) == words(own)
-}
-
-/// What podprobe decided against single values: case, place, told, decided. The reason is in [`decision`].
-const DECIDED: &[(&str, &str, &str, &str)] = &[("ws-11", "/steps/3/run", "3", "1")];
-
-fn decide(id: &str, value: &mut Value) {
-    for (_, place, told, decided) in DECIDED.iter().filter(|d| d.0 == id) {
-        if let Some(field) = value.pointer_mut(place).filter(|field| *told == field.to_string().as_str()) {
-            *field = serde_json::from_str(decided).expect("a JSON value");
-        }
-    }
-}
-
-/// Why a value of that case was replaced.
-pub fn decision(id: &str) -> Passed {
-    match id {
-        "ws-11" => overruled("run is 1 after a new container id, not 3: every run length starts anew with it (lessons A6)"),
-        _ => Passed::AsTold,
-    }
 }
 
 /// A case that a decision overrules.
@@ -185,13 +164,27 @@ pub fn unknown<T>(what: &str, word: &str) -> Result<T, String> {
     Err(format!("unknown {what} \"{word}\""))
 }
 
-/// `10s`, `100ms`.
+/// In Go's form: `10s`, `100ms`, `1m30s`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let number = |digits: &str| digits.parse::<u64>().map_err(|_| format!("unknown duration \"{text}\""));
-    match text.strip_suffix("ms") {
-        Some(digits) => number(digits).map(Duration::from_millis),
-        None => number(text.strip_suffix('s').unwrap_or("")).map(Duration::from_secs),
+    let unknown = || format!("unknown duration \"{text}\"");
+    let (mut rest, mut sum) = (text, Duration::ZERO);
+    if text.is_empty() {
+        return Err(unknown());
     }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(unknown)?;
+        let unit = rest[digits..].find(|c: char| c.is_ascii_digit()).map_or(rest.len(), |n| digits + n);
+        let number: u64 = rest[..digits].parse().map_err(|_| unknown())?;
+        sum += match &rest[digits..unit] {
+            "ms" => Duration::from_millis(number),
+            "s" => Duration::from_secs(number),
+            "m" => Duration::from_secs(60 * number),
+            "h" => Duration::from_secs(3600 * number),
+            _ => return Err(unknown()),
+        };
+        rest = &rest[unit..];
+    }
+    Ok(sum)
 }
 
 /// `liveness`, `readiness`, `startup`.
