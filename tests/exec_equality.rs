@@ -368,3 +368,11 @@ fn a_seccomp_profile_and_capabilities() {
 fn a_privileged_container_has_no_profile() {
     equal(json!({}), seccomp(json!({"privileged": true})), has("Seccomp", "0"));
 }
+
+#[test]
+fn a_process_namespace_of_the_pod() {
+    equal(json!({"shareProcessNamespace": true}), json!({}), |d| {
+        assert_ne!(d["ns pid"], fs::read_link("/proc/self/ns/pid").unwrap().to_str().unwrap());
+        has("NSpid", "1")(d);
+    });
+}

@@ -656,3 +656,38 @@ fn a_stranger_in_the_pipe_keeps_no_result_back() {
         assert!(begun.elapsed() < Duration::from_secs(20));
     });
 }
+
+/// The container is killed at whatever moment of an exec: commands ran in it or nowhere.
+#[test]
+fn whenever_the_container_ends_nothing_runs_elsewhere() {
+    for round in 0..12 {
+        with(json!({}), json!({}), |c| {
+            fs::write(shared(c.node).join("mark"), "inside").unwrap();
+            let begun = std::sync::atomic::AtomicUsize::new(0);
+            std::thread::scope(|s| {
+                let workers: Vec<_> = (0..3)
+                    .map(|_| {
+                        s.spawn(|| {
+                            loop {
+                                begun.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                                match c.exec(&words(&["/bin/cat", "/v/mark"]), CEILING, 100) {
+                                    Ok(ExecOutcome::Exited { code: 0, output }) => assert_eq!(output, b"inside"),
+                                    // Killed with the container, or while it was entered.
+                                    Ok(ExecOutcome::Exited { code: 137, .. }) | Err(ExecError::Killed) => {}
+                                    Err(ExecError::NotRunning { .. }) => return,
+                                    // Its cgroup, or its pid namespace, went first.
+                                    Err(ExecError::Step { .. } | ExecError::Os { .. }) => {}
+                                    other => panic!("{other:?}"),
+                                }
+                            }
+                        })
+                    })
+                    .collect();
+                wait_until("some commands", || begun.load(std::sync::atomic::Ordering::Relaxed) > 9 + round);
+                support::kill9(c.process);
+                workers.into_iter().for_each(|w| w.join().unwrap());
+            });
+            assert_eq!(leaves(c), 0);
+        });
+    }
+}

@@ -158,6 +158,8 @@ pub struct PodSpec {
     /// The containers see the node's processes.
     #[serde(rename = "hostPID")]
     pub host_pid: bool,
+    /// The containers see one another's processes; not with `hostPID`.
+    pub share_process_namespace: bool,
     /// The containers share the node's System V IPC.
     #[serde(rename = "hostIPC")]
     pub host_ipc: bool,

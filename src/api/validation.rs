@@ -80,6 +80,10 @@ fn spec(spec: &PodSpec) -> Vec<FieldError> {
     if let Some(seconds) = spec.termination_grace_period_seconds.filter(|s| *s < 0) {
         errors.push(FieldError::invalid("spec.terminationGracePeriodSeconds", seconds, NOT_NEGATIVE));
     }
+    if spec.host_pid && spec.share_process_namespace {
+        let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
+        errors.push(FieldError::invalid("spec.shareProcessNamespace", true, detail));
+    }
     security::validate_pod_security(&mut errors, &spec.security_context, "spec.securityContext");
     if !spec.node_name.is_empty() {
         named(&mut errors, "spec.nodeName", &spec.node_name, is_dns_subdomain);

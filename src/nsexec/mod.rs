@@ -19,6 +19,8 @@ mod facts;
 mod helper;
 mod plan;
 mod run;
+#[cfg(test)]
+mod stages;
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;

@@ -1,13 +1,13 @@
 //! The sandbox holder, `podprobe sandbox DIR`: one process per pod that owns its namespaces and does nothing else.
 //!
-//! Invariants: single-threaded; a container that restarts finds the same network, ipc and host name, and the same
-//! memory volumes, because they are this process's; all of it vanishes with this process, and nothing of it is ever
-//! seen in the host's mount table.
+//! Invariants: single-threaded; a container that restarts finds the same network, ipc, host name and memory volumes, and
+//! the same processes with `shareProcessNamespace`, because they are this process's; all of it vanishes with this process,
+//! and nothing of it is ever seen in the host's mount table.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Child, ExitCode};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -15,6 +15,8 @@ use nix::sys::signal::{SigSet, Signal};
 
 use super::state::{self, Process, SANDBOX, STATE, SandboxRecord, SandboxState};
 use super::volumes;
+
+mod init;
 
 /// What the holder tells the daemon when it is ready.
 pub const READY: &str = "ready\n";
@@ -25,8 +27,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         eprintln!("podprobe sandbox: this role is started by the daemon, with a sandbox directory");
         return ExitCode::from(2);
     };
-    match set_up(&dir).and_then(|()| report(READY)) {
-        Ok(()) => hold(),
+    if dir.as_os_str() == "init" {
+        return init::main();
+    }
+    match set_up(&dir).and_then(|first| report(READY).map(|()| first)) {
+        Ok(first) => hold(first),
         Err(e) => {
             let _ = report(&format!("error {e}"));
             ExitCode::FAILURE
@@ -40,7 +45,8 @@ fn report(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-fn set_up(dir: &Path) -> io::Result<()> {
+/// The pod's first process, where its containers share one.
+fn set_up(dir: &Path) -> io::Result<Option<Child>> {
     let _ = nix::sys::prctl::set_name(c"podprobe-pause");
     std::env::set_current_dir("/")?;
     nix::unistd::setsid()?;
@@ -57,7 +63,8 @@ fn set_up(dir: &Path) -> io::Result<()> {
     for v in &record.memory_volumes {
         volumes::mount_memory(v).map_err(|e| cause(&format!("mount a tmpfs at {}", v.path.display()), e))?;
     }
-    Ok(())
+    let first = record.share_pid.then(|| init::start(dir)).transpose();
+    first.map_err(|e| cause("start the first process of the pod", e))
 }
 
 fn cause(what: &str, e: io::Error) -> io::Error {
@@ -68,6 +75,8 @@ fn namespaces(record: &SandboxRecord) -> CloneFlags {
     let mut flags = CloneFlags::CLONE_NEWNS;
     flags.set(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS, !record.host_network);
     flags.set(CloneFlags::CLONE_NEWIPC, !record.host_ipc);
+    // Of this process's children only; it stays where it is.
+    flags.set(CloneFlags::CLONE_NEWPID, record.share_pid);
     flags
 }
 
@@ -76,19 +85,32 @@ pub(super) fn slave_mounts() -> io::Result<()> {
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>).map_err(Into::into)
 }
 
-/// Detaches from the daemon's pipes and waits for TERM.
-fn hold() -> ExitCode {
+/// And nothing that the node mounts is seen any more either.
+fn private_mounts() -> io::Result<()> {
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).map_err(Into::into)
+}
+
+/// Detaches from the daemon's pipes and waits for TERM, or for the end of the pod's first process, whose namespace nothing
+/// can be started in afterwards: then the sandbox has ended, and the pod gets another.
+fn hold(mut first: Option<Child>) -> ExitCode {
     detach_stdio();
-    let mut term = SigSet::empty();
-    term.add(Signal::SIGTERM);
-    let mut blocked = term;
+    let mut awaited = SigSet::empty();
+    awaited.extend([Signal::SIGTERM, Signal::SIGCHLD]);
+    let mut blocked = awaited;
     blocked.add(Signal::SIGHUP);
     blocked.add(Signal::SIGINT);
     if blocked.thread_block().is_err() {
         return ExitCode::FAILURE;
     }
-    while term.wait().is_err() {}
-    ExitCode::SUCCESS
+    // It may have ended before its end was blocked.
+    while !first.as_mut().is_some_and(|c| !matches!(c.try_wait(), Ok(None))) {
+        if awaited.wait() == Ok(Signal::SIGTERM) {
+            // Our own end would end it too, but a moment after.
+            let _ = first.as_mut().map(|c| c.kill().and_then(|()| c.wait()));
+            return ExitCode::SUCCESS;
+        }
+    }
+    ExitCode::FAILURE
 }
 
 /// stdin and stdout become /dev/null, which closes the daemon's pipes.

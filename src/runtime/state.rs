@@ -200,6 +200,9 @@ pub struct SandboxRecord {
     pub host_network: bool,
     /// No ipc namespace of its own.
     pub host_ipc: bool,
+    /// A process namespace of its own, for all containers.
+    #[serde(default)]
+    pub share_pid: bool,
     /// Host name in its uts namespace.
     pub hostname: String,
     /// Volumes in memory.

@@ -85,7 +85,6 @@ const SPEC: &[(&str, Rule)] = &[
     ("imagePullSecrets", Rule::Refuse("static pods may not reference secrets")),
     ("resourceClaims", Rule::Refuse("static pods may not reference resourceclaims")),
     ("resources", Rule::Refuse("limits of the whole pod are not supported: give each container its own")),
-    ("shareProcessNamespace", Rule::Refuse("a process namespace shared by the containers is not yet supported")),
     ("hostUsers", Rule::Only(&["true"], "user namespaces are not supported: the containers' users are the node's")),
     ("hostAliases", Rule::Refuse("entries of /etc/hosts are not yet supported")),
     ("dnsPolicy", Rule::Check(dns_policy)),

@@ -38,7 +38,6 @@ fn a_field_that_a_container_would_miss_refuses() {
         ("imagePullSecrets", json!([{"name": "s"}])),
         ("resourceClaims", json!([{"name": "c"}])),
         ("resources", json!({"limits": {"cpu": 1}})),
-        ("shareProcessNamespace", json!(true)),
         ("hostUsers", json!(false)),
         ("hostAliases", json!([{"ip": "1.2.3.4"}])),
         ("dnsPolicy", json!("None")),
@@ -82,7 +81,6 @@ fn a_field_that_a_container_would_miss_refuses() {
 fn a_value_that_asks_for_nothing_is_fine() {
     for (field, value) in [
         ("serviceAccountName", json!("")),
-        ("shareProcessNamespace", json!(false)),
         ("hostUsers", json!(true)),
         ("dnsPolicy", json!("ClusterFirst")),
         ("dnsPolicy", json!("ClusterFirstWithHostNet")),

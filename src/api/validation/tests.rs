@@ -568,3 +568,11 @@ fn restart_rules_of_containers() {
         ],
     );
 }
+
+#[test]
+fn processes_are_shared_with_the_pod_or_with_the_node() {
+    let both = "spec.shareProcessNamespace: Invalid value: true: ShareProcessNamespace and HostPID cannot both be enabled";
+    check_pod(json!({}), json!({"shareProcessNamespace": true}), &[]);
+    check_pod(json!({}), json!({"shareProcessNamespace": true, "hostPID": true}), &[both]);
+    check_pod(json!({}), json!({"shareProcessNamespace": false, "hostPID": true}), &[]);
+}

@@ -87,6 +87,7 @@ impl ShimRuntime {
             attempt,
             host_network: pod.spec.host_network,
             host_ipc: pod.spec.host_ipc,
+            share_pid: pod.spec.share_process_namespace,
             hostname: volumes::hostname(pod),
             memory_volumes,
             created_at: SystemTime::now(),
@@ -260,7 +261,12 @@ impl ShimRuntime {
 fn namespaces(d: &Draft<'_>) -> Namespaces {
     let of = |name: &str, own: bool| own.then(|| PathBuf::from(format!("/proc/{}/ns/{name}", d.holder.pid)));
     let s = &d.pod.spec;
-    Namespaces { net: of("net", !s.host_network), ipc: of("ipc", !s.host_ipc), uts: of("uts", !s.host_network), pid: None }
+    Namespaces {
+        net: of("net", !s.host_network),
+        ipc: of("ipc", !s.host_ipc),
+        uts: of("uts", !s.host_network),
+        pid: of("pid_for_children", s.share_process_namespace),
+    }
 }
 
 fn image_error(e: ImageError) -> RuntimeError {
