@@ -24,7 +24,7 @@ use support::{CEILING, program, setting};
 const TICK: Duration = Duration::from_secs(10);
 /// In calm every container must be ready within this.
 const SETTLING: Duration = Duration::from_secs(60);
-/// Of a program that is not the static one: glibc keeps what each of a dozen arenas has ever held, and they fill for hours.
+/// For a program that is not the static one: glibc has an arena for every few threads, and each keeps much of what it held.
 const ONE_ARENA: (&str, &str) = ("MALLOC_ARENA_MAX", "1");
 /// What the daemon's memory may grow by between the two calms, in kilobytes: what is bounded and not yet full after a
 /// minute (startup histories of 32 runs each, 1000 events), and a tenth for what an allocator keeps.
