@@ -9,6 +9,7 @@ use std::fs;
 
 use podprobe::prober::history::{PodHistory, RunOutcome};
 use podprobe::settings::RuntimeChoice;
+use podprobe::status::PodView;
 use serde_json::{Value, json};
 use support::daemon::{Day, FOREVER, NODE, Watcher, find};
 
@@ -232,8 +233,15 @@ fn a4_readiness_fails_by_its_probe_while_the_pod_ends() {
         let process = day.process("old");
         let watcher = Watcher::spawn(&day);
         day.delete("old");
-        day.wait("Ready to leave while it ends", |s| find(s, "old").filter(|p| p.terminating && !p.status.is_ready()).map(drop));
+        let container_ready = |p: &&PodView| p.status.container_statuses.iter().any(|c| c.ready);
+        // lessons A8: at once, before its probe says anything
+        day.wait("the pod to leave readiness", |s| find(s, "old").filter(|p| !p.status.is_ready()).map(drop));
+        day.wait("the container's Ready to leave while it ends", |s| {
+            find(s, "old").filter(|p| p.terminating && !container_ready(p)).map(drop)
+        });
         assert!(process.alive(), "its probe has said so, not its end");
+        let left = watcher.seen().iter().any(|s| find(s, "old").is_some_and(|p| !p.status.is_ready() && container_ready(&p)));
+        assert!(left, "the pod has left readiness before its container did");
         day.wait_gone("old");
         let term: f64 = fs::read_to_string(node.dir.path().join("starts/going")).unwrap().trim().parse().unwrap();
         let (before, after): (Vec<_>, Vec<_>) = runs(&day, "old").into_iter().partition(|r| r.at < term);

@@ -79,6 +79,16 @@ pub struct Syncer {
     last_run: Mutex<HashMap<PodUid, Moment>>,
 }
 
+/// Of which sync a status is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Syncing,
+    /// The pod is being stopped.
+    Ending,
+    /// All its containers have been.
+    Ended,
+}
+
 /// Why a run did not do all it should.
 pub(super) struct Problems<'a> {
     /// Where it is cancelled it does nothing new.
@@ -142,7 +152,7 @@ impl Syncer {
             Ok(status) => status,
             Err(outcome) => return outcome,
         };
-        let status = self.publish(pod, &runtime, false);
+        let status = self.publish(pod, &runtime, Stage::Syncing);
         if status.phase.is_terminal() {
             return Outcome::Terminal;
         }
@@ -177,7 +187,8 @@ impl Syncer {
     }
 
     /// Computes the API status and stores it.
-    fn publish(&self, pod: &Pod, runtime: &RuntimePodStatus, pod_is_terminal: bool) -> PodStatus {
+    fn publish(&self, pod: &Pod, runtime: &RuntimePodStatus, stage: Stage) -> PodStatus {
+        let pod_is_terminal = stage == Stage::Ended;
         let old = self.deps.statuses.get(pod.uid());
         let status = status::generate(&status::Inputs {
             pod,
@@ -188,6 +199,7 @@ impl Syncer {
             now: Time::now(),
             node_ip: self.deps.node_ip,
             pod_is_terminal,
+            terminating: stage != Stage::Syncing,
             deadline_exceeded: deadline_exceeded(pod, old.as_deref()),
         });
         let status = if pod_is_terminal { status::finished(&pod.spec, status) } else { status };
@@ -228,7 +240,7 @@ impl Syncer {
         }
         // why something waits or failed must be seen at once, not at the next sync
         if let Ok(runtime) = self.deps.runtime.pod_status(pod.uid()) {
-            self.publish(pod, &runtime, false);
+            self.publish(pod, &runtime, Stage::Syncing);
         }
         match problems.errors.is_empty() {
             true => Outcome::Failed { error: String::new(), retry_at: problems.retry_at },
@@ -245,7 +257,7 @@ impl Syncer {
             Err(e) => return Outcome::Failed { error: e.message, retry_at: None },
         };
         if !work.runtime_only {
-            self.publish(pod, &runtime, false);
+            self.publish(pod, &runtime, Stage::Ending);
             self.deps.probes.stop_liveness_and_startup(pod);
         }
         let mut problems = Problems::new(cancel);
@@ -260,7 +272,7 @@ impl Syncer {
             Ok(runtime) if !runtime.is_running() => {
                 self.deps.probes.remove_pod(pod);
                 if !work.runtime_only {
-                    self.publish(pod, &runtime, true);
+                    self.publish(pod, &runtime, Stage::Ended);
                 }
                 return Outcome::Ok;
             }

@@ -9,7 +9,7 @@ use super::conditions;
 use super::container_statuses::UNSEEN_EXIT_CODE;
 use crate::api::pod::{PodSpec, RestartPolicy};
 use crate::api::status::{ContainerState, ContainerStateTerminated};
-use crate::api::{ContainerStatus, Pod, PodStatus, PodUid};
+use crate::api::{ContainerStatus, Pod, PodCondition, PodStatus, PodUid};
 use crate::clock::Time;
 use crate::notifier::Notifier;
 use crate::pod_actions::{ALL_CONTAINERS_RESTARTING, should_restart_after};
@@ -111,7 +111,8 @@ fn refresh_ready(pod: &Pod, status: &mut PodStatus) {
     let mut fresh = [conditions::ready(&containers_ready), containers_ready];
     conditions::keep_transition_times(&mut fresh, &status.conditions, Time::now());
     for condition in fresh {
-        if let Some(present) = status.conditions.iter_mut().find(|c| c.type_ == condition.type_) {
+        let same = |c: &&mut PodCondition| c.type_ == condition.type_ && !conditions::is_leaving(c);
+        if let Some(present) = status.conditions.iter_mut().find(same) {
             *present = condition;
         }
     }
@@ -175,12 +176,33 @@ mod tests {
     fn status(pod: &Pod, container: Value) -> PodStatus {
         let mut s = PodStatus { phase: PodPhase::Running, ..Default::default() };
         s.container_statuses = vec![serde_json::from_value(container).unwrap()];
-        s.conditions = conditions::generate(&pod.spec, &s, &conditions::Facts { sandbox_ready: true, restarting: false, old: &[] });
+        s.conditions = conditions::generate(
+            &pod.spec,
+            &s,
+            &conditions::Facts { sandbox_ready: true, restarting: false, terminating: false, old: &[] },
+        );
         s
     }
 
     fn running(id: &str) -> Value {
         json!({"name": "a", "containerID": format!("podprobe://{id}"), "state": {"running": {"startedAt": null}}, "started": false})
+    }
+
+    /// Lessons A8: a readiness probe that goes on while the pod ends does not bring it back.
+    #[test]
+    fn a8_a_pod_that_is_being_stopped_stays_unready() {
+        let (m, _) = manager();
+        let pod = pod("Always");
+        let mut leaving = status(&pod, running("1"));
+        let facts = conditions::Facts { sandbox_ready: true, restarting: false, terminating: true, old: &[] };
+        leaving.conditions = conditions::generate(&pod.spec, &leaving, &facts);
+        m.set(&pod, leaving);
+        for ready in [true, false, true] {
+            m.set_container_readiness(&pod, &"1".into(), ready);
+            let s = m.get(pod.uid()).unwrap();
+            assert_eq!((s.is_ready(), s.container_statuses[0].ready), (false, ready));
+            assert_eq!(s.condition("ContainersReady").unwrap().status == "True", ready);
+        }
     }
 
     fn manager() -> (StatusManager, Arc<Notifier>) {

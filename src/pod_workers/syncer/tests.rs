@@ -403,6 +403,10 @@ fn a3_what_does_not_end_keeps_its_readiness_probe_and_is_tried_again() {
     let Outcome::Failed { error, .. } = h.run(Phase::Terminating) else { panic!("it still runs") };
     assert!(error.contains("cannot stop container c: it will not die"), "{error}");
     assert_eq!(*h.probes.calls.lock().unwrap(), ["stop liveness and startup"]);
+    let status = h.status();
+    let ready = status.condition("Ready").unwrap();
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "PodTerminating"));
+    assert!(status.container_statuses[0].ready && status.condition("ContainersReady").unwrap().status == "True");
     assert!(h.texts().contains(&"FailedKillPod error killing pod: it will not die".to_owned()));
 }
 
