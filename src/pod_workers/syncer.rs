@@ -200,7 +200,7 @@ impl Syncer {
             node_ip: self.deps.node_ip,
             pod_is_terminal,
             terminating: stage != Stage::Syncing,
-            deadline_exceeded: deadline_exceeded(pod, old.as_deref()),
+            deadline_exceeded: deadline_exceeded(pod, self.deps.statuses.age(pod.uid(), Moment::now())),
         });
         let status = if pod_is_terminal { status::finished(&pod.spec, status) } else { status };
         let newly = old.is_none_or(|old| old.reason != status.reason);
@@ -333,13 +333,10 @@ impl Syncer {
     }
 }
 
-/// activeDeadlineSeconds since the start time (9.2). Wall clock: the start time is the API's and outlives a boot.
-pub(crate) fn deadline_exceeded(pod: &Pod, status: Option<&PodStatus>) -> bool {
-    let started = status.and_then(|s| s.start_time);
-    match (pod.spec.active_deadline_seconds, started) {
-        (Some(limit), Some(started)) => Time::now().unix_seconds() - started.unix_seconds() >= limit,
-        _ => false,
-    }
+/// Whether the pod has been active for its activeDeadlineSeconds (9.2); `age` is how long.
+pub(crate) fn deadline_exceeded(pod: &Pod, age: Option<Duration>) -> bool {
+    let limit = pod.spec.active_deadline_seconds.and_then(|s| u64::try_from(s).ok());
+    age.zip(limit).is_some_and(|(age, limit)| age >= Duration::from_secs(limit))
 }
 
 #[cfg(test)]

@@ -4,13 +4,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
+use super::ages::Ages;
 use super::conditions;
 use super::container_statuses::UNSEEN_EXIT_CODE;
 use crate::api::pod::{PodSpec, RestartPolicy};
 use crate::api::status::{ContainerState, ContainerStateTerminated};
 use crate::api::{ContainerStatus, Pod, PodCondition, PodStatus, PodUid};
-use crate::clock::Time;
+use crate::clock::{Moment, Time};
 use crate::notifier::Notifier;
 use crate::pod_actions::{ALL_CONTAINERS_RESTARTING, should_restart_after};
 use crate::runtime::ContainerId;
@@ -18,6 +20,7 @@ use crate::runtime::ContainerId;
 /// See the module.
 pub struct StatusManager {
     statuses: Mutex<HashMap<PodUid, Arc<PodStatus>>>,
+    ages: Mutex<Ages>,
     notifier: Arc<Notifier>,
 }
 
@@ -25,7 +28,27 @@ impl StatusManager {
     /// With the statuses of an earlier daemon (a cache: may be empty), telling `notifier` of every change.
     pub fn new(restored: HashMap<PodUid, PodStatus>, notifier: Arc<Notifier>) -> Self {
         let statuses = restored.into_iter().map(|(uid, s)| (uid, Arc::new(s))).collect();
-        Self { statuses: Mutex::new(statuses), notifier }
+        Self { statuses: Mutex::new(statuses), ages: Mutex::default(), notifier }
+    }
+
+    /// The same, with the ages the earlier daemon knew.
+    pub fn with_ages(self, ages: Ages) -> Self {
+        Self { ages: Mutex::new(ages), ..self }
+    }
+
+    /// How long the pod has been active, by the boot clock: since its first status. None without one.
+    pub fn age(&self, uid: &PodUid, now: Moment) -> Option<Duration> {
+        self.lock_ages().of(uid, now)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_ages(&self, ages: Ages) {
+        *self.lock_ages() = ages;
+    }
+
+    /// All of them, for the checkpoint.
+    pub fn ages(&self) -> Ages {
+        self.lock_ages().clone()
     }
 
     /// The latest status.
@@ -41,6 +64,7 @@ impl StatusManager {
     /// Stores a fresh status unless it says the same; a terminated container that would come back to life against its
     /// restart policy keeps its old status.
     pub fn set(&self, pod: &Pod, mut status: PodStatus) {
+        self.lock_ages().begin(pod.uid(), Moment::now());
         let mut statuses = self.lock();
         let old = statuses.get(pod.uid());
         if let Some(old) = old {
@@ -75,6 +99,7 @@ impl StatusManager {
 
     /// Forgets pods outside `known`.
     pub fn remove_orphans(&self, known: &HashSet<PodUid>) {
+        self.lock_ages().retain(known);
         let mut statuses = self.lock();
         let before = statuses.len();
         statuses.retain(|uid, _| known.contains(uid));
@@ -99,6 +124,10 @@ impl StatusManager {
         *stored = Arc::new(status);
         drop(statuses);
         self.notifier.changed();
+    }
+
+    fn lock_ages(&self) -> MutexGuard<'_, Ages> {
+        self.ages.lock().expect("no panic while the lock is held")
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, Arc<PodStatus>>> {
