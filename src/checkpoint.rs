@@ -16,8 +16,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use serde::{Deserialize, Serialize};
 
 use crate::api::{PodStatus, PodUid};
+use crate::clock::{self, Moment, Time};
 use crate::notifier::Notifier;
-use crate::status::StatusManager;
+use crate::status::{Ages, StatusManager};
 
 /// Shortest time between two writes.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -28,38 +29,57 @@ const STACK: usize = 256 * 1024;
 struct Content {
     version: u32,
     statuses: HashMap<PodUid, PodStatus>,
+    /// What the moments in `ages` belong to.
+    #[serde(default)]
+    boot_id: String,
+    #[serde(default)]
+    ages: Ages,
+}
+
+/// What the file says.
+#[derive(Debug, Default, PartialEq)]
+pub struct Restored {
+    /// The last status of each pod.
+    pub statuses: HashMap<PodUid, PodStatus>,
+    /// How long they have been active.
+    pub ages: Ages,
 }
 
 const VERSION: u32 = 1;
 
 /// Reads the file; a bad one is set aside as `*.corrupt` and logged (lessons F4).
-pub fn read(path: &Path) -> HashMap<PodUid, PodStatus> {
+pub fn read(path: &Path) -> Restored {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return HashMap::new(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Restored::default(),
         Err(e) => {
             log::warn!("cannot read {}: {e}; going on without the last daemon's statuses", path.display());
-            return HashMap::new();
+            return Restored::default();
         }
     };
     match serde_json::from_slice::<Content>(&bytes) {
-        Ok(content) if content.version == VERSION => content.statuses,
+        Ok(content) if content.version == VERSION => {
+            let Content { statuses, boot_id, ages, .. } = content;
+            let ages = ages.restored(boot_id == clock::boot_id(), &statuses, Moment::now(), Time::now());
+            Restored { statuses, ages }
+        }
         Ok(content) => {
             log::warn!("{} has version {}, not {VERSION}; going on without it", path.display(), content.version);
-            HashMap::new()
+            Restored::default()
         }
         Err(e) => {
             let aside = path.with_extension("json.corrupt");
             log::warn!("{} is damaged ({e}); it is kept as {} and its content is done without", path.display(), aside.display());
             let _ = fs::rename(path, aside);
-            HashMap::new()
+            Restored::default()
         }
     }
 }
 
 fn write(path: &Path, statuses: &StatusManager) -> io::Result<()> {
+    let ages = statuses.ages();
     let statuses = statuses.all().into_iter().map(|(uid, s)| (uid, PodStatus::clone(&s))).collect();
-    replace(path, &serde_json::to_vec(&Content { version: VERSION, statuses })?)
+    replace(path, &serde_json::to_vec(&Content { version: VERSION, statuses, boot_id: clock::boot_id(), ages })?)
 }
 
 /// Replaces a file atomically: the name always leads to the old content or to all of the new.
@@ -136,9 +156,9 @@ mod tests {
     fn the_last_statuses_are_written_at_the_end_and_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = written_by(dir.path(), PodPhase::Running);
-        assert_eq!(read(&path), statuses(PodPhase::Running));
+        assert_eq!(read(&path).statuses, statuses(PodPhase::Running));
         written_by(dir.path(), PodPhase::Failed);
-        assert_eq!(read(&path), statuses(PodPhase::Failed));
+        assert_eq!(read(&path).statuses, statuses(PodPhase::Failed));
         let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600, "termination messages are the container's own");
     }
@@ -150,10 +170,10 @@ mod tests {
         let whole = fs::read(&path).unwrap();
         for length in [0, 1, whole.len() / 2, whole.len() - 1] {
             fs::write(&path, &whole[..length]).unwrap();
-            assert!(read(&path).is_empty(), "{length} bytes of {}", whole.len());
+            assert!(read(&path) == Restored::default(), "{length} bytes of {}", whole.len());
             assert!(!path.exists() && dir.path().join("checkpoint.json.corrupt").exists());
         }
-        assert!(read(&path).is_empty(), "a missing file is fine");
+        assert!(read(&path) == Restored::default(), "a missing file is fine");
     }
 
     #[test]

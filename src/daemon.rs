@@ -129,10 +129,10 @@ impl Daemon {
         let started = Moment::now();
         let notifier = Arc::new(Notifier::default());
         let recorder = Arc::new(Recorder::new(notifier.clone()));
-        let restored = checkpoint::read(&layout.checkpoint());
+        let checkpoint::Restored { statuses: restored, ages } = checkpoint::read(&layout.checkpoint());
         let readiness = restored_readiness(&restored);
         let running = restored.keys().cloned().collect();
-        let statuses = Arc::new(StatusManager::new(restored, notifier.clone()));
+        let statuses = Arc::new(StatusManager::new(restored, notifier.clone()).with_ages(ages));
 
         let (pleg_events, from_pleg) = bounded(pleg::EVENTS_CAPACITY);
         let (stop_pleg, pleg_stopped) = bounded(0);

@@ -324,7 +324,7 @@ impl Parts {
         for pod in self.pods.all().into_iter().filter(|p| p.spec.active_deadline_seconds.is_some()) {
             let status = self.statuses.get(pod.uid());
             let alive = status.as_ref().is_some_and(|s| !s.phase.is_terminal());
-            if alive && crate::pod_workers::deadline_exceeded(&pod, status.as_deref()) {
+            if alive && crate::pod_workers::deadline_exceeded(&pod, self.statuses.age(pod.uid(), now)) {
                 self.dispatch(pod, UpdateKind::Sync);
             }
         }

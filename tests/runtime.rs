@@ -389,7 +389,8 @@ fn executes(node: &Node) {
     );
     assert_eq!(run("sleep 1000", Duration::from_millis(50)).unwrap(), ExecOutcome::TimedOut { output: Vec::new() });
     rt.stop_container(&id, Duration::ZERO, &Cancel::default()).unwrap();
-    assert!(run("true", GRACE).unwrap_err().message.contains("it is not running"));
+    let ended = run("true", GRACE).unwrap_err();
+    assert!(ended.message.contains("it is not running") && ended.reason == StartErrorReason::ContainerNotRunning, "{ended:?}");
     node.remove_pod(&rt, &pod);
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::time::Duration;
 
 use podprobe::runtime::state::{ContainerState, STATE, SandboxState};
-use podprobe::runtime::{ExecOutcome, Runtime, RuntimeState};
+use podprobe::runtime::{Cancel, ExecOutcome, Runtime, RuntimeState};
 use podprobe::settings::RuntimeChoice;
 use serde_json::json;
 use support::{CEILING, Node, pod, sh, wait_until};
@@ -51,7 +51,7 @@ fn containers_see_one_another_and_die_alone() {
         say("(setsid sh -c 'sleep 0.05' &)");
         wait_until("the orphan to be reaped", || !say("grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null").contains("status"));
         // The end of one: what it left dies with it, and the other lives.
-        rt.stop_container(&ids[1], Duration::ZERO).unwrap();
+        rt.stop_container(&ids[1], Duration::ZERO, &Cancel::default()).unwrap();
         wait_until("what the container left to die", || with_argument("73219").is_empty());
         let status = rt.pod_status(pod.uid()).unwrap();
         assert_eq!(status.container("first").unwrap().state, RuntimeState::Running);
@@ -86,7 +86,7 @@ fn signals_go_where_they_should() {
         assert_eq!(rt.exec(&ids[0], &command, Duration::from_millis(300), 10), Ok(ExecOutcome::TimedOut { output: vec![] }));
         assert_eq!(with_argument("73220"), [] as [i32; 0]);
         // Without a handler: only a pid 1 would ignore it.
-        rt.stop_container(&ids[0], CEILING).unwrap();
+        rt.stop_container(&ids[0], CEILING, &Cancel::default()).unwrap();
         let status = rt.pod_status(pod.uid()).unwrap();
         assert_eq!(status.container("first").unwrap().signal, Some(15));
         assert_eq!(status.container("second").unwrap().state, RuntimeState::Running);

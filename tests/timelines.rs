@@ -9,6 +9,7 @@ use std::fs;
 
 use podprobe::prober::history::{PodHistory, RunOutcome};
 use podprobe::settings::RuntimeChoice;
+use podprobe::status::PodView;
 use serde_json::{Value, json};
 use support::daemon::{Day, FOREVER, NODE, Watcher, find};
 
@@ -236,10 +237,12 @@ fn a4_readiness_fails_by_its_probe_while_the_pod_ends() {
         let before = runs(&day, "old");
         let more = |n| of(&before, "readiness").len() + n;
         wait_runs(&day, "old", "readiness", more(3));
-        let view = |s: &podprobe::status::Snapshot| find(s, "old").map(|p| (p.terminating, p.status.is_ready()));
-        assert_eq!(view(&day.snapshot().unwrap()), Some((true, true)), "it ends, and its probe says that it is ready");
+        let container_ready = |p: &PodView| p.status.container_statuses.iter().any(|c| c.ready);
+        let view = |s: &podprobe::status::Snapshot| find(s, "old").map(|p| (p.terminating, p.status.is_ready(), container_ready(&p)));
+        let now = view(&day.snapshot().unwrap());
+        assert_eq!(now, Some((true, false, true)), "it ends and has left readiness (lessons A8), though its probe says that it is ready");
         fs::write(starts.join("sick"), "").unwrap();
-        day.wait("Ready to leave", |s| view(s).filter(|(_, ready)| !ready));
+        day.wait("the container's Ready to leave", |s| view(s).filter(|(_, _, ready)| !ready));
         assert!(process.alive(), "its probe has said so, not its end");
         let said = |s: &podprobe::status::Snapshot| {
             find(s, "old")?.events.iter().find(|e| e.message.starts_with("Readiness probe failed")).map(drop)

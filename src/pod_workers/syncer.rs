@@ -79,6 +79,16 @@ pub struct Syncer {
     last_run: Mutex<HashMap<PodUid, Moment>>,
 }
 
+/// Of which sync a status is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Syncing,
+    /// The pod is being stopped.
+    Ending,
+    /// All its containers have been.
+    Ended,
+}
+
 /// Why a run did not do all it should.
 pub(super) struct Problems<'a> {
     /// Where it is cancelled it does nothing new.
@@ -142,7 +152,7 @@ impl Syncer {
             Ok(status) => status,
             Err(outcome) => return outcome,
         };
-        let status = self.publish(pod, &runtime, false);
+        let status = self.publish(pod, &runtime, Stage::Syncing);
         if status.phase.is_terminal() {
             return Outcome::Terminal;
         }
@@ -177,7 +187,8 @@ impl Syncer {
     }
 
     /// Computes the API status and stores it.
-    fn publish(&self, pod: &Pod, runtime: &RuntimePodStatus, pod_is_terminal: bool) -> PodStatus {
+    fn publish(&self, pod: &Pod, runtime: &RuntimePodStatus, stage: Stage) -> PodStatus {
+        let pod_is_terminal = stage == Stage::Ended;
         let old = self.deps.statuses.get(pod.uid());
         let status = status::generate(&status::Inputs {
             pod,
@@ -188,7 +199,8 @@ impl Syncer {
             now: Time::now(),
             node_ip: self.deps.node_ip,
             pod_is_terminal,
-            deadline_exceeded: deadline_exceeded(pod, old.as_deref()),
+            terminating: stage != Stage::Syncing,
+            deadline_exceeded: deadline_exceeded(pod, self.deps.statuses.age(pod.uid(), Moment::now())),
         });
         let status = if pod_is_terminal { status::finished(&pod.spec, status) } else { status };
         let newly = old.is_none_or(|old| old.reason != status.reason);
@@ -228,7 +240,7 @@ impl Syncer {
         }
         // why something waits or failed must be seen at once, not at the next sync
         if let Ok(runtime) = self.deps.runtime.pod_status(pod.uid()) {
-            self.publish(pod, &runtime, false);
+            self.publish(pod, &runtime, Stage::Syncing);
         }
         match problems.errors.is_empty() {
             true => Outcome::Failed { error: String::new(), retry_at: problems.retry_at },
@@ -245,7 +257,7 @@ impl Syncer {
             Err(e) => return Outcome::Failed { error: e.message, retry_at: None },
         };
         if !work.runtime_only {
-            self.publish(pod, &runtime, false);
+            self.publish(pod, &runtime, Stage::Ending);
             self.deps.probes.stop_liveness_and_startup(pod);
         }
         let mut problems = Problems::new(cancel);
@@ -260,7 +272,7 @@ impl Syncer {
             Ok(runtime) if !runtime.is_running() => {
                 self.deps.probes.remove_pod(pod);
                 if !work.runtime_only {
-                    self.publish(pod, &runtime, true);
+                    self.publish(pod, &runtime, Stage::Ended);
                 }
                 return Outcome::Ok;
             }
@@ -321,13 +333,10 @@ impl Syncer {
     }
 }
 
-/// activeDeadlineSeconds since the start time (9.2). Wall clock: the start time is the API's and outlives a boot.
-pub(crate) fn deadline_exceeded(pod: &Pod, status: Option<&PodStatus>) -> bool {
-    let started = status.and_then(|s| s.start_time);
-    match (pod.spec.active_deadline_seconds, started) {
-        (Some(limit), Some(started)) => Time::now().unix_seconds() - started.unix_seconds() >= limit,
-        _ => false,
-    }
+/// Whether the pod has been active for its activeDeadlineSeconds (9.2); `age` is how long.
+pub(crate) fn deadline_exceeded(pod: &Pod, age: Option<Duration>) -> bool {
+    let limit = pod.spec.active_deadline_seconds.and_then(|s| u64::try_from(s).ok());
+    age.zip(limit).is_some_and(|(age, limit)| age >= Duration::from_secs(limit))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::outcome::{HandlerResult, MAX_OUTPUT, Outcome, Phase};
 use super::trace::note;
 use crate::clock::go_duration;
-use crate::runtime::{ContainerId, ExecOutcome, Runtime, RuntimeError};
+use crate::runtime::{ContainerId, ExecOutcome, Runtime, RuntimeError, StartErrorReason};
 
 /// Runs the expanded command in the container; `timeout` counts from the start of the command (lessons C3).
 pub fn probe(runtime: &dyn Runtime, id: &ContainerId, command: &[String], timeout: Duration) -> Outcome {
@@ -33,14 +33,16 @@ pub fn judge(answer: Result<ExecOutcome, RuntimeError>, command: &[String], time
             let message = format!("command timed out: \"{words}\" timed out after {}", go_duration(timeout));
             Outcome::new(HandlerResult::Failure, message, Phase::Run)
         }
-        Err(e) => Outcome::error(e.to_string(), Phase::ExecStart),
+        Err(e) => {
+            let container_gone = e.reason == StartErrorReason::ContainerNotRunning;
+            Outcome { container_gone, ..Outcome::error(e.to_string(), Phase::ExecStart) }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::StartErrorReason;
 
     #[track_caller]
     fn check(answer: Result<ExecOutcome, RuntimeError>, expected: HandlerResult, output: &str, error: Option<&str>) {

@@ -72,6 +72,8 @@ pub struct Outcome {
     pub output: String,
     /// Set when the probe itself did not work; such a run is tried again.
     pub error: Option<String>,
+    /// The container had ended meanwhile: nobody is told of that as of something unhealthy (lessons F1).
+    pub container_gone: bool,
     /// How far it got.
     pub phase: Phase,
     /// How long the last try took.
@@ -81,7 +83,7 @@ pub struct Outcome {
 impl Outcome {
     /// An outcome without an error.
     pub fn new(result: HandlerResult, output: impl Into<String>, phase: Phase) -> Self {
-        Self { result, output: output.into(), error: None, phase, duration: Duration::ZERO }
+        Self { result, output: output.into(), error: None, container_gone: false, phase, duration: Duration::ZERO }
     }
 
     /// The probe itself did not work: Unknown and an error.

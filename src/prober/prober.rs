@@ -127,10 +127,12 @@ pub fn verdict(outcome: &Outcome) -> Verdict {
     }
 }
 
-/// The event of an outcome: reason and text.
+/// The event of an outcome: reason and text. Of a container that ended before it could be probed there is none: its
+/// worker's next step sees the end (lessons F1).
 pub fn event(probe_type: ProbeType, outcome: &Outcome) -> Option<(&'static str, String)> {
     let Outcome { result, output, error, .. } = outcome;
     match (error, result) {
+        _ if outcome.container_gone => None,
         (Some(e), _) => Some(("Unhealthy", format!("{probe_type} probe errored and resulted in {result} state: {e}"))),
         (None, HandlerResult::Warning) => Some(("ProbeWarning", format!("{probe_type} probe warning: {output}"))),
         (None, HandlerResult::Failure) => Some(("Unhealthy", format!("{probe_type} probe failed: {output}"))),
@@ -165,6 +167,15 @@ mod tests {
             let text = "Readiness probe failed: command timed out: \"sleep 9\" timed out after 1s";
             assert_eq!(event(ProbeType::Readiness, &outcome), Some(("Unhealthy", text.to_owned())));
         }
+    }
+
+    #[test]
+    fn f1_a_container_that_has_just_ended_has_no_event() {
+        use crate::runtime::{RuntimeError, StartErrorReason};
+        let judged = |reason| exec::judge(Err(RuntimeError::new(reason, "it is not running")), &[], Duration::from_secs(1));
+        let outcome = judged(StartErrorReason::ContainerNotRunning);
+        assert_eq!((verdict(&outcome), event(ProbeType::Readiness, &outcome)), (Verdict::Error, None));
+        assert!(event(ProbeType::Readiness, &judged(StartErrorReason::RunContainerError)).is_some());
     }
 
     #[test]

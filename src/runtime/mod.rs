@@ -194,6 +194,8 @@ pub enum StartErrorReason {
     CreatePodSandboxError,
     /// It did not end.
     KillContainerError,
+    /// What was asked of a running container was asked of one that has ended, or is gone.
+    ContainerNotRunning,
 }
 
 impl StartErrorReason {
@@ -209,6 +211,7 @@ impl StartErrorReason {
             Self::RunContainerError => "RunContainerError",
             Self::CreatePodSandboxError => "CreatePodSandboxError",
             Self::KillContainerError => "KillContainerError",
+            Self::ContainerNotRunning => "ContainerNotRunning",
         }
     }
 }

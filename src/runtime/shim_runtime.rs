@@ -298,7 +298,10 @@ impl Runtime for ShimRuntime {
         let config = config.map_err(|e| fail(format!("cannot enter container {id}: its OCI configuration is not readable: {e}")))?;
         let target = nsexec::Target { pid: process.pid, start_time: process.start_time, config: &config, cgroup: &record.cgroup };
         let options = nsexec::Options { helper: self.program.clone(), interrupt: Some(self.ending()) };
-        nsexec::exec_with(&options, &target, command, timeout, limit).map_err(|e| fail(e.to_string()))
+        nsexec::exec_with(&options, &target, command, timeout, limit).map_err(|e| match e {
+            nsexec::ExecError::NotRunning { .. } => RuntimeError::new(StartErrorReason::ContainerNotRunning, e.to_string()),
+            e => fail(e.to_string()),
+        })
     }
 
     fn network_namespace(&self, uid: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {

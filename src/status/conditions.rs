@@ -20,6 +20,8 @@ pub(super) struct Facts<'a> {
     pub(super) sandbox_ready: bool,
     /// All containers are being restarted (8.6).
     pub(super) restarting: bool,
+    /// The pod is being stopped.
+    pub(super) terminating: bool,
     /// The conditions before.
     pub(super) old: &'a [PodCondition],
 }
@@ -30,7 +32,7 @@ pub(super) fn generate(spec: &PodSpec, status: &PodStatus, facts: &Facts) -> Vec
     let mut all = vec![
         condition("PodReadyToStartContainers", facts.sandbox_ready, "", String::new()),
         initialized(spec, status, is_true(facts.old, "Initialized")),
-        ready(&containers_ready),
+        if facts.terminating && !status.phase.is_terminal() { leaving() } else { ready(&containers_ready) },
         containers_ready,
         condition("PodScheduled", true, "", String::new()),
     ];
@@ -51,6 +53,19 @@ pub(super) fn is_true(conditions: &[PodCondition], type_: &str) -> bool {
 pub(super) fn ready(containers_ready: &PodCondition) -> PodCondition {
     PodCondition { type_: "Ready".into(), ..containers_ready.clone() }
 }
+
+/// Ready of a pod that is being stopped: nothing new is to be sent to it, however long its containers go on answering
+/// their readiness probes (lessons A8). Those go on, and show in the containers and in ContainersReady.
+fn leaving() -> PodCondition {
+    condition("Ready", false, TERMINATING, "the pod is being stopped".into())
+}
+
+/// Whether that is what the condition says.
+pub(super) fn is_leaving(ready: &PodCondition) -> bool {
+    ready.reason == TERMINATING
+}
+
+const TERMINATING: &str = "PodTerminating";
 
 /// Once True it stays: init containers that run again are part of a restart, not of a beginning.
 fn initialized(spec: &PodSpec, status: &PodStatus, was: bool) -> PodCondition {

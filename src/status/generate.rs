@@ -28,6 +28,8 @@ pub struct Inputs<'a> {
     pub node_ip: IpAddr,
     /// All its containers were stopped for good.
     pub pod_is_terminal: bool,
+    /// It is being stopped.
+    pub terminating: bool,
     /// activeDeadlineSeconds have passed since the start time.
     pub deadline_exceeded: bool,
 }
@@ -56,6 +58,7 @@ pub fn generate(inputs: &Inputs) -> PodStatus {
     let facts = conditions::Facts {
         sandbox_ready: !sandbox_needed(pod, runtime).0,
         restarting: wanted || (was_restarting && !runtime.containers.is_empty()),
+        terminating: inputs.terminating,
         old: old_conditions,
     };
     status.conditions = conditions::generate(&pod.spec, &status, &facts);
@@ -140,6 +143,7 @@ mod tests {
             now: Time::now(),
             node_ip: "192.0.2.1".parse().unwrap(),
             pod_is_terminal: false,
+            terminating: false,
             deadline_exceeded,
         })
     }

@@ -4,13 +4,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
+use super::ages::Ages;
 use super::conditions;
 use super::container_statuses::UNSEEN_EXIT_CODE;
 use crate::api::pod::{PodSpec, RestartPolicy};
 use crate::api::status::{ContainerState, ContainerStateTerminated};
-use crate::api::{ContainerStatus, Pod, PodStatus, PodUid};
-use crate::clock::Time;
+use crate::api::{ContainerStatus, Pod, PodCondition, PodStatus, PodUid};
+use crate::clock::{Moment, Time};
 use crate::notifier::Notifier;
 use crate::pod_actions::{ALL_CONTAINERS_RESTARTING, should_restart_after};
 use crate::runtime::ContainerId;
@@ -18,6 +20,7 @@ use crate::runtime::ContainerId;
 /// See the module.
 pub struct StatusManager {
     statuses: Mutex<HashMap<PodUid, Arc<PodStatus>>>,
+    ages: Mutex<Ages>,
     notifier: Arc<Notifier>,
 }
 
@@ -25,7 +28,27 @@ impl StatusManager {
     /// With the statuses of an earlier daemon (a cache: may be empty), telling `notifier` of every change.
     pub fn new(restored: HashMap<PodUid, PodStatus>, notifier: Arc<Notifier>) -> Self {
         let statuses = restored.into_iter().map(|(uid, s)| (uid, Arc::new(s))).collect();
-        Self { statuses: Mutex::new(statuses), notifier }
+        Self { statuses: Mutex::new(statuses), ages: Mutex::default(), notifier }
+    }
+
+    /// The same, with the ages the earlier daemon knew.
+    pub fn with_ages(self, ages: Ages) -> Self {
+        Self { ages: Mutex::new(ages), ..self }
+    }
+
+    /// How long the pod has been active, by the boot clock: since its first status. None without one.
+    pub fn age(&self, uid: &PodUid, now: Moment) -> Option<Duration> {
+        self.lock_ages().of(uid, now)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_ages(&self, ages: Ages) {
+        *self.lock_ages() = ages;
+    }
+
+    /// All of them, for the checkpoint.
+    pub fn ages(&self) -> Ages {
+        self.lock_ages().clone()
     }
 
     /// The latest status.
@@ -41,6 +64,7 @@ impl StatusManager {
     /// Stores a fresh status unless it says the same; a terminated container that would come back to life against its
     /// restart policy keeps its old status.
     pub fn set(&self, pod: &Pod, mut status: PodStatus) {
+        self.lock_ages().begin(pod.uid(), Moment::now());
         let mut statuses = self.lock();
         let old = statuses.get(pod.uid());
         if let Some(old) = old {
@@ -75,6 +99,7 @@ impl StatusManager {
 
     /// Forgets pods outside `known`.
     pub fn remove_orphans(&self, known: &HashSet<PodUid>) {
+        self.lock_ages().retain(known);
         let mut statuses = self.lock();
         let before = statuses.len();
         statuses.retain(|uid, _| known.contains(uid));
@@ -101,6 +126,10 @@ impl StatusManager {
         self.notifier.changed();
     }
 
+    fn lock_ages(&self) -> MutexGuard<'_, Ages> {
+        self.ages.lock().expect("no panic while the lock is held")
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, Arc<PodStatus>>> {
         self.statuses.lock().expect("no panic while the lock is held")
     }
@@ -111,7 +140,8 @@ fn refresh_ready(pod: &Pod, status: &mut PodStatus) {
     let mut fresh = [conditions::ready(&containers_ready), containers_ready];
     conditions::keep_transition_times(&mut fresh, &status.conditions, Time::now());
     for condition in fresh {
-        if let Some(present) = status.conditions.iter_mut().find(|c| c.type_ == condition.type_) {
+        let same = |c: &&mut PodCondition| c.type_ == condition.type_ && !conditions::is_leaving(c);
+        if let Some(present) = status.conditions.iter_mut().find(same) {
             *present = condition;
         }
     }
@@ -175,12 +205,33 @@ mod tests {
     fn status(pod: &Pod, container: Value) -> PodStatus {
         let mut s = PodStatus { phase: PodPhase::Running, ..Default::default() };
         s.container_statuses = vec![serde_json::from_value(container).unwrap()];
-        s.conditions = conditions::generate(&pod.spec, &s, &conditions::Facts { sandbox_ready: true, restarting: false, old: &[] });
+        s.conditions = conditions::generate(
+            &pod.spec,
+            &s,
+            &conditions::Facts { sandbox_ready: true, restarting: false, terminating: false, old: &[] },
+        );
         s
     }
 
     fn running(id: &str) -> Value {
         json!({"name": "a", "containerID": format!("podprobe://{id}"), "state": {"running": {"startedAt": null}}, "started": false})
+    }
+
+    /// Lessons A8: a readiness probe that goes on while the pod ends does not bring it back.
+    #[test]
+    fn a8_a_pod_that_is_being_stopped_stays_unready() {
+        let (m, _) = manager();
+        let pod = pod("Always");
+        let mut leaving = status(&pod, running("1"));
+        let facts = conditions::Facts { sandbox_ready: true, restarting: false, terminating: true, old: &[] };
+        leaving.conditions = conditions::generate(&pod.spec, &leaving, &facts);
+        m.set(&pod, leaving);
+        for ready in [true, false, true] {
+            m.set_container_readiness(&pod, &"1".into(), ready);
+            let s = m.get(pod.uid()).unwrap();
+            assert_eq!((s.is_ready(), s.container_statuses[0].ready), (false, ready));
+            assert_eq!(s.condition("ContainersReady").unwrap().status == "True", ready);
+        }
     }
 
     fn manager() -> (StatusManager, Arc<Notifier>) {

@@ -1,11 +1,13 @@
 //! What is known of every pod: phase, conditions, container statuses, and the one snapshot that everything reads.
 
+mod ages;
 mod conditions;
 mod container_statuses;
 mod generate;
 mod manager;
 mod phase;
 
+pub use ages::Ages;
 pub use conditions::containers_ready;
 pub use container_statuses::StartFailure;
 pub use generate::{Inputs, generate, qos_class};

@@ -409,6 +409,10 @@ fn a3_what_does_not_end_keeps_its_readiness_probe_and_is_tried_again() {
     let Outcome::Failed { error, .. } = h.run(Phase::Terminating) else { panic!("it still runs") };
     assert!(error.contains("cannot stop container c: it will not die"), "{error}");
     assert_eq!(*h.probes.calls.lock().unwrap(), ["stop liveness and startup"]);
+    let status = h.status();
+    let ready = status.condition("Ready").unwrap();
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "PodTerminating"));
+    assert!(status.container_statuses[0].ready && status.condition("ContainersReady").unwrap().status == "True");
     assert!(h.texts().contains(&"FailedKillPod error killing pod: it will not die".to_owned()));
 }
 
@@ -486,9 +490,15 @@ fn a_pod_only_the_runtime_knows_is_ended_without_status_or_probes() {
 fn a_passed_deadline_fails_the_pod() {
     let h = Harness::new(json!({"activeDeadlineSeconds": 60, "containers": [{"name": "c", "image": "i"}]}));
     h.run(Phase::Sync);
+    // lessons B5: a wall clock that is set ends nothing
     let mut old = PodStatus::clone(&h.status());
-    old.start_time = Some((SystemTime::now() - Duration::from_secs(61)).into());
+    old.start_time = Some(SystemTime::UNIX_EPOCH.into());
     h.statuses.set(&h.pod, old);
+    assert_eq!(h.run(Phase::Sync), Outcome::Ok);
+    let began = Moment::now() - Duration::from_secs(61);
+    let mut ages = crate::status::Ages::default();
+    ages.begin(h.pod.uid(), began);
+    h.statuses.set_ages(ages);
     assert_eq!(h.run(Phase::Sync), Outcome::Terminal);
     assert_eq!((h.status().phase, h.status().reason.as_str()), (PodPhase::Failed, "DeadlineExceeded"));
     h.run(Phase::Sync);

@@ -325,7 +325,7 @@ impl ShimRuntime {
 
     /// The record and first process of a running container.
     pub(super) fn running(&self, id: &ContainerId) -> Result<(Arc<ContainerRecord>, Process), RuntimeError> {
-        let fail = |why: &str| RuntimeError::new(StartErrorReason::RunContainerError, format!("cannot enter container {id}: {why}"));
+        let fail = |why: &str| RuntimeError::new(StartErrorReason::ContainerNotRunning, format!("cannot enter container {id}: {why}"));
         let e = self.find(id).ok_or_else(|| fail("there is no such container"))?;
         match e.state.as_ref().and_then(|s| s.process).filter(|p| self.state_of(&e) == RuntimeState::Running && p.alive()) {
             Some(process) => Ok((e.record, process)),
