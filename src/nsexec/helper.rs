@@ -94,7 +94,7 @@ pub(super) fn run(helper: &Path, request: &Request, facts: &Facts, interrupt: Op
     match answer {
         Some(answer) => answer.into(),
         None => {
-            cgroup::clean(&facts.cgroups, &request.leaf);
+            cgroup::clean(&facts.seen.places, &request.leaf);
             if interrupt.is_some_and(run::interrupted) {
                 return Err(ExecError::Interrupted);
             }
