@@ -74,6 +74,11 @@ impl Place {
         let state = if v2 { Some("cgroup.freeze") } else { freezer.then_some("freezer.state") };
         Self { v2, join: dir.join(if v2 { "cgroup.procs" } else { "tasks" }), state: state.map(|f| dir.join(f)), dir }
     }
+
+    #[cfg(test)]
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
 }
 
 /// The directories of each line of `/proc/PID/cgroup` whose hierarchy is mounted.

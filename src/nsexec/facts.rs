@@ -57,16 +57,16 @@ pub(super) struct Facts {
 pub(super) struct Seen {
     /// The inode of its pidfd, where the kernel gives each process one of its own (Linux 6.9): that of no other process of
     /// this boot.
-    inode: Option<u64>,
+    pub(super) inode: Option<u64>,
     /// CLONE_NEW* flags of the namespaces that are not ours. Without that of the network when it is that of our process.
-    namespaces: i32,
+    pub(super) namespaces: i32,
     /// Lines of `/proc/PID/cgroup`.
     pub(super) cgroups: String,
     pub(super) places: Vec<Place>,
 }
 
 /// By pid and start time.
-static SEEN: Mutex<BTreeMap<(i32, u64), Arc<Seen>>> = Mutex::new(BTreeMap::new());
+pub(super) static SEEN: Mutex<BTreeMap<(i32, u64), Arc<Seen>>> = Mutex::new(BTreeMap::new());
 
 /// The part that the plan decides by.
 #[derive(Clone, Debug, Default)]
@@ -200,6 +200,11 @@ fn inode(pidfd: &OwnedFd) -> Option<u64> {
         return None;
     }
     Some(fstat(pidfd).ok()?.st_ino)
+}
+
+#[cfg(test)]
+pub(super) fn inode_of(pid: i32) -> Option<u64> {
+    inode(&sys::pidfd::open(pid).unwrap())
 }
 
 /// Whether the process was started when the container's was, and has not ended.

@@ -19,6 +19,8 @@ mod facts;
 mod helper;
 mod plan;
 mod run;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -35,6 +37,7 @@ use crate::sys::enter::{Entering, Orders, Report, Step};
 pub use error::ExecError;
 pub use facts::start_time;
 pub use helper::helper_main;
+pub use plan::needed;
 
 use cgroup::Cgroups;
 use facts::{Facts, Seen};
@@ -124,7 +127,14 @@ fn prepare(target: &Target<'_>, command: &[String]) -> Result<(Facts, Plan), Exe
 }
 
 /// Starts, waits, cleans up. `isolate` only in the helper.
-fn execute(facts: Facts, mut plan: Plan, leaf: &str, command: &[String], limits: Limits<'_>, isolate: bool) -> Result<ExecOutcome, ExecError> {
+fn execute(
+    facts: Facts,
+    mut plan: Plan,
+    leaf: &str,
+    command: &[String],
+    limits: Limits<'_>,
+    isolate: bool,
+) -> Result<ExecOutcome, ExecError> {
     // Before every child: it must never be traceable by the container while it shares our memory.
     sys::harden_process();
     let (out, out_end) = run::pipe()?;
