@@ -138,8 +138,8 @@ impl Seen {
         let inode = inode(pidfd);
         let key = (target.pid, target.start_time);
         let old = SEEN.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        let old = old.filter(|s| inode.is_some() && s.inode == inode);
-        if old.is_none() {
+        let old = old.filter(|s| s.inode == inode);
+        if old.is_none() || inode.is_none() {
             check_start(target, proc, gone)?;
         }
         let cgroups = read_at(proc, &path_of(target.pid, "cgroup")).map_err(|e| gone(e, "read the cgroups"))?;
