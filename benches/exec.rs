@@ -1,8 +1,13 @@
 //! What an exec probe costs, beside the floor (posix_spawn of the same command on the host) and its peers: processor time
-//! of every process involved, and latency. `RUNS` rounds (default 100); each round runs each of them once.
+//! of every process involved, and latency. `RUNS` rounds (default 100); each round runs each of them once, ours also from
+//! a process with 1,000 threads and 200 MB of heap. Then the daemon itself with 50 exec probes a second (exec/daemon.rs).
 //!
 //! The peers' containers are made by the peers themselves, from one configuration, and each runs `busybox true`.
 
+#[path = "exec/daemon.rs"]
+mod daemon;
+#[path = "exec/grown.rs"]
+mod grown;
 mod support;
 
 use std::fs;
@@ -10,6 +15,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use grown::Grown;
 use podprobe::nsexec::{Options, Target, exec_with, start_time};
 use podprobe::runtime::ExecOutcome;
 use serde_json::{Value, json};
@@ -20,6 +26,11 @@ use support::usage::own_cpu_us;
 const BUSYBOX: &str = "/usr/bin/busybox";
 const FLOOR: &str = "posix_spawn on the host";
 const OURS: &str = "podprobe";
+const SCORED: &str = "podprobe, with an oom_score_adj";
+const SMALL: &str = "podprobe, from a small process";
+/// The other way that is flat in threads and heap: a process made before asks nothing of the daemon's memory.
+const ASKED: &str = "podprobe, a small process asked through a pipe";
+const BIG: &str = "podprobe, with 1,000 threads and 200 MB";
 /// Of rounds: an OCI runtime is so much slower that fewer of them tell as much.
 const PEERS_EVERY: usize = 5;
 
@@ -27,6 +38,7 @@ const PEERS_EVERY: usize = 5;
 type Runner<'a> = (&'a str, usize, Box<dyn Fn() + 'a>);
 
 fn main() {
+    grown::role();
     support::begin();
     let runc = runc::find("runc").filter(|_| Path::new(BUSYBOX).exists());
     let Some(runc) = runc else {
@@ -37,25 +49,39 @@ fn main() {
     let privileged = running(&runc, "privileged", privileged).unwrap();
     // crun refuses hybrid cgroups; then there is nothing to compare with.
     let crun = runc::find("crun").ok_or("crun is not installed".to_owned()).and_then(|p| running(&p, "crun", |_| {}));
+    let mut scored = plain.container.config.clone();
+    scored["process"]["oomScoreAdj"] = json!(1000);
+    let mut grown = [(SMALL, Grown::start(0, 0, &plain)), (BIG, Grown::start(1000, 200, &plain))];
     let mut runners: Vec<Runner<'_>> = vec![
         (FLOOR, 1, Box::new(host)),
-        (OURS, 1, Box::new(|| ours(&plain))),
-        ("podprobe, through the helper", PEERS_EVERY, Box::new(|| ours(&privileged))),
+        (OURS, 1, Box::new(|| plain.ours())),
+        (SCORED, 1, Box::new(|| ours(plain.pid, plain.start_time, &scored))),
+        ("podprobe, through the helper", PEERS_EVERY, Box::new(|| privileged.ours())),
         ("nsenter", PEERS_EVERY, Box::new(|| nsenter(plain.pid))),
         ("runc exec", PEERS_EVERY, Box::new(|| peer(&plain))),
     ];
     if let Ok(crun) = &crun {
         runners.push(("crun exec", PEERS_EVERY, Box::new(|| peer(crun))));
     }
-    let mut report = measure(&runners, support::setting("RUNS", 100));
+    let mut report = measure(&runners, &mut grown, support::setting("RUNS", 100));
+    drop(grown);
+    daemon::measure(&mut report);
     report.ratio("cpu, podprobe / posix_spawn", &cpu_of(OURS), &cpu_of(FLOOR), Some(2.0));
-    for (name, ..) in &runners[3..] {
+    report.ratio("cpu, podprobe with an oom_score_adj / posix_spawn", &cpu_of(SCORED), &cpu_of(FLOOR), Some(2.0));
+    report.ratio("cpu, 1,000 threads and 200 MB / small", &cpu_of(BIG), &cpu_of(SMALL), Some(1.3));
+    report.ratio("cpu, a probe of the daemon / posix_spawn between", daemon::CPU, daemon::FLOOR, None);
+    for (name, ..) in &runners[4..] {
         let target = (*name == "runc exec").then_some(1.0 / 25.0);
         report.ratio(&format!("cpu, podprobe / {name}"), &cpu_of(OURS), &cpu_of(name), target);
     }
-    report.note("cpu is user and system time of the caller and of every child it waited for".into());
+    report.note("cpu is user and system time of the caller and of every child it waited for (getrusage)".into());
+    report.note("the daemon's is what its cgroup and its containers' cgroups used (cpuacct.usage, cpu.stat)".into());
     if let Err(e) = &crun {
         report.note(format!("not compared: {e}"));
+    }
+    match runc::find("containerd") {
+        None => report.note("containerd's ExecSync: not installed".into()),
+        Some(_) => report.note("containerd's ExecSync: installed, but not driven by this bench".into()),
     }
     report.finish();
 }
@@ -64,7 +90,7 @@ fn cpu_of(name: &str) -> String {
     format!("{name}: cpu")
 }
 
-fn measure(runners: &[Runner<'_>], rounds: usize) -> Report {
+fn measure(runners: &[Runner<'_>], grown: &mut [(&str, Grown)], rounds: usize) -> Report {
     let mut report = Report::new("exec");
     // First uses read files and make caches.
     runners.iter().for_each(|(.., run)| run());
@@ -75,6 +101,17 @@ fn measure(runners: &[Runner<'_>], rounds: usize) -> Report {
             let (wall, cpu) = (begun.elapsed(), own_cpu_us() - cpu);
             report.add(&cpu_of(name), "µs", None, cpu as f64);
             report.add(&format!("{name}: latency"), "µs", None, wall.as_secs_f64() * 1e6);
+        }
+        for (name, process) in grown.iter_mut() {
+            let (asking, begun) = (own_cpu_us(), Instant::now());
+            let cost = process.run();
+            if *name == SMALL {
+                let asked = (own_cpu_us() - asking) as f64 + cost.cpu;
+                report.add(&cpu_of(ASKED), "µs", None, asked);
+                report.add(&format!("{ASKED}: latency"), "µs", None, begun.elapsed().as_secs_f64() * 1e6);
+            }
+            report.add(&cpu_of(name), "µs", None, cost.cpu);
+            report.add(&format!("{name}: latency"), "µs", None, cost.wall);
         }
     }
     report
@@ -101,9 +138,15 @@ struct Running {
     start_time: u64,
 }
 
-fn ours(r: &Running) {
+impl Running {
+    fn ours(&self) {
+        ours(self.pid, self.start_time, &self.container.config);
+    }
+}
+
+fn ours(pid: i32, start_time: u64, config: &Value) {
     let options = Options { helper: support::program(), ..Options::default() };
-    let target = Target { pid: r.pid, start_time: r.start_time, config: &r.container.config, cgroup: "" };
+    let target = Target { pid, start_time, config, cgroup: "" };
     let outcome = exec_with(&options, &target, &["/bin/true".to_owned()], Duration::from_secs(20), 10240);
     assert_eq!(outcome, Ok(ExecOutcome::Exited { code: 0, output: Vec::new() }));
 }

@@ -238,7 +238,7 @@ fn a4_readiness_fails_by_its_probe_while_the_pod_ends() {
         let more = |n| of(&before, "readiness").len() + n;
         wait_runs(&day, "old", "readiness", more(3));
         let container_ready = |p: &PodView| p.status.container_statuses.iter().any(|c| c.ready);
-        let view = |s: &podprobe::status::Snapshot| find(s, "old").map(|p| (p.terminating, p.status.is_ready(), container_ready(&p)));
+        let view = |s: &podprobe::status::Snapshot| find(s, "old").map(|p| (p.terminating, p.status.is_ready(), container_ready(p)));
         let now = view(&day.snapshot().unwrap());
         assert_eq!(now, Some((true, false, true)), "it ends and has left readiness (lessons A8), though its probe says that it is ready");
         fs::write(starts.join("sick"), "").unwrap();

@@ -37,14 +37,15 @@ fn one(task: &std::path::Path) -> (u64, u64) {
     (ns.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0), switches.and_then(|n| n.trim().parse().ok()).unwrap_or(0))
 }
 
-/// Microseconds of processor time of this process and of the children it has waited for.
+/// Microseconds of processor time of this thread and of the children that this process has waited for. Not of the whole
+/// process: what it costs the kernel to add up a thousand threads would be part of it.
 pub(crate) fn own_cpu_us() -> u64 {
     use nix::sys::resource::{UsageWho, getrusage};
     let of = |who| {
         let u = getrusage(who).unwrap();
         [u.user_time(), u.system_time()].iter().map(|t| t.tv_sec() as u64 * 1_000_000 + t.tv_usec() as u64).sum::<u64>()
     };
-    of(UsageWho::RUSAGE_SELF) + of(UsageWho::RUSAGE_CHILDREN)
+    of(UsageWho::RUSAGE_THREAD) + of(UsageWho::RUSAGE_CHILDREN)
 }
 
 /// The names of a process's threads and what its descriptors are, each with its number.

@@ -14,8 +14,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 
 use super::error::ExecError;
@@ -58,10 +60,25 @@ fn mounts() -> &'static [Mount] {
 
 /// A cgroup directory to join.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+pub(super) struct Place {
     v2: bool,
-    freezer: bool,
     dir: PathBuf,
+    /// The file that a process of one thread joins by.
+    join: PathBuf,
+    /// The file that shows whether it is frozen, where it can be.
+    state: Option<PathBuf>,
+}
+
+impl Place {
+    fn new(v2: bool, freezer: bool, dir: PathBuf) -> Self {
+        let state = if v2 { Some("cgroup.freeze") } else { freezer.then_some("freezer.state") };
+        Self { v2, join: dir.join(if v2 { "cgroup.procs" } else { "tasks" }), state: state.map(|f| dir.join(f)), dir }
+    }
+
+    #[cfg(test)]
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
 }
 
 /// The directories of each line of `/proc/PID/cgroup` whose hierarchy is mounted.
@@ -72,19 +89,29 @@ fn places(cgroups: &str, mounts: &[Mount]) -> Vec<Place> {
         let v2 = names.is_empty();
         let m = mounts.iter().find(|m| if v2 { m.names.is_empty() } else { names.split(',').all(|n| m.names.iter().any(|o| o == n)) })?;
         let below = if m.root == "/" { path } else { path.strip_prefix(m.root.as_str())? };
-        Some(Place {
-            v2,
-            freezer: names.split(',').any(|n| n == "freezer"),
-            dir: m.at.join(below.trim_start_matches('/')).components().collect(),
-        })
+        let dir = m.at.join(below.trim_start_matches('/')).components().collect();
+        Some(Place::new(v2, names.split(',').any(|n| n == "freezer"), dir))
     };
     cgroups.lines().filter_map(place).collect()
 }
 
+/// The same of this node.
+pub(super) fn places_of(cgroups: &str) -> Vec<Place> {
+    places(cgroups, mounts())
+}
+
 /// Whether the container is frozen: what joins it would not run, and a v1 task would not even die.
 fn frozen(places: &[Place]) -> bool {
-    let is = |p: &Place, file: &str, words: &[&str]| fs::read_to_string(p.dir.join(file)).is_ok_and(|s| words.contains(&s.trim()));
-    places.iter().any(|p| (p.freezer && is(p, "freezer.state", &["FROZEN", "FREEZING"])) || (p.v2 && is(p, "cgroup.freeze", &["1"])))
+    let states = places.iter().filter_map(|p| p.state.as_ref()).filter_map(|f| read(f));
+    let frozen = |state: &[u8; 16]| [b"1\n".as_slice(), b"FROZEN\n", b"FREEZING\n"].iter().any(|w| state.starts_with(w));
+    states.into_iter().any(|s| frozen(&s))
+}
+
+/// The first bytes of a file, in one reading.
+fn read(file: &Path) -> Option<[u8; 16]> {
+    let mut bytes = [0; 16];
+    let fd = open(file, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
+    nix::unistd::read(&fd, &mut bytes).ok().map(|_| bytes)
 }
 
 /// A name that no other exec of this boot has.
@@ -96,33 +123,54 @@ pub(super) fn unique() -> String {
 /// The cgroups of one command.
 #[derive(Debug)]
 pub(super) struct Cgroups {
-    /// `cgroup.procs` to write into, in order.
+    /// `tasks` of the v1 cgroups, to write into.
     pub(super) join: Vec<OwnedFd>,
-    /// The same as text, for errors.
-    pub(super) names: Vec<String>,
+    /// The v2 cgroup to be born in.
+    pub(super) born: Option<OwnedFd>,
     pub(super) leaf: Option<Leaf>,
 }
 
 impl Cgroups {
-    /// Makes the leaf and opens what is to be joined. `cgroups` is `/proc/PID/cgroup`.
-    pub(super) fn prepare(cgroups: &str, name: &str) -> Result<Self, ExecError> {
-        let mut places = places(cgroups, mounts());
-        if frozen(&places) {
+    /// Makes the leaf and opens what is to be joined.
+    pub(super) fn prepare(places: &[Place], name: &str) -> Result<Self, ExecError> {
+        if frozen(places) {
             return Err(ExecError::Paused);
         }
-        let leaf = Leaf::make(&mut places, name)?;
-        let mut out = Cgroups { join: Vec::new(), names: Vec::new(), leaf };
-        for p in places {
-            let file = p.dir.join("cgroup.procs");
-            let opened = fs::OpenOptions::new().write(true).open(&file);
-            out.join.push(opened.map_err(|e| ExecError::io(format!("cannot open {}", file.display()), &e))?.into());
-            out.names.push(file.display().to_string());
+        let mut out = Cgroups { join: Vec::new(), born: None, leaf: Leaf::make(places, name) };
+        match out.open(places) {
+            Ok(()) => Ok(out),
+            Err(e) => {
+                out.leaf.inspect(|l| _ = l.remove());
+                Err(e)
+            }
         }
-        Ok(out)
+    }
+
+    fn open(&mut self, places: &[Place]) -> Result<(), ExecError> {
+        for p in places {
+            let inner = self.leaf.as_ref().filter(|l| l.v2 == p.v2 && l.dir.parent() == Some(&p.dir)).map(|l| &l.dir);
+            if p.v2 {
+                self.born = Some(opened(inner.unwrap_or(&p.dir), OFlag::O_PATH | OFlag::O_DIRECTORY)?);
+            } else {
+                let leaf_file = inner.map(|d| d.join("tasks"));
+                self.join.push(opened(leaf_file.as_ref().unwrap_or(&p.join), OFlag::O_WRONLY)?);
+            }
+        }
+        Ok(())
     }
 }
 
-/// A command's own cgroup. Dropping it kills what is inside and removes it, within limits.
+/// The cgroup that a report means: v1 in their order, then v2.
+pub(super) fn name(places: &[Place], index: usize) -> Option<String> {
+    let (v2, v1): (Vec<&Place>, Vec<_>) = places.iter().partition(|p| p.v2);
+    v1.into_iter().chain(v2).nth(index).map(|p| p.join.display().to_string())
+}
+
+fn opened(path: &Path, flags: OFlag) -> Result<OwnedFd, ExecError> {
+    open(path, flags | OFlag::O_CLOEXEC, Mode::empty()).map_err(|e| ExecError::os(format!("cannot open {}", path.display()), e))
+}
+
+/// A command's own cgroup. Whoever has it removes it.
 #[derive(Debug)]
 pub(super) struct Leaf {
     dir: PathBuf,
@@ -131,19 +179,16 @@ pub(super) struct Leaf {
 
 impl Leaf {
     /// In the v2 tree, else in the freezer's; None where neither lets us, then only the process group can be killed.
-    fn make(places: &mut [Place], name: &str) -> Result<Option<Leaf>, ExecError> {
-        let order = places.iter().position(|p| p.v2).into_iter().chain(places.iter().position(|p| p.freezer));
-        for i in order.collect::<Vec<_>>() {
-            let dir = places[i].dir.join(name);
+    fn make(places: &[Place], name: &str) -> Option<Leaf> {
+        let killable = |v2| places.iter().find(move |p| p.state.is_some() && p.v2 == v2);
+        for p in killable(true).into_iter().chain(killable(false)) {
+            let dir = p.dir.join(name);
             match fs::create_dir(&dir) {
-                Ok(()) => {
-                    places[i].dir.clone_from(&dir);
-                    return Ok(Some(Leaf { dir, v2: places[i].v2 }));
-                }
+                Ok(()) => return Some(Leaf { dir, v2: p.v2 }),
                 Err(e) => log::debug!("cannot make cgroup {}: {e}", dir.display()),
             }
         }
-        Ok(None)
+        None
     }
 
     /// Kills every process in it, and what they start meanwhile.
@@ -222,8 +267,8 @@ fn children(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Kills and removes the leaf of a helper that gave no answer.
-pub(super) fn clean(cgroups: &str, name: &str) {
-    for p in places(cgroups, mounts()).into_iter().filter(|p| p.v2 || p.freezer) {
+pub(super) fn clean(places: &[Place], name: &str) {
+    for p in places.iter().filter(|p| p.state.is_some()) {
         let leaf = Leaf { dir: p.dir.join(name), v2: p.v2 };
         if leaf.dir.exists() && !leaf.remove() {
             log::warn!("cannot remove cgroup {}: {}", leaf.dir.display(), Errno::EBUSY.desc());

@@ -79,7 +79,7 @@ fn verb(step: Step) -> &'static str {
         Step::Close => "close descriptors in",
         Step::Clone => "start process in",
         Step::Session => "start session in",
-        Step::Ready | Step::Exec => "execute",
+        Step::Exec => "execute",
     }
 }
 

@@ -1,18 +1,22 @@
-//! What `/proc` says of the container's first process and of us, read once per exec.
+//! What `/proc` says of the container's first process and of us.
 //!
-//! Invariants: the pidfd and the `/proc/PID` directory are opened before the start time is compared, and the pidfd is
-//! looked at again by the caller after the last read, so everything here is of the process that was meant.
+//! Invariants: the pidfd is opened first and looked at again by the caller after the last read, so everything here is of
+//! the process that it names; and that one is the process that was meant, by its start time. What does not change while
+//! a container runs is read once and kept as numbers and texts, never as descriptors: nothing of a container outlives it
+//! here but a small [`Seen`].
 
 use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
 use std::io::Read;
-use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2};
-use nix::sys::stat::{Mode, fstatat};
+use nix::sys::stat::{Mode, fstat, fstatat};
 
 use super::Target;
+use super::cgroup::{self, Place};
 use super::error::ExecError;
 use crate::sys;
 
@@ -33,17 +37,36 @@ const PASSWD_LIMIT: u64 = 1 << 20;
 /// The most that is read of a file of `/proc`, in bytes; those read here have a few hundred.
 const PROC_LIMIT: u64 = 1 << 20;
 
+/// Containers of which something is kept. A node has some hundred; more than that many are forgotten and read again.
+const SEEN_LIMIT: usize = 512;
+
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) pidfd: OwnedFd,
     /// Host `/proc`.
-    pub(super) proc: OwnedFd,
+    pub(super) proc: BorrowedFd<'static>,
     /// The container's root directory.
     pub(super) root: OwnedFd,
-    /// Lines of `/proc/PID/cgroup`.
-    pub(super) cgroups: String,
+    /// Its cgroups.
+    pub(super) seen: Arc<Seen>,
     pub(super) known: Known,
 }
+
+/// What stays as it is while a container's first process runs, and its cgroups until it is moved.
+#[derive(Debug)]
+pub(super) struct Seen {
+    /// The inode of its pidfd, where the kernel gives each process one of its own (Linux 6.9): that of no other process of
+    /// this boot.
+    pub(super) inode: Option<u64>,
+    /// CLONE_NEW* flags of the namespaces that are not ours. Without that of the network when it is that of our process.
+    pub(super) namespaces: i32,
+    /// Lines of `/proc/PID/cgroup`.
+    pub(super) cgroups: String,
+    pub(super) places: Vec<Place>,
+}
+
+/// By pid and start time.
+pub(super) static SEEN: Mutex<BTreeMap<(i32, u64), Arc<Seen>>> = Mutex::new(BTreeMap::new());
 
 /// The part that the plan decides by.
 #[derive(Clone, Debug, Default)]
@@ -61,30 +84,28 @@ pub(super) struct Known {
 impl Facts {
     pub(super) fn read(target: &Target<'_>) -> Result<Facts, ExecError> {
         let gone = |e: Errno, what: &str| match e {
-            Errno::ESRCH | Errno::ENOENT | Errno::EINVAL => ExecError::NotRunning { pid: target.pid },
+            Errno::ESRCH | Errno::ENOENT | Errno::EINVAL => {
+                forget(target);
+                ExecError::NotRunning { pid: target.pid }
+            }
             e => ExecError::os(format!("cannot {what} of process {}", target.pid), e),
         };
         if target.pid <= 0 {
             return Err(ExecError::NotRunning { pid: target.pid });
         }
-        let path = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let proc = open("/proc", path, Mode::empty()).map_err(|e| ExecError::os("cannot open /proc", e))?;
+        let proc = host_proc().map_err(|e| ExecError::os("cannot open /proc", e))?;
         let pidfd = sys::pidfd::open(target.pid).map_err(|e| gone(e, "open a pidfd"))?;
-        let dir = openat(&proc, target.pid.to_string().as_str(), path, Mode::empty()).map_err(|e| gone(e, "read /proc"))?;
-        let stat = read_at(&dir, "stat").map_err(|e| gone(e, "read stat"))?;
-        if start_time(&stat) != Some(target.start_time) || ended(&stat) {
-            return Err(ExecError::NotRunning { pid: target.pid });
-        }
-        let root = openat(&dir, "root", path, Mode::empty()).map_err(|e| gone(e, "open the root directory"))?;
-        let cgroups = read_at(&dir, "cgroup").map_err(|e| gone(e, "read the cgroups"))?;
+        let seen = Seen::of(target, proc, &pidfd, &gone)?;
+        let path = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let root = path_of(target.pid, "root");
+        let root = openat(proc, root.as_c_str(), path, Mode::empty()).map_err(|e| gone(e, "open the root directory"))?;
         let known = Known {
-            namespaces: namespaces(&proc, &dir).map_err(|e| gone(e, "read the namespaces"))?,
+            namespaces: seen.namespaces_now(proc, target.pid).map_err(|e| gone(e, "read the namespaces"))?,
             permitted: sys::permitted_capabilities().map_err(|e| ExecError::os("cannot read our capabilities", e))?,
-            oom_score_adj: read_at(&proc, "self/oom_score_adj").ok().and_then(|s| s.trim().parse().ok()).unwrap_or(0),
+            oom_score_adj: own_oom_score(target.config),
             passwd: String::new(),
         };
-        check_time_namespace(&proc, &dir)?;
-        Ok(Facts { pidfd, proc, root, cgroups, known })
+        Ok(Facts { pidfd, proc, root, seen, known })
     }
 
     /// Reads the container's passwd file, never leaving its root and never waiting on what is not a plain file.
@@ -106,26 +127,124 @@ impl Facts {
     }
 }
 
-/// Reads a small file below a directory, without the path of it.
-pub(super) fn read_at(dir: &OwnedFd, name: &str) -> Result<String, Errno> {
-    let fd = openat(dir, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
-    // The kernel gives no size to read at once by; without room for all of it each is read in many small pieces.
-    let mut bytes = Vec::with_capacity(2048);
-    let read = std::fs::File::from(fd).take(PROC_LIMIT).read_to_end(&mut bytes);
-    read.map_err(|e| e.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
-    // A process gives itself its name, and that may be no text.
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+impl Seen {
+    /// What is known of the process, read where it is not. Fails when the pid belongs to another process by now.
+    fn of(
+        target: &Target<'_>,
+        proc: BorrowedFd<'static>,
+        pidfd: &OwnedFd,
+        gone: &dyn Fn(Errno, &str) -> ExecError,
+    ) -> Result<Arc<Seen>, ExecError> {
+        let inode = inode(pidfd);
+        let key = (target.pid, target.start_time);
+        let old = SEEN.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let old = old.filter(|s| s.inode == inode);
+        if old.is_none() || inode.is_none() {
+            check_start(target, proc, gone)?;
+        }
+        let cgroups = read_at(proc, &path_of(target.pid, "cgroup")).map_err(|e| gone(e, "read the cgroups"))?;
+        if let Some(old) = old.as_ref().filter(|o| o.cgroups == cgroups) {
+            return Ok(old.clone());
+        }
+        let namespaces = match old {
+            Some(old) => old.namespaces,
+            None => namespaces(proc, target.pid).map_err(|e| gone(e, "read the namespaces"))?,
+        };
+        check_time_namespace(proc, target.pid)?;
+        let seen = Arc::new(Seen { inode, namespaces, places: cgroup::places_of(&cgroups), cgroups });
+        let mut all = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= SEEN_LIMIT {
+            all.clear();
+        }
+        all.insert(key, seen.clone());
+        Ok(seen)
+    }
+
+    /// A thread may stand in another network namespace than our process; then even ours has to be entered.
+    fn namespaces_now(&self, proc: BorrowedFd<'_>, pid: i32) -> Result<i32, Errno> {
+        let net = libc::CLONE_NEWNET;
+        if self.namespaces & net != 0 || identity(proc, c"thread-self/ns/net")? == identity(proc, &path_of(pid, "ns/net"))? {
+            return Ok(self.namespaces);
+        }
+        Ok(self.namespaces | net)
+    }
 }
 
-fn namespaces(proc: &OwnedFd, dir: &OwnedFd) -> Result<i32, Errno> {
+fn forget(target: &Target<'_>) {
+    SEEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&(target.pid, target.start_time));
+}
+
+/// The host's `/proc`, opened once.
+fn host_proc() -> Result<BorrowedFd<'static>, Errno> {
+    static PROC: OnceLock<OwnedFd> = OnceLock::new();
+    if let Some(proc) = PROC.get() {
+        return Ok(proc.as_fd());
+    }
+    let opened = open("/proc", OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+    Ok(PROC.get_or_init(|| opened).as_fd())
+}
+
+/// `PID/name`.
+fn path_of(pid: i32, name: &str) -> CString {
+    CString::new(format!("{pid}/{name}")).unwrap_or_default()
+}
+
+/// The inode of a pidfd, where it says which process it is.
+fn inode(pidfd: &OwnedFd) -> Option<u64> {
+    /// `PID_FS_MAGIC`.
+    const PIDFS: u64 = 0x5049_4446;
+    // Before, every pidfd is the same anonymous inode. What one pidfd is, all are.
+    static UNIQUE: OnceLock<bool> = OnceLock::new();
+    let unique = || nix::sys::statfs::fstatfs(pidfd).is_ok_and(|s| s.filesystem_type().0 as u64 == PIDFS);
+    if !*UNIQUE.get_or_init(unique) {
+        return None;
+    }
+    Some(fstat(pidfd).ok()?.st_ino)
+}
+
+#[cfg(test)]
+pub(super) fn inode_of(pid: i32) -> Option<u64> {
+    inode(&sys::pidfd::open(pid).unwrap())
+}
+
+/// Whether the process was started when the container's was, and has not ended.
+fn check_start(target: &Target<'_>, proc: BorrowedFd<'_>, gone: &dyn Fn(Errno, &str) -> ExecError) -> Result<(), ExecError> {
+    let stat = read_at(proc, &path_of(target.pid, "stat")).map_err(|e| gone(e, "read stat"))?;
+    if start_time(&stat) == Some(target.start_time) && !ended(&stat) {
+        return Ok(());
+    }
+    forget(target);
+    Err(ExecError::NotRunning { pid: target.pid })
+}
+
+/// Ours, where the config wants one: it is set only when it differs.
+fn own_oom_score(config: &serde_json::Value) -> i64 {
+    if config["process"]["oomScoreAdj"].is_null() {
+        return 0;
+    }
+    let read = host_proc().and_then(|proc| read_at(proc, c"self/oom_score_adj"));
+    read.ok().and_then(|s| s.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Reads a small file of the kernel's.
+pub(super) fn read_at(dir: BorrowedFd<'_>, name: &CStr) -> Result<String, Errno> {
+    let fd = openat(dir, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
+    // One reading gives all that fits.
+    let mut first = [0u8; 2048];
+    let n = nix::unistd::read(&fd, &mut first)?;
+    let mut bytes = first[..n].to_vec();
+    if n == first.len() {
+        let read = std::fs::File::from(fd).take(PROC_LIMIT).read_to_end(&mut bytes);
+        read.map_err(|e| e.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+    }
+    // A process gives itself its name, and that may be no text.
+    Ok(String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
+}
+
+fn namespaces(proc: BorrowedFd<'static>, pid: i32) -> Result<i32, Errno> {
     let mut flags = 0;
     for (name, flag) in NAMESPACES {
-        // A probe thread may stand in another network namespace than the rest of the daemon; all else is shared for good.
-        let ours = match flag {
-            libc::CLONE_NEWNET => identity(proc, "thread-self/ns/net")?,
-            _ => own(proc, name)?,
-        };
-        if identity(dir, &format!("ns/{name}"))? != ours {
+        if identity(proc, &path_of(pid, &format!("ns/{name}")))? != own(proc, name)? {
             flags |= flag;
         }
     }
@@ -135,26 +254,19 @@ fn namespaces(proc: &OwnedFd, dir: &OwnedFd) -> Result<i32, Errno> {
 /// Device and inode of a namespace.
 type Identity = (libc::dev_t, libc::ino_t);
 
-fn identity(dir: &OwnedFd, path: &str) -> Result<Identity, Errno> {
+fn identity(dir: BorrowedFd<'_>, path: &CStr) -> Result<Identity, Errno> {
     let stat = fstatat(dir, path, AtFlags::empty())?;
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// A namespace that this whole process is in from its start to its end, read once.
-fn own(proc: &OwnedFd, name: &'static str) -> Result<Identity, Errno> {
-    static OWN: Mutex<BTreeMap<&str, Identity>> = Mutex::new(BTreeMap::new());
-    let mut known = OWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(identity) = known.get(name) {
-        return Ok(*identity);
-    }
-    let found = identity(proc, &format!("self/ns/{name}"))?;
-    known.insert(name, found);
-    Ok(found)
+/// A namespace of our process. All of its threads are in it for good, but for that of the network.
+fn own(proc: BorrowedFd<'static>, name: &str) -> Result<Identity, Errno> {
+    identity(proc, &CString::new(format!("self/ns/{name}")).unwrap_or_default())
 }
 
 /// No process that shares its memory may enter a time namespace, and nothing for Kubernetes makes one.
-fn check_time_namespace(proc: &OwnedFd, dir: &OwnedFd) -> Result<(), ExecError> {
-    let same = own(proc, "time").and_then(|ours| Ok(ours == identity(dir, "ns/time")?));
+fn check_time_namespace(proc: BorrowedFd<'static>, pid: i32) -> Result<(), ExecError> {
+    let same = own(proc, "time").and_then(|ours| Ok(ours == identity(proc, &path_of(pid, "ns/time"))?));
     match same {
         Ok(false) => Err(ExecError::Invalid("it has a time namespace of its own, which is not supported".into())),
         _ => Ok(()),

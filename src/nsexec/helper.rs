@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::ExecError;
 use super::facts::Facts;
-use super::{Limits, Target, cgroup, execute, prepare, run};
+use super::{Limits, Target, cgroup, execute, plan, prepare, run};
 use crate::runtime::ExecOutcome;
 
 /// Added to the command's timeout and the limit of the start before the helper is given up.
@@ -70,7 +70,7 @@ impl From<Answer> for Result<ExecOutcome, ExecError> {
 impl Request {
     pub(super) fn new(target: &Target<'_>, command: &[String], timeout: Duration, limit: usize) -> Self {
         // Of the config only what the plan reads: it lies in memory that the container may see.
-        let config = serde_json::json!({"process": target.config["process"], "linux": {"seccomp": target.config["linux"]["seccomp"]}});
+        let config = plan::needed(target.config);
         let (pid, start_time, cgroup) = (target.pid, target.start_time, target.cgroup.to_owned());
         let daemon = std::process::id() as i32;
         Self { daemon, pid, start_time, config, cgroup, leaf: cgroup::unique(), command: command.to_vec(), timeout, limit }
@@ -94,7 +94,7 @@ pub(super) fn run(helper: &Path, request: &Request, facts: &Facts, interrupt: Op
     match answer {
         Some(answer) => answer.into(),
         None => {
-            cgroup::clean(&facts.cgroups, &request.leaf);
+            cgroup::clean(&facts.seen.places, &request.leaf);
             if interrupt.is_some_and(run::interrupted) {
                 return Err(ExecError::Interrupted);
             }

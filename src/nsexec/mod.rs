@@ -21,13 +21,16 @@ mod plan;
 mod run;
 #[cfg(test)]
 mod stages;
+#[cfg(test)]
+mod tests;
 
+use std::ffi::CString;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
 
 use crate::runtime::ExecOutcome;
 use crate::sys;
@@ -36,9 +39,10 @@ use crate::sys::enter::{Entering, Orders, Report, Step};
 pub use error::ExecError;
 pub use facts::start_time;
 pub use helper::helper_main;
+pub use plan::needed;
 
 use cgroup::Cgroups;
-use facts::Facts;
+use facts::{Facts, Seen};
 use plan::Plan;
 use run::{End, Procs, Started};
 
@@ -125,19 +129,23 @@ fn prepare(target: &Target<'_>, command: &[String]) -> Result<(Facts, Plan), Exe
 }
 
 /// Starts, waits, cleans up. `isolate` only in the helper.
-fn execute(facts: Facts, plan: Plan, leaf: &str, command: &[String], limits: Limits<'_>, isolate: bool) -> Result<ExecOutcome, ExecError> {
+fn execute(
+    facts: Facts,
+    mut plan: Plan,
+    leaf: &str,
+    command: &[String],
+    limits: Limits<'_>,
+    isolate: bool,
+) -> Result<ExecOutcome, ExecError> {
     // Before every child: it must never be traceable by the container while it shares our memory.
     sys::harden_process();
     let (out, out_end) = run::pipe()?;
     let (err, err_end) = run::pipe()?;
-    let (empty, _) = run::pipe()?;
-    let failed = |e| ExecError::os("cannot make a socket pair", e);
-    let (socket, socket_end) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).map_err(failed)?;
-    let cgroups = Cgroups::prepare(&facts.cgroups, leaf)?;
-    let objects = Objects { cgroups: cgroups.names, limits: plan.limit_names.clone(), cwd: plan.cwd.to_string_lossy().into_owned() };
+    let cgroups = Cgroups::prepare(&facts.seen.places, leaf)?;
+    let objects = Objects { seen: facts.seen.clone(), limits: std::mem::take(&mut plan.limit_names), cwd: plan.cwd.clone() };
     let oom = plan.oom_score_adj;
-    let ends = [&out_end, &err_end, &socket_end].map(AsRawFd::as_raw_fd);
-    let orders = orders(facts, plan, cgroups.join, empty, ends, isolate);
+    let ends = [&out_end, &err_end].map(AsRawFd::as_raw_fd);
+    let orders = orders(facts, plan, cgroups.join, cgroups.born, ends, isolate);
     let entering = match Entering::start(orders) {
         Ok(e) => e,
         Err(e) => {
@@ -145,15 +153,19 @@ fn execute(facts: Facts, plan: Plan, leaf: &str, command: &[String], limits: Lim
             return Err(ExecError::os("cannot start a process", e));
         }
     };
-    drop((out_end, err_end, socket_end));
+    drop((out_end, err_end));
     let mut procs = Procs::new(entering, cgroups.leaf);
-    let mut ready = |pid| go_ahead(pid, oom, &socket);
-    if let Err(why) = run::started(&mut procs, &socket, &mut ready) {
+    if let Err(why) = run::started(&mut procs, &mut |pid| set_oom_score(pid, oom)) {
         procs.finish();
         return not_started(why, command, &objects);
     }
     let (end, output) = run::wait(&procs, [out, err], limits);
+    // Where the first child was killed before the second had executed its file.
+    let late = procs.failed();
     let code = procs.finish();
+    if let (End::Exited, Some(r)) = (end, late) {
+        return not_started(Started::Failed(r), command, &objects);
+    }
     match end {
         End::Exited => Ok(ExecOutcome::Exited { code: code.unwrap_or(255), output }),
         End::TimedOut => Ok(ExecOutcome::TimedOut { output }),
@@ -163,26 +175,24 @@ fn execute(facts: Facts, plan: Plan, leaf: &str, command: &[String], limits: Lim
 
 /// Sets the score of the process that waits for it. Lowering it without CAP_SYS_RESOURCE is refused, and the process
 /// keeps ours, the lowest it may have.
-fn go_ahead(pid: i32, oom: Option<i64>, socket: &OwnedFd) {
+fn set_oom_score(pid: i32, oom: Option<i64>) {
     let Some(score) = oom else { return };
     if let Err(e) = std::fs::write(format!("/proc/{pid}/oom_score_adj"), score.to_string()) {
         log::debug!("cannot set oom_score_adj {score} of a command: {e}");
     }
-    let _ = send(socket.as_raw_fd(), b"g", MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT);
 }
 
-fn orders(facts: Facts, plan: Plan, cgroups: Vec<OwnedFd>, empty: OwnedFd, [out, err, report]: [i32; 3], isolate: bool) -> Orders {
+fn orders(facts: Facts, plan: Plan, cgroups: Vec<OwnedFd>, born: Option<OwnedFd>, output: [i32; 2], isolate: bool) -> Orders {
     Orders {
         cgroups,
+        born,
         rlimits: plan.rlimits,
         label: plan.label,
         proc: facts.proc,
         pidfd: facts.pidfd,
         namespaces: plan.namespaces,
         root: facts.root,
-        empty,
-        output: [out, err],
-        report,
+        output,
         umask: plan.umask,
         caps: plan.caps,
         uid: plan.uid,
@@ -201,9 +211,9 @@ fn orders(facts: Facts, plan: Plan, cgroups: Vec<OwnedFd>, empty: OwnedFd, [out,
 
 /// What the steps work on, for error texts.
 struct Objects {
-    cgroups: Vec<String>,
+    seen: Arc<Seen>,
     limits: Vec<String>,
-    cwd: String,
+    cwd: CString,
 }
 
 fn not_started(why: Started, command: &[String], objects: &Objects) -> Result<ExecOutcome, ExecError> {
@@ -217,12 +227,12 @@ fn not_started(why: Started, command: &[String], objects: &Objects) -> Result<Ex
 }
 
 fn object(r: Report, objects: &Objects) -> String {
-    let nth = |v: &[String]| v.get(r.index).cloned();
+    let cwd = objects.cwd.to_string_lossy();
     let named = match r.step {
-        Step::Cgroup => nth(&objects.cgroups),
-        Step::Rlimit => nth(&objects.limits),
-        Step::Cwd if r.index == 2 => Some(format!("{}, which lies outside the container's root", objects.cwd)),
-        Step::Cwd => Some(objects.cwd.clone()),
+        Step::Cgroup => cgroup::name(&objects.seen.places, r.index),
+        Step::Rlimit => objects.limits.get(r.index).cloned(),
+        Step::Cwd if r.index == 2 => Some(format!("{cwd}, which lies outside the container's root")),
+        Step::Cwd => Some(cwd.into_owned()),
         Step::Bounding => Some(r.index.to_string()),
         _ => None,
     };

@@ -62,6 +62,11 @@ pub(super) struct Plan {
     pub(super) helper: bool,
 }
 
+/// The part of a config.json that an exec reads. The rest, mounts and limits and hooks, is several times as much.
+pub fn needed(config: &Value) -> Value {
+    serde_json::json!({"process": config["process"], "linux": {"seccomp": config["linux"]["seccomp"]}})
+}
+
 /// Whether the config names no home directory, so that the container's passwd file is needed.
 pub(super) fn needs_passwd(config: &Value) -> bool {
     !strings(&config["process"]["env"]).any(|e| e.starts_with("HOME=") && e.len() > 5)
@@ -155,7 +160,10 @@ fn candidates(name: &str, env: &[String]) -> Vec<String> {
 }
 
 fn mask(names: &Value) -> u64 {
-    let number = |n: &str| CAPABILITIES.iter().position(|c| n.strip_prefix("CAP_") == Some(*c));
+    let number = |n: &str| {
+        let name = n.strip_prefix("CAP_")?;
+        CAPABILITIES.iter().position(|c| *c == name)
+    };
     // Unknown names are passed over, as runc does: this kernel cannot grant them.
     strings(names).filter_map(number).fold(0, |m, n| m | 1 << n)
 }

@@ -13,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use super::Limits;
 use super::cgroup::Leaf;
 use super::error::ExecError;
-use crate::sys::enter::{Entering, Report, Step};
+use crate::sys::enter::{Entering, Report};
 use crate::sys::pidfd;
 
 /// How long the start may take, from the first child to execve.
@@ -61,6 +61,11 @@ impl Procs {
         if let (None, Some(pid)) = (&self.second, self.entering.as_ref().and_then(Entering::second)) {
             self.second = pidfd::open(pid).ok();
         }
+    }
+
+    /// What a child said of its failure.
+    pub(super) fn failed(&self) -> Option<Report> {
+        self.entering.as_ref().and_then(Entering::report)
     }
 
     fn kill(&mut self) {
@@ -154,27 +159,36 @@ fn kill_group(pid: Option<i32>) {
 }
 
 /// Waits until the command runs. `ready` is called with its host pid just before execve, when it was told to wait.
-pub(super) fn started(procs: &mut Procs, socket: &OwnedFd, ready: &mut dyn FnMut(i32)) -> Result<(), Started> {
+///
+/// That is when the first child has ended, for it waits until the second has executed its file or ended.
+pub(super) fn started(procs: &mut Procs, ready: &mut dyn FnMut(i32)) -> Result<(), Started> {
     let until = Instant::now() + START_LIMIT;
-    let mut is_ready = false;
+    let mut waits = true;
+    let Some(entering) = &procs.entering else { return Err(Started::Killed) };
     loop {
-        match nix::poll::poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], remaining(until)) {
+        let signal = entering.signal().filter(|_| waits);
+        let mut fds = [PollFd::new(entering.first.as_fd(), PollFlags::POLLIN), PollFd::new(entering.first.as_fd(), PollFlags::empty())];
+        if let Some(signal) = signal {
+            fds[1] = PollFd::new(signal, PollFlags::POLLIN);
+        }
+        match nix::poll::poll(&mut fds, remaining(until)) {
             Ok(0) => return Err(Started::Late),
-            Ok(_) => {}
-            Err(Errno::EINTR) => continue,
-            Err(e) => return Err(Started::Os(e)),
-        }
-        match crate::sys::enter::receive(socket.as_fd()) {
-            Ok(Some(Report { step: Step::Ready, .. })) => {
-                is_ready = true;
-                ready(procs.entering.as_ref().and_then(Entering::second).unwrap_or_default());
+            Ok(_) if fds[0].any() == Some(true) => break,
+            Ok(_) => {
+                waits = false;
+                ready(entering.second().unwrap_or_default());
+                entering.go();
             }
-            Ok(Some(report)) => return Err(Started::Failed(report)),
-            Ok(None) if is_ready => break,
-            Ok(None) => return Err(Started::Killed),
-            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Err(Errno::EINTR) => {}
             Err(e) => return Err(Started::Os(e)),
         }
+    }
+    let (is_ready, report) = (entering.ready(), entering.report());
+    if let Some(report) = report {
+        return Err(Started::Failed(report));
+    }
+    if !is_ready {
+        return Err(Started::Killed);
     }
     procs.find_second();
     if procs.second.is_some() { Ok(()) } else { Err(Started::Os(Errno::EMFILE)) }

@@ -7,7 +7,7 @@ mod listing;
 mod start;
 mod stop;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -17,7 +17,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
 use super::cgroup::Cgroups;
@@ -52,6 +52,8 @@ pub struct ShimRuntime {
     log_max_files: u32,
     boot_id: String,
     cache: Mutex<Cache>,
+    /// By container id: what an exec needs of its config.json, which never changes. Of no more containers than there are.
+    configs: Mutex<HashMap<ContainerId, Arc<serde_json::Value>>>,
     /// Containers whose shim this daemon is waiting for.
     starting: Mutex<HashSet<String>>,
     /// Shims and holders that are our children.
@@ -99,6 +101,7 @@ impl ShimRuntime {
             log_max_files: settings.container_log_max_files,
             boot_id: crate::clock::boot_id(),
             cache: Mutex::default(),
+            configs: Mutex::default(),
             starting: Mutex::default(),
             children: Mutex::default(),
             cgroup_gate: RwLock::new(()),
@@ -293,8 +296,7 @@ impl Runtime for ShimRuntime {
     fn exec(&self, id: &ContainerId, command: &[String], timeout: Duration, limit: usize) -> Result<ExecOutcome, RuntimeError> {
         let fail = |cause: String| RuntimeError::new(StartErrorReason::RunContainerError, cause);
         let (record, process) = self.running(id)?;
-        let config = self.layout.containers().join(id.as_str()).join("bundle/config.json");
-        let config = fs::read(&config).and_then(|b| Ok(serde_json::from_slice(&b)?));
+        let config = self.config(id);
         let config = config.map_err(|e| fail(format!("cannot enter container {id}: its OCI configuration is not readable: {e}")))?;
         let target = nsexec::Target { pid: process.pid, start_time: process.start_time, config: &config, cgroup: &record.cgroup };
         let options = nsexec::Options { helper: self.program.clone(), interrupt: Some(self.ending()) };

@@ -8,24 +8,36 @@
 //!   processes sharing the memory, which is the daemon's.
 //! - All memory they use lives until both have ended or executed a file ([`Entering`] sees to it, or leaks it).
 //! - The second child is the only one that the container can see, and by then it holds no privilege that the container
-//!   lacks and no descriptor but its own stdio and the report socket: everything is dropped in the first.
+//!   lacks and no descriptor but its own stdio and what wakes the parent: everything is dropped in the first.
+//! - What a child has to say it writes on a page shared with the parent; that it is done shows in the end of the first
+//!   child, which waits in the kernel until the second has executed a file or ended, however it ends.
+
+mod memory;
 
 use std::ffi::{CString, c_char, c_void};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use nix::errno::Errno;
+use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use super::raw::{self, CAP_VERSION_3, CapData, CapHeader};
+use super::raw::{self, CAP_VERSION_3, CapData, CapHeader, CloneArgs};
+use memory::{Board, Memory, STACK};
+
+/// `CLONE_CLEAR_SIGHAND` and `CLONE_INTO_CGROUP`, which do not fit libc's type of them.
+const CLEAR_SIGHAND: u64 = 1 << 32;
+const INTO_CGROUP: u64 = 1 << 33;
+
+/// How long the second child waits for a word, in seconds: longer than its parent waits for it.
+const WORD_LIMIT: i64 = 60;
 
 /// What a child was doing when it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[repr(u8)]
 pub enum Step {
-    /// Not a failure: the next thing is execve.
-    Ready = 1,
     /// Joining a cgroup.
-    Cgroup,
+    Cgroup = 1,
     /// Setting a resource limit.
     Rlimit,
     /// Leaving the daemon's session keyring.
@@ -68,7 +80,6 @@ impl Step {
     fn from_byte(b: u8) -> Option<Step> {
         use Step::*;
         let all = [
-            Ready,
             Cgroup,
             Rlimit,
             Keyring,
@@ -96,7 +107,7 @@ impl Step {
 /// What a child says: which step, which of several (limit, cgroup), and the errno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The step that failed, or [`Step::Ready`].
+    /// The step that failed.
     pub step: Step,
     /// Which of the step's objects, counted as they were given.
     pub index: usize,
@@ -105,37 +116,37 @@ pub struct Report {
 }
 
 impl Report {
-    /// Reads a child's message; None for anything that is not one.
-    pub fn decode(m: &[u8]) -> Option<Report> {
-        let m: [u8; 8] = m.try_into().ok()?;
-        let errno = Errno::from_raw(i32::from_le_bytes([m[4], m[5], m[6], m[7]]));
-        Some(Report { step: Step::from_byte(m[0])?, index: m[1].into(), errno })
+    fn encode(step: Step, index: usize, errno: i32) -> u64 {
+        u64::from(step as u8) | (index as u64 & 0xff) << 8 | u64::from(errno as u32) << 32
+    }
+
+    fn decode(m: u64) -> Option<Report> {
+        let errno = Errno::from_raw((m >> 32) as i32);
+        Some(Report { step: Step::from_byte(m as u8)?, index: (m >> 8 & 0xff) as usize, errno })
     }
 }
 
 /// Everything the children need, prepared before the first starts.
 #[derive(Debug)]
 pub struct Orders {
-    /// `cgroup.procs` files to join, open for writing.
+    /// `tasks` files of the v1 cgroups to join, open for writing.
     pub cgroups: Vec<OwnedFd>,
+    /// Directory of the v2 cgroup to be born in; in reports it counts after the others.
+    pub born: Option<OwnedFd>,
     /// Resource limits: RLIMIT_* number, soft, hard.
     pub rlimits: Vec<(u32, u64, u64)>,
     /// Label to write: file below `/proc`, text.
     pub label: Option<(CString, Vec<u8>)>,
     /// `/proc` of the host.
-    pub proc: OwnedFd,
+    pub proc: BorrowedFd<'static>,
     /// The container's first process.
     pub pidfd: OwnedFd,
     /// CLONE_NEW* of the namespaces to enter; those shared with us are left out.
     pub namespaces: i32,
     /// The container's root directory.
     pub root: OwnedFd,
-    /// What stdin becomes when the container has no proper `/dev/null`: a pipe at its end.
-    pub empty: OwnedFd,
     /// stdout, stderr; open when the first child starts, the caller's to close after.
     pub output: [RawFd; 2],
-    /// Where the children report, a packet socket; likewise.
-    pub report: RawFd,
     /// File mode creation mask.
     pub umask: u32,
     /// Capability masks: bounding, effective, permitted, inheritable, ambient.
@@ -167,41 +178,6 @@ pub struct Orders {
 /// CAP_SYS_ADMIN, in the low word.
 const SYS_ADMIN: u32 = 1 << 21;
 
-const STACK: usize = 64 << 10;
-const GUARD: usize = 64 << 10;
-
-/// Two stacks, each above a guard.
-struct Stacks(*mut u8);
-
-impl Stacks {
-    fn new() -> Result<Self, Errno> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new anonymous mapping anywhere collides with nothing.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), 2 * (STACK + GUARD), libc::PROT_NONE, flags, -1, 0) };
-        if base == libc::MAP_FAILED {
-            return Err(Errno::last());
-        }
-        let stacks = Stacks(base.cast());
-        for n in 0..2 {
-            // SAFETY: both ranges lie inside the mapping made above, page aligned for pages of up to 64 KiB.
-            Errno::result(unsafe { libc::mprotect(stacks.top(n).sub(STACK).cast(), STACK, libc::PROT_READ | libc::PROT_WRITE) })?;
-        }
-        Ok(stacks)
-    }
-
-    /// The end of stack `n`, 0 or 1.
-    fn top(&self, n: usize) -> *mut u8 {
-        self.0.wrapping_add((n + 1) * (STACK + GUARD))
-    }
-}
-
-impl Drop for Stacks {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours; its owner saw both children end or leaked it instead.
-        unsafe { libc::munmap(self.0.cast(), 2 * (STACK + GUARD)) };
-    }
-}
-
 /// What the children share with us.
 struct Shared {
     orders: Orders,
@@ -209,15 +185,23 @@ struct Shared {
     keep: Vec<RawFd>,
     argv: Vec<*const c_char>,
     envp: Vec<*const c_char>,
-    stacks: Stacks,
-    last_cap: usize,
+    memory: Memory,
+    /// Tells the parent that the second child waits; -1 when it does not wait.
+    signal: RawFd,
+    /// Capabilities that are in our bounding set and not in the container's.
+    unbound: u64,
+    /// Signals whose disposition must be set to the default, 1 at bit 0.
+    reset: u64,
+    /// The first child was not born in its v2 cgroup.
+    unborn: bool,
     second: AtomicI32,
 }
 
 /// A command being started. Whoever drops it without [`Entering::release`] leaks its memory, because a child may use it.
 pub struct Entering {
     shared: Option<Box<Shared>>,
-    /// The first child.
+    signal: Option<EventFd>,
+    /// The first child. Its end is the end of the start, good or bad.
     pub first: OwnedFd,
 }
 
@@ -231,33 +215,32 @@ fn pointers(v: &[CString]) -> Vec<*const c_char> {
 impl Entering {
     /// Starts the first child. EAGAIN and ENOMEM are what clone says.
     pub fn start(orders: Orders) -> Result<Self, Errno> {
-        let owned = [&orders.proc, &orders.pidfd, &orders.root, &orders.empty].into_iter().chain(&orders.cgroups);
-        let lent = [orders.output[0], orders.output[1], orders.report];
-        let mut keep: Vec<RawFd> = owned.map(|f| f.as_raw_fd()).chain(lent).collect();
+        let signal = if orders.wait { Some(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC)?) } else { None };
+        let owned = [&orders.pidfd, &orders.root].into_iter().chain(&orders.cgroups).chain(&orders.born);
+        let lent = orders.output.into_iter().chain(orders.label.as_ref().map(|_| orders.proc.as_raw_fd()));
+        let signalled = signal.as_ref().map(|s| s.as_fd().as_raw_fd());
+        let mut keep: Vec<RawFd> = owned.map(|f| f.as_raw_fd()).chain(lent).chain(signalled).collect();
         keep.sort_unstable();
-        let (argv, envp) = (pointers(&orders.argv), pointers(&orders.envp));
-        let shared = Shared { argv, envp, keep, stacks: Stacks::new()?, last_cap: last_cap(), second: AtomicI32::new(0), orders };
-        let shared = Box::new(shared);
-        let mut pidfd = -1;
+        let mut shared = Box::new(Shared {
+            argv: pointers(&orders.argv),
+            envp: pointers(&orders.envp),
+            keep,
+            memory: Memory::take()?,
+            signal: signalled.unwrap_or(-1),
+            unbound: bounding(orders.namespaces) & !orders.caps[0],
+            reset: ignored(),
+            unborn: false,
+            second: AtomicI32::new(0),
+            orders,
+        });
         let all = [u64::MAX];
         let mut old = [0u64];
         // SAFETY: both masks are one 64-bit word, the size given. Signals wait while the child could take our handlers.
         unsafe { sigmask(&all, Some(&mut old)) };
-        let arg: *const Shared = &*shared;
-        // SAFETY: the stack is fresh and its own; `shared` is boxed and kept by the returned value until the children are
-        // gone; `first` makes system calls only; CLONE_PIDFD writes one int. The exit signal 0 hides the child from
-        // everyone who waits for "any child".
-        let pid = unsafe {
-            raw::clone((libc::CLONE_VM | libc::CLONE_PIDFD) as usize, shared.stacks.top(0), &mut pidfd, first, arg.cast::<c_void>())
-        };
+        let first = clone_first(&mut shared);
         // SAFETY: as above.
         unsafe { sigmask(&old, None) };
-        if pid < 0 {
-            return Err(Errno::from_raw(-pid as i32));
-        }
-        // SAFETY: the kernel just made this descriptor for us.
-        let first = unsafe { OwnedFd::from_raw_fd(pidfd) };
-        Ok(Entering { shared: Some(shared), first })
+        Ok(Entering { shared: Some(shared), signal, first: first? })
     }
 
     /// The host pid of the command's process once it exists; our child, so not reused before we reap it.
@@ -266,9 +249,38 @@ impl Entering {
         (pid > 0).then_some(pid)
     }
 
+    /// Readable when the command's process waits for [`Entering::go`]; None when it was not told to wait.
+    pub fn signal(&self) -> Option<BorrowedFd<'_>> {
+        self.signal.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Lets the command's process go on.
+    pub fn go(&self) {
+        let Some(board) = self.board() else { return };
+        board.go.store(1, Ordering::Release);
+        // SAFETY: wakes whoever waits for that word, which is mapped as long as `self` has its memory.
+        unsafe { libc::syscall(libc::SYS_futex, board.go.as_ptr(), libc::FUTEX_WAKE, 1) };
+    }
+
+    /// Whether the command's process came as far as execve.
+    pub fn ready(&self) -> bool {
+        self.board().is_some_and(|b| b.ready.load(Ordering::Acquire) != 0)
+    }
+
+    /// Which step failed, once the children have ended.
+    pub fn report(&self) -> Option<Report> {
+        Report::decode(self.board()?.report.load(Ordering::Acquire))
+    }
+
+    fn board(&self) -> Option<&Board> {
+        self.shared.as_ref().map(|s| s.memory.board())
+    }
+
     /// Frees the memory. Only when both children have ended or executed a file, which the caller has seen.
     pub fn release(mut self) {
-        drop(self.shared.take());
+        if let Some(shared) = self.shared.take() {
+            shared.memory.give_back();
+        }
     }
 }
 
@@ -280,11 +292,66 @@ impl Drop for Entering {
     }
 }
 
-/// The highest capability of this kernel.
-fn last_cap() -> usize {
-    let read = || std::fs::read_to_string("/proc/sys/kernel/cap_last_cap").ok()?.trim().parse().ok();
-    static LAST: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
-    *LAST.get_or_init(|| read().unwrap_or(63))
+/// Starts the first child in its v2 cgroup and without our signal handlers where clone3 lets us; else it joins and resets
+/// by itself, and an error shows there. In some containers clone3 is forbidden (ENOSYS, EPERM).
+fn clone_first(shared: &mut Box<Shared>) -> Result<OwnedFd, Errno> {
+    let mut pidfd: RawFd = -1;
+    let flags = (libc::CLONE_VM | libc::CLONE_PIDFD) as u64;
+    let mut args = CloneArgs {
+        flags: flags | CLEAR_SIGHAND,
+        pidfd: &raw mut pidfd as u64,
+        stack: shared.memory.stack(0) as u64,
+        stack_size: STACK as u64,
+        ..CloneArgs::default()
+    };
+    if let Some(born) = &shared.orders.born {
+        args.flags |= INTO_CGROUP;
+        args.cgroup = born.as_raw_fd() as u64;
+    }
+    let given = [&raw const args as usize, size_of::<CloneArgs>(), 0, 0, 0];
+    let arg: *const Shared = &**shared;
+    // SAFETY: the stack is fresh and its own; `shared` is boxed and kept by the caller until the children are gone; `first`
+    // makes system calls only; CLONE_PIDFD writes one int. The exit signal 0 hides the child from everyone who waits for
+    // "any child".
+    let mut pid = unsafe { raw::clone(libc::SYS_clone3, given, first, arg.cast::<c_void>()) };
+    if pid < 0 {
+        (shared.unborn, shared.reset) = (true, u64::MAX);
+        let end = shared.memory.stack(0).wrapping_add(STACK);
+        let arg: *const Shared = &**shared;
+        let given = [flags as usize, end as usize, &raw mut pidfd as usize, 0, 0];
+        // SAFETY: as above; no child came of the first call.
+        pid = unsafe { raw::clone(libc::SYS_clone, given, first, arg.cast::<c_void>()) };
+    }
+    if pid < 0 {
+        return Err(Errno::from_raw(-pid as i32));
+    }
+    // SAFETY: the kernel just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(pidfd) })
+}
+
+/// The bounding set that a child has after it entered those namespaces: ours, or every capability of the kernel in a user
+/// namespace of its own.
+fn bounding(namespaces: i32) -> u64 {
+    static OURS: OnceLock<[u64; 2]> = OnceLock::new();
+    let [all, ours] = *OURS.get_or_init(|| {
+        // SAFETY: PR_CAPBSET_READ takes integers only. It fails for what this kernel does not know.
+        let read = |cap: u64| unsafe { libc::prctl(libc::PR_CAPBSET_READ, cap, 0, 0, 0) };
+        (0..64)
+            .map(|cap| (1u64 << cap, read(cap)))
+            .fold([0; 2], |[all, ours], (bit, r)| [all | if r >= 0 { bit } else { 0 }, ours | if r > 0 { bit } else { 0 }])
+    });
+    if namespaces & libc::CLONE_NEWUSER != 0 { all } else { ours }
+}
+
+/// Signals that this process ignores, which neither clone3 nor execve undoes. Read once: they are set by whoever started
+/// us and by Rust's start of `main`, and by nothing later.
+fn ignored() -> u64 {
+    static IGNORED: OnceLock<u64> = OnceLock::new();
+    let is = |signal: usize| {
+        let mut now = [0usize; 4];
+        call(libc::SYS_rt_sigaction, [signal, 0, now.as_mut_ptr() as usize, 8, 0]).is_ok() && now[0] == libc::SIG_IGN
+    };
+    *IGNORED.get_or_init(|| (1..=64).filter(|s| is(*s)).fold(0, |m, s| m | 1 << (s - 1)))
 }
 
 /// # Safety
@@ -310,9 +377,7 @@ fn exit() -> ! {
 }
 
 fn report(s: &Shared, step: Step, index: usize, errno: i32) {
-    let e = errno.to_le_bytes();
-    let m = [step as u8, index as u8, 0, 0, e[0], e[1], e[2], e[3]];
-    let _ = call(libc::SYS_sendto, [s.orders.report as usize, m.as_ptr() as usize, m.len(), libc::MSG_NOSIGNAL as usize, 0]);
+    s.memory.board().report.store(Report::encode(step, index, errno), Ordering::Release);
 }
 
 /// Goes on, or says why not and ends.
@@ -335,9 +400,7 @@ extern "C" fn first(arg: *const c_void) -> ! {
     let s = unsafe { &*arg.cast::<Shared>() };
     let o = &s.orders;
     close_others(s);
-    for (i, f) in o.cgroups.iter().enumerate() {
-        must(s, Step::Cgroup, i, call(libc::SYS_write, [fd(f), c"0".as_ptr() as usize, 1, 0, 0]));
-    }
+    join_cgroups(s);
     for (i, (resource, soft, hard)) in o.rlimits.iter().enumerate() {
         let new = [*soft, *hard];
         must(s, Step::Rlimit, i, call(libc::SYS_prlimit64, [0, *resource as usize, new.as_ptr() as usize, 0, 0]));
@@ -352,19 +415,43 @@ extern "C" fn first(arg: *const c_void) -> ! {
     place_stdio(s);
     drop_privileges(s);
     // Nothing stays open for the process that the container will see.
-    let r = o.report as u32;
-    must(s, Step::Close, 0, call(libc::SYS_close_range, [3, r.saturating_sub(1) as usize, 0, 0, 0]));
-    must(s, Step::Close, 1, call(libc::SYS_close_range, [r.saturating_add(1) as usize, u32::MAX as usize, 0, 0, 0]));
+    close_but(s, s.signal);
     let mut flags = libc::CLONE_PARENT | libc::CLONE_VFORK | libc::CLONE_PARENT_SETTID;
     if !o.isolate {
         flags |= libc::CLONE_VM;
     }
+    let end = s.memory.stack(1).wrapping_add(STACK);
+    let given = [flags as usize, end as usize, s.second.as_ptr() as usize, 0, 0];
     let arg: *const Shared = s;
     // SAFETY: the second stack is used by nobody else, `s` lives on, `second` makes system calls only, and the kernel
     // writes one int, atomically, into `s.second`.
-    let pid = unsafe { raw::clone(flags as usize, s.stacks.top(1), s.second.as_ptr(), second, arg.cast::<c_void>()) };
+    let pid = unsafe { raw::clone(libc::SYS_clone, given, second, arg.cast::<c_void>()) };
     must(s, Step::Clone, 0, if pid < 0 { Err(-pid as i32) } else { Ok(0) });
     exit()
+}
+
+/// By v1's `tasks`, not `cgroup.procs`: for the one thread that we are it is the same, and the kernel moves a thread that
+/// moves itself without the lock of all processes, whose writer waits for a grace period (up to tens of milliseconds).
+fn join_cgroups(s: &Shared) {
+    let write = |f: usize| call(libc::SYS_write, [f, c"0".as_ptr() as usize, 1, 0, 0]);
+    for (i, f) in s.orders.cgroups.iter().enumerate() {
+        must(s, Step::Cgroup, i, write(fd(f)));
+    }
+    if let (true, Some(dir)) = (s.unborn, &s.orders.born) {
+        let i = s.orders.cgroups.len();
+        let given = [fd(dir), c"cgroup.procs".as_ptr() as usize, (libc::O_WRONLY | libc::O_CLOEXEC) as usize, 0, 0];
+        let f = must(s, Step::Cgroup, i, call(libc::SYS_openat, given));
+        must(s, Step::Cgroup, i, write(f));
+    }
+}
+
+/// Closes everything from 3 on but that one.
+fn close_but(s: &Shared, but: RawFd) {
+    let from = (but + 1).max(3) as usize;
+    if but > 3 {
+        must(s, Step::Close, 0, call(libc::SYS_close_range, [3, (but - 1) as usize, 0, 0, 0]));
+    }
+    must(s, Step::Close, 1, call(libc::SYS_close_range, [from, u32::MAX as usize, 0, 0, 0]));
 }
 
 /// Closes the first child's copies of all descriptors of the daemon but the needed ones: pipes of other execs among
@@ -393,7 +480,7 @@ fn leave_keyring(s: &Shared) {
 fn set_label(s: &Shared) {
     let Some((path, text)) = &s.orders.label else { return };
     let flags = (libc::O_WRONLY | libc::O_CLOEXEC) as usize;
-    let f = must(s, Step::Label, 0, call(libc::SYS_openat, [fd(&s.orders.proc), path.as_ptr() as usize, flags, 0, 0]));
+    let f = must(s, Step::Label, 0, call(libc::SYS_openat, [s.orders.proc.as_raw_fd() as usize, path.as_ptr() as usize, flags, 0, 0]));
     must(s, Step::Label, 1, call(libc::SYS_write, [f, text.as_ptr() as usize, text.len(), 0, 0]));
 }
 
@@ -403,15 +490,25 @@ fn place_stdio(s: &Shared) {
     let o = &s.orders;
     let flags = (libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOFOLLOW | libc::O_NOCTTY | libc::O_CLOEXEC) as usize;
     let opened = call(libc::SYS_openat, [libc::AT_FDCWD as usize, c"/dev/null".as_ptr() as usize, flags, 0, 0]);
-    let stdin = opened.ok().filter(|f| is_null(*f)).unwrap_or(fd(&o.empty));
+    let stdin = opened.ok().filter(|f| is_null(*f)).unwrap_or_else(|| ended_pipe(s));
     let _ = call(libc::SYS_fcntl, [stdin, libc::F_SETFL as usize, 0, 0, 0]);
+    // The pipes are of the ids that we had when we made them, and still have.
+    let ours = [libc::SYS_geteuid, libc::SYS_getegid].map(|n| call(n, [0; 5]));
     for (to, from) in [stdin, o.output[0] as usize, o.output[1] as usize].into_iter().enumerate() {
         must(s, Step::Stdio, to, call(libc::SYS_dup3, [from, to, 0, 0, 0]));
-        if to > 0 {
+        if to > 0 && ours != [Ok(o.uid as usize), Ok(o.gid as usize)] {
             // So that a command of another uid can open /dev/stdout; an unmapped id is no reason to fail.
             let _ = call(libc::SYS_fchown, [to, o.uid as usize, o.gid as usize, 0, 0]);
         }
     }
+}
+
+/// The reading end of a pipe that nobody writes to.
+fn ended_pipe(s: &Shared) -> usize {
+    let mut ends = [0i32; 2];
+    must(s, Step::Stdio, 0, call(libc::SYS_pipe2, [ends.as_mut_ptr() as usize, libc::O_CLOEXEC as usize, 0, 0, 0]));
+    let _ = call(libc::SYS_close, [ends[1] as usize, 0, 0, 0, 0]);
+    ends[0] as usize
 }
 
 fn is_null(f: usize) -> bool {
@@ -426,12 +523,14 @@ fn is_null(f: usize) -> bool {
 fn drop_privileges(s: &Shared) {
     let o = &s.orders;
     let prctl = |option: i32, a: usize, b: usize| call(libc::SYS_prctl, [option as usize, a, b, 0, 0]);
-    let [bounding, effective, permitted, inheritable, ambient] = o.caps;
+    let [_, effective, permitted, inheritable, ambient] = o.caps;
     let _ = call(libc::SYS_umask, [o.umask as usize, 0, 0, 0, 0]);
-    for cap in (0..64).take_while(|c| *c <= s.last_cap).filter(|c| bounding & (1 << (c & 63)) == 0) {
+    for cap in (0..64usize).filter(|c| s.unbound & (1 << (c & 63)) != 0) {
         must(s, Step::Bounding, cap, prctl(libc::PR_CAPBSET_DROP, cap, 0));
     }
-    let _ = prctl(libc::PR_SET_KEEPCAPS, 1, 0);
+    // Uid 0 keeps its capabilities anyway.
+    let keep = |on: usize| if o.uid == 0 { Ok(0) } else { prctl(libc::PR_SET_KEEPCAPS, on, 0) };
+    let _ = keep(1);
     let groups = call(libc::SYS_setgroups, [o.groups.len(), o.groups.as_ptr() as usize, 0, 0, 0]);
     // A user namespace may forbid setgroups; then there is none to drop either.
     let forbidden = o.groups.is_empty() && o.namespaces & libc::CLONE_NEWUSER != 0 && groups == Err(libc::EPERM);
@@ -439,7 +538,7 @@ fn drop_privileges(s: &Shared) {
     let (uid, gid) = (o.uid as usize, o.gid as usize);
     must(s, Step::Gid, 0, call(libc::SYS_setresgid, [gid, gid, gid, 0, 0]));
     must(s, Step::Uid, 0, call(libc::SYS_setresuid, [uid, uid, uid, 0, 0]));
-    let _ = prctl(libc::PR_SET_KEEPCAPS, 0, 0);
+    let _ = keep(0);
     let header = CapHeader { version: CAP_VERSION_3, pid: 0 };
     let word = |shift: u32| CapData {
         effective: (effective >> shift) as u32,
@@ -494,16 +593,11 @@ extern "C" fn second(arg: *const c_void) -> ! {
     // A daemon that is killed leaves no probe behind that nobody times out.
     let _ = call(libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as usize, libc::SIGKILL as usize, 0, 0, 0]);
     let nothing = [0u64; 4];
-    for signal in 1..=64 {
+    for signal in (1..=64usize).filter(|n| s.reset & (1 << ((n - 1) & 63)) != 0) {
         let _ = call(libc::SYS_rt_sigaction, [signal, nothing.as_ptr() as usize, 0, 8, 0]);
     }
-    report(s, Step::Ready, 0, 0);
-    if s.orders.wait {
-        let mut go = [0u8; 1];
-        // The end of the socket means that the parent is gone or gave up.
-        if call(libc::SYS_read, [s.orders.report as usize, go.as_mut_ptr() as usize, 1, 0, 0]) != Ok(1) {
-            exit();
-        }
+    if s.signal >= 0 {
+        wait_for_word(s);
     }
     // SAFETY: an empty mask of 8 bytes; all handlers are the default ones by now.
     unsafe { sigmask(&[0], None) };
@@ -511,8 +605,23 @@ extern "C" fn second(arg: *const c_void) -> ! {
     if s.orders.no_new_privs {
         apply_seccomp(s);
     }
+    s.memory.board().ready.store(1, Ordering::Release);
     report(s, Step::Exec, 0, execute(s));
     exit()
+}
+
+/// Tells the parent that we wait, and goes on when it says so; never when it does not.
+fn wait_for_word(s: &Shared) {
+    let (one, go) = (1u64, &s.memory.board().go);
+    let limit = [WORD_LIMIT, 0];
+    let _ = call(libc::SYS_write, [s.signal as usize, &raw const one as usize, 8, 0, 0]);
+    let given = [go.as_ptr() as usize, libc::FUTEX_WAIT as usize, 0, limit.as_ptr() as usize, 0];
+    while go.load(Ordering::Acquire) == 0 {
+        match call(libc::SYS_futex, given) {
+            Ok(_) | Err(libc::EAGAIN | libc::EINTR) => {}
+            Err(_) => exit(),
+        }
+    }
 }
 
 /// Tries each file as execvp does; comes back with the errno that says most.
@@ -529,9 +638,31 @@ fn execute(s: &Shared) -> i32 {
     errno
 }
 
-/// The report end a parent reads: one message, `Ok(None)` at the end of all children.
-pub fn receive(socket: BorrowedFd<'_>) -> Result<Option<Report>, Errno> {
-    let mut m = [0u8; 8];
-    let n = nix::sys::socket::recv(socket.as_raw_fd(), &mut m, nix::sys::socket::MsgFlags::MSG_DONTWAIT)?;
-    Ok(if n == 0 { None } else { Report::decode(&m[..n]) })
+/// Makes clone3 fail in the calling thread, for good, as it does in some containers.
+#[cfg(test)]
+pub(crate) fn forbid_clone3() {
+    let statement = |code: u32, k: u32, jt: u8| libc::sock_filter { code: code as u16, jt, jf: 0, k };
+    let mut program = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_clone3 as u32, 1),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32, 0),
+    ];
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: a filter of four statements, which the kernel copies. It forbids what every caller of clone3 must expect.
+    Errno::result(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter, 0, 0) }).unwrap();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_comes_back_as_it_was_given() {
+        for (step, index, errno) in [(Step::Cgroup, 0, 1), (Step::Rlimit, 15, libc::EINVAL), (Step::Exec, 255, 133)] {
+            let got = Report::decode(Report::encode(step, index, errno));
+            assert_eq!(got, Some(Report { step, index, errno: Errno::from_raw(errno) }));
+        }
+        assert_eq!(Report::decode(0), None);
+    }
 }

@@ -59,53 +59,60 @@ pub(super) unsafe fn syscall(n: libc::c_long, a: [usize; 5]) -> isize {
     ret
 }
 
-/// `clone` with a stack of its own: the child calls `entry(arg)` there. Returns the child's pid, or `-errno`.
+/// `struct clone_args` of clone3.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct CloneArgs {
+    pub(super) flags: u64,
+    pub(super) pidfd: u64,
+    pub(super) child_tid: u64,
+    pub(super) parent_tid: u64,
+    pub(super) exit_signal: u64,
+    pub(super) stack: u64,
+    pub(super) stack_size: u64,
+    pub(super) tls: u64,
+    pub(super) set_tid: u64,
+    pub(super) set_tid_size: u64,
+    pub(super) cgroup: u64,
+}
+
+/// `clone` (flags, end of the stack, where CLONE_PIDFD or CLONE_PARENT_SETTID writes, 0, 0) or `clone3` (a [`CloneArgs`],
+/// its size, 0, 0, 0), with a stack of its own: the child calls `entry(arg)` there. Returns the child's pid, or `-errno`.
 ///
 /// # Safety
-/// `stack` is the 16-byte aligned end of memory that nobody else uses, and it, `arg` and what `arg` leads to live until
-/// the child has ended or executed a file. `entry` makes system calls only. `out` may be written by the kernel as
-/// `flags` say (CLONE_PIDFD or CLONE_PARENT_SETTID).
+/// The stack has a 16-byte aligned end, is memory that nobody else uses, and it, `arg` and what `arg` leads to live until
+/// the child has ended or executed a file. `entry` makes system calls only. What the flags let the kernel write to is
+/// writable.
 #[cfg(target_arch = "x86_64")]
-pub(super) unsafe fn clone(
-    flags: usize,
-    stack: *mut u8,
-    out: *mut i32,
-    entry: extern "C" fn(*const c_void) -> !,
-    arg: *const c_void,
-) -> isize {
+pub(super) unsafe fn clone(n: libc::c_long, a: [usize; 5], entry: extern "C" fn(*const c_void) -> !, arg: *const c_void) -> isize {
     let ret: isize;
     // SAFETY: in the parent this is a plain system call. The child starts with our registers and an empty stack, aligned as
     // a call needs it, and never comes back out of the block. rcx and r11 are `out`, not `lateout`, so that the two
     // free registers, which the child reads after the call, are not among them.
     unsafe {
         asm!("syscall", "test rax, rax", "jnz 2f", "xor ebp, ebp", "mov rdi, {arg}", "call {entry}", "ud2", "2:",
-            arg = in(reg) arg, entry = in(reg) entry, inlateout("rax") libc::SYS_clone as isize => ret, in("rdi") flags,
-            in("rsi") stack, in("rdx") out, in("r10") 0usize, in("r8") 0usize, out("rcx") _, out("r11") _);
+            arg = in(reg) arg, entry = in(reg) entry, inlateout("rax") n as isize => ret, in("rdi") a[0], in("rsi") a[1],
+            in("rdx") a[2], in("r10") a[3], in("r8") a[4], out("rcx") _, out("r11") _);
     }
     ret
 }
 
-/// `clone` with a stack of its own: the child calls `entry(arg)` there. Returns the child's pid, or `-errno`.
+/// `clone` (flags, end of the stack, where CLONE_PIDFD or CLONE_PARENT_SETTID writes, 0, 0) or `clone3` (a [`CloneArgs`],
+/// its size, 0, 0, 0), with a stack of its own: the child calls `entry(arg)` there. Returns the child's pid, or `-errno`.
 ///
 /// # Safety
-/// `stack` is the 16-byte aligned end of memory that nobody else uses, and it, `arg` and what `arg` leads to live until
-/// the child has ended or executed a file. `entry` makes system calls only. `out` may be written by the kernel as
-/// `flags` say (CLONE_PIDFD or CLONE_PARENT_SETTID).
+/// The stack has a 16-byte aligned end, is memory that nobody else uses, and it, `arg` and what `arg` leads to live until
+/// the child has ended or executed a file. `entry` makes system calls only. What the flags let the kernel write to is
+/// writable.
 #[cfg(target_arch = "aarch64")]
-pub(super) unsafe fn clone(
-    flags: usize,
-    stack: *mut u8,
-    out: *mut i32,
-    entry: extern "C" fn(*const c_void) -> !,
-    arg: *const c_void,
-) -> isize {
+pub(super) unsafe fn clone(n: libc::c_long, a: [usize; 5], entry: extern "C" fn(*const c_void) -> !, arg: *const c_void) -> isize {
     let ret: isize;
     // SAFETY: in the parent this is a plain system call. The child starts with our registers and an empty stack, aligned as
     // a call needs it, and never comes back out of the block.
     unsafe {
         asm!("svc 0", "cbnz x0, 2f", "mov x29, xzr", "mov x30, xzr", "mov x0, {arg}", "blr {entry}", "brk 1", "2:",
-            arg = in(reg) arg, entry = in(reg) entry, in("x8") libc::SYS_clone, inlateout("x0") flags => ret,
-            in("x1") stack, in("x2") out, in("x3") 0usize, in("x4") 0usize, out("x30") _);
+            arg = in(reg) arg, entry = in(reg) entry, in("x8") n, inlateout("x0") a[0] as isize => ret, in("x1") a[1],
+            in("x2") a[2], in("x3") a[3], in("x4") a[4], out("x30") _);
     }
     ret
 }

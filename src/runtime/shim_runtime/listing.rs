@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::{CORRUPT, ShimRuntime, is_id, lock};
 use crate::api::PodUid;
 use crate::clock::Moment;
+use crate::nsexec;
 use crate::runtime::state::{
     self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, Process, SANDBOX, STATE, SandboxRecord, SandboxState,
 };
@@ -326,11 +327,36 @@ impl ShimRuntime {
     /// The record and first process of a running container.
     pub(super) fn running(&self, id: &ContainerId) -> Result<(Arc<ContainerRecord>, Process), RuntimeError> {
         let fail = |why: &str| RuntimeError::new(StartErrorReason::ContainerNotRunning, format!("cannot enter container {id}: {why}"));
+        if let Some(known) = self.started(id) {
+            return Ok(known);
+        }
         let e = self.find(id).ok_or_else(|| fail("there is no such container"))?;
         match e.state.as_ref().and_then(|s| s.process).filter(|p| self.state_of(&e) == RuntimeState::Running && p.alive()) {
             Some(process) => Ok((e.record, process)),
             None => Err(fail("it is not running")),
         }
+    }
+
+    /// The same of one that was seen running; whether its process still is that one, whoever enters it has to check anyway.
+    fn started(&self, id: &ContainerId) -> Option<(Arc<ContainerRecord>, Process)> {
+        let cache = lock(&self.cache);
+        let e = cache.containers.get(id.as_str())?;
+        let state = e.state.as_ref().filter(|s| s.started.is_some() && e.exit.is_none() && e.record.boot_id == self.boot_id)?;
+        Some((e.record.clone(), state.process?))
+    }
+
+    /// What an exec needs of a container's configuration, read with its first one.
+    pub(super) fn config(&self, id: &ContainerId) -> io::Result<Arc<serde_json::Value>> {
+        if let Some(known) = lock(&self.configs).get(id) {
+            return Ok(known.clone());
+        }
+        let file = self.layout.containers().join(id.as_str()).join("bundle/config.json");
+        let config = Arc::new(nsexec::needed(&serde_json::from_slice(&fs::read(file)?)?));
+        let gone = |id: &ContainerId| !lock(&self.cache).containers.contains_key(id.as_str());
+        let mut all = lock(&self.configs);
+        all.retain(|id, _| !gone(id));
+        all.insert(id.clone(), config.clone());
+        Ok(config)
     }
 
     pub(super) fn namespace_of(&self, uid: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {

@@ -1,0 +1,174 @@
+//! Exec probes of the real daemon: `PODS` pods (default 10), whose readiness probes together run 50 times a second.
+//!
+//! The daemon is in a cgroup of its own and all containers are below one; what both used over a window, of which the
+//! window without probes (paused) is taken away, is what the probes cost: daemon, shims, runtime, command.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use podprobe::api::PodUid;
+use podprobe::runtime::cgroup::Cgroups;
+use podprobe::server::protocol::{Answer, Request};
+use serde_json::{Value, json};
+
+use super::host;
+use super::support::figures::{Report, median, quantile};
+use super::support::node::Node;
+use super::support::usage::own_cpu_us;
+use super::support::{Guard, out_dir, program, setting};
+
+const IMAGE: &str = "bench-busybox:latest";
+/// Of all pods together.
+const PROBES_A_SECOND: usize = 50;
+/// Runs on the host in each window, for the floor.
+const HOST_RUNS: usize = 50;
+
+pub(super) const CPU: &str = "daemon, 50 exec probes a second: cpu a probe";
+pub(super) const FLOOR: &str = "daemon, 50 exec probes a second: cpu of posix_spawn between";
+const MEDIAN: &str = "daemon, 50 exec probes a second: latency, median";
+const P99: &str = "daemon, 50 exec probes a second: latency, p99";
+const FAILED: &str = "daemon, 50 exec probes a second: not successful";
+
+pub(super) fn measure(report: &mut Report) {
+    let (pods, windows) = (setting("PODS", 10), setting("WINDOWS", 5));
+    let node = Node::start("embedded");
+    let usage = Usage::of(&node);
+    import(&node);
+    let names: Vec<String> = (0..pods).map(|n| format!("exec-{n}")).collect();
+    for name in &names {
+        node.add(name, &pod(name, pods));
+    }
+    let mut watch = node.watch();
+    let (snapshot, _) = watch.until("every pod to be ready", |s| s.pods.len() == pods && s.pods.iter().all(|p| p.status.is_ready()));
+    let uids: Vec<PodUid> = snapshot.pods.iter().map(|p| p.object["metadata"]["uid"].as_str().unwrap().into()).collect();
+    let pause = |verb: &str| uids.iter().for_each(|uid| drop(ask_text(&node, &json!({"verb": verb, "uid": uid, "seconds": 600}))));
+    pause("pause");
+    let idle = usage.over(&node, Duration::from_secs(3)).0 / 3.0;
+    pause("resume");
+    let mut latencies = Vec::new();
+    for _ in 0..windows {
+        let window = Duration::from_secs(6);
+        let (cpu, runs) = usage.over(&node, window);
+        report.add(CPU, "µs", None, (cpu - idle * window.as_secs_f64()) / runs as f64);
+        uids.iter().for_each(|uid| latencies.extend(last_runs(&node, uid)));
+        report.add(FLOOR, "µs", None, floor());
+    }
+    let good: Vec<f64> = latencies.iter().copied().flatten().collect();
+    report.add(MEDIAN, "ms", Some(2.0), quantile(&good, 0.5) / 1e3);
+    report.add(P99, "ms", Some(10.0), quantile(&good, 0.99) / 1e3);
+    report.add(FAILED, "", Some(0.0), (latencies.len() - good.len()) as f64);
+    report.note(format!("daemon: {pods} pods, {} runs; {:.0} µs a second without probes, not counted", latencies.len(), idle));
+}
+
+/// The same command on the host, as often as the probes, from a processor that slept before each: microseconds a run.
+fn floor() -> f64 {
+    let run = |_| {
+        std::thread::sleep(Duration::from_millis(1000 / PROBES_A_SECOND as u64));
+        let before = own_cpu_us();
+        host();
+        (own_cpu_us() - before) as f64
+    };
+    median(&(0..HOST_RUNS).map(run).collect::<Vec<_>>())
+}
+
+/// A pod that sleeps, with a readiness probe that runs `/bin/true`.
+fn pod(name: &str, pods: usize) -> Value {
+    let probe = json!({"exec": {"command": ["/bin/true"]}, "periodMilliseconds": 1000 * pods / PROBES_A_SECOND, "timeoutSeconds": 5});
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"terminationGracePeriodSeconds": 0, "containers": [
+        {"name": "main", "image": IMAGE, "imagePullPolicy": "Never", "command": ["/bin/sleep", "100000"], "readinessProbe": probe}]}})
+}
+
+fn import(node: &Node) {
+    let dir = out_dir().join(format!("rootfs-{}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    super::fill(&dir);
+    let root = node.layout.root();
+    let out = Command::new(program()).args(["image", "import", "--root"]).arg(root).arg(&dir).arg(IMAGE).output().unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// Where the processor time of the daemon and of its containers is counted.
+struct Usage {
+    daemon: PathBuf,
+    containers: PathBuf,
+    _guard: Guard,
+}
+
+impl Usage {
+    fn of(node: &Node) -> Self {
+        let all = Cgroups::detect().unwrap();
+        let counts = |d: &PathBuf| d.join("cpuacct.usage").exists() || d.join("cpu.stat").exists();
+        let root = all.dirs("/").into_iter().find(|d| d.join("cpuacct.usage").exists()).or_else(|| all.dirs("/").into_iter().find(counts));
+        let root = root.expect("a hierarchy that counts processor time");
+        let daemon = root.join(format!("bench-exec-{}", std::process::id()));
+        fs::create_dir(&daemon).unwrap();
+        let (guard, procs) = (
+            Guard::new({
+                let (root, daemon) = (root.clone(), daemon.clone());
+                move || leave(&root, &daemon)
+            }),
+            daemon.join("cgroup.procs"),
+        );
+        fs::write(procs, node.daemon.pid.to_string()).unwrap();
+        Self { daemon, containers: root.join(node.layout.id()), _guard: guard }
+    }
+
+    /// Microseconds that were used in that time, and how many probes were successful.
+    fn over(&self, node: &Node, window: Duration) -> (f64, u64) {
+        let read = || (used(&self.daemon) + used(&self.containers), successes(node));
+        let before = read();
+        std::thread::sleep(window);
+        let after = read();
+        (after.0 - before.0, after.1 - before.1)
+    }
+}
+
+/// Gives the processes back to the hierarchy's root and removes the cgroup.
+fn leave(root: &Path, dir: &Path) {
+    for pid in fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default().lines() {
+        let _ = fs::write(root.join("cgroup.procs"), pid);
+    }
+    let _ = fs::remove_dir(dir);
+}
+
+/// Microseconds.
+fn used(dir: &Path) -> f64 {
+    if let Ok(text) = fs::read_to_string(dir.join("cpuacct.usage")) {
+        return text.trim().parse::<f64>().unwrap() / 1e3;
+    }
+    let text = fs::read_to_string(dir.join("cpu.stat")).unwrap();
+    text.lines().find_map(|l| l.strip_prefix("usage_usec ")).unwrap().parse().unwrap()
+}
+
+fn ask_text(node: &Node, request: &Value) -> Answer {
+    let mut stream = BufReader::new(UnixStream::connect(node.layout.socket()).unwrap());
+    writeln!(stream.get_mut(), "{request}").unwrap();
+    let mut line = String::new();
+    stream.read_line(&mut line).unwrap();
+    match serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}")) {
+        Answer::Error(e) => panic!("{request}: {e}"),
+        answer => answer,
+    }
+}
+
+fn ask(node: &Node, request: &Request) -> Answer {
+    ask_text(node, &serde_json::to_value(request).unwrap())
+}
+
+fn successes(node: &Node) -> u64 {
+    let Answer::Metrics(text) = ask(node, &Request::Metrics) else { panic!("no metrics") };
+    let counts = text.lines().filter(|l| l.starts_with("prober_probe_total{") && l.contains("result=\"successful\""));
+    counts.map(|l| l.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap() as u64).sum()
+}
+
+/// Microseconds of each of the last seconds' probes; None for one that was not successful.
+fn last_runs(node: &Node, uid: &PodUid) -> Vec<Option<f64>> {
+    let Answer::History(history) = ask(node, &Request::History { uid: uid.clone() }) else { panic!("no history") };
+    let runs = history.probes.into_iter().flat_map(|p| p.runs);
+    runs.map(|r| (r.outcome == podprobe::prober::history::RunOutcome::Success).then_some(r.micros as f64)).collect()
+}

@@ -1,0 +1,198 @@
+//! What the saving of work must not lose. The "container" is a process in namespaces of ours with cgroups of its own, so
+//! that only root is needed.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::facts::{SEEN, Seen, inode_of};
+use super::*;
+
+fn skip() -> bool {
+    if nix::unistd::geteuid().is_root() {
+        return false;
+    }
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "CI runs as root");
+    eprintln!("SKIPPED: needs root");
+    true
+}
+
+/// A process that sleeps, in a cgroup of its own in each hierarchy; all of it goes with the value.
+struct Sleeper {
+    child: Child,
+    start: u64,
+    config: Value,
+    dirs: Vec<PathBuf>,
+}
+
+impl Sleeper {
+    fn new() -> Self {
+        let child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
+        let pid = child.id() as i32;
+        let own = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+        let name = format!("test-{}", cgroup::unique());
+        let dirs: Vec<PathBuf> = cgroup::places_of(&own).iter().map(|p| p.dir().join(&name)).collect();
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let config = json!({"process": {"user": {"uid": 0, "gid": 0}, "env": ["PATH=/usr/bin:/bin", "HOME=/"], "cwd": "/"}});
+        let sleeper = Self { child, start: start_time(&stat).unwrap(), config, dirs };
+        sleeper.dirs.iter().for_each(|d| sleeper.join(d));
+        sleeper
+    }
+
+    fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    fn join(&self, dir: &std::path::Path) {
+        fs::create_dir(dir).unwrap();
+        // A cpuset of v1 is empty until it is told.
+        for file in ["cpuset.cpus", "cpuset.mems"].iter().filter(|f| dir.join(f).exists()) {
+            if let Ok(above) = fs::read(dir.parent().unwrap().join(file)) {
+                let _ = fs::write(dir.join(file), above);
+            }
+        }
+        fs::write(dir.join("cgroup.procs"), self.pid().to_string()).unwrap();
+    }
+
+    fn target(&self) -> Target<'_> {
+        Target { pid: self.pid(), start_time: self.start, config: &self.config, cgroup: "" }
+    }
+
+    #[track_caller]
+    fn output(&self, command: &[&str]) -> String {
+        let command: Vec<String> = command.iter().map(|s| (*s).to_owned()).collect();
+        match exec(&self.target(), &command, Duration::from_secs(20), 1 << 16) {
+            Ok(ExecOutcome::Exited { code: 0, output }) => String::from_utf8(output).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A command's cgroups are the process's own, and in the hierarchy of the leaf one below it.
+    #[track_caller]
+    fn check_cgroups(&self) {
+        let theirs = fs::read_to_string(format!("/proc/{}/cgroup", self.pid())).unwrap();
+        let ours = self.output(&["cat", "/proc/self/cgroup"]);
+        assert_eq!(ours.lines().count(), theirs.lines().count());
+        let mut below = 0;
+        for (ours, theirs) in ours.lines().zip(theirs.lines()) {
+            match ours.strip_prefix(theirs) {
+                Some("") => {}
+                Some(leaf) if leaf.starts_with("/exec-") => below += 1,
+                _ => panic!("{ours} is not in {theirs}"),
+            }
+        }
+        assert_eq!(below, 1);
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.dirs.iter().rev().for_each(|d| drop(fs::remove_dir(d)));
+    }
+}
+
+#[test]
+fn a_command_is_in_every_cgroup_of_the_container_also_when_that_moves() {
+    if skip() {
+        return;
+    }
+    let mut s = Sleeper::new();
+    s.check_cgroups();
+    s.check_cgroups();
+    for inner in s.dirs.iter().map(|d| d.join("inner")).collect::<Vec<_>>() {
+        s.join(&inner);
+        s.dirs.push(inner);
+        s.check_cgroups();
+    }
+}
+
+#[test]
+fn without_clone3_a_command_is_where_it_belongs() {
+    if skip() {
+        return;
+    }
+    let s = Sleeper::new();
+    let run = || {
+        sys::enter::forbid_clone3();
+        s.check_cgroups();
+        s.output(&["grep", "-E", "Sig(Ign|Blk)", "/proc/self/status"])
+    };
+    // The prohibition is the thread's own.
+    let signals = std::thread::scope(|t| t.spawn(run).join().unwrap());
+    assert_eq!(signals, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
+}
+
+#[test]
+fn what_our_starter_ignores_a_command_does_not() {
+    if skip() {
+        return;
+    }
+    if std::env::var_os("NSEXEC_ALONE").is_none() {
+        let name = "nsexec::tests::what_our_starter_ignores_a_command_does_not";
+        let script = r#"trap "" HUP USR2 PIPE; exec "$0" "$1" --exact --nocapture"#;
+        let me = std::env::current_exe().unwrap();
+        let out = Command::new("sh").args(["-c", script]).arg(me).arg(name).env("NSEXEC_ALONE", "1").output().unwrap();
+        assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        return;
+    }
+    let own = fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = own.lines().find_map(|l| l.strip_prefix("SigIgn:\t")).map(|h| u64::from_str_radix(h, 16).unwrap());
+    assert_eq!(ignored.map(|i| i & 0x1801), Some(0x1801));
+    let signals = Sleeper::new().output(&["grep", "-E", "Sig(Ign|Blk)", "/proc/self/status"]);
+    assert_eq!(signals, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
+}
+
+/// Reused is memory in which an earlier command left its failure.
+#[test]
+fn a_failure_is_not_the_next_ones() {
+    if skip() {
+        return;
+    }
+    let mut s = Sleeper::new();
+    for _ in 0..3 {
+        s.config["process"]["cwd"] = json!("/nonexistent");
+        let failed = exec(&s.target(), &["true".into()], Duration::from_secs(9), 9);
+        assert!(matches!(failed, Err(ExecError::Step { step: Step::Cwd, .. })), "{failed:?}");
+        s.config["process"]["cwd"] = json!("/");
+        assert_eq!(s.output(&["pwd"]), "/\n");
+    }
+}
+
+/// What is kept of a container does not vouch for another process that has its pid.
+#[test]
+fn another_process_with_a_known_pid_is_not_entered() {
+    if skip() {
+        return;
+    }
+    let (s, other) = (Sleeper::new(), Sleeper::new());
+    s.output(&["true"]);
+    let known = Target { start_time: s.start + 1, ..s.target() };
+    for inode in [None, inode_of(other.pid())] {
+        let seen = Seen { inode, namespaces: 0, cgroups: String::new(), places: Vec::new() };
+        SEEN.lock().unwrap().insert((s.pid(), s.start + 1), Arc::new(seen));
+        let r = exec(&known, &["true".into()], Duration::from_secs(9), 9);
+        assert_eq!(r, Err(ExecError::NotRunning { pid: s.pid() }));
+    }
+    assert!(!SEEN.lock().unwrap().contains_key(&(s.pid(), s.start + 1)));
+}
+
+#[test]
+fn a_thread_in_another_network_comes_into_the_containers() {
+    if skip() {
+        return;
+    }
+    let s = Sleeper::new();
+    let of = |s: &Sleeper| s.output(&["readlink", "/proc/self/ns/net"]);
+    let ours = of(&s);
+    let elsewhere = || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        assert_ne!(fs::read_link("/proc/thread-self/ns/net").unwrap().to_str(), Some(ours.trim()));
+        of(&s)
+    };
+    assert_eq!(std::thread::scope(|t| t.spawn(elsewhere).join().unwrap()), ours);
+}
