@@ -138,7 +138,10 @@ impl Seen {
         let inode = inode(pidfd);
         let key = (target.pid, target.start_time);
         let old = SEEN.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        let old = old.filter(|s| s.inode == inode);
+        // start times count in hundredths of a second: the inode tells two processes of one moment apart
+        if old.as_ref().is_some_and(|s| s.inode != inode) {
+            return Err(gone(Errno::ESRCH, "find the process"));
+        }
         if old.is_none() || inode.is_none() {
             check_start(target, proc, gone)?;
         }

@@ -301,7 +301,9 @@ impl Runtime for ShimRuntime {
         let target = nsexec::Target { pid: process.pid, start_time: process.start_time, config: &config, cgroup: &record.cgroup };
         let options = nsexec::Options { helper: self.program.clone(), interrupt: Some(self.ending()) };
         nsexec::exec_with(&options, &target, command, timeout, limit).map_err(|e| match e {
-            nsexec::ExecError::NotRunning { .. } => RuntimeError::new(StartErrorReason::ContainerNotRunning, e.to_string()),
+            nsexec::ExecError::NotRunning { .. } => {
+                RuntimeError::new(StartErrorReason::ContainerNotRunning, format!("cannot enter container {id}: it is not running"))
+            }
             e => fail(e.to_string()),
         })
     }
