@@ -10,11 +10,14 @@
 //! A difference: of 32-bit x86, libseccomp lets a rule on `socket` and the like reach into `socketcall`, too.
 
 mod bpf;
+mod cache;
 pub mod default;
 pub mod localhost;
 mod syscalls;
 
 use serde_json::Value;
+
+pub use cache::compiled;
 
 use bpf::{MAX_LENGTH, Outcome, Range, Section};
 use syscalls::{ABIS, Abi, X32_BIT};
