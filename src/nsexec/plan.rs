@@ -116,7 +116,7 @@ impl Plan {
 
 fn seccomp(profile: &Value) -> Result<Option<Filter>, ExecError> {
     let failed = |why| ExecError::Invalid(format!("cannot apply its seccomp profile: {why}"));
-    if profile.is_null() { Ok(None) } else { crate::seccomp::compile(profile).map(Some).map_err(failed) }
+    if profile.is_null() { Ok(None) } else { crate::seccomp::compiled(profile).map(Some).map_err(failed) }
 }
 
 fn id(v: &Value) -> Result<u32, ExecError> {

@@ -10,11 +10,14 @@
 //! A difference: of 32-bit x86, libseccomp lets a rule on `socket` and the like reach into `socketcall`, too.
 
 mod bpf;
+mod cache;
 pub mod default;
 pub mod localhost;
 mod syscalls;
 
 use serde_json::Value;
+
+pub use cache::compiled;
 
 use bpf::{MAX_LENGTH, Outcome, Range, Section};
 use syscalls::{ABIS, Abi, X32_BIT};
@@ -178,13 +181,18 @@ fn condition(arg: &Value) -> Result<Condition, String> {
 
 /// What becomes of each number of an ABI, neighbours that fare alike together.
 fn ranges(abi: &Abi, rules: &[Rule<'_>], default: u32) -> Vec<Range> {
-    let mut calls: std::collections::BTreeMap<u32, Outcome> = Default::default();
+    // Ascending by number; a tree of its own type would cost the static file more than this costs time.
+    let mut calls: Vec<Range> = Vec::new();
     for rule in rules {
         for number in rule.names.iter().filter_map(|n| abi.number(n)) {
-            add(calls.entry(number).or_insert(Outcome::First(Vec::new(), default)), rule);
+            let at = calls.binary_search_by_key(&number, |c| c.0).unwrap_or_else(|at| {
+                calls.insert(at, (number, Outcome::First(Vec::new(), default)));
+                at
+            });
+            add(&mut calls[at].1, rule);
         }
     }
-    let end = calls.last_key_value().map_or(0, |(n, _)| n + 1);
+    let end = calls.last().map_or(0, |c| c.0 + 1);
     let mut out: Vec<Range> = Vec::new();
     let mut push = |number: u32, outcome: Outcome| {
         if out.last().is_none_or(|(_, last)| *last != outcome) {

@@ -3,7 +3,6 @@
 //! A table is names in the order of their numbers; a number before a name is where counting goes on. Known up to Linux 6.17:
 //! a name that is not here cannot be allowed, and gets what the profile has for all others.
 
-use std::collections::HashMap;
 use std::sync::OnceLock;
 
 /// One ABI: a value of `seccomp_data.arch`, and what tells it from another with the same.
@@ -17,7 +16,8 @@ pub(super) struct Abi {
     table: &'static str,
     /// Numbers that replace those of the table.
     special: &'static str,
-    known: OnceLock<HashMap<&'static str, u32>>,
+    /// By name; the size of a hash map or a sort counts in a static file.
+    known: OnceLock<Vec<(&'static str, u32)>>,
 }
 
 impl Abi {
@@ -27,8 +27,14 @@ impl Abi {
 
     /// The number of a call, without [`Self::bit`]; None when this ABI has none of that name.
     pub(super) fn number(&self, name: &str) -> Option<u32> {
-        let known = self.known.get_or_init(|| parse(self.table).chain(parse(self.special)).collect());
-        known.get(name).copied()
+        let known = self.known.get_or_init(|| {
+            let mut known = Vec::new();
+            for text in [self.table, self.special] {
+                parse(text, &mut known);
+            }
+            known
+        });
+        find(known, name).ok().map(|n| known[n].1)
     }
 }
 
@@ -48,18 +54,26 @@ pub(super) static ABIS: [Abi; 3] = [
 pub(super) static ABIS: [Abi; 2] =
     [Abi::new("SCMP_ARCH_AARCH64", 0xc000_00b7, 0, AARCH64, ""), Abi::new("SCMP_ARCH_ARM", 0x4000_0028, 0, ARM, "")];
 
-fn parse(table: &'static str) -> impl Iterator<Item = (&'static str, u32)> {
+/// Where a name is, or belongs.
+fn find(known: &[(&'static str, u32)], name: &str) -> Result<usize, usize> {
+    known.binary_search_by(|(k, _)| (*k).cmp(name))
+}
+
+/// Adds the names of a table; the number of one that is there already is replaced.
+fn parse(table: &'static str, known: &mut Vec<(&'static str, u32)>) {
     let mut next = 0;
-    table.split_ascii_whitespace().filter_map(move |word| match word.parse() {
-        Ok(number) => {
-            next = number;
-            None
+    for word in table.split_ascii_whitespace() {
+        match (word.parse(), find(known, word)) {
+            (Ok(number), _) => next = number,
+            (_, place) => {
+                match place {
+                    Ok(n) => known[n].1 = next,
+                    Err(n) => known.insert(n, (word, next)),
+                }
+                next += 1;
+            }
         }
-        Err(_) => {
-            next += 1;
-            Some((word, next - 1))
-        }
-    })
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
