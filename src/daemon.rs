@@ -497,6 +497,10 @@ impl Probes for Prober {
         self.manager.history().killing(pod.uid(), kill);
     }
 
+    fn renewing(&self, pod: &Pod, container: &str, cause: &str) {
+        self.manager.history().renewing(pod.uid(), container, cause);
+    }
+
     fn restarted(&self, pod: &Pod, container: &str, attempt: u32, before: Option<&RuntimeContainerStatus>) {
         self.manager.history().restarted(pod.uid(), container, attempt, before, Time::now());
     }
