@@ -15,7 +15,8 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::api::decode::{self, StaticSource};
-use crate::api::{ContainerStatus, Pod, PodStatus, PodUid};
+use crate::api::validation::probe_field;
+use crate::api::{Container, ContainerStatus, Pod, PodStatus, PodUid};
 use crate::checkpoint;
 use crate::clock::{Moment, Time};
 use crate::events::{EventList, Recorder};
@@ -492,6 +493,10 @@ impl Probes for Prober {
         self.manager.history().killing(pod.uid(), kill);
     }
 
+    fn renewing(&self, pod: &Pod, container: &str, cause: &str) {
+        self.manager.history().renewing(pod.uid(), container, cause);
+    }
+
     fn restarted(&self, pod: &Pod, container: &str, attempt: u32, before: Option<&RuntimeContainerStatus>) {
         self.manager.history().restarted(pod.uid(), container, attempt, before, Time::now());
     }
@@ -579,6 +584,18 @@ impl Shared {
         }
     }
 
+    /// What is written in the file and not acted on is said.
+    fn outdated_probes(&self, pod: &Pod) -> Vec<String> {
+        let place = |list: &[Container], name: &str| list.iter().position(|c| c.name == name);
+        let path = |name: &str| match place(&pod.spec.containers, name) {
+            Some(at) => format!("spec.containers[{at}]"),
+            None => format!("spec.initContainers[{}]", place(&pod.spec.init_containers, name).unwrap_or_default()),
+        };
+        let why = "changed, and not acted on: the file gives the pod a uid, so it stays the same pod and keeps the probe it began with";
+        let each = |(name, probe_type): (String, _)| format!("{}.{}: {why}", path(&name), probe_field(probe_type));
+        self.prober.manager.outdated(pod).into_iter().map(each).collect()
+    }
+
     fn view(&self, pod: &Pod, terminating: bool, events: &[crate::events::Event]) -> PodView {
         let status = self.statuses.get(pod.uid()).map(|s| PodStatus::clone(&s)).unwrap_or_default();
         let mut object = pod.raw.clone();
@@ -588,7 +605,7 @@ impl Shared {
             object,
             status,
             file: file.file,
-            warnings: file.warnings,
+            warnings: file.warnings.into_iter().chain(self.outdated_probes(pod)).collect(),
             file_error: file.file_error,
             terminating,
             log_dir: self.layout.pod_logs(&pod.metadata.namespace, &pod.metadata.name, pod.uid()).display().to_string(),

@@ -779,3 +779,26 @@ fn f1_a_container_that_does_not_run_has_no_events() {
         assert_eq!(d.manager.shutdown(CEILING), 0);
     }
 }
+
+/// Kubelet-probes 2.1 and 13.5: an edit of a pod that keeps its UID does not reach a worker, and that is told.
+#[test]
+fn a_worker_keeps_the_probe_it_began_with_and_says_so() {
+    let d = daemon();
+    let p = short("a", "rl", 20);
+    d.store(&p, 0);
+    d.manager.add_pod(&p);
+    assert_eq!(d.manager.outdated(&p), []);
+    let mut edited = (*p).clone();
+    let c = &mut edited.spec.containers[0];
+    (c.readiness_probe, c.startup_probe) = (None, c.liveness_probe.clone());
+    c.liveness_probe.as_mut().unwrap().failure_threshold = 7;
+    let edited = Arc::new(edited);
+    d.manager.add_pod(&edited);
+    let name = p.spec.containers[0].name.clone();
+    assert_eq!(d.manager.outdated(&edited), [(name.clone(), ProbeType::Readiness), (name, ProbeType::Liveness)]);
+    assert_eq!(d.manager.worker_count(), 3, "what is new has a worker");
+    d.manager.remove_pod(&p);
+    until("the workers' end", || d.manager.worker_count() == 0);
+    assert_eq!(d.manager.outdated(&edited), []);
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}

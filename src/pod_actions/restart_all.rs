@@ -4,7 +4,7 @@
 use super::restart::restarts_all;
 use crate::api::pod::PodSpec;
 use crate::api::{Container, Pod, PodStatus};
-use crate::runtime::{ContainerId, RuntimePodStatus, RuntimeState};
+use crate::runtime::{ContainerId, RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
 
 /// The condition that is True while every container is removed because a rule of one of them asked for it.
 pub const ALL_CONTAINERS_RESTARTING: &str = "AllContainersRestarting";
@@ -30,9 +30,14 @@ pub fn may_restart_all(spec: &PodSpec) -> bool {
 
 /// Whether the newest instance of a container has ended in a way that asks for it.
 pub fn restart_all_wanted(pod: &Pod, status: &RuntimePodStatus) -> bool {
-    pod.spec.all_containers().any(|c| {
+    restart_all_asked_by(pod, status).is_some()
+}
+
+/// The first such instance.
+pub fn restart_all_asked_by<'a>(pod: &Pod, status: &'a RuntimePodStatus) -> Option<&'a RuntimeContainerStatus> {
+    pod.spec.all_containers().find_map(|c| {
         let newest = status.container(&c.name);
-        newest.is_some_and(|s| s.state == RuntimeState::Exited && restarts_all(c, s.exit_code))
+        newest.filter(|s| s.state == RuntimeState::Exited && restarts_all(c, s.exit_code))
     })
 }
 

@@ -19,6 +19,10 @@ impl Syncer {
             if actions.create_sandbox && !runtime.sandboxes.is_empty() {
                 let text = "Pod sandbox changed, it will be killed and re-created.";
                 self.event(pod, "", EventType::Normal, "SandboxChanged", text);
+                let init = |name: &str| pod.spec.init_containers.iter().any(|c| c.name == name);
+                for c in runtime.containers.iter().filter(|c| c.state != RuntimeState::Exited || init(&c.name)) {
+                    self.deps.probes.renewing(pod, &c.name, "the pod's sandbox was made anew");
+                }
             }
             self.kill_pod(pod, &runtime, None, problems);
         } else {

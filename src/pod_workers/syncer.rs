@@ -44,6 +44,8 @@ pub trait Probes: Send + Sync {
     fn update_pod_status(&self, pod: &Pod, status: &mut PodStatus);
     /// A container is about to be killed: for the history.
     fn killing(&self, _pod: &Pod, _kill: &ToKill) {}
+    /// A container is about to start again for a reason that lies outside of it: for the history.
+    fn renewing(&self, _pod: &Pod, _container: &str, _cause: &str) {}
     /// A new instance of a container has started in place of `before`: for the history.
     fn restarted(&self, _pod: &Pod, _container: &str, _attempt: u32, _before: Option<&RuntimeContainerStatus>) {}
     /// The liveness cache.
@@ -168,7 +170,7 @@ impl Syncer {
             return Outcome::Ok;
         }
         if !actions.remove.is_empty() {
-            return self.remove_for_restart(pod, &actions.remove, cancel);
+            return self.remove_for_restart(pod, &runtime, &actions.remove, cancel);
         }
         let mut problems = Problems::new(cancel);
         self.carry_out(pod, runtime, &actions, &mut problems);
@@ -212,7 +214,11 @@ impl Syncer {
     }
 
     /// 8.6: removes every container, then the pod starts from its beginning at once.
-    fn remove_for_restart(&self, pod: &Arc<Pod>, remove: &[ToRemove], cancel: &Cancel) -> Outcome {
+    fn remove_for_restart(&self, pod: &Arc<Pod>, runtime: &RuntimePodStatus, remove: &[ToRemove], cancel: &Cancel) -> Outcome {
+        if let Some(asked) = pod_actions::restart_all_asked_by(pod, runtime) {
+            let cause = format!("all containers restart: {} ended with exit code {}", asked.name, asked.exit_code);
+            pod.spec.all_containers().for_each(|c| self.deps.probes.renewing(pod, &c.name, &cause));
+        }
         let mut problems = Problems::new(cancel);
         for ToRemove { id, name, kill } in remove {
             if *kill {

@@ -142,6 +142,8 @@ struct Record {
     restarts: VecDeque<Restart>,
     /// By container: the instance that was killed last, and why.
     kills: HashMap<String, (ContainerId, String)>,
+    /// By container: why it starts again with the others, whatever is left of the instance before.
+    renewals: HashMap<String, String>,
 }
 
 /// The histories of all pods.
@@ -164,12 +166,19 @@ impl History {
         record.kills.insert(kill.name.clone(), (kill.id.clone(), cause));
     }
 
+    /// A container is about to start again for a reason that lies outside of it: that is the cause of its next restart.
+    pub fn renewing(&self, uid: &PodUid, container: &str, cause: &str) {
+        self.lock().entry(uid.clone()).or_default().renewals.insert(container.into(), cause.into());
+    }
+
     /// A new instance of a container has started; `before` is the one it replaces, if it is still known.
     pub fn restarted(&self, uid: &PodUid, container: &str, attempt: u32, before: Option<&RuntimeContainerStatus>, time: Time) {
         let mut all = self.lock();
         let record = all.entry(uid.clone()).or_default();
         let killed = record.kills.remove(container).filter(|(id, _)| before.is_some_and(|b| b.id == *id)).map(|(_, why)| why);
-        let cause = match (before.map(end), killed) {
+        let renewed = record.renewals.remove(container);
+        let cause = match (before.map(end), renewed.clone().or(killed)) {
+            (None, Some(why)) if renewed.is_some() => why,
             (Some(end), Some(why)) => format!("{why} ({end})"),
             (Some(end), None) => format!("ended by itself: {end}"),
             (None, _) => "nothing is known of the instance before".into(),
@@ -338,6 +347,20 @@ mod tests {
         // the kill of another instance is not this one's
         check_cause(Some(liveness), Some(ended("b", 0, None, "Completed")), "ended by itself: exit code 0");
         check_cause(None, Some(ended("a", 137, Some(9), "OOMKilled")), "ended by itself: OOMKilled, exit code 137, signal 9");
+    }
+
+    #[test]
+    fn a_restart_with_the_others_has_their_cause_once() {
+        let (h, uid) = (History::default(), PodUid::from("u"));
+        let cause = |n: usize| h.get(&uid).restarts[n].cause.clone();
+        h.renewing(&uid, "c", "all restart");
+        h.killing(&uid, &kill("a", "Stopping container c", KillReason::None));
+        h.restarted(&uid, "c", 1, None, Time::now());
+        h.restarted(&uid, "c", 2, None, Time::now());
+        h.renewing(&uid, "c", "all restart");
+        h.restarted(&uid, "c", 3, Some(&ended("a", 137, Some(9), "Error")), Time::now());
+        assert_eq!((cause(0), cause(1)), ("all restart".into(), "nothing is known of the instance before".into()));
+        assert_eq!(cause(2), "all restart (exit code 137, signal 9)");
     }
 
     #[test]

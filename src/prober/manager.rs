@@ -21,7 +21,7 @@ use super::results::{self, ProbeResult};
 use super::status::{self, Known};
 pub use super::thread::STACK_SIZE;
 use super::thread::{Job, Seen, Trigger};
-use crate::api::{Container, ContainerStatus, Pod, PodStatus, PodUid, ProbeType};
+use crate::api::{Container, ContainerStatus, Pod, PodStatus, PodUid, Probe, ProbeType};
 use crate::clock::Moment;
 use crate::events::Recorder;
 use crate::runtime::{ContainerId, Runtime};
@@ -103,6 +103,8 @@ struct Handle {
     trigger: Sender<Trigger>,
     seen: Seen,
     thread: JoinHandle<()>,
+    /// What it goes by: that of the pod as it was when the worker began (kubelet-probes 2.1).
+    probe: Probe,
 }
 
 #[derive(Default)]
@@ -219,7 +221,7 @@ impl ProberManager {
         let ((stop, stopped), (trigger, triggered)) = (bounded(1), bounded(1));
         let seen = Seen::default();
         match Job::new(self.shared.clone(), key.clone(), pod.clone(), probe, stopped, triggered, seen.clone()).spawn() {
-            Ok(thread) => drop(vacant.insert(Handle { stop, trigger, seen, thread })),
+            Ok(thread) => drop(vacant.insert(Handle { stop, trigger, seen, thread, probe: probe.clone() })),
             Err(e) => log::error!("cannot start the {} worker of {}: {e}; the next sync tries again", key.thread_name(), pod.reference()),
         }
     }
@@ -285,6 +287,18 @@ impl ProberManager {
                 log::debug!("{} is triggered already", key.thread_name());
             }
         }
+    }
+
+    /// The probes of a pod that its file has changed, added to or taken away under workers that go on with what they began
+    /// with, by container: a pod that keeps its UID keeps its workers (kubelet-probes 2.1, 13.5).
+    pub fn outdated(&self, pod: &Pod) -> Vec<(String, ProbeType)> {
+        let table = self.shared.table();
+        let differs = |container: &Container, probe_type: ProbeType| {
+            let key = Key { uid: pod.uid().clone(), container: container.name.clone(), probe_type };
+            table.workers.get(&key).is_some_and(|handle| container.probe(probe_type) != Some(&handle.probe))
+        };
+        let each = |c| ProbeType::ALL.into_iter().filter(move |t| differs(c, *t)).map(|t| (Container::clone(c).name, t));
+        pod.spec.all_containers().flat_map(each).collect()
     }
 
     pub(super) fn shared(&self) -> &Shared {

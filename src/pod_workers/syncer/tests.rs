@@ -184,6 +184,9 @@ impl Probes for FakeProbes {
     fn killing(&self, pod: &Pod, kill: &ToKill) {
         self.history.killing(pod.uid(), kill);
     }
+    fn renewing(&self, pod: &Pod, container: &str, cause: &str) {
+        self.history.renewing(pod.uid(), container, cause);
+    }
     fn restarted(&self, pod: &Pod, container: &str, attempt: u32, before: Option<&RuntimeContainerStatus>) {
         self.history.restarted(pod.uid(), container, attempt, before, Time::now());
     }
@@ -251,6 +254,11 @@ impl Harness {
 
     fn events(&self) -> Vec<Event> {
         self.recorder.list()
+    }
+
+    /// Container and cause of each restart.
+    fn causes(&self) -> Vec<(String, String)> {
+        self.probes.history.get(self.pod.uid()).restarts.into_iter().map(|r| (r.container, r.cause)).collect()
     }
 
     fn texts(&self) -> Vec<String> {
@@ -371,6 +379,20 @@ fn a_dead_sandbox_is_replaced_with_everything_in_it() {
     let attempts: Vec<u32> = h.runtime.state.lock().unwrap().pod.sandboxes.iter().map(|s| s.attempt).collect();
     assert_eq!(attempts, [1], "the old one's record is gone too");
     assert!(h.texts().contains(&"SandboxChanged Pod sandbox changed, it will be killed and re-created.".to_owned()));
+    assert_eq!(h.causes(), [("c".to_owned(), "the pod's sandbox was made anew (exit code 137)".to_owned())]);
+}
+
+/// Kubelet-probes 8.6: nothing is left of the instances before, and yet it is known why there are new ones.
+#[test]
+fn a_restart_of_all_says_who_asked_for_it() {
+    let rules = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [3]}}]);
+    let h = Harness::new(json!({"restartPolicy": "Never", "containers": [
+        {"name": "b", "image": "i"}, {"name": "c", "image": "i", "restartPolicy": "Never", "restartPolicyRules": rules}]}));
+    h.run(Phase::Sync);
+    h.end_newest(3);
+    assert_eq!(h.run(Phase::Sync), Outcome::Ok);
+    let cause = "all containers restart: c ended with exit code 3";
+    assert_eq!(h.causes(), ["b", "c"].map(|name| (name.to_owned(), cause.to_owned())));
 }
 
 #[test]
