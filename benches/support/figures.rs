@@ -1,5 +1,7 @@
 //! Samples, their table and their JSON file.
 
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
 
 /// A figure: its samples and what is to be reached.
@@ -14,6 +16,8 @@ pub(crate) struct Row {
 /// What a bench found.
 pub(crate) struct Report {
     bench: &'static str,
+    /// What is measured.
+    program: PathBuf,
     rows: Vec<Row>,
     notes: Vec<String>,
 }
@@ -35,7 +39,12 @@ pub(crate) fn median(samples: &[f64]) -> f64 {
 
 impl Report {
     pub(crate) fn new(bench: &'static str) -> Self {
-        Self { bench, rows: Vec::new(), notes: Vec::new() }
+        Self { bench, program: super::program(), rows: Vec::new(), notes: Vec::new() }
+    }
+
+    /// Of a bench that measures the library in its own processes.
+    pub(crate) fn of_itself(bench: &'static str) -> Self {
+        Self { program: std::env::current_exe().unwrap(), ..Self::new(bench) }
     }
 
     /// Adds samples to the row of that name, which comes into being with its first.
@@ -66,11 +75,11 @@ impl Report {
     pub(crate) fn finish(&self) {
         self.print();
         let rows: Vec<Value> = self.rows.iter().map(Row::to_json).collect();
-        let program = super::program();
+        let program = &self.program;
         let text = json!({
             "bench": self.bench,
-            "program": program.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap_or(&program),
-            "olderThanSources": super::is_stale(&program),
+            "program": program.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap_or(program),
+            "olderThanSources": super::is_stale(program),
             "cpus": std::thread::available_parallelism().map_or(0, usize::from),
             "kernel": std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim(),
             "loadAverage": load(),
@@ -82,8 +91,8 @@ impl Report {
     }
 
     fn print(&self) {
-        let program = super::program();
-        let stale = if super::is_stale(&program) { "; OLDER THAN THE SOURCES" } else { "" };
+        let program = &self.program;
+        let stale = if super::is_stale(program) { "; OLDER THAN THE SOURCES" } else { "" };
         println!("\n== {} ({}{stale}; load {})", self.bench, program.display(), load());
         let width = self.rows.iter().map(|r| r.name.chars().count()).max().unwrap_or(0);
         println!("{:width$}  {:>5}  {:>4}  {:>9} {:>9} {:>9} {:>9}  to reach", "", "", "n", "min", "median", "p90", "max");
