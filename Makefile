@@ -11,6 +11,13 @@ DEMO := target/demo/rootfs/probe-target
 STATIC_PATH := $(shell has() { ls "$$($$1 --print target-libdir --target $(MUSL) 2>/dev/null)"/libstd-*.rlib >/dev/null 2>&1; }; \
 	has rustc || { has /usr/bin/rustc && echo /usr/bin:; } || echo none)
 
+# Workers are measured in this program's own processes, so it is built as the static file is (and with what that left).
+ifeq ($(STATIC_PATH),none)
+NETWORK_BENCH := $(CARGO) bench --bench network
+else
+NETWORK_BENCH := PATH="$(STATIC_PATH)$$PATH" $(CARGO) bench --bench network --profile release --target $(MUSL) --target-dir target/static
+endif
+
 .DEFAULT_GOAL := help
 .PHONY: help build run test lint static bench soak flood install clean
 
@@ -45,6 +52,7 @@ static: ## one static file with and one without the embedded runtime, and their 
 
 bench: $(DEMO) ## times and memory, as root (BENCHMARKS.md); of the static binary when `make static` has built it
 	$(CARGO) bench --profile $(PROFILE) --bench start --bench idle --bench exec
+	$(NETWORK_BENCH)
 
 soak: $(DEMO) ## MINUTES=60 of 300 probes of misbehaving targets, as root (BENCHMARKS.md); of the static binary as `make bench`
 	$(CARGO) bench --profile $(PROFILE) --bench soak

@@ -85,14 +85,19 @@ impl<'a> Family<'a> {
 
     /// The buckets, sum and count of a histogram.
     pub fn histogram(&mut self, labels: &Labels<'_>, h: &Histogram) {
+        self.buckets(labels, &DEFAULT_BUCKETS, &h.counts, h.sum);
+    }
+
+    /// The same of buckets with other bounds: `counts` has one more, for what exceeds all, and is not cumulative.
+    pub fn buckets(&mut self, labels: &Labels<'_>, bounds: &[f64], counts: &[u64], sum: f64) {
         self.begin();
         let mut count = 0;
-        let bounds = DEFAULT_BUCKETS.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
-        for (bound, n) in bounds.zip(h.counts) {
+        let bounds = bounds.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
+        for (bound, n) in bounds.zip(counts) {
             count += n;
             let _ = writeln!(self.out, "{}_bucket{} {count}", self.name, braces(labels, Some(&bound)));
         }
-        let _ = writeln!(self.out, "{}_sum{} {}", self.name, braces(labels, None), h.sum);
+        let _ = writeln!(self.out, "{}_sum{} {sum}", self.name, braces(labels, None));
         let _ = writeln!(self.out, "{}_count{} {count}", self.name, braces(labels, None));
     }
 

@@ -11,6 +11,9 @@ use podprobe::nsexec::{ExecError, Options, Target, exec_with, start_time};
 use podprobe::runtime::ExecOutcome;
 use serde_json::{Value, json};
 
+#[path = "support/stack.rs"]
+mod stack;
+
 /// True when the tests cannot run here; a panic in CI.
 fn skip() -> bool {
     let root = nix::unistd::geteuid().is_root();
@@ -109,6 +112,19 @@ fn make_root(root: &Path) {
     fs::write(root.join("bin/garbage"), "\x01\x02").unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(root.join("bin/garbage"), mode).unwrap();
+}
+
+/// The deepest path of an exec probe, beside those of tests/prober_net.rs.
+#[test]
+fn a_command_fits_well_into_a_workers_stack() {
+    if skip() {
+        return;
+    }
+    let c = Container::plain();
+    let short = Duration::from_millis(200);
+    let run = |command: &[&str], timeout| drop(c.exec(command, timeout, 10240).unwrap());
+    stack::check_stack("exec", stack::stack_use(|| run(&["sh", "-c", "yes | head -c 100000"], Duration::from_secs(20))));
+    stack::check_stack("exec that is killed", stack::stack_use(|| run(&["sleep", "1000"], short)));
 }
 
 /// Everything a process can tell of itself, as `key value` lines. Not in it: the umask, which runc 1.1 gives to the first

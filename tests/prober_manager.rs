@@ -14,6 +14,7 @@ use podprobe::api::{Container, ContainerStatus, Pod, PodPhase, PodStatus, PodUid
 use podprobe::clock::Moment;
 use podprobe::events::Recorder;
 use podprobe::prober::history::RunOutcome;
+use podprobe::prober::lateness::BOUNDS;
 use podprobe::prober::manager::{Deps, ProberManager, RestoredReady, Results, StatusSource};
 use podprobe::prober::pauses::ProbeKey;
 use podprobe::prober::results::{Manager, ProbeResult, Update};
@@ -441,7 +442,65 @@ fn runs_are_counted_and_kept_and_the_series_go_with_the_worker() {
     assert_eq!((runs.len(), runs[31].outcome, runs[31].output.as_str()), (32, RunOutcome::Success, "said"));
     d.manager.remove_pod(&p);
     until("the worker's end", || d.manager.worker_count() == 0);
-    assert_eq!(metrics(), "");
+    let left: Vec<_> = metrics().lines().filter(|l| !l.contains("podprobe_prober_probe_lateness_seconds")).map(String::from).collect();
+    assert_eq!(left, [""; 0], "what is left is of all probes together");
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
+impl Daemon {
+    /// How many probes began, and how many of them more than a quarter of a second after their instant.
+    fn begun_and_late(&self) -> (u64, u64) {
+        let counts = self.manager.metrics().lateness.counts();
+        (counts.iter().sum(), counts[BOUNDS.iter().position(|b| *b > 0.25).unwrap()..].iter().sum())
+    }
+}
+
+#[test]
+fn a_probe_that_begins_after_its_instant_is_counted_as_late_and_then_the_cadence_goes_on() {
+    let d = daemon();
+    let mut p = (*pod("a", 3600, &["l"])).clone();
+    p.spec.containers[0].liveness_probe.as_mut().unwrap().period_milliseconds = Some(100);
+    let p = Arc::new(p);
+    d.manager.add_pod(&p);
+    d.store(&p, 0);
+    until("a few runs", || d.begun_and_late().0 > 3);
+    let (_, late) = d.begun_and_late();
+    // The worker wakes at its instant, and what it has to know first is not to be had.
+    let held = d.world.statuses.lock().unwrap();
+    let before = d.world.lookups.load(Ordering::SeqCst);
+    until("the worker's look", || d.world.lookups.load(Ordering::SeqCst) > before);
+    std::thread::sleep(Duration::from_millis(600));
+    let (begun, execs) = (d.begun_and_late().0, d.execs());
+    drop(held);
+    until("the late run", || d.begun_and_late().0 > begun);
+    assert_eq!(d.begun_and_late().1, late + 1);
+    until("the next runs", || d.begun_and_late().0 > begun + 3);
+    let runs = d.world.runs.lock().unwrap();
+    // Of the six instants and more that passed in the stall one is made up for, the others are not.
+    let made_up = runs[execs..].iter().filter(|(_, at)| at.since(runs[execs].1) < Duration::from_millis(90)).count();
+    assert!(made_up <= 4, "{made_up} runs at once; the late one, one at its own instant, and what a busy machine delays");
+    drop(runs);
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
+#[test]
+fn a_run_that_outlasts_its_period_makes_nothing_late() {
+    let d = daemon();
+    let mut p = (*pod("a", 3600, &["l"])).clone();
+    p.spec.containers[0].liveness_probe.as_mut().unwrap().period_milliseconds = Some(2000);
+    let (release, hang) = bounded(0);
+    *d.world.answer.lock().unwrap() = Answer::Hang(hang);
+    let p = Arc::new(p);
+    d.manager.add_pod(&p);
+    d.store(&p, 0);
+    until("the run", || d.execs() == 1);
+    let (_, late) = d.begun_and_late();
+    // Beyond the next instant, by more than what counts as late.
+    std::thread::sleep(Duration::from_millis(3000));
+    *d.world.answer.lock().unwrap() = Answer::Code(0);
+    drop(release);
+    until("the next run", || d.begun_and_late().0 == 2);
+    assert_eq!(d.begun_and_late().1, late);
     assert_eq!(d.manager.shutdown(CEILING), 0);
 }
 

@@ -1,6 +1,7 @@
 //! Samples, their table and their JSON file.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
@@ -16,6 +17,8 @@ pub(crate) struct Row {
 /// What a bench found.
 pub(crate) struct Report {
     bench: &'static str,
+    /// What is measured.
+    program: PathBuf,
     rows: Vec<Row>,
     checks: Vec<Check>,
     notes: Vec<String>,
@@ -45,7 +48,12 @@ pub(crate) fn median(samples: &[f64]) -> f64 {
 
 impl Report {
     pub(crate) fn new(bench: &'static str) -> Self {
-        Self { bench, rows: Vec::new(), checks: Vec::new(), notes: Vec::new() }
+        Self { bench, program: super::program(), rows: Vec::new(), checks: Vec::new(), notes: Vec::new() }
+    }
+
+    /// Of a bench that measures the library in its own processes.
+    pub(crate) fn of_itself(bench: &'static str) -> Self {
+        Self { program: std::env::current_exe().unwrap(), ..Self::new(bench) }
     }
 
     /// Adds samples to the row of that name, which comes into being with its first.
@@ -88,11 +96,11 @@ impl Report {
     pub(crate) fn finish(&self) {
         self.print();
         let rows: Vec<Value> = self.rows.iter().map(Row::to_json).collect();
-        let program = super::program();
+        let program = &self.program;
         let text = json!({
             "bench": self.bench,
-            "program": program.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap_or(&program),
-            "olderThanSources": super::is_stale(&program),
+            "program": program.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap_or(program),
+            "olderThanSources": super::is_stale(program),
             "cpus": std::thread::available_parallelism().map_or(0, usize::from),
             "kernel": std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim(),
             "loadAverage": load(),
@@ -105,8 +113,8 @@ impl Report {
     }
 
     fn print(&self) {
-        let program = super::program();
-        let stale = if super::is_stale(&program) { "; OLDER THAN THE SOURCES" } else { "" };
+        let program = &self.program;
+        let stale = if super::is_stale(program) { "; OLDER THAN THE SOURCES" } else { "" };
         println!("\n== {} ({}{stale}; load {})", self.bench, program.display(), load());
         let width = self.rows.iter().map(|r| r.name.chars().count()).max().unwrap_or(0);
         println!("{:width$}  {:>5}  {:>4}  {:>9} {:>9} {:>9} {:>9}  to reach", "", "", "n", "min", "median", "p90", "max");

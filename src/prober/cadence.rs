@@ -38,15 +38,16 @@ impl Cadence {
         self.next
     }
 
-    /// Takes the tick that is due, and all others that have passed with it.
-    pub fn take(&mut self, now: Moment) -> bool {
-        if now < self.next {
-            return false;
+    /// Takes the tick that is due, and all others that have passed with it; says when the first of them was due.
+    pub fn take(&mut self, now: Moment) -> Option<Moment> {
+        let due = self.next;
+        if now < due {
+            return None;
         }
         let missed = now.since(self.next).as_nanos() / self.period.as_nanos();
         let skip = u32::try_from(missed + 1).unwrap_or(u32::MAX);
         self.next = self.next + self.period.saturating_mul(skip);
-        true
+        Some(due)
     }
 }
 
@@ -67,11 +68,11 @@ mod tests {
     #[test]
     fn b4_ticks_do_not_drift_and_do_not_pile_up() {
         let mut c = Cadence::new(Duration::from_secs(1), at(0));
-        assert!(!c.take(at(999)));
-        assert!(c.take(at(1300)), "a late step");
+        assert_eq!(c.take(at(999)), None);
+        assert_eq!(c.take(at(1300)), Some(at(1000)), "a late step");
         assert_eq!(c.next(), at(2000), "does not move the next tick");
-        assert!(c.take(at(4500)), "three ticks have passed");
-        assert!(!c.take(at(4500)), "one was kept");
+        assert_eq!(c.take(at(4500)), Some(at(2000)), "three ticks have passed");
+        assert_eq!(c.take(at(4500)), None, "one was kept");
         assert_eq!(c.next(), at(5000));
         c.reset(at(4600));
         assert_eq!(c.next(), at(5600));
@@ -80,9 +81,36 @@ mod tests {
     #[test]
     fn a_tick_at_its_very_moment_is_taken_once() {
         let mut c = Cadence::new(Duration::from_secs(1), at(0));
-        assert!(c.take(at(1000)));
+        assert_eq!(c.take(at(1000)), Some(at(1000)));
         assert_eq!(c.next(), at(2000));
         assert!(Cadence::new(Duration::ZERO, at(0)).next() > at(0), "no spinning");
+    }
+
+    /// Each step is late by some other part of a millisecond, as the scheduler has it, and takes its time.
+    #[test]
+    fn an_hour_of_late_steps_does_not_drift() {
+        for period in [10, 1000, 7000] {
+            let mut c = Cadence::new(Duration::from_millis(period), at(500));
+            for tick in 1..=3_600_000 / period {
+                let due = at(500 + tick * period);
+                assert_eq!(c.next(), due);
+                let late = Duration::from_micros(tick * 7919 % 9000);
+                assert_eq!(c.take(due + late), Some(due));
+            }
+        }
+    }
+
+    /// A suspended machine, a stopped process: one step for all that was missed, and then the old instants again.
+    #[test]
+    fn a_stall_of_any_length_leaves_one_step_and_the_same_instants() {
+        for stalled in [1, 999, 1000, 1001, 5000, 3_600_000, 30 * 86_400_000] {
+            let mut c = Cadence::new(Duration::from_secs(1), at(250));
+            let woken = at(1250 + stalled);
+            assert_eq!(c.take(woken), Some(at(1250)));
+            assert_eq!(c.take(woken), None, "after {stalled} ms: nothing is queued");
+            assert!(c.next() > woken && c.next() <= woken + Duration::from_secs(1), "after {stalled} ms");
+            assert_eq!(c.next().since_boot().as_millis() % 1000, 250, "after {stalled} ms");
+        }
     }
 
     #[test]

@@ -4,10 +4,7 @@
 //! when the pid it is found by has gone to another process; a thread that cannot come back never
 //! goes on: it panics with [`namespace_lost`] set and its worker is started again on a fresh thread. No connection
 //! leaves a socket in TIME-WAIT: that is what the kubelet's SO_LINGER of one second is for (kubelet-probes 3.4, 3.5), but
-//! on Linux only zero does it. So [`hang_up`] sends a FIN first, that the server sees an end and no reset, and the close
-//! with linger zero then drops what would wait. In between nothing more is let in, or a server that answers our FIN with
-//! its own before we close would bring the socket to TIME-WAIT after all. Of a server that has ended first it is the
-//! server's socket that our FIN would leave waiting, on the same node: that one is spared the FIN and gets the reset alone.
+//! on Linux that does not do it. The server always sees an end before any reset. There are two ways ([`End`]).
 
 use std::cell::Cell;
 use std::fmt;
@@ -20,6 +17,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket, sockopt};
+use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::trace::note;
 use crate::runtime::NetworkNamespace;
@@ -52,12 +50,24 @@ impl fmt::Display for DialError {
 
 impl std::error::Error for DialError {}
 
+/// How a connection is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By [`hang_up`], a drop without it is a reset. A FIN goes first, then the close with linger zero drops what would
+    /// wait. In between nothing more is let in, or a server that answers our FIN with its own before we close would bring
+    /// the socket to TIME-WAIT after all. For a server that may end the connection at the same time, as http servers do.
+    HangUp,
+    /// By the drop: a FIN, and its acknowledgement ends the socket. Half the cost, and right for a connection on which
+    /// nothing is said: only a server that hangs up by itself within the same microseconds leaves a socket waiting.
+    Close,
+}
+
 /// Connects to `addr` before `deadline` from the namespace `netns` (None: the caller's own).
 ///
 /// # Errors
 /// Texts in Go's form: `dial tcp <addr>: connect: connection refused`, `dial tcp <addr>: i/o timeout`.
-pub fn dial(addr: SocketAddr, netns: Option<&NetworkNamespace>, deadline: Instant) -> Result<TcpStream, DialError> {
-    let dialed = dial_quietly(addr, netns, deadline);
+pub fn dial(addr: SocketAddr, netns: Option<&NetworkNamespace>, deadline: Instant, end: End) -> Result<TcpStream, DialError> {
+    let dialed = dial_quietly(addr, netns, deadline, end);
     note(|| match &dialed {
         Ok(stream) => format!("connected to {addr} from {}", stream.local_addr().map_or_else(|e| e.to_string(), |a| a.to_string())),
         Err(e) => e.to_string(),
@@ -65,26 +75,41 @@ pub fn dial(addr: SocketAddr, netns: Option<&NetworkNamespace>, deadline: Instan
     dialed
 }
 
-fn dial_quietly(addr: SocketAddr, netns: Option<&NetworkNamespace>, deadline: Instant) -> Result<TcpStream, DialError> {
+fn dial_quietly(addr: SocketAddr, netns: Option<&NetworkNamespace>, deadline: Instant, end: End) -> Result<TcpStream, DialError> {
     let fd = match netns {
         None => make_socket(addr),
         Some(netns) => in_namespace(netns, || make_socket(addr))?,
     };
     let fd = fd.map_err(|e| failed(addr, "socket", e))?;
-    let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
-    setsockopt(&fd, sockopt::Linger, &linger).map_err(|e| failed(addr, "setsockopt", e))?;
+    let set = match end {
+        End::HangUp => setsockopt(&fd, sockopt::Linger, &nix::libc::linger { l_onoff: 1, l_linger: 0 }),
+        End::Close => crate::sys::socket::wait_for_no_fin(fd.as_fd()),
+    };
+    set.map_err(|e| failed(addr, "setsockopt", e))?;
+    let left = left_until(deadline).ok_or_else(|| timed_out(addr))?;
+    // A socket that waits by itself takes four calls less than one that is polled.
+    setsockopt(&fd, sockopt::SendTimeout, &left).map_err(|e| failed(addr, "setsockopt", e))?;
     match connect(fd.as_raw_fd(), &SockaddrStorage::from(addr)) {
         Ok(()) => {}
-        Err(Errno::EINPROGRESS) => await_connected(&fd, addr, deadline)?,
+        // The time is up, or a signal came: it goes on connecting.
+        Err(Errno::EINPROGRESS | Errno::EINTR) => await_connected(&fd, addr, deadline)?,
         Err(e) => return Err(failed(addr, "connect", e)),
     }
-    let stream = TcpStream::from(fd);
-    let set = stream.set_nonblocking(false).and_then(|()| stream.set_nodelay(true));
-    set.map_err(|e| DialError::Failed(format!("dial tcp {addr}: {e}")))?;
-    Ok(stream)
+    Ok(TcpStream::from(fd))
 }
 
-/// Ends a connection of [`dial`] so that the other side reads an end of file; to be called right before the drop.
+/// As a socket's timeout, which zero would switch off.
+fn left_until(deadline: Instant) -> Option<TimeVal> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let micros = i64::try_from(left.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX);
+    (micros > 0).then(|| TimeVal::microseconds(micros))
+}
+
+fn timed_out(addr: SocketAddr) -> DialError {
+    DialError::Failed(format!("dial tcp {addr}: i/o timeout"))
+}
+
+/// Ends a connection of [`End::HangUp`] so that the other side reads an end of file; to be called right before the drop.
 pub fn hang_up(stream: &TcpStream) {
     // Without the filter (no memory for it) the close only has to be faster than the server.
     let _ = crate::sys::socket::let_nothing_in(stream.as_fd());
@@ -101,14 +126,15 @@ fn has_ended(stream: &TcpStream) -> bool {
 
 fn make_socket(addr: SocketAddr) -> nix::Result<OwnedFd> {
     let family = if addr.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None)
+    socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
 }
 
+#[inline(never)]
 fn await_connected(fd: &OwnedFd, addr: SocketAddr, deadline: Instant) -> Result<(), DialError> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(DialError::Failed(format!("dial tcp {addr}: i/o timeout")));
+            return Err(timed_out(addr));
         }
         match poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)], round_up(left)) {
             Ok(0) | Err(Errno::EINTR) => {}
@@ -145,6 +171,7 @@ pub fn go_errno(errno: Errno) -> String {
 }
 
 /// Runs `f` with this thread in that network namespace.
+#[inline(never)]
 fn in_namespace<T>(netns: &NetworkNamespace, f: impl FnOnce() -> T) -> Result<T, DialError> {
     let path = &netns.path;
     let ours = |e: &dyn fmt::Display| DialError::Ours(format!("cannot enter the pod's network namespace {}: {e}", path.display()));

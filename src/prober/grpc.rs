@@ -22,7 +22,7 @@ use self::call::CallError;
 use self::health::SERVING;
 use self::link::{Ended, Link};
 use self::status::{Code, Status};
-use super::dial::{DialError, dial};
+use super::dial::{DialError, End, dial};
 use super::outcome::{HandlerResult, Outcome, Phase};
 use super::target::Target;
 use super::trace::note;
@@ -135,7 +135,7 @@ impl Client<'_> {
     }
 
     fn open(&self, addr: SocketAddr, until: Instant) -> Result<Connected, ConnectError> {
-        let stream = dial(addr, self.target.netns.as_ref(), until).map_err(|e| match e {
+        let stream = dial(addr, self.target.netns.as_ref(), until, End::HangUp).map_err(|e| match e {
             DialError::Ours(text) => ConnectError::Ours(text),
             DialError::Failed(text) => ConnectError::Failed(format!("transport: Error while dialing: {text}")),
         })?;

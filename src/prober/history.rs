@@ -138,7 +138,8 @@ pub struct PodHistory {
 
 #[derive(Default)]
 struct Record {
-    probes: BTreeMap<(String, ProbeType), VecDeque<Run>>,
+    /// By container, then probe.
+    probes: BTreeMap<String, BTreeMap<ProbeType, VecDeque<Run>>>,
     restarts: VecDeque<Restart>,
     /// By container: the instance that was killed last, and why.
     kills: HashMap<String, (ContainerId, String)>,
@@ -154,8 +155,12 @@ impl History {
     /// A probe has run.
     pub fn record(&self, uid: &PodUid, container: &str, probe_type: ProbeType, run: Run) {
         let mut all = self.lock();
+        // Not by entry, which would copy the keys for each run.
+        if let Some(runs) = all.get_mut(uid).and_then(|r| r.probes.get_mut(container)?.get_mut(&probe_type)) {
+            return keep(runs, run, MAX_RUNS);
+        }
         let probes = &mut all.entry(uid.clone()).or_default().probes;
-        keep(probes.entry((container.into(), probe_type)).or_default(), run, MAX_RUNS);
+        keep(probes.entry(container.into()).or_default().entry(probe_type).or_default(), run, MAX_RUNS);
     }
 
     /// A container is about to be killed; what its probe said last is kept with the reason.
@@ -190,12 +195,13 @@ impl History {
     pub fn get(&self, uid: &PodUid) -> PodHistory {
         let all = self.lock();
         let Some(record) = all.get(uid) else { return PodHistory::default() };
-        let probe = |((container, probe_type), runs): (&(String, ProbeType), &VecDeque<Run>)| ProbeHistory {
+        let all_runs = record.probes.iter().flat_map(|(container, types)| types.iter().map(move |(t, runs)| (container, t, runs)));
+        let probes = all_runs.map(|(container, probe_type, runs)| ProbeHistory {
             container: container.clone(),
             probe_type: *probe_type,
             runs: runs.clone(),
-        };
-        PodHistory { probes: record.probes.iter().map(probe).collect(), restarts: record.restarts.clone() }
+        });
+        PodHistory { probes: probes.collect(), restarts: record.restarts.clone() }
     }
 
     /// Forgets the pods outside `alive`.
@@ -218,7 +224,7 @@ impl Record {
             KillReason::StartupProbe => ProbeType::Startup,
             _ => return text.to_owned(),
         };
-        let runs = self.probes.get(&(kill.name.clone(), probe_type));
+        let runs = self.probes.get(&kill.name).and_then(|types| types.get(&probe_type));
         let said = runs.and_then(|runs| runs.iter().rev().find(|r| r.outcome == RunOutcome::Failure)).map(|r| r.output.trim());
         match said.filter(|said| !said.is_empty()) {
             Some(said) => format!("{text}: {said}"),

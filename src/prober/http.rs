@@ -3,6 +3,7 @@
 //! Invariants: one request is one connection. One deadline covers redirects and bodies. Nothing is taken from the
 //! environment. Redirects are followed only within the host of the first request, so that a probe cannot be sent on.
 
+use std::borrow::Cow;
 use std::io::{self, Read};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -12,7 +13,9 @@ use ureq::config::{AutoHeaderValue, Config};
 use ureq::http::{HeaderName, HeaderValue, Request, Response, header};
 
 use super::dial::{DialError, go_errno};
+use super::http1::RequestHead;
 use super::outcome::{HandlerResult, MAX_OUTPUT, Outcome, Phase};
+use super::plain::{self, PlainError};
 use super::target::Target;
 use super::trace::note;
 use super::transport::{KnownAddresses, ProbeConnector, Progress};
@@ -46,44 +49,53 @@ fn canonical(name: &str) -> String {
 /// The headers that are sent, `Host` first: the spec's, those added, those an empty value removes. Names that the
 /// client itself decides (Content-Length, Transfer-Encoding, Trailer) are left out, as Go's client does.
 pub fn sent_headers(spec: &[HttpHeader], authority: &str) -> Vec<(String, String)> {
-    let map = header_map(spec);
-    let first = |name: &str| map.iter().find(|(n, _)| n == name).map(|(_, values)| values[0].as_str());
-    let host = first("Host").filter(|h| !h.is_empty()).unwrap_or(authority);
-    let mut sent = vec![("Host".to_owned(), host.to_owned())];
-    match first("User-Agent") {
-        Some("") => {}
-        agent => sent.push(("User-Agent".into(), agent.unwrap_or(USER_AGENT).into())),
-    }
-    let decided = ["Host", "User-Agent", "Content-Length", "Transfer-Encoding", "Trailer"];
-    let removed = |name: &str| decided.contains(&name) || (name == "Accept" && first("Accept") == Some(""));
-    for (name, values) in map.iter().filter(|(n, _)| !removed(n)) {
-        sent.extend(values.iter().map(|v| (name.clone(), v.trim().to_owned())));
-    }
-    if first("Accept").is_none() {
-        sent.push(("Accept".into(), "*/*".into()));
-    }
-    if !sent.iter().any(|(n, v)| n == "Connection" && v.eq_ignore_ascii_case("close")) {
-        sent.push(("Connection".into(), "close".into()));
-    }
+    let mut sent = Vec::new();
+    let _ = each_header::<()>(spec, authority, |name, value| {
+        sent.push((name.to_owned(), value.to_owned()));
+        Ok(())
+    });
     sent
 }
 
+/// Gives them one by one; ends with the first error of `send`.
+fn each_header<E>(spec: &[HttpHeader], authority: &str, mut send: impl FnMut(&str, &str) -> Result<(), E>) -> Result<(), E> {
+    let map = header_map(spec);
+    let first = |name: &str| map.iter().find(|(n, _)| n == name).map(|(_, values)| values[0].as_str());
+    send("Host", first("Host").filter(|h| !h.is_empty()).unwrap_or(authority))?;
+    match first("User-Agent") {
+        Some("") => {}
+        agent => send("User-Agent", agent.unwrap_or(USER_AGENT))?,
+    }
+    let decided = ["Host", "User-Agent", "Content-Length", "Transfer-Encoding", "Trailer"];
+    let removed = |name: &str| decided.contains(&name) || (name == "Accept" && first("Accept") == Some(""));
+    let mut closes = false;
+    for (name, values) in map.iter().filter(|(n, _)| !removed(n)) {
+        for value in values.iter().map(|v| v.trim()) {
+            closes |= name == "Connection" && value.eq_ignore_ascii_case("close");
+            send(name, value)?;
+        }
+    }
+    if first("Accept").is_none() {
+        send("Accept", "*/*")?;
+    }
+    if closes { Ok(()) } else { send("Connection", "close") }
+}
+
 /// GETs `url` at `target`; `timeout` covers everything from the lookup to the last byte of the body.
-pub fn probe(url: ProbeUrl, headers: &[HttpHeader], mut target: Target, timeout: Duration) -> Outcome {
+pub fn probe(mut url: ProbeUrl, headers: &[HttpHeader], mut target: Target, timeout: Duration) -> Outcome {
     let deadline = Instant::now() + timeout;
     if let Err(e) = target.look_up(timeout) {
         return Outcome::new(HandlerResult::Failure, client_error(&url, &format!("dial tcp: {e}")), Phase::Connect);
     }
-    let own_host = url.host.clone();
-    let (mut url, mut authority) = (url.clone(), url.authority());
-    let mut headers = headers.to_vec();
+    let mut headers = Cow::Borrowed(headers);
+    let mut own_host = None;
     for count in 1.. {
         let exchange = Exchange { target: &target, deadline, progress: Progress::default() };
-        let response = match exchange.get(&url, &sent_headers(&headers, &authority)) {
-            Ok(response) => response,
+        let reply = match exchange.get(&url, &headers) {
+            Ok(reply) => reply,
             Err(e) => return exchange.failed(&url, e),
         };
-        let Some(location) = location(&response) else { return exchange.finish(response) };
+        let Some(location) = reply.location() else { return exchange.finish(reply) };
         let Some(next) = url.join(&location) else {
             return Outcome::new(
                 HandlerResult::Failure,
@@ -91,27 +103,60 @@ pub fn probe(url: ProbeUrl, headers: &[HttpHeader], mut target: Target, timeout:
                 Phase::Read,
             );
         };
-        note(|| format!("status {}, redirected to {location}", response.status()));
-        if next.host != own_host {
-            return exchange.finish(response);
+        note(|| format!("status {}, redirected to {location}", reply.status()));
+        if next.host != *own_host.get_or_insert_with(|| url.host.clone()) {
+            return exchange.finish(reply);
         }
         if count == MAX_REQUESTS {
             return Outcome::new(HandlerResult::Failure, client_error(&next, "stopped after 10 redirects"), Phase::Read);
         }
         // A Host header of the spec stays on the way to the same place only.
         if !is_relative(&location) && next.authority() != url.authority() {
-            headers.retain(|h| !h.name.eq_ignore_ascii_case("host"));
+            headers.to_mut().retain(|h| !h.name.eq_ignore_ascii_case("host"));
         }
-        authority = next.authority();
         url = next;
     }
     unreachable!("the loop ends at MAX_REQUESTS")
 }
 
-fn location(response: &Response<ureq::Body>) -> Option<String> {
-    let follows = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
-    let value = response.headers().get(header::LOCATION).filter(|_| follows)?;
-    Some(String::from_utf8_lossy(value.as_bytes()).into_owned()).filter(|l| !l.is_empty())
+/// An answer whose body is still to be read.
+enum Reply {
+    Plain(Box<plain::Reply>),
+    Tls(Box<Response<ureq::Body>>),
+}
+
+impl Reply {
+    fn status(&self) -> u16 {
+        match self {
+            Self::Plain(reply) => reply.head.status,
+            Self::Tls(response) => response.status().as_u16(),
+        }
+    }
+
+    /// Where it redirects to.
+    fn location(&self) -> Option<Cow<'_, str>> {
+        if !matches!(self.status(), 301 | 302 | 303 | 307 | 308) {
+            return None;
+        }
+        let location = match self {
+            Self::Plain(reply) => reply.head.location.as_deref().map(Cow::Borrowed),
+            Self::Tls(response) => response.headers().get(header::LOCATION).map(|v| String::from_utf8_lossy(v.as_bytes())),
+        };
+        location.filter(|l| !l.is_empty())
+    }
+
+    fn into_body(self) -> io::Result<Vec<u8>> {
+        match self {
+            Self::Plain(reply) => reply.into_body(),
+            Self::Tls(response) => tls_body(*response),
+        }
+    }
+}
+
+#[inline(never)]
+fn tls_body(response: Response<ureq::Body>) -> io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    response.into_body().into_reader().take(MAX_OUTPUT as u64).read_to_end(&mut body).map(|_| body)
 }
 
 /// Go's form of every error of its client.
@@ -131,47 +176,76 @@ enum ExchangeError {
     Request(String),
     /// A value that no header may have: the client refuses it.
     Header(String),
-    Client(ureq::Error),
+    Plain(PlainError),
+    Tls(Box<ureq::Error>),
+}
+
+fn bad_header(what: &str, name: &str) -> ExchangeError {
+    ExchangeError::Header(format!("net/http: invalid header field {what} {name:?}"))
 }
 
 impl Exchange<'_> {
-    fn get(&self, url: &ProbeUrl, headers: &[(String, String)]) -> Result<Response<ureq::Body>, ExchangeError> {
+    fn get(&self, url: &ProbeUrl, headers: &[HttpHeader]) -> Result<Reply, ExchangeError> {
+        if url.scheme == "https" { self.get_tls(url, headers).map(Reply::Tls) } else { self.get_plain(url, headers) }
+    }
+
+    #[inline(never)]
+    fn get_plain(&self, url: &ProbeUrl, headers: &[HttpHeader]) -> Result<Reply, ExchangeError> {
+        let mut request = RequestHead::new(&url.path, url.query.as_deref());
+        each_header(headers, &url.authority(), |name, value| request.header(name, value).map_err(|what| bad_header(what, name)))?;
+        note(|| format!("GET {url}"));
+        let reply = plain::exchange(self.target, url.port_or_default(), &request.finish(), self.deadline, &self.progress);
+        reply.map(|r| Reply::Plain(Box::new(r))).map_err(ExchangeError::Plain)
+    }
+
+    /// Not inlined, and so no part of the frame of a plain probe.
+    #[inline(never)]
+    fn get_tls(&self, url: &ProbeUrl, headers: &[HttpHeader]) -> Result<Box<Response<ureq::Body>>, ExchangeError> {
         let mut request =
             Request::get(url.to_string()).body(()).map_err(|e| ExchangeError::Request(format!("cannot parse \"{url}\": {e}")))?;
-        for (name, value) in headers {
-            let bad = |what| ExchangeError::Header(format!("net/http: invalid header field {what} \"{name}\""));
-            let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad("name"))?;
-            let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| bad("value for"))?;
+        each_header(headers, &url.authority(), |name, value| {
+            let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad_header("name", name))?;
+            let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| bad_header("value for", name))?;
             request.headers_mut().append(key, value);
-        }
+            Ok(())
+        })?;
         note(|| format!("GET {url}"));
         let connector = ProbeConnector { netns: self.target.netns.clone(), deadline: self.deadline, progress: self.progress.clone() };
         let agent = Agent::with_parts(config(), connector, KnownAddresses(self.target.addresses.clone()));
-        agent.run(request).map_err(ExchangeError::Client)
+        agent.run(request).map(Box::new).map_err(|e| ExchangeError::Tls(Box::new(e)))
     }
 
+    #[inline(never)]
     fn failed(&self, url: &ProbeUrl, e: ExchangeError) -> Outcome {
         let phase = self.progress.phase();
         match e {
             ExchangeError::Request(text) => Outcome::error(text, Phase::Prepare),
             ExchangeError::Header(text) => Outcome::new(HandlerResult::Failure, client_error(url, &text), Phase::Prepare),
-            ExchangeError::Client(e) => match cause(&e) {
-                Ok(text) => Outcome::new(HandlerResult::Failure, client_error(url, &text), phase),
-                Err(ours) => Outcome::error(client_error(url, &ours), phase),
-            },
+            ExchangeError::Plain(e) => self.ended(url, plain_cause(&e), phase),
+            ExchangeError::Tls(e) => self.ended(url, cause(&e), phase),
+        }
+    }
+
+    /// A client that gave up, for a cause of the other side's or, Err, ours.
+    fn ended(&self, url: &ProbeUrl, cause: Result<String, String>, phase: Phase) -> Outcome {
+        match cause {
+            Ok(text) => Outcome::new(HandlerResult::Failure, client_error(url, &text), phase),
+            Err(ours) => Outcome::error(client_error(url, &ours), phase),
         }
     }
 
     /// Reads the body and judges the status. A body that breaks off is an error of the probe, a long one is cut.
-    fn finish(&self, response: Response<ureq::Body>) -> Outcome {
-        let status = response.status().as_u16();
-        note(|| format!("status {}", response.status()));
-        let mut body = Vec::new();
-        if let Err(e) = response.into_body().into_reader().take(MAX_OUTPUT as u64).read_to_end(&mut body) {
-            let text = io_cause(&e).unwrap_or_else(|ours| ours).replace("awaiting headers", "reading body");
-            return Outcome { error: Some(text), ..Outcome::new(HandlerResult::Failure, "", Phase::Read) };
-        }
-        let body = String::from_utf8_lossy(&body).into_owned();
+    #[inline(never)]
+    fn finish(&self, reply: Reply) -> Outcome {
+        let status = reply.status();
+        note(|| format!("status {status}"));
+        let body = match reply.into_body() {
+            Ok(body) => String::from_utf8(body).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()),
+            Err(e) => {
+                let text = io_cause(&e).unwrap_or_else(|ours| ours).replace("awaiting headers", "reading body");
+                return Outcome { error: Some(text), ..Outcome::new(HandlerResult::Failure, "", Phase::Read) };
+            }
+        };
         match status {
             200..=299 => Outcome::new(HandlerResult::Success, body, Phase::Read),
             300..=399 => Outcome::new(HandlerResult::Warning, format!("Probe terminated redirects, Response body: {body}"), Phase::Read),
@@ -208,18 +282,28 @@ fn cause(e: &ureq::Error) -> Result<String, String> {
     }
 }
 
+fn plain_cause(e: &PlainError) -> Result<String, String> {
+    match e {
+        PlainError::Dial(e) => dial_cause(e),
+        PlainError::Io(e) => io_cause(e),
+        PlainError::Malformed(text) => Ok(format!("net/http: HTTP/1.x transport connection broken: {text}")),
+    }
+}
+
+fn dial_cause(e: &DialError) -> Result<String, String> {
+    match e {
+        DialError::Ours(text) => Err(text.clone()),
+        DialError::Failed(text) if text.ends_with("i/o timeout") => Ok(format!("{text} (Client.Timeout exceeded while awaiting headers)")),
+        DialError::Failed(text) => Ok(text.clone()),
+    }
+}
+
 const TIMED_OUT: &str = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
 
 fn io_cause(e: &io::Error) -> Result<String, String> {
     let inner = e.get_ref();
     if let Some(e) = inner.and_then(|i| i.downcast_ref::<DialError>()) {
-        return match e {
-            DialError::Ours(text) => Err(text.clone()),
-            DialError::Failed(text) if text.ends_with("i/o timeout") => {
-                Ok(format!("{text} (Client.Timeout exceeded while awaiting headers)"))
-            }
-            DialError::Failed(text) => Ok(text.clone()),
-        };
+        return dial_cause(e);
     }
     if let Some(e) = inner.and_then(|i| i.downcast_ref::<rustls::Error>()) {
         return Ok(tls_cause(e));

@@ -11,9 +11,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Sender, bounded};
-
 use super::history::History;
+use super::mailbox::Mailbox;
 use super::metrics::ProbeMetrics;
 use super::pauses::Pauses;
 use super::prober::Prober;
@@ -99,8 +98,7 @@ impl Key {
 }
 
 struct Handle {
-    stop: Sender<()>,
-    trigger: Sender<Trigger>,
+    mailbox: Arc<Mailbox<Trigger>>,
     seen: Seen,
     thread: JoinHandle<()>,
     /// What it goes by: that of the pod as it was when the worker began (kubelet-probes 2.1).
@@ -218,10 +216,9 @@ impl ProberManager {
             return;
         }
         let Entry::Vacant(vacant) = table.workers.entry(key.clone()) else { return };
-        let ((stop, stopped), (trigger, triggered)) = (bounded(1), bounded(1));
-        let seen = Seen::default();
-        match Job::new(self.shared.clone(), key.clone(), pod.clone(), probe, stopped, triggered, seen.clone()).spawn() {
-            Ok(thread) => drop(vacant.insert(Handle { stop, trigger, seen, thread, probe: probe.clone() })),
+        let (mailbox, seen) = (Arc::<Mailbox<Trigger>>::default(), Seen::default());
+        match Job::new(self.shared.clone(), key.clone(), pod.clone(), probe, mailbox.clone(), seen.clone()).spawn() {
+            Ok(thread) => drop(vacant.insert(Handle { mailbox, seen, thread, probe: probe.clone() })),
             Err(e) => log::error!("cannot start the {} worker of {}: {e}; the next sync tries again", key.thread_name(), pod.reference()),
         }
     }
@@ -245,7 +242,7 @@ impl ProberManager {
 
     fn stop(&self, which: impl Fn(&Key) -> bool) {
         for (_, handle) in self.shared.table().workers.iter().filter(|(key, _)| which(key)) {
-            let _ = handle.stop.try_send(());
+            handle.mailbox.stop();
         }
     }
 
@@ -283,7 +280,7 @@ impl ProberManager {
                 (false, true) => Trigger::Notice(id.clone()),
                 (false, false) => continue,
             };
-            if handle.trigger.try_send(trigger).is_err() {
+            if !handle.mailbox.trigger(trigger) {
                 log::debug!("{} is triggered already", key.thread_name());
             }
         }

@@ -4,22 +4,26 @@
 //! Invariant: the series of a probe go with its worker, as the kubelet deletes them.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::lateness::Lateness;
 use super::worker::Verdict;
 use crate::api::{PodRef, ProbeType};
 use crate::metrics::{Family, Histogram, Kind};
 
 /// Of which probe a series is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Series {
-    pod: PodRef,
-    container: String,
-    probe_type: ProbeType,
+pub struct Series {
+    /// The pod.
+    pub pod: PodRef,
+    /// Its container.
+    pub container: String,
+    /// Which of its probes.
+    pub probe_type: ProbeType,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Numbers {
     successful: u64,
     failed: u64,
@@ -28,15 +32,16 @@ struct Numbers {
     failures: Histogram,
 }
 
-/// The numbers of all probes.
-#[derive(Default)]
-pub struct ProbeMetrics(Mutex<BTreeMap<Series, Numbers>>);
+/// Where one worker counts: a lock of its own, and no search among a thousand.
+pub struct Recorded {
+    series: Series,
+    numbers: Arc<Mutex<Numbers>>,
+}
 
-impl ProbeMetrics {
+impl Recorded {
     /// A probe has run; `duration` includes its retries.
-    pub fn record(&self, pod: &PodRef, container: &str, probe_type: ProbeType, verdict: Verdict, duration: Duration) {
-        let mut all = self.lock();
-        let numbers = all.entry(Series { pod: pod.clone(), container: container.into(), probe_type }).or_default();
+    pub fn record(&self, verdict: Verdict, duration: Duration) {
+        let mut numbers = lock(&self.numbers);
         match verdict {
             Verdict::Success => {
                 numbers.successful += 1;
@@ -49,15 +54,36 @@ impl ProbeMetrics {
             Verdict::Error => numbers.errored += 1,
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The numbers of all probes.
+#[derive(Default)]
+pub struct ProbeMetrics {
+    series: Mutex<BTreeMap<Series, Arc<Mutex<Numbers>>>>,
+    /// How late the probes began, all together.
+    pub lateness: Lateness,
+}
+
+impl ProbeMetrics {
+    /// The numbers of a worker, which it counts in from now on.
+    pub fn add(&self, series: Series) -> Recorded {
+        let numbers = self.lock().entry(series.clone()).or_default().clone();
+        Recorded { series, numbers }
+    }
 
     /// The worker of a probe has ended.
-    pub fn remove(&self, pod: &PodRef, container: &str, probe_type: ProbeType) {
-        self.lock().remove(&Series { pod: pod.clone(), container: container.into(), probe_type });
+    pub fn remove(&self, recorded: &Recorded) {
+        self.lock().remove(&recorded.series);
     }
 
     /// Appends all families in the text format.
     pub fn write(&self, out: &mut String) {
-        let all = self.lock();
+        // Copied, so that no worker waits for the text.
+        let all: BTreeMap<_, _> = self.lock().iter().map(|(series, n)| (series.clone(), lock(n).clone())).collect();
         counters(out, &all);
         let name = "prober_probe_duration_seconds";
         let help = "Duration in seconds for a probe response.";
@@ -65,10 +91,11 @@ impl ProbeMetrics {
         let name = "podprobe_prober_probe_failure_duration_seconds";
         let help = "Duration in seconds of probes that failed, which prober_probe_duration_seconds leaves out.";
         durations(Family::new(out, name, Kind::Histogram, help), &all, |n| &n.failures);
+        self.lateness.write(out);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Series, Numbers>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Series, Arc<Mutex<Numbers>>>> {
+        lock(&self.series)
     }
 }
 
@@ -114,8 +141,8 @@ impl Series {
 mod tests {
     use super::*;
 
-    fn pod(uid: &str) -> PodRef {
-        PodRef { namespace: "ns".into(), name: "web".into(), uid: uid.into() }
+    fn series(uid: &str, probe_type: ProbeType) -> Series {
+        Series { pod: PodRef { namespace: "ns".into(), name: "web".into(), uid: uid.into() }, container: "c".into(), probe_type }
     }
 
     fn text(m: &ProbeMetrics) -> String {
@@ -133,7 +160,9 @@ mod tests {
     #[test]
     fn results_durations_and_errors_have_series_of_their_own() {
         let m = ProbeMetrics::default();
-        let record = |verdict, ms| m.record(&pod("u"), "c", ProbeType::Liveness, verdict, Duration::from_millis(ms));
+        let recorded = m.add(series("u", ProbeType::Liveness));
+        assert_eq!(text(&m), "", "nothing before the first run");
+        let record = |verdict, ms| recorded.record(verdict, Duration::from_millis(ms));
         record(Verdict::Success, 20);
         record(Verdict::Success, 2);
         record(Verdict::Failure, 700);
@@ -153,15 +182,14 @@ mod tests {
     #[test]
     fn f2_series_name_their_pod_and_go_with_their_worker() {
         let m = ProbeMetrics::default();
-        for uid in ["u", "v"] {
-            m.record(&pod(uid), "c", ProbeType::Readiness, Verdict::Success, Duration::ZERO);
-        }
+        let [u, v] = ["u", "v"].map(|uid| m.add(series(uid, ProbeType::Readiness)));
+        [&u, &v].into_iter().for_each(|r| r.record(Verdict::Success, Duration::ZERO));
         let count = r#"prober_probe_duration_seconds_count{container="c",namespace="ns",pod="web",probe_type="Readiness"} "#;
         check(&m, &format!("{count}2"), true);
-        m.remove(&pod("u"), "c", ProbeType::Readiness);
+        m.remove(&u);
         check(&m, &format!("{count}1"), true);
         assert!(!text(&m).contains("pod_uid=\"u\""));
-        m.remove(&pod("v"), "c", ProbeType::Readiness);
+        m.remove(&v);
         assert_eq!(text(&m), "");
     }
 }

@@ -14,11 +14,15 @@ pub mod exec;
 pub mod grpc;
 pub mod history;
 pub mod http;
+mod http1;
+pub mod lateness;
+mod mailbox;
 pub mod manager;
 pub mod metrics;
 pub mod now;
 pub mod outcome;
 pub mod pauses;
+mod plain;
 pub mod ports;
 #[allow(clippy::module_inception)]
 pub mod prober;

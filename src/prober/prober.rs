@@ -87,11 +87,14 @@ impl Prober {
         done.unwrap_or_else(|e| Outcome::error(e, Phase::Prepare))
     }
 
+    // None of the four is inlined: a frame that holds them all would be resident in the stack of each worker.
+    #[inline(never)]
     fn exec(&self, spec: &Probe, action: &ExecAction, subject: Subject<'_>) -> Outcome {
         let command = probe_command(&action.command, &subject.container.env);
         exec::probe(&*self.runtime, subject.id, &command, spec.timeout())
     }
 
+    #[inline(never)]
     fn http_get(&self, spec: &Probe, action: &HttpGetAction, subject: Subject<'_>) -> Result<Outcome, String> {
         let port = resolve_port(&action.port, &subject.container.ports)?;
         let target = self.target(&action.host, subject)?;
@@ -99,11 +102,13 @@ impl Prober {
         Ok(http::probe(url, &action.http_headers, target, spec.timeout()))
     }
 
+    #[inline(never)]
     fn tcp_socket(&self, spec: &Probe, action: &TcpSocketAction, subject: Subject<'_>) -> Result<Outcome, String> {
         let port = resolve_port(&action.port, &subject.container.ports)?;
         Ok(tcp::probe(self.target(&action.host, subject)?, port, spec.timeout()))
     }
 
+    #[inline(never)]
     fn grpc(&self, spec: &Probe, action: &GrpcAction, subject: Subject<'_>) -> Result<Outcome, String> {
         let port = resolve_port(&IntOrString::Int(action.port), &[])?;
         let service = action.service.as_deref().unwrap_or_default();

@@ -75,11 +75,19 @@ impl Manager {
     /// Stores and returns what was there; when that was nothing or differs, sends it. Blocks while the channel is full;
     /// a closed one (the daemon ends) drops it.
     pub fn set(&self, id: &ContainerId, result: ProbeResult, pod: &PodUid) -> Option<ProbeResult> {
-        let old = self.lock().insert(id.clone(), result);
+        let old = self.replace(id, result);
         if old != Some(result) {
             let _ = self.updates.send(Update { container: id.clone(), result, pod: pod.clone() });
         }
         old
+    }
+
+    fn replace(&self, id: &ContainerId, result: ProbeResult) -> Option<ProbeResult> {
+        let mut cache = self.lock();
+        match cache.get_mut(id) {
+            Some(known) => Some(std::mem::replace(known, result)),
+            None => cache.insert(id.clone(), result),
+        }
     }
 
     /// Stores what an earlier daemon knew; sends nothing, since nobody has seen it otherwise.

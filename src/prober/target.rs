@@ -81,6 +81,7 @@ impl Target {
     }
 }
 
+#[inline(never)]
 fn look_up(host: &str, limit: Duration) -> Result<Vec<IpAddr>, String> {
     static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
     struct Slot;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::dial::{DialError, dial, hang_up};
+use super::dial::{DialError, End, dial};
 use super::outcome::{HandlerResult, Outcome, Phase};
 use super::target::Target;
 
@@ -15,11 +15,8 @@ pub fn probe(mut target: Target, port: u16, timeout: Duration) -> Outcome {
     }
     let mut first = None;
     for ip in &target.addresses {
-        match dial(SocketAddr::new(*ip, port), target.netns.as_ref(), deadline) {
-            Ok(connection) => {
-                hang_up(&connection);
-                return Outcome::new(HandlerResult::Success, "", Phase::Connect);
-            }
+        match dial(SocketAddr::new(*ip, port), target.netns.as_ref(), deadline, End::Close) {
+            Ok(_) => return Outcome::new(HandlerResult::Success, "", Phase::Connect),
             Err(e) => _ = first.get_or_insert(e),
         }
     }

@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, select};
-
 use super::cadence::{Cadence, max_jitter};
 use super::dial::namespace_lost;
 use super::history::Run;
+use super::mailbox::{Mailbox, Told};
 use super::manager::{Key, Shared};
+use super::metrics::{Recorded, Series};
 use super::outcome::Outcome;
 use super::prober::Subject;
 use super::results::ProbeResult;
@@ -52,15 +52,17 @@ pub(super) struct Job {
     shared: Arc<Shared>,
     pub(super) key: Key,
     pod: Arc<Pod>,
+    recorded: Recorded,
     worker: Worker,
     period: Duration,
     cadence: Cadence,
-    stop: Receiver<()>,
-    trigger: Receiver<Trigger>,
+    mailbox: Arc<Mailbox<Trigger>>,
     seen: Seen,
     /// An extra step, and whether the cadence starts anew with it.
     wake: Option<(Moment, bool)>,
     chase: Option<(ContainerId, u32)>,
+    /// The instant of the step, where it has one: not that of a trigger.
+    due: Option<Moment>,
     /// The last step found a status that may not have caught up.
     lagging: bool,
     started: bool,
@@ -68,18 +70,26 @@ pub(super) struct Job {
 
 impl Job {
     /// A worker that has not run yet.
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        key: Key,
-        pod: Arc<Pod>,
-        probe: &Probe,
-        stop: Receiver<()>,
-        trigger: Receiver<Trigger>,
-        seen: Seen,
-    ) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, key: Key, pod: Arc<Pod>, probe: &Probe, mailbox: Arc<Mailbox<Trigger>>, seen: Seen) -> Self {
         let worker = Worker::new(key.probe_type, &key.container, probe);
+        let recorded = shared.metrics.add(Series { pod: pod.reference(), container: key.container.clone(), probe_type: key.probe_type });
         let (period, cadence) = (probe.period(), Cadence::new(probe.period(), Moment::now()));
-        Self { shared, key, pod, worker, period, cadence, stop, trigger, seen, wake: None, chase: None, lagging: false, started: false }
+        Self {
+            shared,
+            key,
+            pod,
+            recorded,
+            worker,
+            period,
+            cadence,
+            mailbox,
+            seen,
+            wake: None,
+            chase: None,
+            due: None,
+            lagging: false,
+            started: false,
+        }
     }
 
     /// Starts the thread: `startup:<container>`, `readiness:…`, `liveness:…`; the kernel shows the first 15 bytes.
@@ -108,7 +118,7 @@ impl Job {
         while go_on {
             go_on = self.guarded_step() && self.wait();
         }
-        self.shared.metrics.remove(&self.pod.reference(), &self.key.container, self.key.probe_type);
+        self.shared.metrics.remove(&self.recorded);
         if let Some(id) = self.worker.container_id() {
             self.shared.results.of(self.key.probe_type).remove(id);
         }
@@ -119,9 +129,9 @@ impl Job {
         let now = Moment::now();
         let limit = max_jitter(self.period, now.since(self.shared.started), self.container_is_older());
         let jitter = limit.mul_f64(random_fraction());
-        let go_on = self.stop.try_recv().is_err()
-            && (jitter.is_zero() || self.stop.recv_timeout(jitter) == Err(crossbeam_channel::RecvTimeoutError::Timeout));
+        let go_on = !self.mailbox.wait_for_stop(jitter);
         self.cadence.reset(now + jitter);
+        self.due = Some(now + jitter);
         go_on
     }
 
@@ -133,41 +143,45 @@ impl Job {
     }
 
     /// Waits for the next step; false when it is to end.
+    #[inline(never)]
     fn wait(&mut self) -> bool {
+        let free = Moment::now();
+        self.due = None;
         loop {
-            if self.stop.try_recv().is_ok() {
+            if self.mailbox.is_stopped() {
                 return false;
             }
             let now = Moment::now();
-            if let Some((_, reset)) = self.wake.take_if(|(at, _)| *at <= now) {
+            if let Some((at, reset)) = self.wake.take_if(|(at, _)| *at <= now) {
                 if reset {
                     self.cadence.reset(now);
+                    self.due = Some(at.max(free));
                 }
                 return true;
             }
-            if self.cadence.take(now) {
+            if let Some(due) = self.cadence.take(now) {
+                // A run that outlasts its period is not late for what it missed itself.
+                self.due = Some(due.max(free));
                 return true;
             }
             let until = self.wake.map_or(self.cadence.next(), |(at, _)| at.min(self.cadence.next()));
-            select! {
-                recv(self.stop) -> _ => return false,
-                recv(self.trigger) -> trigger => match trigger {
-                    Ok(Trigger::Notice(id)) if !self.lagging && self.worker.container_id() == Some(&id) => {}
-                    // sent while the probe that found Success was still running: once that is known no sync triggers
-                    Ok(Trigger::Probe(id)) if self.shared.results.readiness.get(&id) == Some(ProbeResult::Success) => {}
-                    Ok(Trigger::Probe(id) | Trigger::Notice(id)) => {
-                        self.cadence.reset(Moment::now());
-                        self.chase = Some((id, CHASE_STEPS));
-                        return true;
-                    }
-                    Err(_) => return false,
-                },
-                default(until.since(now)) => {}
+            match self.mailbox.wait(until.since(now)) {
+                Told::Stop => return false,
+                Told::Trigger(Trigger::Notice(id)) if !self.lagging && self.worker.container_id() == Some(&id) => {}
+                // sent while the probe that found Success was still running: once that is known no sync triggers
+                Told::Trigger(Trigger::Probe(id)) if self.shared.results.readiness.get(&id) == Some(ProbeResult::Success) => {}
+                Told::Trigger(Trigger::Probe(id) | Trigger::Notice(id)) => {
+                    self.cadence.reset(Moment::now());
+                    self.chase = Some((id, CHASE_STEPS));
+                    return true;
+                }
+                Told::Nothing => {}
             }
         }
     }
 
     /// Kubelet-probes 2.6: a panic is logged, counted and otherwise a "continue".
+    #[inline(never)]
     fn guarded_step(&mut self) -> bool {
         match catch_unwind(AssertUnwindSafe(|| self.step())) {
             Ok(go_on) => go_on,
@@ -226,11 +240,14 @@ impl Job {
     fn probe(&mut self, status: &PodStatus, id: &ContainerId) {
         let shared = self.shared.clone();
         let Some(container) = self.pod.container(&self.key.container).filter(|_| !self.is_paused()) else { return };
+        if let Some(due) = self.due {
+            shared.metrics.lateness.observe(Moment::now().since(due));
+        }
         let begun = Instant::now();
         let subject = Subject { pod: &self.pod, status, container, id };
         let (verdict, outcome) = shared.prober.probe(self.key.probe_type, subject);
         let Key { uid, container, probe_type } = &self.key;
-        shared.metrics.record(&self.pod.reference(), container, *probe_type, verdict, begun.elapsed());
+        self.recorded.record(verdict, begun.elapsed());
         shared.history.record(uid, container, *probe_type, Run::new(&outcome, Time::now()));
         if self.is_paused() {
             // paused while it ran: the state is as the person who paused it saw it
@@ -245,6 +262,7 @@ impl Job {
         self.shared.pauses.covers(&self.key.uid, &self.key.container, self.key.probe_type, Moment::now())
     }
 
+    #[inline(never)]
     fn apply(&self, action: Action, outcome: Option<&Outcome>) {
         let cache = self.shared.results.of(self.key.probe_type);
         match action {

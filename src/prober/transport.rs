@@ -1,4 +1,4 @@
-//! The HTTP client's connections: plain TCP or TLS, one per request, with one deadline for everything.
+//! The connections of https probes, for ureq: TLS, one per request, with one deadline for everything.
 //!
 //! Invariants: no proxy, no pool, no certificate check. Each read and write ends at the deadline, however slowly the
 //! other side trickles. TLS is set up when the first https probe connects, not before. Header names go out in
@@ -16,7 +16,7 @@ use rustls::{ClientConnection, StreamOwned};
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 
-use super::dial::{dial, hang_up};
+use super::dial::{End, dial, hang_up};
 use super::outcome::Phase;
 use super::trace::note;
 use crate::runtime::NetworkNamespace;
@@ -28,7 +28,7 @@ pub(super) struct Progress(Arc<AtomicU8>);
 const PHASES: [Phase; 4] = [Phase::Connect, Phase::Tls, Phase::Send, Phase::Read];
 
 impl Progress {
-    fn reach(&self, phase: Phase) {
+    pub(super) fn reach(&self, phase: Phase) {
         let at = PHASES.iter().position(|p| *p == phase).unwrap_or(0);
         self.0.store(at as u8, Ordering::Relaxed);
     }
@@ -71,7 +71,7 @@ impl Connector<()> for ProbeConnector {
         let mut first = None;
         let mut connected = None;
         for addr in &details.addrs {
-            match dial(*addr, self.netns.as_ref(), self.deadline) {
+            match dial(*addr, self.netns.as_ref(), self.deadline, End::HangUp) {
                 Ok(stream) => {
                     connected = Some(stream);
                     break;
@@ -80,16 +80,12 @@ impl Connector<()> for ProbeConnector {
             }
         }
         let Some(stream) = connected else { return Err(first.map_or(ureq::Error::HostNotFound, |e| io::Error::other(e).into())) };
-        let stream = DeadlineStream { stream, deadline: self.deadline };
-        let stream = if details.needs_tls() {
-            self.progress.reach(Phase::Tls);
-            let host = details.uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-            let tls = handshake(stream, host)?;
-            note(|| format!("TLS handshake: {}", tls.conn.protocol_version().map_or_else(String::new, |v| format!("{v:?}"))));
-            Stream::Tls(Box::new(tls))
-        } else {
-            Stream::Plain(stream)
-        };
+        // The request follows the last words of the handshake without waiting for their acknowledgement.
+        stream.set_nodelay(true)?;
+        self.progress.reach(Phase::Tls);
+        let host = details.uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let stream = handshake(DeadlineStream { stream, deadline: self.deadline }, host)?;
+        note(|| format!("TLS handshake: {}", stream.conn.protocol_version().map_or_else(String::new, |v| format!("{v:?}"))));
         Ok(Some(ProbeTransport {
             stream,
             buffers: GrowingBuffers::default(),
@@ -100,9 +96,9 @@ impl Connector<()> for ProbeConnector {
 }
 
 /// A socket whose every operation ends at one deadline.
-struct DeadlineStream {
-    stream: TcpStream,
-    deadline: Instant,
+pub(super) struct DeadlineStream {
+    pub(super) stream: TcpStream,
+    pub(super) deadline: Instant,
 }
 
 impl DeadlineStream {
@@ -137,41 +133,24 @@ impl Write for DeadlineStream {
 
 type TlsStream = StreamOwned<ClientConnection, DeadlineStream>;
 
-fn handshake(sock: DeadlineStream, host: &str) -> Result<TlsStream, ureq::Error> {
+fn handshake(sock: DeadlineStream, host: &str) -> Result<Box<TlsStream>, ureq::Error> {
     let name = ServerName::try_from(host.to_owned()).map_err(|_| ureq::Error::Tls("the host is not a name that TLS can carry"))?;
     let conn = ClientConnection::new(super::tls::client_config(), name)?;
-    let mut stream = StreamOwned::new(conn, sock);
+    let mut stream = Box::new(StreamOwned::new(conn, sock));
     while stream.conn.is_handshaking() {
         stream.conn.complete_io(&mut stream.sock)?;
     }
     Ok(stream)
 }
 
-enum Stream {
-    Plain(DeadlineStream),
-    Tls(Box<TlsStream>),
-}
-
-impl Stream {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Plain(s) => s.read(buf),
-            // A server that closes without saying so in TLS has ended its answer all the same, as Go sees it.
-            Self::Tls(s) => s.read(buf).or_else(|e| if e.kind() == io::ErrorKind::UnexpectedEof { Ok(0) } else { Err(e) }),
-        }
-    }
-
-    fn write_all(&mut self, buf: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Plain(s) => s.write_all(buf),
-            Self::Tls(s) => s.write_all(buf).and_then(|()| s.flush()),
-        }
-    }
+/// A server that closes without saying so in TLS has ended its answer all the same, as Go sees it.
+fn read(stream: &mut TlsStream, buf: &mut [u8]) -> io::Result<usize> {
+    stream.read(buf).or_else(|e| if e.kind() == io::ErrorKind::UnexpectedEof { Ok(0) } else { Err(e) })
 }
 
 /// One connection.
 pub(super) struct ProbeTransport {
-    stream: Stream,
+    stream: Box<TlsStream>,
     buffers: GrowingBuffers,
     case: HeaderCase,
     progress: Progress,
@@ -192,14 +171,14 @@ impl Transport for ProbeTransport {
         self.progress.reach(Phase::Send);
         let output = &mut self.buffers.output[..amount];
         self.case.apply(output);
-        self.stream.write_all(output)?;
+        self.stream.write_all(output).and_then(|()| self.stream.flush())?;
         note(|| format!("sent {amount} bytes"));
         Ok(())
     }
 
     fn await_input(&mut self, _: NextTimeout) -> Result<bool, ureq::Error> {
         self.progress.reach(Phase::Read);
-        let n = self.stream.read(self.buffers.input_append_buf())?;
+        let n = read(&mut self.stream, self.buffers.input_append_buf())?;
         self.buffers.input_appended(n);
         Ok(n > 0)
     }
@@ -209,21 +188,16 @@ impl Transport for ProbeTransport {
     }
 
     fn is_tls(&self) -> bool {
-        matches!(self.stream, Stream::Tls(_))
+        true
     }
 }
 
 impl Drop for ProbeTransport {
     fn drop(&mut self) {
-        let sock = match &mut self.stream {
-            Stream::Plain(sock) => sock,
-            Stream::Tls(s) => {
-                s.conn.send_close_notify();
-                let _ = s.conn.write_tls(&mut s.sock);
-                &mut s.sock
-            }
-        };
-        hang_up(&sock.stream);
+        let s = &mut *self.stream;
+        s.conn.send_close_notify();
+        let _ = s.conn.write_tls(&mut s.sock);
+        hang_up(&s.sock.stream);
     }
 }
 

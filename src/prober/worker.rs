@@ -155,7 +155,8 @@ impl Worker {
             return Next::Exit;
         }
         let Some(container) = status.container(&self.container).filter(|c| !c.container_id.is_empty()) else { return Next::Lagging };
-        let id = ContainerId::from(container.container_id.as_str());
+        let known = self.id.as_ref().filter(|id| id.is_of(&container.container_id));
+        let id = known.cloned().unwrap_or_else(|| container.container_id.as_str().into());
         if self.id.as_ref() != Some(&id) {
             self.adopt(id.clone(), container, now, inputs, actions);
         }

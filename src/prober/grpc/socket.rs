@@ -38,6 +38,7 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(stream: TcpStream, addr: SocketAddr, deadline: Instant) -> io::Result<Rc<Self>> {
         stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
         Ok(Rc::new(Self {
             stream,
             addr,

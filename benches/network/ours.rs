@@ -1,0 +1,205 @@
+//! podprobe's own machinery: the probe manager with its real threads, caches, history, metrics and the real status
+//! manager. Only the runtime is made up: it knows no sandbox.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::bounded;
+use podprobe::api::pod::{GrpcAction, HttpGetAction, IntOrString, ObjectMeta, PodSpec, TcpSocketAction};
+use podprobe::api::status::{ContainerState, ContainerStateRunning};
+use podprobe::api::{Container, ContainerStatus, Pod, PodPhase, PodStatus, PodUid, Probe, ProbeType};
+use podprobe::clock::{Moment, Time};
+use podprobe::events::Recorder;
+use podprobe::notifier::Notifier;
+use podprobe::prober::history::{MAX_RUNS, Run};
+use podprobe::prober::manager::{Deps, ProberManager, RestoredReady, Results, StatusSource};
+use podprobe::prober::outcome::{HandlerResult, Outcome, Phase};
+use podprobe::prober::results;
+use podprobe::runtime::{Cancel, ContainerId, ExecOutcome, NetworkNamespace, Runtime, RuntimeError, RuntimePodStatus};
+use podprobe::status::StatusManager;
+use serde_json::{Value, json};
+
+use crate::roles;
+
+/// Containers of a pod, each with a readiness and a liveness probe.
+const CONTAINERS: usize = 5;
+
+struct World {
+    statuses: StatusManager,
+    started: Moment,
+}
+
+impl StatusSource for World {
+    fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
+        self.statuses.get(uid)
+    }
+
+    fn started_moment(&self, _: &PodUid, _: &ContainerId) -> Option<Moment> {
+        Some(self.started)
+    }
+}
+
+/// Pods with the node's network.
+struct HostNetwork;
+
+impl Runtime for HostNetwork {
+    fn name(&self) -> &str {
+        "host network"
+    }
+
+    fn check(&self) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+
+    fn list_pods(&self) -> Result<Vec<RuntimePodStatus>, RuntimeError> {
+        unreachable!("a prober lists no pods")
+    }
+
+    fn pod_status(&self, _: &PodUid) -> Result<RuntimePodStatus, RuntimeError> {
+        unreachable!("a prober asks the status manager")
+    }
+
+    fn run_pod_sandbox(&self, _: &Pod, _: u32) -> Result<ContainerId, RuntimeError> {
+        unreachable!("a prober starts nothing")
+    }
+
+    fn stop_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
+        unreachable!("a prober stops nothing")
+    }
+
+    fn remove_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
+        unreachable!("a prober removes nothing")
+    }
+
+    fn start_container(&self, _: &Pod, _: &ContainerId, _: &Container, _: u32) -> Result<ContainerId, RuntimeError> {
+        unreachable!("a prober starts nothing")
+    }
+
+    fn stop_container(&self, _: &ContainerId, _: Duration, _: &Cancel) -> Result<(), RuntimeError> {
+        unreachable!("a prober stops nothing")
+    }
+
+    fn remove_container(&self, _: &ContainerId) -> Result<(), RuntimeError> {
+        unreachable!("a prober removes nothing")
+    }
+
+    fn remove_pod(&self, _: &PodUid) -> Result<(), RuntimeError> {
+        unreachable!("a prober removes nothing")
+    }
+
+    fn exec(&self, _: &ContainerId, _: &[String], _: Duration, _: usize) -> Result<ExecOutcome, RuntimeError> {
+        unreachable!("no exec probe here")
+    }
+
+    fn network_namespace(&self, _: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {
+        Ok(None)
+    }
+}
+
+pub(crate) struct Ours {
+    manager: ProberManager,
+}
+
+impl Ours {
+    /// Starts the workers as a daemon that has just started anew does: their containers run already, so the first probes
+    /// are spread over the period.
+    pub(crate) fn start(handler: &str, workers: usize, port: u16) -> Self {
+        let pods: Vec<_> = (0..workers.div_ceil(2 * CONTAINERS)).map(|n| pod(n, workers, handler, port)).collect();
+        let before = Moment::now();
+        let statuses = pods.iter().map(|p| (p.uid().clone(), status(p))).collect();
+        let world = World { statuses: StatusManager::new(statuses, Arc::new(Notifier::default())), started: before };
+        let (updates, read) = bounded(results::UPDATES_CAPACITY);
+        // The sync loop's part: somebody takes the results.
+        std::thread::spawn(move || read.iter().count());
+        let cache = || Arc::new(results::Manager::new(updates.clone()));
+        let restored = pods.iter().flat_map(|p| &p.spec.containers).map(|c| (id(&c.name), RestoredReady { ready: true, started: true }));
+        let manager = ProberManager::new(Deps {
+            statuses: Arc::new(world),
+            runtime: Arc::new(HostNetwork),
+            results: Results { startup: cache(), readiness: cache(), liveness: cache() },
+            recorder: Arc::new(Recorder::default()),
+            started: Moment::now(),
+            allow_probe_hosts: Vec::new(),
+            restored: restored.collect::<HashMap<_, _>>(),
+        });
+        pods.iter().for_each(|p| remember(&manager, p));
+        pods.iter().for_each(|p| manager.add_pod(p));
+        println!("{}", json!({"workers": manager.worker_count()}));
+        Self { manager }
+    }
+
+    pub(crate) fn answer(&self) {
+        roles::answer(|| self.report());
+    }
+
+    fn report(&self) -> Value {
+        let mut text = String::new();
+        self.manager.metrics().write(&mut text);
+        let sum = |name: &str, label: &str| -> u64 {
+            let lines = text.lines().filter(|l| l.starts_with(name) && l.contains(label));
+            lines.map(|l| l.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+        };
+        let failed = sum("prober_probe_total{", "result=\"failed\"") + sum("podprobe_prober_probe_errors_total{", "");
+        roles::report(failed + sum("prober_probe_total{", "result=\"successful\""), failed, &self.manager.metrics().lateness)
+    }
+}
+
+/// What a daemon remembers of each probe after its first half minute, so that memory is that of one that runs for long.
+fn remember(manager: &ProberManager, pod: &Pod) {
+    let outcome = Outcome::new(HandlerResult::Success, "ok", Phase::Read);
+    for (container, probe_type) in pod.spec.containers.iter().flat_map(|c| ProbeType::ALL.map(|t| (c, t))) {
+        if container.probe(probe_type).is_some() {
+            (0..MAX_RUNS).for_each(|_| manager.history().record(pod.uid(), &container.name, probe_type, Run::new(&outcome, Time::now())));
+        }
+    }
+}
+
+fn id(container: &str) -> ContainerId {
+    ContainerId::from(format!("{container}-0").as_str())
+}
+
+fn pod(n: usize, workers: usize, handler: &str, port: u16) -> Arc<Pod> {
+    let number = IntOrString::Int(i32::from(port));
+    let mut probe = Probe { period_seconds: 1, ..Default::default() };
+    match handler {
+        "http" => probe.http_get = Some(HttpGetAction { path: "/healthz".into(), port: number, ..Default::default() }),
+        "tcp" => probe.tcp_socket = Some(TcpSocketAction { port: number, ..Default::default() }),
+        _ => probe.grpc = Some(GrpcAction { port: i32::from(port), ..Default::default() }),
+    }
+    let containers = (n * CONTAINERS..workers.div_ceil(2).min((n + 1) * CONTAINERS)).map(|c| Container {
+        name: format!("c{c}"),
+        readiness_probe: Some(probe.clone()),
+        liveness_probe: (2 * c + 1 < workers).then(|| probe.clone()),
+        ..Default::default()
+    });
+    let metadata = ObjectMeta {
+        name: format!("pod-{n}-node"),
+        namespace: "default".into(),
+        uid: format!("0b9f1c5e7d3a4e26-{n}").as_str().into(),
+        ..Default::default()
+    };
+    Arc::new(Pod {
+        metadata,
+        spec: PodSpec { host_network: true, containers: containers.collect(), ..Default::default() },
+        raw: Value::Null,
+    })
+}
+
+fn status(pod: &Pod) -> PodStatus {
+    let state = || ContainerState { running: Some(ContainerStateRunning { started_at: None }), ..Default::default() };
+    let entry = |c: &Container| ContainerStatus {
+        name: c.name.clone(),
+        container_id: id(&c.name).uri(),
+        state: state(),
+        started: Some(true),
+        ready: true,
+        ..Default::default()
+    };
+    PodStatus {
+        phase: PodPhase::Running,
+        pod_ip: "127.0.0.1".into(),
+        container_statuses: pod.spec.containers.iter().map(entry).collect(),
+        ..Default::default()
+    }
+}
