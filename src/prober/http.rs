@@ -4,21 +4,16 @@
 //! environment. Redirects are followed only within the host of the first request, so that a probe cannot be sent on.
 
 use std::borrow::Cow;
-use std::io::{self, Read};
-use std::sync::LazyLock;
+use std::io;
 use std::time::{Duration, Instant};
 
-use ureq::Agent;
-use ureq::config::{AutoHeaderValue, Config};
-use ureq::http::{HeaderName, HeaderValue, Request, Response, header};
-
+use super::connection::Progress;
 use super::dial::{DialError, go_errno};
+use super::exchange::{ExchangeError, Reply, exchange};
 use super::http1::RequestHead;
-use super::outcome::{HandlerResult, MAX_OUTPUT, Outcome, Phase};
-use super::plain::{self, PlainError};
+use super::outcome::{HandlerResult, Outcome, Phase};
 use super::target::Target;
 use super::trace::note;
-use super::transport::{KnownAddresses, ProbeConnector, Progress};
 use super::url::{ProbeUrl, is_relative};
 use crate::api::pod::HttpHeader;
 
@@ -95,7 +90,7 @@ pub fn probe(mut url: ProbeUrl, headers: &[HttpHeader], mut target: Target, time
             Ok(reply) => reply,
             Err(e) => return exchange.failed(&url, e),
         };
-        let Some(location) = reply.location() else { return exchange.finish(reply) };
+        let Some(location) = location(&reply).map(str::to_owned) else { return exchange.finish(reply) };
         let Some(next) = url.join(&location) else {
             return Outcome::new(
                 HandlerResult::Failure,
@@ -103,7 +98,7 @@ pub fn probe(mut url: ProbeUrl, headers: &[HttpHeader], mut target: Target, time
                 Phase::Read,
             );
         };
-        note(|| format!("status {}, redirected to {location}", reply.status()));
+        note(|| format!("status {}, redirected to {location}", reply.head.status));
         if next.host != *own_host.get_or_insert_with(|| url.host.clone()) {
             return exchange.finish(reply);
         }
@@ -119,44 +114,9 @@ pub fn probe(mut url: ProbeUrl, headers: &[HttpHeader], mut target: Target, time
     unreachable!("the loop ends at MAX_REQUESTS")
 }
 
-/// An answer whose body is still to be read.
-enum Reply {
-    Plain(Box<plain::Reply>),
-    Tls(Box<Response<ureq::Body>>),
-}
-
-impl Reply {
-    fn status(&self) -> u16 {
-        match self {
-            Self::Plain(reply) => reply.head.status,
-            Self::Tls(response) => response.status().as_u16(),
-        }
-    }
-
-    /// Where it redirects to.
-    fn location(&self) -> Option<Cow<'_, str>> {
-        if !matches!(self.status(), 301 | 302 | 303 | 307 | 308) {
-            return None;
-        }
-        let location = match self {
-            Self::Plain(reply) => reply.head.location.as_deref().map(Cow::Borrowed),
-            Self::Tls(response) => response.headers().get(header::LOCATION).map(|v| String::from_utf8_lossy(v.as_bytes())),
-        };
-        location.filter(|l| !l.is_empty())
-    }
-
-    fn into_body(self) -> io::Result<Vec<u8>> {
-        match self {
-            Self::Plain(reply) => reply.into_body(),
-            Self::Tls(response) => tls_body(*response),
-        }
-    }
-}
-
-#[inline(never)]
-fn tls_body(response: Response<ureq::Body>) -> io::Result<Vec<u8>> {
-    let mut body = Vec::new();
-    response.into_body().into_reader().take(MAX_OUTPUT as u64).read_to_end(&mut body).map(|_| body)
+/// Where it redirects to.
+fn location(reply: &Reply) -> Option<&str> {
+    if matches!(reply.head.status, 301 | 302 | 303 | 307 | 308) { reply.head.location.as_deref() } else { None }
 }
 
 /// Go's form of every error of its client.
@@ -171,58 +131,30 @@ struct Exchange<'a> {
     progress: Progress,
 }
 
-enum ExchangeError {
-    /// The request cannot be built: an error of the probe.
-    Request(String),
-    /// A value that no header may have: the client refuses it.
+enum ProbeError {
+    /// A name or value that no header may have: the client refuses it.
     Header(String),
-    Plain(PlainError),
-    Tls(Box<ureq::Error>),
-}
-
-fn bad_header(what: &str, name: &str) -> ExchangeError {
-    ExchangeError::Header(format!("net/http: invalid header field {what} {name:?}"))
+    Exchange(ExchangeError),
 }
 
 impl Exchange<'_> {
-    fn get(&self, url: &ProbeUrl, headers: &[HttpHeader]) -> Result<Reply, ExchangeError> {
-        if url.scheme == "https" { self.get_tls(url, headers).map(Reply::Tls) } else { self.get_plain(url, headers) }
-    }
-
     #[inline(never)]
-    fn get_plain(&self, url: &ProbeUrl, headers: &[HttpHeader]) -> Result<Reply, ExchangeError> {
+    fn get(&self, url: &ProbeUrl, headers: &[HttpHeader]) -> Result<Reply, ProbeError> {
         let mut request = RequestHead::new(&url.path, url.query.as_deref());
-        each_header(headers, &url.authority(), |name, value| request.header(name, value).map_err(|what| bad_header(what, name)))?;
+        let bad = |what: &str, name: &str| ProbeError::Header(format!("net/http: invalid header field {what} {name:?}"));
+        each_header(headers, &url.authority(), |name, value| request.header(name, value).map_err(|what| bad(what, name)))?;
         note(|| format!("GET {url}"));
-        let reply = plain::exchange(self.target, url.port_or_default(), &request.finish(), self.deadline, &self.progress);
-        reply.map(|r| Reply::Plain(Box::new(r))).map_err(ExchangeError::Plain)
-    }
-
-    /// Not inlined, and so no part of the frame of a plain probe.
-    #[inline(never)]
-    fn get_tls(&self, url: &ProbeUrl, headers: &[HttpHeader]) -> Result<Box<Response<ureq::Body>>, ExchangeError> {
-        let mut request =
-            Request::get(url.to_string()).body(()).map_err(|e| ExchangeError::Request(format!("cannot parse \"{url}\": {e}")))?;
-        each_header(headers, &url.authority(), |name, value| {
-            let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad_header("name", name))?;
-            let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| bad_header("value for", name))?;
-            request.headers_mut().append(key, value);
-            Ok(())
-        })?;
-        note(|| format!("GET {url}"));
-        let connector = ProbeConnector { netns: self.target.netns.clone(), deadline: self.deadline, progress: self.progress.clone() };
-        let agent = Agent::with_parts(config(), connector, KnownAddresses(self.target.addresses.clone()));
-        agent.run(request).map(Box::new).map_err(|e| ExchangeError::Tls(Box::new(e)))
+        let tls = (url.scheme == "https").then_some(url.host.as_str());
+        let reply = exchange(self.target, url.port_or_default(), tls, &request.finish(), self.deadline, &self.progress);
+        reply.map_err(ProbeError::Exchange)
     }
 
     #[inline(never)]
-    fn failed(&self, url: &ProbeUrl, e: ExchangeError) -> Outcome {
+    fn failed(&self, url: &ProbeUrl, e: ProbeError) -> Outcome {
         let phase = self.progress.phase();
         match e {
-            ExchangeError::Request(text) => Outcome::error(text, Phase::Prepare),
-            ExchangeError::Header(text) => Outcome::new(HandlerResult::Failure, client_error(url, &text), Phase::Prepare),
-            ExchangeError::Plain(e) => self.ended(url, plain_cause(&e), phase),
-            ExchangeError::Tls(e) => self.ended(url, cause(&e), phase),
+            ProbeError::Header(text) => Outcome::new(HandlerResult::Failure, client_error(url, &text), Phase::Prepare),
+            ProbeError::Exchange(e) => self.ended(url, cause(&e), phase),
         }
     }
 
@@ -237,7 +169,7 @@ impl Exchange<'_> {
     /// Reads the body and judges the status. A body that breaks off is an error of the probe, a long one is cut.
     #[inline(never)]
     fn finish(&self, reply: Reply) -> Outcome {
-        let status = reply.status();
+        let status = reply.head.status;
         note(|| format!("status {status}"));
         let body = match reply.into_body() {
             Ok(body) => String::from_utf8(body).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()),
@@ -254,39 +186,11 @@ impl Exchange<'_> {
     }
 }
 
-/// No header of its own, no redirects, no proxy, no pool. Timeouts are the connection's business.
-fn config() -> Config {
-    static CONFIG: LazyLock<Config> = LazyLock::new(|| {
-        Agent::config_builder()
-            .http_status_as_error(false)
-            .proxy(None)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .user_agent(AutoHeaderValue::None)
-            .accept(AutoHeaderValue::None)
-            .accept_encoding(AutoHeaderValue::None)
-            .max_idle_connections(0)
-            .build()
-    });
-    CONFIG.clone()
-}
-
 /// The text of a client error; Err when it is our own doing and says nothing of the container.
-fn cause(e: &ureq::Error) -> Result<String, String> {
+fn cause(e: &ExchangeError) -> Result<String, String> {
     match e {
-        ureq::Error::Io(e) => io_cause(e),
-        ureq::Error::Timeout(_) => Ok(TIMED_OUT.into()),
-        ureq::Error::Protocol(e) => Ok(format!("net/http: HTTP/1.x transport connection broken: {e}")),
-        ureq::Error::Rustls(e) => Ok(tls_cause(e)),
-        e => Ok(e.to_string()),
-    }
-}
-
-fn plain_cause(e: &PlainError) -> Result<String, String> {
-    match e {
-        PlainError::Dial(e) => dial_cause(e),
-        PlainError::Io(e) => io_cause(e),
-        PlainError::Malformed(text) => Ok(format!("net/http: HTTP/1.x transport connection broken: {text}")),
+        ExchangeError::Io(e) => io_cause(e),
+        ExchangeError::Malformed(text) => Ok(format!("net/http: HTTP/1.x transport connection broken: {text}")),
     }
 }
 

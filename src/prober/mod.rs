@@ -9,7 +9,9 @@
 //! ```
 
 pub mod cadence;
-pub mod dial;
+pub mod connection;
+mod dial;
+mod exchange;
 pub mod exec;
 pub mod grpc;
 pub mod history;
@@ -22,7 +24,6 @@ pub mod metrics;
 pub mod now;
 pub mod outcome;
 pub mod pauses;
-mod plain;
 pub mod ports;
 #[allow(clippy::module_inception)]
 pub mod prober;
@@ -33,6 +34,5 @@ pub mod tcp;
 mod thread;
 mod tls;
 pub mod trace;
-mod transport;
 pub mod url;
 pub mod worker;
