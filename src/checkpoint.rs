@@ -1,7 +1,8 @@
 //! The statuses of the last daemon, on disk: so that readiness, start times and restart counts survive its restart.
 //!
 //! Invariants: it is a cache; a missing, old or corrupt file costs history and nothing else. Replaced atomically
-//! (temporary file, fsync, rename), at most once in [`INTERVAL`]; a disk that is full is said once.
+//! (temporary file, fsync, rename), at once after a status has changed, in the long run at most once in
+//! [`INTERVAL`]; a disk that is full is said once.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -12,16 +13,19 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError};
+use crossbeam_channel::{Receiver, TryRecvError};
 use serde::{Deserialize, Serialize};
 
 use crate::api::{PodStatus, PodUid};
 use crate::clock::{self, Moment, Time};
-use crate::notifier::Notifier;
 use crate::status::{Ages, StatusManager};
 
-/// Shortest time between two writes.
+/// Time between two writes when there are many, and the longest turn.
 const INTERVAL: Duration = Duration::from_secs(2);
+/// Shortest time between two writes.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Writes that may follow one another after [`PAUSE`]; one more for each [`INTERVAL`] that has passed.
+const BURST: u32 = 30;
 /// Stack of the thread: it serialises a map.
 const STACK: usize = 256 * 1024;
 
@@ -95,37 +99,71 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
 
-/// Keeps the file current until `stop` closes, and writes it once more then. `also` is called at each turn: for other
-/// small files.
+/// How soon one write may follow another: at once as long as there are few, so that what a person has seen is there after
+/// a `kill -9`, and each [`INTERVAL`] when there are many.
+struct Pace {
+    left: u32,
+    refilled: Moment,
+}
+
+impl Pace {
+    fn new(now: Moment) -> Self {
+        Self { left: BURST, refilled: now }
+    }
+
+    /// After a write: how long to wait before the next.
+    fn pause(&mut self, now: Moment) -> Duration {
+        let more = u32::try_from(now.since(self.refilled).as_nanos() / INTERVAL.as_nanos()).unwrap_or(u32::MAX);
+        self.left = self.left.saturating_add(more).min(BURST);
+        self.refilled = self.refilled + INTERVAL.saturating_mul(more);
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                PAUSE
+            }
+            None => INTERVAL,
+        }
+    }
+}
+
+/// Keeps the file current until `stop` closes, and writes it once more then; who closes it wakes the thread by a change.
+/// `also` is called at each turn, at least once in [`INTERVAL`]: for other small files.
 ///
 /// # Errors
 /// No thread is left.
 pub fn spawn(
     path: PathBuf,
     statuses: Arc<StatusManager>,
-    notifier: Arc<Notifier>,
     stop: Receiver<()>,
     mut also: impl FnMut() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("checkpoint".into()).stack_size(STACK).spawn(move || {
-        let (mut written, mut failed) = (None, false);
+        let (mut written, mut failed, mut pace) = (None, false, Pace::new(Moment::now()));
+        let is_stopped = || stop.try_recv() == Err(TryRecvError::Disconnected);
         loop {
-            let stopped = stop.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Disconnected);
-            let version = notifier.version();
+            if let (Some(version), false) = (written, is_stopped()) {
+                statuses.changes().wait_newer(version, INTERVAL);
+            }
+            // in this order: what changed before the stop is written
+            let stopped = is_stopped();
+            let version = statuses.changes().version();
+            let mut pause = Duration::ZERO;
             if written != Some(version) {
                 match write(&path, &statuses) {
-                    Ok(()) => (written, failed) = (Some(version), false),
-                    Err(e) if !failed => {
-                        log::warn!("cannot write {}: {e}; statuses are kept in memory, trying again", path.display());
-                        failed = true;
+                    Ok(()) => (written, failed, pause) = (Some(version), false, pace.pause(Moment::now())),
+                    Err(e) => {
+                        if !std::mem::replace(&mut failed, true) {
+                            log::warn!("cannot write {}: {e}; statuses are kept in memory, trying again", path.display());
+                        }
+                        pause = INTERVAL;
                     }
-                    Err(_) => {}
                 }
             }
             also();
             if stopped {
                 return;
             }
+            let _ = stop.recv_timeout(pause);
         }
     })
 }
@@ -136,6 +174,7 @@ mod tests {
 
     use super::*;
     use crate::api::PodPhase;
+    use crate::notifier::Notifier;
 
     fn statuses(phase: PodPhase) -> HashMap<PodUid, PodStatus> {
         HashMap::from([("u".into(), PodStatus { phase, ..PodStatus::default() })])
@@ -144,9 +183,9 @@ mod tests {
     fn written_by(dir: &Path, phase: PodPhase) -> PathBuf {
         let path = dir.join("checkpoint.json");
         let notifier = Arc::new(Notifier::default());
-        let manager = Arc::new(StatusManager::new(statuses(phase), notifier.clone()));
+        let manager = Arc::new(StatusManager::new(statuses(phase), notifier));
         let (stop, stopped) = bounded(0);
-        let thread = spawn(path.clone(), manager, notifier, stopped, || ()).unwrap();
+        let thread = spawn(path.clone(), manager, stopped, || ()).unwrap();
         drop(stop);
         thread.join().unwrap();
         path
@@ -161,6 +200,45 @@ mod tests {
         assert_eq!(read(&path).statuses, statuses(PodPhase::Failed));
         let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600, "termination messages are the container's own");
+    }
+
+    #[test]
+    fn few_writes_follow_at_once_and_many_at_intervals() {
+        let at = |ms| Moment::from_boot(Duration::from_millis(ms));
+        let mut pace = Pace::new(at(0));
+        assert!((0..BURST).all(|_| pace.pause(at(1)) == PAUSE));
+        assert_eq!((pace.pause(at(2)), pace.pause(at(1999))), (INTERVAL, INTERVAL));
+        assert_eq!((pace.pause(at(2000)), pace.pause(at(2001))), (PAUSE, INTERVAL));
+        assert!((0..BURST).all(|_| pace.pause(at(3_600_000)) == PAUSE));
+        assert_eq!(pace.pause(at(3_600_000)), INTERVAL);
+    }
+
+    /// Lessons A7: a daemon that is killed right after a person has seen a pod become ready finds it ready.
+    #[test]
+    fn a_change_is_on_disk_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("checkpoint.json");
+        let manager = Arc::new(StatusManager::new(statuses(PodPhase::Pending), Arc::default()));
+        let (stop, stopped) = bounded(0);
+        let (turns, turned) = bounded(100);
+        let thread = spawn(path.clone(), manager.clone(), stopped, move || {
+            let _ = turns.try_send(Moment::now());
+        })
+        .unwrap();
+        turned.recv().unwrap();
+        let pod = crate::api::Pod {
+            metadata: serde_json::from_value(serde_json::json!({"uid": "u"})).unwrap(),
+            spec: Default::default(),
+            raw: serde_json::Value::Null,
+        };
+        let changed = Moment::now();
+        manager.set(&pod, statuses(PodPhase::Running).remove(pod.uid()).unwrap());
+        let seen = turned.recv().unwrap();
+        assert_eq!(read(&path).statuses, statuses(PodPhase::Running));
+        assert!(seen.since(changed) < INTERVAL, "{:?}", seen.since(changed));
+        drop(stop);
+        manager.changes().changed();
+        thread.join().unwrap();
     }
 
     #[test]

@@ -203,13 +203,8 @@ impl Daemon {
         let sync_loop = SyncLoop::new(channels, parts, heartbeat);
         let loop_thread = spawn("sync-loop", move || sync_loop.run())?;
         let (stop_checkpoint, checkpoint_stopped) = bounded(0);
-        let checkpoint = checkpoint::spawn(
-            shared.layout.checkpoint(),
-            statuses,
-            notifier,
-            checkpoint_stopped,
-            hands_on::pauses_saver(prober_for_pauses),
-        );
+        let checkpoint =
+            checkpoint::spawn(shared.layout.checkpoint(), statuses, checkpoint_stopped, hands_on::pauses_saver(prober_for_pauses));
         let checkpoint = checkpoint.map_err(cannot("start the checkpoint thread"))?;
         let server = server::spawn(&shared.layout.socket(), shared.clone()).map_err(|e| DaemonError(e.to_string()))?;
         let files = FileSource::spawn(FileSourceConfig {
@@ -280,6 +275,8 @@ impl Daemon {
         self.shared.pleg.cache().close();
         // the loop's end closes the results' channels, so no probe worker waits in a send
         self.stop.lock().expect("no panic while the lock is held").clear();
+        // whoever waits for a change looks whether it is to end
+        self.shared.statuses.changes().changed();
         let mut late = Vec::new();
         late.extend(self.shared.workers.shutdown(left()).into_iter().map(|uid| format!("the worker of pod {uid}")));
         let probes = self.shared.prober.manager.shutdown(left().min(PROBES_LIMIT));

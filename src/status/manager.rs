@@ -22,13 +22,15 @@ pub struct StatusManager {
     statuses: Mutex<HashMap<PodUid, Arc<PodStatus>>>,
     ages: Mutex<Ages>,
     notifier: Arc<Notifier>,
+    /// Grows with every change of a status, and with nothing else.
+    changes: Notifier,
 }
 
 impl StatusManager {
     /// With the statuses of an earlier daemon (a cache: may be empty), telling `notifier` of every change.
     pub fn new(restored: HashMap<PodUid, PodStatus>, notifier: Arc<Notifier>) -> Self {
         let statuses = restored.into_iter().map(|(uid, s)| (uid, Arc::new(s))).collect();
-        Self { statuses: Mutex::new(statuses), ages: Mutex::default(), notifier }
+        Self { statuses: Mutex::new(statuses), ages: Mutex::default(), notifier, changes: Notifier::default() }
     }
 
     /// The same, with the ages the earlier daemon knew.
@@ -49,6 +51,16 @@ impl StatusManager {
     /// All of them, for the checkpoint.
     pub fn ages(&self) -> Ages {
         self.lock_ages().clone()
+    }
+
+    /// Grows with every change of a status, and with nothing else: what the checkpoint waits on.
+    pub fn changes(&self) -> &Notifier {
+        &self.changes
+    }
+
+    fn changed(&self) {
+        self.changes.changed();
+        self.notifier.changed();
     }
 
     /// The latest status.
@@ -75,7 +87,7 @@ impl StatusManager {
         }
         statuses.insert(pod.uid().clone(), Arc::new(status));
         drop(statuses);
-        self.notifier.changed();
+        self.changed();
     }
 
     /// Readiness of one container, from the sync loop. Recomputes Ready and ContainersReady, not the phase. Nothing
@@ -106,7 +118,7 @@ impl StatusManager {
         let changed = statuses.len() != before;
         drop(statuses);
         if changed {
-            self.notifier.changed();
+            self.changed();
         }
     }
 
@@ -123,7 +135,7 @@ impl StatusManager {
         refresh_ready(pod, &mut status);
         *stored = Arc::new(status);
         drop(statuses);
-        self.notifier.changed();
+        self.changed();
     }
 
     fn lock_ages(&self) -> MutexGuard<'_, Ages> {
