@@ -142,7 +142,7 @@ impl Exchange<'_> {
     fn get(&self, url: &ProbeUrl, headers: &[HttpHeader]) -> Result<Reply, ProbeError> {
         let mut request = RequestHead::new(&url.path, url.query.as_deref());
         let bad = |what: &str, name: &str| ProbeError::Header(format!("net/http: invalid header field {what} {name:?}"));
-        each_header(headers, &url.authority(), |name, value| request.header(name, value).map_err(|what| bad(what, name)))?;
+        each_header(headers, &url.host_header(), |name, value| request.header(name, value).map_err(|what| bad(what, name)))?;
         note(|| format!("GET {url}"));
         let tls = (url.scheme == "https").then_some(url.host.as_str());
         let reply = exchange(self.target, url.port_or_default(), tls, &request.finish(), self.deadline, &self.progress);

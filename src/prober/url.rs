@@ -1,7 +1,7 @@
 //! The URLs of an httpGet probe: from a spec's path, and from a redirect (kubelet-probes 3.4).
 //!
-//! Invariants: pure. A URL is always absolute, with scheme, host and port; its path and query hold only bytes that
-//! may stand in a request line.
+//! Invariants: pure. A URL is always absolute, with scheme, host and port; its path holds only bytes that
+//! may stand in a request line, its query no control characters: it goes as it is written, as with Go.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub struct ProbeUrl {
     pub port: Option<u16>,
     /// Empty, or beginning with a slash; escaped.
     pub path: String,
-    /// Without the question mark; None when there is none.
+    /// Without the question mark, as it is written; None when there is none.
     pub query: Option<String>,
     /// Without the number sign; shown where the URL is, and never sent.
     pub fragment: Option<String>,
@@ -24,7 +24,7 @@ pub struct ProbeUrl {
 
 impl fmt::Display for ProbeUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}{}", self.scheme, self.authority(), self.path)?;
+        write!(f, "{}://{}{}", self.scheme, self.authority().replace('%', "%25"), self.path)?;
         self.query.as_ref().map_or(Ok(()), |q| write!(f, "?{q}"))?;
         self.fragment.as_ref().map_or(Ok(()), |fragment| write!(f, "#{fragment}"))
     }
@@ -36,7 +36,7 @@ impl ProbeUrl {
     pub fn of_probe(scheme: &str, host: &str, port: u16, path: &str) -> Self {
         let scheme = if scheme.is_empty() { "http".to_owned() } else { scheme.to_ascii_lowercase() };
         let (path, query, fragment) = match Reference::parse(path) {
-            Some(r) => (escape_path(&rooted(r.path)), r.query.map(escape_query), r.fragment.map(escape_query)),
+            Some(r) => (escape_path(&rooted(r.path)), r.query.map(str::to_owned), r.fragment.map(escape_fragment)),
             None => (escape_all(&rooted(path)), None, None),
         };
         Self { scheme, host: host.into(), port: Some(port), path, query, fragment }
@@ -46,6 +46,14 @@ impl ProbeUrl {
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         self.port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"))
+    }
+
+    /// The same for a Host header, where the zone of an address has no meaning.
+    pub fn host_header(&self) -> String {
+        match (self.host.split_once('%'), self.port) {
+            (None, _) => self.authority(),
+            (Some((host, _)), port) => Self { host: host.into(), port, ..self.clone() }.authority(),
+        }
     }
 
     /// The port to connect to.
@@ -60,7 +68,7 @@ impl ProbeUrl {
         if scheme != "http" && scheme != "https" {
             return None;
         }
-        let (query, fragment) = (reference.query.map(escape_query), reference.fragment.map(escape_query));
+        let (query, fragment) = (reference.query.map(str::to_owned), reference.fragment.map(escape_fragment));
         if let Some(authority) = reference.authority {
             let (host, port) = split_authority(authority)?;
             return Some(Self { scheme, host, port, path: escape_path(&remove_dots(reference.path)), query, fragment });
@@ -174,9 +182,9 @@ fn escape_bytes(path: &[u8]) -> String {
     path.iter().map(|&b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
-fn escape_query(query: &str) -> String {
+fn escape_fragment(fragment: &str) -> String {
     let plain = |b: u8| (0x21..0x7f).contains(&b) && !b"\"<>".contains(&b);
-    query.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+    fragment.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
 fn unescape(path: &str) -> Vec<u8> {
@@ -219,8 +227,15 @@ mod tests {
         check("", "h", 1, "/a%20b c", "http://h:1/a%20b%20c");
         check("", "h", 1, "/100%", "http://h:1/100%25");
         check("", "h", 1, "/x\r\nHost: evil", "http://h:1/x%0D%0AHost:%20evil");
-        check("", "h", 1, "/ä?q=ö x", "http://h:1/%C3%A4?q=%C3%B6%20x");
+        check("", "h", 1, "/ä?q=ö x#ü", "http://h:1/%C3%A4?q=ö x#%C3%BC");
+        check("", "h", 1, "/?q=\r\nHost: evil", "http://h:1/%3Fq=%0D%0AHost:%20evil");
         check("", "h", 1, "/?a?b", "http://h:1/?a?b");
+    }
+
+    #[test]
+    fn the_zone_of_an_address_is_shown_and_not_sent() {
+        let url = ProbeUrl::of_probe("", "fe80::1%eth0", 80, "/x");
+        assert_eq!((url.to_string().as_str(), url.host_header().as_str()), ("http://[fe80::1%25eth0]:80/x", "[fe80::1]:80"));
     }
 
     #[track_caller]
