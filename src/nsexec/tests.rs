@@ -111,6 +111,28 @@ fn a_command_is_in_every_cgroup_of_the_container_also_when_that_moves() {
     }
 }
 
+/// Without v2 the leaf is the freezer's, and it is that one which is joined.
+#[test]
+fn without_v2_the_leaf_that_can_be_frozen_is_joined() {
+    if skip() {
+        return;
+    }
+    let s = Sleeper::new();
+    let lines = fs::read_to_string(format!("/proc/{}/cgroup", s.pid())).unwrap();
+    let v1: String = lines.lines().filter(|l| !l.starts_with("0::")).map(|l| format!("{l}\n")).collect();
+    let places = cgroup::places_of(&v1);
+    if !v1.contains(":freezer:") {
+        eprintln!("SKIPPED: needs the freezer hierarchy of cgroup v1");
+        return;
+    }
+    let name = cgroup::unique();
+    let cgroups = Cgroups::prepare(&places, &name).unwrap();
+    let files = cgroups.join.iter().map(|f| fs::read_link(format!("/proc/self/fd/{}", f.as_raw_fd())).unwrap());
+    let of_leaf = files.filter(|f| f.ends_with(format!("{name}/tasks"))).count();
+    let removed = cgroups.leaf.as_ref().is_some_and(|l| l.remove());
+    assert_eq!((cgroups.join.len(), of_leaf, cgroups.born.is_none(), removed), (places.len(), 1, true, true));
+}
+
 #[test]
 fn without_clone3_a_command_is_where_it_belongs() {
     if skip() {
