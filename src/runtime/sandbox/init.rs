@@ -72,10 +72,10 @@ fn confine() -> io::Result<()> {
     let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("podprobe"), ".", Some("tmpfs"), flags, Some("size=4k,mode=555"))?;
     let root = std::env::current_dir()?;
-    nix::unistd::chdir(&root)?;
+    std::env::set_current_dir(&root)?;
     nix::unistd::pivot_root(".", ".")?;
     umount2(".", MntFlags::MNT_DETACH)?;
-    nix::unistd::chdir("/")?;
+    std::env::set_current_dir("/")?;
     nix::sys::prctl::set_no_new_privs()?;
     nix::unistd::setgroups(&[])?;
     let (uid, gid) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
