@@ -2,6 +2,7 @@
 
 mod hands_on;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
@@ -137,6 +138,7 @@ impl Daemon {
 
         let (pleg_events, from_pleg) = bounded(pleg::EVENTS_CAPACITY);
         let (stop_pleg, pleg_stopped) = bounded(0);
+        let left_behind = Cell::new(runtime.pods_with_data());
         let pleg = Pleg::spawn(runtime.clone(), pleg_events, pleg_stopped).map_err(cannot("start the relist thread"))?;
         let pleg = Arc::new(pleg);
         // so that the sync loop's first look finds the runtime listed; a slow disk makes it rest instead
@@ -198,6 +200,7 @@ impl Daemon {
             probes: prober,
             recorder,
             also: Box::new(move |now| tidying.housekeeping(&syncer, now)),
+            left_behind,
         };
         let channels = Channels { config: from_config, pleg: from_pleg, liveness, readiness, startup, stop: loop_stopped };
         let sync_loop = SyncLoop::new(channels, parts, heartbeat);

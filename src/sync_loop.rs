@@ -5,6 +5,7 @@
 //! disk, no lock that another thread holds across a wait. It alone writes the pod manager. One event is handled a
 //! turn, then the loop looks again.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -93,6 +94,8 @@ pub struct Parts {
     pub recorder: Arc<Recorder>,
     /// Small things done at each housekeeping, such as dropping stale back-off entries. Must not block.
     pub also: Box<dyn Fn(Moment) + Send>,
+    /// Pods that an earlier daemon has left data of; not all of them need be unwanted.
+    pub left_behind: Cell<Vec<PodUid>>,
 }
 
 /// A loop that has not turned for this long stands still (11.2). Its ticks alone turn it each second.
@@ -363,9 +366,13 @@ impl Parts {
         }
     }
 
-    /// Step 6: what the runtime holds and nobody wants, ended pods' remains included.
+    /// Step 6: what the runtime holds and nobody wants, ended pods' remains included. Step 4: what an earlier daemon did
+    /// not live to remove; looked at once, for a removal that fails is tried again by its worker.
     fn end_orphans(&self) {
         self.runtime.pods().iter().for_each(|r| self.end_orphan(r));
+        for uid in self.left_behind.take() {
+            self.end_orphan(&RuntimePodStatus { uid, ..Default::default() });
+        }
     }
 
     fn end_orphan(&self, runtime: &RuntimePodStatus) {
@@ -505,6 +512,7 @@ mod tests {
                 probes: probes.clone(),
                 recorder: Arc::default(),
                 also: Box::new(|_| {}),
+                left_behind: Cell::default(),
             };
             Self { parts, runtime, probes, ran, gate: Some(gate) }
         }
@@ -608,7 +616,12 @@ mod tests {
         h.parts.handle_housekeeping();
         h.expect("orphan", Phase::Terminating);
         h.expect("orphan", Phase::Terminated);
-        assert_eq!(h.probes.0.lock().unwrap().as_slice(), [HashSet::from(["a".into()])]);
+        h.parts.left_behind.set(vec!["a".into(), "left".into()]);
+        h.parts.handle_housekeeping();
+        h.expect("left", Phase::Terminating);
+        h.expect("left", Phase::Terminated);
+        h.parts.handle_housekeeping();
+        assert_eq!(*h.probes.0.lock().unwrap(), vec![HashSet::from(["a".into()]); 3]);
     }
 
     #[test]

@@ -130,6 +130,10 @@ fn a_daemon_killed_at_once_after_each_change(node: &Node) {
     day.put("bystander", steady(&day, "bystander"));
     day.wait_ready("bystander");
     let bystander = day.process("bystander");
+    // what a daemon leaves that is killed between the last record of a pod and its last directory
+    let left =
+        [node.layout.pod_data(&"half-removed".into()).join("volumes"), node.layout.logs_dir().join("default_gone-edge_half-removed/c")];
+    left.iter().for_each(|dir| fs::create_dir_all(dir).unwrap());
     // at no delay, and while the change is being carried out
     for (i, delay) in [0, 40, 100].into_iter().enumerate() {
         let kill_after_a_moment = |day: &mut Day| {
@@ -150,6 +154,8 @@ fn a_daemon_killed_at_once_after_each_change(node: &Node) {
         support::wait_until("its container to be gone", || day.processes().len() == 1);
         assert_eq!(day.process("bystander"), bystander);
     }
+    let pod_data = left[0].parent().unwrap();
+    support::wait_until("what is left of a removed pod to go", || !pod_data.exists() && !left[1].parent().unwrap().exists());
     day.end();
 }
 

@@ -129,7 +129,8 @@ impl ShimRuntime {
         self.interrupt.fd().expect("it is there from the start")
     }
 
-    /// Pods that have data on the disk: those of pods that no longer exist are for housekeeping to [`Runtime::remove_pod`].
+    /// Pods that have data on the disk. Housekeeping removes that of pods which no longer exist: a daemon that was killed
+    /// while it removed a pod has left it.
     pub fn pods_with_data(&self) -> Vec<PodUid> {
         names(&self.layout.lib_dir().join("pods")).iter().map(|n| PodUid::from(n.as_str())).collect()
     }

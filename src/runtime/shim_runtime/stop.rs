@@ -240,12 +240,13 @@ impl ShimRuntime {
         if left > 0 {
             return Err(fail(format!("{left} of its containers and sandboxes are still there")));
         }
-        volumes::remove_tree(&self.layout.pod_data(uid)).map_err(|e| fail(e.to_string()))?;
+        self.remove_cgroups(uid).map_err(|e| fail(e.to_string()))?;
         let suffix = format!("_{uid}");
         for name in names(&self.layout.logs_dir()).iter().filter(|n| n.ends_with(&suffix)) {
             volumes::remove_tree(&self.layout.logs_dir().join(name)).map_err(|e| fail(e.to_string()))?;
         }
-        self.remove_cgroups(uid).map_err(|e| fail(e.to_string()))
+        // last, for it tells the next daemon that there is still something to remove
+        volumes::remove_tree(&self.layout.pod_data(uid)).map_err(|e| fail(e.to_string()))
     }
 
     /// The pod's cgroup, and the daemon's own when it was the last; never while a container is being created below it.
