@@ -21,7 +21,7 @@ use podprobe::prober::outcome::{HandlerResult, Outcome};
 use podprobe::prober::target::Target;
 use podprobe::prober::url::ProbeUrl;
 use support::figures::{Report, quantile};
-use support::usage::own_cpu_us;
+use support::usage::process_cpu;
 use support::{Guard, setting};
 
 const PROBERS: u32 = 100;
@@ -59,7 +59,7 @@ fn flood(seconds: usize) -> bool {
     assert!(probe(port).result == HandlerResult::Success, "the server does not answer");
     assert_eq!(waiting(port), 0, "sockets of another wait with the server's port: run it again in a minute");
     let done = AtomicBool::new(false);
-    let (begin, cpu) = (Instant::now() + PERIOD, own_cpu_us());
+    let (begin, cpu) = (Instant::now() + PERIOD, process_cpu());
     let (seen, waiting) = thread::scope(|s| {
         let counter = s.spawn(|| count_until(&done, port));
         let prober = |n| Builder::new().stack_size(STACK_SIZE).spawn_scoped(s, move || run(port, begin, n, seconds)).unwrap();
@@ -69,7 +69,7 @@ fn flood(seconds: usize) -> bool {
         (seen, counter.join().unwrap())
     });
     let took = begin.elapsed().as_secs_f64();
-    let cpu = (own_cpu_us() - cpu) as f64 / 1e3;
+    let cpu = (process_cpu() - cpu).as_secs_f64() * 1e3;
     let mut report = Report::new("flood");
     seen.iter().flat_map(|s| &s.took).for_each(|ms| report.add("a probe takes", "ms", None, *ms));
     seen.iter().flat_map(|s| &s.late).for_each(|ms| report.add("and began late by", "ms", None, *ms));

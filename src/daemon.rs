@@ -1,6 +1,8 @@
 //! The daemon: wires the parts, holds the lock of its root, and ends them in order.
 
+mod backend;
 mod hands_on;
+mod views;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -15,37 +17,30 @@ use crossbeam_channel::{Sender, bounded};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{SigSet, Signal};
 
+use self::views::{Prober, RuntimeCache, Seen};
 use crate::api::decode::{self, StaticSource};
-use crate::api::validation::probe_field;
-use crate::api::{Container, ContainerStatus, Pod, PodStatus, PodUid};
+use crate::api::{ContainerStatus, PodStatus, PodUid};
 use crate::checkpoint;
-use crate::clock::{Moment, Time};
-use crate::events::{EventList, Recorder};
+use crate::clock::Moment;
+use crate::events::Recorder;
 use crate::image_keeper::{ImageKeeper, ImageKeeperConfig};
 use crate::images::ImageStore;
 use crate::layout::Layout;
 use crate::notifier::Notifier;
-use crate::pleg::{self, Cache, Pleg};
-use crate::pod_actions::ToKill;
+use crate::pleg::{self, Pleg};
 use crate::pod_config::file::{FileSource, FileSourceConfig};
 use crate::pod_config::merge::UPDATES_CAPACITY;
 use crate::pod_config::{FileStates, PodConfig, PodUpdate, Source};
 use crate::pod_manager::PodManager;
-use crate::pod_workers::{Deps, PodCache, PodWorkers, Probes, Syncer, Update, UpdateKind};
-use crate::prober::history::PodHistory;
-use crate::prober::manager::{self, ProberManager, RestoredReady, StatusSource};
-use crate::prober::now::ProbeReport;
-use crate::prober::results::{self, ProbeResult};
+use crate::pod_workers::{Deps, PodWorkers, Syncer, Update, UpdateKind};
+use crate::prober::manager::{self, ProberManager, RestoredReady};
+use crate::prober::results;
 use crate::runtime::exits::ExitListener;
-use crate::runtime::{ContainerId, ImagesInUse, Runtime, RuntimeContainerStatus, RuntimePodStatus, ShimRuntime, StartErrorReason};
-use crate::server::protocol::{PauseTarget, ProbeTarget};
+use crate::runtime::{ContainerId, ImagesInUse, Runtime, ShimRuntime, StartErrorReason};
 use crate::server::{self, Backend, Server};
 use crate::settings::Settings;
-use crate::status::{PodView, Snapshot, StatusManager};
-use crate::sync_loop::{Channels, Heartbeat, Parts, ProbeHousekeeping, RuntimeView, SyncLoop};
-
-/// A sync waits this long for a status newer than its last run; a relist takes a second at most, a busy disk longer.
-const STATUS_CEILING: Duration = Duration::from_secs(20);
+use crate::status::StatusManager;
+use crate::sync_loop::{Channels, Heartbeat, Parts, SyncLoop};
 
 /// The first listing is waited for this long at the start.
 const FIRST_LISTING: Duration = Duration::from_secs(1);
@@ -409,163 +404,6 @@ fn results_managers() -> (manager::Results, [Updates; 3]) {
     (manager::Results { startup, readiness, liveness }, [a, b, c])
 }
 
-/// What probe workers see.
-struct Seen {
-    statuses: Arc<StatusManager>,
-    cache: Arc<Cache>,
-}
-
-impl StatusSource for Seen {
-    fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
-        self.statuses.get(uid)
-    }
-
-    fn started_moment(&self, uid: &PodUid, id: &ContainerId) -> Option<Moment> {
-        self.cache.get(uid).containers.iter().find(|c| c.id == *id).and_then(|c| c.started)
-    }
-}
-
-/// PLEG as the sync loop and the syncer see it.
-struct RuntimeCache(Arc<Pleg>);
-
-impl RuntimeView for RuntimeCache {
-    fn pods(&self) -> Vec<Arc<RuntimePodStatus>> {
-        self.0.cache().all()
-    }
-
-    fn pod(&self, uid: &PodUid) -> Arc<RuntimePodStatus> {
-        self.0.cache().get(uid)
-    }
-
-    fn health(&self) -> Result<(), String> {
-        self.0.health(Moment::now()).map_err(|e| format!("PLEG is not healthy: {e}"))
-    }
-}
-
-impl PodCache for RuntimeCache {
-    fn newer_than(&self, uid: &PodUid, since: Moment) -> Result<Arc<RuntimePodStatus>, String> {
-        self.0.cache().get_newer_than(uid, since, Duration::ZERO).or_else(|_| {
-            // not for the next full relist: a pod just acted on is looked at by itself
-            self.0.request(uid);
-            self.0.cache().get_newer_than(uid, since, STATUS_CEILING).map_err(|e| e.to_string())
-        })
-    }
-
-    fn request_relist(&self, uid: &PodUid) {
-        self.0.request(uid);
-    }
-}
-
-/// The probe manager as the sync loop and the syncer see it.
-struct Prober {
-    manager: ProberManager,
-    results: manager::Results,
-}
-
-impl ProbeHousekeeping for Prober {
-    fn clean_up(&self, alive: &std::collections::HashSet<PodUid>) {
-        self.manager.clean_up(alive);
-    }
-
-    fn reap(&self) {
-        self.manager.reap();
-    }
-}
-
-impl Probes for Prober {
-    fn add_pod(&self, pod: &Arc<Pod>) {
-        self.manager.add_pod(pod);
-    }
-
-    fn stop_liveness_and_startup(&self, pod: &Pod) {
-        self.manager.stop_liveness_and_startup(pod);
-    }
-
-    fn remove_pod(&self, pod: &Pod) {
-        self.manager.remove_pod(pod);
-    }
-
-    fn update_pod_status(&self, pod: &Pod, status: &mut PodStatus) {
-        self.manager.update_pod_status(pod, status);
-    }
-
-    fn killing(&self, pod: &Pod, kill: &ToKill) {
-        self.manager.history().killing(pod.uid(), kill);
-    }
-
-    fn renewing(&self, pod: &Pod, container: &str, cause: &str) {
-        self.manager.history().renewing(pod.uid(), container, cause);
-    }
-
-    fn restarted(&self, pod: &Pod, container: &str, attempt: u32, before: Option<&RuntimeContainerStatus>) {
-        self.manager.history().restarted(pod.uid(), container, attempt, before, Time::now());
-    }
-
-    fn liveness(&self, id: &ContainerId) -> Option<ProbeResult> {
-        self.results.liveness.get(id)
-    }
-
-    fn startup(&self, id: &ContainerId) -> Option<ProbeResult> {
-        self.results.startup.get(id)
-    }
-}
-
-impl Backend for Shared {
-    fn snapshot(&self) -> Arc<Snapshot> {
-        let version = self.notifier.version();
-        // in this order: a pod that is being removed is told to end before it leaves the manager
-        let mut pods = self.pods.all();
-        let working = self.workers.working();
-        let ending = |uid: &PodUid| working.iter().any(|(pod, removed)| *removed && pod.uid() == uid);
-        pods.extend(working.iter().filter(|(_, removed)| *removed).map(|(pod, _)| pod.clone()));
-        pods.sort_by(|a, b| (&a.metadata.namespace, &a.metadata.name, a.uid()).cmp(&(&b.metadata.namespace, &b.metadata.name, b.uid())));
-        pods.dedup_by(|a, b| a.uid() == b.uid());
-        let events = self.recorder.list();
-        let view = |pod: &Arc<Pod>| self.view(pod, ending(pod.uid()), &events);
-        Arc::new(Snapshot {
-            version,
-            node_name: self.node_name.clone(),
-            pods: pods.iter().map(view).collect(),
-            problems: self.states.problems(),
-            stalled: self.heartbeat.stalled(self.started, Moment::now()),
-        })
-    }
-
-    fn wait_newer(&self, version: u64, ceiling: Duration) -> Arc<Snapshot> {
-        self.notifier.wait_newer(version, ceiling);
-        self.snapshot()
-    }
-
-    fn version(&self) -> String {
-        env!("CARGO_PKG_VERSION").into()
-    }
-
-    fn events(&self, after: Option<u64>, ceiling: Duration) -> EventList {
-        let version = after.map_or_else(|| self.notifier.version(), |after| self.notifier.wait_newer(after, ceiling));
-        EventList { version, node_name: self.node_name.clone(), events: self.recorder.list() }
-    }
-
-    fn history(&self, uid: &PodUid) -> PodHistory {
-        self.prober.manager.history().get(uid)
-    }
-
-    fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, String> {
-        self.prober.manager.probe_now(&*self.pod(&target.uid)?, &target.container, target.probe_type)
-    }
-
-    fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, String> {
-        self.pause_probes(target, length)
-    }
-
-    fn resume(&self, target: &PauseTarget) -> Result<Vec<String>, String> {
-        self.resume_probes(target)
-    }
-
-    fn metrics(&self) -> String {
-        self.metrics_text()
-    }
-}
-
 impl Shared {
     fn sync_pods_without_image(&self) {
         let waits =
@@ -581,36 +419,6 @@ impl Shared {
                     is_running: true,
                 });
             }
-        }
-    }
-
-    /// What is written in the file and not acted on is said.
-    fn outdated_probes(&self, pod: &Pod) -> Vec<String> {
-        let place = |list: &[Container], name: &str| list.iter().position(|c| c.name == name);
-        let path = |name: &str| match place(&pod.spec.containers, name) {
-            Some(at) => format!("spec.containers[{at}]"),
-            None => format!("spec.initContainers[{}]", place(&pod.spec.init_containers, name).unwrap_or_default()),
-        };
-        let why = "changed, and not acted on: the file gives the pod a uid, so it stays the same pod and keeps the probe it began with";
-        let each = |(name, probe_type): (String, _)| format!("{}.{}: {why}", path(&name), probe_field(probe_type));
-        self.prober.manager.outdated(pod).into_iter().map(each).collect()
-    }
-
-    fn view(&self, pod: &Pod, terminating: bool, events: &[crate::events::Event]) -> PodView {
-        let status = self.statuses.get(pod.uid()).map(|s| PodStatus::clone(&s)).unwrap_or_default();
-        let mut object = pod.raw.clone();
-        object["status"] = serde_json::to_value(&status).unwrap_or_default();
-        let file = self.states.get(pod.uid()).unwrap_or_default();
-        PodView {
-            object,
-            status,
-            file: file.file,
-            warnings: file.warnings.into_iter().chain(self.outdated_probes(pod)).collect(),
-            file_error: file.file_error,
-            terminating,
-            log_dir: self.layout.pod_logs(&pod.metadata.namespace, &pod.metadata.name, pod.uid()).display().to_string(),
-            paused: self.prober.manager.pauses().of(pod.uid(), Moment::now()),
-            events: events.iter().filter(|e| e.uid == pod.uid().as_str()).cloned().collect(),
         }
     }
 }

@@ -5,10 +5,10 @@ use std::io::{BufRead, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use crate::support::usage::process_cpu;
 use nix::sys::socket::{setsockopt, sockopt};
-use nix::time::{ClockId, clock_gettime};
 use podprobe::prober::lateness::Lateness;
 use podprobe::prober::manager::STACK_SIZE;
 use serde_json::{Value, json};
@@ -63,8 +63,8 @@ pub(crate) fn answer(report: impl Fn() -> Value) {
 
 /// What both kinds of clients say.
 pub(crate) fn report(probes: u64, failed: u64, lateness: &Lateness) -> Value {
-    let cpu = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap();
-    json!({"probes": probes, "failed": failed, "cpu": Duration::from(cpu).as_nanos() as u64, "lateness": lateness.counts()})
+    let cpu = process_cpu();
+    json!({"probes": probes, "failed": failed, "cpu": cpu.as_nanos() as u64, "lateness": lateness.counts()})
 }
 
 #[derive(Default)]

@@ -48,6 +48,12 @@ pub(crate) fn own_cpu_us() -> u64 {
     of(UsageWho::RUSAGE_THREAD) + of(UsageWho::RUSAGE_CHILDREN)
 }
 
+/// Processor time of this process, all its threads.
+pub(crate) fn process_cpu() -> Duration {
+    use nix::time::{ClockId, clock_gettime};
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap().into()
+}
+
 /// The names of a process's threads and what its descriptors are, each with its number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holdings {

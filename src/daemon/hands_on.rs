@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Prober, Shared};
+use super::Shared;
+use super::views::Prober;
 use crate::api::{Container, Pod, PodUid, ProbeType};
 use crate::clock::{Moment, go_duration};
 use crate::metrics::{Family, Kind};

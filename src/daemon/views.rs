@@ -1,0 +1,120 @@
+//! The parts as other parts see them: what each asks of the others, and nothing else of them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::{Pod, PodStatus, PodUid};
+use crate::clock::{Moment, Time};
+use crate::pleg::{Cache, Pleg};
+use crate::pod_actions::ToKill;
+use crate::pod_workers::{PodCache, Probes};
+use crate::prober::manager::{self, ProberManager, StatusSource};
+use crate::prober::results::ProbeResult;
+use crate::runtime::{ContainerId, RuntimeContainerStatus, RuntimePodStatus};
+use crate::status::StatusManager;
+use crate::sync_loop::{ProbeHousekeeping, RuntimeView};
+
+/// A sync waits this long for a status newer than its last run; a relist takes a second at most, a busy disk longer.
+const STATUS_CEILING: Duration = Duration::from_secs(20);
+
+/// What probe workers see.
+pub(super) struct Seen {
+    pub(super) statuses: Arc<StatusManager>,
+    pub(super) cache: Arc<Cache>,
+}
+
+impl StatusSource for Seen {
+    fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
+        self.statuses.get(uid)
+    }
+
+    fn started_moment(&self, uid: &PodUid, id: &ContainerId) -> Option<Moment> {
+        self.cache.get(uid).containers.iter().find(|c| c.id == *id).and_then(|c| c.started)
+    }
+}
+
+/// PLEG as the sync loop and the syncer see it.
+pub(super) struct RuntimeCache(pub(super) Arc<Pleg>);
+
+impl RuntimeView for RuntimeCache {
+    fn pods(&self) -> Vec<Arc<RuntimePodStatus>> {
+        self.0.cache().all()
+    }
+
+    fn pod(&self, uid: &PodUid) -> Arc<RuntimePodStatus> {
+        self.0.cache().get(uid)
+    }
+
+    fn health(&self) -> Result<(), String> {
+        self.0.health(Moment::now()).map_err(|e| format!("PLEG is not healthy: {e}"))
+    }
+}
+
+impl PodCache for RuntimeCache {
+    fn newer_than(&self, uid: &PodUid, since: Moment) -> Result<Arc<RuntimePodStatus>, String> {
+        self.0.cache().get_newer_than(uid, since, Duration::ZERO).or_else(|_| {
+            // not for the next full relist: a pod just acted on is looked at by itself
+            self.0.request(uid);
+            self.0.cache().get_newer_than(uid, since, STATUS_CEILING).map_err(|e| e.to_string())
+        })
+    }
+
+    fn request_relist(&self, uid: &PodUid) {
+        self.0.request(uid);
+    }
+}
+
+/// The probe manager as the sync loop and the syncer see it.
+pub(super) struct Prober {
+    pub(super) manager: ProberManager,
+    pub(super) results: manager::Results,
+}
+
+impl ProbeHousekeeping for Prober {
+    fn clean_up(&self, alive: &HashSet<PodUid>) {
+        self.manager.clean_up(alive);
+    }
+
+    fn reap(&self) {
+        self.manager.reap();
+    }
+}
+
+impl Probes for Prober {
+    fn add_pod(&self, pod: &Arc<Pod>) {
+        self.manager.add_pod(pod);
+    }
+
+    fn stop_liveness_and_startup(&self, pod: &Pod) {
+        self.manager.stop_liveness_and_startup(pod);
+    }
+
+    fn remove_pod(&self, pod: &Pod) {
+        self.manager.remove_pod(pod);
+    }
+
+    fn update_pod_status(&self, pod: &Pod, status: &mut PodStatus) {
+        self.manager.update_pod_status(pod, status);
+    }
+
+    fn killing(&self, pod: &Pod, kill: &ToKill) {
+        self.manager.history().killing(pod.uid(), kill);
+    }
+
+    fn renewing(&self, pod: &Pod, container: &str, cause: &str) {
+        self.manager.history().renewing(pod.uid(), container, cause);
+    }
+
+    fn restarted(&self, pod: &Pod, container: &str, attempt: u32, before: Option<&RuntimeContainerStatus>) {
+        self.manager.history().restarted(pod.uid(), container, attempt, before, Time::now());
+    }
+
+    fn liveness(&self, id: &ContainerId) -> Option<ProbeResult> {
+        self.results.liveness.get(id)
+    }
+
+    fn startup(&self, id: &ContainerId) -> Option<ProbeResult> {
+        self.results.startup.get(id)
+    }
+}
