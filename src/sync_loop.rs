@@ -616,6 +616,7 @@ mod tests {
         h.parts.handle_housekeeping();
         h.expect("orphan", Phase::Terminating);
         h.expect("orphan", Phase::Terminated);
+        h.runtime.pods.lock().unwrap().clear();
         h.parts.left_behind.set(vec!["a".into(), "left".into()]);
         h.parts.handle_housekeeping();
         h.expect("left", Phase::Terminating);

@@ -104,7 +104,7 @@ impl Connection {
     pub(super) fn send(&mut self, request: &[u8]) -> io::Result<()> {
         match self {
             Self::Plain(stream) => send_plain(stream, request),
-            Self::Tls(stream) => stream.write_all(request).and_then(|()| stream.flush()),
+            Self::Tls(stream) => send_tls(stream, request),
         }
     }
 
@@ -112,8 +112,7 @@ impl Connection {
     pub(super) fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(stream) => stream.read(buf),
-            // A server that closes without saying so in TLS has ended its answer all the same, as Go sees it.
-            Self::Tls(stream) => stream.read(buf).or_else(|e| if e.kind() == io::ErrorKind::UnexpectedEof { Ok(0) } else { Err(e) }),
+            Self::Tls(stream) => read_tls(stream, buf),
         }
     }
 }
@@ -125,6 +124,19 @@ impl Drop for Connection {
             Self::Tls(stream) => say_goodbye(stream),
         }
     }
+}
+
+// What TLS does is in no frame of a plain probe: none of it is inlined.
+
+#[inline(never)]
+fn send_tls(stream: &mut TlsStream, request: &[u8]) -> io::Result<()> {
+    stream.write_all(request).and_then(|()| stream.flush())
+}
+
+/// A server that closes without saying so in TLS has ended its answer all the same, as Go sees it.
+#[inline(never)]
+fn read_tls(stream: &mut TlsStream, buf: &mut [u8]) -> io::Result<usize> {
+    stream.read(buf).or_else(|e| if e.kind() == io::ErrorKind::UnexpectedEof { Ok(0) } else { Err(e) })
 }
 
 #[inline(never)]
@@ -156,7 +168,6 @@ fn connect(target: &Target, port: u16, deadline: Instant) -> Result<TcpStream, D
     Err(first.unwrap_or_else(|| DialError::Failed(format!("dial tcp: no address of {}", target.host))))
 }
 
-/// Not inlined, and so no part of the frame of a plain probe.
 #[inline(never)]
 fn handshake(sock: DeadlineStream, host: &str) -> io::Result<Box<TlsStream>> {
     // The request follows the last words of the handshake without waiting for their acknowledgement.
