@@ -63,7 +63,9 @@ pub struct Time(jiff::Timestamp);
 impl Time {
     /// The wall clock now, for display only.
     pub fn now() -> Self {
-        SystemTime::now().into()
+        // Without the fraction from the start: each probe asks.
+        let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        Self(jiff::Timestamp::from_second(seconds.try_into().unwrap_or(0)).unwrap_or(jiff::Timestamp::UNIX_EPOCH))
     }
 
     /// Whole seconds since 1970.

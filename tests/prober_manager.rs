@@ -439,7 +439,7 @@ fn runs_are_counted_and_kept_and_the_series_go_with_the_worker() {
     *d.world.answer.lock().unwrap() = Answer::Code(0);
     until("forty more", || d.execs() > 60);
     let runs = d.manager.history().get(p.uid()).probes.remove(0).runs;
-    assert_eq!((runs.len(), runs[31].outcome, runs[31].output.as_str()), (32, RunOutcome::Success, "said"));
+    assert_eq!((runs.len(), runs[31].outcome, &*runs[31].output), (32, RunOutcome::Success, "said"));
     d.manager.remove_pod(&p);
     until("the worker's end", || d.manager.worker_count() == 0);
     let left: Vec<_> = metrics().lines().filter(|l| !l.contains("podprobe_prober_probe_lateness_seconds")).map(String::from).collect();

@@ -271,7 +271,7 @@ fn the_server_of_a_tcp_probe_reads_an_end_and_no_reset() {
     let (tell, read) = mpsc::channel();
     let server = Server::start(move |mut s| tell.send(s.read(&mut [0; 1]).map_err(|e| e.kind())).unwrap());
     for _ in 0..50 {
-        assert_eq!(tcp::probe(target(None), server.addr.port(), TIMEOUT).result, HandlerResult::Success);
+        assert_eq!(tcp::probe(&target(None), server.addr.port(), TIMEOUT).result, HandlerResult::Success);
         assert_eq!(read.recv_timeout(TIMEOUT).unwrap(), Ok(0));
     }
 }
@@ -279,10 +279,10 @@ fn the_server_of_a_tcp_probe_reads_an_end_and_no_reset() {
 #[test]
 fn tcp_needs_a_connection_and_nothing_more() {
     let server = Server::start(drop);
-    assert_eq!(tcp::probe(target(None), server.addr.port(), TIMEOUT).result, HandlerResult::Success);
+    assert_eq!(tcp::probe(&target(None), server.addr.port(), TIMEOUT).result, HandlerResult::Success);
     let gone = server.addr;
     drop(server);
-    let outcome = tcp::probe(target(None), gone.port(), TIMEOUT);
+    let outcome = tcp::probe(&target(None), gone.port(), TIMEOUT);
     check(&outcome, HandlerResult::Failure, &format!("dial tcp {gone}: connect: connection refused"));
 }
 
@@ -300,11 +300,11 @@ fn a_full_backlog_times_out() {
     nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(0).unwrap()).unwrap();
     let addr = TcpListener::from(listener).local_addr_and_keep();
     // The first connections fill the queue; the kernel then drops each SYN.
-    let mut last = tcp::probe(target(None), addr.0.port(), SHORT);
+    let mut last = tcp::probe(&target(None), addr.0.port(), SHORT);
     let fillers: Vec<_> = (0..8).filter_map(|_| TcpStream::connect_timeout(&addr.0, SHORT).ok()).collect();
     for _ in 0..4 {
         if last.result == HandlerResult::Success {
-            last = tcp::probe(target(None), addr.0.port(), SHORT);
+            last = tcp::probe(&target(None), addr.0.port(), SHORT);
         }
     }
     check(&last, HandlerResult::Failure, &format!("dial tcp {}: i/o timeout", addr.0));
@@ -354,7 +354,7 @@ fn d4_probes_leave_no_sockets_behind() {
     // Waits for the client's end, as servers do that are spoken to first, and then closes too.
     let plain = Server::start(|mut s| assert_eq!(s.read(&mut [0; 1]).unwrap(), 0));
     for _ in 0..500 {
-        assert_eq!(tcp::probe(target(None), plain.addr.port(), TIMEOUT).result, HandlerResult::Success);
+        assert_eq!(tcp::probe(&target(None), plain.addr.port(), TIMEOUT).result, HandlerResult::Success);
     }
     let tcp_left = sockets_left(plain.addr.port());
     // The grpc server closes when it reads the end, often before our close. An ordinary close leaves a socket each time.
@@ -382,7 +382,7 @@ fn a_namespace_whose_holder_has_ended_is_not_probed() {
     let (port, url) = (server.addr.port(), ProbeUrl::of_probe("HTTP", "127.0.0.1", server.addr.port(), "/"));
     let probes = |holder| {
         let http = http::probe(url.clone(), &[], at(holder), TIMEOUT);
-        [http, tcp::probe(at(holder), port, TIMEOUT), grpc::probe(&at(holder), healthy.addr.port(), "", TIMEOUT)]
+        [http, tcp::probe(&at(holder), port, TIMEOUT), grpc::probe(&at(holder), healthy.addr.port(), "", TIMEOUT)]
     };
     for outcome in probes(before) {
         let error = outcome.error.unwrap_or_default();
@@ -438,7 +438,7 @@ fn a_probe_enters_the_pods_network_namespace_and_comes_back() {
     let own = fs::read_link("/proc/thread-self/ns/net").unwrap();
     let url = ProbeUrl::of_probe("HTTP", "127.0.0.1", addr.port(), "/");
     let outcome = http::probe(url.clone(), &[], target(Some(netns.clone())), TIMEOUT);
-    let tcp_outcome = tcp::probe(target(Some(netns.clone())), addr.port(), TIMEOUT);
+    let tcp_outcome = tcp::probe(&target(Some(netns.clone())), addr.port(), TIMEOUT);
     let grpc_outcome = grpc::probe(&target(Some(netns)), health.port(), "", TIMEOUT);
     let after = fs::read_link("/proc/thread-self/ns/net").unwrap();
     let missing = http::probe(url, &[], target(Some("/proc/self/ns/none".into())), TIMEOUT);
@@ -468,7 +468,7 @@ fn a_probe_fits_well_into_a_workers_stack() {
     check_stack("http", stack_use(|| check(&get(a, "/away"), HandlerResult::Success, "x")));
     check_stack("https", stack_use(|| check(&get_with("HTTPS", b, "/", &[], TIMEOUT), HandlerResult::Success, "GET /")));
     check_stack("grpc", stack_use(|| check(&grpc::probe(&target(None), c, "", TIMEOUT), HandlerResult::Success, "healthy")));
-    check_stack("tcp", stack_use(|| check(&tcp::probe(target(None), d.port(), TIMEOUT), HandlerResult::Success, "")));
+    check_stack("tcp", stack_use(|| check(&tcp::probe(&target(None), d.port(), TIMEOUT), HandlerResult::Success, "")));
     check_stack("http without an answer", stack_use(|| drop(get(d, "/"))));
     check_stack("https without an answer", stack_use(|| drop(get_with("HTTPS", d, "/", &[], TIMEOUT))));
     check_stack("grpc without an answer", stack_use(|| drop(grpc::probe(&target(None), d.port(), "", SHORT))));
@@ -481,7 +481,7 @@ fn d8_a_server_of_the_other_family_is_reached_by_name() {
     let Ok(listener) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) else { return eprintln!("SKIPPED: needs IPv6 on loopback") };
     let port = listener.local_addr().unwrap().port();
     let server = std::thread::spawn(move || listener.incoming().take(2).flatten().count());
-    let probe = |host| tcp::probe(resolve_target(host, &PodStatus::default(), None, &[]).unwrap(), port, TIMEOUT);
+    let probe = |host| tcp::probe(&resolve_target(host, &PodStatus::default(), None, &[]).unwrap(), port, TIMEOUT);
     check(&probe("localhost"), HandlerResult::Success, "");
     check(&probe("::1"), HandlerResult::Success, "");
     assert_eq!(server.join().unwrap(), 2);
@@ -496,7 +496,7 @@ fn d3_no_proxy_is_taken_from_the_environment() {
     let direct = Server::http(|_| reply("200 OK", "", "direct"));
     if std::env::var_os(CHILD).is_some() {
         check(&get(direct.addr, "/"), HandlerResult::Success, "direct");
-        check(&tcp::probe(target(None), direct.addr.port(), TIMEOUT), HandlerResult::Success, "");
+        check(&tcp::probe(&target(None), direct.addr.port(), TIMEOUT), HandlerResult::Success, "");
         return;
     }
     let proxy = Server::http(|_| reply("502 Bad Gateway", "", "proxied"));

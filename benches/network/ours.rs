@@ -12,7 +12,7 @@ use podprobe::api::{Container, ContainerStatus, Pod, PodPhase, PodStatus, PodUid
 use podprobe::clock::{Moment, Time};
 use podprobe::events::Recorder;
 use podprobe::notifier::Notifier;
-use podprobe::prober::history::{MAX_RUNS, Run};
+use podprobe::prober::history::MAX_RUNS;
 use podprobe::prober::manager::{Deps, ProberManager, RestoredReady, Results, StatusSource};
 use podprobe::prober::outcome::{HandlerResult, Outcome, Phase};
 use podprobe::prober::results;
@@ -31,6 +31,10 @@ struct World {
 }
 
 impl StatusSource for World {
+    fn version(&self) -> Option<u64> {
+        Some(self.statuses.changes().version())
+    }
+
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
         self.statuses.get(uid)
     }
@@ -150,7 +154,8 @@ fn remember(manager: &ProberManager, pod: &Pod) {
     let outcome = Outcome::new(HandlerResult::Success, "ok", Phase::Read);
     for (container, probe_type) in pod.spec.containers.iter().flat_map(|c| ProbeType::ALL.map(|t| (c, t))) {
         if container.probe(probe_type).is_some() {
-            (0..MAX_RUNS).for_each(|_| manager.history().record(pod.uid(), &container.name, probe_type, Run::new(&outcome, Time::now())));
+            let runs = manager.history().runs(pod.uid(), &container.name, probe_type);
+            (0..MAX_RUNS).for_each(|_| runs.record(&outcome, Time::now()));
         }
     }
 }

@@ -38,7 +38,7 @@ fn probes(w: &mut String, probes: &[ProbeHistory], now: Time) {
         for same in runs_of_equals(probe) {
             let (first, last) = (same[0], same[same.len() - 1]);
             let age = last_seen(&as_event(first, last, same.len()), now);
-            let phase = if last.phase.is_empty() { String::new() } else { format!(" at {}", last.phase) };
+            let phase = last.phase.map_or_else(String::new, |phase| format!(" at {phase}"));
             let text = one_line(&last.output);
             let result = last.outcome.as_str();
             put!(w, "  {}\t{}\t{age}\t{}\t{result}{phase}\t{text}", probe.container, type_word(probe.probe_type), took(&same));
@@ -49,7 +49,7 @@ fn probes(w: &mut String, probes: &[ProbeHistory], now: Time) {
 /// Runs that say the same one after the other are one row.
 fn runs_of_equals(probe: &ProbeHistory) -> Vec<Vec<&Run>> {
     let mut rows: Vec<Vec<&Run>> = Vec::new();
-    let says = |r: &Run| (r.outcome, r.phase.clone(), r.output.clone());
+    let says = |r: &Run| (r.outcome, r.phase, r.output.clone());
     for run in &probe.runs {
         match rows.last_mut().filter(|row| says(row[0]) == says(run)) {
             Some(row) => row.push(run),
@@ -105,11 +105,11 @@ mod tests {
     #[test]
     fn equal_runs_share_a_row_and_sections_without_content_are_left_out() {
         let at = |s: u32| format!("2026-01-01T00:00:{s:02}Z");
-        let run = |s, micros, outcome: &str, phase: &str, output: &str| json!({"time": at(s), "micros": micros, "outcome": outcome, "phase": phase, "output": output});
+        let run = |s, micros, outcome: &str, phase: Option<&str>, output: &str| json!({"time": at(s), "micros": micros, "outcome": outcome, "phase": phase, "output": output});
         let history: PodHistory = serde_json::from_value(json!({
             "probes": [{"container": "web", "probeType": "Liveness", "runs": [
-                run(1, 2049, "success", "", "ok"), run(11, 9870, "success", "", "ok"),
-                run(21, 1_000_000, "failure", "read", "HTTP probe failed\nwith statuscode: 500"), run(31, 5, "errored", "prepare", "no port \"x\"")]}],
+                run(1, 2049, "success", None, "ok"), run(11, 9870, "success", None, "ok"),
+                run(21, 1_000_000, "failure", Some("read"), "HTTP probe failed\nwith statuscode: 500"), run(31, 5, "errored", Some("prepare"), "no port \"x\"")]}],
             "restarts": [{"time": at(40), "container": "web", "attempt": 1, "cause": "failed liveness probe (exit code 137)"}]}))
         .unwrap();
         let now: Time = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();

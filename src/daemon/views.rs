@@ -25,6 +25,10 @@ pub(super) struct Seen {
 }
 
 impl StatusSource for Seen {
+    fn version(&self) -> Option<u64> {
+        Some(self.statuses.changes().version())
+    }
+
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
         self.statuses.get(uid)
     }

@@ -4,11 +4,10 @@
 //! other side trickles. TLS is set up when the first https probe connects, not before, and takes nothing of the stack of
 //! a plain probe.
 
+use std::cell::Cell;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -21,23 +20,8 @@ use super::outcome::Phase;
 use super::target::Target;
 use super::trace::note;
 
-/// How far a request has come; shared by who goes and who asks.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Progress(Arc<AtomicU8>);
-
-const PHASES: [Phase; 4] = [Phase::Connect, Phase::Tls, Phase::Send, Phase::Read];
-
-impl Progress {
-    pub(super) fn reach(&self, phase: Phase) {
-        let at = PHASES.iter().position(|p| *p == phase).unwrap_or(0);
-        self.0.store(at as u8, Ordering::Relaxed);
-    }
-
-    /// The phase it is in.
-    pub(super) fn phase(&self) -> Phase {
-        PHASES[usize::from(self.0.load(Ordering::Relaxed)).min(PHASES.len() - 1)]
-    }
-}
+/// How far a request has come.
+pub(super) type Progress = Cell<Phase>;
 
 /// A socket whose every operation ends at one deadline.
 pub(super) struct DeadlineStream {
@@ -89,12 +73,12 @@ impl Connection {
     /// # Errors
     /// A [`DialError`] or a `rustls::Error` inside an [`io::Error`], or the stream's own.
     pub(super) fn open(target: &Target, port: u16, tls: Option<&str>, deadline: Instant, progress: &Progress) -> io::Result<Self> {
-        progress.reach(Phase::Connect);
+        progress.set(Phase::Connect);
         let stream = DeadlineStream { stream: connect(target, port, deadline).map_err(io::Error::other)?, deadline };
         match tls {
             None => Ok(Self::Plain(stream)),
             Some(host) => {
-                progress.reach(Phase::Tls);
+                progress.set(Phase::Tls);
                 handshake(stream, host).map(Self::Tls)
             }
         }

@@ -47,10 +47,10 @@ pub(super) fn exchange(
     progress: &Progress,
 ) -> Result<Reply, ExchangeError> {
     let mut connection = Connection::open(target, port, tls, deadline, progress).map_err(ExchangeError::Io)?;
-    progress.reach(Phase::Send);
+    progress.set(Phase::Send);
     connection.send(request.as_bytes()).map_err(ExchangeError::Io)?;
     note(|| format!("sent {} bytes", request.len()));
-    progress.reach(Phase::Read);
+    progress.set(Phase::Read);
     let (mut reader, mut body) = (HeadReader::default(), Vec::new());
     let mut piece = [0; PIECE];
     loop {

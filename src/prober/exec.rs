@@ -8,6 +8,7 @@ use crate::clock::go_duration;
 use crate::runtime::{ContainerId, ExecOutcome, Runtime, RuntimeError, StartErrorReason};
 
 /// Runs the expanded command in the container; `timeout` counts from the start of the command (lessons C3).
+#[inline(never)]
 pub fn probe(runtime: &dyn Runtime, id: &ContainerId, command: &[String], timeout: Duration) -> Outcome {
     note(|| format!("exec in container {}: {}", id.as_str().get(..12).unwrap_or(id.as_str()), command.join(" ")));
     let answer = runtime.exec(id, command, timeout, MAX_OUTPUT);

@@ -38,6 +38,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(120);
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 
 /// Asks the health service at `target` and `port` for `service` (empty: the server as a whole); `timeout` covers all.
+#[inline(never)]
 pub fn probe(target: &Target, port: u16, service: &str, timeout: Duration) -> Outcome {
     let deadline = Instant::now() + timeout;
     let client = Client { target, port, service, address: join_host_port(&target.host, port), deadline };

@@ -4,12 +4,12 @@
 //! of output each, [`MAX_RESTARTS`] a pod. It outlives the instances of a container and goes with the pod.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::outcome::{HandlerResult, Outcome};
+use super::outcome::{HandlerResult, Outcome, Phase};
 use crate::api::{PodUid, ProbeType};
 use crate::clock::Time;
 use crate::pod_actions::{KillReason, ToKill};
@@ -69,24 +69,40 @@ pub struct Run {
     pub micros: u64,
     /// What came of it.
     pub outcome: RunOutcome,
-    /// How far it got, when that was not far enough; else empty.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub phase: String,
-    /// The head of what it said: output, failure text or error.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub output: String,
+    /// How far it got, when that was not far enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// The head of what it said: output, failure text or error. Shared with the run before when that said the same, as
+    /// most do.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub output: Arc<str>,
 }
 
 impl Run {
-    /// The run with that outcome, which ended at `time`.
-    pub fn new(outcome: &Outcome, time: Time) -> Self {
+    /// The run with that outcome, which ended at `time`, after the run `before`.
+    fn new(outcome: &Outcome, time: Time, before: Option<&Run>) -> Self {
         let result = RunOutcome::from(outcome);
-        let phase = match result {
-            RunOutcome::Success | RunOutcome::Warning => String::new(),
-            RunOutcome::Failure | RunOutcome::Errored => outcome.phase.to_string(),
-        };
-        let output = head(outcome.error.as_deref().unwrap_or(&outcome.output), MAX_OUTPUT).to_owned();
+        let phase = matches!(result, RunOutcome::Failure | RunOutcome::Errored).then_some(outcome.phase);
+        let said = head(outcome.error.as_deref().unwrap_or(&outcome.output), MAX_OUTPUT);
+        let output = before.filter(|b| *b.output == *said).map_or_else(|| said.into(), |b| b.output.clone());
         Self { time, micros: micros(outcome.duration), outcome: result, phase, output }
+    }
+}
+
+/// Where the runs of one probe are kept: a lock of its own, and no search among a thousand.
+#[derive(Clone, Default)]
+pub struct Runs(Arc<Mutex<VecDeque<Run>>>);
+
+impl Runs {
+    /// The probe has run.
+    pub fn record(&self, outcome: &Outcome, time: Time) {
+        let mut runs = self.lock();
+        let run = Run::new(outcome, time, runs.back());
+        keep(&mut runs, run, MAX_RUNS);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Run>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -139,7 +155,7 @@ pub struct PodHistory {
 #[derive(Default)]
 struct Record {
     /// By container, then probe.
-    probes: BTreeMap<String, BTreeMap<ProbeType, VecDeque<Run>>>,
+    probes: BTreeMap<String, BTreeMap<ProbeType, Runs>>,
     restarts: VecDeque<Restart>,
     /// By container: the instance that was killed last, and why.
     kills: HashMap<String, (ContainerId, String)>,
@@ -152,15 +168,11 @@ struct Record {
 pub struct History(Mutex<HashMap<PodUid, Record>>);
 
 impl History {
-    /// A probe has run.
-    pub fn record(&self, uid: &PodUid, container: &str, probe_type: ProbeType, run: Run) {
+    /// Where a probe's runs are kept from now on; after those of its worker before.
+    pub fn runs(&self, uid: &PodUid, container: &str, probe_type: ProbeType) -> Runs {
         let mut all = self.lock();
-        // Not by entry, which would copy the keys for each run.
-        if let Some(runs) = all.get_mut(uid).and_then(|r| r.probes.get_mut(container)?.get_mut(&probe_type)) {
-            return keep(runs, run, MAX_RUNS);
-        }
         let probes = &mut all.entry(uid.clone()).or_default().probes;
-        keep(probes.entry(container.into()).or_default().entry(probe_type).or_default(), run, MAX_RUNS);
+        probes.entry(container.into()).or_default().entry(probe_type).or_default().clone()
     }
 
     /// A container is about to be killed; what its probe said last is kept with the reason.
@@ -199,9 +211,9 @@ impl History {
         let probes = all_runs.map(|(container, probe_type, runs)| ProbeHistory {
             container: container.clone(),
             probe_type: *probe_type,
-            runs: runs.clone(),
+            runs: runs.lock().clone(),
         });
-        PodHistory { probes: probes.collect(), restarts: record.restarts.clone() }
+        PodHistory { probes: probes.filter(|p| !p.runs.is_empty()).collect(), restarts: record.restarts.clone() }
     }
 
     /// Forgets the pods outside `alive`.
@@ -224,9 +236,9 @@ impl Record {
             KillReason::StartupProbe => ProbeType::Startup,
             _ => return text.to_owned(),
         };
-        let runs = self.probes.get(&kill.name).and_then(|types| types.get(&probe_type));
-        let said = runs.and_then(|runs| runs.iter().rev().find(|r| r.outcome == RunOutcome::Failure)).map(|r| r.output.trim());
-        match said.filter(|said| !said.is_empty()) {
+        let runs = self.probes.get(&kill.name).and_then(|types| types.get(&probe_type)).map(Runs::lock);
+        let failed = runs.as_ref().and_then(|runs| runs.iter().rev().find(|r| r.outcome == RunOutcome::Failure));
+        match failed.map(|r| r.output.trim()).filter(|said| !said.is_empty()) {
             Some(said) => format!("{text}: {said}"),
             None => text.to_owned(),
         }
@@ -260,8 +272,8 @@ mod tests {
     use super::*;
     use crate::runtime::RuntimeState;
 
-    fn run(output: &str) -> Run {
-        Run::new(&Outcome::new(HandlerResult::Failure, output, Phase::Read), Time::now())
+    fn failed(output: &str) -> Outcome {
+        Outcome::new(HandlerResult::Failure, output, Phase::Read)
     }
 
     fn ended(id: &str, exit_code: i32, signal: Option<i32>, reason: &str) -> RuntimeContainerStatus {
@@ -293,24 +305,24 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_run(outcome: Outcome, result: RunOutcome, phase: &str, output: &str) {
-        let run = Run::new(&outcome, Time::now());
-        assert_eq!((run.outcome, run.phase.as_str(), run.output.as_str()), (result, phase, output));
+    fn check_run(outcome: Outcome, result: RunOutcome, phase: Option<Phase>, output: &str) {
+        let run = Run::new(&outcome, Time::now(), None);
+        assert_eq!((run.outcome, run.phase, &*run.output), (result, phase, output));
     }
 
     #[test]
     fn a_run_says_how_far_it_got_when_it_failed_only() {
         let outcome = |result| Outcome::new(result, "said", Phase::Read);
-        check_run(outcome(HandlerResult::Success), RunOutcome::Success, "", "said");
-        check_run(outcome(HandlerResult::Warning), RunOutcome::Warning, "", "said");
-        check_run(outcome(HandlerResult::Failure), RunOutcome::Failure, "read", "said");
-        check_run(outcome(HandlerResult::Unknown), RunOutcome::Failure, "read", "said");
-        check_run(Outcome::error("no descriptors", Phase::ExecStart), RunOutcome::Errored, "exec start", "no descriptors");
+        check_run(outcome(HandlerResult::Success), RunOutcome::Success, None, "said");
+        check_run(outcome(HandlerResult::Warning), RunOutcome::Warning, None, "said");
+        check_run(outcome(HandlerResult::Failure), RunOutcome::Failure, Some(Phase::Read), "said");
+        check_run(outcome(HandlerResult::Unknown), RunOutcome::Failure, Some(Phase::Read), "said");
+        check_run(Outcome::error("no descriptors", Phase::ExecStart), RunOutcome::Errored, Some(Phase::ExecStart), "no descriptors");
         let long = "é".repeat(200);
         check_run(
             Outcome::new(HandlerResult::Failure, format!("x{long}"), Phase::Run),
             RunOutcome::Failure,
-            "run",
+            Some(Phase::Run),
             &format!("x{}", &long[..254]),
         );
     }
@@ -319,22 +331,34 @@ mod tests {
     fn the_oldest_run_goes() {
         let (h, uid) = (History::default(), PodUid::from("u"));
         for i in 0..MAX_RUNS + 3 {
-            h.record(&uid, "c", ProbeType::Liveness, run(&i.to_string()));
+            h.runs(&uid, "c", ProbeType::Liveness).record(&failed(&i.to_string()), Time::now());
         }
-        h.record(&uid, "c", ProbeType::Readiness, run("other"));
+        h.runs(&uid, "c", ProbeType::Readiness).record(&failed("other"), Time::now());
+        h.runs(&uid, "c", ProbeType::Startup);
         let probes = h.get(&uid).probes;
         let kept = |t| probes.iter().find(|p| p.probe_type == t && p.container == "c").map(|p| (p.runs.len(), p.runs[0].output.clone()));
         assert_eq!(kept(ProbeType::Liveness), Some((MAX_RUNS, "3".into())));
         assert_eq!(kept(ProbeType::Readiness), Some((1, "other".into())));
+        assert_eq!(kept(ProbeType::Startup), None, "it has not run");
         h.retain(&HashSet::from(["v".into()]));
         assert_eq!(h.get(&uid), PodHistory::default());
+    }
+
+    #[test]
+    fn runs_that_say_the_same_share_their_text() {
+        let runs = Runs::default();
+        ["a", "a", "b"].into_iter().for_each(|said| runs.record(&failed(said), Time::now()));
+        let kept = runs.lock();
+        assert!(Arc::ptr_eq(&kept[0].output, &kept[1].output));
+        assert_eq!(&*kept[2].output, "b");
     }
 
     #[track_caller]
     fn check_cause(killed: Option<ToKill>, before: Option<RuntimeContainerStatus>, expected: &str) {
         let (h, uid) = (History::default(), PodUid::from("u"));
-        h.record(&uid, "c", ProbeType::Liveness, run("statuscode: 500"));
-        h.record(&uid, "c", ProbeType::Liveness, Run::new(&Outcome::error("later", Phase::Prepare), Time::now()));
+        let runs = h.runs(&uid, "c", ProbeType::Liveness);
+        runs.record(&failed("statuscode: 500"), Time::now());
+        runs.record(&Outcome::error("later", Phase::Prepare), Time::now());
         killed.iter().for_each(|k| h.killing(&uid, k));
         h.restarted(&uid, "c", 1, before.as_ref(), Time::now());
         assert_eq!(h.get(&uid).restarts[0].cause, expected);

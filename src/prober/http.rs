@@ -4,6 +4,7 @@
 //! environment. Redirects are followed only within the host of the first request, so that a probe cannot be sent on.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -76,42 +77,88 @@ fn each_header<E>(spec: &[HttpHeader], authority: &str, mut send: impl FnMut(&st
     if closes { Ok(()) } else { send("Connection", "close") }
 }
 
-/// GETs `url` at `target`; `timeout` covers everything from the lookup to the last byte of the body.
-pub fn probe(mut url: ProbeUrl, headers: &[HttpHeader], mut target: Target, timeout: Duration) -> Outcome {
-    let deadline = Instant::now() + timeout;
-    if let Err(e) = target.look_up(timeout) {
-        return Outcome::new(HandlerResult::Failure, client_error(&url, &format!("dial tcp: {e}")), Phase::Connect);
+/// A GET of a probe, ready to be sent any number of times.
+pub struct Get {
+    url: ProbeUrl,
+    headers: Vec<HttpHeader>,
+    target: Target,
+    request: Result<String, String>,
+}
+
+impl Get {
+    /// GETs `url` at `target`, which its host is at.
+    pub fn new(url: ProbeUrl, headers: &[HttpHeader], target: Target) -> Self {
+        let request = request(&url, headers);
+        Self { url, headers: headers.into(), target, request }
     }
-    let mut headers = Cow::Borrowed(headers);
-    let mut own_host = None;
-    for count in 1.. {
-        let exchange = Exchange { target: &target, deadline, progress: Progress::default() };
-        let reply = match exchange.get(&url, &headers) {
-            Ok(reply) => reply,
-            Err(e) => return exchange.failed(&url, e),
+
+    /// Sends it and judges the answer; `timeout` covers everything from the lookup to the last byte of the body.
+    #[inline(never)]
+    pub fn run(&self, timeout: Duration) -> Outcome {
+        let deadline = Instant::now() + timeout;
+        let target = match self.target.looked_up(timeout) {
+            Ok(target) => target,
+            Err(e) => {
+                return Outcome::new(HandlerResult::Failure, client_error(&self.url, &format!("dial tcp: {e}")), Phase::Connect);
+            }
         };
-        let Some(location) = location(&reply).map(str::to_owned) else { return exchange.finish(reply) };
-        let Some(next) = url.join(&location) else {
-            return Outcome::new(
-                HandlerResult::Failure,
-                client_error(&url, &format!("failed to parse Location header {location:?}")),
-                Phase::Read,
-            );
-        };
-        note(|| format!("status {}, redirected to {location}", reply.head.status));
-        if next.host != *own_host.get_or_insert_with(|| url.host.clone()) {
-            return exchange.finish(reply);
+        let exchange = Exchange { target: &target, deadline, progress: Cell::new(Phase::Prepare) };
+        match exchange.get(&self.url, &self.request) {
+            Ok(reply) => match location(&reply).map(str::to_owned) {
+                None => finish(reply),
+                Some(location) => self.follow(&exchange, reply, location),
+            },
+            Err(outcome) => outcome,
         }
-        if count == MAX_REQUESTS {
-            return Outcome::new(HandlerResult::Failure, client_error(&next, "stopped after 10 redirects"), Phase::Read);
-        }
-        // A Host header of the spec stays on the way to the same place only.
-        if !is_relative(&location) && next.authority() != url.authority() {
-            headers.to_mut().retain(|h| !h.name.eq_ignore_ascii_case("host"));
-        }
-        url = next;
     }
-    unreachable!("the loop ends at MAX_REQUESTS")
+
+    /// Follows redirects to the end, within the host.
+    #[inline(never)]
+    fn follow(&self, exchange: &Exchange<'_>, mut reply: Reply, mut to: String) -> Outcome {
+        let (mut url, mut headers) = (Cow::Borrowed(&self.url), Cow::Borrowed(self.headers.as_slice()));
+        for count in 1.. {
+            let Some(next) = url.join(&to) else {
+                let text = client_error(&url, &format!("failed to parse Location header {to:?}"));
+                return Outcome::new(HandlerResult::Failure, text, Phase::Read);
+            };
+            note(|| format!("status {}, redirected to {to}", reply.head.status));
+            if next.host != self.url.host {
+                return finish(reply);
+            }
+            if count == MAX_REQUESTS {
+                return Outcome::new(HandlerResult::Failure, client_error(&next, "stopped after 10 redirects"), Phase::Read);
+            }
+            // A Host header of the spec stays on the way to the same place only.
+            if !is_relative(&to) && next.authority() != url.authority() {
+                headers.to_mut().retain(|h| !h.name.eq_ignore_ascii_case("host"));
+            }
+            url = Cow::Owned(next);
+            // Ends the connection before the next is made.
+            drop(reply);
+            reply = match exchange.get(&url, &request(&url, &headers)) {
+                Ok(reply) => reply,
+                Err(outcome) => return outcome,
+            };
+            match location(&reply).map(str::to_owned) {
+                None => return finish(reply),
+                Some(location) => to = location,
+            }
+        }
+        unreachable!("the loop ends at MAX_REQUESTS")
+    }
+}
+
+/// GETs `url` once.
+pub fn probe(url: ProbeUrl, headers: &[HttpHeader], target: Target, timeout: Duration) -> Outcome {
+    Get::new(url, headers, target).run(timeout)
+}
+
+/// The bytes that are sent, or the name or value that no header may have: the client refuses it.
+fn request(url: &ProbeUrl, headers: &[HttpHeader]) -> Result<String, String> {
+    let mut request = RequestHead::new(&url.path, url.query.as_deref());
+    let bad = |what: &str, name: &str| format!("net/http: invalid header field {what} {name:?}");
+    each_header(headers, &url.host_header(), |name, value| request.header(name, value).map_err(|what| bad(what, name)))?;
+    Ok(request.finish())
 }
 
 /// Where it redirects to.
@@ -124,65 +171,53 @@ fn client_error(url: &ProbeUrl, cause: &str) -> String {
     format!("Get \"{url}\": {cause}")
 }
 
-/// One request and its answer.
+/// One probe's requests and answers.
 struct Exchange<'a> {
     target: &'a Target,
     deadline: Instant,
     progress: Progress,
 }
 
-enum ProbeError {
-    /// A name or value that no header may have: the client refuses it.
-    Header(String),
-    Exchange(ExchangeError),
-}
-
 impl Exchange<'_> {
+    /// One request and the head of its answer; Err is what came of a probe without one.
     #[inline(never)]
-    fn get(&self, url: &ProbeUrl, headers: &[HttpHeader]) -> Result<Reply, ProbeError> {
-        let mut request = RequestHead::new(&url.path, url.query.as_deref());
-        let bad = |what: &str, name: &str| ProbeError::Header(format!("net/http: invalid header field {what} {name:?}"));
-        each_header(headers, &url.host_header(), |name, value| request.header(name, value).map_err(|what| bad(what, name)))?;
+    fn get(&self, url: &ProbeUrl, request: &Result<String, String>) -> Result<Reply, Outcome> {
+        let request = match request {
+            Ok(request) => request,
+            Err(text) => return Err(Outcome::new(HandlerResult::Failure, client_error(url, text), Phase::Prepare)),
+        };
         note(|| format!("GET {url}"));
         let tls = (url.scheme == "https").then_some(url.host.as_str());
-        let reply = exchange(self.target, url.port_or_default(), tls, &request.finish(), self.deadline, &self.progress);
-        reply.map_err(ProbeError::Exchange)
+        let reply = exchange(self.target, url.port_or_default(), tls, request, self.deadline, &self.progress);
+        reply.map_err(|e| self.gave_up(url, &e))
     }
 
+    /// A client that gave up, for a cause of the other side's or ours.
     #[inline(never)]
-    fn failed(&self, url: &ProbeUrl, e: ProbeError) -> Outcome {
-        let phase = self.progress.phase();
-        match e {
-            ProbeError::Header(text) => Outcome::new(HandlerResult::Failure, client_error(url, &text), Phase::Prepare),
-            ProbeError::Exchange(e) => self.ended(url, cause(&e), phase),
+    fn gave_up(&self, url: &ProbeUrl, e: &ExchangeError) -> Outcome {
+        match cause(e) {
+            Ok(text) => Outcome::new(HandlerResult::Failure, client_error(url, &text), self.progress.get()),
+            Err(ours) => Outcome::error(client_error(url, &ours), self.progress.get()),
         }
     }
+}
 
-    /// A client that gave up, for a cause of the other side's or, Err, ours.
-    fn ended(&self, url: &ProbeUrl, cause: Result<String, String>, phase: Phase) -> Outcome {
-        match cause {
-            Ok(text) => Outcome::new(HandlerResult::Failure, client_error(url, &text), phase),
-            Err(ours) => Outcome::error(client_error(url, &ours), phase),
+/// Reads the body and judges the status. A body that breaks off is an error of the probe, a long one is cut.
+#[inline(never)]
+fn finish(reply: Reply) -> Outcome {
+    let status = reply.head.status;
+    note(|| format!("status {status}"));
+    let body = match reply.into_body() {
+        Ok(body) => String::from_utf8(body).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()),
+        Err(e) => {
+            let text = io_cause(&e).unwrap_or_else(|ours| ours).replace("awaiting headers", "reading body");
+            return Outcome { error: Some(text), ..Outcome::new(HandlerResult::Failure, "", Phase::Read) };
         }
-    }
-
-    /// Reads the body and judges the status. A body that breaks off is an error of the probe, a long one is cut.
-    #[inline(never)]
-    fn finish(&self, reply: Reply) -> Outcome {
-        let status = reply.head.status;
-        note(|| format!("status {status}"));
-        let body = match reply.into_body() {
-            Ok(body) => String::from_utf8(body).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()),
-            Err(e) => {
-                let text = io_cause(&e).unwrap_or_else(|ours| ours).replace("awaiting headers", "reading body");
-                return Outcome { error: Some(text), ..Outcome::new(HandlerResult::Failure, "", Phase::Read) };
-            }
-        };
-        match status {
-            200..=299 => Outcome::new(HandlerResult::Success, body, Phase::Read),
-            300..=399 => Outcome::new(HandlerResult::Warning, format!("Probe terminated redirects, Response body: {body}"), Phase::Read),
-            _ => Outcome::new(HandlerResult::Failure, format!("HTTP probe failed with statuscode: {status}"), Phase::Read),
-        }
+    };
+    match status {
+        200..=299 => Outcome::new(HandlerResult::Success, body, Phase::Read),
+        300..=399 => Outcome::new(HandlerResult::Warning, format!("Probe terminated redirects, Response body: {body}"), Phase::Read),
+        _ => Outcome::new(HandlerResult::Failure, format!("HTTP probe failed with statuscode: {status}"), Phase::Read),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Invariants: telling never blocks. Of each kind at most one waits to be read; stop wins over a trigger and stays. One
 //! lock and one condition cost a worker's waiting a third of what a select over two channels and a timeout does.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,74 +20,71 @@ pub(super) enum Told<T> {
 
 /// One reader, any number of others.
 pub(super) struct Mailbox<T> {
-    letters: Mutex<Letters<T>>,
+    /// Set under the lock, so that no wait misses it.
+    stop: AtomicBool,
+    trigger: Mutex<Option<T>>,
     came: Condvar,
-}
-
-struct Letters<T> {
-    stop: bool,
-    trigger: Option<T>,
 }
 
 impl<T> Default for Mailbox<T> {
     fn default() -> Self {
-        Self { letters: Mutex::new(Letters { stop: false, trigger: None }), came: Condvar::new() }
+        Self { stop: AtomicBool::new(false), trigger: Mutex::new(None), came: Condvar::new() }
     }
 }
 
 impl<T> Mailbox<T> {
     /// From now on every wait ends at once.
     pub(super) fn stop(&self) {
-        self.lock().stop = true;
+        let _lock = self.lock();
+        self.stop.store(true, Ordering::Release);
         self.came.notify_one();
     }
 
     /// Leaves a trigger; false when one waits there already.
     pub(super) fn trigger(&self, trigger: T) -> bool {
-        let mut letters = self.lock();
-        if letters.trigger.is_some() {
+        let mut place = self.lock();
+        if place.is_some() {
             return false;
         }
-        letters.trigger = Some(trigger);
+        *place = Some(trigger);
         self.came.notify_one();
         true
     }
 
     /// Whether the reader is to end.
     pub(super) fn is_stopped(&self) -> bool {
-        self.lock().stop
+        self.stop.load(Ordering::Acquire)
     }
 
     /// Waits for a stop at most that long; true when it came. A trigger stays where it is.
     pub(super) fn wait_for_stop(&self, limit: Duration) -> bool {
-        self.wait_while(limit, |letters| !letters.stop).stop
+        drop(self.wait_until(limit, |_| self.is_stopped()));
+        self.is_stopped()
     }
 
     /// Waits for anything at most that long.
     pub(super) fn wait(&self, limit: Duration) -> Told<T> {
-        let mut letters = self.wait_while(limit, |letters| !letters.stop && letters.trigger.is_none());
-        match letters.stop {
-            true => Told::Stop,
-            false => letters.trigger.take().map_or(Told::Nothing, Told::Trigger),
-        }
+        let mut trigger = self.wait_until(limit, |trigger| self.is_stopped() || trigger.is_some());
+        if self.is_stopped() { Told::Stop } else { trigger.take().map_or(Told::Nothing, Told::Trigger) }
     }
 
-    fn wait_while(&self, limit: Duration, nothing: impl Fn(&Letters<T>) -> bool) -> MutexGuard<'_, Letters<T>> {
-        let mut letters = self.lock();
-        // A limit that no clock reaches is waited out in parts.
-        let end = Instant::now().checked_add(limit);
-        while nothing(&letters) {
-            let left = end.map_or(limit, |end| end.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
+    /// Looks at the clock again only when it is woken before the time is up, which is seldom.
+    fn wait_until(&self, limit: Duration, told: impl Fn(&Option<T>) -> bool) -> MutexGuard<'_, Option<T>> {
+        let mut trigger = self.lock();
+        let (begun, mut left) = (Instant::now(), limit);
+        while !told(&trigger) && !left.is_zero() {
+            let (guard, result) = self.came.wait_timeout(trigger, left).unwrap_or_else(PoisonError::into_inner);
+            trigger = guard;
+            if result.timed_out() {
                 break;
             }
-            letters = self.came.wait_timeout(letters, left).unwrap_or_else(PoisonError::into_inner).0;
+            left = limit.saturating_sub(begun.elapsed());
         }
-        letters
+        trigger
     }
 
-    fn lock(&self) -> MutexGuard<'_, Letters<T>> {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<T>> {
+        self.trigger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -120,7 +118,7 @@ mod tests {
             let reader = s.spawn(|| (mailbox.wait(LONG), mailbox.wait_for_stop(LONG)));
             assert!(mailbox.trigger(7));
             // Read before the stop, which would win.
-            while mailbox.lock().trigger.is_some() {
+            while mailbox.lock().is_some() {
                 std::thread::yield_now();
             }
             mailbox.stop();

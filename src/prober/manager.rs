@@ -27,6 +27,12 @@ use crate::runtime::{ContainerId, Runtime};
 
 /// Where the workers see what is known of their pod. Called from their threads; must not block.
 pub trait StatusSource: Send + Sync {
+    /// A number that grows with every change of a status, after the change; None when changes are not counted. While it
+    /// stays no worker looks at its status again.
+    fn version(&self) -> Option<u64> {
+        None
+    }
+
     /// The stored API status.
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>>;
 
@@ -150,7 +156,7 @@ impl Shared {
     }
 
     /// A worker whose thread cannot go on continues on a fresh one; without one it is gone until the next sync.
-    pub(super) fn restart(&self, job: Job) {
+    pub(super) fn restart(&self, job: Box<Job>) {
         let mut table = self.table();
         let key = job.key.clone();
         let Some(mut handle) = table.workers.remove(&key) else { return };

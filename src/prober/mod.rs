@@ -28,6 +28,7 @@ pub mod ports;
 #[allow(clippy::module_inception)]
 pub mod prober;
 pub mod results;
+pub mod sight;
 pub mod status;
 pub mod target;
 pub mod tcp;

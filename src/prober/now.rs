@@ -60,12 +60,12 @@ impl Shared {
     fn probe_now(&self, pod: &Pod, name: &str, probe_type: ProbeType) -> Result<ProbeReport, String> {
         let container = pod.container(name).ok_or_else(|| format!("pod {} has no container \"{name}\"", pod.metadata.name))?;
         let word = probe_type.as_str().to_lowercase();
-        let spec = container.probe(probe_type).ok_or_else(|| format!("container \"{name}\" has no {word} probe"))?;
+        container.probe(probe_type).ok_or_else(|| format!("container \"{name}\" has no {word} probe"))?;
         let status = self.statuses.pod_status(pod.uid()).unwrap_or_default();
         let running = status.container(name).filter(|c| c.state.running.is_some());
         let id = running.map(|c| ContainerId::from(c.container_id.as_str())).ok_or_else(|| format!("container \"{name}\" does not run"))?;
-        let subject = Subject { pod, status: &status, container, id: &id };
-        let (outcome, steps) = trace::record(|| self.prober.run(spec, subject));
+        let subject = Subject { pod, status: &status, container: name, id: &id };
+        let (outcome, steps) = trace::record(|| self.prober.run(probe_type, subject, &mut None));
         Ok(ProbeReport::new(&outcome, steps))
     }
 }

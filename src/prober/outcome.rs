@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// Most bytes kept of a body or of a command's output (kubelet-probes 3.2, 3.4).
 pub const MAX_OUTPUT: usize = 10240;
 
@@ -30,20 +32,23 @@ impl fmt::Display for HandlerResult {
     }
 }
 
-/// The last thing that was begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The last thing that was begun. Written as it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Phase {
     /// Finding out what to do: port, host, namespace.
     Prepare,
     /// Opening the TCP connection.
     Connect,
     /// The TLS handshake.
+    #[serde(rename = "TLS")]
     Tls,
     /// Sending the request.
     Send,
     /// Waiting for or reading the answer.
     Read,
     /// Bringing the command into the container.
+    #[serde(rename = "exec start")]
     ExecStart,
     /// The command ran.
     Run,
@@ -78,12 +83,22 @@ pub struct Outcome {
     pub phase: Phase,
     /// How long the last try took.
     pub duration: Duration,
+    /// How long all tries took.
+    pub all_tries: Duration,
 }
 
 impl Outcome {
     /// An outcome without an error.
     pub fn new(result: HandlerResult, output: impl Into<String>, phase: Phase) -> Self {
-        Self { result, output: output.into(), error: None, container_gone: false, phase, duration: Duration::ZERO }
+        Self {
+            result,
+            output: output.into(),
+            error: None,
+            container_gone: false,
+            phase,
+            duration: Duration::ZERO,
+            all_tries: Duration::ZERO,
+        }
     }
 
     /// The probe itself did not work: Unknown and an error.

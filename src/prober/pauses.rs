@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
@@ -63,6 +64,8 @@ struct State {
 #[derive(Default)]
 pub struct Pauses {
     state: Mutex<State>,
+    /// Whether there are pauses.
+    any: AtomicBool,
     file: OnceLock<PathBuf>,
     /// Held while the file is written, so that an older copy never replaces a newer one.
     writing: Mutex<()>,
@@ -78,32 +81,36 @@ impl Pauses {
             log::info!("the {} probe of container {} in pod {} is paused for another {left}", key.probe_type, key.container, key.uid);
         }
         let _ = self.file.set(file);
-        self.state().pauses.extend(restored);
+        self.change(|state| state.pauses.extend(restored));
     }
 
     /// Pauses probes from `now` on; a second pause replaces the first.
     pub fn pause(&self, keys: impl IntoIterator<Item = ProbeKey>, length: Duration, now: Moment) {
         let length = length.clamp(MIN_PAUSE, MAX_PAUSE);
         let pause = Pause { until: now + length, made: Time::now(), length };
-        let mut state = self.state();
-        state.pauses.extend(keys.into_iter().map(|key| (key, pause)));
-        state.dirty = true;
+        self.change(|state| {
+            state.pauses.extend(keys.into_iter().map(|key| (key, pause)));
+            state.dirty = true;
+        });
     }
 
     /// Ends pauses; gives those there were.
     pub fn resume(&self, keys: &[ProbeKey], now: Moment) -> Vec<ProbeKey> {
-        let mut state = self.state();
-        let ended: Vec<_> = keys.iter().filter(|key| state.pauses.remove(key).is_some_and(|p| p.until > now)).cloned().collect();
-        state.dirty |= !ended.is_empty();
-        ended
+        self.change(|state| {
+            let ended: Vec<_> = keys.iter().filter(|key| state.pauses.remove(key).is_some_and(|p| p.until > now)).cloned().collect();
+            state.dirty |= !ended.is_empty();
+            ended
+        })
+    }
+
+    /// Whether there may be any: as long as there are none no worker waits for a lock, or for a key.
+    pub fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
     }
 
     /// Whether that probe may not run now.
     pub fn covers(&self, uid: &PodUid, container: &str, probe_type: ProbeType, now: Moment) -> bool {
         let state = self.state();
-        if state.pauses.is_empty() {
-            return false;
-        }
         let key = ProbeKey { uid: uid.clone(), container: container.into(), probe_type };
         state.pauses.get(&key).is_some_and(|p| p.until > now)
     }
@@ -118,12 +125,13 @@ impl Pauses {
 
     /// Drops what is over and what belongs to no pod in `alive`; true when something went.
     pub fn tidy(&self, alive: &HashSet<PodUid>, now: Moment) -> bool {
-        let mut state = self.state();
-        let before = state.pauses.len();
-        state.pauses.retain(|key, p| p.until > now && alive.contains(&key.uid));
-        let gone = state.pauses.len() < before;
-        state.dirty |= gone;
-        gone
+        self.change(|state| {
+            let before = state.pauses.len();
+            state.pauses.retain(|key, p| p.until > now && alive.contains(&key.uid));
+            let gone = state.pauses.len() < before;
+            state.dirty |= gone;
+            gone
+        })
     }
 
     /// Writes the file if it says something else.
@@ -145,6 +153,13 @@ impl Pauses {
             boot_id: boot_id(),
             pauses: state.pauses.iter().map(record).collect(),
         })
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state();
+        let value = change(&mut state);
+        self.any.store(!state.pauses.is_empty(), Ordering::Release);
+        value
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -1,10 +1,11 @@
 //! One probe from spec to result: dispatch, retries, events (kubelet-probes 3.1).
 //!
-//! Invariants: knows no worker and no cache, so a probe can be run now without touching state. Every failed run writes
+//! Invariants: knows no worker and no cache, so a probe can be run now without touching state; what it prepares the
+//! caller keeps, or not. Every failed run writes
 //! one event, also below the threshold; a run is up to three tries, and only errors are tried again.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::outcome::{HandlerResult, Outcome, Phase};
 use super::ports::resolve_port;
@@ -14,8 +15,8 @@ use super::url::ProbeUrl;
 use super::worker::Verdict;
 use super::{exec, grpc, http, tcp};
 use crate::api::expansion::probe_command;
-use crate::api::pod::{ExecAction, GrpcAction, HttpGetAction, IntOrString, TcpSocketAction};
-use crate::api::{Container, Handler, Pod, PodStatus, Probe, ProbeType};
+use crate::api::pod::{ContainerPort, GrpcAction, HttpGetAction, IntOrString, TcpSocketAction};
+use crate::api::{Handler, Pod, PodStatus, ProbeType};
 use crate::events::{EventType, Recorder};
 use crate::runtime::{ContainerId, Runtime};
 
@@ -36,8 +37,8 @@ pub struct Subject<'a> {
     pub pod: &'a Pod,
     /// Its stored API status: where it is.
     pub status: &'a PodStatus,
-    /// Its container.
-    pub container: &'a Container,
+    /// The name of its container.
+    pub container: &'a str,
     /// The instance of the container.
     pub id: &'a ContainerId,
 }
@@ -49,70 +50,68 @@ impl Prober {
     }
 
     /// Runs the container's probe of that type with retries, writes the event, and says what the worker makes of it.
-    pub fn probe(&self, probe_type: ProbeType, subject: Subject<'_>) -> (Verdict, Outcome) {
-        let Some(spec) = subject.container.probe(probe_type) else {
-            return (Verdict::Success, Outcome::new(HandlerResult::Success, "", Phase::Prepare));
-        };
-        let outcome = self.run(spec, subject);
+    /// `prepared` is for the same subject, or empty; what is left there is good for the next time.
+    pub fn probe(&self, probe_type: ProbeType, subject: Subject<'_>, prepared: &mut Option<Prepared>) -> (Verdict, Outcome) {
+        let outcome = self.run(probe_type, subject, prepared);
         if let Some((reason, message)) = event(probe_type, &outcome) {
-            let field_path = subject.pod.field_path(&subject.container.name);
+            let field_path = subject.pod.field_path(subject.container);
             self.recorder.record(&subject.pod.reference(), &field_path, EventType::Warning, reason, &message);
         }
         (verdict(&outcome), outcome)
     }
 
-    /// Runs a probe with retries and without an event.
-    pub fn run(&self, spec: &Probe, subject: Subject<'_>) -> Outcome {
-        let mut tries = 1;
+    /// Runs a probe with retries and without an event. After an error nothing that was prepared is trusted.
+    pub fn run(&self, probe_type: ProbeType, subject: Subject<'_>, prepared: &mut Option<Prepared>) -> Outcome {
+        let begun = Instant::now();
+        let (mut start, mut tries) = (begun, 1);
         loop {
-            let start = Instant::now();
-            let mut outcome = self.try_once(spec, subject);
-            outcome.duration = start.elapsed();
-            if outcome.error.is_none() || tries == MAX_TRIES {
+            let mut outcome = self.try_once(prepared.get_or_insert_with(|| self.prepare(probe_type, subject)), subject.id);
+            let end = Instant::now();
+            (outcome.duration, outcome.all_tries) = (end - start, end - begun);
+            let Some(error) = &outcome.error else { return outcome };
+            *prepared = None;
+            if tries == MAX_TRIES {
                 return outcome;
             }
-            tries += 1;
-            note(|| format!("try {tries} of {MAX_TRIES}: the last one errored: {}", outcome.error.as_deref().unwrap_or_default()));
+            (start, tries) = (end, tries + 1);
+            note(|| format!("try {tries} of {MAX_TRIES}: the last one errored: {error}"));
         }
     }
 
-    fn try_once(&self, spec: &Probe, subject: Subject<'_>) -> Outcome {
-        let done = match spec.handler() {
-            Some(Handler::Exec(action)) => Ok(self.exec(spec, action, subject)),
-            Some(Handler::HttpGet(action)) => self.http_get(spec, action, subject),
-            Some(Handler::TcpSocket(action)) => self.tcp_socket(spec, action, subject),
-            Some(Handler::Grpc(action)) => self.grpc(spec, action, subject),
-            None => Err(format!("missing probe handler for {}:{}", subject.pod.reference(), subject.container.name)),
+    /// Finds out all that can be known before a run.
+    #[inline(never)]
+    fn prepare(&self, probe_type: ProbeType, subject: Subject<'_>) -> Prepared {
+        let container = subject.pod.container(subject.container);
+        let Some((container, spec)) = container.and_then(|c| Some((c, c.probe(probe_type)?))) else {
+            return Prepared { timeout: Duration::ZERO, action: Action::Nothing };
         };
-        done.unwrap_or_else(|e| Outcome::error(e, Phase::Prepare))
+        let ports = &container.ports;
+        let action = match spec.handler() {
+            Some(Handler::Exec(action)) => Ok(Action::Exec(probe_command(&action.command, &container.env))),
+            Some(Handler::HttpGet(action)) => self.http_get(action, ports, subject),
+            Some(Handler::TcpSocket(action)) => self.tcp_socket(action, ports, subject),
+            Some(Handler::Grpc(action)) => self.grpc(action, subject),
+            None => Err(format!("missing probe handler for {}:{}", subject.pod.reference(), subject.container)),
+        };
+        Prepared { timeout: spec.timeout(), action: action.unwrap_or_else(Action::Impossible) }
     }
 
-    // None of the four is inlined: a frame that holds them all would be resident in the stack of each worker.
-    #[inline(never)]
-    fn exec(&self, spec: &Probe, action: &ExecAction, subject: Subject<'_>) -> Outcome {
-        let command = probe_command(&action.command, &subject.container.env);
-        exec::probe(&*self.runtime, subject.id, &command, spec.timeout())
-    }
-
-    #[inline(never)]
-    fn http_get(&self, spec: &Probe, action: &HttpGetAction, subject: Subject<'_>) -> Result<Outcome, String> {
-        let port = resolve_port(&action.port, &subject.container.ports)?;
+    fn http_get(&self, action: &HttpGetAction, ports: &[ContainerPort], subject: Subject<'_>) -> Result<Action, String> {
+        let port = resolve_port(&action.port, ports)?;
         let target = self.target(&action.host, subject)?;
         let url = ProbeUrl::of_probe(&action.scheme, &target.host, port, &action.path);
-        Ok(http::probe(url, &action.http_headers, target, spec.timeout()))
+        Ok(Action::HttpGet(http::Get::new(url, &action.http_headers, target)))
     }
 
-    #[inline(never)]
-    fn tcp_socket(&self, spec: &Probe, action: &TcpSocketAction, subject: Subject<'_>) -> Result<Outcome, String> {
-        let port = resolve_port(&action.port, &subject.container.ports)?;
-        Ok(tcp::probe(self.target(&action.host, subject)?, port, spec.timeout()))
+    fn tcp_socket(&self, action: &TcpSocketAction, ports: &[ContainerPort], subject: Subject<'_>) -> Result<Action, String> {
+        let port = resolve_port(&action.port, ports)?;
+        Ok(Action::TcpSocket(self.target(&action.host, subject)?, port))
     }
 
-    #[inline(never)]
-    fn grpc(&self, spec: &Probe, action: &GrpcAction, subject: Subject<'_>) -> Result<Outcome, String> {
+    fn grpc(&self, action: &GrpcAction, subject: Subject<'_>) -> Result<Action, String> {
         let port = resolve_port(&IntOrString::Int(action.port), &[])?;
-        let service = action.service.as_deref().unwrap_or_default();
-        Ok(grpc::probe(&self.target("", subject)?, port, service, spec.timeout()))
+        let service = action.service.clone().unwrap_or_default();
+        Ok(Action::Grpc { target: self.target("", subject)?, port, service })
     }
 
     fn target(&self, host: &str, subject: Subject<'_>) -> Result<Target, String> {
@@ -121,6 +120,41 @@ impl Prober {
         note(|| target.description());
         Ok(target)
     }
+
+    // None of the handlers is inlined: a frame that holds them all would be resident in the stack of each worker.
+    fn try_once(&self, prepared: &Prepared, id: &ContainerId) -> Outcome {
+        let timeout = prepared.timeout;
+        match &prepared.action {
+            Action::Exec(command) => exec::probe(&*self.runtime, id, command, timeout),
+            Action::HttpGet(get) => get.run(timeout),
+            Action::TcpSocket(target, port) => tcp::probe(target, *port, timeout),
+            Action::Grpc { target, port, service } => grpc::probe(target, *port, service, timeout),
+            Action::Nothing => Outcome::new(HandlerResult::Success, "", Phase::Prepare),
+            Action::Impossible(error) => Outcome::error(error, Phase::Prepare),
+        }
+    }
+}
+
+/// What a run of a probe needs: command, addresses, port, request. It holds as long as the status of the pod does, and
+/// until an error.
+pub struct Prepared {
+    timeout: Duration,
+    action: Action,
+}
+
+enum Action {
+    Exec(Vec<String>),
+    HttpGet(http::Get),
+    TcpSocket(Target, u16),
+    Grpc {
+        target: Target,
+        port: u16,
+        service: String,
+    },
+    /// The container has no such probe.
+    Nothing,
+    /// The text says why.
+    Impossible(String),
 }
 
 /// What a worker makes of an outcome.
@@ -147,8 +181,6 @@ pub fn event(probe_type: ProbeType, outcome: &Outcome) -> Option<(&'static str, 
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::runtime::ExecOutcome;
 

@@ -4,6 +4,7 @@
 //! (lessons 6: `host` is a way to make the node send requests anywhere). An allowed foreign host is probed from the
 //! node's namespace, everything else from the pod's.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -69,15 +70,16 @@ impl Target {
         format!("target {} in {place}", self.host)
     }
 
-    /// Looks the name up where that is still to be done; bounded by `limit`.
+    /// Itself, or with the addresses of its name where that is still to be looked up; bounded by `limit`.
     ///
     /// # Errors
     /// Go's text of a lookup that failed or took too long.
-    pub fn look_up(&mut self, limit: Duration) -> Result<(), String> {
+    pub fn looked_up(&self, limit: Duration) -> Result<Cow<'_, Self>, String> {
         if self.addresses.is_empty() {
-            self.addresses = look_up(&self.host, limit)?;
+            let addresses = look_up(&self.host, limit)?;
+            return Ok(Cow::Owned(Self { addresses, ..self.clone() }));
         }
-        Ok(())
+        Ok(Cow::Borrowed(self))
     }
 }
 

@@ -8,11 +8,13 @@ use super::outcome::{HandlerResult, Outcome, Phase};
 use super::target::Target;
 
 /// Connects to the first address that answers within `timeout`, and closes.
-pub fn probe(mut target: Target, port: u16, timeout: Duration) -> Outcome {
+#[inline(never)]
+pub fn probe(target: &Target, port: u16, timeout: Duration) -> Outcome {
     let deadline = Instant::now() + timeout;
-    if let Err(e) = target.look_up(timeout) {
-        return Outcome::new(HandlerResult::Failure, format!("dial tcp: {e}"), Phase::Connect);
-    }
+    let target = match target.looked_up(timeout) {
+        Ok(target) => target,
+        Err(e) => return Outcome::new(HandlerResult::Failure, format!("dial tcp: {e}"), Phase::Connect),
+    };
     let mut first = None;
     for ip in &target.addresses {
         match dial(SocketAddr::new(*ip, port), target.netns.as_ref(), deadline, End::Close) {

@@ -10,19 +10,20 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::cadence::{Cadence, max_jitter};
 use super::dial::namespace_lost;
-use super::history::Run;
+use super::history::Runs;
 use super::mailbox::{Mailbox, Told};
 use super::manager::{Key, Shared};
 use super::metrics::{Recorded, Series};
 use super::outcome::Outcome;
-use super::prober::Subject;
+use super::prober::{Prepared, Subject};
 use super::results::ProbeResult;
+use super::sight::View;
 use super::worker::{Action, Next, StepInputs, Worker};
-use crate::api::{Pod, PodStatus, Probe, ProbeType};
+use crate::api::{Pod, Probe, ProbeType};
 use crate::clock::{Moment, Time, go_duration};
 use crate::runtime::ContainerId;
 
@@ -52,8 +53,14 @@ pub(super) struct Job {
     shared: Arc<Shared>,
     pub(super) key: Key,
     pod: Arc<Pod>,
+    /// The pod carries a deletion timestamp.
+    deleting: bool,
     recorded: Recorded,
+    runs: Runs,
     worker: Worker,
+    view: View,
+    /// Of the view.
+    prepared: Option<Prepared>,
     period: Duration,
     cadence: Cadence,
     mailbox: Arc<Mailbox<Trigger>>,
@@ -69,17 +76,30 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// A worker that has not run yet.
-    pub(super) fn new(shared: Arc<Shared>, key: Key, pod: Arc<Pod>, probe: &Probe, mailbox: Arc<Mailbox<Trigger>>, seen: Seen) -> Self {
-        let worker = Worker::new(key.probe_type, &key.container, probe);
+    /// A worker that has not run yet. Boxed, so that no copy of it stays behind in the frames that hand it on.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        key: Key,
+        pod: Arc<Pod>,
+        probe: &Probe,
+        mailbox: Arc<Mailbox<Trigger>>,
+        seen: Seen,
+    ) -> Box<Self> {
+        let worker = Worker::new(key.probe_type, probe);
+        let deleting = pod.metadata.deletion_timestamp.is_some();
+        let runs = shared.history.runs(&key.uid, &key.container, key.probe_type);
         let recorded = shared.metrics.add(Series { pod: pod.reference(), container: key.container.clone(), probe_type: key.probe_type });
         let (period, cadence) = (probe.period(), Cadence::new(probe.period(), Moment::now()));
-        Self {
+        Box::new(Self {
             shared,
             key,
             pod,
+            deleting,
             recorded,
+            runs,
             worker,
+            view: View::default(),
+            prepared: None,
             period,
             cadence,
             mailbox,
@@ -89,18 +109,18 @@ impl Job {
             due: None,
             lagging: false,
             started: false,
-        }
+        })
     }
 
     /// Starts the thread: `startup:<container>`, `readiness:…`, `liveness:…`; the kernel shows the first 15 bytes.
     ///
     /// # Errors
     /// No thread can be made; the worker is lost.
-    pub(super) fn spawn(self) -> io::Result<JoinHandle<()>> {
+    pub(super) fn spawn(self: Box<Self>) -> io::Result<JoinHandle<()>> {
         Builder::new().name(self.key.thread_name()).stack_size(STACK_SIZE).spawn(move || self.main())
     }
 
-    fn main(mut self) {
+    fn main(mut self: Box<Self>) {
         let shared = self.shared.clone();
         match catch_unwind(AssertUnwindSafe(|| self.run())) {
             Ok(()) => shared.ended(&self.key),
@@ -146,12 +166,12 @@ impl Job {
     #[inline(never)]
     fn wait(&mut self) -> bool {
         let free = Moment::now();
+        let mut now = free;
         self.due = None;
         loop {
             if self.mailbox.is_stopped() {
                 return false;
             }
-            let now = Moment::now();
             if let Some((at, reset)) = self.wake.take_if(|(at, _)| *at <= now) {
                 if reset {
                     self.cadence.reset(now);
@@ -177,6 +197,7 @@ impl Job {
                 }
                 Told::Nothing => {}
             }
+            now = Moment::now();
         }
     }
 
@@ -195,18 +216,22 @@ impl Job {
     }
 
     fn step(&mut self) -> bool {
-        let shared = self.shared.clone();
-        let status = shared.statuses.pod_status(&self.key.uid);
+        let shared = &*self.shared;
+        if self.view.refresh(&*shared.statuses, &self.key.uid, &self.pod.spec, &self.key.container) {
+            self.prepared = None;
+        }
         let inputs = StepInputs {
-            status: status.as_deref(),
-            spec: &self.pod.spec,
-            deletion_timestamp: self.pod.metadata.deletion_timestamp.is_some(),
+            sight: &self.view.sight,
+            deletion_timestamp: self.deleting,
             manager_started: shared.started,
             container_started: &|id| shared.statuses.started_moment(&self.key.uid, id),
             restored: &|id| shared.is_restored(id),
         };
-        let before = self.worker.before(Moment::now(), &inputs);
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = self.worker.container_id().cloned();
+        let now = Moment::now();
+        let before = self.worker.before(now, &inputs);
+        if before.adopted {
+            *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = self.worker.container_id().cloned();
+        }
         for action in before.actions {
             self.apply(action, None);
         }
@@ -216,11 +241,7 @@ impl Job {
             Next::Exit => return false,
             Next::Continue | Next::Lagging => {}
             Next::Delayed(until) => self.wake = Some((until, true)),
-            Next::Probe(id) => {
-                if let Some(status) = status.as_deref() {
-                    self.probe(status, &id);
-                }
-            }
+            Next::Probe(id) => self.probe(&id, now),
         }
         self.chase();
         true
@@ -237,18 +258,18 @@ impl Job {
         }
     }
 
-    fn probe(&mut self, status: &PodStatus, id: &ContainerId) {
-        let shared = self.shared.clone();
-        let Some(container) = self.pod.container(&self.key.container).filter(|_| !self.is_paused()) else { return };
-        if let Some(due) = self.due {
-            shared.metrics.lateness.observe(Moment::now().since(due));
+    fn probe(&mut self, id: &ContainerId, now: Moment) {
+        if self.is_paused() {
+            return;
         }
-        let begun = Instant::now();
-        let subject = Subject { pod: &self.pod, status, container, id };
-        let (verdict, outcome) = shared.prober.probe(self.key.probe_type, subject);
-        let Key { uid, container, probe_type } = &self.key;
-        self.recorded.record(verdict, begun.elapsed());
-        shared.history.record(uid, container, *probe_type, Run::new(&outcome, Time::now()));
+        if let Some(due) = self.due {
+            self.shared.metrics.lateness.observe(now.since(due));
+        }
+        let Some(status) = &self.view.status else { return };
+        let subject = Subject { pod: &self.pod, status, container: &self.key.container, id };
+        let (verdict, outcome) = self.shared.prober.probe(self.key.probe_type, subject, &mut self.prepared);
+        self.recorded.record(verdict, outcome.all_tries);
+        self.runs.record(&outcome, Time::now());
         if self.is_paused() {
             // paused while it ran: the state is as the person who paused it saw it
             return;
@@ -259,7 +280,8 @@ impl Job {
     }
 
     fn is_paused(&self) -> bool {
-        self.shared.pauses.covers(&self.key.uid, &self.key.container, self.key.probe_type, Moment::now())
+        let pauses = &self.shared.pauses;
+        pauses.any() && pauses.covers(&self.key.uid, &self.key.container, self.key.probe_type, Moment::now())
     }
 
     #[inline(never)]

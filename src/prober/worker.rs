@@ -7,10 +7,9 @@
 
 use std::time::Duration;
 
-use crate::api::pod::PodSpec;
-use crate::api::{ContainerStatus, PodStatus, Probe, ProbeType};
+use super::sight::{Instance, Sight};
+use crate::api::{Probe, ProbeType};
 use crate::clock::Moment;
-use crate::pod_actions::{restart_all_going_on, should_restart_after};
 use crate::prober::results::ProbeResult;
 use crate::runtime::ContainerId;
 
@@ -19,21 +18,19 @@ pub const OLDER_MARGIN: Duration = Duration::from_secs(10);
 
 /// What a step looks at.
 pub struct StepInputs<'a> {
-    /// The stored API status of the pod.
-    pub status: Option<&'a PodStatus>,
-    /// What the pod is to run: its containers' restart policies and rules.
-    pub spec: &'a PodSpec,
+    /// What the stored API status of the pod says of the container.
+    pub sight: &'a Sight,
     /// The worker's pod object carries a deletion timestamp.
     pub deletion_timestamp: bool,
     /// When the manager was made.
     pub manager_started: Moment,
-    /// When a running container started; None when nobody knows (yet).
+    /// When a running container started; None when nobody knows (yet). It never changes once it is known.
     pub container_started: &'a dyn Fn(&ContainerId) -> Option<Moment>,
     /// Readiness and started of this container were restored from an earlier daemon, so it is older than the manager.
     pub restored: &'a dyn Fn(&ContainerId) -> bool,
 }
 
-/// A change of the result cache.
+/// A change of the result cache: nothing is set that is there already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Store and, when it is a change, send.
@@ -62,6 +59,8 @@ pub enum Next {
 pub struct Before {
     /// Cache changes, in order.
     pub actions: Vec<Action>,
+    /// The worker watches another instance from now on.
+    pub adopted: bool,
     /// What follows.
     pub next: Next,
 }
@@ -81,7 +80,6 @@ pub enum Verdict {
 #[derive(Clone, Debug)]
 pub struct Worker {
     probe_type: ProbeType,
-    container: String,
     initial_delay: Duration,
     /// The age of a container counts in whole seconds (row 8), unless the delay is given in milliseconds.
     whole_seconds: bool,
@@ -90,9 +88,13 @@ pub struct Worker {
     id: Option<ContainerId>,
     /// When this instance was first seen; stands in for a start time nobody knows.
     seen: Moment,
+    /// When it started, once that is known.
+    started: Option<Moment>,
     last: ProbeResult,
     run: u32,
     on_hold: bool,
+    /// What it has last set for this instance.
+    set: Option<ProbeResult>,
 }
 
 /// The seed of a new container (kubelet-probes 2.1).
@@ -111,19 +113,20 @@ pub fn is_older(started: Moment, manager_started: Moment) -> bool {
 
 impl Worker {
     /// A worker for one probe of one container; the probe's numbers are fixed from here on.
-    pub fn new(probe_type: ProbeType, container: &str, probe: &Probe) -> Self {
+    pub fn new(probe_type: ProbeType, probe: &Probe) -> Self {
         Self {
             probe_type,
-            container: container.into(),
             initial_delay: probe.initial_delay(),
             whole_seconds: probe.initial_delay_milliseconds.is_none(),
             success_threshold: probe.success_threshold.max(1) as u32,
             failure_threshold: probe.failure_threshold.max(1) as u32,
             id: None,
             seen: Moment::default(),
+            started: None,
             last: ProbeResult::Success,
             run: 0,
             on_hold: false,
+            set: None,
         }
     }
 
@@ -144,59 +147,70 @@ impl Worker {
 
     /// Rows 1–10 of kubelet-probes 2.3.
     pub fn before(&mut self, now: Moment, inputs: &StepInputs<'_>) -> Before {
+        let instance = match inputs.sight {
+            Sight::Nothing => return Before { actions: Vec::new(), adopted: false, next: Next::Lagging },
+            Sight::PodEnded => return Before { actions: Vec::new(), adopted: false, next: Next::Exit },
+            Sight::Instance(instance) => instance,
+        };
         let mut actions = Vec::new();
-        let next = self.look(now, inputs, &mut actions);
-        Before { actions, next }
+        let adopted = self.id.as_ref() != Some(&instance.id);
+        if adopted {
+            self.adopt(instance, now, inputs, &mut actions);
+        }
+        let next = self.look(now, instance, inputs, &mut actions);
+        Before { actions, adopted, next }
     }
 
-    fn look(&mut self, now: Moment, inputs: &StepInputs<'_>, actions: &mut Vec<Action>) -> Next {
-        let Some(status) = inputs.status else { return Next::Lagging };
-        if status.phase.is_terminal() {
-            return Next::Exit;
-        }
-        let Some(container) = status.container(&self.container).filter(|c| !c.container_id.is_empty()) else { return Next::Lagging };
-        let known = self.id.as_ref().filter(|id| id.is_of(&container.container_id));
-        let id = known.cloned().unwrap_or_else(|| container.container_id.as_str().into());
-        if self.id.as_ref() != Some(&id) {
-            self.adopt(id.clone(), container, now, inputs, actions);
-        }
+    /// Rows 5–10.
+    fn look(&mut self, now: Moment, instance: &Instance, inputs: &StepInputs<'_>, actions: &mut Vec<Action>) -> Next {
         if self.on_hold {
             return Next::Continue;
         }
-        if container.state.running.is_none() {
-            actions.push(Action::Set(id, ProbeResult::Failure));
-            return not_running(container, status, inputs.spec);
+        if !instance.running {
+            actions.extend(self.set(ProbeResult::Failure));
+            return if instance.over { Next::Exit } else { Next::Lagging };
         }
         if inputs.deletion_timestamp && self.probe_type != ProbeType::Readiness {
-            actions.push(Action::Set(id, ProbeResult::Success));
+            actions.extend(self.set(ProbeResult::Success));
             return Next::Exit;
         }
-        let started = (inputs.container_started)(&id).unwrap_or(self.seen);
-        let age = now.since(started);
-        if self.initial_delay > if self.whole_seconds { Duration::from_secs(age.as_secs()) } else { age } {
-            return Next::Delayed(started + self.initial_delay);
+        if let Some(end) = self.end_of_delay(now, inputs) {
+            return Next::Delayed(end);
         }
-        match (container.started.unwrap_or(false), self.probe_type) {
+        match (instance.started, self.probe_type) {
             (true, ProbeType::Startup) => Next::Continue,
             (false, ProbeType::Liveness | ProbeType::Readiness) => Next::Lagging,
-            _ => Next::Probe(id),
+            _ => Next::Probe(instance.id.clone()),
         }
     }
 
+    /// Row 8: when the initial delay ends that is not over yet.
+    fn end_of_delay(&mut self, now: Moment, inputs: &StepInputs<'_>) -> Option<Moment> {
+        if self.initial_delay.is_zero() {
+            return None;
+        }
+        self.started = self.started.or_else(|| (inputs.container_started)(self.id.as_ref()?));
+        let started = self.started.unwrap_or(self.seen);
+        let age = now.since(started);
+        let age = if self.whole_seconds { Duration::from_secs(age.as_secs()) } else { age };
+        (self.initial_delay > age).then(|| started + self.initial_delay)
+    }
+
     /// Row 4: a new container id (kubelet-probes 2.4).
-    fn adopt(&mut self, id: ContainerId, container: &ContainerStatus, now: Moment, inputs: &StepInputs<'_>, actions: &mut Vec<Action>) {
+    fn adopt(&mut self, instance: &Instance, now: Moment, inputs: &StepInputs<'_>, actions: &mut Vec<Action>) {
+        let id = instance.id.clone();
         if let Some(old) = self.id.replace(id.clone()) {
             actions.push(Action::Remove(old));
         }
-        let started = (inputs.container_started)(&id);
-        let older =
-            container.state.running.is_some() && ((inputs.restored)(&id) || started.is_some_and(|s| is_older(s, inputs.manager_started)));
+        self.set = None;
+        self.started = (inputs.container_started)(&id);
+        let older = instance.running && ((inputs.restored)(&id) || self.started.is_some_and(|s| is_older(s, inputs.manager_started)));
         // a sidecar that has started goes on counting as started: what comes after it may have to restart (lessons A2)
-        if inputs.spec.is_sidecar(&self.container) && self.probe_type == ProbeType::Startup && container.started == Some(true) {
-            actions.push(Action::Set(id.clone(), ProbeResult::Success));
+        if instance.sidecar && self.probe_type == ProbeType::Startup && instance.started {
+            actions.extend(self.set(ProbeResult::Success));
         }
         if !older {
-            actions.push(Action::Set(id, initial_value(self.probe_type)));
+            actions.extend(self.set(initial_value(self.probe_type)));
         }
         self.seen = now;
         self.on_hold = false;
@@ -220,16 +234,16 @@ impl Worker {
             self.on_hold = true;
             self.run = 0;
         }
+        self.set(result)
+    }
+
+    /// Nobody else writes under the instance's id, so what is there already needs no action.
+    fn set(&mut self, result: ProbeResult) -> Option<Action> {
+        if self.set.replace(result) == Some(result) {
+            return None;
+        }
         self.id.clone().map(|id| Action::Set(id, result))
     }
-}
-
-/// Kubelet-probes 2.5: a worker ends with a container that ended for good.
-fn not_running(container: &ContainerStatus, status: &PodStatus, spec: &PodSpec) -> Next {
-    let Some(end) = &container.state.terminated else { return Next::Lagging };
-    let own = spec.all_containers().find(|c| c.name == container.name);
-    let restarts = own.is_some_and(|c| should_restart_after(spec.restart_policy, c, end.exit_code));
-    if restarts || restart_all_going_on(spec, status) { Next::Lagging } else { Next::Exit }
 }
 
 #[cfg(test)]
@@ -237,9 +251,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::pod::RestartPolicy;
+    use crate::api::pod::{PodSpec, RestartPolicy};
     use crate::api::status::{ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting};
-    use crate::api::{Container, PodPhase};
+    use crate::api::{Container, ContainerStatus, PodPhase, PodStatus};
 
     const MANAGER: Moment = Moment::from_boot(Duration::from_secs(1000));
 
@@ -284,7 +298,7 @@ mod tests {
             let probe =
                 Probe { success_threshold: success, failure_threshold: failure, initial_delay_seconds: delay, ..Default::default() };
             Self {
-                worker: Worker::new(kind, "c", &probe),
+                worker: Worker::new(kind, &probe),
                 cache: Default::default(),
                 status: Some(status("a", State::Running, kind != ProbeType::Startup)),
                 spec: spec(RestartPolicy::Never),
@@ -299,8 +313,7 @@ mod tests {
         fn step(&mut self, verdict: Verdict) -> Next {
             let (started, restored) = (self.started, self.restored);
             let inputs = StepInputs {
-                status: self.status.as_ref(),
-                spec: &self.spec,
+                sight: &Sight::of(self.status.as_ref(), &self.spec, "c"),
                 deletion_timestamp: self.deleting,
                 manager_started: MANAGER,
                 container_started: &|_| started,
@@ -518,7 +531,7 @@ mod tests {
         let probe = Probe { initial_delay_seconds: 9, initial_delay_milliseconds: Some(1250), ..Default::default() };
         for (age, probed) in [(0, false), (1000, false), (1249, false), (1250, true), (9000, true)] {
             let mut w = World::new(ProbeType::Liveness, 1, 1, 0);
-            w.worker = Worker::new(ProbeType::Liveness, "c", &probe);
+            w.worker = Worker::new(ProbeType::Liveness, &probe);
             w.started = Some(w.now - Duration::from_millis(age));
             let next = w.step(S);
             assert_eq!(matches!(next, Next::Probe(_)), probed, "{age} ms: {next:?}");

@@ -145,9 +145,10 @@ fn run(probe_type: ProbeType, probe: Option<Probe>, answer: Answer) -> WorkerVer
         ProbeType::Readiness => &mut container.readiness_probe,
         ProbeType::Liveness => &mut container.liveness_probe,
     } = probe;
-    let (pod, id) = (pod_of("p", json!({"containers": [{"name": "c"}]})), ContainerId::from("x"));
-    let subject = Subject { pod: &pod, status: &PodStatus::default(), container: &container, id: &id };
-    prober.probe(probe_type, subject).0
+    let (mut pod, id) = ((*pod_of("p", json!({"containers": [{"name": "c"}]}))).clone(), ContainerId::from("x"));
+    pod.spec.containers = vec![container];
+    let subject = Subject { pod: &pod, status: &PodStatus::default(), container: "c", id: &id };
+    prober.probe(probe_type, subject, &mut None).0
 }
 
 /// A handler's word as it is judged, and through an exec probe where one can say it.
@@ -270,8 +271,8 @@ fn ev_1(case: &Case) -> Verdict {
         let pod =
             pod_of("p", json!({"containers": [{"name": "c", "startupProbe": probe, "readinessProbe": probe, "livenessProbe": probe}]}));
         let (status, id) = (PodStatus::default(), ContainerId::from("x"));
-        let subject = Subject { pod: &pod, status: &status, container: &pod.spec.containers[0], id: &id };
-        let (_, outcome) = prober.probe(probe_type, subject);
+        let subject = Subject { pod: &pod, status: &status, container: "c", id: &id };
+        let (_, outcome) = prober.probe(probe_type, subject, &mut None);
         let expected = (format!("{name} probe failed: {}", outcome.output), "Unhealthy");
         let got = event(probe_type, &outcome).ok_or("no event")?;
         same("event", expected.clone(), (got.1, got.0))?;

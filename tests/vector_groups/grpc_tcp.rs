@@ -43,7 +43,7 @@ fn tcp_case(case: &Case) -> Verdict {
         other => return unknown("target", other),
     };
     let listener = is_open.then_some(listener);
-    let got = tcp::probe(loopback(), port, duration(&case.timeout)?);
+    let got = tcp::probe(&loopback(), port, duration(&case.timeout)?);
     drop(listener);
     same("result", case.result, got.result.to_string())?;
     same("err", case.err, got.error)?;
@@ -69,7 +69,7 @@ fn port_exhaustion(case: &Case) -> Verdict {
     });
     for i in 0..600 {
         let port = server.address.port();
-        let over_tcp = tcp::probe(loopback(), port, Duration::from_secs(5));
+        let over_tcp = tcp::probe(&loopback(), port, Duration::from_secs(5));
         let url = podprobe::prober::url::ProbeUrl::of_probe("http", "127.0.0.1", port, "/");
         let over_http = podprobe::prober::http::probe(url, &[], loopback(), Duration::from_secs(5));
         for got in [over_tcp, over_http] {

@@ -7,6 +7,7 @@ use podprobe::api::pod::RestartPolicy;
 use podprobe::api::{Pod, PodPhase, PodStatus, PodUid, Probe, ProbeType};
 use podprobe::clock::Moment;
 use podprobe::prober::results::{Manager, ProbeResult, Update};
+use podprobe::prober::sight::Sight;
 use podprobe::prober::worker::{Action, Next, StepInputs, Verdict as Handled, Worker};
 use podprobe::runtime::ContainerId;
 use serde::Deserialize;
@@ -49,7 +50,7 @@ impl World {
     fn new(probe_type: ProbeType, probe: Probe, spec: Value) -> Self {
         let (tx, updates) = bounded(1000);
         let mut world = Self {
-            worker: Worker::new(probe_type, "c", &probe),
+            worker: Worker::new(probe_type, &probe),
             cache: Manager::new(tx),
             updates,
             pod: pod_of("p", spec),
@@ -91,8 +92,7 @@ impl World {
     fn step(&mut self, handled: Handled) -> bool {
         let started = self.started;
         let inputs = StepInputs {
-            status: self.status.as_ref(),
-            spec: &self.pod.spec,
+            sight: &Sight::of(self.status.as_ref(), &self.pod.spec, "c"),
             deletion_timestamp: self.deleting,
             manager_started: MANAGER,
             container_started: &|_| started,

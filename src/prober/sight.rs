@@ -1,0 +1,161 @@
+//! What a worker sees of its pod: what the stored API status says of its container.
+//!
+//! Invariants: a worker looks at the status again only when one has changed, for in a thousand workers most of what a
+//! look reads has long left the caches. [`Sight`] is pure.
+
+use std::sync::Arc;
+
+use super::manager::StatusSource;
+use crate::api::pod::PodSpec;
+use crate::api::{ContainerStatus, PodStatus, PodUid};
+use crate::pod_actions::{restart_all_going_on, should_restart_after};
+use crate::runtime::ContainerId;
+
+/// All that a step needs of a status (kubelet-probes 2.3).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Sight {
+    /// There is no status yet, or it knows no instance of the container (rows 1 and 3).
+    #[default]
+    Nothing,
+    /// The pod has ended (row 2).
+    PodEnded,
+    /// The container's newest instance.
+    Instance(Instance),
+}
+
+/// An instance of a container as the status has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// Which.
+    pub id: ContainerId,
+    /// It runs.
+    pub running: bool,
+    /// Its startup probe has passed, or it has none.
+    pub started: bool,
+    /// It has ended, and there will be no other (kubelet-probes 2.5).
+    pub over: bool,
+    /// Of an init container that always restarts.
+    pub sidecar: bool,
+}
+
+impl Sight {
+    /// What `status` says of the container with that name.
+    pub fn of(status: Option<&PodStatus>, spec: &PodSpec, container: &str) -> Self {
+        let Some(status) = status else { return Self::Nothing };
+        if status.phase.is_terminal() {
+            return Self::PodEnded;
+        }
+        let Some(entry) = status.container(container).filter(|c| !c.container_id.is_empty()) else { return Self::Nothing };
+        Self::Instance(Instance {
+            id: entry.container_id.as_str().into(),
+            running: entry.state.running.is_some(),
+            started: entry.started.unwrap_or(false),
+            over: is_over(entry, status, spec),
+            sidecar: spec.is_sidecar(container),
+        })
+    }
+}
+
+fn is_over(entry: &ContainerStatus, status: &PodStatus, spec: &PodSpec) -> bool {
+    let Some(end) = &entry.state.terminated else { return false };
+    let own = spec.all_containers().find(|c| c.name == entry.name);
+    let restarts = own.is_some_and(|c| should_restart_after(spec.restart_policy, c, end.exit_code));
+    !restarts && !restart_all_going_on(spec, status)
+}
+
+/// The status as it was at the last look.
+#[derive(Default)]
+pub(super) struct View {
+    version: Option<u64>,
+    pub(super) status: Option<Arc<PodStatus>>,
+    pub(super) sight: Sight,
+}
+
+impl View {
+    /// Looks again where something may have changed; true when it did for this pod.
+    pub(super) fn refresh(&mut self, source: &dyn StatusSource, uid: &PodUid, spec: &PodSpec, container: &str) -> bool {
+        // Read before the status: what changes in between is seen the next time.
+        let version = source.version();
+        if version.is_some() && version == self.version {
+            return false;
+        }
+        self.version = version;
+        let status = source.pod_status(uid);
+        let same = match (&status, &self.status) {
+            (Some(new), Some(old)) => Arc::ptr_eq(new, old),
+            (None, None) => true,
+            _ => false,
+        };
+        if !same {
+            self.sight = Sight::of(status.as_deref(), spec, container);
+            self.status = status;
+        }
+        !same
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::api::PodPhase;
+    use crate::clock::Moment;
+
+    #[derive(Default)]
+    struct Statuses {
+        version: AtomicU64,
+        counted: bool,
+        status: Mutex<Option<Arc<PodStatus>>>,
+        looks: AtomicU64,
+    }
+
+    impl StatusSource for Statuses {
+        fn version(&self) -> Option<u64> {
+            self.counted.then(|| self.version.load(Ordering::Relaxed))
+        }
+
+        fn pod_status(&self, _: &PodUid) -> Option<Arc<PodStatus>> {
+            self.looks.fetch_add(1, Ordering::Relaxed);
+            self.status.lock().unwrap().clone()
+        }
+
+        fn started_moment(&self, _: &PodUid, _: &ContainerId) -> Option<Moment> {
+            None
+        }
+    }
+
+    #[track_caller]
+    fn check(view: &mut View, source: &Statuses, changed: bool, looks: u64, sight: &Sight) {
+        assert_eq!(view.refresh(source, &"u".into(), &PodSpec::default(), "c"), changed);
+        assert_eq!(source.looks.load(Ordering::Relaxed), looks);
+        assert_eq!(view.sight, *sight);
+    }
+
+    #[test]
+    fn a_status_is_looked_at_again_when_one_has_changed() {
+        let source = Statuses { counted: true, ..Default::default() };
+        let ended = PodStatus { phase: PodPhase::Succeeded, ..Default::default() };
+        let mut view = View::default();
+        check(&mut view, &source, false, 1, &Sight::Nothing);
+        check(&mut view, &source, false, 1, &Sight::Nothing);
+        *source.status.lock().unwrap() = Some(Arc::new(ended));
+        source.version.store(1, Ordering::Relaxed);
+        check(&mut view, &source, true, 2, &Sight::PodEnded);
+        // that of another pod
+        source.version.store(2, Ordering::Relaxed);
+        check(&mut view, &source, false, 3, &Sight::PodEnded);
+        *source.status.lock().unwrap() = None;
+        source.version.store(3, Ordering::Relaxed);
+        check(&mut view, &source, true, 4, &Sight::Nothing);
+    }
+
+    #[test]
+    fn a_source_that_does_not_count_is_looked_at_each_time() {
+        let source = Statuses::default();
+        let mut view = View::default();
+        check(&mut view, &source, false, 1, &Sight::Nothing);
+        check(&mut view, &source, false, 2, &Sight::Nothing);
+    }
+}
