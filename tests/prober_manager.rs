@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::net::TcpListener;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
-use podprobe::api::pod::{ExecAction, GrpcAction, ObjectMeta, PodSpec, RestartPolicy};
+use podprobe::api::pod::{ExecAction, GrpcAction, IntOrString, ObjectMeta, PodSpec, RestartPolicy, TcpSocketAction};
 use podprobe::api::status::{ContainerState, ContainerStateRunning};
 use podprobe::api::{Container, ContainerStatus, Pod, PodPhase, PodStatus, PodUid, Probe, ProbeType};
 use podprobe::clock::Moment;
@@ -44,6 +44,7 @@ struct World {
     execs: AtomicUsize,
     lookups: AtomicUsize,
     panic_at_lookup: AtomicUsize,
+    no_namespaces: AtomicBool,
 }
 
 impl StatusSource for World {
@@ -119,6 +120,9 @@ impl Runtime for World {
     }
 
     fn network_namespace(&self, _: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {
+        if self.no_namespaces.load(Ordering::SeqCst) {
+            return Err(RuntimeError::new(StartErrorReason::RunContainerError, "no namespace"));
+        }
         Ok(None)
     }
 }
@@ -140,6 +144,7 @@ fn daemon_with(restored: HashMap<ContainerId, RestoredReady>) -> Daemon {
         execs: AtomicUsize::new(0),
         lookups: AtomicUsize::new(0),
         panic_at_lookup: AtomicUsize::new(0),
+        no_namespaces: AtomicBool::new(false),
     });
     let (tx, updates) = bounded(10_000);
     let cache = || Arc::new(Manager::new(tx.clone()));
@@ -322,6 +327,53 @@ fn the_first_probe_comes_at_the_initial_delay() {
     let (id, at) = d.world.runs.lock().unwrap()[0].clone();
     let delay = at.since(d.world.started_moment(p.uid(), &id).unwrap());
     assert!(delay >= Duration::from_secs(1), "{delay:?}");
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
+/// A pod whose liveness probe, every 10 ms, connects to that port.
+fn pod_with_tcp(port: u16) -> Arc<Pod> {
+    let mut p = (*pod("a", 3600, &["l"])).clone();
+    let tcp = TcpSocketAction { port: IntOrString::Int(port.into()), ..Default::default() };
+    p.spec.containers[0].liveness_probe = Some(Probe { period_milliseconds: Some(10), exec: None, tcp_socket: Some(tcp), ..probe(1) });
+    Arc::new(p)
+}
+
+/// What a worker has prepared is of the status it saw: a pod with another address is probed there.
+#[test]
+fn a_new_address_is_probed_at_once() {
+    let d = daemon();
+    let listen = |ip: &str, port| {
+        let listener = TcpListener::bind((ip, port)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        listener
+    };
+    let first = listen("127.0.0.1", 0);
+    let port = first.local_addr().unwrap().port();
+    let second = listen("127.0.0.2", port);
+    let p = pod_with_tcp(port);
+    d.manager.add_pod(&p);
+    let fresh = d.store(&p, 0);
+    for (ip, listener) in [("127.0.0.1", &first), ("127.0.0.2", &second)] {
+        let status = PodStatus { pod_ip: ip.into(), ..fresh.clone() };
+        d.world.statuses.lock().unwrap().insert(p.uid().clone(), Arc::new(status));
+        until("a connection", || listener.accept().is_ok());
+    }
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+}
+
+/// What could not be prepared is tried anew the next time, although the status says the same.
+#[test]
+fn an_error_is_not_kept() {
+    let d = daemon();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let p = pod_with_tcp(listener.local_addr().unwrap().port());
+    d.world.no_namespaces.store(true, Ordering::SeqCst);
+    d.manager.add_pod(&p);
+    d.store(&p, 0);
+    let has_run = |outcome| d.manager.history().get(p.uid()).probes.iter().any(|h| h.runs.iter().any(|r| r.outcome == outcome));
+    until("an error", || has_run(RunOutcome::Errored));
+    d.world.no_namespaces.store(false, Ordering::SeqCst);
+    until("a success", || has_run(RunOutcome::Success));
     assert_eq!(d.manager.shutdown(CEILING), 0);
 }
 
