@@ -102,7 +102,9 @@ fn measure(report: &mut Report, kind: &str, handler: &str, workers: usize, port:
     let late = late_between(&before, &after);
     let target = |of: &str, limit: f64| (kind == "podprobe" && workers == 1000 && handler.starts_with(of)).then_some(limit);
     let mut add = |what: &str, unit, target, value| report.add(&row(handler, workers, kind, what), unit, target, value);
-    let cost = grown("cpu") as f64 / 1e6 / probes as f64;
+    // From the end of the first report to the beginning of the second.
+    let cpu = after["cpu"][0].as_u64().unwrap() - before["cpu"][1].as_u64().unwrap();
+    let cost = cpu as f64 / 1e6 / probes as f64;
     add(CPU, "s", target("grpc", 0.25), cost);
     add("lateness p50", "ms", None, quantile(&late, 0.5) * 1e3);
     add("lateness p99", "ms", target("", 5.0), quantile(&late, 0.99) * 1e3);

@@ -5,7 +5,7 @@ use std::io::{BufRead, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::support::usage::process_cpu;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -61,10 +61,10 @@ pub(crate) fn answer(report: impl Fn() -> Value) {
     }
 }
 
-/// What both kinds of clients say.
-pub(crate) fn report(probes: u64, failed: u64, lateness: &Lateness) -> Value {
-    let cpu = process_cpu();
-    json!({"probes": probes, "failed": failed, "cpu": cpu.as_nanos() as u64, "lateness": lateness.counts()})
+/// What both kinds of clients say; `cpu_before` is what they had used before they counted, which is not to be counted.
+pub(crate) fn report(cpu_before: Duration, probes: u64, failed: u64, lateness: &Lateness) -> Value {
+    let cpu = [cpu_before, process_cpu()].map(|cpu| cpu.as_nanos() as u64);
+    json!({"probes": probes, "failed": failed, "cpu": cpu, "lateness": lateness.counts()})
 }
 
 #[derive(Default)]
@@ -90,7 +90,7 @@ fn bare(handler: &str, workers: usize, port: u16) {
         std::thread::Builder::new().stack_size(STACK_SIZE).spawn(run).unwrap();
     }
     println!("{}", json!({"workers": workers}));
-    answer(|| report(counts.probes.load(Ordering::Relaxed), counts.failed.load(Ordering::Relaxed), &counts.lateness));
+    answer(|| report(process_cpu(), counts.probes.load(Ordering::Relaxed), counts.failed.load(Ordering::Relaxed), &counts.lateness));
 }
 
 /// Arbitrary and the same in each run: as uneven as chance.

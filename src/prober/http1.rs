@@ -47,8 +47,23 @@ impl RequestHead {
     }
 }
 
+/// A look-up, for every byte of every header's name is asked for.
 fn is_token(b: u8) -> bool {
-    b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
+    static TOKENS: [bool; 256] = {
+        let punctuation = b"!#$%&'*+-.^_`|~";
+        let (mut table, mut b) = ([false; 256], 0);
+        while b < table.len() {
+            table[b] = (b as u8).is_ascii_alphanumeric();
+            b += 1;
+        }
+        let mut i = 0;
+        while i < punctuation.len() {
+            table[punctuation[i] as usize] = true;
+            i += 1;
+        }
+        table
+    };
+    TOKENS[usize::from(b)]
 }
 
 /// What a probe needs of an answer's head.
@@ -123,12 +138,15 @@ impl HeadReader {
 fn head_end(kept: &[u8], piece: &[u8]) -> Option<usize> {
     let byte = |i: usize| if i < kept.len() { kept[i] } else { piece[i - kept.len()] };
     // An end that began in `kept` has its last byte in the piece.
-    let mut ends = piece.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(i, _)| kept.len() + i);
-    let is_end = |i: &usize| {
-        let before = |n: usize| i.checked_sub(n).map(byte);
-        before(1) == Some(b'\n') || (before(1) == Some(b'\r') && before(2) == Some(b'\n'))
-    };
-    ends.find(is_end).map(|i| i + 1)
+    let mut next = 0;
+    while let Some(at) = piece[next..].iter().position(|b| *b == b'\n') {
+        next += at + 1;
+        let before = |n: usize| (kept.len() + next - 1).checked_sub(n).map(byte);
+        if before(1) == Some(b'\n') || (before(1) == Some(b'\r') && before(2) == Some(b'\n')) {
+            return Some(kept.len() + next);
+        }
+    }
+    None
 }
 
 /// Somebody who says something else is told so before he has said a whole line.
@@ -199,21 +217,24 @@ impl Fields {
         if !name.iter().all(|b| is_token(*b)) {
             return Err(bad());
         }
-        if name.eq_ignore_ascii_case(b"location") {
-            self.location.get_or_insert_with(|| String::from_utf8_lossy(value).into_owned());
-        } else if name.eq_ignore_ascii_case(b"content-length") {
-            self.read_length(value)?;
-        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            self.read_encoding(value)?;
+        // By length first: hardly any other name is looked at.
+        match name.len() {
+            8 if name.eq_ignore_ascii_case(b"location") => {
+                self.location.get_or_insert_with(|| String::from_utf8_lossy(value).into_owned());
+            }
+            14 if name.eq_ignore_ascii_case(b"content-length") => self.read_length(value)?,
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.read_encoding(value)?,
+            _ => {}
         }
         Ok(())
     }
 
     /// The same length may be said more than once.
     fn read_length(&mut self, value: &[u8]) -> Result<(), String> {
-        let shown = String::from_utf8_lossy(value);
-        let length = (!value.is_empty() && value.iter().all(u8::is_ascii_digit)).then(|| shown.parse::<u64>().ok()).flatten();
-        let length = length.ok_or_else(|| format!("bad Content-Length {shown:?}"))?;
+        let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+        let add = |n: u64, digit: &u8| n.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
+        let length = if digits { value.iter().try_fold(0, add) } else { None };
+        let length = length.ok_or_else(|| format!("bad Content-Length {:?}", String::from_utf8_lossy(value)))?;
         match self.length.replace(length) {
             Some(other) if other != length => {
                 Err(format!("http: message cannot contain multiple Content-Length headers; got [\"{other}\" \"{length}\"]"))
