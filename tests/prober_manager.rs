@@ -38,6 +38,8 @@ enum Answer {
 /// Statuses, start times and the runtime, all made up.
 struct World {
     statuses: Mutex<HashMap<PodUid, Arc<PodStatus>>>,
+    /// Of the statuses, as the status manager counts; None: each step looks, so that looks can be counted.
+    version: Mutex<Option<u64>>,
     started: Mutex<HashMap<ContainerId, Moment>>,
     answer: Mutex<Answer>,
     runs: Mutex<Vec<(ContainerId, Moment)>>,
@@ -47,7 +49,18 @@ struct World {
     no_namespaces: AtomicBool,
 }
 
+impl World {
+    fn set(&self, uid: &PodUid, status: PodStatus) {
+        self.statuses.lock().unwrap().insert(uid.clone(), Arc::new(status));
+        self.version.lock().unwrap().iter_mut().for_each(|version| *version += 1);
+    }
+}
+
 impl StatusSource for World {
+    fn version(&self) -> Option<u64> {
+        *self.version.lock().unwrap()
+    }
+
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
         let count = self.lookups.fetch_add(1, Ordering::SeqCst) + 1;
         assert_ne!(count, self.panic_at_lookup.load(Ordering::SeqCst), "made up");
@@ -138,6 +151,7 @@ struct Daemon {
 fn daemon_with(restored: HashMap<ContainerId, RestoredReady>) -> Daemon {
     let world = Arc::new(World {
         statuses: Mutex::default(),
+        version: Mutex::default(),
         started: Mutex::default(),
         answer: Mutex::new(Answer::Code(0)),
         runs: Mutex::default(),
@@ -166,6 +180,13 @@ fn daemon() -> Daemon {
     daemon_with(HashMap::new())
 }
 
+/// One whose statuses have a version, as those of the status manager.
+fn counting_daemon() -> Daemon {
+    let d = daemon();
+    *d.world.version.lock().unwrap() = Some(0);
+    d
+}
+
 impl Daemon {
     /// Stores the status of a pod whose containers run as `<container>-<instance>`, as a pod sync does.
     fn store(&self, pod: &Pod, instance: u32) -> PodStatus {
@@ -185,7 +206,7 @@ impl Daemon {
         }
         self.manager.update_pod_status(pod, &mut fresh);
         pause();
-        self.world.statuses.lock().unwrap().insert(pod.uid().clone(), Arc::new(fresh.clone()));
+        self.world.set(pod.uid(), fresh.clone());
         fresh
     }
 
@@ -291,7 +312,7 @@ fn m_3_m_4_sidecars_have_workers_and_plain_init_containers_none() {
 
 #[test]
 fn b2_a_new_container_is_probed_at_once_although_the_period_is_long() {
-    let d = daemon();
+    let d = counting_daemon();
     let p = pod("a", 3600, &["srl"]);
     d.manager.add_pod(&p);
     let fresh = d.store(&p, 0);
@@ -341,7 +362,7 @@ fn pod_with_tcp(port: u16) -> Arc<Pod> {
 /// What a worker has prepared is of the status it saw: a pod with another address is probed there.
 #[test]
 fn a_new_address_is_probed_at_once() {
-    let d = daemon();
+    let d = counting_daemon();
     let listen = |ip: &str, port| {
         let listener = TcpListener::bind((ip, port)).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -355,7 +376,7 @@ fn a_new_address_is_probed_at_once() {
     let fresh = d.store(&p, 0);
     for (ip, listener) in [("127.0.0.1", &first), ("127.0.0.2", &second)] {
         let status = PodStatus { pod_ip: ip.into(), ..fresh.clone() };
-        d.world.statuses.lock().unwrap().insert(p.uid().clone(), Arc::new(status));
+        d.world.set(p.uid(), status);
         until("a connection", || listener.accept().is_ok());
     }
     assert_eq!(d.manager.shutdown(CEILING), 0);
@@ -364,7 +385,7 @@ fn a_new_address_is_probed_at_once() {
 /// What could not be prepared is tried anew the next time, although the status says the same.
 #[test]
 fn an_error_is_not_kept() {
-    let d = daemon();
+    let d = counting_daemon();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let p = pod_with_tcp(listener.local_addr().unwrap().port());
     d.world.no_namespaces.store(true, Ordering::SeqCst);
@@ -646,7 +667,7 @@ fn ticks_count_from_the_run_that_a_trigger_led_to() {
 /// Kubelet-probes 13.1: once Success is cached, syncs no longer trigger, also those whose trigger came before.
 #[test]
 fn a_sync_during_the_probe_that_succeeds_triggers_no_other() {
-    let d = daemon();
+    let d = counting_daemon();
     let p = pod("a", 3600, &["r"]);
     let (answer, hang) = bounded::<()>(0);
     *d.world.answer.lock().unwrap() = Answer::Hang(hang);
@@ -659,7 +680,7 @@ fn a_sync_during_the_probe_that_succeeds_triggers_no_other() {
     // the next instance is known before its trigger comes, which the first one's may still be ahead of
     let mut next = (*d.world.statuses.lock().unwrap()[p.uid()]).clone();
     next.container_statuses[0].container_id = ContainerId::from("c0-1").uri();
-    d.world.statuses.lock().unwrap().insert(p.uid().clone(), Arc::new(next));
+    d.world.set(p.uid(), next);
     let ids = || d.world.runs.lock().unwrap().iter().map(|(id, _)| id.to_string()).collect::<Vec<_>>();
     until("the probe of the next instance", || {
         d.store(&p, 1);
@@ -881,7 +902,7 @@ fn f1_a_container_that_does_not_run_has_no_events() {
         let mut status = d.store(&p, 0);
         until("events", || d.recorder.list().iter().any(|e| e.count >= 3));
         status.container_statuses[0].state = ContainerState { waiting: Some(Default::default()), ..Default::default() };
-        d.world.statuses.lock().unwrap().insert(p.uid().clone(), Arc::new(status));
+        d.world.set(p.uid(), status);
         looks(2);
         let counts = || (d.execs(), d.recorder.list().iter().map(|e| e.count).sum::<u32>());
         let before = counts();

@@ -148,7 +148,7 @@ impl Get {
     }
 }
 
-/// GETs `url` once.
+/// GETs `url`, and what it redirects to, once.
 pub fn probe(url: ProbeUrl, headers: &[HttpHeader], target: Target, timeout: Duration) -> Outcome {
     Get::new(url, headers, target).run(timeout)
 }

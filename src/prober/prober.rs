@@ -136,7 +136,7 @@ impl Prober {
 }
 
 /// What a run of a probe needs: command, addresses, port, request. It holds as long as the status of the pod does, and
-/// until an error.
+/// until an error: a network namespace whose holder has ended is one, and the runtime is asked for another.
 pub struct Prepared {
     timeout: Duration,
     action: Action,

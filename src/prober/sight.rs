@@ -79,7 +79,6 @@ impl View {
         if version.is_some() && version == self.version {
             return false;
         }
-        self.version = version;
         let status = source.pod_status(uid);
         let same = match (&status, &self.status) {
             (Some(new), Some(old)) => Arc::ptr_eq(new, old),
@@ -90,6 +89,7 @@ impl View {
             self.sight = Sight::of(status.as_deref(), spec, container);
             self.status = status;
         }
+        self.version = version;
         !same
     }
 }

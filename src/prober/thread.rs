@@ -210,6 +210,9 @@ impl Job {
             Err(panic) => {
                 log::error!("a step of {} panicked: {}", self.key.thread_name(), panic_text(&*panic));
                 self.shared.count_panic();
+                // What the step was about to do may be half done: the next one remembers nothing of it.
+                (self.view, self.prepared) = (View::default(), None);
+                self.worker.doubt();
                 true
             }
         }
@@ -227,8 +230,7 @@ impl Job {
             container_started: &|id| shared.statuses.started_moment(&self.key.uid, id),
             restored: &|id| shared.is_restored(id),
         };
-        let now = Moment::now();
-        let before = self.worker.before(now, &inputs);
+        let before = self.worker.before(Moment::now(), &inputs);
         if before.adopted {
             *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = self.worker.container_id().cloned();
         }
@@ -241,7 +243,7 @@ impl Job {
             Next::Exit => return false,
             Next::Continue | Next::Lagging => {}
             Next::Delayed(until) => self.wake = Some((until, true)),
-            Next::Probe(id) => self.probe(&id, now),
+            Next::Probe(id) => self.probe(&id),
         }
         self.chase();
         true
@@ -258,12 +260,12 @@ impl Job {
         }
     }
 
-    fn probe(&mut self, id: &ContainerId, now: Moment) {
+    fn probe(&mut self, id: &ContainerId) {
         if self.is_paused() {
             return;
         }
         if let Some(due) = self.due {
-            self.shared.metrics.lateness.observe(now.since(due));
+            self.shared.metrics.lateness.observe(Moment::now().since(due));
         }
         let Some(status) = &self.view.status else { return };
         let subject = Subject { pod: &self.pod, status, container: &self.key.container, id };

@@ -30,7 +30,7 @@ pub struct StepInputs<'a> {
     pub restored: &'a dyn Fn(&ContainerId) -> bool,
 }
 
-/// A change of the result cache: nothing is set that is there already.
+/// A change of the result cache. What a worker has set for an instance it does not set again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Store and, when it is a change, send.
@@ -217,6 +217,11 @@ impl Worker {
         self.run = 0;
     }
 
+    /// What it has set may never have come to the cache: it is set again.
+    pub fn doubt(&mut self) {
+        self.set = None;
+    }
+
     /// Rows 11–16 of kubelet-probes 2.3: what the handler's verdict changes. Only after [`Next::Probe`].
     pub fn after(&mut self, verdict: Verdict) -> Option<Action> {
         let (result, threshold) = match verdict {
@@ -237,7 +242,7 @@ impl Worker {
         self.set(result)
     }
 
-    /// Nobody else writes under the instance's id, so what is there already needs no action.
+    /// Once a worker has set something under an instance's id nobody else does, so the same again needs no action.
     fn set(&mut self, result: ProbeResult) -> Option<Action> {
         if self.set.replace(result) == Some(result) {
             return None;
@@ -576,6 +581,18 @@ mod tests {
             let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             ((z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32) % n
         }
+    }
+
+    #[test]
+    fn what_was_set_is_set_again_only_in_doubt() {
+        let mut w = World::new(ProbeType::Liveness, 1, 2, 0);
+        w.step(S);
+        w.cache.clear();
+        w.step(S);
+        assert_eq!(w.cached("a"), None, "once");
+        w.worker.doubt();
+        w.step(S);
+        assert_eq!(w.cached("a"), Some(ProbeResult::Success));
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub struct StatusManager {
     statuses: Mutex<HashMap<PodUid, Arc<PodStatus>>>,
     ages: Mutex<Ages>,
     notifier: Arc<Notifier>,
-    /// Grows with every change of a status, and with nothing else.
+    /// Grows after every change of a status.
     changes: Notifier,
 }
 
@@ -53,7 +53,7 @@ impl StatusManager {
         self.lock_ages().clone()
     }
 
-    /// Grows with every change of a status, and with nothing else: what the checkpoint waits on.
+    /// Grows after every change of a status: what the checkpoint waits on, and without which no probe worker sees a change.
     pub fn changes(&self) -> &Notifier {
         &self.changes
     }
