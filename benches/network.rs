@@ -36,7 +36,7 @@ const KINDS: [&str; 2] = ["bare", "podprobe"];
 fn main() {
     roles::play();
     support::begin();
-    let sizes = sizes();
+    let sizes = support::settings("WORKERS", &[10, 100, 300, 1000]);
     let rounds = support::setting("ROUNDS", 2);
     let window = Duration::from_secs(support::setting("WINDOW", 4) as u64);
     let mut server = Role::start(&["server"]);
@@ -59,11 +59,6 @@ fn main() {
     report.note(format!("{rounds} rounds of {} s, period {} s", window.as_secs(), PERIOD.as_secs()));
     plot::write(&report, &sizes);
     report.finish();
-}
-
-fn sizes() -> Vec<usize> {
-    let text = std::env::var("WORKERS").unwrap_or_else(|_| "10,100,300,1000".into());
-    text.split(',').map(|n| n.trim().parse().unwrap_or_else(|_| panic!("WORKERS is not a list of numbers: {text}"))).collect()
 }
 
 /// The name of a row.

@@ -29,10 +29,12 @@ const BURST: u32 = 30;
 /// Stack of the thread: it serialises a map.
 const STACK: usize = 256 * 1024;
 
+/// `Status` is a [`PodStatus`], shared when it is written: a copy of each at every change would be most of what the daemon
+/// allocates.
 #[derive(Serialize, Deserialize)]
-struct Content {
+struct Content<Status> {
     version: u32,
-    statuses: HashMap<PodUid, PodStatus>,
+    statuses: HashMap<PodUid, Status>,
     /// What the moments in `ages` belong to.
     #[serde(default)]
     boot_id: String,
@@ -61,7 +63,7 @@ pub fn read(path: &Path) -> Restored {
             return Restored::default();
         }
     };
-    match serde_json::from_slice::<Content>(&bytes) {
+    match serde_json::from_slice::<Content<PodStatus>>(&bytes) {
         Ok(content) if content.version == VERSION => {
             let Content { statuses, boot_id, ages, .. } = content;
             let ages = ages.restored(boot_id == clock::boot_id(), &statuses, Moment::now(), Time::now());
@@ -81,8 +83,7 @@ pub fn read(path: &Path) -> Restored {
 }
 
 fn write(path: &Path, statuses: &StatusManager) -> io::Result<()> {
-    let ages = statuses.ages();
-    let statuses = statuses.all().into_iter().map(|(uid, s)| (uid, PodStatus::clone(&s))).collect();
+    let (statuses, ages) = (statuses.all(), statuses.ages());
     replace(path, &serde_json::to_vec(&Content { version: VERSION, statuses, boot_id: clock::boot_id(), ages })?)
 }
 

@@ -82,6 +82,12 @@ pub(crate) fn setting(name: &str, default: usize) -> usize {
     text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}"))
 }
 
+/// Numbers with commas between them from the environment.
+pub(crate) fn settings(name: &str, default: &[usize]) -> Vec<usize> {
+    let Ok(text) = std::env::var(name) else { return default.to_vec() };
+    text.split(',').map(|n| n.trim().parse().unwrap_or_else(|_| panic!("{name} is not a list of numbers: {text}"))).collect()
+}
+
 /// The binary that is measured: `$PODPROBE`, or the static one of `make static`, or cargo's own.
 pub(crate) fn program() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
