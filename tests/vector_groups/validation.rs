@@ -86,7 +86,7 @@ struct ToldProbe {
 impl ToldProbe {
     fn typed(self) -> Result<Probe, String> {
         let d = Probe::default();
-        let handler = handler_of(&json!({"httpGet": self.http_get, "tcpSocket": self.tcp_socket, "grpc": self.grpc}))?;
+        let handler = handler_of(&json!({"httpGet": self.http_get, "tcpSocket": self.tcp_socket, "grpc": self.grpc}))??;
         Ok(Probe {
             initial_delay_seconds: self.initial_delay_seconds.unwrap_or(d.initial_delay_seconds),
             timeout_seconds: self.timeout_seconds.unwrap_or(d.timeout_seconds),
@@ -133,19 +133,24 @@ struct HandlerCase {
 
 fn handler(case: &Case) -> Verdict {
     let case: HandlerCase = case.fields()?;
-    let errors = validate_handler(&handler_of(&case.handler)?, "test");
+    // A value of another type refuses the pod before any rule is asked.
+    let errors: Vec<String> = match handler_of(&case.handler)? {
+        Ok(probe) => validate_handler(&probe, "test").iter().map(ToString::to_string).collect(),
+        Err(wrong_type) => vec![wrong_type],
+    };
     if errors.is_empty() == case.ok { AS_TOLD } else { Err(format!("ok: expected {}, got {errors:?}", case.ok)) }
 }
 
-/// The handlers of a probe as they stand in a pod, headers as pairs; a field that is none of the API's fails.
-fn handler_of(told: &Value) -> Result<Probe, String> {
+/// The handlers of a probe as they stand in a pod, headers as pairs, or which value has a type the API has not; a field
+/// that is none of the API's fails.
+fn handler_of(told: &Value) -> Result<Result<Probe, String>, String> {
     let mut told = told.clone();
     if let Some(headers) = told.pointer_mut("/httpGet/httpHeaders") {
         let pairs: Vec<(String, String)> = fields(headers)?;
         *headers = pairs.into_iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
     }
     let mut unread = None;
-    let probe = serde_ignored::deserialize(&told, |path| unread = Some(path.to_string())).map_err(|e| e.to_string())?;
+    let probe = serde_ignored::deserialize(&told, |path| unread = Some(path.to_string())).map_err(|e| e.to_string());
     unread.map_or(Ok(probe), |path| Err(format!("unknown field \"{path}\" of a handler")))
 }
 
