@@ -127,6 +127,25 @@ mod tests {
     }
 
     #[test]
+    fn who_is_woken_for_nothing_waits_no_longer() {
+        const CEILING: Duration = Duration::from_secs(10);
+        let (mailbox, limit, over) = (Mailbox::<()>::default(), Duration::from_millis(50), AtomicBool::new(false));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                let begun = Instant::now();
+                while !over.load(Ordering::Relaxed) && begun.elapsed() < CEILING {
+                    mailbox.came.notify_one();
+                    std::thread::yield_now();
+                }
+            });
+            let begun = Instant::now();
+            assert_eq!(mailbox.wait(limit), Told::Nothing);
+            over.store(true, Ordering::Relaxed);
+            assert!((limit..CEILING).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        });
+    }
+
+    #[test]
     fn a_wait_without_end_is_none_that_ends() {
         let mailbox = Mailbox::<()>::default();
         mailbox.stop();
