@@ -63,9 +63,7 @@ pub struct Time(jiff::Timestamp);
 impl Time {
     /// The wall clock now, for display only.
     pub fn now() -> Self {
-        // Without the fraction from the start: each probe asks.
-        let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs());
-        Self(jiff::Timestamp::from_second(seconds.try_into().unwrap_or(0)).unwrap_or(jiff::Timestamp::UNIX_EPOCH))
+        SystemTime::now().into()
     }
 
     /// Whole seconds since 1970.

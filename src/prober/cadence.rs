@@ -44,12 +44,9 @@ impl Cadence {
         if now < due {
             return None;
         }
-        self.next = due + self.period;
-        if now >= self.next {
-            let missed = now.since(due).as_nanos() / self.period.as_nanos();
-            let skip = u32::try_from(missed + 1).unwrap_or(u32::MAX);
-            self.next = due + self.period.saturating_mul(skip);
-        }
+        let missed = now.since(due).as_nanos() / self.period.as_nanos();
+        let skip = u32::try_from(missed + 1).unwrap_or(u32::MAX);
+        self.next = due + self.period.saturating_mul(skip);
         Some(due)
     }
 }

@@ -42,18 +42,9 @@ fn canonical(name: &str) -> String {
     name.split('-').map(word).collect::<Vec<String>>().join("-")
 }
 
-/// The headers that are sent, `Host` first: the spec's, those added, those an empty value removes. Names that the
-/// client itself decides (Content-Length, Transfer-Encoding, Trailer) are left out, as Go's client does.
-pub fn sent_headers(spec: &[HttpHeader], authority: &str) -> Vec<(String, String)> {
-    let mut sent = Vec::new();
-    let _ = each_header::<()>(spec, authority, |name, value| {
-        sent.push((name.to_owned(), value.to_owned()));
-        Ok(())
-    });
-    sent
-}
-
-/// Gives them one by one; ends with the first error of `send`.
+/// The headers that are sent, one by one, `Host` first: the spec's, those added, those an empty value removes. Names that
+/// the client itself decides (Content-Length, Transfer-Encoding, Trailer) are left out, as Go's client does. Ends with the
+/// first error of `send`.
 fn each_header<E>(spec: &[HttpHeader], authority: &str, mut send: impl FnMut(&str, &str) -> Result<(), E>) -> Result<(), E> {
     let map = header_map(spec);
     let first = |name: &str| map.iter().find(|(n, _)| n == name).map(|(_, values)| values[0].as_str());
@@ -104,19 +95,18 @@ impl Get {
         };
         let exchange = Exchange { target: &target, deadline, progress: Cell::new(Phase::Prepare) };
         match exchange.get(&self.url, &self.request) {
-            Ok(reply) => match location(&reply).map(str::to_owned) {
-                None => finish(reply),
-                Some(location) => self.follow(&exchange, reply, location),
-            },
+            Ok(reply) if location(&reply).is_some() => self.follow(&exchange, reply),
+            Ok(reply) => finish(reply),
             Err(outcome) => outcome,
         }
     }
 
     /// Follows redirects to the end, within the host.
     #[inline(never)]
-    fn follow(&self, exchange: &Exchange<'_>, mut reply: Reply, mut to: String) -> Outcome {
+    fn follow(&self, exchange: &Exchange<'_>, mut reply: Reply) -> Outcome {
         let (mut url, mut headers) = (Cow::Borrowed(&self.url), Cow::Borrowed(self.headers.as_slice()));
         for count in 1.. {
+            let Some(to) = location(&reply).map(str::to_owned) else { return finish(reply) };
             let Some(next) = url.join(&to) else {
                 let text = client_error(&url, &format!("failed to parse Location header {to:?}"));
                 return Outcome::new(HandlerResult::Failure, text, Phase::Read);
@@ -139,10 +129,6 @@ impl Get {
                 Ok(reply) => reply,
                 Err(outcome) => return outcome,
             };
-            match location(&reply).map(str::to_owned) {
-                None => return finish(reply),
-                Some(location) => to = location,
-            }
         }
         unreachable!("the loop ends at MAX_REQUESTS")
     }

@@ -10,16 +10,6 @@ use crate::metrics::{Family, Kind};
 /// Upper bounds of the buckets in seconds. Finer below 5 ms than those of durations: there the instants are to be kept.
 pub const BOUNDS: [f64; 14] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0];
 
-/// The same, so that a worker counts without a division.
-const NANOSECONDS: [u64; BOUNDS.len()] = {
-    let (mut all, mut i) = ([0; BOUNDS.len()], 0);
-    while i < all.len() {
-        all[i] = (BOUNDS[i] * 1e9 + 0.5) as u64;
-        i += 1;
-    }
-    all
-};
-
 /// Counts of a [`Lateness`] by bucket, not cumulative; the last one is what exceeds every bound.
 pub type Counts = [u64; BOUNDS.len() + 1];
 
@@ -34,10 +24,10 @@ pub struct Lateness {
 impl Lateness {
     /// Counts a probe that began so late.
     pub fn observe(&self, late: Duration) {
-        let nanoseconds = u64::try_from(late.as_nanos()).unwrap_or(u64::MAX);
-        let at = NANOSECONDS.iter().position(|b| nanoseconds <= *b).unwrap_or(BOUNDS.len());
+        let seconds = late.as_secs_f64();
+        let at = BOUNDS.iter().position(|b| seconds <= *b).unwrap_or(BOUNDS.len());
         self.counts[at].fetch_add(1, Ordering::Relaxed);
-        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+        self.nanoseconds.fetch_add(u64::try_from(late.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// What has been counted so far.

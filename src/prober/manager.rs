@@ -300,7 +300,7 @@ impl ProberManager {
             let key = Key { uid: pod.uid().clone(), container: container.name.clone(), probe_type };
             table.workers.get(&key).is_some_and(|handle| container.probe(probe_type) != Some(&handle.probe))
         };
-        let each = |c| ProbeType::ALL.into_iter().filter(move |t| differs(c, *t)).map(|t| (Container::clone(c).name, t));
+        let each = |c: &'_ Container| ProbeType::ALL.map(|t| differs(c, t).then(|| (c.name.clone(), t))).into_iter().flatten();
         pod.spec.all_containers().flat_map(each).collect()
     }
 

@@ -80,11 +80,7 @@ impl View {
             return false;
         }
         let status = source.pod_status(uid);
-        let same = match (&status, &self.status) {
-            (Some(new), Some(old)) => Arc::ptr_eq(new, old),
-            (None, None) => true,
-            _ => false,
-        };
+        let same = status.as_ref().map(Arc::as_ptr) == self.status.as_ref().map(Arc::as_ptr);
         if !same {
             self.sight = Sight::of(status.as_deref(), spec, container);
             self.status = status;

@@ -53,8 +53,6 @@ pub(super) struct Job {
     shared: Arc<Shared>,
     pub(super) key: Key,
     pod: Arc<Pod>,
-    /// The pod carries a deletion timestamp.
-    deleting: bool,
     recorded: Recorded,
     runs: Runs,
     worker: Worker,
@@ -86,7 +84,6 @@ impl Job {
         seen: Seen,
     ) -> Box<Self> {
         let worker = Worker::new(key.probe_type, probe);
-        let deleting = pod.metadata.deletion_timestamp.is_some();
         let runs = shared.history.runs(&key.uid, &key.container, key.probe_type);
         let recorded = shared.metrics.add(Series { pod: pod.reference(), container: key.container.clone(), probe_type: key.probe_type });
         let (period, cadence) = (probe.period(), Cadence::new(probe.period(), Moment::now()));
@@ -94,7 +91,6 @@ impl Job {
             shared,
             key,
             pod,
-            deleting,
             recorded,
             runs,
             worker,
@@ -225,7 +221,7 @@ impl Job {
         }
         let inputs = StepInputs {
             sight: &self.view.sight,
-            deletion_timestamp: self.deleting,
+            deletion_timestamp: self.pod.metadata.deletion_timestamp.is_some(),
             manager_started: shared.started,
             container_started: &|id| shared.statuses.started_moment(&self.key.uid, id),
             restored: &|id| shared.is_restored(id),

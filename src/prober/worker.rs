@@ -65,6 +65,12 @@ pub struct Before {
     pub next: Next,
 }
 
+impl Before {
+    fn only(next: Next) -> Self {
+        Self { actions: Vec::new(), adopted: false, next }
+    }
+}
+
 /// What the handler said. An error is no verdict: it changes nothing (row 11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -148,8 +154,8 @@ impl Worker {
     /// Rows 1–10 of kubelet-probes 2.3.
     pub fn before(&mut self, now: Moment, inputs: &StepInputs<'_>) -> Before {
         let instance = match inputs.sight {
-            Sight::Nothing => return Before { actions: Vec::new(), adopted: false, next: Next::Lagging },
-            Sight::PodEnded => return Before { actions: Vec::new(), adopted: false, next: Next::Exit },
+            Sight::Nothing => return Before::only(Next::Lagging),
+            Sight::PodEnded => return Before::only(Next::Exit),
             Sight::Instance(instance) => instance,
         };
         let mut actions = Vec::new();

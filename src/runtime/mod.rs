@@ -53,11 +53,6 @@ impl ContainerId {
     pub fn uri(&self) -> String {
         format!("podprobe://{}", self.0)
     }
-
-    /// Whether `uri`, which may be a bare id too, is of this instance.
-    pub fn is_of(&self, uri: &str) -> bool {
-        uri.strip_prefix("podprobe://").unwrap_or(uri) == &*self.0
-    }
 }
 
 impl From<&str> for ContainerId {
