@@ -101,7 +101,7 @@ fn judge(report: &mut Report, seen: &[Seen], waiting: &[usize], seconds: usize, 
 
 fn probe(port: u16) -> Outcome {
     let target = Target { host: "127.0.0.1".into(), addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], netns: None };
-    http::probe(ProbeUrl::of_probe("HTTP", "127.0.0.1", port, "/healthz"), &[], target, TIMEOUT)
+    http::Get::new(ProbeUrl::of_probe("HTTP", "127.0.0.1", port, "/healthz"), &[], target).run(TIMEOUT)
 }
 
 /// One worker: each instant is fixed beforehand, so a probe that is late delays none but itself.

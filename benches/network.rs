@@ -9,6 +9,8 @@
 mod ours;
 #[path = "network/plot.rs"]
 mod plot;
+#[path = "../tests/support/probed.rs"]
+mod probed;
 #[path = "../tests/support/raw_h2.rs"]
 mod raw_h2;
 #[path = "network/roles.rs"]

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::net::TcpListener;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,11 @@ use podprobe::prober::lateness::BOUNDS;
 use podprobe::prober::manager::{Deps, ProberManager, RestoredReady, Results, StatusSource};
 use podprobe::prober::pauses::ProbeKey;
 use podprobe::prober::results::{Manager, ProbeResult, Update};
-use podprobe::runtime::{Cancel, ContainerId, ExecOutcome, NetworkNamespace, Runtime, RuntimeError, RuntimePodStatus, StartErrorReason};
+use podprobe::runtime::{ContainerId, ExecOutcome, NetworkNamespace, RuntimeError, StartErrorReason};
+use probed::{Probed, ProbedRuntime};
 
+#[path = "support/probed.rs"]
+mod probed;
 #[path = "support/raw_h2.rs"]
 mod raw_h2;
 
@@ -38,8 +41,9 @@ enum Answer {
 /// Statuses, start times and the runtime, all made up.
 struct World {
     statuses: Mutex<HashMap<PodUid, Arc<PodStatus>>>,
-    /// Of the statuses, as the status manager counts; None: each step looks, so that looks can be counted.
-    version: Mutex<Option<u64>>,
+    /// Of the statuses: as the status manager counts, or at each look another, so that every step looks and is counted.
+    version: AtomicU64,
+    counts_changes: AtomicBool,
     started: Mutex<HashMap<ContainerId, Moment>>,
     answer: Mutex<Answer>,
     runs: Mutex<Vec<(ContainerId, Moment)>>,
@@ -52,13 +56,14 @@ struct World {
 impl World {
     fn set(&self, uid: &PodUid, status: PodStatus) {
         self.statuses.lock().unwrap().insert(uid.clone(), Arc::new(status));
-        self.version.lock().unwrap().iter_mut().for_each(|version| *version += 1);
+        self.version.fetch_add(1, Ordering::SeqCst);
     }
 }
 
 impl StatusSource for World {
-    fn version(&self) -> Option<u64> {
-        *self.version.lock().unwrap()
+    fn version(&self) -> u64 {
+        let step = if self.counts_changes.load(Ordering::SeqCst) { 0 } else { 1 };
+        self.version.fetch_add(step, Ordering::SeqCst)
     }
 
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
@@ -72,52 +77,8 @@ impl StatusSource for World {
     }
 }
 
-impl Runtime for World {
-    fn name(&self) -> &str {
-        "made up"
-    }
-
-    fn check(&self) -> Result<(), RuntimeError> {
-        Ok(())
-    }
-
-    fn list_pods(&self) -> Result<Vec<RuntimePodStatus>, RuntimeError> {
-        unreachable!("a prober lists no pods")
-    }
-
-    fn pod_status(&self, _: &PodUid) -> Result<RuntimePodStatus, RuntimeError> {
-        unreachable!("a prober asks the status manager")
-    }
-
-    fn run_pod_sandbox(&self, _: &Pod, _: u32) -> Result<ContainerId, RuntimeError> {
-        unreachable!("a prober starts nothing")
-    }
-
-    fn stop_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
-        unreachable!("a prober stops nothing")
-    }
-
-    fn remove_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
-        unreachable!("a prober removes nothing")
-    }
-
-    fn start_container(&self, _: &Pod, _: &ContainerId, _: &Container, _: u32) -> Result<ContainerId, RuntimeError> {
-        unreachable!("a prober starts nothing")
-    }
-
-    fn stop_container(&self, _: &ContainerId, _: Duration, _: &Cancel) -> Result<(), RuntimeError> {
-        unreachable!("a prober stops nothing")
-    }
-
-    fn remove_container(&self, _: &ContainerId) -> Result<(), RuntimeError> {
-        unreachable!("a prober removes nothing")
-    }
-
-    fn remove_pod(&self, _: &PodUid) -> Result<(), RuntimeError> {
-        unreachable!("a prober removes nothing")
-    }
-
-    fn exec(&self, id: &ContainerId, _: &[String], _: Duration, _: usize) -> Result<ExecOutcome, RuntimeError> {
+impl Probed for World {
+    fn exec(&self, id: &ContainerId) -> Result<ExecOutcome, RuntimeError> {
         self.execs.fetch_add(1, Ordering::SeqCst);
         self.runs.lock().unwrap().push((id.clone(), Moment::now()));
         let answer = self.answer.lock().unwrap().clone();
@@ -132,7 +93,7 @@ impl Runtime for World {
         }
     }
 
-    fn network_namespace(&self, _: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {
+    fn network_namespace(&self) -> Result<Option<NetworkNamespace>, RuntimeError> {
         if self.no_namespaces.load(Ordering::SeqCst) {
             return Err(RuntimeError::new(StartErrorReason::RunContainerError, "no namespace"));
         }
@@ -151,7 +112,8 @@ struct Daemon {
 fn daemon_with(restored: HashMap<ContainerId, RestoredReady>) -> Daemon {
     let world = Arc::new(World {
         statuses: Mutex::default(),
-        version: Mutex::default(),
+        version: AtomicU64::new(0),
+        counts_changes: AtomicBool::new(false),
         started: Mutex::default(),
         answer: Mutex::new(Answer::Code(0)),
         runs: Mutex::default(),
@@ -166,7 +128,7 @@ fn daemon_with(restored: HashMap<ContainerId, RestoredReady>) -> Daemon {
     let recorder = Arc::new(Recorder::default());
     let manager = ProberManager::new(Deps {
         statuses: world.clone(),
-        runtime: world.clone(),
+        runtime: Arc::new(ProbedRuntime(world.clone())),
         results: results.clone(),
         recorder: recorder.clone(),
         started: Moment::now(),
@@ -180,10 +142,10 @@ fn daemon() -> Daemon {
     daemon_with(HashMap::new())
 }
 
-/// One whose statuses have a version, as those of the status manager.
+/// One whose workers look only when a status has changed, as the daemon's do.
 fn counting_daemon() -> Daemon {
     let d = daemon();
-    *d.world.version.lock().unwrap() = Some(0);
+    d.world.counts_changes.store(true, Ordering::SeqCst);
     d
 }
 

@@ -92,7 +92,7 @@ fn target(netns: Option<PathBuf>) -> Target {
 
 fn get_with(scheme: &str, addr: SocketAddr, path: &str, headers: &[(&str, &str)], timeout: Duration) -> Outcome {
     let headers: Vec<_> = headers.iter().map(|(name, value)| HttpHeader { name: (*name).into(), value: (*value).into() }).collect();
-    http::probe(ProbeUrl::of_probe(scheme, "127.0.0.1", addr.port(), path), &headers, target(None), timeout)
+    http::Get::new(ProbeUrl::of_probe(scheme, "127.0.0.1", addr.port(), path), &headers, target(None)).run(timeout)
 }
 
 fn get(addr: SocketAddr, path: &str) -> Outcome {
@@ -381,7 +381,7 @@ fn a_namespace_whose_holder_has_ended_is_not_probed() {
     let at = |holder| Target { netns: Some(NetworkNamespace::of(holder)), ..target(None) };
     let (port, url) = (server.addr.port(), ProbeUrl::of_probe("HTTP", "127.0.0.1", server.addr.port(), "/"));
     let probes = |holder| {
-        let http = http::probe(url.clone(), &[], at(holder), TIMEOUT);
+        let http = http::Get::new(url.clone(), &[], at(holder)).run(TIMEOUT);
         [http, tcp::probe(&at(holder), port, TIMEOUT), grpc::probe(&at(holder), healthy.addr.port(), "", TIMEOUT)]
     };
     for outcome in probes(before) {
@@ -437,11 +437,11 @@ fn a_probe_enters_the_pods_network_namespace_and_comes_back() {
     let netns = PathBuf::from(format!("/proc/self/task/{tid}/ns/net"));
     let own = fs::read_link("/proc/thread-self/ns/net").unwrap();
     let url = ProbeUrl::of_probe("HTTP", "127.0.0.1", addr.port(), "/");
-    let outcome = http::probe(url.clone(), &[], target(Some(netns.clone())), TIMEOUT);
+    let outcome = http::Get::new(url.clone(), &[], target(Some(netns.clone()))).run(TIMEOUT);
     let tcp_outcome = tcp::probe(&target(Some(netns.clone())), addr.port(), TIMEOUT);
     let grpc_outcome = grpc::probe(&target(Some(netns)), health.port(), "", TIMEOUT);
     let after = fs::read_link("/proc/thread-self/ns/net").unwrap();
-    let missing = http::probe(url, &[], target(Some("/proc/self/ns/none".into())), TIMEOUT);
+    let missing = http::Get::new(url, &[], target(Some("/proc/self/ns/none".into()))).run(TIMEOUT);
     let grpc_missing = grpc::probe(&target(Some("/proc/self/ns/none".into())), health.port(), "", TIMEOUT);
     drop(release);
     pod.join().unwrap();

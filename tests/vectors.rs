@@ -5,6 +5,8 @@
 //! test of its id. What a decision of podprobe overrules is listed with its reason, and so is what is a later step.
 //! Understands libtest's `--list`, `--exact` and filters; a test is `<file>::<group>`.
 
+#[path = "support/probed.rs"]
+mod probed;
 mod vector_groups;
 
 use std::collections::BTreeMap;

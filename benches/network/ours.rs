@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crossbeam_channel::bounded;
 use podprobe::api::pod::{GrpcAction, HttpGetAction, IntOrString, ObjectMeta, PodSpec, TcpSocketAction};
@@ -16,10 +15,11 @@ use podprobe::prober::history::MAX_RUNS;
 use podprobe::prober::manager::{Deps, ProberManager, RestoredReady, Results, StatusSource};
 use podprobe::prober::outcome::{HandlerResult, Outcome, Phase};
 use podprobe::prober::results;
-use podprobe::runtime::{Cancel, ContainerId, ExecOutcome, NetworkNamespace, Runtime, RuntimeError, RuntimePodStatus};
+use podprobe::runtime::{ContainerId, ExecOutcome, RuntimeError};
 use podprobe::status::StatusManager;
 use serde_json::{Value, json};
 
+use crate::probed::{Probed, ProbedRuntime};
 use crate::roles;
 use crate::support::usage::process_cpu;
 
@@ -32,8 +32,8 @@ struct World {
 }
 
 impl StatusSource for World {
-    fn version(&self) -> Option<u64> {
-        Some(self.statuses.changes().version())
+    fn version(&self) -> u64 {
+        self.statuses.changes().version()
     }
 
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
@@ -48,57 +48,9 @@ impl StatusSource for World {
 /// Pods with the node's network.
 struct HostNetwork;
 
-impl Runtime for HostNetwork {
-    fn name(&self) -> &str {
-        "host network"
-    }
-
-    fn check(&self) -> Result<(), RuntimeError> {
-        Ok(())
-    }
-
-    fn list_pods(&self) -> Result<Vec<RuntimePodStatus>, RuntimeError> {
-        unreachable!("a prober lists no pods")
-    }
-
-    fn pod_status(&self, _: &PodUid) -> Result<RuntimePodStatus, RuntimeError> {
-        unreachable!("a prober asks the status manager")
-    }
-
-    fn run_pod_sandbox(&self, _: &Pod, _: u32) -> Result<ContainerId, RuntimeError> {
-        unreachable!("a prober starts nothing")
-    }
-
-    fn stop_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
-        unreachable!("a prober stops nothing")
-    }
-
-    fn remove_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
-        unreachable!("a prober removes nothing")
-    }
-
-    fn start_container(&self, _: &Pod, _: &ContainerId, _: &Container, _: u32) -> Result<ContainerId, RuntimeError> {
-        unreachable!("a prober starts nothing")
-    }
-
-    fn stop_container(&self, _: &ContainerId, _: Duration, _: &Cancel) -> Result<(), RuntimeError> {
-        unreachable!("a prober stops nothing")
-    }
-
-    fn remove_container(&self, _: &ContainerId) -> Result<(), RuntimeError> {
-        unreachable!("a prober removes nothing")
-    }
-
-    fn remove_pod(&self, _: &PodUid) -> Result<(), RuntimeError> {
-        unreachable!("a prober removes nothing")
-    }
-
-    fn exec(&self, _: &ContainerId, _: &[String], _: Duration, _: usize) -> Result<ExecOutcome, RuntimeError> {
+impl Probed for HostNetwork {
+    fn exec(&self, _: &ContainerId) -> Result<ExecOutcome, RuntimeError> {
         unreachable!("no exec probe here")
-    }
-
-    fn network_namespace(&self, _: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {
-        Ok(None)
     }
 }
 
@@ -121,7 +73,7 @@ impl Ours {
         let restored = pods.iter().flat_map(|p| &p.spec.containers).map(|c| (id(&c.name), RestoredReady { ready: true, started: true }));
         let manager = ProberManager::new(Deps {
             statuses: Arc::new(world),
-            runtime: Arc::new(HostNetwork),
+            runtime: Arc::new(ProbedRuntime(Arc::new(HostNetwork))),
             results: Results { startup: cache(), readiness: cache(), liveness: cache() },
             recorder: Arc::new(Recorder::default()),
             started: Moment::now(),

@@ -25,8 +25,8 @@ pub(super) struct Seen {
 }
 
 impl StatusSource for Seen {
-    fn version(&self) -> Option<u64> {
-        Some(self.statuses.changes().version())
+    fn version(&self) -> u64 {
+        self.statuses.changes().version()
     }
 
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {

@@ -134,11 +134,6 @@ impl Get {
     }
 }
 
-/// GETs `url`, and what it redirects to, once.
-pub fn probe(url: ProbeUrl, headers: &[HttpHeader], target: Target, timeout: Duration) -> Outcome {
-    Get::new(url, headers, target).run(timeout)
-}
-
 /// The bytes that are sent, or the name or value that no header may have: the client refuses it.
 fn request(url: &ProbeUrl, headers: &[HttpHeader]) -> Result<String, String> {
     let mut request = RequestHead::new(&url.path, url.query.as_deref());

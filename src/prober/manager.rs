@@ -27,11 +27,9 @@ use crate::runtime::{ContainerId, Runtime};
 
 /// Where the workers see what is known of their pod. Called from their threads; must not block.
 pub trait StatusSource: Send + Sync {
-    /// A number that grows with every change of a status, after the change; None when changes are not counted. While it
-    /// stays no worker looks at its status again.
-    fn version(&self) -> Option<u64> {
-        None
-    }
+    /// A number that grows with every change of a status, after the change. While it stays no worker looks at its status
+    /// again.
+    fn version(&self) -> u64;
 
     /// The stored API status.
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>>;

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use super::world::{Answer, World, pod_of};
 use super::{AS_TOLD, Case, Group, Run, Verdict, ensure, group, overruled, probe_type, same, unknown};
+use crate::probed::ProbedRuntime;
 
 pub const GROUPS: &[Group] = &[
     group("version", Run::Text),
@@ -138,7 +139,7 @@ fn prober_result(case: &Case) -> Verdict {
 /// A run through the prober with its retries and events.
 fn run(probe_type: ProbeType, probe: Option<Probe>, answer: Answer) -> WorkerVerdict {
     let world = World::new(answer);
-    let prober = Prober::new(world, Arc::new(Recorder::default()), Vec::new());
+    let prober = Prober::new(Arc::new(ProbedRuntime(world)), Arc::new(Recorder::default()), Vec::new());
     let mut container = Container { name: "c".into(), ..Default::default() };
     *match probe_type {
         ProbeType::Startup => &mut container.startup_probe,
@@ -266,7 +267,7 @@ fn ev_1(case: &Case) -> Verdict {
     for (probe_type, name) in [(ProbeType::Readiness, "Readiness"), (ProbeType::Liveness, "Liveness"), (ProbeType::Startup, "Startup")] {
         let world = World::new(Answer::Code(1));
         let recorder = Arc::new(Recorder::default());
-        let prober = Prober::new(world, recorder.clone(), Vec::new());
+        let prober = Prober::new(Arc::new(ProbedRuntime(world)), recorder.clone(), Vec::new());
         let probe = json!({"exec": {"command": ["false"]}});
         let pod =
             pod_of("p", json!({"containers": [{"name": "c", "startupProbe": probe, "readinessProbe": probe, "livenessProbe": probe}]}));

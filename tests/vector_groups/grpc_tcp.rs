@@ -71,7 +71,7 @@ fn port_exhaustion(case: &Case) -> Verdict {
         let port = server.address.port();
         let over_tcp = tcp::probe(&loopback(), port, Duration::from_secs(5));
         let url = podprobe::prober::url::ProbeUrl::of_probe("http", "127.0.0.1", port, "/");
-        let over_http = podprobe::prober::http::probe(url, &[], loopback(), Duration::from_secs(5));
+        let over_http = podprobe::prober::http::Get::new(url, &[], loopback()).run(Duration::from_secs(5));
         for got in [over_tcp, over_http] {
             ensure(got.result == podprobe::prober::outcome::HandlerResult::Success, &format!("probe {i} succeeds: {got:?}"))?;
         }

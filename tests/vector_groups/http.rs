@@ -137,7 +137,7 @@ fn get(server: SocketAddr, path: &str, headers: &[HttpHeader], timeout: Duration
     let host = server.ip().to_string();
     let url = ProbeUrl::of_probe("http", &host, server.port(), path);
     let target = Target { host, addresses: vec![server.ip()], netns: None };
-    podprobe::prober::http::probe(url, headers, target, timeout)
+    podprobe::prober::http::Get::new(url, headers, target).run(timeout)
 }
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -399,7 +399,7 @@ pub fn proxy_child() {
     let url = std::env::var(PROXY_CHILD).expect("the URL");
     let host = url.trim_start_matches("http://");
     let target = Target { host: host.into(), addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], netns: None };
-    let outcome = podprobe::prober::http::probe(ProbeUrl::of_probe("http", host, 1, "/"), &[], target, Duration::from_secs(2));
+    let outcome = podprobe::prober::http::Get::new(ProbeUrl::of_probe("http", host, 1, "/"), &[], target).run(Duration::from_secs(2));
     println!("{}", outcome.output);
 }
 

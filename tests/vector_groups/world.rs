@@ -2,20 +2,20 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use crossbeam_channel::{Receiver, bounded};
-use podprobe::api::{Container, ContainerStatus, Pod, PodPhase, PodStatus, PodUid};
+use podprobe::api::{ContainerStatus, Pod, PodPhase, PodStatus, PodUid};
 use podprobe::clock::Moment;
 use podprobe::events::Recorder;
 use podprobe::prober::manager::{Deps, ProberManager, Results, StatusSource};
 use podprobe::prober::results::{Manager, Update};
-use podprobe::runtime::{
-    Cancel, ContainerId, ExecOutcome, NetworkNamespace, Runtime, RuntimeContainerStatus, RuntimeError, RuntimePodStatus, RuntimeState,
-    StartErrorReason,
-};
+use podprobe::runtime::{ContainerId, ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeState, StartErrorReason};
 use serde_json::{Value, json};
+
+use crate::probed::{Probed, ProbedRuntime};
 
 /// What a command in a container comes to.
 #[derive(Clone, Copy)]
@@ -29,18 +29,22 @@ pub enum Answer {
 /// Statuses and start times by what was put in.
 pub struct World {
     pub statuses: Mutex<HashMap<PodUid, Arc<PodStatus>>>,
+    /// Another one at each look.
+    version: AtomicU64,
     pub answer: Mutex<Answer>,
-    /// What [`Runtime::list_pods`] says.
-    pub listing: Mutex<Vec<RuntimePodStatus>>,
 }
 
 impl World {
     pub fn new(answer: Answer) -> Arc<Self> {
-        Arc::new(Self { statuses: Mutex::default(), answer: Mutex::new(answer), listing: Mutex::default() })
+        Arc::new(Self { statuses: Mutex::default(), version: AtomicU64::new(0), answer: Mutex::new(answer) })
     }
 }
 
 impl StatusSource for World {
+    fn version(&self) -> u64 {
+        self.version.fetch_add(1, Ordering::Relaxed)
+    }
+
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
         self.statuses.lock().unwrap().get(uid).cloned()
     }
@@ -50,52 +54,12 @@ impl StatusSource for World {
     }
 }
 
-fn never<T>() -> Result<T, RuntimeError> {
-    unreachable!("a prober only runs commands and asks for network namespaces")
-}
-
-impl Runtime for World {
-    fn name(&self) -> &str {
-        "made up"
-    }
-    fn check(&self) -> Result<(), RuntimeError> {
-        Ok(())
-    }
-    fn list_pods(&self) -> Result<Vec<RuntimePodStatus>, RuntimeError> {
-        Ok(self.listing.lock().unwrap().clone())
-    }
-    fn pod_status(&self, _: &PodUid) -> Result<RuntimePodStatus, RuntimeError> {
-        never()
-    }
-    fn run_pod_sandbox(&self, _: &Pod, _: u32) -> Result<ContainerId, RuntimeError> {
-        never()
-    }
-    fn stop_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
-        never()
-    }
-    fn remove_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
-        never()
-    }
-    fn start_container(&self, _: &Pod, _: &ContainerId, _: &Container, _: u32) -> Result<ContainerId, RuntimeError> {
-        never()
-    }
-    fn stop_container(&self, _: &ContainerId, _: Duration, _: &Cancel) -> Result<(), RuntimeError> {
-        never()
-    }
-    fn remove_container(&self, _: &ContainerId) -> Result<(), RuntimeError> {
-        never()
-    }
-    fn remove_pod(&self, _: &PodUid) -> Result<(), RuntimeError> {
-        never()
-    }
-    fn exec(&self, _: &ContainerId, _: &[String], _: Duration, _: usize) -> Result<ExecOutcome, RuntimeError> {
+impl Probed for World {
+    fn exec(&self, _: &ContainerId) -> Result<ExecOutcome, RuntimeError> {
         match *self.answer.lock().unwrap() {
             Answer::Code(code) => Ok(ExecOutcome::Exited { code, output: b"said".to_vec() }),
             Answer::Error => Err(RuntimeError::new(StartErrorReason::RunContainerError, "no descriptors")),
         }
-    }
-    fn network_namespace(&self, _: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {
-        Ok(None)
     }
 }
 
@@ -116,7 +80,7 @@ impl Daemon {
         let results = Results { startup: cache(), readiness: cache(), liveness: cache() };
         let manager = ProberManager::new(Deps {
             statuses: world.clone(),
-            runtime: world.clone(),
+            runtime: Arc::new(ProbedRuntime(world.clone())),
             results: results.clone(),
             recorder: Arc::new(Recorder::default()),
             started: Moment::now(),
