@@ -206,9 +206,6 @@ impl Job {
             Err(panic) => {
                 log::error!("a step of {} panicked: {}", self.key.thread_name(), panic_text(&*panic));
                 self.shared.count_panic();
-                // What the step was about to do may be half done: the next one remembers nothing of it.
-                (self.view, self.prepared) = (View::default(), None);
-                self.worker.doubt();
                 true
             }
         }

@@ -223,11 +223,6 @@ impl Worker {
         self.run = 0;
     }
 
-    /// What it has set may never have come to the cache: it is set again.
-    pub fn doubt(&mut self) {
-        self.set = None;
-    }
-
     /// Rows 11–16 of kubelet-probes 2.3: what the handler's verdict changes. Only after [`Next::Probe`].
     pub fn after(&mut self, verdict: Verdict) -> Option<Action> {
         let (result, threshold) = match verdict {
@@ -590,15 +585,15 @@ mod tests {
     }
 
     #[test]
-    fn what_was_set_is_set_again_only_in_doubt() {
+    fn what_was_set_is_set_again_only_for_a_new_instance() {
         let mut w = World::new(ProbeType::Liveness, 1, 2, 0);
         w.step(S);
         w.cache.clear();
         w.step(S);
         assert_eq!(w.cached("a"), None, "once");
-        w.worker.doubt();
+        w.status = Some(status("b", State::Running, true));
         w.step(S);
-        assert_eq!(w.cached("a"), Some(ProbeResult::Success));
+        assert_eq!(w.cached("b"), Some(ProbeResult::Success));
     }
 
     #[test]
