@@ -48,15 +48,28 @@ fn main() {
     let plain = running(&runc, "plain", |_| {}).unwrap();
     let privileged = running(&runc, "privileged", privileged).unwrap();
     // crun refuses hybrid cgroups; then there is nothing to compare with.
-    let crun = runc::find("crun").ok_or("crun is not installed".to_owned()).and_then(|p| running(&p, "crun", |_| {}));
+    let crun = runc::find("crun")
+        .ok_or("crun is not installed".to_owned())
+        .and_then(|p| running(&p, "crun", |_| {}));
     let mut scored = plain.container.config.clone();
     scored["process"]["oomScoreAdj"] = json!(1000);
-    let mut grown = [(SMALL, Grown::start(0, 0, &plain)), (BIG, Grown::start(1000, 200, &plain))];
+    let mut grown = [
+        (SMALL, Grown::start(0, 0, &plain)),
+        (BIG, Grown::start(1000, 200, &plain)),
+    ];
     let mut runners: Vec<Runner<'_>> = vec![
         (FLOOR, 1, Box::new(host)),
         (OURS, 1, Box::new(|| plain.ours())),
-        (SCORED, 1, Box::new(|| ours(plain.pid, plain.start_time, &scored))),
-        ("podprobe, through the helper", PEERS_EVERY, Box::new(|| privileged.ours())),
+        (
+            SCORED,
+            1,
+            Box::new(|| ours(plain.pid, plain.start_time, &scored)),
+        ),
+        (
+            "podprobe, through the helper",
+            PEERS_EVERY,
+            Box::new(|| privileged.ours()),
+        ),
         ("nsenter", PEERS_EVERY, Box::new(|| nsenter(plain.pid))),
         ("runc exec", PEERS_EVERY, Box::new(|| peer(&plain))),
     ];
@@ -66,22 +79,52 @@ fn main() {
     let mut report = measure(&runners, &mut grown, support::setting("RUNS", 100));
     drop(grown);
     daemon::measure(&mut report);
-    report.ratio("cpu, podprobe / posix_spawn", &cpu_of(OURS), &cpu_of(FLOOR), Some(2.0));
-    report.ratio("cpu, podprobe with an oom_score_adj / posix_spawn", &cpu_of(SCORED), &cpu_of(FLOOR), Some(2.0));
-    report.ratio("cpu, 1,000 threads and 200 MB / small", &cpu_of(BIG), &cpu_of(SMALL), Some(1.3));
-    report.ratio("cpu, a probe of the daemon / posix_spawn between", daemon::CPU, daemon::FLOOR, None);
+    report.ratio(
+        "cpu, podprobe / posix_spawn",
+        &cpu_of(OURS),
+        &cpu_of(FLOOR),
+        Some(2.0),
+    );
+    report.ratio(
+        "cpu, podprobe with an oom_score_adj / posix_spawn",
+        &cpu_of(SCORED),
+        &cpu_of(FLOOR),
+        Some(2.0),
+    );
+    report.ratio(
+        "cpu, 1,000 threads and 200 MB / small",
+        &cpu_of(BIG),
+        &cpu_of(SMALL),
+        Some(1.3),
+    );
+    report.ratio(
+        "cpu, a probe of the daemon / posix_spawn between",
+        daemon::CPU,
+        daemon::FLOOR,
+        None,
+    );
     for (name, ..) in &runners[4..] {
         let target = (*name == "runc exec").then_some(1.0 / 25.0);
-        report.ratio(&format!("cpu, podprobe / {name}"), &cpu_of(OURS), &cpu_of(name), target);
+        report.ratio(
+            &format!("cpu, podprobe / {name}"),
+            &cpu_of(OURS),
+            &cpu_of(name),
+            target,
+        );
     }
-    report.note("cpu is user and system time of the caller and of every child it waited for (getrusage)".into());
+    report.note(
+        "cpu is user and system time of the caller and of every child it waited for (getrusage)"
+            .into(),
+    );
     report.note("the daemon's is what its cgroup and its containers' cgroups used (cpuacct.usage, cpu.stat)".into());
     if let Err(e) = &crun {
         report.note(format!("not compared: {e}"));
     }
     match runc::find("containerd") {
         None => report.note("containerd's ExecSync: not installed".into()),
-        Some(_) => report.note("containerd's ExecSync: installed, but not driven by this bench".into()),
+        Some(_) => {
+            report.note("containerd's ExecSync: installed, but not driven by this bench".into())
+        }
     }
     report.finish();
 }
@@ -96,13 +139,22 @@ fn measure(runners: &[Runner<'_>], grown: &mut [(&str, Grown)], rounds: usize) -
     runners.iter().for_each(|(.., run)| run());
     for round in 0..rounds {
         // Each is the first of some rounds: what ran before decides what is left in the processor's caches.
-        let order = runners.iter().cycle().skip(round % runners.len()).take(runners.len());
+        let order = runners
+            .iter()
+            .cycle()
+            .skip(round % runners.len())
+            .take(runners.len());
         for (name, _, run) in order.filter(|(_, every, _)| round % every == 0) {
             let (cpu, begun) = (own_cpu_us(), Instant::now());
             run();
             let (wall, cpu) = (begun.elapsed(), own_cpu_us() - cpu);
             report.add(&cpu_of(name), "µs", None, cpu as f64);
-            report.add(&format!("{name}: latency"), "µs", None, wall.as_secs_f64() * 1e6);
+            report.add(
+                &format!("{name}: latency"),
+                "µs",
+                None,
+                wall.as_secs_f64() * 1e6,
+            );
         }
         for (name, process) in grown.iter_mut() {
             let (asking, begun) = (own_cpu_us(), Instant::now());
@@ -110,7 +162,12 @@ fn measure(runners: &[Runner<'_>], grown: &mut [(&str, Grown)], rounds: usize) -
             if *name == SMALL {
                 let asked = (own_cpu_us() - asking) as f64 + cost.cpu;
                 report.add(&cpu_of(ASKED), "µs", None, asked);
-                report.add(&format!("{ASKED}: latency"), "µs", None, begun.elapsed().as_secs_f64() * 1e6);
+                report.add(
+                    &format!("{ASKED}: latency"),
+                    "µs",
+                    None,
+                    begun.elapsed().as_secs_f64() * 1e6,
+                );
             }
             report.add(&cpu_of(name), "µs", None, cost.cpu);
             report.add(&format!("{name}: latency"), "µs", None, cost.wall);
@@ -120,17 +177,37 @@ fn measure(runners: &[Runner<'_>], grown: &mut [(&str, Grown)], rounds: usize) -
 }
 
 fn host() {
-    assert!(Command::new(BUSYBOX).arg("true").stdin(Stdio::null()).output().unwrap().status.success());
+    assert!(
+        Command::new(BUSYBOX)
+            .arg("true")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
 }
 
 fn nsenter(pid: i32) {
     let mut command = Command::new("nsenter");
     command.args(["--all", "--target", &pid.to_string(), "/bin/true"]);
-    assert!(command.stdin(Stdio::null()).output().unwrap().status.success());
+    assert!(
+        command
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
 }
 
 fn peer(r: &Running) {
-    assert!(r.container.output(&["exec", &r.container.id, "/bin/true"]).status.success());
+    assert!(
+        r.container
+            .output(&["exec", &r.container.id, "/bin/true"])
+            .status
+            .success()
+    );
 }
 
 /// A container that sleeps.
@@ -147,16 +224,40 @@ impl Running {
 }
 
 fn ours(pid: i32, start_time: u64, config: &Value) {
-    let options = Options { helper: support::program(), ..Options::default() };
-    let target = Target { pid, start_time, config, cgroup: "" };
-    let outcome = exec_with(&options, &target, &["/bin/true".to_owned()], Duration::from_secs(20), 10240);
-    assert_eq!(outcome, Ok(ExecOutcome::Exited { code: 0, output: Vec::new() }));
+    let options = Options {
+        helper: support::program(),
+        ..Options::default()
+    };
+    let target = Target {
+        pid,
+        start_time,
+        config,
+        cgroup: "",
+    };
+    let outcome = exec_with(
+        &options,
+        &target,
+        &["/bin/true".to_owned()],
+        Duration::from_secs(20),
+        10240,
+    );
+    assert_eq!(
+        outcome,
+        Ok(ExecOutcome::Exited {
+            code: 0,
+            output: Vec::new()
+        })
+    );
 }
 
 fn running(runtime: &Path, name: &str, change: impl FnOnce(&mut Value)) -> Result<Running, String> {
     let dir = support::out_dir().join(format!("spec-{}-{name}", std::process::id()));
     fs::create_dir_all(&dir).unwrap();
-    let made = Command::new(runtime).arg("spec").current_dir(&dir).status().unwrap();
+    let made = Command::new(runtime)
+        .arg("spec")
+        .current_dir(&dir)
+        .status()
+        .unwrap();
     let config = fs::read(dir.join("config.json")).unwrap();
     fs::remove_dir_all(&dir).unwrap();
     assert!(made.success());
@@ -170,19 +271,28 @@ fn running(runtime: &Path, name: &str, change: impl FnOnce(&mut Value)) -> Resul
     container.start()?;
     let pid = container.pid();
     let start_time = start_time(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap()).unwrap();
-    Ok(Running { container, pid, start_time })
+    Ok(Running {
+        container,
+        pid,
+        start_time,
+    })
 }
 
 fn fill(root: &Path) {
     let bin = root.join("bin");
     fs::create_dir_all(&bin).unwrap();
     fs::copy(BUSYBOX, bin.join("busybox")).unwrap();
-    ["sleep", "true"].iter().for_each(|name| std::os::unix::fs::symlink("busybox", bin.join(name)).unwrap());
+    ["sleep", "true"]
+        .iter()
+        .for_each(|name| std::os::unix::fs::symlink("busybox", bin.join(name)).unwrap());
 }
 
 /// May trace other processes: what section 4 of exec-in-container sends through the helper process.
 fn privileged(config: &mut Value) {
     for set in ["bounding", "effective", "permitted"] {
-        config["process"]["capabilities"][set].as_array_mut().unwrap().push(json!("CAP_SYS_PTRACE"));
+        config["process"]["capabilities"][set]
+            .as_array_mut()
+            .unwrap()
+            .push(json!("CAP_SYS_PTRACE"));
     }
 }

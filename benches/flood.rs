@@ -55,14 +55,29 @@ struct Seen {
 
 fn flood(seconds: usize) -> bool {
     let (port, _server) = start_server();
-    println!("flood: {} probes a second for {seconds} s, server on port {port}", u128::from(PROBERS) * 1000 / PERIOD.as_millis());
-    assert!(probe(port).result == HandlerResult::Success, "the server does not answer");
-    assert_eq!(waiting(port), 0, "sockets of another wait with the server's port: run it again in a minute");
+    println!(
+        "flood: {} probes a second for {seconds} s, server on port {port}",
+        u128::from(PROBERS) * 1000 / PERIOD.as_millis()
+    );
+    assert!(
+        probe(port).result == HandlerResult::Success,
+        "the server does not answer"
+    );
+    assert_eq!(
+        waiting(port),
+        0,
+        "sockets of another wait with the server's port: run it again in a minute"
+    );
     let done = AtomicBool::new(false);
     let (begin, cpu) = (Instant::now() + PERIOD, process_cpu());
     let (seen, waiting) = thread::scope(|s| {
         let counter = s.spawn(|| count_until(&done, port));
-        let prober = |n| Builder::new().stack_size(STACK_SIZE).spawn_scoped(s, move || run(port, begin, n, seconds)).unwrap();
+        let prober = |n| {
+            Builder::new()
+                .stack_size(STACK_SIZE)
+                .spawn_scoped(s, move || run(port, begin, n, seconds))
+                .unwrap()
+        };
         let probers: Vec<_> = (0..PROBERS).map(prober).collect();
         let seen: Vec<Seen> = probers.into_iter().map(|p| p.join().unwrap()).collect();
         done.store(true, Ordering::SeqCst);
@@ -71,22 +86,58 @@ fn flood(seconds: usize) -> bool {
     let took = begin.elapsed().as_secs_f64();
     let cpu = (process_cpu() - cpu).as_secs_f64() * 1e3;
     let mut report = Report::new("flood");
-    seen.iter().flat_map(|s| &s.took).for_each(|ms| report.add("a probe takes", "ms", None, *ms));
-    seen.iter().flat_map(|s| &s.late).for_each(|ms| report.add("and began late by", "ms", None, *ms));
-    waiting.iter().for_each(|n| report.add("sockets in TIME-WAIT", "", None, *n as f64));
+    seen.iter()
+        .flat_map(|s| &s.took)
+        .for_each(|ms| report.add("a probe takes", "ms", None, *ms));
+    seen.iter()
+        .flat_map(|s| &s.late)
+        .for_each(|ms| report.add("and began late by", "ms", None, *ms));
+    waiting
+        .iter()
+        .for_each(|n| report.add("sockets in TIME-WAIT", "", None, *n as f64));
     judge(&mut report, &seen, &waiting, seconds, took, port);
-    report.add("processor, counting included, a probe", "ms", None, cpu / seen.iter().map(|s| s.took.len()).sum::<usize>() as f64);
+    report.add(
+        "processor, counting included, a probe",
+        "ms",
+        None,
+        cpu / seen.iter().map(|s| s.took.len()).sum::<usize>() as f64,
+    );
     report.finish();
     report.all_hold()
 }
 
-fn judge(report: &mut Report, seen: &[Seen], waiting: &[usize], seconds: usize, took: f64, port: u16) {
-    let (probes, planned) = (seen.iter().map(|s| s.took.len()).sum::<usize>(), PROBERS as usize * seconds * 10);
-    report.check("every probe was made", probes == planned, format!("{probes} of {planned}"));
-    report.check("in the time", took < seconds as f64 + 1.0, format!("{took:.2} s; {:.0} a second", probes as f64 / took));
+fn judge(
+    report: &mut Report,
+    seen: &[Seen],
+    waiting: &[usize],
+    seconds: usize,
+    took: f64,
+    port: u16,
+) {
+    let (probes, planned) = (
+        seen.iter().map(|s| s.took.len()).sum::<usize>(),
+        PROBERS as usize * seconds * 10,
+    );
+    report.check(
+        "every probe was made",
+        probes == planned,
+        format!("{probes} of {planned}"),
+    );
+    report.check(
+        "in the time",
+        took < seconds as f64 + 1.0,
+        format!("{took:.2} s; {:.0} a second", probes as f64 / took),
+    );
     let failures: Vec<&String> = seen.iter().flat_map(|s| &s.failures).collect();
-    let first = failures.first().map(|f| format!(": {f}")).unwrap_or_default();
-    report.check("no probe failed", failures.is_empty(), format!("{}{first}", failures.len()));
+    let first = failures
+        .first()
+        .map(|f| format!(": {f}"))
+        .unwrap_or_default();
+    report.check(
+        "no probe failed",
+        failures.is_empty(),
+        format!("{}{first}", failures.len()),
+    );
     let most = waiting.iter().max().copied().unwrap_or(usize::MAX);
     report.check(
         &format!("fewer than {MOST_WAITING} sockets in TIME-WAIT"),
@@ -94,14 +145,31 @@ fn judge(report: &mut Report, seen: &[Seen], waiting: &[usize], seconds: usize, 
         format!("{most} at most, {} looks", waiting.len()),
     );
     let looks = took / LOOK.as_secs_f64();
-    report.check("they were counted all the time", waiting.len() as f64 > 0.8 * looks, format!("{} of {looks:.0} looks", waiting.len()));
+    report.check(
+        "they were counted all the time",
+        waiting.len() as f64 > 0.8 * looks,
+        format!("{} of {looks:.0} looks", waiting.len()),
+    );
     let control = leave_one_waiting(port);
-    report.check("the count sees one that was left on purpose", control, control.to_string());
+    report.check(
+        "the count sees one that was left on purpose",
+        control,
+        control.to_string(),
+    );
 }
 
 fn probe(port: u16) -> Outcome {
-    let target = Target { host: "127.0.0.1".into(), addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], netns: None };
-    http::Get::new(ProbeUrl::of_probe("HTTP", "127.0.0.1", port, "/healthz"), &[], target).run(TIMEOUT)
+    let target = Target {
+        host: "127.0.0.1".into(),
+        addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+        netns: None,
+    };
+    http::Get::new(
+        ProbeUrl::of_probe("HTTP", "127.0.0.1", port, "/healthz"),
+        &[],
+        target,
+    )
+    .run(TIMEOUT)
 }
 
 /// One worker: each instant is fixed beforehand, so a probe that is late delays none but itself.
@@ -113,7 +181,8 @@ fn run(port: u16, begin: Instant, n: u32, seconds: usize) -> Seen {
         let begun = Instant::now();
         let outcome = probe(port);
         seen.took.push(begun.elapsed().as_secs_f64() * 1e3);
-        seen.late.push(begun.duration_since(due).as_secs_f64() * 1e3);
+        seen.late
+            .push(begun.duration_since(due).as_secs_f64() * 1e3);
         if outcome.result != HandlerResult::Success || outcome.error.is_some() {
             seen.failures.push(format!("{outcome:?}"));
         }
@@ -126,8 +195,15 @@ fn count_until(done: &AtomicBool, port: u16) -> Vec<usize> {
     while !done.load(Ordering::SeqCst) {
         counts.push(waiting(port));
         if counts.len().is_multiple_of(100) {
-            let last: Vec<f64> = counts[counts.len() - 100..].iter().map(|n| *n as f64).collect();
-            println!("{:>5} s  TIME-WAIT {} at most", counts.len() / 10, quantile(&last, 1.0));
+            let last: Vec<f64> = counts[counts.len() - 100..]
+                .iter()
+                .map(|n| *n as f64)
+                .collect();
+            println!(
+                "{:>5} s  TIME-WAIT {} at most",
+                counts.len() / 10,
+                quantile(&last, 1.0)
+            );
         }
         let due = begun + LOOK * counts.len() as u32;
         thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -170,9 +246,16 @@ fn leave_one_waiting(port: u16) -> bool {
 /// This program again, as the server; it ends with its standard input.
 fn start_server() -> (u16, Guard) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let mut child = command.env(SERVE, "1").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .env(SERVE, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
     let guard = Guard::new(move || {
         drop(child.stdin.take());
         let _ = child.wait();
@@ -189,7 +272,10 @@ fn serve() {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 // A prober that hangs up early is its own affair.
-                let _ = answer(stream, COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(2));
+                let _ = answer(
+                    stream,
+                    COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(2),
+                );
             }
         });
     }

@@ -28,7 +28,10 @@ fn main() {
         without_probes(&mut report, *pods, window);
         with_probes(&mut report, *pods);
     }
-    report.note(format!("{sizes:?} pods, {} s; histories of {MAX_RUNS} runs", window.as_secs()));
+    report.note(format!(
+        "{sizes:?} pods, {} s; histories of {MAX_RUNS} runs",
+        window.as_secs()
+    ));
     report.finish();
 }
 
@@ -42,7 +45,11 @@ fn start(pods: usize, port: &str, probes: &Value) -> Node {
     let begun = Instant::now();
     let ready = |s: &Snapshot| s.pods.len() == pods && s.pods.iter().all(|p| p.status.is_ready());
     while !ready(&node.snapshot()) {
-        assert!(begun.elapsed() < CEILING, "not every pod runs:\n{}", node.log());
+        assert!(
+            begun.elapsed() < CEILING,
+            "not every pod runs:\n{}",
+            node.log()
+        );
         std::thread::sleep(Duration::from_secs(1));
     }
     node
@@ -58,23 +65,42 @@ fn without_probes(report: &mut Report, pods: usize, window: Duration) {
     measure_cpu(report, &title, &node, &shims, &holders, window);
     // After the window: what the daemon touches each second is in memory then.
     let daemon_limit = if pods <= 10 { 8192.0 } else { 15360.0 };
-    let roles = [("daemon", vec![node.daemon], daemon_limit), ("shim", shims, 1024.0), ("holder", holders, f64::INFINITY)];
+    let roles = [
+        ("daemon", vec![node.daemon], daemon_limit),
+        ("shim", shims, 1024.0),
+        ("holder", holders, f64::INFINITY),
+    ];
     for (role, processes, target) in roles {
-        processes.iter().map(|p| memory(p.pid)).for_each(|m| add_memory(report, &format!("{title}: {role}"), m, target));
+        processes
+            .iter()
+            .map(|p| memory(p.pid))
+            .for_each(|m| add_memory(report, &format!("{title}: {role}"), m, target));
     }
 }
 
 fn with_probes(report: &mut Report, pods: usize) {
     let probe = |action: Value| {
         let mut probe = json!({"periodMilliseconds": PERIOD_MILLISECONDS, "timeoutSeconds": 10});
-        probe.as_object_mut().unwrap().extend(action.as_object().unwrap().clone());
+        probe
+            .as_object_mut()
+            .unwrap()
+            .extend(action.as_object().unwrap().clone());
         probe
     };
     let http = probe(json!({"httpGet": {"path": "/healthz", "port": 8080}}));
     let tcp = probe(json!({"tcpSocket": {"port": 8080}}));
-    let node = start(pods, "8080", &json!({"readinessProbe": http, "livenessProbe": tcp}));
+    let node = start(
+        pods,
+        "8080",
+        &json!({"readinessProbe": http, "livenessProbe": tcp}),
+    );
     std::thread::sleep(FILL);
-    add_memory(report, &format!("{pods:>3} pods, 2 probes each: daemon"), memory(node.daemon.pid), 15360.0);
+    add_memory(
+        report,
+        &format!("{pods:>3} pods, 2 probes each: daemon"),
+        memory(node.daemon.pid),
+        15360.0,
+    );
 }
 
 fn add_memory(report: &mut Report, whose: &str, m: Memory, target: f64) {
@@ -82,22 +108,59 @@ fn add_memory(report: &mut Report, whose: &str, m: Memory, target: f64) {
     // What one more costs.
     let private = whose.ends_with("shim").then_some(614.0);
     report.add(&format!("{whose}: PSS"), "kB", target, m.pss as f64);
-    report.add(&format!("{whose}: private"), "kB", private, m.private as f64);
+    report.add(
+        &format!("{whose}: private"),
+        "kB",
+        private,
+        m.private as f64,
+    );
     report.add(&format!("{whose}: RSS"), "kB", None, m.rss as f64);
 }
 
-fn measure_cpu(report: &mut Report, title: &str, node: &Node, shims: &[Process], holders: &[Process], window: Duration) {
-    let roles: [(&str, Vec<i32>); 3] = [("daemon", vec![node.daemon.pid]), ("shims", pids(shims)), ("holders", pids(holders))];
-    let read = || roles.each_ref().map(|(_, pids)| pids.iter().map(|p| cpu(*p)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1)));
+fn measure_cpu(
+    report: &mut Report,
+    title: &str,
+    node: &Node,
+    shims: &[Process],
+    holders: &[Process],
+    window: Duration,
+) {
+    let roles: [(&str, Vec<i32>); 3] = [
+        ("daemon", vec![node.daemon.pid]),
+        ("shims", pids(shims)),
+        ("holders", pids(holders)),
+    ];
+    let read = || {
+        roles.each_ref().map(|(_, pids)| {
+            pids.iter()
+                .map(|p| cpu(*p))
+                .fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+        })
+    };
     let (begun, before) = (Instant::now(), read());
     std::thread::sleep(window);
     let (seconds, after) = (begun.elapsed().as_secs_f64(), read());
     // Thousandths of a core.
     let cores = |n: usize| (after[n].0 - before[n].0) as f64 / 1e6 / seconds;
-    report.add(&format!("{title}: daemon and shims: processor"), "mcore", Some(10.0), cores(0) + cores(1));
+    report.add(
+        &format!("{title}: daemon and shims: processor"),
+        "mcore",
+        Some(10.0),
+        cores(0) + cores(1),
+    );
     for (n, (role, _)) in roles.iter().enumerate() {
-        report.add(&format!("{title}: {role}: processor"), "mcore", None, cores(n));
-        report.add(&format!("{title}: {role}: wake-ups a second"), "1/s", None, (after[n].1 - before[n].1) as f64 / seconds);
+        report.add(
+            &format!("{title}: {role}: processor"),
+            "mcore",
+            None,
+            cores(n),
+        );
+        report.add(
+            &format!("{title}: {role}: wake-ups a second"),
+            "1/s",
+            None,
+            (after[n].1 - before[n].1) as f64 / seconds,
+        );
     }
 }
 

@@ -50,15 +50,26 @@ fn main() {
                 let mut kinds = KINDS;
                 // Neither is always the one that finds the caches warm.
                 kinds.rotate_left(n % 2);
-                let cost = kinds.map(|kind| measure(&mut report, kind, handler, *workers, *port, window));
+                let cost =
+                    kinds.map(|kind| measure(&mut report, kind, handler, *workers, *port, window));
                 // Of neighbours in time: what else the machine does changes from minute to minute.
-                let [bare, ours] = KINDS.map(|kind| cost[kinds.iter().position(|k| *k == kind).unwrap()]);
-                report.add(&ratio_row(handler, *workers), "×", limit(handler, *workers), ours / bare);
+                let [bare, ours] =
+                    KINDS.map(|kind| cost[kinds.iter().position(|k| *k == kind).unwrap()]);
+                report.add(
+                    &ratio_row(handler, *workers),
+                    "×",
+                    limit(handler, *workers),
+                    ours / bare,
+                );
             }
         }
     }
     growth(&mut report, &sizes);
-    report.note(format!("{rounds} rounds of {} s, period {} s", window.as_secs(), PERIOD.as_secs()));
+    report.note(format!(
+        "{rounds} rounds of {} s, period {} s",
+        window.as_secs(),
+        PERIOD.as_secs()
+    ));
     plot::write(&report, &sizes);
     report.finish();
 }
@@ -84,7 +95,14 @@ fn limit(handler: &str, workers: usize) -> Option<f64> {
 }
 
 /// One process of one kind; its processor time for 1,000 probes.
-fn measure(report: &mut Report, kind: &str, handler: &str, workers: usize, port: u16, window: Duration) -> f64 {
+fn measure(
+    report: &mut Report,
+    kind: &str,
+    handler: &str,
+    workers: usize,
+    port: u16,
+    window: Duration,
+) -> f64 {
     let stacks = kernel_stacks();
     let mut role = Role::start(&[kind, handler, &workers.to_string(), &port.to_string()]);
     assert_eq!(role.line()["workers"], workers);
@@ -95,20 +113,42 @@ fn measure(report: &mut Report, kind: &str, handler: &str, workers: usize, port:
     let grown = |key: &str| after[key].as_u64().unwrap() - before[key].as_u64().unwrap();
     let (probes, failed) = (grown("probes"), grown("failed"));
     let expected = workers as f64 * window.as_secs_f64() / PERIOD.as_secs_f64();
-    assert!(failed == 0 && probes as f64 >= expected * 0.9, "{kind} {handler}: {probes} of {expected} probes, {failed} failed");
+    assert!(
+        failed == 0 && probes as f64 >= expected * 0.9,
+        "{kind} {handler}: {probes} of {expected} probes, {failed} failed"
+    );
     let late = late_between(&before, &after);
-    let target = |of: &str, limit: f64| (kind == "podprobe" && workers == 1000 && handler.starts_with(of)).then_some(limit);
-    let mut add = |what: &str, unit, target, value| report.add(&row(handler, workers, kind, what), unit, target, value);
+    let target = |of: &str, limit: f64| {
+        (kind == "podprobe" && workers == 1000 && handler.starts_with(of)).then_some(limit)
+    };
+    let mut add = |what: &str, unit, target, value| {
+        report.add(&row(handler, workers, kind, what), unit, target, value)
+    };
     // From the end of the first report to the beginning of the second.
     let cpu = after["cpu"][0].as_u64().unwrap() - before["cpu"][1].as_u64().unwrap();
     let cost = cpu as f64 / 1e6 / probes as f64;
     add(CPU, "s", target("grpc", 0.25), cost);
     add("lateness p50", "ms", None, quantile(&late, 0.5) * 1e3);
-    add("lateness p99", "ms", target("", 5.0), quantile(&late, 0.99) * 1e3);
+    add(
+        "lateness p99",
+        "ms",
+        target("", 5.0),
+        quantile(&late, 0.99) * 1e3,
+    );
     let memory = memory(role.pid());
-    add("RSS", "MB", target("http", 20.0), memory.rss as f64 / 1024.0);
+    add(
+        "RSS",
+        "MB",
+        target("http", 20.0),
+        memory.rss as f64 / 1024.0,
+    );
     add("PSS", "MB", None, memory.pss as f64 / 1024.0);
-    add("kernel stacks", "MB", None, kernel_stacks().saturating_sub(stacks) as f64 / 1024.0);
+    add(
+        "kernel stacks",
+        "MB",
+        None,
+        kernel_stacks().saturating_sub(stacks) as f64 / 1024.0,
+    );
     cost
 }
 
@@ -122,7 +162,10 @@ fn late_between(before: &Value, after: &Value) -> Counts {
 /// Of the whole machine, in kB.
 fn kernel_stacks() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap();
-    text.lines().find_map(|l| l.strip_prefix("KernelStack:")).and_then(|l| l.trim().split(' ').next()?.parse().ok()).unwrap_or(0)
+    text.lines()
+        .find_map(|l| l.strip_prefix("KernelStack:"))
+        .and_then(|l| l.trim().split(' ').next()?.parse().ok())
+        .unwrap_or(0)
 }
 
 /// Ten times the workers are ten times the cost.
@@ -132,7 +175,12 @@ fn growth(report: &mut Report, sizes: &[usize]) {
             for kind in KINDS {
                 let of = |workers| row(handler, workers, kind, CPU);
                 let limit = (kind == "podprobe").then_some(1.1);
-                report.ratio(&format!("{handler} {kind}: CPU of a probe, 1000 / 100 workers"), &of(1000), &of(100), limit);
+                report.ratio(
+                    &format!("{handler} {kind}: CPU of a probe, 1000 / 100 workers"),
+                    &of(1000),
+                    &of(100),
+                    limit,
+                );
             }
         }
     }
@@ -148,8 +196,16 @@ struct Role {
 impl Role {
     fn start(args: &[&str]) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        let mut child = command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (ask, said) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        let mut child = command
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (ask, said) = (
+            child.stdin.take(),
+            BufReader::new(child.stdout.take().unwrap()),
+        );
         Self { child, ask, said }
     }
 

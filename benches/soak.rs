@@ -16,7 +16,10 @@ use support::figures::Report;
 use support::leftovers::{self, Zombies};
 use support::node::{Node, ask_targets};
 use support::promises::Moment;
-use support::soak_pods::{CONTAINERS, LONGEST_PERIOD, PODS, PROBES, calm_file, container_name, pod, pod_name, port, stamps};
+use support::soak_pods::{
+    CONTAINERS, LONGEST_PERIOD, PODS, PROBES, calm_file, container_name, pod, pod_name, port,
+    stamps,
+};
 use support::usage::{Holdings, cpu, difference, memory, total};
 use support::{CEILING, program, setting};
 
@@ -38,8 +41,14 @@ fn main() {
 
 fn soak() -> bool {
     let minutes = setting("MINUTES", 60).max(1) as u64;
-    let seed = setting("SEED", (support::unix_ns() / 1_000_000_000 % 1_000_000) as usize);
-    println!("soak of {}: {minutes} min, {PODS} pods, {PROBES} probes, SEED={seed}", program().display());
+    let seed = setting(
+        "SEED",
+        (support::unix_ns() / 1_000_000_000 % 1_000_000) as usize,
+    );
+    println!(
+        "soak of {}: {minutes} min, {PODS} pods, {PROBES} probes, SEED={seed}",
+        program().display()
+    );
     let config = json!({"crashLoopBackOff": {"maxContainerRestartPeriod": "2s"}});
     let mut soak = Soak::new(Node::start_with("embedded", &config, &[ONE_ARENA]));
     for n in 0..PODS {
@@ -117,13 +126,21 @@ impl Soak {
         self.node.assert_alive();
         let now = Moment::now(&self.node);
         let broken = now.broken();
-        let stuck = self.last.as_ref().map(|last| now.stuck(last, 1)).unwrap_or_default();
+        let stuck = self
+            .last
+            .as_ref()
+            .map(|last| now.stuck(last, 1))
+            .unwrap_or_default();
         let zombies = leftovers::zombies(&self.node);
-        let undead: Vec<String> = zombies.intersection(&self.zombies).map(|z| format!("{z:?}")).collect();
+        let undead: Vec<String> = zombies
+            .intersection(&self.zombies)
+            .map(|z| format!("{z:?}"))
+            .collect();
         let pid = self.node.daemon.pid;
         let (held, pss) = (Holdings::now(pid), memory(pid).pss);
         let (read, ns) = (Instant::now(), cpu(pid).0);
-        let cores = ns.saturating_sub(self.cpu.1) as f64 / read.duration_since(self.cpu.0).as_nanos() as f64;
+        let cores = ns.saturating_sub(self.cpu.1) as f64
+            / read.duration_since(self.cpu.0).as_nanos() as f64;
         let (threads, descriptors) = (total(&held.threads), total(&held.descriptors));
         println!(
             "{:>5} s  ready {:>3}/{}  restarts {:>5}  runs {:>7}  threads {threads}  descriptors {descriptors}  PSS {pss} kB  cores {cores:.2}",
@@ -142,7 +159,8 @@ impl Soak {
             ("PSS", "kB", pss as f64),
             ("processor", "cores", cores),
         ] {
-            self.report.add(&format!("daemon in chaos: {name}"), unit, None, value);
+            self.report
+                .add(&format!("daemon in chaos: {name}"), unit, None, value);
         }
         self.broken.extend(broken);
         self.stuck.extend(stuck);
@@ -157,7 +175,9 @@ impl Soak {
         println!("\ncalm, {when}");
         let begun = Instant::now();
         let all = (PODS * CONTAINERS) as u64;
-        let ready = |node: &Node| Moment::now(node).count(|c| u64::from(c.ready && c.started == Some(true)));
+        let ready = |node: &Node| {
+            Moment::now(node).count(|c| u64::from(c.ready && c.started == Some(true)))
+        };
         while ready(&self.node) < all && begun.elapsed() < SETTLING {
             self.node.assert_alive();
             std::thread::sleep(Duration::from_millis(500));
@@ -171,24 +191,65 @@ impl Soak {
         let zombies = leftovers::zombies(&self.node);
         std::thread::sleep(Duration::from_secs(3 * LONGEST_PERIOD));
         let second = Moment::now(&self.node);
-        let undead: Zombies = zombies.intersection(&leftovers::zombies(&self.node)).copied().collect();
+        let undead: Zombies = zombies
+            .intersection(&leftovers::zombies(&self.node))
+            .copied()
+            .collect();
         let says = |what: &str| format!("{when}: {what}");
-        let list = |found: &[String]| if found.is_empty() { "none".into() } else { found.join("; ") };
+        let list = |found: &[String]| {
+            if found.is_empty() {
+                "none".into()
+            } else {
+                found.join("; ")
+            }
+        };
         let n = second.count(|c| u64::from(c.ready && c.started == Some(true)));
-        self.report.check(&says("every container is ready"), n == all, format!("{n} of {all}, {took:.1} s after calm came"));
+        self.report.check(
+            &says("every container is ready"),
+            n == all,
+            format!("{n} of {all}, {took:.1} s after calm came"),
+        );
         let (good, bad) = self.ask_targets();
-        self.report.check(&says("and its target says so"), good == n as usize && n == all, format!("{good} say so; {}", list(&bad)));
+        self.report.check(
+            &says("and its target says so"),
+            good == n as usize && n == all,
+            format!("{good} say so; {}", list(&bad)),
+        );
         self.check_client(&says("so does `podprobe get pods`"), &second);
-        self.report.check(&says("every status says what its probes found"), second.broken().is_empty(), list(&second.broken()));
-        self.check_restarts(&says("restart counts are the starts that the targets recorded"), &second);
-        let calm = second.count(|c| u64::from(c.restart_count)) - first.count(|c| u64::from(c.restart_count));
-        self.report.check(&says("nothing restarts in calm"), calm == 0, format!("{calm} restarts"));
+        self.report.check(
+            &says("every status says what its probes found"),
+            second.broken().is_empty(),
+            list(&second.broken()),
+        );
+        self.check_restarts(
+            &says("restart counts are the starts that the targets recorded"),
+            &second,
+        );
+        let calm = second.count(|c| u64::from(c.restart_count))
+            - first.count(|c| u64::from(c.restart_count));
+        self.report.check(
+            &says("nothing restarts in calm"),
+            calm == 0,
+            format!("{calm} restarts"),
+        );
         let stuck = second.stuck(&first, 2);
-        self.report.check(&says("every probe goes on"), stuck.is_empty(), list(&stuck));
+        self.report
+            .check(&says("every probe goes on"), stuck.is_empty(), list(&stuck));
         let workers = second.gauge("podprobe_prober_workers");
-        self.report.check(&says("one worker a probe"), workers == PROBES as f64, format!("{workers} of {PROBES}"));
-        self.report.check(&says("no zombie stays"), undead.is_empty(), format!("{undead:?}"));
-        let [shims, containers, holders] = self.node.processes().map(|p| p.into_iter().filter(|p| p.alive()).count());
+        self.report.check(
+            &says("one worker a probe"),
+            workers == PROBES as f64,
+            format!("{workers} of {PROBES}"),
+        );
+        self.report.check(
+            &says("no zombie stays"),
+            undead.is_empty(),
+            format!("{undead:?}"),
+        );
+        let [shims, containers, holders] = self
+            .node
+            .processes()
+            .map(|p| p.into_iter().filter(|p| p.alive()).count());
         let expected = (PODS * CONTAINERS, PODS * CONTAINERS, PODS);
         self.report.check(
             &says("one shim a container, one holder a pod"),
@@ -205,13 +266,23 @@ impl Soak {
         let snapshot = self.node.snapshot();
         let (mut good, mut bad) = (0, Vec::new());
         for pod in &snapshot.pods {
-            let Some((_, state)) = self.node.container_if_any(pod) else { continue };
-            let Some(process) = state.process else { continue };
-            let answers = ["/startz", "/readyz", "/healthz"].map(|path| ask_targets(process, &ports, path));
+            let Some((_, state)) = self.node.container_if_any(pod) else {
+                continue;
+            };
+            let Some(process) = state.process else {
+                continue;
+            };
+            let answers =
+                ["/startz", "/readyz", "/healthz"].map(|path| ask_targets(process, &ports, path));
             for n in 0..CONTAINERS {
                 match answers.iter().find(|of| !of[n].contains(" 200 ")) {
                     None => good += 1,
-                    Some(of) => bad.push(format!("{} {}: {}", pod.object["metadata"]["name"], container_name(n), of[n])),
+                    Some(of) => bad.push(format!(
+                        "{} {}: {}",
+                        pod.object["metadata"]["name"],
+                        container_name(n),
+                        of[n]
+                    )),
                 }
             }
         }
@@ -220,88 +291,200 @@ impl Soak {
 
     /// What a person sees: each line 4/4 Running, with the restarts of the status.
     fn check_client(&mut self, name: &str, now: &Moment) {
-        let out = Command::new(program()).args(["get", "pods", "--root"]).arg(self.node.root()).output().unwrap();
+        let out = Command::new(program())
+            .args(["get", "pods", "--root"])
+            .arg(self.node.root())
+            .output()
+            .unwrap();
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
-        let lines: Vec<Vec<&str>> = text.lines().skip(1).map(|l| l.split_whitespace().collect()).collect();
-        let good = lines.iter().filter(|l| l[1..3] == ["4/4", "Running"]).count();
+        let lines: Vec<Vec<&str>> = text
+            .lines()
+            .skip(1)
+            .map(|l| l.split_whitespace().collect())
+            .collect();
+        let good = lines
+            .iter()
+            .filter(|l| l[1..3] == ["4/4", "Running"])
+            .count();
         let restarts: u64 = lines.iter().map(|l| l[3].parse::<u64>().unwrap_or(0)).sum();
         let expected = now.count(|c| u64::from(c.restart_count));
-        self.report.check(name, good == PODS && restarts == expected, format!("{good} of {PODS} lines, {restarts} of {expected} restarts"));
+        self.report.check(
+            name,
+            good == PODS && restarts == expected,
+            format!("{good} of {PODS} lines, {restarts} of {expected} restarts"),
+        );
     }
 
     fn check_restarts(&mut self, name: &str, now: &Moment) {
         let (mut bad, mut ends) = (Vec::new(), 0);
         for n in 0..PODS {
             let full = format!("{}-node", pod_name(n));
-            let status = now.snapshot.pods.iter().find(|p| p.object["metadata"]["name"] == full.as_str()).map(|p| &p.status);
+            let status = now
+                .snapshot
+                .pods
+                .iter()
+                .find(|p| p.object["metadata"]["name"] == full.as_str())
+                .map(|p| &p.status);
             for c in 0..CONTAINERS {
                 let starts = self.node.stamps(&stamps(n, c), "start").len();
                 ends += self.node.stamps(&stamps(n, c), "exit").len();
-                let count = status.and_then(|s| s.container(&container_name(c))).map(|s| s.restart_count);
+                let count = status
+                    .and_then(|s| s.container(&container_name(c)))
+                    .map(|s| s.restart_count);
                 if count.map(|n| n as usize + 1) != Some(starts) {
-                    bad.push(format!("{full}/{}: {starts} starts, restart count {count:?}", container_name(c)));
+                    bad.push(format!(
+                        "{full}/{}: {starts} starts, restart count {count:?}",
+                        container_name(c)
+                    ));
                 }
             }
         }
         let restarts = now.count(|c| u64::from(c.restart_count));
-        let found = format!("{restarts} restarts, {ends} of them because the target ended by itself; {}", bad.join("; "));
-        self.report.check(name, bad.is_empty() && restarts > 0, found);
+        let found = format!(
+            "{restarts} restarts, {ends} of them because the target ended by itself; {}",
+            bad.join("; ")
+        );
+        self.report
+            .check(name, bad.is_empty() && restarts > 0, found);
     }
 
     fn compare(&mut self, before: &Level, after: &Level) {
         let (b, a) = (&before.holdings, &after.holdings);
-        for (what, b, a) in [("threads", &b.threads, &a.threads), ("descriptors", &b.descriptors, &a.descriptors)] {
+        for (what, b, a) in [
+            ("threads", &b.threads, &a.threads),
+            ("descriptors", &b.descriptors, &a.descriptors),
+        ] {
             let found = format!("{} -> {} {}", total(b), total(a), difference(b, a));
-            self.report.check(&format!("as many {what} at the end as after the first minute"), total(b) == total(a), found);
+            self.report.check(
+                &format!("as many {what} at the end as after the first minute"),
+                total(b) == total(a),
+                found,
+            );
         }
         let limit = before.pss + before.pss / 10 + MEMORY_TOLERANCE;
         let found = format!("PSS {} -> {} kB, limit {limit} kB", before.pss, after.pss);
-        self.report.check("memory is level", after.pss <= limit, found);
-        let found = |found: &[String]| format!("{}{}", found.len(), found.first().map(|f| format!(": {f}")).unwrap_or_default());
-        self.report.check("no update was lost or late in the chaos", self.broken.is_empty(), found(&self.broken));
-        self.report.check("no worker was stuck in the chaos", self.stuck.is_empty(), found(&self.stuck));
-        self.report.check("no zombie stayed in the chaos", self.undead.is_empty(), found(&self.undead));
+        self.report
+            .check("memory is level", after.pss <= limit, found);
+        let found = |found: &[String]| {
+            format!(
+                "{}{}",
+                found.len(),
+                found.first().map(|f| format!(": {f}")).unwrap_or_default()
+            )
+        };
+        self.report.check(
+            "no update was lost or late in the chaos",
+            self.broken.is_empty(),
+            found(&self.broken),
+        );
+        self.report.check(
+            "no worker was stuck in the chaos",
+            self.stuck.is_empty(),
+            found(&self.stuck),
+        );
+        self.report.check(
+            "no zombie stayed in the chaos",
+            self.undead.is_empty(),
+            found(&self.undead),
+        );
         let now = Moment::now(&self.node);
         let panics = now.sum("podprobe_panics_total", "part");
-        self.report.check("nothing panicked", panics == 0, panics.to_string());
+        self.report
+            .check("nothing panicked", panics == 0, panics.to_string());
         for (row, name, label) in [
-            ("runs that succeeded", "prober_probe_total", "result=\"successful\""),
-            ("runs that failed", "prober_probe_total", "result=\"failed\""),
-            ("runs that errored", "podprobe_prober_probe_errors_total", ""),
+            (
+                "runs that succeeded",
+                "prober_probe_total",
+                "result=\"successful\"",
+            ),
+            (
+                "runs that failed",
+                "prober_probe_total",
+                "result=\"failed\"",
+            ),
+            (
+                "runs that errored",
+                "podprobe_prober_probe_errors_total",
+                "",
+            ),
         ] {
             self.report.add(row, "", None, now.sum(name, label) as f64);
         }
-        self.report.add("restarts", "", None, now.count(|c| u64::from(c.restart_count)) as f64);
-        for (row, level) in [("daemon in calm, first", before), ("daemon in calm, last", after)] {
-            self.report.add(&format!("{row}: threads"), "", None, total(&level.holdings.threads) as f64);
-            self.report.add(&format!("{row}: descriptors"), "", None, total(&level.holdings.descriptors) as f64);
-            self.report.add(&format!("{row}: PSS"), "kB", None, level.pss as f64);
+        self.report.add(
+            "restarts",
+            "",
+            None,
+            now.count(|c| u64::from(c.restart_count)) as f64,
+        );
+        for (row, level) in [
+            ("daemon in calm, first", before),
+            ("daemon in calm, last", after),
+        ] {
+            self.report.add(
+                &format!("{row}: threads"),
+                "",
+                None,
+                total(&level.holdings.threads) as f64,
+            );
+            self.report.add(
+                &format!("{row}: descriptors"),
+                "",
+                None,
+                total(&level.holdings.descriptors) as f64,
+            );
+            self.report
+                .add(&format!("{row}: PSS"), "kB", None, level.pss as f64);
         }
     }
 
     /// Removes the pods, ends the daemon, and looks for what is left.
     fn end(mut self) -> bool {
         for n in 0..PODS {
-            fs::remove_file(self.node.layout.pods_dir().join(format!("{}.json", pod_name(n)))).unwrap();
+            fs::remove_file(
+                self.node
+                    .layout
+                    .pods_dir()
+                    .join(format!("{}.json", pod_name(n))),
+            )
+            .unwrap();
         }
         let begun = Instant::now();
-        let left = |node: &Node| (node.snapshot().pods.len(), node.processes().iter().map(Vec::len).sum::<usize>());
+        let left = |node: &Node| {
+            (
+                node.snapshot().pods.len(),
+                node.processes().iter().map(Vec::len).sum::<usize>(),
+            )
+        };
         while left(&self.node) != (0, 0) && begun.elapsed() < CEILING {
             std::thread::sleep(Duration::from_millis(50));
         }
         let (pods, records) = left(&self.node);
-        let found = format!("{pods} pods, {records} processes on record after {:.1} s", begun.elapsed().as_secs_f64());
-        self.report.check("removed pods go", (pods, records) == (0, 0), found);
+        let found = format!(
+            "{pods} pods, {records} processes on record after {:.1} s",
+            begun.elapsed().as_secs_f64()
+        );
+        self.report
+            .check("removed pods go", (pods, records) == (0, 0), found);
         let status = self.node.stop();
-        self.report.check("the daemon ends when told", status.success(), status.to_string());
+        self.report.check(
+            "the daemon ends when told",
+            status.success(),
+            status.to_string(),
+        );
         let root = self.node.root().to_owned();
-        for (what, left) in
-            [("process", leftovers::processes(&root)), ("cgroup", leftovers::cgroups(&root)), ("mount", leftovers::mounts(&root))]
-        {
+        for (what, left) in [
+            ("process", leftovers::processes(&root)),
+            ("cgroup", leftovers::cgroups(&root)),
+            ("mount", leftovers::mounts(&root)),
+        ] {
             self.report.check(
                 &format!("no {what} is left"),
                 left.is_empty(),
-                if left.is_empty() { "none".into() } else { left.join("; ") },
+                if left.is_empty() {
+                    "none".into()
+                } else {
+                    left.join("; ")
+                },
             );
         }
         self.report.finish();

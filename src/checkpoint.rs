@@ -59,23 +59,44 @@ pub fn read(path: &Path) -> Restored {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Restored::default(),
         Err(e) => {
-            log::warn!("cannot read {}: {e}; going on without the last daemon's statuses", path.display());
+            log::warn!(
+                "cannot read {}: {e}; going on without the last daemon's statuses",
+                path.display()
+            );
             return Restored::default();
         }
     };
     match serde_json::from_slice::<Content<PodStatus>>(&bytes) {
         Ok(content) if content.version == VERSION => {
-            let Content { statuses, boot_id, ages, .. } = content;
-            let ages = ages.restored(boot_id == clock::boot_id(), &statuses, Moment::now(), Time::now());
+            let Content {
+                statuses,
+                boot_id,
+                ages,
+                ..
+            } = content;
+            let ages = ages.restored(
+                boot_id == clock::boot_id(),
+                &statuses,
+                Moment::now(),
+                Time::now(),
+            );
             Restored { statuses, ages }
         }
         Ok(content) => {
-            log::warn!("{} has version {}, not {VERSION}; going on without it", path.display(), content.version);
+            log::warn!(
+                "{} has version {}, not {VERSION}; going on without it",
+                path.display(),
+                content.version
+            );
             Restored::default()
         }
         Err(e) => {
             let aside = path.with_extension("json.corrupt");
-            log::warn!("{} is damaged ({e}); it is kept as {} and its content is done without", path.display(), aside.display());
+            log::warn!(
+                "{} is damaged ({e}); it is kept as {} and its content is done without",
+                path.display(),
+                aside.display()
+            );
             let _ = fs::rename(path, aside);
             Restored::default()
         }
@@ -84,7 +105,15 @@ pub fn read(path: &Path) -> Restored {
 
 fn write(path: &Path, statuses: &StatusManager) -> io::Result<()> {
     let (statuses, ages) = (statuses.all(), statuses.ages());
-    replace(path, &serde_json::to_vec(&Content { version: VERSION, statuses, boot_id: clock::boot_id(), ages })?)
+    replace(
+        path,
+        &serde_json::to_vec(&Content {
+            version: VERSION,
+            statuses,
+            boot_id: clock::boot_id(),
+            ages,
+        })?,
+    )
 }
 
 /// Replaces a file atomically: the name always leads to the old content or to all of the new.
@@ -93,11 +122,17 @@ fn write(path: &Path, statuses: &StatusManager) -> io::Result<()> {
 /// The disk does not take it; the old content is as before.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("json.tmp");
-    let mut file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
+    let mut file = File::options()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&temporary)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&temporary, path)?;
-    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+    path.parent()
+        .map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
 
 /// How soon one write may follow another: at once as long as there are few, so that what a person has seen is there after
@@ -109,12 +144,16 @@ struct Pace {
 
 impl Pace {
     fn new(now: Moment) -> Self {
-        Self { left: BURST, refilled: now }
+        Self {
+            left: BURST,
+            refilled: now,
+        }
     }
 
     /// After a write: how long to wait before the next.
     fn pause(&mut self, now: Moment) -> Duration {
-        let more = u32::try_from(now.since(self.refilled).as_nanos() / INTERVAL.as_nanos()).unwrap_or(u32::MAX);
+        let more = u32::try_from(now.since(self.refilled).as_nanos() / INTERVAL.as_nanos())
+            .unwrap_or(u32::MAX);
         self.left = self.left.saturating_add(more).min(BURST);
         self.refilled = self.refilled + INTERVAL.saturating_mul(more);
         match self.left.checked_sub(1) {
@@ -178,7 +217,13 @@ mod tests {
     use crate::notifier::Notifier;
 
     fn statuses(phase: PodPhase) -> HashMap<PodUid, PodStatus> {
-        HashMap::from([("u".into(), PodStatus { phase, ..PodStatus::default() })])
+        HashMap::from([(
+            "u".into(),
+            PodStatus {
+                phase,
+                ..PodStatus::default()
+            },
+        )])
     }
 
     fn written_by(dir: &Path, phase: PodPhase) -> PathBuf {
@@ -199,8 +244,13 @@ mod tests {
         assert_eq!(read(&path).statuses, statuses(PodPhase::Running));
         written_by(dir.path(), PodPhase::Failed);
         assert_eq!(read(&path).statuses, statuses(PodPhase::Failed));
-        let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
-        assert_eq!(mode & 0o777, 0o600, "termination messages are the container's own");
+        let mode =
+            std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
+        assert_eq!(
+            mode & 0o777,
+            0o600,
+            "termination messages are the container's own"
+        );
     }
 
     #[test]
@@ -208,8 +258,14 @@ mod tests {
         let at = |ms| Moment::from_boot(Duration::from_millis(ms));
         let mut pace = Pace::new(at(0));
         assert!((0..BURST).all(|_| pace.pause(at(1)) == PAUSE));
-        assert_eq!((pace.pause(at(2)), pace.pause(at(1999))), (INTERVAL, INTERVAL));
-        assert_eq!((pace.pause(at(2000)), pace.pause(at(2001))), (PAUSE, INTERVAL));
+        assert_eq!(
+            (pace.pause(at(2)), pace.pause(at(1999))),
+            (INTERVAL, INTERVAL)
+        );
+        assert_eq!(
+            (pace.pause(at(2000)), pace.pause(at(2001))),
+            (PAUSE, INTERVAL)
+        );
         assert!((0..BURST).all(|_| pace.pause(at(3_600_000)) == PAUSE));
         assert_eq!(pace.pause(at(3_600_000)), INTERVAL);
     }
@@ -219,7 +275,10 @@ mod tests {
     fn a_change_is_on_disk_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("checkpoint.json");
-        let manager = Arc::new(StatusManager::new(statuses(PodPhase::Pending), Arc::default()));
+        let manager = Arc::new(StatusManager::new(
+            statuses(PodPhase::Pending),
+            Arc::default(),
+        ));
         let (stop, stopped) = bounded(0);
         let (turns, turned) = bounded(100);
         let thread = spawn(path.clone(), manager.clone(), stopped, move || {
@@ -249,7 +308,11 @@ mod tests {
         let whole = fs::read(&path).unwrap();
         for length in [0, 1, whole.len() / 2, whole.len() - 1] {
             fs::write(&path, &whole[..length]).unwrap();
-            assert!(read(&path) == Restored::default(), "{length} bytes of {}", whole.len());
+            assert!(
+                read(&path) == Restored::default(),
+                "{length} bytes of {}",
+                whole.len()
+            );
             assert!(!path.exists() && dir.path().join("checkpoint.json.corrupt").exists());
         }
         assert!(read(&path) == Restored::default(), "a missing file is fine");

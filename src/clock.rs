@@ -11,13 +11,16 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 /// A point in time as the duration since this boot, in nanoseconds. Ordered; subtraction saturates at zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct Moment(Duration);
 
 impl Moment {
     /// Now, from `CLOCK_BOOTTIME`.
     pub fn now() -> Self {
-        let t = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).expect("CLOCK_BOOTTIME exists since Linux 2.6.39");
+        let t = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
+            .expect("CLOCK_BOOTTIME exists since Linux 2.6.39");
         Self(Duration::from(t))
     }
 
@@ -53,7 +56,9 @@ impl Sub<Duration> for Moment {
 
 /// The kernel's random id of this boot, to tell records of an earlier boot apart.
 pub fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|s| s.trim().to_owned()).unwrap_or_default()
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map(|s| s.trim().to_owned())
+        .unwrap_or_default()
 }
 
 /// A wall-clock time of the v1 API, second precision (`metav1.Time`); serialises as RFC 3339 in UTC.
@@ -125,7 +130,10 @@ pub fn go_duration(d: Duration) -> String {
     }
     let seconds = n / 1_000_000_000;
     let (h, m) = (seconds / 3600, seconds / 60 % 60);
-    let s = fraction(n - u128::from(h as u64 * 3600 + m as u64 * 60) * 1_000_000_000, 1_000_000_000);
+    let s = fraction(
+        n - u128::from(h as u64 * 3600 + m as u64 * 60) * 1_000_000_000,
+        1_000_000_000,
+    );
     match (h, m) {
         (0, 0) => format!("{s}s"),
         (0, m) => format!("{m}m{s}s"),
@@ -159,13 +167,22 @@ mod tests {
     fn a_moment_ahead_is_zero_ago() {
         let t = Moment::from_boot(Duration::from_secs(5));
         assert_eq!(t.since(t + Duration::from_secs(1)), Duration::ZERO);
-        assert_eq!((t + Duration::from_secs(1)).since(t), Duration::from_secs(1));
+        assert_eq!(
+            (t + Duration::from_secs(1)).since(t),
+            Duration::from_secs(1)
+        );
     }
 
     #[test]
     fn times_round_trip_as_rfc3339_seconds() {
         let t: Time = serde_json::from_str("\"2026-11-21T01:02:03Z\"").unwrap();
-        assert_eq!(serde_json::to_string(&t).unwrap(), "\"2026-11-21T01:02:03Z\"");
-        assert_eq!(Time::with_nanos(SystemTime::UNIX_EPOCH), "1970-01-01T00:00:00.000000000Z");
+        assert_eq!(
+            serde_json::to_string(&t).unwrap(),
+            "\"2026-11-21T01:02:03Z\""
+        );
+        assert_eq!(
+            Time::with_nanos(SystemTime::UNIX_EPOCH),
+            "1970-01-01T00:00:00.000000000Z"
+        );
     }
 }

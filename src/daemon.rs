@@ -110,7 +110,8 @@ impl Daemon {
         block_signals();
         let lock = prepare_root(&layout)?;
         let images = ImageStore::open(layout.images()).map_err(|e| DaemonError(e.to_string()))?;
-        let runtime = ShimRuntime::new(&layout, &settings, images.clone()).map_err(cannot("set up the runtime"))?;
+        let runtime = ShimRuntime::new(&layout, &settings, images.clone())
+            .map_err(cannot("set up the runtime"))?;
         let runtime = Arc::new(runtime);
         runtime.check().map_err(|e| DaemonError(e.to_string()))?;
         Self::wire(settings, layout, lock, runtime, images)
@@ -126,7 +127,10 @@ impl Daemon {
         let started = Moment::now();
         let notifier = Arc::new(Notifier::default());
         let recorder = Arc::new(Recorder::new(notifier.clone()));
-        let checkpoint::Restored { statuses: restored, ages } = checkpoint::read(&layout.checkpoint());
+        let checkpoint::Restored {
+            statuses: restored,
+            ages,
+        } = checkpoint::read(&layout.checkpoint());
         let readiness = restored_readiness(&restored);
         let running = restored.keys().cloned().collect();
         let statuses = Arc::new(StatusManager::new(restored, notifier.clone()).with_ages(ages));
@@ -134,14 +138,22 @@ impl Daemon {
         let (pleg_events, from_pleg) = bounded(pleg::EVENTS_CAPACITY);
         let (stop_pleg, pleg_stopped) = bounded(0);
         let left_behind = Cell::new(runtime.pods_with_data());
-        let pleg = Pleg::spawn(runtime.clone(), pleg_events, pleg_stopped).map_err(cannot("start the relist thread"))?;
+        let pleg = Pleg::spawn(runtime.clone(), pleg_events, pleg_stopped)
+            .map_err(cannot("start the relist thread"))?;
         let pleg = Arc::new(pleg);
         // so that the sync loop's first look finds the runtime listed; a slow disk makes it rest instead
-        let _ = pleg.cache().get_newer_than(&PodUid::default(), Moment::default(), FIRST_LISTING);
+        let _ = pleg
+            .cache()
+            .get_newer_than(&PodUid::default(), Moment::default(), FIRST_LISTING);
         let cache = Arc::new(RuntimeCache(pleg.clone()));
 
-        let ((results, from_results), seen) =
-            (results_managers(), Arc::new(Seen { statuses: statuses.clone(), cache: pleg.cache().clone() }));
+        let ((results, from_results), seen) = (
+            results_managers(),
+            Arc::new(Seen {
+                statuses: statuses.clone(),
+                cache: pleg.cache().clone(),
+            }),
+        );
         let prober = Arc::new(Prober {
             manager: ProberManager::new(manager::Deps {
                 statuses: seen,
@@ -197,14 +209,26 @@ impl Daemon {
             also: Box::new(move |now| tidying.housekeeping(&syncer, now)),
             left_behind,
         };
-        let channels = Channels { config: from_config, pleg: from_pleg, liveness, readiness, startup, stop: loop_stopped };
+        let channels = Channels {
+            config: from_config,
+            pleg: from_pleg,
+            liveness,
+            readiness,
+            startup,
+            stop: loop_stopped,
+        };
         let sync_loop = SyncLoop::new(channels, parts, heartbeat);
         let loop_thread = spawn("sync-loop", move || sync_loop.run())?;
         let (stop_checkpoint, checkpoint_stopped) = bounded(0);
-        let checkpoint =
-            checkpoint::spawn(shared.layout.checkpoint(), statuses, checkpoint_stopped, hands_on::pauses_saver(prober_for_pauses));
+        let checkpoint = checkpoint::spawn(
+            shared.layout.checkpoint(),
+            statuses,
+            checkpoint_stopped,
+            hands_on::pauses_saver(prober_for_pauses),
+        );
         let checkpoint = checkpoint.map_err(cannot("start the checkpoint thread"))?;
-        let server = server::spawn(&shared.layout.socket(), shared.clone()).map_err(|e| DaemonError(e.to_string()))?;
+        let server = server::spawn(&shared.layout.socket(), shared.clone())
+            .map_err(|e| DaemonError(e.to_string()))?;
         let files = FileSource::spawn(FileSourceConfig {
             path: settings.static_pod_path.clone(),
             check_frequency: settings.file_check_frequency,
@@ -218,8 +242,10 @@ impl Daemon {
         });
         let files = files.map_err(cannot("watch the pods directory"))?;
         let of = shared.pleg.clone();
-        let exits = ExitListener::spawn(shared.layout.exits(), move |uid| of.request(uid)).map_err(cannot("listen for ends"))?;
-        let keeper = ImageKeeper::spawn(image_keeper_config(&shared, images)).map_err(cannot("watch the image directory"))?;
+        let exits = ExitListener::spawn(shared.layout.exits(), move |uid| of.request(uid))
+            .map_err(cannot("listen for ends"))?;
+        let keeper = ImageKeeper::spawn(image_keeper_config(&shared, images))
+            .map_err(cannot("watch the image directory"))?;
         log::info!(
             "podprobe {} runs as node {}, pods from {}",
             env!("CARGO_PKG_VERSION"),
@@ -260,31 +286,63 @@ impl Daemon {
     pub fn shutdown(&self, limit: Duration) -> Result<(), String> {
         let deadline = Instant::now() + limit;
         let left = || deadline.saturating_duration_since(Instant::now());
-        if let Some(server) = self.server.lock().expect("no panic while the lock is held").take() {
+        if let Some(server) = self
+            .server
+            .lock()
+            .expect("no panic while the lock is held")
+            .take()
+        {
             server.stop();
         }
         self.stop_files();
-        let keeper = self.keeper.lock().expect("no panic while the lock is held").take();
+        let keeper = self
+            .keeper
+            .lock()
+            .expect("no panic while the lock is held")
+            .take();
         keeper.iter().for_each(ImageKeeper::stop);
-        if let Some(exits) = self.exits.lock().expect("no panic while the lock is held").take() {
+        if let Some(exits) = self
+            .exits
+            .lock()
+            .expect("no panic while the lock is held")
+            .take()
+        {
             exits.stop();
         }
         self.shared.runtime.interrupt();
         self.shared.pleg.cache().close();
         // the loop's end closes the results' channels, so no probe worker waits in a send
-        self.stop.lock().expect("no panic while the lock is held").clear();
+        self.stop
+            .lock()
+            .expect("no panic while the lock is held")
+            .clear();
         // whoever waits for a change looks whether it is to end
         self.shared.statuses.changes().changed();
         let mut late = Vec::new();
-        late.extend(self.shared.workers.shutdown(left()).into_iter().map(|uid| format!("the worker of pod {uid}")));
-        let probes = self.shared.prober.manager.shutdown(left().min(PROBES_LIMIT));
+        late.extend(
+            self.shared
+                .workers
+                .shutdown(left())
+                .into_iter()
+                .map(|uid| format!("the worker of pod {uid}")),
+        );
+        let probes = self
+            .shared
+            .prober
+            .manager
+            .shutdown(left().min(PROBES_LIMIT));
         if probes > 0 {
             // They hold nothing and change nothing any more: the end of the process is theirs.
             log::info!("{probes} probes still wait for an answer; they are given up");
         }
         // one that unpacks a large layer may be cut off: the next daemon loads it again
         keeper.map(|k| k.join(left()));
-        for (name, thread) in self.threads.lock().expect("no panic while the lock is held").drain(..) {
+        for (name, thread) in self
+            .threads
+            .lock()
+            .expect("no panic while the lock is held")
+            .drain(..)
+        {
             while !thread.is_finished() && !left().is_zero() {
                 std::thread::park_timeout(Duration::from_millis(2));
             }
@@ -292,7 +350,11 @@ impl Daemon {
                 late.push(format!("the {name}"));
             }
         }
-        if late.is_empty() { Ok(()) } else { Err(format!("{} did not end within {limit:?}", late.join(", "))) }
+        if late.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{} did not end within {limit:?}", late.join(", ")))
+        }
     }
 
     /// Stops and removes every pod, as if every file had gone.
@@ -302,8 +364,15 @@ impl Daemon {
     pub fn remove_all_pods(&self, limit: Duration) -> Result<(), String> {
         let deadline = Instant::now() + limit;
         self.stop_files();
-        for update in self.shared.config.merge(Source::File, Vec::new(), std::time::SystemTime::now()).updates {
-            self.updates.send_timeout(update, limit).map_err(|e| format!("cannot remove the pods: {e}"))?;
+        for update in self
+            .shared
+            .config
+            .merge(Source::File, Vec::new(), std::time::SystemTime::now())
+            .updates
+        {
+            self.updates
+                .send_timeout(update, limit)
+                .map_err(|e| format!("cannot remove the pods: {e}"))?;
         }
         loop {
             let version = self.shared.notifier.version();
@@ -312,23 +381,42 @@ impl Daemon {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                let names: Vec<_> = left.iter().map(|p| format!("{}_{}", p.name, p.namespace)).collect();
-                return Err(format!("not removed within {limit:?}: {}", names.join(", ")));
+                let names: Vec<_> = left
+                    .iter()
+                    .map(|p| format!("{}_{}", p.name, p.namespace))
+                    .collect();
+                return Err(format!(
+                    "not removed within {limit:?}: {}",
+                    names.join(", ")
+                ));
             }
-            self.shared.notifier.wait_newer(version, Duration::from_millis(50));
+            self.shared
+                .notifier
+                .wait_newer(version, Duration::from_millis(50));
         }
     }
 
     fn stop_files(&self) {
-        if let Some(files) = self.files.lock().expect("no panic while the lock is held").take() {
+        if let Some(files) = self
+            .files
+            .lock()
+            .expect("no panic while the lock is held")
+            .take()
+        {
             files.stop();
             files.join();
         }
     }
 }
 
-fn spawn(name: &'static str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, DaemonError> {
-    std::thread::Builder::new().name(name.into()).spawn(run).map_err(cannot(format!("start the thread {name}")))
+fn spawn(
+    name: &'static str,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, DaemonError> {
+    std::thread::Builder::new()
+        .name(name.into())
+        .spawn(run)
+        .map_err(cannot(format!("start the thread {name}")))
 }
 
 fn handled_signals() -> SigSet {
@@ -348,7 +436,12 @@ fn prepare_root(layout: &Layout) -> Result<Flock<File>, DaemonError> {
         fs::create_dir_all(&dir).map_err(cannot(format!("create {}", dir.display())))?;
     }
     let path = layout.lock();
-    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(cannot(format!("open {}", path.display())))?;
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(cannot(format!("open {}", path.display())))?;
     take_lock(file, LOCK_PATIENCE).ok_or_else(|| {
         let root = layout.root().display();
         DaemonError(format!("another podprobe daemon already runs with root {root}; stop it, or give this one another --root"))
@@ -370,15 +463,38 @@ fn take_lock(mut file: File, patience: Duration) -> Option<Flock<File>> {
 
 fn decoder(node_name: String) -> crate::pod_config::files::Decode {
     Arc::new(move |bytes: &[u8], path: &Path| {
-        let decoded = decode::static_pods(bytes, &StaticSource { node_name: &node_name, path }).map_err(|e| e.to_string())?;
+        let decoded = decode::static_pods(
+            bytes,
+            &StaticSource {
+                node_name: &node_name,
+                path,
+            },
+        )
+        .map_err(|e| e.to_string())?;
         Ok(decoded.into_iter().map(|d| (d.pod, d.warnings)).collect())
     })
 }
 
-fn restored_readiness(statuses: &HashMap<PodUid, PodStatus>) -> HashMap<ContainerId, RestoredReady> {
-    let all = statuses.values().flat_map(|s| s.container_statuses.iter().chain(&s.init_container_statuses));
+fn restored_readiness(
+    statuses: &HashMap<PodUid, PodStatus>,
+) -> HashMap<ContainerId, RestoredReady> {
+    let all = statuses.values().flat_map(|s| {
+        s.container_statuses
+            .iter()
+            .chain(&s.init_container_statuses)
+    });
     let running = all.filter(|c| c.state.running.is_some());
-    running.map(|c| (c.container_id.as_str().into(), RestoredReady { ready: c.ready, started: c.started == Some(true) })).collect()
+    running
+        .map(|c| {
+            (
+                c.container_id.as_str().into(),
+                RestoredReady {
+                    ready: c.ready,
+                    started: c.started == Some(true),
+                },
+            )
+        })
+        .collect()
 }
 
 /// Pods that wait for an image are synced as soon as names in the store change.
@@ -401,13 +517,24 @@ fn results_managers() -> (manager::Results, [Updates; 3]) {
         (Arc::new(results::Manager::new(send)), receive)
     };
     let ((liveness, a), (readiness, b), (startup, c)) = (make(), make(), make());
-    (manager::Results { startup, readiness, liveness }, [a, b, c])
+    (
+        manager::Results {
+            startup,
+            readiness,
+            liveness,
+        },
+        [a, b, c],
+    )
 }
 
 impl Shared {
     fn sync_pods_without_image(&self) {
-        let waits =
-            |c: &ContainerStatus| c.state.waiting.as_ref().is_some_and(|w| w.reason == StartErrorReason::ErrImageNeverPull.as_str());
+        let waits = |c: &ContainerStatus| {
+            c.state
+                .waiting
+                .as_ref()
+                .is_some_and(|w| w.reason == StartErrorReason::ErrImageNeverPull.as_str())
+        };
         for pod in self.pods.all() {
             let status = self.statuses.get(pod.uid());
             if status.is_some_and(|s| s.container_statuses.iter().any(waits)) {
@@ -446,12 +573,19 @@ mod tests {
     #[test]
     fn f3_a_snapshot_says_that_the_sync_loop_stands_still() {
         if !nix::unistd::geteuid().is_root() {
-            assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "CI runs as root");
+            assert_ne!(
+                std::env::var("CI").as_deref(),
+                Ok("true"),
+                "CI runs as root"
+            );
             return eprintln!("SKIPPED: needs root to start a daemon");
         }
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path());
-        let settings = Settings { static_pod_path: layout.pods_dir(), ..Settings::default() };
+        let settings = Settings {
+            static_pod_path: layout.pods_dir(),
+            ..Settings::default()
+        };
         let daemon = Daemon::start(settings, layout).unwrap();
         let stalled = || daemon.backend().snapshot().stalled.clone();
         assert_eq!(stalled(), None);
@@ -464,7 +598,10 @@ mod tests {
         // long ago, unless the machine has only just been started
         let at = Moment::from_boot(Duration::from_nanos(1));
         daemon.shared.heartbeat.turned(at);
-        assert_eq!(stalled().is_some(), Moment::now().since(at) > Duration::from_secs(120));
+        assert_eq!(
+            stalled().is_some(),
+            Moment::now().since(at) > Duration::from_secs(120)
+        );
         daemon.shutdown(Duration::from_secs(60)).unwrap();
     }
 

@@ -78,7 +78,10 @@ struct Kept {
 impl Kept {
     fn is_of(&self, new: &Event) -> bool {
         let e = &self.event;
-        e.uid == new.uid && e.field_path == new.field_path && e.type_ == new.type_ && e.reason == new.reason
+        e.uid == new.uid
+            && e.field_path == new.field_path
+            && e.type_ == new.type_
+            && e.reason == new.reason
     }
 }
 
@@ -104,12 +107,22 @@ pub struct Recorder {
 impl Recorder {
     /// An empty list that tells `notifier` of every event.
     pub fn new(notifier: Arc<Notifier>) -> Self {
-        Self { events: Mutex::default(), notifier }
+        Self {
+            events: Mutex::default(),
+            notifier,
+        }
     }
 
     /// Records an event of a pod (`field_path` empty) or of one of its containers ([`crate::api::Pod::field_path`]); an
     /// equal one is counted.
-    pub fn record(&self, pod: &PodRef, field_path: &str, type_: EventType, reason: &str, message: &str) {
+    pub fn record(
+        &self,
+        pod: &PodRef,
+        field_path: &str,
+        type_: EventType,
+        reason: &str,
+        message: &str,
+    ) {
         match type_ {
             EventType::Normal => log::info!("{pod} {field_path} {reason}: {message}"),
             EventType::Warning => log::warn!("{pod} {field_path} {reason}: {message}"),
@@ -127,7 +140,11 @@ impl Recorder {
             first_timestamp: now,
             last_timestamp: now,
         };
-        keep(&mut self.events.lock().expect("no panic while the lock is held"), event, Moment::now());
+        keep(
+            &mut self.events.lock().expect("no panic while the lock is held"),
+            event,
+            Moment::now(),
+        );
         self.notifier.changed();
     }
 
@@ -135,13 +152,20 @@ impl Recorder {
     pub fn tidy(&self, alive: &HashSet<PodUid>, now: Moment) -> bool {
         let mut events = self.events.lock().expect("no panic while the lock is held");
         let before = events.len();
-        events.retain(|k| now.since(k.last) < KEPT || alive.contains(&PodUid::from(k.event.uid.as_str())));
+        events.retain(|k| {
+            now.since(k.last) < KEPT || alive.contains(&PodUid::from(k.event.uid.as_str()))
+        });
         events.len() < before
     }
 
     /// All events, the most recent last.
     pub fn list(&self) -> Vec<Event> {
-        self.events.lock().expect("no panic while the lock is held").iter().map(|k| k.event.clone()).collect()
+        self.events
+            .lock()
+            .expect("no panic while the lock is held")
+            .iter()
+            .map(|k| k.event.clone())
+            .collect()
     }
 }
 
@@ -152,7 +176,9 @@ fn keep(events: &mut Vec<Kept>, mut event: Event, now: Moment) {
     let similar = |k: &&Kept| k.is_of(&event) && now.since(k.last) < SIMILAR_INTERVAL;
     if at.is_none() && events.iter().filter(similar).count() >= MAX_SIMILAR {
         event.message.insert_str(0, COMBINED);
-        at = events.iter().position(|k| k.is_of(&event) && k.event.message.starts_with(COMBINED));
+        at = events
+            .iter()
+            .position(|k| k.is_of(&event) && k.event.message.starts_with(COMBINED));
     }
     if let Some(at) = at {
         let old = events.remove(at).event;
@@ -168,19 +194,52 @@ mod tests {
     use super::*;
 
     fn pod(uid: &str) -> PodRef {
-        PodRef { namespace: "default".into(), name: "p".into(), uid: uid.into() }
+        PodRef {
+            namespace: "default".into(),
+            name: "p".into(),
+            uid: uid.into(),
+        }
     }
 
     #[test]
     fn equal_events_are_counted_and_move_to_the_end() {
         let r = Recorder::default();
-        r.record(&pod("u"), "spec.containers{c}", EventType::Warning, "Unhealthy", "x");
+        r.record(
+            &pod("u"),
+            "spec.containers{c}",
+            EventType::Warning,
+            "Unhealthy",
+            "x",
+        );
         r.record(&pod("u"), "", EventType::Normal, "Killing", "y");
-        r.record(&pod("u"), "spec.containers{c}", EventType::Warning, "Unhealthy", "x");
-        r.record(&pod("v"), "spec.containers{c}", EventType::Warning, "Unhealthy", "x");
-        let got: Vec<_> = r.list().into_iter().map(|e| (e.uid, e.reason, e.field_path, e.count)).collect();
-        let expected = [("u", "Killing", "", 1), ("u", "Unhealthy", "spec.containers{c}", 2), ("v", "Unhealthy", "spec.containers{c}", 1)];
-        assert_eq!(got, expected.map(|(u, r, f, n)| (u.to_owned(), r.to_owned(), f.to_owned(), n)));
+        r.record(
+            &pod("u"),
+            "spec.containers{c}",
+            EventType::Warning,
+            "Unhealthy",
+            "x",
+        );
+        r.record(
+            &pod("v"),
+            "spec.containers{c}",
+            EventType::Warning,
+            "Unhealthy",
+            "x",
+        );
+        let got: Vec<_> = r
+            .list()
+            .into_iter()
+            .map(|e| (e.uid, e.reason, e.field_path, e.count))
+            .collect();
+        let expected = [
+            ("u", "Killing", "", 1),
+            ("u", "Unhealthy", "spec.containers{c}", 2),
+            ("v", "Unhealthy", "spec.containers{c}", 1),
+        ];
+        assert_eq!(
+            got,
+            expected.map(|(u, r, f, n)| (u.to_owned(), r.to_owned(), f.to_owned(), n))
+        );
     }
 
     #[test]
@@ -196,7 +255,13 @@ mod tests {
     #[test]
     fn a_long_text_is_cut_between_characters() {
         let r = Recorder::default();
-        r.record(&pod("u"), "", EventType::Normal, "R", &format!("x{}", "é".repeat(MAX_MESSAGE)));
+        r.record(
+            &pod("u"),
+            "",
+            EventType::Normal,
+            "R",
+            &format!("x{}", "é".repeat(MAX_MESSAGE)),
+        );
         assert_eq!(r.list()[0].message.len(), MAX_MESSAGE - 1);
     }
 
@@ -204,17 +269,41 @@ mod tests {
     fn similar_events_are_combined_after_ten() {
         let r = Recorder::default();
         for i in 0..MAX_SIMILAR + 5 {
-            r.record(&pod("u"), "c", EventType::Warning, "Unhealthy", &format!("at {i}"));
+            r.record(
+                &pod("u"),
+                "c",
+                EventType::Warning,
+                "Unhealthy",
+                &format!("at {i}"),
+            );
         }
         r.record(&pod("u"), "c", EventType::Warning, "Unhealthy", "at 3");
-        r.record(&pod("u"), "d", EventType::Warning, "Unhealthy", "another container");
-        r.record(&pod("u"), "c", EventType::Warning, "BackOff", "another reason");
+        r.record(
+            &pod("u"),
+            "d",
+            EventType::Warning,
+            "Unhealthy",
+            "another container",
+        );
+        r.record(
+            &pod("u"),
+            "c",
+            EventType::Warning,
+            "BackOff",
+            "another reason",
+        );
         let list = r.list();
         let of = |message: &str| list.iter().find(|e| e.message == message).map(|e| e.count);
         assert_eq!(list.len(), MAX_SIMILAR + 3);
         assert_eq!(of("(combined from similar events): at 14"), Some(5));
-        assert_eq!((of("at 3"), of("at 9"), of("at 10")), (Some(2), Some(1), None));
-        assert_eq!((of("another container"), of("another reason")), (Some(1), Some(1)));
+        assert_eq!(
+            (of("at 3"), of("at 9"), of("at 10")),
+            (Some(2), Some(1), None)
+        );
+        assert_eq!(
+            (of("another container"), of("another reason")),
+            (Some(1), Some(1))
+        );
     }
 
     #[test]
@@ -234,9 +323,20 @@ mod tests {
         let mut events = Vec::new();
         for i in 0..30 {
             let now = Moment::default() + SIMILAR_INTERVAL * i / MAX_SIMILAR as u32;
-            keep(&mut events, Event { message: i.to_string(), ..template.clone() }, now);
+            keep(
+                &mut events,
+                Event {
+                    message: i.to_string(),
+                    ..template.clone()
+                },
+                now,
+            );
         }
-        assert!(events.iter().all(|k| !k.event.message.starts_with(COMBINED)));
+        assert!(
+            events
+                .iter()
+                .all(|k| !k.event.message.starts_with(COMBINED))
+        );
     }
 
     #[test]
@@ -248,7 +348,10 @@ mod tests {
         assert!(!r.tidy(&alive, Moment::now()));
         assert_eq!(r.list().len(), 2);
         assert!(r.tidy(&alive, Moment::now() + KEPT));
-        assert_eq!(r.list().iter().map(|e| e.uid.as_str()).collect::<Vec<_>>(), ["here"]);
+        assert_eq!(
+            r.list().iter().map(|e| e.uid.as_str()).collect::<Vec<_>>(),
+            ["here"]
+        );
     }
 
     #[test]

@@ -60,7 +60,9 @@ impl ImageKeeper {
     /// # Errors
     /// No descriptor or no thread is left.
     pub fn spawn(config: ImageKeeperConfig) -> io::Result<Self> {
-        let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
+        let wake = Arc::new(EventFd::from_flags(
+            EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
+        )?);
         let stopped = Arc::new(AtomicBool::new(false));
         let drop_dir = std::path::absolute(&config.drop_dir)?;
         let mut worker = Worker {
@@ -73,8 +75,14 @@ impl ImageKeeper {
             problems: Problems::default(),
             pruned: None,
         };
-        let thread = std::thread::Builder::new().name("images".into()).spawn(move || worker.run())?;
-        Ok(Self { stopped, wake, thread })
+        let thread = std::thread::Builder::new()
+            .name("images".into())
+            .spawn(move || worker.run())?;
+        Ok(Self {
+            stopped,
+            wake,
+            thread,
+        })
     }
 
     /// Tells the thread to end; never blocks, may be called again.
@@ -107,7 +115,11 @@ struct Problems(BTreeMap<String, String>);
 
 impl Problems {
     /// Replaces the problems that `about` matches; a line for each that is new or changed, and for each that is over.
-    fn replace(&mut self, about: impl Fn(&str) -> bool, now: Vec<(String, String)>) -> [Vec<String>; 2] {
+    fn replace(
+        &mut self,
+        about: impl Fn(&str) -> bool,
+        now: Vec<(String, String)>,
+    ) -> [Vec<String>; 2] {
         let mut lines = Vec::new();
         let mut old = std::mem::take(&mut self.0);
         for (subject, text) in now {
@@ -116,9 +128,16 @@ impl Problems {
             }
             self.0.insert(subject, text);
         }
-        let (over, others) = old.into_iter().partition::<BTreeMap<_, _>, _>(|(subject, _)| about(subject));
+        let (over, others) = old
+            .into_iter()
+            .partition::<BTreeMap<_, _>, _>(|(subject, _)| about(subject));
         self.0.extend(others);
-        [lines, over.into_keys().map(|subject| format!("{subject}: no problem any more")).collect()]
+        [
+            lines,
+            over.into_keys()
+                .map(|subject| format!("{subject}: no problem any more"))
+                .collect(),
+        ]
     }
 }
 
@@ -153,11 +172,18 @@ impl Worker {
                 deadline = deadline.min(Moment::now() + SETTLED);
             }
             let due = |pruned: Moment| pruned + PRUNE;
-            if self.pruned.is_none_or(|pruned| Moment::now() >= due(pruned)) && !self.is_stopped() {
+            if self
+                .pruned
+                .is_none_or(|pruned| Moment::now() >= due(pruned))
+                && !self.is_stopped()
+            {
                 self.prune();
             }
             let others = [self.pruned.map(due), self.watch.retry_at()];
-            complete = self.wait(others.into_iter().flatten().fold(deadline, Moment::min), |hints| hints.relist);
+            complete = self.wait(
+                others.into_iter().flatten().fold(deadline, Moment::min),
+                |hints| hints.relist,
+            );
         }
     }
 
@@ -168,7 +194,8 @@ impl Worker {
     /// Watching comes before looking, so that what happens in between gives an event.
     fn watch(&mut self) {
         let dir = self.drop_dir.display().to_string();
-        let made = std::fs::create_dir_all(&self.drop_dir).map_err(|e| format!("cannot create it: {e}"));
+        let made =
+            std::fs::create_dir_all(&self.drop_dir).map_err(|e| format!("cannot create it: {e}"));
         let watched = self.watch.ensure(Moment::now());
         // only a hint for others: who waits for an image tries again by itself
         let _ = self.names.ensure(Moment::now());
@@ -192,15 +219,31 @@ impl Worker {
             left.set(left.get() || writing);
             writing || self.is_stopped()
         };
-        let report = self.config.store.load_dropped_except(&self.drop_dir, &later);
-        let report = report.unwrap_or_else(|e| DropReport { loaded: Vec::new(), problems: vec![(self.drop_dir.join("*"), e.to_string())] });
+        let report = self
+            .config
+            .store
+            .load_dropped_except(&self.drop_dir, &later);
+        let report = report.unwrap_or_else(|e| DropReport {
+            loaded: Vec::new(),
+            problems: vec![(self.drop_dir.join("*"), e.to_string())],
+        });
         for (path, image) in &report.loaded {
             log::info!("loaded {} from {}", described(image), path.display());
-            image.warnings.iter().for_each(|warning| log::warn!("{}: {warning}", path.display()));
+            image
+                .warnings
+                .iter()
+                .for_each(|warning| log::warn!("{}: {warning}", path.display()));
         }
         let below = self.drop_dir.clone();
-        let problems = report.problems.into_iter().map(|(path, text)| (path.display().to_string(), text)).collect();
-        self.tell(|subject| subject != PRUNING && Path::new(subject) != below, problems);
+        let problems = report
+            .problems
+            .into_iter()
+            .map(|(path, text)| (path.display().to_string(), text))
+            .collect();
+        self.tell(
+            |subject| subject != PRUNING && Path::new(subject) != below,
+            problems,
+        );
         if !report.loaded.is_empty() {
             // not left to the watch on the store, which may be missing
             (self.config.on_change)();
@@ -212,7 +255,9 @@ impl Worker {
         self.pruned = Some(Moment::now());
         let problem = match self.config.store.prune(&*self.config.in_use) {
             Ok(removed) => {
-                removed.images.iter().for_each(|id| log::info!("removed image {id}: it has no name and no container uses it"));
+                removed.images.iter().for_each(|id| {
+                    log::info!("removed image {id}: it has no name and no container uses it")
+                });
                 None
             }
             Err(e) => Some((PRUNING.to_owned(), e.to_string())),
@@ -228,10 +273,16 @@ impl Worker {
                 return Hints::default();
             }
             // Rounded up: waking a little early would spin.
-            let timeout = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+            let timeout =
+                PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
             let mut fds = vec![PollFd::new(self.wake.as_fd(), PollFlags::POLLIN)];
             let watched = [self.watch.fd(), self.names.fd()];
-            fds.extend(watched.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+            fds.extend(
+                watched
+                    .into_iter()
+                    .flatten()
+                    .map(|fd| PollFd::new(fd, PollFlags::POLLIN)),
+            );
             // EINTR and the like: the deadline and the stop are looked at again.
             let _ = poll(&mut fds, timeout);
             let names = self.names.drain();
@@ -253,11 +304,19 @@ fn is_being_written(path: &Path, complete: &BTreeSet<OsString>) -> bool {
         return false;
     }
     let modified = path.metadata().and_then(|m| m.modified());
-    modified.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age < SETTLED))
+    modified.is_ok_and(|at| {
+        SystemTime::now()
+            .duration_since(at)
+            .is_ok_and(|age| age < SETTLED)
+    })
 }
 
 fn described(image: &LoadedImage) -> String {
-    let names = if image.names.is_empty() { "an image without a name".to_owned() } else { image.names.join(", ") };
+    let names = if image.names.is_empty() {
+        "an image without a name".to_owned()
+    } else {
+        image.names.join(", ")
+    };
     format!("{names} ({}, {} bytes)", image.id, image.size)
 }
 
@@ -269,15 +328,41 @@ mod tests {
     fn a_problem_is_said_when_it_is_new_or_other_and_when_it_is_over() {
         let mut problems = Problems::default();
         let mut check = |about: &str, now: &[(&str, &str)], wrong: &[&str], over: &[&str]| {
-            let now = now.iter().map(|(s, t)| (s.to_string(), t.to_string())).collect();
-            assert_eq!(problems.replace(|s| s.starts_with(about), now), [wrong, over]);
+            let now = now
+                .iter()
+                .map(|(s, t)| (s.to_string(), t.to_string()))
+                .collect();
+            assert_eq!(
+                problems.replace(|s| s.starts_with(about), now),
+                [wrong, over]
+            );
         };
-        check("/d", &[("/d/a", "bad"), ("/d/b", "bad")], &["/d/a: bad", "/d/b: bad"], &[]);
-        check("/d", &[("/d/a", "bad"), ("/d/b", "worse")], &["/d/b: worse"], &[]);
+        check(
+            "/d",
+            &[("/d/a", "bad"), ("/d/b", "bad")],
+            &["/d/a: bad", "/d/b: bad"],
+            &[],
+        );
+        check(
+            "/d",
+            &[("/d/a", "bad"), ("/d/b", "worse")],
+            &["/d/b: worse"],
+            &[],
+        );
         check("unused", &[("unused", "full")], &["unused: full"], &[]);
-        check("/d", &[("/d/b", "worse")], &[], &["/d/a: no problem any more"]);
+        check(
+            "/d",
+            &[("/d/b", "worse")],
+            &[],
+            &["/d/a: no problem any more"],
+        );
         check("unused", &[], &[], &["unused: no problem any more"]);
-        check("/d", &[("/d/a", "bad"), ("/d/b", "worse")], &["/d/a: bad"], &[]);
+        check(
+            "/d",
+            &[("/d/a", "bad"), ("/d/b", "worse")],
+            &["/d/a: bad"],
+            &[],
+        );
     }
 
     #[test]
@@ -293,6 +378,9 @@ mod tests {
         check(SystemTime::now(), true);
         check(SystemTime::now() - SETTLED, false);
         check(SystemTime::now() + Duration::from_secs(3600), false);
-        assert!(!is_being_written(&dir.path().join("gone"), &BTreeSet::new()));
+        assert!(!is_being_written(
+            &dir.path().join("gone"),
+            &BTreeSet::new()
+        ));
     }
 }

@@ -122,8 +122,17 @@ impl Layout {
     }
 
     /// `/var/log/pods/<ns>_<name>_<uid>/<container>/<attempt>.log`.
-    pub fn container_log(&self, namespace: &str, name: &str, uid: &PodUid, container: &str, attempt: u32) -> PathBuf {
-        self.pod_logs(namespace, name, uid).join(container).join(format!("{attempt}.log"))
+    pub fn container_log(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &PodUid,
+        container: &str,
+        attempt: u32,
+    ) -> PathBuf {
+        self.pod_logs(namespace, name, uid)
+            .join(container)
+            .join(format!("{attempt}.log"))
     }
 
     /// `podprobe` for the system root, else `podprobe-<8 hex digits of the root>`: the top cgroup of this daemon, and
@@ -132,8 +141,14 @@ impl Layout {
         if self.root == Path::new("/") {
             return "podprobe".into();
         }
-        let hash =
-            self.root.as_os_str().as_encoded_bytes().iter().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(*b)).wrapping_mul(0x0100_0193));
+        let hash = self
+            .root
+            .as_os_str()
+            .as_encoded_bytes()
+            .iter()
+            .fold(0x811c_9dc5_u32, |h, b| {
+                (h ^ u32::from(*b)).wrapping_mul(0x0100_0193)
+            });
         format!("podprobe-{hash:08x}")
     }
 

@@ -7,7 +7,9 @@ use std::fmt::Write;
 use std::time::Duration;
 
 /// client_golang's default buckets in seconds (kubelet-probes 2.7).
-pub const DEFAULT_BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+pub const DEFAULT_BUCKETS: [f64; 11] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+];
 
 /// Durations by size, in [`DEFAULT_BUCKETS`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,14 +23,20 @@ impl Histogram {
     /// Counts a duration.
     pub fn observe(&mut self, d: Duration) {
         let seconds = d.as_secs_f64();
-        let at = DEFAULT_BUCKETS.iter().position(|b| seconds <= *b).unwrap_or(DEFAULT_BUCKETS.len());
+        let at = DEFAULT_BUCKETS
+            .iter()
+            .position(|b| seconds <= *b)
+            .unwrap_or(DEFAULT_BUCKETS.len());
         self.counts[at] += 1;
         self.sum += seconds;
     }
 
     /// Adds what another one has counted.
     pub fn merge(&mut self, other: &Self) {
-        self.counts.iter_mut().zip(other.counts).for_each(|(mine, theirs)| *mine += theirs);
+        self.counts
+            .iter_mut()
+            .zip(other.counts)
+            .for_each(|(mine, theirs)| *mine += theirs);
         self.sum += other.sum;
     }
 
@@ -74,7 +82,13 @@ pub struct Family<'a> {
 impl<'a> Family<'a> {
     /// A family without samples.
     pub fn new(out: &'a mut String, name: &'a str, kind: Kind, help: &'a str) -> Self {
-        Self { out, name, help, kind, begun: false }
+        Self {
+            out,
+            name,
+            help,
+            kind,
+            begun: false,
+        }
     }
 
     /// A counter or gauge.
@@ -95,16 +109,32 @@ impl<'a> Family<'a> {
         let bounds = bounds.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
         for (bound, n) in bounds.zip(counts) {
             count += n;
-            let _ = writeln!(self.out, "{}_bucket{} {count}", self.name, braces(labels, Some(&bound)));
+            let _ = writeln!(
+                self.out,
+                "{}_bucket{} {count}",
+                self.name,
+                braces(labels, Some(&bound))
+            );
         }
         let _ = writeln!(self.out, "{}_sum{} {sum}", self.name, braces(labels, None));
-        let _ = writeln!(self.out, "{}_count{} {count}", self.name, braces(labels, None));
+        let _ = writeln!(
+            self.out,
+            "{}_count{} {count}",
+            self.name,
+            braces(labels, None)
+        );
     }
 
     fn begin(&mut self) {
         if !self.begun {
             self.begun = true;
-            let _ = writeln!(self.out, "# HELP {0} {1}\n# TYPE {0} {2}", self.name, self.help, self.kind.as_str());
+            let _ = writeln!(
+                self.out,
+                "# HELP {0} {1}\n# TYPE {0} {2}",
+                self.name,
+                self.help,
+                self.kind.as_str()
+            );
         }
     }
 }
@@ -114,12 +144,22 @@ fn braces(labels: &Labels<'_>, bound: Option<&str>) -> String {
     let mut labels = labels.to_vec();
     labels.sort_unstable();
     labels.extend(bound.map(|b| ("le", b)));
-    let pairs: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
-    if pairs.is_empty() { String::new() } else { format!("{{{}}}", pairs.join(",")) }
+    let pairs: Vec<String> = labels
+        .iter()
+        .map(|(name, value)| format!("{name}=\"{}\"", escape(value)))
+        .collect();
+    if pairs.is_empty() {
+        String::new()
+    } else {
+        format!("{{{}}}", pairs.join(","))
+    }
 }
 
 fn escape(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
 }
 
 #[cfg(test)]
@@ -133,7 +173,10 @@ mod tests {
         family.value(&[("b", "2"), ("a", "1\\\"\n")], 3);
         family.value(&[], 4);
         Family::new(&mut out, "unused", Kind::Gauge, "Never seen.");
-        assert_eq!(out, "# HELP x_total What it is.\n# TYPE x_total counter\nx_total{a=\"1\\\\\\\"\\n\",b=\"2\"} 3\nx_total 4\n");
+        assert_eq!(
+            out,
+            "# HELP x_total What it is.\n# TYPE x_total counter\nx_total{a=\"1\\\\\\\"\\n\",b=\"2\"} 3\nx_total 4\n"
+        );
     }
 
     #[test]

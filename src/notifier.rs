@@ -30,7 +30,11 @@ impl Notifier {
     pub fn wait_newer(&self, after: u64, ceiling: Duration) -> u64 {
         let lock = self.lock.lock().expect("no panic while the lock is held");
         let still = |_: &mut ()| self.version() <= after;
-        drop(self.grown.wait_timeout_while(lock, ceiling, still).expect("no panic while the lock is held"));
+        drop(
+            self.grown
+                .wait_timeout_while(lock, ceiling, still)
+                .expect("no panic while the lock is held"),
+        );
         self.version()
     }
 }

@@ -16,7 +16,10 @@ pub struct PodManager {
 impl PodManager {
     /// No pods; `notifier` hears of each change, also of a pod whose status is known already from an earlier daemon.
     pub fn new(notifier: Arc<Notifier>) -> Self {
-        Self { pods: Mutex::default(), notifier }
+        Self {
+            pods: Mutex::default(),
+            notifier,
+        }
     }
 
     /// Adds or replaces a pod.
@@ -59,7 +62,11 @@ mod tests {
     fn watchers_hear_of_each_change() {
         let notifier = Arc::new(Notifier::default());
         let pods = PodManager::new(notifier.clone());
-        let pod = Pod { metadata: Default::default(), spec: Default::default(), raw: serde_json::Value::Null };
+        let pod = Pod {
+            metadata: Default::default(),
+            spec: Default::default(),
+            raw: serde_json::Value::Null,
+        };
         pods.set(Arc::new(pod));
         assert_eq!((notifier.version(), pods.all().len()), (1, 1));
         pods.remove(&"".into());

@@ -57,7 +57,11 @@ impl Default for Settings {
             container_log_max_files: 5,
             node_ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
             allow_probe_hosts: Vec::new(),
-            runtime: if cfg!(feature = "embedded") { RuntimeChoice::Embedded } else { RuntimeChoice::Path("/usr/sbin/runc".into()) },
+            runtime: if cfg!(feature = "embedded") {
+                RuntimeChoice::Embedded
+            } else {
+                RuntimeChoice::Path("/usr/sbin/runc".into())
+            },
         }
     }
 }
@@ -123,19 +127,36 @@ impl Settings {
     ///
     /// # Errors
     /// A named file is missing, a file cannot be read, a key is unknown or a value is not allowed.
-    pub fn load(layout: &Layout, named: Option<&Path>, overrides: &Overrides) -> Result<Self, SettingsError> {
+    pub fn load(
+        layout: &Layout,
+        named: Option<&Path>,
+        overrides: &Overrides,
+    ) -> Result<Self, SettingsError> {
         let path = named.map_or_else(|| layout.config_file(), Path::to_owned);
         let file = match fs::read(&path) {
-            Ok(bytes) => parse(&bytes).map_err(|e| SettingsError(format!("cannot use configuration {}: {e}", path.display())))?,
+            Ok(bytes) => parse(&bytes).map_err(|e| {
+                SettingsError(format!("cannot use configuration {}: {e}", path.display()))
+            })?,
             Err(e) if named.is_none() && e.kind() == io::ErrorKind::NotFound => File::default(),
-            Err(e) => return Err(SettingsError(format!("cannot read configuration {}: {e}", path.display()))),
+            Err(e) => {
+                return Err(SettingsError(format!(
+                    "cannot read configuration {}: {e}",
+                    path.display()
+                )));
+            }
         };
-        file.resolve(layout, overrides, &host_name()).map_err(SettingsError)
+        file.resolve(layout, overrides, &host_name())
+            .map_err(SettingsError)
     }
 }
 
 impl File {
-    fn resolve(self, layout: &Layout, overrides: &Overrides, host_name: &str) -> Result<Settings, String> {
+    fn resolve(
+        self,
+        layout: &Layout,
+        overrides: &Overrides,
+        host_name: &str,
+    ) -> Result<Settings, String> {
         let d = Settings::default();
         let flag = |name: &'static str| move |e: String| format!("cannot use {name}: {e}");
         let node_name = match (&overrides.node_name, self.node_name.filter(|n| !n.is_empty())) {
@@ -145,15 +166,30 @@ impl File {
                 format!("cannot use the host name as node name: {e}; set nodeName in the configuration or give --node-name")
             })?,
         };
-        let runtime = overrides.runtime.as_deref().map(|r| check_runtime(r).map_err(flag("--runtime"))).transpose()?;
+        let runtime = overrides
+            .runtime
+            .as_deref()
+            .map(|r| check_runtime(r).map_err(flag("--runtime")))
+            .transpose()?;
         Ok(Settings {
             node_name,
-            static_pod_path: overrides.static_pod_path.clone().or(self.static_pod_path).unwrap_or_else(|| layout.pods_dir()),
+            static_pod_path: overrides
+                .static_pod_path
+                .clone()
+                .or(self.static_pod_path)
+                .unwrap_or_else(|| layout.pods_dir()),
             file_check_frequency: self.file_check_frequency.unwrap_or(d.file_check_frequency),
             sync_frequency: self.sync_frequency.unwrap_or(d.sync_frequency),
-            max_container_restart_period: self.crash_loop_back_off.max_container_restart_period.unwrap_or(d.max_container_restart_period),
-            container_log_max_size: self.container_log_max_size.unwrap_or(d.container_log_max_size),
-            container_log_max_files: self.container_log_max_files.unwrap_or(d.container_log_max_files),
+            max_container_restart_period: self
+                .crash_loop_back_off
+                .max_container_restart_period
+                .unwrap_or(d.max_container_restart_period),
+            container_log_max_size: self
+                .container_log_max_size
+                .unwrap_or(d.container_log_max_size),
+            container_log_max_files: self
+                .container_log_max_files
+                .unwrap_or(d.container_log_max_files),
             node_ip: self.node_ip.unwrap_or(d.node_ip),
             allow_probe_hosts: self.allow_probe_hosts.unwrap_or(d.allow_probe_hosts),
             runtime: runtime.or(self.runtime).unwrap_or(d.runtime),
@@ -162,7 +198,9 @@ impl File {
 }
 
 fn host_name() -> String {
-    nix::unistd::gethostname().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+    nix::unistd::gethostname()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_default()
 }
 
 /// The error names the key, the place and, for an unknown key, the likely one.
@@ -177,7 +215,11 @@ fn parse(bytes: &[u8]) -> Result<File, String> {
         let inner = e.into_inner();
         let text = with_likely_key(&inner.to_string());
         // serde_json appends "at line L column C".
-        if path == "." || path == "?" { text } else { format!("{path}: {text}") }
+        if path == "." || path == "?" {
+            text
+        } else {
+            format!("{path}: {text}")
+        }
     })?;
     json.end().map_err(|e| e.to_string())?;
     Ok(file)
@@ -186,12 +228,25 @@ fn parse(bytes: &[u8]) -> Result<File, String> {
 /// "unknown field `a`, expected one of `b`, `c` at line 1 column 2", with the known name that is nearest.
 fn with_likely_key(text: &str) -> String {
     let quoted: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
-    let Some((unknown, known)) = quoted.split_first().filter(|_| text.starts_with("unknown field")) else { return text.into() };
+    let Some((unknown, known)) = quoted
+        .split_first()
+        .filter(|_| text.starts_with("unknown field"))
+    else {
+        return text.into();
+    };
     let place = text.rfind(" at line").map_or("", |at| &text[at..]);
-    let near = known.iter().map(|k| (distance(&unknown.to_lowercase(), &k.to_lowercase()), k)).min();
+    let near = known
+        .iter()
+        .map(|k| (distance(&unknown.to_lowercase(), &k.to_lowercase()), k))
+        .min();
     match near {
-        Some((d, key)) if d <= unknown.len().max(3) / 3 => format!("unknown key \"{unknown}\", did you mean \"{key}\"?{place}"),
-        _ => format!("unknown key \"{unknown}\"; known are {}{place}", known.join(", ")),
+        Some((d, key)) if d <= unknown.len().max(3) / 3 => {
+            format!("unknown key \"{unknown}\", did you mean \"{key}\"?{place}")
+        }
+        _ => format!(
+            "unknown key \"{unknown}\"; known are {}{place}",
+            known.join(", ")
+        ),
     }
 }
 
@@ -215,7 +270,15 @@ fn distance(a: &str, b: &str) -> usize {
 /// # Errors
 /// What is wrong with it.
 pub fn parse_go_duration(text: &str) -> Result<Duration, String> {
-    const UNITS: [(&str, f64); 7] = [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    const UNITS: [(&str, f64); 7] = [
+        ("ns", 1e-9),
+        ("us", 1e-6),
+        ("µs", 1e-6),
+        ("ms", 1e-3),
+        ("s", 1.0),
+        ("m", 60.0),
+        ("h", 3600.0),
+    ];
     let bad = || format!("\"{text}\" is not a duration such as \"20s\", \"1m30s\" or \"100ms\"");
     if text == "0" {
         return Ok(Duration::ZERO);
@@ -223,27 +286,48 @@ pub fn parse_go_duration(text: &str) -> Result<Duration, String> {
     let mut rest = text;
     let mut seconds = 0.0;
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(bad)?;
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .ok_or_else(bad)?;
         let (number, tail) = rest.split_at(digits);
-        let unit = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let unit = tail
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit);
-        let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(bad)?;
+        let (_, factor) = UNITS
+            .iter()
+            .find(|(name, _)| *name == unit)
+            .ok_or_else(bad)?;
         seconds += number.parse::<f64>().map_err(|_| bad())? * factor;
         rest = tail;
     }
-    if text.is_empty() { Err(bad()) } else { Duration::try_from_secs_f64(seconds).map_err(|_| bad()) }
+    if text.is_empty() {
+        Err(bad())
+    } else {
+        Duration::try_from_secs_f64(seconds).map_err(|_| bad())
+    }
 }
 
 /// A value that is checked while it is read, so that the error has its place in the file.
-fn checked<'de, D: Deserializer<'de>, R: Deserialize<'de>, T>(d: D, check: impl Fn(R) -> Result<T, String>) -> Result<Option<T>, D::Error> {
-    Option::<R>::deserialize(d)?.map(|raw| check(raw).map_err(D::Error::custom)).transpose()
+fn checked<'de, D: Deserializer<'de>, R: Deserialize<'de>, T>(
+    d: D,
+    check: impl Fn(R) -> Result<T, String>,
+) -> Result<Option<T>, D::Error> {
+    Option::<R>::deserialize(d)?
+        .map(|raw| check(raw).map_err(D::Error::custom))
+        .transpose()
 }
 
 fn duration_between(text: &str, min: Duration, max: Duration) -> Result<Duration, String> {
     let value = parse_go_duration(text)?;
     let show = crate::clock::go_duration;
     if value < min || value > max {
-        return Err(format!("{} is out of range: allowed are {} to {}", show(value), show(min), show(max)));
+        return Err(format!(
+            "{} is out of range: allowed are {} to {}",
+            show(value),
+            show(min),
+            show(max)
+        ));
     }
     Ok(value)
 }
@@ -251,24 +335,44 @@ fn duration_between(text: &str, min: Duration, max: Duration) -> Result<Duration
 const DAY: Duration = Duration::from_secs(86_400);
 
 fn file_check_frequency<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
-    checked(d, |t: String| duration_between(&t, Duration::from_millis(100), DAY))
+    checked(d, |t: String| {
+        duration_between(&t, Duration::from_millis(100), DAY)
+    })
 }
 
 fn sync_frequency<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
-    checked(d, |t: String| duration_between(&t, Duration::from_secs(1), DAY))
+    checked(d, |t: String| {
+        duration_between(&t, Duration::from_secs(1), DAY)
+    })
 }
 
 fn restart_period<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
-    checked(d, |t: String| duration_between(&t, Duration::from_secs(1), Duration::from_secs(300)))
+    checked(d, |t: String| {
+        duration_between(&t, Duration::from_secs(1), Duration::from_secs(300))
+    })
 }
 
 fn log_size<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u64>, D::Error> {
     checked(d, |t: String| {
-        const UNITS: [(&str, u64); 6] =
-            [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("k", 1000), ("M", 1_000_000), ("G", 1_000_000_000)];
-        let (unit, factor) = UNITS.into_iter().find(|(unit, _)| t.ends_with(unit)).unwrap_or(("", 1));
-        let number = t.strip_suffix(unit).and_then(|n| n.parse::<u64>().ok()).and_then(|n| n.checked_mul(factor));
-        number.filter(|n| (4096..=1 << 40).contains(n)).ok_or_else(|| format!("\"{t}\" is not a size from 4Ki to 1024Gi, such as \"10Mi\""))
+        const UNITS: [(&str, u64); 6] = [
+            ("Ki", 1 << 10),
+            ("Mi", 1 << 20),
+            ("Gi", 1 << 30),
+            ("k", 1000),
+            ("M", 1_000_000),
+            ("G", 1_000_000_000),
+        ];
+        let (unit, factor) = UNITS
+            .into_iter()
+            .find(|(unit, _)| t.ends_with(unit))
+            .unwrap_or(("", 1));
+        let number = t
+            .strip_suffix(unit)
+            .and_then(|n| n.parse::<u64>().ok())
+            .and_then(|n| n.checked_mul(factor));
+        number
+            .filter(|n| (4096..=1 << 40).contains(n))
+            .ok_or_else(|| format!("\"{t}\" is not a size from 4Ki to 1024Gi, such as \"10Mi\""))
     })
 }
 
@@ -280,22 +384,42 @@ fn log_files<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u32>, D::Error> {
 }
 
 fn address<'de, D: Deserializer<'de>>(d: D) -> Result<Option<IpAddr>, D::Error> {
-    checked(d, |t: String| t.parse().map_err(|_| format!("\"{t}\" is not an IP address")))
+    checked(d, |t: String| {
+        t.parse()
+            .map_err(|_| format!("\"{t}\" is not an IP address"))
+    })
 }
 
 fn absolute_path<'de, D: Deserializer<'de>>(d: D) -> Result<Option<PathBuf>, D::Error> {
-    checked(d, |p: PathBuf| if p.is_absolute() { Ok(p) } else { Err(format!("\"{}\" is not an absolute path", p.display())) })
+    checked(d, |p: PathBuf| {
+        if p.is_absolute() {
+            Ok(p)
+        } else {
+            Err(format!("\"{}\" is not an absolute path", p.display()))
+        }
+    })
 }
 
 fn hosts<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<String>>, D::Error> {
-    checked(d, |hosts: Vec<String>| match hosts.iter().find(|h| h.is_empty() || h.contains(char::is_whitespace)) {
-        Some(bad) => Err(format!("\"{bad}\" is not a host name or an address")),
-        None => Ok(hosts),
+    checked(d, |hosts: Vec<String>| {
+        match hosts
+            .iter()
+            .find(|h| h.is_empty() || h.contains(char::is_whitespace))
+        {
+            Some(bad) => Err(format!("\"{bad}\" is not a host name or an address")),
+            None => Ok(hosts),
+        }
     })
 }
 
 fn node_name_or_empty<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
-    checked(d, |t: String| if t.is_empty() { Ok(t) } else { check_node_name(&t) })
+    checked(d, |t: String| {
+        if t.is_empty() {
+            Ok(t)
+        } else {
+            check_node_name(&t)
+        }
+    })
 }
 
 fn runtime<'de, D: Deserializer<'de>>(d: D) -> Result<Option<RuntimeChoice>, D::Error> {
@@ -305,9 +429,14 @@ fn runtime<'de, D: Deserializer<'de>>(d: D) -> Result<Option<RuntimeChoice>, D::
 fn check_runtime(text: &str) -> Result<RuntimeChoice, String> {
     match text {
         "embedded" if cfg!(feature = "embedded") => Ok(RuntimeChoice::Embedded),
-        "embedded" => Err("this binary is built without the embedded runtime: name an OCI runtime by its path".into()),
+        "embedded" => Err(
+            "this binary is built without the embedded runtime: name an OCI runtime by its path"
+                .into(),
+        ),
         path if Path::new(path).is_absolute() => Ok(RuntimeChoice::Path(path.into())),
-        other => Err(format!("\"{other}\" is neither \"embedded\" nor the absolute path of an OCI runtime")),
+        other => Err(format!(
+            "\"{other}\" is neither \"embedded\" nor the absolute path of an OCI runtime"
+        )),
     }
 }
 
@@ -315,7 +444,9 @@ fn check_runtime(text: &str) -> Result<RuntimeChoice, String> {
 fn check_node_name(name: &str) -> Result<String, String> {
     let lower = name.to_lowercase();
     let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let label = |l: &str| l.starts_with(edge) && l.ends_with(edge) && l.chars().all(|c| edge(c) || c == '-');
+    let label = |l: &str| {
+        l.starts_with(edge) && l.ends_with(edge) && l.chars().all(|c| edge(c) || c == '-')
+    };
     if lower.len() <= 253 && lower.split('.').all(label) {
         return Ok(lower);
     }
@@ -337,24 +468,45 @@ mod tests {
     }
 
     fn resolve(json: &str, root: &str, overrides: &Overrides) -> Result<Settings, String> {
-        parse(json.as_bytes()).unwrap().resolve(&Layout::new(root), overrides, "Host1")
+        parse(json.as_bytes())
+            .unwrap()
+            .resolve(&Layout::new(root), overrides, "Host1")
     }
 
     #[test]
     #[cfg(feature = "embedded")]
     fn the_shipped_file_has_every_key_with_its_default() {
-        let defaults = Settings { node_name: "host1".into(), ..Settings::default() };
-        assert_eq!(resolve(SHIPPED, "/", &Overrides::default()), Ok(defaults.clone()));
+        let defaults = Settings {
+            node_name: "host1".into(),
+            ..Settings::default()
+        };
+        assert_eq!(
+            resolve(SHIPPED, "/", &Overrides::default()),
+            Ok(defaults.clone())
+        );
         assert_eq!(resolve("{}", "/", &Overrides::default()), Ok(defaults));
         let shipped: serde_json::Value = serde_json::from_str(SHIPPED).unwrap();
-        let keys = |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<std::collections::BTreeSet<_>>();
+        let keys = |v: &serde_json::Value| {
+            v.as_object()
+                .unwrap()
+                .keys()
+                .cloned()
+                .collect::<std::collections::BTreeSet<_>>()
+        };
         // serde names every known key when it meets an unknown one.
         let known = |json: &str| {
             let text = serde_json::from_str::<File>(json).unwrap_err().to_string();
-            text.split('`').skip(3).step_by(2).map(str::to_owned).collect()
+            text.split('`')
+                .skip(3)
+                .step_by(2)
+                .map(str::to_owned)
+                .collect()
         };
         assert_eq!(keys(&shipped), known("{\"-\": 1}"));
-        assert_eq!(keys(&shipped["crashLoopBackOff"]), known("{\"crashLoopBackOff\": {\"-\": 1}}"));
+        assert_eq!(
+            keys(&shipped["crashLoopBackOff"]),
+            known("{\"crashLoopBackOff\": {\"-\": 1}}")
+        );
     }
 
     #[test]
@@ -363,12 +515,18 @@ mod tests {
             "{\n \"syncFrequncy\": \"1s\"}",
             "syncFrequncy: unknown key \"syncFrequncy\", did you mean \"syncFrequency\"? at line 2 column 15",
         );
-        check_error("{\"syncFrequency\": \"10ms\"}", "syncFrequency: 10ms is out of range: allowed are 1s to 24h0m0s at line 1 column 25");
+        check_error(
+            "{\"syncFrequency\": \"10ms\"}",
+            "syncFrequency: 10ms is out of range: allowed are 1s to 24h0m0s at line 1 column 25",
+        );
         check_error(
             "{\"crashLoopBackOff\": {\"maxContainerRestartPeriod\": \"301s\"}}",
             "crashLoopBackOff.maxContainerRestartPeriod: 5m1s is out of range: allowed are 1s to 5m0s at line 1 column 58",
         );
-        check_error("{\"containerLogMaxFiles\": 1}", "containerLogMaxFiles: 1 is out of range: allowed are 2 to 1000 at line 1 column 27");
+        check_error(
+            "{\"containerLogMaxFiles\": 1}",
+            "containerLogMaxFiles: 1 is out of range: allowed are 2 to 1000 at line 1 column 27",
+        );
     }
 
     #[test]
@@ -394,29 +552,62 @@ mod tests {
 
     #[test]
     fn the_command_line_wins_over_the_file_and_the_file_over_the_root() {
-        let overrides =
-            Overrides { static_pod_path: Some("/p".into()), runtime: Some("/usr/sbin/runc".into()), node_name: Some("N".into()) };
+        let overrides = Overrides {
+            static_pod_path: Some("/p".into()),
+            runtime: Some("/usr/sbin/runc".into()),
+            node_name: Some("N".into()),
+        };
         let file = r#"{"staticPodPath": "/f", "nodeName": "m"}"#;
         let s = resolve(file, "/r", &overrides).unwrap();
-        assert_eq!((s.static_pod_path.to_str().unwrap(), s.node_name.as_str()), ("/p", "n"));
+        assert_eq!(
+            (s.static_pod_path.to_str().unwrap(), s.node_name.as_str()),
+            ("/p", "n")
+        );
         assert_eq!(s.runtime, RuntimeChoice::Path("/usr/sbin/runc".into()));
         let s = resolve(file, "/r", &Overrides::default()).unwrap();
-        assert_eq!((s.static_pod_path.to_str().unwrap(), s.node_name.as_str()), ("/f", "m"));
-        assert_eq!(resolve("{}", "/r", &Overrides::default()).unwrap().static_pod_path, Path::new("/r/etc/podprobe/pods"));
+        assert_eq!(
+            (s.static_pod_path.to_str().unwrap(), s.node_name.as_str()),
+            ("/f", "m")
+        );
+        assert_eq!(
+            resolve("{}", "/r", &Overrides::default())
+                .unwrap()
+                .static_pod_path,
+            Path::new("/r/etc/podprobe/pods")
+        );
     }
 
     #[test]
     fn only_the_default_file_may_be_missing() {
         let dir = tempfile::tempdir().unwrap();
-        let overrides = Overrides { node_name: Some("n".into()), ..Overrides::default() };
+        let overrides = Overrides {
+            node_name: Some("n".into()),
+            ..Overrides::default()
+        };
         let layout = Layout::new(dir.path());
         assert!(Settings::load(&layout, None, &overrides).is_ok());
         let named = dir.path().join("c.json");
-        let e = Settings::load(&layout, Some(&named), &overrides).unwrap_err().to_string();
-        assert!(e.starts_with(&format!("cannot read configuration {}: No such file", named.display())), "{e}");
+        let e = Settings::load(&layout, Some(&named), &overrides)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            e.starts_with(&format!(
+                "cannot read configuration {}: No such file",
+                named.display()
+            )),
+            "{e}"
+        );
         fs::write(&named, "{\"x\": 1}").unwrap();
-        let e = Settings::load(&layout, Some(&named), &overrides).unwrap_err().to_string();
-        assert!(e.starts_with(&format!("cannot use configuration {}: x: unknown key \"x\"; known are nodeName", named.display())), "{e}");
+        let e = Settings::load(&layout, Some(&named), &overrides)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            e.starts_with(&format!(
+                "cannot use configuration {}: x: unknown key \"x\"; known are nodeName",
+                named.display()
+            )),
+            "{e}"
+        );
     }
 
     #[test]
@@ -424,8 +615,17 @@ mod tests {
         let ms = |t| parse_go_duration(t).map(|d| d.as_millis()).ok();
         assert_eq!(
             [ms("20s"), ms("1m30s"), ms("1.5h"), ms("100ms"), ms("0")],
-            [Some(20_000), Some(90_000), Some(5_400_000), Some(100), Some(0)]
+            [
+                Some(20_000),
+                Some(90_000),
+                Some(5_400_000),
+                Some(100),
+                Some(0)
+            ]
         );
-        assert_eq!([ms(""), ms("5"), ms("s"), ms("-1s"), ms("1x"), ms("1.2.3s")], [None; 6]);
+        assert_eq!(
+            [ms(""), ms("5"), ms("s"), ms("-1s"), ms("1x"), ms("1.2.3s")],
+            [None; 6]
+        );
     }
 }

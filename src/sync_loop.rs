@@ -107,13 +107,17 @@ pub struct Heartbeat(AtomicU64);
 
 impl Heartbeat {
     fn beat(&self) {
-        self.0.store(Moment::now().since_boot().as_nanos() as u64, Ordering::Relaxed);
+        self.0.store(
+            Moment::now().since_boot().as_nanos() as u64,
+            Ordering::Relaxed,
+        );
     }
 
     /// As if it had turned then.
     #[cfg(test)]
     pub(crate) fn turned(&self, at: Moment) {
-        self.0.store(at.since_boot().as_nanos() as u64, Ordering::Relaxed);
+        self.0
+            .store(at.since_boot().as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// The last turn; None before the first.
@@ -161,7 +165,14 @@ impl SyncLoop {
     /// A loop that has not turned yet.
     pub fn new(channels: Channels, parts: Parts, heartbeat: Arc<Heartbeat>) -> Self {
         let (sync_tick, housekeeping) = (tick(SYNC_TICK), tick(HOUSEKEEPING));
-        Self { channels, parts, heartbeat, sync_tick, housekeeping, pause: FIRST_PAUSE }
+        Self {
+            channels,
+            parts,
+            heartbeat,
+            sync_tick,
+            housekeeping,
+            pause: FIRST_PAUSE,
+        }
     }
 
     /// Turns until it is told to stop.
@@ -191,7 +202,14 @@ impl SyncLoop {
 
     /// Waits for the next event and does nothing else.
     fn next_event(&self) -> Event {
-        let Channels { config, pleg, liveness, readiness, startup, stop } = &self.channels;
+        let Channels {
+            config,
+            pleg,
+            liveness,
+            readiness,
+            startup,
+            stop,
+        } = &self.channels;
         select! {
             recv(stop) -> _ => Event::Stop,
             recv(config) -> update => update.map_or(Event::Stop, Event::Config),
@@ -207,7 +225,11 @@ impl SyncLoop {
     /// The runtime is not well: nothing is decided until it is, but a stop is heard.
     fn rest(&mut self, why: &str) -> Event {
         // The first relist of a daemon that starts takes a moment, and that is no error.
-        let level = if self.pause == FIRST_PAUSE { log::Level::Debug } else { log::Level::Error };
+        let level = if self.pause == FIRST_PAUSE {
+            log::Level::Debug
+        } else {
+            log::Level::Error
+        };
         log::log!(level, "sync loop rests for {:?}: {why}", self.pause);
         let pause = self.pause;
         self.pause = (pause * 2).min(LONGEST_PAUSE);
@@ -247,7 +269,9 @@ impl Parts {
         let PodUpdate { op, source, pods } = update;
         match op {
             PodOperation::Add => self.handle_additions(pods),
-            PodOperation::Update | PodOperation::Delete => pods.into_iter().for_each(|p| self.handle_update(p)),
+            PodOperation::Update | PodOperation::Delete => {
+                pods.into_iter().for_each(|p| self.handle_update(p))
+            }
             PodOperation::Remove => pods.iter().for_each(|p| self.handle_removal(p)),
             PodOperation::Reconcile => pods.into_iter().for_each(|p| self.pods.set(p)),
         }
@@ -265,7 +289,10 @@ impl Parts {
                 self.dispatch(pod, UpdateKind::Create);
                 continue;
             }
-            let active = others.iter().filter(|o| !self.phase(o.uid()).is_terminal()).map(AsRef::as_ref);
+            let active = others
+                .iter()
+                .filter(|o| !self.phase(o.uid()).is_terminal())
+                .map(AsRef::as_ref);
             match admission::admit(&pod, active) {
                 Ok(()) => self.dispatch(pod, UpdateKind::Create),
                 Err(rejection) => self.reject(&pod, &rejection),
@@ -276,15 +303,23 @@ impl Parts {
     /// Pods of the same name that an earlier daemon started from what the file said then: ended before the new ones are
     /// told to start, so that these wait for them.
     fn end_predecessors(&self, pods: &[Arc<Pod>]) {
-        let new = |r: &RuntimePodStatus| pods.iter().any(|p| p.metadata.name == r.name && p.metadata.namespace == r.namespace);
+        let new = |r: &RuntimePodStatus| {
+            pods.iter()
+                .any(|p| p.metadata.name == r.name && p.metadata.namespace == r.namespace)
+        };
         let wanted = |r: &RuntimePodStatus| pods.iter().any(|p| *p.uid() == r.uid);
-        self.runtime.pods().iter().filter(|r| new(r) && !wanted(r)).for_each(|r| self.end_orphan(r));
+        self.runtime
+            .pods()
+            .iter()
+            .filter(|r| new(r) && !wanted(r))
+            .for_each(|r| self.end_orphan(r));
     }
 
     /// 5.3 "Reject".
     fn reject(&self, pod: &Pod, rejection: &admission::Rejection) {
         let admission::Rejection { reason, message } = rejection;
-        self.recorder.record(&pod.reference(), "", EventType::Warning, reason, message);
+        self.recorder
+            .record(&pod.reference(), "", EventType::Warning, reason, message);
         let status = PodStatus {
             phase: PodPhase::Failed,
             reason: (*reason).into(),
@@ -305,29 +340,53 @@ impl Parts {
     fn handle_removal(&self, pod: &Arc<Pod>) {
         // told to end before it is forgotten: a reader sees it as wanted or as ending, never as gone
         if self.config.all_seen() {
-            self.dispatch(pod.clone(), UpdateKind::Kill { grace_override: None });
+            self.dispatch(
+                pod.clone(),
+                UpdateKind::Kill {
+                    grace_override: None,
+                },
+            );
         }
         self.pods.remove(pod.uid());
     }
 
     fn handle_readiness(&self, update: &results::Update) {
-        let Some(pod) = self.known(&update.pod) else { return };
-        self.statuses.set_container_readiness(&pod, &update.container, update.result == ProbeResult::Success);
+        let Some(pod) = self.known(&update.pod) else {
+            return;
+        };
+        self.statuses.set_container_readiness(
+            &pod,
+            &update.container,
+            update.result == ProbeResult::Success,
+        );
         self.sync(&update.pod);
     }
 
     fn handle_startup(&self, update: &results::Update) {
-        let Some(pod) = self.pods.get(&update.pod) else { return };
-        self.statuses.set_container_started(&pod, &update.container, update.result == ProbeResult::Success);
+        let Some(pod) = self.pods.get(&update.pod) else {
+            return;
+        };
+        self.statuses.set_container_started(
+            &pod,
+            &update.container,
+            update.result == ProbeResult::Success,
+        );
         self.sync(&update.pod);
     }
 
     fn handle_sync_tick(&self, now: Moment) {
         self.workers.due(now).iter().for_each(|uid| self.sync(uid));
-        for pod in self.pods.all().into_iter().filter(|p| p.spec.active_deadline_seconds.is_some()) {
+        for pod in self
+            .pods
+            .all()
+            .into_iter()
+            .filter(|p| p.spec.active_deadline_seconds.is_some())
+        {
             let status = self.statuses.get(pod.uid());
             let alive = status.as_ref().is_some_and(|s| !s.phase.is_terminal());
-            if alive && crate::pod_workers::deadline_exceeded(&pod, self.statuses.age(pod.uid(), now)) {
+            if alive
+                && crate::pod_workers::deadline_exceeded(&pod, self.statuses.age(pod.uid(), now))
+            {
                 self.dispatch(pod, UpdateKind::Sync);
             }
         }
@@ -355,7 +414,12 @@ impl Parts {
         let desired = self.pods.uids();
         let dropped = self.workers.sync_known(&desired);
         let mut known = desired;
-        known.extend(self.workers.working().into_iter().map(|(pod, _)| pod.uid().clone()));
+        known.extend(
+            self.workers
+                .working()
+                .into_iter()
+                .map(|(pod, _)| pod.uid().clone()),
+        );
         // a pod that was re-created with its UID starts with a clean record
         known.retain(|uid| !dropped.contains(uid));
         self.statuses.remove_orphans(&known);
@@ -371,7 +435,10 @@ impl Parts {
     fn end_orphans(&self) {
         self.runtime.pods().iter().for_each(|r| self.end_orphan(r));
         for uid in self.left_behind.take() {
-            self.end_orphan(&RuntimePodStatus { uid, ..Default::default() });
+            self.end_orphan(&RuntimePodStatus {
+                uid,
+                ..Default::default()
+            });
         }
     }
 
@@ -380,7 +447,9 @@ impl Parts {
             return;
         }
         self.workers.update(Update {
-            kind: UpdateKind::Kill { grace_override: Some(ORPHAN_GRACE_SECONDS) },
+            kind: UpdateKind::Kill {
+                grace_override: Some(ORPHAN_GRACE_SECONDS),
+            },
             pod: Arc::new(only_metadata(runtime)),
             runtime_only: true,
             phase_is_terminal: false,
@@ -390,7 +459,13 @@ impl Parts {
 
     fn known(&self, uid: &PodUid) -> Option<Arc<Pod>> {
         // a pod that is being removed goes on to lose readiness until it is gone (lessons A8)
-        self.pods.get(uid).or_else(|| self.workers.working().into_iter().map(|(p, _)| p).find(|p| p.uid() == uid))
+        self.pods.get(uid).or_else(|| {
+            self.workers
+                .working()
+                .into_iter()
+                .map(|(p, _)| p)
+                .find(|p| p.uid() == uid)
+        })
     }
 
     fn sync(&self, uid: &PodUid) {
@@ -402,7 +477,13 @@ impl Parts {
     fn dispatch(&self, pod: Arc<Pod>, kind: UpdateKind) {
         let phase_is_terminal = self.phase(pod.uid()).is_terminal();
         let is_running = self.runtime.pod(pod.uid()).is_running();
-        self.workers.update(Update { kind, pod, runtime_only: false, phase_is_terminal, is_running });
+        self.workers.update(Update {
+            kind,
+            pod,
+            runtime_only: false,
+            phase_is_terminal,
+            is_running,
+        });
     }
 
     fn phase(&self, uid: &PodUid) -> PodPhase {
@@ -416,7 +497,11 @@ fn only_metadata(runtime: &RuntimePodStatus) -> Pod {
     metadata.name.clone_from(&runtime.name);
     metadata.namespace.clone_from(&runtime.namespace);
     metadata.uid = runtime.uid.clone();
-    Pod { metadata, spec: Default::default(), raw: serde_json::Value::Null }
+    Pod {
+        metadata,
+        spec: Default::default(),
+        raw: serde_json::Value::Null,
+    }
 }
 
 #[cfg(test)]
@@ -440,9 +525,15 @@ mod tests {
     const SOON: Duration = Duration::from_secs(20);
 
     fn pod(uid: &str) -> Arc<Pod> {
-        let metadata = serde_json::from_value(json!({"name": uid, "namespace": "default", "uid": uid})).unwrap();
+        let metadata =
+            serde_json::from_value(json!({"name": uid, "namespace": "default", "uid": uid}))
+                .unwrap();
         let spec = serde_json::from_value(json!({"containers": [{"name": "c"}]})).unwrap();
-        Arc::new(Pod { metadata, spec, raw: Value::Null })
+        Arc::new(Pod {
+            metadata,
+            spec,
+            raw: Value::Null,
+        })
     }
 
     /// Tells each run, and lets it end only when the gate is open.
@@ -453,7 +544,9 @@ mod tests {
 
     impl PodSyncer for Gated {
         fn run(&self, work: &Work, _: &Cancel) -> Outcome {
-            let _ = self.ran.try_send((work.pod.metadata.uid.to_string(), work.phase));
+            let _ = self
+                .ran
+                .try_send((work.pod.metadata.uid.to_string(), work.phase));
             let _ = self.gate.recv();
             Outcome::Ok
         }
@@ -471,11 +564,18 @@ mod tests {
             self.pods.lock().unwrap().clone()
         }
         fn pod(&self, uid: &PodUid) -> Arc<RuntimePodStatus> {
-            self.pods().into_iter().find(|p| p.uid == *uid).unwrap_or_default()
+            self.pods()
+                .into_iter()
+                .find(|p| p.uid == *uid)
+                .unwrap_or_default()
         }
         fn health(&self) -> Result<(), String> {
             self.asked.fetch_add(1, Ordering::SeqCst);
-            if self.ill.load(Ordering::SeqCst) { Err("runtime is down".into()) } else { Ok(()) }
+            if self.ill.load(Ordering::SeqCst) {
+                Err("runtime is down".into())
+            } else {
+                Ok(())
+            }
         }
     }
 
@@ -501,12 +601,24 @@ mod tests {
     impl Harness {
         fn new() -> Self {
             let ((ran_tx, ran), (gate, gated)) = (bounded(1000), bounded(0));
-            let workers = Arc::new(PodWorkers::new(Arc::new(Gated { ran: ran_tx, gate: gated }), Duration::from_secs(60)));
-            let (runtime, probes) = (Arc::new(FakeRuntime::default()), Arc::new(FakeProbes::default()));
+            let workers = Arc::new(PodWorkers::new(
+                Arc::new(Gated {
+                    ran: ran_tx,
+                    gate: gated,
+                }),
+                Duration::from_secs(60),
+            ));
+            let (runtime, probes) = (
+                Arc::new(FakeRuntime::default()),
+                Arc::new(FakeProbes::default()),
+            );
             let parts = Parts {
                 pods: Arc::default(),
                 workers,
-                statuses: Arc::new(StatusManager::new(HashMap::new(), Arc::new(Notifier::default()))),
+                statuses: Arc::new(StatusManager::new(
+                    HashMap::new(),
+                    Arc::new(Notifier::default()),
+                )),
                 config: Arc::new(PodConfig::new(&[Source::File])),
                 runtime: runtime.clone(),
                 probes: probes.clone(),
@@ -514,22 +626,37 @@ mod tests {
                 also: Box::new(|_| {}),
                 left_behind: Cell::default(),
             };
-            Self { parts, runtime, probes, ran, gate: Some(gate) }
+            Self {
+                parts,
+                runtime,
+                probes,
+                ran,
+                gate: Some(gate),
+            }
         }
 
         fn config(&self, op: PodOperation, pods: &[Arc<Pod>]) {
-            self.parts.handle_config(PodUpdate { op, source: Source::File, pods: pods.to_vec() });
+            self.parts.handle_config(PodUpdate {
+                op,
+                source: Source::File,
+                pods: pods.to_vec(),
+            });
         }
 
         /// The source has spoken, as `all_seen` wants it.
         fn seen(&self) {
-            self.parts.config.merge(Source::File, Vec::new(), std::time::SystemTime::now());
+            self.parts
+                .config
+                .merge(Source::File, Vec::new(), std::time::SystemTime::now());
             self.config(PodOperation::Add, &[]);
         }
 
         #[track_caller]
         fn expect(&self, uid: &str, phase: Phase) {
-            assert_eq!(self.ran.recv_timeout(SOON).expect("a run"), (uid.to_owned(), phase));
+            assert_eq!(
+                self.ran.recv_timeout(SOON).expect("a run"),
+                (uid.to_owned(), phase)
+            );
         }
 
         fn open(&mut self) {
@@ -565,18 +692,32 @@ mod tests {
         let with_port = |uid: &str| {
             let mut pod = Pod::clone(&pod(uid));
             let port = json!({"containerPort": 80, "hostPort": 80, "protocol": "TCP"});
-            pod.spec.containers[0].ports.push(serde_json::from_value(port).unwrap());
+            pod.spec.containers[0]
+                .ports
+                .push(serde_json::from_value(port).unwrap());
             Arc::new(pod)
         };
         h.config(PodOperation::Add, &[with_port("a"), with_port("b")]);
         h.expect("a", Phase::Sync);
         let status = h.parts.statuses.get(&"b".into()).unwrap();
-        assert_eq!((status.phase, status.reason.as_str()), (PodPhase::Failed, "NodePorts"));
-        assert!(status.message.starts_with("Pod was rejected: Predicate NodePorts failed"), "{}", status.message);
+        assert_eq!(
+            (status.phase, status.reason.as_str()),
+            (PodPhase::Failed, "NodePorts")
+        );
+        assert!(
+            status
+                .message
+                .starts_with("Pod was rejected: Predicate NodePorts failed"),
+            "{}",
+            status.message
+        );
         assert!(!h.parts.workers.contains(&"b".into()));
         h.seen();
         h.parts.handle_housekeeping();
-        assert!(!h.parts.workers.contains(&"b".into()), "housekeeping does not run it either");
+        assert!(
+            !h.parts.workers.contains(&"b".into()),
+            "housekeeping does not run it either"
+        );
     }
 
     #[test]
@@ -589,7 +730,11 @@ mod tests {
             let mut sync_loop = SyncLoop::new(channels, h.parts, Arc::default());
             // the worker stands in its first run, so whatever asks for another is remembered
             for result in results {
-                let update = results::Update { container: ContainerId::from("x"), result: *result, pod: "a".into() };
+                let update = results::Update {
+                    container: ContainerId::from("x"),
+                    result: *result,
+                    pod: "a".into(),
+                };
                 sync_loop.handle_event(Event::Liveness(update));
             }
             drop(h.gate);
@@ -607,9 +752,20 @@ mod tests {
     fn housekeeping_ends_what_nobody_wants_and_tells_the_probes_who_lives() {
         let mut h = Harness::new();
         h.open();
-        h.runtime.pods.lock().unwrap().push(Arc::new(RuntimePodStatus { uid: "orphan".into(), name: "o".into(), ..Default::default() }));
+        h.runtime
+            .pods
+            .lock()
+            .unwrap()
+            .push(Arc::new(RuntimePodStatus {
+                uid: "orphan".into(),
+                name: "o".into(),
+                ..Default::default()
+            }));
         h.parts.handle_housekeeping();
-        assert!(!h.parts.workers.contains(&"orphan".into()), "not before all sources have spoken");
+        assert!(
+            !h.parts.workers.contains(&"orphan".into()),
+            "not before all sources have spoken"
+        );
         h.seen();
         h.config(PodOperation::Add, &[pod("a")]);
         h.expect("a", Phase::Sync);
@@ -622,7 +778,10 @@ mod tests {
         h.expect("left", Phase::Terminating);
         h.expect("left", Phase::Terminated);
         h.parts.handle_housekeeping();
-        assert_eq!(*h.probes.0.lock().unwrap(), vec![HashSet::from(["a".into()]); 3]);
+        assert_eq!(
+            *h.probes.0.lock().unwrap(),
+            vec![HashSet::from(["a".into()]); 3]
+        );
     }
 
     #[test]
@@ -632,13 +791,25 @@ mod tests {
         h.seen();
         h.config(PodOperation::Add, &[pod("a")]);
         h.expect("a", Phase::Sync);
-        h.parts.statuses.set(&pod("a"), PodStatus { phase: PodPhase::Running, ..Default::default() });
+        h.parts.statuses.set(
+            &pod("a"),
+            PodStatus {
+                phase: PodPhase::Running,
+                ..Default::default()
+            },
+        );
         h.config(PodOperation::Remove, &[pod("a")]);
         h.expect("a", Phase::Terminating);
         h.config(PodOperation::Add, &[pod("a")]);
         h.expect("a", Phase::Terminated);
         // the worker books its end a moment after it was told
-        while h.parts.workers.working().iter().any(|(p, _)| p.uid().as_str() == "a") {
+        while h
+            .parts
+            .workers
+            .working()
+            .iter()
+            .any(|(p, _)| p.uid().as_str() == "a")
+        {
             std::thread::yield_now();
         }
         h.parts.handle_housekeeping();
@@ -646,7 +817,12 @@ mod tests {
         assert!(h.parts.statuses.get(&"a".into()).is_none());
     }
 
-    type Senders = (Sender<PodUpdate>, Sender<PodLifecycleEvent>, [Sender<results::Update>; 3], Sender<()>);
+    type Senders = (
+        Sender<PodUpdate>,
+        Sender<PodLifecycleEvent>,
+        [Sender<results::Update>; 3],
+        Sender<()>,
+    );
 
     fn channels() -> (Channels, Senders) {
         let (config_tx, config) = bounded(UPDATES_CAPACITY);
@@ -655,8 +831,23 @@ mod tests {
         let (readiness_tx, readiness) = bounded(results::UPDATES_CAPACITY);
         let (startup_tx, startup) = bounded(results::UPDATES_CAPACITY);
         let (stop_tx, stop) = bounded(0);
-        let senders = (config_tx, pleg_tx, [liveness_tx, readiness_tx, startup_tx], stop_tx);
-        (Channels { config, pleg, liveness, readiness, startup, stop }, senders)
+        let senders = (
+            config_tx,
+            pleg_tx,
+            [liveness_tx, readiness_tx, startup_tx],
+            stop_tx,
+        );
+        (
+            Channels {
+                config,
+                pleg,
+                liveness,
+                readiness,
+                startup,
+                stop,
+            },
+            senders,
+        )
     }
 
     /// The one law of channels: every channel full, every worker stuck, and the loop still turns.
@@ -665,17 +856,31 @@ mod tests {
         let h = Harness::new();
         let (channels, (config, pleg, results, stop)) = channels();
         for n in 0..UPDATES_CAPACITY {
-            let update = PodUpdate { op: PodOperation::Add, source: Source::File, pods: vec![pod(&n.to_string())] };
+            let update = PodUpdate {
+                op: PodOperation::Add,
+                source: Source::File,
+                pods: vec![pod(&n.to_string())],
+            };
             config.try_send(update).unwrap();
         }
         for n in 0..EVENTS_CAPACITY {
-            let event = PodLifecycleEvent { uid: n.to_string().as_str().into(), kind: EventKind::ContainerDied, id: "x".into() };
+            let event = PodLifecycleEvent {
+                uid: n.to_string().as_str().into(),
+                kind: EventKind::ContainerDied,
+                id: "x".into(),
+            };
             pleg.try_send(event).unwrap();
         }
         for sender in &results {
             for n in 0..results::UPDATES_CAPACITY {
                 let pod = n.to_string().as_str().into();
-                sender.try_send(results::Update { container: "x".into(), result: ProbeResult::Failure, pod }).unwrap();
+                sender
+                    .try_send(results::Update {
+                        container: "x".into(),
+                        result: ProbeResult::Failure,
+                        pod,
+                    })
+                    .unwrap();
             }
         }
         assert!(config.is_full() && pleg.is_full() && results.iter().all(Sender::is_full));
@@ -685,13 +890,29 @@ mod tests {
         let thread = std::thread::spawn(move || sync_loop.run());
         let deadline = std::time::Instant::now() + SOON;
         while !(config.is_empty() && pleg.is_empty() && results.iter().all(Sender::is_empty)) {
-            assert!(std::time::Instant::now() < deadline, "the loop stands still");
+            assert!(
+                std::time::Instant::now() < deadline,
+                "the loop stands still"
+            );
             std::thread::yield_now();
         }
-        assert_eq!(h.ran.iter().take(UPDATES_CAPACITY).count(), UPDATES_CAPACITY, "every pod's worker was started");
+        assert_eq!(
+            h.ran.iter().take(UPDATES_CAPACITY).count(),
+            UPDATES_CAPACITY,
+            "every pod's worker was started"
+        );
         // every worker stands in its first run; the loop still takes more and still stops
         assert!(heartbeat.last().is_some());
-        config.send_timeout(PodUpdate { op: PodOperation::Add, source: Source::File, pods: vec![pod("late")] }, SOON).unwrap();
+        config
+            .send_timeout(
+                PodUpdate {
+                    op: PodOperation::Add,
+                    source: Source::File,
+                    pods: vec![pod("late")],
+                },
+                SOON,
+            )
+            .unwrap();
         assert_eq!(h.ran.recv_timeout(SOON).unwrap().0, "late");
         drop(stop);
         thread.join().unwrap();
@@ -704,11 +925,21 @@ mod tests {
         let h = Harness::new();
         h.runtime.ill.store(true, Ordering::SeqCst);
         let (channels, (config, _pleg, _results, stop)) = channels();
-        config.send(PodUpdate { op: PodOperation::Add, source: Source::File, pods: vec![pod("a")] }).unwrap();
+        config
+            .send(PodUpdate {
+                op: PodOperation::Add,
+                source: Source::File,
+                pods: vec![pod("a")],
+            })
+            .unwrap();
         let heartbeat = Arc::new(Heartbeat::default());
         let mut sync_loop = SyncLoop::new(channels, h.parts, heartbeat.clone());
         assert!(matches!(sync_loop.rest("ill"), Event::PauseOver));
-        assert_eq!((sync_loop.pause, heartbeat.last()), (FIRST_PAUSE * 2, None), "no mark while it rests");
+        assert_eq!(
+            (sync_loop.pause, heartbeat.last()),
+            (FIRST_PAUSE * 2, None),
+            "no mark while it rests"
+        );
         let thread = std::thread::spawn(move || sync_loop.run());
         drop(stop);
         thread.join().unwrap();
@@ -724,21 +955,34 @@ mod tests {
         let heartbeat = Arc::new(Heartbeat::default());
         let mut sync_loop = SyncLoop::new(channels, h.parts, heartbeat.clone());
         sync_loop.pause = Duration::from_millis(1);
-        let (thread, runtime) = (std::thread::spawn(move || sync_loop.run()), h.runtime.clone());
+        let (thread, runtime) = (
+            std::thread::spawn(move || sync_loop.run()),
+            h.runtime.clone(),
+        );
         let asked = |n| {
             let before = runtime.asked.load(Ordering::SeqCst);
             let deadline = std::time::Instant::now() + SOON;
             while runtime.asked.load(Ordering::SeqCst) < before + n {
-                assert!(std::time::Instant::now() < deadline, "the loop stands still");
+                assert!(
+                    std::time::Instant::now() < deadline,
+                    "the loop stands still"
+                );
                 std::thread::yield_now();
             }
         };
         asked(4);
         assert_eq!(heartbeat.last(), None, "four rests");
         let (started, minutes) = (Moment::now(), |n: u64| Duration::from_secs(n * 60));
-        assert_eq!(heartbeat.stalled(started, started + minutes(2)), None, "it has just started");
+        assert_eq!(
+            heartbeat.stalled(started, started + minutes(2)),
+            None,
+            "it has just started"
+        );
         let text = heartbeat.stalled(started, started + minutes(3)).unwrap();
-        assert!(text.starts_with("the sync loop has not turned for 3m0s: "), "{text}");
+        assert!(
+            text.starts_with("the sync loop has not turned for 3m0s: "),
+            "{text}"
+        );
         runtime.ill.store(false, Ordering::SeqCst);
         asked(2);
         let turned = heartbeat.last().unwrap();
@@ -758,7 +1002,13 @@ mod tests {
         let mut sync_loop = SyncLoop::new(channels, h.parts, Arc::default());
         sync_loop.housekeeping = crossbeam_channel::at(std::time::Instant::now());
         let thread = std::thread::spawn(move || sync_loop.run());
-        config.send(PodUpdate { op: PodOperation::Add, source: Source::File, pods: vec![pod("a")] }).unwrap();
+        config
+            .send(PodUpdate {
+                op: PodOperation::Add,
+                source: Source::File,
+                pods: vec![pod("a")],
+            })
+            .unwrap();
         assert_eq!(h.ran.recv_timeout(SOON).unwrap().0, "a");
         drop(stop);
         thread.join().unwrap();

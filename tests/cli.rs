@@ -33,16 +33,35 @@ impl Backend for Fake {
     }
     fn wait_newer(&self, version: u64, ceiling: Duration) -> Arc<Snapshot> {
         let now = self.now.lock().unwrap();
-        self.changed.wait_timeout_while(now, ceiling, |s| s.version <= version).unwrap().0.clone()
+        self.changed
+            .wait_timeout_while(now, ceiling, |s| s.version <= version)
+            .unwrap()
+            .0
+            .clone()
     }
     fn version(&self) -> String {
         "9.9.9".into()
     }
 
     fn events(&self, after: Option<u64>, ceiling: Duration) -> EventList {
-        let snapshot = self.wait_newer(after.unwrap_or(0), if after.is_some() { ceiling } else { Duration::ZERO });
-        let events = snapshot.pods.iter().flat_map(|p| p.events.clone()).collect();
-        EventList { version: snapshot.version, node_name: snapshot.node_name.clone(), events }
+        let snapshot = self.wait_newer(
+            after.unwrap_or(0),
+            if after.is_some() {
+                ceiling
+            } else {
+                Duration::ZERO
+            },
+        );
+        let events = snapshot
+            .pods
+            .iter()
+            .flat_map(|p| p.events.clone())
+            .collect();
+        EventList {
+            version: snapshot.version,
+            node_name: snapshot.node_name.clone(),
+            events,
+        }
     }
 
     fn history(&self, uid: &PodUid) -> PodHistory {
@@ -59,22 +78,43 @@ impl Backend for Fake {
     fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, String> {
         let (outcome, output) = match target.probe_type {
             ProbeType::Startup => (RunOutcome::Success, "fine"),
-            ProbeType::Readiness => (RunOutcome::Failure, "HTTP probe failed with statuscode: 500"),
-            ProbeType::Liveness if target.container == "side" => return Err("container \"side\" does not run".into()),
+            ProbeType::Readiness => (
+                RunOutcome::Failure,
+                "HTTP probe failed with statuscode: 500",
+            ),
+            ProbeType::Liveness if target.container == "side" => {
+                return Err("container \"side\" does not run".into());
+            }
             ProbeType::Liveness => (RunOutcome::Errored, "no port named \"x\""),
         };
-        let steps = vec![Step { micros: 12, text: format!("target 10.0.0.7 of {}", target.uid) }];
-        Ok(ProbeReport { steps, outcome, phase: "read".into(), output: output.into(), micros: 2000 })
+        let steps = vec![Step {
+            micros: 12,
+            text: format!("target 10.0.0.7 of {}", target.uid),
+        }];
+        Ok(ProbeReport {
+            steps,
+            outcome,
+            phase: "read".into(),
+            output: output.into(),
+            micros: 2000,
+        })
     }
 
     fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, String> {
-        self.asked.lock().unwrap().push((target.clone(), Some(length)));
+        self.asked
+            .lock()
+            .unwrap()
+            .push((target.clone(), Some(length)));
         Ok(vec!["main/liveness".into()])
     }
 
     fn resume(&self, target: &PauseTarget) -> Result<Vec<String>, String> {
         self.asked.lock().unwrap().push((target.clone(), None));
-        Ok(target.container.iter().map(|c| format!("{c}/liveness")).collect())
+        Ok(target
+            .container
+            .iter()
+            .map(|c| format!("{c}/liveness"))
+            .collect())
     }
 
     fn metrics(&self) -> String {
@@ -92,22 +132,35 @@ struct World {
 impl World {
     fn new(pods: Vec<Value>, problems: Vec<Value>) -> Self {
         let root = tempfile::tempdir().unwrap();
-        let backend = Arc::new(Fake { now: Mutex::default(), changed: Condvar::new(), asked: Mutex::default() });
+        let backend = Arc::new(Fake {
+            now: Mutex::default(),
+            changed: Condvar::new(),
+            asked: Mutex::default(),
+        });
         let server = server::spawn(&Layout::new(root.path()).socket(), backend.clone()).unwrap();
-        let world = Self { root, backend, _server: server };
+        let world = Self {
+            root,
+            backend,
+            _server: server,
+        };
         world.set(1, pods, problems);
         world
     }
 
     fn set(&self, version: u64, pods: Vec<Value>, problems: Vec<Value>) {
-        let snapshot = json!({"version": version, "nodeName": "Edge", "pods": pods, "problems": problems});
+        let snapshot =
+            json!({"version": version, "nodeName": "Edge", "pods": pods, "problems": problems});
         *self.backend.now.lock().unwrap() = serde_json::from_value(snapshot).unwrap();
         self.backend.changed.notify_all();
     }
 
     fn command(&self, line: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_podprobe"));
-        command.args(line.split_whitespace()).arg("--root").arg(self.root.path()).stdin(Stdio::null());
+        command
+            .args(line.split_whitespace())
+            .arg("--root")
+            .arg(self.root.path())
+            .stdin(Stdio::null());
         command
     }
 
@@ -118,14 +171,22 @@ impl World {
     #[track_caller]
     fn check(&self, line: &str, expected: &str) {
         let output = self.run(line);
-        assert_eq!(text(&output.stdout), expected, "stderr: {}", text(&output.stderr));
+        assert_eq!(
+            text(&output.stdout),
+            expected,
+            "stderr: {}",
+            text(&output.stderr)
+        );
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     }
 
     #[track_caller]
     fn check_failure(&self, line: &str, code: i32, expected: &str) {
         let output = self.run(line);
-        assert_eq!((text(&output.stderr).as_str(), output.status.code()), (expected, Some(code)));
+        assert_eq!(
+            (text(&output.stderr).as_str(), output.status.code()),
+            (expected, Some(code))
+        );
     }
 }
 
@@ -176,17 +237,28 @@ fn wide_adds_address_node_and_file() {
                     web-edge   1/1     Running   0          5d    10.0.0.7   Edge   <none>   /pods/web.json\n";
     world.check("get pods -o wide", expected);
     let mut paused = pod("default", "web");
-    paused["paused"] = json!([{"container": "main", "probeType": "Liveness", "until": "2999-01-01T00:00:00Z"}]);
+    paused["paused"] =
+        json!([{"container": "main", "probeType": "Liveness", "until": "2999-01-01T00:00:00Z"}]);
     let world = World::new(vec![paused], vec![]);
     let wide = text(&world.run("get pods -o wide").stdout);
-    assert!(wide.contains("   main/liveness (9") && wide.contains("y)   /pods/web.json"), "{wide}");
+    assert!(
+        wide.contains("   main/liveness (9") && wide.contains("y)   /pods/web.json"),
+        "{wide}"
+    );
     let described = text(&world.run("describe pod web").stdout);
-    assert!(described.contains("Paused Probes:\n  Container  Probe     Goes On\n"), "{described}");
+    assert!(
+        described.contains("Paused Probes:\n  Container  Probe     Goes On\n"),
+        "{described}"
+    );
 }
 
 #[test]
 fn describe_shows_what_probes_found_and_why_containers_were_restarted() {
-    let described = text(&World::new(vec![with_events("told", "default", &[1])], vec![]).run("describe pod told").stdout);
+    let described = text(
+        &World::new(vec![with_events("told", "default", &[1])], vec![])
+            .run("describe pod told")
+            .stdout,
+    );
     let expected = "Probe History:\n  Container  Probe     Age  Took   Result              Text\n\
                     \x20 ---------  -----     ---  ----   ------              ----\n\
                     \x20 main       liveness  60m  1.5ms  failure at connect  refused uid-told\n\
@@ -220,28 +292,51 @@ fn events_are_a_table_with_counts() {
             .replace("5h                 ", "5h                ")
             .replace("5h)    ", "5h)   "),
     );
-    let world = World::new(vec![with_events("web", "default", &[1]), with_events("db", "x", &[1])], vec![]);
+    let world = World::new(
+        vec![
+            with_events("web", "default", &[1]),
+            with_events("db", "x", &[1]),
+        ],
+        vec![],
+    );
     let events = |line: &str| text(&world.run(line).stdout);
-    assert!(events("get events").starts_with("NAMESPACE   LAST SEEN   TYPE      REASON      OBJECT         MESSAGE\ndefault     5h "));
+    assert!(events("get events").starts_with(
+        "NAMESPACE   LAST SEEN   TYPE      REASON      OBJECT         MESSAGE\ndefault     5h "
+    ));
     assert!(
         events("get events -n x")
             .starts_with("LAST SEEN   TYPE      REASON      OBJECT        MESSAGE\n5h          Warning   Unhealthy   pod/db-edge")
     );
     assert_eq!(events("get events db").lines().count(), 2);
     world.check_failure("get events -n y", 0, "No events found in y namespace.\n");
-    world.check_failure("get events wbe", 1, "Error from server (NotFound): pods \"wbe\" not found\ndid you mean \"web\"?\n");
+    world.check_failure(
+        "get events wbe",
+        1,
+        "Error from server (NotFound): pods \"wbe\" not found\ndid you mean \"web\"?\n",
+    );
 }
 
 #[test]
 fn watched_events_come_one_by_one() {
     let world = World::new(vec![with_events("web", "default", &[1])], vec![]);
-    let mut child = Killed(world.command("get events -w").stdout(Stdio::piped()).spawn().unwrap());
-    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut child = Killed(
+        world
+            .command("get events -w")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
     assert!(lines.next().unwrap().starts_with("LAST SEEN"));
     assert!(lines.next().unwrap().ends_with("Liveness probe failed: 1"));
     world.set(2, vec![with_events("web", "default", &[1, 4])], vec![]);
     let line = lines.next().unwrap();
-    assert!(line.starts_with("3h (x4 over 5h)") && line.ends_with("Liveness probe failed: 4"), "{line}");
+    assert!(
+        line.starts_with("3h (x4 over 5h)") && line.ends_with("Liveness probe failed: 4"),
+        "{line}"
+    );
 }
 
 /// A pod with a container that has all three probes, and one with a liveness probe.
@@ -255,18 +350,40 @@ fn probed() -> Value {
 
 #[track_caller]
 fn check_output(output: &Output, code: i32, stdout: &str, stderr: &str) {
-    assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str(), output.status.code()), (stdout, stderr, Some(code)));
+    assert_eq!(
+        (
+            text(&output.stdout).as_str(),
+            text(&output.stderr).as_str(),
+            output.status.code()
+        ),
+        (stdout, stderr, Some(code))
+    );
 }
 
 #[test]
 fn d9_probe_says_what_was_done_and_ends_with_the_outcome() {
     let world = World::new(vec![probed()], vec![]);
     let probe = "tcp-socket :1 delay=0s timeout=50ms period=10s #success=1 #failure=3\n    0.012 ms  target 10.0.0.7 of uid-web\n";
-    check_output(&world.run("probe web startup"), 0, &format!("Startup probe of main: {probe}success after 2ms\n  fine\n"), "");
+    check_output(
+        &world.run("probe web startup"),
+        0,
+        &format!("Startup probe of main: {probe}success after 2ms\n  fine\n"),
+        "",
+    );
     let failed = "failure at read after 2ms\n  HTTP probe failed with statuscode: 500\n";
-    check_output(&world.run("probe web/main readiness"), 1, &format!("Readiness probe of main: {probe}{failed}"), "");
+    check_output(
+        &world.run("probe web/main readiness"),
+        1,
+        &format!("Readiness probe of main: {probe}{failed}"),
+        "",
+    );
     let errored = "errored at read after 2ms\n  no port named \"x\"\n";
-    check_output(&world.run("probe web/main liveness"), 2, &format!("Liveness probe of main: {probe}{errored}"), "");
+    check_output(
+        &world.run("probe web/main liveness"),
+        2,
+        &format!("Liveness probe of main: {probe}{errored}"),
+        "",
+    );
 }
 
 #[test]
@@ -275,36 +392,83 @@ fn a_probe_that_cannot_be_run_says_why_with_code_2() {
     let refused = world.run("probe web/side liveness");
     assert_eq!(
         (text(&refused.stderr).as_str(), refused.status.code()),
-        ("podprobe refused the request: container \"side\" does not run\n", Some(2))
+        (
+            "podprobe refused the request: container \"side\" does not run\n",
+            Some(2)
+        )
     );
-    world.check_failure("probe wbe liveness", 2, "Error from server (NotFound): pods \"wbe\" not found\ndid you mean \"web\"?\n");
-    world.check_failure("probe web/mian liveness", 2, "pod \"web-edge\" has no container \"mian\"\ndid you mean \"main\"?\n");
-    world.check_failure("probe web liveness", 2, "the pod has main/liveness, side/liveness; write POD/CONTAINER to choose one\n");
-    world.check_failure("probe web/side startup", 2, "container \"side\" has no startup probe; it has side/liveness\n");
+    world.check_failure(
+        "probe wbe liveness",
+        2,
+        "Error from server (NotFound): pods \"wbe\" not found\ndid you mean \"web\"?\n",
+    );
+    world.check_failure(
+        "probe web/mian liveness",
+        2,
+        "pod \"web-edge\" has no container \"mian\"\ndid you mean \"main\"?\n",
+    );
+    world.check_failure(
+        "probe web liveness",
+        2,
+        "the pod has main/liveness, side/liveness; write POD/CONTAINER to choose one\n",
+    );
+    world.check_failure(
+        "probe web/side startup",
+        2,
+        "container \"side\" has no startup probe; it has side/liveness\n",
+    );
     let root = tempfile::tempdir().unwrap();
-    let command =
-        Command::new(env!("CARGO_BIN_EXE_podprobe")).args(["probe", "web", "liveness", "--root"]).arg(root.path()).output().unwrap();
-    assert_eq!(command.status.code(), Some(2), "no daemon: {}", text(&command.stderr));
+    let command = Command::new(env!("CARGO_BIN_EXE_podprobe"))
+        .args(["probe", "web", "liveness", "--root"])
+        .arg(root.path())
+        .output()
+        .unwrap();
+    assert_eq!(
+        command.status.code(),
+        Some(2),
+        "no daemon: {}",
+        text(&command.stderr)
+    );
 }
 
 #[test]
 fn pause_and_resume_name_the_probes() {
     let world = World::new(vec![probed()], vec![]);
-    world.check("pause web --for 30m", "web-edge/main/liveness paused for 30m0s\n");
-    world.check("pause web/side liveness --for 90s", "web-edge/main/liveness paused for 1m30s\n");
+    world.check(
+        "pause web --for 30m",
+        "web-edge/main/liveness paused for 30m0s\n",
+    );
+    world.check(
+        "pause web/side liveness --for 90s",
+        "web-edge/main/liveness paused for 1m30s\n",
+    );
     world.check("resume web/side", "web-edge/side/liveness resumed\n");
     world.check("resume web", "web-edge: nothing was paused\n");
-    let target =
-        |container: Option<&str>, probe_type| PauseTarget { uid: "uid-web".into(), container: container.map(Into::into), probe_type };
+    let target = |container: Option<&str>, probe_type| PauseTarget {
+        uid: "uid-web".into(),
+        container: container.map(Into::into),
+        probe_type,
+    };
     let expected = [
         (target(None, None), Some(Duration::from_secs(1800))),
-        (target(Some("side"), Some(ProbeType::Liveness)), Some(Duration::from_secs(90))),
+        (
+            target(Some("side"), Some(ProbeType::Liveness)),
+            Some(Duration::from_secs(90)),
+        ),
         (target(Some("side"), None), None),
         (target(None, None), None),
     ];
     assert_eq!(*world.backend.asked.lock().unwrap(), expected);
-    world.check_failure("pause web/sid --for 1m", 1, "pod \"web-edge\" has no container \"sid\"\ndid you mean \"side\"?\n");
-    world.check_failure("resume web/side startup", 1, "container \"side\" has no startup probe; it has side/liveness\n");
+    world.check_failure(
+        "pause web/sid --for 1m",
+        1,
+        "pod \"web-edge\" has no container \"sid\"\ndid you mean \"side\"?\n",
+    );
+    world.check_failure(
+        "resume web/side startup",
+        1,
+        "container \"side\" has no startup probe; it has side/liveness\n",
+    );
 }
 
 #[test]
@@ -316,8 +480,9 @@ fn metrics_are_printed_as_they_are() {
 fn namespaces_have_a_column_when_there_are_some() {
     let world = World::new(vec![pod("default", "a"), pod("kube-system", "b")], vec![]);
     let header = "NAMESPACE     NAME     READY   STATUS    RESTARTS   AGE\n";
-    let expected =
-        format!("{header}default       a-edge   1/1     Running   0          5d\nkube-system   b-edge   1/1     Running   0          5d\n");
+    let expected = format!(
+        "{header}default       a-edge   1/1     Running   0          5d\nkube-system   b-edge   1/1     Running   0          5d\n"
+    );
     world.check("get pods", &expected);
     world.check("get pods -n kube-system -o name", "pod/b-edge\n");
     world.check("get pods -A -o name", "pod/a-edge\npod/b-edge\n");
@@ -332,20 +497,42 @@ fn namespaces_have_a_column_when_there_are_some() {
 fn json_is_a_real_pod_list_or_the_pod() {
     let world = World::new(vec![pod("default", "web")], vec![]);
     let list: Value = serde_json::from_slice(&world.run("get pods -o json").stdout).unwrap();
-    assert_eq!((&list["apiVersion"], &list["kind"]), (&json!("v1"), &json!("PodList")));
-    assert_eq!(list["items"][0]["status"]["containerStatuses"][0]["ready"], true);
+    assert_eq!(
+        (&list["apiVersion"], &list["kind"]),
+        (&json!("v1"), &json!("PodList"))
+    );
+    assert_eq!(
+        list["items"][0]["status"]["containerStatuses"][0]["ready"],
+        true
+    );
     let one: Value = serde_json::from_slice(&world.run("get pod web -o json").stdout).unwrap();
-    assert_eq!((&one["kind"], &one["metadata"]["name"]), (&json!("Pod"), &json!("web-edge")));
-    let none: Value = serde_json::from_slice(&World::new(vec![], vec![]).run("get pods -o json").stdout).unwrap();
+    assert_eq!(
+        (&one["kind"], &one["metadata"]["name"]),
+        (&json!("Pod"), &json!("web-edge"))
+    );
+    let none: Value =
+        serde_json::from_slice(&World::new(vec![], vec![]).run("get pods -o json").stdout).unwrap();
     assert_eq!(none["items"], json!([]));
 }
 
 #[test]
 fn no_pods_and_no_such_pod() {
     let world = World::new(vec![pod("default", "web")], vec![]);
-    world.check_failure("get pods -n other", 0, "No resources found in other namespace.\n");
-    world.check_failure("get pods wbe", 1, "Error from server (NotFound): pods \"wbe\" not found\ndid you mean \"web\"?\n");
-    world.check_failure("describe pod database", 1, "Error from server (NotFound): pods \"database\" not found\n");
+    world.check_failure(
+        "get pods -n other",
+        0,
+        "No resources found in other namespace.\n",
+    );
+    world.check_failure(
+        "get pods wbe",
+        1,
+        "Error from server (NotFound): pods \"wbe\" not found\ndid you mean \"web\"?\n",
+    );
+    world.check_failure(
+        "describe pod database",
+        1,
+        "Error from server (NotFound): pods \"database\" not found\n",
+    );
     World::new(vec![], vec![]).check_failure("get pods", 0, "No resources found\n");
 }
 
@@ -353,30 +540,63 @@ fn no_pods_and_no_such_pod() {
 fn files_with_problems_follow_the_table() {
     let mut old = pod("default", "web");
     old["fileError"] = "spec: bad".into();
-    let problems = vec![json!({"file": "/pods/new.json", "error": "line 3: no"}), json!({"file": "/pods/web.json", "error": "spec: bad"})];
+    let problems = vec![
+        json!({"file": "/pods/new.json", "error": "line 3: no"}),
+        json!({"file": "/pods/web.json", "error": "spec: bad"}),
+    ];
     let world = World::new(vec![old], problems);
     let output = world.run("get pods");
-    assert_eq!(text(&output.stderr), "/pods/new.json: not running: line 3: no\n/pods/web.json: last good version runs: spec: bad\n");
+    assert_eq!(
+        text(&output.stderr),
+        "/pods/new.json: not running: line 3: no\n/pods/web.json: last good version runs: spec: bad\n"
+    );
     let described = text(&world.run("describe pod web").stdout);
-    assert!(described.contains("File Error:      last good version runs: spec: bad\n"), "{described}");
+    assert!(
+        described.contains("File Error:      last good version runs: spec: bad\n"),
+        "{described}"
+    );
     let missing = world.run("describe pod new");
-    assert!(text(&missing.stderr).ends_with("not found\n/pods/new.json: not running: line 3: no\n"), "{}", text(&missing.stderr));
+    assert!(
+        text(&missing.stderr).ends_with("not found\n/pods/new.json: not running: line 3: no\n"),
+        "{}",
+        text(&missing.stderr)
+    );
 }
 
 #[test]
 fn a_watch_prints_the_rows_that_change() {
     let world = World::new(vec![pod("default", "a"), pod("default", "b")], vec![]);
-    let mut child = Killed(world.command("get pods -w").stdout(Stdio::piped()).spawn().unwrap());
-    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut child = Killed(
+        world
+            .command("get pods -w")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
     assert!(lines.next().unwrap().starts_with("NAME"));
-    assert_eq!(lines.next().unwrap(), "a-edge   1/1     Running   0          5d");
-    assert_eq!(lines.next().unwrap(), "b-edge   1/1     Running   0          5d");
+    assert_eq!(
+        lines.next().unwrap(),
+        "a-edge   1/1     Running   0          5d"
+    );
+    assert_eq!(
+        lines.next().unwrap(),
+        "b-edge   1/1     Running   0          5d"
+    );
     let mut stopping = pod("default", "b");
     stopping["terminating"] = true.into();
     world.set(2, vec![pod("default", "a"), stopping], vec![]);
-    assert_eq!(lines.next().unwrap(), "b-edge   1/1     Terminating   0          5d");
+    assert_eq!(
+        lines.next().unwrap(),
+        "b-edge   1/1     Terminating   0          5d"
+    );
     world.set(3, vec![crashing("a")], vec![]);
-    assert_eq!(lines.next().unwrap(), "a-edge   0/1     CrashLoopBackOff   3 (3h ago)   5d");
+    assert_eq!(
+        lines.next().unwrap(),
+        "a-edge   0/1     CrashLoopBackOff   3 (3h ago)   5d"
+    );
 }
 
 /// Ends a child also when the test fails.
@@ -393,7 +613,8 @@ impl Drop for Killed {
 fn describe_is_kubectls_layout() {
     let mut pod = crashing("web");
     pod["status"]["startTime"] = "2026-01-02T03:04:05Z".into();
-    pod["status"]["containerStatuses"][0]["lastState"]["terminated"]["finishedAt"] = "2026-01-02T03:05:05Z".into();
+    pod["status"]["containerStatuses"][0]["lastState"]["terminated"]["finishedAt"] =
+        "2026-01-02T03:05:05Z".into();
     pod["object"]["metadata"]["labels"] = json!({"b": "2", "a": "1"});
     pod["object"]["metadata"]["annotations"] = json!({"kubernetes.io/config.source": "file"});
     pod["object"]["spec"]["containers"][0] = json!({"name": "main", "image": "app:1", "command": ["/app"], "args": ["-v"],
@@ -410,10 +631,17 @@ fn describe_is_kubectls_layout() {
 
 fn with_logs(world: &World, containers: &[&str], restarts: u32, running: bool) -> Value {
     let mut pod = pod("default", "web");
-    let state = if running { json!({"running": {"startedAt": null}}) } else { json!({"terminated": {"exitCode": 0}}) };
+    let state = if running {
+        json!({"running": {"startedAt": null}})
+    } else {
+        json!({"terminated": {"exitCode": 0}})
+    };
     let status = |name: &&str| json!({"name": name, "restartCount": restarts, "state": state});
     pod["status"]["containerStatuses"] = containers.iter().map(status).collect();
-    pod["object"]["spec"]["containers"] = containers.iter().map(|name| json!({"name": name})).collect();
+    pod["object"]["spec"]["containers"] = containers
+        .iter()
+        .map(|name| json!({"name": name}))
+        .collect();
     pod["logDir"] = world.root.path().join("logs").to_str().unwrap().into();
     pod
 }
@@ -421,7 +649,10 @@ fn with_logs(world: &World, containers: &[&str], restarts: u32, running: bool) -
 fn write_log(root: &Path, file: &str, text: &str) {
     let path = root.join("logs").join(file);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    let lines: String = text.lines().map(|l| format!("2026-01-02T03:04:05.000000006Z stdout {l}\n")).collect();
+    let lines: String = text
+        .lines()
+        .map(|l| format!("2026-01-02T03:04:05.000000006Z stdout {l}\n"))
+        .collect();
     std::fs::write(path, lines).unwrap();
 }
 
@@ -430,8 +661,16 @@ fn logs_are_what_the_container_wrote() {
     let world = World::new(vec![], vec![]);
     world.set(2, vec![with_logs(&world, &["main"], 1, true)], vec![]);
     write_log(world.root.path(), "main/0.log", "F before");
-    write_log(world.root.path(), "main/1.log.2026-01-02-030405.000000001", "F rotated");
-    write_log(world.root.path(), "main/1.log", "P in two\nF  parts\nF last");
+    write_log(
+        world.root.path(),
+        "main/1.log.2026-01-02-030405.000000001",
+        "F rotated",
+    );
+    write_log(
+        world.root.path(),
+        "main/1.log",
+        "P in two\nF  parts\nF last",
+    );
     world.check("logs web", "rotated\nin two parts\nlast\n");
     world.check("logs web -p", "before\n");
     world.check("logs pod/web-edge -c main", "rotated\nin two parts\nlast\n");
@@ -446,7 +685,11 @@ fn logs_are_what_the_container_wrote() {
 fn logs_of_several_containers_need_a_choice() {
     let world = World::new(vec![], vec![]);
     world.set(2, vec![with_logs(&world, &["a", "b"], 0, true)], vec![]);
-    world.check_failure("logs web", 1, "error: a container name must be specified for pod web-edge, choose one of: [a b]\n");
+    world.check_failure(
+        "logs web",
+        1,
+        "error: a container name must be specified for pod web-edge, choose one of: [a b]\n",
+    );
     let previous = "Error from server (BadRequest): previous terminated container \"a\" in pod \"web-edge\" not found\n";
     world.check_failure("logs web -c a -p", 1, previous);
 }
@@ -456,10 +699,25 @@ fn following_ends_with_the_container() {
     let world = World::new(vec![], vec![]);
     world.set(2, vec![with_logs(&world, &["main"], 0, true)], vec![]);
     write_log(world.root.path(), "main/0.log", "F one");
-    let mut child = Killed(world.command("logs web -f").stdout(Stdio::piped()).spawn().unwrap());
-    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut child = Killed(
+        world
+            .command("logs web -f")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
     assert_eq!(lines.next().unwrap(), "one");
-    std::fs::rename(world.root.path().join("logs/main/0.log"), world.root.path().join("logs/main/0.log.2026-01-02-030405.1")).unwrap();
+    std::fs::rename(
+        world.root.path().join("logs/main/0.log"),
+        world
+            .root
+            .path()
+            .join("logs/main/0.log.2026-01-02-030405.1"),
+    )
+    .unwrap();
     write_log(world.root.path(), "main/0.log", "F two");
     assert_eq!(lines.next().unwrap(), "two");
     world.set(3, vec![with_logs(&world, &["main"], 0, false)], vec![]);
@@ -470,36 +728,74 @@ fn following_ends_with_the_container() {
 #[test]
 fn without_a_daemon_it_says_what_to_do() {
     let root = tempfile::tempdir().unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_podprobe")).args(["get", "pods", "--root"]).arg(root.path()).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_podprobe"))
+        .args(["get", "pods", "--root"])
+        .arg(root.path())
+        .output()
+        .unwrap();
     let root = root.path().display();
     let expected = format!(
         "cannot reach podprobe at {root}/run/podprobe/podprobe.sock: no daemon runs there; start it with 'podprobe run --root {root}'\n"
     );
-    assert_eq!((text(&output.stderr), output.status.code()), (expected, Some(1)));
+    assert_eq!(
+        (text(&output.stderr), output.status.code()),
+        (expected, Some(1))
+    );
 }
 
 #[test]
 fn a_wrong_command_line_is_code_2() {
     let world = World::new(vec![], vec![]);
     world.check_failure("get pods --wach", 2, "podprobe: 'get' has no option '--wach', did you mean '--watch'?; see 'podprobe help get'\n");
-    world.check_failure("gett pods", 2, "podprobe: unknown verb 'gett', did you mean 'get'?; 'podprobe help' lists the verbs\n");
+    world.check_failure(
+        "gett pods",
+        2,
+        "podprobe: unknown verb 'gett', did you mean 'get'?; 'podprobe help' lists the verbs\n",
+    );
 }
 
 #[test]
 fn versions_of_both_sides() {
-    let expected = format!("Client Version: {}\nDaemon Version: 9.9.9\n", env!("CARGO_PKG_VERSION"));
+    let expected = format!(
+        "Client Version: {}\nDaemon Version: 9.9.9\n",
+        env!("CARGO_PKG_VERSION")
+    );
     World::new(vec![], vec![]).check("version", &expected);
 }
 
 #[test]
 fn a_reader_that_goes_is_no_error() {
     // More than a pipe holds, so that the writer is sure to meet the closed end.
-    let pods = (0..500).map(|i| pod("default", &format!("pod-{i}"))).collect();
+    let pods = (0..500)
+        .map(|i| pod("default", &format!("pod-{i}")))
+        .collect();
     let world = World::new(pods, vec![]);
-    let mut child = Killed(world.command("get pods -o json").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let mut child = Killed(
+        world
+            .command("get pods -o json")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
     let mut first = [0; 1];
-    child.0.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    child
+        .0
+        .stdout
+        .take()
+        .unwrap()
+        .read_exact(&mut first)
+        .unwrap();
     let mut said = String::new();
-    child.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!((said.as_str(), child.0.wait().unwrap().code()), ("", Some(0)));
+    child
+        .0
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert_eq!(
+        (said.as_str(), child.0.wait().unwrap().code()),
+        ("", Some(0))
+    );
 }

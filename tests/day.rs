@@ -58,7 +58,13 @@ fn steady(day: &Day, name: &str) -> Value {
 }
 
 fn restarts(snapshot: &Snapshot, name: &str) -> Option<u32> {
-    Some(find(snapshot, name)?.status.container_statuses.first()?.restart_count)
+    Some(
+        find(snapshot, name)?
+            .status
+            .container_statuses
+            .first()?
+            .restart_count,
+    )
 }
 
 /// The pod as v2: another environment is another container.
@@ -69,8 +75,13 @@ fn edited(day: &Day, name: &str, version: &str) -> Value {
 }
 
 fn version(day: &Day, name: &str) -> String {
-    let environ = fs::read_to_string(format!("/proc/{}/environ", day.process(name).pid)).unwrap_or_default();
-    environ.split('\0').find_map(|e| e.strip_prefix("VERSION=")).unwrap_or("none").to_owned()
+    let environ =
+        fs::read_to_string(format!("/proc/{}/environ", day.process(name).pid)).unwrap_or_default();
+    environ
+        .split('\0')
+        .find_map(|e| e.strip_prefix("VERSION="))
+        .unwrap_or("none")
+        .to_owned()
 }
 
 /// Waits until the subject runs that version, and a kill of the daemon changes nothing of any container.
@@ -86,7 +97,15 @@ fn settle(day: &mut Day, wanted: &str, starts: usize) {
     day.wait_ready("subject");
     day.wait_ready("bystander");
     assert_eq!(day.processes(), before, "{}", day.log());
-    assert_eq!((version(day, "subject").as_str(), day.starts("subject").len()), (wanted, starts), "{}", day.log());
+    assert_eq!(
+        (
+            version(day, "subject").as_str(),
+            day.starts("subject").len()
+        ),
+        (wanted, starts),
+        "{}",
+        day.log()
+    );
     assert_eq!(day.starts("bystander").len(), 1, "{}", day.log());
 }
 
@@ -101,15 +120,30 @@ fn a_scripted_day(node: &Node) {
     day.put("subject", edited(&day, "subject", "2"));
     settle(&mut day, "2", 2);
 
-    day.put("subject", "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {");
-    let why = day.wait("the broken file to be said", |s| find(s, "subject")?.file_error.clone());
+    day.put(
+        "subject",
+        "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {",
+    );
+    let why = day.wait("the broken file to be said", |s| {
+        find(s, "subject")?.file_error.clone()
+    });
     assert!(why.contains("subject.json:1:49: not JSON"), "{why}");
     settle(&mut day, "2", 2);
-    day.wait("it to be said also after a restart", |s| find(s, "subject")?.file_error.clone());
-    assert!(day.says(&["describe", "pod", "subject"]).contains(&why), "{}", day.says(&["describe", "pod", "subject"]));
+    day.wait("it to be said also after a restart", |s| {
+        find(s, "subject")?.file_error.clone()
+    });
+    assert!(
+        day.says(&["describe", "pod", "subject"]).contains(&why),
+        "{}",
+        day.says(&["describe", "pod", "subject"])
+    );
 
     day.put("subject", edited(&day, "subject", "2"));
-    day.wait("the mended file to be taken", |s| find(s, "subject").filter(|p| p.file_error.is_none()).map(drop));
+    day.wait("the mended file to be taken", |s| {
+        find(s, "subject")
+            .filter(|p| p.file_error.is_none())
+            .map(drop)
+    });
     settle(&mut day, "2", 2);
 
     day.put("subject", edited(&day, "subject", "3"));
@@ -117,11 +151,20 @@ fn a_scripted_day(node: &Node) {
 
     day.delete("subject");
     day.wait_gone("subject");
-    assert_eq!(day.processes().into_iter().collect::<Vec<_>>(), [("bystander".to_owned(), bystander)]);
+    assert_eq!(
+        day.processes().into_iter().collect::<Vec<_>>(),
+        [("bystander".to_owned(), bystander)]
+    );
     day.crash();
     day.wait_ready("bystander");
-    assert_eq!((day.process("bystander"), day.processes().len()), (bystander, 1));
-    assert_eq!((day.starts("bystander").len(), day.starts("subject").len()), (1, 3));
+    assert_eq!(
+        (day.process("bystander"), day.processes().len()),
+        (bystander, 1)
+    );
+    assert_eq!(
+        (day.starts("bystander").len(), day.starts("subject").len()),
+        (1, 3)
+    );
     day.end();
 }
 
@@ -131,8 +174,12 @@ fn a_daemon_killed_at_once_after_each_change(node: &Node) {
     day.wait_ready("bystander");
     let bystander = day.process("bystander");
     // what a daemon leaves that is killed between the last record of a pod and its last directory
-    let left =
-        [node.layout.pod_data(&"half-removed".into()).join("volumes"), node.layout.logs_dir().join("default_gone-edge_half-removed/c")];
+    let left = [
+        node.layout.pod_data(&"half-removed".into()).join("volumes"),
+        node.layout
+            .logs_dir()
+            .join("default_gone-edge_half-removed/c"),
+    ];
     left.iter().for_each(|dir| fs::create_dir_all(dir).unwrap());
     // at no delay, and while the change is being carried out
     for (i, delay) in [0, 40, 100].into_iter().enumerate() {
@@ -155,7 +202,9 @@ fn a_daemon_killed_at_once_after_each_change(node: &Node) {
         assert_eq!(day.process("bystander"), bystander);
     }
     let pod_data = left[0].parent().unwrap();
-    support::wait_until("what is left of a removed pod to go", || !pod_data.exists() && !left[1].parent().unwrap().exists());
+    support::wait_until("what is left of a removed pod to go", || {
+        !pod_data.exists() && !left[1].parent().unwrap().exists()
+    });
     day.end();
 }
 
@@ -167,13 +216,21 @@ fn readiness_and_restart_counts_survive_a_daemon(node: &Node) {
     day.put("unready", day.pod("unready", FOREVER, gate("/tmp/no")));
     day.put("plain", day.pod("plain", FOREVER, json!({})));
     day.wait_event("unready", "Unhealthy");
-    day.wait("the restart", |s| (restarts(s, "twice") == Some(1)).then_some(()));
-    ["twice", "plain"].into_iter().for_each(|p| day.wait_ready(p));
+    day.wait("the restart", |s| {
+        (restarts(s, "twice") == Some(1)).then_some(())
+    });
+    ["twice", "plain"]
+        .into_iter()
+        .for_each(|p| day.wait_ready(p));
     let before = day.processes();
     // the checkpoint is written within two seconds of a change
     support::wait_until("the checkpoint to hold it", || {
         let text = fs::read_to_string(day.node.layout.checkpoint()).unwrap_or_default();
-        text.contains("\"restartCount\":1") && text.matches("\"type\":\"Ready\",\"status\":\"True\"").count() == 2
+        text.contains("\"restartCount\":1")
+            && text
+                .matches("\"type\":\"Ready\",\"status\":\"True\"")
+                .count()
+                == 2
     });
     for _ in 0..3 {
         let watcher = Watcher::spawn(&day);
@@ -184,9 +241,19 @@ fn readiness_and_restart_counts_survive_a_daemon(node: &Node) {
             for pod in &snapshot.pods {
                 let name = pod.object["metadata"]["name"].as_str().unwrap();
                 let expected = !name.starts_with("unready");
-                assert_eq!(pod.status.is_ready(), expected, "{name}: {:#?}\n{}", pod.status, day.log());
+                assert_eq!(
+                    pod.status.is_ready(),
+                    expected,
+                    "{name}: {:#?}\n{}",
+                    pod.status,
+                    day.log()
+                );
             }
-            assert!(restarts(&snapshot, "twice").is_none_or(|n| n == 1), "{:#?}", snapshot.pods);
+            assert!(
+                restarts(&snapshot, "twice").is_none_or(|n| n == 1),
+                "{:#?}",
+                snapshot.pods
+            );
         }
         assert_eq!(day.processes(), before);
     }
@@ -206,7 +273,10 @@ fn a_killed_shim_costs_its_own_container_only(node: &Node) {
         // Without its shim a container runs on, is probed and is found by the next daemon …
         day.crash();
         day.wait_ready("subject");
-        assert_eq!((day.process("subject"), day.starts("subject").len()), (subject, instance));
+        assert_eq!(
+            (day.process("subject"), day.starts("subject").len()),
+            (subject, instance)
+        );
         // … and its end is seen, the second time by a daemon that comes later.
         if instance == 2 {
             day.kill9();
@@ -215,13 +285,24 @@ fn a_killed_shim_costs_its_own_container_only(node: &Node) {
         if instance == 2 {
             day.start();
         }
-        support::wait_until("the next instance", || day.starts("subject").len() == instance + 1);
+        support::wait_until("the next instance", || {
+            day.starts("subject").len() == instance + 1
+        });
         let wanted = u32::try_from(instance).unwrap();
-        day.wait("the restart", |s| (restarts(s, "subject") == Some(wanted)).then_some(()));
+        day.wait("the restart", |s| {
+            (restarts(s, "subject") == Some(wanted)).then_some(())
+        });
         day.wait_ready("subject");
         assert_ne!(day.process("subject"), subject);
     }
-    assert_eq!((day.process("bystander"), day.starts("bystander").len(), day.starts("subject").len()), (bystander, 1, 3));
+    assert_eq!(
+        (
+            day.process("bystander"),
+            day.starts("bystander").len(),
+            day.starts("subject").len()
+        ),
+        (bystander, 1, 3)
+    );
     day.end();
 }
 
@@ -237,21 +318,36 @@ mod tests {
         let levels = |words: &str| -> Vec<String> {
             let lines = ["bad.json: ", "bad.json:1:", "bad.tar: "];
             let log = day.log();
-            let about =
-                log.lines().filter(|l| lines.iter().any(|file| l.contains(file)) && l.contains("no problem any more") == words.is_empty());
-            about.map(|l| l.split(' ').nth(1).unwrap_or_default().to_owned()).collect()
+            let about = log.lines().filter(|l| {
+                lines.iter().any(|file| l.contains(file))
+                    && l.contains("no problem any more") == words.is_empty()
+            });
+            about
+                .map(|l| l.split(' ').nth(1).unwrap_or_default().to_owned())
+                .collect()
         };
         support::wait_until("both to be told of", || levels("wrong").len() >= 2);
         fs::remove_file(archive).unwrap();
         day.delete("bad");
         support::wait_until("both to be over", || levels("").len() >= 2);
-        assert_eq!((levels("wrong"), levels("")), (vec!["WARN".to_owned(); 2], vec!["INFO".to_owned(); 2]), "{}", day.log());
+        assert_eq!(
+            (levels("wrong"), levels("")),
+            (vec!["WARN".to_owned(); 2], vec!["INFO".to_owned(); 2]),
+            "{}",
+            day.log()
+        );
         day.end();
     }
 
     pub(crate) fn a_killed_shim_is_said_once(node: &Node) {
         let mut day = Day::begin(node);
-        let said = |day: &Day, name: &str| day.log().matches(&format!("the shim of container c of pod default/{name}-{NODE} ")).count();
+        let said = |day: &Day, name: &str| {
+            day.log()
+                .matches(&format!(
+                    "the shim of container c of pod default/{name}-{NODE} "
+                ))
+                .count()
+        };
         for name in ["first", "second", "whole"] {
             day.put(name, steady(&day, name));
             day.wait_ready(name);
@@ -261,10 +357,22 @@ mod tests {
             support::kill9(day.shim(name));
             support::wait_until("the loss to be told of", || said(&day, name) > 0);
         }
-        assert_eq!(["first", "second", "whole"].map(|name| said(&day, name)), [1, 1, 0], "{}", day.log());
+        assert_eq!(
+            ["first", "second", "whole"].map(|name| said(&day, name)),
+            [1, 1, 0],
+            "{}",
+            day.log()
+        );
         day.crash();
-        support::wait_until("the next daemon to tell of both", || said(&day, "first") > 1 && said(&day, "second") > 1);
-        assert_eq!(["first", "second", "whole"].map(|name| said(&day, name)), [2, 2, 0], "{}", day.log());
+        support::wait_until("the next daemon to tell of both", || {
+            said(&day, "first") > 1 && said(&day, "second") > 1
+        });
+        assert_eq!(
+            ["first", "second", "whole"].map(|name| said(&day, name)),
+            [2, 2, 0],
+            "{}",
+            day.log()
+        );
         day.end();
     }
 
@@ -284,20 +392,42 @@ mod tests {
             let script = format!("busybox nc -ll -p 8080 -e sleep 100000 &\n{FOREVER}");
             day.put(&name, day.pod(&name, &script, hangs));
         }
-        day.wait("three to run", |s| (s.pods.iter().filter(|p| p.status.is_ready()).count() == 3).then_some(()));
+        day.wait("three to run", |s| {
+            (s.pods.iter().filter(|p| p.status.is_ready()).count() == 3).then_some(())
+        });
         // every probe is on its way
         support::wait_until("the probes to run", || {
-            support::processes_naming("/bin/sleep 61.25").len() + support::processes_naming("sleep 61.25 &").len() == 2
+            support::processes_naming("/bin/sleep 61.25").len()
+                + support::processes_naming("sleep 61.25 &").len()
+                == 2
         });
         let before = day.processes();
         let (status, took) = day.terminate();
-        assert!(status.success() && took < Duration::from_secs(5), "{status} after {took:?}: {}", day.log());
+        assert!(
+            status.success() && took < Duration::from_secs(5),
+            "{status} after {took:?}: {}",
+            day.log()
+        );
         assert_eq!((day.processes(), before.len()), (before, 3));
-        assert!(day.log().contains("containers go on running"), "{}", day.log());
-        assert_eq!(support::processes_naming("sleep 61.25"), [""; 0], "a probe's command outlives the daemon");
+        assert!(
+            day.log().contains("containers go on running"),
+            "{}",
+            day.log()
+        );
+        assert_eq!(
+            support::processes_naming("sleep 61.25"),
+            [""; 0],
+            "a probe's command outlives the daemon"
+        );
         day.start();
-        day.wait("three to run", |s| (s.pods.iter().filter(|p| p.status.is_ready()).count() == 3).then_some(()));
-        assert!((0..3).all(|i| day.starts(&format!("p{i}")).len() == 1), "{}", day.log());
+        day.wait("three to run", |s| {
+            (s.pods.iter().filter(|p| p.status.is_ready()).count() == 3).then_some(())
+        });
+        assert!(
+            (0..3).all(|i| day.starts(&format!("p{i}")).len() == 1),
+            "{}",
+            day.log()
+        );
         day.end();
     }
 
@@ -307,9 +437,14 @@ mod tests {
         day.wait_ready("same");
         let process = day.process("same");
         let second = day.command().output().unwrap();
-        let (code, why) = (second.status.code(), String::from_utf8(second.stderr).unwrap());
+        let (code, why) = (
+            second.status.code(),
+            String::from_utf8(second.stderr).unwrap(),
+        );
         let root = node.layout.root().display();
-        let sentence = format!("another podprobe daemon already runs with root {root}; stop it, or give this one another --root");
+        let sentence = format!(
+            "another podprobe daemon already runs with root {root}; stop it, or give this one another --root"
+        );
         assert!(code == Some(1) && why.contains(&sentence), "{code:?} {why}");
 
         support::on(podprobe::settings::RuntimeChoice::Embedded, |other| {
@@ -317,16 +452,26 @@ mod tests {
             there.put("same", steady(&there, "same"));
             there.wait_ready("same");
             assert_ne!(there.process("same"), process);
-            assert!(there.says(&["get", "pods", "-o", "wide"]).lines().count() == 2, "{}", there.says(&["get", "pods"]));
+            assert!(
+                there.says(&["get", "pods", "-o", "wide"]).lines().count() == 2,
+                "{}",
+                there.says(&["get", "pods"])
+            );
             there.end();
         });
-        assert_eq!((day.process("same"), day.starts("same").len()), (process, 1));
+        assert_eq!(
+            (day.process("same"), day.starts("same").len()),
+            (process, 1)
+        );
         day.end();
     }
 
     /// Seconds of the boot clock at which the pod's containers started.
     fn start_seconds(day: &Day, name: &str) -> Vec<f64> {
-        day.starts(name).iter().map(|l| l.split(' ').next().unwrap().parse().unwrap()).collect()
+        day.starts(name)
+            .iter()
+            .map(|l| l.split(' ').next().unwrap().parse().unwrap())
+            .collect()
     }
 
     pub(crate) fn liveness_failures_restart_with_back_off(node: &Node) {
@@ -340,11 +485,16 @@ mod tests {
         day.wait_event("sick", "BackOff");
         let row = day.says(&["get", "pods", "sick"]);
         assert!(row.contains("CrashLoopBackOff"), "{row}");
-        day.wait("the second restart", |s| (restarts(s, "sick") == Some(2)).then_some(()));
+        day.wait("the second restart", |s| {
+            (restarts(s, "sick") == Some(2)).then_some(())
+        });
         support::wait_until("the third instance", || day.starts("sick").len() == 3);
         let (starts, ends) = (start_seconds(&day, "sick"), start_seconds(&day, "ends"));
         let (first, second) = (starts[1] - ends[0], starts[2] - ends[1]);
-        assert!((0.0..5.0).contains(&first) && (10.0..15.0).contains(&second), "starts {starts:?}, ends {ends:?}");
+        assert!(
+            (0.0..5.0).contains(&first) && (10.0..15.0).contains(&second),
+            "starts {starts:?}, ends {ends:?}"
+        );
         assert_eq!(day.starts("bystander").len(), 1);
         day.end();
     }
@@ -355,7 +505,11 @@ mod tests {
         let ready = |wanted: bool| {
             day.wait(&format!("Ready to be {wanted}"), |s| {
                 find(s, "flapper")
-                    .filter(|p| p.status.condition("Ready").is_some_and(|c| c.status == if wanted { "True" } else { "False" }))
+                    .filter(|p| {
+                        p.status
+                            .condition("Ready")
+                            .is_some_and(|c| c.status == if wanted { "True" } else { "False" })
+                    })
                     .map(drop)
             });
         };
@@ -378,11 +532,18 @@ mod tests {
         job["spec"]["restartPolicy"] = "OnFailure".into();
         day.put("job", job);
         for _ in 0..2 {
-            day.wait("the job to complete", |s| find(s, "job").filter(|p| p.status.phase.as_str() == "Succeeded").map(drop));
+            day.wait("the job to complete", |s| {
+                find(s, "job")
+                    .filter(|p| p.status.phase.as_str() == "Succeeded")
+                    .map(drop)
+            });
             let row = day.says(&["get", "pods", "job"]);
             assert!(row.contains("Completed") && row.contains("0/1"), "{row}");
             let log = day.says(&["logs", "job"]);
-            assert!(log.contains("forty-two\n") && log.contains("wrong\n"), "{log}");
+            assert!(
+                log.contains("forty-two\n") && log.contains("wrong\n"),
+                "{log}"
+            );
             assert_eq!(day.starts("job").len(), 1);
             day.crash();
         }
@@ -392,21 +553,43 @@ mod tests {
     pub(crate) fn a_missing_image_is_said_and_its_import_is_enough(node: &Node) {
         let day = Day::begin(node);
         day.put("bystander", steady(&day, "bystander"));
-        day.put("later", day.pod("later", FOREVER, json!({"image": "later:1"})));
+        day.put(
+            "later",
+            day.pod("later", FOREVER, json!({"image": "later:1"})),
+        );
         let message = day.wait("ErrImageNeverPull", |s| {
-            let state = find(s, "later")?.status.container_statuses.first()?.state.waiting.clone()?;
+            let state = find(s, "later")?
+                .status
+                .container_statuses
+                .first()?
+                .state
+                .waiting
+                .clone()?;
             (state.reason == "ErrImageNeverPull").then_some(state.message)
         });
-        assert!(message.contains("later:1") && message.contains("podprobe image"), "{message}");
+        assert!(
+            message.contains("later:1") && message.contains("podprobe image"),
+            "{message}"
+        );
         assert!(day.says(&["describe", "pod", "later"]).contains(&message));
         assert!(day.says(&["get", "pods"]).contains("ErrImageNeverPull"));
-        let import = day.client(&["image", "import", node.dir.path().join("image").to_str().unwrap(), "later:1"]);
+        let import = day.client(&[
+            "image",
+            "import",
+            node.dir.path().join("image").to_str().unwrap(),
+            "later:1",
+        ]);
         assert!(import.status.success(), "{import:?}");
         day.wait_ready("later");
         day.wait_ready("bystander");
         // it has no readiness probe: it is ready a moment before it has noted its start
-        support::wait_until("its own note of its start", || !day.starts("later").is_empty());
-        assert_eq!((day.starts("later").len(), day.starts("bystander").len()), (1, 1));
+        support::wait_until("its own note of its start", || {
+            !day.starts("later").is_empty()
+        });
+        assert_eq!(
+            (day.starts("later").len(), day.starts("bystander").len()),
+            (1, 1)
+        );
         day.end();
     }
 
@@ -423,8 +606,15 @@ mod tests {
             day.wait(&format!("{reason} of {name}"), move |s| {
                 let c = find(s, name)?.status.container_statuses.first()?.clone();
                 let waiting = c.state.waiting.map(|w| (w.reason, w.message));
-                let ended = [c.state.terminated, c.last_state.terminated].into_iter().flatten().map(|t| (t.reason, t.message));
-                waiting.into_iter().chain(ended).find(|(r, _)| r == reason).map(|(_, m)| m)
+                let ended = [c.state.terminated, c.last_state.terminated]
+                    .into_iter()
+                    .flatten()
+                    .map(|t| (t.reason, t.message));
+                waiting
+                    .into_iter()
+                    .chain(ended)
+                    .find(|(r, _)| r == reason)
+                    .map(|(_, m)| m)
             })
         };
         let why = state("no-binary", "RunContainerError");
@@ -437,22 +627,41 @@ mod tests {
         day.put("port-b", day.pod("port-b", FOREVER, port));
         let (reason, message) = day.wait("port-b to be rejected", |s| {
             let status = &find(s, "port-b")?.status;
-            (status.phase.as_str() == "Failed").then(|| (status.reason.clone(), status.message.clone()))
+            (status.phase.as_str() == "Failed")
+                .then(|| (status.reason.clone(), status.message.clone()))
         });
-        assert_eq!((reason.as_str(), day.starts("port-b").len()), ("NodePorts", 0), "{message}");
-        assert!(message.contains("39181") || message.contains("free ports"), "{message}");
+        assert_eq!(
+            (reason.as_str(), day.starts("port-b").len()),
+            ("NodePorts", 0),
+            "{message}"
+        );
+        assert!(
+            message.contains("39181") || message.contains("free ports"),
+            "{message}"
+        );
 
         // a port that another process of the node holds
         let holder = TcpListener::bind("127.0.0.1:0").unwrap();
         let taken = holder.local_addr().unwrap().port();
-        let mut server = day.pod("taken", &format!("exec busybox httpd -f -p 127.0.0.1:{taken}"), json!({}));
+        let mut server = day.pod(
+            "taken",
+            &format!("exec busybox httpd -f -p 127.0.0.1:{taken}"),
+            json!({}),
+        );
         server["spec"]["hostNetwork"] = true.into();
         day.put("taken", server);
         state("taken", "CrashLoopBackOff");
         let log = day.says(&["logs", "taken"]);
         assert!(log.contains("in use"), "{log}");
 
-        assert_eq!((day.process("bystander"), day.starts("bystander").len(), day.starts("port-a").len()), (bystander, 1, 1));
+        assert_eq!(
+            (
+                day.process("bystander"),
+                day.starts("bystander").len(),
+                day.starts("port-a").len()
+            ),
+            (bystander, 1, 1)
+        );
         day.end();
     }
 
@@ -467,23 +676,54 @@ mod tests {
         let probe = typo["spec"]["containers"][0]["readinessProbe"].take();
         typo["spec"]["containers"][0]["readynessProbe"] = probe;
         let cases = [
-            ("broken", "{\"apiVersion\": \"v1\",\n \"kind\": \"Pod\" \"metadata\"".to_owned(), "broken.json:2:16: "),
-            ("kind", json!({"apiVersion": "v1", "kind": "Deployment", "metadata": {"name": "d"}}).to_string(), "Deployment"),
-            ("again", steady(&day, "one").to_string(), "one.json has the same pod and comes first"),
+            (
+                "broken",
+                "{\"apiVersion\": \"v1\",\n \"kind\": \"Pod\" \"metadata\"".to_owned(),
+                "broken.json:2:16: ",
+            ),
+            (
+                "kind",
+                json!({"apiVersion": "v1", "kind": "Deployment", "metadata": {"name": "d"}})
+                    .to_string(),
+                "Deployment",
+            ),
+            (
+                "again",
+                steady(&day, "one").to_string(),
+                "one.json has the same pod and comes first",
+            ),
             ("empty", String::new(), "empty"),
-            ("typo", typo.to_string(), "readynessProbe: unknown field: did you mean \"readinessProbe\"?"),
+            (
+                "typo",
+                typo.to_string(),
+                "readynessProbe: unknown field: did you mean \"readinessProbe\"?",
+            ),
         ];
         for (name, content, hint) in cases {
             day.put(name, content);
             let file = day.file(name).display().to_string();
-            let why = day.wait(&format!("{name} to be said"), |s| s.problems.iter().find(|p| p.file == file).map(|p| p.error.clone()));
+            let why = day.wait(&format!("{name} to be said"), |s| {
+                s.problems
+                    .iter()
+                    .find(|p| p.file == file)
+                    .map(|p| p.error.clone())
+            });
             assert!(why.contains(hint), "{name}: {why}");
             let listed = day.says(&["get", "pods"]);
             assert!(listed.contains(&format!("{name}.json")), "{listed}");
         }
         assert_eq!(day.processes(), before);
-        let names: HashSet<_> = day.snapshot().unwrap().pods.iter().map(|p| p.object["metadata"]["name"].to_string()).collect();
-        assert_eq!(names, ["one", "two"].map(|n| format!("\"{n}-{NODE}\"")).into());
+        let names: HashSet<_> = day
+            .snapshot()
+            .unwrap()
+            .pods
+            .iter()
+            .map(|p| p.object["metadata"]["name"].to_string())
+            .collect();
+        assert_eq!(
+            names,
+            ["one", "two"].map(|n| format!("\"{n}-{NODE}\"")).into()
+        );
         day.end();
     }
 }

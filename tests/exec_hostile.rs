@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::fanotify::{EventFFlags, Fanotify, FanotifyResponse, InitFlags, MarkFlags, MaskFlags, Response};
+use nix::sys::fanotify::{
+    EventFFlags, Fanotify, FanotifyResponse, InitFlags, MarkFlags, MaskFlags, Response,
+};
 use podprobe::nsexec::ExecError;
 use podprobe::runtime::ExecOutcome;
 use podprobe::settings::RuntimeChoice;
@@ -33,9 +35,14 @@ fn spec(node: &Node, pod: Value, container: Value) -> Value {
     fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).unwrap();
     let mut c = sh("main", "echo up; while :; do sleep 1; done");
     c["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
-    c.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
-    let mut spec = json!({"containers": [c], "volumes": [{"name": "v", "hostPath": {"path": shared}}]});
-    spec.as_object_mut().unwrap().extend(pod.as_object().unwrap().clone());
+    c.as_object_mut()
+        .unwrap()
+        .extend(container.as_object().unwrap().clone());
+    let mut spec =
+        json!({"containers": [c], "volumes": [{"name": "v", "hostPath": {"path": shared}}]});
+    spec.as_object_mut()
+        .unwrap()
+        .extend(pod.as_object().unwrap().clone());
     spec
 }
 
@@ -62,8 +69,19 @@ impl Gate {
     fn new(c: &Running<'_>, name: &str) -> Self {
         let file = shared(c.node).join(name);
         fs::copy("/usr/bin/busybox", &file).unwrap();
-        let fanotify = Fanotify::init(InitFlags::FAN_CLASS_CONTENT | InitFlags::FAN_CLOEXEC, EventFFlags::O_RDONLY).unwrap();
-        fanotify.mark(MarkFlags::FAN_MARK_ADD, MaskFlags::FAN_OPEN_EXEC_PERM, File::open("/").unwrap(), Some(&file)).unwrap();
+        let fanotify = Fanotify::init(
+            InitFlags::FAN_CLASS_CONTENT | InitFlags::FAN_CLOEXEC,
+            EventFFlags::O_RDONLY,
+        )
+        .unwrap();
+        fanotify
+            .mark(
+                MarkFlags::FAN_MARK_ADD,
+                MaskFlags::FAN_OPEN_EXEC_PERM,
+                File::open("/").unwrap(),
+                Some(&file),
+            )
+            .unwrap();
         Self { fanotify }
     }
 
@@ -72,9 +90,17 @@ impl Gate {
     fn held(&self) -> Held<'_> {
         let mut fds = [PollFd::new(self.fanotify.as_fd(), PollFlags::POLLIN)];
         let limit = PollTimeout::try_from(CEILING).unwrap();
-        assert_eq!(poll(&mut fds, limit), Ok(1), "nobody came to execute the file");
+        assert_eq!(
+            poll(&mut fds, limit),
+            Ok(1),
+            "nobody came to execute the file"
+        );
         let event = self.fanotify.read_events().unwrap().remove(0);
-        Held { pid: event.pid(), gate: self, event }
+        Held {
+            pid: event.pid(),
+            gate: self,
+            event,
+        }
     }
 }
 
@@ -92,7 +118,12 @@ impl Held<'_> {
     /// A line of its status.
     fn status(&self, key: &str) -> String {
         let status = self.proc("status");
-        status.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':')).unwrap().trim().to_owned()
+        status
+            .lines()
+            .find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))
+            .unwrap()
+            .trim()
+            .to_owned()
     }
 
     fn go(self) {}
@@ -106,7 +137,11 @@ impl Drop for Held<'_> {
 }
 
 /// A command that waits before its execve, while `meanwhile` runs.
-fn while_entering<T>(c: &Running<'_>, gate: &Gate, meanwhile: impl FnOnce(&Held<'_>) -> T) -> (T, Result<ExecOutcome, ExecError>) {
+fn while_entering<T>(
+    c: &Running<'_>,
+    gate: &Gate,
+    meanwhile: impl FnOnce(&Held<'_>) -> T,
+) -> (T, Result<ExecOutcome, ExecError>) {
     std::thread::scope(|s| {
         let command = s.spawn(|| c.exec(&words(&["/v/true"]), CEILING, 100));
         let held = gate.held();
@@ -139,28 +174,69 @@ fn nothing_works_on_the_entering_process(pod: Value) {
     with(pod, json!({}), |c| {
         let gate = Gate::new(c, "true");
         let ((said, comm), result) = while_entering(c, &gate, |held| {
-            let status = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Uid", "Gid", "Groups"].map(|k| held.status(k));
+            let status = [
+                "CapInh",
+                "CapPrm",
+                "CapEff",
+                "CapBnd",
+                "CapAmb",
+                "NoNewPrivs",
+                "Uid",
+                "Gid",
+                "Groups",
+            ]
+            .map(|k| held.status(k));
             let first = fs::read_to_string(format!("/proc/{}/status", c.process.pid)).unwrap();
             for value in status {
-                assert!(first.contains(&value), "while it enters it is {value:?}, the container's process is {first}");
+                assert!(
+                    first.contains(&value),
+                    "while it enters it is {value:?}, the container's process is {first}"
+                );
             }
             let mut open: Vec<String> = fs::read_dir(format!("/proc/{}/fd", held.pid))
                 .unwrap()
-                .map(|e| fs::read_link(e.unwrap().path()).unwrap().to_string_lossy().split(':').next().unwrap().to_owned())
+                .map(|e| {
+                    fs::read_link(e.unwrap().path())
+                        .unwrap()
+                        .to_string_lossy()
+                        .split(':')
+                        .next()
+                        .unwrap()
+                        .to_owned()
+                })
                 .collect();
             open.sort_unstable();
             // The eventfd tells us that the command is about to run.
-            assert_eq!(open, ["/dev/null", "anon_inode", "pipe", "pipe"], "open while it enters");
-            assert_eq!(fs::read_link(format!("/proc/{}/cwd", held.pid)).unwrap(), Path::new("/"));
+            assert_eq!(
+                open,
+                ["/dev/null", "anon_inode", "pipe", "pipe"],
+                "open while it enters"
+            );
+            assert_eq!(
+                fs::read_link(format!("/proc/{}/cwd", held.pid)).unwrap(),
+                Path::new("/")
+            );
             (c.sh(ATTACK).1, held.proc("comm"))
         });
         let seen = format!("seen {}", comm.trim());
-        assert!(said.lines().any(|l| l == seen), "the entering process was not even found: {said}");
+        assert!(
+            said.lines().any(|l| l == seen),
+            "the entering process was not even found: {said}"
+        );
         let worked: Vec<_> = said.lines().filter(|l| !l.starts_with("seen ")).collect();
         // With the node's processes in view some of them (kernel threads) let everybody follow their links.
-        let worked: Vec<_> = worked.into_iter().filter(|l| l.contains(comm.trim())).collect();
+        let worked: Vec<_> = worked
+            .into_iter()
+            .filter(|l| l.contains(comm.trim()))
+            .collect();
         assert_eq!(worked, [] as [&str; 0]);
-        assert_eq!(result, Ok(ExecOutcome::Exited { code: 0, output: vec![] }));
+        assert_eq!(
+            result,
+            Ok(ExecOutcome::Exited {
+                code: 0,
+                output: vec![]
+            })
+        );
     });
 }
 
@@ -183,24 +259,61 @@ fn a_tracer_finds_nothing_of_the_daemon() {
         let gate = Gate::new(c, "true");
         let (own, result) = while_entering(c, &gate, |held| {
             let own = fs::read_to_string("/proc/self/maps").unwrap();
-            assert_ne!(held.proc("maps").lines().next(), own.lines().next(), "it shares our memory");
-            assert!(held.proc("environ").is_empty(), "the daemon's environment is in it");
-            assert!(held.status("VmData").trim_end_matches(" kB").trim().parse::<u64>().unwrap() < 4096);
+            assert_ne!(
+                held.proc("maps").lines().next(),
+                own.lines().next(),
+                "it shares our memory"
+            );
+            assert!(
+                held.proc("environ").is_empty(),
+                "the daemon's environment is in it"
+            );
+            assert!(
+                held.status("VmData")
+                    .trim_end_matches(" kB")
+                    .trim()
+                    .parse::<u64>()
+                    .unwrap()
+                    < 4096
+            );
             assert_eq!(held.status("CapEff"), status_of(c.process.pid, "CapEff"));
             let memory = File::open(format!("/proc/{}/mem", held.pid)).unwrap();
-            let found = held.proc("maps").lines().filter(|l| l.contains(" rw-p ")).any(|l| contains(&memory, l, secret.as_bytes()));
-            assert!(!found, "what the daemon holds is in the memory that the container can read");
-            assert_eq!(fs::read_dir(format!("/proc/{}/fd", held.pid)).unwrap().count(), 4);
+            let found = held
+                .proc("maps")
+                .lines()
+                .filter(|l| l.contains(" rw-p "))
+                .any(|l| contains(&memory, l, secret.as_bytes()));
+            assert!(
+                !found,
+                "what the daemon holds is in the memory that the container can read"
+            );
+            assert_eq!(
+                fs::read_dir(format!("/proc/{}/fd", held.pid))
+                    .unwrap()
+                    .count(),
+                4
+            );
             own
         });
         assert!(own.len() > 100 && secret.len() > 7);
-        assert_eq!(result, Ok(ExecOutcome::Exited { code: 0, output: vec![] }));
+        assert_eq!(
+            result,
+            Ok(ExecOutcome::Exited {
+                code: 0,
+                output: vec![]
+            })
+        );
     });
 }
 
 fn status_of(pid: i32, key: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    status.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':')).unwrap().trim().to_owned()
+    status
+        .lines()
+        .find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))
+        .unwrap()
+        .trim()
+        .to_owned()
 }
 
 /// Whether these bytes are in the region of memory that a line of `maps` names.
@@ -235,21 +348,39 @@ fn check_overwrite(name: &str, prepare: &str, command: &[&str]) {
         let day = Day::begin(node);
         let before = fs::read(PROGRAM).unwrap();
         let probe = json!({"exec": {"command": command}, "timeoutSeconds": 10, "periodSeconds": 1, "failureThreshold": 1000});
-        let script = format!("{prepare}\nset -- {name}\nexec /bin/sh -c '{}' {name}", OVERWRITE.replace('\'', "'\\''"));
+        let script = format!(
+            "{prepare}\nset -- {name}\nexec /bin/sh -c '{}' {name}",
+            OVERWRITE.replace('\'', "'\\''")
+        );
         let mut pod = day.pod(name, &script, json!({"readinessProbe": probe}));
         // The program of the tests is not the static one: it runs inside where its libraries are.
-        for (n, dir) in ["/lib", "/lib64", "/usr/lib"].iter().enumerate().filter(|(_, d)| Path::new(d).exists()) {
+        for (n, dir) in ["/lib", "/lib64", "/usr/lib"]
+            .iter()
+            .enumerate()
+            .filter(|(_, d)| Path::new(d).exists())
+        {
             let spec = &mut pod["spec"];
-            spec["volumes"].as_array_mut().unwrap().push(json!({"name": format!("l{n}"), "hostPath": {"path": dir}}));
+            spec["volumes"]
+                .as_array_mut()
+                .unwrap()
+                .push(json!({"name": format!("l{n}"), "hostPath": {"path": dir}}));
             let mount = json!({"name": format!("l{n}"), "mountPath": dir, "readOnly": true});
-            spec["containers"][0]["volumeMounts"].as_array_mut().unwrap().push(mount);
+            spec["containers"][0]["volumeMounts"]
+                .as_array_mut()
+                .unwrap()
+                .push(mount);
         }
         day.put(name, pod);
         let said = node.dir.path().join(format!("starts/{name}.said"));
-        wait_until("the attack", || fs::read_to_string(&said).is_ok_and(|s| s.contains("done")));
+        wait_until("the attack", || {
+            fs::read_to_string(&said).is_ok_and(|s| s.contains("done"))
+        });
         let said = fs::read_to_string(said).unwrap();
         assert_eq!(said.matches("Read-only file system").count(), 2, "{said}");
-        assert!(!said.contains("written") && !said.contains("changed"), "{said}");
+        assert!(
+            !said.contains("written") && !said.contains("changed"),
+            "{said}"
+        );
         assert!(fs::read(PROGRAM).unwrap() == before);
         day.end();
     });
@@ -258,7 +389,11 @@ fn check_overwrite(name: &str, prepare: &str, command: &[&str]) {
 #[test]
 fn the_daemons_program_cannot_be_written_through_a_link() {
     // The verb waits for the other end of the FIFO.
-    check_overwrite("link", "mkfifo /tmp/fifo", &["/proc/self/exe", "validate", "/tmp/fifo"]);
+    check_overwrite(
+        "link",
+        "mkfifo /tmp/fifo",
+        &["/proc/self/exe", "validate", "/tmp/fifo"],
+    );
 }
 
 #[test]
@@ -269,14 +404,24 @@ fn the_daemons_program_cannot_be_written_through_a_script() {
 
 #[track_caller]
 fn check_output(c: &Running<'_>, command: &[&str], code: i32, output: &str) {
-    let expected = ExecOutcome::Exited { code, output: output.into() };
-    assert_eq!(c.exec(&words(command), CEILING, 10240), Ok(expected), "{command:?}");
+    let expected = ExecOutcome::Exited {
+        code,
+        output: output.into(),
+    };
+    assert_eq!(
+        c.exec(&words(command), CEILING, 10240),
+        Ok(expected),
+        "{command:?}"
+    );
 }
 
 /// Serial numbers of the keyrings that this thread can see.
 fn keyrings() -> Vec<String> {
     let keys = fs::read_to_string("/proc/keys").unwrap_or_default();
-    keys.lines().filter_map(|l| l.split(' ').next()).map(str::to_owned).collect()
+    keys.lines()
+        .filter_map(|l| l.split(' ').next())
+        .map(str::to_owned)
+        .collect()
 }
 
 /// As another user the command sees the keys that it possesses, and no others.
@@ -287,11 +432,24 @@ fn a_command_has_none_of_the_daemons_keys() {
         with(added, json!({"securityContext": security}), |c| {
             let before = keyrings();
             podprobe::sys::process::new_session_keyring().unwrap();
-            let ours: Vec<String> = keyrings().into_iter().filter(|k| !before.contains(k)).collect();
-            let Ok(ExecOutcome::Exited { code: 0, output }) = c.exec(&words(&["/bin/cat", "/proc/keys"]), CEILING, 10240) else { panic!() };
+            let ours: Vec<String> = keyrings()
+                .into_iter()
+                .filter(|k| !before.contains(k))
+                .collect();
+            let Ok(ExecOutcome::Exited { code: 0, output }) =
+                c.exec(&words(&["/bin/cat", "/proc/keys"]), CEILING, 10240)
+            else {
+                panic!()
+            };
             let seen = String::from_utf8(output).unwrap();
-            assert!(!ours.is_empty() || before.is_empty(), "the new keyring is not seen at all");
-            assert!(ours.iter().all(|k| !seen.contains(k)), "{ours:?} of ours in the container: {seen}");
+            assert!(
+                !ours.is_empty() || before.is_empty(),
+                "the new keyring is not seen at all"
+            );
+            assert!(
+                ours.iter().all(|k| !seen.contains(k)),
+                "{ours:?} of ours in the container: {seen}"
+            );
         });
     }
 }
@@ -302,12 +460,20 @@ fn no_descriptor_of_the_daemon_is_the_commands() {
     for security in [json!({}), json!({"capabilities": {"add": ["SYS_PTRACE"]}})] {
         with(json!({}), json!({"securityContext": security}), |c| {
             let dir = File::open("/").unwrap();
-            let at = |lowest| nix::fcntl::fcntl(&dir, nix::fcntl::FcntlArg::F_DUPFD(lowest)).unwrap();
+            let at =
+                |lowest| nix::fcntl::fcntl(&dir, nix::fcntl::FcntlArg::F_DUPFD(lowest)).unwrap();
             let open = [at(3), at(100), at(900)];
             let dirs = ["/bin/ls", "/proc/self/fd/"];
             let result = c.exec(&words(&dirs), CEILING, 10240);
             open.iter().for_each(|f| nix::unistd::close(*f).unwrap());
-            assert_eq!(result, Ok(ExecOutcome::Exited { code: 0, output: b"0\n1\n2\n3\n".to_vec() }), "its own stdio and what it lists");
+            assert_eq!(
+                result,
+                Ok(ExecOutcome::Exited {
+                    code: 0,
+                    output: b"0\n1\n2\n3\n".to_vec()
+                }),
+                "its own stdio and what it lists"
+            );
         });
     }
 }
@@ -319,7 +485,12 @@ fn a_working_directory_outside_the_root_is_refused() {
         let mut config = c.config.clone();
         let mut dirs: Vec<String> = (3..64).map(|n| format!("/proc/self/fd/{n}")).collect();
         let me = std::process::id();
-        dirs.extend([format!("/proc/{me}/root"), format!("/proc/{me}/cwd"), "/proc/1/root".into(), "/proc/thread-self/fd/9".into()]);
+        dirs.extend([
+            format!("/proc/{me}/root"),
+            format!("/proc/{me}/cwd"),
+            "/proc/1/root".into(),
+            "/proc/thread-self/fd/9".into(),
+        ]);
         let root = c.exec(&words(&["/bin/ls", "-a"]), CEILING, 1000);
         let mut outside = 0;
         for dir in dirs {
@@ -328,7 +499,11 @@ fn a_working_directory_outside_the_root_is_refused() {
                 // The one descriptor that is of the container: its root.
                 Ok(inside) => assert_eq!(Ok(inside), root, "{dir}"),
                 Err(e) => {
-                    assert!(e.to_string().starts_with(&format!("cannot change to working directory {dir}")), "{e}");
+                    assert!(
+                        e.to_string()
+                            .starts_with(&format!("cannot change to working directory {dir}")),
+                        "{e}"
+                    );
                     outside += usize::from(e.to_string().contains("outside the container's root"));
                 }
             }
@@ -336,44 +511,81 @@ fn a_working_directory_outside_the_root_is_refused() {
         assert!(outside > 0, "no directory of ours was tried");
         // The root itself, by whatever way, is inside.
         config["process"]["cwd"] = json!("/proc/self/root/tmp/..");
-        let r = c.exec_with(&config, &words(&["/bin/readlink", "/proc/self/cwd"]), CEILING, 1000);
-        assert_eq!(r, Ok(ExecOutcome::Exited { code: 0, output: b"/\n".to_vec() }));
+        let r = c.exec_with(
+            &config,
+            &words(&["/bin/readlink", "/proc/self/cwd"]),
+            CEILING,
+            1000,
+        );
+        assert_eq!(
+            r,
+            Ok(ExecOutcome::Exited {
+                code: 0,
+                output: b"/\n".to_vec()
+            })
+        );
     });
 }
 
 /// The container's /proc is another file system with traps in it: nothing that we do follows them.
 #[test]
 fn a_proc_that_is_none_changes_nothing() {
-    with(json!({}), json!({"securityContext": {"privileged": true}}), |c| {
-        let script = "busybox umount -l /proc && busybox mount -t tmpfs t /proc && busybox mkdir /proc/1 /proc/trap && \
+    with(
+        json!({}),
+        json!({"securityContext": {"privileged": true}}),
+        |c| {
+            let script = "busybox umount -l /proc && busybox mount -t tmpfs t /proc && busybox mkdir /proc/1 /proc/trap && \
             busybox ln -s trap /proc/self && busybox ln -s trap /proc/thread-self && busybox mkdir /proc/trap/fd /proc/trap/attr && \
             : > /proc/trap/oom_score_adj && : > /proc/trap/attr/exec && busybox ln -s /etc/passwd /proc/trap/exe && echo set";
-        check_output(c, &["/bin/sh", "-c", script], 0, "set\n");
-        let mut config = c.config.clone();
-        config["process"]["oomScoreAdj"] = json!(777);
-        let gate = Gate::new(c, "true");
-        std::thread::scope(|s| {
-            let command = s.spawn(|| c.exec_with(&config, &words(&["/v/true"]), CEILING, 100));
-            let held = gate.held();
-            assert_eq!(held.proc("oom_score_adj"), "777\n");
-            assert_eq!(held.status("CapEff"), status_of(c.process.pid, "CapEff"));
-            held.go();
-            assert_eq!(command.join().unwrap(), Ok(ExecOutcome::Exited { code: 0, output: vec![] }));
-        });
-        // Nothing was written where the links lead.
-        check_output(c, &["/bin/sh", "-c", "cat /proc/trap/oom_score_adj /proc/trap/attr/exec"], 0, "");
-    });
+            check_output(c, &["/bin/sh", "-c", script], 0, "set\n");
+            let mut config = c.config.clone();
+            config["process"]["oomScoreAdj"] = json!(777);
+            let gate = Gate::new(c, "true");
+            std::thread::scope(|s| {
+                let command = s.spawn(|| c.exec_with(&config, &words(&["/v/true"]), CEILING, 100));
+                let held = gate.held();
+                assert_eq!(held.proc("oom_score_adj"), "777\n");
+                assert_eq!(held.status("CapEff"), status_of(c.process.pid, "CapEff"));
+                held.go();
+                assert_eq!(
+                    command.join().unwrap(),
+                    Ok(ExecOutcome::Exited {
+                        code: 0,
+                        output: vec![]
+                    })
+                );
+            });
+            // Nothing was written where the links lead.
+            check_output(
+                c,
+                &[
+                    "/bin/sh",
+                    "-c",
+                    "cat /proc/trap/oom_score_adj /proc/trap/attr/exec",
+                ],
+                0,
+                "",
+            );
+        },
+    );
 }
 
 /// stdin is at its end whatever lies at /dev/null, and opening it waits for nobody.
 #[test]
 fn a_replaced_null_device_is_not_read() {
     with(json!({}), json!({}), |c| {
-        for trap in
-            ["mkfifo /dev/null", "ln -s /etc/passwd /dev/null", "echo trap > /dev/null", "mkdir /dev/null", "mknod /dev/null c 1 5", ":"]
-        {
+        for trap in [
+            "mkfifo /dev/null",
+            "ln -s /etc/passwd /dev/null",
+            "echo trap > /dev/null",
+            "mkdir /dev/null",
+            "mknod /dev/null c 1 5",
+            ":",
+        ] {
             let script = format!("rm -rf /dev/null; busybox {trap}; {trap} 2>/tmp/x; echo set");
-            let (_, out) = c.sh(&script.replace("; busybox :", "").replace("busybox echo", "echo"));
+            let (_, out) = c.sh(&script
+                .replace("; busybox :", "")
+                .replace("busybox echo", "echo"));
             assert!(out.ends_with("set\n"), "{trap}: {out}");
             check_output(c, &["/bin/cat"], 0, "");
             check_output(c, &["/bin/sh", "-c", "read x || echo end"], 0, "end\n");
@@ -391,7 +603,11 @@ fn a_passwd_that_is_a_fifo_or_leads_out_is_passed_over() {
             "ln -s ../../../../../../etc/passwd /etc/passwd",
             "mkdir /etc/passwd",
         ] {
-            assert_eq!(c.sh(&format!("rm -rf /etc/passwd; busybox {trap} && echo set")), (0, "set\n".into()), "{trap}");
+            assert_eq!(
+                c.sh(&format!("rm -rf /etc/passwd; busybox {trap} && echo set")),
+                (0, "set\n".into()),
+                "{trap}"
+            );
             assert_eq!(c.sh("echo $HOME"), (0, "/\n".into()), "{trap}");
         }
     });
@@ -404,7 +620,11 @@ fn files_that_cannot_be_executed_fail_at_once() {
         let prepare = "mkfifo /tmp/fifo; chmod 755 /tmp/fifo; mkdir /tmp/dir; printf '#!/tmp/fifo\\n' > /tmp/by; printf '#!/tmp/by\\n' > /tmp/by2; \
             printf '#!/nowhere\\n' > /tmp/nowhere; : > /tmp/empty; printf '\\177ELF' > /tmp/elf; chmod 755 /tmp/*; echo set";
         assert_eq!(
-            c.sh(&prepare.replace("mkfifo", "busybox mkfifo").replace("mkdir", "busybox mkdir").replace("chmod", "busybox chmod")).1,
+            c.sh(&prepare
+                .replace("mkfifo", "busybox mkfifo")
+                .replace("mkdir", "busybox mkdir")
+                .replace("chmod", "busybox chmod"))
+                .1,
             "set\n"
         );
         let begun = Instant::now();
@@ -417,11 +637,21 @@ fn files_that_cannot_be_executed_fail_at_once() {
             ("/tmp/empty", 126, "exec format error"),
             ("/tmp/elf", 126, "exec format error"),
         ] {
-            let Ok(ExecOutcome::Exited { code: got, output }) = c.exec(&words(&[file]), CEILING, 1000) else { panic!("{file}") };
+            let Ok(ExecOutcome::Exited { code: got, output }) =
+                c.exec(&words(&[file]), CEILING, 1000)
+            else {
+                panic!("{file}")
+            };
             let output = String::from_utf8(output).unwrap();
-            assert!(got == code && output.ends_with(text), "{file}: {got} {output}");
+            assert!(
+                got == code && output.ends_with(text),
+                "{file}: {got} {output}"
+            );
         }
-        assert!(begun.elapsed() < Duration::from_secs(9), "something waited for the limit of the start");
+        assert!(
+            begun.elapsed() < Duration::from_secs(9),
+            "something waited for the limit of the start"
+        );
     });
 }
 
@@ -436,7 +666,10 @@ fn a_command_that_never_starts_is_given_up() {
             let held = gate.held();
             assert_eq!(command.join().unwrap(), Err(ExecError::StartTimeout(10)));
             assert!(begun.elapsed() >= Duration::from_secs(10));
-            assert!(!Path::new(&format!("/proc/{}", held.pid)).exists(), "it is still there");
+            assert!(
+                !Path::new(&format!("/proc/{}", held.pid)).exists(),
+                "it is still there"
+            );
         });
         // The shell, and the sleep it may be in.
         assert!(c.processes().len() <= 2);
@@ -450,11 +683,23 @@ fn the_start_does_not_count() {
     with(json!({}), json!({}), |c| {
         let gate = Gate::new(c, "busybox");
         std::thread::scope(|s| {
-            let command = s.spawn(|| c.exec(&words(&["/v/busybox", "echo", "ran"]), Duration::from_millis(300), 100));
+            let command = s.spawn(|| {
+                c.exec(
+                    &words(&["/v/busybox", "echo", "ran"]),
+                    Duration::from_millis(300),
+                    100,
+                )
+            });
             let held = gate.held();
             std::thread::sleep(Duration::from_millis(400));
             held.go();
-            assert_eq!(command.join().unwrap(), Ok(ExecOutcome::Exited { code: 0, output: b"ran\n".to_vec() }));
+            assert_eq!(
+                command.join().unwrap(),
+                Ok(ExecOutcome::Exited {
+                    code: 0,
+                    output: b"ran\n".to_vec()
+                })
+            );
         });
     });
 }
@@ -471,7 +716,10 @@ fn a_command_that_the_container_stops_is_killed_at_its_timeout() {
             let held = gate.held();
             assert_eq!(c.sh(stop), (0, "stopped\n".into()));
             held.go();
-            assert_eq!(command.join().unwrap(), Ok(ExecOutcome::TimedOut { output: vec![] }));
+            assert_eq!(
+                command.join().unwrap(),
+                Ok(ExecOutcome::TimedOut { output: vec![] })
+            );
         });
         assert!(c.processes().len() <= 2);
     });
@@ -484,16 +732,29 @@ fn a_container_that_ends_meanwhile_takes_the_entering_process_along() {
         with(pod.clone(), json!({}), |c| {
             let gate = Gate::new(c, "busybox");
             std::thread::scope(|s| {
-                let command = s.spawn(|| c.exec(&words(&["/v/busybox", "touch", "/v/ran"]), CEILING, 100));
+                let command =
+                    s.spawn(|| c.exec(&words(&["/v/busybox", "touch", "/v/ran"]), CEILING, 100));
                 let held = gate.held();
                 support::kill9(c.process);
-                wait_until("the entering process to end", || !Path::new(&format!("/proc/{}", held.pid)).exists());
+                wait_until("the entering process to end", || {
+                    !Path::new(&format!("/proc/{}", held.pid)).exists()
+                });
                 held.go();
                 // Between "the next thing is execve" and execve it cannot be told from a command that was killed.
-                assert_eq!(command.join().unwrap(), Ok(ExecOutcome::Exited { code: 137, output: vec![] }), "{pod}");
+                assert_eq!(
+                    command.join().unwrap(),
+                    Ok(ExecOutcome::Exited {
+                        code: 137,
+                        output: vec![]
+                    }),
+                    "{pod}"
+                );
             });
             assert!(!shared(c.node).join("ran").exists());
-            assert_eq!(c.exec(&words(&["/v/busybox", "touch", "/v/ran"]), CEILING, 100), Err(ExecError::NotRunning { pid: c.process.pid }));
+            assert_eq!(
+                c.exec(&words(&["/v/busybox", "touch", "/v/ran"]), CEILING, 100),
+                Err(ExecError::NotRunning { pid: c.process.pid })
+            );
         });
     }
 }
@@ -504,10 +765,17 @@ fn alone(name: &str) -> bool {
         return true;
     }
     let me = std::env::current_exe().unwrap();
-    let out = std::process::Command::new(me).args([name, "--exact", "--nocapture", "--include-ignored"]).env("EXEC_ALONE", "1").output();
+    let out = std::process::Command::new(me)
+        .args([name, "--exact", "--nocapture", "--include-ignored"])
+        .env("EXEC_ALONE", "1")
+        .output();
     let out = out.unwrap();
     eprintln!("{}", String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stdout)
+    );
     false
 }
 
@@ -518,18 +786,34 @@ fn descriptors() -> usize {
 /// Zombies too.
 fn children() -> usize {
     let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
-    tasks.map(|t| fs::read_to_string(t.path().join("children")).unwrap_or_default().split_whitespace().count()).sum()
+    tasks
+        .map(|t| {
+            fs::read_to_string(t.path().join("children"))
+                .unwrap_or_default()
+                .split_whitespace()
+                .count()
+        })
+        .sum()
 }
 
 /// A line of our own status, in kB.
 fn memory(key: &str) -> u64 {
-    status_of(std::process::id() as i32, key).trim_end_matches(" kB").parse().unwrap()
+    status_of(std::process::id() as i32, key)
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap()
 }
 
 fn leaves(c: &Running<'_>) -> usize {
-    let state: podprobe::runtime::state::ContainerState = c.node.record(&c.id, podprobe::runtime::state::STATE);
-    let below = state.cgroups.iter().flat_map(|d| fs::read_dir(d).into_iter().flatten().flatten());
-    below.filter(|e| e.file_name().to_string_lossy().starts_with("exec-")).count()
+    let state: podprobe::runtime::state::ContainerState =
+        c.node.record(&c.id, podprobe::runtime::state::STATE);
+    let below = state
+        .cgroups
+        .iter()
+        .flat_map(|d| fs::read_dir(d).into_iter().flatten().flatten());
+    below
+        .filter(|e| e.file_name().to_string_lossy().starts_with("exec-"))
+        .count()
 }
 
 /// Everything that survives a kill of the process or its group: a session of its own, a double fork, TERM ignored.
@@ -542,7 +826,10 @@ fn many_timeouts(total: usize, threads: usize) {
         let before = (descriptors(), children(), leaves(c));
         let (begun, rss) = (Instant::now(), memory("VmRSS"));
         let next = std::sync::atomic::AtomicUsize::new(0);
-        let (late, slowest) = (std::sync::Mutex::new(0_usize), std::sync::Mutex::new(Duration::ZERO));
+        let (late, slowest) = (
+            std::sync::Mutex::new(0_usize),
+            std::sync::Mutex::new(Duration::ZERO),
+        );
         std::thread::scope(|s| {
             for _ in 0..threads {
                 s.spawn(|| {
@@ -556,7 +843,8 @@ fn many_timeouts(total: usize, threads: usize) {
                         let r = c.exec(&words(&["/bin/sh", "-c", STUBBORN]), timeout, 10);
                         assert_eq!(r, Ok(ExecOutcome::TimedOut { output: vec![] }));
                         let took = started.elapsed();
-                        *late.lock().unwrap() += usize::from(took > timeout + Duration::from_millis(500));
+                        *late.lock().unwrap() +=
+                            usize::from(took > timeout + Duration::from_millis(500));
                         let mut slowest = slowest.lock().unwrap();
                         *slowest = took.max(*slowest);
                     }
@@ -572,14 +860,22 @@ fn many_timeouts(total: usize, threads: usize) {
         );
         // One that would not die in 5 s is collected by the next.
         c.sh("true");
-        assert_eq!((descriptors(), children(), leaves(c)), before, "descriptors, children, cgroups");
+        assert_eq!(
+            (descriptors(), children(), leaves(c)),
+            before,
+            "descriptors, children, cgroups"
+        );
         assert!(c.processes().len() <= 2, "{:?}", c.processes());
         // Those whose parent died are the container's first process's, a shell that waits for them when it is done with its sleep.
         wait_until("the zombies to go", || {
             let inside = c.sh("for p in /proc/[0-9]*; do echo ${p#/proc/}; done").1;
             inside.lines().count() <= 4
         });
-        assert!(memory("VmRSS") < rss + 8192, "VmRSS grew from {rss} to {} kB", memory("VmRSS"));
+        assert!(
+            memory("VmRSS") < rss + 8192,
+            "VmRSS grew from {rss} to {} kB",
+            memory("VmRSS")
+        );
     });
 }
 
@@ -595,7 +891,10 @@ fn c2_two_hundred_timeouts_leave_nothing() {
 #[ignore = "takes long; its figures are in BENCHMARKS.md"]
 fn c2_a_hundred_thousand_timeouts_leave_nothing() {
     if alone("c2_a_hundred_thousand_timeouts_leave_nothing") {
-        let total = std::env::var("EXEC_TIMEOUTS").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000);
+        let total = std::env::var("EXEC_TIMEOUTS")
+            .ok()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(100_000);
         many_timeouts(total, 4);
     }
 }
@@ -604,23 +903,44 @@ fn c2_a_hundred_thousand_timeouts_leave_nothing() {
 #[test]
 fn c2_a_fork_bomb_dies_at_the_timeout() {
     with(json!({}), json!({}), |c| {
-        let state: podprobe::runtime::state::ContainerState = c.node.record(&c.id, podprobe::runtime::state::STATE);
-        let limited = state.cgroups.iter().filter(|d| fs::write(d.join("pids.max"), "200").is_ok()).count();
+        let state: podprobe::runtime::state::ContainerState =
+            c.node.record(&c.id, podprobe::runtime::state::STATE);
+        let limited = state
+            .cgroups
+            .iter()
+            .filter(|d| fs::write(d.join("pids.max"), "200").is_ok())
+            .count();
         if limited == 0 {
             return support::skip("no pids controller reaches the container's cgroup");
         }
         let bomb = "trap '' TERM; bomb() { setsid sh -c 'trap \"\" TERM; while :; do sleep 1000 & done' & bomb; }; bomb 2> /dev/null & exec sleep 1000";
         std::thread::scope(|s| {
-            let command = s.spawn(|| c.exec(&words(&["/bin/sh", "-c", bomb]), Duration::from_secs(2), 100));
+            let command = s.spawn(|| {
+                c.exec(
+                    &words(&["/bin/sh", "-c", bomb]),
+                    Duration::from_secs(2),
+                    100,
+                )
+            });
             let mut most = 0;
             while !command.is_finished() {
                 most = most.max(c.processes().len());
                 std::thread::sleep(Duration::from_millis(10));
             }
-            assert!(matches!(command.join().unwrap(), Ok(ExecOutcome::TimedOut { .. })));
-            assert!(most >= 190, "the bomb never reached the limit: {most} processes");
+            assert!(matches!(
+                command.join().unwrap(),
+                Ok(ExecOutcome::TimedOut { .. })
+            ));
+            assert!(
+                most >= 190,
+                "the bomb never reached the limit: {most} processes"
+            );
         });
-        assert!(c.processes().len() <= 2, "{} processes are left", c.processes().len());
+        assert!(
+            c.processes().len() <= 2,
+            "{} processes are left",
+            c.processes().len()
+        );
         assert_eq!(leaves(c), 0);
         check_output(c, &["/bin/sh", "-c", "echo again"], 0, "again\n");
     });
@@ -635,11 +955,26 @@ fn c6_endless_output_costs_no_memory() {
     with(json!({}), json!({}), |c| {
         c.sh("true");
         let before = memory("VmHWM");
-        let r = c.exec(&words(&["/bin/sh", "-c", "busybox yes & exec busybox yes 0123456789 >&2"]), Duration::from_secs(2), 10240);
+        let r = c.exec(
+            &words(&[
+                "/bin/sh",
+                "-c",
+                "busybox yes & exec busybox yes 0123456789 >&2",
+            ]),
+            Duration::from_secs(2),
+            10240,
+        );
         // It ends by SIGPIPE when so much was read away that the pipe was closed, else at its timeout.
-        let (Ok(ExecOutcome::TimedOut { output }) | Ok(ExecOutcome::Exited { output, .. })) = r else { panic!("{r:?}") };
+        let (Ok(ExecOutcome::TimedOut { output }) | Ok(ExecOutcome::Exited { output, .. })) = r
+        else {
+            panic!("{r:?}")
+        };
         assert_eq!(output.len(), 10240);
-        assert!(memory("VmHWM") < before + 4096, "{before} kB before, {} kB after", memory("VmHWM"));
+        assert!(
+            memory("VmHWM") < before + 4096,
+            "{before} kB before, {} kB after",
+            memory("VmHWM")
+        );
     });
 }
 
@@ -647,15 +982,31 @@ fn c6_endless_output_costs_no_memory() {
 #[test]
 fn a_stranger_in_the_pipe_keeps_no_result_back() {
     let script = "echo up; while :; do for p in /proc/[0-9]*; do read c < $p/comm; [ \"$c\" = cat ] && busybox yes > $p/fd/1; done; done 2>/dev/null";
-    with(json!({}), json!({"command": ["/bin/sh", "-c", script]}), |c| {
-        let begun = Instant::now();
-        // It reads until the stranger's words are there, and ends.
-        let command = ["/bin/sh", "-c", "mkfifo /tmp/f; cat < /tmp/f & exec 3> /tmp/f; sleep 1; kill $!; exit 7"];
-        let command = [command[0], command[1], &command[2].replace("mkfifo", "busybox mkfifo")];
-        let Ok(ExecOutcome::Exited { code: 7, output }) = c.exec(&words(&command), CEILING, 4096) else { panic!() };
-        assert_eq!(output.len(), 4096, "the stranger did not write");
-        assert!(begun.elapsed() < Duration::from_secs(20));
-    });
+    with(
+        json!({}),
+        json!({"command": ["/bin/sh", "-c", script]}),
+        |c| {
+            let begun = Instant::now();
+            // It reads until the stranger's words are there, and ends.
+            let command = [
+                "/bin/sh",
+                "-c",
+                "mkfifo /tmp/f; cat < /tmp/f & exec 3> /tmp/f; sleep 1; kill $!; exit 7",
+            ];
+            let command = [
+                command[0],
+                command[1],
+                &command[2].replace("mkfifo", "busybox mkfifo"),
+            ];
+            let Ok(ExecOutcome::Exited { code: 7, output }) =
+                c.exec(&words(&command), CEILING, 4096)
+            else {
+                panic!()
+            };
+            assert_eq!(output.len(), 4096, "the stranger did not write");
+            assert!(begun.elapsed() < Duration::from_secs(20));
+        },
+    );
 }
 
 /// The container is killed at whatever moment of an exec: commands ran in it or nowhere.
@@ -672,9 +1023,12 @@ fn whenever_the_container_ends_nothing_runs_elsewhere() {
                             loop {
                                 begun.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                                 match c.exec(&words(&["/bin/cat", "/v/mark"]), CEILING, 100) {
-                                    Ok(ExecOutcome::Exited { code: 0, output }) => assert_eq!(output, b"inside"),
+                                    Ok(ExecOutcome::Exited { code: 0, output }) => {
+                                        assert_eq!(output, b"inside")
+                                    }
                                     // Killed with the container, or while it was entered.
-                                    Ok(ExecOutcome::Exited { code: 137, .. }) | Err(ExecError::Killed) => {}
+                                    Ok(ExecOutcome::Exited { code: 137, .. })
+                                    | Err(ExecError::Killed) => {}
                                     Err(ExecError::NotRunning { .. }) => return,
                                     // Its cgroup, or its pid namespace, went first.
                                     Err(ExecError::Step { .. } | ExecError::Os { .. }) => {}
@@ -684,7 +1038,9 @@ fn whenever_the_container_ends_nothing_runs_elsewhere() {
                         })
                     })
                     .collect();
-                wait_until("some commands", || begun.load(std::sync::atomic::Ordering::Relaxed) > 9 + round);
+                wait_until("some commands", || {
+                    begun.load(std::sync::atomic::Ordering::Relaxed) > 9 + round
+                });
                 support::kill9(c.process);
                 workers.into_iter().for_each(|w| w.join().unwrap());
             });

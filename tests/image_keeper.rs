@@ -41,10 +41,18 @@ fn archive(name: &str, content: &str) -> Vec<u8> {
     let layer = tar_of(&[("f", content.as_bytes())]);
     let digest = ring::digest::digest(&ring::digest::SHA256, &layer);
     let hex: String = digest.as_ref().iter().map(|b| format!("{b:02x}")).collect();
-    let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    let arch = if cfg!(target_arch = "aarch64") {
+        "arm64"
+    } else {
+        "amd64"
+    };
     let config = json!({"architecture": arch, "os": "linux", "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{hex}")]}});
     let manifest = json!([{"Config": "c.json", "RepoTags": [name], "Layers": ["l.tar"]}]);
-    tar_of(&[("l.tar", &layer), ("c.json", config.to_string().as_bytes()), ("manifest.json", manifest.to_string().as_bytes())])
+    tar_of(&[
+        ("l.tar", &layer),
+        ("c.json", config.to_string().as_bytes()),
+        ("manifest.json", manifest.to_string().as_bytes()),
+    ])
 }
 
 struct Fixture {
@@ -58,7 +66,12 @@ impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = ImageStore::open(dir.path().join("images")).unwrap();
-        Self { dir, store, loaded: bounded(0).1, keeper: None }
+        Self {
+            dir,
+            store,
+            loaded: bounded(0).1,
+            keeper: None,
+        }
     }
 
     fn start(&mut self, in_use: impl Fn(&str) -> bool + Send + Sync + 'static) {
@@ -88,8 +101,16 @@ impl Fixture {
     #[track_caller]
     fn expect_loaded(&self, names: &[&str]) {
         loop {
-            self.loaded.recv_timeout(CEILING).unwrap_or_else(|_| panic!("no load of {names:?}"));
-            let have: Vec<String> = self.store.list().unwrap().into_iter().filter_map(|r| r.name).collect();
+            self.loaded
+                .recv_timeout(CEILING)
+                .unwrap_or_else(|_| panic!("no load of {names:?}"));
+            let have: Vec<String> = self
+                .store
+                .list()
+                .unwrap()
+                .into_iter()
+                .filter_map(|r| r.name)
+                .collect();
             if have == names {
                 return;
             }
@@ -126,7 +147,12 @@ impl Drop for Fixture {
 
 fn age(path: &Path) {
     let old = std::time::SystemTime::now() - Duration::from_secs(60);
-    fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(path)
+        .unwrap()
+        .set_modified(old)
+        .unwrap();
 }
 
 #[test]
@@ -143,7 +169,11 @@ fn archives_there_at_the_start_and_later_ones_are_loaded_and_told() {
     f.put("b.tar", &archive("b:1", "b"));
     f.expect_loaded(&["docker.io/library/a:1", "docker.io/library/b:1"]);
     fs::write(f.path("drop/c.tar"), archive("c:1", "c")).unwrap();
-    f.expect_loaded(&["docker.io/library/a:1", "docker.io/library/b:1", "docker.io/library/c:1"]);
+    f.expect_loaded(&[
+        "docker.io/library/a:1",
+        "docker.io/library/b:1",
+        "docker.io/library/c:1",
+    ]);
     f.stop();
 }
 
@@ -209,7 +239,14 @@ fn at_the_start_nameless_images_go_unless_a_container_uses_them() {
     let [used, unused, named] = ["1", "2", "3"].map(load);
     let used_by_container = used.clone();
     f.start(move |id| id == used_by_container);
-    let ids = || f.store.list().unwrap().into_iter().map(|r| r.id).collect::<Vec<_>>();
+    let ids = || {
+        f.store
+            .list()
+            .unwrap()
+            .into_iter()
+            .map(|r| r.id)
+            .collect::<Vec<_>>()
+    };
     f.wait_for("the unused image stays", || !ids().contains(&unused));
     f.stop();
     let ids: Vec<String> = f.store.list().unwrap().into_iter().map(|r| r.id).collect();
@@ -226,15 +263,23 @@ fn a_stop_during_a_look_leaves_the_other_archives_to_the_next_keeper() {
         f.put(&format!("{name}.tar"), &archive(&format!("{name}:1"), name));
     }
     // The store is locked: the keeper is in the middle of a.tar until it is released.
-    let lock = fs::File::options().write(true).open(f.path("images/lock")).unwrap();
+    let lock = fs::File::options()
+        .write(true)
+        .open(f.path("images/lock"))
+        .unwrap();
     let lock = nix::fcntl::Flock::lock(lock, nix::fcntl::FlockArg::LockExclusive).unwrap();
-    ["a", "b"].iter().for_each(|name| age(&f.path(&format!("drop/{name}.tar"))));
+    ["a", "b"]
+        .iter()
+        .for_each(|name| age(&f.path(&format!("drop/{name}.tar"))));
     f.start(|_| true);
     let keeper = f.keeper.take().unwrap();
     let inode = f.path("images/lock").metadata().unwrap().ino();
     f.wait_for("not waiting for the lock", || is_waited_for(inode));
     keeper.stop();
-    assert!(!keeper.join(Duration::from_millis(50)), "a limit is a limit");
+    assert!(
+        !keeper.join(Duration::from_millis(50)),
+        "a limit is a limit"
+    );
     drop(lock);
     f.expect_loaded(&["docker.io/library/a:1"]);
     f.start(|_| true);
@@ -244,7 +289,9 @@ fn a_stop_during_a_look_leaves_the_other_archives_to_the_next_keeper() {
 /// Somebody waits for a lock on that file.
 fn is_waited_for(inode: u64) -> bool {
     let locks = fs::read_to_string("/proc/locks").unwrap();
-    locks.lines().any(|l| l.contains("->") && l.contains("FLOCK") && l.contains(&format!(":{inode} ")))
+    locks
+        .lines()
+        .any(|l| l.contains("->") && l.contains("FLOCK") && l.contains(&format!(":{inode} ")))
 }
 
 /// `podprobe image import` is another process: who waits for its image hears of it at once.

@@ -30,7 +30,10 @@ fn is_root() -> bool {
 
 fn sha256(bytes: &[u8]) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
-    digest.as_ref().iter().fold("sha256:".to_owned(), |s, b| s + &format!("{b:02x}"))
+    digest
+        .as_ref()
+        .iter()
+        .fold("sha256:".to_owned(), |s, b| s + &format!("{b:02x}"))
 }
 
 /// A tar written header by header, so that it may say what no honest tool writes.
@@ -63,7 +66,10 @@ impl Tar {
     }
 
     fn file(self, path: &str, content: &str) -> Self {
-        self.raw(Self::header(EntryType::Regular, path, 0o644, content.len()), content.as_bytes())
+        self.raw(
+            Self::header(EntryType::Regular, path, 0o644, content.len()),
+            content.as_bytes(),
+        )
     }
 
     fn mode(self, path: &str, mode: u32) -> Self {
@@ -104,7 +110,10 @@ impl Tar {
             data.extend_from_slice(value);
             data.push(b'\n');
         }
-        self.raw(Self::header(EntryType::XHeader, "pax", 0o644, data.len()), &data)
+        self.raw(
+            Self::header(EntryType::XHeader, "pax", 0o644, data.len()),
+            &data,
+        )
     }
 
     fn end(mut self) -> Vec<u8> {
@@ -121,7 +130,11 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 
 /// One frame of raw blocks, which needs no encoder.
 fn zstd(bytes: &[u8]) -> Vec<u8> {
-    let mut out = [&[0x28, 0xb5, 0x2f, 0xfd, 0xa0][..], &(bytes.len() as u32).to_le_bytes()].concat();
+    let mut out = [
+        &[0x28, 0xb5, 0x2f, 0xfd, 0xa0][..],
+        &(bytes.len() as u32).to_le_bytes(),
+    ]
+    .concat();
     let mut chunks = bytes.chunks(60_000).peekable();
     while let Some(chunk) = chunks.next() {
         let last = u32::from(chunks.peek().is_none());
@@ -163,10 +176,23 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 /// The descriptor of a manifest; layers are plain tars, stored as `pack` makes them.
-fn put_image(files: &mut Files, arch: &str, layers: &[Vec<u8>], pack: fn(&[u8]) -> Vec<u8>) -> Value {
-    let config = put(files, &config_for(arch, layers), "application/vnd.oci.image.config.v1+json");
-    let layers: Vec<Value> = layers.iter().map(|l| put(files, &pack(l), "application/vnd.oci.image.layer.v1.tar")).collect();
-    let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers});
+fn put_image(
+    files: &mut Files,
+    arch: &str,
+    layers: &[Vec<u8>],
+    pack: fn(&[u8]) -> Vec<u8>,
+) -> Value {
+    let config = put(
+        files,
+        &config_for(arch, layers),
+        "application/vnd.oci.image.config.v1+json",
+    );
+    let layers: Vec<Value> = layers
+        .iter()
+        .map(|l| put(files, &pack(l), "application/vnd.oci.image.layer.v1.tar"))
+        .collect();
+    let manifest =
+        json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers});
     put(files, manifest.to_string().as_bytes(), MANIFEST)
 }
 
@@ -174,8 +200,16 @@ fn finish_layout(mut files: Files, mut manifests: Vec<Value>, name: &str) -> Fil
     for m in &mut manifests {
         m["annotations"] = json!({"org.opencontainers.image.ref.name": name});
     }
-    files.insert("oci-layout".into(), br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec());
-    files.insert("index.json".into(), json!({"schemaVersion": 2, "manifests": manifests}).to_string().into_bytes());
+    files.insert(
+        "oci-layout".into(),
+        br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec(),
+    );
+    files.insert(
+        "index.json".into(),
+        json!({"schemaVersion": 2, "manifests": manifests})
+            .to_string()
+            .into_bytes(),
+    );
     files
 }
 
@@ -193,7 +227,9 @@ fn as_tar(files: &Files) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for (name, content) in files {
         let mut h = Tar::header(EntryType::Regular, "", 0o644, content.len());
-        builder.append_data(&mut h, name, content.as_slice()).unwrap();
+        builder
+            .append_data(&mut h, name, content.as_slice())
+            .unwrap();
     }
     builder.into_inner().unwrap()
 }
@@ -243,20 +279,42 @@ impl Bench {
     /// Nothing of a failed load is left, and nothing outside was touched.
     #[track_caller]
     fn check_untouched(&self) {
-        assert_eq!(fs::read_to_string(self.path("outside/precious")).unwrap(), "precious");
-        assert_eq!(fs::read_dir(self.path("outside")).unwrap().count(), 1, "something appeared outside");
-        assert_eq!(fs::metadata(self.path("outside/precious")).unwrap().nlink(), 1);
-        assert_eq!(fs::read_dir(self.path("store/tmp")).unwrap().count(), 0, "something is left in tmp");
+        assert_eq!(
+            fs::read_to_string(self.path("outside/precious")).unwrap(),
+            "precious"
+        );
+        assert_eq!(
+            fs::read_dir(self.path("outside")).unwrap().count(),
+            1,
+            "something appeared outside"
+        );
+        assert_eq!(
+            fs::metadata(self.path("outside/precious")).unwrap().nlink(),
+            1
+        );
+        assert_eq!(
+            fs::read_dir(self.path("store/tmp")).unwrap().count(),
+            0,
+            "something is left in tmp"
+        );
         assert!(!self.path("escaped").exists());
         let outside = fs::metadata(self.path("outside")).unwrap();
-        assert_eq!((outside.uid(), outside.mtime() == 1_000_000), (0, false), "its metadata was changed");
+        assert_eq!(
+            (outside.uid(), outside.mtime() == 1_000_000),
+            (0, false),
+            "its metadata was changed"
+        );
         assert_eq!(opaque(&self.path("outside")), None);
     }
 
     #[track_caller]
     fn check_nothing_kept(&self) {
         self.check_untouched();
-        assert_eq!(fs::read_dir(self.path("store/layers")).unwrap().count(), 0, "a layer is left");
+        assert_eq!(
+            fs::read_dir(self.path("store/layers")).unwrap().count(),
+            0,
+            "a layer is left"
+        );
         assert!(self.store.list().unwrap().is_empty());
     }
 
@@ -269,7 +327,10 @@ impl Bench {
         let bench = Self::new();
         let error = bench.layer(tar).expect_err("the layer was accepted");
         assert!(matches!(error, ImageError::Refused { .. }), "{error:?}");
-        assert!(error.to_string().contains(words), "{error} does not say {words:?}");
+        assert!(
+            error.to_string().contains(words),
+            "{error} does not say {words:?}"
+        );
         bench.check_nothing_kept();
     }
 }
@@ -282,18 +343,44 @@ fn check_loads(prepare: impl FnOnce(&Bench, &Files) -> PathBuf, pack: fn(&[u8]) 
         return;
     }
     let bench = Bench::new();
-    let layers = [Tar::new().file("etc/a", "lower").end(), Tar::new().file("etc/b", "upper").end()];
+    let layers = [
+        Tar::new().file("etc/a", "lower").end(),
+        Tar::new().file("etc/b", "upper").end(),
+    ];
     let files = oci("example.com/app:1.0", &layers, pack);
     let loaded = bench.store.load(&prepare(&bench, &files)).unwrap();
     assert_eq!(loaded[0].names, ["example.com/app:1.0"]);
-    assert_eq!((loaded[0].size, loaded[0].id.clone()), (10, sha256(&config_for(arch(), &layers))));
+    assert_eq!(
+        (loaded[0].size, loaded[0].id.clone()),
+        (10, sha256(&config_for(arch(), &layers)))
+    );
     let image = bench.store.resolve("example.com/app:1.0").unwrap();
-    assert_eq!(fs::read_to_string(image.layers[0].join("etc/b")).unwrap(), "upper", "topmost first");
-    assert_eq!(fs::read_to_string(image.layers[1].join("etc/a")).unwrap(), "lower");
+    assert_eq!(
+        fs::read_to_string(image.layers[0].join("etc/b")).unwrap(),
+        "upper",
+        "topmost first"
+    );
+    assert_eq!(
+        fs::read_to_string(image.layers[1].join("etc/a")).unwrap(),
+        "lower"
+    );
     let c = image.config;
-    assert_eq!((c.entrypoint, c.cmd, c.env), (vec!["/bin/app".into()], vec!["-v".into()], vec!["A=b".into()]));
-    assert_eq!((c.user, c.working_dir, c.stop_signal), ("7:8".into(), "/srv".into(), "SIGINT".into()));
-    assert_eq!(bench.store.list().unwrap()[0].created.unwrap().to_string(), "2024-05-06T07:08:09Z");
+    assert_eq!(
+        (c.entrypoint, c.cmd, c.env),
+        (
+            vec!["/bin/app".into()],
+            vec!["-v".into()],
+            vec!["A=b".into()]
+        )
+    );
+    assert_eq!(
+        (c.user, c.working_dir, c.stop_signal),
+        ("7:8".into(), "/srv".into(), "SIGINT".into())
+    );
+    assert_eq!(
+        bench.store.list().unwrap()[0].created.unwrap().to_string(),
+        "2024-05-06T07:08:09Z"
+    );
     bench.check_untouched();
 }
 
@@ -330,17 +417,31 @@ fn loads_a_docker_archive_with_a_linked_layer() {
     let manifest = json!([{"Config": config_name, "RepoTags": ["busybox:1.36", "other/name:2"], "Layers": ["a/layer.tar", "b/layer.tar"]}])
         .to_string();
     let archive = Tar::new()
-        .raw(Tar::header(EntryType::Regular, "a/layer.tar", 0o644, layer.len()), &layer)
+        .raw(
+            Tar::header(EntryType::Regular, "a/layer.tar", 0o644, layer.len()),
+            &layer,
+        )
         .symlink("b/layer.tar", "../a/layer.tar")
-        .raw(Tar::header(EntryType::Regular, &config_name, 0o644, config.len()), &config)
+        .raw(
+            Tar::header(EntryType::Regular, &config_name, 0o644, config.len()),
+            &config,
+        )
         .file("manifest.json", &manifest)
         .end();
     bench.store.load(&bench.write("d.tar", &archive)).unwrap();
-    for name in ["busybox:1.36", "docker.io/library/busybox:1.36", "other/name:2", &sha256(&config)] {
+    for name in [
+        "busybox:1.36",
+        "docker.io/library/busybox:1.36",
+        "other/name:2",
+        &sha256(&config),
+    ] {
         assert_eq!(bench.store.resolve(name).unwrap().layers.len(), 2, "{name}");
     }
     let error = bench.store.resolve("busybox").unwrap_err().to_string();
-    assert!(error.contains("podprobe image load") && error.contains("docker.io/library/busybox:1.36"), "{error}");
+    assert!(
+        error.contains("podprobe image load") && error.contains("docker.io/library/busybox:1.36"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -355,12 +456,21 @@ fn names_come_from_the_archive_the_caller_or_the_file() {
     nameless.insert("index.json".into(), index.to_string().into_bytes());
     let path = bench.write("app.tar", &as_tar(&nameless));
     let error = bench.store.load(&path).unwrap_err();
-    assert!(matches!(error, ImageError::NoName { .. }) && error.to_string().contains("--name"), "{error}");
-    assert_eq!(bench.store.load_as(&path, Some("my/app")).unwrap()[0].names, ["docker.io/my/app:latest"]);
+    assert!(
+        matches!(error, ImageError::NoName { .. }) && error.to_string().contains("--name"),
+        "{error}"
+    );
+    assert_eq!(
+        bench.store.load_as(&path, Some("my/app")).unwrap()[0].names,
+        ["docker.io/my/app:latest"]
+    );
     index["manifests"][0]["annotations"] = json!({"org.opencontainers.image.ref.name": "1.0"});
     nameless.insert("index.json".into(), index.to_string().into_bytes());
     let path = bench.write("app.tar", &as_tar(&nameless));
-    assert_eq!(bench.store.load(&path).unwrap()[0].names, ["docker.io/library/app:1.0"]);
+    assert_eq!(
+        bench.store.load(&path).unwrap()[0].names,
+        ["docker.io/library/app:1.0"]
+    );
 }
 
 #[test]
@@ -375,16 +485,34 @@ fn picks_this_machines_platform_from_an_index() {
     own["platform"] = json!({"os": "linux", "architecture": arch()});
     let mut foreign = put_image(&mut files, "sparc", &layer("foreign"), plain);
     foreign["platform"] = json!({"os": "linux", "architecture": "sparc"});
-    let attestation =
-        json!({"mediaType": MANIFEST, "digest": sha256(b"absent"), "size": 1, "platform": {"os": "unknown", "architecture": "unknown"}});
-    let index = put(&mut files, json!({"schemaVersion": 2, "manifests": [foreign, attestation, own]}).to_string().as_bytes(), INDEX);
+    let attestation = json!({"mediaType": MANIFEST, "digest": sha256(b"absent"), "size": 1, "platform": {"os": "unknown", "architecture": "unknown"}});
+    let index = put(
+        &mut files,
+        json!({"schemaVersion": 2, "manifests": [foreign, attestation, own]})
+            .to_string()
+            .as_bytes(),
+        INDEX,
+    );
     let index_digest = index["digest"].as_str().unwrap().to_owned();
-    bench.load(&finish_layout(files.clone(), vec![index], "a/multi:1")).unwrap();
+    bench
+        .load(&finish_layout(files.clone(), vec![index], "a/multi:1"))
+        .unwrap();
     // The digest of the index names the image too: that is what a pod spec pins.
-    let image = bench.store.resolve(&format!("a/multi@{index_digest}")).unwrap();
-    assert_eq!(fs::read_to_string(image.layers[0].join("arch")).unwrap(), "own");
-    let error = bench.load(&finish_layout(files, vec![foreign], "a/foreign:1")).unwrap_err();
-    assert!(matches!(&error, ImageError::WrongPlatform { found, .. } if found == &["linux/sparc"]), "{error}");
+    let image = bench
+        .store
+        .resolve(&format!("a/multi@{index_digest}"))
+        .unwrap();
+    assert_eq!(
+        fs::read_to_string(image.layers[0].join("arch")).unwrap(),
+        "own"
+    );
+    let error = bench
+        .load(&finish_layout(files, vec![foreign], "a/foreign:1"))
+        .unwrap_err();
+    assert!(
+        matches!(&error, ImageError::WrongPlatform { found, .. } if found == &["linux/sparc"]),
+        "{error}"
+    );
 }
 
 #[track_caller]
@@ -393,21 +521,43 @@ fn check_corrupt(damage: impl FnOnce(&mut Files), words: &str) {
         return;
     }
     let bench = Bench::new();
-    let good = bench.load(&oci("a/good:1", &[Tar::new().file("good", "good").end()], gzip)).unwrap();
-    let mut files = oci("a/bad:1", &[Tar::new().file("bad", &"bad".repeat(1000)).end()], gzip);
+    let good = bench
+        .load(&oci(
+            "a/good:1",
+            &[Tar::new().file("good", "good").end()],
+            gzip,
+        ))
+        .unwrap();
+    let mut files = oci(
+        "a/bad:1",
+        &[Tar::new().file("bad", &"bad".repeat(1000)).end()],
+        gzip,
+    );
     damage(&mut files);
-    let error = bench.load(&files).expect_err("a damaged archive was loaded");
+    let error = bench
+        .load(&files)
+        .expect_err("a damaged archive was loaded");
     assert!(matches!(error, ImageError::Corrupt { .. }), "{error:?}");
-    assert!(error.to_string().contains(words), "{error} does not say {words:?}");
+    assert!(
+        error.to_string().contains(words),
+        "{error} does not say {words:?}"
+    );
     bench.check_untouched();
     assert_eq!(bench.store.list().unwrap().len(), 1);
     assert_eq!(fs::read_dir(bench.path("store/layers")).unwrap().count(), 1);
-    assert_eq!(fs::read_to_string(bench.store.resolve(&good[0].id).unwrap().layers[0].join("good")).unwrap(), "good");
+    assert_eq!(
+        fs::read_to_string(bench.store.resolve(&good[0].id).unwrap().layers[0].join("good"))
+            .unwrap(),
+        "good"
+    );
 }
 
 /// The layer's blob: the only one that is gzip.
 fn layer_blob(files: &mut Files) -> &mut Vec<u8> {
-    files.values_mut().find(|b| b.starts_with(&[0x1f, 0x8b])).unwrap()
+    files
+        .values_mut()
+        .find(|b| b.starts_with(&[0x1f, 0x8b]))
+        .unwrap()
 }
 
 #[test]
@@ -429,7 +579,10 @@ fn a_truncated_layer() {
 
 #[test]
 fn a_missing_layer() {
-    check_corrupt(|f| f.retain(|_, b| !b.starts_with(&[0x1f, 0x8b])), "it is missing");
+    check_corrupt(
+        |f| f.retain(|_, b| !b.starts_with(&[0x1f, 0x8b])),
+        "it is missing",
+    );
 }
 
 #[test]
@@ -440,10 +593,12 @@ fn a_layer_that_is_not_what_the_configuration_says() {
         |f| {
             let mut index: Value = serde_json::from_slice(&f["index.json"]).unwrap();
             let old = index["manifests"][0]["digest"].as_str().unwrap()[7..].to_owned();
-            let mut manifest: Value = serde_json::from_slice(&f[&format!("blobs/sha256/{old}")]).unwrap();
+            let mut manifest: Value =
+                serde_json::from_slice(&f[&format!("blobs/sha256/{old}")]).unwrap();
             manifest["layers"][0]["digest"] = json!(digest);
             f.insert(format!("blobs/sha256/{}", &digest[7..]), other);
-            index["manifests"][0]["digest"] = put(f, manifest.to_string().as_bytes(), MANIFEST)["digest"].clone();
+            index["manifests"][0]["digest"] =
+                put(f, manifest.to_string().as_bytes(), MANIFEST)["digest"].clone();
             f.insert("index.json".into(), index.to_string().into_bytes());
         },
         "its uncompressed content has digest",
@@ -458,7 +613,8 @@ fn a_changed_manifest() {
                 .iter_mut()
                 .find(|(n, b)| {
                     n.starts_with("blobs") && b.starts_with(br#"{"config":{"digest"#)
-                        || b.windows(8).any(|w| w == b"\"layers\"") && b.windows(15).any(|w| w == b"\"schemaVersion\"")
+                        || b.windows(8).any(|w| w == b"\"layers\"")
+                            && b.windows(15).any(|w| w == b"\"schemaVersion\"")
                 })
                 .unwrap();
             manifest.1.push(b' ');
@@ -473,9 +629,16 @@ fn a_truncated_archive() {
         return;
     }
     let bench = Bench::new();
-    let whole = as_tar(&oci("a/b:1", &[Tar::new().file("f", &"x".repeat(5000)).end()], plain));
+    let whole = as_tar(&oci(
+        "a/b:1",
+        &[Tar::new().file("f", &"x".repeat(5000)).end()],
+        plain,
+    ));
     for cut in [whole.len() / 3, whole.len() / 2, whole.len() - 1024] {
-        let error = bench.store.load(&bench.write("x.tar", &whole[..cut])).unwrap_err();
+        let error = bench
+            .store
+            .load(&bench.write("x.tar", &whole[..cut]))
+            .unwrap_err();
         assert!(error.to_string().contains("truncated"), "{cut}: {error}");
         bench.check_nothing_kept();
     }
@@ -487,8 +650,15 @@ fn a_root_tar_is_not_an_image() {
         return;
     }
     let bench = Bench::new();
-    let error = bench.store.load(&bench.write("x.tar", &Tar::new().file("etc/x", "").end())).unwrap_err();
-    assert!(matches!(error, ImageError::NotAnImage { .. }) && error.to_string().contains("podprobe image import"), "{error}");
+    let error = bench
+        .store
+        .load(&bench.write("x.tar", &Tar::new().file("etc/x", "").end()))
+        .unwrap_err();
+    assert!(
+        matches!(error, ImageError::NotAnImage { .. })
+            && error.to_string().contains("podprobe image import"),
+        "{error}"
+    );
 }
 
 // ---- what a layer may hold ----
@@ -504,7 +674,11 @@ fn metadata_is_kept() {
     let layer = Tar::new()
         .dir("sub/")
         .mode("sub/setuid", 0o4755)
-        .pax(&[("SCHILY.xattr.security.capability", &capability), ("SCHILY.xattr.user.note", b"a\nb"), ("mtime", b"12.25")])
+        .pax(&[
+            ("SCHILY.xattr.security.capability", &capability),
+            ("SCHILY.xattr.user.note", b"a\nb"),
+            ("mtime", b"12.25"),
+        ])
         .mode("sub/ping", 0o755)
         .hard("sub/same", "sub/setuid")
         .symlink("sub/link", "/absolute/target")
@@ -517,19 +691,61 @@ fn metadata_is_kept() {
     let root = bench.layer(layer).unwrap();
     let meta = |p: &str| fs::symlink_metadata(root.join(p)).unwrap();
     assert_eq!(meta("sub/setuid").mode() & 0o7777, 0o4755);
-    assert_eq!((meta("sub/setuid").uid(), meta("sub/setuid").gid(), meta("sub/setuid").mtime()), (1000, 1001, 1_000_000));
-    assert_eq!(meta("sub").mtime(), 1_000_000, "a directory's time, though files came into it later");
-    assert_eq!((meta("sub/ping").mtime(), meta("sub/ping").mtime_nsec()), (12, 250_000_000));
-    assert_eq!(xattr::get(&root.join("sub/ping"), "security.capability".as_ref()).unwrap().unwrap(), capability);
-    assert_eq!(xattr::get(&root.join("sub/ping"), "user.note".as_ref()).unwrap().unwrap(), b"a\nb");
-    assert_eq!((meta("sub/same").ino(), meta("sub/same").nlink()), (meta("sub/setuid").ino(), 2));
-    assert_eq!(fs::read_link(root.join("sub/link")).unwrap(), Path::new("/absolute/target"));
-    assert_eq!((meta("sub/link").uid(), meta("sub/link").mtime()), (1000, 1_000_000));
+    assert_eq!(
+        (
+            meta("sub/setuid").uid(),
+            meta("sub/setuid").gid(),
+            meta("sub/setuid").mtime()
+        ),
+        (1000, 1001, 1_000_000)
+    );
+    assert_eq!(
+        meta("sub").mtime(),
+        1_000_000,
+        "a directory's time, though files came into it later"
+    );
+    assert_eq!(
+        (meta("sub/ping").mtime(), meta("sub/ping").mtime_nsec()),
+        (12, 250_000_000)
+    );
+    assert_eq!(
+        xattr::get(&root.join("sub/ping"), "security.capability".as_ref())
+            .unwrap()
+            .unwrap(),
+        capability
+    );
+    assert_eq!(
+        xattr::get(&root.join("sub/ping"), "user.note".as_ref())
+            .unwrap()
+            .unwrap(),
+        b"a\nb"
+    );
+    assert_eq!(
+        (meta("sub/same").ino(), meta("sub/same").nlink()),
+        (meta("sub/setuid").ino(), 2)
+    );
+    assert_eq!(
+        fs::read_link(root.join("sub/link")).unwrap(),
+        Path::new("/absolute/target")
+    );
+    assert_eq!(
+        (meta("sub/link").uid(), meta("sub/link").mtime()),
+        (1000, 1_000_000)
+    );
     assert!(meta("sub/fifo").file_type().is_fifo());
-    assert!(meta("sub/null").file_type().is_char_device() && meta("sub/null").rdev() == nix::sys::stat::makedev(1, 3));
-    assert!(meta("sub/disk").file_type().is_block_device() && meta("sub/disk").rdev() == nix::sys::stat::makedev(7, 9));
+    assert!(
+        meta("sub/null").file_type().is_char_device()
+            && meta("sub/null").rdev() == nix::sys::stat::makedev(1, 3)
+    );
+    assert!(
+        meta("sub/disk").file_type().is_block_device()
+            && meta("sub/disk").rdev() == nix::sys::stat::makedev(7, 9)
+    );
     assert_eq!(fs::read_to_string(root.join(long)).unwrap(), "long");
-    assert_eq!((meta("implied").mode() & 0o7777, meta("implied").uid()), (0o755, 0));
+    assert_eq!(
+        (meta("implied").mode() & 0o7777, meta("implied").uid()),
+        (0o755, 0)
+    );
 }
 
 #[test]
@@ -543,9 +759,14 @@ fn a_sparse_file_keeps_its_holes() {
     gnu.set_real_size(10_000_000);
     gnu.sparse[0].set_offset(5_000_000);
     gnu.sparse[0].set_length(3);
-    let root = bench.layer(Tar::new().raw(h, b"mid").file("after", "ok")).unwrap();
+    let root = bench
+        .layer(Tar::new().raw(h, b"mid").file("after", "ok"))
+        .unwrap();
     let content = fs::read(root.join("sparse")).unwrap();
-    assert_eq!((content.len(), &content[5_000_000..5_000_003]), (10_000_000, &b"mid"[..]));
+    assert_eq!(
+        (content.len(), &content[5_000_000..5_000_003]),
+        (10_000_000, &b"mid"[..])
+    );
     assert!(fs::metadata(root.join("sparse")).unwrap().blocks() < 100);
     assert_eq!(fs::read_to_string(root.join("after")).unwrap(), "ok");
 }
@@ -583,7 +804,18 @@ fn whiteouts_in_every_order() {
     }
     assert_eq!(opaque(&root.join("d")), None);
     assert_eq!(fs::read_to_string(root.join("kept")).unwrap(), "kept");
-    assert_eq!(fs::read_dir(&root).unwrap().filter(|e| e.as_ref().unwrap().file_name().as_bytes().starts_with(b".wh.")).count(), 0);
+    assert_eq!(
+        fs::read_dir(&root)
+            .unwrap()
+            .filter(|e| e
+                .as_ref()
+                .unwrap()
+                .file_name()
+                .as_bytes()
+                .starts_with(b".wh."))
+            .count(),
+        0
+    );
 }
 
 #[test]
@@ -592,8 +824,14 @@ fn a_later_entry_replaces_an_earlier_one() {
         return;
     }
     let bench = Bench::new();
-    let layer =
-        Tar::new().file("a/b/c", "1").file("x", "old").file("x", "new").file("a", "file now").dir("x2/").file("x2/k", "k").dir("x2/");
+    let layer = Tar::new()
+        .file("a/b/c", "1")
+        .file("x", "old")
+        .file("x", "new")
+        .file("a", "file now")
+        .dir("x2/")
+        .file("x2/k", "k")
+        .dir("x2/");
     let root = bench.layer(layer).unwrap();
     assert_eq!(fs::read_to_string(root.join("x")).unwrap(), "new");
     assert_eq!(fs::read_to_string(root.join("a")).unwrap(), "file now");
@@ -605,7 +843,10 @@ fn a_later_entry_replaces_an_earlier_one() {
 #[test]
 fn attack_dot_dot() {
     Bench::check_refused(Tar::new().file("../../../escaped", "x"), "'..' in the path");
-    Bench::check_refused(Tar::new().file("a/../../../../escaped", "x"), "'..' in the path");
+    Bench::check_refused(
+        Tar::new().file("a/../../../../escaped", "x"),
+        "'..' in the path",
+    );
 }
 
 #[test]
@@ -615,7 +856,9 @@ fn attack_absolute_name_lands_inside() {
     }
     let bench = Bench::new();
     let outside = bench.path("outside/new");
-    let root = bench.layer(Tar::new().file(outside.to_str().unwrap(), "x")).unwrap();
+    let root = bench
+        .layer(Tar::new().file(outside.to_str().unwrap(), "x"))
+        .unwrap();
     assert!(root.join(outside.strip_prefix("/").unwrap()).exists());
     bench.check_untouched();
 }
@@ -652,7 +895,10 @@ fn attack_write_through_a_symlink() {
 
 #[test]
 fn attack_overwrite_through_a_symlink() {
-    check_symlink_out(|b| absolute(b) + "/precious", |t| t.file("way", "overwritten"));
+    check_symlink_out(
+        |b| absolute(b) + "/precious",
+        |t| t.file("way", "overwritten"),
+    );
     check_symlink_out(absolute, |t| t.file("way/precious", "overwritten"));
     // Mode and owner go to the entry, never through it.
     check_symlink_out(absolute, |t| t.dir("way/"));
@@ -673,18 +919,37 @@ fn attack_replace_a_directory_by_a_symlink() {
     let bench = Bench::new();
     let out = absolute(&bench);
     // The parent was resolved before it became a symlink; its removal must not follow one either.
-    let layer = Tar::new().file("d/first", "1").symlink("d", &out).file("d/second", "2").symlink("e/link", &out).file("e", "e");
+    let layer = Tar::new()
+        .file("d/first", "1")
+        .symlink("d", &out)
+        .file("d/second", "2")
+        .symlink("e/link", &out)
+        .file("e", "e");
     let _ = bench.layer(layer);
     bench.check_untouched();
 }
 
 #[test]
 fn attack_hard_link_out() {
-    Bench::check_refused(Tar::new().hard("stolen", "../../../../outside/precious"), "'..' in the path");
-    Bench::check_refused(Tar::new().hard("stolen", "/etc/passwd"), "no such file in the layer");
-    Bench::check_refused(Tar::new().symlink("out", "/etc").hard("stolen", "out/passwd"), "no such file in the layer");
     Bench::check_refused(
-        Tar::new().symlink("out", "../../../../outside").hard("stolen", "out/precious").file("stolen", "x"),
+        Tar::new().hard("stolen", "../../../../outside/precious"),
+        "'..' in the path",
+    );
+    Bench::check_refused(
+        Tar::new().hard("stolen", "/etc/passwd"),
+        "no such file in the layer",
+    );
+    Bench::check_refused(
+        Tar::new()
+            .symlink("out", "/etc")
+            .hard("stolen", "out/passwd"),
+        "no such file in the layer",
+    );
+    Bench::check_refused(
+        Tar::new()
+            .symlink("out", "../../../../outside")
+            .hard("stolen", "out/precious")
+            .file("stolen", "x"),
         "no such file",
     );
 }
@@ -696,7 +961,15 @@ fn attack_hard_link_to_a_symlink_links_the_symlink() {
     }
     let bench = Bench::new();
     let out = absolute(&bench) + "/precious";
-    let root = bench.layer(Tar::new().symlink("out", &out).hard("again", "out").hard("third", "again").file("third", "x")).unwrap();
+    let root = bench
+        .layer(
+            Tar::new()
+                .symlink("out", &out)
+                .hard("again", "out")
+                .hard("third", "again")
+                .file("third", "x"),
+        )
+        .unwrap();
     assert_eq!(fs::read_link(root.join("again")).unwrap(), Path::new(&out));
     assert_eq!(fs::read_to_string(root.join("third")).unwrap(), "x");
     bench.check_untouched();
@@ -704,9 +977,15 @@ fn attack_hard_link_to_a_symlink_links_the_symlink() {
 
 #[test]
 fn attack_hard_link_to_itself_or_a_directory() {
-    Bench::check_refused(Tar::new().file("f", "x").hard("f", "f"), "it is the entry itself");
+    Bench::check_refused(
+        Tar::new().file("f", "x").hard("f", "f"),
+        "it is the entry itself",
+    );
     Bench::check_refused(Tar::new().dir("d/").hard("f", "d"), "it is a directory");
-    Bench::check_refused(Tar::new().file("d/x", "x").hard("d", "d/x"), "goes with what it replaces");
+    Bench::check_refused(
+        Tar::new().file("d/x", "x").hard("d", "d/x"),
+        "goes with what it replaces",
+    );
 }
 
 #[test]
@@ -717,14 +996,31 @@ fn attack_whiteout_of_the_parent() {
 
 #[test]
 fn attack_the_root_is_not_a_directory() {
-    Bench::check_refused(Tar::new().symlink("./", "/etc").file("x", "x"), "must be a directory");
+    Bench::check_refused(
+        Tar::new().symlink("./", "/etc").file("x", "x"),
+        "must be a directory",
+    );
 }
 
 #[test]
 fn attack_symlink_loops_and_depth() {
-    Bench::check_refused(Tar::new().symlink("a", "b").symlink("b", "a").file("a/x", "x"), "too many symlinks");
-    Bench::check_refused(Tar::new().pax(&[("path", "d/".repeat(300).as_bytes())]).file("x", "x"), "256 deep");
-    Bench::check_refused(Tar::new().file("f", "x").file("f/x", "x"), "parent is not a directory");
+    Bench::check_refused(
+        Tar::new()
+            .symlink("a", "b")
+            .symlink("b", "a")
+            .file("a/x", "x"),
+        "too many symlinks",
+    );
+    Bench::check_refused(
+        Tar::new()
+            .pax(&[("path", "d/".repeat(300).as_bytes())])
+            .file("x", "x"),
+        "256 deep",
+    );
+    Bench::check_refused(
+        Tar::new().file("f", "x").file("f/x", "x"),
+        "parent is not a directory",
+    );
 }
 
 #[test]
@@ -742,10 +1038,22 @@ fn attack_overlay_attributes_and_devices_do_not_get_through() {
         .dir("d/")
         .device("fake", EntryType::Char, 0, 0);
     let loaded = bench.load(&oci("a/b:1", &[layer.end()], plain)).unwrap();
-    assert!(loaded[0].warnings.iter().any(|w| w.starts_with("fake: a 0/0 device")), "{:?}", loaded[0].warnings);
+    assert!(
+        loaded[0]
+            .warnings
+            .iter()
+            .any(|w| w.starts_with("fake: a 0/0 device")),
+        "{:?}",
+        loaded[0].warnings
+    );
     let root = bench.store.resolve("a/b:1").unwrap().layers[0].clone();
     assert!(fs::symlink_metadata(root.join("fake")).is_err());
-    assert!(xattr::list(&root.join("d")).unwrap().iter().all(|n| !n.to_string_lossy().contains("overlay")));
+    assert!(
+        xattr::list(&root.join("d"))
+            .unwrap()
+            .iter()
+            .all(|n| !n.to_string_lossy().contains("overlay"))
+    );
 }
 
 #[test]
@@ -753,19 +1061,44 @@ fn attack_bombs_meet_their_limits() {
     if !is_root() {
         return;
     }
-    let limits = Limits { bytes: 1 << 20, entries: 100, directory_names: 10_000 };
+    let limits = Limits {
+        bytes: 1 << 20,
+        entries: 100,
+        directory_names: 10_000,
+    };
     let check = |layer: Vec<u8>, limit: &str| {
         let mut bench = Bench::new();
         bench.store = bench.store.with_limits(limits);
-        let error = bench.load(&oci("a/b:1", &[layer], gzip)).expect_err("a bomb was unpacked");
-        assert!(matches!(&error, ImageError::TooLarge { limit: l, .. } if l.contains(limit)), "{error}");
+        let error = bench
+            .load(&oci("a/b:1", &[layer], gzip))
+            .expect_err("a bomb was unpacked");
+        assert!(
+            matches!(&error, ImageError::TooLarge { limit: l, .. } if l.contains(limit)),
+            "{error}"
+        );
         bench.check_nothing_kept();
     };
-    check(Tar::new().file("zeros", &"\0".repeat(2 << 20)).end(), "1048576 bytes");
+    check(
+        Tar::new().file("zeros", &"\0".repeat(2 << 20)).end(),
+        "1048576 bytes",
+    );
     // Behind the end of the archive, where no entry is counted.
-    check([Tar::new().file("f", "x").end(), vec![0; 2 << 20]].concat(), "1048576 bytes");
-    check((0..101).fold(Tar::new(), |t, i| t.mode(&format!("f{i}"), 0o644)).end(), "100 entries");
-    check((0..90).fold(Tar::new(), |t, i| t.dir(&format!("{i}{}", "d".repeat(90)))).end(), "directory names");
+    check(
+        [Tar::new().file("f", "x").end(), vec![0; 2 << 20]].concat(),
+        "1048576 bytes",
+    );
+    check(
+        (0..101)
+            .fold(Tar::new(), |t, i| t.mode(&format!("f{i}"), 0o644))
+            .end(),
+        "100 entries",
+    );
+    check(
+        (0..90)
+            .fold(Tar::new(), |t, i| t.dir(&format!("{i}{}", "d".repeat(90))))
+            .end(),
+        "directory names",
+    );
     let mut huge = Tar::header(EntryType::GNUSparse, "hole", 0o644, 0);
     huge.as_gnu_mut().unwrap().set_real_size(1 << 50);
     check(Tar::new().raw(huge, b"").end(), "1048576 bytes");
@@ -779,9 +1112,13 @@ fn attack_archive_directory_link() {
     // A blob "called" by a digest that is a path.
     let bench = Bench::new();
     let mut files = oci("a/b:1", &[Tar::new().file("f", "x").end()], plain);
-    let index = json!({"manifests": [{"mediaType": MANIFEST, "digest": "sha256:../../outside/precious"}]});
+    let index =
+        json!({"manifests": [{"mediaType": MANIFEST, "digest": "sha256:../../outside/precious"}]});
     files.insert("index.json".into(), index.to_string().into_bytes());
-    assert!(matches!(bench.load(&files).unwrap_err(), ImageError::Corrupt { .. }));
+    assert!(matches!(
+        bench.load(&files).unwrap_err(),
+        ImageError::Corrupt { .. }
+    ));
 }
 
 // ---- the store ----
@@ -793,23 +1130,61 @@ fn removal_keeps_what_others_use() {
     }
     let bench = Bench::new();
     let shared = Tar::new().file("shared", "s").end();
-    let one = bench.load(&oci("a/one:1", &[shared.clone(), Tar::new().file("one", "1").end()], plain)).unwrap().remove(0);
-    let two = bench.load(&oci("a/two:1", &[shared, Tar::new().file("two", "2").end()], plain)).unwrap().remove(0);
+    let one = bench
+        .load(&oci(
+            "a/one:1",
+            &[shared.clone(), Tar::new().file("one", "1").end()],
+            plain,
+        ))
+        .unwrap()
+        .remove(0);
+    let two = bench
+        .load(&oci(
+            "a/two:1",
+            &[shared, Tar::new().file("two", "2").end()],
+            plain,
+        ))
+        .unwrap()
+        .remove(0);
     let layers = || fs::read_dir(bench.path("store/layers")).unwrap().count();
     assert_eq!(layers(), 3, "a shared layer is there once");
 
     let busy = bench.store.remove("a/one:1", &|id| id == one.id).unwrap();
-    assert_eq!((busy.names, busy.images, busy.in_use), (vec!["docker.io/a/one:1".into()], vec![], vec![one.id.clone()]));
+    assert_eq!(
+        (busy.names, busy.images, busy.in_use),
+        (
+            vec!["docker.io/a/one:1".into()],
+            vec![],
+            vec![one.id.clone()]
+        )
+    );
     assert_eq!(layers(), 3);
-    assert!(matches!(bench.store.resolve("a/one:1"), Err(ImageError::NotFound { .. })));
-    assert_eq!(bench.store.resolve(&one.id).unwrap().layers.len(), 2, "a container may still need it");
+    assert!(matches!(
+        bench.store.resolve("a/one:1"),
+        Err(ImageError::NotFound { .. })
+    ));
+    assert_eq!(
+        bench.store.resolve(&one.id).unwrap().layers.len(),
+        2,
+        "a container may still need it"
+    );
 
-    assert_eq!(bench.store.prune(&|_| false).unwrap().images, std::slice::from_ref(&one.id));
+    assert_eq!(
+        bench.store.prune(&|_| false).unwrap().images,
+        std::slice::from_ref(&one.id)
+    );
     assert_eq!(layers(), 2);
-    assert_eq!(fs::read_to_string(bench.store.resolve("a/two:1").unwrap().layers[1].join("shared")).unwrap(), "s");
+    assert_eq!(
+        fs::read_to_string(bench.store.resolve("a/two:1").unwrap().layers[1].join("shared"))
+            .unwrap(),
+        "s"
+    );
     bench.store.remove(&two.id, &|_| false).unwrap();
     bench.check_nothing_kept();
-    assert!(matches!(bench.store.remove("a/two:1", &|_| false), Err(ImageError::NotFound { .. })));
+    assert!(matches!(
+        bench.store.remove("a/two:1", &|_| false),
+        Err(ImageError::NotFound { .. })
+    ));
 }
 
 #[test]
@@ -818,11 +1193,29 @@ fn a_name_moves_to_the_image_loaded_last() {
         return;
     }
     let bench = Bench::new();
-    let old = bench.load(&oci("a/app:1", &[Tar::new().file("f", "old").end()], plain)).unwrap().remove(0);
-    let new = bench.load(&oci("a/app:1", &[Tar::new().file("f", "new").end()], plain)).unwrap().remove(0);
+    let old = bench
+        .load(&oci("a/app:1", &[Tar::new().file("f", "old").end()], plain))
+        .unwrap()
+        .remove(0);
+    let new = bench
+        .load(&oci("a/app:1", &[Tar::new().file("f", "new").end()], plain))
+        .unwrap()
+        .remove(0);
     assert_eq!(bench.store.resolve("a/app:1").unwrap().id, new.id);
-    let rows: Vec<_> = bench.store.list().unwrap().into_iter().map(|r| (r.name, r.id)).collect();
-    assert_eq!(rows, [(Some("docker.io/a/app:1".to_owned()), new.id), (None, old.id)]);
+    let rows: Vec<_> = bench
+        .store
+        .list()
+        .unwrap()
+        .into_iter()
+        .map(|r| (r.name, r.id))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            (Some("docker.io/a/app:1".to_owned()), new.id),
+            (None, old.id)
+        ]
+    );
 }
 
 #[test]
@@ -845,7 +1238,10 @@ fn the_store_is_closed_to_others_and_what_is_above_is_not() {
     let dir = tempfile::tempdir().unwrap();
     ImageStore::open(dir.path().join("var/lib/images")).unwrap();
     let mode = |p: &str| fs::metadata(dir.path().join(p)).unwrap().mode() & 0o777;
-    assert_eq!((mode("var/lib/images"), mode("var/lib/images/layers")), (0o700, 0o700));
+    assert_eq!(
+        (mode("var/lib/images"), mode("var/lib/images/layers")),
+        (0o700, 0o700)
+    );
     assert_ne!(mode("var/lib"), 0o700);
 }
 
@@ -858,8 +1254,13 @@ fn a_missing_layer_is_told() {
     let layer = bench.layer(Tar::new().file("f", "x")).unwrap();
     fs::remove_dir_all(layer.parent().unwrap()).unwrap();
     let error = bench.store.resolve("test/one:1").unwrap_err();
-    assert!(matches!(error, ImageError::Corrupt { .. }) && error.to_string().contains("load it again"), "{error}");
-    bench.layer(Tar::new().file("f", "x")).expect("loading again mends it");
+    assert!(
+        matches!(error, ImageError::Corrupt { .. }) && error.to_string().contains("load it again"),
+        "{error}"
+    );
+    bench
+        .layer(Tar::new().file("f", "x"))
+        .expect("loading again mends it");
 }
 
 #[test]
@@ -874,7 +1275,10 @@ fn two_writers_at_once() {
                 &format!("{i}.tar"),
                 &as_tar(&oci(
                     &format!("a/x{i}:1"),
-                    &[Tar::new().file("same", "s").end(), Tar::new().file("own", &i.to_string()).end()],
+                    &[
+                        Tar::new().file("same", "s").end(),
+                        Tar::new().file("own", &i.to_string()).end(),
+                    ],
                     gzip,
                 )),
             )
@@ -907,20 +1311,37 @@ fn imports_a_directory() {
     xattr::set(&root.join("bin/app"), "user.note".as_ref(), b"n").unwrap();
     std::os::unix::fs::chown(root.join("bin"), Some(5), Some(6)).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
-    let config = ImageConfig { entrypoint: vec!["/bin/app".into()], ..ImageConfig::default() };
+    let config = ImageConfig {
+        entrypoint: vec!["/bin/app".into()],
+        ..ImageConfig::default()
+    };
     let first = bench.store.import(&root, "demo", config.clone()).unwrap();
     let again = bench.store.import(&root, "demo", config.clone()).unwrap();
     assert_eq!(first.id, again.id, "the same content is the same image");
     let image = bench.store.resolve("demo").unwrap();
     assert_eq!(image.config, config);
     let layer = &image.layers[0];
-    assert_eq!(fs::read(layer.join("bin/app")).unwrap(), fs::read("/proc/self/exe").unwrap());
+    assert_eq!(
+        fs::read(layer.join("bin/app")).unwrap(),
+        fs::read("/proc/self/exe").unwrap()
+    );
     let meta = |p: &str| fs::symlink_metadata(layer.join(p)).unwrap();
     assert_eq!(meta("bin/app").ino(), meta("bin/app2").ino());
     assert_eq!((meta("bin").uid(), meta("bin").gid()), (5, 6));
-    assert_eq!(meta("bin/app").mtime_nsec(), fs::metadata(root.join("bin/app")).unwrap().mtime_nsec());
-    assert_eq!(xattr::get(&layer.join("bin/app"), "user.note".as_ref()).unwrap().unwrap(), b"n");
-    assert_eq!(fs::read_link(layer.join("out")).unwrap(), bench.path("outside"));
+    assert_eq!(
+        meta("bin/app").mtime_nsec(),
+        fs::metadata(root.join("bin/app")).unwrap().mtime_nsec()
+    );
+    assert_eq!(
+        xattr::get(&layer.join("bin/app"), "user.note".as_ref())
+            .unwrap()
+            .unwrap(),
+        b"n"
+    );
+    assert_eq!(
+        fs::read_link(layer.join("out")).unwrap(),
+        bench.path("outside")
+    );
     assert!(fs::symlink_metadata(layer.join("socket")).is_err());
     bench.check_untouched();
 }
@@ -932,12 +1353,33 @@ fn imports_a_tar_and_sees_a_cut_one() {
     }
     let bench = Bench::new();
     let tar = Tar::new().file("etc/x", "x").end();
-    for (name, bytes) in [("plain", tar.clone()), ("gz", gzip(&tar)), ("zst", zstd(&tar))] {
-        bench.store.import(&bench.write("r.tar", &bytes), name, ImageConfig::default()).unwrap();
-        assert_eq!(fs::read_to_string(bench.store.resolve(name).unwrap().layers[0].join("etc/x")).unwrap(), "x");
+    for (name, bytes) in [
+        ("plain", tar.clone()),
+        ("gz", gzip(&tar)),
+        ("zst", zstd(&tar)),
+    ] {
+        bench
+            .store
+            .import(&bench.write("r.tar", &bytes), name, ImageConfig::default())
+            .unwrap();
+        assert_eq!(
+            fs::read_to_string(bench.store.resolve(name).unwrap().layers[0].join("etc/x")).unwrap(),
+            "x"
+        );
     }
-    assert_eq!(fs::read_dir(bench.path("store/layers")).unwrap().count(), 1, "one layer, however it was packed");
-    let error = bench.store.import(&bench.write("r.tar", &tar[..1024]), "cut", ImageConfig::default()).unwrap_err();
+    assert_eq!(
+        fs::read_dir(bench.path("store/layers")).unwrap().count(),
+        1,
+        "one layer, however it was packed"
+    );
+    let error = bench
+        .store
+        .import(
+            &bench.write("r.tar", &tar[..1024]),
+            "cut",
+            ImageConfig::default(),
+        )
+        .unwrap_err();
     assert!(error.to_string().contains("truncated"), "{error}");
 }
 
@@ -950,22 +1392,51 @@ fn dropped_archives_are_loaded_once() {
     }
     let bench = Bench::new();
     let drop = bench.path("drop");
-    assert_eq!(bench.store.load_dropped(&drop).unwrap(), Default::default(), "no directory, nothing to do");
+    assert_eq!(
+        bench.store.load_dropped(&drop).unwrap(),
+        Default::default(),
+        "no directory, nothing to do"
+    );
     fs::create_dir(&drop).unwrap();
-    fs::write(drop.join("good.tar"), as_tar(&oci("a/good:1", &[Tar::new().file("f", "1").end()], plain))).unwrap();
+    fs::write(
+        drop.join("good.tar"),
+        as_tar(&oci("a/good:1", &[Tar::new().file("f", "1").end()], plain)),
+    )
+    .unwrap();
     fs::write(drop.join("bad.tar.gz"), gzip(b"not a tar")).unwrap();
     fs::write(drop.join(".hidden.tar"), "x").unwrap();
     fs::write(drop.join("README"), "x").unwrap();
     let report = bench.store.load_dropped(&drop).unwrap();
-    assert_eq!(report.loaded.iter().map(|(_, i)| i.names.clone()).collect::<Vec<_>>(), [["docker.io/a/good:1"]]);
-    assert_eq!(report.problems.iter().map(|(p, _)| p.clone()).collect::<Vec<_>>(), [drop.join("bad.tar.gz")]);
+    assert_eq!(
+        report
+            .loaded
+            .iter()
+            .map(|(_, i)| i.names.clone())
+            .collect::<Vec<_>>(),
+        [["docker.io/a/good:1"]]
+    );
+    assert_eq!(
+        report
+            .problems
+            .iter()
+            .map(|(p, _)| p.clone())
+            .collect::<Vec<_>>(),
+        [drop.join("bad.tar.gz")]
+    );
 
     bench.store.remove("a/good:1", &|_| false).unwrap();
     let again = bench.store.load_dropped(&drop).unwrap();
-    assert!(again.loaded.is_empty(), "a removed image does not come back by itself");
+    assert!(
+        again.loaded.is_empty(),
+        "a removed image does not come back by itself"
+    );
     assert_eq!(again.problems, report.problems, "a bad file is still told");
 
-    fs::write(drop.join("good.tar"), as_tar(&oci("a/good:2", &[Tar::new().file("f", "22").end()], gzip))).unwrap();
+    fs::write(
+        drop.join("good.tar"),
+        as_tar(&oci("a/good:2", &[Tar::new().file("f", "22").end()], gzip)),
+    )
+    .unwrap();
     fs::remove_file(drop.join("bad.tar.gz")).unwrap();
     let changed = bench.store.load_dropped(&drop).unwrap();
     assert_eq!((changed.loaded.len(), changed.problems.len()), (1, 0));
@@ -984,16 +1455,30 @@ fn in_private_namespace(test: &str, body: fn()) {
         return;
     }
     let mut child = Command::new("unshare");
-    child.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().unwrap());
-    let out = child.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(MARK, "1").output().unwrap();
-    let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    child
+        .args(["--mount", "--propagation", "private"])
+        .arg(std::env::current_exe().unwrap());
+    let out = child
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(MARK, "1")
+        .output()
+        .unwrap();
+    let text =
+        String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success() && text.contains("1 passed"), "{text}");
 }
 
 /// A file system of its own for the store, upper and work: the test's directory may lie on an overlay itself.
 fn tmpfs(dir: &Path, size: &str) {
     fs::create_dir_all(dir).unwrap();
-    nix::mount::mount(Some("tmpfs"), dir, Some("tmpfs"), nix::mount::MsFlags::empty(), Some(format!("size={size}").as_str())).unwrap();
+    nix::mount::mount(
+        Some("tmpfs"),
+        dir,
+        Some("tmpfs"),
+        nix::mount::MsFlags::empty(),
+        Some(format!("size={size}").as_str()),
+    )
+    .unwrap();
 }
 
 struct Mounted {
@@ -1010,23 +1495,42 @@ fn mount_image(layers: &[Vec<u8>]) -> Mounted {
     fs::write(base.join("x.tar"), as_tar(&oci("a/b:1", layers, gzip))).unwrap();
     store.load(&base.join("x.tar")).unwrap();
     let [upper, work, root] = ["upper", "work", "root"].map(|n| base.join(n));
-    [&upper, &work, &root].iter().for_each(|d| fs::create_dir(d).unwrap());
-    overlay::mount(&store.resolve("a/b:1").unwrap().layers, &upper, &work, &root).unwrap();
-    Mounted { root, upper, _dir: dir }
+    [&upper, &work, &root]
+        .iter()
+        .for_each(|d| fs::create_dir(d).unwrap());
+    overlay::mount(
+        &store.resolve("a/b:1").unwrap().layers,
+        &upper,
+        &work,
+        &root,
+    )
+    .unwrap();
+    Mounted {
+        root,
+        upper,
+        _dir: dir,
+    }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = nix::mount::umount2(&self.root, nix::mount::MntFlags::MNT_DETACH);
-        let _ = nix::mount::umount2(self.upper.parent().unwrap(), nix::mount::MntFlags::MNT_DETACH);
+        let _ = nix::mount::umount2(
+            self.upper.parent().unwrap(),
+            nix::mount::MntFlags::MNT_DETACH,
+        );
     }
 }
 
 #[test]
 fn an_overlay_shows_the_layers_as_one() {
     in_private_namespace("an_overlay_shows_the_layers_as_one", || {
-        let lower =
-            Tar::new().file("etc/gone", "x").file("etc/stays", "lower").file("dir/old", "x").file("remade/old", "x").file("both", "lower");
+        let lower = Tar::new()
+            .file("etc/gone", "x")
+            .file("etc/stays", "lower")
+            .file("dir/old", "x")
+            .file("remade/old", "x")
+            .file("both", "lower");
         let upper = Tar::new()
             .mode("etc/.wh.gone", 0o644)
             .mode("dir/.wh..wh..opq", 0o644)
@@ -1036,7 +1540,10 @@ fn an_overlay_shows_the_layers_as_one() {
             .file("both", "upper");
         let m = mount_image(&[lower.end(), upper.end()]);
         let names = |p: &str| {
-            let mut all: Vec<_> = fs::read_dir(m.root.join(p)).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+            let mut all: Vec<_> = fs::read_dir(m.root.join(p))
+                .unwrap()
+                .map(|e| e.unwrap().file_name().into_string().unwrap())
+                .collect();
             all.sort();
             all
         };
@@ -1046,7 +1553,11 @@ fn an_overlay_shows_the_layers_as_one() {
         assert_eq!(names(""), ["both", "dir", "etc", "remade"]);
         assert_eq!(fs::read_to_string(m.root.join("both")).unwrap(), "upper");
         fs::write(m.root.join("both"), "container").unwrap();
-        assert_eq!(fs::read_to_string(m.upper.join("both")).unwrap(), "container", "writes go to the upper directory");
+        assert_eq!(
+            fs::read_to_string(m.upper.join("both")).unwrap(),
+            "container",
+            "writes go to the upper directory"
+        );
     });
 }
 
@@ -1054,11 +1565,22 @@ fn an_overlay_shows_the_layers_as_one() {
 fn two_hundred_layers_are_mounted() {
     in_private_namespace("two_hundred_layers_are_mounted", || {
         let here = std::env::current_dir().unwrap();
-        let layers: Vec<Vec<u8>> = (0..200).map(|i| Tar::new().file(&format!("f{i}"), "x").file("top", &i.to_string()).end()).collect();
+        let layers: Vec<Vec<u8>> = (0..200)
+            .map(|i| {
+                Tar::new()
+                    .file(&format!("f{i}"), "x")
+                    .file("top", &i.to_string())
+                    .end()
+            })
+            .collect();
         let m = mount_image(&layers);
         assert_eq!(fs::read_dir(&m.root).unwrap().count(), 201);
         assert_eq!(fs::read_to_string(m.root.join("top")).unwrap(), "199");
-        assert_eq!(std::env::current_dir().unwrap(), here, "the working directory is as it was");
+        assert_eq!(
+            std::env::current_dir().unwrap(),
+            here,
+            "the working directory is as it was"
+        );
     });
 }
 
@@ -1069,7 +1591,9 @@ fn an_overlay_of_awkward_paths() {
         let base = dir.path().join("a:b,c\\d");
         tmpfs(&base, "1m");
         let [layer, upper, work, root] = ["layer", "upper", "work", "root"].map(|n| base.join(n));
-        [&layer, &upper, &work, &root].iter().for_each(|d| fs::create_dir(d).unwrap());
+        [&layer, &upper, &work, &root]
+            .iter()
+            .for_each(|d| fs::create_dir(d).unwrap());
         fs::write(layer.join("f"), "x").unwrap();
         overlay::mount(&[layer], &upper, &work, &root).unwrap();
         assert_eq!(fs::read_to_string(root.join("f")).unwrap(), "x");
@@ -1087,7 +1611,11 @@ fn a_full_disk_leaves_the_other_images_alone() {
         let store = ImageStore::open(base.join("store")).unwrap();
         let load = |name: &str, content: &str| {
             let path = dir.path().join("x.tar");
-            fs::write(&path, as_tar(&oci(name, &[Tar::new().file("f", content).end()], plain))).unwrap();
+            fs::write(
+                &path,
+                as_tar(&oci(name, &[Tar::new().file("f", content).end()], plain)),
+            )
+            .unwrap();
             store.load(&path)
         };
         load("a/good:1", "good").unwrap();
@@ -1096,7 +1624,10 @@ fn a_full_disk_leaves_the_other_images_alone() {
         assert_eq!(store.list().unwrap().len(), 1);
         assert_eq!(fs::read_dir(base.join("store/tmp")).unwrap().count(), 0);
         assert_eq!(fs::read_dir(base.join("store/layers")).unwrap().count(), 1);
-        assert_eq!(fs::read_to_string(store.resolve("a/good:1").unwrap().layers[0].join("f")).unwrap(), "good");
+        assert_eq!(
+            fs::read_to_string(store.resolve("a/good:1").unwrap().layers[0].join("f")).unwrap(),
+            "good"
+        );
         nix::mount::umount(&base).unwrap();
     });
 }

@@ -60,16 +60,42 @@ impl Case {
             fs::create_dir_all(root.join(d)).unwrap();
         }
         fs::copy(BUSYBOX, root.join("bin/busybox")).unwrap();
-        for applet in ["sh", "cat", "id", "env", "ls", "readlink", "sleep", "sed", "touch", "stat", "head", "wc", "yes", "sort", "dd"] {
+        for applet in [
+            "sh", "cat", "id", "env", "ls", "readlink", "sleep", "sed", "touch", "stat", "head",
+            "wc", "yes", "sort", "dd",
+        ] {
             symlink("busybox", root.join("bin").join(applet)).unwrap();
         }
-        fs::write(root.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\napp:x:1000:1001::/home/app:/bin/sh\n").unwrap();
+        fs::write(
+            root.join("etc/passwd"),
+            "root:x:0:0::/root:/bin/sh\napp:x:1000:1001::/home/app:/bin/sh\n",
+        )
+        .unwrap();
         fs::write(root.join("etc/group"), "root:x:0:\nextra:x:2000:app\n").unwrap();
-        let mut pod = Pod { metadata: Default::default(), spec: Default::default(), raw: Value::Null };
+        let mut pod = Pod {
+            metadata: Default::default(),
+            spec: Default::default(),
+            raw: Value::Null,
+        };
         pod.metadata.name = "test".into();
-        let container = Container { name: "c".into(), command: vec!["/bin/sh".into(), "-c".into(), script.into()], ..Default::default() };
-        let name = format!("t{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        Self { dir, pod, container, image: ImageConfig::default(), host: Host::read(false), name }
+        let container = Container {
+            name: "c".into(),
+            command: vec!["/bin/sh".into(), "-c".into(), script.into()],
+            ..Default::default()
+        };
+        let name = format!(
+            "t{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
+        Self {
+            dir,
+            pod,
+            container,
+            image: ImageConfig::default(),
+            host: Host::read(false),
+            name,
+        }
     }
 
     fn cgroup(&self) -> String {
@@ -99,7 +125,10 @@ impl Case {
     fn runtime<'a>(&'a self, runtime: &'a str) -> Running<'a> {
         let config = self.config();
         fs::write(self.dir.path().join("config.json"), config.to_string()).unwrap();
-        Running { case: self, runtime }
+        Running {
+            case: self,
+            runtime,
+        }
     }
 }
 
@@ -112,8 +141,14 @@ impl Drop for Case {
 }
 
 fn hierarchies() -> Vec<PathBuf> {
-    let subs = fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|e| e.path()).filter(|p| p.is_dir());
-    subs.chain(["/sys/fs/cgroup".into()]).filter(|p| p.join("cgroup.procs").exists()).collect()
+    let subs = fs::read_dir("/sys/fs/cgroup")
+        .unwrap()
+        .flatten()
+        .map(|e| e.path())
+        .filter(|p| p.is_dir());
+    subs.chain(["/sys/fs/cgroup".into()])
+        .filter(|p| p.join("cgroup.procs").exists())
+        .collect()
 }
 
 /// A container under one runtime; removed by force when dropped.
@@ -137,7 +172,11 @@ impl Running<'_> {
     }
 
     fn state_dir(&self) -> PathBuf {
-        self.case.dir.path().join(if self.runtime == PODPROBE { "own" } else { "runc" })
+        self.case.dir.path().join(if self.runtime == PODPROBE {
+            "own"
+        } else {
+            "runc"
+        })
     }
 
     fn out(&self) -> PathBuf {
@@ -146,11 +185,21 @@ impl Running<'_> {
 
     /// Exit code and stderr of `create`; the container's output goes to a file.
     fn create(&self) -> (bool, String) {
-        let (out, err) = (File::create(self.out()).unwrap(), self.case.dir.path().join("err"));
+        let (out, err) = (
+            File::create(self.out()).unwrap(),
+            self.case.dir.path().join("err"),
+        );
         let bundle = self.case.dir.path().to_str().unwrap();
         let pid_file = self.case.dir.path().join("pid");
         let status = self
-            .command(&["create", "--bundle", bundle, "--pid-file", pid_file.to_str().unwrap(), &self.case.name])
+            .command(&[
+                "create",
+                "--bundle",
+                bundle,
+                "--pid-file",
+                pid_file.to_str().unwrap(),
+                &self.case.name,
+            ])
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(File::create(&err).unwrap())
@@ -160,12 +209,19 @@ impl Running<'_> {
     }
 
     fn pid(&self) -> i32 {
-        fs::read_to_string(self.case.dir.path().join("pid")).unwrap().trim().parse().unwrap()
+        fs::read_to_string(self.case.dir.path().join("pid"))
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap()
     }
 
     fn start(&self) -> (bool, String) {
         let o = self.verb(&["start", &self.case.name]);
-        (o.status.success(), String::from_utf8_lossy(&o.stderr).into_owned())
+        (
+            o.status.success(),
+            String::from_utf8_lossy(&o.stderr).into_owned(),
+        )
     }
 
     /// Exit status of the container's process, which we inherit as subreaper.
@@ -173,7 +229,9 @@ impl Running<'_> {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             match waitpid(Pid::from_raw(self.pid()), Some(WaitPidFlag::WNOHANG)).unwrap() {
-                WaitStatus::StillAlive if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(2)),
+                WaitStatus::StillAlive if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(2))
+                }
                 other => return other,
             }
         }
@@ -190,12 +248,20 @@ impl Running<'_> {
     }
 
     fn left_cgroups(&self) -> Vec<PathBuf> {
-        hierarchies().into_iter().map(|h| h.join(&self.case.cgroup()[1..])).filter(|p| p.exists()).collect()
+        hierarchies()
+            .into_iter()
+            .map(|h| h.join(&self.case.cgroup()[1..]))
+            .filter(|p| p.exists())
+            .collect()
     }
 
     fn assert_nothing_left(&self) {
         assert_eq!(self.left_cgroups(), Vec::<PathBuf>::new());
-        assert_eq!(fs::read_dir(self.state_dir()).unwrap().count(), 0, "state directory is empty");
+        assert_eq!(
+            fs::read_dir(self.state_dir()).unwrap().count(),
+            0,
+            "state directory is empty"
+        );
     }
 }
 
@@ -203,7 +269,10 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         let _ = self.verb(&["delete", "--force", &self.case.name]);
         if let Ok(pid) = fs::read_to_string(self.case.dir.path().join("pid")) {
-            let _ = waitpid(Pid::from_raw(pid.trim().parse().unwrap_or(0).max(1)), Some(WaitPidFlag::WNOHANG));
+            let _ = waitpid(
+                Pid::from_raw(pid.trim().parse().unwrap_or(0).max(1)),
+                Some(WaitPidFlag::WNOHANG),
+            );
         }
     }
 }
@@ -255,7 +324,10 @@ fn a_plain_container_is_as_under_runc() {
     let own = same(|_| ());
     assert!(own.contains("CapEff:\t00000000a80425fb"), "{own}");
     assert!(own.contains("NoNewPrivs:\t0"), "{own}");
-    assert!(own.contains("not writable /sys/fs/cgroup/memory/memory.limit_in_bytes"), "{own}");
+    assert!(
+        own.contains("not writable /sys/fs/cgroup/memory/memory.limit_in_bytes"),
+        "{own}"
+    );
     assert!(own.contains("HOME=/root"), "{own}");
 }
 
@@ -272,7 +344,10 @@ fn another_user_without_privileges_is_as_under_runc() {
         c.container.working_dir = "/tmp".into();
         c.pod.spec.security_context.supplemental_groups = vec![77];
     });
-    assert!(own.contains("id: 1000 1001 1001 2000 77") || own.contains("id: 1000 1001 1001 77 2000"), "{own}");
+    assert!(
+        own.contains("id: 1000 1001 1001 2000 77") || own.contains("id: 1000 1001 1001 77 2000"),
+        "{own}"
+    );
     assert!(own.contains("CapBnd:\t0000000000000000"), "{own}");
     assert!(own.contains("NoNewPrivs:\t1"), "{own}");
     assert!(own.contains("not writable /root-x"), "{own}");
@@ -322,7 +397,9 @@ fn cgroups_and_limits_are_as_under_runc() {
         return;
     }
     let mut case = Case::new("cat /proc/self/cgroup; exec sleep 100");
-    case.container.resources.limits = [("cpu", "250m"), ("memory", "64Mi")].map(|(k, v)| (k.to_owned(), quantity(v))).into();
+    case.container.resources.limits = [("cpu", "250m"), ("memory", "64Mi")]
+        .map(|(k, v)| (k.to_owned(), quantity(v)))
+        .into();
     let read = |runtime| {
         let c = case.runtime(runtime);
         assert_eq!(c.create(), (true, String::new()));
@@ -331,8 +408,15 @@ fn cgroups_and_limits_are_as_under_runc() {
             .iter()
             .map(|f| {
                 let (dir, name) = f.split_once('/').unwrap_or(("", f));
-                let path = Path::new("/sys/fs/cgroup").join(dir).join(&case.cgroup()[1..]).join(name);
-                let mut lines: Vec<String> = fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect();
+                let path = Path::new("/sys/fs/cgroup")
+                    .join(dir)
+                    .join(&case.cgroup()[1..])
+                    .join(name);
+                let mut lines: Vec<String> = fs::read_to_string(path)
+                    .unwrap_or_default()
+                    .lines()
+                    .map(str::to_owned)
+                    .collect();
                 lines.sort();
                 ((*f).to_owned(), lines.join("\n"))
             })
@@ -343,7 +427,11 @@ fn cgroups_and_limits_are_as_under_runc() {
     let (own, runc) = (read(PODPROBE), read(RUNC));
     assert_eq!(own.0, runc.0);
     // Each hierarchy, the unified one of a hybrid node too: exec and kill need it.
-    assert!(own.1.lines().all(|l| l.ends_with(&case.cgroup())), "{}", own.1);
+    assert!(
+        own.1.lines().all(|l| l.ends_with(&case.cgroup())),
+        "{}",
+        own.1
+    );
     eprintln!("under runc:\n{}", runc.1);
 }
 
@@ -357,9 +445,18 @@ fn a_missing_program_is_an_error_in_plain_words() {
         return;
     }
     for (command, expected) in [
-        ("/nope", "cannot create container {}: exec: \"/nope\": no such file or directory\n"),
-        ("/tmp", "cannot create container {}: exec: \"/tmp\": is a directory\n"),
-        ("/etc/passwd", "cannot create container {}: exec: \"/etc/passwd\": permission denied\n"),
+        (
+            "/nope",
+            "cannot create container {}: exec: \"/nope\": no such file or directory\n",
+        ),
+        (
+            "/tmp",
+            "cannot create container {}: exec: \"/tmp\": is a directory\n",
+        ),
+        (
+            "/etc/passwd",
+            "cannot create container {}: exec: \"/etc/passwd\": permission denied\n",
+        ),
         (
             "nope",
             "cannot create container {}: exec: \"nope\": executable file not found in $PATH (/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin)\n",
@@ -369,7 +466,11 @@ fn a_missing_program_is_an_error_in_plain_words() {
         case.container.command = vec![command.into()];
         let c = case.runtime(PODPROBE);
         assert_eq!(c.create(), (false, expected.replace("{}", &case.name)));
-        assert_eq!(fs::read_to_string(c.out()).unwrap(), "", "nothing of it in the container's output");
+        assert_eq!(
+            fs::read_to_string(c.out()).unwrap(),
+            "",
+            "nothing of it in the container's output"
+        );
         c.assert_nothing_left();
     }
 }
@@ -380,8 +481,16 @@ fn a_program_that_cannot_run_is_an_error_of_start() {
         return;
     }
     for (text, code, expected) in [
-        ("#!/no/interpreter\n", 127, "exec: \"/x\": no such file or directory (its interpreter or dynamic loader is not in the image)\n"),
-        ("no program at all", 126, "exec: \"/x\": exec format error\n"),
+        (
+            "#!/no/interpreter\n",
+            127,
+            "exec: \"/x\": no such file or directory (its interpreter or dynamic loader is not in the image)\n",
+        ),
+        (
+            "no program at all",
+            126,
+            "exec: \"/x\": exec format error\n",
+        ),
     ] {
         let mut case = Case::new("");
         case.container.command = vec!["/x".into()];
@@ -390,7 +499,13 @@ fn a_program_that_cannot_run_is_an_error_of_start() {
         fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let c = case.runtime(PODPROBE);
         assert_eq!(c.create(), (true, String::new()));
-        assert_eq!(c.start(), (false, format!("cannot start container {}: {expected}", case.name)));
+        assert_eq!(
+            c.start(),
+            (
+                false,
+                format!("cannot start container {}: {expected}", case.name)
+            )
+        );
         assert_eq!(c.wait(), WaitStatus::Exited(Pid::from_raw(c.pid()), code));
         assert_eq!(fs::read_to_string(c.out()).unwrap(), "");
     }
@@ -408,16 +523,28 @@ fn kill_and_delete_leave_nothing() {
         return;
     }
     let mut case = Case::new("");
-    case.container.command = ["/bin/sh", "-c", "trap 'exit 7' TERM; sleep 100 & echo up; while :; do sleep 1; done"].map(Into::into).into();
+    case.container.command = [
+        "/bin/sh",
+        "-c",
+        "trap 'exit 7' TERM; sleep 100 & echo up; while :; do sleep 1; done",
+    ]
+    .map(Into::into)
+    .into();
     let c = case.runtime(PODPROBE);
     let name = &case.name;
     assert_eq!(c.create(), (true, String::new()));
     assert_eq!(state(&c), "created");
-    assert_eq!(c.create().1, format!("cannot create container {name}: a container of that id exists\n"));
+    assert_eq!(
+        c.create().1,
+        format!("cannot create container {name}: a container of that id exists\n")
+    );
     assert_eq!(c.start(), (true, String::new()));
     assert_eq!(state(&c), "running");
     assert!(c.start().1.contains("it was started before"));
-    assert!(!c.verb(&["delete", name]).status.success(), "a running one is only deleted by force");
+    assert!(
+        !c.verb(&["delete", name]).status.success(),
+        "a running one is only deleted by force"
+    );
     while !fs::read_to_string(c.out()).unwrap().contains("up") {
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -425,11 +552,20 @@ fn kill_and_delete_leave_nothing() {
     assert_eq!(c.wait(), WaitStatus::Exited(Pid::from_raw(c.pid()), 7));
     assert_eq!(state(&c), "stopped");
     let late = c.verb(&["kill", name, "TERM"]);
-    assert_eq!(String::from_utf8_lossy(&late.stderr), format!("cannot kill container {name}: container not running\n"));
+    assert_eq!(
+        String::from_utf8_lossy(&late.stderr),
+        format!("cannot kill container {name}: container not running\n")
+    );
     assert!(c.verb(&["delete", name]).status.success());
     c.assert_nothing_left();
-    assert!(!c.verb(&["delete", name]).status.success(), "gone is an error");
-    assert!(c.verb(&["delete", "--force", name]).status.success(), "but not by force");
+    assert!(
+        !c.verb(&["delete", name]).status.success(),
+        "gone is an error"
+    );
+    assert!(
+        c.verb(&["delete", "--force", name]).status.success(),
+        "but not by force"
+    );
 }
 
 #[test]
@@ -441,7 +577,10 @@ fn force_removes_a_container_in_any_state() {
     let mut case = Case::new("trap '' TERM; (sleep 100 & sleep 100 & sleep 100) & exec sleep 100");
     case.pod.spec.host_pid = true;
     let c = case.runtime(PODPROBE);
-    assert_eq!((c.create(), c.start()), ((true, String::new()), (true, String::new())));
+    assert_eq!(
+        (c.create(), c.start()),
+        ((true, String::new()), (true, String::new()))
+    );
     let o = c.verb(&["delete", "--force", &case.name]);
     assert!(o.status.success(), "{o:?}");
     c.assert_nothing_left();
@@ -453,7 +592,9 @@ fn force_removes_a_container_in_any_state() {
     c.wait();
     // Half made: create was killed after its first step, or in the middle of libcontainer's.
     assert_eq!(c.create(), (true, String::new()));
-    let record = c.state_dir().join(format!("{}.podprobe/record.json", case.name));
+    let record = c
+        .state_dir()
+        .join(format!("{}.podprobe/record.json", case.name));
     let mut half: Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
     half["pid"] = 0.into();
     fs::write(&record, half.to_string()).unwrap();
@@ -475,7 +616,10 @@ fn what_would_be_ignored_is_refused() {
     config["linux"]["seccomp"] = json!({ "defaultAction": "SCMP_ACT_NOTIFY" });
     fs::write(case.dir.path().join("config.json"), config.to_string()).unwrap();
     let (ok, err) = c.create();
-    assert!(!ok && err.contains("seccomp profile: SCMP_ACT_NOTIFY needs a listener"), "{err}");
+    assert!(
+        !ok && err.contains("seccomp profile: SCMP_ACT_NOTIFY needs a listener"),
+        "{err}"
+    );
     assert_eq!(err.lines().count(), 1);
 }
 
@@ -491,8 +635,15 @@ fn the_program_starts_with_default_signals_and_no_descriptors() {
         case.runtime(PODPROBE).output()
     };
     let status = direct(&["cat", "/proc/self/status"]);
-    assert!(status.contains("SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"), "{status}");
-    assert_eq!(direct(&["ls", "/proc/self/fd"]), "0\n1\n2\n3\n", "its own stdio, and the directory it lists");
+    assert!(
+        status.contains("SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"),
+        "{status}"
+    );
+    assert_eq!(
+        direct(&["ls", "/proc/self/fd"]),
+        "0\n1\n2\n3\n",
+        "its own stdio, and the directory it lists"
+    );
     assert_eq!(direct(&["sh", "-c", "yes | head -n 1"]), "y\n");
 }
 
@@ -510,8 +661,17 @@ fn a_container_cannot_write_to_our_binary() {
     // Between create and start our program waits inside the container's namespaces. Even the node's root, who may open
     // it, finds a read-only mount; that it runs just now (ETXTBSY) would protect it only for so long.
     let exe = format!("/proc/{}/exe", c.pid());
-    assert!(nix::sys::statvfs::statvfs(exe.as_str()).unwrap().flags().contains(nix::sys::statvfs::FsFlags::ST_RDONLY));
-    let exe = File::options().read(true).custom_flags(nix::libc::O_PATH).open(&exe).unwrap();
+    assert!(
+        nix::sys::statvfs::statvfs(exe.as_str())
+            .unwrap()
+            .flags()
+            .contains(nix::sys::statvfs::FsFlags::ST_RDONLY)
+    );
+    let exe = File::options()
+        .read(true)
+        .custom_flags(nix::libc::O_PATH)
+        .open(&exe)
+        .unwrap();
     drop(c);
     let again = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&exe));
     assert!(File::options().write(true).open(again).is_err());
@@ -545,13 +705,15 @@ fn the_cause_of_a_failed_create_is_told() {
     let case = Case::new("true");
     let c = case.runtime(PODPROBE);
     let mut config = case.config();
-    config["mounts"]
-        .as_array_mut()
-        .unwrap()
-        .push(json!({ "destination": "/v", "type": "bind", "source": "/no/such", "options": ["rbind"] }));
+    config["mounts"].as_array_mut().unwrap().push(
+        json!({ "destination": "/v", "type": "bind", "source": "/no/such", "options": ["rbind"] }),
+    );
     fs::write(case.dir.path().join("config.json"), config.to_string()).unwrap();
     let (ok, err) = c.create();
-    assert!(!ok && err.contains("\"/no/such\": No such file or directory"), "{err}");
+    assert!(
+        !ok && err.contains("\"/no/such\": No such file or directory"),
+        "{err}"
+    );
     assert_eq!(err.lines().count(), 1);
     c.assert_nothing_left();
 }
@@ -585,7 +747,10 @@ fn bench_create_start_delete() {
             times[times.len() / 2][i].as_secs_f64() * 1e3
         };
         let m = [0, 1, 2].map(|i| median(i, &mut times));
-        println!("{runtime}: create {:.1} ms, start {:.1} ms, delete {:.1} ms", m[0], m[1], m[2]);
+        println!(
+            "{runtime}: create {:.1} ms, start {:.1} ms, delete {:.1} ms",
+            m[0], m[1], m[2]
+        );
         medians.push(m.iter().sum::<f64>());
     }
     println!("ratio {:.2}", medians[0] / medians[1]);

@@ -8,9 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
-use podprobe::api::pod::{ExecAction, GrpcAction, IntOrString, ObjectMeta, PodSpec, RestartPolicy, TcpSocketAction};
+use podprobe::api::pod::{
+    ExecAction, GrpcAction, IntOrString, ObjectMeta, PodSpec, RestartPolicy, TcpSocketAction,
+};
 use podprobe::api::status::{ContainerState, ContainerStateRunning};
-use podprobe::api::{Container, ContainerStatus, Pod, PodPhase, PodStatus, PodUid, Probe, ProbeType};
+use podprobe::api::{
+    Container, ContainerStatus, Pod, PodPhase, PodStatus, PodUid, Probe, ProbeType,
+};
 use podprobe::clock::Moment;
 use podprobe::events::Recorder;
 use podprobe::prober::history::RunOutcome;
@@ -18,7 +22,9 @@ use podprobe::prober::lateness::BOUNDS;
 use podprobe::prober::manager::{Deps, ProberManager, RestoredReady, Results, StatusSource};
 use podprobe::prober::pauses::ProbeKey;
 use podprobe::prober::results::{Manager, ProbeResult, Update};
-use podprobe::runtime::{ContainerId, ExecOutcome, NetworkNamespace, RuntimeError, StartErrorReason};
+use podprobe::runtime::{
+    ContainerId, ExecOutcome, NetworkNamespace, RuntimeError, StartErrorReason,
+};
 use probed::{Probed, ProbedRuntime};
 
 #[path = "support/probed.rs"]
@@ -55,20 +61,31 @@ struct World {
 
 impl World {
     fn set(&self, uid: &PodUid, status: PodStatus) {
-        self.statuses.lock().unwrap().insert(uid.clone(), Arc::new(status));
+        self.statuses
+            .lock()
+            .unwrap()
+            .insert(uid.clone(), Arc::new(status));
         self.version.fetch_add(1, Ordering::SeqCst);
     }
 }
 
 impl StatusSource for World {
     fn version(&self) -> u64 {
-        let step = if self.counts_changes.load(Ordering::SeqCst) { 0 } else { 1 };
+        let step = if self.counts_changes.load(Ordering::SeqCst) {
+            0
+        } else {
+            1
+        };
         self.version.fetch_add(step, Ordering::SeqCst)
     }
 
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
         let count = self.lookups.fetch_add(1, Ordering::SeqCst) + 1;
-        assert_ne!(count, self.panic_at_lookup.load(Ordering::SeqCst), "made up");
+        assert_ne!(
+            count,
+            self.panic_at_lookup.load(Ordering::SeqCst),
+            "made up"
+        );
         self.statuses.lock().unwrap().get(uid).cloned()
     }
 
@@ -83,19 +100,31 @@ impl Probed for World {
         self.runs.lock().unwrap().push((id.clone(), Moment::now()));
         let answer = self.answer.lock().unwrap().clone();
         match answer {
-            Answer::Code(code) => Ok(ExecOutcome::Exited { code, output: b"said".to_vec() }),
-            Answer::Error => Err(RuntimeError::new(StartErrorReason::RunContainerError, "no descriptors")),
+            Answer::Code(code) => Ok(ExecOutcome::Exited {
+                code,
+                output: b"said".to_vec(),
+            }),
+            Answer::Error => Err(RuntimeError::new(
+                StartErrorReason::RunContainerError,
+                "no descriptors",
+            )),
             Answer::Panic => panic!("made up"),
             Answer::Hang(closed) => {
                 let _ = closed.recv();
-                Ok(ExecOutcome::Exited { code: 0, output: Vec::new() })
+                Ok(ExecOutcome::Exited {
+                    code: 0,
+                    output: Vec::new(),
+                })
             }
         }
     }
 
     fn network_namespace(&self) -> Result<Option<NetworkNamespace>, RuntimeError> {
         if self.no_namespaces.load(Ordering::SeqCst) {
-            return Err(RuntimeError::new(StartErrorReason::RunContainerError, "no namespace"));
+            return Err(RuntimeError::new(
+                StartErrorReason::RunContainerError,
+                "no namespace",
+            ));
         }
         Ok(None)
     }
@@ -124,7 +153,11 @@ fn daemon_with(restored: HashMap<ContainerId, RestoredReady>) -> Daemon {
     });
     let (tx, updates) = bounded(10_000);
     let cache = || Arc::new(Manager::new(tx.clone()));
-    let results = Results { startup: cache(), readiness: cache(), liveness: cache() };
+    let results = Results {
+        startup: cache(),
+        readiness: cache(),
+        liveness: cache(),
+    };
     let recorder = Arc::new(Recorder::default());
     let manager = ProberManager::new(Deps {
         statuses: world.clone(),
@@ -135,7 +168,13 @@ fn daemon_with(restored: HashMap<ContainerId, RestoredReady>) -> Daemon {
         allow_probe_hosts: Vec::new(),
         restored,
     });
-    Daemon { world, manager, results, recorder, updates }
+    Daemon {
+        world,
+        manager,
+        results,
+        recorder,
+        updates,
+    }
 }
 
 fn daemon() -> Daemon {
@@ -157,14 +196,35 @@ impl Daemon {
 
     /// The same, with a pause between generating the status and storing it.
     fn store_after(&self, pod: &Pod, instance: u32, pause: impl FnOnce()) -> PodStatus {
-        let mut fresh = PodStatus { phase: PodPhase::Running, ..Default::default() };
+        let mut fresh = PodStatus {
+            phase: PodPhase::Running,
+            ..Default::default()
+        };
         for c in pod.spec.containers.iter().chain(pod.spec.sidecars()) {
             let id = ContainerId::from(format!("{}-{instance}", c.name).as_str());
-            let state = ContainerState { running: Some(ContainerStateRunning { started_at: None }), ..Default::default() };
-            self.world.started.lock().unwrap().entry(id.clone()).or_insert_with(Moment::now);
-            let entry = ContainerStatus { name: c.name.clone(), container_id: id.uri(), state, ..Default::default() };
+            let state = ContainerState {
+                running: Some(ContainerStateRunning { started_at: None }),
+                ..Default::default()
+            };
+            self.world
+                .started
+                .lock()
+                .unwrap()
+                .entry(id.clone())
+                .or_insert_with(Moment::now);
+            let entry = ContainerStatus {
+                name: c.name.clone(),
+                container_id: id.uri(),
+                state,
+                ..Default::default()
+            };
             let sidecar = pod.spec.is_sidecar(&c.name);
-            if sidecar { &mut fresh.init_container_statuses } else { &mut fresh.container_statuses }.push(entry);
+            if sidecar {
+                &mut fresh.init_container_statuses
+            } else {
+                &mut fresh.container_statuses
+            }
+            .push(entry);
         }
         self.manager.update_pod_status(pod, &mut fresh);
         pause();
@@ -178,7 +238,14 @@ impl Daemon {
 }
 
 fn probe(period: i32) -> Probe {
-    Probe { period_seconds: period, failure_threshold: 1, exec: Some(ExecAction { command: vec!["true".into()] }), ..Default::default() }
+    Probe {
+        period_seconds: period,
+        failure_threshold: 1,
+        exec: Some(ExecAction {
+            command: vec!["true".into()],
+        }),
+        ..Default::default()
+    }
 }
 
 /// `probes`: letters s, r, l for each container c0, c1, …
@@ -190,9 +257,21 @@ fn pod(uid: &str, period: i32, probes: &[&str]) -> Arc<Pod> {
         liveness_probe: letters.contains('l').then(|| probe(period)),
         ..Default::default()
     };
-    let spec = PodSpec { containers: probes.iter().enumerate().map(container).collect(), ..Default::default() };
-    let metadata = ObjectMeta { name: format!("pod-{uid}"), namespace: "default".into(), uid: uid.into(), ..Default::default() };
-    Arc::new(Pod { metadata, spec, raw: serde_json::Value::Null })
+    let spec = PodSpec {
+        containers: probes.iter().enumerate().map(container).collect(),
+        ..Default::default()
+    };
+    let metadata = ObjectMeta {
+        name: format!("pod-{uid}"),
+        namespace: "default".into(),
+        uid: uid.into(),
+        ..Default::default()
+    };
+    Arc::new(Pod {
+        metadata,
+        spec,
+        raw: serde_json::Value::Null,
+    })
 }
 
 #[track_caller]
@@ -207,16 +286,26 @@ fn until(what: &str, condition: impl Fn() -> bool) {
 #[test]
 fn a9_workers_come_once_and_go_with_their_pod() {
     let d = daemon();
-    let (a, b, none) = (pod("a", 10, &["srl", "r"]), pod("b", 10, &["l"]), pod("n", 10, &[""]));
+    let (a, b, none) = (
+        pod("a", 10, &["srl", "r"]),
+        pod("b", 10, &["l"]),
+        pod("n", 10, &[""]),
+    );
     for _ in 0..3 {
-        [&a, &b, &none].into_iter().for_each(|p| d.manager.add_pod(p));
+        [&a, &b, &none]
+            .into_iter()
+            .for_each(|p| d.manager.add_pod(p));
     }
     assert_eq!(d.manager.worker_count(), 5);
     d.manager.remove_pod(&none);
     d.manager.stop_liveness_and_startup(&a);
     until("the end of two workers", || d.manager.worker_count() == 3);
     d.manager.add_pod(&a);
-    assert_eq!(d.manager.worker_count(), 5, "only the missing workers are made");
+    assert_eq!(
+        d.manager.worker_count(),
+        5,
+        "only the missing workers are made"
+    );
     for _ in 0..10 {
         d.manager.clean_up(&HashSet::from([b.uid().clone()]));
     }
@@ -227,7 +316,11 @@ fn a9_workers_come_once_and_go_with_their_pod() {
     d.manager.reap();
     assert_eq!(d.manager.shutdown(CEILING), 0);
     d.manager.add_pod(&a);
-    assert_eq!(d.manager.worker_count(), 0, "nothing starts after a shutdown");
+    assert_eq!(
+        d.manager.worker_count(),
+        0,
+        "nothing starts after a shutdown"
+    );
 }
 
 /// A pod with a plain init container and one with all three probes, a sidecar or not.
@@ -235,11 +328,24 @@ fn pod_with_init(sidecar: bool) -> Arc<Pod> {
     let probed = pod("i", 3600, &["srl"]).spec.containers[0].clone();
     let policy = sidecar.then_some(RestartPolicy::Always);
     let init = vec![
-        Container { name: "init".into(), ..Default::default() },
-        Container { name: "restartable-init".into(), restart_policy: policy, ..probed },
+        Container {
+            name: "init".into(),
+            ..Default::default()
+        },
+        Container {
+            name: "restartable-init".into(),
+            restart_policy: policy,
+            ..probed
+        },
     ];
-    let spec = PodSpec { init_containers: init, ..pod("i", 3600, &["l"]).spec.clone() };
-    Arc::new(Pod { spec, ..Pod::clone(&pod("i", 3600, &["l"])) })
+    let spec = PodSpec {
+        init_containers: init,
+        ..pod("i", 3600, &["l"]).spec.clone()
+    };
+    Arc::new(Pod {
+        spec,
+        ..Pod::clone(&pod("i", 3600, &["l"]))
+    })
 }
 
 /// manager.json m-3, m-4; O8: the sidecar's workers go on when the pod begins to end.
@@ -256,20 +362,33 @@ fn m_3_m_4_sidecars_have_workers_and_plain_init_containers_none() {
     assert_eq!(d.manager.worker_count(), 4);
     let id = ContainerId::from("restartable-init-0");
     d.store(&sidecar, 0);
-    until("the sidecar's startup", || d.results.startup.get(&id) == Some(ProbeResult::Success));
+    until("the sidecar's startup", || {
+        d.results.startup.get(&id) == Some(ProbeResult::Success)
+    });
     let fresh = d.store(&sidecar, 0);
     assert_eq!(fresh.init_container_statuses[0].started, Some(true));
-    until("the sidecar's readiness", || d.results.readiness.get(&id) == Some(ProbeResult::Success));
+    until("the sidecar's readiness", || {
+        d.results.readiness.get(&id) == Some(ProbeResult::Success)
+    });
     assert!(d.store(&sidecar, 0).init_container_statuses[0].ready);
     d.manager.stop_liveness_and_startup(&sidecar);
-    until("the end of the regular container's worker", || d.manager.worker_count() == 3);
+    until("the end of the regular container's worker", || {
+        d.manager.worker_count() == 3
+    });
     d.manager.remove_pod(&sidecar);
     d.manager.remove_pod(&sidecar);
-    until("the end of the sidecar's workers", || d.manager.worker_count() == 0);
+    until("the end of the sidecar's workers", || {
+        d.manager.worker_count() == 0
+    });
     *d.world.answer.lock().unwrap() = Answer::Code(1);
     d.manager.add_pod(&sidecar);
     d.store(&sidecar, 1);
-    until("an event", || d.recorder.list().iter().any(|e| e.field_path == "spec.initContainers{restartable-init}"));
+    until("an event", || {
+        d.recorder
+            .list()
+            .iter()
+            .any(|e| e.field_path == "spec.initContainers{restartable-init}")
+    });
 }
 
 #[test]
@@ -278,31 +397,71 @@ fn b2_a_new_container_is_probed_at_once_although_the_period_is_long() {
     let p = pod("a", 3600, &["srl"]);
     d.manager.add_pod(&p);
     let fresh = d.store(&p, 0);
-    assert_eq!((fresh.container_statuses[0].started, fresh.container_statuses[0].ready), (Some(false), false));
+    assert_eq!(
+        (
+            fresh.container_statuses[0].started,
+            fresh.container_statuses[0].ready
+        ),
+        (Some(false), false)
+    );
     let id = ContainerId::from("c0-0");
-    until("startup's success", || d.results.startup.get(&id) == Some(ProbeResult::Success));
+    until("startup's success", || {
+        d.results.startup.get(&id) == Some(ProbeResult::Success)
+    });
     let fresh = d.store(&p, 0);
-    assert_eq!((fresh.container_statuses[0].started, fresh.container_statuses[0].ready), (Some(true), false));
-    until("readiness's success", || d.results.readiness.get(&id) == Some(ProbeResult::Success));
+    assert_eq!(
+        (
+            fresh.container_statuses[0].started,
+            fresh.container_statuses[0].ready
+        ),
+        (Some(true), false)
+    );
+    until("readiness's success", || {
+        d.results.readiness.get(&id) == Some(ProbeResult::Success)
+    });
     assert!(d.store(&p, 0).container_statuses[0].ready);
     assert_eq!(d.results.liveness.get(&id), Some(ProbeResult::Success));
     // A restarted instance starts over (lessons A1): its id is another one.
     *d.world.answer.lock().unwrap() = Answer::Code(1);
     let fresh = d.store(&p, 1);
-    assert_eq!((fresh.container_statuses[0].started, fresh.container_statuses[0].ready), (Some(false), false));
-    until("startup's failure", || d.results.startup.get(&ContainerId::from("c0-1")) == Some(ProbeResult::Failure));
-    until("the old result's end", || d.results.startup.get(&id).is_none());
+    assert_eq!(
+        (
+            fresh.container_statuses[0].started,
+            fresh.container_statuses[0].ready
+        ),
+        (Some(false), false)
+    );
+    until("startup's failure", || {
+        d.results.startup.get(&ContainerId::from("c0-1")) == Some(ProbeResult::Failure)
+    });
+    until("the old result's end", || {
+        d.results.startup.get(&id).is_none()
+    });
     assert_eq!(d.manager.shutdown(CEILING), 0);
-    assert_eq!(d.results.startup.get(&ContainerId::from("c0-1")), None, "a worker takes its result with it");
-    assert!(d.updates.try_iter().any(|u| u.result == ProbeResult::Failure && u.pod == *p.uid()));
-    assert!(d.recorder.list().iter().any(|e| e.message == "Startup probe failed: said" && e.field_path == "spec.containers{c0}"));
+    assert_eq!(
+        d.results.startup.get(&ContainerId::from("c0-1")),
+        None,
+        "a worker takes its result with it"
+    );
+    assert!(
+        d.updates
+            .try_iter()
+            .any(|u| u.result == ProbeResult::Failure && u.pod == *p.uid())
+    );
+    assert!(d.recorder.list().iter().any(
+        |e| e.message == "Startup probe failed: said" && e.field_path == "spec.containers{c0}"
+    ));
 }
 
 #[test]
 fn the_first_probe_comes_at_the_initial_delay() {
     let d = daemon();
     let mut p = (*pod("a", 3600, &["l"])).clone();
-    p.spec.containers[0].liveness_probe.as_mut().unwrap().initial_delay_seconds = 1;
+    p.spec.containers[0]
+        .liveness_probe
+        .as_mut()
+        .unwrap()
+        .initial_delay_seconds = 1;
     let p = Arc::new(p);
     d.manager.add_pod(&p);
     d.store(&p, 0);
@@ -316,8 +475,16 @@ fn the_first_probe_comes_at_the_initial_delay() {
 /// A pod whose liveness probe, every 10 ms, connects to that port.
 fn pod_with_tcp(port: u16) -> Arc<Pod> {
     let mut p = (*pod("a", 3600, &["l"])).clone();
-    let tcp = TcpSocketAction { port: IntOrString::Int(port.into()), ..Default::default() };
-    p.spec.containers[0].liveness_probe = Some(Probe { period_milliseconds: Some(10), exec: None, tcp_socket: Some(tcp), ..probe(1) });
+    let tcp = TcpSocketAction {
+        port: IntOrString::Int(port.into()),
+        ..Default::default()
+    };
+    p.spec.containers[0].liveness_probe = Some(Probe {
+        period_milliseconds: Some(10),
+        exec: None,
+        tcp_socket: Some(tcp),
+        ..probe(1)
+    });
     Arc::new(p)
 }
 
@@ -337,7 +504,10 @@ fn a_new_address_is_probed_at_once() {
     d.manager.add_pod(&p);
     let fresh = d.store(&p, 0);
     for (ip, listener) in [("127.0.0.1", &first), ("127.0.0.2", &second)] {
-        let status = PodStatus { pod_ip: ip.into(), ..fresh.clone() };
+        let status = PodStatus {
+            pod_ip: ip.into(),
+            ..fresh.clone()
+        };
         d.world.set(p.uid(), status);
         until("a connection", || listener.accept().is_ok());
     }
@@ -353,7 +523,14 @@ fn an_error_is_not_kept() {
     d.world.no_namespaces.store(true, Ordering::SeqCst);
     d.manager.add_pod(&p);
     d.store(&p, 0);
-    let has_run = |outcome| d.manager.history().get(p.uid()).probes.iter().any(|h| h.runs.iter().any(|r| r.outcome == outcome));
+    let has_run = |outcome| {
+        d.manager
+            .history()
+            .get(p.uid())
+            .probes
+            .iter()
+            .any(|h| h.runs.iter().any(|r| r.outcome == outcome))
+    };
     until("an error", || has_run(RunOutcome::Errored));
     d.world.no_namespaces.store(false, Ordering::SeqCst);
     until("a success", || has_run(RunOutcome::Success));
@@ -370,8 +547,19 @@ fn periods_in_milliseconds_are_kept() {
     d.manager.add_pod(&p);
     d.store(&p, 0);
     until("eleven probes", || d.execs() >= 11);
-    let runs: Vec<Moment> = d.world.runs.lock().unwrap().iter().map(|(_, at)| *at).collect();
-    let delay = runs[0].since(d.world.started_moment(p.uid(), &ContainerId::from("c0-0")).unwrap());
+    let runs: Vec<Moment> = d
+        .world
+        .runs
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|(_, at)| *at)
+        .collect();
+    let delay = runs[0].since(
+        d.world
+            .started_moment(p.uid(), &ContainerId::from("c0-0"))
+            .unwrap(),
+    );
     assert!(delay >= Duration::from_millis(150), "{delay:?}");
     let ten = runs[10].since(runs[0]);
     // the cadence is fixed: a late tick is not made up for, an early one does not exist
@@ -386,24 +574,45 @@ fn a_paused_probe_keeps_its_state_and_its_counts() {
     let probe = p.spec.containers[0].readiness_probe.as_mut().unwrap();
     (probe.period_milliseconds, probe.success_threshold) = (Some(10), 2);
     let p = Arc::new(p);
-    let (id, key) =
-        (ContainerId::from("c0-0"), ProbeKey { uid: p.uid().clone(), container: "c0".into(), probe_type: ProbeType::Readiness });
+    let (id, key) = (
+        ContainerId::from("c0-0"),
+        ProbeKey {
+            uid: p.uid().clone(),
+            container: "c0".into(),
+            probe_type: ProbeType::Readiness,
+        },
+    );
     // the first success is still under way when the probe is paused
     let (open, closed) = bounded(1);
     *d.world.answer.lock().unwrap() = Answer::Hang(closed);
     d.manager.add_pod(&p);
     d.store(&p, 0);
     until("a probe that hangs", || d.execs() == 1);
-    d.manager.pauses().pause([key.clone()], Duration::from_secs(3600), Moment::now());
+    d.manager
+        .pauses()
+        .pause([key.clone()], Duration::from_secs(3600), Moment::now());
     *d.world.answer.lock().unwrap() = Answer::Code(0);
     drop(open);
-    until("its end", || !d.manager.history().get(p.uid()).probes.is_empty());
+    until("its end", || {
+        !d.manager.history().get(p.uid()).probes.is_empty()
+    });
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(d.execs(), 1, "nothing runs, twenty periods long");
     assert_eq!(d.results.readiness.get(&id), Some(ProbeResult::Failure));
-    assert_eq!(d.manager.pauses().resume(std::slice::from_ref(&key), Moment::now()), [key]);
-    until("readiness", || d.results.readiness.get(&id) == Some(ProbeResult::Success));
-    assert!(d.execs() >= 3, "two successes in a row were needed, the one during the pause not counted: {}", d.execs());
+    assert_eq!(
+        d.manager
+            .pauses()
+            .resume(std::slice::from_ref(&key), Moment::now()),
+        [key]
+    );
+    until("readiness", || {
+        d.results.readiness.get(&id) == Some(ProbeResult::Success)
+    });
+    assert!(
+        d.execs() >= 3,
+        "two successes in a row were needed, the one during the pause not counted: {}",
+        d.execs()
+    );
     assert_eq!(d.manager.shutdown(CEILING), 0);
 }
 
@@ -411,11 +620,21 @@ fn a_paused_probe_keeps_its_state_and_its_counts() {
 fn a_pause_ends_by_itself() {
     let d = daemon();
     let mut p = (*pod("a", 3600, &["r"])).clone();
-    p.spec.containers[0].readiness_probe.as_mut().unwrap().period_milliseconds = Some(20);
+    p.spec.containers[0]
+        .readiness_probe
+        .as_mut()
+        .unwrap()
+        .period_milliseconds = Some(20);
     let p = Arc::new(p);
-    let key = ProbeKey { uid: p.uid().clone(), container: "c0".into(), probe_type: ProbeType::Readiness };
+    let key = ProbeKey {
+        uid: p.uid().clone(),
+        container: "c0".into(),
+        probe_type: ProbeType::Readiness,
+    };
     let begun = Moment::now();
-    d.manager.pauses().pause([key], Duration::from_secs(1), begun);
+    d.manager
+        .pauses()
+        .pause([key], Duration::from_secs(1), begun);
     d.manager.add_pod(&p);
     for _ in 0..3 {
         // each sync of the pod triggers a readiness worker without Success: not even that runs it
@@ -423,7 +642,11 @@ fn a_pause_ends_by_itself() {
     }
     until("the first probe", || d.execs() > 0);
     let at = d.world.runs.lock().unwrap()[0].1;
-    assert!(at.since(begun) >= Duration::from_secs(1), "{:?}", at.since(begun));
+    assert!(
+        at.since(begun) >= Duration::from_secs(1),
+        "{:?}",
+        at.since(begun)
+    );
     until("readiness", || d.store(&p, 0).container_statuses[0].ready);
     assert_eq!(d.manager.shutdown(CEILING), 0);
 }
@@ -433,20 +656,48 @@ fn a_probe_run_now_touches_no_state() {
     let d = daemon();
     let p = pod("a", 3600, &["l"]);
     let now = |container: &str, t| d.manager.probe_now(&p, container, t);
-    assert_eq!(now("c0", ProbeType::Liveness), Err("container \"c0\" does not run".into()));
+    assert_eq!(
+        now("c0", ProbeType::Liveness),
+        Err("container \"c0\" does not run".into())
+    );
     d.store(&p, 0);
     *d.world.answer.lock().unwrap() = Answer::Code(3);
     let report = now("c0", ProbeType::Liveness).unwrap();
     let steps: Vec<_> = report.steps.iter().map(|s| s.text.as_str()).collect();
-    assert_eq!(steps, ["exec in container c0-0: true", "exit code 3, 4 bytes of output"]);
-    assert_eq!((report.outcome, report.phase.as_str(), report.output.as_str()), (RunOutcome::Failure, "run", "said"));
+    assert_eq!(
+        steps,
+        [
+            "exec in container c0-0: true",
+            "exit code 3, 4 bytes of output"
+        ]
+    );
+    assert_eq!(
+        (
+            report.outcome,
+            report.phase.as_str(),
+            report.output.as_str()
+        ),
+        (RunOutcome::Failure, "run", "said")
+    );
     *d.world.answer.lock().unwrap() = Answer::Error;
     let report = now("c0", ProbeType::Liveness).unwrap();
-    assert_eq!((report.outcome, report.output.as_str(), report.steps.len()), (RunOutcome::Errored, "no descriptors", 8));
+    assert_eq!(
+        (report.outcome, report.output.as_str(), report.steps.len()),
+        (RunOutcome::Errored, "no descriptors", 8)
+    );
     *d.world.answer.lock().unwrap() = Answer::Panic;
-    assert_eq!(now("c0", ProbeType::Liveness), Err("the probe panicked: made up".into()));
-    assert_eq!(now("c9", ProbeType::Liveness), Err("pod pod-a has no container \"c9\"".into()));
-    assert_eq!(now("c0", ProbeType::Startup), Err("container \"c0\" has no startup probe".into()));
+    assert_eq!(
+        now("c0", ProbeType::Liveness),
+        Err("the probe panicked: made up".into())
+    );
+    assert_eq!(
+        now("c9", ProbeType::Liveness),
+        Err("pod pod-a has no container \"c9\"".into())
+    );
+    assert_eq!(
+        now("c0", ProbeType::Startup),
+        Err("container \"c0\" has no startup probe".into())
+    );
     assert!(d.recorder.list().is_empty() && d.updates.is_empty());
     assert_eq!(d.results.liveness.get(&ContainerId::from("c0-0")), None);
     assert_eq!(d.manager.history().get(p.uid()), Default::default());
@@ -467,17 +718,29 @@ fn runs_are_counted_and_kept_and_the_series_go_with_the_worker() {
         d.manager.metrics().write(&mut out);
         out
     };
-    until("an error", || metrics().contains("podprobe_prober_probe_errors_total{"));
-    assert!(!metrics().contains("prober_probe_total{"), "an error is no result");
+    until("an error", || {
+        metrics().contains("podprobe_prober_probe_errors_total{")
+    });
+    assert!(
+        !metrics().contains("prober_probe_total{"),
+        "an error is no result"
+    );
     *d.world.answer.lock().unwrap() = Answer::Code(1);
     until("a failure", || metrics().contains("result=\"failed\"} "));
     *d.world.answer.lock().unwrap() = Answer::Code(0);
     until("forty more", || d.execs() > 60);
     let runs = d.manager.history().get(p.uid()).probes.remove(0).runs;
-    assert_eq!((runs.len(), runs[31].outcome, &*runs[31].output), (32, RunOutcome::Success, "said"));
+    assert_eq!(
+        (runs.len(), runs[31].outcome, &*runs[31].output),
+        (32, RunOutcome::Success, "said")
+    );
     d.manager.remove_pod(&p);
     until("the worker's end", || d.manager.worker_count() == 0);
-    let left: Vec<_> = metrics().lines().filter(|l| !l.contains("podprobe_prober_probe_lateness_seconds")).map(String::from).collect();
+    let left: Vec<_> = metrics()
+        .lines()
+        .filter(|l| !l.contains("podprobe_prober_probe_lateness_seconds"))
+        .map(String::from)
+        .collect();
     assert_eq!(left, [""; 0], "what is left is of all probes together");
     assert_eq!(d.manager.shutdown(CEILING), 0);
 }
@@ -486,7 +749,12 @@ impl Daemon {
     /// How many probes began, and how many of them more than a quarter of a second after their instant.
     fn begun_and_late(&self) -> (u64, u64) {
         let counts = self.manager.metrics().lateness.counts();
-        (counts.iter().sum(), counts[BOUNDS.iter().position(|b| *b > 0.25).unwrap()..].iter().sum())
+        (
+            counts.iter().sum(),
+            counts[BOUNDS.iter().position(|b| *b > 0.25).unwrap()..]
+                .iter()
+                .sum(),
+        )
     }
 }
 
@@ -494,7 +762,11 @@ impl Daemon {
 fn a_probe_that_begins_after_its_instant_is_counted_as_late_and_then_the_cadence_goes_on() {
     let d = daemon();
     let mut p = (*pod("a", 3600, &["l"])).clone();
-    p.spec.containers[0].liveness_probe.as_mut().unwrap().period_milliseconds = Some(100);
+    p.spec.containers[0]
+        .liveness_probe
+        .as_mut()
+        .unwrap()
+        .period_milliseconds = Some(100);
     let p = Arc::new(p);
     d.manager.add_pod(&p);
     d.store(&p, 0);
@@ -503,7 +775,9 @@ fn a_probe_that_begins_after_its_instant_is_counted_as_late_and_then_the_cadence
     // The worker wakes at its instant, and what it has to know first is not to be had.
     let held = d.world.statuses.lock().unwrap();
     let before = d.world.lookups.load(Ordering::SeqCst);
-    until("the worker's look", || d.world.lookups.load(Ordering::SeqCst) > before);
+    until("the worker's look", || {
+        d.world.lookups.load(Ordering::SeqCst) > before
+    });
     std::thread::sleep(Duration::from_millis(600));
     let (begun, execs) = (d.begun_and_late().0, d.execs());
     drop(held);
@@ -512,8 +786,14 @@ fn a_probe_that_begins_after_its_instant_is_counted_as_late_and_then_the_cadence
     until("the next runs", || d.begun_and_late().0 > begun + 3);
     let runs = d.world.runs.lock().unwrap();
     // Of the six instants and more that passed in the stall one is made up for, the others are not.
-    let made_up = runs[execs..].iter().filter(|(_, at)| at.since(runs[execs].1) < Duration::from_millis(90)).count();
-    assert!(made_up <= 4, "{made_up} runs at once; the late one, one at its own instant, and what a busy machine delays");
+    let made_up = runs[execs..]
+        .iter()
+        .filter(|(_, at)| at.since(runs[execs].1) < Duration::from_millis(90))
+        .count();
+    assert!(
+        made_up <= 4,
+        "{made_up} runs at once; the late one, one at its own instant, and what a busy machine delays"
+    );
     drop(runs);
     assert_eq!(d.manager.shutdown(CEILING), 0);
 }
@@ -522,7 +802,11 @@ fn a_probe_that_begins_after_its_instant_is_counted_as_late_and_then_the_cadence
 fn a_run_that_outlasts_its_period_makes_nothing_late() {
     let d = daemon();
     let mut p = (*pod("a", 3600, &["l"])).clone();
-    p.spec.containers[0].liveness_probe.as_mut().unwrap().period_milliseconds = Some(2000);
+    p.spec.containers[0]
+        .liveness_probe
+        .as_mut()
+        .unwrap()
+        .period_milliseconds = Some(2000);
     let (release, hang) = bounded(0);
     *d.world.answer.lock().unwrap() = Answer::Hang(hang);
     let p = Arc::new(p);
@@ -541,16 +825,34 @@ fn a_run_that_outlasts_its_period_makes_nothing_late() {
 
 #[test]
 fn a7_ready_and_started_survive_the_daemon() {
-    let was = |ready| RestoredReady { ready, started: true };
-    let restored = [("c0-0", was(true)), ("c1-0", was(false))].map(|(id, r)| (ContainerId::from(id), r));
+    let was = |ready| RestoredReady {
+        ready,
+        started: true,
+    };
+    let restored =
+        [("c0-0", was(true)), ("c1-0", was(false))].map(|(id, r)| (ContainerId::from(id), r));
     let d = daemon_with(HashMap::from(restored));
     let (_open, closed) = bounded(1);
     *d.world.answer.lock().unwrap() = Answer::Hang(closed);
     let p = pod("a", 1, &["sr", "sr", "sr", "s", "r"]);
     for round in 0..3 {
         let fresh = d.store(&p, 0);
-        let got: Vec<_> = fresh.container_statuses.iter().map(|c| (c.started.unwrap(), c.ready)).collect();
-        assert_eq!(got, [(true, true), (true, false), (false, false), (false, false), (true, false)], "round {round}");
+        let got: Vec<_> = fresh
+            .container_statuses
+            .iter()
+            .map(|c| (c.started.unwrap(), c.ready))
+            .collect();
+        assert_eq!(
+            got,
+            [
+                (true, true),
+                (true, false),
+                (false, false),
+                (false, false),
+                (true, false)
+            ],
+            "round {round}"
+        );
         if round == 0 {
             d.manager.add_pod(&p);
         }
@@ -572,7 +874,9 @@ fn a_panic_costs_one_step() {
     until("the panic", || d.manager.panics() == 1);
     assert_eq!(d.manager.worker_count(), 1);
     *d.world.answer.lock().unwrap() = Answer::Code(1);
-    until("the next step", || d.results.liveness.get(&ContainerId::from("c0-0")) == Some(ProbeResult::Failure));
+    until("the next step", || {
+        d.results.liveness.get(&ContainerId::from("c0-0")) == Some(ProbeResult::Failure)
+    });
     assert_eq!(d.manager.shutdown(CEILING), 0);
 }
 
@@ -602,7 +906,9 @@ fn a_trigger_finds_the_status_that_is_stored_after_it() {
             until("the first step", || lookups() >= 2);
             let before = lookups();
             // One look is the manager's own; with the second the worker has taken the trigger and found nothing new.
-            d.store_after(&p, instance, || until("the triggered step", || lookups() >= before + 2));
+            d.store_after(&p, instance, || {
+                until("the triggered step", || lookups() >= before + 2)
+            });
             until("the probe", || d.execs() == execs + 1);
         }
         assert_eq!(d.manager.shutdown(CEILING), 0);
@@ -621,8 +927,18 @@ fn ticks_count_from_the_run_that_a_trigger_led_to() {
     // sixty looks after the trigger, 10 ms apart: more than half a period
     d.store_after(&p, 0, || until("many looks", || lookups() >= before + 61));
     until("two probes", || d.execs() >= 2);
-    let runs: Vec<Moment> = d.world.runs.lock().unwrap().iter().map(|(_, at)| *at).collect();
-    assert!(runs[1].since(runs[0]) > Duration::from_millis(700), "{runs:?}");
+    let runs: Vec<Moment> = d
+        .world
+        .runs
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|(_, at)| *at)
+        .collect();
+    assert!(
+        runs[1].since(runs[0]) > Duration::from_millis(700),
+        "{runs:?}"
+    );
     assert_eq!(d.manager.shutdown(CEILING), 0);
 }
 
@@ -638,17 +954,32 @@ fn a_sync_during_the_probe_that_succeeds_triggers_no_other() {
     until("the probe", || d.execs() == 1);
     d.store(&p, 0);
     drop(answer);
-    until("Success", || d.results.readiness.get(&ContainerId::from("c0-0")) == Some(ProbeResult::Success));
+    until("Success", || {
+        d.results.readiness.get(&ContainerId::from("c0-0")) == Some(ProbeResult::Success)
+    });
     // the next instance is known before its trigger comes, which the first one's may still be ahead of
     let mut next = (*d.world.statuses.lock().unwrap()[p.uid()]).clone();
     next.container_statuses[0].container_id = ContainerId::from("c0-1").uri();
     d.world.set(p.uid(), next);
-    let ids = || d.world.runs.lock().unwrap().iter().map(|(id, _)| id.to_string()).collect::<Vec<_>>();
+    let ids = || {
+        d.world
+            .runs
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|(id, _)| id.to_string())
+            .collect::<Vec<_>>()
+    };
     until("the probe of the next instance", || {
         d.store(&p, 1);
         ids().last().is_some_and(|id| id == "c0-1")
     });
-    assert_eq!(ids().iter().filter(|id| *id == "c0-0").count(), 1, "{:?}", ids());
+    assert_eq!(
+        ids().iter().filter(|id| *id == "c0-0").count(),
+        1,
+        "{:?}",
+        ids()
+    );
     assert_eq!(d.manager.shutdown(CEILING), 0);
 }
 
@@ -660,9 +991,14 @@ fn c5_an_error_is_tried_three_times_and_changes_nothing() {
     d.manager.add_pod(&p);
     d.store(&p, 0);
     let errored = "Liveness probe errored and resulted in unknown state: no descriptors";
-    until("the event", || d.recorder.list().iter().any(|e| e.message == errored));
+    until("the event", || {
+        d.recorder.list().iter().any(|e| e.message == errored)
+    });
     assert_eq!(d.execs(), 3);
-    assert_eq!(d.results.liveness.get(&ContainerId::from("c0-0")), Some(ProbeResult::Success));
+    assert_eq!(
+        d.results.liveness.get(&ContainerId::from("c0-0")),
+        Some(ProbeResult::Success)
+    );
     assert_eq!(d.manager.shutdown(CEILING), 0);
 }
 
@@ -682,15 +1018,28 @@ fn a_grpc_probe_fails_after_a_single_try() {
     });
     let d = daemon();
     let mut p = (*pod("a", 3600, &["l"])).clone();
-    let grpc = Probe { exec: None, grpc: Some(GrpcAction { port: port.into(), service: Some("db".into()) }), ..probe(3600) };
+    let grpc = Probe {
+        exec: None,
+        grpc: Some(GrpcAction {
+            port: port.into(),
+            service: Some("db".into()),
+        }),
+        ..probe(3600)
+    };
     p.spec.containers[0].liveness_probe = Some(grpc);
     let p = Arc::new(p);
     d.manager.add_pod(&p);
     d.store(&p, 0);
     let failed = "Liveness probe failed: service unhealthy (responded with \"NOT_SERVING\")";
-    until("the event", || d.recorder.list().iter().any(|e| e.message == failed));
+    until("the event", || {
+        d.recorder.list().iter().any(|e| e.message == failed)
+    });
     assert_eq!(d.manager.shutdown(CEILING), 0);
-    assert_eq!(told.try_iter().collect::<Vec<_>>(), [Some(b"\0\0\0\0\x04\x0a\x02db".to_vec())], "only errors are tried again");
+    assert_eq!(
+        told.try_iter().collect::<Vec<_>>(),
+        [Some(b"\0\0\0\0\x04\x0a\x02db".to_vec())],
+        "only errors are tried again"
+    );
     drop(std::net::TcpStream::connect(("127.0.0.1", port)));
     server.join().unwrap();
 }
@@ -712,7 +1061,12 @@ fn a_shutdown_waits_as_long_as_it_is_told_and_counts_the_late() {
 /// Threads of this process whose name begins so.
 fn threads(prefix: &str) -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    tasks.filter(|t| std::fs::read_to_string(t.path().join("comm")).is_ok_and(|name| name.starts_with(prefix))).count()
+    tasks
+        .filter(|t| {
+            std::fs::read_to_string(t.path().join("comm"))
+                .is_ok_and(|name| name.starts_with(prefix))
+        })
+        .count()
 }
 
 #[test]
@@ -730,22 +1084,49 @@ fn three_hundred_workers_start_and_stop_quickly_and_leave_no_thread() {
     assert_eq!(d.manager.worker_count(), 300);
     until("the threads' names", || threads("liveness:many") == 100);
     assert_eq!(d.manager.shutdown(CEILING), 0);
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-    assert_eq!((threads("liveness:many"), threads("readiness:many"), threads("startup:many")), (0, 0, 0));
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        start.elapsed()
+    );
+    assert_eq!(
+        (
+            threads("liveness:many"),
+            threads("readiness:many"),
+            threads("startup:many")
+        ),
+        (0, 0, 0)
+    );
 }
 
 /// Lessons A11: a container that an earlier daemon has started has its events like any other.
 #[test]
 fn a11_a_container_older_than_the_daemon_has_its_events() {
     let id = ContainerId::from("c0-0");
-    let d = daemon_with(HashMap::from([(id.clone(), RestoredReady { ready: true, started: true })]));
-    d.world.started.lock().unwrap().insert(id.clone(), Moment::default());
+    let d = daemon_with(HashMap::from([(
+        id.clone(),
+        RestoredReady {
+            ready: true,
+            started: true,
+        },
+    )]));
+    d.world
+        .started
+        .lock()
+        .unwrap()
+        .insert(id.clone(), Moment::default());
     *d.world.answer.lock().unwrap() = Answer::Code(1);
     let p = short("a", "l", 50);
     d.store(&p, 0);
     d.manager.add_pod(&p);
-    let named = |e: &podprobe::events::Event| e.field_path == "spec.containers{c0}" && e.pod == "pod-a";
-    until("the event", || d.recorder.list().iter().any(|e| e.message == "Liveness probe failed: said" && named(e)));
+    let named =
+        |e: &podprobe::events::Event| e.field_path == "spec.containers{c0}" && e.pod == "pod-a";
+    until("the event", || {
+        d.recorder
+            .list()
+            .iter()
+            .any(|e| e.message == "Liveness probe failed: said" && named(e))
+    });
     assert_eq!(d.manager.shutdown(CEILING), 0);
 }
 
@@ -753,7 +1134,14 @@ fn a11_a_container_older_than_the_daemon_has_its_events() {
 fn short(uid: &str, probes: &str, period: i32) -> Arc<Pod> {
     let mut p = (*pod(uid, 3600, &[probes])).clone();
     let c = &mut p.spec.containers[0];
-    for probe in [&mut c.startup_probe, &mut c.readiness_probe, &mut c.liveness_probe].into_iter().flatten() {
+    for probe in [
+        &mut c.startup_probe,
+        &mut c.readiness_probe,
+        &mut c.liveness_probe,
+    ]
+    .into_iter()
+    .flatten()
+    {
         probe.period_milliseconds = Some(period);
     }
     Arc::new(p)
@@ -770,17 +1158,39 @@ fn b1_a_new_daemon_spreads_the_first_probes_over_the_period() {
         p.spec.containers[0].name = container.into();
         Arc::new(p)
     };
-    let pods: Vec<_> = (0..OLD).flat_map(|i| [make(format!("old{i}"), "old"), make(format!("new{i}"), "new")]).collect();
-    d.world.started.lock().unwrap().insert(ContainerId::from("old-0"), Moment::default());
+    let pods: Vec<_> = (0..OLD)
+        .flat_map(|i| {
+            [
+                make(format!("old{i}"), "old"),
+                make(format!("new{i}"), "new"),
+            ]
+        })
+        .collect();
+    d.world
+        .started
+        .lock()
+        .unwrap()
+        .insert(ContainerId::from("old-0"), Moment::default());
     pods.iter().for_each(|p| drop(d.store(p, 0)));
     let began = Moment::now();
     pods.iter().for_each(|p| d.manager.add_pod(p));
-    let runs = |name| d.world.runs.lock().unwrap().iter().filter(|(id, _)| id.as_str() == name).count();
+    let runs = |name| {
+        d.world
+            .runs
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|(id, _)| id.as_str() == name)
+            .count()
+    };
     until("the new containers' probes", || runs("new-0") == OLD);
     let (old, took) = (runs("old-0"), Moment::now().since(began));
     // evenly over ten seconds: 40 more than are due is eight standard deviations
     let due = OLD as f64 * took.as_secs_f64() / 10.0;
-    assert!((old as f64) < due + 40.0, "a storm: {old} of {OLD} within {took:?}");
+    assert!(
+        (old as f64) < due + 40.0,
+        "a storm: {old} of {OLD} within {took:?}"
+    );
     assert_eq!(d.manager.shutdown(CEILING), 0);
 }
 
@@ -792,7 +1202,15 @@ fn b3_a_sync_triggers_readiness_until_it_succeeds() {
     *d.world.answer.lock().unwrap() = Answer::Code(1);
     d.store(&p, 0);
     d.manager.add_pod(&p);
-    let count = |t| d.manager.history().get(p.uid()).probes.into_iter().find(|h| h.probe_type == t).map_or(0, |h| h.runs.len());
+    let count = |t| {
+        d.manager
+            .history()
+            .get(p.uid())
+            .probes
+            .into_iter()
+            .find(|h| h.probe_type == t)
+            .map_or(0, |h| h.runs.len())
+    };
     let counts = || (count(ProbeType::Liveness), count(ProbeType::Readiness));
     until("the first of each", || counts() == (1, 1));
     for triggered in 2..=4 {
@@ -801,12 +1219,18 @@ fn b3_a_sync_triggers_readiness_until_it_succeeds() {
     }
     *d.world.answer.lock().unwrap() = Answer::Code(0);
     d.store(&p, 0);
-    until("readiness", || d.results.readiness.get(&ContainerId::from("c0-0")) == Some(ProbeResult::Success));
+    until("readiness", || {
+        d.results.readiness.get(&ContainerId::from("c0-0")) == Some(ProbeResult::Success)
+    });
     for _ in 0..20 {
         assert!(d.store(&p, 0).container_statuses[0].ready);
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(counts(), (1, 5), "liveness keeps to its schedule, and a success ends the triggers");
+    assert_eq!(
+        counts(),
+        (1, 5),
+        "liveness keeps to its schedule, and a success ends the triggers"
+    );
     assert_eq!(d.manager.shutdown(CEILING), 0);
 }
 
@@ -816,24 +1240,47 @@ fn b3_the_schedule_starts_anew_with_a_triggered_run() {
     const PERIOD: Duration = Duration::from_millis(400);
     let start = Instant::now();
     loop {
-        assert!(start.elapsed() < CEILING, "no attempt without a run of the schedule between the two");
+        assert!(
+            start.elapsed() < CEILING,
+            "no attempt without a run of the schedule between the two"
+        );
         let d = daemon();
         let p = short("a", "r", 400);
         *d.world.answer.lock().unwrap() = Answer::Code(1);
         d.store(&p, 0);
         let began = Moment::now();
         d.manager.add_pod(&p);
-        until("the first run", || d.manager.history().get(p.uid()).probes.iter().any(|h| h.runs.len() == 1));
+        until("the first run", || {
+            d.manager
+                .history()
+                .get(p.uid())
+                .probes
+                .iter()
+                .any(|h| h.runs.len() == 1)
+        });
         *d.world.answer.lock().unwrap() = Answer::Code(0);
-        until("the middle of the period", || Moment::now().since(began) >= PERIOD / 2);
+        until("the middle of the period", || {
+            Moment::now().since(began) >= PERIOD / 2
+        });
         let triggered = Moment::now();
         d.store(&p, 0);
         until("the next two runs", || d.execs() >= 3);
         assert_eq!(d.manager.shutdown(CEILING), 0);
-        let runs: Vec<Moment> = d.world.runs.lock().unwrap().iter().map(|(_, at)| *at).collect();
+        let runs: Vec<Moment> = d
+            .world
+            .runs
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|(_, at)| *at)
+            .collect();
         // on a machine too busy for the middle of a period the schedule may have come first
         if runs[1].since(began) < PERIOD {
-            assert!(runs[2] >= triggered + PERIOD, "{:?} after the trigger", runs[2].since(triggered));
+            assert!(
+                runs[2] >= triggered + PERIOD,
+                "{:?} after the trigger",
+                runs[2].since(triggered)
+            );
             return;
         }
     }
@@ -848,25 +1295,43 @@ fn f1_a_container_that_does_not_run_has_no_events() {
         let mut p = (*short("a", kind, 20)).clone();
         let c = &mut p.spec.containers[0];
         // so that no decision holds the worker
-        [&mut c.startup_probe, &mut c.readiness_probe, &mut c.liveness_probe]
-            .into_iter()
-            .flatten()
-            .for_each(|p| p.failure_threshold = 1000);
+        [
+            &mut c.startup_probe,
+            &mut c.readiness_probe,
+            &mut c.liveness_probe,
+        ]
+        .into_iter()
+        .flatten()
+        .for_each(|p| p.failure_threshold = 1000);
         let p = Arc::new(p);
         d.manager.add_pod(&p);
         // one worker looks: what a look has led to is over at the next
         let looks = |n| {
             let before = d.world.lookups.load(Ordering::SeqCst);
-            until("some looks", || d.world.lookups.load(Ordering::SeqCst) >= before + n);
+            until("some looks", || {
+                d.world.lookups.load(Ordering::SeqCst) >= before + n
+            });
         };
         looks(5);
-        assert_eq!((d.execs(), d.recorder.list().len()), (0, 0), "{kind}: there is no container");
+        assert_eq!(
+            (d.execs(), d.recorder.list().len()),
+            (0, 0),
+            "{kind}: there is no container"
+        );
         let mut status = d.store(&p, 0);
         until("events", || d.recorder.list().iter().any(|e| e.count >= 3));
-        status.container_statuses[0].state = ContainerState { waiting: Some(Default::default()), ..Default::default() };
+        status.container_statuses[0].state = ContainerState {
+            waiting: Some(Default::default()),
+            ..Default::default()
+        };
         d.world.set(p.uid(), status);
         looks(2);
-        let counts = || (d.execs(), d.recorder.list().iter().map(|e| e.count).sum::<u32>());
+        let counts = || {
+            (
+                d.execs(),
+                d.recorder.list().iter().map(|e| e.count).sum::<u32>(),
+            )
+        };
         let before = counts();
         looks(10);
         assert_eq!(counts(), before, "{kind}: it does not run any more");
@@ -889,7 +1354,13 @@ fn a_worker_keeps_the_probe_it_began_with_and_says_so() {
     let edited = Arc::new(edited);
     d.manager.add_pod(&edited);
     let name = p.spec.containers[0].name.clone();
-    assert_eq!(d.manager.outdated(&edited), [(name.clone(), ProbeType::Readiness), (name, ProbeType::Liveness)]);
+    assert_eq!(
+        d.manager.outdated(&edited),
+        [
+            (name.clone(), ProbeType::Readiness),
+            (name, ProbeType::Liveness)
+        ]
+    );
     assert_eq!(d.manager.worker_count(), 3, "what is new has a worker");
     d.manager.remove_pod(&p);
     until("the workers' end", || d.manager.worker_count() == 0);

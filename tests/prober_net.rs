@@ -39,7 +39,10 @@ impl Server {
     fn start(answer: impl Fn(TcpStream) + Send + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let addr = listener.local_addr().unwrap();
-        let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (stop, count) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicUsize::new(0)),
+        );
         let thread = std::thread::spawn({
             let (stop, count) = (stop.clone(), count.clone());
             move || {
@@ -53,7 +56,12 @@ impl Server {
                 }
             }
         });
-        Self { addr, stop, count, thread: Some(thread) }
+        Self {
+            addr,
+            stop,
+            count,
+            thread: Some(thread),
+        }
     }
 
     /// Answers each request head with the text `answer` makes of it, then closes.
@@ -70,7 +78,10 @@ impl Drop for Server {
         self.stop.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect(self.addr);
         let end = self.thread.take().unwrap().join();
-        assert!(end.is_ok() || std::thread::panicking(), "the server panicked");
+        assert!(
+            end.is_ok() || std::thread::panicking(),
+            "the server panicked"
+        );
     }
 }
 
@@ -83,16 +94,41 @@ fn read_head(s: &mut impl Read) -> String {
 }
 
 fn reply(status: &str, headers: &str, body: &str) -> Vec<u8> {
-    format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{headers}\r\n{body}", body.len()).into_bytes()
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Length: {}\r\n{headers}\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
 }
 
 fn target(netns: Option<PathBuf>) -> Target {
-    Target { host: "127.0.0.1".into(), addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], netns: netns.map(Into::into) }
+    Target {
+        host: "127.0.0.1".into(),
+        addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+        netns: netns.map(Into::into),
+    }
 }
 
-fn get_with(scheme: &str, addr: SocketAddr, path: &str, headers: &[(&str, &str)], timeout: Duration) -> Outcome {
-    let headers: Vec<_> = headers.iter().map(|(name, value)| HttpHeader { name: (*name).into(), value: (*value).into() }).collect();
-    http::Get::new(ProbeUrl::of_probe(scheme, "127.0.0.1", addr.port(), path), &headers, target(None)).run(timeout)
+fn get_with(
+    scheme: &str,
+    addr: SocketAddr,
+    path: &str,
+    headers: &[(&str, &str)],
+    timeout: Duration,
+) -> Outcome {
+    let headers: Vec<_> = headers
+        .iter()
+        .map(|(name, value)| HttpHeader {
+            name: (*name).into(),
+            value: (*value).into(),
+        })
+        .collect();
+    http::Get::new(
+        ProbeUrl::of_probe(scheme, "127.0.0.1", addr.port(), path),
+        &headers,
+        target(None),
+    )
+    .run(timeout)
 }
 
 fn get(addr: SocketAddr, path: &str) -> Outcome {
@@ -102,7 +138,10 @@ fn get(addr: SocketAddr, path: &str) -> Outcome {
 #[track_caller]
 fn check(outcome: &Outcome, result: HandlerResult, output: &str) {
     assert_eq!(outcome.result, result, "{outcome:?}");
-    assert!(outcome.output.contains(output), "{outcome:?} lacks {output:?}");
+    assert!(
+        outcome.output.contains(output),
+        "{outcome:?} lacks {output:?}"
+    );
     assert_eq!(outcome.error, None);
 }
 
@@ -113,14 +152,32 @@ fn the_status_decides() {
         (200, Success, "body"),
         (204, Success, ""),
         (299, Success, "body"),
-        (300, Warning, "Probe terminated redirects, Response body: body"),
-        (308, Warning, "Probe terminated redirects, Response body: body"),
-        (399, Warning, "Probe terminated redirects, Response body: body"),
+        (
+            300,
+            Warning,
+            "Probe terminated redirects, Response body: body",
+        ),
+        (
+            308,
+            Warning,
+            "Probe terminated redirects, Response body: body",
+        ),
+        (
+            399,
+            Warning,
+            "Probe terminated redirects, Response body: body",
+        ),
         (400, Failure, "HTTP probe failed with statuscode: 400"),
         (404, Failure, "HTTP probe failed with statuscode: 404"),
         (503, Failure, "HTTP probe failed with statuscode: 503"),
     ] {
-        let server = Server::http(move |_| reply(&format!("{status} Some"), "", if status == 204 { "" } else { "body" }));
+        let server = Server::http(move |_| {
+            reply(
+                &format!("{status} Some"),
+                "",
+                if status == 204 { "" } else { "body" },
+            )
+        });
         let outcome = get(server.addr, "/");
         check(&outcome, result, output);
         assert_eq!(outcome.phase, Phase::Read);
@@ -131,19 +188,37 @@ fn the_status_decides() {
 fn exactly_the_headers_of_the_kubelet_are_sent() {
     let server = Server::http(|head| reply("200 OK", "", head));
     let host = server.addr.to_string();
-    let plain = format!("GET /a?b=c HTTP/1.1\r\nHost: {host}\r\nUser-Agent: kube-probe/1.36\r\nAccept: */*\r\nConnection: close\r\n\r\n");
+    let plain = format!(
+        "GET /a?b=c HTTP/1.1\r\nHost: {host}\r\nUser-Agent: kube-probe/1.36\r\nAccept: */*\r\nConnection: close\r\n\r\n"
+    );
     assert_eq!(get(server.addr, "/a?b=c#d").output, plain);
-    let sent = |headers: &[(&str, &str)]| get_with("HTTP", server.addr, "/", headers, TIMEOUT).output;
+    let sent =
+        |headers: &[(&str, &str)]| get_with("HTTP", server.addr, "/", headers, TIMEOUT).output;
     let bare = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     assert_eq!(sent(&[("user-agent", ""), ("ACCEPT", "")]), bare);
-    let got =
-        sent(&[("HOST", "muffins.org"), ("x-forwarded-FOR", "a"), ("Host", "second"), ("X-Forwarded-For", "b"), ("User-Agent", "foo/1.0")]);
+    let got = sent(&[
+        ("HOST", "muffins.org"),
+        ("x-forwarded-FOR", "a"),
+        ("Host", "second"),
+        ("X-Forwarded-For", "b"),
+        ("User-Agent", "foo/1.0"),
+    ]);
     let expected = "GET / HTTP/1.1\r\nHost: muffins.org\r\nUser-Agent: foo/1.0\r\nX-Forwarded-For: a\r\nX-Forwarded-For: b\r\nAccept: */*\r\nConnection: close\r\n\r\n";
     assert_eq!(got, expected);
     assert!(sent(&[("Accept-Encoding", "gzip")]).contains("Accept-Encoding: gzip\r\n"));
     assert!(sent(&[("Accept-Encoding", "")]).contains("Accept-Encoding: \r\n"));
-    let refused = get_with("HTTP", server.addr, "/", &[("X-A", "a\r\nHost: evil")], TIMEOUT);
-    check(&refused, HandlerResult::Failure, "invalid header field value for \"X-A\"");
+    let refused = get_with(
+        "HTTP",
+        server.addr,
+        "/",
+        &[("X-A", "a\r\nHost: evil")],
+        TIMEOUT,
+    );
+    check(
+        &refused,
+        HandlerResult::Failure,
+        "invalid header field value for \"X-A\"",
+    );
 }
 
 #[test]
@@ -154,12 +229,23 @@ fn d1_a_body_is_cut_and_a_broken_one_is_an_error() {
         check(&outcome, HandlerResult::Success, "x");
         assert_eq!(outcome.output.len(), size.min(10240));
     }
-    let server = Server::http(|_| b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n".to_vec());
+    let server = Server::http(|_| {
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n".to_vec()
+    });
     check(&get(server.addr, "/"), HandlerResult::Success, "abc");
     let server = Server::http(|_| b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf".to_vec());
     let outcome = get(server.addr, "/");
-    assert!(outcome.error.is_some() && outcome.result == HandlerResult::Failure, "{outcome:?}");
-    let server = Server::http(|_| reply("200 OK", &format!("X-Long: {}\r\n", "y".repeat(40_000)), "ok"));
+    assert!(
+        outcome.error.is_some() && outcome.result == HandlerResult::Failure,
+        "{outcome:?}"
+    );
+    let server = Server::http(|_| {
+        reply(
+            "200 OK",
+            &format!("X-Long: {}\r\n", "y".repeat(40_000)),
+            "ok",
+        )
+    });
     check(&get(server.addr, "/"), HandlerResult::Success, "ok");
 }
 
@@ -174,16 +260,62 @@ fn d2_redirects_stay_on_the_host_and_end() {
         "/success" => reply("200 OK", "", head),
         _ => reply("500 Oops", "", ""),
     });
-    check(&get(server.addr, "/redirect"), HandlerResult::Success, "GET /success");
-    check(&get_with("HTTP", server.addr, "/redirect", &[("Host", "a.b")], TIMEOUT), HandlerResult::Success, "Host: a.b\r\n");
-    check(&get_with("HTTP", server.addr, "/redirect", &[("Host", "www.fail.com")], TIMEOUT), HandlerResult::Failure, "statuscode: 400");
-    check(&get(server.addr, "/away"), HandlerResult::Warning, "Probe terminated redirects, Response body: moved");
+    check(
+        &get(server.addr, "/redirect"),
+        HandlerResult::Success,
+        "GET /success",
+    );
+    check(
+        &get_with(
+            "HTTP",
+            server.addr,
+            "/redirect",
+            &[("Host", "a.b")],
+            TIMEOUT,
+        ),
+        HandlerResult::Success,
+        "Host: a.b\r\n",
+    );
+    check(
+        &get_with(
+            "HTTP",
+            server.addr,
+            "/redirect",
+            &[("Host", "www.fail.com")],
+            TIMEOUT,
+        ),
+        HandlerResult::Failure,
+        "statuscode: 400",
+    );
+    check(
+        &get(server.addr, "/away"),
+        HandlerResult::Warning,
+        "Probe terminated redirects, Response body: moved",
+    );
     let before = server.count.load(Ordering::SeqCst);
-    check(&get(server.addr, "/loop"), HandlerResult::Failure, "stopped after 10 redirects");
-    assert_eq!(server.count.load(Ordering::SeqCst) - before, 10, "nine are followed");
+    check(
+        &get(server.addr, "/loop"),
+        HandlerResult::Failure,
+        "stopped after 10 redirects",
+    );
+    assert_eq!(
+        server.count.load(Ordering::SeqCst) - before,
+        10,
+        "nine are followed"
+    );
     let port = server.addr.port();
-    let other = Server::http(move |_| reply("307 Temporary", &format!("Location: http://127.0.0.1:{port}/success\r\n"), ""));
-    check(&get(other.addr, "/"), HandlerResult::Success, &format!("Host: 127.0.0.1:{port}\r\n"));
+    let other = Server::http(move |_| {
+        reply(
+            "307 Temporary",
+            &format!("Location: http://127.0.0.1:{port}/success\r\n"),
+            "",
+        )
+    });
+    check(
+        &get(other.addr, "/"),
+        HandlerResult::Success,
+        &format!("Host: 127.0.0.1:{port}\r\n"),
+    );
 }
 
 #[test]
@@ -196,8 +328,16 @@ fn a_slow_server_is_cut_off_at_the_timeout() {
     let start = Instant::now();
     let outcome = get_with("HTTP", server.addr, "/", &[], SHORT);
     let url = format!("Get \"http://{}/\": ", server.addr);
-    check(&outcome, HandlerResult::Failure, &format!("{url}context deadline exceeded (Client.Timeout exceeded while awaiting headers)"));
-    assert!(start.elapsed() >= SHORT && start.elapsed() < TIMEOUT, "{:?}", start.elapsed());
+    check(
+        &outcome,
+        HandlerResult::Failure,
+        &format!("{url}context deadline exceeded (Client.Timeout exceeded while awaiting headers)"),
+    );
+    assert!(
+        start.elapsed() >= SHORT && start.elapsed() < TIMEOUT,
+        "{:?}",
+        start.elapsed()
+    );
     drop(release);
     drop(server);
     // A byte at a time never lets a single read time out; head and body alike end at the one deadline.
@@ -205,11 +345,17 @@ fn a_slow_server_is_cut_off_at_the_timeout() {
         let server = Server::start(move |mut s| {
             read_head(&mut s);
             let _ = s.write_all(head);
-            let ok = if head.is_empty() { b"H".as_slice() } else { b"x" };
+            let ok = if head.is_empty() {
+                b"H".as_slice()
+            } else {
+                b"x"
+            };
             while s.write_all(ok).is_ok() {
                 std::thread::sleep(Duration::from_millis(20));
                 if head.is_empty() {
-                    let _ = s.write_all(b"TTP/1.1 200 OK\r\n").and_then(|()| s.write_all(b"X-A: b\r\n"));
+                    let _ = s
+                        .write_all(b"TTP/1.1 200 OK\r\n")
+                        .and_then(|()| s.write_all(b"X-A: b\r\n"));
                 }
             }
         });
@@ -224,18 +370,45 @@ fn a_slow_server_is_cut_off_at_the_timeout() {
 fn servers_that_are_none() {
     let server = Server::start(drop);
     let outcome = get(server.addr, "/");
-    assert_eq!((outcome.result, outcome.error.as_deref()), (HandlerResult::Failure, None), "{outcome:?}");
+    assert_eq!(
+        (outcome.result, outcome.error.as_deref()),
+        (HandlerResult::Failure, None),
+        "{outcome:?}"
+    );
     let garbage = Server::http(|_| b"SSH-2.0-OpenSSH_9.2\r\n\r\n".to_vec());
-    check(&get(garbage.addr, "/"), HandlerResult::Failure, "net/http: HTTP/1.x transport connection broken");
-    check(&get_with("HTTPS", garbage.addr, "/", &[], SHORT), HandlerResult::Failure, "Get \"https://");
+    check(
+        &get(garbage.addr, "/"),
+        HandlerResult::Failure,
+        "net/http: HTTP/1.x transport connection broken",
+    );
+    check(
+        &get_with("HTTPS", garbage.addr, "/", &[], SHORT),
+        HandlerResult::Failure,
+        "Get \"https://",
+    );
     let reset = Server::start(|s| {
-        nix::sys::socket::setsockopt(&s, nix::sys::socket::sockopt::Linger, &nix::libc::linger { l_onoff: 1, l_linger: 0 }).unwrap()
+        nix::sys::socket::setsockopt(
+            &s,
+            nix::sys::socket::sockopt::Linger,
+            &nix::libc::linger {
+                l_onoff: 1,
+                l_linger: 0,
+            },
+        )
+        .unwrap()
     });
-    check(&get(reset.addr, "/"), HandlerResult::Failure, "connection reset by peer");
+    check(
+        &get(reset.addr, "/"),
+        HandlerResult::Failure,
+        "connection reset by peer",
+    );
     let gone = reset.addr;
     drop(reset);
     let outcome = get(gone, "/x");
-    assert_eq!(outcome.output, format!("Get \"http://{gone}/x\": dial tcp {gone}: connect: connection refused"));
+    assert_eq!(
+        outcome.output,
+        format!("Get \"http://{gone}/x\": dial tcp {gone}: connect: connection refused")
+    );
     assert_eq!(outcome.phase, Phase::Connect);
 }
 
@@ -243,7 +416,11 @@ fn servers_that_are_none() {
 fn https_without_verification() {
     let server = tls_server();
     let outcome = get_with("HTTPS", server.addr, "/secure", &[], TIMEOUT);
-    check(&outcome, HandlerResult::Success, "GET /secure HTTP/1.1\r\nHost: 127.0.0.1");
+    check(
+        &outcome,
+        HandlerResult::Success,
+        "GET /secure HTTP/1.1\r\nHost: 127.0.0.1",
+    );
 }
 
 fn grpc_server() -> Server {
@@ -253,12 +430,21 @@ fn grpc_server() -> Server {
 fn tls_server() -> Server {
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
     let cert = CertificateDer::from(include_bytes!("data/probe-server.crt.der").to_vec());
-    let key = PrivateKeyDer::try_from(include_bytes!("data/probe-server.key.der").to_vec()).unwrap();
+    let key =
+        PrivateKeyDer::try_from(include_bytes!("data/probe-server.key.der").to_vec()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let config = Arc::new(builder.with_no_client_auth().with_single_cert(vec![cert], key).unwrap());
+    let builder = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap();
+    let config = Arc::new(
+        builder
+            .with_no_client_auth()
+            .with_single_cert(vec![cert], key)
+            .unwrap(),
+    );
     Server::start(move |s| {
-        let mut tls = rustls::StreamOwned::new(rustls::ServerConnection::new(config.clone()).unwrap(), s);
+        let mut tls =
+            rustls::StreamOwned::new(rustls::ServerConnection::new(config.clone()).unwrap(), s);
         let head = read_head(&mut tls);
         let _ = tls.write_all(&reply("200 OK", "", &head));
         tls.conn.send_close_notify();
@@ -269,9 +455,15 @@ fn tls_server() -> Server {
 #[test]
 fn the_server_of_a_tcp_probe_reads_an_end_and_no_reset() {
     let (tell, read) = mpsc::channel();
-    let server = Server::start(move |mut s| tell.send(s.read(&mut [0; 1]).map_err(|e| e.kind())).unwrap());
+    let server = Server::start(move |mut s| {
+        tell.send(s.read(&mut [0; 1]).map_err(|e| e.kind()))
+            .unwrap()
+    });
     for _ in 0..50 {
-        assert_eq!(tcp::probe(&target(None), server.addr.port(), TIMEOUT).result, HandlerResult::Success);
+        assert_eq!(
+            tcp::probe(&target(None), server.addr.port(), TIMEOUT).result,
+            HandlerResult::Success
+        );
         assert_eq!(read.recv_timeout(TIMEOUT).unwrap(), Ok(0));
     }
 }
@@ -279,11 +471,18 @@ fn the_server_of_a_tcp_probe_reads_an_end_and_no_reset() {
 #[test]
 fn tcp_needs_a_connection_and_nothing_more() {
     let server = Server::start(drop);
-    assert_eq!(tcp::probe(&target(None), server.addr.port(), TIMEOUT).result, HandlerResult::Success);
+    assert_eq!(
+        tcp::probe(&target(None), server.addr.port(), TIMEOUT).result,
+        HandlerResult::Success
+    );
     let gone = server.addr;
     drop(server);
     let outcome = tcp::probe(&target(None), gone.port(), TIMEOUT);
-    check(&outcome, HandlerResult::Failure, &format!("dial tcp {gone}: connect: connection refused"));
+    check(
+        &outcome,
+        HandlerResult::Failure,
+        &format!("dial tcp {gone}: connect: connection refused"),
+    );
 }
 
 #[test]
@@ -296,20 +495,34 @@ fn a_full_backlog_times_out() {
     )
     .unwrap();
     use std::os::fd::AsRawFd;
-    nix::sys::socket::bind(listener.as_raw_fd(), &nix::sys::socket::SockaddrIn::new(127, 0, 0, 1, 0)).unwrap();
+    nix::sys::socket::bind(
+        listener.as_raw_fd(),
+        &nix::sys::socket::SockaddrIn::new(127, 0, 0, 1, 0),
+    )
+    .unwrap();
     nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(0).unwrap()).unwrap();
     let addr = TcpListener::from(listener).local_addr_and_keep();
     // The first connections fill the queue; the kernel then drops each SYN.
     let mut last = tcp::probe(&target(None), addr.0.port(), SHORT);
-    let fillers: Vec<_> = (0..8).filter_map(|_| TcpStream::connect_timeout(&addr.0, SHORT).ok()).collect();
+    let fillers: Vec<_> = (0..8)
+        .filter_map(|_| TcpStream::connect_timeout(&addr.0, SHORT).ok())
+        .collect();
     for _ in 0..4 {
         if last.result == HandlerResult::Success {
             last = tcp::probe(&target(None), addr.0.port(), SHORT);
         }
     }
-    check(&last, HandlerResult::Failure, &format!("dial tcp {}: i/o timeout", addr.0));
+    check(
+        &last,
+        HandlerResult::Failure,
+        &format!("dial tcp {}: i/o timeout", addr.0),
+    );
     let outcome = get_with("HTTP", addr.0, "/", &[], SHORT);
-    check(&outcome, HandlerResult::Failure, "i/o timeout (Client.Timeout exceeded while awaiting headers)");
+    check(
+        &outcome,
+        HandlerResult::Failure,
+        "i/o timeout (Client.Timeout exceeded while awaiting headers)",
+    );
     drop(fillers);
 }
 
@@ -327,8 +540,13 @@ impl KeepListener for TcpListener {
 fn client_sockets(port: u16) -> Vec<String> {
     let remote = format!(":{port:04X}");
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
-    let rows = table.lines().skip(1).map(|l| l.split_whitespace().collect::<Vec<_>>());
-    rows.filter(|row| row[2].ends_with(&remote)).map(|row| row[3].to_owned()).collect()
+    let rows = table
+        .lines()
+        .skip(1)
+        .map(|l| l.split_whitespace().collect::<Vec<_>>());
+    rows.filter(|row| row[2].ends_with(&remote))
+        .map(|row| row[3].to_owned())
+        .collect()
 }
 
 /// Those that stay: the one of a tcp probe ends with the acknowledgement of its end, which may take the server's kernel
@@ -354,17 +572,26 @@ fn d4_probes_leave_no_sockets_behind() {
     // Waits for the client's end, as servers do that are spoken to first, and then closes too.
     let plain = Server::start(|mut s| assert_eq!(s.read(&mut [0; 1]).unwrap(), 0));
     for _ in 0..500 {
-        assert_eq!(tcp::probe(&target(None), plain.addr.port(), TIMEOUT).result, HandlerResult::Success);
+        assert_eq!(
+            tcp::probe(&target(None), plain.addr.port(), TIMEOUT).result,
+            HandlerResult::Success
+        );
     }
     let tcp_left = sockets_left(plain.addr.port());
     // The grpc server closes when it reads the end, often before our close. An ordinary close leaves a socket each time.
     let healthy = grpc_server();
     for _ in 0..500 {
-        assert_eq!(grpc::probe(&target(None), healthy.addr.port(), "", TIMEOUT).result, HandlerResult::Success);
+        assert_eq!(
+            grpc::probe(&target(None), healthy.addr.port(), "", TIMEOUT).result,
+            HandlerResult::Success
+        );
     }
     let grpc_left = sockets_left(healthy.addr.port());
     let left = http_left.len() + tcp_left.len() + grpc_left.len();
-    assert_eq!(left, 0, "{left} of 1500: http {http_left:?}, tcp {tcp_left:?}, grpc {grpc_left:?}");
+    assert_eq!(
+        left, 0,
+        "{left} of 1500: http {http_left:?}, tcp {tcp_left:?}, grpc {grpc_left:?}"
+    );
     drop((server, plain, healthy));
 }
 
@@ -372,25 +599,58 @@ fn d4_probes_leave_no_sockets_behind() {
 #[test]
 fn a_namespace_whose_holder_has_ended_is_not_probed() {
     if !nix::unistd::geteuid().is_root() {
-        assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "CI must run this as root");
+        assert_ne!(
+            std::env::var("CI").as_deref(),
+            Ok("true"),
+            "CI must run this as root"
+        );
         return eprintln!("SKIPPED: needs root to enter a network namespace");
     }
-    let (server, healthy) = (Server::http(|_| reply("200 OK", "", "another")), grpc_server());
+    let (server, healthy) = (
+        Server::http(|_| reply("200 OK", "", "another")),
+        grpc_server(),
+    );
     let now = Process::of(std::process::id().cast_signed()).unwrap();
-    let before = Process { start_time: now.start_time - 1, ..now };
-    let at = |holder| Target { netns: Some(NetworkNamespace::of(holder)), ..target(None) };
-    let (port, url) = (server.addr.port(), ProbeUrl::of_probe("HTTP", "127.0.0.1", server.addr.port(), "/"));
+    let before = Process {
+        start_time: now.start_time - 1,
+        ..now
+    };
+    let at = |holder| Target {
+        netns: Some(NetworkNamespace::of(holder)),
+        ..target(None)
+    };
+    let (port, url) = (
+        server.addr.port(),
+        ProbeUrl::of_probe("HTTP", "127.0.0.1", server.addr.port(), "/"),
+    );
     let probes = |holder| {
         let http = http::Get::new(url.clone(), &[], at(holder)).run(TIMEOUT);
-        [http, tcp::probe(&at(holder), port, TIMEOUT), grpc::probe(&at(holder), healthy.addr.port(), "", TIMEOUT)]
+        [
+            http,
+            tcp::probe(&at(holder), port, TIMEOUT),
+            grpc::probe(&at(holder), healthy.addr.port(), "", TIMEOUT),
+        ]
     };
     for outcome in probes(before) {
         let error = outcome.error.unwrap_or_default();
-        assert!(error.contains("cannot enter the pod's network namespace") && error.ends_with("has ended"), "{error}");
+        assert!(
+            error.contains("cannot enter the pod's network namespace")
+                && error.ends_with("has ended"),
+            "{error}"
+        );
     }
-    assert_eq!((server.count.load(Ordering::SeqCst), healthy.count.load(Ordering::SeqCst)), (0, 0));
+    assert_eq!(
+        (
+            server.count.load(Ordering::SeqCst),
+            healthy.count.load(Ordering::SeqCst)
+        ),
+        (0, 0)
+    );
     for outcome in probes(now) {
-        assert_eq!((outcome.result, outcome.error), (HandlerResult::Success, None));
+        assert_eq!(
+            (outcome.result, outcome.error),
+            (HandlerResult::Success, None)
+        );
     }
 }
 
@@ -412,25 +672,38 @@ fn d4_probes_leave_no_sockets_of_the_server_behind() {
 fn waiting_servers(port: u16) -> usize {
     let local = format!(":{port:04X}");
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
-    let rows = table.lines().skip(1).map(|l| l.split_whitespace().collect::<Vec<_>>());
-    rows.filter(|row| row[1].ends_with(&local) && row[3] == "06").count()
+    let rows = table
+        .lines()
+        .skip(1)
+        .map(|l| l.split_whitespace().collect::<Vec<_>>());
+    rows.filter(|row| row[1].ends_with(&local) && row[3] == "06")
+        .count()
 }
 
 #[test]
 fn a_probe_enters_the_pods_network_namespace_and_comes_back() {
     if !nix::unistd::geteuid().is_root() {
-        assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "CI must run this as root");
+        assert_ne!(
+            std::env::var("CI").as_deref(),
+            Ok("true"),
+            "CI must run this as root"
+        );
         return eprintln!("SKIPPED: needs root to make a network namespace");
     }
     let (ready, addr) = mpsc::channel();
     let (release, wait) = mpsc::channel::<()>();
     let pod = std::thread::spawn(move || {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-        let up = std::process::Command::new("busybox").args(["ip", "link", "set", "lo", "up"]).status().unwrap();
+        let up = std::process::Command::new("busybox")
+            .args(["ip", "link", "set", "lo", "up"])
+            .status()
+            .unwrap();
         assert!(up.success());
         let server = Server::http(|_| reply("200 OK", "", "from inside"));
         let healthy = grpc_server();
-        ready.send((server.addr, healthy.addr, nix::unistd::gettid())).unwrap();
+        ready
+            .send((server.addr, healthy.addr, nix::unistd::gettid()))
+            .unwrap();
         let _ = wait.recv();
     });
     let (addr, health, tid) = addr.recv().unwrap();
@@ -442,18 +715,45 @@ fn a_probe_enters_the_pods_network_namespace_and_comes_back() {
     let grpc_outcome = grpc::probe(&target(Some(netns)), health.port(), "", TIMEOUT);
     let after = fs::read_link("/proc/thread-self/ns/net").unwrap();
     let missing = http::Get::new(url, &[], target(Some("/proc/self/ns/none".into()))).run(TIMEOUT);
-    let grpc_missing = grpc::probe(&target(Some("/proc/self/ns/none".into())), health.port(), "", TIMEOUT);
+    let grpc_missing = grpc::probe(
+        &target(Some("/proc/self/ns/none".into())),
+        health.port(),
+        "",
+        TIMEOUT,
+    );
     drop(release);
     pod.join().unwrap();
     check(&outcome, HandlerResult::Success, "from inside");
     check(&tcp_outcome, HandlerResult::Success, "");
     check(&grpc_outcome, HandlerResult::Success, "service healthy");
     assert_eq!(own, after, "the thread is back");
-    assert_eq!(missing.result, HandlerResult::Unknown, "our own fault says nothing of the container");
-    assert!(missing.error.unwrap().contains("cannot enter the pod's network namespace"));
-    assert_eq!(grpc_missing.result, HandlerResult::Unknown, "and neither for grpc");
-    let text = format!("error: failed to connect service at \"127.0.0.1:{}\": cannot enter the pod's network namespace", health.port());
-    assert!(grpc_missing.error.as_ref().is_some_and(|e| e.starts_with(&text)), "{grpc_missing:?}");
+    assert_eq!(
+        missing.result,
+        HandlerResult::Unknown,
+        "our own fault says nothing of the container"
+    );
+    assert!(
+        missing
+            .error
+            .unwrap()
+            .contains("cannot enter the pod's network namespace")
+    );
+    assert_eq!(
+        grpc_missing.result,
+        HandlerResult::Unknown,
+        "and neither for grpc"
+    );
+    let text = format!(
+        "error: failed to connect service at \"127.0.0.1:{}\": cannot enter the pod's network namespace",
+        health.port()
+    );
+    assert!(
+        grpc_missing
+            .error
+            .as_ref()
+            .is_some_and(|e| e.starts_with(&text)),
+        "{grpc_missing:?}"
+    );
 }
 
 /// The exec path is in tests/nsexec.rs.
@@ -461,27 +761,75 @@ fn a_probe_enters_the_pods_network_namespace_and_comes_back() {
 fn a_probe_fits_well_into_a_workers_stack() {
     let plain = Server::http(|head| match head.contains("/away") {
         true => reply("302 Found", "Location: /\r\n", ""),
-        false => reply("200 OK", &format!("X-Long: {}\r\n", "y".repeat(20_000)), &"x".repeat(20_000)),
+        false => reply(
+            "200 OK",
+            &format!("X-Long: {}\r\n", "y".repeat(20_000)),
+            &"x".repeat(20_000),
+        ),
     });
     let (secure, healthy, silent) = (tls_server(), grpc_server(), Server::start(drop));
     let (a, b, c, d) = (plain.addr, secure.addr, healthy.addr.port(), silent.addr);
-    check_stack("http", stack_use(|| check(&get(a, "/away"), HandlerResult::Success, "x")));
-    check_stack("https", stack_use(|| check(&get_with("HTTPS", b, "/", &[], TIMEOUT), HandlerResult::Success, "GET /")));
-    check_stack("grpc", stack_use(|| check(&grpc::probe(&target(None), c, "", TIMEOUT), HandlerResult::Success, "healthy")));
-    check_stack("tcp", stack_use(|| check(&tcp::probe(&target(None), d.port(), TIMEOUT), HandlerResult::Success, "")));
+    check_stack(
+        "http",
+        stack_use(|| check(&get(a, "/away"), HandlerResult::Success, "x")),
+    );
+    check_stack(
+        "https",
+        stack_use(|| {
+            check(
+                &get_with("HTTPS", b, "/", &[], TIMEOUT),
+                HandlerResult::Success,
+                "GET /",
+            )
+        }),
+    );
+    check_stack(
+        "grpc",
+        stack_use(|| {
+            check(
+                &grpc::probe(&target(None), c, "", TIMEOUT),
+                HandlerResult::Success,
+                "healthy",
+            )
+        }),
+    );
+    check_stack(
+        "tcp",
+        stack_use(|| {
+            check(
+                &tcp::probe(&target(None), d.port(), TIMEOUT),
+                HandlerResult::Success,
+                "",
+            )
+        }),
+    );
     check_stack("http without an answer", stack_use(|| drop(get(d, "/"))));
-    check_stack("https without an answer", stack_use(|| drop(get_with("HTTPS", d, "/", &[], TIMEOUT))));
-    check_stack("grpc without an answer", stack_use(|| drop(grpc::probe(&target(None), d.port(), "", SHORT))));
+    check_stack(
+        "https without an answer",
+        stack_use(|| drop(get_with("HTTPS", d, "/", &[], TIMEOUT))),
+    );
+    check_stack(
+        "grpc without an answer",
+        stack_use(|| drop(grpc::probe(&target(None), d.port(), "", SHORT))),
+    );
 }
 
 /// Lessons D8: a probe goes to one address of the pod. A server that listens in the other family only is reached by name,
 /// which tries both, or by its address.
 #[test]
 fn d8_a_server_of_the_other_family_is_reached_by_name() {
-    let Ok(listener) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) else { return eprintln!("SKIPPED: needs IPv6 on loopback") };
+    let Ok(listener) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) else {
+        return eprintln!("SKIPPED: needs IPv6 on loopback");
+    };
     let port = listener.local_addr().unwrap().port();
     let server = std::thread::spawn(move || listener.incoming().take(2).flatten().count());
-    let probe = |host| tcp::probe(&resolve_target(host, &PodStatus::default(), None, &[]).unwrap(), port, TIMEOUT);
+    let probe = |host| {
+        tcp::probe(
+            &resolve_target(host, &PodStatus::default(), None, &[]).unwrap(),
+            port,
+            TIMEOUT,
+        )
+    };
     check(&probe("localhost"), HandlerResult::Success, "");
     check(&probe("::1"), HandlerResult::Success, "");
     assert_eq!(server.join().unwrap(), 2);
@@ -496,18 +844,38 @@ fn d3_no_proxy_is_taken_from_the_environment() {
     let direct = Server::http(|_| reply("200 OK", "", "direct"));
     if std::env::var_os(CHILD).is_some() {
         check(&get(direct.addr, "/"), HandlerResult::Success, "direct");
-        check(&tcp::probe(&target(None), direct.addr.port(), TIMEOUT), HandlerResult::Success, "");
+        check(
+            &tcp::probe(&target(None), direct.addr.port(), TIMEOUT),
+            HandlerResult::Success,
+            "",
+        );
         return;
     }
     let proxy = Server::http(|_| reply("502 Bad Gateway", "", "proxied"));
     let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "d3_no_proxy_is_taken_from_the_environment", "--nocapture"]).env(CHILD, "1");
-    for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"] {
+    child
+        .args([
+            "--exact",
+            "d3_no_proxy_is_taken_from_the_environment",
+            "--nocapture",
+        ])
+        .env(CHILD, "1");
+    for name in [
+        "http_proxy",
+        "HTTP_PROXY",
+        "https_proxy",
+        "HTTPS_PROXY",
+        "all_proxy",
+        "ALL_PROXY",
+    ] {
         child.env(name, format!("http://{}", proxy.addr));
     }
     child.env_remove("no_proxy").env_remove("NO_PROXY");
     let output = child.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}"
+    );
     assert_eq!(proxy.count.load(Ordering::SeqCst), 0);
 }

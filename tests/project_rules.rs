@@ -23,14 +23,35 @@ fn sources() -> Vec<(String, String)> {
     let src = root().join("src");
     let mut files = Vec::new();
     walk(&src, &mut files);
-    let tests_only = |p: &Path| p.file_stem().is_some_and(|s| s == "tests" || s.to_string_lossy().ends_with("_tests"));
+    let tests_only = |p: &Path| {
+        p.file_stem()
+            .is_some_and(|s| s == "tests" || s.to_string_lossy().ends_with("_tests"))
+    };
     let read = |path: PathBuf| {
         let text = fs::read_to_string(&path).expect("a source is text");
-        let code = text.split("\n#[cfg(test)]\n").next().unwrap_or_default().to_owned();
-        (path.strip_prefix(&src).expect("below src").display().to_string(), code)
+        let code = text
+            .split("\n#[cfg(test)]\n")
+            .next()
+            .unwrap_or_default()
+            .to_owned();
+        (
+            path.strip_prefix(&src)
+                .expect("below src")
+                .display()
+                .to_string(),
+            code,
+        )
     };
-    let found: Vec<_> = files.into_iter().filter(|p| !tests_only(p)).map(read).collect();
-    assert!(found.len() > 50, "only {} sources: is this looking in the right place?", found.len());
+    let found: Vec<_> = files
+        .into_iter()
+        .filter(|p| !tests_only(p))
+        .map(read)
+        .collect();
+    assert!(
+        found.len() > 50,
+        "only {} sources: is this looking in the right place?",
+        found.len()
+    );
     found
 }
 
@@ -39,7 +60,10 @@ fn uses(words: &[&str], allowed: impl Fn(&str) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     for (file, text) in sources().into_iter().filter(|(f, _)| !allowed(f)) {
         let code = text.lines().filter(|l| !l.trim_start().starts_with("//"));
-        found.extend(code.filter(|l| words.iter().any(|w| l.contains(w))).map(|l| format!("{file}: {}", l.trim())));
+        found.extend(
+            code.filter(|l| words.iter().any(|w| l.contains(w)))
+                .map(|l| format!("{file}: {}", l.trim())),
+        );
     }
     found
 }
@@ -51,17 +75,29 @@ fn none(found: Vec<String>, rule: &str) {
 
 #[test]
 fn every_channel_is_bounded() {
-    none(uses(&["unbounded(", "unbounded::<", "mpsc::channel("], |_| false), "a channel without a capacity");
+    none(
+        uses(&["unbounded(", "unbounded::<", "mpsc::channel("], |_| false),
+        "a channel without a capacity",
+    );
 }
 
 #[test]
 fn unsafe_stays_in_sys() {
-    none(uses(&["unsafe {", "unsafe fn", "unsafe impl", "allow(unsafe_code)"], |f| f.starts_with("sys/")), "unsafe outside src/sys");
+    none(
+        uses(
+            &["unsafe {", "unsafe fn", "unsafe impl", "allow(unsafe_code)"],
+            |f| f.starts_with("sys/"),
+        ),
+        "unsafe outside src/sys",
+    );
 }
 
 #[test]
 fn nothing_forks_the_daemon() {
-    none(uses(&["fork()", "pre_exec", "before_exec"], |_| false), "fork copies the page tables of a thousand threads");
+    none(
+        uses(&["fork()", "pre_exec", "before_exec"], |_| false),
+        "fork copies the page tables of a thousand threads",
+    );
 }
 
 #[test]
@@ -94,7 +130,10 @@ fn deciding_files_own_nothing() {
         "std::net::Tcp",
         "log::",
     ];
-    none(uses(&owning, |f| !pure(f)), "a deciding file has a thread, a channel, a file, a clock, a lock or a log");
+    none(
+        uses(&owning, |f| !pure(f)),
+        "a deciding file has a thread, a channel, a file, a clock, a lock or a log",
+    );
 }
 
 #[test]
@@ -111,7 +150,10 @@ fn the_sync_loop_waits_in_its_select_only() {
         "start_container",
         "stop_container",
     ];
-    none(uses(&blocking, |f| f != "sync_loop.rs"), "the sync loop would wait");
+    none(
+        uses(&blocking, |f| f != "sync_loop.rs"),
+        "the sync loop would wait",
+    );
 }
 
 /// Layers: a part may not know the parts above it.
@@ -120,19 +162,73 @@ fn layers_hold() {
     let rules: [(&str, &[&str]); 6] = [
         (
             "api/",
-            &["crate::pod_config", "crate::runtime", "crate::prober", "crate::status", "crate::pod_workers", "crate::daemon", "crate::cli"],
+            &[
+                "crate::pod_config",
+                "crate::runtime",
+                "crate::prober",
+                "crate::status",
+                "crate::pod_workers",
+                "crate::daemon",
+                "crate::cli",
+            ],
         ),
         (
             "runtime/",
-            &["crate::prober", "crate::pod_workers", "crate::sync_loop", "crate::daemon", "crate::cli", "crate::server", "crate::status"],
+            &[
+                "crate::prober",
+                "crate::pod_workers",
+                "crate::sync_loop",
+                "crate::daemon",
+                "crate::cli",
+                "crate::server",
+                "crate::status",
+            ],
         ),
-        ("nsexec/", &["crate::prober", "crate::pod_workers", "crate::daemon", "crate::cli", "crate::images"]),
-        ("images/", &["crate::runtime", "crate::prober", "crate::pod_workers", "crate::daemon", "crate::cli"]),
-        ("prober/", &["crate::pod_workers", "crate::sync_loop", "crate::daemon", "crate::cli", "crate::server"]),
-        ("pleg/", &["crate::prober", "crate::pod_workers", "crate::daemon", "crate::cli"]),
+        (
+            "nsexec/",
+            &[
+                "crate::prober",
+                "crate::pod_workers",
+                "crate::daemon",
+                "crate::cli",
+                "crate::images",
+            ],
+        ),
+        (
+            "images/",
+            &[
+                "crate::runtime",
+                "crate::prober",
+                "crate::pod_workers",
+                "crate::daemon",
+                "crate::cli",
+            ],
+        ),
+        (
+            "prober/",
+            &[
+                "crate::pod_workers",
+                "crate::sync_loop",
+                "crate::daemon",
+                "crate::cli",
+                "crate::server",
+            ],
+        ),
+        (
+            "pleg/",
+            &[
+                "crate::prober",
+                "crate::pod_workers",
+                "crate::daemon",
+                "crate::cli",
+            ],
+        ),
     ];
     for (layer, above) in rules {
-        none(uses(above, |f| !f.starts_with(layer)), &format!("{layer} knows a part above it"));
+        none(
+            uses(above, |f| !f.starts_with(layer)),
+            &format!("{layer} knows a part above it"),
+        );
     }
 }
 
@@ -142,30 +238,59 @@ fn no_async_runtime() {
     for features in [&["--all-features"][..], &["--no-default-features"]] {
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
         let tree = Command::new(cargo)
-            .args(["tree", "--offline", "-e", "features,normal,build", "--prefix", "none"])
+            .args([
+                "tree",
+                "--offline",
+                "-e",
+                "features,normal,build",
+                "--prefix",
+                "none",
+            ])
             .args(features)
             .current_dir(root())
             .output();
         let tree = tree.expect("cargo runs");
-        assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+        assert!(
+            tree.status.success(),
+            "{}",
+            String::from_utf8_lossy(&tree.stderr)
+        );
         let text = String::from_utf8_lossy(&tree.stdout);
         let bad = |l: &&str| {
-            l.starts_with("tokio feature \"rt") || l.starts_with("async-std ") || l.starts_with("smol ") || l.starts_with("async-executor ")
+            l.starts_with("tokio feature \"rt")
+                || l.starts_with("async-std ")
+                || l.starts_with("smol ")
+                || l.starts_with("async-executor ")
         };
-        assert_eq!(text.lines().filter(bad).collect::<Vec<_>>(), Vec::<&str>::new());
-        assert!(text.contains("crossbeam-channel"), "the tree is the right one");
+        assert_eq!(
+            text.lines().filter(bad).collect::<Vec<_>>(),
+            Vec::<&str>::new()
+        );
+        assert!(
+            text.contains("crossbeam-channel"),
+            "the tree is the right one"
+        );
     }
 }
 
 /// How many known bugs there are under each letter, and those that no test can keep away.
-const LESSONS: [(char, usize); 7] = [('a', 11), ('b', 5), ('c', 7), ('d', 9), ('e', 3), ('f', 5), ('g', 2)];
+const LESSONS: [(char, usize); 7] = [
+    ('a', 11),
+    ('b', 5),
+    ('c', 7),
+    ('d', 9),
+    ('e', 3),
+    ('f', 5),
+    ('g', 2),
+];
 const WITHOUT_A_TEST: [&str; 2] = ["g1", "g2"];
 
 /// The number a test's name begins with: `a1` of `a1_started_is_…`.
 fn lesson_of(test: &str) -> Option<&str> {
     let number = test.split_once('_')?.0;
     let (letter, digits) = number.split_at_checked(1)?;
-    let is_one = matches!(letter, "a" | "b" | "c" | "d" | "e" | "f" | "g") && digits.parse::<usize>().is_ok();
+    let is_one = matches!(letter, "a" | "b" | "c" | "d" | "e" | "f" | "g")
+        && digits.parse::<usize>().is_ok();
     is_one.then_some(number)
 }
 
@@ -175,14 +300,30 @@ fn lesson_tests() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     while let Some(path) = files.pop() {
         if path.is_dir() {
-            files.extend(fs::read_dir(path).expect("it can be listed").map(|e| e.expect("it can be listed").path()));
+            files.extend(
+                fs::read_dir(path)
+                    .expect("it can be listed")
+                    .map(|e| e.expect("it can be listed").path()),
+            );
             continue;
         }
-        let Some(text) = fs::read_to_string(&path).ok().filter(|_| path.extension().is_some_and(|e| e == "rs")) else { continue };
+        let Some(text) = fs::read_to_string(&path)
+            .ok()
+            .filter(|_| path.extension().is_some_and(|e| e == "rs"))
+        else {
+            continue;
+        };
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
-        let tests = lines.windows(2).filter(|pair| pair[0] == "#[test]").filter_map(|pair| pair[1].strip_prefix("fn ")?.split('(').next());
+        let tests = lines
+            .windows(2)
+            .filter(|pair| pair[0] == "#[test]")
+            .filter_map(|pair| pair[1].strip_prefix("fn ")?.split('(').next());
         let file = path.strip_prefix(root()).expect("below the root").display();
-        found.extend(tests.filter(|test| lesson_of(test).is_some()).map(|test| format!("{file} {test}")));
+        found.extend(
+            tests
+                .filter(|test| lesson_of(test).is_some())
+                .map(|test| format!("{file} {test}")),
+        );
     }
     found
 }
@@ -191,39 +332,76 @@ fn lesson_tests() -> BTreeSet<String> {
 #[test]
 fn every_known_bug_has_its_test() {
     let table = fs::read_to_string(root().join("tests/LESSONS.md")).expect("tests/LESSONS.md");
-    let rows: Vec<Vec<&str>> =
-        table.lines().filter(|l| l.starts_with("| ")).skip(2).map(|l| l.split('|').map(str::trim).collect()).collect();
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .filter(|l| l.starts_with("| "))
+        .skip(2)
+        .map(|l| l.split('|').map(str::trim).collect())
+        .collect();
     let numbers: Vec<String> = rows.iter().map(|row| row[1].to_lowercase()).collect();
-    let all: Vec<String> = LESSONS.iter().flat_map(|(letter, count)| (1..=*count).map(move |n| format!("{letter}{n}"))).collect();
+    let all: Vec<String> = LESSONS
+        .iter()
+        .flat_map(|(letter, count)| (1..=*count).map(move |n| format!("{letter}{n}")))
+        .collect();
     assert_eq!(numbers, all, "the rows of tests/LESSONS.md");
     let there = lesson_tests();
     let mut named = BTreeSet::new();
     for (number, row) in numbers.iter().zip(&rows) {
         let words: Vec<&str> = row[3].split('`').skip(1).step_by(2).collect();
-        assert_eq!(words.is_empty(), WITHOUT_A_TEST.contains(&number.as_str()), "{number}: {}", row[3]);
-        assert!(!words.is_empty() || row[3].starts_with("does not apply: "), "{number} gives no reason");
+        assert_eq!(
+            words.is_empty(),
+            WITHOUT_A_TEST.contains(&number.as_str()),
+            "{number}: {}",
+            row[3]
+        );
+        assert!(
+            !words.is_empty() || row[3].starts_with("does not apply: "),
+            "{number} gives no reason"
+        );
         for place in words.chunks(2).map(|place| place.join(" ")) {
             let test = place.split(' ').next_back().and_then(lesson_of);
             assert_eq!(test, Some(number.as_str()), "{number} names {place}");
-            assert!(there.contains(&place), "{number} names {place}, and there is no such test");
+            assert!(
+                there.contains(&place),
+                "{number} names {place}, and there is no such test"
+            );
             named.insert(place);
         }
     }
-    assert_eq!(there.difference(&named).collect::<Vec<_>>(), Vec::<&String>::new(), "not in tests/LESSONS.md");
+    assert_eq!(
+        there.difference(&named).collect::<Vec<_>>(),
+        Vec::<&String>::new(),
+        "not in tests/LESSONS.md"
+    );
 }
 
 /// Every row of the code map exists, and every top-level module is on it.
 #[test]
 fn the_code_map_is_true() {
     let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
-    let named: Vec<&str> = map.split('`').filter(|w| w.starts_with("src/") && !w.contains(' ') && !w.contains('{')).collect();
+    let named: Vec<&str> = map
+        .split('`')
+        .filter(|w| w.starts_with("src/") && !w.contains(' ') && !w.contains('{'))
+        .collect();
     for path in &named {
-        assert!(root().join(path).exists(), "ARCHITECTURE.md names {path}, which is not there");
+        assert!(
+            root().join(path).exists(),
+            "ARCHITECTURE.md names {path}, which is not there"
+        );
     }
     for entry in fs::read_dir(root().join("src")).expect("src") {
-        let name = entry.expect("src can be listed").file_name().into_string().expect("UTF-8");
-        let known =
-            ["lib.rs", "main.rs"].contains(&name.as_str()) || named.iter().any(|p| p.trim_end_matches('/') == format!("src/{name}"));
-        assert!(known, "src/{name} is not on the code map of ARCHITECTURE.md");
+        let name = entry
+            .expect("src can be listed")
+            .file_name()
+            .into_string()
+            .expect("UTF-8");
+        let known = ["lib.rs", "main.rs"].contains(&name.as_str())
+            || named
+                .iter()
+                .any(|p| p.trim_end_matches('/') == format!("src/{name}"));
+        assert!(
+            known,
+            "src/{name} is not on the code map of ARCHITECTURE.md"
+        );
     }
 }

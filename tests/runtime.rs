@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use podprobe::images::ImageStore;
 use podprobe::runtime::cgroup::Cgroups;
 use podprobe::runtime::state::{CONTAINER, ContainerRecord, ContainerState, EXIT, STATE};
-use podprobe::runtime::{Cancel, ContainerId, ExecOutcome, Runtime, RuntimeState, StartErrorReason};
+use podprobe::runtime::{
+    Cancel, ContainerId, ExecOutcome, Runtime, RuntimeState, StartErrorReason,
+};
 use podprobe::settings::RuntimeChoice;
 use serde_json::json;
 use support::{Node, pod, sh, wait_until};
@@ -20,19 +22,32 @@ const GRACE: Duration = Duration::from_secs(20);
 /// Output, exit code, reason, CRI log; then everything is removed and nothing is left.
 fn runs_to_completion(node: &Node) {
     let rt = node.runtime();
-    let pod = pod("done", json!({"containers": [sh("main", "echo out; echo err >&2; printf part; exit 3")]}));
+    let pod = pod(
+        "done",
+        json!({"containers": [sh("main", "echo out; echo err >&2; printf part; exit 3")]}),
+    );
     let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
+    let id = rt
+        .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+        .unwrap();
     let c = node.wait_exit(&rt, &pod, &id);
-    assert_eq!((c.exit_code, c.signal, c.reason.as_str()), (3, None, "Error"));
-    wait_until("the end to be told", || node.layout.exits().join(pod.uid().as_str()).exists());
+    assert_eq!(
+        (c.exit_code, c.signal, c.reason.as_str()),
+        (3, None, "Error")
+    );
+    wait_until("the end to be told", || {
+        node.layout.exits().join(pod.uid().as_str()).exists()
+    });
     assert!(c.started.is_some() && c.finished >= c.started && c.pid.is_none());
     assert_eq!(c.image_id.split_once(':').unwrap().0, "sha256");
     let log = fs::read_to_string(&c.log_path).unwrap();
     let mut lines: Vec<_> = log.lines().map(|l| l.split_once(' ').unwrap().1).collect();
     lines.sort_unstable();
     assert_eq!(lines, ["stderr F err", "stdout F out", "stdout P part"]);
-    assert!(c.log_path.ends_with(format!("var/log/pods/default_done_{}/main/0.log", pod.uid())));
+    assert!(c.log_path.ends_with(format!(
+        "var/log/pods/default_done_{}/main/0.log",
+        pod.uid()
+    )));
     node.remove_pod(&rt, &pod);
     assert_eq!(rt.list_pods().unwrap(), []);
     assert!(!c.log_path.exists());
@@ -41,7 +56,8 @@ fn runs_to_completion(node: &Node) {
 /// Two containers share the emptyDir, the network and the host name; the tmpfs outlives a restart of its writer.
 fn pod_is_shared(node: &Node) {
     let rt = node.runtime();
-    let mounts = json!([{"name": "disk", "mountPath": "/disk"}, {"name": "mem", "mountPath": "/mem"}]);
+    let mounts =
+        json!([{"name": "disk", "mountPath": "/disk"}, {"name": "mem", "mountPath": "/mem"}]);
     let script = "echo $NAME >> /disk/who; echo $NAME >> /mem/who; hostname > /disk/host.$NAME; readlink /proc/self/ns/net > /disk/net.$NAME; \
                   grep ' /mem ' /proc/mounts > /disk/mount.$NAME; stat -c %a /disk > /disk/mode.$NAME; cp /etc/hosts /disk/hosts";
     let container = |name: &str| {
@@ -51,30 +67,64 @@ fn pod_is_shared(node: &Node) {
         c
     };
     let volumes = json!([{"name": "disk", "emptyDir": {}}, {"name": "mem", "emptyDir": {"medium": "Memory"}}]);
-    let pod = pod("shared", json!({"containers": [container("a"), container("b")], "volumes": volumes}));
+    let pod = pod(
+        "shared",
+        json!({"containers": [container("a"), container("b")], "volumes": volumes}),
+    );
     let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
     for (n, attempt) in [(0, 0), (1, 0), (0, 1)] {
-        let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[n], attempt).unwrap();
+        let id = rt
+            .start_container(&pod, &sandbox, &pod.spec.containers[n], attempt)
+            .unwrap();
         assert_eq!(node.wait_exit(&rt, &pod, &id).exit_code, 0);
     }
-    let disk = node.layout.pod_data(pod.uid()).join("volumes/kubernetes.io~empty-dir/disk");
+    let disk = node
+        .layout
+        .pod_data(pod.uid())
+        .join("volumes/kubernetes.io~empty-dir/disk");
     let read = |f: &str| fs::read_to_string(disk.join(f)).unwrap();
     assert_eq!(read("who"), "a\nb\na\n");
-    assert_eq!((read("host.a"), read("host.b")), ("shared\n".into(), "shared\n".into()));
+    assert_eq!(
+        (read("host.a"), read("host.b")),
+        ("shared\n".into(), "shared\n".into())
+    );
     assert_eq!(read("net.a"), read("net.b"));
-    assert_ne!(read("net.a").trim(), fs::read_link("/proc/self/ns/net").unwrap().to_str().unwrap());
-    assert!(read("mount.a").starts_with("tmpfs /mem tmpfs"), "{}", read("mount.a"));
+    assert_ne!(
+        read("net.a").trim(),
+        fs::read_link("/proc/self/ns/net")
+            .unwrap()
+            .to_str()
+            .unwrap()
+    );
+    assert!(
+        read("mount.a").starts_with("tmpfs /mem tmpfs"),
+        "{}",
+        read("mount.a")
+    );
     assert_eq!(read("mode.a"), "777\n");
     assert!(read("hosts").contains("127.0.0.1\tshared\n"));
     // A third reads what the first instance of `a` wrote into memory.
     let mut cat = sh("cat", "cat /mem/who");
     cat["volumeMounts"] = mounts;
     let with_cat = support::pod("shared", json!({"containers": [cat], "volumes": volumes}));
-    let id = rt.start_container(&with_cat, &sandbox, &with_cat.spec.containers[0], 0).unwrap();
+    let id = rt
+        .start_container(&with_cat, &sandbox, &with_cat.spec.containers[0], 0)
+        .unwrap();
     let c = node.wait_exit(&rt, &pod, &id);
-    let text: String = fs::read_to_string(&c.log_path).unwrap().lines().map(|l| l.rsplit_once(' ').unwrap().1.to_owned() + "\n").collect();
+    let text: String = fs::read_to_string(&c.log_path)
+        .unwrap()
+        .lines()
+        .map(|l| l.rsplit_once(' ').unwrap().1.to_owned() + "\n")
+        .collect();
     assert_eq!(text, "a\nb\na\n");
-    assert_eq!(rt.pod_status(pod.uid()).unwrap().container("a").unwrap().attempt, 1);
+    assert_eq!(
+        rt.pod_status(pod.uid())
+            .unwrap()
+            .container("a")
+            .unwrap()
+            .attempt,
+        1
+    );
     // The memory volume was never seen on the node.
     assert_eq!(fs::read_dir(disk.with_file_name("mem")).unwrap().count(), 0);
     node.remove_pod(&rt, &pod);
@@ -83,25 +133,54 @@ fn pod_is_shared(node: &Node) {
 /// TERM is obeyed within the grace period; without obedience KILL follows it.
 fn stops(node: &Node) {
     let rt = node.runtime();
-    let polite = sh("polite", "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.05; done");
-    let stubborn = sh("stubborn", "trap '' TERM; echo up; while :; do sleep 0.05; done");
+    let polite = sh(
+        "polite",
+        "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.05; done",
+    );
+    let stubborn = sh(
+        "stubborn",
+        "trap '' TERM; echo up; while :; do sleep 0.05; done",
+    );
     let pod = pod("stops", json!({"containers": [polite, stubborn]}));
     let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-    let ids: Vec<_> = (0..2).map(|n| rt.start_container(&pod, &sandbox, &pod.spec.containers[n], 0).unwrap()).collect();
+    let ids: Vec<_> = (0..2)
+        .map(|n| {
+            rt.start_container(&pod, &sandbox, &pod.spec.containers[n], 0)
+                .unwrap()
+        })
+        .collect();
     for id in &ids {
         node.wait_log(&rt, &pod, id, "up");
     }
-    rt.stop_container(&ids[0], GRACE, &Cancel::default()).unwrap();
+    rt.stop_container(&ids[0], GRACE, &Cancel::default())
+        .unwrap();
     let before = Instant::now();
-    rt.stop_container(&ids[1], Duration::from_millis(300), &Cancel::default()).unwrap();
+    rt.stop_container(&ids[1], Duration::from_millis(300), &Cancel::default())
+        .unwrap();
     assert!(before.elapsed() >= Duration::from_millis(300));
     let status = rt.pod_status(pod.uid()).unwrap();
-    let (polite, stubborn) = (status.container("polite").unwrap(), status.container("stubborn").unwrap());
+    let (polite, stubborn) = (
+        status.container("polite").unwrap(),
+        status.container("stubborn").unwrap(),
+    );
     assert_eq!((polite.exit_code, polite.signal), (7, None));
-    assert_eq!((stubborn.exit_code, stubborn.signal, stubborn.reason.as_str()), (137, Some(9), "Error"));
+    assert_eq!(
+        (
+            stubborn.exit_code,
+            stubborn.signal,
+            stubborn.reason.as_str()
+        ),
+        (137, Some(9), "Error")
+    );
     // Stopping what has ended, or never was, is fine.
-    rt.stop_container(&ids[0], GRACE, &Cancel::default()).unwrap();
-    rt.stop_container(&ContainerId::from("0".repeat(64).as_str()), GRACE, &Cancel::default()).unwrap();
+    rt.stop_container(&ids[0], GRACE, &Cancel::default())
+        .unwrap();
+    rt.stop_container(
+        &ContainerId::from("0".repeat(64).as_str()),
+        GRACE,
+        &Cancel::default(),
+    )
+    .unwrap();
     node.remove_pod(&rt, &pod);
 }
 
@@ -112,13 +191,19 @@ fn missing_binary(node: &Node) {
     c["command"] = json!(["/no/such/binary"]);
     let pod = pod("missing", json!({"containers": [c]}));
     let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-    let e = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap_err();
+    let e = rt
+        .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+        .unwrap_err();
     assert_eq!(e.reason, StartErrorReason::RunContainerError, "{e}");
     assert!(e.message.contains("/no/such/binary"), "{e}");
     assert!(!e.message.contains("level="), "{e}");
     let status = rt.pod_status(pod.uid()).unwrap();
     let c = status.container("main").unwrap();
-    assert_eq!((c.state, c.exit_code, c.reason.as_str()), (RuntimeState::Exited, 127, "ContainerCannotRun"), "{c:?}");
+    assert_eq!(
+        (c.state, c.exit_code, c.reason.as_str()),
+        (RuntimeState::Exited, 127, "ContainerCannotRun"),
+        "{c:?}"
+    );
     assert!(c.finished.is_some());
     node.remove_pod(&rt, &pod);
 }
@@ -126,21 +211,41 @@ fn missing_binary(node: &Node) {
 /// A new daemon finds the containers of the old one, running and ended, as they are.
 fn survives_the_daemon(node: &Node) {
     let rt = node.runtime();
-    let pod = pod("survivor", json!({"containers": [sh("main", "echo up; while :; do sleep 0.05; done"), sh("done", "exit 0")]}));
+    let pod = pod(
+        "survivor",
+        json!({"containers": [sh("main", "echo up; while :; do sleep 0.05; done"), sh("done", "exit 0")]}),
+    );
     let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
-    let done = rt.start_container(&pod, &sandbox, &pod.spec.containers[1], 4).unwrap();
+    let id = rt
+        .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+        .unwrap();
+    let done = rt
+        .start_container(&pod, &sandbox, &pod.spec.containers[1], 4)
+        .unwrap();
     node.wait_exit(&rt, &pod, &done);
     let before = rt.list_pods().unwrap();
     drop(rt);
     let rt = node.runtime();
     assert_eq!(rt.list_pods().unwrap(), before);
     let net = rt.network_namespace(pod.uid()).unwrap().unwrap();
-    assert!(fs::read_link(net.path).unwrap().to_str().unwrap().starts_with("net:["));
-    rt.stop_container(&id, Duration::ZERO, &Cancel::default()).unwrap();
+    assert!(
+        fs::read_link(net.path)
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .starts_with("net:[")
+    );
+    rt.stop_container(&id, Duration::ZERO, &Cancel::default())
+        .unwrap();
     let status = rt.pod_status(pod.uid()).unwrap();
     assert_eq!(status.container("main").unwrap().signal, Some(9));
-    assert_eq!((status.container("done").unwrap().attempt, status.container("done").unwrap().reason.as_str()), (4, "Completed"));
+    assert_eq!(
+        (
+            status.container("done").unwrap().attempt,
+            status.container("done").unwrap().reason.as_str()
+        ),
+        (4, "Completed")
+    );
     node.remove_pod(&rt, &pod);
 }
 
@@ -152,22 +257,45 @@ fn survives_its_shim(node: &Node) {
         json!({"containers": [sh("main", "trap '' PIPE; while :; do sleep 0.05; done"), sh("gone", "while :; do sleep 0.05; done")]}),
     );
     let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-    let ids: Vec<_> = (0..2).map(|n| rt.start_container(&pod, &sandbox, &pod.spec.containers[n], 0).unwrap()).collect();
+    let ids: Vec<_> = (0..2)
+        .map(|n| {
+            rt.start_container(&pod, &sandbox, &pod.spec.containers[n], 0)
+                .unwrap()
+        })
+        .collect();
     let states: Vec<ContainerState> = ids.iter().map(|id| node.record(id, STATE)).collect();
     for s in &states {
         support::kill9(s.shim);
     }
-    assert_eq!(rt.pod_status(pod.uid()).unwrap().container("main").unwrap().state, RuntimeState::Running);
+    assert_eq!(
+        rt.pod_status(pod.uid())
+            .unwrap()
+            .container("main")
+            .unwrap()
+            .state,
+        RuntimeState::Running
+    );
     // One ends by itself: nobody knows how.
     support::kill9(states[1].process.unwrap());
-    assert_eq!(rt.pod_status(pod.uid()).unwrap().container("gone").unwrap().state, RuntimeState::Unknown);
+    assert_eq!(
+        rt.pod_status(pod.uid())
+            .unwrap()
+            .container("gone")
+            .unwrap()
+            .state,
+        RuntimeState::Unknown
+    );
     for id in &ids {
-        rt.stop_container(id, Duration::ZERO, &Cancel::default()).unwrap();
+        rt.stop_container(id, Duration::ZERO, &Cancel::default())
+            .unwrap();
     }
     let status = rt.pod_status(pod.uid()).unwrap();
     for name in ["main", "gone"] {
         let c = status.container(name).unwrap();
-        assert_eq!((c.state, c.exit_code, c.reason.as_str()), (RuntimeState::Exited, 137, "ContainerStatusUnknown"));
+        assert_eq!(
+            (c.state, c.exit_code, c.reason.as_str()),
+            (RuntimeState::Exited, 137, "ContainerStatusUnknown")
+        );
     }
     assert!(!states[0].process.unwrap().alive());
     node.remove_pod(&rt, &pod);
@@ -176,13 +304,22 @@ fn survives_its_shim(node: &Node) {
 /// Memory beyond the limit ends the container, and the reason says so.
 fn out_of_memory(node: &Node) {
     let rt = node.runtime();
-    let mut c = sh("main", "echo up; x=$(head -c 200m /dev/zero | tr '\\0' x); echo $x | wc -c");
+    let mut c = sh(
+        "main",
+        "echo up; x=$(head -c 200m /dev/zero | tr '\\0' x); echo $x | wc -c",
+    );
     c["resources"] = json!({"limits": {"memory": "24Mi"}});
     let pod = pod("oom", json!({"containers": [c]}));
     let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
+    let id = rt
+        .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+        .unwrap();
     let c = node.wait_exit(&rt, &pod, &id);
-    assert_eq!((c.reason.as_str(), c.exit_code != 0), ("OOMKilled", true), "{c:?}");
+    assert_eq!(
+        (c.reason.as_str(), c.exit_code != 0),
+        ("OOMKilled", true),
+        "{c:?}"
+    );
     node.remove_pod(&rt, &pod);
 }
 
@@ -208,22 +345,53 @@ fn volumes(node: &Node) {
         result.map_err(|e| (e.reason, e.message))
     };
     for (p, type_, cause) in [
-        ("none", "Directory", "does not exist and type is Directory; create the directory first, or use type DirectoryOrCreate"),
-        ("none", "Socket", "does not exist and type is Socket; create the socket first"),
-        ("file", "Directory", "is a file and type is Directory; name a directory or change the type"),
-        ("file", "DirectoryOrCreate", "is a file and type is DirectoryOrCreate"),
+        (
+            "none",
+            "Directory",
+            "does not exist and type is Directory; create the directory first, or use type DirectoryOrCreate",
+        ),
+        (
+            "none",
+            "Socket",
+            "does not exist and type is Socket; create the socket first",
+        ),
+        (
+            "file",
+            "Directory",
+            "is a file and type is Directory; name a directory or change the type",
+        ),
+        (
+            "file",
+            "DirectoryOrCreate",
+            "is a file and type is DirectoryOrCreate",
+        ),
         ("", "File", "is a directory and type is File"),
     ] {
         let (reason, message) = try_type(p, type_).unwrap_err();
         assert_eq!(reason, StartErrorReason::CreateContainerConfigError);
-        assert!(message.starts_with("cannot mount hostPath volume \"v\": ") && message.contains(cause), "{message}");
+        assert!(
+            message.starts_with("cannot mount hostPath volume \"v\": ") && message.contains(cause),
+            "{message}"
+        );
     }
-    for (p, type_) in [("new/dir", "DirectoryOrCreate"), ("newfile", "FileOrCreate"), ("file", "File"), ("untyped", "")] {
+    for (p, type_) in [
+        ("new/dir", "DirectoryOrCreate"),
+        ("newfile", "FileOrCreate"),
+        ("file", "File"),
+        ("untyped", ""),
+    ] {
         try_type(p, type_).unwrap();
     }
-    assert!(base.join("new/dir").is_dir() && base.join("newfile").is_file() && base.join("untyped").is_dir());
+    assert!(
+        base.join("new/dir").is_dir()
+            && base.join("newfile").is_file()
+            && base.join("untyped").is_dir()
+    );
 
-    let mut c = sh("main", "cat /one; echo new > /sub/made; ls /esc; touch /ro/x || echo refused");
+    let mut c = sh(
+        "main",
+        "cat /one; echo new > /sub/made; ls /esc; touch /ro/x || echo refused",
+    );
     c["volumeMounts"] = json!([
         {"name": "v", "mountPath": "/one", "subPath": "file"},
         {"name": "v", "mountPath": "/sub", "subPath": "a/b"},
@@ -231,12 +399,20 @@ fn volumes(node: &Node) {
         {"name": "v", "mountPath": "/ro", "readOnly": true},
     ]);
     fs::create_dir_all(base.join("etc")).unwrap();
-    let pod = pod("subpaths", json!({"containers": [c], "volumes": [{"name": "v", "hostPath": {"path": path("")}}]}));
+    let pod = pod(
+        "subpaths",
+        json!({"containers": [c], "volumes": [{"name": "v", "hostPath": {"path": path("")}}]}),
+    );
     let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
+    let id = rt
+        .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+        .unwrap();
     let c = node.wait_exit(&rt, &pod, &id);
     let log = fs::read_to_string(&c.log_path).unwrap();
-    assert!(log.contains("stdout F text\n") && log.contains("stdout F refused\n"), "{log}");
+    assert!(
+        log.contains("stdout F text\n") && log.contains("stdout F refused\n"),
+        "{log}"
+    );
     assert_eq!(fs::read_to_string(base.join("a/b/made")).unwrap(), "new\n");
     // `escape` points to /etc: of the volume, not of the node.
     assert!(base.join("etc/inside").is_dir() && !Path::new("/etc/inside").exists());
@@ -246,20 +422,31 @@ fn volumes(node: &Node) {
 /// The root is read-only when asked for; the termination message comes from its file; a user may reopen /dev/stdout.
 fn container_settings(node: &Node) {
     let rt = node.runtime();
-    let mut c = sh("main", "touch /x || echo read-only; printf 'last words' > /dev/termination-log; echo again > /dev/stdout; exit 1");
-    c["securityContext"] = json!({"readOnlyRootFilesystem": true, "runAsUser": 1000, "runAsGroup": 1000});
+    let mut c = sh(
+        "main",
+        "touch /x || echo read-only; printf 'last words' > /dev/termination-log; echo again > /dev/stdout; exit 1",
+    );
+    c["securityContext"] =
+        json!({"readOnlyRootFilesystem": true, "runAsUser": 1000, "runAsGroup": 1000});
     c["terminationMessagePath"] = json!("/dev/termination-log");
     let mut quiet = sh("quiet", "echo one; echo two; exit 1");
     quiet["terminationMessagePath"] = json!("/dev/termination-log");
     quiet["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
     let pod = pod("settings", json!({"containers": [c, quiet]}));
     let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
+    let id = rt
+        .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+        .unwrap();
     let c = node.wait_exit(&rt, &pod, &id);
     let log = fs::read_to_string(&c.log_path).unwrap();
-    assert!(log.contains("stdout F read-only\n") && log.contains("stdout F again\n"), "{log}");
+    assert!(
+        log.contains("stdout F read-only\n") && log.contains("stdout F again\n"),
+        "{log}"
+    );
     assert_eq!(c.message, "last words");
-    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[1], 0).unwrap();
+    let id = rt
+        .start_container(&pod, &sandbox, &pod.spec.containers[1], 0)
+        .unwrap();
     assert_eq!(node.wait_exit(&rt, &pod, &id).message, "one\ntwo\n");
     node.remove_pod(&rt, &pod);
 }
@@ -269,15 +456,24 @@ fn container_settings(node: &Node) {
 fn leaves_no_process(node: &Node) {
     let rt = node.runtime();
     for host_pid in [false, true] {
-        let pod =
-            pod("daemons", json!({"hostPID": host_pid, "containers": [sh("main", "setsid sleep 1000 & setsid sleep 1000 & exit 0")]}));
+        let pod = pod(
+            "daemons",
+            json!({"hostPID": host_pid, "containers": [sh("main", "setsid sleep 1000 & setsid sleep 1000 & exit 0")]}),
+        );
         let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-        let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
+        let id = rt
+            .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+            .unwrap();
         let started = Instant::now();
         assert_eq!(node.wait_exit(&rt, &pod, &id).exit_code, 0);
-        assert!(started.elapsed() < Duration::from_secs(9), "the record waited for the processes left behind");
+        assert!(
+            started.elapsed() < Duration::from_secs(9),
+            "the record waited for the processes left behind"
+        );
         let cgroup = node.layout.cgroup(pod.uid(), "main", 0);
-        wait_until("the cgroup to go", || Cgroups::detect().unwrap().dirs(&cgroup).is_empty());
+        wait_until("the cgroup to go", || {
+            Cgroups::detect().unwrap().dirs(&cgroup).is_empty()
+        });
         node.remove_pod(&rt, &pod);
     }
 }
@@ -285,45 +481,88 @@ fn leaves_no_process(node: &Node) {
 /// Torn records cost nobody but their owner: they are kept aside and the rest is listed.
 fn torn_records(node: &Node) {
     let rt = node.runtime();
-    let pod = pod("torn", json!({"containers": [sh("a", "while :; do sleep 0.05; done"), sh("b", "while :; do sleep 0.05; done")]}));
+    let pod = pod(
+        "torn",
+        json!({"containers": [sh("a", "while :; do sleep 0.05; done"), sh("b", "while :; do sleep 0.05; done")]}),
+    );
     let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-    let ids: Vec<_> = (0..2).map(|n| rt.start_container(&pod, &sandbox, &pod.spec.containers[n], 0).unwrap()).collect();
+    let ids: Vec<_> = (0..2)
+        .map(|n| {
+            rt.start_container(&pod, &sandbox, &pod.spec.containers[n], 0)
+                .unwrap()
+        })
+        .collect();
     let states: Vec<ContainerState> = ids.iter().map(|id| node.record(id, STATE)).collect();
     let torn = node.layout.containers().join(ids[0].as_str());
     fs::write(torn.join(CONTAINER), "{\"id\": \"").unwrap();
     drop(rt);
     let rt = node.runtime();
     let status = rt.pod_status(pod.uid()).unwrap();
-    assert_eq!(status.containers.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["b"]);
+    assert_eq!(
+        status
+            .containers
+            .iter()
+            .map(|c| c.name.as_str())
+            .collect::<Vec<_>>(),
+        ["b"]
+    );
     // Nobody could have stopped the one without a record any more.
     assert!(!states[0].process.unwrap().alive() && states[1].process.unwrap().alive());
-    assert!(torn.with_file_name(format!("{}.corrupt", ids[0])).join("container.json.corrupt").exists());
+    assert!(
+        torn.with_file_name(format!("{}.corrupt", ids[0]))
+            .join("container.json.corrupt")
+            .exists()
+    );
     // Records of another boot: exited, without a moment of this one.
     let record: ContainerRecord = node.record(&ids[1], CONTAINER);
-    rt.stop_container(&ids[1], Duration::ZERO, &Cancel::default()).unwrap();
+    rt.stop_container(&ids[1], Duration::ZERO, &Cancel::default())
+        .unwrap();
     wait_until("the shim to end", || !states[1].shim.alive());
     let dir = node.layout.containers().join(ids[1].as_str());
     fs::remove_file(dir.join(EXIT)).unwrap();
-    podprobe::runtime::state::write(&dir, CONTAINER, &ContainerRecord { boot_id: "another".into(), ..record }, false).unwrap();
+    podprobe::runtime::state::write(
+        &dir,
+        CONTAINER,
+        &ContainerRecord {
+            boot_id: "another".into(),
+            ..record
+        },
+        false,
+    )
+    .unwrap();
     let rt = node.runtime();
     let status = rt.pod_status(pod.uid()).unwrap();
     let c = status.container("b").unwrap();
-    assert_eq!((c.state, c.exit_code, c.reason.as_str(), c.started), (RuntimeState::Exited, 137, "ContainerStatusUnknown", None));
+    assert_eq!(
+        (c.state, c.exit_code, c.reason.as_str(), c.started),
+        (RuntimeState::Exited, 137, "ContainerStatusUnknown", None)
+    );
     node.remove_pod(&rt, &pod);
 }
 
 /// What cannot be read at the moment is not damaged: nothing is ended for it, and the listing says so.
 fn unreadable_records(node: &Node) {
     let rt = node.runtime();
-    let pod = pod("unread", json!({"containers": [sh("a", "while :; do sleep 0.05; done")]}));
+    let pod = pod(
+        "unread",
+        json!({"containers": [sh("a", "while :; do sleep 0.05; done")]}),
+    );
     let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
+    let id = rt
+        .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+        .unwrap();
     let state: ContainerState = node.record(&id, STATE);
-    for (dir, name) in [(node.layout.containers().join(id.as_str()), CONTAINER), (node.layout.sandboxes().join(sandbox.as_str()), STATE)] {
+    for (dir, name) in [
+        (node.layout.containers().join(id.as_str()), CONTAINER),
+        (node.layout.sandboxes().join(sandbox.as_str()), STATE),
+    ] {
         fs::rename(dir.join(name), dir.join("aside")).unwrap();
         fs::create_dir(dir.join(name)).unwrap();
         let e = node.runtime().list_pods().unwrap_err();
-        assert!(e.message.contains("cannot read") && e.message.contains(name), "{e}");
+        assert!(
+            e.message.contains("cannot read") && e.message.contains(name),
+            "{e}"
+        );
         fs::remove_dir(dir.join(name)).unwrap();
         fs::rename(dir.join("aside"), dir.join(name)).unwrap();
     }
@@ -331,26 +570,43 @@ fn unreadable_records(node: &Node) {
     let status = node.runtime().pod_status(pod.uid()).unwrap();
     assert_eq!(status.container("a").unwrap().state, RuntimeState::Running);
     assert!(status.sandboxes[0].ready);
-    rt.stop_container(&id, Duration::ZERO, &Cancel::default()).unwrap();
+    rt.stop_container(&id, Duration::ZERO, &Cancel::default())
+        .unwrap();
     node.remove_pod(&rt, &pod);
 }
 
 /// `kill -9` of the daemon between create and start: the shim takes the container back. Here: its stdin is closed.
 fn not_started_without_a_daemon(node: &Node) {
     let rt = node.runtime();
-    let pod = pod("late", json!({"containers": [sh("main", "while :; do sleep 0.05; done")]}));
+    let pod = pod(
+        "late",
+        json!({"containers": [sh("main", "while :; do sleep 0.05; done")]}),
+    );
     let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
-    rt.stop_container(&id, Duration::ZERO, &Cancel::default()).unwrap();
+    let id = rt
+        .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+        .unwrap();
+    rt.stop_container(&id, Duration::ZERO, &Cancel::default())
+        .unwrap();
     let dir = node.layout.containers().join(id.as_str());
-    wait_until("the shim to end", || !node.record::<ContainerState>(&id, STATE).shim.alive());
+    wait_until("the shim to end", || {
+        !node.record::<ContainerState>(&id, STATE).shim.alive()
+    });
     fs::remove_file(dir.join(EXIT)).unwrap();
     let data = node.layout.container_data(id.as_str());
     fs::remove_dir_all(data.join("work/work")).unwrap();
     support::shim_without_daemon(&dir);
     let exit: podprobe::runtime::state::ExitRecord = node.record(&id, EXIT);
-    assert_eq!((exit.code, exit.reason.as_str()), (128, "ContainerCannotRun"));
-    assert!(exit.message.contains("the daemon ended before it was started"), "{}", exit.message);
+    assert_eq!(
+        (exit.code, exit.reason.as_str()),
+        (128, "ContainerCannotRun")
+    );
+    assert!(
+        exit.message
+            .contains("the daemon ended before it was started"),
+        "{}",
+        exit.message
+    );
     let rt = node.runtime();
     node.remove_pod(&rt, &pod);
 }
@@ -358,48 +614,90 @@ fn not_started_without_a_daemon(node: &Node) {
 /// hostNetwork pods have the node's network and its address.
 fn host_network(node: &Node) {
     let rt = node.runtime();
-    let pod =
-        pod("host", json!({"hostNetwork": true, "containers": [sh("main", "readlink /proc/self/ns/net; readlink /proc/self/ns/uts")]}));
+    let pod = pod(
+        "host",
+        json!({"hostNetwork": true, "containers": [sh("main", "readlink /proc/self/ns/net; readlink /proc/self/ns/uts")]}),
+    );
     let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
     assert_eq!(rt.network_namespace(pod.uid()).unwrap(), None);
-    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
+    let id = rt
+        .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+        .unwrap();
     let c = node.wait_exit(&rt, &pod, &id);
     let log = fs::read_to_string(&c.log_path).unwrap();
     for ns in ["net", "uts"] {
         let own = fs::read_link(format!("/proc/self/ns/{ns}")).unwrap();
         assert!(log.contains(own.to_str().unwrap()), "{log}");
     }
-    assert_eq!(rt.pod_status(pod.uid()).unwrap().ips(), ["127.0.0.1".parse::<std::net::IpAddr>().unwrap()]);
+    assert_eq!(
+        rt.pod_status(pod.uid()).unwrap().ips(),
+        ["127.0.0.1".parse::<std::net::IpAddr>().unwrap()]
+    );
     node.remove_pod(&rt, &pod);
 }
 
 /// A command sees what the container sees; one in a container that has ended says nothing of it.
 fn executes(node: &Node) {
     let rt = node.runtime();
-    let pod = pod("exec", json!({"containers": [sh("main", "echo 1 > /tmp/mark; while :; do sleep 0.05; done")]}));
+    let pod = pod(
+        "exec",
+        json!({"containers": [sh("main", "echo 1 > /tmp/mark; while :; do sleep 0.05; done")]}),
+    );
     let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
-    let run = |script: &str, timeout| rt.exec(&id, &["/bin/sh".into(), "-c".into(), script.into()], timeout, 1024);
-    wait_until("the mark", || matches!(run("cat /tmp/mark", GRACE), Ok(ExecOutcome::Exited { code: 0, output }) if output == b"1\n"));
-    let own = fs::read_link(format!("/proc/{}/ns/net", rt.pod_status(pod.uid()).unwrap().containers[0].pid.unwrap())).unwrap();
+    let id = rt
+        .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+        .unwrap();
+    let run = |script: &str, timeout| {
+        rt.exec(
+            &id,
+            &["/bin/sh".into(), "-c".into(), script.into()],
+            timeout,
+            1024,
+        )
+    };
+    wait_until(
+        "the mark",
+        || matches!(run("cat /tmp/mark", GRACE), Ok(ExecOutcome::Exited { code: 0, output }) if output == b"1\n"),
+    );
+    let own = fs::read_link(format!(
+        "/proc/{}/ns/net",
+        rt.pod_status(pod.uid()).unwrap().containers[0].pid.unwrap()
+    ))
+    .unwrap();
     let expected = format!("exec\n{}\n", own.display());
     assert_eq!(
         run("hostname; readlink /proc/self/ns/net; exit 4", GRACE).unwrap(),
-        ExecOutcome::Exited { code: 4, output: expected.into() }
+        ExecOutcome::Exited {
+            code: 4,
+            output: expected.into()
+        }
     );
-    assert_eq!(run("sleep 1000", Duration::from_millis(50)).unwrap(), ExecOutcome::TimedOut { output: Vec::new() });
-    rt.stop_container(&id, Duration::ZERO, &Cancel::default()).unwrap();
+    assert_eq!(
+        run("sleep 1000", Duration::from_millis(50)).unwrap(),
+        ExecOutcome::TimedOut { output: Vec::new() }
+    );
+    rt.stop_container(&id, Duration::ZERO, &Cancel::default())
+        .unwrap();
     let ended = run("true", GRACE).unwrap_err();
-    assert!(ended.message.contains("it is not running") && ended.reason == StartErrorReason::ContainerNotRunning, "{ended:?}");
+    assert!(
+        ended.message.contains("it is not running")
+            && ended.reason == StartErrorReason::ContainerNotRunning,
+        "{ended:?}"
+    );
     node.remove_pod(&rt, &pod);
 }
 
 /// The end of the daemon ends its waits; the container is neither killed nor forgotten.
 fn waits_end_with_the_daemon(node: &Node) {
     let rt = node.runtime();
-    let pod = pod("waits", json!({"containers": [sh("main", "trap '' TERM; echo up; while :; do sleep 0.05; done")]}));
+    let pod = pod(
+        "waits",
+        json!({"containers": [sh("main", "trap '' TERM; echo up; while :; do sleep 0.05; done")]}),
+    );
     let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
+    let id = rt
+        .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+        .unwrap();
     node.wait_log(&rt, &pod, &id, "up");
     let error = std::thread::scope(|s| {
         let stop = s.spawn(|| rt.stop_container(&id, Duration::from_secs(600), &Cancel::default()));
@@ -409,16 +707,24 @@ fn waits_end_with_the_daemon(node: &Node) {
     assert_eq!(error.reason, StartErrorReason::KillContainerError);
     assert!(error.message.ends_with("the daemon is ending"), "{error}");
     let rt = node.runtime();
-    assert_eq!(rt.pod_status(pod.uid()).unwrap().containers[0].state, RuntimeState::Running);
+    assert_eq!(
+        rt.pod_status(pod.uid()).unwrap().containers[0].state,
+        RuntimeState::Running
+    );
     node.remove_pod(&rt, &pod);
 }
 
 /// The wait for a container's end ends with its cancellation, with nothing done that another stop could not go on with.
 fn a_stop_can_be_cancelled(node: &Node) {
     let rt = node.runtime();
-    let pod = pod("hurry", json!({"containers": [sh("main", "trap '' TERM; echo up; while :; do sleep 0.05; done")]}));
+    let pod = pod(
+        "hurry",
+        json!({"containers": [sh("main", "trap '' TERM; echo up; while :; do sleep 0.05; done")]}),
+    );
     let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
+    let id = rt
+        .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+        .unwrap();
     node.wait_log(&rt, &pod, &id, "up");
     let cancel = Cancel::default();
     let error = std::thread::scope(|s| {
@@ -427,9 +733,16 @@ fn a_stop_can_be_cancelled(node: &Node) {
         stop.join().unwrap().unwrap_err()
     });
     assert!(error.message.ends_with("it is cancelled"), "{error}");
-    assert_eq!(rt.pod_status(pod.uid()).unwrap().containers[0].state, RuntimeState::Running);
-    rt.stop_container(&id, Duration::ZERO, &Cancel::default()).unwrap();
-    assert_eq!(rt.pod_status(pod.uid()).unwrap().containers[0].state, RuntimeState::Exited);
+    assert_eq!(
+        rt.pod_status(pod.uid()).unwrap().containers[0].state,
+        RuntimeState::Running
+    );
+    rt.stop_container(&id, Duration::ZERO, &Cancel::default())
+        .unwrap();
+    assert_eq!(
+        rt.pod_status(pod.uid()).unwrap().containers[0].state,
+        RuntimeState::Exited
+    );
     node.remove_pod(&rt, &pod);
 }
 
@@ -437,14 +750,26 @@ fn a_stop_can_be_cancelled(node: &Node) {
 fn rotates_logs(node: &Node) {
     let node = node.with_logs(4096, 3);
     let rt = node.runtime();
-    let pod = pod("logs", json!({"containers": [sh("main", "n=0; while [ $n -lt 2000 ]; do echo line $n; n=$((n+1)); done")]}));
+    let pod = pod(
+        "logs",
+        json!({"containers": [sh("main", "n=0; while [ $n -lt 2000 ]; do echo line $n; n=$((n+1)); done")]}),
+    );
     let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
+    let id = rt
+        .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+        .unwrap();
     let c = node.wait_exit(&rt, &pod, &id);
-    let mut files: Vec<_> = fs::read_dir(c.log_path.parent().unwrap()).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut files: Vec<_> = fs::read_dir(c.log_path.parent().unwrap())
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
     files.sort();
     assert!(files.len() <= 3 && files.contains(&c.log_path), "{files:?}");
-    assert!(fs::read_to_string(&c.log_path).unwrap().ends_with(" stdout F line 1999\n"));
+    assert!(
+        fs::read_to_string(&c.log_path)
+            .unwrap()
+            .ends_with(" stdout F line 1999\n")
+    );
     node.remove_pod(&rt, &pod);
 }
 
@@ -452,12 +777,18 @@ fn rotates_logs(node: &Node) {
 fn a_user_of_the_image_comes_from_its_topmost_layer(node: &Node) {
     let archive = node.dir.path().join("two-layers.tar");
     fs::write(&archive, two_layers()).unwrap();
-    ImageStore::open(node.layout.images()).unwrap().load(&archive).unwrap();
+    ImageStore::open(node.layout.images())
+        .unwrap()
+        .load(&archive)
+        .unwrap();
     let rt = node.runtime();
-    let container = json!({"name": "main", "image": "two:layers", "command": ["/bin/busybox", "id", "-u"]});
+    let container =
+        json!({"name": "main", "image": "two:layers", "command": ["/bin/busybox", "id", "-u"]});
     let pod = pod("user", json!({"containers": [container]}));
     let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-    let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
+    let id = rt
+        .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+        .unwrap();
     let ended = node.wait_exit(&rt, &pod, &id);
     let log = fs::read_to_string(&ended.log_path).unwrap();
     assert!(log.ends_with(" stdout F 2000\n"), "{log}");
@@ -468,11 +799,16 @@ fn a_user_of_the_image_comes_from_its_topmost_layer(node: &Node) {
 fn two_layers() -> Vec<u8> {
     let passwd = |uid: u32| format!("app:x:{uid}:{uid}::/:/bin/sh\n").into_bytes();
     let busybox = fs::read("/usr/bin/busybox").unwrap();
-    let below = tar_of(&[("bin/busybox", 0o755, &busybox), ("etc/passwd", 0o644, &passwd(1000))]);
+    let below = tar_of(&[
+        ("bin/busybox", 0o755, &busybox),
+        ("etc/passwd", 0o644, &passwd(1000)),
+    ]);
     let above = tar_of(&[("etc/passwd", 0o644, &passwd(2000))]);
     let digest = |bytes: &[u8]| -> String {
         let hash = ring::digest::digest(&ring::digest::SHA256, bytes);
-        hash.as_ref().iter().fold("sha256:".to_owned(), |hex, b| hex + &format!("{b:02x}"))
+        hash.as_ref()
+            .iter()
+            .fold("sha256:".to_owned(), |hex, b| hex + &format!("{b:02x}"))
     };
     let config = json!({"os": "linux", "config": {"User": "app"},
         "architecture": if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" },
@@ -534,7 +870,9 @@ fn an_image_that_is_not_loaded_says_what_to_do() {
         c["image"] = json!("nowhere:1");
         let pod = pod("noimage", json!({"containers": [c]}));
         let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-        let e = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap_err();
+        let e = rt
+            .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+            .unwrap_err();
         assert_eq!(e.reason, StartErrorReason::ErrImageNeverPull);
         assert!(e.message.contains("podprobe image load"), "{e}");
         assert!(rt.pod_status(pod.uid()).unwrap().containers.is_empty());
@@ -546,9 +884,17 @@ fn an_image_that_is_not_loaded_says_what_to_do() {
 fn a_runtime_that_is_missing_says_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("runc");
-    let check = |choice: RuntimeChoice| support::Node::at(tempfile::tempdir().unwrap(), choice).runtime().check();
+    let check = |choice: RuntimeChoice| {
+        support::Node::at(tempfile::tempdir().unwrap(), choice)
+            .runtime()
+            .check()
+    };
     let e = check(RuntimeChoice::Path(path.clone())).unwrap_err();
-    assert!(e.message.contains("is not an executable file; name an OCI runtime with --runtime"), "{e}");
+    assert!(
+        e.message
+            .contains("is not an executable file; name an OCI runtime with --runtime"),
+        "{e}"
+    );
     fs::write(&path, "").unwrap();
     assert!(check(RuntimeChoice::Path(path.clone())).is_err());
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();

@@ -28,7 +28,10 @@ fn put(node: &Node, name: &str, profile: &Value) {
 
 fn localhost(name: &str, more: Value) -> Value {
     let mut security = json!({"seccompProfile": {"type": "Localhost", "localhostProfile": name}});
-    security.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    security
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     security
 }
 
@@ -48,14 +51,28 @@ fn a_profile_holds_in_the_container_and_in_what_enters_it() {
             json!({"runAsUser": 1234, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}),
             json!({"capabilities": {"add": ["SYS_PTRACE"]}}),
         ] {
-            let mut c = sh("main", "busybox mkdir /tmp/d; echo $? up; while :; do sleep 1; done");
+            let mut c = sh(
+                "main",
+                "busybox mkdir /tmp/d; echo $? up; while :; do sleep 1; done",
+            );
             c["securityContext"] = localhost("sub/no-mkdir.json", more.clone());
             let c = Running::start(node, "profile", &json!({"containers": [c]}));
             let log = &c.rt.pod_status(c.pod.uid()).unwrap().containers[0].log_path;
             let log = fs::read_to_string(log).unwrap();
-            assert!(log.contains("can't create directory '/tmp/d': Exchange full") && log.contains("1 up"), "{more}: {log}");
+            assert!(
+                log.contains("can't create directory '/tmp/d': Exchange full")
+                    && log.contains("1 up"),
+                "{more}: {log}"
+            );
             let (code, said) = c.sh("busybox mkdir /tmp/d 2>&1; touch /tmp/f && echo touched");
-            assert_eq!((code, said.as_str()), (0, "mkdir: can't create directory '/tmp/d': Exchange full\ntouched\n"), "{more}");
+            assert_eq!(
+                (code, said.as_str()),
+                (
+                    0,
+                    "mkdir: can't create directory '/tmp/d': Exchange full\ntouched\n"
+                ),
+                "{more}"
+            );
             c.end();
         }
     });
@@ -66,13 +83,20 @@ fn a_profile_holds_in_the_container_and_in_what_enters_it() {
 fn a_call_that_kills_is_the_commands_end() {
     on_each(|node| {
         let mut profile = no_mkdir();
-        profile["syscalls"][0] = json!({ "names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_KILL_PROCESS" });
+        profile["syscalls"][0] =
+            json!({ "names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_KILL_PROCESS" });
         put(node, "kill.json", &profile);
         let mut c = sh("main", "echo up; while :; do sleep 1; done");
         c["securityContext"] = localhost("kill.json", json!({}));
         let c = Running::start(node, "kills", &json!({"containers": [c]}));
         let command = ["/bin/busybox", "mkdir", "/tmp/d"].map(str::to_owned);
-        assert_eq!(c.exec(&command, CEILING, 100), Ok(ExecOutcome::Exited { code: 159, output: vec![] }));
+        assert_eq!(
+            c.exec(&command, CEILING, 100),
+            Ok(ExecOutcome::Exited {
+                code: 159,
+                output: vec![]
+            })
+        );
         c.end();
     });
 }
@@ -94,7 +118,10 @@ fn a_narrow_profile_stops_the_command_and_not_its_start() {
         let mut c = sh("main", "echo up; while :; do sleep 1; done");
         c["securityContext"] = localhost("narrow.json", json!({"allowPrivilegeEscalation": false}));
         let c = Running::start(node, "narrow", &json!({"containers": [c]}));
-        assert_eq!(c.sh("echo in; busybox mkdir /tmp/d 2>/dev/null || echo refused"), (0, "in\nrefused\n".into()));
+        assert_eq!(
+            c.sh("echo in; busybox mkdir /tmp/d 2>/dev/null || echo refused"),
+            (0, "in\nrefused\n".into())
+        );
         c.end();
     });
 }
@@ -102,15 +129,27 @@ fn a_narrow_profile_stops_the_command_and_not_its_start() {
 #[test]
 fn a_profile_that_is_not_there_or_no_profile_starts_nothing() {
     on_each(|node| {
-        put(node, "torn.json", &json!({ "defaultAction": "SCMP_ACT_ALOW" }));
-        for (name, cause) in [("missing.json", "No such file"), ("torn.json", "is no action")] {
+        put(
+            node,
+            "torn.json",
+            &json!({ "defaultAction": "SCMP_ACT_ALOW" }),
+        );
+        for (name, cause) in [
+            ("missing.json", "No such file"),
+            ("torn.json", "is no action"),
+        ] {
             let rt = node.runtime();
             let mut c = sh("main", "echo up");
             c["securityContext"] = localhost(name, json!({}));
             let pod = pod("refused", json!({"containers": [c]}));
             let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-            let e = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap_err();
-            assert!(e.message.starts_with("cannot use seccomp profile ") && e.message.contains(cause), "{e}");
+            let e = rt
+                .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+                .unwrap_err();
+            assert!(
+                e.message.starts_with("cannot use seccomp profile ") && e.message.contains(cause),
+                "{e}"
+            );
             assert_eq!(rt.pod_status(pod.uid()).unwrap().containers, []);
             node.remove_pod(&rt, &pod);
         }
@@ -121,12 +160,21 @@ fn a_profile_that_is_not_there_or_no_profile_starts_nothing() {
 #[test]
 fn what_cannot_be_applied_is_not_entered() {
     support::on(RuntimeChoice::Embedded, |node| {
-        let c = Running::start(node, "never", &json!({"containers": [sh("main", "echo up; while :; do sleep 1; done")]}));
+        let c = Running::start(
+            node,
+            "never",
+            &json!({"containers": [sh("main", "echo up; while :; do sleep 1; done")]}),
+        );
         let mut config = c.config.clone();
         config["linux"]["seccomp"] = json!({ "defaultAction": "SCMP_ACT_NOTIFY" });
         let command = ["/bin/true".to_owned()];
-        let e = c.exec_with(&config, &command, Duration::from_secs(5), 100).unwrap_err();
-        assert!(matches!(&e, ExecError::Invalid(why) if why.contains("cannot apply its seccomp profile")), "{e}");
+        let e = c
+            .exec_with(&config, &command, Duration::from_secs(5), 100)
+            .unwrap_err();
+        assert!(
+            matches!(&e, ExecError::Invalid(why) if why.contains("cannot apply its seccomp profile")),
+            "{e}"
+        );
         c.end();
     });
 }

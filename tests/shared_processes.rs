@@ -20,8 +20,15 @@ const LOOP: &str = "echo up; while :; do sleep 1; done";
 
 /// Pids of the node of those whose arguments hold a text.
 fn with_argument(text: &str) -> Vec<i32> {
-    let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
-    pids.filter(|p: &i32| fs::read_to_string(format!("/proc/{p}/cmdline")).is_ok_and(|c| c.split('\0').any(|w| w == text))).collect()
+    let pids = fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|e| e.file_name().to_str()?.parse().ok());
+    pids.filter(|p: &i32| {
+        fs::read_to_string(format!("/proc/{p}/cmdline"))
+            .is_ok_and(|c| c.split('\0').any(|w| w == text))
+    })
+    .collect()
 }
 
 #[test]
@@ -29,35 +36,72 @@ fn containers_see_one_another_and_die_alone() {
     on_each(|node| {
         let rt = node.runtime();
         // The second leaves a process in a session of its own, which nobody but its cgroup names.
-        let second = sh("second", "setsid sleep 73219 & echo up; while :; do sleep 1; done");
-        let pod = pod("shared", json!({"shareProcessNamespace": true, "containers": [sh("first", LOOP), second]}));
+        let second = sh(
+            "second",
+            "setsid sleep 73219 & echo up; while :; do sleep 1; done",
+        );
+        let pod = pod(
+            "shared",
+            json!({"shareProcessNamespace": true, "containers": [sh("first", LOOP), second]}),
+        );
         let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-        let ids: Vec<_> = (0..2).map(|n| rt.start_container(&pod, &sandbox, &pod.spec.containers[n], 0).unwrap()).collect();
+        let ids: Vec<_> = (0..2)
+            .map(|n| {
+                rt.start_container(&pod, &sandbox, &pod.spec.containers[n], 0)
+                    .unwrap()
+            })
+            .collect();
         ids.iter().for_each(|id| node.wait_log(&rt, &pod, id, "up"));
-        let say = |script: &str| match rt.exec(&ids[0], &["/bin/sh".into(), "-c".into(), script.into()], CEILING, 4096) {
+        let say = |script: &str| match rt.exec(
+            &ids[0],
+            &["/bin/sh".into(), "-c".into(), script.into()],
+            CEILING,
+            4096,
+        ) {
             Ok(ExecOutcome::Exited { output, .. }) => String::from_utf8_lossy(&output).into_owned(),
             other => panic!("{other:?}"),
         };
-        wait_until("the process of the other container", || say("cat /proc/[0-9]*/cmdline 2>/dev/null").contains("73219"));
+        wait_until("the process of the other container", || {
+            say("cat /proc/[0-9]*/cmdline 2>/dev/null").contains("73219")
+        });
         // Pid 1 is neither's, and nothing of the node can be reached through it.
         assert!(say("cat /proc/1/cmdline").starts_with("podprobe-pause"));
         let first = say("grep -E '^(Uid|CapEff|CapPrm|NoNewPrivs)' /proc/1/status");
-        assert_eq!(first, "Uid:\t65535\t65535\t65535\t65535\nCapPrm:\t0000000000000000\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n");
+        assert_eq!(
+            first,
+            "Uid:\t65535\t65535\t65535\t65535\nCapPrm:\t0000000000000000\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n"
+        );
         for file in ["root", "cwd", "exe", "fd/0"] {
-            assert_eq!(say(&format!("ls /proc/1/{file}/ 2>/dev/null; readlink /proc/1/{file}")), "", "{file}");
+            assert_eq!(
+                say(&format!(
+                    "ls /proc/1/{file}/ 2>/dev/null; readlink /proc/1/{file}"
+                )),
+                "",
+                "{file}"
+            );
         }
         assert_eq!(say("cat /proc/1/environ 2>/dev/null"), "");
         // What is orphaned inside is reaped by it.
         say("(setsid sh -c 'sleep 0.05' &)");
-        wait_until("the orphan to be reaped", || !say("grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null").contains("status"));
+        wait_until("the orphan to be reaped", || {
+            !say("grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null").contains("status")
+        });
         // The end of one: what it left dies with it, and the other lives.
-        rt.stop_container(&ids[1], Duration::ZERO, &Cancel::default()).unwrap();
-        wait_until("what the container left to die", || with_argument("73219").is_empty());
+        rt.stop_container(&ids[1], Duration::ZERO, &Cancel::default())
+            .unwrap();
+        wait_until("what the container left to die", || {
+            with_argument("73219").is_empty()
+        });
         let status = rt.pod_status(pod.uid()).unwrap();
-        assert_eq!(status.container("first").unwrap().state, RuntimeState::Running);
+        assert_eq!(
+            status.container("first").unwrap().state,
+            RuntimeState::Running
+        );
         assert!(status.container("second").unwrap().signal.is_some());
         // A restart finds the same namespace.
-        let again = rt.start_container(&pod, &sandbox, &pod.spec.containers[1], 1).unwrap();
+        let again = rt
+            .start_container(&pod, &sandbox, &pod.spec.containers[1], 1)
+            .unwrap();
         node.wait_log(&rt, &pod, &again, "up");
         let namespace = |id| {
             let process = node.record::<ContainerState>(id, STATE).process.unwrap();
@@ -67,7 +111,10 @@ fn containers_see_one_another_and_die_alone() {
         let namespace = namespace(&ids[0]);
         node.remove_pod(&rt, &pod);
         wait_until("its first process to end", || {
-            let mut pids = fs::read_dir("/proc").unwrap().flatten().map(|e| e.path().join("ns/pid"));
+            let mut pids = fs::read_dir("/proc")
+                .unwrap()
+                .flatten()
+                .map(|e| e.path().join("ns/pid"));
             !pids.any(|p| fs::read_link(p).is_ok_and(|n| n == namespace))
         });
     });
@@ -78,18 +125,38 @@ fn containers_see_one_another_and_die_alone() {
 fn signals_go_where_they_should() {
     on_each(|node| {
         let rt = node.runtime();
-        let pod = pod("signals", json!({"shareProcessNamespace": true, "containers": [sh("first", LOOP), sh("second", LOOP)]}));
+        let pod = pod(
+            "signals",
+            json!({"shareProcessNamespace": true, "containers": [sh("first", LOOP), sh("second", LOOP)]}),
+        );
         let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-        let ids: Vec<_> = (0..2).map(|n| rt.start_container(&pod, &sandbox, &pod.spec.containers[n], 0).unwrap()).collect();
+        let ids: Vec<_> = (0..2)
+            .map(|n| {
+                rt.start_container(&pod, &sandbox, &pod.spec.containers[n], 0)
+                    .unwrap()
+            })
+            .collect();
         ids.iter().for_each(|id| node.wait_log(&rt, &pod, id, "up"));
-        let command = ["/bin/sh", "-c", "trap '' TERM; setsid sleep 73220 & sleep 73220"].map(str::to_owned);
-        assert_eq!(rt.exec(&ids[0], &command, Duration::from_millis(300), 10), Ok(ExecOutcome::TimedOut { output: vec![] }));
+        let command = [
+            "/bin/sh",
+            "-c",
+            "trap '' TERM; setsid sleep 73220 & sleep 73220",
+        ]
+        .map(str::to_owned);
+        assert_eq!(
+            rt.exec(&ids[0], &command, Duration::from_millis(300), 10),
+            Ok(ExecOutcome::TimedOut { output: vec![] })
+        );
         assert_eq!(with_argument("73220"), [] as [i32; 0]);
         // Without a handler: only a pid 1 would ignore it.
-        rt.stop_container(&ids[0], CEILING, &Cancel::default()).unwrap();
+        rt.stop_container(&ids[0], CEILING, &Cancel::default())
+            .unwrap();
         let status = rt.pod_status(pod.uid()).unwrap();
         assert_eq!(status.container("first").unwrap().signal, Some(15));
-        assert_eq!(status.container("second").unwrap().state, RuntimeState::Running);
+        assert_eq!(
+            status.container("second").unwrap().state,
+            RuntimeState::Running
+        );
         node.remove_pod(&rt, &pod);
     });
 }
@@ -100,13 +167,23 @@ fn the_first_process_and_the_sandbox_end_together() {
     on_each(|node| {
         for kill_first in [true, false] {
             let rt = node.runtime();
-            let pod = pod("together", json!({"shareProcessNamespace": true, "containers": [sh("main", LOOP)]}));
+            let pod = pod(
+                "together",
+                json!({"shareProcessNamespace": true, "containers": [sh("main", LOOP)]}),
+            );
             let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-            let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
-            let holder: SandboxState = podprobe::runtime::state::read(&node.layout.sandboxes().join(sandbox.as_str()), STATE).unwrap();
+            let id = rt
+                .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+                .unwrap();
+            let holder: SandboxState = podprobe::runtime::state::read(
+                &node.layout.sandboxes().join(sandbox.as_str()),
+                STATE,
+            )
+            .unwrap();
             let pid = holder.process.pid;
             let first = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-            let first = podprobe::runtime::state::Process::of(first.trim().parse().unwrap()).unwrap();
+            let first =
+                podprobe::runtime::state::Process::of(first.trim().parse().unwrap()).unwrap();
             support::kill9(if kill_first { first } else { holder.process });
             wait_until("both to end", || !first.alive() && !holder.process.alive());
             // And with them every container.

@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::Value;
-use vector_groups::{Case, FILES, Group, Passed, Rows, Run, Test, Verdict, cases, harness, http, same_words};
+use vector_groups::{
+    Case, FILES, Group, Passed, Rows, Run, Test, Verdict, cases, harness, http, same_words,
+};
 
 fn main() -> ExitCode {
     // A process of its own for the one case that is about the environment.
@@ -36,7 +38,10 @@ fn main() -> ExitCode {
         };
         for group in *groups {
             let value = values.shift_remove(group.key);
-            if !args.wants(&format!("{file}::{}", group.key), matches!(group.run, Run::Text)) {
+            if !args.wants(
+                &format!("{file}::{}", group.key),
+                matches!(group.run, Run::Text),
+            ) {
                 continue;
             }
             match value {
@@ -68,9 +73,19 @@ fn read(dir: &Path, report: &mut Report) -> BTreeMap<String, serde_json::Map<Str
             return found;
         }
     };
-    for path in entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "json")) {
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let parsed = std::fs::read(&path).map_err(|e| e.to_string()).and_then(|b| serde_json::from_slice(&b).map_err(|e| e.to_string()));
+    for path in entries
+        .flatten()
+        .map(|e| e.path())
+        .filter(|p| p.extension().is_some_and(|e| e == "json"))
+    {
+        let name = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let parsed = std::fs::read(&path)
+            .map_err(|e| e.to_string())
+            .and_then(|b| serde_json::from_slice(&b).map_err(|e| e.to_string()));
         match parsed {
             Ok(Value::Object(_)) if !FILES.iter().any(|(file, _)| *file == name) => {
                 report.problem(format!("unknown file {}: nothing runs it", path.display()));
@@ -110,8 +125,15 @@ impl Args {
     }
 
     fn wants(&self, name: &str, always: bool) -> bool {
-        let fits = |f: &String| if self.exact { name == f } else { name.contains(f.as_str()) };
-        !self.ignored && (always && !self.list || self.filters.is_empty() || self.filters.iter().any(fits))
+        let fits = |f: &String| {
+            if self.exact {
+                name == f
+            } else {
+                name.contains(f.as_str())
+            }
+        };
+        !self.ignored
+            && (always && !self.list || self.filters.is_empty() || self.filters.iter().any(fits))
     }
 }
 
@@ -149,13 +171,22 @@ impl Report {
         let verdicts: Rows = match group.run {
             Run::Text if value.is_string() => return,
             Run::Text => vec![(group.key.into(), Err("expected a text".into()))],
-            Run::Each(run) => cases(group.key, value).into_iter().map(|c| (c.id.clone(), guarded(|| run(&c)))).collect(),
+            Run::Each(run) => cases(group.key, value)
+                .into_iter()
+                .map(|c| (c.id.clone(), guarded(|| run(&c))))
+                .collect(),
             Run::Told(tests) => {
-                let own = self.own.get(file).and_then(|groups| groups.get(group.key)).cloned().unwrap_or_default();
+                let own = self
+                    .own
+                    .get(file)
+                    .and_then(|groups| groups.get(group.key))
+                    .cloned()
+                    .unwrap_or_default();
                 let one = |c: Case| match told(tests, &c) {
-                    Ok(_) if !same_words(group.key, &c.id, value, &own) => {
-                        (c.id, Err("the test of this id was written for other words".into()))
-                    }
+                    Ok(_) if !same_words(group.key, &c.id, value, &own) => (
+                        c.id,
+                        Err("the test of this id was written for other words".into()),
+                    ),
                     verdict => (c.id, verdict),
                 };
                 cases(group.key, value).into_iter().map(one).collect()
@@ -165,13 +196,17 @@ impl Report {
                 Ok(Err(e)) => vec![(group.key.into(), Err(e))],
                 Err(panic) => vec![(group.key.into(), Err(panic_text(&*panic)))],
             },
-            Run::Later(reason) => cases(group.key, value).into_iter().map(|c| (c.id, Ok(Passed::Later(reason)))).collect(),
+            Run::Later(reason) => cases(group.key, value)
+                .into_iter()
+                .map(|c| (c.id, Ok(Passed::Later(reason))))
+                .collect(),
         };
         self.tell(file, group.key, verdicts);
     }
 
     fn tell(&mut self, file: &str, key: &str, verdicts: Rows) {
-        let (mut passed, mut overruled, mut later, mut failed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut passed, mut overruled, mut later, mut failed) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let total = verdicts.len();
         for (id, verdict) in verdicts {
             match verdict {
@@ -181,17 +216,40 @@ impl Report {
                 Err(text) => failed.push((id, text)),
             }
         }
-        let count = |n: usize, what: &str| if n == 0 { String::new() } else { format!(", {n} {what}") };
-        let rest = [count(overruled.len(), "overruled"), count(later.len(), "later"), count(failed.len(), "FAILED")].concat();
-        println!("{file:<12} {key:<24} {total:>3} cases: {} passed{rest}", passed.len());
+        let count = |n: usize, what: &str| {
+            if n == 0 {
+                String::new()
+            } else {
+                format!(", {n} {what}")
+            }
+        };
+        let rest = [
+            count(overruled.len(), "overruled"),
+            count(later.len(), "later"),
+            count(failed.len(), "FAILED"),
+        ]
+        .concat();
+        println!(
+            "{file:<12} {key:<24} {total:>3} cases: {} passed{rest}",
+            passed.len()
+        );
         if !passed.is_empty() {
             println!("    passed: {}", passed.join(" "));
         }
-        overruled.iter().for_each(|(id, reason)| println!("    overruled: {id}: {reason}"));
-        later.iter().for_each(|(id, reason)| println!("    later: {id}: {reason}"));
-        (self.passed, self.overruled, self.later) =
-            (self.passed + passed.len(), self.overruled + overruled.len(), self.later + later.len());
-        failed.into_iter().for_each(|(id, text)| self.problem(format!("{file} {key} {id}: {text}")));
+        overruled
+            .iter()
+            .for_each(|(id, reason)| println!("    overruled: {id}: {reason}"));
+        later
+            .iter()
+            .for_each(|(id, reason)| println!("    later: {id}: {reason}"));
+        (self.passed, self.overruled, self.later) = (
+            self.passed + passed.len(),
+            self.overruled + overruled.len(),
+            self.later + later.len(),
+        );
+        failed
+            .into_iter()
+            .for_each(|(id, text)| self.problem(format!("{file} {key} {id}: {text}")));
         if total == 0 {
             self.problem(format!("{file} {key}: no case in it"));
         }
@@ -199,11 +257,24 @@ impl Report {
 
     fn finish(self, args: &Args) -> ExitCode {
         if !args.list {
-            let Self { passed, overruled, later, ref problems, .. } = self;
-            println!("\nvectors: {passed} passed, {overruled} overruled by a decision, {later} later, {} failed", problems.len());
+            let Self {
+                passed,
+                overruled,
+                later,
+                ref problems,
+                ..
+            } = self;
+            println!(
+                "\nvectors: {passed} passed, {overruled} overruled by a decision, {later} later, {} failed",
+                problems.len()
+            );
             problems.iter().for_each(|p| println!("    {p}"));
         }
-        if self.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        if self.problems.is_empty() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
     }
 }
 
@@ -220,6 +291,8 @@ fn guarded(run: impl FnOnce() -> Verdict) -> Verdict {
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+    let text = text
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
     format!("panicked: {text}")
 }

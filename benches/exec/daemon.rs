@@ -43,9 +43,22 @@ pub(super) fn measure(report: &mut Report) {
         node.add(name, &pod(name, pods));
     }
     let mut watch = node.watch();
-    let (snapshot, _) = watch.until("every pod to be ready", |s| s.pods.len() == pods && s.pods.iter().all(|p| p.status.is_ready()));
-    let uids: Vec<PodUid> = snapshot.pods.iter().map(|p| p.object["metadata"]["uid"].as_str().unwrap().into()).collect();
-    let pause = |verb: &str| uids.iter().for_each(|uid| drop(ask_text(&node, &json!({"verb": verb, "uid": uid, "seconds": 600}))));
+    let (snapshot, _) = watch.until("every pod to be ready", |s| {
+        s.pods.len() == pods && s.pods.iter().all(|p| p.status.is_ready())
+    });
+    let uids: Vec<PodUid> = snapshot
+        .pods
+        .iter()
+        .map(|p| p.object["metadata"]["uid"].as_str().unwrap().into())
+        .collect();
+    let pause = |verb: &str| {
+        uids.iter().for_each(|uid| {
+            drop(ask_text(
+                &node,
+                &json!({"verb": verb, "uid": uid, "seconds": 600}),
+            ))
+        })
+    };
     pause("pause");
     let idle = usage.over(&node, Duration::from_secs(3)).0 / 3.0;
     pause("resume");
@@ -53,15 +66,25 @@ pub(super) fn measure(report: &mut Report) {
     for _ in 0..windows {
         let window = Duration::from_secs(6);
         let (cpu, runs) = usage.over(&node, window);
-        report.add(CPU, "µs", None, (cpu - idle * window.as_secs_f64()) / runs as f64);
-        uids.iter().for_each(|uid| latencies.extend(last_runs(&node, uid)));
+        report.add(
+            CPU,
+            "µs",
+            None,
+            (cpu - idle * window.as_secs_f64()) / runs as f64,
+        );
+        uids.iter()
+            .for_each(|uid| latencies.extend(last_runs(&node, uid)));
         report.add(FLOOR, "µs", None, floor());
     }
     let good: Vec<f64> = latencies.iter().copied().flatten().collect();
     report.add(MEDIAN, "ms", Some(2.0), quantile(&good, 0.5) / 1e3);
     report.add(P99, "ms", Some(10.0), quantile(&good, 0.99) / 1e3);
     report.add(FAILED, "", Some(0.0), (latencies.len() - good.len()) as f64);
-    report.note(format!("daemon: {pods} pods, {} runs; {:.0} µs a second without probes, not counted", latencies.len(), idle));
+    report.note(format!(
+        "daemon: {pods} pods, {} runs; {:.0} µs a second without probes, not counted",
+        latencies.len(),
+        idle
+    ));
 }
 
 /// The same command on the host, as often as the probes, from a processor that slept before each: microseconds a run.
@@ -87,9 +110,19 @@ fn import(node: &Node) {
     fs::create_dir_all(&dir).unwrap();
     super::fill(&dir);
     let root = node.layout.root();
-    let out = Command::new(program()).args(["image", "import", "--root"]).arg(root).arg(&dir).arg(IMAGE).output().unwrap();
+    let out = Command::new(program())
+        .args(["image", "import", "--root"])
+        .arg(root)
+        .arg(&dir)
+        .arg(IMAGE)
+        .output()
+        .unwrap();
     fs::remove_dir_all(&dir).unwrap();
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
 }
 
 /// Where the processor time of the daemon and of its containers is counted.
@@ -103,7 +136,11 @@ impl Usage {
     fn of(node: &Node) -> Self {
         let all = Cgroups::detect().unwrap();
         let counts = |d: &PathBuf| d.join("cpuacct.usage").exists() || d.join("cpu.stat").exists();
-        let root = all.dirs("/").into_iter().find(|d| d.join("cpuacct.usage").exists()).or_else(|| all.dirs("/").into_iter().find(counts));
+        let root = all
+            .dirs("/")
+            .into_iter()
+            .find(|d| d.join("cpuacct.usage").exists())
+            .or_else(|| all.dirs("/").into_iter().find(counts));
         let root = root.expect("a hierarchy that counts processor time");
         let daemon = root.join(format!("bench-exec-{}", std::process::id()));
         fs::create_dir(&daemon).unwrap();
@@ -115,7 +152,11 @@ impl Usage {
             daemon.join("cgroup.procs"),
         );
         fs::write(procs, node.daemon.pid.to_string()).unwrap();
-        Self { daemon, containers: root.join(node.layout.id()), _guard: guard }
+        Self {
+            daemon,
+            containers: root.join(node.layout.id()),
+            _guard: guard,
+        }
     }
 
     /// Microseconds that were used in that time, and how many probes were successful.
@@ -130,7 +171,10 @@ impl Usage {
 
 /// Gives the processes back to the hierarchy's root and removes the cgroup.
 fn leave(root: &Path, dir: &Path) {
-    for pid in fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default().lines() {
+    for pid in fs::read_to_string(dir.join("cgroup.procs"))
+        .unwrap_or_default()
+        .lines()
+    {
         let _ = fs::write(root.join("cgroup.procs"), pid);
     }
     let _ = fs::remove_dir(dir);
@@ -142,7 +186,11 @@ fn used(dir: &Path) -> f64 {
         return text.trim().parse::<f64>().unwrap() / 1e3;
     }
     let text = fs::read_to_string(dir.join("cpu.stat")).unwrap();
-    text.lines().find_map(|l| l.strip_prefix("usage_usec ")).unwrap().parse().unwrap()
+    text.lines()
+        .find_map(|l| l.strip_prefix("usage_usec "))
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 fn ask_text(node: &Node, request: &Value) -> Answer {
@@ -161,14 +209,25 @@ fn ask(node: &Node, request: &Request) -> Answer {
 }
 
 fn successes(node: &Node) -> u64 {
-    let Answer::Metrics(text) = ask(node, &Request::Metrics) else { panic!("no metrics") };
-    let counts = text.lines().filter(|l| l.starts_with("prober_probe_total{") && l.contains("result=\"successful\""));
-    counts.map(|l| l.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap() as u64).sum()
+    let Answer::Metrics(text) = ask(node, &Request::Metrics) else {
+        panic!("no metrics")
+    };
+    let counts = text
+        .lines()
+        .filter(|l| l.starts_with("prober_probe_total{") && l.contains("result=\"successful\""));
+    counts
+        .map(|l| l.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap() as u64)
+        .sum()
 }
 
 /// Microseconds of each of the last seconds' probes; None for one that was not successful.
 fn last_runs(node: &Node, uid: &PodUid) -> Vec<Option<f64>> {
-    let Answer::History(history) = ask(node, &Request::History { uid: uid.clone() }) else { panic!("no history") };
+    let Answer::History(history) = ask(node, &Request::History { uid: uid.clone() }) else {
+        panic!("no history")
+    };
     let runs = history.probes.into_iter().flat_map(|p| p.runs);
-    runs.map(|r| (r.outcome == podprobe::prober::history::RunOutcome::Success).then_some(r.micros as f64)).collect()
+    runs.map(|r| {
+        (r.outcome == podprobe::prober::history::RunOutcome::Success).then_some(r.micros as f64)
+    })
+    .collect()
 }

@@ -31,15 +31,34 @@ pub(super) struct Cost {
 impl Grown {
     pub(super) fn start(threads: usize, megabytes: usize, container: &Running) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.arg("--bench").env(ROLE, format!("{threads} {megabytes}")).env("PODPROBE", program());
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (mut stdin, stdout) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        writeln!(stdin, "{} {} {}", container.pid, container.start_time, container.container.config).unwrap();
+        command
+            .arg("--bench")
+            .env(ROLE, format!("{threads} {megabytes}"))
+            .env("PODPROBE", program());
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (mut stdin, stdout) = (
+            child.stdin.take().unwrap(),
+            BufReader::new(child.stdout.take().unwrap()),
+        );
+        writeln!(
+            stdin,
+            "{} {} {}",
+            container.pid, container.start_time, container.container.config
+        )
+        .unwrap();
         let guard = Guard::new(move || {
             let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
             let _ = child.wait();
         });
-        let mut grown = Self { stdin, stdout, _guard: guard };
+        let mut grown = Self {
+            stdin,
+            stdout,
+            _guard: guard,
+        };
         // The first reads files and makes caches, as in the other rows.
         grown.run();
         grown
@@ -49,14 +68,22 @@ impl Grown {
         self.stdin.write_all(b"\n").unwrap();
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
-        let (cpu, wall) = line.trim().split_once(' ').unwrap_or_else(|| panic!("the process of another size said {line:?}"));
-        Cost { cpu: cpu.parse().unwrap(), wall: wall.parse().unwrap() }
+        let (cpu, wall) = line
+            .trim()
+            .split_once(' ')
+            .unwrap_or_else(|| panic!("the process of another size said {line:?}"));
+        Cost {
+            cpu: cpu.parse().unwrap(),
+            wall: wall.parse().unwrap(),
+        }
     }
 }
 
 /// The other side. Returns when this process has no such role.
 pub(super) fn role() {
-    let Ok(size) = std::env::var(ROLE) else { return };
+    let Ok(size) = std::env::var(ROLE) else {
+        return;
+    };
     let (threads, megabytes) = size.split_once(' ').unwrap();
     let heap = vec![1u8; megabytes.parse::<usize>().unwrap() << 20];
     for _ in 0..threads.parse().unwrap() {

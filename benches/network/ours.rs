@@ -5,9 +5,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crossbeam_channel::bounded;
-use podprobe::api::pod::{GrpcAction, HttpGetAction, IntOrString, ObjectMeta, PodSpec, TcpSocketAction};
+use podprobe::api::pod::{
+    GrpcAction, HttpGetAction, IntOrString, ObjectMeta, PodSpec, TcpSocketAction,
+};
 use podprobe::api::status::{ContainerState, ContainerStateRunning};
-use podprobe::api::{Container, ContainerStatus, Pod, PodPhase, PodStatus, PodUid, Probe, ProbeType};
+use podprobe::api::{
+    Container, ContainerStatus, Pod, PodPhase, PodStatus, PodUid, Probe, ProbeType,
+};
 use podprobe::clock::{Moment, Time};
 use podprobe::events::Recorder;
 use podprobe::notifier::Notifier;
@@ -62,19 +66,36 @@ impl Ours {
     /// Starts the workers as a daemon that has just started anew does: their containers run already, so the first probes
     /// are spread over the period.
     pub(crate) fn start(handler: &str, workers: usize, port: u16) -> Self {
-        let pods: Vec<_> = (0..workers.div_ceil(2 * CONTAINERS)).map(|n| pod(n, workers, handler, port)).collect();
+        let pods: Vec<_> = (0..workers.div_ceil(2 * CONTAINERS))
+            .map(|n| pod(n, workers, handler, port))
+            .collect();
         let before = Moment::now();
         let statuses = pods.iter().map(|p| (p.uid().clone(), status(p))).collect();
-        let world = World { statuses: StatusManager::new(statuses, Arc::new(Notifier::default())), started: before };
+        let world = World {
+            statuses: StatusManager::new(statuses, Arc::new(Notifier::default())),
+            started: before,
+        };
         let (updates, read) = bounded(results::UPDATES_CAPACITY);
         // The sync loop's part: somebody takes the results.
         std::thread::spawn(move || read.iter().count());
         let cache = || Arc::new(results::Manager::new(updates.clone()));
-        let restored = pods.iter().flat_map(|p| &p.spec.containers).map(|c| (id(&c.name), RestoredReady { ready: true, started: true }));
+        let restored = pods.iter().flat_map(|p| &p.spec.containers).map(|c| {
+            (
+                id(&c.name),
+                RestoredReady {
+                    ready: true,
+                    started: true,
+                },
+            )
+        });
         let manager = ProberManager::new(Deps {
             statuses: Arc::new(world),
             runtime: Arc::new(ProbedRuntime(Arc::new(HostNetwork))),
-            results: Results { startup: cache(), readiness: cache(), liveness: cache() },
+            results: Results {
+                startup: cache(),
+                readiness: cache(),
+                liveness: cache(),
+            },
             recorder: Arc::new(Recorder::default()),
             started: Moment::now(),
             allow_probe_hosts: Vec::new(),
@@ -96,20 +117,37 @@ impl Ours {
         let mut text = String::new();
         self.manager.metrics().write(&mut text);
         let sum = |name: &str, label: &str| -> u64 {
-            let lines = text.lines().filter(|l| l.starts_with(name) && l.contains(label));
-            lines.map(|l| l.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+            let lines = text
+                .lines()
+                .filter(|l| l.starts_with(name) && l.contains(label));
+            lines
+                .map(|l| l.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+                .sum()
         };
-        let failed = sum("prober_probe_total{", "result=\"failed\"") + sum("podprobe_prober_probe_errors_total{", "");
-        roles::report(cpu, failed + sum("prober_probe_total{", "result=\"successful\""), failed, &self.manager.metrics().lateness)
+        let failed = sum("prober_probe_total{", "result=\"failed\"")
+            + sum("podprobe_prober_probe_errors_total{", "");
+        roles::report(
+            cpu,
+            failed + sum("prober_probe_total{", "result=\"successful\""),
+            failed,
+            &self.manager.metrics().lateness,
+        )
     }
 }
 
 /// What a daemon remembers of each probe after its first half minute, so that memory is that of one that runs for long.
 fn remember(manager: &ProberManager, pod: &Pod) {
     let outcome = Outcome::new(HandlerResult::Success, "ok", Phase::Read);
-    for (container, probe_type) in pod.spec.containers.iter().flat_map(|c| ProbeType::ALL.map(|t| (c, t))) {
+    for (container, probe_type) in pod
+        .spec
+        .containers
+        .iter()
+        .flat_map(|c| ProbeType::ALL.map(|t| (c, t)))
+    {
         if container.probe(probe_type).is_some() {
-            let runs = manager.history().runs(pod.uid(), &container.name, probe_type);
+            let runs = manager
+                .history()
+                .runs(pod.uid(), &container.name, probe_type);
             (0..MAX_RUNS).for_each(|_| runs.record(&outcome, Time::now()));
         }
     }
@@ -121,18 +159,38 @@ fn id(container: &str) -> ContainerId {
 
 fn pod(n: usize, workers: usize, handler: &str, port: u16) -> Arc<Pod> {
     let number = IntOrString::Int(i32::from(port));
-    let mut probe = Probe { period_seconds: 1, ..Default::default() };
-    match handler {
-        "http" => probe.http_get = Some(HttpGetAction { path: "/healthz".into(), port: number, ..Default::default() }),
-        "tcp" => probe.tcp_socket = Some(TcpSocketAction { port: number, ..Default::default() }),
-        _ => probe.grpc = Some(GrpcAction { port: i32::from(port), ..Default::default() }),
-    }
-    let containers = (n * CONTAINERS..workers.div_ceil(2).min((n + 1) * CONTAINERS)).map(|c| Container {
-        name: format!("c{c}"),
-        readiness_probe: Some(probe.clone()),
-        liveness_probe: (2 * c + 1 < workers).then(|| probe.clone()),
+    let mut probe = Probe {
+        period_seconds: 1,
         ..Default::default()
-    });
+    };
+    match handler {
+        "http" => {
+            probe.http_get = Some(HttpGetAction {
+                path: "/healthz".into(),
+                port: number,
+                ..Default::default()
+            })
+        }
+        "tcp" => {
+            probe.tcp_socket = Some(TcpSocketAction {
+                port: number,
+                ..Default::default()
+            })
+        }
+        _ => {
+            probe.grpc = Some(GrpcAction {
+                port: i32::from(port),
+                ..Default::default()
+            })
+        }
+    }
+    let containers =
+        (n * CONTAINERS..workers.div_ceil(2).min((n + 1) * CONTAINERS)).map(|c| Container {
+            name: format!("c{c}"),
+            readiness_probe: Some(probe.clone()),
+            liveness_probe: (2 * c + 1 < workers).then(|| probe.clone()),
+            ..Default::default()
+        });
     let metadata = ObjectMeta {
         name: format!("pod-{n}-node"),
         namespace: "default".into(),
@@ -141,13 +199,20 @@ fn pod(n: usize, workers: usize, handler: &str, port: u16) -> Arc<Pod> {
     };
     Arc::new(Pod {
         metadata,
-        spec: PodSpec { host_network: true, containers: containers.collect(), ..Default::default() },
+        spec: PodSpec {
+            host_network: true,
+            containers: containers.collect(),
+            ..Default::default()
+        },
         raw: Value::Null,
     })
 }
 
 fn status(pod: &Pod) -> PodStatus {
-    let state = || ContainerState { running: Some(ContainerStateRunning { started_at: None }), ..Default::default() };
+    let state = || ContainerState {
+        running: Some(ContainerStateRunning { started_at: None }),
+        ..Default::default()
+    };
     let entry = |c: &Container| ContainerStatus {
         name: c.name.clone(),
         container_id: id(&c.name).uri(),

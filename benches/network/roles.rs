@@ -21,7 +21,10 @@ const SERVERS: usize = 4;
 
 /// Does what the arguments say and never returns, or returns when they name no role.
 pub(crate) fn play() {
-    let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let args: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| a != "--bench")
+        .collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
         ["server"] => server(),
@@ -49,7 +52,12 @@ fn listen(handler: &'static str) -> u16 {
     let port = listener.local_addr().unwrap().port();
     for _ in 0..SERVERS {
         let listener = listener.clone();
-        std::thread::spawn(move || listener.incoming().flatten().for_each(|s| wire::serve(handler, s)));
+        std::thread::spawn(move || {
+            listener
+                .incoming()
+                .flatten()
+                .for_each(|s| wire::serve(handler, s))
+        });
     }
     port
 }
@@ -86,33 +94,70 @@ fn bare(handler: &str, workers: usize, port: u16) {
     for n in 0..workers {
         let (counts, request, handler) = (counts.clone(), request.clone(), handler.to_owned());
         let phase = PERIOD.mul_f64(spread(n));
-        let run = move || bare_loop(&handler, SocketAddr::from((Ipv4Addr::LOCALHOST, port)), &request, begun + phase, &counts);
-        std::thread::Builder::new().stack_size(STACK_SIZE).spawn(run).unwrap();
+        let run = move || {
+            bare_loop(
+                &handler,
+                SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+                &request,
+                begun + phase,
+                &counts,
+            )
+        };
+        std::thread::Builder::new()
+            .stack_size(STACK_SIZE)
+            .spawn(run)
+            .unwrap();
     }
     println!("{}", json!({"workers": workers}));
-    answer(|| report(process_cpu(), counts.probes.load(Ordering::Relaxed), counts.failed.load(Ordering::Relaxed), &counts.lateness));
+    answer(|| {
+        report(
+            process_cpu(),
+            counts.probes.load(Ordering::Relaxed),
+            counts.failed.load(Ordering::Relaxed),
+            &counts.lateness,
+        )
+    });
 }
 
 /// Arbitrary and the same in each run: as uneven as chance.
 fn spread(n: usize) -> f64 {
-    let mixed = (n as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let mixed = (n as u64 + 1)
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        .rotate_left(31)
+        .wrapping_mul(0xBF58_476D_1CE4_E5B9);
     (mixed >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-fn bare_loop(handler: &str, addr: SocketAddr, request: &[u8], mut due: Instant, counts: &Counts) -> ! {
+fn bare_loop(
+    handler: &str,
+    addr: SocketAddr,
+    request: &[u8],
+    mut due: Instant,
+    counts: &Counts,
+) -> ! {
     loop {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         counts.lateness.observe(due.elapsed());
         let done = bare_probe(handler, addr, request);
         counts.probes.fetch_add(1, Ordering::Relaxed);
-        counts.failed.fetch_add(u64::from(done.is_none()), Ordering::Relaxed);
+        counts
+            .failed
+            .fetch_add(u64::from(done.is_none()), Ordering::Relaxed);
         due += PERIOD;
     }
 }
 
 fn bare_probe(handler: &str, addr: SocketAddr, request: &[u8]) -> Option<()> {
     let mut s = TcpStream::connect(addr).ok()?;
-    setsockopt(&s, sockopt::Linger, &nix::libc::linger { l_onoff: 1, l_linger: 0 }).ok()?;
+    setsockopt(
+        &s,
+        sockopt::Linger,
+        &nix::libc::linger {
+            l_onoff: 1,
+            l_linger: 0,
+        },
+    )
+    .ok()?;
     if handler == "tcp" {
         return Some(());
     }

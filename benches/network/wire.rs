@@ -10,7 +10,9 @@ pub(crate) const HANDLERS: [&str; 3] = ["http", "tcp", "grpc"];
 
 /// What an httpGet probe sends.
 pub(crate) fn http_request(port: u16) -> Vec<u8> {
-    let head = format!("GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUser-Agent: kube-probe/1.36\r\nAccept: */*\r\n");
+    let head = format!(
+        "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUser-Agent: kube-probe/1.36\r\nAccept: */*\r\n"
+    );
     format!("{head}Connection: close\r\n\r\n").into_bytes()
 }
 
@@ -28,7 +30,13 @@ pub(crate) fn grpc_request(port: u16) -> Vec<u8> {
         ("te", "trailers"),
     ];
     let call = raw_h2::frame(raw_h2::DATA, raw_h2::END_STREAM, 1, &[0; 5]);
-    [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &raw_h2::settings(), &raw_h2::headers(0, &fields), &call].concat()
+    [
+        &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..],
+        &raw_h2::settings(),
+        &raw_h2::headers(0, &fields),
+        &call,
+    ]
+    .concat()
 }
 
 pub(crate) fn serve(handler: &str, mut s: TcpStream) {

@@ -48,25 +48,43 @@ pub(crate) fn median(samples: &[f64]) -> f64 {
 
 impl Report {
     pub(crate) fn new(bench: &'static str) -> Self {
-        Self { bench, program: super::program(), rows: Vec::new(), checks: Vec::new(), notes: Vec::new() }
+        Self {
+            bench,
+            program: super::program(),
+            rows: Vec::new(),
+            checks: Vec::new(),
+            notes: Vec::new(),
+        }
     }
 
     /// Of a bench that measures the library in its own processes.
     pub(crate) fn of_itself(bench: &'static str) -> Self {
-        Self { program: std::env::current_exe().unwrap(), ..Self::new(bench) }
+        Self {
+            program: std::env::current_exe().unwrap(),
+            ..Self::new(bench)
+        }
     }
 
     /// Adds samples to the row of that name, which comes into being with its first.
     pub(crate) fn add(&mut self, name: &str, unit: &'static str, target: Option<f64>, sample: f64) {
         match self.rows.iter_mut().find(|r| r.name == name) {
             Some(row) => row.samples.push(sample),
-            None => self.rows.push(Row { name: name.into(), unit, samples: vec![sample], target }),
+            None => self.rows.push(Row {
+                name: name.into(),
+                unit,
+                samples: vec![sample],
+                target,
+            }),
         }
     }
 
     /// Says at once whether something holds that is to hold, and keeps it for the end.
     pub(crate) fn check(&mut self, name: &str, holds: bool, found: impl Into<String>) {
-        let check = Check { name: name.into(), holds, found: found.into() };
+        let check = Check {
+            name: name.into(),
+            holds,
+            found: found.into(),
+        };
         println!("  {check}");
         self.checks.push(check);
     }
@@ -83,7 +101,14 @@ impl Report {
 
     /// The median of a row.
     pub(crate) fn median(&self, name: &str) -> f64 {
-        median(&self.rows.iter().find(|r| r.name == name).unwrap_or_else(|| panic!("no row {name}")).samples)
+        median(
+            &self
+                .rows
+                .iter()
+                .find(|r| r.name == name)
+                .unwrap_or_else(|| panic!("no row {name}"))
+                .samples,
+        )
     }
 
     /// A row of one value: how many times the median of one row is the median of another.
@@ -114,13 +139,36 @@ impl Report {
 
     fn print(&self) {
         let program = &self.program;
-        let stale = if super::is_stale(program) { "; OLDER THAN THE SOURCES" } else { "" };
-        println!("\n== {} ({}{stale}; load {})", self.bench, program.display(), load());
-        let width = self.rows.iter().map(|r| r.name.chars().count()).max().unwrap_or(0);
-        println!("{:width$}  {:>5}  {:>4}  {:>9} {:>9} {:>9} {:>9}  to reach", "", "", "n", "min", "median", "p90", "max");
+        let stale = if super::is_stale(program) {
+            "; OLDER THAN THE SOURCES"
+        } else {
+            ""
+        };
+        println!(
+            "\n== {} ({}{stale}; load {})",
+            self.bench,
+            program.display(),
+            load()
+        );
+        let width = self
+            .rows
+            .iter()
+            .map(|r| r.name.chars().count())
+            .max()
+            .unwrap_or(0);
+        println!(
+            "{:width$}  {:>5}  {:>4}  {:>9} {:>9} {:>9} {:>9}  to reach",
+            "", "", "n", "min", "median", "p90", "max"
+        );
         for r in &self.rows {
             let [min, mid, p90, max] = r.spread().map(|v| format!("{v:>9.3}"));
-            println!("{:width$}  {:>5}  {:>4}  {min} {mid} {p90} {max}  {}", r.name, r.unit, r.samples.len(), r.verdict());
+            println!(
+                "{:width$}  {:>5}  {:>4}  {min} {mid} {p90} {max}  {}",
+                r.name,
+                r.unit,
+                r.samples.len(),
+                r.verdict()
+            );
         }
         self.notes.iter().for_each(|n| println!("  {n}"));
         self.checks.iter().for_each(|c| println!("  {c}"));
@@ -129,14 +177,25 @@ impl Report {
 
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}  {}: {}", if self.holds { "pass" } else { "FAIL" }, self.name, self.found)
+        write!(
+            f,
+            "{}  {}: {}",
+            if self.holds { "pass" } else { "FAIL" },
+            self.name,
+            self.found
+        )
     }
 }
 
 impl Row {
     fn spread(&self) -> [f64; 4] {
         let s = &self.samples;
-        [quantile(s, 0.0), median(s), quantile(s, 0.9), quantile(s, 1.0)]
+        [
+            quantile(s, 0.0),
+            median(s),
+            quantile(s, 0.9),
+            quantile(s, 1.0),
+        ]
     }
 
     fn verdict(&self) -> String {

@@ -15,8 +15,17 @@ pub(crate) type Zombies = BTreeSet<(i32, u64)>;
 
 /// The zombies whose parent is of the node. One that is just being waited for is among them.
 pub(crate) fn zombies(node: &Node) -> Zombies {
-    let parents: HashSet<i32> = node.processes().into_iter().flatten().chain([node.daemon]).map(|p| p.pid).collect();
-    entries("/proc").iter().filter_map(|p| zombie_of(p, &parents)).collect()
+    let parents: HashSet<i32> = node
+        .processes()
+        .into_iter()
+        .flatten()
+        .chain([node.daemon])
+        .map(|p| p.pid)
+        .collect();
+    entries("/proc")
+        .iter()
+        .filter_map(|p| zombie_of(p, &parents))
+        .collect()
 }
 
 fn zombie_of(process: &Path, parents: &HashSet<i32>) -> Option<(i32, u64)> {
@@ -30,12 +39,17 @@ fn zombie_of(process: &Path, parents: &HashSet<i32>) -> Option<(i32, u64)> {
 
 /// Processes that name the node's root or are in one of its cgroups.
 pub(crate) fn processes(root: &Path) -> Vec<String> {
-    let (id, root) = (Layout::new(root).id(), root.to_str().expect("a root in UTF-8"));
+    let (id, root) = (
+        Layout::new(root).id(),
+        root.to_str().expect("a root in UTF-8"),
+    );
     let of = |process: &Path| {
         let pid: i32 = process.file_name()?.to_str()?.parse().ok()?;
-        let command = String::from_utf8_lossy(&fs::read(process.join("cmdline")).ok()?).replace('\0', " ");
+        let command =
+            String::from_utf8_lossy(&fs::read(process.join("cmdline")).ok()?).replace('\0', " ");
         let cgroups = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
-        let is_ours = pid != std::process::id() as i32 && (command.contains(root) || cgroups.contains(&id));
+        let is_ours =
+            pid != std::process::id() as i32 && (command.contains(root) || cgroups.contains(&id));
         is_ours.then(|| format!("{pid} {command}"))
     };
     entries("/proc").iter().filter_map(|p| of(p)).collect()
@@ -45,12 +59,19 @@ pub(crate) fn processes(root: &Path) -> Vec<String> {
 pub(crate) fn cgroups(root: &Path) -> Vec<String> {
     let top = format!("/{}", Layout::new(root).id());
     let dirs = Cgroups::detect().unwrap().dirs(&top);
-    dirs.iter().filter(|d| d.exists()).map(|d| d.display().to_string()).collect()
+    dirs.iter()
+        .filter(|d| d.exists())
+        .map(|d| d.display().to_string())
+        .collect()
 }
 
 /// Mounts below the node's root.
 pub(crate) fn mounts(root: &Path) -> Vec<String> {
     let root = root.to_str().expect("a root in UTF-8");
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    table.lines().filter(|l| l.contains(root)).map(str::to_owned).collect()
+    table
+        .lines()
+        .filter(|l| l.contains(root))
+        .map(str::to_owned)
+        .collect()
 }

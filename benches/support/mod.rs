@@ -55,7 +55,9 @@ pub(crate) fn begin() {
         exit(0);
     }
     if !nix::unistd::geteuid().is_root() {
-        eprintln!("benches need root, for containers need mounts, namespaces and cgroups: run them again with sudo");
+        eprintln!(
+            "benches need root, for containers need mounts, namespaces and cgroups: run them again with sudo"
+        );
         exit(1);
     }
     let mut signals = SigSet::empty();
@@ -78,14 +80,25 @@ pub(crate) fn begin() {
 
 /// `NAME` of the environment as a number, or the default.
 pub(crate) fn setting(name: &str, default: usize) -> usize {
-    let Ok(text) = std::env::var(name) else { return default };
-    text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}"))
+    let Ok(text) = std::env::var(name) else {
+        return default;
+    };
+    text.parse()
+        .unwrap_or_else(|_| panic!("{name} is not a number: {text}"))
 }
 
 /// Numbers with commas between them from the environment.
 pub(crate) fn settings(name: &str, default: &[usize]) -> Vec<usize> {
-    let Ok(text) = std::env::var(name) else { return default.to_vec() };
-    text.split(',').map(|n| n.trim().parse().unwrap_or_else(|_| panic!("{name} is not a list of numbers: {text}"))).collect()
+    let Ok(text) = std::env::var(name) else {
+        return default.to_vec();
+    };
+    text.split(',')
+        .map(|n| {
+            n.trim()
+                .parse()
+                .unwrap_or_else(|_| panic!("{name} is not a list of numbers: {text}"))
+        })
+        .collect()
 }
 
 /// The binary that is measured: `$PODPROBE`, or the static one of `make static`, or cargo's own.
@@ -102,10 +115,22 @@ pub(crate) fn program() -> PathBuf {
 /// Whether a source is younger than the binary that is measured.
 pub(crate) fn is_stale(program: &Path) -> bool {
     fn newest(dir: &Path) -> SystemTime {
-        let of = |e: std::fs::DirEntry| if e.path().is_dir() { newest(&e.path()) } else { e.metadata().unwrap().modified().unwrap() };
-        std::fs::read_dir(dir).unwrap().flatten().map(of).max().unwrap_or(UNIX_EPOCH)
+        let of = |e: std::fs::DirEntry| {
+            if e.path().is_dir() {
+                newest(&e.path())
+            } else {
+                e.metadata().unwrap().modified().unwrap()
+            }
+        };
+        std::fs::read_dir(dir)
+            .unwrap()
+            .flatten()
+            .map(of)
+            .max()
+            .unwrap_or(UNIX_EPOCH)
     }
-    newest(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) > program.metadata().unwrap().modified().unwrap()
+    newest(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
+        > program.metadata().unwrap().modified().unwrap()
 }
 
 /// Where figures and the nodes' roots go.
@@ -117,7 +142,10 @@ pub(crate) fn out_dir() -> PathBuf {
 
 /// The wall clock in nanoseconds, which every process of the machine shares.
 pub(crate) fn unix_ns() -> u128 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_nanos()
 }
 
 /// Milliseconds from one such time to another.

@@ -35,7 +35,11 @@ pub(crate) struct Node {
 /// The directory of the probe target, which `make` builds.
 pub(crate) fn target_rootfs() -> PathBuf {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/demo/rootfs");
-    assert!(dir.join("probe-target").exists(), "{} is not there: run `make bench`, which builds it", dir.display());
+    assert!(
+        dir.join("probe-target").exists(),
+        "{} is not there: run `make bench`, which builds it",
+        dir.display()
+    );
     dir
 }
 
@@ -47,7 +51,11 @@ impl Node {
 
     /// The same with that configuration, and more in its environment.
     pub(crate) fn start_with(runtime: &str, config: &Value, env: &[(&str, &str)]) -> Self {
-        let name = format!("node-{}-{}", std::process::id(), runtime.trim_start_matches('/').replace('/', "-"));
+        let name = format!(
+            "node-{}-{}",
+            std::process::id(),
+            runtime.trim_start_matches('/').replace('/', "-")
+        );
         let root = super::out_dir().join(name);
         let layout = Layout::new(&root);
         let shared = root.join("shared");
@@ -60,19 +68,49 @@ impl Node {
             move || end(&root)
         });
         let rootfs = target_rootfs();
-        let imported = Command::new(program()).args(["image", "import", "--root"]).arg(&root).arg(&rootfs).arg(IMAGE).output().unwrap();
-        assert!(imported.status.success(), "{}", String::from_utf8_lossy(&imported.stderr));
+        let imported = Command::new(program())
+            .args(["image", "import", "--root"])
+            .arg(&root)
+            .arg(&rootfs)
+            .arg(IMAGE)
+            .output()
+            .unwrap();
+        assert!(
+            imported.status.success(),
+            "{}",
+            String::from_utf8_lossy(&imported.stderr)
+        );
         let log = File::create(root.join("daemon.log")).unwrap();
         let mut command = Command::new(program());
-        command.args(["run", "--node-name", "node", "--runtime", runtime, "--root"]).arg(&root);
-        let mut child =
-            command.envs(env.iter().copied()).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        command
+            .args(["run", "--node-name", "node", "--runtime", runtime, "--root"])
+            .arg(&root);
+        let mut child = command
+            .envs(env.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
         let daemon = Process::of(child.id() as i32).unwrap();
         // Somebody must wait for it, or it would stay a zombie.
         let end = std::thread::spawn(move || child.wait());
-        fs::write(root.join("daemon.pid"), serde_json::to_vec(&daemon).unwrap()).unwrap();
-        let node = Self { layout, daemon, shared, root, end: Some(end), _guard: guard };
-        wait_until("the daemon's socket", || UnixStream::connect(node.layout.socket()).is_ok() || !node.assert_alive());
+        fs::write(
+            root.join("daemon.pid"),
+            serde_json::to_vec(&daemon).unwrap(),
+        )
+        .unwrap();
+        let node = Self {
+            layout,
+            daemon,
+            shared,
+            root,
+            end: Some(end),
+            _guard: guard,
+        };
+        wait_until("the daemon's socket", || {
+            UnixStream::connect(node.layout.socket()).is_ok() || !node.assert_alive()
+        });
         node
     }
 
@@ -94,8 +132,18 @@ impl Node {
 
     /// Tells the daemon to end and waits until it has.
     pub(crate) fn stop(&mut self) -> ExitStatus {
-        self.daemon.open().unwrap().expect("the daemon has not ended before").send(15).unwrap();
-        self.end.take().expect("it is stopped once").join().unwrap().unwrap()
+        self.daemon
+            .open()
+            .unwrap()
+            .expect("the daemon has not ended before")
+            .send(15)
+            .unwrap();
+        self.end
+            .take()
+            .expect("it is stopped once")
+            .join()
+            .unwrap()
+            .unwrap()
     }
 
     /// The answer to one request, on a connection of its own.
@@ -128,23 +176,35 @@ impl Node {
     /// Takes a pod file away and waits until nothing of the pod is shown or runs.
     pub(crate) fn remove(&self, name: &str) {
         fs::remove_file(self.layout.pods_dir().join(format!("{name}.json"))).unwrap();
-        self.watch().until("the pod to go", |s| s.pods.is_empty() || view(s, name).is_none());
+        self.watch().until("the pod to go", |s| {
+            s.pods.is_empty() || view(s, name).is_none()
+        });
     }
 
     /// A watcher of the daemon's snapshots.
     pub(crate) fn watch(&self) -> Watch {
         let stream = UnixStream::connect(self.layout.socket()).unwrap();
-        Watch { reader: BufReader::new(stream), after: 0 }
+        Watch {
+            reader: BufReader::new(stream),
+            after: 0,
+        }
     }
 
     /// The record of a pod's newest container, and its directory.
     pub(crate) fn container(&self, view: &PodView) -> (PathBuf, ContainerState) {
-        self.container_if_any(view).expect("a state of the container")
+        self.container_if_any(view)
+            .expect("a state of the container")
     }
 
     /// The same of a pod that may have none.
     pub(crate) fn container_if_any(&self, view: &PodView) -> Option<(PathBuf, ContainerState)> {
-        let id = view.status.container_statuses.first()?.container_id.trim_start_matches("podprobe://").to_owned();
+        let id = view
+            .status
+            .container_statuses
+            .first()?
+            .container_id
+            .trim_start_matches("podprobe://")
+            .to_owned();
         let dir = self.layout.containers().join(id);
         let state = state::read(&dir, STATE)?;
         Some((dir, state))
@@ -152,8 +212,11 @@ impl Node {
 
     /// Every shim, every first process of a container, and every sandbox holder, of instances that have ended too.
     pub(crate) fn processes(&self) -> [Vec<Process>; 3] {
-        let containers: Vec<ContainerState> = dirs(&self.layout.containers()).filter_map(|d| state::read(&d, STATE)).collect();
-        let sandboxes = dirs(&self.layout.sandboxes()).filter_map(|d| state::read::<SandboxState>(&d, STATE));
+        let containers: Vec<ContainerState> = dirs(&self.layout.containers())
+            .filter_map(|d| state::read(&d, STATE))
+            .collect();
+        let sandboxes =
+            dirs(&self.layout.sandboxes()).filter_map(|d| state::read::<SandboxState>(&d, STATE));
         [
             containers.iter().map(|c| c.shim).collect(),
             containers.iter().filter_map(|c| c.process).collect(),
@@ -164,7 +227,11 @@ impl Node {
     /// The lines `<what> <wall clock in ns>` that the target wrote for that pod.
     pub(crate) fn stamps(&self, name: &str, what: &str) -> Vec<u128> {
         let text = fs::read_to_string(self.shared.join(name)).unwrap_or_default();
-        let of = |l: &str| l.split_once(' ').filter(|(w, _)| *w == what).map(|(_, ns)| ns.parse().unwrap());
+        let of = |l: &str| {
+            l.split_once(' ')
+                .filter(|(w, _)| *w == what)
+                .map(|(_, ns)| ns.parse().unwrap())
+        };
         text.lines().filter_map(of).collect()
     }
 }
@@ -174,7 +241,10 @@ pub(crate) fn pod(node: &Node, name: &str, args: &[&str], probes: Value) -> Valu
     let mut container = json!({"name": "target", "image": IMAGE, "imagePullPolicy": "Never",
         "command": ["/probe-target", "--stamp", format!("/bench/{name}")], "args": args,
         "volumeMounts": [{"name": "bench", "mountPath": "/bench"}]});
-    container.as_object_mut().unwrap().extend(probes.as_object().unwrap().clone());
+    container
+        .as_object_mut()
+        .unwrap()
+        .extend(probes.as_object().unwrap().clone());
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"terminationGracePeriodSeconds": 2,
         "volumes": [{"name": "bench", "hostPath": {"path": node.shared}}], "containers": [container]}})
 }
@@ -182,7 +252,10 @@ pub(crate) fn pod(node: &Node, name: &str, args: &[&str], probes: Value) -> Valu
 /// The pod of a file's name.
 pub(crate) fn view<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a PodView> {
     let full = format!("{name}-node");
-    snapshot.pods.iter().find(|p| p.object["metadata"]["name"] == full.as_str())
+    snapshot
+        .pods
+        .iter()
+        .find(|p| p.object["metadata"]["name"] == full.as_str())
 }
 
 /// Asks the target in that process's network to set a state.
@@ -204,7 +277,10 @@ pub(crate) fn ask_targets(of: Process, ports: &[u16], path: &str) -> Vec<String>
         let all = || {
             let namespace = File::open(format!("/proc/{}/ns/net", of.pid)).unwrap();
             nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-            ports.iter().map(|p| ask(p).unwrap_or_else(|e| e.to_string())).collect()
+            ports
+                .iter()
+                .map(|p| ask(p).unwrap_or_else(|e| e.to_string()))
+                .collect()
         };
         s.spawn(all).join().unwrap()
     })
@@ -217,16 +293,32 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// The next snapshot that is as it should be, and the wall clock when it was there.
-    pub(crate) fn until(&mut self, what: &str, good: impl Fn(&Snapshot) -> bool) -> (Arc<Snapshot>, u128) {
+    pub(crate) fn until(
+        &mut self,
+        what: &str,
+        good: impl Fn(&Snapshot) -> bool,
+    ) -> (Arc<Snapshot>, u128) {
         let end = Instant::now() + CEILING;
         loop {
-            let request = if self.after == 0 { Request::Snapshot } else { Request::Watch { after: self.after } };
-            writeln!(self.reader.get_mut(), "{}", serde_json::to_string(&request).unwrap()).unwrap();
+            let request = if self.after == 0 {
+                Request::Snapshot
+            } else {
+                Request::Watch { after: self.after }
+            };
+            writeln!(
+                self.reader.get_mut(),
+                "{}",
+                serde_json::to_string(&request).unwrap()
+            )
+            .unwrap();
             let mut line = String::new();
             self.reader.read_line(&mut line).unwrap();
             let at = super::unix_ns();
-            let answer: Answer = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"));
-            let Answer::Snapshot(snapshot) = answer else { panic!("{line}") };
+            let answer: Answer =
+                serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"));
+            let Answer::Snapshot(snapshot) = answer else {
+                panic!("{line}")
+            };
             self.after = snapshot.version;
             if good(&snapshot) {
                 return (snapshot, at);
@@ -237,22 +329,33 @@ impl Watch {
 }
 
 fn dirs(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
-    fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path())
+    fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|e| e.path())
 }
 
 /// Ends a node by its records, then by its cgroup, and removes its root.
 fn end(root: &Path) {
     let layout = Layout::new(root);
-    let daemon = fs::read(root.join("daemon.pid")).ok().and_then(|b| serde_json::from_slice(&b).ok());
+    let daemon = fs::read(root.join("daemon.pid"))
+        .ok()
+        .and_then(|b| serde_json::from_slice(&b).ok());
     daemon.into_iter().for_each(kill);
     for dir in dirs(&layout.containers()) {
         if let Some(s) = state::read::<ContainerState>(&dir, STATE) {
-            [Some(s.shim), s.process].into_iter().flatten().for_each(kill);
+            [Some(s.shim), s.process]
+                .into_iter()
+                .flatten()
+                .for_each(kill);
             s.cgroups.iter().for_each(|c| drop(cgroup::remove_tree(c)));
         }
     }
     for dir in dirs(&layout.sandboxes()) {
-        state::read::<SandboxState>(&dir, STATE).into_iter().for_each(|s| kill(s.process));
+        state::read::<SandboxState>(&dir, STATE)
+            .into_iter()
+            .for_each(|s| kill(s.process));
     }
     let top = format!("/{}", layout.id());
     if let Ok(c) = Cgroups::detect() {
@@ -260,7 +363,10 @@ fn end(root: &Path) {
         let _ = c.remove(&top);
     }
     if std::env::var_os("KEEP").is_some() {
-        let _ = fs::rename(root.join("daemon.log"), super::out_dir().join("last-daemon.log"));
+        let _ = fs::rename(
+            root.join("daemon.log"),
+            super::out_dir().join("last-daemon.log"),
+        );
     }
     if let Err(e) = fs::remove_dir_all(root) {
         eprintln!("cannot remove {}: {e}", root.display());

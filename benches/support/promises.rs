@@ -32,21 +32,34 @@ pub(crate) struct Moment {
 
 impl Moment {
     pub(crate) fn now(node: &Node) -> Self {
-        let Answer::Metrics(metrics) = node.ask(&Request::Metrics) else { panic!("no metrics") };
+        let Answer::Metrics(metrics) = node.ask(&Request::Metrics) else {
+            panic!("no metrics")
+        };
         let snapshot = node.snapshot();
         let at = (super::unix_ns() / 1_000_000_000) as i64;
         let history = |p: &PodView| {
             let uid = uid(p);
-            match node.ask(&Request::History { uid: uid.as_str().into() }) {
+            match node.ask(&Request::History {
+                uid: uid.as_str().into(),
+            }) {
                 Answer::History(h) => (uid, h),
                 other => panic!("{other:?}"),
             }
         };
-        Self { at, histories: snapshot.pods.iter().map(history).collect(), runs: runs(&metrics), snapshot, metrics }
+        Self {
+            at,
+            histories: snapshot.pods.iter().map(history).collect(),
+            runs: runs(&metrics),
+            snapshot,
+            metrics,
+        }
     }
 
     fn containers(&self) -> impl Iterator<Item = (&PodView, &ContainerStatus)> {
-        self.snapshot.pods.iter().flat_map(|p| p.status.container_statuses.iter().map(move |c| (p, c)))
+        self.snapshot
+            .pods
+            .iter()
+            .flat_map(|p| p.status.container_statuses.iter().map(move |c| (p, c)))
     }
 
     /// Sum of a status over all containers.
@@ -56,46 +69,92 @@ impl Moment {
 
     /// The value of a metric without labels.
     pub(crate) fn gauge(&self, name: &str) -> f64 {
-        let of = |l: &str| l.strip_prefix(name).and_then(|v| v.strip_prefix(' ')?.parse().ok());
-        self.metrics.lines().find_map(of).unwrap_or_else(|| panic!("no metric {name}"))
+        let of = |l: &str| {
+            l.strip_prefix(name)
+                .and_then(|v| v.strip_prefix(' ')?.parse().ok())
+        };
+        self.metrics
+            .lines()
+            .find_map(of)
+            .unwrap_or_else(|| panic!("no metric {name}"))
     }
 
     /// The sum of all series of a metric with that label.
     pub(crate) fn sum(&self, name: &str, label: &str) -> u64 {
-        series(&self.metrics).filter(|(n, labels, _)| *n == name && labels.contains(label)).map(|(_, _, v)| v).sum()
+        series(&self.metrics)
+            .filter(|(n, labels, _)| *n == name && labels.contains(label))
+            .map(|(_, _, v)| v)
+            .sum()
     }
 
     /// What errored probes said, container ids left out.
     pub(crate) fn errors(&self) -> BTreeSet<String> {
-        let runs = self.histories.values().flat_map(|h| &h.probes).flat_map(|p| &p.runs);
+        let runs = self
+            .histories
+            .values()
+            .flat_map(|h| &h.probes)
+            .flat_map(|p| &p.runs);
         let errored = runs.filter(|r| r.outcome == RunOutcome::Errored);
-        let is_id = |word: &str| word.len() > 30 && word.trim_end_matches(':').chars().all(|c| c.is_ascii_hexdigit());
-        let text = |r: &Run| r.output.split(' ').map(|w| if is_id(w) { "…" } else { w }).collect::<Vec<_>>().join(" ");
+        let is_id = |word: &str| {
+            word.len() > 30
+                && word
+                    .trim_end_matches(':')
+                    .chars()
+                    .all(|c| c.is_ascii_hexdigit())
+        };
+        let text = |r: &Run| {
+            r.output
+                .split(' ')
+                .map(|w| if is_id(w) { "…" } else { w })
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
         errored.map(text).collect()
     }
 
     /// Statuses that do not say what the probes have found, and containers that failed and go on.
     pub(crate) fn broken(&self) -> Vec<String> {
-        self.containers().flat_map(|(pod, c)| self.broken_of(pod, c)).collect()
+        self.containers()
+            .flat_map(|(pod, c)| self.broken_of(pod, c))
+            .collect()
     }
 
     fn broken_of(&self, pod: &PodView, c: &ContainerStatus) -> Vec<String> {
-        let Some(since) = c.state.running.as_ref().and_then(|r| r.started_at).map(|t| t.unix_seconds()) else {
-            let lie = c.ready.then(|| format!("{}: ready and not running", label(pod, c)));
+        let Some(since) = c
+            .state
+            .running
+            .as_ref()
+            .and_then(|r| r.started_at)
+            .map(|t| t.unix_seconds())
+        else {
+            let lie = c
+                .ready
+                .then(|| format!("{}: ready and not running", label(pod, c)));
             return lie.into_iter().collect();
         };
         let of = |t| self.verdict(pod, c, t, since);
         let mut broken = Vec::new();
-        let mut say = |what: &str, found: Option<Found>| broken.push(format!("{}: {what}, its probe {found:?}", label(pod, c)));
+        let mut say = |what: &str, found: Option<Found>| {
+            broken.push(format!("{}: {what}, its probe {found:?}", label(pod, c)))
+        };
         match of(ProbeType::Readiness) {
-            Some(f) if f.success != c.ready && f.since + LAG < self.at => say(if c.ready { "ready" } else { "not ready" }, Some(f)),
-            None if c.ready && self.runs_of(pod, c, ProbeType::Readiness, since - 1).is_empty() && since + LAG < self.at => {
+            Some(f) if f.success != c.ready && f.since + LAG < self.at => {
+                say(if c.ready { "ready" } else { "not ready" }, Some(f))
+            }
+            None if c.ready
+                && self
+                    .runs_of(pod, c, ProbeType::Readiness, since - 1)
+                    .is_empty()
+                && since + LAG < self.at =>
+            {
                 say("ready", None);
             }
             _ => {}
         }
         match of(ProbeType::Startup) {
-            Some(f) if f.success && c.started != Some(true) && f.since + LAG < self.at => say("not started", Some(f)),
+            Some(f) if f.success && c.started != Some(true) && f.since + LAG < self.at => {
+                say("not started", Some(f))
+            }
             Some(f) if !f.success && f.since + KILL_LAG < self.at => say("still running", Some(f)),
             _ => {}
         }
@@ -107,19 +166,45 @@ impl Moment {
     }
 
     /// What the runs of this instance make of it; None when they do not suffice.
-    fn verdict(&self, pod: &PodView, c: &ContainerStatus, t: ProbeType, since: i64) -> Option<Found> {
+    fn verdict(
+        &self,
+        pod: &PodView,
+        c: &ContainerStatus,
+        t: ProbeType,
+        since: i64,
+    ) -> Option<Found> {
         let key = format!("{}Probe", t.as_str().to_lowercase());
-        let spec = pod.object["spec"]["containers"].as_array()?.iter().find(|s| s["name"] == c.name.as_str())?;
-        let threshold = |name: &str, default| spec[&key].get(name).and_then(Value::as_u64).unwrap_or(default);
-        let (success, failure) = (threshold("successThreshold", 1), threshold("failureThreshold", 3));
+        let spec = pod.object["spec"]["containers"]
+            .as_array()?
+            .iter()
+            .find(|s| s["name"] == c.name.as_str())?;
+        let threshold = |name: &str, default| {
+            spec[&key]
+                .get(name)
+                .and_then(Value::as_u64)
+                .unwrap_or(default)
+        };
+        let (success, failure) = (
+            threshold("successThreshold", 1),
+            threshold("failureThreshold", 3),
+        );
         let (mut run, mut last, mut found) = (0, None, None::<Found>);
         // Of the second in which it started some may be of the instance before.
-        for r in self.runs_of(pod, c, t, since).into_iter().filter(|r| r.outcome != RunOutcome::Errored) {
+        for r in self
+            .runs_of(pod, c, t, since)
+            .into_iter()
+            .filter(|r| r.outcome != RunOutcome::Errored)
+        {
             let good = r.outcome != RunOutcome::Failure;
             run = if last == Some(good) { run + 1 } else { 1 };
             last = Some(good);
-            if run >= if good { success } else { failure } && found.is_none_or(|f| f.success != good) {
-                found = Some(Found { success: good, since: r.time.unix_seconds() + 1 });
+            if run >= if good { success } else { failure }
+                && found.is_none_or(|f| f.success != good)
+            {
+                found = Some(Found {
+                    success: good,
+                    since: r.time.unix_seconds() + 1,
+                });
             }
         }
         found
@@ -127,15 +212,25 @@ impl Moment {
 
     /// The runs after that second.
     fn runs_of(&self, pod: &PodView, c: &ContainerStatus, t: ProbeType, after: i64) -> Vec<&Run> {
-        let probes = self.histories.get(&uid(pod)).map(|h| h.probes.as_slice()).unwrap_or_default();
-        let own = probes.iter().find(|p| p.container == c.name && p.probe_type == t);
-        own.into_iter().flat_map(|p| &p.runs).filter(|r| r.time.unix_seconds() > after).collect()
+        let probes = self
+            .histories
+            .get(&uid(pod))
+            .map(|h| h.probes.as_slice())
+            .unwrap_or_default();
+        let own = probes
+            .iter()
+            .find(|p| p.container == c.name && p.probe_type == t);
+        own.into_iter()
+            .flat_map(|p| &p.runs)
+            .filter(|r| r.time.unix_seconds() > after)
+            .collect()
     }
 
     /// A container whose liveness has just failed waits for its end without being probed.
     fn is_on_hold(&self, pod: &PodView, c: &ContainerStatus) -> bool {
         let runs = self.runs_of(pod, c, ProbeType::Liveness, self.at - KILL_LAG);
-        runs.last().is_some_and(|r| r.outcome == RunOutcome::Failure)
+        runs.last()
+            .is_some_and(|r| r.outcome == RunOutcome::Failure)
     }
 
     /// Readiness and liveness probes that have run fewer than `least` times since, though their container has been
@@ -143,7 +238,10 @@ impl Moment {
     pub(crate) fn stuck(&self, before: &Self, least: u64) -> Vec<String> {
         let started = |c: &ContainerStatus| c.started == Some(true) && c.state.running.is_some();
         let same = |(pod, c): &(&PodView, &ContainerStatus)| {
-            started(c) && before.containers().any(|(p, b)| uid(p) == uid(pod) && b.container_id == c.container_id && started(b))
+            started(c)
+                && before.containers().any(|(p, b)| {
+                    uid(p) == uid(pod) && b.container_id == c.container_id && started(b)
+                })
         };
         let mut stuck = Vec::new();
         for (pod, c) in self.containers().filter(same) {
@@ -152,7 +250,11 @@ impl Moment {
                 let of = |m: &Self| m.runs.get(&key).copied().unwrap_or(0);
                 let more = of(self) - of(before);
                 if more < least && !(t == "Liveness" && self.is_on_hold(pod, c)) {
-                    stuck.push(format!("{} {t}: {more} runs in {} s", label(pod, c), self.at - before.at));
+                    stuck.push(format!(
+                        "{} {t}: {more} runs in {} s",
+                        label(pod, c),
+                        self.at - before.at
+                    ));
                 }
             }
         }
@@ -168,7 +270,10 @@ struct Found {
 }
 
 fn uid(p: &PodView) -> String {
-    p.object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+    p.object["metadata"]["uid"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 fn name(p: &PodView) -> &str {
@@ -192,9 +297,19 @@ fn runs(metrics: &str) -> BTreeMap<(String, String, String), u64> {
     let mut runs = BTreeMap::new();
     for (name, labels, value) in series(metrics) {
         if ["prober_probe_total", "podprobe_prober_probe_errors_total"].contains(&name) {
-            let of =
-                |key: &str| labels.split(',').find_map(|l| l.strip_prefix(key)?.strip_prefix("=\"")?.strip_suffix('"')).unwrap_or_default();
-            *runs.entry((of("pod").into(), of("container").into(), of("probe_type").into())).or_default() += value;
+            let of = |key: &str| {
+                labels
+                    .split(',')
+                    .find_map(|l| l.strip_prefix(key)?.strip_prefix("=\"")?.strip_suffix('"'))
+                    .unwrap_or_default()
+            };
+            *runs
+                .entry((
+                    of("pod").into(),
+                    of("container").into(),
+                    of("probe_type").into(),
+                ))
+                .or_default() += value;
         }
     }
     runs

@@ -15,7 +15,11 @@ pub(crate) const LONGEST_PERIOD: u64 = 2;
 
 const KINDS: [&str; 4] = ["exec", "http", "tcp", "grpc"];
 /// Probe, what it asks for, and its place among the ports of a container.
-const TYPES: [(&str, &str, usize); 3] = [("startupProbe", "start", 0), ("readinessProbe", "ready", 1), ("livenessProbe", "health", 2)];
+const TYPES: [(&str, &str, usize); 3] = [
+    ("startupProbe", "start", 0),
+    ("readinessProbe", "ready", 1),
+    ("livenessProbe", "health", 2),
+];
 
 pub(crate) fn pod_name(pod: usize) -> String {
     format!("soak-{pod}")
@@ -56,7 +60,10 @@ fn container(seed: usize, pod: usize, container: usize) -> Value {
             "--ready-port", ready, "--health-port", health, "--chaos", chaos, "--calm", "/bench/calm"],
         "volumeMounts": [{"name": "bench", "mountPath": "/bench"}]});
     for (n, (probe, of, place)) in TYPES.iter().enumerate() {
-        object[probe] = merged(handler(KINDS[(pod + container + n) % 4], of, port, *place), numbers(pod, container, n));
+        object[probe] = merged(
+            handler(KINDS[(pod + container + n) % 4], of, port, *place),
+            numbers(pod, container, n),
+        );
     }
     object
 }
@@ -64,7 +71,9 @@ fn container(seed: usize, pod: usize, container: usize) -> Value {
 fn handler(kind: &str, of: &str, port: u16, place: usize) -> Value {
     let path = ["/startz", "/readyz", "/healthz"][place];
     match kind {
-        "exec" => json!({"exec": {"command": ["/probe-target", "--check", path, "--port", port.to_string()]}}),
+        "exec" => {
+            json!({"exec": {"command": ["/probe-target", "--check", path, "--port", port.to_string()]}})
+        }
         "http" => json!({"httpGet": {"path": path, "port": port}}),
         "tcp" => json!({"tcpSocket": {"port": port + 2 + place as u16}}),
         _ => json!({"grpc": {"port": port + 1, "service": of}}),
@@ -86,6 +95,8 @@ fn numbers(pod: usize, container: usize, of: usize) -> Value {
 }
 
 fn merged(mut a: Value, b: Value) -> Value {
-    a.as_object_mut().unwrap().extend(b.as_object().unwrap().clone());
+    a.as_object_mut()
+        .unwrap()
+        .extend(b.as_object().unwrap().clone());
     a
 }

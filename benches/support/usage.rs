@@ -17,24 +17,41 @@ pub(crate) struct Memory {
 pub(crate) fn memory(pid: i32) -> Memory {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let of = |key: &str| -> u64 {
-        let line = text.lines().find(|l| l.split(':').next() == Some(key)).unwrap_or_else(|| panic!("no {key} in {text}"));
+        let line = text
+            .lines()
+            .find(|l| l.split(':').next() == Some(key))
+            .unwrap_or_else(|| panic!("no {key} in {text}"));
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     };
-    Memory { rss: of("Rss"), pss: of("Pss"), private: of("Private_Clean") + of("Private_Dirty") }
+    Memory {
+        rss: of("Rss"),
+        pss: of("Pss"),
+        private: of("Private_Clean") + of("Private_Dirty"),
+    }
 }
 
 /// Nanoseconds on a processor (not in ticks) and times a thread gave it up by itself, of all threads that live.
 pub(crate) fn cpu(pid: i32) -> (u64, u64) {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
-    tasks.map(|t| one(&t.path())).fold((0, 0), |(ns, n), (more, m)| (ns + more, n + m))
+    tasks
+        .map(|t| one(&t.path()))
+        .fold((0, 0), |(ns, n), (more, m)| (ns + more, n + m))
 }
 
 fn one(task: &std::path::Path) -> (u64, u64) {
     // A thread that has just ended counts for nothing.
     let ns = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
     let status = fs::read_to_string(task.join("status")).unwrap_or_default();
-    let switches = status.lines().find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"));
-    (ns.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0), switches.and_then(|n| n.trim().parse().ok()).unwrap_or(0))
+    let switches = status
+        .lines()
+        .find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"));
+    (
+        ns.split(' ')
+            .next()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(0),
+        switches.and_then(|n| n.trim().parse().ok()).unwrap_or(0),
+    )
 }
 
 /// Microseconds of processor time of this thread and of the children that this process has waited for. Not of the whole
@@ -43,7 +60,10 @@ pub(crate) fn own_cpu_us() -> u64 {
     use nix::sys::resource::{UsageWho, getrusage};
     let of = |who| {
         let u = getrusage(who).unwrap();
-        [u.user_time(), u.system_time()].iter().map(|t| t.tv_sec() as u64 * 1_000_000 + t.tv_usec() as u64).sum::<u64>()
+        [u.user_time(), u.system_time()]
+            .iter()
+            .map(|t| t.tv_sec() as u64 * 1_000_000 + t.tv_usec() as u64)
+            .sum::<u64>()
     };
     of(UsageWho::RUSAGE_THREAD) + of(UsageWho::RUSAGE_CHILDREN)
 }
@@ -51,7 +71,9 @@ pub(crate) fn own_cpu_us() -> u64 {
 /// Processor time of this process, all its threads.
 pub(crate) fn process_cpu() -> Duration {
     use nix::time::{ClockId, clock_gettime};
-    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap().into()
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)
+        .unwrap()
+        .into()
 }
 
 /// The names of a process's threads and what its descriptors are, each with its number.
@@ -71,8 +93,18 @@ impl Holdings {
                 Self::now(pid)
             })
             .collect();
-        let fewest = |of: fn(&Self) -> &BTreeMap<String, usize>| looks.iter().map(of).min_by_key(|m| total(m)).unwrap().clone();
-        Self { threads: fewest(|h| &h.threads), descriptors: fewest(|h| &h.descriptors) }
+        let fewest = |of: fn(&Self) -> &BTreeMap<String, usize>| {
+            looks
+                .iter()
+                .map(of)
+                .min_by_key(|m| total(m))
+                .unwrap()
+                .clone()
+        };
+        Self {
+            threads: fewest(|h| &h.threads),
+            descriptors: fewest(|h| &h.descriptors),
+        }
     }
 
     /// What it holds at this moment.
@@ -81,12 +113,18 @@ impl Holdings {
         for task in entries(&format!("/proc/{pid}/task")) {
             let name = fs::read_to_string(task.join("comm")).unwrap_or_default();
             // `pod:<uid>` and `<type>:<container>` are one kind each
-            *held.threads.entry(name.trim().split(':').next().unwrap().to_owned()).or_default() += 1;
+            *held
+                .threads
+                .entry(name.trim().split(':').next().unwrap().to_owned())
+                .or_default() += 1;
         }
         for fd in entries(&format!("/proc/{pid}/fd")) {
             let Ok(to) = fs::read_link(fd) else { continue };
             // `socket:[4711]` is a socket
-            *held.descriptors.entry(to.to_string_lossy().split(":[").next().unwrap().to_owned()).or_default() += 1;
+            *held
+                .descriptors
+                .entry(to.to_string_lossy().split(":[").next().unwrap().to_owned())
+                .or_default() += 1;
         }
         held
     }
@@ -98,13 +136,24 @@ pub(crate) fn total(held: &BTreeMap<String, usize>) -> usize {
 }
 
 /// `pipe 4 -> 6`: the kinds of which there are now more or fewer.
-pub(crate) fn difference(before: &BTreeMap<String, usize>, after: &BTreeMap<String, usize>) -> String {
+pub(crate) fn difference(
+    before: &BTreeMap<String, usize>,
+    after: &BTreeMap<String, usize>,
+) -> String {
     let of = |held: &BTreeMap<String, usize>, kind: &String| held.get(kind).copied().unwrap_or(0);
     let kinds: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let changed = kinds.into_iter().filter(|k| of(before, k) != of(after, k));
-    changed.map(|k| format!("{k} {} -> {}", of(before, k), of(after, k))).collect::<Vec<_>>().join(", ")
+    changed
+        .map(|k| format!("{k} {} -> {}", of(before, k), of(after, k)))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 pub(crate) fn entries(dir: &str) -> Vec<PathBuf> {
-    fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path()).collect()
+    fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|e| e.path())
+        .collect()
 }

@@ -77,15 +77,29 @@ impl Fault {
 
 /// Until it ends by itself.
 pub(crate) fn play(target: &Target, seed: u64, calm: Option<&str>) -> ExitCode {
-    let stamps = target.stamps.as_ref().and_then(|f| std::fs::read_to_string(f).ok()).unwrap_or_default();
+    let stamps = target
+        .stamps
+        .as_ref()
+        .and_then(|f| std::fs::read_to_string(f).ok())
+        .unwrap_or_default();
     let instance = stamps.lines().filter(|l| l.starts_with("start ")).count() as u64;
     let mut dice = Dice(seed.wrapping_mul(0x1_0000_0001).wrapping_add(instance));
     let calm = calm.map(Path::new);
     IS_DEAF.store(dice.below(10) == 0, Ordering::Relaxed);
     match dice.below(10) {
         // Longer than the startup probe may allow.
-        0 => last(Fault::State("start", STUCK), dice.time(6000, 12000), target, calm),
-        1..5 => last(Fault::State("start", FAIL), dice.time(0, 2500), target, calm),
+        0 => last(
+            Fault::State("start", STUCK),
+            dice.time(6000, 12000),
+            target,
+            calm,
+        ),
+        1..5 => last(
+            Fault::State("start", FAIL),
+            dice.time(0, 2500),
+            target,
+            calm,
+        ),
         _ => {}
     }
     loop {

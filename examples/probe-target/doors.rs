@@ -42,15 +42,23 @@ impl Doors {
     /// To be called after a state has changed.
     pub(crate) fn changed(&self, target: &Target) {
         let ports = self.ports.lock().expect("no panic while the lock is held");
-        for (port, _) in ports.iter().filter(|(_, serves)| !self.is_open(*serves, target)) {
-            let _ = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, *port)), Duration::from_secs(1));
+        for (port, _) in ports
+            .iter()
+            .filter(|(_, serves)| !self.is_open(*serves, target))
+        {
+            let _ = TcpStream::connect_timeout(
+                &SocketAddr::from((Ipv4Addr::LOCALHOST, *port)),
+                Duration::from_secs(1),
+            );
         }
         self.change.notify_all();
     }
 
     fn is_open(&self, serves: Serves, target: &Target) -> bool {
         let by_state = match serves {
-            Serves::State(which) => target.state(which).is_some_and(|s| s.load(Ordering::SeqCst) == OK),
+            Serves::State(which) => target
+                .state(which)
+                .is_some_and(|s| s.load(Ordering::SeqCst) == OK),
             Serves::Http | Serves::Grpc | Serves::Nothing => true,
         };
         by_state && !self.shut.load(Ordering::SeqCst)
@@ -59,7 +67,10 @@ impl Doors {
     fn wait_until_open(&self, serves: Serves, target: &Target) {
         let mut ports = self.ports.lock().expect("no panic while the lock is held");
         while !self.is_open(serves, target) {
-            ports = self.change.wait(ports).expect("no panic while the lock is held");
+            ports = self
+                .change
+                .wait(ports)
+                .expect("no panic while the lock is held");
         }
     }
 }
@@ -68,7 +79,12 @@ impl Doors {
 pub(crate) fn open(port: u16, serves: Serves, target: &Arc<Target>) -> io::Result<()> {
     let bind = move || TcpListener::bind((Ipv4Addr::UNSPECIFIED, port));
     let mut listener = bind()?;
-    target.doors.ports.lock().expect("no panic while the lock is held").push((port, serves));
+    target
+        .doors
+        .ports
+        .lock()
+        .expect("no panic while the lock is held")
+        .push((port, serves));
     let target = Arc::clone(target);
     thread::spawn(move || {
         loop {
@@ -89,7 +105,9 @@ pub(crate) fn open(port: u16, serves: Serves, target: &Arc<Target>) -> io::Resul
 /// Until the door is to be closed.
 fn serve(listener: &TcpListener, serves: Serves, target: &Arc<Target>) {
     while target.doors.is_open(serves, target) {
-        let Ok((stream, _)) = listener.accept() else { continue };
+        let Ok((stream, _)) = listener.accept() else {
+            continue;
+        };
         if !target.doors.is_open(serves, target) {
             return;
         }

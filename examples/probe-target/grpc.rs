@@ -30,13 +30,34 @@ pub(crate) fn answer(mut stream: TcpStream, target: &Target) -> std::io::Result<
     stream.write_all(&frame(SETTINGS, 0, 0, &[]))?;
     let (id, message) = read_request(&mut stream)?;
     let service = service(&message);
-    let answer = match target.state(if service.is_empty() { "health" } else { &service }) {
+    let answer = match target.state(if service.is_empty() {
+        "health"
+    } else {
+        &service
+    }) {
         Some(state) => {
-            let serving = if behave(state, &mut stream) { SERVING } else { NOT_SERVING };
-            [headers(id, 0, &HEAD), frame(DATA, 0, id, &[0, 0, 0, 0, 2, 8, serving]), headers(id, END_STREAM, &[("grpc-status", "0")])]
-                .concat()
+            let serving = if behave(state, &mut stream) {
+                SERVING
+            } else {
+                NOT_SERVING
+            };
+            [
+                headers(id, 0, &HEAD),
+                frame(DATA, 0, id, &[0, 0, 0, 0, 2, 8, serving]),
+                headers(id, END_STREAM, &[("grpc-status", "0")]),
+            ]
+            .concat()
         }
-        None => headers(id, END_STREAM, &[HEAD[0], HEAD[1], ("grpc-status", "5"), ("grpc-message", "unknown service")]),
+        None => headers(
+            id,
+            END_STREAM,
+            &[
+                HEAD[0],
+                HEAD[1],
+                ("grpc-status", "5"),
+                ("grpc-message", "unknown service"),
+            ],
+        ),
     };
     stream.write_all(&answer)?;
     // The client hangs up; pings and settings until then are answered.
@@ -85,7 +106,9 @@ fn read_frame(stream: &mut TcpStream) -> std::io::Result<(u8, u8, u32, Vec<u8>)>
 /// `service` of a HealthCheckRequest: field 1, after the five bytes before each message of gRPC.
 fn service(message: &[u8]) -> String {
     match message.get(5..) {
-        Some([0x0a, length, rest @ ..]) => String::from_utf8_lossy(&rest[..rest.len().min(usize::from(*length))]).into_owned(),
+        Some([0x0a, length, rest @ ..]) => {
+            String::from_utf8_lossy(&rest[..rest.len().min(usize::from(*length))]).into_owned()
+        }
         _ => String::new(),
     }
 }
@@ -97,6 +120,9 @@ fn frame(kind: u8, flags: u8, id: u32, payload: &[u8]) -> Vec<u8> {
 
 fn headers(id: u32, flags: u8, fields: &[(&str, &str)]) -> Vec<u8> {
     let text = |t: &str| [&[t.len() as u8], t.as_bytes()].concat();
-    let block: Vec<u8> = fields.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect();
+    let block: Vec<u8> = fields
+        .iter()
+        .flat_map(|(name, value)| [vec![0], text(name), text(value)].concat())
+        .collect();
     frame(HEADERS, END_HEADERS | flags, id, &block)
 }

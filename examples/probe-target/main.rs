@@ -68,18 +68,28 @@ impl Target {
     }
 
     fn set(&self, which: &str, state: u8) -> bool {
-        let Some(cell) = self.state(which) else { return false };
+        let Some(cell) = self.state(which) else {
+            return false;
+        };
         let before = cell.swap(state, Ordering::SeqCst);
         self.doors.changed(self);
         if before != state {
-            self.say(&format!("{which}: {} -> {}", STATES[usize::from(before)], STATES[usize::from(state)]));
+            self.say(&format!(
+                "{which}: {} -> {}",
+                STATES[usize::from(before)],
+                STATES[usize::from(state)]
+            ));
         }
         true
     }
 
     fn say(&self, text: &str) {
         // Whoever read the output may have gone; the server goes on.
-        let _ = writeln!(std::io::stdout(), "{:.1}s {text}", self.begun.elapsed().as_secs_f64());
+        let _ = writeln!(
+            std::io::stdout(),
+            "{:.1}s {text}",
+            self.begun.elapsed().as_secs_f64()
+        );
     }
 }
 
@@ -123,7 +133,11 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             continue;
         }
         let value = args.next().ok_or(format!("{name} needs a value"))?;
-        let number = || value.parse().map_err(|_| format!("{name}: not a number: {value}"));
+        let number = || {
+            value
+                .parse()
+                .map_err(|_| format!("{name}: not a number: {value}"))
+        };
         match name.as_str() {
             "--port" => o.port = Some(number()?),
             "--tcp-port" => o.tcp_port = number()?,
@@ -131,9 +145,19 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--health-port" => o.health_port = number()?,
             "--ready-port" => o.ready_port = number()?,
             "--start-port" => o.start_port = number()?,
-            "--chaos" => o.chaos = Some(value.parse().map_err(|_| format!("--chaos: not a number: {value}"))?),
+            "--chaos" => {
+                o.chaos = Some(
+                    value
+                        .parse()
+                        .map_err(|_| format!("--chaos: not a number: {value}"))?,
+                )
+            }
             "--calm" => o.calm = Some(value),
-            "--exit-code" => o.exit_code = Some(u8::try_from(number()?).map_err(|_| format!("{name}: above 255: {value}"))?),
+            "--exit-code" => {
+                o.exit_code = Some(
+                    u8::try_from(number()?).map_err(|_| format!("{name}: above 255: {value}"))?,
+                )
+            }
             "--start-after" => o.start_after = Some(duration(&value)?),
             "--ready-after" => o.ready_after = Some(duration(&value)?),
             "--fail-after" => o.fail_after = Some(duration(&value)?),
@@ -153,7 +177,10 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
 
 /// Adds the time to a file; a server that cannot do so serves all the same.
 fn stamp(file: &str, what: &str) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_nanos();
     let opened = OpenOptions::new().create(true).append(true).open(file);
     if let Err(e) = opened.and_then(|mut f| f.write_all(format!("{what} {now}\n").as_bytes())) {
         eprintln!("probe-target: cannot write {file}: {e}");
@@ -209,7 +236,11 @@ fn run(o: &Options) -> ExitCode {
             return ExitCode::from(1);
         }
     }
-    target.say(&if port == 0 { "working".into() } else { format!("serving http on port {port}") });
+    target.say(&if port == 0 {
+        "working".into()
+    } else {
+        format!("serving http on port {port}")
+    });
     match o.chaos {
         Some(seed) => chaos::play(&target, seed, o.calm.as_deref()),
         None => script(o, &target),
@@ -218,14 +249,24 @@ fn run(o: &Options) -> ExitCode {
 
 /// Plays what the options say, in the order of time, until the exit if there is one.
 fn script(o: &Options, target: &Target) -> ExitCode {
-    let once =
-        [(o.start_after, "start", OK), (o.ready_after, "ready", OK), (o.fail_after, "health", FAIL), (o.stuck_after, "health", STUCK)];
-    let mut steps: Vec<(Duration, &str, u8)> = once.into_iter().filter_map(|(at, which, state)| Some((at?, which, state))).collect();
+    let once = [
+        (o.start_after, "start", OK),
+        (o.ready_after, "ready", OK),
+        (o.fail_after, "health", FAIL),
+        (o.stuck_after, "health", STUCK),
+    ];
+    let mut steps: Vec<(Duration, &str, u8)> = once
+        .into_iter()
+        .filter_map(|(at, which, state)| Some((at?, which, state)))
+        .collect();
     steps.sort();
     let mut steps = steps.into_iter().peekable();
     let mut toggle = o.unready_every;
     loop {
-        let next = [steps.peek().map(|s| s.0), toggle, o.exit_after].into_iter().flatten().min();
+        let next = [steps.peek().map(|s| s.0), toggle, o.exit_after]
+            .into_iter()
+            .flatten()
+            .min();
         let Some(next) = next else { park() };
         thread::sleep(next.saturating_sub(target.begun.elapsed()));
         if o.exit_after == Some(next) {
@@ -236,7 +277,14 @@ fn script(o: &Options, target: &Target) -> ExitCode {
         if let Some((_, which, state)) = steps.next_if(|s| s.0 == next) {
             target.set(which, state);
         } else if let Some(every) = o.unready_every {
-            target.set("ready", if target.ready.load(Ordering::SeqCst) == OK { FAIL } else { OK });
+            target.set(
+                "ready",
+                if target.ready.load(Ordering::SeqCst) == OK {
+                    FAIL
+                } else {
+                    OK
+                },
+            );
             toggle = Some(next + every);
         }
     }
@@ -249,7 +297,11 @@ fn park() -> ! {
 }
 
 /// Answers on a thread of its own.
-fn accept(stream: TcpStream, target: &Arc<Target>, answer: fn(TcpStream, &Target) -> std::io::Result<()>) {
+fn accept(
+    stream: TcpStream,
+    target: &Arc<Target>,
+    answer: fn(TcpStream, &Target) -> std::io::Result<()>,
+) {
     if target.requests.fetch_add(1, Ordering::SeqCst) >= MAX_REQUESTS {
         target.requests.fetch_sub(1, Ordering::SeqCst);
         return;
@@ -267,7 +319,9 @@ fn answer(mut stream: TcpStream, target: &Target) -> std::io::Result<()> {
     let head = read_head(&mut stream)?;
     let path = head.split(' ').nth(1).unwrap_or("/");
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
-    let first_failure = path == "/healthz" && target.health.load(Ordering::SeqCst) == FAIL && !target.failed.swap(true, Ordering::SeqCst);
+    let first_failure = path == "/healthz"
+        && target.health.load(Ordering::SeqCst) == FAIL
+        && !target.failed.swap(true, Ordering::SeqCst);
     if let Some(file) = target.stamps.as_ref().filter(|_| first_failure) {
         stamp(file, "fail");
     }
@@ -277,15 +331,24 @@ fn answer(mut stream: TcpStream, target: &Target) -> std::io::Result<()> {
         "/startz" => by_state(&target.start, &mut stream),
         "/set" => set(target, query),
         "/exit" => {
-            let code = query.strip_prefix("code=").and_then(|c| c.parse().ok()).unwrap_or(0);
+            let code = query
+                .strip_prefix("code=")
+                .and_then(|c| c.parse().ok())
+                .unwrap_or(0);
             target.say(&format!("told to exit with code {code}"));
             std::process::exit(code)
         }
         "/" => ("200 OK", "probe-target\n".into()),
-        _ => ("404 Not Found", "paths: /healthz /readyz /startz /set /exit\n".into()),
+        _ => (
+            "404 Not Found",
+            "paths: /healthz /readyz /startz /set /exit\n".into(),
+        ),
     };
     let length = body.len();
-    write!(stream, "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
 }
 
 fn read_head(stream: &mut TcpStream) -> std::io::Result<String> {
@@ -301,7 +364,11 @@ fn read_head(stream: &mut TcpStream) -> std::io::Result<String> {
 }
 
 fn by_state(state: &AtomicU8, stream: &mut TcpStream) -> (&'static str, String) {
-    if behave(state, stream) { ("200 OK", "ok\n".into()) } else { ("500 Internal Server Error", "fail\n".into()) }
+    if behave(state, stream) {
+        ("200 OK", "ok\n".into())
+    } else {
+        ("500 Internal Server Error", "fail\n".into())
+    }
 }
 
 /// Waits as the state says; whether the answer is a good one.
@@ -322,9 +389,15 @@ fn behave(state: &AtomicU8, stream: &mut TcpStream) -> bool {
 fn set(target: &Target, query: &str) -> (&'static str, String) {
     for part in query.split('&').filter(|p| !p.is_empty()) {
         let (which, state) = part.split_once('=').unwrap_or((part, ""));
-        let known = STATES.iter().position(|s| *s == state).and_then(|i| u8::try_from(i).ok());
+        let known = STATES
+            .iter()
+            .position(|s| *s == state)
+            .and_then(|i| u8::try_from(i).ok());
         if !known.is_some_and(|state| target.set(which, state)) {
-            return ("400 Bad Request", format!("cannot set {part}: health, ready or start = ok, fail, slow or stuck\n"));
+            return (
+                "400 Bad Request",
+                format!("cannot set {part}: health, ready or start = ok, fail, slow or stuck\n"),
+            );
         }
     }
     ("200 OK", "set\n".into())
@@ -335,7 +408,10 @@ fn check(port: u16, path: &str) -> ExitCode {
     let ask = || -> std::io::Result<String> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )?;
         let mut text = String::new();
         stream.read_to_string(&mut text)?;
         Ok(text)

@@ -70,7 +70,10 @@ pub fn static_pods(bytes: &[u8], source: &StaticSource) -> Result<Vec<DecodedPod
     let mut findings = Findings::new(text, source.path);
     let pods = syntax::pods(root, &mut findings);
     for repeated in locate::repeated_keys(text, error::MOST) {
-        let text = format!("{}: given a second time: remove one of the two", repeated.path);
+        let text = format!(
+            "{}: given a second time: remove one of the two",
+            repeated.path
+        );
         findings.add_at(repeated.at, text);
     }
     let mut decoded = Vec::new();
@@ -89,19 +92,32 @@ fn static_pod(mut raw: Value, source: &StaticSource, findings: &mut Findings) ->
     let ignored = typed::check(&mut raw, findings);
     let mut warnings = unread_fields(&raw, &ignored, findings);
     warnings.extend(advice::drop_server_fields(&mut raw));
-    if raw.pointer("/metadata/name").and_then(Value::as_str).is_none_or(str::is_empty) {
-        findings.add_error(&FieldError::required("metadata.name", "name is needed for the pod"));
+    if raw
+        .pointer("/metadata/name")
+        .and_then(Value::as_str)
+        .is_none_or(str::is_empty)
+    {
+        findings.add_error(&FieldError::required(
+            "metadata.name",
+            "name is needed for the pod",
+        ));
         findings.hide("metadata.name");
     }
     let as_written = raw.clone();
     defaults::apply(&mut raw);
     identity::apply(&mut raw, source);
     let pod = typed::pod(raw, findings);
-    for error in validate_pod(&pod).into_iter().chain(support::unsupported_values(&pod)) {
+    for error in validate_pod(&pod)
+        .into_iter()
+        .chain(support::unsupported_values(&pod))
+    {
         findings.add_error(&error);
     }
     warnings.extend(advice::advice(&as_written, &pod));
-    DecodedPod { pod, warnings: at_most(warnings, error::MOST) }
+    DecodedPod {
+        pod,
+        warnings: at_most(warnings, error::MOST),
+    }
 }
 
 /// The first of them, and the number of the others.
@@ -118,7 +134,9 @@ fn at_most(mut warnings: Vec<String>, most: usize) -> Vec<String> {
 fn unread_fields(raw: &Value, ignored: &[Vec<Step>], findings: &mut Findings) -> Vec<String> {
     let mut warnings = Vec::new();
     for path in ignored {
-        let Some(value) = lookup(raw, path) else { continue };
+        let Some(value) = lookup(raw, path) else {
+            continue;
+        };
         match support::verdict(raw, path, value) {
             Verdict::Fine => {}
             Verdict::Warn(text) => warnings.push(text),
@@ -134,7 +152,11 @@ fn unread_fields(raw: &Value, ignored: &[Vec<Step>], findings: &mut Findings) ->
 /// Two pods of one list with one name would be one pod with two specs.
 fn refuse_twins(pods: &[DecodedPod], findings: &mut Findings) {
     for (index, DecodedPod { pod, .. }) in pods.iter().enumerate() {
-        if !pod.metadata.name.is_empty() && pods[..index].iter().any(|other| other.pod.full_name() == pod.full_name()) {
+        if !pod.metadata.name.is_empty()
+            && pods[..index]
+                .iter()
+                .any(|other| other.pod.full_name() == pod.full_name())
+        {
             let path = format!("items[{index}].metadata.name");
             let name = as_in_namespace(&pod.metadata);
             findings.add_for(&path, FieldError::duplicate(&path, name).to_string());

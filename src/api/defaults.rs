@@ -9,17 +9,27 @@ type Object = Map<String, Value>;
 
 /// Gives a v1 Pod its defaults.
 pub fn apply(pod: &mut Value) {
-    let Some(spec) = pod.as_object_mut().map(|pod| pod.entry("spec").or_insert_with(|| json!({}))).and_then(Value::as_object_mut) else {
+    let Some(spec) = pod
+        .as_object_mut()
+        .map(|pod| pod.entry("spec").or_insert_with(|| json!({})))
+        .and_then(Value::as_object_mut)
+    else {
         return;
     };
     default_text(spec, "restartPolicy", "Always");
     default_text(spec, "dnsPolicy", "ClusterFirst");
     default_text(spec, "schedulerName", "default-scheduler");
-    for (key, value) in [("terminationGracePeriodSeconds", json!(30)), ("securityContext", json!({})), ("enableServiceLinks", json!(true))]
-    {
+    for (key, value) in [
+        ("terminationGracePeriodSeconds", json!(30)),
+        ("securityContext", json!({})),
+        ("enableServiceLinks", json!(true)),
+    ] {
         spec.entry(key).or_insert(value);
     }
-    let host_network = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false);
+    let host_network = spec
+        .get("hostNetwork")
+        .and_then(Value::as_bool)
+        .unwrap_or(false);
     for list in ["containers", "initContainers", "ephemeralContainers"] {
         for container in objects(spec, list) {
             default_container(container);
@@ -41,7 +51,12 @@ pub fn apply(pod: &mut Value) {
 
 /// The objects of the list in that field.
 fn objects<'v>(owner: &'v mut Object, list: &str) -> impl Iterator<Item = &'v mut Object> {
-    owner.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
+    owner
+        .get_mut(list)
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_object_mut)
 }
 
 fn default_text(owner: &mut Object, key: &str, text: &str) {
@@ -58,8 +73,15 @@ fn default_number(owner: &mut Object, key: &str, number: i64) {
 }
 
 fn default_container(container: &mut Object) {
-    let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
-    let policy = if pulls_always(image) { "Always" } else { "IfNotPresent" };
+    let image = container
+        .get("image")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let policy = if pulls_always(image) {
+        "Always"
+    } else {
+        "IfNotPresent"
+    };
     default_text(container, "imagePullPolicy", policy);
     default_text(container, "terminationMessagePath", "/dev/termination-log");
     default_text(container, "terminationMessagePolicy", "File");
@@ -71,9 +93,16 @@ fn default_container(container: &mut Object) {
             default_probe(probe);
         }
     }
-    if let Some(lifecycle) = container.get_mut("lifecycle").and_then(Value::as_object_mut) {
+    if let Some(lifecycle) = container
+        .get_mut("lifecycle")
+        .and_then(Value::as_object_mut)
+    {
         for hook in ["postStart", "preStop"] {
-            lifecycle.get_mut(hook).and_then(Value::as_object_mut).into_iter().for_each(default_http);
+            lifecycle
+                .get_mut(hook)
+                .and_then(Value::as_object_mut)
+                .into_iter()
+                .for_each(default_http);
         }
     }
 }
@@ -99,9 +128,15 @@ fn default_http(owner: &mut Object) {
 
 /// Whether the tag is `latest`, or neither a tag nor a digest is there.
 fn pulls_always(image: &str) -> bool {
-    let (named, digest) = image.split_once('@').map_or((image, false), |(named, _)| (named, true));
+    let (named, digest) = image
+        .split_once('@')
+        .map_or((image, false), |(named, _)| (named, true));
     // A colon before the last slash belongs to the registry's port.
-    match named.rsplit('/').next().and_then(|last| last.split_once(':')) {
+    match named
+        .rsplit('/')
+        .next()
+        .and_then(|last| last.split_once(':'))
+    {
         Some((_, tag)) => tag == "latest",
         None => !digest,
     }
@@ -116,9 +151,25 @@ fn default_host_ports(container: &mut Object) {
 }
 
 fn default_requests(container: &mut Object) {
-    let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) else { return };
-    let Some(limits) = resources.get("limits").and_then(Value::as_object).filter(|limits| !limits.is_empty()).cloned() else { return };
-    if let Some(requests) = resources.entry("requests").or_insert_with(|| json!({})).as_object_mut() {
+    let Some(resources) = container
+        .get_mut("resources")
+        .and_then(Value::as_object_mut)
+    else {
+        return;
+    };
+    let Some(limits) = resources
+        .get("limits")
+        .and_then(Value::as_object)
+        .filter(|limits| !limits.is_empty())
+        .cloned()
+    else {
+        return;
+    };
+    if let Some(requests) = resources
+        .entry("requests")
+        .or_insert_with(|| json!({}))
+        .as_object_mut()
+    {
         for (name, limit) in limits {
             requests.entry(name).or_insert(limit);
         }
@@ -133,7 +184,11 @@ mod tests {
     fn check(given: Value, pointer: &str, expected: Value) {
         let mut pod = given;
         apply(&mut pod);
-        assert_eq!(pod.pointer(pointer), Some(&expected).filter(|v| !v.is_null()), "{pointer}");
+        assert_eq!(
+            pod.pointer(pointer),
+            Some(&expected).filter(|v| !v.is_null()),
+            "{pointer}"
+        );
         let once = pod.clone();
         apply(&mut pod);
         assert_eq!(pod, once, "twice is once");
@@ -157,7 +212,11 @@ mod tests {
         }
         let given = json!({"spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "enableServiceLinks": false}});
         check(given.clone(), "/spec/restartPolicy", json!("Never"));
-        check(given.clone(), "/spec/terminationGracePeriodSeconds", json!(0));
+        check(
+            given.clone(),
+            "/spec/terminationGracePeriodSeconds",
+            json!(0),
+        );
         check(given, "/spec/enableServiceLinks", json!(false));
     }
 
@@ -172,47 +231,100 @@ mod tests {
             ("app@sha256:00", "IfNotPresent"),
             ("app:latest@sha256:00", "Always"),
         ] {
-            check(container(json!({"image": image})), "/spec/containers/0/imagePullPolicy", json!(policy));
+            check(
+                container(json!({"image": image})),
+                "/spec/containers/0/imagePullPolicy",
+                json!(policy),
+            );
         }
-        check(container(json!({"image": "app", "imagePullPolicy": "Never"})), "/spec/containers/0/imagePullPolicy", json!("Never"));
+        check(
+            container(json!({"image": "app", "imagePullPolicy": "Never"})),
+            "/spec/containers/0/imagePullPolicy",
+            json!("Never"),
+        );
     }
 
     #[test]
     fn d9_every_probe_of_every_kind_of_container_has_its_defaults() {
         for list in ["containers", "initContainers", "ephemeralContainers"] {
             for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
-                let given =
-                    json!({"spec": {list: [{probe: {"httpGet": {"port": 80}, "grpc": {}, "timeoutSeconds": 0, "failureThreshold": -1}}]}});
+                let given = json!({"spec": {list: [{probe: {"httpGet": {"port": 80}, "grpc": {}, "timeoutSeconds": 0, "failureThreshold": -1}}]}});
                 let at = |field: &str| format!("/spec/{list}/0/{probe}/{field}");
                 check(given.clone(), &at("timeoutSeconds"), json!(1));
                 check(given.clone(), &at("periodSeconds"), json!(10));
                 check(given.clone(), &at("successThreshold"), json!(1));
                 check(given.clone(), &at("failureThreshold"), json!(-1));
                 check(given.clone(), &at("initialDelaySeconds"), Value::Null);
-                check(given.clone(), &at("terminationGracePeriodSeconds"), Value::Null);
+                check(
+                    given.clone(),
+                    &at("terminationGracePeriodSeconds"),
+                    Value::Null,
+                );
                 check(given.clone(), &at("httpGet/path"), json!("/"));
                 check(given.clone(), &at("httpGet/scheme"), json!("HTTP"));
                 check(given, &at("grpc/service"), json!(""));
             }
         }
-        check(container(json!({"livenessProbe": {"failureThreshold": 0}})), "/spec/containers/0/livenessProbe/failureThreshold", json!(3));
+        check(
+            container(json!({"livenessProbe": {"failureThreshold": 0}})),
+            "/spec/containers/0/livenessProbe/failureThreshold",
+            json!(3),
+        );
     }
 
     #[test]
     fn containers_ports_requests_and_volumes_have_theirs() {
-        check(container(json!({})), "/spec/containers/0/terminationMessagePath", json!("/dev/termination-log"));
-        check(container(json!({})), "/spec/containers/0/terminationMessagePolicy", json!("File"));
-        check(container(json!({"ports": [{"containerPort": 80}]})), "/spec/containers/0/ports/0/protocol", json!("TCP"));
-        check(container(json!({"ports": [{"containerPort": 80}]})), "/spec/containers/0/ports/0/hostPort", Value::Null);
+        check(
+            container(json!({})),
+            "/spec/containers/0/terminationMessagePath",
+            json!("/dev/termination-log"),
+        );
+        check(
+            container(json!({})),
+            "/spec/containers/0/terminationMessagePolicy",
+            json!("File"),
+        );
+        check(
+            container(json!({"ports": [{"containerPort": 80}]})),
+            "/spec/containers/0/ports/0/protocol",
+            json!("TCP"),
+        );
+        check(
+            container(json!({"ports": [{"containerPort": 80}]})),
+            "/spec/containers/0/ports/0/hostPort",
+            Value::Null,
+        );
         let given = json!({"spec": {"hostNetwork": true, "containers": [{"ports": [{"containerPort": 80}, {"containerPort": 81, "hostPort": 9}]}]}});
-        check(given.clone(), "/spec/containers/0/ports/0/hostPort", json!(80));
+        check(
+            given.clone(),
+            "/spec/containers/0/ports/0/hostPort",
+            json!(80),
+        );
         check(given, "/spec/containers/0/ports/1/hostPort", json!(9));
-        let given = container(json!({"resources": {"limits": {"cpu": "1", "memory": "2"}, "requests": {"cpu": "500m"}}}));
-        check(given, "/spec/containers/0/resources/requests", json!({"cpu": "500m", "memory": "2"}));
-        check(json!({"spec": {"volumes": [{"name": "v"}]}}), "/spec/volumes/0/emptyDir", json!({}));
-        check(json!({"spec": {"volumes": [{"name": "v", "nfs": {}}]}}), "/spec/volumes/0/emptyDir", Value::Null);
+        let given = container(
+            json!({"resources": {"limits": {"cpu": "1", "memory": "2"}, "requests": {"cpu": "500m"}}}),
+        );
+        check(
+            given,
+            "/spec/containers/0/resources/requests",
+            json!({"cpu": "500m", "memory": "2"}),
+        );
+        check(
+            json!({"spec": {"volumes": [{"name": "v"}]}}),
+            "/spec/volumes/0/emptyDir",
+            json!({}),
+        );
+        check(
+            json!({"spec": {"volumes": [{"name": "v", "nfs": {}}]}}),
+            "/spec/volumes/0/emptyDir",
+            Value::Null,
+        );
         let hook = container(json!({"lifecycle": {"preStop": {"httpGet": {}}}}));
-        check(hook, "/spec/containers/0/lifecycle/preStop/httpGet/path", json!("/"));
+        check(
+            hook,
+            "/spec/containers/0/lifecycle/preStop/httpGet/path",
+            json!("/"),
+        );
     }
 
     #[test]

@@ -21,7 +21,10 @@ fn reference<'t>(text: &'t str, lookup: &impl Fn(&str) -> Option<String>) -> (St
     if let Some(after) = text.strip_prefix("$$") {
         return ("$".to_owned(), after);
     }
-    match text.strip_prefix("$(").and_then(|inner| inner.split_once(')')) {
+    match text
+        .strip_prefix("$(")
+        .and_then(|inner| inner.split_once(')'))
+    {
         Some((name, after)) => (lookup(name).unwrap_or_else(|| format!("$({name})")), after),
         None => ("$".to_owned(), &text[1..]),
     }
@@ -30,7 +33,12 @@ fn reference<'t>(text: &'t str, lookup: &impl Fn(&str) -> Option<String>) -> (St
 /// The words an exec probe runs: expanded against the literal values of the container's `env`, where a later entry
 /// wins and an entry with `valueFrom` counts as empty.
 pub fn probe_command(command: &[String], env: &[EnvVar]) -> Vec<String> {
-    let lookup = |name: &str| env.iter().rev().find(|v| v.name == name).map(|v| v.value.clone());
+    let lookup = |name: &str| {
+        env.iter()
+            .rev()
+            .find(|v| v.name == name)
+            .map(|v| v.value.clone())
+    };
     command.iter().map(|word| expand(word, lookup)).collect()
 }
 
@@ -40,7 +48,10 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: &str) {
-        let env = [("A", "1"), ("A", "2"), ("E", ""), ("R", "$(A)")].map(|(name, value)| EnvVar { name: name.into(), value: value.into() });
+        let env = [("A", "1"), ("A", "2"), ("E", ""), ("R", "$(A)")].map(|(name, value)| EnvVar {
+            name: name.into(),
+            value: value.into(),
+        });
         assert_eq!(probe_command(&[text.to_owned()], &env), [expected]);
     }
 

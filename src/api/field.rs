@@ -48,7 +48,10 @@ impl FieldErrorKind {
 
     /// Whether the bad value is part of the text.
     pub fn prints_value(self) -> bool {
-        matches!(self, Self::Invalid | Self::NotSupported | Self::Duplicate | Self::NotFound | Self::TooMany)
+        matches!(
+            self,
+            Self::Invalid | Self::NotSupported | Self::Duplicate | Self::NotFound | Self::TooMany
+        )
     }
 }
 
@@ -66,8 +69,18 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    fn new(path: impl Into<String>, kind: FieldErrorKind, value: Option<String>, detail: impl Into<String>) -> Self {
-        Self { path: path.into(), kind, value, detail: detail.into() }
+    fn new(
+        path: impl Into<String>,
+        kind: FieldErrorKind,
+        value: Option<String>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self {
+            path: path.into(),
+            kind,
+            value,
+            detail: detail.into(),
+        }
     }
 
     /// The field must be set.
@@ -76,16 +89,34 @@ impl FieldError {
     }
 
     /// The field's value cannot be.
-    pub fn invalid(path: impl Into<String>, value: impl Into<Value>, detail: impl Into<String>) -> Self {
-        Self::new(path, FieldErrorKind::Invalid, Some(value.into().to_string()), detail)
+    pub fn invalid(
+        path: impl Into<String>,
+        value: impl Into<Value>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self::new(
+            path,
+            FieldErrorKind::Invalid,
+            Some(value.into().to_string()),
+            detail,
+        )
     }
 
     /// The field's value is none of `supported`.
-    pub fn not_supported(path: impl Into<String>, value: impl Into<Value>, supported: &[&str]) -> Self {
+    pub fn not_supported(
+        path: impl Into<String>,
+        value: impl Into<Value>,
+        supported: &[&str],
+    ) -> Self {
         let mut sorted: Vec<String> = supported.iter().map(|s| format!("\"{s}\"")).collect();
         sorted.sort();
         let detail = format!("supported values: {}", sorted.join(", "));
-        Self::new(path, FieldErrorKind::NotSupported, Some(value.into().to_string()), detail)
+        Self::new(
+            path,
+            FieldErrorKind::NotSupported,
+            Some(value.into().to_string()),
+            detail,
+        )
     }
 
     /// The field may not be set here.
@@ -95,22 +126,42 @@ impl FieldError {
 
     /// The field's value is taken.
     pub fn duplicate(path: impl Into<String>, value: impl Into<Value>) -> Self {
-        Self::new(path, FieldErrorKind::Duplicate, Some(value.into().to_string()), "")
+        Self::new(
+            path,
+            FieldErrorKind::Duplicate,
+            Some(value.into().to_string()),
+            "",
+        )
     }
 
     /// The field names what does not exist.
     pub fn not_found(path: impl Into<String>, value: impl Into<Value>) -> Self {
-        Self::new(path, FieldErrorKind::NotFound, Some(value.into().to_string()), "")
+        Self::new(
+            path,
+            FieldErrorKind::NotFound,
+            Some(value.into().to_string()),
+            "",
+        )
     }
 
     /// The field has more than `max` bytes.
     pub fn too_long(path: impl Into<String>, max: usize) -> Self {
-        Self::new(path, FieldErrorKind::TooLong, None, format!("may not be more than {max} bytes"))
+        Self::new(
+            path,
+            FieldErrorKind::TooLong,
+            None,
+            format!("may not be more than {max} bytes"),
+        )
     }
 
     /// The field has more than `max` items.
     pub fn too_many(path: impl Into<String>, actual: usize, max: usize) -> Self {
-        Self::new(path, FieldErrorKind::TooMany, Some(actual.to_string()), format!("must have at most {max} items"))
+        Self::new(
+            path,
+            FieldErrorKind::TooMany,
+            Some(actual.to_string()),
+            format!("must have at most {max} items"),
+        )
     }
 }
 
@@ -120,7 +171,11 @@ impl fmt::Display for FieldError {
         if let Some(value) = self.value.as_deref().filter(|_| self.kind.prints_value()) {
             write!(f, ": {}", clip(value))?;
         }
-        if self.detail.is_empty() { Ok(()) } else { write!(f, ": {}", self.detail) }
+        if self.detail.is_empty() {
+            Ok(())
+        } else {
+            write!(f, ": {}", self.detail)
+        }
     }
 }
 
@@ -128,7 +183,10 @@ impl fmt::Display for FieldError {
 pub fn aggregate<T: fmt::Display>(errors: &[T]) -> String {
     match errors {
         [one] => one.to_string(),
-        all => format!("[{}]", all.iter().map(T::to_string).collect::<Vec<_>>().join(", ")),
+        all => format!(
+            "[{}]",
+            all.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
+        ),
     }
 }
 
@@ -145,7 +203,11 @@ pub(crate) fn clip(text: &str) -> String {
 
 /// `path.name`.
 pub(crate) fn child(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
 }
 
 /// `path[i]`.
@@ -159,7 +221,15 @@ pub(crate) fn entry(path: &str, key: &str) -> String {
 }
 
 /// Fields whose keys the user chooses; their entries print as `labels[key]`.
-const MAPS: [&str; 7] = ["labels", "annotations", "limits", "requests", "nodeSelector", "matchLabels", "overhead"];
+const MAPS: [&str; 7] = [
+    "labels",
+    "annotations",
+    "limits",
+    "requests",
+    "nodeSelector",
+    "matchLabels",
+    "overhead",
+];
 
 /// Whether the value at `path` is a map whose keys the user chooses.
 pub(crate) fn is_map(path: &str) -> bool {
@@ -168,7 +238,11 @@ pub(crate) fn is_map(path: &str) -> bool {
 
 /// Lengthens `path` by a key, as `.key` or as `[key]`; a key too long to read is cut.
 pub(crate) fn push_key(path: &mut String, key: &str) {
-    *path = if is_map(path) { entry(path, key) } else { child(path, &clip(key)) };
+    *path = if is_map(path) {
+        entry(path, key)
+    } else {
+        child(path, &clip(key))
+    };
 }
 
 /// One step from a value to a value inside it.
@@ -220,15 +294,39 @@ mod tests {
     fn every_kind_prints_as_the_api_does() {
         check(FieldError::required("p", ""), "p: Required value");
         check(FieldError::required("p", "why"), "p: Required value: why");
-        check(FieldError::invalid("p", -1, "must be 1"), "p: Invalid value: -1: must be 1");
-        check(FieldError::invalid("p", "a\"b", "no"), r#"p: Invalid value: "a\"b": no"#);
-        check(FieldError::not_supported("p", "x", &["B", "A"]), r#"p: Unsupported value: "x": supported values: "A", "B""#);
+        check(
+            FieldError::invalid("p", -1, "must be 1"),
+            "p: Invalid value: -1: must be 1",
+        );
+        check(
+            FieldError::invalid("p", "a\"b", "no"),
+            r#"p: Invalid value: "a\"b": no"#,
+        );
+        check(
+            FieldError::not_supported("p", "x", &["B", "A"]),
+            r#"p: Unsupported value: "x": supported values: "A", "B""#,
+        );
         check(FieldError::forbidden("p", "no"), "p: Forbidden: no");
-        check(FieldError::duplicate("p", "TCP//8080"), r#"p: Duplicate value: "TCP//8080""#);
+        check(
+            FieldError::duplicate("p", "TCP//8080"),
+            r#"p: Duplicate value: "TCP//8080""#,
+        );
         check(FieldError::not_found("p", "v"), r#"p: Not found: "v""#);
-        check(FieldError::too_long("p", 63), "p: Too long: may not be more than 63 bytes");
-        check(FieldError::too_many("p", 30, 20), "p: Too many: 30: must have at most 20 items");
-        check(FieldError { kind: FieldErrorKind::Internal, ..FieldError::forbidden("p", "x") }, "p: Internal error: x");
+        check(
+            FieldError::too_long("p", 63),
+            "p: Too long: may not be more than 63 bytes",
+        );
+        check(
+            FieldError::too_many("p", 30, 20),
+            "p: Too many: 30: must have at most 20 items",
+        );
+        check(
+            FieldError {
+                kind: FieldErrorKind::Internal,
+                ..FieldError::forbidden("p", "x")
+            },
+            "p: Internal error: x",
+        );
     }
 
     #[test]
@@ -239,14 +337,31 @@ mod tests {
 
     #[test]
     fn keys_the_user_chooses_stand_in_brackets() {
-        let steps = |keys: &[&str]| keys.iter().map(|k| Step::Key((*k).into())).collect::<Vec<_>>();
-        assert_eq!(render(&steps(&["metadata", "annotations", "a/b.c"])), "metadata.annotations[a/b.c]");
-        let probe = [steps(&["spec", "containers"]), vec![Step::Index(3)], steps(&["livenessProbe"])].concat();
+        let steps = |keys: &[&str]| {
+            keys.iter()
+                .map(|k| Step::Key((*k).into()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            render(&steps(&["metadata", "annotations", "a/b.c"])),
+            "metadata.annotations[a/b.c]"
+        );
+        let probe = [
+            steps(&["spec", "containers"]),
+            vec![Step::Index(3)],
+            steps(&["livenessProbe"]),
+        ]
+        .concat();
         assert_eq!(render(&probe), "spec.containers[3].livenessProbe");
     }
 
     #[test]
     fn a_huge_value_is_cut_in_the_text() {
-        assert!(FieldError::invalid("p", "ä".repeat(100_000), "no").to_string().len() < 500);
+        assert!(
+            FieldError::invalid("p", "ä".repeat(100_000), "no")
+                .to_string()
+                .len()
+                < 500
+        );
     }
 }

@@ -19,11 +19,19 @@ pub fn apply(raw: &mut Value, source: &StaticSource) {
     };
     let metadata = object(raw, "metadata");
     metadata.insert("uid".into(), uid.clone().into());
-    if let Some(name) = metadata.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()) {
+    if let Some(name) = metadata
+        .get("name")
+        .and_then(Value::as_str)
+        .filter(|name| !name.is_empty())
+    {
         let name = static_name(name, source.node_name);
         metadata.insert("name".into(), name.into());
     }
-    if metadata.get("namespace").and_then(Value::as_str).is_none_or(str::is_empty) {
+    if metadata
+        .get("namespace")
+        .and_then(Value::as_str)
+        .is_none_or(str::is_empty)
+    {
         metadata.insert("namespace".into(), "default".into());
     }
     object_in(metadata, "annotations").insert(HASH_ANNOTATION.into(), uid.into());
@@ -45,9 +53,21 @@ fn tolerate_everything(spec: &mut Map<String, Value>) {
     if !tolerations.is_array() {
         *tolerations = json!([]);
     }
-    let Value::Array(tolerations) = tolerations else { return };
-    let text = |toleration: &Value, field: &str| toleration.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let same = |a: &Value| ["key", "operator", "effect", "value"].iter().all(|field| text(a, field) == text(&exists, field));
+    let Value::Array(tolerations) = tolerations else {
+        return;
+    };
+    let text = |toleration: &Value, field: &str| {
+        toleration
+            .get(field)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let same = |a: &Value| {
+        ["key", "operator", "effect", "value"]
+            .iter()
+            .all(|field| text(a, field) == text(&exists, field))
+    };
     match tolerations.iter_mut().find(|t| same(t)) {
         Some(found) => *found = exists,
         None => tolerations.push(exists),
@@ -58,7 +78,9 @@ fn object<'v>(value: &'v mut Value, key: &str) -> &'v mut Map<String, Value> {
     if !value.is_object() {
         *value = json!({});
     }
-    let Value::Object(map) = value else { unreachable!("made an object just above") };
+    let Value::Object(map) = value else {
+        unreachable!("made an object just above")
+    };
     object_in(map, key)
 }
 
@@ -67,7 +89,9 @@ fn object_in<'m>(map: &'m mut Map<String, Value>, key: &str) -> &'m mut Map<Stri
     if !slot.is_object() {
         *slot = json!({});
     }
-    let Value::Object(inner) = slot else { unreachable!("made an object just above") };
+    let Value::Object(inner) = slot else {
+        unreachable!("made an object just above")
+    };
     inner
 }
 
@@ -90,7 +114,8 @@ impl Fnv128 {
 
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
-            self.0 = (self.0 ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+            self.0 = (self.0 ^ u128::from(*byte))
+                .wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
         }
     }
 
@@ -129,12 +154,21 @@ mod tests {
 
     fn applied(pod: &Value, node: &str, path: &str) -> Value {
         let mut raw = pod.clone();
-        apply(&mut raw, &StaticSource { node_name: node, path: Path::new(path) });
+        apply(
+            &mut raw,
+            &StaticSource {
+                node_name: node,
+                path: Path::new(path),
+            },
+        );
         raw
     }
 
     fn uid(pod: &Value, node: &str, path: &str) -> String {
-        applied(pod, node, path)["metadata"]["uid"].as_str().unwrap().to_owned()
+        applied(pod, node, path)["metadata"]["uid"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     }
 
     #[test]
@@ -157,7 +191,11 @@ mod tests {
         assert_eq!(base.len(), 32);
         assert_eq!(base, uid(&pod, "n", "/p/a.json"));
         let reordered = json!({"spec": {"n": [1, 2]}, "metadata": {"labels": {"y": "2", "x": "1"}, "name": "a"}});
-        assert_eq!(base, uid(&reordered, "n", "/p/a.json"), "key order is not content");
+        assert_eq!(
+            base,
+            uid(&reordered, "n", "/p/a.json"),
+            "key order is not content"
+        );
         let changes = [
             json!({"metadata": {"name": "a", "labels": {"x": "1", "y": "3"}}, "spec": {"n": [1, 2]}}),
             json!({"metadata": {"name": "a", "labels": {"x": "2", "y": "1"}}, "spec": {"n": [1, 2]}}),
@@ -166,9 +204,21 @@ mod tests {
             json!({"metadata": {"name": "a", "labels": {"x": "1", "y": "2"}}, "spec": {"n": ["1", 2]}}),
             json!({"metadata": {"name": "a", "labels": {"x": "1", "y": "2"}, "uid": ""}, "spec": {"n": [1, 2]}}),
         ];
-        let nested = [json!({"n": [[1], 2]}), json!({"n": [[1, 2]]}), json!({"n": [[1, 2], []]})].map(|pod| uid(&pod, "n", "/p"));
-        assert!(nested[0] != nested[1] && nested[1] != nested[2], "nesting is content");
-        let mut seen = vec![base, uid(&pod, "m", "/p/a.json"), uid(&pod, "n", "/p/b.json")];
+        let nested = [
+            json!({"n": [[1], 2]}),
+            json!({"n": [[1, 2]]}),
+            json!({"n": [[1, 2], []]}),
+        ]
+        .map(|pod| uid(&pod, "n", "/p"));
+        assert!(
+            nested[0] != nested[1] && nested[1] != nested[2],
+            "nesting is content"
+        );
+        let mut seen = vec![
+            base,
+            uid(&pod, "m", "/p/a.json"),
+            uid(&pod, "n", "/p/b.json"),
+        ];
         seen.extend(changes.iter().map(|pod| uid(pod, "n", "/p/a.json")));
         let all = seen.len();
         seen.sort();
@@ -183,7 +233,10 @@ mod tests {
         assert_eq!(raw["metadata"]["uid"], "12345");
         assert_eq!(raw["metadata"]["name"], "a-node1");
         assert_eq!(raw["metadata"]["namespace"], "ns");
-        assert_eq!(raw["metadata"]["annotations"], json!({"k": "v", "kubernetes.io/config.hash": "12345"}));
+        assert_eq!(
+            raw["metadata"]["annotations"],
+            json!({"k": "v", "kubernetes.io/config.hash": "12345"})
+        );
         assert_eq!(raw["spec"]["nodeName"], "Node1");
         assert_eq!(raw["status"]["phase"], "Pending");
     }
@@ -197,7 +250,10 @@ mod tests {
 
     #[test]
     fn the_toleration_is_replaced_when_it_matches_and_else_appended() {
-        let tolerations = |given: Value| applied(&json!({"spec": {"tolerations": given}}), "n", "/p")["spec"]["tolerations"].clone();
+        let tolerations = |given: Value| {
+            applied(&json!({"spec": {"tolerations": given}}), "n", "/p")["spec"]["tolerations"]
+                .clone()
+        };
         let exists = json!({"operator": "Exists", "effect": "NoExecute"});
         let other = json!({"key": "k", "operator": "Exists", "effect": "NoExecute"});
         assert_eq!(tolerations(json!([])), json!([exists]));

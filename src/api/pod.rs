@@ -99,7 +99,16 @@ impl Pod {
 
     /// Where that container stands, in the form of an event: `spec.initContainers{name}`, or `spec.containers{name}`.
     pub fn field_path(&self, container: &str) -> String {
-        let list = if self.spec.init_containers.iter().any(|c| c.name == container) { "initContainers" } else { "containers" };
+        let list = if self
+            .spec
+            .init_containers
+            .iter()
+            .any(|c| c.name == container)
+        {
+            "initContainers"
+        } else {
+            "containers"
+        };
         format!("spec.{list}{{{container}}}")
     }
 }
@@ -179,8 +188,17 @@ impl PodSpec {
 
     /// As [`Self::all_containers`], each with the name of its list and its index there.
     pub fn listed(&self) -> impl Iterator<Item = (&'static str, usize, &Container)> {
-        let init = self.init_containers.iter().enumerate().map(|(i, c)| ("initContainers", i, c));
-        init.chain(self.containers.iter().enumerate().map(|(i, c)| ("containers", i, c)))
+        let init = self
+            .init_containers
+            .iter()
+            .enumerate()
+            .map(|(i, c)| ("initContainers", i, c));
+        init.chain(
+            self.containers
+                .iter()
+                .enumerate()
+                .map(|(i, c)| ("containers", i, c)),
+        )
     }
 
     /// The init containers that go on running beside the regular ones, in spec order.
@@ -247,7 +265,10 @@ pub struct Container {
     /// Volumes at paths.
     pub volume_mounts: Vec<VolumeMount>,
     /// Wins over the pod's; Always makes a sidecar of an init container.
-    #[serde(deserialize_with = "own_restart_policy", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        deserialize_with = "own_restart_policy",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub restart_policy: Option<RestartPolicy>,
     /// Exceptions from its restart policy by exit code; the first that matches decides. At most 20.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -283,7 +304,9 @@ impl Container {
 }
 
 /// Unlike the pod's, a policy of a container's own has no empty form: read as Always it would make a sidecar.
-fn own_restart_policy<'de, D: Deserializer<'de>>(from: D) -> Result<Option<RestartPolicy>, D::Error> {
+fn own_restart_policy<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<RestartPolicy>, D::Error> {
     #[derive(Deserialize)]
     enum Own {
         Always,
@@ -450,7 +473,11 @@ pub enum ProbeType {
 
 impl ProbeType {
     /// In the order in which workers are added (kubelet-probes 4.2 A2).
-    pub const ALL: [ProbeType; 3] = [ProbeType::Startup, ProbeType::Readiness, ProbeType::Liveness];
+    pub const ALL: [ProbeType; 3] = [
+        ProbeType::Startup,
+        ProbeType::Readiness,
+        ProbeType::Liveness,
+    ];
 
     /// `Startup`, `Readiness`, `Liveness`: the form of events and metrics.
     pub fn as_str(self) -> &'static str {
@@ -604,10 +631,14 @@ impl<'de> Deserialize<'de> for IntOrString {
                 Ok(IntOrString::String(text.to_owned()))
             }
             fn visit_i64<E: de::Error>(self, number: i64) -> Result<IntOrString, E> {
-                i32::try_from(number).map(IntOrString::Int).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+                i32::try_from(number)
+                    .map(IntOrString::Int)
+                    .map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
             }
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<IntOrString, E> {
-                i32::try_from(number).map(IntOrString::Int).map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
+                i32::try_from(number)
+                    .map(IntOrString::Int)
+                    .map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
             }
         }
         deserializer.deserialize_any(Port)

@@ -72,14 +72,18 @@ impl Quantity {
             Some(rest) => (true, rest),
             None => (false, text.strip_prefix('+').unwrap_or(text)),
         };
-        let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let digits_end = text
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(text.len());
         let (number, suffix) = text.split_at(digits_end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if whole.len() + fraction.len() == 0 || fraction.contains('.') {
             return Err(QuantityError);
         }
         let magnitude = magnitude(whole, fraction, Scale::of(suffix).ok_or(QuantityError)?);
-        Ok(Amount { nanos: if negative { -magnitude } else { magnitude } })
+        Ok(Amount {
+            nanos: if negative { -magnitude } else { magnitude },
+        })
     }
 
     /// Thousandths, rounded up; None when it is not a quantity.
@@ -102,14 +106,37 @@ struct Scale {
 
 impl Scale {
     fn of(suffix: &str) -> Option<Self> {
-        const DECIMAL: [(&str, i32); 10] =
-            [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
-        const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
+        const DECIMAL: [(&str, i32); 10] = [
+            ("n", -9),
+            ("u", -6),
+            ("m", -3),
+            ("", 0),
+            ("k", 3),
+            ("M", 6),
+            ("G", 9),
+            ("T", 12),
+            ("P", 15),
+            ("E", 18),
+        ];
+        const BINARY: [(&str, u32); 6] = [
+            ("Ki", 10),
+            ("Mi", 20),
+            ("Gi", 30),
+            ("Ti", 40),
+            ("Pi", 50),
+            ("Ei", 60),
+        ];
         if let Some((_, tens)) = DECIMAL.iter().find(|(name, _)| *name == suffix) {
-            return Some(Self { factor: 1, tens: *tens });
+            return Some(Self {
+                factor: 1,
+                tens: *tens,
+            });
         }
         if let Some((_, bits)) = BINARY.iter().find(|(name, _)| *name == suffix) {
-            return Some(Self { factor: 1 << bits, tens: 0 });
+            return Some(Self {
+                factor: 1 << bits,
+                tens: 0,
+            });
         }
         let exponent = suffix.strip_prefix(['e', 'E'])?;
         exponent.parse().ok().map(|tens| Self { factor: 1, tens })
@@ -133,7 +160,10 @@ fn magnitude(whole: &str, fraction: &str, scale: Scale) -> i128 {
     let (head, rest) = digits.split_at(digits.len().min(20));
     let mut inexact = rest.bytes().any(|digit| digit != b'0');
     let tens = tens + rest.len() as i64;
-    let value = head.parse::<i128>().unwrap_or(MOST).saturating_mul(scale.factor);
+    let value = head
+        .parse::<i128>()
+        .unwrap_or(MOST)
+        .saturating_mul(scale.factor);
     let nanos = if tens >= 0 {
         value.saturating_mul(10_i128.saturating_pow(tens as u32))
     } else {
@@ -161,7 +191,10 @@ impl<'de> Deserialize<'de> for Quantity {
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Quantity, E> {
                 let quantity = Quantity(text.to_owned());
-                quantity.parse().map(|_| quantity).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+                quantity
+                    .parse()
+                    .map(|_| quantity)
+                    .map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
             }
             fn visit_i64<E: de::Error>(self, number: i64) -> Result<Quantity, E> {
                 Ok(Quantity(number.to_string()))
@@ -184,7 +217,11 @@ mod tests {
     #[track_caller]
     fn check(text: &str, milli: i64, value: i64) {
         let quantity = Quantity(text.into());
-        assert_eq!((quantity.milli_value(), quantity.value()), (Some(milli), Some(value)), "{text}");
+        assert_eq!(
+            (quantity.milli_value(), quantity.value()),
+            (Some(milli), Some(value)),
+            "{text}"
+        );
     }
 
     #[test]
@@ -237,9 +274,26 @@ mod tests {
 
     #[test]
     fn what_is_not_a_quantity_is_refused() {
-        for text in
-            ["", ".", "-", "m", "1K", "1ki", "1mi", "1.2.3", "1 ", " 1", "1MiB", "1e", "1e1.5", "++1", "0x10", "1e9999999999", "ten", "1kk"]
-        {
+        for text in [
+            "",
+            ".",
+            "-",
+            "m",
+            "1K",
+            "1ki",
+            "1mi",
+            "1.2.3",
+            "1 ",
+            " 1",
+            "1MiB",
+            "1e",
+            "1e1.5",
+            "++1",
+            "0x10",
+            "1e9999999999",
+            "ten",
+            "1kk",
+        ] {
             assert_eq!(Quantity(text.into()).parse(), Err(QuantityError), "{text}");
         }
     }
@@ -247,7 +301,11 @@ mod tests {
     #[test]
     fn quantities_compare_by_value() {
         let amount = |text: &str| Quantity(text.into()).parse().unwrap();
-        assert!(amount("1000m") == amount("1") && amount("1Gi") > amount("1G") && amount("-1") < amount("0"));
+        assert!(
+            amount("1000m") == amount("1")
+                && amount("1Gi") > amount("1G")
+                && amount("-1") < amount("0")
+        );
     }
 
     #[test]
@@ -257,7 +315,12 @@ mod tests {
         assert_eq!(decode("-2").unwrap(), "-2");
         assert_eq!(decode("0.25").unwrap(), "0.25");
         assert_eq!(decode("\"1Gi\"").unwrap(), "1Gi");
-        assert!(decode("\"1GB\"").unwrap_err().to_string().contains("expected a quantity such as"));
+        assert!(
+            decode("\"1GB\"")
+                .unwrap_err()
+                .to_string()
+                .contains("expected a quantity such as")
+        );
         assert!(decode("true").is_err());
     }
 }

@@ -93,7 +93,10 @@ impl PodStatus {
 
     /// The status of the container of that name: regular first, then init (kubelet-probes 2.3 row 3).
     pub fn container(&self, name: &str) -> Option<&ContainerStatus> {
-        self.container_statuses.iter().chain(&self.init_container_statuses).find(|c| c.name == name)
+        self.container_statuses
+            .iter()
+            .chain(&self.init_container_statuses)
+            .find(|c| c.name == name)
     }
 }
 

@@ -92,7 +92,9 @@ fn asks_for_nothing(value: &Value) -> bool {
 
 /// A text as it is, anything else as JSON.
 fn scalar(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 fn judge(rule: &Rule, at: &str, pod: &Value, value: &Value) -> Verdict {
@@ -121,8 +123,13 @@ fn unknown(level: &Level, key: &str, around: &[Step], at: &str) -> Verdict {
         let meant = render(&[around, &[Step::Key(name.to_owned())]].concat());
         let text = format!("{at}: unknown field: did you mean \"{name}\"?");
         return match level.rule(name) {
-            Some(Rule::Fine | Rule::Warn(_) | Rule::WarnUnless(..)) if !level.strict => Verdict::Warn(text),
-            _ => Verdict::Refuse { text, meant: Some(meant) },
+            Some(Rule::Fine | Rule::Warn(_) | Rule::WarnUnless(..)) if !level.strict => {
+                Verdict::Warn(text)
+            }
+            _ => Verdict::Refuse {
+                text,
+                meant: Some(meant),
+            },
         };
     }
     if let Some(home) = misplaced(key) {
@@ -150,7 +157,11 @@ fn misplaced(key: &str) -> Option<&'static str> {
 pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (index, volume) in pod.spec.volumes.iter().enumerate() {
-        if volume.empty_dir.as_ref().is_some_and(|dir| dir.medium.is_empty() && dir.size_limit.is_some()) {
+        if volume
+            .empty_dir
+            .as_ref()
+            .is_some_and(|dir| dir.medium.is_empty() && dir.size_limit.is_some())
+        {
             let path = format!("{}.emptyDir.sizeLimit", item("spec.volumes", index));
             let why = "not supported for a disk-backed emptyDir: leave it out, or set medium to \"Memory\", where it is enforced";
             errors.push(FieldError::forbidden(path, why));
@@ -158,9 +169,17 @@ pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
     }
     for (list, index, container) in pod.spec.listed() {
         let path = item(&child("spec", list), index);
-        for name in container.resources.limits.keys().filter(|name| !["cpu", "memory"].contains(&name.as_str())) {
+        for name in container
+            .resources
+            .limits
+            .keys()
+            .filter(|name| !["cpu", "memory"].contains(&name.as_str()))
+        {
             let path = entry(&format!("{path}.resources.limits"), name);
-            errors.push(FieldError::forbidden(path, "not supported: only limits of cpu and memory are enforced"));
+            errors.push(FieldError::forbidden(
+                path,
+                "not supported: only limits of cpu and memory are enforced",
+            ));
         }
     }
     app_armor_annotations(&mut errors, pod);
@@ -170,8 +189,13 @@ pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
 /// The old form of `appArmorProfile`, which the API still honours.
 fn app_armor_annotations(errors: &mut Vec<FieldError>, pod: &Pod) {
     for (key, profile) in &pod.metadata.annotations {
-        if key.starts_with("container.apparmor.security.beta.kubernetes.io/") && profile != "unconfined" {
-            errors.push(FieldError::forbidden(entry("metadata.annotations", key), rules::APP_ARMOR));
+        if key.starts_with("container.apparmor.security.beta.kubernetes.io/")
+            && profile != "unconfined"
+        {
+            errors.push(FieldError::forbidden(
+                entry("metadata.annotations", key),
+                rules::APP_ARMOR,
+            ));
         }
     }
 }

@@ -14,10 +14,12 @@ mod volumes;
 pub use super::capabilities::CAPABILITIES;
 pub use containers::validate_container;
 pub use names::{
-    is_dns_label, is_dns_subdomain, is_env_name, is_qualified_name, is_valid_header_name, is_valid_label_value, is_valid_port_name,
-    is_valid_port_number,
+    is_dns_label, is_dns_subdomain, is_env_name, is_qualified_name, is_valid_header_name,
+    is_valid_label_value, is_valid_port_name, is_valid_port_number,
 };
-pub use probes::{probe_field, validate_container_probe, validate_handler, validate_port, validate_probe};
+pub use probes::{
+    probe_field, validate_container_probe, validate_handler, validate_port, validate_probe,
+};
 
 pub use super::field::{FieldError, FieldErrorKind, aggregate};
 
@@ -39,14 +41,22 @@ pub fn validate_pod(pod: &Pod) -> Vec<FieldError> {
 fn metadata(meta: &ObjectMeta) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if meta.name.is_empty() {
-        errors.push(FieldError::required("metadata.name", "name or generateName is required"));
+        errors.push(FieldError::required(
+            "metadata.name",
+            "name or generateName is required",
+        ));
     } else {
         named(&mut errors, "metadata.name", &meta.name, is_dns_subdomain);
     }
     if meta.namespace.is_empty() {
         errors.push(FieldError::required("metadata.namespace", ""));
     } else {
-        named(&mut errors, "metadata.namespace", &meta.namespace, is_dns_label);
+        named(
+            &mut errors,
+            "metadata.namespace",
+            &meta.namespace,
+            is_dns_label,
+        );
     }
     uid(&mut errors, meta);
     for (key, value) in &meta.labels {
@@ -55,10 +65,21 @@ fn metadata(meta: &ObjectMeta) -> Vec<FieldError> {
     }
     for key in meta.annotations.keys() {
         // As in the API: annotation keys may have upper-case letters in their prefix.
-        named(&mut errors, "metadata.annotations", key, |key| is_qualified_name(&key.to_lowercase()));
+        named(&mut errors, "metadata.annotations", key, |key| {
+            is_qualified_name(&key.to_lowercase())
+        });
     }
-    if meta.annotations.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>() > ANNOTATIONS_MAX {
-        errors.push(FieldError::too_long("metadata.annotations", ANNOTATIONS_MAX));
+    if meta
+        .annotations
+        .iter()
+        .map(|(key, value)| key.len() + value.len())
+        .sum::<usize>()
+        > ANNOTATIONS_MAX
+    {
+        errors.push(FieldError::too_long(
+            "metadata.annotations",
+            ANNOTATIONS_MAX,
+        ));
     }
     errors
 }
@@ -66,7 +87,9 @@ fn metadata(meta: &ObjectMeta) -> Vec<FieldError> {
 /// The UID names directories and cgroups, so it may not lead out of them.
 fn uid(errors: &mut Vec<FieldError>, meta: &ObjectMeta) {
     let uid = meta.uid.as_str();
-    let plain = uid.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    let plain = uid
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
     if !plain || uid.len() > 128 {
         let detail = "must be at most 128 letters, digits, '-' and '_'; leave it out and it is derived from the content";
         errors.push(FieldError::invalid("metadata.uid", uid, detail));
@@ -78,18 +101,37 @@ fn spec(spec: &PodSpec) -> Vec<FieldError> {
     containers::validate_containers(&mut errors, spec, "spec.containers");
     containers::validate_init_containers(&mut errors, spec, "spec.initContainers");
     if let Some(seconds) = spec.termination_grace_period_seconds.filter(|s| *s < 0) {
-        errors.push(FieldError::invalid("spec.terminationGracePeriodSeconds", seconds, NOT_NEGATIVE));
+        errors.push(FieldError::invalid(
+            "spec.terminationGracePeriodSeconds",
+            seconds,
+            NOT_NEGATIVE,
+        ));
     }
     if spec.host_pid && spec.share_process_namespace {
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
-        errors.push(FieldError::invalid("spec.shareProcessNamespace", true, detail));
+        errors.push(FieldError::invalid(
+            "spec.shareProcessNamespace",
+            true,
+            detail,
+        ));
     }
     security::validate_pod_security(&mut errors, &spec.security_context, "spec.securityContext");
     if !spec.node_name.is_empty() {
-        named(&mut errors, "spec.nodeName", &spec.node_name, is_dns_subdomain);
+        named(
+            &mut errors,
+            "spec.nodeName",
+            &spec.node_name,
+            is_dns_subdomain,
+        );
     }
     if let Some(seconds) = spec.active_deadline_seconds {
-        range(&mut errors, "spec.activeDeadlineSeconds", seconds, 1, i32::MAX.into());
+        range(
+            &mut errors,
+            "spec.activeDeadlineSeconds",
+            seconds,
+            1,
+            i32::MAX.into(),
+        );
     }
     if !spec.hostname.is_empty() {
         named(&mut errors, "spec.hostname", &spec.hostname, is_dns_label);
@@ -98,20 +140,37 @@ fn spec(spec: &PodSpec) -> Vec<FieldError> {
 }
 
 /// Adds each complaint of `rule` about `value`.
-fn named(errors: &mut Vec<FieldError>, path: &str, value: &str, rule: impl Fn(&str) -> Vec<String>) {
-    errors.extend(rule(value).into_iter().map(|detail| FieldError::invalid(path, value, detail)));
+fn named(
+    errors: &mut Vec<FieldError>,
+    path: &str,
+    value: &str,
+    rule: impl Fn(&str) -> Vec<String>,
+) {
+    errors.extend(
+        rule(value)
+            .into_iter()
+            .map(|detail| FieldError::invalid(path, value, detail)),
+    );
 }
 
 fn range(errors: &mut Vec<FieldError>, path: &str, value: i64, low: i64, high: i64) {
     if !(low..=high).contains(&value) {
-        errors.push(FieldError::invalid(path, value, format!("must be between {low} and {high}, inclusive")));
+        errors.push(FieldError::invalid(
+            path,
+            value,
+            format!("must be between {low} and {high}, inclusive"),
+        ));
     }
 }
 
 /// The kernel ends a text at its first NUL, so one inside would silently cut it.
 fn no_nul(errors: &mut Vec<FieldError>, path: &str, text: &str) {
     if text.contains('\0') {
-        errors.push(FieldError::invalid(path, text, "must not contain a NUL character (\\u0000)"));
+        errors.push(FieldError::invalid(
+            path,
+            text,
+            "must not contain a NUL character (\\u0000)",
+        ));
     }
 }
 

@@ -182,7 +182,10 @@ const OPTIONS: [Spec; 15] = [
         "root",
         '-',
         true,
-        &["run", "try", "get", "describe", "logs", "probe", "pause", "resume", "metrics", "validate", "image", "version"],
+        &[
+            "run", "try", "get", "describe", "logs", "probe", "pause", "resume", "metrics",
+            "validate", "image", "version",
+        ],
     ),
     Spec("config", '-', true, &["run"]),
     Spec("pods", '-', true, &["run", "try"]),
@@ -192,7 +195,12 @@ const OPTIONS: [Spec; 15] = [
     Spec("output", 'o', true, &["get"]),
     Spec("watch", 'w', false, &["get"]),
     Spec("all-namespaces", 'A', false, &["get"]),
-    Spec("namespace", 'n', true, &["get", "describe", "logs", "probe", "pause", "resume"]),
+    Spec(
+        "namespace",
+        'n',
+        true,
+        &["get", "describe", "logs", "probe", "pause", "resume"],
+    ),
     Spec("for", '-', true, &["pause"]),
     Spec("container", 'c', true, &["logs"]),
     Spec("follow", 'f', false, &["logs"]),
@@ -201,8 +209,10 @@ const OPTIONS: [Spec; 15] = [
 ];
 
 /// Every verb a person types, in the order of `help`.
-pub const VERBS: [&str; 13] =
-    ["run", "try", "get", "describe", "logs", "probe", "pause", "resume", "metrics", "validate", "image", "version", "help"];
+pub const VERBS: [&str; 13] = [
+    "run", "try", "get", "describe", "logs", "probe", "pause", "resume", "metrics", "validate",
+    "image", "version", "help",
+];
 
 /// What stood on the command line, unchecked but for the options' names.
 #[derive(Default)]
@@ -229,10 +239,14 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, String
         "logs" => raw.logs(),
         "probe" => raw.probe(),
         "pause" | "resume" => raw.pause(),
-        "metrics" => raw.no_words().and_then(|()| Ok(Command::Metrics(raw.root()?))),
+        "metrics" => raw
+            .no_words()
+            .and_then(|()| Ok(Command::Metrics(raw.root()?))),
         "validate" => raw.validate(),
         "image" => raw.image(),
-        "version" => raw.no_words().and_then(|()| Ok(Command::Version(raw.root()?))),
+        "version" => raw
+            .no_words()
+            .and_then(|()| Ok(Command::Version(raw.root()?))),
         _ => raw.help(),
     }
 }
@@ -248,8 +262,13 @@ fn read(args: impl IntoIterator<Item = OsString>) -> Result<Option<Raw>, String>
             Arg::Long("help") | Arg::Short('h') if raw.verb.is_empty() => return Ok(None),
             Arg::Long(_) | Arg::Short(_) => {
                 let spec = option(&arg, raw.verb)?;
-                let value =
-                    if spec.2 { parser.value().map_err(|_| format!("option '--{}' needs a value", spec.0))? } else { OsString::new() };
+                let value = if spec.2 {
+                    parser
+                        .value()
+                        .map_err(|_| format!("option '--{}' needs a value", spec.0))?
+                } else {
+                    OsString::new()
+                };
                 raw.options.push((spec.0, value));
             }
         }
@@ -259,29 +278,43 @@ fn read(args: impl IntoIterator<Item = OsString>) -> Result<Option<Raw>, String>
 
 fn verb(word: &str) -> Result<&'static str, String> {
     let known = VERBS.iter().find(|v| **v == word).copied();
-    known.ok_or_else(|| format!("unknown verb '{word}'{}; 'podprobe help' lists the verbs", did_you_mean(word, VERBS.iter().copied(), "")))
+    known.ok_or_else(|| {
+        format!(
+            "unknown verb '{word}'{}; 'podprobe help' lists the verbs",
+            did_you_mean(word, VERBS.iter().copied(), "")
+        )
+    })
 }
 
 /// `; did you mean 'x'?`, or nothing.
 fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>, dashes: &str) -> String {
-    nearest(word, known).map(|likely| format!(", did you mean '{dashes}{likely}'?")).unwrap_or_default()
+    nearest(word, known)
+        .map(|likely| format!(", did you mean '{dashes}{likely}'?"))
+        .unwrap_or_default()
 }
 
 fn option(arg: &Arg<'_>, verb: &str) -> Result<&'static Spec, String> {
     let (typed, found) = match arg {
         Arg::Long(name) => (format!("--{name}"), OPTIONS.iter().find(|s| s.0 == *name)),
-        Arg::Short(c) => (format!("-{c}"), OPTIONS.iter().find(|s| s.1 == *c && *c != '-')),
+        Arg::Short(c) => (
+            format!("-{c}"),
+            OPTIONS.iter().find(|s| s.1 == *c && *c != '-'),
+        ),
         Arg::Value(_) => (String::new(), None),
     };
     if verb.is_empty() {
-        return Err(format!("option '{typed}' stands before the verb; write 'podprobe VERB {typed} …'"));
+        return Err(format!(
+            "option '{typed}' stands before the verb; write 'podprobe VERB {typed} …'"
+        ));
     }
     match found {
         Some(spec) if spec.3.contains(&verb) => Ok(spec),
         _ => {
             let known = OPTIONS.iter().filter(|s| s.3.contains(&verb)).map(|s| s.0);
             let likely = did_you_mean(typed.trim_start_matches('-'), known, "--");
-            Err(format!("'{verb}' has no option '{typed}'{likely}; see 'podprobe help {verb}'"))
+            Err(format!(
+                "'{verb}' has no option '{typed}'{likely}; see 'podprobe help {verb}'"
+            ))
         }
     }
 }
@@ -293,16 +326,24 @@ impl Raw {
 
     /// The last one given, as kubectl does.
     fn value(&self, name: &str) -> Option<&OsString> {
-        self.options.iter().rev().find(|(n, _)| *n == name).map(|(_, v)| v)
+        self.options
+            .iter()
+            .rev()
+            .find(|(n, _)| *n == name)
+            .map(|(_, v)| v)
     }
 
     fn text(&self, name: &str) -> Result<Option<String>, String> {
-        self.value(name).map(|v| utf8(v, &format!("--{name}"))).transpose()
+        self.value(name)
+            .map(|v| utf8(v, &format!("--{name}")))
+            .transpose()
     }
 
     fn path(&self, name: &str) -> Result<Option<PathBuf>, String> {
         match self.value(name) {
-            Some(v) if v.is_empty() => Err(format!("option '--{name}' needs a path, not an empty word")),
+            Some(v) if v.is_empty() => {
+                Err(format!("option '--{name}' needs a path, not an empty word"))
+            }
             v => Ok(v.map(PathBuf::from)),
         }
     }
@@ -313,12 +354,16 @@ impl Raw {
     }
 
     fn given_root(&self) -> Result<Option<PathBuf>, String> {
-        let absolute = |path: PathBuf| std::path::absolute(&path).map_err(|e| format!("cannot use root {}: {e}", path.display()));
+        let absolute = |path: PathBuf| {
+            std::path::absolute(&path)
+                .map_err(|e| format!("cannot use root {}: {e}", path.display()))
+        };
         self.path("root")?.map(absolute).transpose()
     }
 
     fn runtime(&self) -> Result<Option<RuntimeChoice>, String> {
-        let choice = |v: PathBuf| match v.to_str() {
+        let choice = |v: PathBuf| {
+            match v.to_str() {
             Some("embedded") if cfg!(feature = "embedded") => Ok(RuntimeChoice::Embedded),
             Some("embedded") => Err(
                 "this podprobe was built without the embedded runtime; give the path of an OCI runtime, such as --runtime /usr/bin/runc"
@@ -326,13 +371,18 @@ impl Raw {
             ),
             _ if v.is_absolute() => Ok(RuntimeChoice::Path(v)),
             _ => Err(format!("--runtime is 'embedded' or an absolute path such as /usr/bin/runc, not '{}'", v.display())),
+        }
         };
         self.path("runtime")?.map(choice).transpose()
     }
 
     fn no_words(&self) -> Result<(), String> {
         match self.words.first() {
-            Some(word) => Err(format!("'{}' takes no argument '{}'; see 'podprobe help {0}'", self.verb, word.to_string_lossy())),
+            Some(word) => Err(format!(
+                "'{}' takes no argument '{}'; see 'podprobe help {0}'",
+                self.verb,
+                word.to_string_lossy()
+            )),
             None => Ok(()),
         }
     }
@@ -361,23 +411,55 @@ impl Raw {
 
     fn try_out(&self) -> Result<Command, String> {
         self.no_words()?;
-        let images = self.options.iter().filter(|(n, _)| *n == "image").map(|(_, v)| image_source(v)).collect::<Result<_, _>>()?;
-        let pods = self.path("pods")?.ok_or("'try' needs a directory of pod files: podprobe try --pods DIR")?;
-        Ok(Command::Try(Try { root: self.given_root()?, pods, images, runtime: self.runtime()? }))
+        let images = self
+            .options
+            .iter()
+            .filter(|(n, _)| *n == "image")
+            .map(|(_, v)| image_source(v))
+            .collect::<Result<_, _>>()?;
+        let pods = self
+            .path("pods")?
+            .ok_or("'try' needs a directory of pod files: podprobe try --pods DIR")?;
+        Ok(Command::Try(Try {
+            root: self.given_root()?,
+            pods,
+            images,
+            runtime: self.runtime()?,
+        }))
     }
 
     /// Names of pods after `pods` or `pod`, or as `pod/NAME`.
     fn pod_names(&self) -> Result<Vec<String>, String> {
         let words = self.words()?;
-        let usage =
-            || format!("'{0}' needs what to show: podprobe {0} {1}", self.verb, if self.verb == "get" { "pods" } else { "pod NAME" });
+        let usage = || {
+            format!(
+                "'{0}' needs what to show: podprobe {0} {1}",
+                self.verb,
+                if self.verb == "get" {
+                    "pods"
+                } else {
+                    "pod NAME"
+                }
+            )
+        };
         let first = words.first().ok_or_else(usage)?;
-        let names = if is_pod_word(first) { &words[1..] } else { &words[..] };
-        names.iter().map(|word| pod_name(word, names.len() == words.len())).collect()
+        let names = if is_pod_word(first) {
+            &words[1..]
+        } else {
+            &words[..]
+        };
+        names
+            .iter()
+            .map(|word| pod_name(word, names.len() == words.len()))
+            .collect()
     }
 
     fn get(&self) -> Result<Command, String> {
-        if self.words.first().is_some_and(|w| w == "events" || w == "event" || w == "ev") {
+        if self
+            .words
+            .first()
+            .is_some_and(|w| w == "events" || w == "event" || w == "ev")
+        {
             return self.events();
         }
         let output = match self.text("output")?.as_deref() {
@@ -385,17 +467,32 @@ impl Raw {
             Some("wide") => Output::Wide,
             Some("json") => Output::Json,
             Some("name") => Output::Name,
-            Some(other) => return Err(format!("unknown output form '{other}'; -o takes wide, json or name")),
+            Some(other) => {
+                return Err(format!(
+                    "unknown output form '{other}'; -o takes wide, json or name"
+                ));
+            }
         };
         let (namespace, all_namespaces) = (self.text("namespace")?, self.has("all-namespaces"));
         if namespace.is_some() && all_namespaces {
             return Err("-n and -A exclude each other".into());
         }
-        Ok(Command::Get(Get { root: self.root()?, names: self.pod_names()?, namespace, all_namespaces, output, watch: self.has("watch") }))
+        Ok(Command::Get(Get {
+            root: self.root()?,
+            names: self.pod_names()?,
+            namespace,
+            all_namespaces,
+            output,
+            watch: self.has("watch"),
+        }))
     }
 
     fn describe(&self) -> Result<Command, String> {
-        Ok(Command::Describe(Describe { root: self.root()?, names: self.pod_names()?, namespace: self.text("namespace")? }))
+        Ok(Command::Describe(Describe {
+            root: self.root()?,
+            names: self.pod_names()?,
+            namespace: self.text("namespace")?,
+        }))
     }
 
     fn logs(&self) -> Result<Command, String> {
@@ -404,9 +501,17 @@ impl Raw {
             [pod] => (pod, self.text("container")?),
             // kubectl takes the container as a second word too.
             [pod, container] if !self.has("container") => (pod, Some(container.clone())),
-            _ => return Err("'logs' needs one pod: podprobe logs POD [-c CONTAINER] [-f] [-p]".into()),
+            _ => {
+                return Err(
+                    "'logs' needs one pod: podprobe logs POD [-c CONTAINER] [-f] [-p]".into(),
+                );
+            }
         };
-        let pod = if pod.contains('/') { pod_name(pod, true)? } else { pod.clone() };
+        let pod = if pod.contains('/') {
+            pod_name(pod, true)?
+        } else {
+            pod.clone()
+        };
         Ok(Command::Logs(Logs {
             root: self.root()?,
             pod,
@@ -419,9 +524,14 @@ impl Raw {
 
     fn validate(&self) -> Result<Command, String> {
         if self.words.is_empty() {
-            return Err("'validate' needs a file or a directory: podprobe validate FILE|DIR".into());
+            return Err(
+                "'validate' needs a file or a directory: podprobe validate FILE|DIR".into(),
+            );
         }
-        Ok(Command::Validate(Validate { paths: self.words.iter().map(PathBuf::from).collect(), node_name: self.text("node-name")? }))
+        Ok(Command::Validate(Validate {
+            paths: self.words.iter().map(PathBuf::from).collect(),
+            node_name: self.text("node-name")?,
+        }))
     }
 
     fn image(&self) -> Result<Command, String> {
@@ -434,17 +544,27 @@ impl Raw {
             ("import", [path, name]) => ImageAction::Import(path.into(), name.clone()),
             ("list" | "ls", []) => ImageAction::List,
             ("rm", [_, ..]) => ImageAction::Remove(rest.to_vec()),
-            (known, _) if ACTIONS.contains(&known) => return Err(format!("wrong arguments of 'image {known}': {usage}")),
+            (known, _) if ACTIONS.contains(&known) => {
+                return Err(format!("wrong arguments of 'image {known}': {usage}"));
+            }
             (other, _) => {
-                return Err(format!("unknown verb 'image {other}'{}: {usage}", did_you_mean(other, ACTIONS.into_iter(), "image ")));
+                return Err(format!(
+                    "unknown verb 'image {other}'{}: {usage}",
+                    did_you_mean(other, ACTIONS.into_iter(), "image ")
+                ));
             }
         };
-        Ok(Command::Image(Image { root: self.root()?, action }))
+        Ok(Command::Image(Image {
+            root: self.root()?,
+            action,
+        }))
     }
 }
 
 fn utf8(word: &OsString, what: &str) -> Result<String, String> {
-    word.to_str().map(str::to_owned).ok_or_else(|| format!("{what} is not valid UTF-8: '{}'", word.to_string_lossy()))
+    word.to_str()
+        .map(str::to_owned)
+        .ok_or_else(|| format!("{what} is not valid UTF-8: '{}'", word.to_string_lossy()))
 }
 
 fn is_pod_word(word: &str) -> bool {
@@ -458,7 +578,10 @@ fn pod_name(word: &str, slash: bool) -> Result<String, String> {
         (None, false) => Ok(word.into()),
         _ => {
             let kind = word.split('/').next().unwrap_or(word);
-            Err(format!("podprobe knows pods only, not '{kind}'; write 'pods {0}' or 'pod/{0}'", word.rsplit('/').next().unwrap_or(word)))
+            Err(format!(
+                "podprobe knows pods only, not '{kind}'; write 'pods {0}' or 'pod/{0}'",
+                word.rsplit('/').next().unwrap_or(word)
+            ))
         }
     }
 }
@@ -470,7 +593,10 @@ fn image_source(value: &OsString) -> Result<ImageSource, String> {
         None => (PathBuf::from(value), None),
     };
     if path.as_os_str().is_empty() || name.as_ref().is_some_and(String::is_empty) {
-        return Err(format!("--image takes FILE or FILE=NAME, not '{}'", value.to_string_lossy()));
+        return Err(format!(
+            "--image takes FILE or FILE=NAME, not '{}'",
+            value.to_string_lossy()
+        ));
     }
     Ok(ImageSource { path, name })
 }
@@ -494,20 +620,58 @@ mod tests {
     }
 
     fn get() -> Get {
-        Get { root: "/".into(), names: vec![], namespace: None, all_namespaces: false, output: Output::Table, watch: false }
+        Get {
+            root: "/".into(),
+            names: vec![],
+            namespace: None,
+            all_namespaces: false,
+            output: Output::Table,
+            watch: false,
+        }
     }
 
     #[test]
     fn get_takes_pods_names_and_forms() {
         check("get pods", Command::Get(get()));
-        check("get po -o wide -w", Command::Get(Get { output: Output::Wide, watch: true, ..get() }));
+        check(
+            "get po -o wide -w",
+            Command::Get(Get {
+                output: Output::Wide,
+                watch: true,
+                ..get()
+            }),
+        );
         check(
             "get pods a b -ojson --root=/r",
-            Command::Get(Get { root: "/r".into(), names: vec!["a".into(), "b".into()], output: Output::Json, ..get() }),
+            Command::Get(Get {
+                root: "/r".into(),
+                names: vec!["a".into(), "b".into()],
+                output: Output::Json,
+                ..get()
+            }),
         );
-        check("get pod/a", Command::Get(Get { names: vec!["a".into()], ..get() }));
-        check("get pods -A -o name", Command::Get(Get { all_namespaces: true, output: Output::Name, ..get() }));
-        check("get pods -n kube", Command::Get(Get { namespace: Some("kube".into()), ..get() }));
+        check(
+            "get pod/a",
+            Command::Get(Get {
+                names: vec!["a".into()],
+                ..get()
+            }),
+        );
+        check(
+            "get pods -A -o name",
+            Command::Get(Get {
+                all_namespaces: true,
+                output: Output::Name,
+                ..get()
+            }),
+        );
+        check(
+            "get pods -n kube",
+            Command::Get(Get {
+                namespace: Some("kube".into()),
+                ..get()
+            }),
+        );
     }
 
     #[test]
@@ -522,49 +686,128 @@ mod tests {
                 node_name: Some("Edge1".into()),
             }),
         );
-        check("run", Command::Run(Run { root: "/".into(), config: None, pods: None, runtime: None, node_name: None }));
+        check(
+            "run",
+            Command::Run(Run {
+                root: "/".into(),
+                config: None,
+                pods: None,
+                runtime: None,
+                node_name: None,
+            }),
+        );
     }
 
     #[test]
     fn a_relative_root_is_made_absolute() {
-        let Ok(Command::Run(run)) = parse_line("run --root rel/ative") else { panic!() };
+        let Ok(Command::Run(run)) = parse_line("run --root rel/ative") else {
+            panic!()
+        };
         assert_eq!(run.root, std::env::current_dir().unwrap().join("rel/ative"));
     }
 
     #[test]
     fn try_takes_images_with_and_without_name() {
-        let images =
-            vec![ImageSource { path: "a.tar".into(), name: None }, ImageSource { path: "d=ir".into(), name: Some("x:latest".into()) }];
+        let images = vec![
+            ImageSource {
+                path: "a.tar".into(),
+                name: None,
+            },
+            ImageSource {
+                path: "d=ir".into(),
+                name: Some("x:latest".into()),
+            },
+        ];
         check(
             "try --pods p --image a.tar --image d=ir=x:latest",
-            Command::Try(Try { root: None, pods: "p".into(), images, runtime: None }),
+            Command::Try(Try {
+                root: None,
+                pods: "p".into(),
+                images,
+                runtime: None,
+            }),
         );
-        check_error("try", "'try' needs a directory of pod files: podprobe try --pods DIR");
-        check_error("try --pods p --image =x", "--image takes FILE or FILE=NAME, not '=x'");
+        check_error(
+            "try",
+            "'try' needs a directory of pod files: podprobe try --pods DIR",
+        );
+        check_error(
+            "try --pods p --image =x",
+            "--image takes FILE or FILE=NAME, not '=x'",
+        );
     }
 
     #[test]
     fn logs_takes_one_pod() {
-        let logs = Logs { root: "/".into(), pod: "a".into(), namespace: None, container: None, follow: false, previous: false };
+        let logs = Logs {
+            root: "/".into(),
+            pod: "a".into(),
+            namespace: None,
+            container: None,
+            follow: false,
+            previous: false,
+        };
         check("logs a", Command::Logs(logs.clone()));
         check("logs pod/a", Command::Logs(logs.clone()));
-        check("logs a -c b -f -p", Command::Logs(Logs { container: Some("b".into()), follow: true, previous: true, ..logs.clone() }));
-        check("logs a -fp b", Command::Logs(Logs { container: Some("b".into()), follow: true, previous: true, ..logs }));
-        check_error("logs", "'logs' needs one pod: podprobe logs POD [-c CONTAINER] [-f] [-p]");
-        check_error("logs a b c", "'logs' needs one pod: podprobe logs POD [-c CONTAINER] [-f] [-p]");
+        check(
+            "logs a -c b -f -p",
+            Command::Logs(Logs {
+                container: Some("b".into()),
+                follow: true,
+                previous: true,
+                ..logs.clone()
+            }),
+        );
+        check(
+            "logs a -fp b",
+            Command::Logs(Logs {
+                container: Some("b".into()),
+                follow: true,
+                previous: true,
+                ..logs
+            }),
+        );
+        check_error(
+            "logs",
+            "'logs' needs one pod: podprobe logs POD [-c CONTAINER] [-f] [-p]",
+        );
+        check_error(
+            "logs a b c",
+            "'logs' needs one pod: podprobe logs POD [-c CONTAINER] [-f] [-p]",
+        );
     }
 
     #[test]
     fn images() {
-        let image = |action| Command::Image(Image { root: "/r".into(), action });
-        check("image load a b --root /r", image(ImageAction::Load(vec!["a".into(), "b".into()])));
-        check("image import dir x:1 --root /r", image(ImageAction::Import("dir".into(), "x:1".into())));
+        let image = |action| {
+            Command::Image(Image {
+                root: "/r".into(),
+                action,
+            })
+        };
+        check(
+            "image load a b --root /r",
+            image(ImageAction::Load(vec!["a".into(), "b".into()])),
+        );
+        check(
+            "image import dir x:1 --root /r",
+            image(ImageAction::Import("dir".into(), "x:1".into())),
+        );
         check("image list --root /r", image(ImageAction::List));
-        check("image rm x y --root /r", image(ImageAction::Remove(vec!["x".into(), "y".into()])));
+        check(
+            "image rm x y --root /r",
+            image(ImageAction::Remove(vec!["x".into(), "y".into()])),
+        );
         let usage = "'image' takes: load FILE…, import PATH NAME, list, or rm NAME…";
         check_error("image", usage);
-        check_error("image load", &format!("wrong arguments of 'image load': {usage}"));
-        check_error("image imprt a b", &format!("unknown verb 'image imprt', did you mean 'image import'?: {usage}"));
+        check_error(
+            "image load",
+            &format!("wrong arguments of 'image load': {usage}"),
+        );
+        check_error(
+            "image imprt a b",
+            &format!("unknown verb 'image imprt', did you mean 'image import'?: {usage}"),
+        );
     }
 
     #[test]
@@ -582,32 +825,81 @@ mod tests {
 
     #[test]
     fn what_is_misspelt_names_the_likely_one() {
-        check_error("gte pods", "unknown verb 'gte', did you mean 'get'?; 'podprobe help' lists the verbs");
-        check_error("frobnicate", "unknown verb 'frobnicate'; 'podprobe help' lists the verbs");
-        check_error("run --rot /r", "'run' has no option '--rot', did you mean '--root'?; see 'podprobe help run'");
-        check_error("get pods --follow", "'get' has no option '--follow'; see 'podprobe help get'");
-        check_error("get pods -x", "'get' has no option '-x'; see 'podprobe help get'");
+        check_error(
+            "gte pods",
+            "unknown verb 'gte', did you mean 'get'?; 'podprobe help' lists the verbs",
+        );
+        check_error(
+            "frobnicate",
+            "unknown verb 'frobnicate'; 'podprobe help' lists the verbs",
+        );
+        check_error(
+            "run --rot /r",
+            "'run' has no option '--rot', did you mean '--root'?; see 'podprobe help run'",
+        );
+        check_error(
+            "get pods --follow",
+            "'get' has no option '--follow'; see 'podprobe help get'",
+        );
+        check_error(
+            "get pods -x",
+            "'get' has no option '-x'; see 'podprobe help get'",
+        );
     }
 
     #[test]
     fn what_is_missing_or_too_much_is_said() {
         check_error("run --root", "option '--root' needs a value");
-        check_error("run now", "'run' takes no argument 'now'; see 'podprobe help run'");
-        check_error("--root /r get pods", "option '--root' stands before the verb; write 'podprobe VERB --root …'");
+        check_error(
+            "run now",
+            "'run' takes no argument 'now'; see 'podprobe help run'",
+        );
+        check_error(
+            "--root /r get pods",
+            "option '--root' stands before the verb; write 'podprobe VERB --root …'",
+        );
         check_error("get", "'get' needs what to show: podprobe get pods");
-        check_error("describe", "'describe' needs what to show: podprobe describe pod NAME");
-        check_error("get nodes", "podprobe knows pods only, not 'nodes'; write 'pods nodes' or 'pod/nodes'");
-        check_error("get pods -o yaml", "unknown output form 'yaml'; -o takes wide, json or name");
+        check_error(
+            "describe",
+            "'describe' needs what to show: podprobe describe pod NAME",
+        );
+        check_error(
+            "get nodes",
+            "podprobe knows pods only, not 'nodes'; write 'pods nodes' or 'pod/nodes'",
+        );
+        check_error(
+            "get pods -o yaml",
+            "unknown output form 'yaml'; -o takes wide, json or name",
+        );
         check_error("get pods -A -n x", "-n and -A exclude each other");
-        check_error("run --runtime runc", "--runtime is 'embedded' or an absolute path such as /usr/bin/runc, not 'runc'");
-        check_error("validate", "'validate' needs a file or a directory: podprobe validate FILE|DIR");
-        assert!(parse_line("get pods -w=yes").unwrap_err().contains("unexpected"), "{:?}", parse_line("get pods -w=yes"));
-        assert!(parse_line("get pods --watch=yes").unwrap_err().contains("unexpected argument"));
+        check_error(
+            "run --runtime runc",
+            "--runtime is 'embedded' or an absolute path such as /usr/bin/runc, not 'runc'",
+        );
+        check_error(
+            "validate",
+            "'validate' needs a file or a directory: podprobe validate FILE|DIR",
+        );
+        assert!(
+            parse_line("get pods -w=yes")
+                .unwrap_err()
+                .contains("unexpected"),
+            "{:?}",
+            parse_line("get pods -w=yes")
+        );
+        assert!(
+            parse_line("get pods --watch=yes")
+                .unwrap_err()
+                .contains("unexpected argument")
+        );
     }
 
     #[test]
     fn an_empty_root_is_refused() {
         let line = ["run", "--root", ""].map(OsString::from);
-        assert_eq!(parse(line), Err("option '--root' needs a path, not an empty word".into()));
+        assert_eq!(
+            parse(line),
+            Err("option '--root' needs a path, not an empty word".into())
+        );
     }
 }

@@ -45,17 +45,32 @@ impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotRunning { socket, root } => {
-                write!(f, "cannot reach podprobe at {}: no daemon runs there; start it with 'podprobe run", socket.display())?;
+                write!(
+                    f,
+                    "cannot reach podprobe at {}: no daemon runs there; start it with 'podprobe run",
+                    socket.display()
+                )?;
                 match root.to_str() {
                     Some("/") => write!(f, "'"),
                     _ => write!(f, " --root {}'", root.display()),
                 }
             }
-            Self::Unreachable { socket, cause } if cause.kind() == io::ErrorKind::PermissionDenied => {
-                write!(f, "cannot reach podprobe at {}: only its own user may; try again with sudo", socket.display())
+            Self::Unreachable { socket, cause }
+                if cause.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                write!(
+                    f,
+                    "cannot reach podprobe at {}: only its own user may; try again with sudo",
+                    socket.display()
+                )
             }
-            Self::Unreachable { socket, cause } => write!(f, "cannot reach podprobe at {}: {cause}", socket.display()),
-            Self::Gone => write!(f, "podprobe has closed the connection; it has stopped or is being restarted"),
+            Self::Unreachable { socket, cause } => {
+                write!(f, "cannot reach podprobe at {}: {cause}", socket.display())
+            }
+            Self::Gone => write!(
+                f,
+                "podprobe has closed the connection; it has stopped or is being restarted"
+            ),
             Self::Refused(text) => write!(f, "podprobe refused the request: {text}"),
         }
     }
@@ -73,10 +88,15 @@ impl Client {
     pub fn connect(root: &Path) -> Result<Self, ClientError> {
         let socket = Layout::new(root).socket();
         let stream = UnixStream::connect(&socket).map_err(|cause| match cause.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::NotRunning { socket, root: root.into() },
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::NotRunning {
+                socket,
+                root: root.into(),
+            },
             _ => ClientError::Unreachable { socket, cause },
         })?;
-        Ok(Self { reader: BufReader::new(stream) })
+        Ok(Self {
+            reader: BufReader::new(stream),
+        })
     }
 
     /// Everything, now.
@@ -99,7 +119,11 @@ impl Client {
 
     /// Every event; with a version, once there is something newer.
     pub fn events(&mut self, after: Option<u64>) -> Result<EventList, ClientError> {
-        let limit = if after.is_some() { WATCH_CEILING + ANSWER } else { ANSWER };
+        let limit = if after.is_some() {
+            WATCH_CEILING + ANSWER
+        } else {
+            ANSWER
+        };
         match self.ask(&Request::Events { after }, limit)? {
             Answer::Events(list) => Ok(list),
             other => Err(unexpected(other)),
@@ -115,7 +139,11 @@ impl Client {
     }
 
     /// Runs a probe now; it takes at most `limit`.
-    pub fn probe(&mut self, target: ProbeTarget, limit: Duration) -> Result<ProbeReport, ClientError> {
+    pub fn probe(
+        &mut self,
+        target: ProbeTarget,
+        limit: Duration,
+    ) -> Result<ProbeReport, ClientError> {
         match self.ask(&Request::Probe(target), limit.saturating_add(ANSWER))? {
             Answer::Probed(report) => Ok(report),
             other => Err(unexpected(other)),
@@ -123,8 +151,15 @@ impl Client {
     }
 
     /// Pauses probes; gives their names.
-    pub fn pause(&mut self, target: PauseTarget, length: Duration) -> Result<Vec<String>, ClientError> {
-        self.change(&Request::Pause { target, seconds: length.as_secs() })
+    pub fn pause(
+        &mut self,
+        target: PauseTarget,
+        length: Duration,
+    ) -> Result<Vec<String>, ClientError> {
+        self.change(&Request::Pause {
+            target,
+            seconds: length.as_secs(),
+        })
     }
 
     /// Resumes probes; gives the names of those that were paused.
@@ -147,7 +182,11 @@ impl Client {
         }
     }
 
-    fn ask_snapshot(&mut self, request: &Request, limit: Duration) -> Result<Arc<Snapshot>, ClientError> {
+    fn ask_snapshot(
+        &mut self,
+        request: &Request,
+        limit: Duration,
+    ) -> Result<Arc<Snapshot>, ClientError> {
         match self.ask(request, limit)? {
             Answer::Snapshot(snapshot) => Ok(snapshot),
             other => Err(unexpected(other)),
@@ -156,7 +195,9 @@ impl Client {
 
     fn ask(&mut self, request: &Request, limit: Duration) -> Result<Answer, ClientError> {
         let line = self.exchange(request, limit).map_err(|e| match e.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Refused(format!("no answer within {} s", limit.as_secs())),
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                ClientError::Refused(format!("no answer within {} s", limit.as_secs()))
+            }
             _ => ClientError::Gone,
         })?;
         serde_json::from_slice(&line).map_err(|e| {
@@ -175,7 +216,9 @@ impl Client {
         self.reader.read_until(b'\n', &mut answer)?;
         match answer.ends_with(b"\n") {
             true => Ok(answer),
-            false => Err(written.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into())),
+            false => Err(written
+                .err()
+                .unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into())),
         }
     }
 }

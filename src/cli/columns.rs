@@ -50,8 +50,14 @@ impl Row {
                 _ => count.to_string(),
             },
             age: human::since(first_seen(view), now),
-            ip: if view.status.pod_ip.is_empty() { none() } else { view.status.pod_ip.clone() },
-            node: view.object["spec"]["nodeName"].as_str().map_or_else(none, str::to_owned),
+            ip: if view.status.pod_ip.is_empty() {
+                none()
+            } else {
+                view.status.pod_ip.clone()
+            },
+            node: view.object["spec"]["nodeName"]
+                .as_str()
+                .map_or_else(none, str::to_owned),
             paused: paused(view, now).unwrap_or_else(none),
             file: view.file.clone(),
         }
@@ -60,7 +66,12 @@ impl Row {
 
 fn paused(view: &PodView, now: Time) -> Option<String> {
     let one = |p: &crate::prober::pauses::PausedProbe| {
-        format!("{}/{} ({})", p.container, p.probe_type.as_str().to_lowercase(), human::since(Some(now), p.until))
+        format!(
+            "{}/{} ({})",
+            p.container,
+            p.probe_type.as_str().to_lowercase(),
+            human::since(Some(now), p.until)
+        )
     };
     let all: Vec<String> = view.paused.iter().map(one).collect();
     (!all.is_empty()).then(|| all.join(", "))
@@ -73,7 +84,9 @@ pub fn name(view: &PodView) -> &str {
 
 /// `metadata.namespace`.
 pub fn namespace(view: &PodView) -> &str {
-    view.object["metadata"]["namespace"].as_str().unwrap_or("default")
+    view.object["metadata"]["namespace"]
+        .as_str()
+        .unwrap_or("default")
 }
 
 /// Names of the pod's regular containers in spec order.
@@ -112,22 +125,41 @@ fn first_seen(view: &PodView) -> Option<Time> {
 
 /// `1/2`. A container counts when it runs and is ready, of the regular ones and the sidecars in the spec.
 pub fn ready(view: &PodView) -> String {
-    let regular = if counts(view).1 { &view.status.container_statuses[..] } else { &[] };
-    let sidecars = view.status.init_container_statuses.iter().filter(|c| is_sidecar(view, &c.name) && c.started == Some(true));
-    let ready = regular.iter().filter(|c| is_ready(c)).count() + sidecars.filter(|c| c.ready).count();
-    let all = containers(view).len() + init_containers(view).into_iter().filter(|n| is_sidecar(view, n)).count();
+    let regular = if counts(view).1 {
+        &view.status.container_statuses[..]
+    } else {
+        &[]
+    };
+    let sidecars = view
+        .status
+        .init_container_statuses
+        .iter()
+        .filter(|c| is_sidecar(view, &c.name) && c.started == Some(true));
+    let ready =
+        regular.iter().filter(|c| is_ready(c)).count() + sidecars.filter(|c| c.ready).count();
+    let all = containers(view).len()
+        + init_containers(view)
+            .into_iter()
+            .filter(|n| is_sidecar(view, n))
+            .count();
     format!("{ready}/{all}")
 }
 
 /// As in the printer: a container that waits or has ended does not count, whatever its `ready` says.
 fn is_ready(c: &ContainerStatus) -> bool {
-    c.ready && c.state.running.is_some() && c.state.terminated.is_none() && waiting_reason(&c.state).is_none()
+    c.ready
+        && c.state.running.is_some()
+        && c.state.terminated.is_none()
+        && waiting_reason(&c.state).is_none()
 }
 
 /// What the columns go by: the word of a pod that is being initialised, and whether its regular containers are looked at.
 fn counts(view: &PodView) -> (Option<String>, bool) {
     let word = init_word(view);
-    let initialized = view.status.condition("Initialized").is_some_and(|c| c.status == "True");
+    let initialized = view
+        .status
+        .condition("Initialized")
+        .is_some_and(|c| c.status == "True");
     let regular = initialized || word.is_none();
     (word, regular)
 }
@@ -135,13 +167,30 @@ fn counts(view: &PodView) -> (Option<String>, bool) {
 /// Restarts and when the last one ended: of the init containers while the pod is being initialised, afterwards of the
 /// sidecars and the regular containers.
 fn restarts(view: &PodView) -> (u32, Option<Time>) {
-    let PodStatus { init_container_statuses: init, container_statuses: regular, .. } = &view.status;
+    let PodStatus {
+        init_container_statuses: init,
+        container_statuses: regular,
+        ..
+    } = &view.status;
     let counted: Vec<&ContainerStatus> = match counts(view).1 {
         false => init.iter().collect(),
-        true => init.iter().filter(|c| is_sidecar(view, &c.name)).chain(regular).collect(),
+        true => init
+            .iter()
+            .filter(|c| is_sidecar(view, &c.name))
+            .chain(regular)
+            .collect(),
     };
-    let last = counted.iter().filter_map(|c| c.last_state.terminated.as_ref()?.finished_at).max();
-    (counted.iter().map(|c| c.restart_count).fold(0, u32::saturating_add), last)
+    let last = counted
+        .iter()
+        .filter_map(|c| c.last_state.terminated.as_ref()?.finished_at)
+        .max();
+    (
+        counted
+            .iter()
+            .map(|c| c.restart_count)
+            .fold(0, u32::saturating_add),
+        last,
+    )
 }
 
 /// STATUS: the phase, unless the pod's reason, an init container or the first container that waits or has ended says
@@ -151,7 +200,11 @@ pub fn status_word(view: &PodView) -> String {
     if view.terminating && !status.phase.is_terminal() {
         return "Terminating".into();
     }
-    let phase = if status.reason.is_empty() { status.phase.as_str() } else { &status.reason };
+    let phase = if status.reason.is_empty() {
+        status.phase.as_str()
+    } else {
+        &status.reason
+    };
     match counts(view) {
         (Some(word), false) => word,
         (word, _) => container_word(status).unwrap_or_else(|| word.unwrap_or_else(|| phase.into())),
@@ -162,8 +215,15 @@ pub fn status_word(view: &PodView) -> String {
 /// started.
 fn init_word(view: &PodView) -> Option<String> {
     let inits = &view.status.init_container_statuses;
-    let completed = |c: &ContainerStatus| c.state.terminated.as_ref().is_some_and(|t| t.exit_code == 0);
-    let done = |c: &ContainerStatus| completed(c) || (is_sidecar(view, &c.name) && c.started == Some(true));
+    let completed = |c: &ContainerStatus| {
+        c.state
+            .terminated
+            .as_ref()
+            .is_some_and(|t| t.exit_code == 0)
+    };
+    let done = |c: &ContainerStatus| {
+        completed(c) || (is_sidecar(view, &c.name) && c.started == Some(true))
+    };
     let (at, c) = inits.iter().enumerate().find(|(_, c)| !done(c))?;
     Some(match (ended(&c.state), waiting_reason(&c.state)) {
         (Some(word), _) => format!("Init:{word}"),
@@ -175,7 +235,11 @@ fn init_word(view: &PodView) -> Option<String> {
 /// The word of the first container that has one; a pod whose other containers still run is not `Completed`.
 fn container_word(status: &PodStatus) -> Option<String> {
     let all = || status.container_statuses.iter();
-    let word = all().find_map(|c| waiting_reason(&c.state).map(str::to_owned).or_else(|| ended(&c.state)))?;
+    let word = all().find_map(|c| {
+        waiting_reason(&c.state)
+            .map(str::to_owned)
+            .or_else(|| ended(&c.state))
+    })?;
     match word == "Completed" && all().any(is_ready) {
         true if status.is_ready() => Some("Running".into()),
         true => Some("NotReady".into()),
@@ -184,7 +248,11 @@ fn container_word(status: &PodStatus) -> Option<String> {
 }
 
 fn waiting_reason(state: &ContainerState) -> Option<&str> {
-    state.waiting.as_ref().map(|w| w.reason.as_str()).filter(|r| !r.is_empty())
+    state
+        .waiting
+        .as_ref()
+        .map(|w| w.reason.as_str())
+        .filter(|r| !r.is_empty())
 }
 
 fn ended(state: &ContainerState) -> Option<String> {
@@ -199,7 +267,9 @@ fn ended(state: &ContainerState) -> Option<String> {
 /// The labels or annotations of an object, by key.
 pub fn string_map(map: &Value) -> BTreeMap<&str, &str> {
     let entries = map.as_object().into_iter().flatten();
-    entries.filter_map(|(k, v)| Some((k.as_str(), v.as_str()?))).collect()
+    entries
+        .filter_map(|(k, v)| Some((k.as_str(), v.as_str()?)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -212,10 +282,17 @@ mod tests {
     #[track_caller]
     fn check(status: Value, terminating: bool, expected: [&str; 3]) {
         let containers: Vec<Value> =
-            (0..status["containerStatuses"].as_array().map_or(1, Vec::len)).map(|i| json!({"name": format!("c{i}")})).collect();
+            (0..status["containerStatuses"].as_array().map_or(1, Vec::len))
+                .map(|i| json!({"name": format!("c{i}")}))
+                .collect();
         // an init container named `sidecar` is one
         let init = |c: &Value| json!({"name": c["name"], "restartPolicy": (c["name"] == "sidecar").then_some("Always")});
-        let inits: Vec<Value> = status["initContainerStatuses"].as_array().into_iter().flatten().map(init).collect();
+        let inits: Vec<Value> = status["initContainerStatuses"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(init)
+            .collect();
         let view = PodView {
             object: json!({"metadata": {"name": "p"}, "spec": {"containers": containers, "initContainers": inits}}),
             status: serde_json::from_value(status).unwrap(),
@@ -251,27 +328,61 @@ mod tests {
     #[test]
     fn nothing_known_is_the_phase() {
         check(json!({"phase": "Pending"}), false, ["0/1", "Pending", "0"]);
-        check(pod("Pending", &[waiting("")]), false, ["0/1", "Pending", "0"]);
-        check(json!({"phase": "Failed", "reason": "Evicted"}), false, ["0/1", "Evicted", "0"]);
+        check(
+            pod("Pending", &[waiting("")]),
+            false,
+            ["0/1", "Pending", "0"],
+        );
+        check(
+            json!({"phase": "Failed", "reason": "Evicted"}),
+            false,
+            ["0/1", "Evicted", "0"],
+        );
     }
 
     #[test]
     fn running_counts_ready_containers() {
-        check(pod("Running", &[running(true)]), false, ["1/1", "Running", "0"]);
-        check(pod("Running", &[running(true), running(false)]), false, ["1/2", "Running", "0"]);
+        check(
+            pod("Running", &[running(true)]),
+            false,
+            ["1/1", "Running", "0"],
+        );
+        check(
+            pod("Running", &[running(true), running(false)]),
+            false,
+            ["1/2", "Running", "0"],
+        );
     }
 
     #[test]
     fn a_waiting_container_gives_its_reason() {
-        check(pod("Pending", &[waiting("ContainerCreating")]), false, ["0/1", "ContainerCreating", "0"]);
-        check(pod("Running", &[running(true), waiting("CrashLoopBackOff")]), false, ["1/2", "CrashLoopBackOff", "0"]);
-        check(pod("Pending", &[waiting("ErrImageNeverPull"), ended("Error", 1, None)]), false, ["0/2", "ErrImageNeverPull", "0"]);
+        check(
+            pod("Pending", &[waiting("ContainerCreating")]),
+            false,
+            ["0/1", "ContainerCreating", "0"],
+        );
+        check(
+            pod("Running", &[running(true), waiting("CrashLoopBackOff")]),
+            false,
+            ["1/2", "CrashLoopBackOff", "0"],
+        );
+        check(
+            pod(
+                "Pending",
+                &[waiting("ErrImageNeverPull"), ended("Error", 1, None)],
+            ),
+            false,
+            ["0/2", "ErrImageNeverPull", "0"],
+        );
     }
 
     /// A status may say ready of what no longer runs, for a moment.
     #[test]
     fn only_what_runs_counts_as_ready() {
-        for (mut c, word) in [(waiting("CrashLoopBackOff"), "CrashLoopBackOff"), (ended("Error", 1, None), "Error")] {
+        for (mut c, word) in [
+            (waiting("CrashLoopBackOff"), "CrashLoopBackOff"),
+            (ended("Error", 1, None), "Error"),
+        ] {
             c["ready"] = true.into();
             check(pod("Running", &[c]), false, ["0/1", word, "0"]);
         }
@@ -279,28 +390,69 @@ mod tests {
 
     #[test]
     fn an_ended_container_gives_reason_signal_or_code() {
-        check(pod("Succeeded", &[ended("Completed", 0, None)]), false, ["0/1", "Completed", "0"]);
-        check(pod("Failed", &[ended("Error", 3, None)]), false, ["0/1", "Error", "0"]);
-        check(pod("Failed", &[ended("OOMKilled", 137, Some(9))]), false, ["0/1", "OOMKilled", "0"]);
-        check(pod("Failed", &[ended("", 3, None)]), false, ["0/1", "ExitCode:3", "0"]);
-        check(pod("Failed", &[ended("", 137, Some(9))]), false, ["0/1", "Signal:9", "0"]);
-        check(pod("Failed", &[ended("", 4, Some(0))]), false, ["0/1", "ExitCode:4", "0"]);
+        check(
+            pod("Succeeded", &[ended("Completed", 0, None)]),
+            false,
+            ["0/1", "Completed", "0"],
+        );
+        check(
+            pod("Failed", &[ended("Error", 3, None)]),
+            false,
+            ["0/1", "Error", "0"],
+        );
+        check(
+            pod("Failed", &[ended("OOMKilled", 137, Some(9))]),
+            false,
+            ["0/1", "OOMKilled", "0"],
+        );
+        check(
+            pod("Failed", &[ended("", 3, None)]),
+            false,
+            ["0/1", "ExitCode:3", "0"],
+        );
+        check(
+            pod("Failed", &[ended("", 137, Some(9))]),
+            false,
+            ["0/1", "Signal:9", "0"],
+        );
+        check(
+            pod("Failed", &[ended("", 4, Some(0))]),
+            false,
+            ["0/1", "ExitCode:4", "0"],
+        );
     }
 
     #[test]
     fn completed_beside_a_running_one_is_not_completed() {
         let mut status = pod("Running", &[ended("Completed", 0, None), running(true)]);
         check(status.clone(), false, ["1/2", "NotReady", "0"]);
-        status["conditions"] = json!([{"type": "Ready", "status": "True", "lastTransitionTime": null}]);
+        status["conditions"] =
+            json!([{"type": "Ready", "status": "True", "lastTransitionTime": null}]);
         check(status, false, ["1/2", "Running", "0"]);
-        check(pod("Running", &[ended("Error", 1, None), running(true)]), false, ["1/2", "Error", "0"]);
-        check(pod("Running", &[ended("Completed", 0, None), running(false)]), false, ["0/2", "Completed", "0"]);
+        check(
+            pod("Running", &[ended("Error", 1, None), running(true)]),
+            false,
+            ["1/2", "Error", "0"],
+        );
+        check(
+            pod("Running", &[ended("Completed", 0, None), running(false)]),
+            false,
+            ["0/2", "Completed", "0"],
+        );
     }
 
     #[test]
     fn terminating_wins_unless_the_phase_is_final() {
-        check(pod("Running", &[running(true)]), true, ["1/1", "Terminating", "0"]);
-        check(pod("Succeeded", &[ended("Completed", 0, None)]), true, ["0/1", "Completed", "0"]);
+        check(
+            pod("Running", &[running(true)]),
+            true,
+            ["1/1", "Terminating", "0"],
+        );
+        check(
+            pod("Succeeded", &[ended("Completed", 0, None)]),
+            true,
+            ["0/1", "Completed", "0"],
+        );
     }
 
     #[test]
@@ -311,8 +463,15 @@ mod tests {
             c["lastState"] = json!({"terminated": {"exitCode": 1, "finishedAt": finished}});
             c
         };
-        let two = [restarted(1, "2026-01-01T00:00:10Z"), restarted(2, "2026-01-01T00:00:48Z")];
-        check(pod("Running", &two), false, ["2/2", "Running", "3 (12s ago)"]);
+        let two = [
+            restarted(1, "2026-01-01T00:00:10Z"),
+            restarted(2, "2026-01-01T00:00:48Z"),
+        ];
+        check(
+            pod("Running", &two),
+            false,
+            ["2/2", "Running", "3 (12s ago)"],
+        );
         let mut never = running(true);
         never["restartCount"] = 4.into();
         check(pod("Running", &[never]), false, ["1/1", "Running", "4"]);
@@ -324,15 +483,43 @@ mod tests {
             json!({"phase": "Pending", "initContainerStatuses": inits, "containerStatuses": [waiting("PodInitializing")],
                    "conditions": [{"type": "Initialized", "status": initialized, "lastTransitionTime": null}]})
         };
-        check(with_init(&[ended("Completed", 0, None), running(false)], "False"), false, ["0/1", "Init:1/2", "0"]);
-        check(with_init(&[ended("Error", 1, None)], "False"), false, ["0/1", "Init:Error", "0"]);
-        check(with_init(&[ended("", 2, None)], "False"), false, ["0/1", "Init:ExitCode:2", "0"]);
-        check(with_init(&[waiting("CrashLoopBackOff")], "False"), false, ["0/1", "Init:CrashLoopBackOff", "0"]);
-        check(with_init(&[waiting("PodInitializing")], "False"), false, ["0/1", "Init:0/1", "0"]);
-        check(with_init(&[ended("Completed", 0, None)], "True"), false, ["0/1", "PodInitializing", "0"]);
+        check(
+            with_init(&[ended("Completed", 0, None), running(false)], "False"),
+            false,
+            ["0/1", "Init:1/2", "0"],
+        );
+        check(
+            with_init(&[ended("Error", 1, None)], "False"),
+            false,
+            ["0/1", "Init:Error", "0"],
+        );
+        check(
+            with_init(&[ended("", 2, None)], "False"),
+            false,
+            ["0/1", "Init:ExitCode:2", "0"],
+        );
+        check(
+            with_init(&[waiting("CrashLoopBackOff")], "False"),
+            false,
+            ["0/1", "Init:CrashLoopBackOff", "0"],
+        );
+        check(
+            with_init(&[waiting("PodInitializing")], "False"),
+            false,
+            ["0/1", "Init:0/1", "0"],
+        );
+        check(
+            with_init(&[ended("Completed", 0, None)], "True"),
+            false,
+            ["0/1", "PodInitializing", "0"],
+        );
         let mut restarted = waiting("CrashLoopBackOff");
         restarted["restartCount"] = 4.into();
-        check(with_init(&[restarted], "False"), false, ["0/1", "Init:CrashLoopBackOff", "4"]);
+        check(
+            with_init(&[restarted], "False"),
+            false,
+            ["0/1", "Init:CrashLoopBackOff", "4"],
+        );
     }
 
     #[test]
@@ -343,13 +530,44 @@ mod tests {
                    "conditions": [{"type": "Initialized", "status": initialized, "lastTransitionTime": null}]})
         };
         let done = ended("Completed", 0, None);
-        check(with(&[sidecar(true, true), done.clone()], running(true), "Running", "True"), false, ["2/2", "Running", "2"]);
-        check(with(&[sidecar(true, false)], running(true), "Running", "True"), false, ["1/2", "Running", "2"]);
-        check(with(&[sidecar(false, false)], waiting("PodInitializing"), "Pending", "False"), false, ["0/2", "Init:0/1", "2"]);
+        check(
+            with(
+                &[sidecar(true, true), done.clone()],
+                running(true),
+                "Running",
+                "True",
+            ),
+            false,
+            ["2/2", "Running", "2"],
+        );
+        check(
+            with(&[sidecar(true, false)], running(true), "Running", "True"),
+            false,
+            ["1/2", "Running", "2"],
+        );
+        check(
+            with(
+                &[sidecar(false, false)],
+                waiting("PodInitializing"),
+                "Pending",
+                "False",
+            ),
+            false,
+            ["0/2", "Init:0/1", "2"],
+        );
         // the restarts of a plain init container stand there only until it is done
         let mut slow = done;
         slow["restartCount"] = 7.into();
-        check(with(&[slow, sidecar(true, true)], running(true), "Running", "True"), false, ["2/2", "Running", "2"]);
+        check(
+            with(
+                &[slow, sidecar(true, true)],
+                running(true),
+                "Running",
+                "True",
+            ),
+            false,
+            ["2/2", "Running", "2"],
+        );
     }
 
     #[test]

@@ -53,7 +53,11 @@ pub fn start_daemon(settings: Settings, layout: Layout) -> Result<Box<dyn Daemon
 }
 
 /// The configuration file (the root's own when none is given, which may be missing), with the command line over it.
-pub fn load_settings(config: Option<&Path>, layout: &Layout, overrides: &Overrides) -> Result<Settings, String> {
+pub fn load_settings(
+    config: Option<&Path>,
+    layout: &Layout,
+    overrides: &Overrides,
+) -> Result<Settings, String> {
     Settings::load(layout, config, overrides).map_err(|e| e.to_string())
 }
 
@@ -89,18 +93,34 @@ struct Store {
 impl Images for Store {
     fn load(&self, path: &Path) -> Result<Vec<String>, String> {
         let loaded = self.images.load(path).map_err(|e| e.to_string())?;
-        Ok(loaded.into_iter().flat_map(|image| if image.names.is_empty() { vec![image.id] } else { image.names }).collect())
+        Ok(loaded
+            .into_iter()
+            .flat_map(|image| {
+                if image.names.is_empty() {
+                    vec![image.id]
+                } else {
+                    image.names
+                }
+            })
+            .collect())
     }
 
     fn import(&self, path: &Path, name: &str) -> Result<String, String> {
-        let loaded = self.images.import(path, name, ImageConfig::default()).map_err(|e| e.to_string())?;
+        let loaded = self
+            .images
+            .import(path, name, ImageConfig::default())
+            .map_err(|e| e.to_string())?;
         Ok(loaded.names.into_iter().next().unwrap_or(loaded.id))
     }
 
     fn list(&self) -> Result<Vec<ImageRow>, String> {
         let mut rows: BTreeMap<String, ImageRow> = BTreeMap::new();
         for record in self.images.list().map_err(|e| e.to_string())? {
-            let row = rows.entry(record.id.clone()).or_insert(ImageRow { names: Vec::new(), id: record.id, size: record.size });
+            let row = rows.entry(record.id.clone()).or_insert(ImageRow {
+                names: Vec::new(),
+                id: record.id,
+                size: record.size,
+            });
             row.names.extend(record.name);
         }
         Ok(rows.into_values().collect())
@@ -108,14 +128,20 @@ impl Images for Store {
 
     fn remove(&self, name: &str) -> Result<(), String> {
         let used = runtime::ImagesInUse::read(&self.layout);
-        self.images.remove(name, &|id| used.contains(id)).map(drop).map_err(|e| e.to_string())
+        self.images
+            .remove(name, &|id| used.contains(id))
+            .map(drop)
+            .map_err(|e| e.to_string())
     }
 }
 
 /// Opens the store below the root.
 pub fn open_images(layout: &Layout) -> Result<Box<dyn Images>, String> {
     let images = ImageStore::open(layout.images()).map_err(|e| e.to_string())?;
-    Ok(Box::new(Store { images, layout: layout.clone() }))
+    Ok(Box::new(Store {
+        images,
+        layout: layout.clone(),
+    }))
 }
 
 /// What a pod file holds.
@@ -130,8 +156,17 @@ pub struct Decoded {
 /// Decodes and validates a pod file as the file source does.
 pub fn decode(bytes: &[u8], node_name: &str, path: &Path) -> Decoded {
     match decode::static_pods(bytes, &StaticSource { node_name, path }) {
-        Ok(pods) => Decoded { pods: pods.into_iter().map(|d| (d.pod.metadata.name, d.warnings)).collect(), errors: vec![] },
-        Err(e) => Decoded { pods: vec![], errors: e.problems().iter().map(problem).collect() },
+        Ok(pods) => Decoded {
+            pods: pods
+                .into_iter()
+                .map(|d| (d.pod.metadata.name, d.warnings))
+                .collect(),
+            errors: vec![],
+        },
+        Err(e) => Decoded {
+            pods: vec![],
+            errors: e.problems().iter().map(problem).collect(),
+        },
     }
 }
 

@@ -44,7 +44,11 @@ impl Lines {
             // Not CRI's form: a person would rather see it than miss it.
             return out.write_all(record);
         };
-        let line = if stream == b"stderr" { &mut self.stderr } else { &mut self.stdout };
+        let line = if stream == b"stderr" {
+            &mut self.stderr
+        } else {
+            &mut self.stdout
+        };
         line.extend_from_slice(text);
         if !partial {
             line.push(b'\n');
@@ -64,7 +68,9 @@ fn parse(record: &[u8]) -> Option<(&[u8], bool, &[u8])> {
     let (time, stream, tag) = (parts.next()?, parts.next()?, parts.next()?);
     let text = parts.next().unwrap_or_default();
     let tag = tag.split(|b| *b == b':').next()?;
-    let known = time.first()?.is_ascii_digit() && matches!(stream, b"stdout" | b"stderr") && matches!(tag, b"P" | b"F");
+    let known = time.first()?.is_ascii_digit()
+        && matches!(stream, b"stdout" | b"stderr")
+        && matches!(tag, b"P" | b"F");
     known.then_some((stream, tag == b"P", text))
 }
 
@@ -84,13 +90,20 @@ mod tests {
                 lines.push(piece, &mut out).unwrap();
             }
             lines.finish(&mut out).unwrap();
-            assert_eq!(String::from_utf8_lossy(&out), expected, "in pieces of {size}");
+            assert_eq!(
+                String::from_utf8_lossy(&out),
+                expected,
+                "in pieces of {size}"
+            );
         }
     }
 
     #[test]
     fn the_prefix_goes_and_the_text_stays() {
-        check("@ stdout F hello  world \n@ stderr F oops\n", "hello  world \noops\n");
+        check(
+            "@ stdout F hello  world \n@ stderr F oops\n",
+            "hello  world \noops\n",
+        );
         check("@ stdout F \n@ stdout F\n", "\n\n");
         check("@ stdout F:tag x\n", "x\n");
     }
@@ -98,13 +111,19 @@ mod tests {
     #[test]
     fn partial_lines_are_joined_per_stream() {
         check("@ stdout P ab\n@ stdout P cd\n@ stdout F ef\n", "abcdef\n");
-        check("@ stdout P ab\n@ stderr F err\n@ stdout F cd\n", "err\nabcd\n");
+        check(
+            "@ stdout P ab\n@ stderr F err\n@ stdout F cd\n",
+            "err\nabcd\n",
+        );
         check("@ stdout P no end", "no end");
     }
 
     #[test]
     fn what_is_not_cri_is_shown_as_it_is() {
-        check("garbage\n@ stdout X y\n", &format!("garbage\n{T} stdout X y\n"));
+        check(
+            "garbage\n@ stdout X y\n",
+            &format!("garbage\n{T} stdout X y\n"),
+        );
     }
 
     #[test]

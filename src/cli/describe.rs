@@ -27,7 +27,12 @@ pub fn run(describe: &Describe, out: &mut dyn Write, err: &mut dyn Write) -> Res
     let pods = select(describe, &snapshot)?;
     let mut texts = Vec::new();
     for pod in pods {
-        let history = client.history(pod.object["metadata"]["uid"].as_str().unwrap_or_default().into())?;
+        let history = client.history(
+            pod.object["metadata"]["uid"]
+                .as_str()
+                .unwrap_or_default()
+                .into(),
+        )?;
         texts.push(text(pod, &history, Time::now()));
     }
     if texts.is_empty() {
@@ -36,7 +41,10 @@ pub fn run(describe: &Describe, out: &mut dyn Write, err: &mut dyn Write) -> Res
     out.write_all(texts.join("\n\n").as_bytes())?;
     out.flush()?;
     write_stalled(&snapshot, err)?;
-    let without_pod = snapshot.problems.iter().filter(|p| describe.names.is_empty() && !snapshot.pods.iter().any(|v| v.file == p.file));
+    let without_pod = snapshot
+        .problems
+        .iter()
+        .filter(|p| describe.names.is_empty() && !snapshot.pods.iter().any(|v| v.file == p.file));
     for problem in without_pod {
         writeln!(err, "{}", problem.line("not running"))?;
     }
@@ -48,13 +56,24 @@ fn select<'a>(describe: &Describe, snapshot: &'a Snapshot) -> Result<Vec<&'a Pod
     if describe.names.is_empty() {
         return Ok(names::in_namespace(snapshot, namespace).collect());
     }
-    describe.names.iter().map(|name| names::resolve(snapshot, namespace, name).map_err(|e| with_problems(e, snapshot, name))).collect()
+    describe
+        .names
+        .iter()
+        .map(|name| {
+            names::resolve(snapshot, namespace, name).map_err(|e| with_problems(e, snapshot, name))
+        })
+        .collect()
 }
 
 /// A pod that is not there because its file is broken is what a person looks for first: say so.
 fn with_problems(e: names::NameError, snapshot: &Snapshot, name: &str) -> CliError {
-    let about = snapshot.problems.iter().filter(|p| p.file.contains(name) || p.error.contains(name));
-    let lines: String = about.map(|p| format!("\n{}", p.line("not running"))).collect();
+    let about = snapshot
+        .problems
+        .iter()
+        .filter(|p| p.file.contains(name) || p.error.contains(name));
+    let lines: String = about
+        .map(|p| format!("\n{}", p.line("not running")))
+        .collect();
     CliError::Failed(format!("{e}{lines}"))
 }
 
@@ -62,12 +81,26 @@ fn with_problems(e: names::NameError, snapshot: &Snapshot, name: &str) -> CliErr
 pub fn text(pod: &PodView, history: &PodHistory, now: Time) -> String {
     let mut w = String::new();
     head(&mut w, pod);
-    describe_container::all(&mut w, "Init Containers", &pod.object["spec"]["initContainers"], &pod.status.init_container_statuses);
-    describe_container::all(&mut w, "Containers", &pod.object["spec"]["containers"], &pod.status.container_statuses);
+    describe_container::all(
+        &mut w,
+        "Init Containers",
+        &pod.object["spec"]["initContainers"],
+        &pod.status.init_container_statuses,
+    );
+    describe_container::all(
+        &mut w,
+        "Containers",
+        &pod.object["spec"]["containers"],
+        &pod.status.container_statuses,
+    );
     conditions(&mut w, pod);
     volumes(&mut w, &pod.object["spec"]["volumes"]);
     line(&mut w, "QoS Class", &pod.status.qos_class);
-    labels(&mut w, "Node-Selectors", &pod.object["spec"]["nodeSelector"]);
+    labels(
+        &mut w,
+        "Node-Selectors",
+        &pod.object["spec"]["nodeSelector"],
+    );
     file(&mut w, pod);
     describe_history::all(&mut w, history, &pod.paused, now);
     events(&mut w, &pod.events, now);
@@ -97,7 +130,15 @@ fn head(w: &mut String, pod: &PodView) {
     }
     labels(w, "Labels", &meta["labels"]);
     annotations(w, &meta["annotations"]);
-    line(w, "Status", if pod.terminating && !status.phase.is_terminal() { "Terminating" } else { status.phase.as_str() });
+    line(
+        w,
+        "Status",
+        if pod.terminating && !status.phase.is_terminal() {
+            "Terminating"
+        } else {
+            status.phase.as_str()
+        },
+    );
     for (title, value) in [("Reason", &status.reason), ("Message", &status.message)] {
         if !value.is_empty() {
             line(w, title, value);
@@ -120,7 +161,11 @@ fn labels(w: &mut String, title: &str, map: &Value) {
         line(w, title, "<none>");
     }
     for (i, (key, value)) in map.iter().enumerate() {
-        let title = if i == 0 { format!("{title}:") } else { String::new() };
+        let title = if i == 0 {
+            format!("{title}:")
+        } else {
+            String::new()
+        };
         put!(w, "{title}\t{key}={value}");
     }
 }
@@ -158,8 +203,18 @@ fn conditions(w: &mut String, pod: &PodView) {
     put!(w, "Conditions:\n  Type\tStatus");
     for c in &pod.status.conditions {
         // The reason and message kubectl keeps to itself say why a pod is not ready.
-        let why = [c.reason.as_str(), &c.message].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>().join(": ");
-        put!(w, "  {}\t{}{}{why}", c.type_, c.status, if why.is_empty() { "" } else { "\t" });
+        let why = [c.reason.as_str(), &c.message]
+            .into_iter()
+            .filter(|s| !s.is_empty())
+            .collect::<Vec<_>>()
+            .join(": ");
+        put!(
+            w,
+            "  {}\t{}{}{why}",
+            c.type_,
+            c.status,
+            if why.is_empty() { "" } else { "\t" }
+        );
     }
 }
 
@@ -174,13 +229,32 @@ fn volumes(w: &mut String, list: &Value) {
         match v["hostPath"].is_object() {
             true => {
                 put!(w, "    Type:\tHostPath (bare host directory volume)");
-                put!(w, "    Path:\t{}", v["hostPath"]["path"].as_str().unwrap_or_default());
-                put!(w, "    HostPathType:\t{}", v["hostPath"]["type"].as_str().unwrap_or_default());
+                put!(
+                    w,
+                    "    Path:\t{}",
+                    v["hostPath"]["path"].as_str().unwrap_or_default()
+                );
+                put!(
+                    w,
+                    "    HostPathType:\t{}",
+                    v["hostPath"]["type"].as_str().unwrap_or_default()
+                );
             }
             false => {
-                put!(w, "    Type:\tEmptyDir (a temporary directory that shares a pod's lifetime)");
-                put!(w, "    Medium:\t{}", v["emptyDir"]["medium"].as_str().unwrap_or_default());
-                put!(w, "    SizeLimit:\t{}", scalar(&v["emptyDir"]["sizeLimit"]).unwrap_or_else(|| "<unset>".into()));
+                put!(
+                    w,
+                    "    Type:\tEmptyDir (a temporary directory that shares a pod's lifetime)"
+                );
+                put!(
+                    w,
+                    "    Medium:\t{}",
+                    v["emptyDir"]["medium"].as_str().unwrap_or_default()
+                );
+                put!(
+                    w,
+                    "    SizeLimit:\t{}",
+                    scalar(&v["emptyDir"]["sizeLimit"]).unwrap_or_else(|| "<unset>".into())
+                );
             }
         }
     }
@@ -198,10 +272,19 @@ pub(super) fn scalar(v: &Value) -> Option<String> {
 fn file(w: &mut String, pod: &PodView) {
     line(w, "File", &pod.file);
     if let Some(error) = &pod.file_error {
-        put!(w, "File Error:\tlast good version runs: {}", error.replace('\n', "\n\t"));
+        put!(
+            w,
+            "File Error:\tlast good version runs: {}",
+            error.replace('\n', "\n\t")
+        );
     }
     for (i, warning) in pod.warnings.iter().enumerate() {
-        put!(w, "{}\t{}", if i == 0 { "Warnings:" } else { "" }, warning.replace('\n', "\n\t"));
+        put!(
+            w,
+            "{}\t{}",
+            if i == 0 { "Warnings:" } else { "" },
+            warning.replace('\n', "\n\t")
+        );
     }
 }
 
@@ -209,10 +292,19 @@ fn events(w: &mut String, events: &[Event], now: Time) {
     if events.is_empty() {
         return line(w, "Events", "<none>");
     }
-    put!(w, "Events:\n  Type\tReason\tAge\tFrom\tMessage\n  ----\t------\t----\t----\t-------");
+    put!(
+        w,
+        "Events:\n  Type\tReason\tAge\tFrom\tMessage\n  ----\t------\t----\t----\t-------"
+    );
     for e in events {
         let age = last_seen(e, now);
         // A message of several lines (a probe's output) stays one row, as with kubectl, which trims it only.
-        put!(w, "  {:?}\t{}\t{age}\tpodprobe\t{}", e.type_, e.reason, e.message.trim().replace(['\n', '\t'], " "));
+        put!(
+            w,
+            "  {:?}\t{}\t{age}\tpodprobe\t{}",
+            e.type_,
+            e.reason,
+            e.message.trim().replace(['\n', '\t'], " ")
+        );
     }
 }

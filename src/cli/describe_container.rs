@@ -33,7 +33,10 @@ pub(super) fn all(w: &mut String, title: &str, containers: &Value, statuses: &[C
 }
 
 fn strings(list: &Value) -> impl Iterator<Item = &str> {
-    list.as_array().into_iter().flatten().filter_map(Value::as_str)
+    list.as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
 }
 
 fn basics(w: &mut String, c: &Value, status: Option<&ContainerStatus>) {
@@ -59,12 +62,24 @@ fn basics(w: &mut String, c: &Value, status: Option<&ContainerStatus>) {
 
 fn port_line(w: &mut String, ports: &[Value], title: &str, key: &str) {
     let one = |p: &Value| {
-        let name = p["name"].as_str().filter(|n| !n.is_empty()).map(|n| format!(" ({n})")).unwrap_or_default();
-        format!("{}/{}{name}", p[key].as_i64().unwrap_or(0), p["protocol"].as_str().unwrap_or("TCP"))
+        let name = p["name"]
+            .as_str()
+            .filter(|n| !n.is_empty())
+            .map(|n| format!(" ({n})"))
+            .unwrap_or_default();
+        format!(
+            "{}/{}{name}",
+            p[key].as_i64().unwrap_or(0),
+            p["protocol"].as_str().unwrap_or("TCP")
+        )
     };
     let text = ports.iter().map(one).collect::<Vec<_>>().join(", ");
     let plural = if ports.len() > 1 { "s" } else { "" };
-    put!(w, "    {title}{plural}:\t{}", if text.is_empty() { "<none>" } else { &text });
+    put!(
+        w,
+        "    {title}{plural}:\t{}",
+        if text.is_empty() { "<none>" } else { &text }
+    );
 }
 
 fn states(w: &mut String, s: &ContainerStatus) {
@@ -79,7 +94,11 @@ fn states(w: &mut String, s: &ContainerStatus) {
 fn state(w: &mut String, title: &str, state: &ContainerState) {
     let text = |w: &mut String, title: &str, value: &str| {
         if !value.is_empty() {
-            put!(w, "      {title}:\t{}", value.trim_end().replace('\n', "\n      \t"));
+            put!(
+                w,
+                "      {title}:\t{}",
+                value.trim_end().replace('\n', "\n      \t")
+            );
         }
     };
     let time = |t: Option<Time>| t.map(human::date).unwrap_or_default();
@@ -117,7 +136,11 @@ fn amounts(w: &mut String, title: &str, map: &Value) {
 }
 
 fn probes(w: &mut String, c: &Value) {
-    for (title, key) in [("Liveness", "livenessProbe"), ("Readiness", "readinessProbe"), ("Startup", "startupProbe")] {
+    for (title, key) in [
+        ("Liveness", "livenessProbe"),
+        ("Readiness", "readinessProbe"),
+        ("Startup", "startupProbe"),
+    ] {
         if let Ok(probe) = serde_json::from_value::<Probe>(c[key].clone()) {
             put!(w, "    {title}:\t{}", probe_text(&probe));
         }
@@ -129,12 +152,25 @@ pub fn probe_text(p: &Probe) -> String {
     let handler = match p.handler() {
         Some(Handler::Exec(exec)) => format!("exec [{}]", exec.command.join(" ")),
         Some(Handler::HttpGet(get)) => {
-            let scheme = if get.scheme.is_empty() { "http".into() } else { get.scheme.to_lowercase() };
+            let scheme = if get.scheme.is_empty() {
+                "http".into()
+            } else {
+                get.scheme.to_lowercase()
+            };
             let slash = if get.path.starts_with('/') { "" } else { "/" };
-            format!("http-get {scheme}://{}:{}{slash}{}", bracketed(&get.host), port(&get.port), get.path)
+            format!(
+                "http-get {scheme}://{}:{}{slash}{}",
+                bracketed(&get.host),
+                port(&get.port),
+                get.path
+            )
         }
         Some(Handler::TcpSocket(tcp)) => format!("tcp-socket {}:{}", tcp.host, port(&tcp.port)),
-        Some(Handler::Grpc(grpc)) => format!("grpc <pod>:{} {}", grpc.port, grpc.service.as_deref().unwrap_or_default()),
+        Some(Handler::Grpc(grpc)) => format!(
+            "grpc <pod>:{} {}",
+            grpc.port,
+            grpc.service.as_deref().unwrap_or_default()
+        ),
         None => "unknown".into(),
     };
     format!(
@@ -154,7 +190,11 @@ fn time(milliseconds: Option<i32>, seconds: i32) -> String {
 
 /// An IPv6 address stands in brackets before a port.
 fn bracketed(host: &str) -> String {
-    if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.into() }
+    if host.contains(':') && !host.starts_with('[') {
+        format!("[{host}]")
+    } else {
+        host.into()
+    }
 }
 
 fn port(port: &IntOrString) -> String {
@@ -166,22 +206,46 @@ fn port(port: &IntOrString) -> String {
 
 fn environment(w: &mut String, env: &Value) {
     let list = env.as_array().map(Vec::as_slice).unwrap_or_default();
-    put!(w, "    Environment:{}", if list.is_empty() { "\t<none>" } else { "" });
+    put!(
+        w,
+        "    Environment:{}",
+        if list.is_empty() { "\t<none>" } else { "" }
+    );
     for e in list {
-        let value = e["value"].as_str().unwrap_or_default().replace('\n', "\n      \t");
-        put!(w, "      {}:\t{value}", e["name"].as_str().unwrap_or_default());
+        let value = e["value"]
+            .as_str()
+            .unwrap_or_default()
+            .replace('\n', "\n      \t");
+        put!(
+            w,
+            "      {}:\t{value}",
+            e["name"].as_str().unwrap_or_default()
+        );
     }
 }
 
 fn mounts(w: &mut String, list: &Value) {
     let mut list: Vec<&Value> = list.as_array().into_iter().flatten().collect();
     list.sort_by_key(|m| m["mountPath"].as_str());
-    put!(w, "    Mounts:{}", if list.is_empty() { "\t<none>" } else { "" });
+    put!(
+        w,
+        "    Mounts:{}",
+        if list.is_empty() { "\t<none>" } else { "" }
+    );
     for m in list {
         let text = |key: &str| m[key].as_str().unwrap_or_default();
         let mode = if m["readOnly"] == true { "ro" } else { "rw" };
-        let sub = if text("subPath").is_empty() { String::new() } else { format!(",path=\"{}\"", text("subPath")) };
-        put!(w, "      {} from {} ({mode}{sub})", text("mountPath"), text("name"));
+        let sub = if text("subPath").is_empty() {
+            String::new()
+        } else {
+            format!(",path=\"{}\"", text("subPath"))
+        };
+        put!(
+            w,
+            "      {} from {} ({mode}{sub})",
+            text("mountPath"),
+            text("name")
+        );
     }
 }
 
@@ -193,23 +257,44 @@ mod tests {
 
     #[track_caller]
     fn check(probe: Value, expected: &str) {
-        assert_eq!(probe_text(&serde_json::from_value(probe).unwrap()), expected);
+        assert_eq!(
+            probe_text(&serde_json::from_value(probe).unwrap()),
+            expected
+        );
     }
 
     #[test]
     fn probes_are_one_line_each() {
         let tail = "delay=0s timeout=1s period=10s #success=1 #failure=3";
-        check(json!({"httpGet": {"path": "/healthz", "port": 8080, "scheme": "HTTP"}}), &format!("http-get http://:8080/healthz {tail}"));
+        check(
+            json!({"httpGet": {"path": "/healthz", "port": 8080, "scheme": "HTTP"}}),
+            &format!("http-get http://:8080/healthz {tail}"),
+        );
         check(
             json!({"httpGet": {"path": "x", "port": "web", "host": "::1", "scheme": "HTTPS"}}),
             &format!("http-get https://[::1]:web/x {tail}"),
         );
-        check(json!({"tcpSocket": {"port": 80}}), &format!("tcp-socket :80 {tail}"));
-        check(json!({"exec": {"command": ["cat", "/tmp/x"]}}), &format!("exec [cat /tmp/x] {tail}"));
-        check(json!({"grpc": {"port": 9000, "service": "s"}}), &format!("grpc <pod>:9000 s {tail}"));
+        check(
+            json!({"tcpSocket": {"port": 80}}),
+            &format!("tcp-socket :80 {tail}"),
+        );
+        check(
+            json!({"exec": {"command": ["cat", "/tmp/x"]}}),
+            &format!("exec [cat /tmp/x] {tail}"),
+        );
+        check(
+            json!({"grpc": {"port": 9000, "service": "s"}}),
+            &format!("grpc <pod>:9000 s {tail}"),
+        );
         let odd = json!({"tcpSocket": {"port": 1}, "initialDelaySeconds": 5, "timeoutSeconds": 2, "periodSeconds": 3, "successThreshold": 4, "failureThreshold": 6});
-        check(odd, "tcp-socket :1 delay=5s timeout=2s period=3s #success=4 #failure=6");
+        check(
+            odd,
+            "tcp-socket :1 delay=5s timeout=2s period=3s #success=4 #failure=6",
+        );
         let fine = json!({"tcpSocket": {"port": 1}, "initialDelayMilliseconds": 250, "timeoutMilliseconds": 100, "periodSeconds": 3});
-        check(fine, "tcp-socket :1 delay=250ms timeout=100ms period=3s #success=1 #failure=3");
+        check(
+            fine,
+            "tcp-socket :1 delay=250ms timeout=100ms period=3s #success=1 #failure=3",
+        );
     }
 }

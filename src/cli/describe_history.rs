@@ -15,17 +15,37 @@ const MAX_TEXT: usize = 100;
 /// Writes the sections; none that has nothing to say.
 pub(super) fn all(w: &mut String, history: &PodHistory, paused: &[PausedProbe], now: Time) {
     if !paused.is_empty() {
-        put!(w, "Paused Probes:\n  Container\tProbe\tGoes On\n  ---------\t-----\t-------");
+        put!(
+            w,
+            "Paused Probes:\n  Container\tProbe\tGoes On\n  ---------\t-----\t-------"
+        );
     }
     for p in paused {
-        put!(w, "  {}\t{}\tin {} ({})", p.container, type_word(p.probe_type), human::since(Some(now), p.until), human::date(p.until));
+        put!(
+            w,
+            "  {}\t{}\tin {} ({})",
+            p.container,
+            type_word(p.probe_type),
+            human::since(Some(now), p.until),
+            human::date(p.until)
+        );
     }
     probes(w, &history.probes, now);
     if !history.restarts.is_empty() {
-        put!(w, "Restarts:\n  Age\tContainer\tAttempt\tCause\n  ---\t---------\t-------\t-----");
+        put!(
+            w,
+            "Restarts:\n  Age\tContainer\tAttempt\tCause\n  ---\t---------\t-------\t-----"
+        );
     }
     for r in &history.restarts {
-        put!(w, "  {}\t{}\t{}\t{}", human::since(Some(r.time), now), r.container, r.attempt, one_line(&r.cause));
+        put!(
+            w,
+            "  {}\t{}\t{}\t{}",
+            human::since(Some(r.time), now),
+            r.container,
+            r.attempt,
+            one_line(&r.cause)
+        );
     }
 }
 
@@ -33,15 +53,26 @@ fn probes(w: &mut String, probes: &[ProbeHistory], now: Time) {
     if probes.iter().all(|p| p.runs.is_empty()) {
         return;
     }
-    put!(w, "Probe History:\n  Container\tProbe\tAge\tTook\tResult\tText\n  ---------\t-----\t---\t----\t------\t----");
+    put!(
+        w,
+        "Probe History:\n  Container\tProbe\tAge\tTook\tResult\tText\n  ---------\t-----\t---\t----\t------\t----"
+    );
     for probe in probes {
         for same in runs_of_equals(probe) {
             let (first, last) = (same[0], same[same.len() - 1]);
             let age = last_seen(&as_event(first, last, same.len()), now);
-            let phase = last.phase.map_or_else(String::new, |phase| format!(" at {phase}"));
+            let phase = last
+                .phase
+                .map_or_else(String::new, |phase| format!(" at {phase}"));
             let text = one_line(&last.output);
             let result = last.outcome.as_str();
-            put!(w, "  {}\t{}\t{age}\t{}\t{result}{phase}\t{text}", probe.container, type_word(probe.probe_type), took(&same));
+            put!(
+                w,
+                "  {}\t{}\t{age}\t{}\t{result}{phase}\t{text}",
+                probe.container,
+                type_word(probe.probe_type),
+                took(&same)
+            );
         }
     }
 }
@@ -79,8 +110,15 @@ fn as_event(first: &Run, last: &Run, count: usize) -> Event {
 fn took(runs: &[&Run]) -> String {
     let times = || runs.iter().map(|r| r.micros);
     let text = |micros: u64| go_duration(std::time::Duration::from_micros(rounded(micros)));
-    let (least, most) = (text(times().min().unwrap_or(0)), text(times().max().unwrap_or(0)));
-    if least == most { least } else { format!("{least}-{most}") }
+    let (least, most) = (
+        text(times().min().unwrap_or(0)),
+        text(times().max().unwrap_or(0)),
+    );
+    if least == most {
+        least
+    } else {
+        format!("{least}-{most}")
+    }
 }
 
 /// Two digits are enough to compare by.
@@ -90,9 +128,16 @@ fn rounded(micros: u64) -> u64 {
 }
 
 fn one_line(text: &str) -> String {
-    let mut chars = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
+    let mut chars = text
+        .trim()
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c });
     let head: String = chars.by_ref().take(MAX_TEXT).collect();
-    if chars.next().is_some() { format!("{head}...") } else { head }
+    if chars.next().is_some() {
+        format!("{head}...")
+    } else {
+        head
+    }
 }
 
 #[cfg(test)]

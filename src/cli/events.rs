@@ -40,7 +40,11 @@ pub fn run(args: &Events, out: &mut dyn Write, err: &mut dyn Write) -> Result<()
             None => writeln!(err, "No events found")?,
         }
     }
-    let mut table = Table { namespaces: args.all_namespaces, begun: false, widths: Vec::new() };
+    let mut table = Table {
+        namespaces: args.all_namespaces,
+        begun: false,
+        widths: Vec::new(),
+    };
     table.namespaces |= args.namespace.is_none() && shown.iter().any(|e| e.namespace != "default");
     table.write(&shown, out)?;
     if !args.watch {
@@ -57,10 +61,22 @@ pub fn run(args: &Events, out: &mut dyn Write, err: &mut dyn Write) -> Result<()
 
 /// The events asked for. A pod that is gone still has some.
 fn select(args: &Events, list: &EventList) -> Vec<Event> {
-    let suffixed = args.pod.as_ref().map(|pod| format!("{pod}-{}", list.node_name.to_lowercase()));
-    let named = |e: &&Event| args.pod.as_ref().is_none_or(|pod| e.pod == *pod || Some(&e.pod) == suffixed.as_ref());
+    let suffixed = args
+        .pod
+        .as_ref()
+        .map(|pod| format!("{pod}-{}", list.node_name.to_lowercase()));
+    let named = |e: &&Event| {
+        args.pod
+            .as_ref()
+            .is_none_or(|pod| e.pod == *pod || Some(&e.pod) == suffixed.as_ref())
+    };
     let inside = |e: &&Event| args.namespace.as_ref().is_none_or(|n| e.namespace == *n);
-    list.events.iter().filter(named).filter(inside).cloned().collect()
+    list.events
+        .iter()
+        .filter(named)
+        .filter(inside)
+        .cloned()
+        .collect()
 }
 
 fn no_such_pod(args: &Events, client: &mut Client) -> Result<(), CliError> {
@@ -81,7 +97,10 @@ impl Table {
         let now = Time::now();
         let mut rows = Vec::new();
         if !events.is_empty() && !std::mem::replace(&mut self.begun, true) {
-            rows.push(self.row("NAMESPACE", ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"].map(str::to_owned)));
+            rows.push(self.row(
+                "NAMESPACE",
+                ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"].map(str::to_owned),
+            ));
         }
         rows.extend(events.iter().map(|e| self.row(&e.namespace, cells(e, now))));
         write_rows(&rows, &mut self.widths, out)?;
@@ -89,14 +108,29 @@ impl Table {
     }
 
     fn row(&self, namespace: &str, cells: [String; 5]) -> Vec<String> {
-        self.namespaces.then(|| namespace.to_owned()).into_iter().chain(cells).collect()
+        self.namespaces
+            .then(|| namespace.to_owned())
+            .into_iter()
+            .chain(cells)
+            .collect()
     }
 }
 
 /// A message of several lines stays one row, and control characters do not reach the terminal.
 fn cells(e: &Event, now: Time) -> [String; 5] {
-    let message = e.message.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    [last_seen(e, now), format!("{:?}", e.type_), e.reason.clone(), format!("pod/{}", e.pod), message]
+    let message = e
+        .message
+        .trim()
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    [
+        last_seen(e, now),
+        format!("{:?}", e.type_),
+        e.reason.clone(),
+        format!("pod/{}", e.pod),
+        message,
+    ]
 }
 
 /// `5s`, or `5s (x3 over 2m)`.
@@ -104,7 +138,10 @@ pub(super) fn last_seen(e: &Event, now: Time) -> String {
     let first = human::since(Some(e.first_timestamp), now);
     match e.count {
         0 | 1 => first,
-        n => format!("{} (x{n} over {first})", human::since(Some(e.last_timestamp), now)),
+        n => format!(
+            "{} (x{n} over {first})",
+            human::since(Some(e.last_timestamp), now)
+        ),
     }
 }
 
@@ -125,14 +162,28 @@ mod tests {
     fn a_row_is_kubectls() {
         let now = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
         let text = "Liveness probe failed: a b [2J";
-        assert_eq!(cells(&event("web", "default", 1), now), ["60s", "Warning", "Unhealthy", "pod/web", text]);
-        assert_eq!(cells(&event("web", "default", 3), now)[0], "10s (x3 over 60s)");
+        assert_eq!(
+            cells(&event("web", "default", 1), now),
+            ["60s", "Warning", "Unhealthy", "pod/web", text]
+        );
+        assert_eq!(
+            cells(&event("web", "default", 3), now)[0],
+            "10s (x3 over 60s)"
+        );
     }
 
     #[test]
     fn pods_are_named_with_or_without_the_nodes_name() {
-        let events = vec![event("web-edge", "default", 1), event("web", "x", 1), event("db-edge", "x", 1)];
-        let list = EventList { version: 1, node_name: "Edge".into(), events };
+        let events = vec![
+            event("web-edge", "default", 1),
+            event("web", "x", 1),
+            event("db-edge", "x", 1),
+        ];
+        let list = EventList {
+            version: 1,
+            node_name: "Edge".into(),
+            events,
+        };
         let names = |pod: Option<&str>, namespace: Option<&str>| {
             let args = Events {
                 root: "/".into(),
@@ -141,7 +192,10 @@ mod tests {
                 all_namespaces: false,
                 watch: false,
             };
-            select(&args, &list).into_iter().map(|e| e.pod).collect::<Vec<_>>()
+            select(&args, &list)
+                .into_iter()
+                .map(|e| e.pod)
+                .collect::<Vec<_>>()
         };
         assert_eq!(names(None, None), ["web-edge", "web", "db-edge"]);
         assert_eq!(names(Some("web"), None), ["web-edge", "web"]);

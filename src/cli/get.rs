@@ -24,7 +24,11 @@ pub fn run(get: &Get, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Cl
         write_problems(&snapshot, err)?;
     }
     out.flush()?;
-    if get.watch { watch(get, &mut client, printer, snapshot.version, &pods, out) } else { Ok(()) }
+    if get.watch {
+        watch(get, &mut client, printer, snapshot.version, &pods, out)
+    } else {
+        Ok(())
+    }
 }
 
 /// The pods asked for, in the snapshot's order, or in the order of the names.
@@ -33,7 +37,10 @@ fn select<'a>(get: &Get, snapshot: &'a Snapshot) -> Result<Vec<&'a PodView>, Cli
     if get.names.is_empty() {
         return Ok(names::in_namespace(snapshot, namespace).collect());
     }
-    get.names.iter().map(|name| names::resolve(snapshot, namespace, name).map_err(CliError::from)).collect()
+    get.names
+        .iter()
+        .map(|name| names::resolve(snapshot, namespace, name).map_err(CliError::from))
+        .collect()
 }
 
 /// A watch sees the pods it was asked for also when they go and come.
@@ -52,7 +59,10 @@ fn watch(
         version = snapshot.version;
         let wanted = |p: &&PodView| get.names.is_empty() || is_named(get, &snapshot, p);
         let now: HashMap<String, PodView> =
-            names::in_namespace(&snapshot, get.namespace.as_deref()).filter(wanted).map(|p| (key(p), p.clone())).collect();
+            names::in_namespace(&snapshot, get.namespace.as_deref())
+                .filter(wanted)
+                .map(|p| (key(p), p.clone()))
+                .collect();
         for pod in changed(&known, &now) {
             printer.again(pod, out)?;
         }
@@ -67,15 +77,30 @@ fn key(pod: &PodView) -> String {
 }
 
 fn is_named(get: &Get, snapshot: &Snapshot, pod: &PodView) -> bool {
-    let named = |name: &String| names::resolve(snapshot, get.namespace.as_deref(), name).is_ok_and(|found| std::ptr::eq(found, pod));
+    let named = |name: &String| {
+        names::resolve(snapshot, get.namespace.as_deref(), name)
+            .is_ok_and(|found| std::ptr::eq(found, pod))
+    };
     get.names.iter().any(named)
 }
 
 /// Pods whose row is new or says something else, and those that have gone (their last row), by name.
-fn changed<'a>(before: &'a HashMap<String, PodView>, now: &'a HashMap<String, PodView>) -> Vec<&'a PodView> {
-    let differs = |(key, pod): &(&String, &PodView)| before.get(*key).is_none_or(|old| visible(old) != visible(pod));
+fn changed<'a>(
+    before: &'a HashMap<String, PodView>,
+    now: &'a HashMap<String, PodView>,
+) -> Vec<&'a PodView> {
+    let differs = |(key, pod): &(&String, &PodView)| {
+        before
+            .get(*key)
+            .is_none_or(|old| visible(old) != visible(pod))
+    };
     let gone = before.iter().filter(|(key, _)| !now.contains_key(*key));
-    let mut pods: Vec<&PodView> = now.iter().filter(differs).chain(gone).map(|(_, pod)| pod).collect();
+    let mut pods: Vec<&PodView> = now
+        .iter()
+        .filter(differs)
+        .chain(gone)
+        .map(|(_, pod)| pod)
+        .collect();
     pods.sort_by_key(|p| (columns::namespace(p), columns::name(p)));
     pods
 }
@@ -84,15 +109,28 @@ fn changed<'a>(before: &'a HashMap<String, PodView>, now: &'a HashMap<String, Po
 pub(super) fn visible(pod: &PodView) -> (String, String, u32, &str, &str) {
     let status = columns::status_word(pod);
     let uid = pod.object["metadata"]["uid"].as_str().unwrap_or_default();
-    (columns::ready(pod), status, columns::restart_count(pod), &pod.status.pod_ip, uid)
+    (
+        columns::ready(pod),
+        status,
+        columns::restart_count(pod),
+        &pod.status.pod_ip,
+        uid,
+    )
 }
 
 /// One line when the daemon stands still, and one per file that is not, or no longer, what runs.
 pub fn write_problems(snapshot: &Snapshot, err: &mut dyn Write) -> io::Result<()> {
     write_stalled(snapshot, err)?;
     for problem in &snapshot.problems {
-        let runs = snapshot.pods.iter().any(|p| p.file == problem.file && p.file_error.is_some());
-        let what = if runs { "last good version runs" } else { "not running" };
+        let runs = snapshot
+            .pods
+            .iter()
+            .any(|p| p.file == problem.file && p.file_error.is_some());
+        let what = if runs {
+            "last good version runs"
+        } else {
+            "not running"
+        };
         writeln!(err, "{}", problem.line(what))?;
     }
     Ok(())
@@ -100,7 +138,10 @@ pub fn write_problems(snapshot: &Snapshot, err: &mut dyn Write) -> io::Result<()
 
 /// What is shown may be old.
 pub fn write_stalled(snapshot: &Snapshot, err: &mut dyn Write) -> io::Result<()> {
-    snapshot.stalled.iter().try_for_each(|stalled| writeln!(err, "podprobe: {stalled}"))
+    snapshot
+        .stalled
+        .iter()
+        .try_for_each(|stalled| writeln!(err, "podprobe: {stalled}"))
 }
 
 /// Writes pods in one form, and remembers the widths of the table's columns between calls.
@@ -123,12 +164,20 @@ impl Printer {
         }
     }
 
-    fn first(&mut self, pods: &[&PodView], out: &mut dyn Write, err: &mut dyn Write) -> io::Result<()> {
-        self.namespaces |= self.namespace.is_none() && pods.iter().any(|p| columns::namespace(p) != "default");
+    fn first(
+        &mut self,
+        pods: &[&PodView],
+        out: &mut dyn Write,
+        err: &mut dyn Write,
+    ) -> io::Result<()> {
+        self.namespaces |=
+            self.namespace.is_none() && pods.iter().any(|p| columns::namespace(p) != "default");
         match self.output {
             Output::Json if self.single && pods.len() == 1 => write_json(&pods[0].object, out),
             Output::Json => write_json(&pod_list(pods), out),
-            Output::Name => pods.iter().try_for_each(|p| writeln!(out, "pod/{}", columns::name(p))),
+            Output::Name => pods
+                .iter()
+                .try_for_each(|p| writeln!(out, "pod/{}", columns::name(p))),
             Output::Table | Output::Wide if pods.is_empty() => match &self.namespace {
                 Some(namespace) => writeln!(err, "No resources found in {namespace} namespace."),
                 None => writeln!(err, "No resources found"),
@@ -157,7 +206,11 @@ impl Printer {
     }
 
     fn header(&self) -> Vec<String> {
-        let mut names = if self.namespaces { vec!["NAMESPACE"] } else { vec![] };
+        let mut names = if self.namespaces {
+            vec!["NAMESPACE"]
+        } else {
+            vec![]
+        };
         names.extend(["NAME", "READY", "STATUS", "RESTARTS", "AGE"]);
         if self.output == Output::Wide {
             names.extend(["IP", "NODE", "PAUSED", "FILE"]);
@@ -166,7 +219,11 @@ impl Printer {
     }
 
     fn cells(&self, row: Row) -> Vec<String> {
-        let mut cells = if self.namespaces { vec![row.namespace] } else { vec![] };
+        let mut cells = if self.namespaces {
+            vec![row.namespace]
+        } else {
+            vec![]
+        };
         cells.extend([row.name, row.ready, row.status, row.restarts, row.age]);
         if self.output == Output::Wide {
             cells.extend([row.ip, row.node, row.paused, row.file]);
@@ -176,7 +233,11 @@ impl Printer {
 }
 
 /// kubectl's table: columns at least six wide, three spaces between them, widths never shrink from one call to the next.
-pub(super) fn write_rows(rows: &[Vec<String>], widths: &mut Vec<usize>, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write_rows(
+    rows: &[Vec<String>],
+    widths: &mut Vec<usize>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     for row in rows {
         widths.resize(widths.len().max(row.len()), 6);
         for (width, cell) in widths.iter_mut().zip(row) {

@@ -165,8 +165,14 @@ mod tests {
         for verb in VERBS {
             assert!(OVERVIEW.contains(&format!("\n  {verb}")), "{verb}");
             let usage = format!("usage: podprobe {verb}");
-            assert!(verb == "help" || text(Some(verb)).starts_with(&usage), "{verb}");
-            assert!(text(Some(verb)).lines().all(|l| l.chars().count() <= 120), "{verb}");
+            assert!(
+                verb == "help" || text(Some(verb)).starts_with(&usage),
+                "{verb}"
+            );
+            assert!(
+                text(Some(verb)).lines().all(|l| l.chars().count() <= 120),
+                "{verb}"
+            );
         }
     }
 }

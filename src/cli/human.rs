@@ -29,17 +29,25 @@ pub fn duration(seconds: i64) -> String {
 
 /// How long before `now` it was; `<unknown>` when it never was.
 pub fn since(then: Option<Time>, now: Time) -> String {
-    then.map_or_else(|| "<unknown>".into(), |t| duration(now.unix_seconds() - t.unix_seconds()))
+    then.map_or_else(
+        || "<unknown>".into(),
+        |t| duration(now.unix_seconds() - t.unix_seconds()),
+    )
 }
 
 /// `Mon, 02 Jan 2006 15:04:05 +0000`: Go's RFC1123Z, in UTC, the form of `describe`.
 pub fn date(t: Time) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
     // RFC 3339 in UTC has fixed places; 1970 began with a Thursday.
     let s = t.to_string();
     let day = DAYS[t.unix_seconds().div_euclid(86400).rem_euclid(7) as usize];
-    let month = s.get(5..7).and_then(|m| m.parse::<usize>().ok()).and_then(|m| MONTHS.get(m.wrapping_sub(1)));
+    let month = s
+        .get(5..7)
+        .and_then(|m| m.parse::<usize>().ok())
+        .and_then(|m| MONTHS.get(m.wrapping_sub(1)));
     match (s.get(8..10), month, s.get(0..4), s.get(11..19)) {
         (Some(d), Some(m), Some(y), Some(clock)) => {
             let mut out = String::new();

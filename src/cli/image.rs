@@ -17,7 +17,11 @@ pub fn run(action: &ImageAction, images: &dyn Images, out: &mut dyn Write) -> Re
                 }
             }
         }
-        ImageAction::Import(path, name) => writeln!(out, "imported {}", images.import(path, name).map_err(CliError::Failed)?)?,
+        ImageAction::Import(path, name) => writeln!(
+            out,
+            "imported {}",
+            images.import(path, name).map_err(CliError::Failed)?
+        )?,
         ImageAction::List => list(&images.list().map_err(CliError::Failed)?, out)?,
         ImageAction::Remove(names) => {
             for name in names {
@@ -40,9 +44,23 @@ pub fn add(source: &ImageSource, images: &dyn Images) -> Result<(), String> {
 fn list(rows: &[ImageRow], out: &mut dyn Write) -> std::io::Result<()> {
     let mut table = vec![["IMAGE", "IMAGE ID", "SIZE"].map(str::to_owned).to_vec()];
     for row in rows {
-        let id = row.id.strip_prefix("sha256:").unwrap_or(&row.id).chars().take(13).collect::<String>();
-        let names = if row.names.is_empty() { vec!["<none>".to_owned()] } else { row.names.clone() };
-        table.extend(names.into_iter().map(|name| vec![name, id.clone(), size(row.size)]));
+        let id = row
+            .id
+            .strip_prefix("sha256:")
+            .unwrap_or(&row.id)
+            .chars()
+            .take(13)
+            .collect::<String>();
+        let names = if row.names.is_empty() {
+            vec!["<none>".to_owned()]
+        } else {
+            row.names.clone()
+        };
+        table.extend(
+            names
+                .into_iter()
+                .map(|name| vec![name, id.clone(), size(row.size)]),
+        );
     }
     write_rows(&table, &mut Vec::new(), out)
 }
@@ -86,8 +104,11 @@ mod tests {
     #[test]
     fn the_list_has_a_row_per_name() {
         let mut out = Vec::new();
-        let rows =
-            [ImageRow { names: vec!["docker.io/library/a:1".into(), "b:2".into()], id: "sha256:0123456789abcdef".into(), size: 1500 }];
+        let rows = [ImageRow {
+            names: vec!["docker.io/library/a:1".into(), "b:2".into()],
+            id: "sha256:0123456789abcdef".into(),
+            size: 1500,
+        }];
         list(&rows, &mut out).unwrap();
         let expected = "IMAGE                   IMAGE ID        SIZE\n\
                         docker.io/library/a:1   0123456789abc   1.50kB\n\

@@ -20,10 +20,19 @@ const REFRESH: Duration = Duration::from_millis(500);
 /// Shows the backend's pods on stdout until `stop` is set (within [`REFRESH`]) or stdout is closed.
 pub fn show(backend: &dyn Backend, title: &str, stop: &AtomicBool) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    if out.is_terminal() { show_table(backend, title, stop, &mut out) } else { show_lines(backend, title, stop, &mut out) }
+    if out.is_terminal() {
+        show_table(backend, title, stop, &mut out)
+    } else {
+        show_lines(backend, title, stop, &mut out)
+    }
 }
 
-fn show_table(backend: &dyn Backend, title: &str, stop: &AtomicBool, out: &mut dyn Write) -> io::Result<()> {
+fn show_table(
+    backend: &dyn Backend,
+    title: &str,
+    stop: &AtomicBool,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let mut screen = Screen::enter(out)?;
     let mut snapshot = backend.snapshot();
     while !stop.load(Ordering::SeqCst) {
@@ -67,8 +76,18 @@ fn terminal_size() -> (usize, usize) {
 /// The screen's lines: the title, the table, what is wrong with files, and the last events in what room is left.
 fn frame(snapshot: &Snapshot, title: &str, now: Time, width: usize, height: usize) -> Vec<String> {
     let mut text = Vec::new();
-    let mut rows = vec![["NAME", "READY", "STATUS", "RESTARTS", "AGE"].map(str::to_owned).to_vec()];
-    rows.extend(snapshot.pods.iter().map(|p| Row::new(p, now)).map(|r| vec![r.name, r.ready, r.status, r.restarts, r.age]));
+    let mut rows = vec![
+        ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    rows.extend(
+        snapshot
+            .pods
+            .iter()
+            .map(|p| Row::new(p, now))
+            .map(|r| vec![r.name, r.ready, r.status, r.restarts, r.age]),
+    );
     // Writing to a vector does not fail.
     let _ = write_rows(&rows, &mut Vec::new(), &mut text);
     let _ = write_problems(snapshot, &mut text);
@@ -96,16 +115,33 @@ fn columns_age(e: &Event, now: Time) -> String {
 }
 
 fn event_text(e: &Event) -> String {
-    let times = if e.count > 1 { format!(" (x{})", e.count) } else { String::new() };
-    format!("{}  {}{times}: {}", e.pod, e.reason, e.message.trim().replace(['\n', '\t', '\r'], " "))
+    let times = if e.count > 1 {
+        format!(" (x{})", e.count)
+    } else {
+        String::new()
+    };
+    format!(
+        "{}  {}{times}: {}",
+        e.pod,
+        e.reason,
+        e.message.trim().replace(['\n', '\t', '\r'], " ")
+    )
 }
 
 /// At most `width` characters; control characters of a container's output must not reach the terminal.
 fn cut(line: &str, width: usize) -> String {
-    line.chars().map(|c| if c.is_control() { ' ' } else { c }).take(width).collect()
+    line.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(width)
+        .collect()
 }
 
-fn show_lines(backend: &dyn Backend, title: &str, stop: &AtomicBool, out: &mut dyn Write) -> io::Result<()> {
+fn show_lines(
+    backend: &dyn Backend,
+    title: &str,
+    stop: &AtomicBool,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let begun = Instant::now();
     writeln!(out, "{title}")?;
     let mut shown: Arc<Snapshot> = Arc::default();
@@ -128,7 +164,11 @@ fn changes(before: &Snapshot, now: &Snapshot) -> Vec<String> {
         let old = find(before, pod);
         lines.extend(new_events(old, pod).map(|e| format!("event  {}", cut(&event_text(e), 500))));
         if old.is_none_or(|old| visible(old) != visible(pod)) {
-            lines.push(format!("pod    {}  {}", columns::name(pod), row_text(old, pod)));
+            lines.push(format!(
+                "pod    {}  {}",
+                columns::name(pod),
+                row_text(old, pod)
+            ));
         }
     }
     let gone = before.pods.iter().filter(|p| find(now, p).is_none());
@@ -139,7 +179,9 @@ fn changes(before: &Snapshot, now: &Snapshot) -> Vec<String> {
 }
 
 fn find<'a>(snapshot: &'a Snapshot, pod: &PodView) -> Option<&'a PodView> {
-    let same = |p: &&PodView| columns::name(p) == columns::name(pod) && columns::namespace(p) == columns::namespace(pod);
+    let same = |p: &&PodView| {
+        columns::name(p) == columns::name(pod) && columns::namespace(p) == columns::namespace(pod)
+    };
     snapshot.pods.iter().find(same)
 }
 
@@ -202,31 +244,73 @@ mod tests {
         ];
         assert_eq!(lines, expected);
         for (width, height) in [(20, 8), (10, 5), (80, 7)] {
-            let lines = frame(&snapshot, "a title that is rather long", at_one_minute(), width, height);
-            assert!(lines.len() < height && lines.iter().all(|l| l.chars().count() <= width), "{lines:?}");
+            let lines = frame(
+                &snapshot,
+                "a title that is rather long",
+                at_one_minute(),
+                width,
+                height,
+            );
+            assert!(
+                lines.len() < height && lines.iter().all(|l| l.chars().count() <= width),
+                "{lines:?}"
+            );
         }
-        assert_eq!(frame(&snapshot, "t", at_one_minute(), 80, 7).last().unwrap(), "  10s  web-edge  Unhealthy (x3): why [2J");
+        assert_eq!(
+            frame(&snapshot, "t", at_one_minute(), 80, 7)
+                .last()
+                .unwrap(),
+            "  10s  web-edge  Unhealthy (x3): why [2J"
+        );
     }
 
     /// Lessons F3.
     #[test]
     fn f3_a_daemon_that_stands_still_is_told_of() {
-        let still = Snapshot { stalled: Some("the sync loop has not turned for 3m0s".into()), ..snapshot(true, 0, &[]) };
+        let still = Snapshot {
+            stalled: Some("the sync loop has not turned for 3m0s".into()),
+            ..snapshot(true, 0, &[])
+        };
         let lines = |snapshot: &Snapshot| frame(snapshot, "title", at_one_minute(), 80, 24);
-        assert_eq!(lines(&still)[4], "podprobe: the sync loop has not turned for 3m0s");
-        assert!(!lines(&snapshot(true, 0, &[])).iter().any(|l| l.contains("sync loop")));
+        assert_eq!(
+            lines(&still)[4],
+            "podprobe: the sync loop has not turned for 3m0s"
+        );
+        assert!(
+            !lines(&snapshot(true, 0, &[]))
+                .iter()
+                .any(|l| l.contains("sync loop"))
+        );
     }
 
     #[test]
     fn plain_lines_tell_changes_only() {
         let before = snapshot(false, 0, &[("Started", 1)]);
-        assert_eq!(changes(&Snapshot::default(), &before), ["event  web-edge  Started: why [2J", "pod    web-edge  0/1 Running"]);
+        assert_eq!(
+            changes(&Snapshot::default(), &before),
+            [
+                "event  web-edge  Started: why [2J",
+                "pod    web-edge  0/1 Running"
+            ]
+        );
         assert_eq!(changes(&before, &before), Vec::<String>::new());
         let ready = snapshot(true, 0, &[("Started", 1)]);
-        assert_eq!(changes(&before, &ready), ["pod    web-edge  0/1 Running -> 1/1 Running"]);
+        assert_eq!(
+            changes(&before, &ready),
+            ["pod    web-edge  0/1 Running -> 1/1 Running"]
+        );
         let restarted = snapshot(true, 2, &[("Started", 3)]);
-        assert_eq!(changes(&ready, &restarted), ["event  web-edge  Started (x3): why [2J", "pod    web-edge  1/1 Running, 2 restarts"]);
-        assert_eq!(changes(&ready, &Snapshot::default()), ["pod    web-edge  gone"]);
+        assert_eq!(
+            changes(&ready, &restarted),
+            [
+                "event  web-edge  Started (x3): why [2J",
+                "pod    web-edge  1/1 Running, 2 restarts"
+            ]
+        );
+        assert_eq!(
+            changes(&ready, &Snapshot::default()),
+            ["pod    web-edge  gone"]
+        );
     }
 
     #[test]

@@ -23,7 +23,12 @@ impl Follower {
             let (older, seen) = open_rotated(path, identity)?;
             // Rotated between the two steps: the file opened as the current one is among the older ones now.
             if !seen && still_current(path, identity) {
-                return Ok(Self { path: path.into(), current, identity, older });
+                return Ok(Self {
+                    path: path.into(),
+                    current,
+                    identity,
+                    older,
+                });
             }
         }
     }
@@ -57,7 +62,9 @@ impl Follower {
         let finished = self.identity;
         let mut older = next.older;
         // What was read already ends with the finished file. When that one has been removed, so were all before it.
-        let at = older.iter().position(|f| identity(f).is_ok_and(|i| i == finished));
+        let at = older
+            .iter()
+            .position(|f| identity(f).is_ok_and(|i| i == finished));
         older.drain(..at.map_or(0, |i| i + 1));
         *self = Self { older, ..next };
         Ok(true)
@@ -69,15 +76,26 @@ fn identity(file: &File) -> io::Result<(u64, u64)> {
 }
 
 fn still_current(path: &Path, identity: (u64, u64)) -> bool {
-    path.metadata().is_ok_and(|m| (m.dev(), m.ino()) == identity)
+    path.metadata()
+        .is_ok_and(|m| (m.dev(), m.ino()) == identity)
 }
 
 /// The rotated files beside `path`, oldest first, and whether the file `current` is one of them. Compressed ones are left out.
 fn open_rotated(path: &Path, current: (u64, u64)) -> io::Result<(VecDeque<File>, bool)> {
-    let prefix = format!("{}.", path.file_name().unwrap_or_default().to_string_lossy());
+    let prefix = format!(
+        "{}.",
+        path.file_name().unwrap_or_default().to_string_lossy()
+    );
     let entries = std::fs::read_dir(path.parent().unwrap_or(Path::new(".")))?;
-    let mut names: Vec<String> = entries.filter_map(|e| e.ok()?.file_name().into_string().ok()).collect();
-    names.retain(|n| n.strip_prefix(&prefix).is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b'.'))));
+    let mut names: Vec<String> = entries
+        .filter_map(|e| e.ok()?.file_name().into_string().ok())
+        .collect();
+    names.retain(|n| {
+        n.strip_prefix(&prefix).is_some_and(|rest| {
+            rest.bytes()
+                .all(|b| b.is_ascii_digit() || matches!(b, b'-' | b'.'))
+        })
+    });
     names.sort();
     let mut files = VecDeque::new();
     let mut seen = false;
@@ -112,7 +130,13 @@ mod tests {
 
     fn append(path: &Path, text: &str) {
         use std::io::Write;
-        fs::OpenOptions::new().create(true).append(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
+        fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
     }
 
     #[test]
@@ -160,6 +184,12 @@ mod tests {
     #[test]
     fn a_log_that_is_not_there_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Follower::open(&dir.path().join("0.log")).err().unwrap().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            Follower::open(&dir.path().join("0.log"))
+                .err()
+                .unwrap()
+                .kind(),
+            io::ErrorKind::NotFound
+        );
     }
 }

@@ -38,8 +38,12 @@ pub fn run(logs: &Logs, out: &mut dyn Write) -> Result<(), CliError> {
     let snapshot = client.snapshot()?;
     let pod = names::resolve(&snapshot, logs.namespace.as_deref(), &logs.pod)?;
     let target = target(pod, logs).map_err(CliError::Failed)?;
-    let mut follower =
-        Follower::open(&target.file).map_err(|e| CliError::Failed(format!("cannot read the log {}: {e}", target.file.display())))?;
+    let mut follower = Follower::open(&target.file).map_err(|e| {
+        CliError::Failed(format!(
+            "cannot read the log {}: {e}",
+            target.file.display()
+        ))
+    })?;
     let mut lines = Lines::default();
     copy(&mut follower, &mut lines, out)?;
     if logs.follow {
@@ -52,7 +56,10 @@ pub fn run(logs: &Logs, out: &mut dyn Write) -> Result<(), CliError> {
 fn copy(follower: &mut Follower, lines: &mut Lines, out: &mut dyn Write) -> Result<(), CliError> {
     let mut bytes = vec![0; 64 << 10];
     loop {
-        match follower.read(&mut bytes).map_err(|e| CliError::Failed(format!("cannot read the log: {e}")))? {
+        match follower
+            .read(&mut bytes)
+            .map_err(|e| CliError::Failed(format!("cannot read the log: {e}")))?
+        {
             0 => return Ok(out.flush()?),
             n => lines.push(&bytes[..n], out)?,
         }
@@ -60,7 +67,13 @@ fn copy(follower: &mut Follower, lines: &mut Lines, out: &mut dyn Write) -> Resu
 }
 
 /// As kubectl: until the container ends, or the daemon does.
-fn follow(client: &mut Client, target: &Target, follower: &mut Follower, lines: &mut Lines, out: &mut dyn Write) -> Result<(), CliError> {
+fn follow(
+    client: &mut Client,
+    target: &Target,
+    follower: &mut Follower,
+    lines: &mut Lines,
+    out: &mut dyn Write,
+) -> Result<(), CliError> {
     for look in 0_u32.. {
         // Asked before the last read: what a container wrote before its end is in the file by then.
         let runs = look % ASK_EVERY != 0 || still_runs(&*client.snapshot()?, target);
@@ -95,8 +108,15 @@ fn target(pod: &PodView, logs: &Logs) -> Result<Target, String> {
             columns::name(pod)
         ),
     })?;
-    let file = Path::new(&pod.log_dir).join(container).join(format!("{attempt}.log"));
-    Ok(Target { uid: uid(pod).into(), container: container.into(), attempt, file })
+    let file = Path::new(&pod.log_dir)
+        .join(container)
+        .join(format!("{attempt}.log"));
+    Ok(Target {
+        uid: uid(pod).into(),
+        container: container.into(),
+        attempt,
+        file,
+    })
 }
 
 fn container<'a>(pod: &'a PodView, wanted: Option<&'a str>) -> Result<&'a str, String> {
@@ -106,11 +126,19 @@ fn container<'a>(pod: &'a PodView, wanted: Option<&'a str>) -> Result<&'a str, S
     match (wanted, regular.as_slice()) {
         (Some(wanted), _) if all.contains(&wanted) => Ok(wanted),
         (Some(wanted), _) => {
-            let likely = names::nearest(wanted, all.iter().copied()).map(|l| format!(", did you mean {l}?")).unwrap_or_default();
-            Err(format!("error: container {wanted} is not valid for pod {name}: its containers are [{}]{likely}", all.join(" ")))
+            let likely = names::nearest(wanted, all.iter().copied())
+                .map(|l| format!(", did you mean {l}?"))
+                .unwrap_or_default();
+            Err(format!(
+                "error: container {wanted} is not valid for pod {name}: its containers are [{}]{likely}",
+                all.join(" ")
+            ))
         }
         (None, [one]) => Ok(one),
-        (None, _) => Err(format!("error: a container name must be specified for pod {name}, choose one of: [{}]", all.join(" "))),
+        (None, _) => Err(format!(
+            "error: a container name must be specified for pod {name}, choose one of: [{}]",
+            all.join(" ")
+        )),
     }
 }
 
@@ -125,7 +153,13 @@ enum NoLog {
 /// is its previous one as well.
 fn attempt(status: Option<&ContainerStatus>, previous: bool) -> Result<u32, NoLog> {
     let creating = || NoLog::Waiting("ContainerCreating".into());
-    let s = status.ok_or_else(|| if previous { NoLog::NoPrevious } else { creating() })?;
+    let s = status.ok_or_else(|| {
+        if previous {
+            NoLog::NoPrevious
+        } else {
+            creating()
+        }
+    })?;
     let started = s.state.running.is_some() || s.state.terminated.is_some();
     let ended_before = s.last_state.terminated.is_some();
     match (started, previous) {
@@ -134,7 +168,12 @@ fn attempt(status: Option<&ContainerStatus>, previous: bool) -> Result<u32, NoLo
         (false, _) if ended_before => Ok(s.restart_count),
         (false, true) => Err(NoLog::NoPrevious),
         (false, false) => {
-            let reason = s.state.waiting.as_ref().map(|w| w.reason.clone()).filter(|r| !r.is_empty());
+            let reason = s
+                .state
+                .waiting
+                .as_ref()
+                .map(|w| w.reason.clone())
+                .filter(|r| !r.is_empty());
             Err(reason.map_or_else(creating, NoLog::Waiting))
         }
     }
@@ -155,18 +194,37 @@ mod tests {
     #[test]
     fn the_instance_follows_from_the_state() {
         let running = |restarts: u32| json!({"restartCount": restarts, "state": {"running": {"startedAt": null}}});
-        let backing_off =
-            json!({"restartCount": 2, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 1}}});
+        let backing_off = json!({"restartCount": 2, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 1}}});
         check(running(0), false, Ok(0));
         check(running(3), false, Ok(3));
         check(running(3), true, Ok(2));
         check(running(0), true, Err(NoLog::NoPrevious));
-        check(json!({"restartCount": 1, "state": {"terminated": {"exitCode": 0}}}), false, Ok(1));
+        check(
+            json!({"restartCount": 1, "state": {"terminated": {"exitCode": 0}}}),
+            false,
+            Ok(1),
+        );
         check(backing_off.clone(), false, Ok(2));
         check(backing_off, true, Ok(2));
-        check(json!({"state": {"waiting": {"reason": "ErrImageNeverPull"}}}), false, Err(NoLog::Waiting("ErrImageNeverPull".into())));
-        check(json!({"state": {"waiting": {"reason": ""}}}), false, Err(NoLog::Waiting("ContainerCreating".into())));
-        check(json!({"state": {"waiting": {"reason": "ErrImageNeverPull"}}}), true, Err(NoLog::NoPrevious));
-        check(json!(null), false, Err(NoLog::Waiting("ContainerCreating".into())));
+        check(
+            json!({"state": {"waiting": {"reason": "ErrImageNeverPull"}}}),
+            false,
+            Err(NoLog::Waiting("ErrImageNeverPull".into())),
+        );
+        check(
+            json!({"state": {"waiting": {"reason": ""}}}),
+            false,
+            Err(NoLog::Waiting("ContainerCreating".into())),
+        );
+        check(
+            json!({"state": {"waiting": {"reason": "ErrImageNeverPull"}}}),
+            true,
+            Err(NoLog::NoPrevious),
+        );
+        check(
+            json!(null),
+            false,
+            Err(NoLog::Waiting("ContainerCreating".into())),
+        );
     }
 }

@@ -41,12 +41,16 @@ use crate::layout::Layout;
 /// Runs the role the arguments name.
 pub fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
-    let role = words.next().and_then(|word| connect::inner_role(word.to_str()?, words));
+    let role = words
+        .next()
+        .and_then(|word| connect::inner_role(word.to_str()?, words));
     if let Some(code) = role {
         return code;
     }
     let command = args::parse(std::env::args_os().skip(1)).map_err(CliError::Usage);
-    command.and_then(|c| dispatch(&c)).unwrap_or_else(|e| e.report())
+    command
+        .and_then(|c| dispatch(&c))
+        .unwrap_or_else(|e| e.report())
 }
 
 fn dispatch(command: &Command) -> Result<ExitCode, CliError> {
@@ -65,10 +69,15 @@ fn dispatch(command: &Command) -> Result<ExitCode, CliError> {
         Command::Logs(logs) => logs::run(logs, &mut out)?,
         Command::Validate(validate) => {
             let node = validate.node_name.clone().unwrap_or_else(host_name);
-            validate::run(validate, &|bytes, path| connect::decode(bytes, &node, path), &mut out)?;
+            validate::run(
+                validate,
+                &|bytes, path| connect::decode(bytes, &node, path),
+                &mut out,
+            )?;
         }
         Command::Image(image) => {
-            let images = connect::open_images(&Layout::new(&image.root)).map_err(CliError::Failed)?;
+            let images =
+                connect::open_images(&Layout::new(&image.root)).map_err(CliError::Failed)?;
             image::run(&image.action, &*images, &mut out)?;
         }
         Command::Run(args) => {
@@ -104,5 +113,8 @@ fn version(root: &Path, out: &mut dyn Write) -> Result<(), CliError> {
 }
 
 fn host_name() -> String {
-    nix::unistd::gethostname().ok().and_then(|n| n.into_string().ok()).unwrap_or_else(|| "localhost".into())
+    nix::unistd::gethostname()
+        .ok()
+        .and_then(|n| n.into_string().ok())
+        .unwrap_or_else(|| "localhost".into())
 }

@@ -25,12 +25,24 @@ pub enum NameError {
 impl std::fmt::Display for NameError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::NotFound { name, likely: None } => write!(f, "Error from server (NotFound): pods \"{name}\" not found"),
-            Self::NotFound { name, likely: Some(likely) } => {
-                write!(f, "Error from server (NotFound): pods \"{name}\" not found\ndid you mean \"{likely}\"?")
+            Self::NotFound { name, likely: None } => {
+                write!(f, "Error from server (NotFound): pods \"{name}\" not found")
+            }
+            Self::NotFound {
+                name,
+                likely: Some(likely),
+            } => {
+                write!(
+                    f,
+                    "Error from server (NotFound): pods \"{name}\" not found\ndid you mean \"{likely}\"?"
+                )
             }
             Self::Ambiguous { name, namespaces } => {
-                write!(f, "pods \"{name}\" is in several namespaces: {}; choose one with -n", namespaces.join(", "))
+                write!(
+                    f,
+                    "pods \"{name}\" is in several namespaces: {}; choose one with -n",
+                    namespaces.join(", ")
+                )
             }
         }
     }
@@ -39,29 +51,56 @@ impl std::fmt::Display for NameError {
 impl std::error::Error for NameError {}
 
 /// The pods of a namespace, or of all.
-pub fn in_namespace<'a>(snapshot: &'a Snapshot, namespace: Option<&str>) -> impl Iterator<Item = &'a PodView> {
-    snapshot.pods.iter().filter(move |p| namespace.is_none_or(|n| columns::namespace(p) == n))
+pub fn in_namespace<'a>(
+    snapshot: &'a Snapshot,
+    namespace: Option<&str>,
+) -> impl Iterator<Item = &'a PodView> {
+    snapshot
+        .pods
+        .iter()
+        .filter(move |p| namespace.is_none_or(|n| columns::namespace(p) == n))
 }
 
 /// The pod of that name, with or without the node's suffix. A whole name goes before a shortened one.
-pub fn resolve<'a>(snapshot: &'a Snapshot, namespace: Option<&str>, name: &str) -> Result<&'a PodView, NameError> {
+pub fn resolve<'a>(
+    snapshot: &'a Snapshot,
+    namespace: Option<&str>,
+    name: &str,
+) -> Result<&'a PodView, NameError> {
     let suffixed = format!("{name}-{}", snapshot.node_name.to_lowercase());
-    let of = |wanted: &str| in_namespace(snapshot, namespace).filter(|p| columns::name(p) == wanted).collect::<Vec<_>>();
+    let of = |wanted: &str| {
+        in_namespace(snapshot, namespace)
+            .filter(|p| columns::name(p) == wanted)
+            .collect::<Vec<_>>()
+    };
     let whole = of(name);
-    let found = if whole.is_empty() { of(&suffixed) } else { whole };
+    let found = if whole.is_empty() {
+        of(&suffixed)
+    } else {
+        whole
+    };
     match found.as_slice() {
         [one] => Ok(one),
-        [] => Err(NameError::NotFound { name: name.into(), likely: likely(snapshot, namespace, name) }),
-        several => {
-            Err(NameError::Ambiguous { name: name.into(), namespaces: several.iter().map(|p| columns::namespace(p).into()).collect() })
-        }
+        [] => Err(NameError::NotFound {
+            name: name.into(),
+            likely: likely(snapshot, namespace, name),
+        }),
+        several => Err(NameError::Ambiguous {
+            name: name.into(),
+            namespaces: several
+                .iter()
+                .map(|p| columns::namespace(p).into())
+                .collect(),
+        }),
     }
 }
 
 /// Compares with the names without suffix too, for the suffix is longer than most misspellings.
 fn likely(snapshot: &Snapshot, namespace: Option<&str>, name: &str) -> Option<String> {
     let suffix = format!("-{}", snapshot.node_name.to_lowercase());
-    let names: Vec<&str> = in_namespace(snapshot, namespace).map(columns::name).collect();
+    let names: Vec<&str> = in_namespace(snapshot, namespace)
+        .map(columns::name)
+        .collect();
     let short = names.iter().filter_map(|n| n.strip_suffix(suffix.as_str()));
     nearest(name, names.iter().copied().chain(short)).map(str::to_owned)
 }
@@ -69,7 +108,11 @@ fn likely(snapshot: &Snapshot, namespace: Option<&str>, name: &str) -> Option<St
 /// The known word that needs the fewest changes, if it is few enough to be meant: a third of the word, at least one.
 pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (word.chars().count() / 3).max(1);
-    known.map(|k| (distance(word, k), k)).filter(|(d, _)| *d <= limit).min_by_key(|(d, _)| *d).map(|(_, k)| k)
+    known
+        .map(|k| (distance(word, k), k))
+        .filter(|(d, _)| *d <= limit)
+        .min_by_key(|(d, _)| *d)
+        .map(|(_, k)| k)
 }
 
 /// Insertions, deletions, replacements and swaps of neighbours between the two (optimal string alignment).
@@ -111,7 +154,11 @@ mod tests {
             events: vec![],
             paused: vec![],
         };
-        Snapshot { node_name: "Edge".into(), pods: pods.iter().map(view).collect(), ..Snapshot::default() }
+        Snapshot {
+            node_name: "Edge".into(),
+            pods: pods.iter().map(view).collect(),
+            ..Snapshot::default()
+        }
     }
 
     #[track_caller]
@@ -126,33 +173,67 @@ mod tests {
 
     #[test]
     fn pods_are_named_with_or_without_the_suffix() {
-        let pods = [("default", "web-edge"), ("default", "web"), ("default", "db-edge")];
+        let pods = [
+            ("default", "web-edge"),
+            ("default", "web"),
+            ("default", "db-edge"),
+        ];
         check(&pods, None, "web", "default/web");
         check(&pods, None, "web-edge", "default/web-edge");
         check(&pods, None, "db", "default/db-edge");
-        check(&pods, Some("other"), "db", "Error from server (NotFound): pods \"db\" not found");
+        check(
+            &pods,
+            Some("other"),
+            "db",
+            "Error from server (NotFound): pods \"db\" not found",
+        );
     }
 
     #[test]
     fn two_namespaces_need_a_choice() {
         let pods = [("a", "web-edge"), ("b", "web-edge")];
-        check(&pods, None, "web", "pods \"web\" is in several namespaces: a, b; choose one with -n");
+        check(
+            &pods,
+            None,
+            "web",
+            "pods \"web\" is in several namespaces: a, b; choose one with -n",
+        );
         check(&pods, Some("b"), "web", "b/web-edge");
     }
 
     #[test]
     fn an_unknown_name_gets_the_likely_one() {
         let pods = [("default", "flapper-edge"), ("default", "job-edge")];
-        check(&pods, None, "flaper", "Error from server (NotFound): pods \"flaper\" not found\ndid you mean \"flapper\"?");
-        check(&pods, None, "jbo-edge", "Error from server (NotFound): pods \"jbo-edge\" not found\ndid you mean \"job-edge\"?");
-        check(&pods, None, "database", "Error from server (NotFound): pods \"database\" not found");
+        check(
+            &pods,
+            None,
+            "flaper",
+            "Error from server (NotFound): pods \"flaper\" not found\ndid you mean \"flapper\"?",
+        );
+        check(
+            &pods,
+            None,
+            "jbo-edge",
+            "Error from server (NotFound): pods \"jbo-edge\" not found\ndid you mean \"job-edge\"?",
+        );
+        check(
+            &pods,
+            None,
+            "database",
+            "Error from server (NotFound): pods \"database\" not found",
+        );
     }
 
     #[test]
     fn distance_counts_edits_and_swaps() {
-        for (a, b, d) in
-            [("", "abc", 3), ("abc", "abc", 0), ("abc", "acb", 1), ("abc", "ab", 1), ("kitten", "sitting", 3), ("gte", "get", 1)]
-        {
+        for (a, b, d) in [
+            ("", "abc", 3),
+            ("abc", "abc", 0),
+            ("abc", "acb", 1),
+            ("abc", "ab", 1),
+            ("kitten", "sitting", 3),
+            ("gte", "get", 1),
+        ] {
             assert_eq!(distance(a, b), d, "{a} {b}");
             assert_eq!(distance(b, a), d, "{b} {a}");
         }

@@ -30,8 +30,15 @@ pub fn run(args: &Pause, out: &mut dyn Write) -> Result<(), CliError> {
     let mut client = Client::connect(&args.root)?;
     let snapshot = client.snapshot()?;
     let (pod, _) = select(&snapshot, &args.wanted).map_err(CliError::Failed)?;
-    let uid = pod.object["metadata"]["uid"].as_str().unwrap_or_default().into();
-    let target = PauseTarget { uid, container: args.wanted.container.clone(), probe_type: args.wanted.probe_type };
+    let uid = pod.object["metadata"]["uid"]
+        .as_str()
+        .unwrap_or_default()
+        .into();
+    let target = PauseTarget {
+        uid,
+        container: args.wanted.container.clone(),
+        probe_type: args.wanted.probe_type,
+    };
     let name = columns::name(pod);
     match args.length {
         Some(length) => {

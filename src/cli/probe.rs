@@ -49,36 +49,68 @@ fn ask(args: &ProbeNow, out: &mut dyn Write) -> Result<ProbeReport, CliError> {
         [one] => one,
         several => {
             let names: Vec<String> = several.iter().map(spelled).collect();
-            return Err(CliError::Failed(format!("the pod has {}; write POD/CONTAINER to choose one", names.join(", "))));
+            return Err(CliError::Failed(format!(
+                "the pod has {}; write POD/CONTAINER to choose one",
+                names.join(", ")
+            )));
         }
     };
     let spec = spec(pod, container, *probe_type);
     if let Some(spec) = &spec {
-        writeln!(out, "{} probe of {container}: {}", probe_type.as_str(), super::describe_container::probe_text(spec))?;
+        writeln!(
+            out,
+            "{} probe of {container}: {}",
+            probe_type.as_str(),
+            super::describe_container::probe_text(spec)
+        )?;
         out.flush()?;
     }
-    let limit = spec.map_or(Duration::from_secs(3600), |s| s.timeout().saturating_mul(MAX_TRIES));
-    let uid = pod.object["metadata"]["uid"].as_str().unwrap_or_default().into();
-    Ok(client.probe(ProbeTarget { uid, container: container.clone(), probe_type: *probe_type }, limit)?)
+    let limit = spec.map_or(Duration::from_secs(3600), |s| {
+        s.timeout().saturating_mul(MAX_TRIES)
+    });
+    let uid = pod.object["metadata"]["uid"]
+        .as_str()
+        .unwrap_or_default()
+        .into();
+    Ok(client.probe(
+        ProbeTarget {
+            uid,
+            container: container.clone(),
+            probe_type: *probe_type,
+        },
+        limit,
+    )?)
 }
 
 fn spec(pod: &PodView, container: &str, probe_type: ProbeType) -> Option<Probe> {
     let spec = &pod.object["spec"];
-    let all = ["initContainers", "containers"].into_iter().filter_map(|key| spec[key].as_array()).flatten();
+    let all = ["initContainers", "containers"]
+        .into_iter()
+        .filter_map(|key| spec[key].as_array())
+        .flatten();
     let object = all.into_iter().find(|c| c["name"] == container)?;
     serde_json::from_value(object[probe_field(probe_type)].clone()).ok()
 }
 
 /// One line a step, with the time since the beginning; then the result and what the probe said.
 fn text(report: &ProbeReport) -> String {
-    let line = |micros: u64, text: &str| format!("{:>9.3} ms  {}\n", micros as f64 / 1000.0, one_line(text));
-    let mut lines: String = report.steps.iter().map(|s| line(s.micros, &s.text)).collect();
+    let line = |micros: u64, text: &str| {
+        format!("{:>9.3} ms  {}\n", micros as f64 / 1000.0, one_line(text))
+    };
+    let mut lines: String = report
+        .steps
+        .iter()
+        .map(|s| line(s.micros, &s.text))
+        .collect();
     let took = go_duration(Duration::from_micros(report.micros));
     let phase = match report.outcome {
         RunOutcome::Success | RunOutcome::Warning => String::new(),
         RunOutcome::Failure | RunOutcome::Errored => format!(" at {}", report.phase),
     };
-    lines.push_str(&format!("{}{phase} after {took}\n", report.outcome.as_str()));
+    lines.push_str(&format!(
+        "{}{phase} after {took}\n",
+        report.outcome.as_str()
+    ));
     for said in report.output.trim_end().lines() {
         lines.push_str(&format!("  {}\n", one_line(said)));
     }
@@ -87,7 +119,9 @@ fn text(report: &ProbeReport) -> String {
 
 /// Control characters of a container's output must not reach the terminal.
 fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
 }
 
 #[cfg(test)]
@@ -97,7 +131,10 @@ mod tests {
 
     #[test]
     fn steps_have_their_times_and_the_result_its_words() {
-        let step = |micros, text: &str| Step { micros, text: text.into() };
+        let step = |micros, text: &str| Step {
+            micros,
+            text: text.into(),
+        };
         let report = ProbeReport {
             steps: vec![step(12, "target 10.0.0.7"), step(1_234_567, "status 500\n")],
             outcome: RunOutcome::Failure,
@@ -105,10 +142,14 @@ mod tests {
             output: "HTTP probe failed\n\u{1b}[2Jmore\n".into(),
             micros: 1_500_000,
         };
-        let expected =
-            "    0.012 ms  target 10.0.0.7\n 1234.567 ms  status 500 \nfailure at read after 1.5s\n  HTTP probe failed\n   [2Jmore\n";
+        let expected = "    0.012 ms  target 10.0.0.7\n 1234.567 ms  status 500 \nfailure at read after 1.5s\n  HTTP probe failed\n   [2Jmore\n";
         assert_eq!(text(&report), expected);
-        let good = ProbeReport { outcome: RunOutcome::Success, output: String::new(), steps: vec![], ..report };
+        let good = ProbeReport {
+            outcome: RunOutcome::Success,
+            output: String::new(),
+            steps: vec![],
+            ..report
+        };
         assert_eq!(text(&good), "success after 1.5s\n");
     }
 }

@@ -41,33 +41,65 @@ pub fn parse_type(word: &str) -> Result<ProbeType, String> {
     if let Some(at) = words.iter().position(|w| *w == lower) {
         return Ok(ProbeType::ALL[at]);
     }
-    let likely = nearest(&lower, words.iter().map(String::as_str)).map(|w| format!(", did you mean '{w}'?")).unwrap_or_default();
-    Err(format!("unknown probe type '{word}'{likely}; there are startup, readiness and liveness"))
+    let likely = nearest(&lower, words.iter().map(String::as_str))
+        .map(|w| format!(", did you mean '{w}'?"))
+        .unwrap_or_default();
+    Err(format!(
+        "unknown probe type '{word}'{likely}; there are startup, readiness and liveness"
+    ))
 }
 
 /// The pod that is meant, and its probes that are: at least one, as (container, type) in the order of the spec.
 ///
 /// # Errors
 /// There is no such pod, container or probe.
-pub fn select<'a>(snapshot: &'a Snapshot, wanted: &Wanted) -> Result<(&'a PodView, Vec<NamedProbe>), String> {
-    let pod = names::resolve(snapshot, wanted.namespace.as_deref(), &wanted.pod).map_err(|e| e.to_string())?;
+pub fn select<'a>(
+    snapshot: &'a Snapshot,
+    wanted: &Wanted,
+) -> Result<(&'a PodView, Vec<NamedProbe>), String> {
+    let pod = names::resolve(snapshot, wanted.namespace.as_deref(), &wanted.pod)
+        .map_err(|e| e.to_string())?;
     let containers = containers(pod);
     let name = columns::name(pod);
-    if let Some(c) = wanted.container.as_deref().filter(|c| !containers.iter().any(|(n, _)| n == c)) {
-        let likely = nearest(c, containers.iter().map(|(n, _)| *n)).map(|n| format!("\ndid you mean \"{n}\"?")).unwrap_or_default();
+    if let Some(c) = wanted
+        .container
+        .as_deref()
+        .filter(|c| !containers.iter().any(|(n, _)| n == c))
+    {
+        let likely = nearest(c, containers.iter().map(|(n, _)| *n))
+            .map(|n| format!("\ndid you mean \"{n}\"?"))
+            .unwrap_or_default();
         return Err(format!("pod \"{name}\" has no container \"{c}\"{likely}"));
     }
-    let all: Vec<NamedProbe> = containers.iter().flat_map(|(n, c)| probes(c).map(|t| ((*n).to_owned(), t)).collect::<Vec<_>>()).collect();
-    let meant =
-        |(c, t): &&(String, ProbeType)| wanted.container.as_ref().is_none_or(|w| w == c) && wanted.probe_type.is_none_or(|w| w == *t);
+    let all: Vec<NamedProbe> = containers
+        .iter()
+        .flat_map(|(n, c)| probes(c).map(|t| ((*n).to_owned(), t)).collect::<Vec<_>>())
+        .collect();
+    let meant = |(c, t): &&(String, ProbeType)| {
+        wanted.container.as_ref().is_none_or(|w| w == c)
+            && wanted.probe_type.is_none_or(|w| w == *t)
+    };
     let chosen: Vec<_> = all.iter().filter(meant).cloned().collect();
     if !chosen.is_empty() {
         return Ok((pod, chosen));
     }
-    let owner = wanted.container.as_ref().map_or_else(|| format!("pod \"{name}\""), |c| format!("container \"{c}\""));
-    let what = wanted.probe_type.map_or_else(|| "probe".to_owned(), |t| format!("{} probe", type_word(t)));
-    let there: Vec<String> = all.iter().filter(|(c, _)| wanted.container.as_ref().is_none_or(|w| w == c)).map(spelled).collect();
-    let there = if there.is_empty() { String::new() } else { format!("; it has {}", there.join(", ")) };
+    let owner = wanted.container.as_ref().map_or_else(
+        || format!("pod \"{name}\""),
+        |c| format!("container \"{c}\""),
+    );
+    let what = wanted
+        .probe_type
+        .map_or_else(|| "probe".to_owned(), |t| format!("{} probe", type_word(t)));
+    let there: Vec<String> = all
+        .iter()
+        .filter(|(c, _)| wanted.container.as_ref().is_none_or(|w| w == c))
+        .map(spelled)
+        .collect();
+    let there = if there.is_empty() {
+        String::new()
+    } else {
+        format!("; it has {}", there.join(", "))
+    };
     Err(format!("{owner} has no {what}{there}"))
 }
 
@@ -80,11 +112,16 @@ pub fn spelled((container, probe_type): &NamedProbe) -> String {
 fn containers(pod: &PodView) -> Vec<(&str, &Value)> {
     let spec = &pod.object["spec"];
     let list = |key: &str| spec[key].as_array().into_iter().flatten();
-    list("initContainers").chain(list("containers")).filter_map(|c| Some((c["name"].as_str()?, c))).collect()
+    list("initContainers")
+        .chain(list("containers"))
+        .filter_map(|c| Some((c["name"].as_str()?, c)))
+        .collect()
 }
 
 fn probes(container: &Value) -> impl Iterator<Item = ProbeType> {
-    ProbeType::ALL.into_iter().filter(|t| container[probe_field(*t)].is_object())
+    ProbeType::ALL
+        .into_iter()
+        .filter(|t| container[probe_field(*t)].is_object())
 }
 
 #[cfg(test)]
@@ -103,34 +140,84 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(container: Option<&str>, probe_type: Option<ProbeType>, expected: Result<&[&str], &str>) {
-        let wanted = Wanted { pod: "app".into(), namespace: None, container: container.map(Into::into), probe_type };
+    fn check(
+        container: Option<&str>,
+        probe_type: Option<ProbeType>,
+        expected: Result<&[&str], &str>,
+    ) {
+        let wanted = Wanted {
+            pod: "app".into(),
+            namespace: None,
+            container: container.map(Into::into),
+            probe_type,
+        };
         let snapshot = snapshot();
-        let got = select(&snapshot, &wanted).map(|(_, probes)| probes.iter().map(spelled).collect::<Vec<_>>());
-        assert_eq!(got, expected.map(|e| e.iter().map(|s| (*s).to_owned()).collect()).map_err(str::to_owned));
+        let got = select(&snapshot, &wanted)
+            .map(|(_, probes)| probes.iter().map(spelled).collect::<Vec<_>>());
+        assert_eq!(
+            got,
+            expected
+                .map(|e| e.iter().map(|s| (*s).to_owned()).collect())
+                .map_err(str::to_owned)
+        );
     }
 
     #[test]
     fn what_is_left_out_means_all() {
-        check(None, None, Ok(&["web/readiness", "web/liveness", "side/liveness"]));
+        check(
+            None,
+            None,
+            Ok(&["web/readiness", "web/liveness", "side/liveness"]),
+        );
         check(Some("web"), None, Ok(&["web/readiness", "web/liveness"]));
-        check(None, Some(ProbeType::Liveness), Ok(&["web/liveness", "side/liveness"]));
-        check(Some("side"), Some(ProbeType::Liveness), Ok(&["side/liveness"]));
+        check(
+            None,
+            Some(ProbeType::Liveness),
+            Ok(&["web/liveness", "side/liveness"]),
+        );
+        check(
+            Some("side"),
+            Some(ProbeType::Liveness),
+            Ok(&["side/liveness"]),
+        );
     }
 
     #[test]
     fn what_is_not_there_names_what_is() {
-        check(Some("wbe"), None, Err("pod \"app-edge\" has no container \"wbe\"\ndid you mean \"web\"?"));
-        check(Some("database"), None, Err("pod \"app-edge\" has no container \"database\""));
+        check(
+            Some("wbe"),
+            None,
+            Err("pod \"app-edge\" has no container \"wbe\"\ndid you mean \"web\"?"),
+        );
+        check(
+            Some("database"),
+            None,
+            Err("pod \"app-edge\" has no container \"database\""),
+        );
         check(Some("bare"), None, Err("container \"bare\" has no probe"));
-        check(Some("side"), Some(ProbeType::Startup), Err("container \"side\" has no startup probe; it has side/liveness"));
+        check(
+            Some("side"),
+            Some(ProbeType::Startup),
+            Err("container \"side\" has no startup probe; it has side/liveness"),
+        );
         check(
             None,
             Some(ProbeType::Startup),
-            Err("pod \"app-edge\" has no startup probe; it has web/readiness, web/liveness, side/liveness"),
+            Err(
+                "pod \"app-edge\" has no startup probe; it has web/readiness, web/liveness, side/liveness",
+            ),
         );
-        let wanted = Wanted { pod: "ap".into(), namespace: None, container: None, probe_type: None };
-        assert!(select(&snapshot(), &wanted).unwrap_err().contains("did you mean \"app\"?"));
+        let wanted = Wanted {
+            pod: "ap".into(),
+            namespace: None,
+            container: None,
+            probe_type: None,
+        };
+        assert!(
+            select(&snapshot(), &wanted)
+                .unwrap_err()
+                .contains("did you mean \"app\"?")
+        );
     }
 
     #[test]
@@ -140,6 +227,9 @@ mod tests {
             parse_type("livenes").unwrap_err(),
             "unknown probe type 'livenes', did you mean 'liveness'?; there are startup, readiness and liveness"
         );
-        assert_eq!(parse_type("health").unwrap_err(), "unknown probe type 'health'; there are startup, readiness and liveness");
+        assert_eq!(
+            parse_type("health").unwrap_err(),
+            "unknown probe type 'health'; there are startup, readiness and liveness"
+        );
     }
 }

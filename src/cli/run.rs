@@ -31,9 +31,15 @@ pub fn run(args: &Run) -> Result<ExitCode, CliError> {
 /// The configuration, with the command line over it.
 pub(super) fn settings(args: &Run, layout: &Layout) -> Result<Settings, String> {
     // Absolute, for the path is part of each pod's identity.
-    let absolute = |p: &PathBuf| std::path::absolute(p).map_err(|e| format!("cannot use {}: {e}", p.display()));
+    let absolute = |p: &PathBuf| {
+        std::path::absolute(p).map_err(|e| format!("cannot use {}: {e}", p.display()))
+    };
     let static_pod_path = args.pods.as_ref().map(absolute).transpose()?;
-    let overrides = Overrides { static_pod_path, runtime: None, node_name: args.node_name.clone() };
+    let overrides = Overrides {
+        static_pod_path,
+        runtime: None,
+        node_name: args.node_name.clone(),
+    };
     let mut settings = connect::load_settings(args.config.as_deref(), layout, &overrides)?;
     if let Some(runtime) = &args.runtime {
         settings.runtime = runtime.clone();
@@ -51,7 +57,9 @@ pub(super) fn seal() -> std::io::Result<()> {
 /// Before Linux 5.12, or without CAP_SYS_ADMIN.
 pub(super) fn warn_unsealed(sealed: std::io::Result<()>) {
     if let Err(e) = sealed {
-        log::warn!("cannot run from a read-only mount: {e}; a container may overwrite the program of podprobe once it has stopped");
+        log::warn!(
+            "cannot run from a read-only mount: {e}; a container may overwrite the program of podprobe once it has stopped"
+        );
     }
 }
 
@@ -69,7 +77,10 @@ pub(super) fn need_root(verb: &str) -> Result<(), CliError> {
 pub(super) fn log_to(target: env_logger::Target) {
     let filter = env_logger::Env::new().filter_or("PODPROBE_LOG", "info");
     // A second logger in one process can only come from a test.
-    let _ = env_logger::Builder::from_env(filter).target(target).format_timestamp_millis().try_init();
+    let _ = env_logger::Builder::from_env(filter)
+        .target(target)
+        .format_timestamp_millis()
+        .try_init();
 }
 
 #[cfg(test)]
@@ -87,6 +98,9 @@ mod tests {
         };
         let s = settings(&args, &Layout::new("/r")).unwrap();
         assert_eq!((s.static_pod_path, s.node_name), ("/p".into(), "n1".into()));
-        assert_eq!(s.runtime, crate::settings::RuntimeChoice::Path("/usr/bin/crun".into()));
+        assert_eq!(
+            s.runtime,
+            crate::settings::RuntimeChoice::Path("/usr/bin/crun".into())
+        );
     }
 }

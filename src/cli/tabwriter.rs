@@ -5,7 +5,10 @@
 
 /// Lays `text` out: each column is as wide as its widest cell plus `padding`, at least `min_width`.
 pub fn align(text: &str, min_width: usize, padding: usize) -> String {
-    let lines: Vec<Vec<&str>> = text.split('\n').map(|line| line.split('\t').collect()).collect();
+    let lines: Vec<Vec<&str>> = text
+        .split('\n')
+        .map(|line| line.split('\t').collect())
+        .collect();
     let mut out = String::with_capacity(text.len() * 2);
     layout(&lines, min_width, padding, &mut Vec::new(), &mut out);
     out.pop();
@@ -13,7 +16,13 @@ pub fn align(text: &str, min_width: usize, padding: usize) -> String {
 }
 
 /// Writes `lines`; `widths` are those of the columns to the left that all of them share.
-fn layout(lines: &[Vec<&str>], min_width: usize, padding: usize, widths: &mut Vec<usize>, out: &mut String) {
+fn layout(
+    lines: &[Vec<&str>],
+    min_width: usize,
+    padding: usize,
+    widths: &mut Vec<usize>,
+    out: &mut String,
+) {
     let column = widths.len();
     let has_cell = |line: &Vec<&str>| column + 1 < line.len();
     let mut at = 0;
@@ -24,7 +33,11 @@ fn layout(lines: &[Vec<&str>], min_width: usize, padding: usize, widths: &mut Ve
             continue;
         }
         let end = at + lines[at..].iter().take_while(|line| has_cell(line)).count();
-        let widest = lines[at..end].iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+        let widest = lines[at..end]
+            .iter()
+            .map(|line| line[column].chars().count())
+            .max()
+            .unwrap_or(0);
         widths.push((widest + padding).max(min_width));
         layout(&lines[at..end], min_width, padding, widths, out);
         widths.pop();
@@ -37,7 +50,10 @@ fn write_line(cells: &[&str], widths: &[usize], out: &mut String) {
         out.push_str(cell);
         if i + 1 < cells.len() {
             let width = widths.get(i).copied().unwrap_or(0);
-            out.extend(std::iter::repeat_n(' ', width.saturating_sub(cell.chars().count())));
+            out.extend(std::iter::repeat_n(
+                ' ',
+                width.saturating_sub(cell.chars().count()),
+            ));
         }
     }
     out.push('\n');
@@ -55,8 +71,14 @@ mod tests {
     #[test]
     fn columns_are_runs_of_adjacent_lines() {
         check("a\tb\nlonger\tc\n", "a       b\nlonger  c\n");
-        check("Name:\tx\nLong title:\ty\nplain\nq:\tz\n", "Name:        x\nLong title:  y\nplain\nq:  z\n");
-        check("a\tb\tc\naa\tbb\n\tccc\tc\n", "a   b  c\naa  bb\n    ccc  c\n");
+        check(
+            "Name:\tx\nLong title:\ty\nplain\nq:\tz\n",
+            "Name:        x\nLong title:  y\nplain\nq:  z\n",
+        );
+        check(
+            "a\tb\tc\naa\tbb\n\tccc\tc\n",
+            "a   b  c\naa  bb\n    ccc  c\n",
+        );
     }
 
     #[test]

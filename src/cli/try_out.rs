@@ -50,7 +50,13 @@ pub fn run(args: &Try) -> Result<ExitCode, CliError> {
 }
 
 fn as_run(args: &Try, root: &Path) -> Run {
-    Run { root: root.into(), config: None, pods: Some(args.pods.clone()), runtime: args.runtime.clone(), node_name: None }
+    Run {
+        root: root.into(),
+        config: None,
+        pods: Some(args.pods.clone()),
+        runtime: args.runtime.clone(),
+        node_name: None,
+    }
 }
 
 /// The display has a thread of its own; this one waits for the signal. A display that ends early (its reader has gone)
@@ -71,7 +77,8 @@ fn show_until_signal(daemon: &dyn connect::Daemon, title: &str) -> Result<(), Cl
 
 fn log_to_file(root: &Path) -> Result<(), CliError> {
     let path = root.join("podprobe.log");
-    let file = File::create(&path).map_err(|e| CliError::Failed(format!("cannot write {}: {e}", path.display())))?;
+    let file = File::create(&path)
+        .map_err(|e| CliError::Failed(format!("cannot write {}: {e}", path.display())))?;
     run::log_to(env_logger::Target::Pipe(Box::new(file)));
     Ok(())
 }
@@ -88,8 +95,12 @@ impl Root {
             Some(path) => (path.to_owned(), false),
             None => (fresh_dir()?, true),
         };
-        std::fs::create_dir_all(&path).map_err(|e| CliError::Failed(format!("cannot create {}: {e}", path.display())))?;
-        Ok(Self { path, fresh: fresh.into() })
+        std::fs::create_dir_all(&path)
+            .map_err(|e| CliError::Failed(format!("cannot create {}: {e}", path.display())))?;
+        Ok(Self {
+            path,
+            fresh: fresh.into(),
+        })
     }
 
     /// Leaves the directory where it is.
@@ -112,8 +123,12 @@ impl Drop for Root {
 /// A name nobody can have made before us: mkdtemp creates it, readable by us alone.
 fn fresh_dir() -> Result<PathBuf, CliError> {
     let template = std::env::temp_dir().join("podprobe-try-XXXXXX");
-    nix::unistd::mkdtemp(&template)
-        .map_err(|e| CliError::Failed(format!("cannot create a directory in {}: {e}", std::env::temp_dir().display())))
+    nix::unistd::mkdtemp(&template).map_err(|e| {
+        CliError::Failed(format!(
+            "cannot create a directory in {}: {e}",
+            std::env::temp_dir().display()
+        ))
+    })
 }
 
 #[cfg(test)]

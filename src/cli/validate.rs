@@ -16,14 +16,25 @@ pub type Decoder<'a> = &'a dyn Fn(&[u8], &Path) -> Decoded;
 
 /// Prints one verdict per file on `out`; fails when any file is bad.
 pub fn run(validate: &Validate, decoder: Decoder<'_>, out: &mut dyn Write) -> Result<(), CliError> {
-    let files = validate.paths.iter().map(|p| files(p)).collect::<Result<Vec<_>, _>>()?.concat();
+    let files = validate
+        .paths
+        .iter()
+        .map(|p| files(p))
+        .collect::<Result<Vec<_>, _>>()?
+        .concat();
     let mut seen = HashMap::new();
     let mut bad = 0;
     for file in &files {
         let mut decoded = check(file, decoder);
         for (name, _) in &decoded.pods {
-            if let Some(first) = seen.insert(name.clone(), file.clone()).filter(|first| first != file) {
-                decoded.errors.push(format!("pod \"{name}\" is in {} too; of two files with one pod only the first runs", first.display()));
+            if let Some(first) = seen
+                .insert(name.clone(), file.clone())
+                .filter(|first| first != file)
+            {
+                decoded.errors.push(format!(
+                    "pod \"{name}\" is in {} too; of two files with one pod only the first runs",
+                    first.display()
+                ));
             }
         }
         bad += usize::from(!decoded.errors.is_empty());
@@ -31,7 +42,10 @@ pub fn run(validate: &Validate, decoder: Decoder<'_>, out: &mut dyn Write) -> Re
     }
     out.flush()?;
     if files.is_empty() {
-        return Err(CliError::Failed("no pod files there: a pod file is a .json file whose name does not begin with a dot".into()));
+        return Err(CliError::Failed(
+            "no pod files there: a pod file is a .json file whose name does not begin with a dot"
+                .into(),
+        ));
     }
     if bad > 0 { Err(CliError::Told) } else { Ok(()) }
 }
@@ -39,8 +53,20 @@ pub fn run(validate: &Validate, decoder: Decoder<'_>, out: &mut dyn Write) -> Re
 fn verdict(file: &Path, decoded: &Decoded, out: &mut dyn Write) -> io::Result<()> {
     let file = file.display();
     if decoded.errors.is_empty() {
-        let pods: Vec<String> = decoded.pods.iter().map(|(name, warnings)| format!("pod {name}{}", counted(warnings.len()))).collect();
-        writeln!(out, "{file}: ok ({})", if pods.is_empty() { "no pods".into() } else { pods.join("; ") })?;
+        let pods: Vec<String> = decoded
+            .pods
+            .iter()
+            .map(|(name, warnings)| format!("pod {name}{}", counted(warnings.len())))
+            .collect();
+        writeln!(
+            out,
+            "{file}: ok ({})",
+            if pods.is_empty() {
+                "no pods".into()
+            } else {
+                pods.join("; ")
+            }
+        )?;
     }
     for error in &decoded.errors {
         writeln!(out, "{file}: error: {error}")?;
@@ -62,13 +88,18 @@ fn counted(warnings: usize) -> String {
 fn check(file: &Path, decoder: Decoder<'_>) -> Decoded {
     match read(file) {
         Ok(bytes) => decoder(&bytes, file),
-        Err(e) => Decoded { pods: vec![], errors: vec![format!("cannot read the file: {e}")] },
+        Err(e) => Decoded {
+            pods: vec![],
+            errors: vec![format!("cannot read the file: {e}")],
+        },
     }
 }
 
 fn read(file: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    std::fs::File::open(file)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+    std::fs::File::open(file)?
+        .take(MAX_FILE + 1)
+        .read_to_end(&mut bytes)?;
     match bytes.len() as u64 > MAX_FILE {
         true => Err(io::Error::other("larger than 10 MiB")),
         false => Ok(bytes),
@@ -84,7 +115,9 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(path).map_err(cannot)? {
         let file = entry.map_err(cannot)?.path();
-        let dotted = file.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b"."));
+        let dotted = file
+            .file_name()
+            .is_some_and(|n| n.as_encoded_bytes().starts_with(b"."));
         if !dotted && file.is_file() && file.extension().is_some_and(|e| e == "json") {
             found.push(file);
         }
@@ -101,10 +134,18 @@ mod tests {
     fn decoder(bytes: &[u8], _: &Path) -> Decoded {
         let text = String::from_utf8_lossy(bytes).trim().to_owned();
         match text.as_str() {
-            "bad" => Decoded { pods: vec![], errors: vec!["spec: Required value".into(), "second".into()] },
+            "bad" => Decoded {
+                pods: vec![],
+                errors: vec!["spec: Required value".into(), "second".into()],
+            },
             "none" => Decoded::default(),
             _ => Decoded {
-                pods: vec![(text.replace('!', ""), text.matches('!').map(|_| "spec.x is not acted on".into()).collect())],
+                pods: vec![(
+                    text.replace('!', ""),
+                    text.matches('!')
+                        .map(|_| "spec.x is not acted on".into())
+                        .collect(),
+                )],
                 errors: vec![],
             },
         }
@@ -117,15 +158,28 @@ mod tests {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
         let mut out = Vec::new();
-        let result = run(&Validate { paths: vec![dir.path().into()], node_name: None }, &decoder, &mut out);
-        let text = String::from_utf8(out).unwrap().replace(&format!("{}/", dir.path().display()), "");
+        let result = run(
+            &Validate {
+                paths: vec![dir.path().into()],
+                node_name: None,
+            },
+            &decoder,
+            &mut out,
+        );
+        let text = String::from_utf8(out)
+            .unwrap()
+            .replace(&format!("{}/", dir.path().display()), "");
         assert_eq!(text, expected);
         assert_eq!(result.is_ok(), good, "{result:?}");
     }
 
     #[test]
     fn every_file_has_a_verdict() {
-        check_files(&[("a.json", "web"), (".b.json", "bad"), ("c.txt", "bad")], "a.json: ok (pod web)\n", true);
+        check_files(
+            &[("a.json", "web"), (".b.json", "bad"), ("c.txt", "bad")],
+            "a.json: ok (pod web)\n",
+            true,
+        );
         let warned = "a.json: ok (pod web, 2 warnings)\na.json: warning: spec.x is not acted on\na.json: warning: spec.x is not acted on\n";
         check_files(&[("a.json", "web!!")], warned, true);
         check_files(
@@ -145,15 +199,37 @@ mod tests {
             std::fs::write(file, "web").unwrap();
         }
         let mut out = Vec::new();
-        assert!(run(&Validate { paths: vec![a.clone(), b.clone()], node_name: None }, &decoder, &mut out).is_err());
+        assert!(
+            run(
+                &Validate {
+                    paths: vec![a.clone(), b.clone()],
+                    node_name: None
+                },
+                &decoder,
+                &mut out
+            )
+            .is_err()
+        );
         let text = String::from_utf8(out).unwrap();
-        assert!(text.contains(&format!("b.json: error: pod \"web\" is in {} too", a.display())), "{text}");
+        assert!(
+            text.contains(&format!(
+                "b.json: error: pod \"web\" is in {} too",
+                a.display()
+            )),
+            "{text}"
+        );
     }
 
     #[test]
     fn a_file_that_cannot_be_read_is_an_error() {
-        let missing = Validate { paths: vec!["/nonexistent/x.json".into()], node_name: None };
+        let missing = Validate {
+            paths: vec!["/nonexistent/x.json".into()],
+            node_name: None,
+        };
         let e = run(&missing, &decoder, &mut Vec::new()).unwrap_err();
-        assert_eq!(e.to_string(), "cannot read /nonexistent/x.json: No such file or directory (os error 2)");
+        assert_eq!(
+            e.to_string(),
+            "cannot read /nonexistent/x.json: No such file or directory (os error 2)"
+        );
     }
 }

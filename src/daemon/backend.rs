@@ -20,9 +20,24 @@ impl Backend for Shared {
         // in this order: a pod that is being removed is told to end before it leaves the manager
         let mut pods = self.pods.all();
         let working = self.workers.working();
-        let ending = |uid: &PodUid| working.iter().any(|(pod, removed)| *removed && pod.uid() == uid);
-        pods.extend(working.iter().filter(|(_, removed)| *removed).map(|(pod, _)| pod.clone()));
-        pods.sort_by(|a, b| (&a.metadata.namespace, &a.metadata.name, a.uid()).cmp(&(&b.metadata.namespace, &b.metadata.name, b.uid())));
+        let ending = |uid: &PodUid| {
+            working
+                .iter()
+                .any(|(pod, removed)| *removed && pod.uid() == uid)
+        };
+        pods.extend(
+            working
+                .iter()
+                .filter(|(_, removed)| *removed)
+                .map(|(pod, _)| pod.clone()),
+        );
+        pods.sort_by(|a, b| {
+            (&a.metadata.namespace, &a.metadata.name, a.uid()).cmp(&(
+                &b.metadata.namespace,
+                &b.metadata.name,
+                b.uid(),
+            ))
+        });
         pods.dedup_by(|a, b| a.uid() == b.uid());
         let events = self.recorder.list();
         let view = |pod: &Arc<Pod>| self.view(pod, ending(pod.uid()), &events);
@@ -45,8 +60,15 @@ impl Backend for Shared {
     }
 
     fn events(&self, after: Option<u64>, ceiling: Duration) -> EventList {
-        let version = after.map_or_else(|| self.notifier.version(), |after| self.notifier.wait_newer(after, ceiling));
-        EventList { version, node_name: self.node_name.clone(), events: self.recorder.list() }
+        let version = after.map_or_else(
+            || self.notifier.version(),
+            |after| self.notifier.wait_newer(after, ceiling),
+        );
+        EventList {
+            version,
+            node_name: self.node_name.clone(),
+            events: self.recorder.list(),
+        }
     }
 
     fn history(&self, uid: &PodUid) -> PodHistory {
@@ -54,7 +76,11 @@ impl Backend for Shared {
     }
 
     fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, String> {
-        self.prober.manager.probe_now(&*self.pod(&target.uid)?, &target.container, target.probe_type)
+        self.prober.manager.probe_now(
+            &*self.pod(&target.uid)?,
+            &target.container,
+            target.probe_type,
+        )
     }
 
     fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, String> {
@@ -76,15 +102,29 @@ impl Shared {
         let place = |list: &[Container], name: &str| list.iter().position(|c| c.name == name);
         let path = |name: &str| match place(&pod.spec.containers, name) {
             Some(at) => format!("spec.containers[{at}]"),
-            None => format!("spec.initContainers[{}]", place(&pod.spec.init_containers, name).unwrap_or_default()),
+            None => format!(
+                "spec.initContainers[{}]",
+                place(&pod.spec.init_containers, name).unwrap_or_default()
+            ),
         };
         let why = "changed, and not acted on: the file gives the pod a uid, so it stays the same pod and keeps the probe it began with";
-        let each = |(name, probe_type): (String, _)| format!("{}.{}: {why}", path(&name), probe_field(probe_type));
-        self.prober.manager.outdated(pod).into_iter().map(each).collect()
+        let each = |(name, probe_type): (String, _)| {
+            format!("{}.{}: {why}", path(&name), probe_field(probe_type))
+        };
+        self.prober
+            .manager
+            .outdated(pod)
+            .into_iter()
+            .map(each)
+            .collect()
     }
 
     fn view(&self, pod: &Pod, terminating: bool, events: &[Event]) -> PodView {
-        let status = self.statuses.get(pod.uid()).map(|s| PodStatus::clone(&s)).unwrap_or_default();
+        let status = self
+            .statuses
+            .get(pod.uid())
+            .map(|s| PodStatus::clone(&s))
+            .unwrap_or_default();
         let mut object = pod.raw.clone();
         object["status"] = serde_json::to_value(&status).unwrap_or_default();
         let file = self.states.get(pod.uid()).unwrap_or_default();
@@ -92,12 +132,24 @@ impl Shared {
             object,
             status,
             file: file.file,
-            warnings: file.warnings.into_iter().chain(self.outdated_probes(pod)).collect(),
+            warnings: file
+                .warnings
+                .into_iter()
+                .chain(self.outdated_probes(pod))
+                .collect(),
             file_error: file.file_error,
             terminating,
-            log_dir: self.layout.pod_logs(&pod.metadata.namespace, &pod.metadata.name, pod.uid()).display().to_string(),
+            log_dir: self
+                .layout
+                .pod_logs(&pod.metadata.namespace, &pod.metadata.name, pod.uid())
+                .display()
+                .to_string(),
             paused: self.prober.manager.pauses().of(pod.uid(), Moment::now()),
-            events: events.iter().filter(|e| e.uid == pod.uid().as_str()).cloned().collect(),
+            events: events
+                .iter()
+                .filter(|e| e.uid == pod.uid().as_str())
+                .cloned()
+                .collect(),
         }
     }
 }

@@ -16,18 +16,37 @@ use crate::server::protocol::PauseTarget;
 impl Shared {
     /// A pod that runs or is ending.
     pub(super) fn pod(&self, uid: &PodUid) -> Result<Arc<Pod>, String> {
-        let ending = || self.workers.working().into_iter().map(|(pod, _)| pod).find(|pod| pod.uid() == uid);
-        self.pods.get(uid).or_else(ending).ok_or_else(|| "the pod is gone".into())
+        let ending = || {
+            self.workers
+                .working()
+                .into_iter()
+                .map(|(pod, _)| pod)
+                .find(|pod| pod.uid() == uid)
+        };
+        self.pods
+            .get(uid)
+            .or_else(ending)
+            .ok_or_else(|| "the pod is gone".into())
     }
 
     /// On disk before the answer, so that a daemon killed the moment after keeps its word.
     fn after_pausing(&self, keys: &[ProbeKey], what: &str) -> Result<Vec<String>, String> {
         if let Err(e) = self.prober.manager.pauses().save() {
-            log::warn!("cannot write {}: {e}; the pauses hold until the daemon ends", self.layout.pauses().display());
+            log::warn!(
+                "cannot write {}: {e}; the pauses hold until the daemon ends",
+                self.layout.pauses().display()
+            );
         }
         self.notifier.changed();
-        let name = |key: &ProbeKey| format!("{}/{}", key.container, key.probe_type.as_str().to_lowercase());
-        keys.iter().for_each(|key| log::info!("probe {} of pod {}: {what}", name(key), key.uid));
+        let name = |key: &ProbeKey| {
+            format!(
+                "{}/{}",
+                key.container,
+                key.probe_type.as_str().to_lowercase()
+            )
+        };
+        keys.iter()
+            .for_each(|key| log::info!("probe {} of pod {}: {what}", name(key), key.uid));
         Ok(keys.iter().map(name).collect())
     }
 
@@ -35,22 +54,40 @@ impl Shared {
     pub(super) fn housekeeping(&self, syncer: &Syncer, now: Moment) {
         syncer.collect_garbage(now);
         let mut known = self.pods.uids();
-        known.extend(self.workers.working().into_iter().map(|(pod, _)| pod.uid().clone()));
+        known.extend(
+            self.workers
+                .working()
+                .into_iter()
+                .map(|(pod, _)| pod.uid().clone()),
+        );
         let manager = &self.prober.manager;
         manager.history().retain(&known);
-        let changed = [manager.pauses().tidy(&known, now), self.recorder.tidy(&known, now)];
+        let changed = [
+            manager.pauses().tidy(&known, now),
+            self.recorder.tidy(&known, now),
+        ];
         if changed.contains(&true) {
             self.notifier.changed();
         }
     }
 
     /// Backend's `pause`.
-    pub(super) fn pause_probes(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, String> {
+    pub(super) fn pause_probes(
+        &self,
+        target: &PauseTarget,
+        length: Duration,
+    ) -> Result<Vec<String>, String> {
         if !(MIN_PAUSE..=MAX_PAUSE).contains(&length) {
-            return Err(format!("a pause lasts from 1s to 168h, not {}", go_duration(length)));
+            return Err(format!(
+                "a pause lasts from 1s to 168h, not {}",
+                go_duration(length)
+            ));
         }
         let keys = probe_keys(&*self.pod(&target.uid)?, target)?;
-        self.prober.manager.pauses().pause(keys.clone(), length, Moment::now());
+        self.prober
+            .manager
+            .pauses()
+            .pause(keys.clone(), length, Moment::now());
         self.after_pausing(&keys, &format!("paused for {}", go_duration(length)))
     }
 
@@ -66,27 +103,51 @@ impl Shared {
         let mut out = String::new();
         self.prober.manager.metrics().write(&mut out);
         let help = "The number of discard events in PLEG.";
-        Family::new(&mut out, "kubelet_pleg_discard_events", Kind::Counter, help).value(&[], self.pleg.discarded());
+        Family::new(&mut out, "kubelet_pleg_discard_events", Kind::Counter, help)
+            .value(&[], self.pleg.discarded());
         let help = "Panics that were caught; the thread went on, and the log says where.";
         let mut panics = Family::new(&mut out, "podprobe_panics_total", Kind::Counter, help);
-        for (part, n) in [("pleg", self.pleg.panics()), ("pod_workers", self.workers.panics()), ("prober", self.prober.manager.panics())] {
+        for (part, n) in [
+            ("pleg", self.pleg.panics()),
+            ("pod_workers", self.workers.panics()),
+            ("prober", self.prober.manager.panics()),
+        ] {
             panics.value(&[("part", part)], n);
         }
         let help = "Probe workers: one for each probe of each container that may still run.";
-        Family::new(&mut out, "podprobe_prober_workers", Kind::Gauge, help).value(&[], self.prober.manager.worker_count());
+        Family::new(&mut out, "podprobe_prober_workers", Kind::Gauge, help)
+            .value(&[], self.prober.manager.worker_count());
         out
     }
 }
 
 /// The probes of a pod that are meant.
 fn probe_keys(pod: &Pod, target: &PauseTarget) -> Result<Vec<ProbeKey>, String> {
-    let wanted = |name: &str| target.container.as_deref().is_none_or(|wanted| wanted == name);
+    let wanted = |name: &str| {
+        target
+            .container
+            .as_deref()
+            .is_none_or(|wanted| wanted == name)
+    };
     let containers = pod.spec.all_containers().filter(|c| wanted(&c.name));
-    let types =
-        |c| ProbeType::ALL.into_iter().filter(move |t| target.probe_type.is_none_or(|w| w == *t) && Container::probe(c, *t).is_some());
-    let key = |c: &Container, probe_type| ProbeKey { uid: pod.uid().clone(), container: c.name.clone(), probe_type };
-    let keys: Vec<_> = containers.flat_map(|c| types(c).map(|t| key(c, t))).collect();
-    if keys.is_empty() { Err(format!("pod {} has no such probe", pod.metadata.name)) } else { Ok(keys) }
+    let types = |c| {
+        ProbeType::ALL.into_iter().filter(move |t| {
+            target.probe_type.is_none_or(|w| w == *t) && Container::probe(c, *t).is_some()
+        })
+    };
+    let key = |c: &Container, probe_type| ProbeKey {
+        uid: pod.uid().clone(),
+        container: c.name.clone(),
+        probe_type,
+    };
+    let keys: Vec<_> = containers
+        .flat_map(|c| types(c).map(|t| key(c, t)))
+        .collect();
+    if keys.is_empty() {
+        Err(format!("pod {} has no such probe", pod.metadata.name))
+    } else {
+        Ok(keys)
+    }
 }
 
 /// Keeps the file of pauses; a disk that does not take it is said once until it does.
@@ -95,7 +156,9 @@ pub(super) fn pauses_saver(prober: Arc<Prober>) -> impl FnMut() + Send + 'static
     move || match prober.manager.pauses().save() {
         Ok(()) => failed = false,
         Err(e) if !failed => {
-            log::warn!("cannot write the pauses of probes: {e}; they are kept in memory, trying again");
+            log::warn!(
+                "cannot write the pauses of probes: {e}; they are kept in memory, trying again"
+            );
             failed = true;
         }
         Err(_) => {}

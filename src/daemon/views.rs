@@ -34,7 +34,12 @@ impl StatusSource for Seen {
     }
 
     fn started_moment(&self, uid: &PodUid, id: &ContainerId) -> Option<Moment> {
-        self.cache.get(uid).containers.iter().find(|c| c.id == *id).and_then(|c| c.started)
+        self.cache
+            .get(uid)
+            .containers
+            .iter()
+            .find(|c| c.id == *id)
+            .and_then(|c| c.started)
     }
 }
 
@@ -51,17 +56,25 @@ impl RuntimeView for RuntimeCache {
     }
 
     fn health(&self) -> Result<(), String> {
-        self.0.health(Moment::now()).map_err(|e| format!("PLEG is not healthy: {e}"))
+        self.0
+            .health(Moment::now())
+            .map_err(|e| format!("PLEG is not healthy: {e}"))
     }
 }
 
 impl PodCache for RuntimeCache {
     fn newer_than(&self, uid: &PodUid, since: Moment) -> Result<Arc<RuntimePodStatus>, String> {
-        self.0.cache().get_newer_than(uid, since, Duration::ZERO).or_else(|_| {
-            // not for the next full relist: a pod just acted on is looked at by itself
-            self.0.request(uid);
-            self.0.cache().get_newer_than(uid, since, STATUS_CEILING).map_err(|e| e.to_string())
-        })
+        self.0
+            .cache()
+            .get_newer_than(uid, since, Duration::ZERO)
+            .or_else(|_| {
+                // not for the next full relist: a pod just acted on is looked at by itself
+                self.0.request(uid);
+                self.0
+                    .cache()
+                    .get_newer_than(uid, since, STATUS_CEILING)
+                    .map_err(|e| e.to_string())
+            })
     }
 
     fn request_relist(&self, uid: &PodUid) {
@@ -110,8 +123,16 @@ impl Probes for Prober {
         self.manager.history().renewing(pod.uid(), container, cause);
     }
 
-    fn restarted(&self, pod: &Pod, container: &str, attempt: u32, before: Option<&RuntimeContainerStatus>) {
-        self.manager.history().restarted(pod.uid(), container, attempt, before, Time::now());
+    fn restarted(
+        &self,
+        pod: &Pod,
+        container: &str,
+        attempt: u32,
+        before: Option<&RuntimeContainerStatus>,
+    ) {
+        self.manager
+            .history()
+            .restarted(pod.uid(), container, attempt, before, Time::now());
     }
 
     fn liveness(&self, id: &ContainerId) -> Option<ProbeResult> {

@@ -80,17 +80,26 @@ pub(super) struct Naming<'a> {
 /// The images of an archive, all of them named.
 pub(super) fn read(source: &Source, naming: Naming<'_>) -> Result<Vec<Found>, ImageError> {
     let stem = naming.stem;
-    let given = naming.name.map(|n| Reference::parse(n).map(|r| r.to_string())).transpose()?;
+    let given = naming
+        .name
+        .map(|n| Reference::parse(n).map(|r| r.to_string()))
+        .transpose()?;
     let mut found = if let Some(index) = source.document("index.json")? {
         read_oci(source, &index, stem)?
     } else if let Some(manifest) = source.document("manifest.json")? {
         read_docker(source, &manifest)?
     } else {
         let why = "it has neither index.json (OCI layout) nor manifest.json (docker save); a root file system goes in with `podprobe image import`";
-        return Err(ImageError::NotAnImage { path: source.name(), why: why.into() });
+        return Err(ImageError::NotAnImage {
+            path: source.name(),
+            why: why.into(),
+        });
     };
     if found.is_empty() {
-        return Err(ImageError::NotAnImage { path: source.name(), why: "it lists no image".into() });
+        return Err(ImageError::NotAnImage {
+            path: source.name(),
+            why: "it lists no image".into(),
+        });
     }
     if let [only] = found.as_mut_slice() {
         only.names.extend(given);
@@ -99,7 +108,9 @@ pub(super) fn read(source: &Source, naming: Naming<'_>) -> Result<Vec<Found>, Im
         }
     }
     match found.iter().any(|f| f.names.is_empty()) {
-        true => Err(ImageError::NoName { archive: source.name() }),
+        true => Err(ImageError::NoName {
+            archive: source.name(),
+        }),
         false => Ok(found),
     }
 }
@@ -112,15 +123,27 @@ fn blob_path(digest: &str) -> Result<String, ImageError> {
     if is_digest(digest) {
         Ok(format!("blobs/sha256/{}", &digest["sha256:".len()..]))
     } else {
-        Err(ImageError::corrupt(format!("digest {digest:?}"), "only sha256 digests are known"))
+        Err(ImageError::corrupt(
+            format!("digest {digest:?}"),
+            "only sha256 digests are known",
+        ))
     }
 }
 
 fn blob(source: &Source, digest: &str) -> Result<Vec<u8>, ImageError> {
     let what = || format!("blob {digest} of {}", source.name());
-    let bytes = source.document(&blob_path(digest)?)?.ok_or_else(|| ImageError::corrupt(what(), "it is missing"))?;
+    let bytes = source
+        .document(&blob_path(digest)?)?
+        .ok_or_else(|| ImageError::corrupt(what(), "it is missing"))?;
     let is = sha256(&bytes);
-    if is == digest { Ok(bytes) } else { Err(ImageError::corrupt(what(), format!("its content has digest {is}"))) }
+    if is == digest {
+        Ok(bytes)
+    } else {
+        Err(ImageError::corrupt(
+            what(),
+            format!("its content has digest {is}"),
+        ))
+    }
 }
 
 /// A manifest somewhere below one entry of index.json.
@@ -145,12 +168,19 @@ fn read_oci(source: &Source, index: &[u8], stem: &str) -> Result<Vec<Found>, Ima
             None => groups.push((names, leaves)),
         }
     }
-    groups.into_iter().filter(|(_, leaves)| !leaves.is_empty()).map(|(names, leaves)| choose(source, names, leaves)).collect()
+    groups
+        .into_iter()
+        .filter(|(_, leaves)| !leaves.is_empty())
+        .map(|(names, leaves)| choose(source, names, leaves))
+        .collect()
 }
 
 fn names(descriptor: &Descriptor, stem: &str) -> Result<Vec<String>, ImageError> {
     let annotation = |key: &str| descriptor.annotations.get(key).filter(|v| !v.is_empty());
-    let full = match (annotation("io.containerd.image.name"), annotation("org.opencontainers.image.ref.name")) {
+    let full = match (
+        annotation("io.containerd.image.name"),
+        annotation("org.opencontainers.image.ref.name"),
+    ) {
         (Some(name), _) => name.clone(),
         (None, Some(name)) if name.contains(['/', ':']) => name.clone(),
         (None, Some(tag)) => format!("{stem}:{tag}"),
@@ -159,27 +189,56 @@ fn names(descriptor: &Descriptor, stem: &str) -> Result<Vec<String>, ImageError>
     Ok(vec![Reference::parse(&full)?.to_string()])
 }
 
-fn collect(source: &Source, descriptor: &Descriptor, above: &[String], leaves: &mut Vec<Leaf>) -> Result<(), ImageError> {
+fn collect(
+    source: &Source,
+    descriptor: &Descriptor,
+    above: &[String],
+    leaves: &mut Vec<Leaf>,
+) -> Result<(), ImageError> {
     // Attestations of BuildKit are not images.
-    if descriptor.platform.as_ref().is_some_and(|p| p.os == "unknown") {
+    if descriptor
+        .platform
+        .as_ref()
+        .is_some_and(|p| p.os == "unknown")
+    {
         return Ok(());
     }
-    let index = descriptor.media_type.contains("image.index") || descriptor.media_type.contains("manifest.list");
-    let runs = descriptor.platform.as_ref().is_none_or(|p| p.fits(&Platform::host()).is_some());
-    let digests: Vec<String> = std::iter::once(descriptor.digest.clone()).chain(above.iter().cloned()).collect();
+    let index = descriptor.media_type.contains("image.index")
+        || descriptor.media_type.contains("manifest.list");
+    let runs = descriptor
+        .platform
+        .as_ref()
+        .is_none_or(|p| p.fits(&Platform::host()).is_some());
+    let digests: Vec<String> = std::iter::once(descriptor.digest.clone())
+        .chain(above.iter().cloned())
+        .collect();
     if digests.len() > MAX_NESTING {
-        return Err(ImageError::corrupt(source.name(), format!("indexes nested more than {MAX_NESTING} deep")));
+        return Err(ImageError::corrupt(
+            source.name(),
+            format!("indexes nested more than {MAX_NESTING} deep"),
+        ));
     }
     // A layout may hold only some of the platforms its index lists, so a foreign one is not looked into.
     if !runs && !index {
-        let manifest = Manifest { config: Descriptor::default(), layers: Vec::new() };
-        leaves.push(Leaf { manifest, platform: descriptor.platform.clone().unwrap_or_default(), digests, config: None });
+        let manifest = Manifest {
+            config: Descriptor::default(),
+            layers: Vec::new(),
+        };
+        leaves.push(Leaf {
+            manifest,
+            platform: descriptor.platform.clone().unwrap_or_default(),
+            digests,
+            config: None,
+        });
         return Ok(());
     }
     let bytes = blob(source, &descriptor.digest)?;
     if index {
         let index: Index = parse(&descriptor.digest, &bytes)?;
-        return index.manifests.iter().try_for_each(|d| collect(source, d, &digests, leaves));
+        return index
+            .manifests
+            .iter()
+            .try_for_each(|d| collect(source, d, &digests, leaves));
     }
     let manifest: Manifest = parse(&descriptor.digest, &bytes)?;
     let (platform, config) = match &descriptor.platform {
@@ -189,58 +248,121 @@ fn collect(source: &Source, descriptor: &Descriptor, above: &[String], leaves: &
             (OciConfig::parse(&bytes)?.platform(), Some(bytes))
         }
     };
-    leaves.push(Leaf { manifest, platform, digests, config });
+    leaves.push(Leaf {
+        manifest,
+        platform,
+        digests,
+        config,
+    });
     Ok(())
 }
 
 fn choose(source: &Source, names: Vec<String>, leaves: Vec<Leaf>) -> Result<Found, ImageError> {
     let host = Platform::host();
     let found = leaves.iter().map(|l| l.platform.to_string()).collect();
-    let fitting = leaves.into_iter().filter_map(|l| Some((l.platform.fits(&host)?, l)));
+    let fitting = leaves
+        .into_iter()
+        .filter_map(|l| Some((l.platform.fits(&host)?, l)));
     // The first of the best.
     let best = fitting.reduce(|a, b| if b.0 > a.0 { b } else { a });
-    let (_, leaf) = best.ok_or_else(|| ImageError::WrongPlatform { wanted: host.to_string(), found })?;
+    let (_, leaf) = best.ok_or_else(|| ImageError::WrongPlatform {
+        wanted: host.to_string(),
+        found,
+    })?;
     let bytes = match leaf.config {
         Some(bytes) => bytes,
         None => blob(source, &leaf.manifest.config.digest)?,
     };
-    let layers = leaf.manifest.layers.into_iter().map(|d| Ok(Blob { path: blob_path(&d.digest)?, digest: Some(d.digest) }));
-    checked(source, names, &bytes, leaf.digests, layers.collect::<Result<_, ImageError>>()?)
+    let layers = leaf.manifest.layers.into_iter().map(|d| {
+        Ok(Blob {
+            path: blob_path(&d.digest)?,
+            digest: Some(d.digest),
+        })
+    });
+    checked(
+        source,
+        names,
+        &bytes,
+        leaf.digests,
+        layers.collect::<Result<_, ImageError>>()?,
+    )
 }
 
 fn read_docker(source: &Source, manifest: &[u8]) -> Result<Vec<Found>, ImageError> {
     let images: Vec<DockerImage> = parse("manifest.json", manifest)?;
-    images.into_iter().map(|image| docker_image(source, image)).collect()
+    images
+        .into_iter()
+        .map(|image| docker_image(source, image))
+        .collect()
 }
 
 fn docker_image(source: &Source, image: DockerImage) -> Result<Found, ImageError> {
     let what = format!("{} of {}", image.config, source.name());
-    let bytes = source.document(&image.config)?.ok_or_else(|| ImageError::corrupt(&what, "it is missing"))?;
+    let bytes = source
+        .document(&image.config)?
+        .ok_or_else(|| ImageError::corrupt(&what, "it is missing"))?;
     // The file is called by its digest: `<hex>.json`, or `blobs/sha256/<hex>`.
-    let called = image.config.rsplit('/').next().unwrap_or_default().trim_end_matches(".json");
+    let called = image
+        .config
+        .rsplit('/')
+        .next()
+        .unwrap_or_default()
+        .trim_end_matches(".json");
     let is = sha256(&bytes);
     if is_hex64(called) && is != format!("sha256:{called}") {
-        return Err(ImageError::corrupt(what, format!("its content has digest {is}")));
+        return Err(ImageError::corrupt(
+            what,
+            format!("its content has digest {is}"),
+        ));
     }
-    let names = image.repo_tags.unwrap_or_default().into_iter().map(|n| Ok(Reference::parse(&n)?.to_string()));
+    let names = image
+        .repo_tags
+        .unwrap_or_default()
+        .into_iter()
+        .map(|n| Ok(Reference::parse(&n)?.to_string()));
     let names = names.collect::<Result<_, ImageError>>()?;
-    let layers = image.layers.into_iter().map(|path| Blob { path, digest: None }).collect();
+    let layers = image
+        .layers
+        .into_iter()
+        .map(|path| Blob { path, digest: None })
+        .collect();
     checked(source, names, &bytes, Vec::new(), layers)
 }
 
-fn checked(source: &Source, names: Vec<String>, config: &[u8], digests: Vec<String>, layers: Vec<Blob>) -> Result<Found, ImageError> {
+fn checked(
+    source: &Source,
+    names: Vec<String>,
+    config: &[u8],
+    digests: Vec<String>,
+    layers: Vec<Blob>,
+) -> Result<Found, ImageError> {
     let id = sha256(config);
     let config = OciConfig::parse(config)?;
     let host = Platform::host();
     if config.platform().fits(&host).is_none() {
-        return Err(ImageError::WrongPlatform { wanted: host.to_string(), found: vec![config.platform().to_string()] });
+        return Err(ImageError::WrongPlatform {
+            wanted: host.to_string(),
+            found: vec![config.platform().to_string()],
+        });
     }
     let (has, wants) = (layers.len(), config.rootfs.diff_ids.len());
     if has != wants {
-        return Err(ImageError::corrupt(source.name(), format!("image {id} has {has} layers, its configuration {wants}")));
+        return Err(ImageError::corrupt(
+            source.name(),
+            format!("image {id} has {has} layers, its configuration {wants}"),
+        ));
     }
     if wants > super::overlay::MAX_LAYERS {
-        return Err(ImageError::TooLarge { what: format!("image {id}"), limit: format!("{} layers", super::overlay::MAX_LAYERS) });
+        return Err(ImageError::TooLarge {
+            what: format!("image {id}"),
+            limit: format!("{} layers", super::overlay::MAX_LAYERS),
+        });
     }
-    Ok(Found { names, id, config, digests, layers })
+    Ok(Found {
+        names,
+        id,
+        config,
+        digests,
+        layers,
+    })
 }

@@ -67,19 +67,37 @@ struct Process {
 
 impl OciConfig {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, ImageError> {
-        let config: Self = serde_json::from_slice(bytes).map_err(|e| ImageError::corrupt("image configuration", e.to_string()))?;
+        let config: Self = serde_json::from_slice(bytes)
+            .map_err(|e| ImageError::corrupt("image configuration", e.to_string()))?;
         if config.rootfs.diff_ids.is_empty() {
-            return Err(ImageError::corrupt("image configuration", "it lists no layers (rootfs.diff_ids): not a container image"));
+            return Err(ImageError::corrupt(
+                "image configuration",
+                "it lists no layers (rootfs.diff_ids): not a container image",
+            ));
         }
-        match config.rootfs.diff_ids.iter().find(|d| !super::reference::is_digest(d)) {
-            Some(bad) => Err(ImageError::corrupt("image configuration", format!("{bad:?} is not a sha256 digest"))),
+        match config
+            .rootfs
+            .diff_ids
+            .iter()
+            .find(|d| !super::reference::is_digest(d))
+        {
+            Some(bad) => Err(ImageError::corrupt(
+                "image configuration",
+                format!("{bad:?} is not a sha256 digest"),
+            )),
             None => Ok(config),
         }
     }
 
     /// What `import` stores: one layer, this machine's platform.
     pub(super) fn for_import(config: &ImageConfig, diff_id: &str) -> Self {
-        let map = |keys: &[String]| (!keys.is_empty()).then(|| keys.iter().map(|k| (k.clone(), serde_json::json!({}))).collect());
+        let map = |keys: &[String]| {
+            (!keys.is_empty()).then(|| {
+                keys.iter()
+                    .map(|k| (k.clone(), serde_json::json!({})))
+                    .collect()
+            })
+        };
         let host = Platform::host();
         let process = Process {
             entrypoint: Some(config.entrypoint.clone()),
@@ -91,13 +109,27 @@ impl OciConfig {
             exposed_ports: map(&config.exposed_ports),
             volumes: map(&config.volumes),
         };
-        let rootfs = RootFs { kind: "layers".into(), diff_ids: vec![diff_id.into()] };
-        Self { created: None, architecture: host.architecture, os: host.os, variant: host.variant, config: Some(process), rootfs }
+        let rootfs = RootFs {
+            kind: "layers".into(),
+            diff_ids: vec![diff_id.into()],
+        };
+        Self {
+            created: None,
+            architecture: host.architecture,
+            os: host.os,
+            variant: host.variant,
+            config: Some(process),
+            rootfs,
+        }
     }
 
     pub(super) fn image_config(&self) -> ImageConfig {
-        let Some(p) = &self.config else { return ImageConfig::default() };
-        let keys = |m: &Option<serde_json::Map<String, serde_json::Value>>| m.iter().flat_map(|m| m.keys().cloned()).collect();
+        let Some(p) = &self.config else {
+            return ImageConfig::default();
+        };
+        let keys = |m: &Option<serde_json::Map<String, serde_json::Value>>| {
+            m.iter().flat_map(|m| m.keys().cloned()).collect()
+        };
         ImageConfig {
             entrypoint: p.entrypoint.clone().unwrap_or_default(),
             cmd: p.cmd.clone().unwrap_or_default(),
@@ -115,7 +147,11 @@ impl OciConfig {
     }
 
     pub(super) fn platform(&self) -> Platform {
-        Platform { os: self.os.clone(), architecture: self.architecture.clone(), variant: self.variant.clone() }
+        Platform {
+            os: self.os.clone(),
+            architecture: self.architecture.clone(),
+            variant: self.variant.clone(),
+        }
     }
 }
 
@@ -141,7 +177,11 @@ impl Platform {
             "loongarch64" => ("loong64", ""),
             other => (other, ""),
         };
-        Self { os: "linux".into(), architecture: architecture.into(), variant: variant.into() }
+        Self {
+            os: "linux".into(),
+            architecture: architecture.into(),
+            variant: variant.into(),
+        }
     }
 
     /// How well an image of platform `self` runs on `host`: larger is better, None not at all. An image that does not say
@@ -154,7 +194,10 @@ impl Platform {
         let number = |v: &str| v.trim_start_matches('v').parse::<u32>().ok();
         match host.architecture.as_str() {
             "arm" => {
-                let (has, wants) = (number(&host.variant).unwrap_or(7), number(&self.variant).unwrap_or(6));
+                let (has, wants) = (
+                    number(&host.variant).unwrap_or(7),
+                    number(&self.variant).unwrap_or(6),
+                );
                 (wants <= has).then_some(wants)
             }
             "amd64" => matches!(self.variant.as_str(), "" | "v1").then_some(1),
@@ -164,7 +207,9 @@ impl Platform {
 }
 
 fn arm_variant() -> &'static str {
-    let machine = nix::sys::utsname::uname().map(|u| u.machine().to_string_lossy().into_owned()).unwrap_or_default();
+    let machine = nix::sys::utsname::uname()
+        .map(|u| u.machine().to_string_lossy().into_owned())
+        .unwrap_or_default();
     match machine.as_str() {
         m if m.starts_with("armv5") => "v5",
         m if m.starts_with("armv6") => "v6",
@@ -174,9 +219,24 @@ fn arm_variant() -> &'static str {
 
 impl std::fmt::Display for Platform {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let or_unknown = |s: &'_ str| if s.is_empty() { "unknown".to_owned() } else { s.to_owned() };
-        write!(f, "{}/{}", or_unknown(&self.os), or_unknown(&self.architecture))?;
-        if self.variant.is_empty() { Ok(()) } else { write!(f, "/{}", self.variant) }
+        let or_unknown = |s: &'_ str| {
+            if s.is_empty() {
+                "unknown".to_owned()
+            } else {
+                s.to_owned()
+            }
+        };
+        write!(
+            f,
+            "{}/{}",
+            or_unknown(&self.os),
+            or_unknown(&self.architecture)
+        )?;
+        if self.variant.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "/{}", self.variant)
+        }
     }
 }
 
@@ -189,9 +249,17 @@ mod tests {
         let platform = |s: &str| {
             let mut parts = s.split('/').map(str::to_owned);
             let mut next = || parts.next().unwrap_or_default();
-            Platform { os: next(), architecture: next(), variant: next() }
+            Platform {
+                os: next(),
+                architecture: next(),
+                variant: next(),
+            }
         };
-        assert_eq!(platform(image).fits(&platform(host)), expected, "{image} on {host}");
+        assert_eq!(
+            platform(image).fits(&platform(host)),
+            expected,
+            "{image} on {host}"
+        );
     }
 
     #[test]
@@ -209,15 +277,24 @@ mod tests {
     #[test]
     fn nulls_of_go_are_empty() {
         let id = format!("sha256:{}", "0".repeat(64));
-        let text =
-            format!(r#"{{"config":{{"Cmd":null,"Entrypoint":["/a"],"ExposedPorts":{{"80/tcp":{{}}}}}},"rootfs":{{"diff_ids":["{id}"]}}}}"#);
+        let text = format!(
+            r#"{{"config":{{"Cmd":null,"Entrypoint":["/a"],"ExposedPorts":{{"80/tcp":{{}}}}}},"rootfs":{{"diff_ids":["{id}"]}}}}"#
+        );
         let config = OciConfig::parse(text.as_bytes()).unwrap().image_config();
-        assert_eq!((config.entrypoint, config.cmd, config.exposed_ports), (vec!["/a".into()], vec![], vec!["80/tcp".into()]));
+        assert_eq!(
+            (config.entrypoint, config.cmd, config.exposed_ports),
+            (vec!["/a".into()], vec![], vec!["80/tcp".into()])
+        );
     }
 
     #[test]
     fn an_imported_config_reads_back() {
-        let config = ImageConfig { cmd: vec!["/x".into()], user: "1".into(), volumes: vec!["/d".into()], ..ImageConfig::default() };
+        let config = ImageConfig {
+            cmd: vec!["/x".into()],
+            user: "1".into(),
+            volumes: vec!["/d".into()],
+            ..ImageConfig::default()
+        };
         let id = format!("sha256:{}", "0".repeat(64));
         let bytes = serde_json::to_vec(&OciConfig::for_import(&config, &id)).unwrap();
         assert_eq!(OciConfig::parse(&bytes).unwrap().image_config(), config);

@@ -35,19 +35,33 @@ struct Seen {
 const ENDINGS: [&str; 4] = [".tar", ".tar.gz", ".tgz", ".tar.zst"];
 
 /// Loads the new and changed archives of `dir` but those for `later`. A missing directory is an empty one.
-pub(super) fn load(store: &ImageStore, dir: &Path, later: &dyn Fn(&Path) -> bool) -> Result<DropReport, ImageError> {
+pub(super) fn load(
+    store: &ImageStore,
+    dir: &Path,
+    later: &dyn Fn(&Path) -> bool,
+) -> Result<DropReport, ImageError> {
     let memory = store.dir().join("dropped.json");
     // Lost or damaged: everything is loaded again, which changes nothing for what is there.
-    let before: BTreeMap<PathBuf, Seen> = store.read_json(&memory).ok().flatten().unwrap_or_default();
-    let mut after: BTreeMap<PathBuf, Seen> =
-        before.iter().filter(|(p, _)| p.parent() != Some(dir)).map(|(p, s)| (p.clone(), s.clone())).collect();
+    let before: BTreeMap<PathBuf, Seen> =
+        store.read_json(&memory).ok().flatten().unwrap_or_default();
+    let mut after: BTreeMap<PathBuf, Seen> = before
+        .iter()
+        .filter(|(p, _)| p.parent() != Some(dir))
+        .map(|(p, s)| (p.clone(), s.clone()))
+        .collect();
     let mut report = DropReport::default();
-    for (path, mut now) in archives(dir).map_err(|e| ImageError::io(format!("read {}", dir.display()), e))? {
+    for (path, mut now) in
+        archives(dir).map_err(|e| ImageError::io(format!("read {}", dir.display()), e))?
+    {
         match before.get(&path) {
-            Some(seen) if (seen.size, seen.mtime) == (now.size, now.mtime) => now.problem = seen.problem.clone(),
+            Some(seen) if (seen.size, seen.mtime) == (now.size, now.mtime) => {
+                now.problem = seen.problem.clone()
+            }
             _ if later(&path) => continue,
             _ => match load_one(store, &path) {
-                Ok(images) => report.loaded.extend(images.into_iter().map(|i| (path.clone(), i))),
+                Ok(images) => report
+                    .loaded
+                    .extend(images.into_iter().map(|i| (path.clone(), i))),
                 Err(e @ ImageError::Io { .. }) => {
                     report.problems.push((path, e.to_string()));
                     continue;
@@ -55,7 +69,9 @@ pub(super) fn load(store: &ImageStore, dir: &Path, later: &dyn Fn(&Path) -> bool
                 Err(e) => now.problem = Some(e.to_string()),
             },
         }
-        report.problems.extend(now.problem.clone().map(|p| (path.clone(), p)));
+        report
+            .problems
+            .extend(now.problem.clone().map(|p| (path.clone(), p)));
         after.insert(path, now);
     }
     if after != before
@@ -70,7 +86,14 @@ pub(super) fn load(store: &ImageStore, dir: &Path, later: &dyn Fn(&Path) -> bool
 fn load_one(store: &ImageStore, path: &Path) -> Result<Vec<LoadedImage>, ImageError> {
     let stem = stem(path);
     let fall_back = Reference::parse(&stem).is_ok();
-    store.load_named(path, Naming { stem: &stem, name: None, fall_back })
+    store.load_named(
+        path,
+        Naming {
+            stem: &stem,
+            name: None,
+            fall_back,
+        },
+    )
 }
 
 fn archives(dir: &Path) -> io::Result<Vec<(PathBuf, Seen)>> {
@@ -81,10 +104,23 @@ fn archives(dir: &Path) -> io::Result<Vec<(PathBuf, Seen)>> {
     let mut found = Vec::new();
     for entry in entries {
         let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let Ok(meta) = std::fs::metadata(&path) else { continue };
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let Ok(meta) = std::fs::metadata(&path) else {
+            continue;
+        };
         if meta.is_file() && !name.starts_with('.') && ENDINGS.iter().any(|e| name.ends_with(e)) {
-            found.push((path, Seen { size: meta.size(), mtime: (meta.mtime(), meta.mtime_nsec()), problem: None }));
+            found.push((
+                path,
+                Seen {
+                    size: meta.size(),
+                    mtime: (meta.mtime(), meta.mtime_nsec()),
+                    problem: None,
+                },
+            ));
         }
     }
     found.sort_by(|a, b| a.0.cmp(&b.0));

@@ -71,11 +71,17 @@ pub enum ImageError {
 
 impl ImageError {
     pub(super) fn io(doing: impl Into<String>, cause: impl Into<io::Error>) -> Self {
-        Self::Io { doing: doing.into(), cause: cause.into() }
+        Self::Io {
+            doing: doing.into(),
+            cause: cause.into(),
+        }
     }
 
     pub(super) fn corrupt(what: impl Into<String>, why: impl Into<String>) -> Self {
-        Self::Corrupt { what: what.into(), why: why.into() }
+        Self::Corrupt {
+            what: what.into(),
+            why: why.into(),
+        }
     }
 
     /// An error of reading `what`: the system's own are [`Self::Io`], those of the decoders mean damaged data.
@@ -83,15 +89,24 @@ impl ImageError {
         if cause.raw_os_error().is_some() {
             return Self::io(format!("read {what}"), cause);
         }
-        match cause.get_ref().and_then(|e| e.downcast_ref::<StreamTooLong>()) {
-            Some(e) => Self::TooLarge { what: what.into(), limit: format!("{} bytes", e.0) },
+        match cause
+            .get_ref()
+            .and_then(|e| e.downcast_ref::<StreamTooLong>())
+        {
+            Some(e) => Self::TooLarge {
+                what: what.into(),
+                limit: format!("{} bytes", e.0),
+            },
             None => Self::corrupt(what, cause.to_string()),
         }
     }
 
     pub(super) fn refused(entry: &[u8], why: impl Into<String>) -> Self {
         let shown = String::from_utf8_lossy(&entry[..entry.len().min(200)]).into_owned();
-        Self::Refused { entry: shown, why: why.into() }
+        Self::Refused {
+            entry: shown,
+            why: why.into(),
+        }
     }
 }
 
@@ -111,22 +126,39 @@ impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFound { reference, similar } => {
-                write!(f, "cannot find image {reference:?} on this node: nothing is pulled, load it with `podprobe image load FILE`")?;
-                if similar.is_empty() { Ok(()) } else { write!(f, "; loaded with a similar name: {}", similar.join(", ")) }
+                write!(
+                    f,
+                    "cannot find image {reference:?} on this node: nothing is pulled, load it with `podprobe image load FILE`"
+                )?;
+                if similar.is_empty() {
+                    Ok(())
+                } else {
+                    write!(f, "; loaded with a similar name: {}", similar.join(", "))
+                }
             }
             Self::InvalidName { name, why } => write!(f, "cannot parse image name {name:?}: {why}"),
             Self::NoName { archive } => {
-                write!(f, "cannot name the image of {archive}: the archive gives it no name, load it with `--name NAME`")
+                write!(
+                    f,
+                    "cannot name the image of {archive}: the archive gives it no name, load it with `--name NAME`"
+                )
             }
             Self::NotAnImage { path, why } => write!(f, "cannot load {path}: {why}"),
             Self::Corrupt { what, why } => write!(f, "cannot use {what}: {why}"),
             Self::Refused { entry, why } => write!(f, "cannot unpack entry {entry:?}: {why}"),
             Self::TooLarge { what, limit } => write!(f, "cannot unpack {what}: more than {limit}"),
             Self::WrongPlatform { wanted, found } => {
-                write!(f, "cannot run this image here: it has no {wanted}, only {}", found.join(", "))
+                write!(
+                    f,
+                    "cannot run this image here: it has no {wanted}, only {}",
+                    found.join(", ")
+                )
             }
             Self::Io { doing, cause } if cause.kind() == io::ErrorKind::StorageFull => {
-                write!(f, "cannot {doing}: no space left on the file system, free some and try again; nothing was kept")
+                write!(
+                    f,
+                    "cannot {doing}: no space left on the file system, free some and try again; nothing was kept"
+                )
             }
             Self::Io { doing, cause } => write!(f, "cannot {doing}: {cause}"),
         }

@@ -28,8 +28,14 @@ pub(super) type Names = BTreeMap<String, String>;
 /// A name no other process or thread uses at the moment.
 pub(super) fn unique() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
-    format!("{}-{}-{nanos}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+    let nanos = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |d| d.as_nanos());
+    format!(
+        "{}-{}-{nanos}",
+        std::process::id(),
+        COUNT.fetch_add(1, Ordering::Relaxed)
+    )
 }
 
 fn hex(digest: &str) -> &str {
@@ -42,19 +48,27 @@ pub(super) fn private_dir(path: &Path) -> Result<(), ImageError> {
 }
 
 pub(super) fn sync_dir(path: &Path) -> Result<(), ImageError> {
-    File::open(path).and_then(|d| d.sync_all()).map_err(|e| ImageError::io(format!("write {}", path.display()), e))
+    File::open(path)
+        .and_then(|d| d.sync_all())
+        .map_err(|e| ImageError::io(format!("write {}", path.display()), e))
 }
 
 impl ImageStore {
     pub(super) fn lock_file(&self) -> Result<File, ImageError> {
         let path = self.dir().join("lock");
-        let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path);
         file.map_err(|e| ImageError::io(format!("open {}", path.display()), e))
     }
 
     pub(super) fn lock(&self) -> Result<Flock<File>, ImageError> {
         let lock = Flock::lock(self.lock_file()?, FlockArg::LockExclusive);
-        let lock = lock.map_err(|(_, e)| ImageError::io(format!("lock {}", self.dir().display()), e))?;
+        let lock =
+            lock.map_err(|(_, e)| ImageError::io(format!("lock {}", self.dir().display()), e))?;
         self.clear_tmp();
         Ok(lock)
     }
@@ -64,7 +78,11 @@ impl ImageStore {
         for entry in fs::read_dir(self.tmp()).into_iter().flatten().flatten() {
             let path = entry.path();
             let is_dir = entry.file_type().is_ok_and(|t| t.is_dir());
-            let removed = if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            let removed = if is_dir {
+                fs::remove_dir_all(&path)
+            } else {
+                fs::remove_file(&path)
+            };
             if let Err(e) = removed {
                 log::warn!("cannot remove the leftover {}: {e}", path.display());
             }
@@ -93,25 +111,40 @@ impl ImageStore {
 
     pub(super) fn ids(&self) -> Result<Vec<String>, ImageError> {
         let files = self.entries("images")?;
-        Ok(files.iter().filter_map(|f| f.strip_suffix(".json")).filter(|h| reference::is_hex64(h)).map(|h| format!("sha256:{h}")).collect())
+        Ok(files
+            .iter()
+            .filter_map(|f| f.strip_suffix(".json"))
+            .filter(|h| reference::is_hex64(h))
+            .map(|h| format!("sha256:{h}"))
+            .collect())
     }
 
     pub(super) fn entries(&self, sub: &str) -> Result<Vec<String>, ImageError> {
         let dir = self.dir().join(sub);
-        let list = fs::read_dir(&dir)
-            .and_then(|d| d.map(|e| e.map(|e| e.file_name().to_string_lossy().into_owned())).collect::<io::Result<Vec<_>>>());
+        let list = fs::read_dir(&dir).and_then(|d| {
+            d.map(|e| e.map(|e| e.file_name().to_string_lossy().into_owned()))
+                .collect::<io::Result<Vec<_>>>()
+        });
         let mut list = list.map_err(|e| ImageError::io(format!("read {}", dir.display()), e))?;
         list.sort();
         Ok(list)
     }
 
-    pub(super) fn read_json<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>, ImageError> {
+    pub(super) fn read_json<T: DeserializeOwned>(
+        &self,
+        path: &Path,
+    ) -> Result<Option<T>, ImageError> {
         match fs::read(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(ImageError::io(format!("read {}", path.display()), e)),
             Ok(bytes) => {
                 let parsed = serde_json::from_slice(&bytes);
-                parsed.map(Some).map_err(|e| ImageError::corrupt(path.display().to_string(), format!("{e}; load its images again")))
+                parsed.map(Some).map_err(|e| {
+                    ImageError::corrupt(
+                        path.display().to_string(),
+                        format!("{e}; load its images again"),
+                    )
+                })
             }
         }
     }
@@ -120,7 +153,8 @@ impl ImageStore {
     pub(super) fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<(), ImageError> {
         let new = self.tmp().join(unique());
         self.write_file(&new, value)?;
-        fs::rename(&new, path).map_err(|e| ImageError::io(format!("write {}", path.display()), e))?;
+        fs::rename(&new, path)
+            .map_err(|e| ImageError::io(format!("write {}", path.display()), e))?;
         sync_dir(path.parent().unwrap_or(self.dir()))
     }
 
@@ -136,7 +170,10 @@ impl ImageStore {
         })
     }
 
-    pub(super) fn locked<T>(&self, work: impl FnOnce() -> Result<T, ImageError>) -> Result<T, ImageError> {
+    pub(super) fn locked<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, ImageError>,
+    ) -> Result<T, ImageError> {
         let _lock = self.lock()?;
         work()
     }

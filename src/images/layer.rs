@@ -14,7 +14,9 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
-use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, UtimensatFlags, fchmodat, makedev, mknodat, utimensat};
+use nix::sys::stat::{
+    FchmodatFlags, FileStat, Mode, SFlag, UtimensatFlags, fchmodat, makedev, mknodat, utimensat,
+};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Gid, Uid, fchownat, linkat, symlinkat};
 
@@ -36,7 +38,11 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { bytes: 16 << 30, entries: 2_000_000, directory_names: 64 << 20 }
+        Self {
+            bytes: 16 << 30,
+            entries: 2_000_000,
+            directory_names: 64 << 20,
+        }
     }
 }
 
@@ -56,9 +62,21 @@ const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
 /// Unpacks the uncompressed tar stream into `target`, an empty directory of ours.
-pub(super) fn unpack<R: Stream>(stream: R, target: &Path, limits: Limits) -> Result<(Unpacked, R), ImageError> {
-    let tree = Tree::open(target).map_err(|e| ImageError::io(format!("open {}", target.display()), e))?;
-    let mut unpacker = Unpacker { tree, limits, entries: 0, directories: Vec::new(), directory_names: 0, done: Unpacked::default() };
+pub(super) fn unpack<R: Stream>(
+    stream: R,
+    target: &Path,
+    limits: Limits,
+) -> Result<(Unpacked, R), ImageError> {
+    let tree =
+        Tree::open(target).map_err(|e| ImageError::io(format!("open {}", target.display()), e))?;
+    let mut unpacker = Unpacker {
+        tree,
+        limits,
+        entries: 0,
+        directories: Vec::new(),
+        directory_names: 0,
+        done: Unpacked::default(),
+    };
     let mut tar = TarReader::new(stream);
     while let Some(entry) = tar.next().map_err(|e| ImageError::reading("layer", e))? {
         unpacker.entry(&entry, &mut tar)?;
@@ -100,18 +118,36 @@ fn failed(path: &[u8], e: io::Error) -> ImageError {
         Some(Errno::ENOENT) => "what it links to goes with what it replaces",
         Some(Errno::EMLINK) => "more hard links than the file system can have",
         Some(Errno::EINVAL | Errno::EOVERFLOW) => "a value the system does not know",
-        _ => return ImageError::io(format!("write {:?} of the layer", String::from_utf8_lossy(path)), e),
+        _ => {
+            return ImageError::io(
+                format!("write {:?} of the layer", String::from_utf8_lossy(path)),
+                e,
+            );
+        }
     };
     ImageError::refused(path, why)
 }
 
 impl Unpacker {
-    fn entry<R: Stream>(&mut self, entry: &Entry, tar: &mut TarReader<R>) -> Result<(), ImageError> {
+    fn entry<R: Stream>(
+        &mut self,
+        entry: &Entry,
+        tar: &mut TarReader<R>,
+    ) -> Result<(), ImageError> {
         self.count(entry)?;
         let path = tree::clean(&entry.path).map_err(|why| ImageError::refused(&entry.path, why))?;
-        let Some((parent, name)) = tree::split(&path) else { return self.root(entry) };
-        let dir = self.tree.dir(parent, true).map_err(|e| failed(&path, e.into()))?;
-        let place = Place { path: &path, dir: &dir, name };
+        let Some((parent, name)) = tree::split(&path) else {
+            return self.root(entry);
+        };
+        let dir = self
+            .tree
+            .dir(parent, true)
+            .map_err(|e| failed(&path, e.into()))?;
+        let place = Place {
+            path: &path,
+            dir: &dir,
+            name,
+        };
         if name.starts_with(WHITEOUT) {
             return self.whiteout(&place);
         }
@@ -119,16 +155,27 @@ impl Unpacker {
             return Ok(());
         }
         // A hard link shares all of this with its target, which has it already.
-        if entry.kind == Kind::HardLink { Ok(()) } else { self.metadata(entry, &place) }
+        if entry.kind == Kind::HardLink {
+            Ok(())
+        } else {
+            self.metadata(entry, &place)
+        }
     }
 
     fn count(&mut self, entry: &Entry) -> Result<(), ImageError> {
-        let too_large = |limit: String| ImageError::TooLarge { what: "layer".into(), limit };
+        let too_large = |limit: String| ImageError::TooLarge {
+            what: "layer".into(),
+            limit,
+        };
         self.entries += 1;
         if self.entries > self.limits.entries {
             return Err(too_large(format!("{} entries", self.limits.entries)));
         }
-        let bytes = if entry.kind == Kind::File { entry.size } else { 0 };
+        let bytes = if entry.kind == Kind::File {
+            entry.size
+        } else {
+            0
+        };
         self.done.bytes = self.done.bytes.saturating_add(bytes);
         if self.done.bytes > self.limits.bytes {
             return Err(too_large(format!("{} bytes", self.limits.bytes)));
@@ -139,10 +186,23 @@ impl Unpacker {
     /// `./`: the layer's own root directory.
     fn root(&mut self, entry: &Entry) -> Result<(), ImageError> {
         if entry.kind != Kind::Directory {
-            return Err(ImageError::refused(&entry.path, "the root of a layer must be a directory"));
+            return Err(ImageError::refused(
+                &entry.path,
+                "the root of a layer must be a directory",
+            ));
         }
-        let dir = self.tree.dir(b"", false).map_err(|e| failed(b"/", e.into()))?;
-        self.metadata(entry, &Place { path: b"", dir: &dir, name: b"." })
+        let dir = self
+            .tree
+            .dir(b"", false)
+            .map_err(|e| failed(b"/", e.into()))?;
+        self.metadata(
+            entry,
+            &Place {
+                path: b"",
+                dir: &dir,
+                name: b".",
+            },
+        )
     }
 
     /// `.wh.NAME` hides NAME of the layers below, `.wh..wh..opq` all of the directory. It says nothing of this layer's
@@ -157,10 +217,14 @@ impl Unpacker {
             return Ok(());
         }
         if matches!(hidden, b"" | b"." | b"..") {
-            return Err(ImageError::refused(place.path, "a whiteout that hides no file"));
+            return Err(ImageError::refused(
+                place.path,
+                "a whiteout that hides no file",
+            ));
         }
         match Tree::stat(place.dir, hidden).map_err(|e| place.failed(e))? {
-            None => mknodat(place.dir, hidden, SFlag::S_IFCHR, Mode::empty(), 0).map_err(|e| place.failed(e)),
+            None => mknodat(place.dir, hidden, SFlag::S_IFCHR, Mode::empty(), 0)
+                .map_err(|e| place.failed(e)),
             Some(stat) if is_dir(&stat) => self.opaque(place, hidden),
             Some(_) => Ok(()),
         }
@@ -171,13 +235,22 @@ impl Unpacker {
     }
 
     /// Puts the entry in place without its metadata; false when it is left out.
-    fn make<R: Stream>(&mut self, entry: &Entry, place: &Place<'_>, tar: &mut TarReader<R>) -> Result<bool, ImageError> {
+    fn make<R: Stream>(
+        &mut self,
+        entry: &Entry,
+        place: &Place<'_>,
+        tar: &mut TarReader<R>,
+    ) -> Result<bool, ImageError> {
         if entry.kind == Kind::CharDevice && entry.device == (0, 0) {
             self.warn(place, "a 0/0 device would be a whiteout, left out");
             return Ok(false);
         }
         // The target is found before anything is removed: a link to itself must not remove what it links to.
-        let target = if entry.kind == Kind::HardLink { Some(self.link_target(entry, place)?) } else { None };
+        let target = if entry.kind == Kind::HardLink {
+            Some(self.link_target(entry, place)?)
+        } else {
+            None
+        };
         let was_whiteout = self.clear(entry, place)?;
         let made = match entry.kind {
             Kind::File => return self.file(entry, place, tar).map(|()| true),
@@ -193,7 +266,13 @@ impl Unpacker {
             Kind::Symlink => symlinkat(entry.link.as_slice(), place.dir, place.name),
             Kind::HardLink => {
                 let (dir, name) = target.expect("found above");
-                linkat(&*dir, name.as_slice(), place.dir, place.name, AtFlags::empty())
+                linkat(
+                    &*dir,
+                    name.as_slice(),
+                    place.dir,
+                    place.name,
+                    AtFlags::empty(),
+                )
             }
             Kind::Fifo => mknodat(place.dir, place.name, SFlag::S_IFIFO, Mode::empty(), 0),
             Kind::CharDevice => self.device(entry, place, SFlag::S_IFCHR),
@@ -203,40 +282,78 @@ impl Unpacker {
     }
 
     fn device(&self, entry: &Entry, place: &Place<'_>, kind: SFlag) -> Result<(), Errno> {
-        mknodat(place.dir, place.name, kind, Mode::empty(), makedev(entry.device.0.into(), entry.device.1.into()))
+        mknodat(
+            place.dir,
+            place.name,
+            kind,
+            Mode::empty(),
+            makedev(entry.device.0.into(), entry.device.1.into()),
+        )
     }
 
     /// Removes what an earlier entry of this layer left at the place, but a directory where a directory comes. True
     /// when that was a whiteout: a directory in its place hides what is below it.
     fn clear(&mut self, entry: &Entry, place: &Place<'_>) -> Result<bool, ImageError> {
-        let Some(stat) = Tree::stat(place.dir, place.name).map_err(|e| place.failed(e))? else { return Ok(false) };
+        let Some(stat) = Tree::stat(place.dir, place.name).map_err(|e| place.failed(e))? else {
+            return Ok(false);
+        };
         if is_dir(&stat) && entry.kind == Kind::Directory {
             return Ok(false);
         }
-        self.tree.remove(place.dir, place.name, is_dir(&stat)).map_err(|e| place.failed(e))?;
+        self.tree
+            .remove(place.dir, place.name, is_dir(&stat))
+            .map_err(|e| place.failed(e))?;
         Ok(tree::is_whiteout(&stat))
     }
 
     /// The directory and name a hard link's target has in this layer. The last component is not followed.
-    fn link_target(&mut self, entry: &Entry, place: &Place<'_>) -> Result<(std::rc::Rc<OwnedFd>, Vec<u8>), ImageError> {
-        let refuse =
-            |why: &str| ImageError::refused(&entry.path, format!("hard link to {:?}: {why}", String::from_utf8_lossy(&entry.link)));
+    fn link_target(
+        &mut self,
+        entry: &Entry,
+        place: &Place<'_>,
+    ) -> Result<(std::rc::Rc<OwnedFd>, Vec<u8>), ImageError> {
+        let refuse = |why: &str| {
+            ImageError::refused(
+                &entry.path,
+                format!(
+                    "hard link to {:?}: {why}",
+                    String::from_utf8_lossy(&entry.link)
+                ),
+            )
+        };
         let target = tree::clean(&entry.link).map_err(refuse)?;
         let (parent, name) = tree::split(&target).ok_or_else(|| refuse("it is the root"))?;
-        let dir = self.tree.dir(parent, false).map_err(|_| refuse("no such file in the layer"))?;
+        let dir = self
+            .tree
+            .dir(parent, false)
+            .map_err(|_| refuse("no such file in the layer"))?;
         match Tree::stat(&dir, name).map_err(|e| place.failed(e))? {
             None => Err(refuse("no such file in the layer")),
             Some(stat) if is_dir(&stat) => Err(refuse("it is a directory")),
             Some(stat) => match Tree::stat(place.dir, place.name).map_err(|e| place.failed(e))? {
-                Some(here) if (here.st_dev, here.st_ino) == (stat.st_dev, stat.st_ino) => Err(refuse("it is the entry itself")),
+                Some(here) if (here.st_dev, here.st_ino) == (stat.st_dev, stat.st_ino) => {
+                    Err(refuse("it is the entry itself"))
+                }
                 _ => Ok((dir, name.to_vec())),
             },
         }
     }
 
-    fn file<R: Stream>(&mut self, entry: &Entry, place: &Place<'_>, tar: &mut TarReader<R>) -> Result<(), ImageError> {
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let fd = openat(place.dir, place.name, flags, Mode::from_bits_truncate(0o600)).map_err(|e| place.failed(e))?;
+    fn file<R: Stream>(
+        &mut self,
+        entry: &Entry,
+        place: &Place<'_>,
+        tar: &mut TarReader<R>,
+    ) -> Result<(), ImageError> {
+        let flags =
+            OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let fd = openat(
+            place.dir,
+            place.name,
+            flags,
+            Mode::from_bits_truncate(0o600),
+        )
+        .map_err(|e| place.failed(e))?;
         let file = File::from(fd);
         let whole = [(0, entry.size)];
         let segments = entry.segments.as_deref().unwrap_or(&whole);
@@ -244,23 +361,40 @@ impl Unpacker {
         for &(offset, length) in segments {
             let mut done = 0;
             while done < length {
-                let most = buffer.len().min(usize::try_from(length - done).unwrap_or(usize::MAX));
-                let n = tar.read_content(&mut buffer[..most]).map_err(|e| ImageError::reading("layer", e))?;
-                file.write_all_at(&buffer[..n], offset + done).map_err(|e| place.failed(e))?;
+                let most = buffer
+                    .len()
+                    .min(usize::try_from(length - done).unwrap_or(usize::MAX));
+                let n = tar
+                    .read_content(&mut buffer[..most])
+                    .map_err(|e| ImageError::reading("layer", e))?;
+                file.write_all_at(&buffer[..n], offset + done)
+                    .map_err(|e| place.failed(e))?;
                 done += n as u64;
             }
         }
-        if entry.segments.is_some() { file.set_len(entry.size).map_err(|e| place.failed(e)) } else { Ok(()) }
+        if entry.segments.is_some() {
+            file.set_len(entry.size).map_err(|e| place.failed(e))
+        } else {
+            Ok(())
+        }
     }
 
     /// Owner, mode, attributes, time: in this order, because a new owner clears setuid and `security.capability`.
     fn metadata(&mut self, entry: &Entry, place: &Place<'_>) -> Result<(), ImageError> {
         let (uid, gid) = (Uid::from_raw(entry.uid), Gid::from_raw(entry.gid));
-        fchownat(place.dir, place.name, Some(uid), Some(gid), AtFlags::AT_SYMLINK_NOFOLLOW).map_err(|e| place.failed(e))?;
+        fchownat(
+            place.dir,
+            place.name,
+            Some(uid),
+            Some(gid),
+            AtFlags::AT_SYMLINK_NOFOLLOW,
+        )
+        .map_err(|e| place.failed(e))?;
         if entry.kind != Kind::Symlink {
             // Follows nothing: what is there was made by us just now and is not a symlink.
             let mode = Mode::from_bits_truncate(entry.mode);
-            fchmodat(place.dir, place.name, mode, FchmodatFlags::FollowSymlink).map_err(|e| place.failed(e))?;
+            fchmodat(place.dir, place.name, mode, FchmodatFlags::FollowSymlink)
+                .map_err(|e| place.failed(e))?;
         }
         self.xattrs(entry, place)?;
         if entry.kind == Kind::Directory {
@@ -271,10 +405,22 @@ impl Unpacker {
 
     fn xattrs(&mut self, entry: &Entry, place: &Place<'_>) -> Result<(), ImageError> {
         for (name, value) in entry.xattrs.iter().filter(|(name, _)| is_kept(name)) {
-            match xattr::set(&tree::path_of(place.dir, place.name), OsStr::from_bytes(name), value) {
+            match xattr::set(
+                &tree::path_of(place.dir, place.name),
+                OsStr::from_bytes(name),
+                value,
+            ) {
                 Ok(()) => {}
-                Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTSUP | libc::EPERM | libc::EINVAL)) => {
-                    self.warn(place, &format!("attribute {} is lost: {e}", String::from_utf8_lossy(name)));
+                Err(e)
+                    if matches!(
+                        e.raw_os_error(),
+                        Some(libc::ENOTSUP | libc::EPERM | libc::EINVAL)
+                    ) =>
+                {
+                    self.warn(
+                        place,
+                        &format!("attribute {} is lost: {e}", String::from_utf8_lossy(name)),
+                    );
                 }
                 Err(e) => return Err(place.failed(e)),
             }
@@ -286,7 +432,10 @@ impl Unpacker {
         self.directory_names += path.len() as u64 + 64;
         if self.directory_names > self.limits.directory_names {
             let limit = format!("{} bytes of directory names", self.limits.directory_names);
-            return Err(ImageError::TooLarge { what: "layer".into(), limit });
+            return Err(ImageError::TooLarge {
+                what: "layer".into(),
+                limit,
+            });
         }
         self.directories.push((path.to_vec(), entry.mtime));
         Ok(())
@@ -296,7 +445,9 @@ impl Unpacker {
         for (path, mtime) in std::mem::take(&mut self.directories) {
             let (parent, name) = tree::split(&path).unwrap_or((b"", b"."));
             // A later entry may have taken its place; then there is nothing to set.
-            let Ok(dir) = self.tree.dir(parent, false) else { continue };
+            let Ok(dir) = self.tree.dir(parent, false) else {
+                continue;
+            };
             if Tree::stat(&dir, name).is_ok_and(|s| s.as_ref().is_some_and(is_dir)) {
                 set_time(&dir, name, mtime).map_err(|e| failed(&path, e.into()))?;
             }
@@ -306,7 +457,9 @@ impl Unpacker {
 
     fn warn(&mut self, place: &Place<'_>, what: &str) {
         if self.done.warnings.len() < MAX_WARNINGS {
-            self.done.warnings.push(format!("{}: {what}", String::from_utf8_lossy(place.path)));
+            self.done
+                .warnings
+                .push(format!("{}: {what}", String::from_utf8_lossy(place.path)));
         }
     }
 }
@@ -318,8 +471,13 @@ fn is_dir(stat: &FileStat) -> bool {
 /// Attributes an image may set. `trusted.*` and `user.overlay.*` would speak to overlayfs, the other `security.*` to
 /// this node's own policy.
 fn is_kept(name: &[u8]) -> bool {
-    let posix_acl = matches!(name, b"system.posix_acl_access" | b"system.posix_acl_default");
-    name == b"security.capability" || posix_acl || name.starts_with(b"user.") && !name.starts_with(b"user.overlay.")
+    let posix_acl = matches!(
+        name,
+        b"system.posix_acl_access" | b"system.posix_acl_default"
+    );
+    name == b"security.capability"
+        || posix_acl
+        || name.starts_with(b"user.") && !name.starts_with(b"user.overlay.")
 }
 
 fn set_time(dir: &OwnedFd, name: &[u8], (seconds, nanos): (i64, i64)) -> Result<(), Errno> {

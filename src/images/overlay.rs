@@ -50,14 +50,32 @@ fn failed(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> OverlayErr
 /// exist; `upper` and `work` lie on one file system and belong to this mount alone.
 ///
 /// Only for a process with a single thread: with many layers it changes the working directory for a moment.
-pub fn mount(layers: &[PathBuf], upper: &Path, work: &Path, target: &Path) -> Result<(), OverlayError> {
+pub fn mount(
+    layers: &[PathBuf],
+    upper: &Path,
+    work: &Path,
+    target: &Path,
+) -> Result<(), OverlayError> {
     let doing = || format!("mount the root file system at {}", target.display());
     if layers.len() > MAX_LAYERS {
-        let cause = std::io::Error::other(format!("{} layers, overlayfs has at most {MAX_LAYERS}", layers.len()));
-        return Err(OverlayError { doing: doing(), cause });
+        let cause = std::io::Error::other(format!(
+            "{} layers, overlayfs has at most {MAX_LAYERS}",
+            layers.len()
+        ));
+        return Err(OverlayError {
+            doing: doing(),
+            cause,
+        });
     }
     if layers.is_empty() {
-        return sys_mount(Some(upper), target, None::<&str>, MsFlags::MS_BIND, None::<&str>).map_err(|e| failed(doing())(e.into()));
+        return sys_mount(
+            Some(upper),
+            target,
+            None::<&str>,
+            MsFlags::MS_BIND,
+            None::<&str>,
+        )
+        .map_err(|e| failed(doing())(e.into()));
     }
     let index_off = Path::new("/sys/module/overlay/parameters/index").exists();
     match plain_data(layers, upper, work, index_off) {
@@ -69,7 +87,11 @@ pub fn mount(layers: &[PathBuf], upper: &Path, work: &Path, target: &Path) -> Re
 /// The mount data with the paths themselves, as people like to see it in /proc/mounts; None when it does not fit, or
 /// when a path has a character that means something to overlayfs.
 fn plain_data(layers: &[PathBuf], upper: &Path, work: &Path, index_off: bool) -> Option<String> {
-    let text = |p: &Path| p.to_str().filter(|s| s.starts_with('/') && !s.contains([':', ',', '\\', '"'])).map(str::to_owned);
+    let text = |p: &Path| {
+        p.to_str()
+            .filter(|s| s.starts_with('/') && !s.contains([':', ',', '\\', '"']))
+            .map(str::to_owned)
+    };
     let lower = layers.iter().map(|l| text(l)).collect::<Option<Vec<_>>>()?;
     let data = data(&lower, &text(upper)?, &text(work)?, index_off);
     (data.len() < PAGE).then_some(data)
@@ -78,29 +100,60 @@ fn plain_data(layers: &[PathBuf], upper: &Path, work: &Path, index_off: bool) ->
 /// `index=off`: with it on, an upper directory remembers its lower ones and a second mount of it may be refused.
 fn data(lower: &[String], upper: &str, work: &str, index_off: bool) -> String {
     let index = if index_off { ",index=off" } else { "" };
-    format!("lowerdir={},upperdir={upper},workdir={work}{index}", lower.join(":"))
+    format!(
+        "lowerdir={},upperdir={upper},workdir={work}{index}",
+        lower.join(":")
+    )
 }
 
 /// With descriptors as names, seen from /proc/self/fd: at most 4 bytes a layer, and nothing to escape.
-fn mount_by_descriptors(layers: &[PathBuf], upper: &Path, work: &Path, target: &Path, index_off: bool) -> Result<(), OverlayError> {
+fn mount_by_descriptors(
+    layers: &[PathBuf],
+    upper: &Path,
+    work: &Path,
+    target: &Path,
+    index_off: bool,
+) -> Result<(), OverlayError> {
     let open = |p: &Path| open_directory(p).map_err(failed(format!("open {}", p.display())));
-    let lower = layers.iter().map(|l| open(l)).collect::<Result<Vec<_>, _>>()?;
+    let lower = layers
+        .iter()
+        .map(|l| open(l))
+        .collect::<Result<Vec<_>, _>>()?;
     let (upper, work, here) = (open(upper)?, open(work)?, open(Path::new("."))?);
     let target = std::path::absolute(target).map_err(failed("find the working directory"))?;
     let name = |fd: &OwnedFd| fd.as_raw_fd().to_string();
-    let data = data(&lower.iter().map(name).collect::<Vec<_>>(), &name(&upper), &name(&work), index_off);
+    let data = data(
+        &lower.iter().map(name).collect::<Vec<_>>(),
+        &name(&upper),
+        &name(&work),
+        index_off,
+    );
     chdir("/proc/self/fd").map_err(|e| failed("enter /proc/self/fd")(e.into()))?;
-    let mounted = mount_overlay(&target, &data).map_err(failed(format!("mount {} layers at {}", layers.len(), target.display())));
+    let mounted = mount_overlay(&target, &data).map_err(failed(format!(
+        "mount {} layers at {}",
+        layers.len(),
+        target.display()
+    )));
     fchdir(&here).map_err(|e| failed("return to the working directory")(e.into()))?;
     mounted
 }
 
 fn open_directory(path: &Path) -> std::io::Result<OwnedFd> {
-    File::options().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(path).map(Into::into)
+    File::options()
+        .read(true)
+        .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
+        .open(path)
+        .map(Into::into)
 }
 
 fn mount_overlay(target: &Path, data: &str) -> std::io::Result<()> {
-    Ok(sys_mount(Some("overlay"), target, Some("overlay"), MsFlags::empty(), Some(data))?)
+    Ok(sys_mount(
+        Some("overlay"),
+        target,
+        Some("overlay"),
+        MsFlags::empty(),
+        Some(data),
+    )?)
 }
 
 #[cfg(test)]
@@ -110,16 +163,27 @@ mod tests {
     #[track_caller]
     fn check(layers: &[&str], upper: &str, expected: Option<&str>) {
         let layers: Vec<PathBuf> = layers.iter().map(PathBuf::from).collect();
-        assert_eq!(plain_data(&layers, Path::new(upper), Path::new("/w"), false).as_deref(), expected);
+        assert_eq!(
+            plain_data(&layers, Path::new(upper), Path::new("/w"), false).as_deref(),
+            expected
+        );
     }
 
     #[test]
     fn plain_where_it_fits() {
-        check(&["/b", "/a"], "/u", Some("lowerdir=/b:/a,upperdir=/u,workdir=/w"));
+        check(
+            &["/b", "/a"],
+            "/u",
+            Some("lowerdir=/b:/a,upperdir=/u,workdir=/w"),
+        );
         check(&["/a:b"], "/u", None);
         check(&["/a"], "/u,x", None);
         check(&["a"], "/u", None);
-        check(&["/0123456789012345678901234567890123456789"; 100], "/u", None);
+        check(
+            &["/0123456789012345678901234567890123456789"; 100],
+            "/u",
+            None,
+        );
     }
 
     #[test]

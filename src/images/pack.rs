@@ -19,7 +19,12 @@ use crate::sys::xattr;
 pub(super) fn pack(root: &Path, skip: &Path, out: impl Write) -> io::Result<()> {
     let meta = fs::metadata(root)?;
     let skip = fs::metadata(skip).ok().map(|m| (m.dev(), m.ino()));
-    let mut packer = Packer { builder: Builder::new(out), device: meta.dev(), skip, links: HashMap::new() };
+    let mut packer = Packer {
+        builder: Builder::new(out),
+        device: meta.dev(),
+        skip,
+        links: HashMap::new(),
+    };
     packer.header(root, Path::new("./"), &meta, EntryType::Directory)?;
     packer.directory(root)?;
     packer.builder.finish()
@@ -40,8 +45,12 @@ impl<W: Write> Packer<W> {
         while let Some(path) = todo.pop() {
             let name = path.strip_prefix(root).expect("below the root").to_owned();
             let meta = fs::symlink_metadata(&path)?;
-            self.entry(&path, &name, &meta).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
-            if meta.is_dir() && meta.dev() == self.device && self.skip != Some((meta.dev(), meta.ino())) {
+            self.entry(&path, &name, &meta)
+                .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+            if meta.is_dir()
+                && meta.dev() == self.device
+                && self.skip != Some((meta.dev(), meta.ino()))
+            {
                 todo.extend(names(&path)?);
             }
         }
@@ -72,16 +81,25 @@ impl<W: Write> Packer<W> {
         self.header(path, name, meta, kind)
     }
 
-    fn header(&mut self, path: &Path, name: &Path, meta: &Metadata, kind: EntryType) -> io::Result<()> {
+    fn header(
+        &mut self,
+        path: &Path,
+        name: &Path,
+        meta: &Metadata,
+        kind: EntryType,
+    ) -> io::Result<()> {
         self.attributes(path, meta)?;
         let mut header = plain_header(meta, kind);
         match kind {
-            EntryType::Symlink => self.builder.append_link(&mut header, name, fs::read_link(path)?),
+            EntryType::Symlink => self
+                .builder
+                .append_link(&mut header, name, fs::read_link(path)?),
             EntryType::Regular => {
                 header.set_size(meta.len());
                 // Exactly the announced length, also when the file changes meanwhile.
                 let content = io::Read::chain(File::open(path)?, io::repeat(0));
-                self.builder.append_data(&mut header, name, io::Read::take(content, meta.len()))
+                self.builder
+                    .append_data(&mut header, name, io::Read::take(content, meta.len()))
             }
             EntryType::Char | EntryType::Block => {
                 header.set_device_major(nix::sys::stat::major(meta.rdev()) as u32)?;
@@ -96,14 +114,18 @@ impl<W: Write> Packer<W> {
     fn attributes(&mut self, path: &Path, meta: &Metadata) -> io::Result<()> {
         let mut records: Vec<(String, Vec<u8>)> = Vec::new();
         if meta.mtime_nsec() != 0 || meta.mtime() < 0 {
-            records.push(("mtime".into(), pax_time(meta.mtime(), meta.mtime_nsec()).into_bytes()));
+            records.push((
+                "mtime".into(),
+                pax_time(meta.mtime(), meta.mtime_nsec()).into_bytes(),
+            ));
         }
         for name in xattr::list(path)? {
             if let (Some(text), Some(value)) = (name.to_str(), xattr::get(path, &name)?) {
                 records.push((format!("SCHILY.xattr.{text}"), value));
             }
         }
-        self.builder.append_pax_extensions(records.iter().map(|(k, v)| (k.as_str(), v.as_slice())))
+        self.builder
+            .append_pax_extensions(records.iter().map(|(k, v)| (k.as_str(), v.as_slice())))
     }
 }
 
@@ -132,7 +154,12 @@ fn names(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
-        if path.file_name().unwrap_or(OsStr::new("")).as_bytes().starts_with(b".wh.") {
+        if path
+            .file_name()
+            .unwrap_or(OsStr::new(""))
+            .as_bytes()
+            .starts_with(b".wh.")
+        {
             return Err(io::Error::other(format!(
                 "{}: a name beginning with .wh. means a deleted file in a layer; rename it",
                 path.display()

@@ -23,7 +23,10 @@ const MAX_NAME: usize = 255;
 impl Reference {
     /// Parses and normalises; [`ImageError::InvalidName`] names the rule that is broken.
     pub fn parse(text: &str) -> Result<Self, ImageError> {
-        parse(text).map_err(|why| ImageError::InvalidName { name: text.into(), why: why.into() })
+        parse(text).map_err(|why| ImageError::InvalidName {
+            name: text.into(),
+            why: why.into(),
+        })
     }
 }
 
@@ -40,14 +43,24 @@ fn parse(text: &str) -> Result<Reference, &'static str> {
         _ => (name, None),
     };
     if tag.is_some_and(|t| !is_tag(t)) {
-        return Err("the tag must be 1 to 128 letters, digits, '_', '.' or '-', not beginning with '.' or '-'");
+        return Err(
+            "the tag must be 1 to 128 letters, digits, '_', '.' or '-', not beginning with '.' or '-'",
+        );
     }
     let repository = repository(name)?;
     if repository.len() > MAX_NAME {
         return Err("the name is longer than 255 characters");
     }
-    let tag = tag.or(if digest.is_none() { Some("latest") } else { None });
-    Ok(Reference { repository, tag: tag.map(Into::into), digest: digest.map(Into::into) })
+    let tag = tag.or(if digest.is_none() {
+        Some("latest")
+    } else {
+        None
+    });
+    Ok(Reference {
+        repository,
+        tag: tag.map(Into::into),
+        digest: digest.map(Into::into),
+    })
 }
 
 fn repository(name: &str) -> Result<String, &'static str> {
@@ -55,7 +68,11 @@ fn repository(name: &str) -> Result<String, &'static str> {
         Some((first, rest)) if is_domain_like(first) => (first, rest),
         _ => ("docker.io", name),
     };
-    let domain = if domain == "index.docker.io" { "docker.io" } else { domain };
+    let domain = if domain == "index.docker.io" {
+        "docker.io"
+    } else {
+        domain
+    };
     if !is_domain(domain) {
         return Err("the part before the first '/' is not a host name");
     }
@@ -66,9 +83,15 @@ fn repository(name: &str) -> Result<String, &'static str> {
         return Err("the name must be lower case");
     }
     if !path.split('/').all(is_path_component) {
-        return Err("each part of the name must be lower-case letters and digits, joined by '.', '_', '__' or dashes");
+        return Err(
+            "each part of the name must be lower-case letters and digits, joined by '.', '_', '__' or dashes",
+        );
     }
-    let library = if domain == "docker.io" && !path.contains('/') { "library/" } else { "" };
+    let library = if domain == "docker.io" && !path.contains('/') {
+        "library/"
+    } else {
+        ""
+    };
     Ok(format!("{domain}/{library}{path}"))
 }
 
@@ -78,8 +101,12 @@ fn is_domain_like(s: &str) -> bool {
 
 fn is_domain(s: &str) -> bool {
     let (host, port) = s.rsplit_once(':').map_or((s, None), |(h, p)| (h, Some(p)));
-    let label =
-        |l: &str| !l.is_empty() && !l.starts_with('-') && !l.ends_with('-') && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let label = |l: &str| {
+        !l.is_empty()
+            && !l.starts_with('-')
+            && !l.ends_with('-')
+            && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    };
     let in_brackets = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
     let host_ok = match in_brackets {
         Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
@@ -92,9 +119,13 @@ fn is_domain(s: &str) -> bool {
 fn is_path_component(s: &str) -> bool {
     let word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = s.as_bytes();
-    let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else { return false };
-    let separators_ok =
-        bytes.split(|b| word(*b)).filter(|s| !s.is_empty()).all(|s| matches!(s, b"." | b"_" | b"__") || s.iter().all(|b| *b == b'-'));
+    let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else {
+        return false;
+    };
+    let separators_ok = bytes
+        .split(|b| word(*b))
+        .filter(|s| !s.is_empty())
+        .all(|s| matches!(s, b"." | b"_" | b"__") || s.iter().all(|b| *b == b'-'));
     word(*first) && word(*last) && separators_ok
 }
 
@@ -110,7 +141,9 @@ pub(super) fn is_digest(s: &str) -> bool {
 
 /// Whether `s` is 64 lower-case hex digits.
 pub(super) fn is_hex64(s: &str) -> bool {
-    s.len() == 64 && s.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    s.len() == 64
+        && s.bytes()
+            .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
 impl fmt::Display for Reference {
@@ -139,7 +172,11 @@ pub(super) fn similar<'a>(wanted: &Reference, known: impl Iterator<Item = &'a st
         })
         .collect();
     ranked.sort();
-    ranked.into_iter().take(3).map(|(_, name)| name.to_owned()).collect()
+    ranked
+        .into_iter()
+        .take(3)
+        .map(|(_, name)| name.to_owned())
+        .collect()
 }
 
 fn edit_distance(a: &str, b: &str) -> usize {
@@ -162,7 +199,12 @@ mod tests {
 
     #[track_caller]
     fn check(input: &str, expected: &str) {
-        assert_eq!(Reference::parse(input).map(|r| r.to_string()).unwrap_or_else(|e| e.to_string()), expected);
+        assert_eq!(
+            Reference::parse(input)
+                .map(|r| r.to_string())
+                .unwrap_or_else(|e| e.to_string()),
+            expected
+        );
     }
 
     #[test]
@@ -170,26 +212,57 @@ mod tests {
         let digest = format!("sha256:{}", "a".repeat(64));
         check("busybox", "docker.io/library/busybox:latest");
         check("docker.io/busybox:1.36", "docker.io/library/busybox:1.36");
-        check("index.docker.io/library/busybox", "docker.io/library/busybox:latest");
+        check(
+            "index.docker.io/library/busybox",
+            "docker.io/library/busybox:latest",
+        );
         check("user/app", "docker.io/user/app:latest");
         check("localhost/app", "localhost/app:latest");
         check("localhost:5000/app:v1", "localhost:5000/app:v1");
         check("[::1]:5000/app", "[::1]:5000/app:latest");
-        check("quay.io/a/b-c__d.e/f:T.a_g-1", "quay.io/a/b-c__d.e/f:T.a_g-1");
-        check(&format!("busybox@{digest}"), &format!("docker.io/library/busybox@{digest}"));
-        check(&format!("busybox:1@{digest}"), &format!("docker.io/library/busybox:1@{digest}"));
+        check(
+            "quay.io/a/b-c__d.e/f:T.a_g-1",
+            "quay.io/a/b-c__d.e/f:T.a_g-1",
+        );
+        check(
+            &format!("busybox@{digest}"),
+            &format!("docker.io/library/busybox@{digest}"),
+        );
+        check(
+            &format!("busybox:1@{digest}"),
+            &format!("docker.io/library/busybox:1@{digest}"),
+        );
     }
 
     #[test]
     fn refuses() {
-        for bad in
-            ["", "Busy box", "busybox:", "busybox@sha256:abc", "a//b", "/a", "a/", "-a", "a-", "a..b", "a___b", "../etc", "a:.b", "UP"]
-        {
-            assert!(matches!(Reference::parse(bad), Err(ImageError::InvalidName { .. })), "{bad:?} was accepted");
+        for bad in [
+            "",
+            "Busy box",
+            "busybox:",
+            "busybox@sha256:abc",
+            "a//b",
+            "/a",
+            "a/",
+            "-a",
+            "a-",
+            "a..b",
+            "a___b",
+            "../etc",
+            "a:.b",
+            "UP",
+        ] {
+            assert!(
+                matches!(Reference::parse(bad), Err(ImageError::InvalidName { .. })),
+                "{bad:?} was accepted"
+            );
         }
         assert!(Reference::parse(&"a".repeat(300)).is_err());
         assert!(Reference::parse(&format!("a:{}", "t".repeat(129))).is_err());
-        check("a/B", "cannot parse image name \"a/B\": the name must be lower case");
+        check(
+            "a/B",
+            "cannot parse image name \"a/B\": the name must be lower case",
+        );
     }
 
     #[test]
@@ -201,7 +274,10 @@ mod tests {
             "docker.io/library/nginx:latest",
         ];
         let wanted = Reference::parse("busybox").unwrap();
-        assert_eq!(similar(&wanted, known.iter().copied()), [known[0], known[1], known[2]]);
+        assert_eq!(
+            similar(&wanted, known.iter().copied()),
+            [known[0], known[1], known[2]]
+        );
         assert!(similar(&Reference::parse("redis").unwrap(), known.iter().copied()).is_empty());
     }
 }

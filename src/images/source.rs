@@ -21,7 +21,11 @@ pub(super) const MAX_DOCUMENT: u64 = 8 << 20;
 /// An image archive.
 pub(super) enum Source {
     Directory(PathBuf),
-    Tar { name: String, file: File, members: BTreeMap<Vec<u8>, Member> },
+    Tar {
+        name: String,
+        file: File,
+        members: BTreeMap<Vec<u8>, Member>,
+    },
 }
 
 /// A file in a tar, or a symlink or hard link to one.
@@ -39,7 +43,9 @@ pub(super) struct Slice<'a> {
 
 impl Read for Slice<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let most = buf.len().min(usize::try_from(self.end - self.at).unwrap_or(usize::MAX));
+        let most = buf
+            .len()
+            .min(usize::try_from(self.end - self.at).unwrap_or(usize::MAX));
         let n = self.file.read_at(&mut buf[..most], self.at)?;
         self.at += n as u64;
         Ok(n)
@@ -60,7 +66,8 @@ impl Source {
     /// Opens a directory or a tar; a compressed tar is first unpacked to a nameless file in `scratch`.
     pub(super) fn open(path: &Path, scratch: &Path) -> Result<Self, ImageError> {
         let name = path.display().to_string();
-        let meta = std::fs::metadata(path).map_err(|e| ImageError::io(format!("read {name}"), e))?;
+        let meta =
+            std::fs::metadata(path).map_err(|e| ImageError::io(format!("read {name}"), e))?;
         if meta.is_dir() {
             return Ok(Self::Directory(path.into()));
         }
@@ -69,7 +76,11 @@ impl Source {
             io::ErrorKind::InvalidData => ImageError::corrupt(&name, e.to_string()),
             _ => ImageError::reading(&name, e),
         })?;
-        Ok(Self::Tar { name, file, members })
+        Ok(Self::Tar {
+            name,
+            file,
+            members,
+        })
     }
 
     /// What people know it by.
@@ -82,29 +93,41 @@ impl Source {
 
     /// The content of a file of the archive; None when it has none of that name.
     pub(super) fn file(&self, name: &str) -> Result<Option<Box<dyn Read + '_>>, ImageError> {
-        let name = tree::clean(name.as_bytes()).map_err(|why| ImageError::corrupt(self.name(), format!("file name {name:?}: {why}")))?;
+        let name = tree::clean(name.as_bytes()).map_err(|why| {
+            ImageError::corrupt(self.name(), format!("file name {name:?}: {why}"))
+        })?;
         match self {
             Self::Directory(dir) => {
                 let path = dir.join(String::from_utf8_lossy(&name).as_ref());
                 match std::fs::metadata(&path) {
                     Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
                     Err(e) => Err(ImageError::io(format!("read {}", path.display()), e)),
-                    Ok(m) if !m.is_file() => Err(ImageError::corrupt(self.name(), format!("{} is not a file", path.display()))),
+                    Ok(m) if !m.is_file() => Err(ImageError::corrupt(
+                        self.name(),
+                        format!("{} is not a file", path.display()),
+                    )),
                     Ok(_) => {
-                        let file = File::open(&path).map_err(|e| ImageError::io(format!("read {}", path.display()), e))?;
+                        let file = File::open(&path)
+                            .map_err(|e| ImageError::io(format!("read {}", path.display()), e))?;
                         Ok(Some(Box::new(file)))
                     }
                 }
             }
-            Self::Tar { file, members, .. } => {
-                Ok(find(members, name).map(|(offset, size)| Box::new(Slice { file, at: offset, end: offset + size }) as Box<dyn Read>))
-            }
+            Self::Tar { file, members, .. } => Ok(find(members, name).map(|(offset, size)| {
+                Box::new(Slice {
+                    file,
+                    at: offset,
+                    end: offset + size,
+                }) as Box<dyn Read>
+            })),
         }
     }
 
     /// A small file as a whole.
     pub(super) fn document(&self, name: &str) -> Result<Option<Vec<u8>>, ImageError> {
-        let Some(file) = self.file(name)? else { return Ok(None) };
+        let Some(file) = self.file(name)? else {
+            return Ok(None);
+        };
         let mut bytes = Vec::new();
         Limited::new(file, MAX_DOCUMENT)
             .read_to_end(&mut bytes)
@@ -135,9 +158,15 @@ fn plain_file(path: &Path, name: &str, scratch: &Path) -> Result<File, ImageErro
     }
     let write = |e| ImageError::io(format!("unpack {name} into {}", scratch.display()), e);
     let mut plain = nameless_file(scratch).map_err(write)?;
-    let content = stream::decompress(BufReader::with_capacity(1 << 16, file)).map_err(|e| ImageError::reading(name, e))?;
+    let content = stream::decompress(BufReader::with_capacity(1 << 16, file))
+        .map_err(|e| ImageError::reading(name, e))?;
     let mut content = Limited::new(content, MAX_ARCHIVE);
-    copy(&mut content, &mut plain, |e| ImageError::reading(name, e), write)?;
+    copy(
+        &mut content,
+        &mut plain,
+        |e| ImageError::reading(name, e),
+        write,
+    )?;
     Ok(plain)
 }
 
@@ -160,7 +189,11 @@ fn copy(
 /// A file that is gone with its descriptor, whatever happens to us.
 fn nameless_file(dir: &Path) -> io::Result<File> {
     let path = dir.join(format!("scratch-{}", super::files::unique()));
-    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)?;
     std::fs::remove_file(&path)?;
     Ok(file)
 }
@@ -171,10 +204,20 @@ fn index(file: &File) -> io::Result<BTreeMap<Vec<u8>, Member>> {
     let mut tar = TarReader::new(Slice { file, at: 0, end });
     let mut members = BTreeMap::new();
     while let Some(entry) = tar.next()? {
-        let Ok(path) = tree::clean(&entry.path) else { return Err(bad(format!("file name {:?}", String::from_utf8_lossy(&entry.path)))) };
+        let Ok(path) = tree::clean(&entry.path) else {
+            return Err(bad(format!(
+                "file name {:?}",
+                String::from_utf8_lossy(&entry.path)
+            )));
+        };
         let member = match entry.kind {
-            Kind::File if entry.segments.is_none() => Member::File { offset: tar.position(), size: entry.size },
-            Kind::HardLink => Member::Link(tree::clean(&entry.link).map_err(|why| bad(format!("link: {why}")))?),
+            Kind::File if entry.segments.is_none() => Member::File {
+                offset: tar.position(),
+                size: entry.size,
+            },
+            Kind::HardLink => {
+                Member::Link(tree::clean(&entry.link).map_err(|why| bad(format!("link: {why}")))?)
+            }
             Kind::Symlink => match relative(&path, &entry.link) {
                 Some(target) => Member::Link(target),
                 None => continue,
@@ -191,12 +234,20 @@ fn index(file: &File) -> io::Result<BTreeMap<Vec<u8>, Member>> {
             return Err(bad(format!("more than {MAX_MEMBERS} files")));
         }
     }
-    if tar.complete { Ok(members) } else { Err(bad("truncated: the end of the archive is missing".into())) }
+    if tar.complete {
+        Ok(members)
+    } else {
+        Err(bad("truncated: the end of the archive is missing".into()))
+    }
 }
 
 /// Where a symlink at `path` leads, within the archive only.
 fn relative(path: &[u8], target: &[u8]) -> Option<Vec<u8>> {
-    let mut parts: Vec<&[u8]> = tree::split(path)?.0.split(|b| *b == b'/').filter(|c| !c.is_empty()).collect();
+    let mut parts: Vec<&[u8]> = tree::split(path)?
+        .0
+        .split(|b| *b == b'/')
+        .filter(|c| !c.is_empty())
+        .collect();
     for component in target.split(|b| *b == b'/') {
         match component {
             b"" | b"." => {}

@@ -40,15 +40,28 @@ impl Drop for Staged {
 }
 
 impl ImageStore {
-    pub(super) fn stage_blob(&self, source: &Source, blob: &Blob, diff_id: &str) -> Result<Staged, ImageError> {
+    pub(super) fn stage_blob(
+        &self,
+        source: &Source,
+        blob: &Blob,
+        diff_id: &str,
+    ) -> Result<Staged, ImageError> {
         let what = format!("layer {diff_id} ({} of {})", blob.path, source.name());
-        let file = source.file(&blob.path)?.ok_or_else(|| ImageError::corrupt(&what, "it is missing"))?;
+        let file = source
+            .file(&blob.path)?
+            .ok_or_else(|| ImageError::corrupt(&what, "it is missing"))?;
         let (staged, digest, _) = self.stage(file, &what)?;
         if let Some(expected) = blob.digest.as_ref().filter(|d| **d != digest) {
-            return Err(ImageError::corrupt(what, format!("its content has digest {digest}, not {expected}")));
+            return Err(ImageError::corrupt(
+                what,
+                format!("its content has digest {digest}, not {expected}"),
+            ));
         }
         if staged.diff_id != *diff_id {
-            return Err(ImageError::corrupt(what, format!("its uncompressed content has digest {}", staged.diff_id)));
+            return Err(ImageError::corrupt(
+                what,
+                format!("its uncompressed content has digest {}", staged.diff_id),
+            ));
         }
         Ok(staged)
     }
@@ -58,16 +71,31 @@ impl ImageStore {
         let file = File::open(path).map_err(|e| ImageError::io(format!("read {what}"), e))?;
         let (staged, _, complete) = self.stage(file, &what)?;
         // No digest vouches for this one, so a missing end is the only sign of a cut file.
-        if complete { Ok(staged) } else { Err(ImageError::corrupt(what, "truncated: the end of the archive is missing")) }
+        if complete {
+            Ok(staged)
+        } else {
+            Err(ImageError::corrupt(
+                what,
+                "truncated: the end of the archive is missing",
+            ))
+        }
     }
 
     pub(super) fn stage_directory(&self, root: &Path) -> Result<Staged, ImageError> {
         let (reader, writer) = io::pipe().map_err(|e| ImageError::io("create a pipe", e))?;
         let what = root.display().to_string();
         std::thread::scope(|scope| {
-            let packer = scope.spawn(|| pack::pack(root, self.dir(), io::BufWriter::with_capacity(1 << 16, writer)));
+            let packer = scope.spawn(|| {
+                pack::pack(
+                    root,
+                    self.dir(),
+                    io::BufWriter::with_capacity(1 << 16, writer),
+                )
+            });
             let staged = self.stage(reader, &what);
-            let packed = packer.join().unwrap_or_else(|_| Err(io::Error::other("a panic while reading it")));
+            let packed = packer
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("a panic while reading it")));
             match (staged, packed) {
                 // Our own failure closes the pipe, so the packer's is only its echo.
                 (Err(e), Err(p)) if p.kind() == io::ErrorKind::BrokenPipe => Err(e),
@@ -81,19 +109,31 @@ impl ImageStore {
     fn stage(&self, file: impl Read, what: &str) -> Result<(Staged, String, bool), ImageError> {
         let read = |e| ImageError::reading(what, e);
         let dir = self.tmp().join(unique());
-        let mut staged = Staged { dir: dir.clone(), diff_id: String::new(), bytes: 0, warnings: Vec::new() };
+        let mut staged = Staged {
+            dir: dir.clone(),
+            diff_id: String::new(),
+            bytes: 0,
+            warnings: Vec::new(),
+        };
         let root = dir.join("fs");
         fs::create_dir_all(&root)
             .and_then(|()| fs::set_permissions(&root, PermissionsExt::from_mode(0o755)))
             .map_err(|e| ImageError::io(format!("create {}", root.display()), e))?;
         let mut blob = Hashing::new(file);
-        let plain = stream::decompress(BufReader::with_capacity(1 << 16, &mut blob)).map_err(read)?;
+        let plain =
+            stream::decompress(BufReader::with_capacity(1 << 16, &mut blob)).map_err(read)?;
         let plain = Hashing::new(Limited::new(plain, self.limits().bytes));
-        let (unpacked, plain) = layer::unpack(plain, &root, self.limits()).map_err(|e| of_layer(e, what))?;
+        let (unpacked, plain) =
+            layer::unpack(plain, &root, self.limits()).map_err(|e| of_layer(e, what))?;
         (staged.diff_id, _) = plain.finish().map_err(read)?;
         let (digest, _) = blob.finish().map_err(read)?;
         (staged.bytes, staged.warnings) = (unpacked.bytes, unpacked.warnings);
-        self.write_file(&dir.join("layer.json"), &LayerRecord { bytes: staged.bytes })?;
+        self.write_file(
+            &dir.join("layer.json"),
+            &LayerRecord {
+                bytes: staged.bytes,
+            },
+        )?;
         Ok((staged, digest, unpacked.complete))
     }
 
@@ -119,8 +159,14 @@ impl ImageStore {
 fn of_layer(e: ImageError, layer: &str) -> ImageError {
     match e {
         ImageError::Corrupt { why, .. } => ImageError::corrupt(layer, why),
-        ImageError::TooLarge { limit, .. } => ImageError::TooLarge { what: layer.into(), limit },
-        ImageError::Refused { entry, why } => ImageError::Refused { entry: format!("{entry} of {layer}"), why },
+        ImageError::TooLarge { limit, .. } => ImageError::TooLarge {
+            what: layer.into(),
+            limit,
+        },
+        ImageError::Refused { entry, why } => ImageError::Refused {
+            entry: format!("{entry} of {layer}"),
+            why,
+        },
         other => other,
     }
 }

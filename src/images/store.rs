@@ -105,11 +105,17 @@ pub(super) struct Record {
 impl ImageStore {
     /// Opens the store at `dir`, creating it. Leftovers of a writer that died are removed, unless another is writing.
     pub fn open(dir: PathBuf) -> Result<Self, ImageError> {
-        let store = Self { dir, limits: Limits::default() };
+        let store = Self {
+            dir,
+            limits: Limits::default(),
+        };
         if let Some(above) = store.dir.parent() {
-            fs::create_dir_all(above).map_err(|e| ImageError::io(format!("create {}", above.display()), e))?;
+            fs::create_dir_all(above)
+                .map_err(|e| ImageError::io(format!("create {}", above.display()), e))?;
         }
-        ["", "images", "layers", "tmp"].iter().try_for_each(|sub| private_dir(&store.dir.join(sub)))?;
+        ["", "images", "layers", "tmp"]
+            .iter()
+            .try_for_each(|sub| private_dir(&store.dir.join(sub)))?;
         // Held by someone: what lies in tmp/ is theirs.
         if let Ok(_lock) = Flock::lock(store.lock_file()?, FlockArg::LockExclusiveNonblock) {
             store.clear_tmp();
@@ -132,17 +138,34 @@ impl ImageStore {
 
     /// As [`Self::load`]; when the archive has one image, it is given `name` too.
     pub fn load_as(&self, path: &Path, name: Option<&str>) -> Result<Vec<LoadedImage>, ImageError> {
-        self.load_named(path, Naming { stem: &stem(path), name, fall_back: false })
+        self.load_named(
+            path,
+            Naming {
+                stem: &stem(path),
+                name,
+                fall_back: false,
+            },
+        )
     }
 
     /// Makes an image of a root file system: a directory, which is copied, or a tar of one, which may be compressed.
     /// Other file systems mounted below the directory are left out. The same content and configuration give the same id.
-    pub fn import(&self, path: &Path, name: &str, config: ImageConfig) -> Result<LoadedImage, ImageError> {
+    pub fn import(
+        &self,
+        path: &Path,
+        name: &str,
+        config: ImageConfig,
+    ) -> Result<LoadedImage, ImageError> {
         let name = Reference::parse(name)?.to_string();
         let _lock = self.lock()?;
-        let mut staged = if path.is_dir() { self.stage_directory(path)? } else { self.stage_file(path)? };
+        let mut staged = if path.is_dir() {
+            self.stage_directory(path)?
+        } else {
+            self.stage_file(path)?
+        };
         let oci = OciConfig::for_import(&config, &staged.diff_id);
-        let bytes = serde_json::to_vec(&oci).map_err(|e| ImageError::io("write the image configuration", e))?;
+        let bytes = serde_json::to_vec(&oci)
+            .map_err(|e| ImageError::io("write the image configuration", e))?;
         let record = Record {
             id: stream::sha256(&bytes),
             config,
@@ -152,7 +175,11 @@ impl ImageStore {
             digests: BTreeSet::new(),
         };
         let warnings = std::mem::take(&mut staged.warnings);
-        self.commit(&[staged], vec![(record, vec![name])]).map(|mut loaded| LoadedImage { warnings, ..loaded.remove(0) })
+        self.commit(&[staged], vec![(record, vec![name])])
+            .map(|mut loaded| LoadedImage {
+                warnings,
+                ..loaded.remove(0)
+            })
     }
 
     /// One row per name, sorted by name, then the images without one.
@@ -168,7 +195,12 @@ impl ImageStore {
         let row = |(name, id): (Option<String>, String)| {
             // Removed by another process meanwhile, or damaged: it still has a row, so that it can be removed.
             let record = self.record(&id).ok().flatten();
-            ImageRecord { name, id, size: record.as_ref().map_or(0, |r| r.size), created: record.and_then(|r| r.created) }
+            ImageRecord {
+                name,
+                id,
+                size: record.as_ref().map_or(0, |r| r.size),
+                created: record.and_then(|r| r.created),
+            }
         };
         Ok(rows.into_iter().map(row).collect())
     }
@@ -176,9 +208,14 @@ impl ImageStore {
     /// The image a reference means: a name, a name with a digest, or the id (`sha256:…`) itself.
     pub fn resolve(&self, reference: &str) -> Result<Image, ImageError> {
         let names = self.names()?;
-        let not_found = |similar| ImageError::NotFound { reference: reference.into(), similar };
+        let not_found = |similar| ImageError::NotFound {
+            reference: reference.into(),
+            similar,
+        };
         if reference::is_digest(reference) {
-            let record = self.record(reference)?.ok_or_else(|| not_found(Vec::new()))?;
+            let record = self
+                .record(reference)?
+                .ok_or_else(|| not_found(Vec::new()))?;
             return self.image(record, reference.into());
         }
         let wanted = Reference::parse(reference)?;
@@ -186,8 +223,15 @@ impl ImageStore {
             Some(digest) => self.id_by_digest(digest)?,
             None => names.get(&wanted.to_string()).cloned(),
         };
-        let id = id.ok_or_else(|| not_found(reference::similar(&wanted, names.keys().map(String::as_str))))?;
-        let record = self.record(&id)?.ok_or_else(|| damaged(&id, "its record is missing"))?;
+        let id = id.ok_or_else(|| {
+            not_found(reference::similar(
+                &wanted,
+                names.keys().map(String::as_str),
+            ))
+        })?;
+        let record = self
+            .record(&id)?
+            .ok_or_else(|| damaged(&id, "its record is missing"))?;
         self.image(record, wanted.to_string())
     }
 
@@ -198,18 +242,33 @@ impl ImageStore {
         let mut names = self.names()?;
         let by_id = reference::is_digest(name);
         let gone: Vec<String> = if by_id {
-            names.iter().filter(|(_, id)| *id == name).map(|(n, _)| n.clone()).collect()
+            names
+                .iter()
+                .filter(|(_, id)| *id == name)
+                .map(|(n, _)| n.clone())
+                .collect()
         } else {
             let wanted = Reference::parse(name)?;
-            names.contains_key(&wanted.to_string()).then(|| wanted.to_string()).into_iter().collect()
+            names
+                .contains_key(&wanted.to_string())
+                .then(|| wanted.to_string())
+                .into_iter()
+                .collect()
         };
         if gone.is_empty() && !(by_id && self.record_path(name).exists()) {
-            let similar = Reference::parse(name).map(|r| reference::similar(&r, names.keys().map(String::as_str)));
-            return Err(ImageError::NotFound { reference: name.into(), similar: similar.unwrap_or_default() });
+            let similar = Reference::parse(name)
+                .map(|r| reference::similar(&r, names.keys().map(String::as_str)));
+            return Err(ImageError::NotFound {
+                reference: name.into(),
+                similar: similar.unwrap_or_default(),
+            });
         }
         names.retain(|name, _| !gone.contains(name));
         self.write_json(&self.dir.join(NAMES), &names)?;
-        self.collect(&names, in_use).map(|done| Removed { names: gone, ..done })
+        self.collect(&names, in_use).map(|done| Removed {
+            names: gone,
+            ..done
+        })
     }
 
     /// Removes images without a name that are not in use, and layers without an image.
@@ -224,7 +283,11 @@ impl ImageStore {
     }
 
     /// As [`Self::load_dropped`]; a new or changed file of which `later` says yes is left for a later look.
-    pub fn load_dropped_except(&self, dir: &Path, later: &dyn Fn(&Path) -> bool) -> Result<super::DropReport, ImageError> {
+    pub fn load_dropped_except(
+        &self,
+        dir: &Path,
+        later: &dyn Fn(&Path) -> bool,
+    ) -> Result<super::DropReport, ImageError> {
         dropped::load(self, dir, later)
     }
 
@@ -237,19 +300,28 @@ impl ImageStore {
         &self.dir
     }
 
-    pub(super) fn load_named(&self, path: &Path, naming: Naming<'_>) -> Result<Vec<LoadedImage>, ImageError> {
+    pub(super) fn load_named(
+        &self,
+        path: &Path,
+        naming: Naming<'_>,
+    ) -> Result<Vec<LoadedImage>, ImageError> {
         let _lock = self.lock()?;
         let source = Source::open(path, &self.tmp())?;
         let found = archive::read(&source, naming)?;
         let mut staged: Vec<Staged> = Vec::new();
         for image in &found {
             for (blob, diff_id) in image.layers.iter().zip(&image.config.rootfs.diff_ids) {
-                if !self.layer_dir(diff_id).exists() && !staged.iter().any(|s| s.diff_id == *diff_id) {
+                if !self.layer_dir(diff_id).exists()
+                    && !staged.iter().any(|s| s.diff_id == *diff_id)
+                {
                     staged.push(self.stage_blob(&source, blob, diff_id)?);
                 }
             }
         }
-        let records = found.into_iter().map(|f| self.found_record(f, &staged)).collect::<Result<Vec<_>, _>>()?;
+        let records = found
+            .into_iter()
+            .map(|f| self.found_record(f, &staged))
+            .collect::<Result<Vec<_>, _>>()?;
         let warnings: Vec<String> = staged.iter().flat_map(|s| s.warnings.clone()).collect();
         let mut loaded = self.commit(&staged, records)?;
         if let Some(first) = loaded.first_mut() {
@@ -258,12 +330,18 @@ impl ImageStore {
         Ok(loaded)
     }
 
-    fn found_record(&self, found: Found, staged: &[Staged]) -> Result<(Record, Vec<String>), ImageError> {
+    fn found_record(
+        &self,
+        found: Found,
+        staged: &[Staged],
+    ) -> Result<(Record, Vec<String>), ImageError> {
         let mut size = 0;
         for diff_id in &found.config.rootfs.diff_ids {
             size += match staged.iter().find(|s| s.diff_id == *diff_id) {
                 Some(layer) => layer.bytes,
-                None => self.read_json::<LayerRecord>(&self.layer_dir(diff_id).join("layer.json"))?.map_or(0, |l| l.bytes),
+                None => self
+                    .read_json::<LayerRecord>(&self.layer_dir(diff_id).join("layer.json"))?
+                    .map_or(0, |l| l.bytes),
             };
         }
         let record = Record {
@@ -278,32 +356,64 @@ impl ImageStore {
     }
 
     /// Makes it all visible: layers, then records, then names, each only once the one before is on the disk.
-    fn commit(&self, staged: &[Staged], images: Vec<(Record, Vec<String>)>) -> Result<Vec<LoadedImage>, ImageError> {
+    fn commit(
+        &self,
+        staged: &[Staged],
+        images: Vec<(Record, Vec<String>)>,
+    ) -> Result<Vec<LoadedImage>, ImageError> {
         self.commit_layers(staged)?;
         let mut names = self.names()?;
         let mut loaded = Vec::new();
         for (mut record, new_names) in images {
             // The same image by another archive: it keeps the digests it was known by.
-            record.digests.extend(self.record(&record.id).ok().flatten().into_iter().flat_map(|r| r.digests));
+            record.digests.extend(
+                self.record(&record.id)
+                    .ok()
+                    .flatten()
+                    .into_iter()
+                    .flat_map(|r| r.digests),
+            );
             self.write_json(&self.record_path(&record.id), &record)?;
             names.extend(new_names.iter().map(|n| (n.clone(), record.id.clone())));
-            loaded.push(LoadedImage { id: record.id, names: new_names, size: record.size, warnings: Vec::new() });
+            loaded.push(LoadedImage {
+                id: record.id,
+                names: new_names,
+                size: record.size,
+                warnings: Vec::new(),
+            });
         }
         self.write_json(&self.dir.join("names.json"), &names)?;
         Ok(loaded)
     }
 
     fn image(&self, record: Record, name: String) -> Result<Image, ImageError> {
-        let layers: Vec<PathBuf> = record.diff_ids.iter().rev().map(|d| self.layer_dir(d).join("fs")).collect();
+        let layers: Vec<PathBuf> = record
+            .diff_ids
+            .iter()
+            .rev()
+            .map(|d| self.layer_dir(d).join("fs"))
+            .collect();
         match layers.iter().find(|l| !l.is_dir()) {
-            Some(missing) => Err(damaged(&record.id, &format!("its layer {} is missing", missing.display()))),
-            None => Ok(Image { id: record.id, name, config: record.config, layers }),
+            Some(missing) => Err(damaged(
+                &record.id,
+                &format!("its layer {} is missing", missing.display()),
+            )),
+            None => Ok(Image {
+                id: record.id,
+                name,
+                config: record.config,
+                layers,
+            }),
         }
     }
 
     fn id_by_digest(&self, digest: &str) -> Result<Option<String>, ImageError> {
         for id in self.ids()? {
-            if id == digest || self.record(&id)?.is_some_and(|r| r.digests.contains(digest)) {
+            if id == digest
+                || self
+                    .record(&id)?
+                    .is_some_and(|r| r.digests.contains(digest))
+            {
                 return Ok(Some(id));
             }
         }
@@ -319,7 +429,8 @@ impl ImageStore {
                 done.in_use.push(id);
             } else {
                 let path = self.record_path(&id);
-                fs::remove_file(&path).map_err(|e| ImageError::io(format!("remove {}", path.display()), e))?;
+                fs::remove_file(&path)
+                    .map_err(|e| ImageError::io(format!("remove {}", path.display()), e))?;
                 done.images.push(id);
             }
         }
@@ -328,10 +439,18 @@ impl ImageStore {
         for id in self.ids()? {
             needed.extend(self.record(&id)?.into_iter().flat_map(|r| r.diff_ids));
         }
-        for layer in self.entries("layers")?.into_iter().filter(|l| !needed.contains(&format!("sha256:{l}"))) {
+        for layer in self
+            .entries("layers")?
+            .into_iter()
+            .filter(|l| !needed.contains(&format!("sha256:{l}")))
+        {
             // Out of sight at once, then file by file.
-            let (from, to) = (self.dir.join("layers").join(&layer), self.tmp().join(unique()));
-            fs::rename(&from, &to).map_err(|e| ImageError::io(format!("remove {}", from.display()), e))?;
+            let (from, to) = (
+                self.dir.join("layers").join(&layer),
+                self.tmp().join(unique()),
+            );
+            fs::rename(&from, &to)
+                .map_err(|e| ImageError::io(format!("remove {}", from.display()), e))?;
         }
         self.clear_tmp();
         Ok(done)
@@ -339,13 +458,24 @@ impl ImageStore {
 }
 
 fn damaged(id: &str, why: &str) -> ImageError {
-    ImageError::corrupt(format!("image {id}"), format!("{why}; remove it and load it again"))
+    ImageError::corrupt(
+        format!("image {id}"),
+        format!("{why}; remove it and load it again"),
+    )
 }
 
 /// The file's name without the endings of an archive, in lower case: what an image without a name may be called.
 pub(super) fn stem(path: &Path) -> String {
     let absolute = fs::canonicalize(path).unwrap_or_else(|_| path.into());
-    let name = absolute.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let name = absolute
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .to_lowercase();
     let endings = [".tar.gz", ".tar.zst", ".tgz", ".tar"];
-    endings.iter().find_map(|e| name.strip_suffix(e)).unwrap_or(&name).to_owned()
+    endings
+        .iter()
+        .find_map(|e| name.strip_suffix(e))
+        .unwrap_or(&name)
+        .to_owned()
 }

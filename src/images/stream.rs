@@ -14,7 +14,9 @@ pub(super) fn sha256(bytes: &[u8]) -> String {
 }
 
 fn name(d: digest::Digest) -> String {
-    d.as_ref().iter().fold("sha256:".to_owned(), |s, b| s + &format!("{b:02x}"))
+    d.as_ref()
+        .iter()
+        .fold("sha256:".to_owned(), |s, b| s + &format!("{b:02x}"))
 }
 
 /// Computes the digest of everything read through it.
@@ -26,7 +28,11 @@ pub(super) struct Hashing<R> {
 
 impl<R: Read> Hashing<R> {
     pub(super) fn new(inner: R) -> Self {
-        Self { inner, context: digest::Context::new(&digest::SHA256), bytes: 0 }
+        Self {
+            inner,
+            context: digest::Context::new(&digest::SHA256),
+            bytes: 0,
+        }
     }
 
     /// Reads what is left and gives the digest and the length of the whole.
@@ -54,7 +60,11 @@ pub(super) struct Limited<R> {
 
 impl<R> Limited<R> {
     pub(super) fn new(inner: R, limit: u64) -> Self {
-        Self { inner, limit, left: limit }
+        Self {
+            inner,
+            limit,
+            left: limit,
+        }
     }
 }
 
@@ -78,7 +88,10 @@ const GZIP: &[u8] = &[0x1f, 0x8b];
 
 /// A frame, or a skippable frame (zstd:chunked begins or ends with one).
 fn is_zstd(start: &[u8]) -> bool {
-    matches!(start, [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..])
+    matches!(
+        start,
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..]
+    )
 }
 
 /// Plain bytes of a gzip, zstd or uncompressed stream.
@@ -87,7 +100,11 @@ pub(super) fn decompress<'a, R: BufRead + 'a>(mut source: R) -> io::Result<Box<d
     Ok(if start.starts_with(GZIP) {
         Box::new(flate2::bufread::MultiGzDecoder::new(source))
     } else if is_zstd(start) {
-        Box::new(Zstd { source, decoder: FrameDecoder::new(), in_frame: false })
+        Box::new(Zstd {
+            source,
+            decoder: FrameDecoder::new(),
+            in_frame: false,
+        })
     } else {
         Box::new(source)
     })
@@ -109,8 +126,12 @@ impl<R: BufRead> Zstd<R> {
                     self.in_frame = true;
                     return Ok(true);
                 }
-                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame { length, .. })) => {
-                    let skipped = io::copy(&mut (&mut self.source).take(length.into()), &mut io::sink())?;
+                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
+                    length,
+                    ..
+                })) => {
+                    let skipped =
+                        io::copy(&mut (&mut self.source).take(length.into()), &mut io::sink())?;
                     if skipped < u64::from(length) {
                         return Err(io::ErrorKind::UnexpectedEof.into());
                     }
@@ -129,8 +150,11 @@ impl<R: BufRead> Read for Zstd<R> {
                 return Ok(0);
             }
             while self.decoder.can_collect() < buf.len() && !self.decoder.is_finished() {
-                let wanted = BlockDecodingStrategy::UptoBytes(buf.len() - self.decoder.can_collect());
-                self.decoder.decode_blocks(&mut self.source, wanted).map_err(|e| io::Error::other(e.to_string()))?;
+                let wanted =
+                    BlockDecodingStrategy::UptoBytes(buf.len() - self.decoder.can_collect());
+                self.decoder
+                    .decode_blocks(&mut self.source, wanted)
+                    .map_err(|e| io::Error::other(e.to_string()))?;
             }
             match self.decoder.read(buf)? {
                 0 if buf.is_empty() => return Ok(0),
@@ -163,7 +187,10 @@ mod tests {
     fn zstd_frames_follow_each_other() {
         let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
         check(&raw_frame(b"hello"), Ok(b"hello"));
-        check(&[raw_frame(b"a"), skippable.clone(), raw_frame(b"b")].concat(), Ok(b"ab"));
+        check(
+            &[raw_frame(b"a"), skippable.clone(), raw_frame(b"b")].concat(),
+            Ok(b"ab"),
+        );
         check(&[skippable.clone(), raw_frame(b"b")].concat(), Ok(b"b"));
         check(&[raw_frame(b"a"), b"garbage".to_vec()].concat(), Err(()));
         check(&raw_frame(b"hello")[..10], Err(()));

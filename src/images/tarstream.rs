@@ -54,7 +54,11 @@ pub(super) trait Stream: Read + Sized {
     /// Skips `n` bytes; an early end is an error.
     fn skip(&mut self, n: u64) -> io::Result<()> {
         let skipped = io::copy(&mut Read::take(&mut *self, n), &mut io::sink())?;
-        if skipped < n { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+        if skipped < n {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -86,7 +90,13 @@ fn bad(why: impl Into<String>) -> io::Error {
 
 impl<R: Stream> TarReader<R> {
     pub(super) fn new(inner: R) -> Self {
-        Self { inner, position: 0, left: 0, padding: 0, complete: false }
+        Self {
+            inner,
+            position: 0,
+            left: 0,
+            padding: 0,
+            complete: false,
+        }
     }
 
     /// Where the content of the current entry begins in the stream.
@@ -102,12 +112,17 @@ impl<R: Stream> TarReader<R> {
             self.inner.skip(skip).map_err(truncated)?;
             self.position += skip;
             (self.left, self.padding) = (0, 0);
-            let Some(header) = self.header()? else { return Ok(None) };
+            let Some(header) = self.header()? else {
+                return Ok(None);
+            };
             let size = header.entry_size().map_err(|e| bad(e.to_string()))?;
             match header.entry_type() {
                 EntryType::GNULongName => ext.path = Some(until_nul(self.extension(size)?)),
                 EntryType::GNULongLink => ext.link = Some(until_nul(self.extension(size)?)),
-                EntryType::XHeader => ext.pax = parse_pax(&self.extension(size)?).ok_or_else(|| bad("damaged PAX header"))?,
+                EntryType::XHeader => {
+                    ext.pax = parse_pax(&self.extension(size)?)
+                        .ok_or_else(|| bad("damaged PAX header"))?
+                }
                 EntryType::XGlobalHeader => {
                     self.extension(size)?;
                 }
@@ -121,7 +136,9 @@ impl<R: Stream> TarReader<R> {
 
     /// Reads stored bytes of the current entry; 0 at its end.
     pub(super) fn read_content(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buf.len());
+        let most = usize::try_from(self.left)
+            .unwrap_or(usize::MAX)
+            .min(buf.len());
         if most == 0 {
             return Ok(0);
         }
@@ -164,7 +181,17 @@ impl<R: Stream> TarReader<R> {
             self.complete = true;
             return Ok(None);
         }
-        let sum = block.iter().enumerate().map(|(i, b)| if (148..156).contains(&i) { 32 } else { u32::from(*b) }).sum::<u32>();
+        let sum = block
+            .iter()
+            .enumerate()
+            .map(|(i, b)| {
+                if (148..156).contains(&i) {
+                    32
+                } else {
+                    u32::from(*b)
+                }
+            })
+            .sum::<u32>();
         if header.cksum().ok() != Some(sum) {
             return Err(bad("damaged tar header (or not a tar archive)"));
         }
@@ -173,7 +200,9 @@ impl<R: Stream> TarReader<R> {
 
     fn extension(&mut self, size: u64) -> io::Result<Vec<u8>> {
         if size > MAX_EXTENSION {
-            return Err(bad(format!("an extended header of {size} bytes, at most {MAX_EXTENSION} are read")));
+            return Err(bad(format!(
+                "an extended header of {size} bytes, at most {MAX_EXTENSION} are read"
+            )));
         }
         self.content_follows(size);
         let mut data = vec![0; size as usize];
@@ -189,9 +218,20 @@ impl<R: Stream> TarReader<R> {
         self.padding = (BLOCK - size % BLOCK) % BLOCK;
     }
 
-    fn entry(&mut self, header: &Header, kind: EntryType, size: u64, ext: Extensions) -> io::Result<Option<Entry>> {
+    fn entry(
+        &mut self,
+        header: &Header,
+        kind: EntryType,
+        size: u64,
+        ext: Extensions,
+    ) -> io::Result<Option<Entry>> {
         let number = |r: io::Result<u64>| r.map_err(|e| bad(e.to_string()));
-        let id = |n: u64| u32::try_from(n).ok().filter(|n| *n != u32::MAX).ok_or_else(|| bad("an owner id out of range"));
+        let id = |n: u64| {
+            u32::try_from(n)
+                .ok()
+                .filter(|n| *n != u32::MAX)
+                .ok_or_else(|| bad("an owner id out of range"))
+        };
         let path = ext.path.unwrap_or_else(|| header.path_bytes().into_owned());
         let kind_here = match kind {
             // Version 7 has no directory type: a trailing slash says it.
@@ -203,23 +243,37 @@ impl<R: Stream> TarReader<R> {
             EntryType::Fifo => Kind::Fifo,
             EntryType::Char => Kind::CharDevice,
             EntryType::Block => Kind::BlockDevice,
-            other => return Err(bad(format!("an entry of unknown type {:?}", char::from(other.as_byte())))),
+            other => {
+                return Err(bad(format!(
+                    "an entry of unknown type {:?}",
+                    char::from(other.as_byte())
+                )));
+            }
         };
         let mut entry = Entry {
             path,
-            link: ext.link.or_else(|| header.link_name_bytes().map(|l| l.into_owned())).unwrap_or_default(),
+            link: ext
+                .link
+                .or_else(|| header.link_name_bytes().map(|l| l.into_owned()))
+                .unwrap_or_default(),
             kind: kind_here,
             mode: header.mode().map_err(|e| bad(e.to_string()))? & 0o7777,
             uid: id(number(given(&header.as_old().uid, header.uid()))?)?,
             gid: id(number(given(&header.as_old().gid, header.gid()))?)?,
-            mtime: (number(given(&header.as_old().mtime, header.mtime()))? as i64, 0),
+            mtime: (
+                number(given(&header.as_old().mtime, header.mtime()))? as i64,
+                0,
+            ),
             xattrs: Vec::new(),
             device: (0, 0),
             size,
             segments: None,
         };
         if matches!(kind_here, Kind::CharDevice | Kind::BlockDevice) {
-            let part = |r: io::Result<Option<u32>>| r.map(Option::unwrap_or_default).map_err(|e| bad(e.to_string()));
+            let part = |r: io::Result<Option<u32>>| {
+                r.map(Option::unwrap_or_default)
+                    .map_err(|e| bad(e.to_string()))
+            };
             entry.device = (part(header.device_major())?, part(header.device_minor())?);
         }
         apply_pax(&mut entry, ext.pax)?;
@@ -233,7 +287,9 @@ impl<R: Stream> TarReader<R> {
     }
 
     fn sparse(&mut self, header: &Header, entry: &mut Entry, stored: u64) -> io::Result<()> {
-        let gnu = header.as_gnu().ok_or_else(|| bad("a sparse file without a GNU header"))?;
+        let gnu = header
+            .as_gnu()
+            .ok_or_else(|| bad("a sparse file without a GNU header"))?;
         let mut segments = Vec::new();
         collect_segments(&gnu.sparse, &mut segments)?;
         let mut more = gnu.is_extended();
@@ -246,7 +302,9 @@ impl<R: Stream> TarReader<R> {
         entry.size = gnu.real_size().map_err(|e| bad(e.to_string()))?;
         let mut end = 0;
         for (offset, length) in &segments {
-            let next = offset.checked_add(*length).filter(|next| *offset >= end && *next <= entry.size);
+            let next = offset
+                .checked_add(*length)
+                .filter(|next| *offset >= end && *next <= entry.size);
             end = next.ok_or_else(|| bad("a sparse file whose parts overlap or leave the file"))?;
         }
         if segments.iter().map(|s| s.1).sum::<u64>() != stored {
@@ -258,7 +316,11 @@ impl<R: Stream> TarReader<R> {
 }
 
 fn truncated(e: io::Error) -> io::Error {
-    if e.kind() == io::ErrorKind::UnexpectedEof { bad("truncated: it ends in the middle of an entry") } else { e }
+    if e.kind() == io::ErrorKind::UnexpectedEof {
+        bad("truncated: it ends in the middle of an entry")
+    } else {
+        e
+    }
 }
 
 fn until_nul(mut data: Vec<u8>) -> Vec<u8> {
@@ -272,7 +334,13 @@ fn collect_segments(headers: &[GnuSparseHeader], into: &mut Vec<(u64, u64)>) -> 
         let part = |r: io::Result<u64>| r.map_err(|e| bad(e.to_string()));
         into.push((part(h.offset())?, part(h.length())?));
     }
-    if into.len() > MAX_SEGMENTS { Err(bad(format!("a sparse file of more than {MAX_SEGMENTS} parts"))) } else { Ok(()) }
+    if into.len() > MAX_SEGMENTS {
+        Err(bad(format!(
+            "a sparse file of more than {MAX_SEGMENTS} parts"
+        )))
+    } else {
+        Ok(())
+    }
 }
 
 /// `LENGTH KEY=VALUE\n`, where the length counts all of it: values may hold any byte, newlines too.
@@ -291,9 +359,23 @@ fn parse_pax(mut data: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
 
 fn apply_pax(entry: &mut Entry, records: Vec<(Vec<u8>, Vec<u8>)>) -> io::Result<()> {
     for (key, value) in records {
-        let number = || std::str::from_utf8(&value).ok().and_then(|v| v.parse::<u64>().ok());
-        let wrong = || bad(format!("a PAX header with a bad {}", String::from_utf8_lossy(&key)));
-        let id = || number().and_then(|n| u32::try_from(n).ok()).filter(|n| *n != u32::MAX).ok_or_else(wrong);
+        let number = || {
+            std::str::from_utf8(&value)
+                .ok()
+                .and_then(|v| v.parse::<u64>().ok())
+        };
+        let wrong = || {
+            bad(format!(
+                "a PAX header with a bad {}",
+                String::from_utf8_lossy(&key)
+            ))
+        };
+        let id = || {
+            number()
+                .and_then(|n| u32::try_from(n).ok())
+                .filter(|n| *n != u32::MAX)
+                .ok_or_else(wrong)
+        };
         match key.as_slice() {
             // An empty value takes the header's own.
             b"path" if !value.is_empty() => entry.path = value,
@@ -302,7 +384,11 @@ fn apply_pax(entry: &mut Entry, records: Vec<(Vec<u8>, Vec<u8>)>) -> io::Result<
             b"uid" => entry.uid = id()?,
             b"gid" => entry.gid = id()?,
             b"mtime" => entry.mtime = parse_time(&value).ok_or_else(wrong)?,
-            k if k.starts_with(b"GNU.sparse.") => return Err(bad("a sparse file in PAX form, which image layers may not have")),
+            k if k.starts_with(b"GNU.sparse.") => {
+                return Err(bad(
+                    "a sparse file in PAX form, which image layers may not have",
+                ));
+            }
             k => {
                 if let Some(name) = k.strip_prefix(b"SCHILY.xattr.") {
                     entry.xattrs.push((name.to_vec(), value));
@@ -317,14 +403,26 @@ fn apply_pax(entry: &mut Entry, records: Vec<(Vec<u8>, Vec<u8>)>) -> io::Result<
 fn parse_time(value: &[u8]) -> Option<(i64, i64)> {
     let text = std::str::from_utf8(value).ok()?;
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
+    let digits: String = fraction
+        .chars()
+        .chain("000000000".chars())
+        .take(9)
+        .collect();
     let (seconds, nanos): (i64, i64) = (seconds.parse().ok()?, digits.parse().ok()?);
-    if text.starts_with('-') && nanos > 0 { Some((seconds.checked_sub(1)?, 1_000_000_000 - nanos)) } else { Some((seconds, nanos)) }
+    if text.starts_with('-') && nanos > 0 {
+        Some((seconds.checked_sub(1)?, 1_000_000_000 - nanos))
+    } else {
+        Some((seconds, nanos))
+    }
 }
 
 /// A field left blank is 0, as every other reader of tar has it.
 fn given(field: &[u8], number: io::Result<u64>) -> io::Result<u64> {
-    if field.iter().all(|b| matches!(b, 0 | b' ')) { Ok(0) } else { number }
+    if field.iter().all(|b| matches!(b, 0 | b' ')) {
+        Ok(0)
+    } else {
+        number
+    }
 }
 
 #[cfg(test)]
@@ -377,9 +475,22 @@ mod tests {
 
     #[test]
     fn pax_values_may_hold_newlines() {
-        let records = pax(&[("path", b"a/b"), ("SCHILY.xattr.user.x", b"1\n2\0=3"), ("mtime", b"12.5"), ("uid", b"70000")]);
-        let e = entries(&archive(&[(EntryType::XHeader, &records), (EntryType::Regular, b"x")])).unwrap().remove(0);
-        assert_eq!((e.path.as_slice(), e.mtime, e.uid), (&b"a/b"[..], (12, 500_000_000), 70000));
+        let records = pax(&[
+            ("path", b"a/b"),
+            ("SCHILY.xattr.user.x", b"1\n2\0=3"),
+            ("mtime", b"12.5"),
+            ("uid", b"70000"),
+        ]);
+        let e = entries(&archive(&[
+            (EntryType::XHeader, &records),
+            (EntryType::Regular, b"x"),
+        ]))
+        .unwrap()
+        .remove(0);
+        assert_eq!(
+            (e.path.as_slice(), e.mtime, e.uid),
+            (&b"a/b"[..], (12, 500_000_000), 70000)
+        );
         assert_eq!(e.xattrs, [(b"user.x".to_vec(), b"1\n2\0=3".to_vec())]);
     }
 
@@ -387,14 +498,26 @@ mod tests {
     fn a_long_name_is_bounded_before_it_is_read() {
         let mut declared = header(EntryType::GNULongName, 1 << 40).as_bytes().to_vec();
         declared.resize(1024, b'a');
-        assert!(entries(&declared).unwrap_err().to_string().contains("extended header of 1099511627776 bytes"));
+        assert!(
+            entries(&declared)
+                .unwrap_err()
+                .to_string()
+                .contains("extended header of 1099511627776 bytes")
+        );
     }
 
     #[test]
     fn extensions_belong_to_the_next_entry_only() {
-        let all =
-            entries(&archive(&[(EntryType::GNULongName, b"long\0"), (EntryType::Regular, b"1"), (EntryType::Regular, b"2")])).unwrap();
-        assert_eq!(all.iter().map(|e| e.path.clone()).collect::<Vec<_>>(), [b"long".to_vec(), b"short".to_vec()]);
+        let all = entries(&archive(&[
+            (EntryType::GNULongName, b"long\0"),
+            (EntryType::Regular, b"1"),
+            (EntryType::Regular, b"2"),
+        ]))
+        .unwrap();
+        assert_eq!(
+            all.iter().map(|e| e.path.clone()).collect::<Vec<_>>(),
+            [b"long".to_vec(), b"short".to_vec()]
+        );
     }
 
     #[test]
@@ -403,11 +526,24 @@ mod tests {
         let mut flipped = good.clone();
         flipped[0] ^= 1;
         assert!(entries(&good).is_ok());
-        for (name, data) in [("flipped", &flipped[..]), ("cut in header", &good[..300]), ("cut in content", &good[..900])] {
+        for (name, data) in [
+            ("flipped", &flipped[..]),
+            ("cut in header", &good[..300]),
+            ("cut in content", &good[..900]),
+        ] {
             assert!(entries(data).is_err(), "{name}");
         }
-        for records in [&b"99 path=x\n"[..], b"x path=y\n", b"0 p=x\n", b"9 path x\n"] {
-            assert!(parse_pax(records).is_none(), "{:?}", String::from_utf8_lossy(records));
+        for records in [
+            &b"99 path=x\n"[..],
+            b"x path=y\n",
+            b"0 p=x\n",
+            b"9 path x\n",
+        ] {
+            assert!(
+                parse_pax(records).is_none(),
+                "{:?}",
+                String::from_utf8_lossy(records)
+            );
         }
     }
 

@@ -35,7 +35,10 @@ pub(super) fn clean(path: &[u8]) -> Result<Vec<u8>, &'static str> {
         return Err("the path contains a NUL byte");
     }
     let mut out = Vec::with_capacity(path.len());
-    for component in path.split(|b| *b == b'/').filter(|c| !c.is_empty() && *c != b".") {
+    for component in path
+        .split(|b| *b == b'/')
+        .filter(|c| !c.is_empty() && *c != b".")
+    {
         if component == b".." {
             return Err("'..' in the path");
         }
@@ -72,7 +75,10 @@ fn directory() -> OFlag {
 
 impl Tree {
     pub(super) fn open(path: &Path) -> Result<Self, Errno> {
-        Ok(Self { root: Rc::new(openat(AT_FDCWD, path, directory(), Mode::empty())?), last: None })
+        Ok(Self {
+            root: Rc::new(openat(AT_FDCWD, path, directory(), Mode::empty())?),
+            last: None,
+        })
     }
 
     /// The directory at a clean path. Missing ones are made (0755, ours) when `create`; in place of a whiteout an opaque
@@ -104,14 +110,19 @@ impl Tree {
                     make_dir(&here, &component)?;
                     todo.push_front(component);
                 }
-                Err(Errno::ENOTDIR) if create && Self::stat(&here, &component)?.is_some_and(|s| is_whiteout(&s)) => {
+                Err(Errno::ENOTDIR)
+                    if create
+                        && Self::stat(&here, &component)?.is_some_and(|s| is_whiteout(&s)) =>
+                {
                     unlinkat(&*here, component.as_slice(), UnlinkatFlags::NoRemoveDir)?;
                     make_dir(&here, &component)?;
                     make_opaque(&here, &component)?;
                     todo.push_front(component);
                 }
                 Err(Errno::ENOTDIR | Errno::ELOOP) => {
-                    let target = readlinkat(&*here, component.as_slice()).map_err(|_| Errno::ENOTDIR)?.into_vec();
+                    let target = readlinkat(&*here, component.as_slice())
+                        .map_err(|_| Errno::ENOTDIR)?
+                        .into_vec();
                     links += 1;
                     if links > MAX_LINKS {
                         return Err(Errno::ELOOP);
@@ -140,20 +151,36 @@ impl Tree {
     }
 
     /// Removes what is at `name`, with everything below it.
-    pub(super) fn remove(&mut self, dir: &OwnedFd, name: &[u8], is_dir: bool) -> std::io::Result<()> {
+    pub(super) fn remove(
+        &mut self,
+        dir: &OwnedFd,
+        name: &[u8],
+        is_dir: bool,
+    ) -> std::io::Result<()> {
         self.last = None;
-        if is_dir { std::fs::remove_dir_all(path_of(dir, name)) } else { Ok(unlinkat(dir, name, UnlinkatFlags::NoRemoveDir)?) }
+        if is_dir {
+            std::fs::remove_dir_all(path_of(dir, name))
+        } else {
+            Ok(unlinkat(dir, name, UnlinkatFlags::NoRemoveDir)?)
+        }
     }
 }
 
 fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = Vec<u8>> + '_ {
-    path.split(|b| *b == b'/').filter(|c| !c.is_empty() && *c != b".").map(<[u8]>::to_vec)
+    path.split(|b| *b == b'/')
+        .filter(|c| !c.is_empty() && *c != b".")
+        .map(<[u8]>::to_vec)
 }
 
 /// A directory of mode 0755 whatever the umask.
 pub(super) fn make_dir(dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     mkdirat(dir, name, Mode::from_bits_truncate(0o700))?;
-    fchmodat(dir, name, Mode::from_bits_truncate(0o755), FchmodatFlags::FollowSymlink)
+    fchmodat(
+        dir,
+        name,
+        Mode::from_bits_truncate(0o755),
+        FchmodatFlags::FollowSymlink,
+    )
 }
 
 /// The whiteout overlayfs knows: a character device 0/0.
@@ -163,7 +190,11 @@ pub(super) fn is_whiteout(stat: &FileStat) -> bool {
 
 /// Makes a directory hide all that layers below have in it.
 pub(super) fn make_opaque(dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
-    let set = xattr::set(&path_of(dir, name), OsStr::new("trusted.overlay.opaque"), b"y");
+    let set = xattr::set(
+        &path_of(dir, name),
+        OsStr::new("trusted.overlay.opaque"),
+        b"y",
+    );
     set.map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO)))
 }
 
@@ -178,7 +209,10 @@ mod tests {
 
     #[track_caller]
     fn check(path: &str, expected: Result<&str, ()>) {
-        assert_eq!(clean(path.as_bytes()).map_err(|_| ()), expected.map(|s| s.as_bytes().to_vec()));
+        assert_eq!(
+            clean(path.as_bytes()).map_err(|_| ()),
+            expected.map(|s| s.as_bytes().to_vec())
+        );
     }
 
     #[test]
@@ -199,22 +233,32 @@ mod tests {
         let root = outer.path().join("root");
         std::fs::create_dir_all(root.join("real")).unwrap();
         std::fs::create_dir(outer.path().join("outside")).unwrap();
-        for (name, target) in
-            [("up", "../../outside"), ("abs", "/real"), ("loop", "loop"), ("out", outer.path().join("outside").to_str().unwrap())]
-        {
+        for (name, target) in [
+            ("up", "../../outside"),
+            ("abs", "/real"),
+            ("loop", "loop"),
+            ("out", outer.path().join("outside").to_str().unwrap()),
+        ] {
             std::os::unix::fs::symlink(target, root.join(name)).unwrap();
         }
         let mut tree = Tree::open(&root).unwrap();
         let mut reach = |p: &str, create| {
-            tree.dir(p.as_bytes(), create)
-                .map(|fd| std::fs::read_link(path_of(&fd, b"")).unwrap_or_else(|_| std::fs::canonicalize(path_of(&fd, b"")).unwrap()))
+            tree.dir(p.as_bytes(), create).map(|fd| {
+                std::fs::read_link(path_of(&fd, b""))
+                    .unwrap_or_else(|_| std::fs::canonicalize(path_of(&fd, b"")).unwrap())
+            })
         };
         assert_eq!(reach("abs", false).unwrap(), root.join("real"));
         assert_eq!(reach("up", false), Err(Errno::ENOENT));
         assert_eq!(reach("loop", true), Err(Errno::ELOOP));
         assert_eq!(reach("up/x", true).unwrap(), root.join("outside/x"));
         assert!(reach("out/y", true).unwrap().starts_with(&root));
-        assert_eq!(std::fs::read_dir(outer.path().join("outside")).unwrap().count(), 0);
+        assert_eq!(
+            std::fs::read_dir(outer.path().join("outside"))
+                .unwrap()
+                .count(),
+            0
+        );
         assert_eq!(reach(&"d/".repeat(300), true), Err(Errno::ENAMETOOLONG));
     }
 }

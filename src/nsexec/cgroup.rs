@@ -47,7 +47,11 @@ fn parse_mounts(mountinfo: &str) -> Vec<Mount> {
             "cgroup" => right.get(2)?.split(',').map(str::to_owned).collect(),
             _ => return None,
         };
-        Some(Mount { names, root: (*left.get(3)?).to_owned(), at: PathBuf::from(left.get(4)?) })
+        Some(Mount {
+            names,
+            root: (*left.get(3)?).to_owned(),
+            at: PathBuf::from(left.get(4)?),
+        })
     };
     mountinfo.lines().filter_map(mount).collect()
 }
@@ -55,7 +59,9 @@ fn parse_mounts(mountinfo: &str) -> Vec<Mount> {
 fn mounts() -> &'static [Mount] {
     // Hierarchies are mounted at boot and stay; mountinfo of a node full of containers is long.
     static MOUNTS: OnceLock<Vec<Mount>> = OnceLock::new();
-    MOUNTS.get_or_init(|| parse_mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()))
+    MOUNTS.get_or_init(|| {
+        parse_mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
+    })
 }
 
 /// A cgroup directory to join.
@@ -71,8 +77,17 @@ pub(super) struct Place {
 
 impl Place {
     fn new(v2: bool, freezer: bool, dir: PathBuf) -> Self {
-        let state = if v2 { Some("cgroup.freeze") } else { freezer.then_some("freezer.state") };
-        Self { v2, join: dir.join(if v2 { "cgroup.procs" } else { "tasks" }), state: state.map(|f| dir.join(f)), dir }
+        let state = if v2 {
+            Some("cgroup.freeze")
+        } else {
+            freezer.then_some("freezer.state")
+        };
+        Self {
+            v2,
+            join: dir.join(if v2 { "cgroup.procs" } else { "tasks" }),
+            state: state.map(|f| dir.join(f)),
+            dir,
+        }
     }
 
     #[cfg(test)]
@@ -87,10 +102,27 @@ fn places(cgroups: &str, mounts: &[Mount]) -> Vec<Place> {
         let mut parts = line.splitn(3, ':');
         let (names, path) = (parts.nth(1)?, parts.next()?);
         let v2 = names.is_empty();
-        let m = mounts.iter().find(|m| if v2 { m.names.is_empty() } else { names.split(',').all(|n| m.names.iter().any(|o| o == n)) })?;
-        let below = if m.root == "/" { path } else { path.strip_prefix(m.root.as_str())? };
-        let dir = m.at.join(below.trim_start_matches('/')).components().collect();
-        Some(Place::new(v2, names.split(',').any(|n| n == "freezer"), dir))
+        let m = mounts.iter().find(|m| {
+            if v2 {
+                m.names.is_empty()
+            } else {
+                names.split(',').all(|n| m.names.iter().any(|o| o == n))
+            }
+        })?;
+        let below = if m.root == "/" {
+            path
+        } else {
+            path.strip_prefix(m.root.as_str())?
+        };
+        let dir =
+            m.at.join(below.trim_start_matches('/'))
+                .components()
+                .collect();
+        Some(Place::new(
+            v2,
+            names.split(',').any(|n| n == "freezer"),
+            dir,
+        ))
     };
     cgroups.lines().filter_map(place).collect()
 }
@@ -102,8 +134,15 @@ pub(super) fn places_of(cgroups: &str) -> Vec<Place> {
 
 /// Whether the container is frozen: what joins it would not run, and a v1 task would not even die.
 fn frozen(places: &[Place]) -> bool {
-    let states = places.iter().filter_map(|p| p.state.as_ref()).filter_map(|f| read(f));
-    let frozen = |state: &[u8; 16]| [b"1\n".as_slice(), b"FROZEN\n", b"FREEZING\n"].iter().any(|w| state.starts_with(w));
+    let states = places
+        .iter()
+        .filter_map(|p| p.state.as_ref())
+        .filter_map(|f| read(f));
+    let frozen = |state: &[u8; 16]| {
+        [b"1\n".as_slice(), b"FROZEN\n", b"FREEZING\n"]
+            .iter()
+            .any(|w| state.starts_with(w))
+    };
     states.into_iter().any(|s| frozen(&s))
 }
 
@@ -117,7 +156,11 @@ fn read(file: &Path) -> Option<[u8; 16]> {
 /// A name that no other exec of this boot has.
 pub(super) fn unique() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!("exec-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+    format!(
+        "exec-{}-{}",
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    )
 }
 
 /// The cgroups of one command.
@@ -136,7 +179,11 @@ impl Cgroups {
         if frozen(places) {
             return Err(ExecError::Paused);
         }
-        let mut out = Cgroups { join: Vec::new(), born: None, leaf: Leaf::make(places, name) };
+        let mut out = Cgroups {
+            join: Vec::new(),
+            born: None,
+            leaf: Leaf::make(places, name),
+        };
         match out.open(places) {
             Ok(()) => Ok(out),
             Err(e) => {
@@ -148,12 +195,22 @@ impl Cgroups {
 
     fn open(&mut self, places: &[Place]) -> Result<(), ExecError> {
         for p in places {
-            let inner = self.leaf.as_ref().filter(|l| l.v2 == p.v2 && l.dir.parent() == Some(&p.dir)).map(|l| &l.dir);
+            let inner = self
+                .leaf
+                .as_ref()
+                .filter(|l| l.v2 == p.v2 && l.dir.parent() == Some(&p.dir))
+                .map(|l| &l.dir);
             if p.v2 {
-                self.born = Some(opened(inner.unwrap_or(&p.dir), OFlag::O_PATH | OFlag::O_DIRECTORY)?);
+                self.born = Some(opened(
+                    inner.unwrap_or(&p.dir),
+                    OFlag::O_PATH | OFlag::O_DIRECTORY,
+                )?);
             } else {
                 let leaf_file = inner.map(|d| d.join("tasks"));
-                self.join.push(opened(leaf_file.as_ref().unwrap_or(&p.join), OFlag::O_WRONLY)?);
+                self.join.push(opened(
+                    leaf_file.as_ref().unwrap_or(&p.join),
+                    OFlag::O_WRONLY,
+                )?);
             }
         }
         Ok(())
@@ -163,11 +220,15 @@ impl Cgroups {
 /// The cgroup that a report means: v1 in their order, then v2.
 pub(super) fn name(places: &[Place], index: usize) -> Option<String> {
     let (v2, v1): (Vec<&Place>, Vec<_>) = places.iter().partition(|p| p.v2);
-    v1.into_iter().chain(v2).nth(index).map(|p| p.join.display().to_string())
+    v1.into_iter()
+        .chain(v2)
+        .nth(index)
+        .map(|p| p.join.display().to_string())
 }
 
 fn opened(path: &Path, flags: OFlag) -> Result<OwnedFd, ExecError> {
-    open(path, flags | OFlag::O_CLOEXEC, Mode::empty()).map_err(|e| ExecError::os(format!("cannot open {}", path.display()), e))
+    open(path, flags | OFlag::O_CLOEXEC, Mode::empty())
+        .map_err(|e| ExecError::os(format!("cannot open {}", path.display()), e))
 }
 
 /// A command's own cgroup. Whoever has it removes it.
@@ -201,11 +262,19 @@ impl Leaf {
 
     /// Before Linux 5.14, and on v1: nothing in it can fork while it is frozen.
     fn freeze_and_kill(&self) {
-        let (file, freeze, thaw) = if self.v2 { ("cgroup.freeze", "1", "0") } else { ("freezer.state", "FROZEN", "THAWED") };
+        let (file, freeze, thaw) = if self.v2 {
+            ("cgroup.freeze", "1", "0")
+        } else {
+            ("freezer.state", "FROZEN", "THAWED")
+        };
         let _ = fs::write(self.dir.join(file), freeze);
         self.wait_frozen();
         for tree in std::iter::once(self.dir.clone()).chain(children(&self.dir)) {
-            for pid in fs::read_to_string(tree.join("cgroup.procs")).unwrap_or_default().lines().filter_map(|l| l.parse().ok()) {
+            for pid in fs::read_to_string(tree.join("cgroup.procs"))
+                .unwrap_or_default()
+                .lines()
+                .filter_map(|l| l.parse().ok())
+            {
                 let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
             }
         }
@@ -216,8 +285,10 @@ impl Leaf {
     fn wait_frozen(&self) {
         let until = Instant::now() + Duration::from_millis(50);
         let done = || match self.v2 {
-            true => fs::read_to_string(self.dir.join("cgroup.events")).is_ok_and(|s| s.contains("frozen 1")),
-            false => fs::read_to_string(self.dir.join("freezer.state")).is_ok_and(|s| s.trim() == "FROZEN"),
+            true => fs::read_to_string(self.dir.join("cgroup.events"))
+                .is_ok_and(|s| s.contains("frozen 1")),
+            false => fs::read_to_string(self.dir.join("freezer.state"))
+                .is_ok_and(|s| s.trim() == "FROZEN"),
         };
         while !done() && Instant::now() < until {
             std::thread::yield_now();
@@ -233,7 +304,12 @@ impl Leaf {
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => return true,
                 Err(_) if Instant::now() >= until => return false,
                 // Listing a cgroup costs as much as making one, and hardly any command leaves one below its own.
-                Err(_) if children(&self.dir).iter().filter(|c| fs::remove_dir(c).is_ok()).count() > 0 => {}
+                Err(_)
+                    if children(&self.dir)
+                        .iter()
+                        .filter(|c| fs::remove_dir(c).is_ok())
+                        .count()
+                        > 0 => {}
                 Err(_) => {
                     self.kill();
                     self.wait_empty();
@@ -250,7 +326,10 @@ impl Leaf {
                 let mut text = String::new();
                 let read = std::io::Read::read_to_string(&mut &events, &mut text);
                 if read.is_ok() && text.contains("populated 1") {
-                    let _ = nix::poll::poll(&mut [PollFd::new(events.as_fd(), PollFlags::POLLPRI)], limit);
+                    let _ = nix::poll::poll(
+                        &mut [PollFd::new(events.as_fd(), PollFlags::POLLPRI)],
+                        limit,
+                    );
                 }
             }
             // v1 tells nobody when a cgroup gets empty.
@@ -261,17 +340,30 @@ impl Leaf {
 
 /// Cgroups that the command made below its own (a v1 one stays behind when its processes die).
 fn children(dir: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
-    let dirs = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path());
-    dirs.flat_map(|d| children(&d).into_iter().chain([d])).collect()
+    let entries = fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok);
+    let dirs = entries
+        .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
+        .map(|e| e.path());
+    dirs.flat_map(|d| children(&d).into_iter().chain([d]))
+        .collect()
 }
 
 /// Kills and removes the leaf of a helper that gave no answer.
 pub(super) fn clean(places: &[Place], name: &str) {
     for p in places.iter().filter(|p| p.state.is_some()) {
-        let leaf = Leaf { dir: p.dir.join(name), v2: p.v2 };
+        let leaf = Leaf {
+            dir: p.dir.join(name),
+            v2: p.v2,
+        };
         if leaf.dir.exists() && !leaf.remove() {
-            log::warn!("cannot remove cgroup {}: {}", leaf.dir.display(), Errno::EBUSY.desc());
+            log::warn!(
+                "cannot remove cgroup {}: {}",
+                leaf.dir.display(),
+                Errno::EBUSY.desc()
+            );
         }
     }
 }
@@ -290,13 +382,25 @@ mod tests {
     #[track_caller]
     fn check(cgroups: &str, expected: &[&str]) {
         let places = places(cgroups, &parse_mounts(MOUNTS));
-        let dirs: Vec<_> = places.iter().map(|p| p.dir.strip_prefix("/sys/fs/cgroup").unwrap().to_str().unwrap()).collect();
+        let dirs: Vec<_> = places
+            .iter()
+            .map(|p| {
+                p.dir
+                    .strip_prefix("/sys/fs/cgroup")
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+            })
+            .collect();
         assert_eq!(dirs, expected);
     }
 
     #[test]
     fn each_line_finds_its_hierarchy() {
-        check("3:cpu,cpuacct:/a/b\n2:name=systemd:/s\n0::/u\n", &["cpu/a/b", "systemd/s", "unified/u"]);
+        check(
+            "3:cpu,cpuacct:/a/b\n2:name=systemd:/s\n0::/u\n",
+            &["cpu/a/b", "systemd/s", "unified/u"],
+        );
         check("3:memory:/a\n", &[]);
         check("4:freezer:/pod/x\n", &["freezer/x"]);
         check("4:freezer:/elsewhere\n", &[]);
@@ -310,19 +414,42 @@ mod tests {
 
     /// A leaf below the root of that hierarchy, with a shell in it and three processes that left its group.
     fn check_freeze_and_kill(v2: bool) {
-        let root = mounts().iter().find(|m| if v2 { m.names.is_empty() } else { m.names.iter().any(|n| n == "freezer") });
+        let root = mounts().iter().find(|m| {
+            if v2 {
+                m.names.is_empty()
+            } else {
+                m.names.iter().any(|n| n == "freezer")
+            }
+        });
         let (Some(root), true) = (root, nix::unistd::geteuid().is_root()) else {
-            assert!(!nix::unistd::geteuid().is_root() || std::env::var("CI").as_deref() != Ok("true") || root_is_v2_only());
+            assert!(
+                !nix::unistd::geteuid().is_root()
+                    || std::env::var("CI").as_deref() != Ok("true")
+                    || root_is_v2_only()
+            );
             eprintln!("SKIPPED: needs root and the hierarchy");
             return;
         };
-        let leaf = Leaf { dir: root.at.join(format!("test-{}", unique())), v2 };
+        let leaf = Leaf {
+            dir: root.at.join(format!("test-{}", unique())),
+            v2,
+        };
         fs::create_dir(&leaf.dir).unwrap();
-        let script = "read x; sleep 91 & setsid sleep 92 & (setsid sh -c 'sleep 93; :' &); sleep 94";
-        let mut shell = std::process::Command::new("sh").args(["-c", script]).stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let script =
+            "read x; sleep 91 & setsid sleep 92 & (setsid sh -c 'sleep 93; :' &); sleep 94";
+        let mut shell = std::process::Command::new("sh")
+            .args(["-c", script])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
         fs::write(leaf.dir.join("cgroup.procs"), shell.id().to_string()).unwrap();
         std::io::Write::write_all(&mut shell.stdin.take().unwrap(), b"\n").unwrap();
-        let count = || fs::read_to_string(leaf.dir.join("cgroup.procs")).unwrap().lines().count();
+        let count = || {
+            fs::read_to_string(leaf.dir.join("cgroup.procs"))
+                .unwrap()
+                .lines()
+                .count()
+        };
         let until = Instant::now() + Duration::from_secs(10);
         while count() < 6 && Instant::now() < until {
             std::thread::yield_now();
@@ -331,7 +458,14 @@ mod tests {
         leaf.freeze_and_kill();
         let status = shell.wait().unwrap();
         let removed = leaf.remove();
-        assert_eq!((grown, std::os::unix::process::ExitStatusExt::signal(&status), removed), (6, Some(9), true));
+        assert_eq!(
+            (
+                grown,
+                std::os::unix::process::ExitStatusExt::signal(&status),
+                removed
+            ),
+            (6, Some(9), true)
+        );
         assert!(!leaf.dir.exists());
     }
 

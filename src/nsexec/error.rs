@@ -47,15 +47,25 @@ pub enum ExecError {
 
 impl ExecError {
     pub(super) fn os(what: impl Into<String>, errno: Errno) -> Self {
-        Self::Os { what: what.into(), errno: errno as i32 }
+        Self::Os {
+            what: what.into(),
+            errno: errno as i32,
+        }
     }
 
     pub(super) fn io(what: impl Into<String>, e: &std::io::Error) -> Self {
-        Self::Os { what: what.into(), errno: e.raw_os_error().unwrap_or(libc::EIO) }
+        Self::Os {
+            what: what.into(),
+            errno: e.raw_os_error().unwrap_or(libc::EIO),
+        }
     }
 
     pub(super) fn step(r: Report, object: String) -> Self {
-        Self::Step { step: r.step, object, errno: r.errno as i32 }
+        Self::Step {
+            step: r.step,
+            object,
+            errno: r.errno as i32,
+        }
     }
 }
 

@@ -98,21 +98,35 @@ impl Facts {
         let seen = Seen::of(target, proc, &pidfd, &gone)?;
         let path = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let root = path_of(target.pid, "root");
-        let root = openat(proc, root.as_c_str(), path, Mode::empty()).map_err(|e| gone(e, "open the root directory"))?;
+        let root = openat(proc, root.as_c_str(), path, Mode::empty())
+            .map_err(|e| gone(e, "open the root directory"))?;
         let known = Known {
-            namespaces: seen.namespaces_now(proc, target.pid).map_err(|e| gone(e, "read the namespaces"))?,
-            permitted: sys::permitted_capabilities().map_err(|e| ExecError::os("cannot read our capabilities", e))?,
+            namespaces: seen
+                .namespaces_now(proc, target.pid)
+                .map_err(|e| gone(e, "read the namespaces"))?,
+            permitted: sys::permitted_capabilities()
+                .map_err(|e| ExecError::os("cannot read our capabilities", e))?,
             oom_score_adj: own_oom_score(target.config),
             passwd: String::new(),
         };
-        Ok(Facts { pidfd, proc, root, seen, known })
+        Ok(Facts {
+            pidfd,
+            proc,
+            root,
+            seen,
+            known,
+        })
     }
 
     /// Reads the container's passwd file, never leaving its root and never waiting on what is not a plain file.
     pub(super) fn read_passwd(&mut self) {
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-        let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        let Ok(fd) = openat2(&self.root, "etc/passwd", how) else { return };
+        let how = OpenHow::new()
+            .flags(flags)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        let Ok(fd) = openat2(&self.root, "etc/passwd", how) else {
+            return;
+        };
         let file = std::fs::File::from(fd);
         if file.metadata().is_ok_and(|m| m.is_file()) {
             let mut bytes = Vec::new();
@@ -137,7 +151,11 @@ impl Seen {
     ) -> Result<Arc<Seen>, ExecError> {
         let inode = inode(pidfd);
         let key = (target.pid, target.start_time);
-        let old = SEEN.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let old = SEEN
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&key)
+            .cloned();
         // start times count in hundredths of a second: the inode tells two processes of one moment apart
         if old.as_ref().is_some_and(|s| s.inode != inode) {
             return Err(gone(Errno::ESRCH, "find the process"));
@@ -145,7 +163,8 @@ impl Seen {
         if old.is_none() || inode.is_none() {
             check_start(target, proc, gone)?;
         }
-        let cgroups = read_at(proc, &path_of(target.pid, "cgroup")).map_err(|e| gone(e, "read the cgroups"))?;
+        let cgroups = read_at(proc, &path_of(target.pid, "cgroup"))
+            .map_err(|e| gone(e, "read the cgroups"))?;
         if let Some(old) = old.as_ref().filter(|o| o.cgroups == cgroups) {
             return Ok(old.clone());
         }
@@ -154,7 +173,12 @@ impl Seen {
             None => namespaces(proc, target.pid).map_err(|e| gone(e, "read the namespaces"))?,
         };
         check_time_namespace(proc, target.pid)?;
-        let seen = Arc::new(Seen { inode, namespaces, places: cgroup::places_of(&cgroups), cgroups });
+        let seen = Arc::new(Seen {
+            inode,
+            namespaces,
+            places: cgroup::places_of(&cgroups),
+            cgroups,
+        });
         let mut all = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= SEEN_LIMIT {
             all.clear();
@@ -166,7 +190,9 @@ impl Seen {
     /// A thread may stand in another network namespace than our process; then even ours has to be entered.
     fn namespaces_now(&self, proc: BorrowedFd<'_>, pid: i32) -> Result<i32, Errno> {
         let net = libc::CLONE_NEWNET;
-        if self.namespaces & net != 0 || identity(proc, c"thread-self/ns/net")? == identity(proc, &path_of(pid, "ns/net"))? {
+        if self.namespaces & net != 0
+            || identity(proc, c"thread-self/ns/net")? == identity(proc, &path_of(pid, "ns/net"))?
+        {
             return Ok(self.namespaces);
         }
         Ok(self.namespaces | net)
@@ -174,7 +200,9 @@ impl Seen {
 }
 
 fn forget(target: &Target<'_>) {
-    SEEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&(target.pid, target.start_time));
+    SEEN.lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .remove(&(target.pid, target.start_time));
 }
 
 /// The host's `/proc`, opened once.
@@ -183,7 +211,11 @@ fn host_proc() -> Result<BorrowedFd<'static>, Errno> {
     if let Some(proc) = PROC.get() {
         return Ok(proc.as_fd());
     }
-    let opened = open("/proc", OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+    let opened = open(
+        "/proc",
+        OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
+        Mode::empty(),
+    )?;
     Ok(PROC.get_or_init(|| opened).as_fd())
 }
 
@@ -198,7 +230,8 @@ fn inode(pidfd: &OwnedFd) -> Option<u64> {
     const PIDFS: u64 = 0x5049_4446;
     // Before, every pidfd is the same anonymous inode. What one pidfd is, all are.
     static UNIQUE: OnceLock<bool> = OnceLock::new();
-    let unique = || nix::sys::statfs::fstatfs(pidfd).is_ok_and(|s| s.filesystem_type().0 as u64 == PIDFS);
+    let unique =
+        || nix::sys::statfs::fstatfs(pidfd).is_ok_and(|s| s.filesystem_type().0 as u64 == PIDFS);
     if !*UNIQUE.get_or_init(unique) {
         return None;
     }
@@ -211,7 +244,11 @@ pub(super) fn inode_of(pid: i32) -> Option<u64> {
 }
 
 /// Whether the process was started when the container's was, and has not ended.
-fn check_start(target: &Target<'_>, proc: BorrowedFd<'_>, gone: &dyn Fn(Errno, &str) -> ExecError) -> Result<(), ExecError> {
+fn check_start(
+    target: &Target<'_>,
+    proc: BorrowedFd<'_>,
+    gone: &dyn Fn(Errno, &str) -> ExecError,
+) -> Result<(), ExecError> {
     let stat = read_at(proc, &path_of(target.pid, "stat")).map_err(|e| gone(e, "read stat"))?;
     if start_time(&stat) == Some(target.start_time) && !ended(&stat) {
         return Ok(());
@@ -237,11 +274,14 @@ pub(super) fn read_at(dir: BorrowedFd<'_>, name: &CStr) -> Result<String, Errno>
     let n = nix::unistd::read(&fd, &mut first)?;
     let mut bytes = first[..n].to_vec();
     if n == first.len() {
-        let read = std::fs::File::from(fd).take(PROC_LIMIT).read_to_end(&mut bytes);
+        let read = std::fs::File::from(fd)
+            .take(PROC_LIMIT)
+            .read_to_end(&mut bytes);
         read.map_err(|e| e.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
     }
     // A process gives itself its name, and that may be no text.
-    Ok(String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
 }
 
 fn namespaces(proc: BorrowedFd<'static>, pid: i32) -> Result<i32, Errno> {
@@ -264,26 +304,39 @@ fn identity(dir: BorrowedFd<'_>, path: &CStr) -> Result<Identity, Errno> {
 
 /// A namespace of our process. All of its threads are in it for good, but for that of the network.
 fn own(proc: BorrowedFd<'static>, name: &str) -> Result<Identity, Errno> {
-    identity(proc, &CString::new(format!("self/ns/{name}")).unwrap_or_default())
+    identity(
+        proc,
+        &CString::new(format!("self/ns/{name}")).unwrap_or_default(),
+    )
 }
 
 /// No process that shares its memory may enter a time namespace, and nothing for Kubernetes makes one.
 fn check_time_namespace(proc: BorrowedFd<'static>, pid: i32) -> Result<(), ExecError> {
-    let same = own(proc, "time").and_then(|ours| Ok(ours == identity(proc, &path_of(pid, "ns/time"))?));
+    let same =
+        own(proc, "time").and_then(|ours| Ok(ours == identity(proc, &path_of(pid, "ns/time"))?));
     match same {
-        Ok(false) => Err(ExecError::Invalid("it has a time namespace of its own, which is not supported".into())),
+        Ok(false) => Err(ExecError::Invalid(
+            "it has a time namespace of its own, which is not supported".into(),
+        )),
         _ => Ok(()),
     }
 }
 
 /// Field 22 of `/proc/PID/stat`, in clock ticks since boot. The name, field 2, may contain blanks and parentheses.
 pub fn start_time(stat: &str) -> Option<u64> {
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    stat.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(19)?
+        .parse()
+        .ok()
 }
 
 /// A process that is a zombie has no namespaces left to enter.
 fn ended(stat: &str) -> bool {
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+    let state = stat
+        .rsplit_once(')')
+        .and_then(|(_, rest)| rest.split_whitespace().next());
     matches!(state, Some("Z" | "X") | None)
 }
 

@@ -68,29 +68,62 @@ impl From<Answer> for Result<ExecOutcome, ExecError> {
 }
 
 impl Request {
-    pub(super) fn new(target: &Target<'_>, command: &[String], timeout: Duration, limit: usize) -> Self {
+    pub(super) fn new(
+        target: &Target<'_>,
+        command: &[String],
+        timeout: Duration,
+        limit: usize,
+    ) -> Self {
         // Of the config only what the plan reads: it lies in memory that the container may see.
         let config = plan::needed(target.config);
         let (pid, start_time, cgroup) = (target.pid, target.start_time, target.cgroup.to_owned());
         let daemon = std::process::id() as i32;
-        Self { daemon, pid, start_time, config, cgroup, leaf: cgroup::unique(), command: command.to_vec(), timeout, limit }
+        Self {
+            daemon,
+            pid,
+            start_time,
+            config,
+            cgroup,
+            leaf: cgroup::unique(),
+            command: command.to_vec(),
+            timeout,
+            limit,
+        }
     }
 }
 
 /// Starts the helper and waits for its answer.
-pub(super) fn run(helper: &Path, request: &Request, facts: &Facts, interrupt: Option<BorrowedFd<'_>>) -> Result<ExecOutcome, ExecError> {
+pub(super) fn run(
+    helper: &Path,
+    request: &Request,
+    facts: &Facts,
+    interrupt: Option<BorrowedFd<'_>>,
+) -> Result<ExecOutcome, ExecError> {
     let stdin = request_file(request)?;
     let (answer, end) = run::pipe()?;
     let mut command = Command::new(helper);
-    command.arg("nsexec").env_clear().stdin(stdin).stdout(end).stderr(Stdio::null());
-    let mut child = command.spawn().map_err(|e| ExecError::io("cannot start the exec helper", &e))?;
+    command
+        .arg("nsexec")
+        .env_clear()
+        .stdin(stdin)
+        .stdout(end)
+        .stderr(Stdio::null());
+    let mut child = command
+        .spawn()
+        .map_err(|e| ExecError::io("cannot start the exec helper", &e))?;
     // The command holds the other end of the pipe until it is dropped.
     drop(command);
     let limit = run::START_LIMIT + GRACE;
-    let until = Instant::now() + request.timeout.saturating_add(limit).min(Duration::from_secs(86400 * 365));
+    let until = Instant::now()
+        + request
+            .timeout
+            .saturating_add(limit)
+            .min(Duration::from_secs(86400 * 365));
     let text = read_all(&answer, until, interrupt);
     end_child(&mut child);
-    let answer = text.ok().and_then(|t| serde_json::from_slice::<Answer>(&t).ok());
+    let answer = text
+        .ok()
+        .and_then(|t| serde_json::from_slice::<Answer>(&t).ok());
     match answer {
         Some(answer) => answer.into(),
         None => {
@@ -98,13 +131,17 @@ pub(super) fn run(helper: &Path, request: &Request, facts: &Facts, interrupt: Op
             if interrupt.is_some_and(run::interrupted) {
                 return Err(ExecError::Interrupted);
             }
-            Err(ExecError::Helper(format!("{} gave no answer", helper.display())))
+            Err(ExecError::Helper(format!(
+                "{} gave no answer",
+                helper.display()
+            )))
         }
     }
 }
 
 fn request_file(request: &Request) -> Result<File, ExecError> {
-    let fd = memfd_create(c"nsexec-request", MFdFlags::MFD_CLOEXEC).map_err(|e| ExecError::os("cannot make a memory file", e))?;
+    let fd = memfd_create(c"nsexec-request", MFdFlags::MFD_CLOEXEC)
+        .map_err(|e| ExecError::os("cannot make a memory file", e))?;
     let mut file = File::from(fd);
     let text = serde_json::to_vec(request).map_err(|e| ExecError::Invalid(e.to_string()))?;
     let written = file.write_all(&text).and_then(|()| file.rewind());
@@ -118,10 +155,15 @@ fn end_child(child: &mut Child) {
     let _ = child.wait();
 }
 
-fn read_all(fd: &OwnedFd, until: Instant, interrupt: Option<BorrowedFd<'_>>) -> Result<Vec<u8>, Errno> {
+fn read_all(
+    fd: &OwnedFd,
+    until: Instant,
+    interrupt: Option<BorrowedFd<'_>>,
+) -> Result<Vec<u8>, Errno> {
     let (mut all, mut buffer) = (Vec::new(), vec![0u8; 16 << 10]);
     loop {
-        let left = PollTimeout::try_from(until.saturating_duration_since(Instant::now())).unwrap_or(PollTimeout::MAX);
+        let left = PollTimeout::try_from(until.saturating_duration_since(Instant::now()))
+            .unwrap_or(PollTimeout::MAX);
         let mut fds = vec![PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
         fds.extend(interrupt.map(|i| PollFd::new(i, PollFlags::POLLIN)));
         match nix::poll::poll(&mut fds, left) {
@@ -144,9 +186,15 @@ fn read_all(fd: &OwnedFd, until: Instant, interrupt: Option<BorrowedFd<'_>>) -> 
 pub fn helper_main(_args: impl IntoIterator<Item = OsString>) -> ExitCode {
     crate::sys::harden_process();
     let mut text = Vec::new();
-    let request = std::io::stdin().lock().read_to_end(&mut text).ok().and_then(|_| serde_json::from_slice::<Request>(&text).ok());
+    let request = std::io::stdin()
+        .lock()
+        .read_to_end(&mut text)
+        .ok()
+        .and_then(|_| serde_json::from_slice::<Request>(&text).ok());
     let Some(request) = request else {
-        eprintln!("podprobe nsexec is started by the daemon only, with a request on its standard input");
+        eprintln!(
+            "podprobe nsexec is started by the daemon only, with a request on its standard input"
+        );
         return ExitCode::from(2);
     };
     if !crate::sys::die_with_parent(request.daemon) {
@@ -154,12 +202,25 @@ pub fn helper_main(_args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let answer = serde_json::to_vec(&Answer::from(serve(&request)));
     let written = answer.is_ok_and(|a| std::io::stdout().lock().write_all(&a).is_ok());
-    if written { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if written {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 fn serve(r: &Request) -> Result<ExecOutcome, ExecError> {
-    let target = Target { pid: r.pid, start_time: r.start_time, config: &r.config, cgroup: &r.cgroup };
+    let target = Target {
+        pid: r.pid,
+        start_time: r.start_time,
+        config: &r.config,
+        cgroup: &r.cgroup,
+    };
     let (facts, plan) = prepare(&target, &r.command)?;
-    let limits = Limits { timeout: r.timeout, output: r.limit, interrupt: None };
+    let limits = Limits {
+        timeout: r.timeout,
+        output: r.limit,
+        interrupt: None,
+    };
     execute(facts, plan, &r.leaf, &r.command, limits, true)
 }

@@ -70,7 +70,10 @@ pub struct Options<'a> {
 
 impl Default for Options<'_> {
     fn default() -> Self {
-        Self { helper: "/proc/self/exe".into(), interrupt: None }
+        Self {
+            helper: "/proc/self/exe".into(),
+            interrupt: None,
+        }
     }
 }
 
@@ -86,7 +89,12 @@ struct Limits<'a> {
 ///
 /// # Errors
 /// See [`exec_with`].
-pub fn exec(target: &Target<'_>, command: &[String], timeout: Duration, limit: usize) -> Result<ExecOutcome, ExecError> {
+pub fn exec(
+    target: &Target<'_>,
+    command: &[String],
+    timeout: Duration,
+    limit: usize,
+) -> Result<ExecOutcome, ExecError> {
     exec_with(&Options::default(), target, command, timeout, limit)
 }
 
@@ -112,7 +120,11 @@ pub fn exec_with(
         let request = helper::Request::new(target, command, timeout, limit);
         return helper::run(&options.helper, &request, &facts, options.interrupt);
     }
-    let limits = Limits { timeout, output: limit, interrupt: options.interrupt };
+    let limits = Limits {
+        timeout,
+        output: limit,
+        interrupt: options.interrupt,
+    };
     execute(facts, plan, &cgroup::unique(), command, limits, false)
 }
 
@@ -142,7 +154,11 @@ fn execute(
     let (out, out_end) = run::pipe()?;
     let (err, err_end) = run::pipe()?;
     let cgroups = Cgroups::prepare(&facts.seen.places, leaf)?;
-    let objects = Objects { seen: facts.seen.clone(), limits: std::mem::take(&mut plan.limit_names), cwd: plan.cwd.clone() };
+    let objects = Objects {
+        seen: facts.seen.clone(),
+        limits: std::mem::take(&mut plan.limit_names),
+        cwd: plan.cwd.clone(),
+    };
     let oom = plan.oom_score_adj;
     let ends = [&out_end, &err_end].map(AsRawFd::as_raw_fd);
     let orders = orders(facts, plan, cgroups.join, cgroups.born, ends, isolate);
@@ -167,7 +183,10 @@ fn execute(
         return not_started(Started::Failed(r), command, &objects);
     }
     match end {
-        End::Exited => Ok(ExecOutcome::Exited { code: code.unwrap_or(255), output }),
+        End::Exited => Ok(ExecOutcome::Exited {
+            code: code.unwrap_or(255),
+            output,
+        }),
         End::TimedOut => Ok(ExecOutcome::TimedOut { output }),
         End::Interrupted => Err(ExecError::Interrupted),
     }
@@ -182,7 +201,14 @@ fn set_oom_score(pid: i32, oom: Option<i64>) {
     }
 }
 
-fn orders(facts: Facts, plan: Plan, cgroups: Vec<OwnedFd>, born: Option<OwnedFd>, output: [i32; 2], isolate: bool) -> Orders {
+fn orders(
+    facts: Facts,
+    plan: Plan,
+    cgroups: Vec<OwnedFd>,
+    born: Option<OwnedFd>,
+    output: [i32; 2],
+    isolate: bool,
+) -> Orders {
     Orders {
         cgroups,
         born,
@@ -216,7 +242,11 @@ struct Objects {
     cwd: CString,
 }
 
-fn not_started(why: Started, command: &[String], objects: &Objects) -> Result<ExecOutcome, ExecError> {
+fn not_started(
+    why: Started,
+    command: &[String],
+    objects: &Objects,
+) -> Result<ExecOutcome, ExecError> {
     match why {
         Started::Failed(r) if r.step == Step::Exec => not_executable(r.errno, command),
         Started::Failed(r) => Err(ExecError::step(r, object(r, objects))),
@@ -231,7 +261,9 @@ fn object(r: Report, objects: &Objects) -> String {
     let named = match r.step {
         Step::Cgroup => cgroup::name(&objects.seen.places, r.index),
         Step::Rlimit => objects.limits.get(r.index).cloned(),
-        Step::Cwd if r.index == 2 => Some(format!("{cwd}, which lies outside the container's root")),
+        Step::Cwd if r.index == 2 => {
+            Some(format!("{cwd}, which lies outside the container's root"))
+        }
         Step::Cwd => Some(cwd.into_owned()),
         Step::Bounding => Some(r.index.to_string()),
         _ => None,
@@ -245,11 +277,18 @@ fn not_executable(errno: Errno, command: &[String]) -> Result<ExecOutcome, ExecE
     let lower = |e: Errno| e.desc().to_lowercase();
     let (code, text) = match errno {
         Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE | Errno::E2BIG => {
-            return Err(ExecError::Step { step: Step::Exec, object: name.into(), errno: errno as i32 });
+            return Err(ExecError::Step {
+                step: Step::Exec,
+                object: name.into(),
+                errno: errno as i32,
+            });
         }
         Errno::ENOENT if !name.contains('/') => (127, "executable file not found in $PATH".into()),
         Errno::ENOENT => (127, format!("stat {name}: no such file or directory")),
         e => (126, lower(e)),
     };
-    Ok(ExecOutcome::Exited { code, output: format!("exec: \"{name}\": {text}").into_bytes() })
+    Ok(ExecOutcome::Exited {
+        code,
+        output: format!("exec: \"{name}\": {text}").into_bytes(),
+    })
 }

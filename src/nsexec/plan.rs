@@ -81,30 +81,59 @@ fn c(s: &str, what: &str) -> Result<CString, ExecError> {
 }
 
 impl Plan {
-    pub(super) fn new(config: &Value, command: &[String], known: &Known) -> Result<Plan, ExecError> {
+    pub(super) fn new(
+        config: &Value,
+        command: &[String],
+        known: &Known,
+    ) -> Result<Plan, ExecError> {
         let process = &config["process"];
         if !process.is_object() {
             return Err(ExecError::Invalid("its config.json has no process".into()));
         }
-        let Some(name) = command.first() else { return Err(ExecError::Invalid("the command is empty".into())) };
+        let Some(name) = command.first() else {
+            return Err(ExecError::Invalid("the command is empty".into()));
+        };
         let user = &process["user"];
         let (uid, gid) = (id(&user["uid"])?, id(&user["gid"])?);
         let env = environment(process, uid, &known.passwd);
         let (rlimits, limit_names) = limits(process)?;
         let caps = capabilities(process, known);
         Ok(Plan {
-            argv: command.iter().map(|a| c(a, "the command")).collect::<Result<_, _>>()?,
-            envp: env.iter().map(|e| c(e, "the environment")).collect::<Result<_, _>>()?,
-            files: candidates(name, &env).iter().map(|f| c(f, "the command")).collect::<Result<_, _>>()?,
-            cwd: c(process["cwd"].as_str().filter(|s| !s.is_empty()).unwrap_or("/"), "the working directory")?,
-            groups: user["additionalGids"].as_array().into_iter().flatten().map(id).collect::<Result<_, _>>()?,
+            argv: command
+                .iter()
+                .map(|a| c(a, "the command"))
+                .collect::<Result<_, _>>()?,
+            envp: env
+                .iter()
+                .map(|e| c(e, "the environment"))
+                .collect::<Result<_, _>>()?,
+            files: candidates(name, &env)
+                .iter()
+                .map(|f| c(f, "the command"))
+                .collect::<Result<_, _>>()?,
+            cwd: c(
+                process["cwd"]
+                    .as_str()
+                    .filter(|s| !s.is_empty())
+                    .unwrap_or("/"),
+                "the working directory",
+            )?,
+            groups: user["additionalGids"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(id)
+                .collect::<Result<_, _>>()?,
             umask: user["umask"].as_u64().map_or(0o022, |u| u as u32 & 0o777),
             no_new_privs: process["noNewPrivileges"].as_bool().unwrap_or(false),
-            oom_score_adj: process["oomScoreAdj"].as_i64().filter(|o| *o != known.oom_score_adj),
+            oom_score_adj: process["oomScoreAdj"]
+                .as_i64()
+                .filter(|o| *o != known.oom_score_adj),
             label: label(process)?,
             seccomp: seccomp(&config["linux"]["seccomp"])?,
             namespaces: known.namespaces,
-            helper: caps.iter().any(|c| c & SYS_PTRACE != 0) && known.namespaces & libc::CLONE_NEWUSER == 0,
+            helper: caps.iter().any(|c| c & SYS_PTRACE != 0)
+                && known.namespaces & libc::CLONE_NEWUSER == 0,
             uid,
             gid,
             caps,
@@ -116,7 +145,11 @@ impl Plan {
 
 fn seccomp(profile: &Value) -> Result<Option<Filter>, ExecError> {
     let failed = |why| ExecError::Invalid(format!("cannot apply its seccomp profile: {why}"));
-    if profile.is_null() { Ok(None) } else { crate::seccomp::compiled(profile).map(Some).map_err(failed) }
+    if profile.is_null() {
+        Ok(None)
+    } else {
+        crate::seccomp::compiled(profile).map(Some).map_err(failed)
+    }
 }
 
 fn id(v: &Value) -> Result<u32, ExecError> {
@@ -126,7 +159,11 @@ fn id(v: &Value) -> Result<u32, ExecError> {
             .as_u64()
             .and_then(|n| u32::try_from(n).ok())
             .filter(|n| *n != u32::MAX)
-            .ok_or_else(|| ExecError::Invalid(format!("{v} in process.user of its config.json is not a user or group id"))),
+            .ok_or_else(|| {
+                ExecError::Invalid(format!(
+                    "{v} in process.user of its config.json is not a user or group id"
+                ))
+            }),
     }
 }
 
@@ -142,7 +179,10 @@ fn environment(process: &Value, uid: u32, passwd: &str) -> Vec<String> {
 
 fn home(passwd: &str, uid: u32) -> Option<&str> {
     let fields = passwd.lines().map(|l| l.split(':').collect::<Vec<_>>());
-    fields.filter(|f| f.len() >= 6 && f[2].parse() == Ok(uid)).map(|f| f[5]).find(|h| !h.is_empty())
+    fields
+        .filter(|f| f.len() >= 6 && f[2].parse() == Ok(uid))
+        .map(|f| f[5])
+        .find(|h| !h.is_empty())
 }
 
 /// A name with a slash is the file; a bare one is looked for in the container's PATH. Relative entries of PATH are
@@ -155,8 +195,15 @@ fn candidates(name: &str, env: &[String]) -> Vec<String> {
         return Vec::new();
     }
     // Of two entries of one name the last wins, as in the process of the container itself.
-    let path = env.iter().rev().find_map(|e| e.strip_prefix("PATH=")).unwrap_or("");
-    path.split(':').filter(|d| d.starts_with('/')).map(|d| format!("{}/{name}", d.trim_end_matches('/'))).collect()
+    let path = env
+        .iter()
+        .rev()
+        .find_map(|e| e.strip_prefix("PATH="))
+        .unwrap_or("");
+    path.split(':')
+        .filter(|d| d.starts_with('/'))
+        .map(|d| format!("{}/{name}", d.trim_end_matches('/')))
+        .collect()
 }
 
 fn mask(names: &Value) -> u64 {
@@ -171,7 +218,11 @@ fn mask(names: &Value) -> u64 {
 /// Never more than we have ourselves, unless a user namespace gives its own full set.
 fn capabilities(process: &Value, known: &Known) -> [u64; 5] {
     let caps = &process["capabilities"];
-    let ours = if known.namespaces & libc::CLONE_NEWUSER == 0 { known.permitted } else { u64::MAX };
+    let ours = if known.namespaces & libc::CLONE_NEWUSER == 0 {
+        known.permitted
+    } else {
+        u64::MAX
+    };
     let permitted = mask(&caps["permitted"]) & ours;
     let inheritable = mask(&caps["inheritable"]) & ours;
     [
@@ -190,8 +241,12 @@ fn limits(process: &Value) -> Result<Limits, ExecError> {
     for limit in process["rlimits"].as_array().into_iter().flatten() {
         let name = limit["type"].as_str().unwrap_or_default();
         let known = LIMITS.iter().find(|(n, _)| *n == name);
-        let (Some((_, number)), Some(soft), Some(hard)) = (known, limit["soft"].as_u64(), limit["hard"].as_u64()) else {
-            return Err(ExecError::Invalid(format!("{limit} in process.rlimits of its config.json is not a limit")));
+        let (Some((_, number)), Some(soft), Some(hard)) =
+            (known, limit["soft"].as_u64(), limit["hard"].as_u64())
+        else {
+            return Err(ExecError::Invalid(format!(
+                "{limit} in process.rlimits of its config.json is not a limit"
+            )));
         };
         out.0.push((*number, soft, hard));
         out.1.push(format!("{name} to {soft}:{hard}"));
@@ -204,9 +259,14 @@ fn label(process: &Value) -> Result<Option<(CString, Vec<u8>)>, ExecError> {
     let text = |key: &str| process[key].as_str().filter(|s| !s.is_empty());
     match (text("apparmorProfile"), text("selinuxLabel")) {
         (None, None) => Ok(None),
-        (Some(profile), None) => Ok(Some((c"self/attr/apparmor/exec".into(), format!("exec {profile}").into_bytes()))),
+        (Some(profile), None) => Ok(Some((
+            c"self/attr/apparmor/exec".into(),
+            format!("exec {profile}").into_bytes(),
+        ))),
         (None, Some(label)) => Ok(Some((c"self/attr/exec".into(), label.as_bytes().to_vec()))),
-        (Some(_), Some(_)) => Err(ExecError::Invalid("its config.json sets both an AppArmor profile and an SELinux label".into())),
+        (Some(_), Some(_)) => Err(ExecError::Invalid(
+            "its config.json sets both an AppArmor profile and an SELinux label".into(),
+        )),
     }
 }
 
@@ -216,12 +276,20 @@ mod tests {
     use serde_json::json;
 
     fn known() -> Known {
-        Known { permitted: u64::MAX, ..Known::default() }
+        Known {
+            permitted: u64::MAX,
+            ..Known::default()
+        }
     }
 
     #[track_caller]
     fn plan(process: Value) -> Plan {
-        Plan::new(&json!({"process": process}), &["/bin/true".into()], &known()).unwrap()
+        Plan::new(
+            &json!({"process": process}),
+            &["/bin/true".into()],
+            &known(),
+        )
+        .unwrap()
     }
 
     #[track_caller]
@@ -257,7 +325,10 @@ mod tests {
         let p = json!({"capabilities": {"bounding": ["CAP_CHOWN", "CAP_KILL"], "effective": ["CAP_CHOWN", "CAP_KILL"],
             "permitted": ["CAP_CHOWN", "CAP_KILL", "CAP_NEW"], "inheritable": ["CAP_KILL"], "ambient": ["CAP_KILL", "CAP_CHOWN"]}});
         assert_eq!(capabilities(&p, &known()), [0x21, 0x21, 0x21, 0x20, 0x20]);
-        let mut few = Known { permitted: 1, ..known() };
+        let mut few = Known {
+            permitted: 1,
+            ..known()
+        };
         assert_eq!(capabilities(&p, &few), [0x21, 1, 1, 0, 0]);
         few.namespaces = libc::CLONE_NEWUSER;
         assert_eq!(capabilities(&p, &few), [0x21, 0x21, 0x21, 0x20, 0x20]);
@@ -269,17 +340,32 @@ mod tests {
         let ptrace = json!({"capabilities": {"bounding": ["CAP_SYS_PTRACE"]}});
         assert!(plan(ptrace.clone()).helper);
         assert!(!plan(json!({"capabilities": {"bounding": ["CAP_CHOWN"]}})).helper);
-        let other = Known { namespaces: libc::CLONE_NEWUSER, ..known() };
-        assert!(!Plan::new(&json!({"process": ptrace}), &["x".into()], &other).unwrap().helper);
+        let other = Known {
+            namespaces: libc::CLONE_NEWUSER,
+            ..known()
+        };
+        assert!(
+            !Plan::new(&json!({"process": ptrace}), &["x".into()], &other)
+                .unwrap()
+                .helper
+        );
     }
 
     #[test]
     fn limits_are_taken_by_name_or_refused() {
-        let p = plan(json!({"rlimits": [{"type": "RLIMIT_NOFILE", "soft": 5, "hard": 18446744073709551615u64}]}));
-        let nofile = LIMITS.iter().find(|(n, _)| *n == "RLIMIT_NOFILE").unwrap().1;
+        let p = plan(
+            json!({"rlimits": [{"type": "RLIMIT_NOFILE", "soft": 5, "hard": 18446744073709551615u64}]}),
+        );
+        let nofile = LIMITS
+            .iter()
+            .find(|(n, _)| *n == "RLIMIT_NOFILE")
+            .unwrap()
+            .1;
         assert_eq!(p.rlimits, [(nofile, 5, u64::MAX)]);
         assert!(limits(&json!({"rlimits": [{"type": "RLIMIT_X", "soft": 5, "hard": 5}]})).is_err());
-        assert!(limits(&json!({"rlimits": [{"type": "RLIMIT_CPU", "soft": -5, "hard": 5}]})).is_err());
+        assert!(
+            limits(&json!({"rlimits": [{"type": "RLIMIT_CPU", "soft": -5, "hard": 5}]})).is_err()
+        );
     }
 
     #[test]
@@ -288,15 +374,30 @@ mod tests {
             let command: Vec<String> = command.iter().map(|s| (*s).to_owned()).collect();
             Plan::new(&config, &command, &known()).map(|_| ())
         };
-        assert!(new(json!({"process": {}, "linux": {"seccomp": {}}}), &["x"]).is_err_and(|e| e.to_string().contains("seccomp profile")));
-        assert_eq!(new(json!({"process": {}, "linux": {"seccomp": {"defaultAction": "SCMP_ACT_ALLOW"}}}), &["x"]), Ok(()));
+        assert!(
+            new(json!({"process": {}, "linux": {"seccomp": {}}}), &["x"])
+                .is_err_and(|e| e.to_string().contains("seccomp profile"))
+        );
+        assert_eq!(
+            new(
+                json!({"process": {}, "linux": {"seccomp": {"defaultAction": "SCMP_ACT_ALLOW"}}}),
+                &["x"]
+            ),
+            Ok(())
+        );
         assert_eq!(new(json!({"process": {}}), &["x"]), Ok(()));
         assert!(new(json!({"process": {}}), &[]).is_err());
         assert!(new(json!({"process": {}}), &["a\0b"]).is_err());
         assert!(new(json!({}), &["x"]).is_err());
         assert!(new(json!({"process": {"user": {"uid": -1}}}), &["x"]).is_err());
         assert!(new(json!({"process": {"user": {"uid": 4294967295u32}}}), &["x"]).is_err());
-        assert!(new(json!({"process": {"apparmorProfile": "a", "selinuxLabel": "b"}}), &["x"]).is_err());
+        assert!(
+            new(
+                json!({"process": {"apparmorProfile": "a", "selinuxLabel": "b"}}),
+                &["x"]
+            )
+            .is_err()
+        );
     }
 
     #[test]
@@ -305,7 +406,13 @@ mod tests {
         assert_eq!(p.label.unwrap().1, b"exec cri");
         assert_eq!(p.oom_score_adj, None);
         let p = plan(json!({"selinuxLabel": "l", "oomScoreAdj": 7, "user": {"umask": 63}}));
-        assert_eq!((p.label.unwrap().0, p.oom_score_adj, p.umask), (c"self/attr/exec".into(), Some(7), 0o077));
-        assert_eq!((plan(json!({})).umask, plan(json!({})).cwd), (0o022, c"/".into()));
+        assert_eq!(
+            (p.label.unwrap().0, p.oom_score_adj, p.umask),
+            (c"self/attr/exec".into(), Some(7), 0o077)
+        );
+        assert_eq!(
+            (plan(json!({})).umask, plan(json!({})).cwd),
+            (0o022, c"/".into())
+        );
     }
 }

@@ -53,12 +53,21 @@ pub(super) struct Procs {
 
 impl Procs {
     pub(super) fn new(entering: Entering, leaf: Option<Leaf>) -> Self {
-        Self { entering: Some(entering), first_reaped: false, second: None, second_code: None, leaf }
+        Self {
+            entering: Some(entering),
+            first_reaped: false,
+            second: None,
+            second_code: None,
+            leaf,
+        }
     }
 
     /// Opens the pidfd of the second child once there is one.
     fn find_second(&mut self) {
-        if let (None, Some(pid)) = (&self.second, self.entering.as_ref().and_then(Entering::second)) {
+        if let (None, Some(pid)) = (
+            &self.second,
+            self.entering.as_ref().and_then(Entering::second),
+        ) {
             self.second = pidfd::open(pid).ok();
         }
     }
@@ -99,8 +108,10 @@ impl Procs {
         if let (None, Some(second)) = (self.second_code, &self.second) {
             self.second_code = code(second);
         }
-        let unknown = self.second.is_none() && self.entering.as_ref().is_some_and(|e| e.second().is_some());
-        let done = self.first_reaped && !unknown && (self.second.is_none() || self.second_code.is_some());
+        let unknown =
+            self.second.is_none() && self.entering.as_ref().is_some_and(|e| e.second().is_some());
+        let done =
+            self.first_reaped && !unknown && (self.second.is_none() || self.second_code.is_some());
         if done {
             if let Some(e) = self.entering.take() {
                 e.release();
@@ -125,7 +136,9 @@ impl Procs {
                 (Some(_), true, Some(second)) => second,
                 _ => return false,
             };
-            if Instant::now() >= until || !pidfd::ended(alive, until.saturating_duration_since(Instant::now())) {
+            if Instant::now() >= until
+                || !pidfd::ended(alive, until.saturating_duration_since(Instant::now()))
+            {
                 return false;
             }
         }
@@ -154,7 +167,10 @@ fn kill_group(pid: Option<i32>) {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| log::warn!("no cgroup v2 or freezer hierarchy can be used: a probe's background processes outlive its timeout"));
     if let Some(pid) = pid {
-        let _ = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+        let _ = nix::sys::signal::killpg(
+            nix::unistd::Pid::from_raw(pid),
+            nix::sys::signal::Signal::SIGKILL,
+        );
     }
 }
 
@@ -164,10 +180,15 @@ fn kill_group(pid: Option<i32>) {
 pub(super) fn started(procs: &mut Procs, ready: &mut dyn FnMut(i32)) -> Result<(), Started> {
     let until = Instant::now() + START_LIMIT;
     let mut waits = true;
-    let Some(entering) = &procs.entering else { return Err(Started::Killed) };
+    let Some(entering) = &procs.entering else {
+        return Err(Started::Killed);
+    };
     loop {
         let signal = entering.signal().filter(|_| waits);
-        let mut fds = [PollFd::new(entering.first.as_fd(), PollFlags::POLLIN), PollFd::new(entering.first.as_fd(), PollFlags::empty())];
+        let mut fds = [
+            PollFd::new(entering.first.as_fd(), PollFlags::POLLIN),
+            PollFd::new(entering.first.as_fd(), PollFlags::empty()),
+        ];
         if let Some(signal) = signal {
             fds[1] = PollFd::new(signal, PollFlags::POLLIN);
         }
@@ -191,7 +212,11 @@ pub(super) fn started(procs: &mut Procs, ready: &mut dyn FnMut(i32)) -> Result<(
         return Err(Started::Killed);
     }
     procs.find_second();
-    if procs.second.is_some() { Ok(()) } else { Err(Started::Os(Errno::EMFILE)) }
+    if procs.second.is_some() {
+        Ok(())
+    } else {
+        Err(Started::Os(Errno::EMFILE))
+    }
 }
 
 /// Why a command did not start.
@@ -212,7 +237,11 @@ struct Stream {
 
 impl Stream {
     fn new(fd: OwnedFd) -> Self {
-        Self { fd: Some(fd), kept: Vec::new(), read: 0 }
+        Self {
+            fd: Some(fd),
+            kept: Vec::new(),
+            read: 0,
+        }
     }
 
     /// Reads at most one buffer; the descriptor is closed at the end or at the drain limit. False when there is no more now.
@@ -252,13 +281,26 @@ pub(super) fn interrupted(fd: BorrowedFd<'_>) -> bool {
 /// Reads both pipes until the command's process ends or its time is over. A pipe held open by others is not waited for.
 /// The output is stdout then stderr, cut.
 pub(super) fn wait(procs: &Procs, [out, err]: [OwnedFd; 2], limits: Limits<'_>) -> (End, Vec<u8>) {
-    let Limits { timeout, output: limit, interrupt } = limits;
-    let until = Instant::now().checked_add(timeout).unwrap_or_else(|| Instant::now() + Duration::from_secs(86400 * 365));
+    let Limits {
+        timeout,
+        output: limit,
+        interrupt,
+    } = limits;
+    let until = Instant::now()
+        .checked_add(timeout)
+        .unwrap_or_else(|| Instant::now() + Duration::from_secs(86400 * 365));
     let mut streams = [Stream::new(out), Stream::new(err)];
     let mut buffer = vec![0u8; 16 << 10];
-    let Some(second) = &procs.second else { return (End::Exited, Vec::new()) };
+    let Some(second) = &procs.second else {
+        return (End::Exited, Vec::new());
+    };
     let end = loop {
-        let watched = streams.iter().filter_map(|s| s.fd.as_ref()).map(AsFd::as_fd).chain(interrupt).chain([second.as_fd()]);
+        let watched = streams
+            .iter()
+            .filter_map(|s| s.fd.as_ref())
+            .map(AsFd::as_fd)
+            .chain(interrupt)
+            .chain([second.as_fd()]);
         let mut fds: Vec<PollFd<'_>> = watched.map(|f| PollFd::new(f, PollFlags::POLLIN)).collect();
         let n = nix::poll::poll(&mut fds, remaining(until));
         let ended = fds.last().is_some_and(|f| f.any().unwrap_or(false));

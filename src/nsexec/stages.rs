@@ -20,22 +20,43 @@ struct Container {
 impl Container {
     fn new() -> Self {
         let mut command = Command::new("unshare");
-        command.args(["--mount", "--pid", "--net", "--fork", "--kill-child=KILL", "sleep", "1000"]).stdin(Stdio::null());
-        let mut made = Container { unshare: command.spawn().unwrap(), pid: 0, start_time: 0 };
+        command
+            .args([
+                "--mount",
+                "--pid",
+                "--net",
+                "--fork",
+                "--kill-child=KILL",
+                "sleep",
+                "1000",
+            ])
+            .stdin(Stdio::null());
+        let mut made = Container {
+            unshare: command.spawn().unwrap(),
+            pid: 0,
+            start_time: 0,
+        };
         let pid = made.unshare.id();
         until("the process in its namespaces", || {
             let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
             made.pid = children.trim().parse().unwrap_or(0);
-            fs::read_to_string(format!("/proc/{}/cmdline", made.pid)).is_ok_and(|c| c.starts_with("sleep"))
+            fs::read_to_string(format!("/proc/{}/cmdline", made.pid))
+                .is_ok_and(|c| c.starts_with("sleep"))
         });
-        made.start_time = start_time(&fs::read_to_string(format!("/proc/{}/stat", made.pid)).unwrap()).unwrap();
+        made.start_time =
+            start_time(&fs::read_to_string(format!("/proc/{}/stat", made.pid)).unwrap()).unwrap();
         made
     }
 
     fn end(&mut self) {
-        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid), nix::sys::signal::Signal::SIGKILL);
+        let _ = nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(self.pid),
+            nix::sys::signal::Signal::SIGKILL,
+        );
         let _ = self.unshare.wait();
-        until("the pid to be free", || !Path::new(&format!("/proc/{}", self.pid)).exists());
+        until("the pid to be free", || {
+            !Path::new(&format!("/proc/{}", self.pid)).exists()
+        });
     }
 }
 
@@ -69,7 +90,13 @@ impl Drop for Stranger {
 fn stranger(pid: i32) -> Option<Stranger> {
     for _ in 0..1000 {
         fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).ok()?;
-        let found = Stranger(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap());
+        let found = Stranger(
+            Command::new("sleep")
+                .arg("1000")
+                .stdin(Stdio::null())
+                .spawn()
+                .unwrap(),
+        );
         if found.0.id() == pid as u32 {
             return Some(found);
         }
@@ -97,17 +124,35 @@ fn check(between: impl FnOnce(&mut Container)) -> ExecError {
     let dir = tempfile::tempdir().unwrap();
     let ran = dir.path().join("ran");
     let command = ["touch".to_owned(), ran.to_str().unwrap().to_owned()];
-    let target = Target { pid: container.pid, start_time: container.start_time, config: &config, cgroup: "" };
-    let limits = Limits { timeout: Duration::from_secs(20), output: 100, interrupt: None };
+    let target = Target {
+        pid: container.pid,
+        start_time: container.start_time,
+        config: &config,
+        cgroup: "",
+    };
+    let limits = Limits {
+        timeout: Duration::from_secs(20),
+        output: 100,
+        interrupt: None,
+    };
     // The same without anything in between runs: the test would see it.
     let (facts, plan) = prepare(&target, &command).unwrap();
-    assert_eq!(execute(facts, plan, &cgroup::unique(), &command, limits, false), Ok(ExecOutcome::Exited { code: 0, output: vec![] }));
+    assert_eq!(
+        execute(facts, plan, &cgroup::unique(), &command, limits, false),
+        Ok(ExecOutcome::Exited {
+            code: 0,
+            output: vec![]
+        })
+    );
     fs::remove_file(&ran).unwrap();
     let (facts, plan) = prepare(&target, &command).unwrap();
     between(&mut container);
     let e = execute(facts, plan, &cgroup::unique(), &command, limits, false).unwrap_err();
     assert!(!ran.exists(), "it ran: {e}");
-    assert_eq!(prepare(&target, &command).err(), Some(ExecError::NotRunning { pid: container.pid }));
+    assert_eq!(
+        prepare(&target, &command).err(),
+        Some(ExecError::NotRunning { pid: container.pid })
+    );
     e
 }
 
@@ -115,7 +160,17 @@ fn check(between: impl FnOnce(&mut Container)) -> ExecError {
 fn a_container_that_ended_after_it_was_looked_at_is_not_entered() {
     if !skip() {
         let e = check(Container::end);
-        assert!(matches!(e, ExecError::Step { step: Step::Setns, errno: libc::ESRCH, .. }), "{e}");
+        assert!(
+            matches!(
+                e,
+                ExecError::Step {
+                    step: Step::Setns,
+                    errno: libc::ESRCH,
+                    ..
+                }
+            ),
+            "{e}"
+        );
     }
 }
 
@@ -128,11 +183,23 @@ fn nor_is_the_process_that_has_its_pid_by_then() {
     let e = check(|container| {
         container.end();
         // before Linux 6.9 nothing else tells the two apart
-        until("a start time of its own", || Moment::now().since_boot().as_millis() / 10 > u128::from(container.start_time));
+        until("a start time of its own", || {
+            Moment::now().since_boot().as_millis() / 10 > u128::from(container.start_time)
+        });
         stranger_found = stranger(container.pid);
     });
     if stranger_found.is_none() {
         eprintln!("SKIPPED: this kernel lets nobody choose a pid (ns_last_pid)");
     }
-    assert!(matches!(e, ExecError::Step { step: Step::Setns, errno: libc::ESRCH, .. }), "{e}");
+    assert!(
+        matches!(
+            e,
+            ExecError::Step {
+                step: Step::Setns,
+                errno: libc::ESRCH,
+                ..
+            }
+        ),
+        "{e}"
+    );
 }

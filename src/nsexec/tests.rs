@@ -15,7 +15,10 @@ fn skip() -> bool {
     if nix::unistd::geteuid().is_root() {
         return false;
     }
-    assert!(std::env::var("CI").as_deref() != Ok("true"), "CI runs as root");
+    assert!(
+        std::env::var("CI").as_deref() != Ok("true"),
+        "CI runs as root"
+    );
     eprintln!("SKIPPED: needs root");
     true
 }
@@ -30,14 +33,26 @@ struct Sleeper {
 
 impl Sleeper {
     fn new() -> Self {
-        let child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
+        let child = Command::new("sleep")
+            .arg("1000")
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
         let pid = child.id() as i32;
         let own = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
         let name = format!("test-{}", cgroup::unique());
-        let dirs: Vec<PathBuf> = cgroup::places_of(&own).iter().map(|p| p.dir().join(&name)).collect();
+        let dirs: Vec<PathBuf> = cgroup::places_of(&own)
+            .iter()
+            .map(|p| p.dir().join(&name))
+            .collect();
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let config = json!({"process": {"user": {"uid": 0, "gid": 0}, "env": ["PATH=/usr/bin:/bin", "HOME=/"], "cwd": "/"}});
-        let sleeper = Self { child, start: start_time(&stat).unwrap(), config, dirs };
+        let sleeper = Self {
+            child,
+            start: start_time(&stat).unwrap(),
+            config,
+            dirs,
+        };
         sleeper.dirs.iter().for_each(|d| sleeper.join(d));
         sleeper
     }
@@ -49,7 +64,10 @@ impl Sleeper {
     fn join(&self, dir: &std::path::Path) {
         fs::create_dir(dir).unwrap();
         // A cpuset of v1 is empty until it is told.
-        for file in ["cpuset.cpus", "cpuset.mems"].iter().filter(|f| dir.join(f).exists()) {
+        for file in ["cpuset.cpus", "cpuset.mems"]
+            .iter()
+            .filter(|f| dir.join(f).exists())
+        {
             if let Ok(above) = fs::read(dir.parent().unwrap().join(file)) {
                 let _ = fs::write(dir.join(file), above);
             }
@@ -58,7 +76,12 @@ impl Sleeper {
     }
 
     fn target(&self) -> Target<'_> {
-        Target { pid: self.pid(), start_time: self.start, config: &self.config, cgroup: "" }
+        Target {
+            pid: self.pid(),
+            start_time: self.start,
+            config: &self.config,
+            cgroup: "",
+        }
     }
 
     #[track_caller]
@@ -119,7 +142,11 @@ fn without_v2_the_leaf_that_can_be_frozen_is_joined() {
     }
     let s = Sleeper::new();
     let lines = fs::read_to_string(format!("/proc/{}/cgroup", s.pid())).unwrap();
-    let v1: String = lines.lines().filter(|l| !l.starts_with("0::")).map(|l| format!("{l}\n")).collect();
+    let v1: String = lines
+        .lines()
+        .filter(|l| !l.starts_with("0::"))
+        .map(|l| format!("{l}\n"))
+        .collect();
     let places = cgroup::places_of(&v1);
     if !v1.contains(":freezer:") {
         eprintln!("SKIPPED: needs the freezer hierarchy of cgroup v1");
@@ -127,10 +154,18 @@ fn without_v2_the_leaf_that_can_be_frozen_is_joined() {
     }
     let name = cgroup::unique();
     let cgroups = Cgroups::prepare(&places, &name).unwrap();
-    let files = cgroups.join.iter().map(|f| fs::read_link(format!("/proc/self/fd/{}", f.as_raw_fd())).unwrap());
-    let of_leaf = files.filter(|f| f.ends_with(format!("{name}/tasks"))).count();
+    let files = cgroups
+        .join
+        .iter()
+        .map(|f| fs::read_link(format!("/proc/self/fd/{}", f.as_raw_fd())).unwrap());
+    let of_leaf = files
+        .filter(|f| f.ends_with(format!("{name}/tasks")))
+        .count();
     let removed = cgroups.leaf.as_ref().is_some_and(|l| l.remove());
-    assert_eq!((cgroups.join.len(), of_leaf, cgroups.born.is_none(), removed), (places.len(), 1, true, true));
+    assert_eq!(
+        (cgroups.join.len(), of_leaf, cgroups.born.is_none(), removed),
+        (places.len(), 1, true, true)
+    );
 }
 
 #[test]
@@ -146,7 +181,10 @@ fn without_clone3_a_command_is_where_it_belongs() {
     };
     // The prohibition is the thread's own.
     let signals = std::thread::scope(|t| t.spawn(run).join().unwrap());
-    assert_eq!(signals, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
+    assert_eq!(
+        signals,
+        "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"
+    );
 }
 
 #[test]
@@ -158,15 +196,32 @@ fn what_our_starter_ignores_a_command_does_not() {
         let name = "nsexec::tests::what_our_starter_ignores_a_command_does_not";
         let script = r#"trap "" HUP USR2 PIPE; exec "$0" "$1" --exact --nocapture"#;
         let me = std::env::current_exe().unwrap();
-        let out = Command::new("sh").args(["-c", script]).arg(me).arg(name).env("NSEXEC_ALONE", "1").output().unwrap();
-        assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        let out = Command::new("sh")
+            .args(["-c", script])
+            .arg(me)
+            .arg(name)
+            .env("NSEXEC_ALONE", "1")
+            .output()
+            .unwrap();
+        assert!(
+            out.status.success(),
+            "{}{}",
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr)
+        );
         return;
     }
     let own = fs::read_to_string("/proc/self/status").unwrap();
-    let ignored = own.lines().find_map(|l| l.strip_prefix("SigIgn:\t")).map(|h| u64::from_str_radix(h, 16).unwrap());
+    let ignored = own
+        .lines()
+        .find_map(|l| l.strip_prefix("SigIgn:\t"))
+        .map(|h| u64::from_str_radix(h, 16).unwrap());
     assert_eq!(ignored.map(|i| i & 0x1801), Some(0x1801));
     let signals = Sleeper::new().output(&["grep", "-E", "Sig(Ign|Blk)", "/proc/self/status"]);
-    assert_eq!(signals, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
+    assert_eq!(
+        signals,
+        "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"
+    );
 }
 
 /// Reused is memory in which an earlier command left its failure.
@@ -179,7 +234,16 @@ fn a_failure_is_not_the_next_ones() {
     for _ in 0..3 {
         s.config["process"]["cwd"] = json!("/nonexistent");
         let failed = exec(&s.target(), &["true".into()], Duration::from_secs(9), 9);
-        assert!(matches!(failed, Err(ExecError::Step { step: Step::Cwd, .. })), "{failed:?}");
+        assert!(
+            matches!(
+                failed,
+                Err(ExecError::Step {
+                    step: Step::Cwd,
+                    ..
+                })
+            ),
+            "{failed:?}"
+        );
         s.config["process"]["cwd"] = json!("/");
         assert_eq!(s.output(&["pwd"]), "/\n");
     }
@@ -193,10 +257,20 @@ fn another_process_with_a_known_pid_is_not_entered() {
     }
     let (s, other) = (Sleeper::new(), Sleeper::new());
     s.output(&["true"]);
-    let known = Target { start_time: s.start + 1, ..s.target() };
+    let known = Target {
+        start_time: s.start + 1,
+        ..s.target()
+    };
     for inode in [None, inode_of(other.pid())] {
-        let seen = Seen { inode, namespaces: 0, cgroups: String::new(), places: Vec::new() };
-        SEEN.lock().unwrap().insert((s.pid(), s.start + 1), Arc::new(seen));
+        let seen = Seen {
+            inode,
+            namespaces: 0,
+            cgroups: String::new(),
+            places: Vec::new(),
+        };
+        SEEN.lock()
+            .unwrap()
+            .insert((s.pid(), s.start + 1), Arc::new(seen));
         let r = exec(&known, &["true".into()], Duration::from_secs(9), 9);
         assert_eq!(r, Err(ExecError::NotRunning { pid: s.pid() }));
     }
@@ -213,8 +287,14 @@ fn a_thread_in_another_network_comes_into_the_containers() {
     let ours = of(&s);
     let elsewhere = || {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-        assert_ne!(fs::read_link("/proc/thread-self/ns/net").unwrap().to_str(), Some(ours.trim()));
+        assert_ne!(
+            fs::read_link("/proc/thread-self/ns/net").unwrap().to_str(),
+            Some(ours.trim())
+        );
         of(&s)
     };
-    assert_eq!(std::thread::scope(|t| t.spawn(elsewhere).join().unwrap()), ours);
+    assert_eq!(
+        std::thread::scope(|t| t.spawn(elsewhere).join().unwrap()),
+        ours
+    );
 }

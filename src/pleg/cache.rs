@@ -21,7 +21,12 @@ pub struct CacheError {
 
 impl fmt::Display for CacheError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot get a fresh status of pod {}: the runtime was not relisted within {}", self.uid, go_duration(self.waited))
+        write!(
+            f,
+            "cannot get a fresh status of pod {}: the runtime was not relisted within {}",
+            self.uid,
+            go_duration(self.waited)
+        )
     }
 }
 
@@ -43,12 +48,18 @@ struct Inner {
 
 impl Inner {
     fn status(&self, uid: &PodUid) -> Arc<RuntimePodStatus> {
-        let empty = || Arc::new(RuntimePodStatus { uid: uid.clone(), ..RuntimePodStatus::default() });
+        let empty = || {
+            Arc::new(RuntimePodStatus {
+                uid: uid.clone(),
+                ..RuntimePodStatus::default()
+            })
+        };
         self.pods.get(uid).map_or_else(empty, |e| e.status.clone())
     }
 
     fn is_newer(&self, uid: &PodUid, than: Moment) -> bool {
-        self.global.is_some_and(|g| g > than) || self.pods.get(uid).is_some_and(|e| e.modified > than)
+        self.global.is_some_and(|g| g > than)
+            || self.pods.get(uid).is_some_and(|e| e.modified > than)
     }
 }
 
@@ -71,22 +82,38 @@ impl Cache {
 
     /// Every pod the runtime knows, in no order.
     pub fn all(&self) -> Vec<Arc<RuntimePodStatus>> {
-        self.lock().pods.values().map(|e| e.status.clone()).collect()
+        self.lock()
+            .pods
+            .values()
+            .map(|e| e.status.clone())
+            .collect()
     }
 
     /// Waits for a status read after `than`, at most `ceiling`. Once the cache is closed it gives what there is.
     ///
     /// # Errors
     /// The ceiling: the runtime hangs or its listing fails.
-    pub fn get_newer_than(&self, uid: &PodUid, than: Moment, ceiling: Duration) -> Result<Arc<RuntimePodStatus>, CacheError> {
+    pub fn get_newer_than(
+        &self,
+        uid: &PodUid,
+        than: Moment,
+        ceiling: Duration,
+    ) -> Result<Arc<RuntimePodStatus>, CacheError> {
         let deadline = Instant::now() + ceiling;
         let mut inner = self.lock();
         while !inner.closed && !inner.is_newer(uid, than) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(CacheError { uid: uid.clone(), waited: ceiling });
+                return Err(CacheError {
+                    uid: uid.clone(),
+                    waited: ceiling,
+                });
             }
-            inner = self.changed.wait_timeout(inner, left).expect("no panic while the lock is held").0;
+            inner = self
+                .changed
+                .wait_timeout(inner, left)
+                .expect("no panic while the lock is held")
+                .0;
         }
         Ok(inner.status(uid))
     }
@@ -101,7 +128,13 @@ impl Cache {
     pub(super) fn set(&self, uid: PodUid, status: Option<RuntimePodStatus>, at: Moment) {
         let mut inner = self.lock();
         match status {
-            Some(status) => inner.pods.insert(uid, Entry { status: Arc::new(status), modified: at }),
+            Some(status) => inner.pods.insert(
+                uid,
+                Entry {
+                    status: Arc::new(status),
+                    modified: at,
+                },
+            ),
             None => inner.pods.remove(&uid),
         };
         drop(inner);
@@ -111,7 +144,10 @@ impl Cache {
     /// As [`Cache::set`] for a pod read by itself. One that is gone keeps an empty entry until the next full relist, so that
     /// whoever waits for it learns that it is gone.
     pub(super) fn observe(&self, uid: PodUid, status: Option<RuntimePodStatus>, at: Moment) {
-        let status = status.unwrap_or_else(|| RuntimePodStatus { uid: uid.clone(), ..RuntimePodStatus::default() });
+        let status = status.unwrap_or_else(|| RuntimePodStatus {
+            uid: uid.clone(),
+            ..RuntimePodStatus::default()
+        });
         self.set(uid, Some(status), at);
     }
 

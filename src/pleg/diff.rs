@@ -50,11 +50,18 @@ impl From<RuntimeState> for State {
 fn states(status: &RuntimePodStatus) -> impl Iterator<Item = (&ContainerId, State)> {
     let sandbox = |ready| if ready { State::Running } else { State::Exited };
     let containers = status.containers.iter().map(|c| (&c.id, c.state.into()));
-    containers.chain(status.sandboxes.iter().map(move |s| (&s.id, sandbox(s.ready))))
+    containers.chain(
+        status
+            .sandboxes
+            .iter()
+            .map(move |s| (&s.id, sandbox(s.ready))),
+    )
 }
 
 fn state_of(status: &RuntimePodStatus, id: &ContainerId) -> State {
-    states(status).find(|(i, _)| *i == id).map_or(State::NonExistent, |(_, s)| s)
+    states(status)
+        .find(|(i, _)| *i == id)
+        .map_or(State::NonExistent, |(_, s)| s)
 }
 
 fn kinds(old: State, new: State) -> &'static [EventKind] {
@@ -72,9 +79,21 @@ fn kinds(old: State, new: State) -> &'static [EventKind] {
 /// The events between two statuses of one pod; an absent pod is an empty status. The order is that of the new status, then
 /// what is no longer in it.
 pub fn events(old: &RuntimePodStatus, new: &RuntimePodStatus) -> Vec<PodLifecycleEvent> {
-    let uid = if new.uid.as_str().is_empty() { &old.uid } else { &new.uid };
+    let uid = if new.uid.as_str().is_empty() {
+        &old.uid
+    } else {
+        &new.uid
+    };
     let now = states(new).map(|(id, state)| (id, state_of(old, id), state));
-    let gone = states(old).filter(|(id, _)| state_of(new, id) == State::NonExistent).map(|(id, state)| (id, state, State::NonExistent));
-    let event = |id: &ContainerId, kind| PodLifecycleEvent { uid: uid.clone(), kind, id: id.clone() };
-    now.chain(gone).flat_map(|(id, old, new)| kinds(old, new).iter().map(move |&kind| event(id, kind))).collect()
+    let gone = states(old)
+        .filter(|(id, _)| state_of(new, id) == State::NonExistent)
+        .map(|(id, state)| (id, state, State::NonExistent));
+    let event = |id: &ContainerId, kind| PodLifecycleEvent {
+        uid: uid.clone(),
+        kind,
+        id: id.clone(),
+    };
+    now.chain(gone)
+        .flat_map(|(id, old, new)| kinds(old, new).iter().map(move |&kind| event(id, kind)))
+        .collect()
 }

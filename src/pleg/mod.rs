@@ -43,7 +43,10 @@ struct Shared {
 
 impl Shared {
     fn relisted(&self) -> Option<Moment> {
-        *self.relisted.lock().expect("no panic while the lock is held")
+        *self
+            .relisted
+            .lock()
+            .expect("no panic while the lock is held")
     }
 }
 
@@ -60,7 +63,11 @@ impl Pleg {
     ///
     /// # Errors
     /// No thread is left.
-    pub fn spawn(runtime: Arc<dyn Runtime>, events: Sender<PodLifecycleEvent>, stop: Receiver<()>) -> std::io::Result<Self> {
+    pub fn spawn(
+        runtime: Arc<dyn Runtime>,
+        events: Sender<PodLifecycleEvent>,
+        stop: Receiver<()>,
+    ) -> std::io::Result<Self> {
         let (requests, queue) = bounded(REQUESTS_CAPACITY);
         let (cache, shared) = (Arc::new(Cache::default()), Arc::new(Shared::default()));
         let mut worker = Worker {
@@ -73,8 +80,15 @@ impl Pleg {
             records: Records::default(),
             closed: false,
         };
-        let thread = std::thread::Builder::new().name("pleg".into()).spawn(move || worker.run())?;
-        Ok(Self { cache, shared, requests, thread: Mutex::new(Some(thread)) })
+        let thread = std::thread::Builder::new()
+            .name("pleg".into())
+            .spawn(move || worker.run())?;
+        Ok(Self {
+            cache,
+            shared,
+            requests,
+            thread: Mutex::new(Some(thread)),
+        })
     }
 
     /// What the runtime last said of each pod.
@@ -85,7 +99,9 @@ impl Pleg {
     /// Asks for a relist of this pod alone, at once: after a sync that did something. Never blocks.
     pub fn request(&self, uid: &PodUid) {
         if let Err(TrySendError::Full(_)) = self.requests.try_send((uid.clone(), Moment::now())) {
-            log::warn!("the queue of single-pod relists is full ({REQUESTS_CAPACITY}); pod {uid} waits for the next full relist");
+            log::warn!(
+                "the queue of single-pod relists is full ({REQUESTS_CAPACITY}); pod {uid} waits for the next full relist"
+            );
         }
     }
 
@@ -115,7 +131,11 @@ impl Pleg {
 
     /// Waits for the thread; as long as the runtime's call under way takes, once it was told to stop.
     pub fn join(&self) {
-        let thread = self.thread.lock().expect("no panic while the lock is held").take();
+        let thread = self
+            .thread
+            .lock()
+            .expect("no panic while the lock is held")
+            .take();
         if let Some(thread) = thread {
             // Panics are caught inside.
             let _ = thread.join();
@@ -124,11 +144,15 @@ impl Pleg {
 }
 
 fn health(relisted: Option<Moment>, now: Moment) -> Result<(), String> {
-    let Some(relisted) = relisted else { return Err("pleg has yet to be successful".into()) };
+    let Some(relisted) = relisted else {
+        return Err("pleg has yet to be successful".into());
+    };
     let ago = now.since(relisted);
     if ago > RELIST_THRESHOLD {
         let (ago, threshold) = (go_duration(ago), go_duration(RELIST_THRESHOLD));
-        return Err(format!("pleg was last seen active {ago} ago; threshold is {threshold}"));
+        return Err(format!(
+            "pleg was last seen active {ago} ago; threshold is {threshold}"
+        ));
     }
     Ok(())
 }
@@ -180,7 +204,11 @@ impl Worker {
                 return;
             }
         };
-        *self.shared.relisted.lock().expect("no panic while the lock is held") = Some(began);
+        *self
+            .shared
+            .relisted
+            .lock()
+            .expect("no panic while the lock is held") = Some(began);
         let changes = step(&mut self.records, pods);
         for change in changes {
             self.cache.set(change.uid, change.status, began);
@@ -190,7 +218,11 @@ impl Worker {
     }
 
     fn relist_pod(&mut self, uid: &PodUid, asked: Moment) {
-        if self.shared.relisted().is_some_and(|relisted| relisted > asked) {
+        if self
+            .shared
+            .relisted()
+            .is_some_and(|relisted| relisted > asked)
+        {
             return;
         }
         let began = Moment::now();

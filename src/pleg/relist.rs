@@ -28,15 +28,27 @@ pub struct Change {
 pub fn step(records: &mut Records, pods: Vec<RuntimePodStatus>) -> Vec<Change> {
     let mut listed: Records = pods.into_iter().map(|p| (p.uid.clone(), p)).collect();
     for uid in records.keys() {
-        listed.entry(uid.clone()).or_insert_with(|| RuntimePodStatus { uid: uid.clone(), ..RuntimePodStatus::default() });
+        listed
+            .entry(uid.clone())
+            .or_insert_with(|| RuntimePodStatus {
+                uid: uid.clone(),
+                ..RuntimePodStatus::default()
+            });
     }
-    listed.into_iter().filter_map(|(uid, status)| accept(records, &uid, status)).collect()
+    listed
+        .into_iter()
+        .filter_map(|(uid, status)| accept(records, &uid, status))
+        .collect()
 }
 
 /// Compares the record with one pod read by itself and accepts it. Always a change: the cache notes that it was looked at.
 pub fn step_pod(records: &mut Records, uid: &PodUid, status: RuntimePodStatus) -> Change {
     let change = accept(records, uid, status);
-    change.unwrap_or_else(|| Change { uid: uid.clone(), status: records.get(uid).cloned(), events: Vec::new() })
+    change.unwrap_or_else(|| Change {
+        uid: uid.clone(),
+        status: records.get(uid).cloned(),
+        events: Vec::new(),
+    })
 }
 
 fn accept(records: &mut Records, uid: &PodUid, mut status: RuntimePodStatus) -> Option<Change> {
@@ -49,16 +61,28 @@ fn accept(records: &mut Records, uid: &PodUid, mut status: RuntimePodStatus) -> 
     let mut events = events(old, &status);
     // A change that has no event of its own, such as an address or a message that came late, still wants a sync.
     if events.is_empty() && !is_gone(&status) && !is_gone(old) {
-        let id = status.containers.first().map(|c| &c.id).or(status.sandboxes.first().map(|s| &s.id));
+        let id = status
+            .containers
+            .first()
+            .map(|c| &c.id)
+            .or(status.sandboxes.first().map(|s| &s.id));
         let id = id.cloned().unwrap_or_default();
-        events.push(PodLifecycleEvent { uid: uid.clone(), kind: EventKind::PodSync, id });
+        events.push(PodLifecycleEvent {
+            uid: uid.clone(),
+            kind: EventKind::PodSync,
+            id,
+        });
     }
     let status = (!is_gone(&status)).then_some(status);
     match &status {
         Some(status) => records.insert(uid.clone(), status.clone()),
         None => records.remove(uid),
     };
-    Some(Change { uid: uid.clone(), status, events })
+    Some(Change {
+        uid: uid.clone(),
+        status,
+        events,
+    })
 }
 
 /// A status without addresses keeps the known ones unless a sandbox is ready: an ended pod still shows its address.

@@ -6,8 +6,8 @@ use super::diff::{EventKind, events};
 use super::*;
 use crate::api::{Container, Pod};
 use crate::runtime::{
-    Cancel, ContainerId, ExecOutcome, NetworkNamespace, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus, RuntimeState,
-    StartErrorReason,
+    Cancel, ContainerId, ExecOutcome, NetworkNamespace, RuntimeContainerStatus, RuntimeError,
+    RuntimeSandboxStatus, RuntimeState, StartErrorReason,
 };
 
 const CEILING: Duration = Duration::from_secs(10);
@@ -38,39 +38,84 @@ fn container(id: &str, state: RuntimeState) -> RuntimeContainerStatus {
 
 fn sandbox(id: &str, ready: bool, ips: &[IpAddr]) -> RuntimeSandboxStatus {
     let created_at = SystemTime::UNIX_EPOCH;
-    RuntimeSandboxStatus { id: id.into(), attempt: 0, ready, host_network: false, created_at, ips: ips.to_vec() }
+    RuntimeSandboxStatus {
+        id: id.into(),
+        attempt: 0,
+        ready,
+        host_network: false,
+        created_at,
+        ips: ips.to_vec(),
+    }
 }
 
 fn pod(uid: &str, containers: &[(&str, RuntimeState)]) -> RuntimePodStatus {
-    let containers = containers.iter().map(|(id, state)| container(id, *state)).collect();
-    RuntimePodStatus { uid: uid.into(), containers, ..RuntimePodStatus::default() }
+    let containers = containers
+        .iter()
+        .map(|(id, state)| container(id, *state))
+        .collect();
+    RuntimePodStatus {
+        uid: uid.into(),
+        containers,
+        ..RuntimePodStatus::default()
+    }
 }
 
 #[test]
 fn sandboxes_take_part() {
-    let with = |ready| RuntimePodStatus { sandboxes: vec![sandbox("s", ready, &[])], ..pod("1", &[]) };
-    let kinds = |old: &RuntimePodStatus, new: &RuntimePodStatus| events(old, new).into_iter().map(|e| e.kind).collect::<Vec<_>>();
-    assert_eq!(kinds(&pod("1", &[]), &with(true)), [EventKind::ContainerStarted]);
+    let with = |ready| RuntimePodStatus {
+        sandboxes: vec![sandbox("s", ready, &[])],
+        ..pod("1", &[])
+    };
+    let kinds = |old: &RuntimePodStatus, new: &RuntimePodStatus| {
+        events(old, new)
+            .into_iter()
+            .map(|e| e.kind)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        kinds(&pod("1", &[]), &with(true)),
+        [EventKind::ContainerStarted]
+    );
     assert_eq!(kinds(&with(true), &with(false)), [EventKind::ContainerDied]);
-    assert_eq!(kinds(&with(true), &pod("", &[])), [EventKind::ContainerDied, EventKind::ContainerRemoved]);
-    assert_eq!(events(&with(false), &pod("", &[]))[0].uid, "1".into(), "an absent pod has the old one's UID");
+    assert_eq!(
+        kinds(&with(true), &pod("", &[])),
+        [EventKind::ContainerDied, EventKind::ContainerRemoved]
+    );
+    assert_eq!(
+        events(&with(false), &pod("", &[]))[0].uid,
+        "1".into(),
+        "an absent pod has the old one's UID"
+    );
 }
 
 #[test]
 fn a_change_without_an_event_is_a_pod_sync() {
     let mut records = Records::default();
-    step(&mut records, vec![pod("1", &[("c", RuntimeState::Running)])]);
+    step(
+        &mut records,
+        vec![pod("1", &[("c", RuntimeState::Running)])],
+    );
     let mut changed = pod("1", &[("c", RuntimeState::Running)]);
     changed.containers[0].message = "late".into();
     let changes = step(&mut records, vec![changed.clone()]);
-    assert_eq!(changes[0].events, [PodLifecycleEvent { uid: "1".into(), kind: EventKind::PodSync, id: "c".into() }]);
+    assert_eq!(
+        changes[0].events,
+        [PodLifecycleEvent {
+            uid: "1".into(),
+            kind: EventKind::PodSync,
+            id: "c".into()
+        }]
+    );
     assert_eq!(changes[0].status, Some(changed));
 }
 
 #[test]
 fn addresses_stay_until_a_sandbox_is_ready_again() {
     let ip: IpAddr = "10.0.0.1".parse().unwrap();
-    let with = |ready, ips: &[IpAddr]| RuntimePodStatus { sandboxes: vec![sandbox("s", ready, ips)], ..pod("1", &[]) };
+    let with = |ready, ips: &[IpAddr]| RuntimePodStatus {
+        sandboxes: vec![sandbox("s", ready, ips)],
+        ..pod("1", &[])
+    };
     let mut records = Records::default();
     step(&mut records, vec![with(true, &[ip])]);
     let ended = step(&mut records, vec![with(false, &[])]);
@@ -82,9 +127,15 @@ fn addresses_stay_until_a_sandbox_is_ready_again() {
 #[test]
 fn health_has_the_kubelets_texts() {
     let at = |s| Moment::from_boot(Duration::from_secs(s));
-    assert_eq!(health(None, at(0)), Err("pleg has yet to be successful".into()));
+    assert_eq!(
+        health(None, at(0)),
+        Err("pleg has yet to be successful".into())
+    );
     assert_eq!(health(Some(at(1)), at(181)), Ok(()));
-    assert_eq!(health(Some(at(1)), at(182)), Err("pleg was last seen active 3m1s ago; threshold is 3m0s".into()));
+    assert_eq!(
+        health(Some(at(1)), at(182)),
+        Err("pleg was last seen active 3m1s ago; threshold is 3m0s".into())
+    );
 }
 
 type Reply = Result<Vec<RuntimePodStatus>, RuntimeError>;
@@ -126,7 +177,13 @@ impl Runtime for Fake {
     fn remove_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
         unreachable!()
     }
-    fn start_container(&self, _: &Pod, _: &ContainerId, _: &Container, _: u32) -> Result<ContainerId, RuntimeError> {
+    fn start_container(
+        &self,
+        _: &Pod,
+        _: &ContainerId,
+        _: &Container,
+        _: u32,
+    ) -> Result<ContainerId, RuntimeError> {
         unreachable!()
     }
     fn stop_container(&self, _: &ContainerId, _: Duration, _: &Cancel) -> Result<(), RuntimeError> {
@@ -138,7 +195,13 @@ impl Runtime for Fake {
     fn remove_pod(&self, _: &PodUid) -> Result<(), RuntimeError> {
         unreachable!()
     }
-    fn exec(&self, _: &ContainerId, _: &[String], _: Duration, _: usize) -> Result<ExecOutcome, RuntimeError> {
+    fn exec(
+        &self,
+        _: &ContainerId,
+        _: &[String],
+        _: Duration,
+        _: usize,
+    ) -> Result<ExecOutcome, RuntimeError> {
         unreachable!()
     }
     fn network_namespace(&self, _: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {
@@ -157,11 +220,21 @@ struct Fixture {
 fn start(first: Reply, capacity: usize) -> Fixture {
     let (replies, queue) = bounded(10);
     replies.send(first).unwrap();
-    let fake = Arc::new(Fake { replies: queue, last: Mutex::default(), single: Mutex::default() });
+    let fake = Arc::new(Fake {
+        replies: queue,
+        last: Mutex::default(),
+        single: Mutex::default(),
+    });
     let (send, events) = bounded(capacity);
     let (stop, stopped) = bounded(0);
     let pleg = Pleg::spawn(fake.clone(), send, stopped).unwrap();
-    Fixture { pleg, fake, replies, events, stop: Some(stop) }
+    Fixture {
+        pleg,
+        fake,
+        replies,
+        events,
+        stop: Some(stop),
+    }
 }
 
 impl Drop for Fixture {
@@ -175,10 +248,16 @@ impl Drop for Fixture {
 fn a_relist_fills_the_cache_before_it_tells() {
     let f = start(Ok(vec![pod("1", &[("c", RuntimeState::Running)])]), 10);
     let event = f.events.recv_timeout(CEILING).unwrap();
-    assert_eq!((event.kind, event.id), (EventKind::ContainerStarted, "c".into()));
+    assert_eq!(
+        (event.kind, event.id),
+        (EventKind::ContainerStarted, "c".into())
+    );
     assert_eq!(f.pleg.cache().get(&"1".into()).containers.len(), 1);
     f.replies.send(Ok(vec![])).unwrap();
-    assert_eq!(f.events.recv_timeout(CEILING).unwrap().kind, EventKind::ContainerDied);
+    assert_eq!(
+        f.events.recv_timeout(CEILING).unwrap().kind,
+        EventKind::ContainerDied
+    );
     assert_eq!(f.pleg.cache().all(), []);
     assert_eq!(f.pleg.health(Moment::now()), Ok(()));
 }
@@ -186,13 +265,24 @@ fn a_relist_fills_the_cache_before_it_tells() {
 #[test]
 fn a_request_relists_that_pod_at_once() {
     let f = start(Ok(vec![]), 10);
-    f.pleg.cache().get_newer_than(&"1".into(), Moment::default(), CEILING).unwrap();
+    f.pleg
+        .cache()
+        .get_newer_than(&"1".into(), Moment::default(), CEILING)
+        .unwrap();
     // The full relists to come fail, so that only the request can tell.
-    let fail = || Err(RuntimeError::new(StartErrorReason::CreatePodSandboxError, "no"));
+    let fail = || {
+        Err(RuntimeError::new(
+            StartErrorReason::CreatePodSandboxError,
+            "no",
+        ))
+    };
     (0..10).for_each(|_| f.replies.send(fail()).unwrap());
     *f.fake.single.lock().unwrap() = pod("1", &[("c", RuntimeState::Running)]);
     f.pleg.request(&"1".into());
-    assert_eq!(f.events.recv_timeout(CEILING).unwrap().kind, EventKind::ContainerStarted);
+    assert_eq!(
+        f.events.recv_timeout(CEILING).unwrap().kind,
+        EventKind::ContainerStarted
+    );
     assert_eq!(f.pleg.cache().get(&"1".into()).containers[0].id, "c".into());
 }
 
@@ -200,21 +290,55 @@ fn a_request_relists_that_pod_at_once() {
 fn a_wait_ends_with_a_newer_listing_the_ceiling_or_the_close() {
     let f = start(Ok(vec![]), 10);
     let now = Moment::now();
-    assert_eq!(f.pleg.cache().get_newer_than(&"1".into(), now, CEILING).unwrap().uid, "1".into());
+    assert_eq!(
+        f.pleg
+            .cache()
+            .get_newer_than(&"1".into(), now, CEILING)
+            .unwrap()
+            .uid,
+        "1".into()
+    );
     let far = now + Duration::from_secs(3600);
-    let e = f.pleg.cache().get_newer_than(&"1".into(), far, Duration::from_millis(1)).unwrap_err();
-    assert_eq!(e.to_string(), "cannot get a fresh status of pod 1: the runtime was not relisted within 1ms");
+    let e = f
+        .pleg
+        .cache()
+        .get_newer_than(&"1".into(), far, Duration::from_millis(1))
+        .unwrap_err();
+    assert_eq!(
+        e.to_string(),
+        "cannot get a fresh status of pod 1: the runtime was not relisted within 1ms"
+    );
     f.pleg.cache().close();
-    f.pleg.cache().get_newer_than(&"1".into(), far, CEILING).unwrap();
+    f.pleg
+        .cache()
+        .get_newer_than(&"1".into(), far, CEILING)
+        .unwrap();
 }
 
 #[test]
 fn an_error_or_a_panic_costs_one_round_and_a_full_channel_drops() {
-    let f = start(Err(RuntimeError::new(StartErrorReason::CreatePodSandboxError, "no")), 1);
+    let f = start(
+        Err(RuntimeError::new(
+            StartErrorReason::CreatePodSandboxError,
+            "no",
+        )),
+        1,
+    );
     f.replies.send(Ok(vec![pod("panic", &[])])).unwrap();
-    f.replies.send(Ok(vec![pod("1", &[("a", RuntimeState::Running), ("b", RuntimeState::Exited)])])).unwrap();
-    f.pleg.cache().get_newer_than(&"1".into(), Moment::default(), CEILING).unwrap();
-    assert_eq!((f.pleg.panics(), f.pleg.discarded(), f.events.len()), (1, 1, 1));
+    f.replies
+        .send(Ok(vec![pod(
+            "1",
+            &[("a", RuntimeState::Running), ("b", RuntimeState::Exited)],
+        )]))
+        .unwrap();
+    f.pleg
+        .cache()
+        .get_newer_than(&"1".into(), Moment::default(), CEILING)
+        .unwrap();
+    assert_eq!(
+        (f.pleg.panics(), f.pleg.discarded(), f.events.len()),
+        (1, 1, 1)
+    );
 }
 
 #[test]
@@ -223,7 +347,11 @@ fn a_request_older_than_the_last_full_relist_is_skipped() {
     let single = Mutex::new(pod("1", &[("c", RuntimeState::Running)]));
     let (events, received) = bounded(10);
     let mut worker = Worker {
-        runtime: Arc::new(Fake { replies, last: Mutex::default(), single }),
+        runtime: Arc::new(Fake {
+            replies,
+            last: Mutex::default(),
+            single,
+        }),
         events,
         stop: crossbeam_channel::never(),
         queue: crossbeam_channel::never(),

@@ -20,7 +20,10 @@ impl BackOffKey {
     /// The key of a container of a pod.
     pub fn new(pod: &PodRef, container: &Container) -> Self {
         let resources = serde_json::to_string(&container.resources).unwrap_or_default();
-        Self(format!("{pod}/{}/{}/{resources}", container.name, container.image))
+        Self(format!(
+            "{pod}/{}/{}/{resources}",
+            container.name, container.image
+        ))
     }
 }
 
@@ -55,7 +58,11 @@ impl BackOff {
 
     /// A table with that first delay.
     pub fn with_initial(initial: Duration, ceiling: Duration) -> Self {
-        Self { initial: initial.min(ceiling), ceiling, entries: HashMap::new() }
+        Self {
+            initial: initial.min(ceiling),
+            ceiling,
+            entries: HashMap::new(),
+        }
     }
 
     /// As [`Self::start`], by what the runtime knows: a container without an ended instance is never held back, nor is
@@ -63,8 +70,17 @@ impl BackOff {
     ///
     /// # Errors
     /// [`Held`], as there.
-    pub fn check(&mut self, pod: &PodRef, container: &Container, runtime: &RuntimePodStatus, now: Moment) -> Result<(), Held> {
-        let exited = runtime.containers.iter().find(|c| c.name == container.name && c.state == RuntimeState::Exited);
+    pub fn check(
+        &mut self,
+        pod: &PodRef,
+        container: &Container,
+        runtime: &RuntimePodStatus,
+        now: Moment,
+    ) -> Result<(), Held> {
+        let exited = runtime
+            .containers
+            .iter()
+            .find(|c| c.name == container.name && c.state == RuntimeState::Exited);
         match exited.and_then(|c| c.finished) {
             Some(finished) => self.start(&BackOffKey::new(pod, container), finished, now),
             None => Ok(()),
@@ -76,14 +92,27 @@ impl BackOff {
     /// # Errors
     /// [`Held`] while `now - finished` is less than the current delay; nothing changes then.
     pub fn start(&mut self, key: &BackOffKey, finished: Moment, now: Moment) -> Result<(), Held> {
-        let known = self.entries.get(key).copied().filter(|e| finished.since(e.advanced) <= FORGET_AFTER);
+        let known = self
+            .entries
+            .get(key)
+            .copied()
+            .filter(|e| finished.since(e.advanced) <= FORGET_AFTER);
         if let Some(Entry { delay, .. }) = known
             && now.since(finished) < delay
         {
-            return Err(Held { delay, retry_at: finished + delay });
+            return Err(Held {
+                delay,
+                retry_at: finished + delay,
+            });
         }
         let delay = known.map_or(self.initial, |e| (e.delay * 2).min(self.ceiling));
-        self.entries.insert(key.clone(), Entry { delay, advanced: now });
+        self.entries.insert(
+            key.clone(),
+            Entry {
+                delay,
+                advanced: now,
+            },
+        );
         Ok(())
     }
 
@@ -115,7 +144,9 @@ mod tests {
                 let finished = now;
                 if let Err(held) = table.start(&key(), finished, now) {
                     now = held.retry_at;
-                    table.start(&key(), finished, now).expect("let go once the delay is over");
+                    table
+                        .start(&key(), finished, now)
+                        .expect("let go once the delay is over");
                 }
                 now.since(finished).as_secs()
             })
@@ -124,13 +155,28 @@ mod tests {
 
     #[test]
     fn restarts_wait_0_10_20_up_to_the_ceiling() {
-        let vectors: serde_json::Value = serde_json::from_str(include_str!("../../tests/vectors/lifecycle.json")).unwrap();
-        let number = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u64>().unwrap();
-        let sequence: Vec<u64> =
-            vectors["crashLoopDelays"]["sequence"].as_array().unwrap().iter().map(|d| number(d.as_str().unwrap())).collect();
+        let vectors: serde_json::Value =
+            serde_json::from_str(include_str!("../../tests/vectors/lifecycle.json")).unwrap();
+        let number = |text: &str| {
+            text.chars()
+                .take_while(char::is_ascii_digit)
+                .collect::<String>()
+                .parse::<u64>()
+                .unwrap()
+        };
+        let sequence: Vec<u64> = vectors["crashLoopDelays"]["sequence"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|d| number(d.as_str().unwrap()))
+            .collect();
         assert_eq!(delays(300, sequence.len()), sequence);
         assert_eq!(delays(300, 8), [0, 10, 20, 40, 80, 160, 300, 300]);
-        assert_eq!(delays(5, 4), [0, 5, 5, 5], "a ceiling below the first delay lowers it");
+        assert_eq!(
+            delays(5, 4),
+            [0, 5, 5, 5],
+            "a ceiling below the first delay lowers it"
+        );
     }
 
     #[test]
@@ -138,9 +184,18 @@ mod tests {
         let mut table = BackOff::new(Duration::from_secs(300));
         table.start(&key(), at(0), at(0)).unwrap();
         table.start(&key(), at(601), at(601)).unwrap();
-        assert_eq!(table.start(&key(), at(601), at(602)), Err(Held { delay: Duration::from_secs(10), retry_at: at(611) }));
+        assert_eq!(
+            table.start(&key(), at(601), at(602)),
+            Err(Held {
+                delay: Duration::from_secs(10),
+                retry_at: at(611)
+            })
+        );
         // 600 s exactly is not yet forgotten
-        assert_eq!(table.start(&key(), at(1201), at(1202)).unwrap_err().delay, Duration::from_secs(10));
+        assert_eq!(
+            table.start(&key(), at(1201), at(1202)).unwrap_err().delay,
+            Duration::from_secs(10)
+        );
     }
 
     #[test]
@@ -148,7 +203,10 @@ mod tests {
         let mut table = BackOff::new(Duration::from_secs(300));
         table.start(&key(), at(0), at(0)).unwrap();
         for _ in 0..5 {
-            assert_eq!(table.start(&key(), at(10), at(15)).unwrap_err().retry_at, at(20));
+            assert_eq!(
+                table.start(&key(), at(10), at(15)).unwrap_err().retry_at,
+                at(20)
+            );
         }
     }
 

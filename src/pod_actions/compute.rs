@@ -57,7 +57,11 @@ impl PodActions {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         let starts = !self.init_start.is_empty() || !self.start.is_empty();
-        !self.kill_pod && !self.create_sandbox && !starts && self.kill.is_empty() && self.remove.is_empty()
+        !self.kill_pod
+            && !self.create_sandbox
+            && !starts
+            && self.kill.is_empty()
+            && self.remove.is_empty()
     }
 }
 
@@ -79,14 +83,24 @@ pub struct Inputs<'a> {
 pub fn compute(inputs: &Inputs) -> PodActions {
     let (needed, attempt) = sandbox_needed(inputs.pod, inputs.status);
     if inputs.restart_all {
-        return PodActions { attempt, remove: removals(inputs.pod, inputs.status), ..PodActions::default() };
+        return PodActions {
+            attempt,
+            remove: removals(inputs.pod, inputs.status),
+            ..PodActions::default()
+        };
     }
-    if needed { with_new_sandbox(inputs, attempt) } else { in_sandbox(inputs, attempt) }
+    if needed {
+        with_new_sandbox(inputs, attempt)
+    } else {
+        in_sandbox(inputs, attempt)
+    }
 }
 
 /// Step 1: is a new sandbox needed, and its attempt (or the present one's).
 pub(crate) fn sandbox_needed(pod: &Pod, status: &RuntimePodStatus) -> (bool, u32) {
-    let Some(newest) = status.sandboxes.first() else { return (true, 0) };
+    let Some(newest) = status.sandboxes.first() else {
+        return (true, 0);
+    };
     let ready = status.sandboxes.iter().filter(|s| s.ready).count();
     let no_ip = !pod.spec.host_network && newest.ips.is_empty();
     let changed = newest.host_network != pod.spec.host_network;
@@ -99,29 +113,63 @@ pub(crate) fn sandbox_needed(pod: &Pod, status: &RuntimePodStatus) -> (bool, u32
 /// Step 3.
 fn with_new_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
     let Inputs { pod, status, .. } = inputs;
-    let killed = PodActions { kill_pod: true, attempt, ..PodActions::default() };
+    let killed = PodActions {
+        kill_pod: true,
+        attempt,
+        ..PodActions::default()
+    };
     let policy = pod.spec.restart_policy;
     if policy == RestartPolicy::Never && attempt != 0 && !status.containers.is_empty() {
         return killed;
     }
     let done = |c: &Container| {
         let on_failure = c.restart_policy.unwrap_or(policy) == RestartPolicy::OnFailure;
-        on_failure && status.container(&c.name).is_some_and(|s| s.state == RuntimeState::Exited && s.exit_code == 0)
+        on_failure
+            && status
+                .container(&c.name)
+                .is_some_and(|s| s.state == RuntimeState::Exited && s.exit_code == 0)
     };
-    let start: Vec<usize> = pod.spec.containers.iter().enumerate().filter(|(_, c)| !done(c)).map(|(i, _)| i).collect();
-    if start.is_empty() && pod.spec.containers.iter().any(|c| status.container(&c.name).is_some()) {
+    let start: Vec<usize> = pod
+        .spec
+        .containers
+        .iter()
+        .enumerate()
+        .filter(|(_, c)| !done(c))
+        .map(|(i, _)| i)
+        .collect();
+    if start.is_empty()
+        && pod
+            .spec
+            .containers
+            .iter()
+            .any(|c| status.container(&c.name).is_some())
+    {
         return killed;
     }
     match pod.spec.init_containers.is_empty() {
-        true => PodActions { create_sandbox: true, start, ..killed },
-        false => PodActions { create_sandbox: true, init_start: vec![0], ..killed },
+        true => PodActions {
+            create_sandbox: true,
+            start,
+            ..killed
+        },
+        false => PodActions {
+            create_sandbox: true,
+            init_start: vec![0],
+            ..killed
+        },
     }
 }
 
 /// Steps 4 and 5.
 fn in_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
     let init = init::decide(inputs);
-    let mut actions = PodActions { attempt, kill_pod: init.kill_pod, init_start: init.start, kill: init.kill, ..PodActions::default() };
+    let mut actions = PodActions {
+        attempt,
+        kill_pod: init.kill_pod,
+        init_start: init.start,
+        kill: init.kill,
+        ..PodActions::default()
+    };
     if init.kill_pod {
         (actions.init_start, actions.kill) = Default::default();
     }
@@ -130,7 +178,11 @@ fn in_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
     }
     let regular = regular::decide(inputs);
     if regular.kept == 0 && regular.start.is_empty() {
-        return PodActions { attempt, kill_pod: true, ..PodActions::default() };
+        return PodActions {
+            attempt,
+            kill_pod: true,
+            ..PodActions::default()
+        };
     }
     actions.start = regular.start;
     actions.kill.extend(regular.kill);
@@ -138,19 +190,34 @@ fn in_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
 }
 
 /// The kill of one instance; `message` is the event's.
-pub(super) fn to_kill(status: &RuntimeContainerStatus, message: String, reason: KillReason) -> ToKill {
-    ToKill { id: status.id.clone(), name: status.name.clone(), message, reason }
+pub(super) fn to_kill(
+    status: &RuntimeContainerStatus,
+    message: String,
+    reason: KillReason,
+) -> ToKill {
+    ToKill {
+        id: status.id.clone(),
+        name: status.name.clone(),
+        message,
+        reason,
+    }
 }
 
 /// The kill of an instance the runtime has lost track of.
 pub(super) fn kill_unknown(status: &RuntimeContainerStatus) -> ToKill {
-    to_kill(status, "Container is in \"unknown\" state, try killing it before restart".into(), KillReason::Unknown)
+    to_kill(
+        status,
+        "Container is in \"unknown\" state, try killing it before restart".into(),
+        KillReason::Unknown,
+    )
 }
 
 /// 32-bit FNV-1a over the container's name and image, and nothing else (8.3, 15 O12).
 pub fn spec_hash(container: &Container) -> u32 {
     let text = serde_json::json!({"name": container.name, "image": container.image}).to_string();
-    text.bytes().fold(0x811c_9dc5, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193))
+    text.bytes().fold(0x811c_9dc5, |h, b| {
+        (h ^ u32::from(b)).wrapping_mul(0x0100_0193)
+    })
 }
 
 #[cfg(test)]
@@ -163,7 +230,12 @@ pub(crate) mod tests {
     use crate::api::pod::ObjectMeta;
     use crate::runtime::RuntimeSandboxStatus;
 
-    pub(crate) fn container_status(name: &str, id: &str, state: RuntimeState, exit_code: i32) -> RuntimeContainerStatus {
+    pub(crate) fn container_status(
+        name: &str,
+        id: &str,
+        state: RuntimeState,
+        exit_code: i32,
+    ) -> RuntimeContainerStatus {
         RuntimeContainerStatus {
             id: id.into(),
             name: name.into(),
@@ -200,8 +272,18 @@ pub(crate) mod tests {
     fn pod(input: &Value) -> Pod {
         let mut spec = input["spec"].clone();
         // the cases say only that there is a probe
-        for container in spec.get_mut("initContainers").and_then(Value::as_array_mut).into_iter().flatten() {
-            for (_, probe) in container.as_object_mut().unwrap().iter_mut().filter(|(_, v)| **v == true) {
+        for container in spec
+            .get_mut("initContainers")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            for (_, probe) in container
+                .as_object_mut()
+                .unwrap()
+                .iter_mut()
+                .filter(|(_, v)| **v == true)
+            {
                 *probe = json!({});
             }
         }
@@ -210,17 +292,32 @@ pub(crate) mod tests {
             object.remove("restartPolicy");
         }
         let deletion_timestamp = (input["deletionTimestamp"] == true).then(String::new);
-        let metadata = ObjectMeta { deletion_timestamp, ..ObjectMeta::default() };
-        Pod { metadata, spec: serde_json::from_value(spec).unwrap(), raw: Value::Null }
+        let metadata = ObjectMeta {
+            deletion_timestamp,
+            ..ObjectMeta::default()
+        };
+        Pod {
+            metadata,
+            spec: serde_json::from_value(spec).unwrap(),
+            raw: Value::Null,
+        }
     }
 
     fn status(pod: &Pod, input: &Value) -> RuntimePodStatus {
         let containers = input["statuses"].as_array().unwrap().iter().map(|s| {
             let name = s["name"].as_str().unwrap();
-            let mut status =
-                container_status(name, s["id"].as_str().unwrap(), runtime_state(&s["state"]), s["exitCode"].as_i64().unwrap_or(0) as i32);
+            let mut status = container_status(
+                name,
+                s["id"].as_str().unwrap(),
+                runtime_state(&s["state"]),
+                s["exitCode"].as_i64().unwrap_or(0) as i32,
+            );
             let hash = pod.container(name).map_or(0, spec_hash);
-            status.hash = if s["hashChanged"] == true { !hash } else { hash };
+            status.hash = if s["hashChanged"] == true {
+                !hash
+            } else {
+                hash
+            };
             status
         });
         let s = &input["sandbox"];
@@ -230,20 +327,38 @@ pub(crate) mod tests {
             ready: s["ready"] == true,
             host_network: false,
             created_at: SystemTime::UNIX_EPOCH,
-            ips: s["ip"].as_str().filter(|ip| !ip.is_empty()).map(|ip| ip.parse().unwrap()).into_iter().collect(),
+            ips: s["ip"]
+                .as_str()
+                .filter(|ip| !ip.is_empty())
+                .map(|ip| ip.parse().unwrap())
+                .into_iter()
+                .collect(),
         });
-        RuntimePodStatus { containers: containers.collect(), sandboxes: sandboxes.into_iter().collect(), ..Default::default() }
+        RuntimePodStatus {
+            containers: containers.collect(),
+            sandboxes: sandboxes.into_iter().collect(),
+            ..Default::default()
+        }
     }
 
     #[test]
     fn kills_say_why_and_whether_a_restart_follows() {
-        let mut pod = pod(&json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}));
+        let mut pod = pod(
+            &json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}),
+        );
         let input = json!({"statuses": [{"name": "c", "id": "x", "state": "running"}],
             "sandbox": {"present": true, "ready": true, "ip": "10.0.0.1"}});
         let status = status(&pod, &input);
         let message = |pod: &Pod, startup: bool| {
-            let failed_when = |failed: bool| move |_: &ContainerId| failed.then_some(ProbeResult::Failure);
-            compute(&Inputs { pod, status: &status, liveness: &failed_when(!startup), startup: &failed_when(startup), restart_all: false })
+            let failed_when =
+                |failed: bool| move |_: &ContainerId| failed.then_some(ProbeResult::Failure);
+            compute(&Inputs {
+                pod,
+                status: &status,
+                liveness: &failed_when(!startup),
+                startup: &failed_when(startup),
+                restart_all: false,
+            })
         };
         // Never: nothing is kept and nothing starts, so the whole pod goes
         assert!(message(&pod, false).kill_pod);
@@ -251,10 +366,19 @@ pub(crate) mod tests {
         let kill = &message(&pod, false).kill[0];
         assert_eq!(
             (kill.message.as_str(), kill.reason),
-            ("Container c failed liveness probe, will be restarted", KillReason::LivenessProbe)
+            (
+                "Container c failed liveness probe, will be restarted",
+                KillReason::LivenessProbe
+            )
         );
         let kill = &message(&pod, true).kill[0];
-        assert_eq!((kill.message.as_str(), kill.reason), ("Container c failed startup probe, will be restarted", KillReason::StartupProbe));
+        assert_eq!(
+            (kill.message.as_str(), kill.reason),
+            (
+                "Container c failed startup probe, will be restarted",
+                KillReason::StartupProbe
+            )
+        );
     }
 
     /// Lessons E3: the failure that ended one instance is not held against the next, and what has ended is not killed.
@@ -264,12 +388,31 @@ pub(crate) mod tests {
         let of = |id: &str, state: &str| {
             let input = json!({"statuses": [{"name": "c", "id": id, "state": state}],
                 "sandbox": {"present": true, "ready": true, "ip": "10.0.0.1"}});
-            let failed = |id: &ContainerId| (*id == ContainerId::from("old")).then_some(ProbeResult::Failure);
-            compute(&Inputs { pod: &pod, status: &status(&pod, &input), liveness: &failed, startup: &failed, restart_all: false })
+            let failed = |id: &ContainerId| {
+                (*id == ContainerId::from("old")).then_some(ProbeResult::Failure)
+            };
+            compute(&Inputs {
+                pod: &pod,
+                status: &status(&pod, &input),
+                liveness: &failed,
+                startup: &failed,
+                restart_all: false,
+            })
         };
-        assert_eq!((of("old", "running").kill.len(), of("old", "running").start), (1, vec![0]));
-        assert_eq!((of("old", "exited").kill, of("old", "exited").start), (vec![], vec![0]), "restarting already");
-        assert!(of("new", "running").is_empty(), "{:?}", of("new", "running"));
+        assert_eq!(
+            (of("old", "running").kill.len(), of("old", "running").start),
+            (1, vec![0])
+        );
+        assert_eq!(
+            (of("old", "exited").kill, of("old", "exited").start),
+            (vec![], vec![0]),
+            "restarting already"
+        );
+        assert!(
+            of("new", "running").is_empty(),
+            "{:?}",
+            of("new", "running")
+        );
     }
 
     #[test]
@@ -277,10 +420,15 @@ pub(crate) mod tests {
         let base: Container = serde_json::from_value(json!({"name": "a", "image": "b"})).unwrap();
         let with = |patch: Value| {
             let mut v = json!({"name": "a", "image": "b"});
-            v.as_object_mut().unwrap().extend(patch.as_object().unwrap().clone());
+            v.as_object_mut()
+                .unwrap()
+                .extend(patch.as_object().unwrap().clone());
             spec_hash(&serde_json::from_value(v).unwrap())
         };
-        assert_eq!(with(json!({"command": ["x"], "env": [{"name": "A", "value": "1"}]})), spec_hash(&base));
+        assert_eq!(
+            with(json!({"command": ["x"], "env": [{"name": "A", "value": "1"}]})),
+            spec_hash(&base)
+        );
         assert_ne!(with(json!({"image": "c"})), spec_hash(&base));
         assert_ne!(with(json!({"name": "c"})), spec_hash(&base));
     }

@@ -12,20 +12,33 @@ pub fn kill_grace_period(pod: &Pod, container: Option<&Container>, reason: KillR
     if let Some(seconds) = pod.metadata.deletion_grace_period_seconds {
         return seconds;
     }
-    let Some(of_pod) = pod.spec.termination_grace_period_seconds else { return MINIMUM_GRACE_SECONDS };
+    let Some(of_pod) = pod.spec.termination_grace_period_seconds else {
+        return MINIMUM_GRACE_SECONDS;
+    };
     let probe = match reason {
         KillReason::StartupProbe => container.and_then(|c| c.startup_probe.as_ref()),
         KillReason::LivenessProbe => container.and_then(|c| c.liveness_probe.as_ref()),
         KillReason::None | KillReason::Unknown => None,
     };
-    probe.and_then(|p| p.termination_grace_period_seconds).unwrap_or(of_pod)
+    probe
+        .and_then(|p| p.termination_grace_period_seconds)
+        .unwrap_or(of_pod)
 }
 
 /// Grace of a terminating pod in seconds (8.1): it can only shrink from `current` (0 is none yet), and is at least 1.
 pub fn pod_grace_period(pod: &Pod, current: i64, kill_override: Option<i64>) -> i64 {
-    let given = [pod.metadata.deletion_grace_period_seconds, kill_override].into_iter().flatten().filter(|s| *s >= 0);
-    let lowest = given.fold(current, |grace, s| if grace == 0 || s < grace { s } else { grace });
-    let grace = if lowest == 0 && kill_override.is_none() && pod.metadata.deletion_grace_period_seconds.is_none() {
+    let given = [pod.metadata.deletion_grace_period_seconds, kill_override]
+        .into_iter()
+        .flatten()
+        .filter(|s| *s >= 0);
+    let lowest = given.fold(
+        current,
+        |grace, s| if grace == 0 || s < grace { s } else { grace },
+    );
+    let grace = if lowest == 0
+        && kill_override.is_none()
+        && pod.metadata.deletion_grace_period_seconds.is_none()
+    {
         pod.spec.termination_grace_period_seconds.unwrap_or(0)
     } else {
         lowest
@@ -40,11 +53,19 @@ mod tests {
     use super::*;
 
     fn pod(v: &Value) -> Pod {
-        let probe = |key: &str| v[key].as_i64().map(|s| json!({"terminationGracePeriodSeconds": s}));
+        let probe = |key: &str| {
+            v[key]
+                .as_i64()
+                .map(|s| json!({"terminationGracePeriodSeconds": s}))
+        };
         let spec = json!({"terminationGracePeriodSeconds": v["pod"], "containers": [
             {"name": "c", "startupProbe": probe("startup"), "livenessProbe": probe("liveness")}]});
         let metadata = json!({"deletionGracePeriodSeconds": v["deletionGracePeriodSeconds"]});
-        Pod { metadata: serde_json::from_value(metadata).unwrap(), spec: serde_json::from_value(spec).unwrap(), raw: Value::Null }
+        Pod {
+            metadata: serde_json::from_value(metadata).unwrap(),
+            spec: serde_json::from_value(spec).unwrap(),
+            raw: Value::Null,
+        }
     }
 
     /// Lessons E1: the probe that kills brings its own grace period, also when it is the longer one; the other does not.
@@ -52,10 +73,28 @@ mod tests {
     fn e1_the_probe_that_kills_brings_its_grace_period() {
         let grace = |pod: &Pod, reason| kill_grace_period(pod, pod.container("c"), reason);
         let both = pod(&json!({"pod": 30, "startup": 5, "liveness": 600}));
-        assert_eq!((grace(&both, KillReason::StartupProbe), grace(&both, KillReason::LivenessProbe)), (5, 600));
-        assert_eq!((grace(&both, KillReason::None), grace(&both, KillReason::Unknown)), (30, 30));
+        assert_eq!(
+            (
+                grace(&both, KillReason::StartupProbe),
+                grace(&both, KillReason::LivenessProbe)
+            ),
+            (5, 600)
+        );
+        assert_eq!(
+            (
+                grace(&both, KillReason::None),
+                grace(&both, KillReason::Unknown)
+            ),
+            (30, 30)
+        );
         let one = pod(&json!({"pod": 30, "startup": 5}));
-        assert_eq!((grace(&one, KillReason::StartupProbe), grace(&one, KillReason::LivenessProbe)), (5, 30));
+        assert_eq!(
+            (
+                grace(&one, KillReason::StartupProbe),
+                grace(&one, KillReason::LivenessProbe)
+            ),
+            (5, 30)
+        );
     }
 
     #[test]
@@ -65,6 +104,13 @@ mod tests {
         assert_eq!(pod_grace_period(&of_spec, 30, Some(5)), 5);
         assert_eq!(pod_grace_period(&of_spec, 5, Some(20)), 5);
         assert_eq!(pod_grace_period(&of_spec, 0, Some(0)), 1);
-        assert_eq!(pod_grace_period(&pod(&json!({"pod": 30, "deletionGracePeriodSeconds": 7})), 0, None), 7);
+        assert_eq!(
+            pod_grace_period(
+                &pod(&json!({"pod": 30, "deletionGracePeriodSeconds": 7})),
+                0,
+                None
+            ),
+            7
+        );
     }
 }

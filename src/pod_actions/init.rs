@@ -24,7 +24,14 @@ pub(super) struct Init {
 pub(super) fn decide(inputs: &Inputs) -> Init {
     let containers = &inputs.pod.spec.init_containers;
     let began = any_regular_alive(inputs);
-    let mut walk = Walk { inputs, began, all: Init { initialized: began || containers.is_empty(), ..Init::default() } };
+    let mut walk = Walk {
+        inputs,
+        began,
+        all: Init {
+            initialized: began || containers.is_empty(),
+            ..Init::default()
+        },
+    };
     for (index, container) in containers.iter().enumerate().rev() {
         walk.visit(index, container);
     }
@@ -36,15 +43,27 @@ pub(super) fn decide(inputs: &Inputs) -> Init {
 }
 
 fn any_regular_alive(inputs: &Inputs) -> bool {
-    let newest = inputs.pod.spec.containers.iter().filter_map(|c| inputs.status.container(&c.name));
-    newest.into_iter().any(|s| matches!(s.state, RuntimeState::Created | RuntimeState::Running))
+    let newest = inputs
+        .pod
+        .spec
+        .containers
+        .iter()
+        .filter_map(|c| inputs.status.container(&c.name));
+    newest
+        .into_iter()
+        .any(|s| matches!(s.state, RuntimeState::Created | RuntimeState::Running))
 }
 
 /// Whether a regular container of the present sandbox was ever created: then the pod has been initialised (9.1, 9.3 S8).
 pub fn has_initialized(pod: &crate::api::Pod, status: &RuntimePodStatus) -> bool {
-    let Some(sandbox) = status.sandboxes.first() else { return false };
+    let Some(sandbox) = status.sandboxes.first() else {
+        return false;
+    };
     let regular = |name: &str| pod.spec.containers.iter().any(|c| c.name == name);
-    status.containers.iter().any(|c| c.sandbox == sandbox.id && regular(&c.name))
+    status
+        .containers
+        .iter()
+        .any(|c| c.sandbox == sandbox.id && regular(&c.name))
 }
 
 struct Walk<'a> {
@@ -77,8 +96,12 @@ impl Walk<'_> {
             RuntimeState::Running => {}
             RuntimeState::Created => self.all.start.push(index),
             RuntimeState::Exited if status.exit_code == 0 => self.done(index),
-            RuntimeState::Exited if should_restart_after(policy, container, status.exit_code) => self.all.start.push(index),
-            RuntimeState::Unknown if container.restart_policy.unwrap_or(policy) != RestartPolicy::Never => {
+            RuntimeState::Exited if should_restart_after(policy, container, status.exit_code) => {
+                self.all.start.push(index)
+            }
+            RuntimeState::Unknown
+                if container.restart_policy.unwrap_or(policy) != RestartPolicy::Never =>
+            {
                 self.restart(index, kill_unknown(status));
             }
             RuntimeState::Exited | RuntimeState::Unknown => self.all.kill_pod = true,
@@ -93,12 +116,28 @@ impl Walk<'_> {
         }
     }
 
-    fn running_sidecar(&mut self, index: usize, container: &Container, status: &RuntimeContainerStatus) {
-        let kill = |what: &str, reason| to_kill(status, format!("Init container {} {what}", container.name), reason);
+    fn running_sidecar(
+        &mut self,
+        index: usize,
+        container: &Container,
+        status: &RuntimeContainerStatus,
+    ) {
+        let kill = |what: &str, reason| {
+            to_kill(
+                status,
+                format!("Init container {} {what}", container.name),
+                reason,
+            )
+        };
         if container.startup_probe.is_some() {
             match (self.inputs.startup)(&status.id) {
                 Some(ProbeResult::Success) => {}
-                Some(ProbeResult::Failure) => return self.restart(index, kill("failed startup probe", KillReason::StartupProbe)),
+                Some(ProbeResult::Failure) => {
+                    return self.restart(
+                        index,
+                        kill("failed startup probe", KillReason::StartupProbe),
+                    );
+                }
                 Some(ProbeResult::Unknown) | None => return,
             }
         }
@@ -108,8 +147,13 @@ impl Walk<'_> {
         // Neither holds back the next container.
         if status.hash != spec_hash(container) {
             self.restart(index, kill("definition changed", KillReason::None));
-        } else if container.liveness_probe.is_some() && (self.inputs.liveness)(&status.id) == Some(ProbeResult::Failure) {
-            self.restart(index, kill("failed liveness probe", KillReason::LivenessProbe));
+        } else if container.liveness_probe.is_some()
+            && (self.inputs.liveness)(&status.id) == Some(ProbeResult::Failure)
+        {
+            self.restart(
+                index,
+                kill("failed liveness probe", KillReason::LivenessProbe),
+            );
         }
     }
 

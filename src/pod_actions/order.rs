@@ -9,7 +9,11 @@ pub fn ends_after<'a>(spec: &'a PodSpec, name: &str) -> Vec<&'a str> {
         return Vec::new();
     }
     let later = spec.sidecars().skip_while(|c| c.name != name).skip(1);
-    spec.containers.iter().chain(later).map(|c| c.name.as_str()).collect()
+    spec.containers
+        .iter()
+        .chain(later)
+        .map(|c| c.name.as_str())
+        .collect()
 }
 
 #[cfg(test)]
@@ -21,8 +25,10 @@ mod tests {
     #[track_caller]
     fn check(name: &str, expected: &[&str]) {
         let sidecar = |name: &str| json!({"name": name, "restartPolicy": "Always"});
-        let spec: PodSpec = serde_json::from_value(json!({"initContainers": [sidecar("s1"), {"name": "i"}, sidecar("s2"), sidecar("s3")],
-            "containers": [{"name": "a"}, {"name": "b"}]}))
+        let spec: PodSpec = serde_json::from_value(
+            json!({"initContainers": [sidecar("s1"), {"name": "i"}, sidecar("s2"), sidecar("s3")],
+            "containers": [{"name": "a"}, {"name": "b"}]}),
+        )
         .unwrap();
         assert_eq!(ends_after(&spec, name), expected, "{name}");
     }

@@ -48,7 +48,11 @@ fn one(inputs: &Inputs, container: &Container) -> Decision {
     let Some(running) = newest.filter(|s| s.state == RuntimeState::Running) else {
         let deleted = inputs.pod.metadata.deletion_timestamp.is_some();
         return match should_be_restarted(policy, container, newest, deleted) {
-            true => Decision::Start(newest.filter(|s| s.state == RuntimeState::Unknown).map(kill_unknown)),
+            true => Decision::Start(
+                newest
+                    .filter(|s| s.state == RuntimeState::Unknown)
+                    .map(kill_unknown),
+            ),
             false => Decision::Leave,
         };
     };
@@ -64,6 +68,14 @@ fn one(inputs: &Inputs, container: &Container) -> Decision {
         return Decision::Keep;
     };
     let then = if restart { ", will be restarted" } else { "" };
-    let kill = to_kill(running, format!("Container {} {what}{then}", container.name), reason);
-    if restart { Decision::Start(Some(kill)) } else { Decision::Kill(kill) }
+    let kill = to_kill(
+        running,
+        format!("Container {} {what}{then}", container.name),
+        reason,
+    );
+    if restart {
+        Decision::Start(Some(kill))
+    } else {
+        Decision::Kill(kill)
+    }
 }

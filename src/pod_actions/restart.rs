@@ -23,18 +23,27 @@ pub fn restarts_all(container: &Container, exit_code: i32) -> bool {
 
 /// The first rule for that code. Rules without a policy of the container's own do not count.
 fn matching_rule(container: &Container, exit_code: i32) -> Option<&RestartRule> {
-    let rules = container.restart_policy.map_or(&[][..], |_| &container.restart_policy_rules);
+    let rules = container
+        .restart_policy
+        .map_or(&[][..], |_| &container.restart_policy_rules);
     rules.iter().find(|rule| {
-        rule.exit_codes.as_ref().is_some_and(|codes| match codes.operator.as_str() {
-            "In" => codes.values.contains(&exit_code),
-            "NotIn" => !codes.values.contains(&exit_code),
-            _ => false,
-        })
+        rule.exit_codes
+            .as_ref()
+            .is_some_and(|codes| match codes.operator.as_str() {
+                "In" => codes.values.contains(&exit_code),
+                "NotIn" => !codes.values.contains(&exit_code),
+                _ => false,
+            })
     })
 }
 
 /// At a start decision (8.2, second table): `newest` is the newest instance, if the runtime knows one.
-pub fn should_be_restarted(pod: RestartPolicy, container: &Container, newest: Option<&RuntimeContainerStatus>, deleted: bool) -> bool {
+pub fn should_be_restarted(
+    pod: RestartPolicy,
+    container: &Container,
+    newest: Option<&RuntimeContainerStatus>,
+    deleted: bool,
+) -> bool {
     if deleted {
         return false;
     }
@@ -55,9 +64,20 @@ mod tests {
     /// `rules`: action, operator, values.
     #[track_caller]
     fn check(own: Value, rules: &[(&str, &str, &[i32])], code: i32, restart: bool, all: bool) {
-        let rules: Vec<Value> = rules.iter().map(|(a, o, v)| json!({"action": a, "exitCodes": {"operator": o, "values": v}})).collect();
-        let container: Container = serde_json::from_value(json!({"restartPolicy": own, "restartPolicyRules": rules})).unwrap();
-        assert_eq!((should_restart_after(RestartPolicy::Never, &container, code), restarts_all(&container, code)), (restart, all));
+        let rules: Vec<Value> = rules
+            .iter()
+            .map(|(a, o, v)| json!({"action": a, "exitCodes": {"operator": o, "values": v}}))
+            .collect();
+        let container: Container =
+            serde_json::from_value(json!({"restartPolicy": own, "restartPolicyRules": rules}))
+                .unwrap();
+        assert_eq!(
+            (
+                should_restart_after(RestartPolicy::Never, &container, code),
+                restarts_all(&container, code)
+            ),
+            (restart, all)
+        );
     }
 
     #[test]
@@ -66,14 +86,62 @@ mod tests {
         check(json!("Always"), &[], 0, true, false);
         check(json!("OnFailure"), &[], 0, false, false);
         check(json!("OnFailure"), &[], 1, true, false);
-        check(json!("Never"), &[("Restart", "In", &[3, 4])], 4, true, false);
-        check(json!("Never"), &[("Restart", "In", &[3, 4])], 5, false, false);
-        check(json!("Never"), &[("Restart", "NotIn", &[3])], 3, false, false);
-        check(json!("Never"), &[("Restart", "NotIn", &[3])], 0, true, false);
+        check(
+            json!("Never"),
+            &[("Restart", "In", &[3, 4])],
+            4,
+            true,
+            false,
+        );
+        check(
+            json!("Never"),
+            &[("Restart", "In", &[3, 4])],
+            5,
+            false,
+            false,
+        );
+        check(
+            json!("Never"),
+            &[("Restart", "NotIn", &[3])],
+            3,
+            false,
+            false,
+        );
+        check(
+            json!("Never"),
+            &[("Restart", "NotIn", &[3])],
+            0,
+            true,
+            false,
+        );
         check(json!(null), &[("Restart", "In", &[1])], 1, false, false);
         // the first rule that matches decides, and where none does, the policy
-        check(json!("Never"), &[("RestartAllContainers", "In", &[1]), ("Restart", "In", &[1])], 1, true, true);
-        check(json!("Never"), &[("Restart", "In", &[1]), ("RestartAllContainers", "In", &[1])], 1, true, false);
-        check(json!("OnFailure"), &[("RestartAllContainers", "In", &[1])], 2, true, false);
+        check(
+            json!("Never"),
+            &[
+                ("RestartAllContainers", "In", &[1]),
+                ("Restart", "In", &[1]),
+            ],
+            1,
+            true,
+            true,
+        );
+        check(
+            json!("Never"),
+            &[
+                ("Restart", "In", &[1]),
+                ("RestartAllContainers", "In", &[1]),
+            ],
+            1,
+            true,
+            false,
+        );
+        check(
+            json!("OnFailure"),
+            &[("RestartAllContainers", "In", &[1])],
+            2,
+            true,
+            false,
+        );
     }
 }

@@ -39,7 +39,11 @@ fn random_pod(dice: &mut Dice) -> Pod {
     let (init, regular) = (containers("i", 4, 0), containers("c", 3, 1));
     let policy = dice.one(&["Always", "OnFailure", "Never"]);
     let spec = json!({"restartPolicy": policy, "initContainers": init, "containers": regular});
-    Pod { metadata: Default::default(), spec: serde_json::from_value(spec).unwrap(), raw: Value::Null }
+    Pod {
+        metadata: Default::default(),
+        spec: serde_json::from_value(spec).unwrap(),
+        raw: Value::Null,
+    }
 }
 
 /// A pod and what runs of it.
@@ -53,12 +57,27 @@ struct World {
 
 impl World {
     fn new(dice: &mut Dice) -> Self {
-        Self { pod: random_pod(dice), status: Default::default(), liveness: HashMap::new(), startup: HashMap::new(), created: 0 }
+        Self {
+            pod: random_pod(dice),
+            status: Default::default(),
+            liveness: HashMap::new(),
+            startup: HashMap::new(),
+            created: 0,
+        }
     }
 
     fn decide(&self) -> PodActions {
-        let (liveness, startup) = (|id: &ContainerId| self.liveness.get(id).copied(), |id: &ContainerId| self.startup.get(id).copied());
-        compute(&Inputs { pod: &self.pod, status: &self.status, liveness: &liveness, startup: &startup, restart_all: false })
+        let (liveness, startup) = (
+            |id: &ContainerId| self.liveness.get(id).copied(),
+            |id: &ContainerId| self.startup.get(id).copied(),
+        );
+        compute(&Inputs {
+            pod: &self.pod,
+            status: &self.status,
+            liveness: &liveness,
+            startup: &startup,
+            restart_all: false,
+        })
     }
 
     fn state(&self, container: &Container) -> Option<RuntimeState> {
@@ -66,14 +85,24 @@ impl World {
     }
 
     fn stop(&mut self, wanted: impl Fn(&ContainerId) -> bool) {
-        for s in self.status.containers.iter_mut().filter(|s| s.state != RuntimeState::Exited && wanted(&s.id)) {
+        for s in self
+            .status
+            .containers
+            .iter_mut()
+            .filter(|s| s.state != RuntimeState::Exited && wanted(&s.id))
+        {
             (s.state, s.exit_code) = (RuntimeState::Exited, 137);
         }
     }
 
     fn start(&mut self, container: &Container) {
         self.created += 1;
-        let mut new = container_status(&container.name, &self.created.to_string(), RuntimeState::Running, 0);
+        let mut new = container_status(
+            &container.name,
+            &self.created.to_string(),
+            RuntimeState::Running,
+            0,
+        );
         new.hash = spec_hash(container);
         self.status.containers.insert(0, new);
     }
@@ -81,7 +110,10 @@ impl World {
     fn carry_out(&mut self, actions: &PodActions) {
         self.stop(|id| actions.kill_pod || actions.kill.iter().any(|k| k.id == *id));
         if actions.kill_pod {
-            self.status.sandboxes.iter_mut().for_each(|s| s.ready = false);
+            self.status
+                .sandboxes
+                .iter_mut()
+                .for_each(|s| s.ready = false);
         }
         let spec = self.pod.spec.clone();
         if actions.create_sandbox {
@@ -97,23 +129,54 @@ impl World {
             };
             self.status.sandboxes.insert(0, sandbox);
         }
-        actions.init_start.iter().for_each(|i| self.start(&spec.init_containers[*i]));
-        actions.start.iter().for_each(|i| self.start(&spec.containers[*i]));
+        actions
+            .init_start
+            .iter()
+            .for_each(|i| self.start(&spec.init_containers[*i]));
+        actions
+            .start
+            .iter()
+            .for_each(|i| self.start(&spec.containers[*i]));
     }
 
     /// Something happens to one of the newest instances, or to the sandbox.
     fn happen(&mut self, dice: &mut Dice) {
         if dice.below(40) == 0 {
-            self.status.sandboxes.iter_mut().for_each(|s| s.ready = false);
+            self.status
+                .sandboxes
+                .iter_mut()
+                .for_each(|s| s.ready = false);
         }
-        let names: Vec<String> = self.pod.spec.all_containers().map(|c| c.name.clone()).collect();
+        let names: Vec<String> = self
+            .pod
+            .spec
+            .all_containers()
+            .map(|c| c.name.clone())
+            .collect();
         let name = dice.one(&names);
-        let Some(s) = self.status.containers.iter_mut().find(|s| s.name == name && s.state == RuntimeState::Running) else { return };
+        let Some(s) = self
+            .status
+            .containers
+            .iter_mut()
+            .find(|s| s.name == name && s.state == RuntimeState::Running)
+        else {
+            return;
+        };
         match dice.below(6) {
             0 | 1 => (s.state, s.exit_code) = (RuntimeState::Exited, dice.one(&[0, 0, 1, 3])),
             2 => s.state = dice.one(&[RuntimeState::Unknown, RuntimeState::Created]),
-            3 => drop(self.startup.insert(s.id.clone(), dice.one(&[ProbeResult::Success, ProbeResult::Success, ProbeResult::Failure]))),
-            4 => drop(self.liveness.insert(s.id.clone(), dice.one(&[ProbeResult::Success, ProbeResult::Failure]))),
+            3 => drop(self.startup.insert(
+                s.id.clone(),
+                dice.one(&[
+                    ProbeResult::Success,
+                    ProbeResult::Success,
+                    ProbeResult::Failure,
+                ]),
+            )),
+            4 => drop(self.liveness.insert(
+                s.id.clone(),
+                dice.one(&[ProbeResult::Success, ProbeResult::Failure]),
+            )),
             _ => s.hash = dice.one(&[s.hash, !s.hash]),
         }
     }
@@ -122,35 +185,75 @@ impl World {
     /// them has passed its startup probe. An earlier sidecar that restarts holds nothing back.
     fn reached(&self, index: usize) -> bool {
         let before = &self.pod.spec.init_containers[..index];
-        let passed = |id: &ContainerId, c: &Container| c.startup_probe.is_none() || self.startup.get(id) == Some(&ProbeResult::Success);
-        before.iter().enumerate().all(|(at, c)| match (c.always_restarts(), self.status.container(&c.name)) {
-            (_, None) => false,
-            (true, Some(s)) => at + 1 < index || (s.state == RuntimeState::Running && passed(&s.id, c)),
-            (false, Some(s)) => s.state == RuntimeState::Exited && s.exit_code == 0,
+        let passed = |id: &ContainerId, c: &Container| {
+            c.startup_probe.is_none() || self.startup.get(id) == Some(&ProbeResult::Success)
+        };
+        before.iter().enumerate().all(|(at, c)| {
+            match (c.always_restarts(), self.status.container(&c.name)) {
+                (_, None) => false,
+                (true, Some(s)) => {
+                    at + 1 < index || (s.state == RuntimeState::Running && passed(&s.id, c))
+                }
+                (false, Some(s)) => s.state == RuntimeState::Exited && s.exit_code == 0,
+            }
         })
     }
 
     /// What must hold of every decision.
     fn check(&self, actions: &PodActions, seed: u64) {
         let spec = &self.pod.spec;
-        let known = |id: &ContainerId| self.status.containers.iter().find(|s| s.id == *id).unwrap().state;
-        let only_alive = actions.kill.iter().all(|k| matches!(known(&k.id), RuntimeState::Running | RuntimeState::Unknown));
-        assert!(only_alive, "seed {seed}: only what runs or is lost is killed");
-        assert!(!actions.kill_pod || actions.kill.is_empty(), "seed {seed}: a pod that is killed has no single kills");
-        assert!(!actions.create_sandbox || actions.kill_pod, "seed {seed}: what is left of the old sandbox goes first");
+        let known = |id: &ContainerId| {
+            self.status
+                .containers
+                .iter()
+                .find(|s| s.id == *id)
+                .unwrap()
+                .state
+        };
+        let only_alive = actions
+            .kill
+            .iter()
+            .all(|k| matches!(known(&k.id), RuntimeState::Running | RuntimeState::Unknown));
         assert!(
-            [&actions.start, &actions.init_start].iter().all(|list| list.is_sorted_by(|a, b| a < b)),
+            only_alive,
+            "seed {seed}: only what runs or is lost is killed"
+        );
+        assert!(
+            !actions.kill_pod || actions.kill.is_empty(),
+            "seed {seed}: a pod that is killed has no single kills"
+        );
+        assert!(
+            !actions.create_sandbox || actions.kill_pod,
+            "seed {seed}: what is left of the old sandbox goes first"
+        );
+        assert!(
+            [&actions.start, &actions.init_start]
+                .iter()
+                .all(|list| list.is_sorted_by(|a, b| a < b)),
             "seed {seed}: spec order, once each"
         );
-        let starts = actions.init_start.iter().map(|i| &spec.init_containers[*i]).chain(actions.start.iter().map(|i| &spec.containers[*i]));
+        let starts = actions
+            .init_start
+            .iter()
+            .map(|i| &spec.init_containers[*i])
+            .chain(actions.start.iter().map(|i| &spec.containers[*i]));
         for container in starts {
             let newest = self.status.container(&container.name);
-            let killed = |id: &ContainerId| actions.kill_pod || actions.kill.iter().any(|k| k.id == *id);
-            let kept = newest.is_some_and(|s| matches!(s.state, RuntimeState::Running | RuntimeState::Unknown) && !killed(&s.id));
+            let killed =
+                |id: &ContainerId| actions.kill_pod || actions.kill.iter().any(|k| k.id == *id);
+            let kept = newest.is_some_and(|s| {
+                matches!(s.state, RuntimeState::Running | RuntimeState::Unknown) && !killed(&s.id)
+            });
             assert!(!kept, "seed {seed}: {} is started and kept", container.name);
-            let for_good = newest
-                .is_some_and(|s| s.state == RuntimeState::Exited && !should_restart_after(spec.restart_policy, container, s.exit_code));
-            assert!(!for_good || actions.create_sandbox, "seed {seed}: {} has ended for good", container.name);
+            let for_good = newest.is_some_and(|s| {
+                s.state == RuntimeState::Exited
+                    && !should_restart_after(spec.restart_policy, container, s.exit_code)
+            });
+            assert!(
+                !for_good || actions.create_sandbox,
+                "seed {seed}: {} has ended for good",
+                container.name
+            );
         }
         self.check_order(actions, seed);
     }
@@ -160,17 +263,34 @@ impl World {
         let spec = &self.pod.spec;
         if actions.create_sandbox {
             let from_the_first = actions.init_start == [0] && actions.start.is_empty();
-            assert!(from_the_first || spec.init_containers.is_empty(), "seed {seed}: a new sandbox begins with the first init container");
+            assert!(
+                from_the_first || spec.init_containers.is_empty(),
+                "seed {seed}: a new sandbox begins with the first init container"
+            );
             return;
         }
-        let regular_alive = spec.containers.iter().any(|c| matches!(self.state(c), Some(RuntimeState::Created | RuntimeState::Running)));
+        let regular_alive = spec.containers.iter().any(|c| {
+            matches!(
+                self.state(c),
+                Some(RuntimeState::Created | RuntimeState::Running)
+            )
+        });
         if regular_alive {
-            let sidecars = actions.init_start.iter().all(|i| spec.init_containers[*i].always_restarts());
-            assert!(sidecars, "seed {seed}: plain init containers do not run again beside regular ones");
+            let sidecars = actions
+                .init_start
+                .iter()
+                .all(|i| spec.init_containers[*i].always_restarts());
+            assert!(
+                sidecars,
+                "seed {seed}: plain init containers do not run again beside regular ones"
+            );
             return;
         }
         let complete = self.reached(spec.init_containers.len());
-        assert!(actions.start.is_empty() || complete, "seed {seed}: regular containers start only when initialisation is complete");
+        assert!(
+            actions.start.is_empty() || complete,
+            "seed {seed}: regular containers start only when initialisation is complete"
+        );
         if let Some(last) = actions.init_start.last() {
             assert!(
                 self.reached(*last) || self.state(&spec.init_containers[*last]).is_some(),
@@ -195,5 +315,8 @@ fn random_walks_keep_the_invariants() {
             world.happen(&mut dice);
         }
     }
-    assert!(started > 10_000 && killed > 1000, "the walks do something: {started} starts, {killed} kills");
+    assert!(
+        started > 10_000 && killed > 1000,
+        "the walks do something: {started} starts, {killed} kills"
+    );
 }

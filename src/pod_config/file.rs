@@ -21,7 +21,9 @@ use crossbeam_channel::{Receiver, Sender, bounded, select};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use super::files::{Decode, Decoded, Digest, Files, Listing, Reading, Signature, Step, is_pod_file, needs_last_good};
+use super::files::{
+    Decode, Decoded, Digest, Files, Listing, Reading, Signature, Step, is_pod_file, needs_last_good,
+};
 use super::last_good::LastGood;
 use super::merge::{PodConfig, PodUpdate, Source};
 use super::states::FileStates;
@@ -73,7 +75,9 @@ impl FileSource {
     /// # Errors
     /// No descriptor or no thread is left.
     pub fn spawn(config: FileSourceConfig) -> io::Result<Self> {
-        let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
+        let wake = Arc::new(EventFd::from_flags(
+            EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
+        )?);
         let (stop, stopped) = bounded(1);
         let path = std::path::absolute(&config.path)?;
         let mut worker = Worker {
@@ -87,7 +91,9 @@ impl FileSource {
             watch_error: None,
             config,
         };
-        let thread = std::thread::Builder::new().name("pod-files".into()).spawn(move || worker.run())?;
+        let thread = std::thread::Builder::new()
+            .name("pod-files".into())
+            .spawn(move || worker.run())?;
         Ok(Self { wake, stop, thread })
     }
 
@@ -137,7 +143,10 @@ impl Worker {
     }
 
     fn rounds(&mut self) {
-        let mut hints = Hints { overflow: true, ..Hints::default() };
+        let mut hints = Hints {
+            overflow: true,
+            ..Hints::default()
+        };
         loop {
             self.watch();
             let now = Moment::now();
@@ -145,8 +154,15 @@ impl Worker {
             let missing = matches!(listing, Listing::Missing(_));
             self.restore(&listing);
             let step = self.files.step(now, listing);
-            let deadline = [step.wake, missing.then_some(now + RETRY), self.watch.retry_at()];
-            let deadline = deadline.into_iter().flatten().fold(now + self.config.check_frequency, Moment::min);
+            let deadline = [
+                step.wake,
+                missing.then_some(now + RETRY),
+                self.watch.retry_at(),
+            ];
+            let deadline = deadline
+                .into_iter()
+                .flatten()
+                .fold(now + self.config.check_frequency, Moment::min);
             let published = self.publish(step);
             // After the pods are on their way: a slow disk makes none of them wait.
             self.keep();
@@ -166,11 +182,20 @@ impl Worker {
         let readings: Vec<(&Path, &Reading)> = match listing {
             _ if self.restored => return,
             Listing::Missing(_) | Listing::Unreadable(_) => return,
-            Listing::Dir(files) => files.iter().map(|(path, reading)| (path.as_path(), reading)).collect(),
+            Listing::Dir(files) => files
+                .iter()
+                .map(|(path, reading)| (path.as_path(), reading))
+                .collect(),
             Listing::File(reading) => vec![(&self.path, reading)],
         };
         for (path, reading) in readings {
-            let Some(digest) = self.last_good.digest(path).filter(|kept| needs_last_good(reading, kept)) else { continue };
+            let Some(digest) = self
+                .last_good
+                .digest(path)
+                .filter(|kept| needs_last_good(reading, kept))
+            else {
+                continue;
+            };
             if let Some(bytes) = self.last_good.load(path) {
                 let decoded = decode(&self.config.decode, &bytes, path);
                 self.files.restore(path, digest, decoded);
@@ -185,7 +210,10 @@ impl Worker {
         if self.restored {
             self.last_good.retain(self.files.paths());
         }
-        self.last_good.take_lines().iter().for_each(|line| log::warn!("{line}"));
+        self.last_good
+            .take_lines()
+            .iter()
+            .for_each(|line| log::warn!("{line}"));
     }
 
     /// Watching comes before listing, so that what happens in between gives an event.
@@ -210,7 +238,8 @@ impl Worker {
                 return Ok(Hints::default());
             }
             // Rounded up: waking a little early would spin.
-            let timeout = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+            let timeout =
+                PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
             let mut fds = vec![PollFd::new(self.wake.as_fd(), PollFlags::POLLIN)];
             fds.extend(self.watch.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
             // EINTR and the like: the deadline and the stop are looked at again.
@@ -230,11 +259,19 @@ impl Worker {
         step.mended.iter().for_each(|line| log::info!("{line}"));
         self.config.states.replace(step.pods, step.problems);
         let Some(set) = step.set else { return Ok(()) };
-        let merged = self.config.config.merge(Source::File, set, SystemTime::now());
+        let merged = self
+            .config
+            .config
+            .merge(Source::File, set, SystemTime::now());
         for (pod, text) in &merged.dropped {
-            self.config.events.record(pod, "", EventType::Warning, "FailedValidation", text);
+            self.config
+                .events
+                .record(pod, "", EventType::Warning, "FailedValidation", text);
         }
-        merged.updates.into_iter().try_for_each(|update| self.send(update))
+        merged
+            .updates
+            .into_iter()
+            .try_for_each(|update| self.send(update))
     }
 
     fn send(&self, update: PodUpdate) -> Result<(), Ended> {
@@ -248,19 +285,32 @@ impl Worker {
         let path = self.path.clone();
         let shown = path.display();
         match path.metadata() {
-            Err(e) if is_missing(&e) => Listing::Missing(format!("cannot read pods from {shown}: it does not exist; create it")),
-            Err(e) => Listing::Unreadable(format!("cannot read pods from {shown}: {e}; all pods stay as they are")),
+            Err(e) if is_missing(&e) => Listing::Missing(format!(
+                "cannot read pods from {shown}: it does not exist; create it"
+            )),
+            Err(e) => Listing::Unreadable(format!(
+                "cannot read pods from {shown}: {e}; all pods stay as they are"
+            )),
             Ok(m) if m.is_dir() => self.list_dir(hints).unwrap_or_else(|e| {
                 if is_missing(&e) {
-                    return Listing::Missing(format!("cannot read pods from {shown}: it does not exist; create it"));
+                    return Listing::Missing(format!(
+                        "cannot read pods from {shown}: it does not exist; create it"
+                    ));
                 }
-                Listing::Unreadable(format!("cannot list {shown}: {e}; all pods stay as they are"))
+                Listing::Unreadable(format!(
+                    "cannot list {shown}: {e}; all pods stay as they are"
+                ))
             }),
             Ok(m) if m.is_file() => match self.read(&path, true) {
                 Some(reading) => Listing::File(reading),
-                None => Listing::Missing(format!("cannot read pods from {shown}: it does not exist; create it")),
+                None => Listing::Missing(format!(
+                    "cannot read pods from {shown}: it does not exist; create it"
+                )),
             },
-            Ok(m) => Listing::Unreadable(format!("cannot read pods from {shown}: it is {}; name a directory or a file", kind(&m))),
+            Ok(m) => Listing::Unreadable(format!(
+                "cannot read pods from {shown}: it is {}; name a directory or a file",
+                kind(&m)
+            )),
         }
     }
 
@@ -284,14 +334,19 @@ impl Worker {
             Ok(meta) => meta,
             Err(e) if is_missing(&e) => {
                 path.symlink_metadata().ok()?;
-                return Some(Reading::Failed("cannot follow the symbolic link: its target does not exist".into()));
+                return Some(Reading::Failed(
+                    "cannot follow the symbolic link: its target does not exist".into(),
+                ));
             }
             Err(e) => return Some(Reading::Failed(format!("cannot read the file: {e}"))),
         };
         if !meta.is_file() {
             return Some(Reading::Skipped(kind(&meta)));
         }
-        let lacking = self.files.accepted(path).is_some_and(|accepted| self.last_good.digest(path) != Some(*accepted));
+        let lacking = self
+            .files
+            .accepted(path)
+            .is_some_and(|accepted| self.last_good.digest(path) != Some(*accepted));
         if !even_if_known && !lacking && !self.files.wants(path, &signature(&meta)) {
             return Some(Reading::Unchanged);
         }
@@ -311,37 +366,63 @@ impl Worker {
             }
             return Reading::SameContent { signature };
         }
-        let result = if bytes.is_empty() { Err("the file is empty".to_owned()) } else { decode(&self.config.decode, bytes, path) };
+        let result = if bytes.is_empty() {
+            Err("the file is empty".to_owned())
+        } else {
+            decode(&self.config.decode, bytes, path)
+        };
         if result.is_ok() {
             self.last_good.stage(path, digest, bytes);
         }
-        Reading::Parsed { signature, digest, result }
+        Reading::Parsed {
+            signature,
+            digest,
+            result,
+        }
     }
 }
 
 fn decode(decode: &Decode, bytes: &[u8], path: &Path) -> Result<Decoded, String> {
-    catch_unwind(AssertUnwindSafe(|| decode(bytes, path)))
-        .unwrap_or_else(|_| Err("cannot decode the file: internal error; please report this file".into()))
+    catch_unwind(AssertUnwindSafe(|| decode(bytes, path))).unwrap_or_else(|_| {
+        Err("cannot decode the file: internal error; please report this file".into())
+    })
 }
 
 pub(super) fn sha256(bytes: &[u8]) -> Digest {
-    ring::digest::digest(&ring::digest::SHA256, bytes).as_ref().try_into().expect("SHA-256 has 32 bytes")
+    ring::digest::digest(&ring::digest::SHA256, bytes)
+        .as_ref()
+        .try_into()
+        .expect("SHA-256 has 32 bytes")
 }
 
 fn is_missing(e: &io::Error) -> bool {
-    matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    matches!(
+        e.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
 }
 
 fn kind(meta: &fs::Metadata) -> &'static str {
     let t = meta.file_type();
-    let kinds = [(t.is_dir(), "a directory"), (t.is_fifo(), "a FIFO"), (t.is_socket(), "a socket"), (t.is_char_device(), "a device")];
-    kinds.iter().find(|(is, _)| *is).map_or("a block device", |(_, what)| what)
+    let kinds = [
+        (t.is_dir(), "a directory"),
+        (t.is_fifo(), "a FIFO"),
+        (t.is_socket(), "a socket"),
+        (t.is_char_device(), "a device"),
+    ];
+    kinds
+        .iter()
+        .find(|(is, _)| *is)
+        .map_or("a block device", |(_, what)| what)
 }
 
 /// Opens without ever waiting, and looks again at what was opened: the name may have become something else.
 pub(super) fn read_limited(path: &Path, limit: u64) -> io::Result<(fs::Metadata, Vec<u8>)> {
     let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
-    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
     let meta = file.metadata()?;
     if !meta.is_file() {
         return Err(io::Error::other(format!("it is {}", kind(&meta))));
@@ -351,18 +432,32 @@ pub(super) fn read_limited(path: &Path, limit: u64) -> io::Result<(fs::Metadata,
         file.take(limit).read_to_end(&mut bytes)?;
     }
     if meta.len().max(bytes.len() as u64) >= limit {
-        return Err(io::Error::other(format!("it has {} bytes or more, and the limit is below {} MiB", meta.len(), limit >> 20)));
+        return Err(io::Error::other(format!(
+            "it has {} bytes or more, and the limit is below {} MiB",
+            meta.len(),
+            limit >> 20
+        )));
     }
     Ok((meta, bytes))
 }
 
 fn signature(m: &fs::Metadata) -> Signature {
-    Signature { inode: (m.dev(), m.ino()), size: m.len(), mtime: (m.mtime(), m.mtime_nsec()), ctime: (m.ctime(), m.ctime_nsec()) }
+    Signature {
+        inode: (m.dev(), m.ino()),
+        size: m.len(),
+        mtime: (m.mtime(), m.mtime_nsec()),
+        ctime: (m.ctime(), m.ctime_nsec()),
+    }
 }
 
 fn is_settled(m: &fs::Metadata, now: SystemTime) -> bool {
-    let changed = Duration::new(m.ctime().max(0) as u64, m.ctime_nsec().clamp(0, 999_999_999) as u32);
-    let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let changed = Duration::new(
+        m.ctime().max(0) as u64,
+        m.ctime_nsec().clamp(0, 999_999_999) as u32,
+    );
+    let now = now
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     now.checked_sub(changed).is_some_and(|age| age >= SETTLED)
 }
 

@@ -44,7 +44,13 @@ impl Fixture {
             events: Arc::default(),
         };
         let source = Some(FileSource::spawn(config).unwrap());
-        Self { dir: Some(dir), source, updates, states, changed }
+        Self {
+            dir: Some(dir),
+            source,
+            updates,
+            states,
+            changed,
+        }
     }
 
     fn end_source(&mut self) {
@@ -73,16 +79,39 @@ impl Fixture {
     /// The entries' contents without their headers, sorted; once the source has come to rest.
     fn kept(&mut self) -> Vec<String> {
         self.end_source();
-        let content = |path: PathBuf| fs::read_to_string(path).unwrap().split_once('\n').unwrap().1.to_owned();
-        let mut kept: Vec<String> = list(&self.dir().join("last-good")).into_iter().map(content).collect();
+        let content = |path: PathBuf| {
+            fs::read_to_string(path)
+                .unwrap()
+                .split_once('\n')
+                .unwrap()
+                .1
+                .to_owned()
+        };
+        let mut kept: Vec<String> = list(&self.dir().join("last-good"))
+            .into_iter()
+            .map(content)
+            .collect();
         kept.sort();
         kept
     }
 
     #[track_caller]
     fn expect_uids(&self, op: PodOperation, uids: &[&str]) {
-        let update = self.updates.recv_timeout(CEILING).unwrap_or_else(|_| panic!("no {op} of {uids:?}"));
-        assert_eq!((update.op, update.pods.iter().map(|p| p.uid().as_str()).collect::<Vec<_>>()), (op, uids.to_vec()));
+        let update = self
+            .updates
+            .recv_timeout(CEILING)
+            .unwrap_or_else(|_| panic!("no {op} of {uids:?}"));
+        assert_eq!(
+            (
+                update.op,
+                update
+                    .pods
+                    .iter()
+                    .map(|p| p.uid().as_str())
+                    .collect::<Vec<_>>()
+            ),
+            (op, uids.to_vec())
+        );
     }
 
     fn with_dir(prepare: impl FnOnce(&Path)) -> Self {
@@ -105,14 +134,31 @@ impl Fixture {
 
     #[track_caller]
     fn expect(&self, op: PodOperation, names: &[&str]) {
-        let update = self.updates.recv_timeout(CEILING).unwrap_or_else(|_| panic!("no {op} of {names:?}"));
-        assert_eq!((update.op, update.pods.iter().map(|p| p.metadata.name.as_str()).collect::<Vec<_>>()), (op, names.to_vec()));
+        let update = self
+            .updates
+            .recv_timeout(CEILING)
+            .unwrap_or_else(|_| panic!("no {op} of {names:?}"));
+        assert_eq!(
+            (
+                update.op,
+                update
+                    .pods
+                    .iter()
+                    .map(|p| p.metadata.name.as_str())
+                    .collect::<Vec<_>>()
+            ),
+            (op, names.to_vec())
+        );
     }
 
     /// Waits for a pod with this content, whatever comes before.
     #[track_caller]
     fn expect_content(&self, hostname: &str) {
-        let next = || self.updates.recv_timeout(CEILING).expect("an update with the new content");
+        let next = || {
+            self.updates
+                .recv_timeout(CEILING)
+                .expect("an update with the new content")
+        };
         while !next().pods.iter().any(|p| p.spec.hostname == hostname) {}
     }
 
@@ -127,7 +173,9 @@ impl Fixture {
         let deadline = std::time::Instant::now() + CEILING;
         loop {
             let problems = self.states.problems();
-            if problems.len() == words.len() && problems.iter().zip(words).all(|(p, w)| p.error.contains(w)) {
+            if problems.len() == words.len()
+                && problems.iter().zip(words).all(|(p, w)| p.error.contains(w))
+            {
                 return;
             }
             if self.changed.recv_deadline(deadline).is_err() {
@@ -159,7 +207,10 @@ fn files_there_at_the_start_and_later_ones_are_pods() {
     f.expect(Update, &["c"]);
     fs::remove_file(f.path("b")).unwrap();
     f.expect(Remove, &["b"]);
-    assert_eq!(f.states.get(&"3".into()).unwrap().file, f.path("c").display().to_string());
+    assert_eq!(
+        f.states.get(&"3".into()).unwrap().file,
+        f.path("c").display().to_string()
+    );
 }
 
 #[test]
@@ -199,7 +250,10 @@ fn a_renamed_file_keeps_a_pod_with_a_uid() {
     f.expect(Remove, &["x"]);
     f.expect(Add, &["x"]);
     f.expect_nothing_sent();
-    assert_eq!(f.states.get(&"1".into()).unwrap().file, f.path("b").display().to_string());
+    assert_eq!(
+        f.states.get(&"1".into()).unwrap().file,
+        f.path("b").display().to_string()
+    );
 }
 
 #[test]
@@ -218,7 +272,10 @@ fn links_are_followed_and_a_swapped_data_link_is_seen() {
     f.expect(Update, &["a"]);
     fs::remove_file(f.path("..data")).unwrap();
     symlink(f.path("..v1/a"), f.path("b")).unwrap();
-    f.expect_problems(&["its target does not exist; the last good version", "has the same"]);
+    f.expect_problems(&[
+        "its target does not exist; the last good version",
+        "has the same",
+    ]);
 }
 
 #[test]
@@ -288,7 +345,10 @@ fn two_files_with_one_pod_are_told_and_the_second_takes_over() {
     fs::remove_file(f.path("a")).unwrap();
     f.expect(Remove, &["a"]);
     f.expect(Add, &["a"]);
-    assert_eq!(f.states.get(&"2".into()).unwrap().file, f.path("b").display().to_string());
+    assert_eq!(
+        f.states.get(&"2".into()).unwrap().file,
+        f.path("b").display().to_string()
+    );
 }
 
 #[test]
@@ -308,7 +368,10 @@ fn leftovers_and_other_kinds_do_not_count_and_do_not_block() {
 #[test]
 fn a_file_of_10_mib_is_refused() {
     let f = Fixture::with_dir(|d| {
-        fs::File::create(d.join("big")).unwrap().set_len(MAX_FILE_SIZE).unwrap();
+        fs::File::create(d.join("big"))
+            .unwrap()
+            .set_len(MAX_FILE_SIZE)
+            .unwrap();
         fs::write(d.join("a"), "a@1;").unwrap();
     });
     f.expect(Add, &["a"]);
@@ -354,7 +417,13 @@ fn a_panicking_decoder_is_a_problem_of_that_file() {
         check_frequency: HOUR,
         last_good: dir.path().join(".last-good"),
         running: Default::default(),
-        decode: Arc::new(|bytes: &[u8], path: &Path| if bytes == b"panic" { panic!("on purpose") } else { decode(bytes, path) }),
+        decode: Arc::new(|bytes: &[u8], path: &Path| {
+            if bytes == b"panic" {
+                panic!("on purpose")
+            } else {
+                decode(bytes, path)
+            }
+        }),
         config: Arc::new(PodConfig::new(&[Source::File])),
         updates: send,
         states: Arc::clone(&states),
@@ -408,8 +477,16 @@ fn a_file_that_turned_bad_before_the_restart_keeps_its_pod() {
     for bad in ["a", "", "a;\nb"] {
         f = f.restarted(|d| fs::write(d.join("a"), bad).unwrap());
         f.expect_uids(Add, &[uid.as_str()]);
-        let error = f.states.get(&uid).unwrap().file_error.expect("the error is shown");
-        assert!(error.ends_with("; the last good version of its pod stays"), "{error}");
+        let error = f
+            .states
+            .get(&uid)
+            .unwrap()
+            .file_error
+            .expect("the error is shown");
+        assert!(
+            error.ends_with("; the last good version of its pod stays"),
+            "{error}"
+        );
         assert_eq!(f.states.problems()[0].error, error);
     }
     f.put("a", "a#mended;");
@@ -422,7 +499,10 @@ fn a_file_that_turned_bad_before_the_restart_keeps_its_pod() {
 #[test]
 fn the_real_decoder_gives_the_same_identity() {
     let decode = |bytes: &[u8], path: &Path| {
-        let source = crate::api::decode::StaticSource { node_name: "n", path };
+        let source = crate::api::decode::StaticSource {
+            node_name: "n",
+            path,
+        };
         let pods = crate::api::decode::static_pods(bytes, &source).map_err(|e| e.to_string())?;
         Ok(pods.into_iter().map(|d| (d.pod, d.warnings)).collect())
     };
@@ -430,9 +510,14 @@ fn the_real_decoder_gives_the_same_identity() {
     let f = with_pod("a;");
     let first = f.restarted_with(Arc::new(decode), |d| fs::write(d.join("a"), text).unwrap());
     let was = first.updates.recv_timeout(CEILING).unwrap().pods;
-    let then = first.restarted_with(Arc::new(decode), |d| fs::write(d.join("a"), &text[..60]).unwrap());
+    let then = first.restarted_with(Arc::new(decode), |d| {
+        fs::write(d.join("a"), &text[..60]).unwrap()
+    });
     let is = then.updates.recv_timeout(CEILING).unwrap().pods;
-    assert_eq!((was[0].uid(), &was[0].spec, is.len()), (is[0].uid(), &is[0].spec, 1));
+    assert_eq!(
+        (was[0].uid(), &was[0].spec, is.len()),
+        (is[0].uid(), &is[0].spec, 1)
+    );
 }
 
 #[test]
@@ -501,15 +586,26 @@ fn a_single_bad_file_has_its_last_good_version_too() {
 
 #[test]
 fn a_version_that_refuses_what_an_earlier_one_accepted_says_so() {
-    let strict: Decode =
-        Arc::new(|bytes: &[u8], path: &Path| if bytes.starts_with(b"a") { Err("no a".into()) } else { decode(bytes, path) });
+    let strict: Decode = Arc::new(|bytes: &[u8], path: &Path| {
+        if bytes.starts_with(b"a") {
+            Err("no a".into())
+        } else {
+            decode(bytes, path)
+        }
+    });
     let f = with_pod("a@1;").restarted_with(strict.clone(), |_| ());
     f.expect(Add, &[]);
-    f.expect_problems(&["no a; an earlier version of podprobe accepted this content, this one does not"]);
+    f.expect_problems(&[
+        "no a; an earlier version of podprobe accepted this content, this one does not",
+    ]);
     let mut f = f.restarted_with(strict, |d| fs::write(d.join("a"), "b").unwrap());
     f.expect(Add, &[]);
     f.expect_problems(&["truncated; this version of podprobe refuses its last good version too, so its pod does not run: no a"]);
-    assert_eq!(f.kept(), ["a@1;"], "the earlier version, put back, takes it up again");
+    assert_eq!(
+        f.kept(),
+        ["a@1;"],
+        "the earlier version, put back, takes it up again"
+    );
 }
 
 #[test]
@@ -520,18 +616,33 @@ fn a_damaged_entry_is_set_aside_and_costs_no_other_pod() {
     let mut f = f;
     assert_eq!(f.kept().len(), 2);
     let holds_a = |p: &PathBuf| fs::read_to_string(p).unwrap().ends_with("a@1;");
-    let entry = list(&f.dir().join("last-good")).into_iter().find(holds_a).unwrap();
+    let entry = list(&f.dir().join("last-good"))
+        .into_iter()
+        .find(holds_a)
+        .unwrap();
     let whole = fs::read(&entry).unwrap();
     for length in [0, 1, whole.len() / 2, whole.len() - 1] {
         fs::write(&entry, &whole[..length]).unwrap();
-        f = f.restarted(|d| ["a", "b"].iter().for_each(|name| fs::write(d.join(name), "bad").unwrap()));
+        f = f.restarted(|d| {
+            ["a", "b"]
+                .iter()
+                .for_each(|name| fs::write(d.join(name), "bad").unwrap())
+        });
         f.expect_uids(Add, &["2"]);
         f.end_source();
-        assert!(!entry.exists() && entry.with_extension("corrupt").exists(), "{length} of {} bytes", whole.len());
+        assert!(
+            !entry.exists() && entry.with_extension("corrupt").exists(),
+            "{length} of {} bytes",
+            whole.len()
+        );
     }
     let mut f = f.restarted(|d| fs::remove_file(d.join("a")).unwrap());
     f.expect_uids(Add, &["2"]);
-    assert_eq!(f.kept(), ["b@2;"], "what was set aside goes with its pod file");
+    assert_eq!(
+        f.kept(),
+        ["b@2;"],
+        "what was set aside goes with its pod file"
+    );
 }
 
 #[test]

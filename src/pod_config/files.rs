@@ -130,7 +130,11 @@ impl Entry {
                 self.signature = None;
                 self.read_error = Some(e);
             }
-            Reading::Parsed { signature, digest, result } => {
+            Reading::Parsed {
+                signature,
+                digest,
+                result,
+            } => {
                 self.signature = signature;
                 self.digest = Some(digest);
                 self.read_error = None;
@@ -146,14 +150,24 @@ impl Entry {
     }
 
     fn accept(&mut self, digest: Digest, pods: Decoded) {
-        self.good = pods.into_iter().map(|(pod, warnings)| GoodPod { pod: Arc::new(pod), warnings }).collect();
+        self.good = pods
+            .into_iter()
+            .map(|(pod, warnings)| GoodPod {
+                pod: Arc::new(pod),
+                warnings,
+            })
+            .collect();
         (self.accepted, self.refused) = (Some(digest), None);
     }
 
     /// A pod that is given another name under its old UID would go on under the old name: say it instead.
     fn same_names(&self, pods: Decoded) -> Result<Decoded, String> {
         for (pod, _) in &pods {
-            if let Some(old) = self.good.iter().find(|g| g.pod.uid() == pod.uid() && g.pod.full_name() != pod.full_name()) {
+            if let Some(old) = self
+                .good
+                .iter()
+                .find(|g| g.pod.uid() == pod.uid() && g.pod.full_name() != pod.full_name())
+            {
                 let (was, is) = (&old.pod.metadata, &pod.metadata);
                 return Err(format!(
                     "metadata.name: {}/{} has become {}/{} under the same metadata.uid {}: change the uid too, or leave it out",
@@ -213,7 +227,9 @@ impl Files {
 
     /// Whether a file with this signature has to be opened.
     pub fn wants(&self, path: &Path, signature: &Signature) -> bool {
-        self.entries.get(path).is_none_or(|e| e.signature.as_ref() != Some(signature))
+        self.entries
+            .get(path)
+            .is_none_or(|e| e.signature.as_ref() != Some(signature))
     }
 
     /// Digest of the content last read from that file.
@@ -255,25 +271,51 @@ impl Files {
             }
             Listing::Missing(text) => {
                 self.take(now, Vec::new(), &mut step.log);
-                problems.entry(self.path.display().to_string()).or_default().push(text);
+                problems
+                    .entry(self.path.display().to_string())
+                    .or_default()
+                    .push(text);
             }
             Listing::Unreadable(text) => {
                 speaks = false;
-                problems.entry(self.path.display().to_string()).or_default().push(text);
+                problems
+                    .entry(self.path.display().to_string())
+                    .or_default()
+                    .push(text);
             }
         }
         let set = self.choose(&mut step.pods, &mut problems);
         self.held = set.iter().map(|pod| pod.uid().clone()).collect();
-        self.holders = step.pods.values().map(|file| PathBuf::from(&file.file)).collect();
+        self.holders = step
+            .pods
+            .values()
+            .map(|file| PathBuf::from(&file.file))
+            .collect();
         // A single file that was never good says nothing of what is wanted (6.3 "bad single file").
-        speaks &= !(single && self.sent.is_none() && self.entries.values().any(|e| e.error().is_some() && e.good.is_empty()));
+        speaks &= !(single
+            && self.sent.is_none()
+            && self
+                .entries
+                .values()
+                .any(|e| e.error().is_some() && e.good.is_empty()));
         if speaks && self.sent.as_ref().is_none_or(|sent| !same_pods(sent, &set)) {
             self.sent = Some(set.clone());
             step.set = Some(set);
         }
-        step.wake = self.entries.values().filter_map(|e| e.vanished).min().map(|m| m + REMOVAL_SETTLE);
+        step.wake = self
+            .entries
+            .values()
+            .filter_map(|e| e.vanished)
+            .min()
+            .map(|m| m + REMOVAL_SETTLE);
         self.say(&problems, &mut step);
-        step.problems = problems.iter().map(|(file, e)| FileProblem { file: file.clone(), error: e.join("; ") }).collect();
+        step.problems = problems
+            .iter()
+            .map(|(file, e)| FileProblem {
+                file: file.clone(),
+                error: e.join("; "),
+            })
+            .collect();
         self.said = problems;
         step
     }
@@ -281,11 +323,22 @@ impl Files {
     /// Stores the readings and ages what is no longer there.
     fn take(&mut self, now: Moment, files: Vec<(PathBuf, Reading)>, log: &mut Vec<String>) {
         let mut there: HashMap<PathBuf, Reading> = files.into_iter().collect();
-        let skipped: BTreeMap<PathBuf, &'static str> =
-            there.iter().filter_map(|(p, r)| if let Reading::Skipped(what) = r { Some((p.clone(), *what)) } else { None }).collect();
+        let skipped: BTreeMap<PathBuf, &'static str> = there
+            .iter()
+            .filter_map(|(p, r)| {
+                if let Reading::Skipped(what) = r {
+                    Some((p.clone(), *what))
+                } else {
+                    None
+                }
+            })
+            .collect();
         for (path, what) in &skipped {
             if self.skipped.get(path) != Some(what) {
-                log.push(format!("skipped {}: it is {what}, and pods are read from regular files", path.display()));
+                log.push(format!(
+                    "skipped {}: it is {what}, and pods are read from regular files",
+                    path.display()
+                ));
             }
         }
         there.retain(|path, _| !skipped.contains_key(path));
@@ -306,7 +359,11 @@ impl Files {
 
     /// One file for each name and UID: those that are there before those that vanished, those whose pods are wanted
     /// already before others, then the first by path.
-    fn choose(&self, files: &mut BTreeMap<PodUid, PodFile>, problems: &mut BTreeMap<String, Vec<String>>) -> Vec<Arc<Pod>> {
+    fn choose(
+        &self,
+        files: &mut BTreeMap<PodUid, PodFile>,
+        problems: &mut BTreeMap<String, Vec<String>>,
+    ) -> Vec<Arc<Pod>> {
         let mut names: HashMap<String, &Path> = HashMap::new();
         let mut set = Vec::new();
         let mut entries: Vec<_> = self.entries.iter().collect();
@@ -315,11 +372,18 @@ impl Files {
             let file = path.display().to_string();
             let error = entry.error();
             if entry.vanished.is_none() {
-                problems.entry(file.clone()).or_default().extend(error.clone());
+                problems
+                    .entry(file.clone())
+                    .or_default()
+                    .extend(error.clone());
             }
             for GoodPod { pod, warnings } in &entry.good {
                 let taken = names.get(&pod.full_name()).map(|p| (*p, "pod"));
-                let taken = taken.or_else(|| files.get(pod.uid()).map(|f| (Path::new(&f.file), "metadata.uid")));
+                let taken = taken.or_else(|| {
+                    files
+                        .get(pod.uid())
+                        .map(|f| (Path::new(&f.file), "metadata.uid"))
+                });
                 if let Some((other, what)) = taken {
                     if entry.vanished.is_none() {
                         let text = duplicate(pod, path, other, what);
@@ -328,7 +392,14 @@ impl Files {
                     continue;
                 }
                 names.insert(pod.full_name(), path);
-                files.insert(pod.uid().clone(), PodFile { file: file.clone(), warnings: warnings.clone(), file_error: error.clone() });
+                files.insert(
+                    pod.uid().clone(),
+                    PodFile {
+                        file: file.clone(),
+                        warnings: warnings.clone(),
+                        file_error: error.clone(),
+                    },
+                );
                 set.push(Arc::clone(pod));
             }
         }
@@ -340,12 +411,24 @@ impl Files {
     fn say(&self, problems: &BTreeMap<String, Vec<String>>, step: &mut Step) {
         for (file, texts) in problems {
             let old = self.said.get(file);
-            let new = texts.iter().filter(|t| old.is_none_or(|old| !old.contains(t)));
+            let new = texts
+                .iter()
+                .filter(|t| old.is_none_or(|old| !old.contains(t)));
             // Errors of decoding begin with file, line and column.
-            step.log.extend(new.map(|text| if text.starts_with(file.as_str()) { text.clone() } else { format!("{file}: {text}") }));
+            step.log.extend(new.map(|text| {
+                if text.starts_with(file.as_str()) {
+                    text.clone()
+                } else {
+                    format!("{file}: {text}")
+                }
+            }));
         }
-        let over = self.said.keys().filter(|file| !problems.contains_key(*file));
-        step.mended.extend(over.map(|file| format!("{file}: no problem any more")));
+        let over = self
+            .said
+            .keys()
+            .filter(|file| !problems.contains_key(*file));
+        step.mended
+            .extend(over.map(|file| format!("{file}: no problem any more")));
     }
 }
 
@@ -354,7 +437,11 @@ impl Files {
 pub fn needs_last_good(reading: &Reading, kept: &Digest) -> bool {
     match reading {
         Reading::Skipped(_) => false,
-        Reading::Parsed { digest, result: Ok(_), .. } => digest != kept,
+        Reading::Parsed {
+            digest,
+            result: Ok(_),
+            ..
+        } => digest != kept,
         _ => true,
     }
 }
@@ -364,17 +451,33 @@ pub fn needs_last_good(reading: &Reading, kept: &Digest) -> bool {
 pub fn is_pod_file(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     let ends = |suffix: &str| name.ends_with(suffix.as_bytes());
-    let leftover = name == b"4913" || ends("~") || ends(".swp") || ends(".swx") || ends(".tmp") || (name.starts_with(b"#") && ends("#"));
+    let leftover = name == b"4913"
+        || ends("~")
+        || ends(".swp")
+        || ends(".swx")
+        || ends(".tmp")
+        || (name.starts_with(b"#") && ends("#"));
     !name.starts_with(b".") && !leftover
 }
 
 fn duplicate(pod: &Pod, path: &Path, other: &Path, what: &str) -> String {
     let (namespace, name, uid) = (&pod.metadata.namespace, &pod.metadata.name, pod.uid());
-    let object = if what == "pod" { format!("pod {namespace}/{name}") } else { format!("pod {namespace}/{name} with metadata.uid {uid}") };
+    let object = if what == "pod" {
+        format!("pod {namespace}/{name}")
+    } else {
+        format!("pod {namespace}/{name} with metadata.uid {uid}")
+    };
     if path == other {
-        return format!("{object} is ignored: an earlier item of {} has the same {what}; remove one of the two", path.display());
+        return format!(
+            "{object} is ignored: an earlier item of {} has the same {what}; remove one of the two",
+            path.display()
+        );
     }
-    format!("{object} in {} is ignored: {} has the same {what} and comes first; remove one of the two", path.display(), other.display())
+    format!(
+        "{object} in {} is ignored: {} has the same {what} and comes first; remove one of the two",
+        path.display(),
+        other.display()
+    )
 }
 
 fn same_pods(a: &[Arc<Pod>], b: &[Arc<Pod>]) -> bool {
@@ -392,11 +495,22 @@ pub(super) mod tests {
         let one = |line: &str| {
             let line = line.strip_suffix(';').ok_or("truncated")?;
             let (rest, content) = line.split_once('#').unwrap_or((line, ""));
-            let (name, uid) = rest.split_once('@').map_or((rest, format!("{line} {}", path.display())), |(n, u)| (n, u.to_owned()));
+            let (name, uid) = rest
+                .split_once('@')
+                .map_or((rest, format!("{line} {}", path.display())), |(n, u)| {
+                    (n, u.to_owned())
+                });
             let raw = json!({"metadata": {"name": name, "namespace": "default", "uid": uid}, "spec": {"hostname": content}});
             let metadata = serde_json::from_value(raw["metadata"].clone()).unwrap();
             let spec = serde_json::from_value(raw["spec"].clone()).unwrap();
-            Ok((Pod { metadata, spec, raw }, vec![]))
+            Ok((
+                Pod {
+                    metadata,
+                    spec,
+                    raw,
+                },
+                vec![],
+            ))
         };
         text.lines().map(one).collect()
     }
@@ -406,13 +520,25 @@ pub(super) mod tests {
     }
 
     fn signature(n: u64) -> Signature {
-        Signature { inode: (1, n), size: 1, mtime: (0, 0), ctime: (0, 0) }
+        Signature {
+            inode: (1, n),
+            size: 1,
+            mtime: (0, 0),
+            ctime: (0, 0),
+        }
     }
 
     fn parsed(path: &str, text: &str) -> (PathBuf, Reading) {
         let digest = [text.len() as u8; 32];
         let result = decode(text.as_bytes(), Path::new(path));
-        (path.into(), Reading::Parsed { signature: Some(signature(1)), digest, result })
+        (
+            path.into(),
+            Reading::Parsed {
+                signature: Some(signature(1)),
+                digest,
+                result,
+            },
+        )
     }
 
     fn unchanged(path: &str) -> (PathBuf, Reading) {
@@ -424,13 +550,21 @@ pub(super) mod tests {
     }
 
     fn uids(step: &Step) -> Option<Vec<&str>> {
-        step.set.as_ref().map(|s| s.iter().map(|p| p.uid().as_str()).collect())
+        step.set
+            .as_ref()
+            .map(|s| s.iter().map(|p| p.uid().as_str()).collect())
     }
 
     #[track_caller]
     fn check(step: &Step, expected: Option<&[&str]>, problems: &[&str]) {
         assert_eq!(uids(step), expected.map(<[&str]>::to_vec));
-        assert_eq!(step.problems.iter().map(|p| format!("{} {}", p.file, p.error)).collect::<Vec<_>>(), problems);
+        assert_eq!(
+            step.problems
+                .iter()
+                .map(|p| format!("{} {}", p.file, p.error))
+                .collect::<Vec<_>>(),
+            problems
+        );
     }
 
     const KEPT: &str = "/p/a truncated; the last good version of its pod stays";
@@ -438,17 +572,30 @@ pub(super) mod tests {
     #[test]
     fn a_bad_file_keeps_its_last_good_pod_and_says_it_once() {
         let mut f = files();
-        check(&f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")])), Some(&["1"]), &[]);
+        check(
+            &f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")])),
+            Some(&["1"]),
+            &[],
+        );
         let bad = f.step(at(1), Listing::Dir(vec![parsed("/p/a", "a@1")]));
         check(&bad, None, &[KEPT]);
-        assert_eq!(bad.pods[&"1".into()].file_error.as_deref(), Some("truncated; the last good version of its pod stays"));
-        assert_eq!(bad.log, ["/p/a: truncated; the last good version of its pod stays"]);
+        assert_eq!(
+            bad.pods[&"1".into()].file_error.as_deref(),
+            Some("truncated; the last good version of its pod stays")
+        );
+        assert_eq!(
+            bad.log,
+            ["/p/a: truncated; the last good version of its pod stays"]
+        );
         let again = f.step(at(500), Listing::Dir(vec![unchanged("/p/a")]));
         check(&again, None, &[KEPT]);
         assert!(again.log.is_empty());
         let mended = f.step(at(600), Listing::Dir(vec![parsed("/p/a", "a@1#x;")]));
         check(&mended, Some(&["1"]), &[]);
-        assert_eq!((mended.log.len(), mended.mended), (0, vec!["/p/a: no problem any more".to_owned()]));
+        assert_eq!(
+            (mended.log.len(), mended.mended),
+            (0, vec!["/p/a: no problem any more".to_owned()])
+        );
         assert_eq!(mended.pods[&"1".into()].file_error, None);
     }
 
@@ -456,11 +603,27 @@ pub(super) mod tests {
     fn an_unreadable_file_keeps_its_pod_until_it_reads_the_same_again() {
         let mut f = files();
         f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
-        let failed = f.step(at(1), Listing::Dir(vec![("/p/a".into(), Reading::Failed("EIO".into()))]));
-        check(&failed, None, &["/p/a EIO; the last good version of its pod stays"]);
-        assert!(f.wants(Path::new("/p/a"), &signature(1)), "an unread file is read next time");
-        let same = Reading::SameContent { signature: Some(signature(1)) };
-        check(&f.step(at(2), Listing::Dir(vec![("/p/a".into(), same)])), None, &[]);
+        let failed = f.step(
+            at(1),
+            Listing::Dir(vec![("/p/a".into(), Reading::Failed("EIO".into()))]),
+        );
+        check(
+            &failed,
+            None,
+            &["/p/a EIO; the last good version of its pod stays"],
+        );
+        assert!(
+            f.wants(Path::new("/p/a"), &signature(1)),
+            "an unread file is read next time"
+        );
+        let same = Reading::SameContent {
+            signature: Some(signature(1)),
+        };
+        check(
+            &f.step(at(2), Listing::Dir(vec![("/p/a".into(), same)])),
+            None,
+            &[],
+        );
         assert!(!f.wants(Path::new("/p/a"), &signature(1)));
     }
 
@@ -471,7 +634,11 @@ pub(super) mod tests {
         let gone = f.step(at(10), Listing::Dir(vec![]));
         check(&gone, None, &[]);
         assert_eq!(gone.wake, Some(at(110)));
-        check(&f.step(at(60), Listing::Dir(vec![unchanged("/p/a")])), None, &[]);
+        check(
+            &f.step(at(60), Listing::Dir(vec![unchanged("/p/a")])),
+            None,
+            &[],
+        );
         check(&f.step(at(70), Listing::Dir(vec![])), None, &[]);
         check(&f.step(at(169), Listing::Dir(vec![])), None, &[]);
         check(&f.step(at(170), Listing::Dir(vec![])), Some(&[]), &[]);
@@ -484,7 +651,11 @@ pub(super) mod tests {
         f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
         f.step(at(10), Listing::Dir(vec![]));
         f.step(at(200), Listing::Dir(vec![]));
-        check(&f.step(at(300), Listing::Dir(vec![parsed("/p/b", "b@2;")])), Some(&["2"]), &[]);
+        check(
+            &f.step(at(300), Listing::Dir(vec![parsed("/p/b", "b@2;")])),
+            Some(&["2"]),
+            &[],
+        );
     }
 
     #[test]
@@ -499,10 +670,17 @@ pub(super) mod tests {
     #[test]
     fn the_first_of_two_files_with_one_pod_wins_until_it_goes() {
         let mut f = files();
-        let both = f.step(at(0), Listing::Dir(vec![parsed("/p/b", "a@2;"), parsed("/p/a", "a@1;")]));
+        let both = f.step(
+            at(0),
+            Listing::Dir(vec![parsed("/p/b", "a@2;"), parsed("/p/a", "a@1;")]),
+        );
         let text = "/p/b pod default/a in /p/b is ignored: /p/a has the same pod and comes first; remove one of the two";
         check(&both, Some(&["1"]), &[text]);
-        check(&f.step(at(10), Listing::Dir(vec![unchanged("/p/b")])), Some(&["2"]), &[]);
+        check(
+            &f.step(at(10), Listing::Dir(vec![unchanged("/p/b")])),
+            Some(&["2"]),
+            &[],
+        );
     }
 
     #[test]
@@ -510,25 +688,57 @@ pub(super) mod tests {
         let mut f = files();
         f.step(at(0), Listing::Dir(vec![parsed("/p/b", "a@2;")]));
         let text = "/p/a pod default/a in /p/a is ignored: /p/b has the same pod and comes first; remove one of the two";
-        check(&f.step(at(10), Listing::Dir(vec![parsed("/p/a", "a@1;"), unchanged("/p/b")])), None, &[text]);
+        check(
+            &f.step(
+                at(10),
+                Listing::Dir(vec![parsed("/p/a", "a@1;"), unchanged("/p/b")]),
+            ),
+            None,
+            &[text],
+        );
         // nor an edit of the first one, nor a daemon that comes later
-        check(&f.step(at(20), Listing::Dir(vec![unchanged("/p/a"), parsed("/p/b", "a@3;")])), Some(&["3"]), &[text]);
+        check(
+            &f.step(
+                at(20),
+                Listing::Dir(vec![unchanged("/p/a"), parsed("/p/b", "a@3;")]),
+            ),
+            Some(&["3"]),
+            &[text],
+        );
         let mut later = Files::new("/p".into(), ["3".into()].into());
-        check(&later.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;"), parsed("/p/b", "a@3;")])), Some(&["3"]), &[text]);
+        check(
+            &later.step(
+                at(0),
+                Listing::Dir(vec![parsed("/p/a", "a@1;"), parsed("/p/b", "a@3;")]),
+            ),
+            Some(&["3"]),
+            &[text],
+        );
     }
 
     #[test]
     fn a_log_line_names_its_file_once() {
         let mut f = files();
-        let parsed = |text: &str| Listing::Dir(vec![(PathBuf::from("/p/a"), Reading::Failed(text.into()))]);
-        assert_eq!(f.step(at(0), parsed("/p/a:1:2: not JSON")).log, ["/p/a:1:2: not JSON"]);
+        let parsed =
+            |text: &str| Listing::Dir(vec![(PathBuf::from("/p/a"), Reading::Failed(text.into()))]);
+        assert_eq!(
+            f.step(at(0), parsed("/p/a:1:2: not JSON")).log,
+            ["/p/a:1:2: not JSON"]
+        );
         assert_eq!(f.step(at(1), parsed("broken")).log, ["/p/a: broken"]);
     }
 
     #[test]
     fn two_files_cannot_share_a_uid() {
         let text = "/p/b pod default/b with metadata.uid 1 in /p/b is ignored: /p/a has the same metadata.uid and comes first; remove one of the two";
-        check(&files().step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;"), parsed("/p/b", "b@1;")])), Some(&["1"]), &[text]);
+        check(
+            &files().step(
+                at(0),
+                Listing::Dir(vec![parsed("/p/a", "a@1;"), parsed("/p/b", "b@1;")]),
+            ),
+            Some(&["1"]),
+            &[text],
+        );
     }
 
     #[test]
@@ -536,7 +746,13 @@ pub(super) mod tests {
         let mut f = files();
         f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
         let step = f.step(at(1), Listing::Dir(vec![parsed("/p/a", "b@1;")]));
-        assert!(step.set.is_none() && step.problems[0].error.contains("default/a has become default/b"), "{step:?}");
+        assert!(
+            step.set.is_none()
+                && step.problems[0]
+                    .error
+                    .contains("default/a has become default/b"),
+            "{step:?}"
+        );
     }
 
     #[test]
@@ -553,40 +769,90 @@ pub(super) mod tests {
     #[test]
     fn an_unreadable_listing_keeps_everything() {
         let mut f = files();
-        check(&f.step(at(0), Listing::Unreadable("EACCES".into())), None, &["/p EACCES"]);
+        check(
+            &f.step(at(0), Listing::Unreadable("EACCES".into())),
+            None,
+            &["/p EACCES"],
+        );
         f.step(at(1), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
-        check(&f.step(at(500), Listing::Unreadable("EIO".into())), None, &["/p EIO"]);
-        check(&f.step(at(1000), Listing::Unreadable("EIO".into())), None, &["/p EIO"]);
-        assert_eq!(f.step(at(1001), Listing::Unreadable("EIO".into())).pods.len(), 1);
+        check(
+            &f.step(at(500), Listing::Unreadable("EIO".into())),
+            None,
+            &["/p EIO"],
+        );
+        check(
+            &f.step(at(1000), Listing::Unreadable("EIO".into())),
+            None,
+            &["/p EIO"],
+        );
+        assert_eq!(
+            f.step(at(1001), Listing::Unreadable("EIO".into()))
+                .pods
+                .len(),
+            1
+        );
     }
 
     #[test]
     fn a_bad_single_file_says_nothing_and_a_bad_file_in_a_directory_an_empty_set() {
-        check(&files().step(at(0), Listing::File(parsed("/p", "x").1)), None, &["/p truncated"]);
-        check(&files().step(at(0), Listing::Dir(vec![parsed("/p/a", "x")])), Some(&[]), &["/p/a truncated"]);
-        check(&files().step(at(0), Listing::File(parsed("/p", "x@1;").1)), Some(&["1"]), &[]);
+        check(
+            &files().step(at(0), Listing::File(parsed("/p", "x").1)),
+            None,
+            &["/p truncated"],
+        );
+        check(
+            &files().step(at(0), Listing::Dir(vec![parsed("/p/a", "x")])),
+            Some(&[]),
+            &["/p/a truncated"],
+        );
+        check(
+            &files().step(at(0), Listing::File(parsed("/p", "x@1;").1)),
+            Some(&["1"]),
+            &[],
+        );
     }
 
     #[test]
     fn other_kinds_are_skipped_with_one_line() {
         let mut f = files();
         let listing = || Listing::Dir(vec![("/p/d".into(), Reading::Skipped("a directory"))]);
-        assert_eq!(f.step(at(0), listing()).log, ["skipped /p/d: it is a directory, and pods are read from regular files"]);
+        assert_eq!(
+            f.step(at(0), listing()).log,
+            ["skipped /p/d: it is a directory, and pods are read from regular files"]
+        );
         assert!(f.step(at(1), listing()).log.is_empty());
     }
 
     #[test]
     fn names_that_are_no_pod_files() {
         let count = |names: &[&str]| names.iter().filter(|n| is_pod_file(OsStr::new(n))).count();
-        assert_eq!(count(&[".a.json", "..data", "a.json~", ".a.json.swp", "a.swp", "a.swx", "#a.json#", "a.json.tmp", "4913"]), 0);
-        assert_eq!(count(&["a.json", "web", "4913.json", "#a", "a.yaml", "tmp"]), 6);
+        assert_eq!(
+            count(&[
+                ".a.json",
+                "..data",
+                "a.json~",
+                ".a.json.swp",
+                "a.swp",
+                "a.swx",
+                "#a.json#",
+                "a.json.tmp",
+                "4913"
+            ]),
+            0
+        );
+        assert_eq!(
+            count(&["a.json", "web", "4913.json", "#a", "a.yaml", "tmp"]),
+            6
+        );
     }
 
     #[test]
     fn a_recently_written_file_is_read_again() {
         let mut f = files();
         let (path, mut reading) = parsed("/p/a", "a@1;");
-        let Reading::Parsed { signature: s, .. } = &mut reading else { unreachable!() };
+        let Reading::Parsed { signature: s, .. } = &mut reading else {
+            unreachable!()
+        };
         *s = None;
         f.step(at(0), Listing::Dir(vec![(path, reading)]));
         assert!(f.wants(Path::new("/p/a"), &signature(1)));

@@ -48,11 +48,23 @@ impl LastGood {
     /// Reads what is there. Damaged entries are set aside, leftovers of a writer that died are removed; nothing is created.
     pub(super) fn new(dir: PathBuf) -> Self {
         let (entries, aside, staged) = Default::default();
-        let mut new = Self { dir, entries, aside, staged, failed: false, lines: Vec::new() };
+        let mut new = Self {
+            dir,
+            entries,
+            aside,
+            staged,
+            failed: false,
+            lines: Vec::new(),
+        };
         match fs::read_dir(&new.dir) {
-            Ok(found) => found.flatten().for_each(|entry| new.find(&entry.file_name().to_string_lossy())),
+            Ok(found) => found
+                .flatten()
+                .for_each(|entry| new.find(&entry.file_name().to_string_lossy())),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => new.lines.push(format!("cannot read {}: {e}; going on without the last good versions in it", new.dir.display())),
+            Err(e) => new.lines.push(format!(
+                "cannot read {}: {e}; going on without the last good versions in it",
+                new.dir.display()
+            )),
         }
         new
     }
@@ -64,18 +76,26 @@ impl LastGood {
             self.aside.insert(name.to_owned());
         } else if file.len() == 64 && file.bytes().all(|b| b.is_ascii_hexdigit()) {
             let entry = self.read(file);
-            self.entries.extend(entry.map(|(digest, _)| (file.to_owned(), digest)));
+            self.entries
+                .extend(entry.map(|(digest, _)| (file.to_owned(), digest)));
         }
     }
 
     /// Sets aside what cannot be believed.
     fn read(&mut self, name: &str) -> Option<(Digest, Vec<u8>)> {
         let path = self.dir.join(name);
-        match read_limited(&path, MAX_FILE_SIZE + MAX_HEADER).map_err(|e| e.to_string()).and_then(|(_, bytes)| parse(bytes)) {
+        match read_limited(&path, MAX_FILE_SIZE + MAX_HEADER)
+            .map_err(|e| e.to_string())
+            .and_then(|(_, bytes)| parse(bytes))
+        {
             Ok(entry) => Some(entry),
             Err(e) => {
                 let aside = path.with_extension("corrupt");
-                self.lines.push(format!("cannot use the last good version in {}: {e}; it is kept as {}", path.display(), aside.display()));
+                self.lines.push(format!(
+                    "cannot use the last good version in {}: {e}; it is kept as {}",
+                    path.display(),
+                    aside.display()
+                ));
                 let _ = fs::rename(&path, aside);
                 self.entries.remove(name);
                 self.aside.insert(name.to_owned());
@@ -110,9 +130,21 @@ impl LastGood {
 
     fn write(&self, path: &Path, digest: &Digest, bytes: &[u8]) -> io::Result<()> {
         // Pod files may hold secrets in their environment variables.
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
-        let mut file = File::options().create(true).write(true).truncate(true).mode(0o600).open(self.temporary(path))?;
-        let mut header = serde_json::to_vec(&Header { version: VERSION, path: path.display().to_string(), sha256: hex(digest) })?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.dir)?;
+        let mut file = File::options()
+            .create(true)
+            .write(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(self.temporary(path))?;
+        let mut header = serde_json::to_vec(&Header {
+            version: VERSION,
+            path: path.display().to_string(),
+            sha256: hex(digest),
+        })?;
         header.push(b'\n');
         file.write_all(&header)?;
         file.write_all(bytes)
@@ -128,7 +160,10 @@ impl LastGood {
                 continue;
             }
             let name = name(&path);
-            match File::open(&temporary).and_then(|f| f.sync_all()).and_then(|()| fs::rename(&temporary, self.dir.join(&name))) {
+            match File::open(&temporary)
+                .and_then(|f| f.sync_all())
+                .and_then(|()| fs::rename(&temporary, self.dir.join(&name)))
+            {
                 Ok(()) => {
                     self.entries.insert(name, digest);
                     kept = true;
@@ -145,16 +180,26 @@ impl LastGood {
             let _ = File::open(&self.dir).and_then(|d| d.sync_all());
         }
         if kept && !failed && std::mem::take(&mut self.failed) {
-            self.lines.push(format!("last good versions of pod files are kept in {} again", self.dir.display()));
+            self.lines.push(format!(
+                "last good versions of pod files are kept in {} again",
+                self.dir.display()
+            ));
         }
     }
 
     /// Removes the entries of all other pod files.
     pub(super) fn retain<'p>(&mut self, paths: impl Iterator<Item = &'p Path>) {
         let names: HashSet<String> = paths.map(name).collect();
-        let gone = |path: PathBuf| fs::remove_file(path).err().is_none_or(|e| e.kind() == io::ErrorKind::NotFound);
-        self.entries.retain(|name, _| names.contains(name) || !gone(self.dir.join(name)));
-        self.aside.retain(|name| names.contains(name) || !gone(self.dir.join(name).with_extension("corrupt")));
+        let gone = |path: PathBuf| {
+            fs::remove_file(path)
+                .err()
+                .is_none_or(|e| e.kind() == io::ErrorKind::NotFound)
+        };
+        self.entries
+            .retain(|name, _| names.contains(name) || !gone(self.dir.join(name)));
+        self.aside.retain(|name| {
+            names.contains(name) || !gone(self.dir.join(name).with_extension("corrupt"))
+        });
     }
 
     /// What is new to say since the last call, a line each.
@@ -180,8 +225,12 @@ impl LastGood {
 }
 
 fn parse(mut bytes: Vec<u8>) -> Result<(Digest, Vec<u8>), String> {
-    let end = bytes.iter().position(|b| *b == b'\n').ok_or("it has no header")?;
-    let header: Header = serde_json::from_slice(&bytes[..end]).map_err(|e| format!("its header is damaged: {e}"))?;
+    let end = bytes
+        .iter()
+        .position(|b| *b == b'\n')
+        .ok_or("it has no header")?;
+    let header: Header =
+        serde_json::from_slice(&bytes[..end]).map_err(|e| format!("its header is damaged: {e}"))?;
     if header.version != VERSION {
         return Err(format!("it has version {}, not {VERSION}", header.version));
     }
@@ -214,7 +263,11 @@ mod tests {
     }
 
     fn files(dir: &Path) -> Vec<(PathBuf, std::time::SystemTime)> {
-        fs::read_dir(dir).unwrap().map(|e| e.unwrap()).map(|e| (e.path(), e.metadata().unwrap().modified().unwrap())).collect()
+        fs::read_dir(dir)
+            .unwrap()
+            .map(|e| e.unwrap())
+            .map(|e| (e.path(), e.metadata().unwrap().modified().unwrap()))
+            .collect()
     }
 
     #[test]
@@ -225,7 +278,13 @@ mod tests {
         keep(&mut store, "two\nlines");
         assert_eq!(files(&dir.path().join("x")).len(), 1);
         let mut next = LastGood::new(dir.path().join("x"));
-        assert_eq!((next.digest(Path::new(FILE)), next.digest(Path::new("/pods/b"))), (Some(sha256(b"two\nlines")), None));
+        assert_eq!(
+            (
+                next.digest(Path::new(FILE)),
+                next.digest(Path::new("/pods/b"))
+            ),
+            (Some(sha256(b"two\nlines")), None)
+        );
         assert_eq!(next.load(Path::new(FILE)).unwrap(), b"two\nlines");
         assert_eq!(next.take_lines(), Vec::<String>::new());
     }
@@ -254,7 +313,13 @@ mod tests {
         fs::write(path.join("1.tmp"), "").unwrap();
         fs::create_dir(path.join("lost+found")).unwrap();
         LastGood::new(path.clone());
-        assert_eq!((path.join("1.tmp").exists(), path.join("lost+found").exists()), (false, true));
+        assert_eq!(
+            (
+                path.join("1.tmp").exists(),
+                path.join("lost+found").exists()
+            ),
+            (false, true)
+        );
     }
 
     #[test]
@@ -268,7 +333,11 @@ mod tests {
             keep(&mut store, text);
         }
         let lines = store.take_lines();
-        assert!(lines.len() == 1 && lines[0].starts_with("cannot keep the last good version of /pods/a in "), "{lines:?}");
+        assert!(
+            lines.len() == 1
+                && lines[0].starts_with("cannot keep the last good version of /pods/a in "),
+            "{lines:?}"
+        );
         fs::remove_file(&path).unwrap();
         keep(&mut store, "four");
         assert!(store.take_lines()[0].ends_with(" again"));
@@ -281,14 +350,25 @@ mod tests {
         keep(&mut LastGood::new(dir.path().into()), "one");
         let entry = files(dir.path())[0].0.clone();
         let text = fs::read_to_string(&entry).unwrap();
-        for damaged in [text.replace("one", "two"), text.replace("\"version\":1", "\"version\":2"), "x\none".into()] {
+        for damaged in [
+            text.replace("one", "two"),
+            text.replace("\"version\":1", "\"version\":2"),
+            "x\none".into(),
+        ] {
             fs::write(&entry, damaged).unwrap();
             let mut store = LastGood::new(dir.path().into());
             assert_eq!(store.digest(Path::new(FILE)), None);
             assert_eq!(store.take_lines().len(), 1);
-            assert_eq!(LastGood::new(dir.path().into()).take_lines(), Vec::<String>::new());
+            assert_eq!(
+                LastGood::new(dir.path().into()).take_lines(),
+                Vec::<String>::new()
+            );
             store.retain(std::iter::empty());
-            assert_eq!(files(dir.path()), [], "what was set aside goes with the pod file");
+            assert_eq!(
+                files(dir.path()),
+                [],
+                "what was set aside goes with the pod file"
+            );
         }
     }
 

@@ -110,11 +110,20 @@ pub struct PodConfig {
 impl PodConfig {
     /// Waits for these sources before [`PodConfig::all_seen`] says yes.
     pub fn new(sources: &[Source]) -> Self {
-        Self { sources: Mutex::new(sources.iter().map(|&s| (s, SourceState::default())).collect()) }
+        Self {
+            sources: Mutex::new(
+                sources
+                    .iter()
+                    .map(|&s| (s, SourceState::default()))
+                    .collect(),
+            ),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Source, SourceState>> {
-        self.sources.lock().expect("no panic while the lock is held")
+        self.sources
+            .lock()
+            .expect("no panic while the lock is held")
     }
 
     /// Adds a source to wait for; twice is once.
@@ -130,7 +139,10 @@ impl PodConfig {
         let (set, dropped) = drop_duplicates(source, set);
         let (pods, groups) = compare(source, &state.pods, set, now);
         state.pods = pods;
-        Merged { updates: groups.in_order(source, first), dropped }
+        Merged {
+            updates: groups.in_order(source, first),
+            dropped,
+        }
     }
 
     /// The sync loop has handled an update of this source.
@@ -159,7 +171,8 @@ fn drop_duplicates(source: Source, set: Vec<Arc<Pod>>) -> (Vec<Arc<Pod>>, Vec<(P
             kept.push(pod);
             continue;
         };
-        let text = format!("Error validating pod {reference} from {source} due to {what}, ignoring");
+        let text =
+            format!("Error validating pod {reference} from {source} due to {what}, ignoring");
         dropped.push((reference, text));
     }
     (kept, dropped)
@@ -195,7 +208,12 @@ impl Groups {
 }
 
 /// Steps 2 to 5 of 6.6: the set to remember, and who goes into which operation.
-fn compare(source: Source, old: &BTreeMap<PodUid, Arc<Pod>>, set: Vec<Arc<Pod>>, now: SystemTime) -> (BTreeMap<PodUid, Arc<Pod>>, Groups) {
+fn compare(
+    source: Source,
+    old: &BTreeMap<PodUid, Arc<Pod>>,
+    set: Vec<Arc<Pod>>,
+    now: SystemTime,
+) -> (BTreeMap<PodUid, Arc<Pod>>, Groups) {
     let mut pods = BTreeMap::new();
     let mut groups = Groups::default();
     for pod in set {
@@ -208,7 +226,12 @@ fn compare(source: Source, old: &BTreeMap<PodUid, Arc<Pod>>, set: Vec<Arc<Pod>>,
                 groups.add.push(Arc::clone(&pod));
                 pod
             }
-            Some(known) if same_but_status(known, &pod) && known.raw.get("status") == pod.raw.get("status") => Arc::clone(known),
+            Some(known)
+                if same_but_status(known, &pod)
+                    && known.raw.get("status") == pod.raw.get("status") =>
+            {
+                Arc::clone(known)
+            }
             Some(known) => {
                 let group = if same_but_status(known, &pod) {
                     &mut groups.reconcile
@@ -224,7 +247,11 @@ fn compare(source: Source, old: &BTreeMap<PodUid, Arc<Pod>>, set: Vec<Arc<Pod>>,
         };
         pods.insert(pod.uid().clone(), pod);
     }
-    groups.remove = old.iter().filter(|(uid, _)| !pods.contains_key(*uid)).map(|(_, pod)| Arc::clone(pod)).collect();
+    groups.remove = old
+        .iter()
+        .filter(|(uid, _)| !pods.contains_key(*uid))
+        .map(|(_, pod)| Arc::clone(pod))
+        .collect();
     (pods, groups)
 }
 
@@ -232,7 +259,12 @@ fn compare(source: Source, old: &BTreeMap<PodUid, Arc<Pod>>, set: Vec<Arc<Pod>>,
 fn same_but_status(a: &Pod, b: &Pod) -> bool {
     let own = |p: &Pod| {
         let keep = |k: &&String| !LOCAL.contains(&k.as_str());
-        p.metadata.annotations.keys().filter(keep).map(|k| (k.clone(), p.metadata.annotations[k].clone())).collect::<Vec<_>>()
+        p.metadata
+            .annotations
+            .keys()
+            .filter(keep)
+            .map(|k| (k.clone(), p.metadata.annotations[k].clone()))
+            .collect::<Vec<_>>()
     };
     a.spec == b.spec
         && a.raw.get("spec") == b.raw.get("spec")
@@ -244,7 +276,10 @@ fn same_but_status(a: &Pod, b: &Pod) -> bool {
 
 /// The new content under the known identity: name, namespace and the local annotations stay what they were.
 fn adopt(known: &Pod, mut new: Pod) -> Pod {
-    for (field, value) in [("name", &known.metadata.name), ("namespace", &known.metadata.namespace)] {
+    for (field, value) in [
+        ("name", &known.metadata.name),
+        ("namespace", &known.metadata.namespace),
+    ] {
         if let Some(metadata) = new.raw.get_mut("metadata").and_then(|m| m.as_object_mut()) {
             metadata.insert(field.into(), value.as_str().into());
         }
@@ -263,9 +298,13 @@ fn adopt(known: &Pod, mut new: Pod) -> Pod {
 /// Sets an annotation in the typed view and in the raw object.
 fn annotate(pod: &mut Pod, key: &str, value: String) {
     if let Some(raw) = pod.raw.as_object_mut() {
-        let metadata = raw.entry("metadata").or_insert_with(|| serde_json::json!({}));
+        let metadata = raw
+            .entry("metadata")
+            .or_insert_with(|| serde_json::json!({}));
         if let Some(metadata) = metadata.as_object_mut() {
-            let annotations = metadata.entry("annotations").or_insert_with(|| serde_json::json!({}));
+            let annotations = metadata
+                .entry("annotations")
+                .or_insert_with(|| serde_json::json!({}));
             if !annotations.is_object() {
                 *annotations = serde_json::json!({});
             }
@@ -277,7 +316,11 @@ fn annotate(pod: &mut Pod, key: &str, value: String) {
 
 fn unannotate(pod: &mut Pod, key: &str) {
     pod.metadata.annotations.remove(key);
-    if let Some(annotations) = pod.raw.pointer_mut("/metadata/annotations").and_then(|a| a.as_object_mut()) {
+    if let Some(annotations) = pod
+        .raw
+        .pointer_mut("/metadata/annotations")
+        .and_then(|a| a.as_object_mut())
+    {
         annotations.shift_remove(key);
     }
 }
@@ -298,7 +341,11 @@ mod tests {
         edit(&mut raw);
         let metadata = serde_json::from_value(raw["metadata"].clone()).unwrap();
         let spec = serde_json::from_value(raw["spec"].clone()).unwrap();
-        Arc::new(Pod { metadata, spec, raw })
+        Arc::new(Pod {
+            metadata,
+            spec,
+            raw,
+        })
     }
 
     fn same(_: &mut Value) {}
@@ -308,7 +355,16 @@ mod tests {
     }
 
     fn summary(merged: &Merged) -> Vec<(PodOperation, Vec<&str>)> {
-        merged.updates.iter().map(|u| (u.op, u.pods.iter().map(|p| p.metadata.name.as_str()).collect())).collect()
+        merged
+            .updates
+            .iter()
+            .map(|u| {
+                (
+                    u.op,
+                    u.pods.iter().map(|p| p.metadata.name.as_str()).collect(),
+                )
+            })
+            .collect()
     }
 
     fn merge(config: &PodConfig, set: &[Arc<Pod>]) -> Merged {
@@ -319,7 +375,10 @@ mod tests {
 
     #[test]
     fn operations_have_the_kubelets_numbers() {
-        assert_eq!([Add, Delete, Remove, Update, Reconcile].map(|op| op as u8), [0, 1, 2, 3, 4]);
+        assert_eq!(
+            [Add, Delete, Remove, Update, Reconcile].map(|op| op as u8),
+            [0, 1, 2, 3, 4]
+        );
     }
 
     #[test]
@@ -328,13 +387,21 @@ mod tests {
         let foo = pod("1", "foo", same);
         assert_eq!(summary(&merge(&config, &[foo])), [(Add, vec!["foo"])]);
         let other = config.merge(Source::Api, vec![], SystemTime::UNIX_EPOCH);
-        assert_eq!(summary(&other), [(Add, vec![])], "the empty set of one source removes nothing of another");
+        assert_eq!(
+            summary(&other),
+            [(Add, vec![])],
+            "the empty set of one source removes nothing of another"
+        );
     }
 
     #[test]
     fn the_second_of_a_name_or_uid_is_dropped_with_the_kubelets_text() {
         let config = PodConfig::new(&[Source::File]);
-        let set = [pod("1", "foo", same), pod("2", "foo", same), pod("1", "bar", same)];
+        let set = [
+            pod("1", "foo", same),
+            pod("2", "foo", same),
+            pod("1", "bar", same),
+        ];
         let merged = merge(&config, &set);
         assert_eq!(summary(&merged), [(Add, vec!["foo"])]);
         let texts: Vec<&str> = merged.dropped.iter().map(|(_, t)| t.as_str()).collect();
@@ -350,13 +417,29 @@ mod tests {
     #[test]
     fn local_annotations_are_set_once_in_both_views_and_kept() {
         let config = PodConfig::new(&[Source::File]);
-        merge(&config, &[pod("1", "foo", |r| drop(r["metadata"].as_object_mut().unwrap().shift_remove("annotations")))]);
+        merge(
+            &config,
+            &[pod("1", "foo", |r| {
+                drop(
+                    r["metadata"]
+                        .as_object_mut()
+                        .unwrap()
+                        .shift_remove("annotations"),
+                )
+            })],
+        );
         let later = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(9);
         let merged = config.merge(Source::File, vec![pod("1", "foo", spec_changed)], later);
         let updated = &merged.updates[0].pods[0];
         assert_eq!(updated.metadata.annotations[SOURCE], "file");
-        assert_eq!(updated.metadata.annotations[SEEN], "1970-01-01T00:00:00.000000000Z");
-        assert_eq!(updated.raw["metadata"]["annotations"][SEEN], "1970-01-01T00:00:00.000000000Z");
+        assert_eq!(
+            updated.metadata.annotations[SEEN],
+            "1970-01-01T00:00:00.000000000Z"
+        );
+        assert_eq!(
+            updated.raw["metadata"]["annotations"][SEEN],
+            "1970-01-01T00:00:00.000000000Z"
+        );
         assert_eq!(updated.raw["metadata"]["annotations"]["a"], "1");
     }
 

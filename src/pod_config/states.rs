@@ -38,7 +38,10 @@ pub struct FileStates {
 impl FileStates {
     /// Empty; `on_change` is called after each change, on the file source's thread, and must not block.
     pub fn new(on_change: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { inner: Mutex::default(), on_change: Box::new(on_change) }
+        Self {
+            inner: Mutex::default(),
+            on_change: Box::new(on_change),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -48,7 +51,14 @@ impl FileStates {
     /// The file side of a pod; also of one whose file went recently. None when the pod came from no file.
     pub fn get(&self, uid: &PodUid) -> Option<PodFile> {
         let inner = self.lock();
-        let removed = || inner.removed.iter().rev().find(|(u, _)| u == uid).map(|(_, f)| f);
+        let removed = || {
+            inner
+                .removed
+                .iter()
+                .rev()
+                .find(|(u, _)| u == uid)
+                .map(|(_, f)| f)
+        };
         inner.pods.get(uid).or_else(removed).cloned()
     }
 
@@ -91,7 +101,15 @@ mod tests {
         let states = FileStates::new(move || {
             seen.fetch_add(1, Ordering::Relaxed);
         });
-        let pods = || BTreeMap::from([(PodUid::from("1"), PodFile { file: "/p/a.json".into(), ..PodFile::default() })]);
+        let pods = || {
+            BTreeMap::from([(
+                PodUid::from("1"),
+                PodFile {
+                    file: "/p/a.json".into(),
+                    ..PodFile::default()
+                },
+            )])
+        };
         states.replace(pods(), vec![]);
         states.replace(pods(), vec![]);
         assert_eq!(calls.load(Ordering::Relaxed), 1);

@@ -55,13 +55,22 @@ enum Place {
 impl Hints {
     /// Adds an event. `is_link` says whether the name now is a link: a new plain file is still being written, and its
     /// `IN_CLOSE_WRITE` follows; a link is complete when it is made.
-    fn add(&mut self, place: Place, mask: AddWatchFlags, name: Option<&OsStr>, base: &OsStr, is_link: impl Fn(&OsStr) -> bool) {
+    fn add(
+        &mut self,
+        place: Place,
+        mask: AddWatchFlags,
+        name: Option<&OsStr>,
+        base: &OsStr,
+        is_link: impl Fn(&OsStr) -> bool,
+    ) {
         if mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
             (self.relist, self.overflow) = (true, true);
             return;
         }
-        let about_self =
-            AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF | AddWatchFlags::IN_IGNORED | AddWatchFlags::IN_UNMOUNT;
+        let about_self = AddWatchFlags::IN_DELETE_SELF
+            | AddWatchFlags::IN_MOVE_SELF
+            | AddWatchFlags::IN_IGNORED
+            | AddWatchFlags::IN_UNMOUNT;
         let Some(name) = name else {
             // No name: the path itself, which may be a single file that was written.
             if place != Place::Old && mask.intersects(about_self | AddWatchFlags::IN_CLOSE_WRITE) {
@@ -76,7 +85,8 @@ impl Hints {
             // `..data`, the link that Kubernetes' volumes swap, has a name that does not count and moves what does.
             Place::Path => is_pod_file(name) || mask.intersects(AddWatchFlags::IN_MOVED_TO),
         };
-        let being_written = place == Place::Path && mask.contains(AddWatchFlags::IN_CREATE) && !is_link(name);
+        let being_written =
+            place == Place::Path && mask.contains(AddWatchFlags::IN_CREATE) && !is_link(name);
         if counts && !being_written {
             self.relist = true;
             self.dirty.insert(name.to_owned());
@@ -104,7 +114,14 @@ pub struct Watch {
 impl Watch {
     /// Watches nothing until [`Watch::ensure`].
     pub fn new(path: PathBuf) -> Self {
-        Self { path, inotify: None, own: None, parent: None, retry: FIRST_RETRY, retry_at: None }
+        Self {
+            path,
+            inotify: None,
+            own: None,
+            parent: None,
+            retry: FIRST_RETRY,
+            retry_at: None,
+        }
     }
 
     /// To be polled for reading.
@@ -131,15 +148,23 @@ impl Watch {
             Err((what, e)) => {
                 self.retry_at = Some(now + self.retry);
                 self.retry = (self.retry * 2).min(MAX_RETRY);
-                let hint = if e == Errno::ENOSPC { " (fs.inotify.max_user_watches is used up)" } else { "" };
-                Err(format!("cannot watch {}: {e}{hint}; changes are seen at the next re-listing", what.display()))
+                let hint = if e == Errno::ENOSPC {
+                    " (fs.inotify.max_user_watches is used up)"
+                } else {
+                    ""
+                };
+                Err(format!(
+                    "cannot watch {}: {e}{hint}; changes are seen at the next re-listing",
+                    what.display()
+                ))
             }
         }
     }
 
     fn try_ensure(&mut self) -> Result<(), (PathBuf, Errno)> {
         if self.inotify.is_none() {
-            let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).map_err(|e| (self.path.clone(), e))?;
+            let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
+                .map_err(|e| (self.path.clone(), e))?;
             self.inotify = Some(inotify);
         }
         let inotify = self.inotify.as_ref().expect("made above");
@@ -152,11 +177,24 @@ impl Watch {
     pub fn drain(&mut self) -> Hints {
         let mut hints = Hints::default();
         let base = self.path.file_name().unwrap_or_default();
-        let is_link = |name: &OsStr| self.path.join(name).symlink_metadata().is_ok_and(|m| m.is_symlink() || m.nlink() > 1);
+        let is_link = |name: &OsStr| {
+            self.path
+                .join(name)
+                .symlink_metadata()
+                .is_ok_and(|m| m.is_symlink() || m.nlink() > 1)
+        };
         while let Some(events) = self.inotify.as_ref().and_then(|i| i.read_events().ok()) {
             for event in &events {
-                hints.add(self.place(event), event.mask, event.name.as_deref(), base, is_link);
-                let ends = event.mask.intersects(AddWatchFlags::IN_IGNORED | AddWatchFlags::IN_UNMOUNT);
+                hints.add(
+                    self.place(event),
+                    event.mask,
+                    event.name.as_deref(),
+                    base,
+                    is_link,
+                );
+                let ends = event
+                    .mask
+                    .intersects(AddWatchFlags::IN_IGNORED | AddWatchFlags::IN_UNMOUNT);
                 for watched in [&mut self.own, &mut self.parent] {
                     watched.take_if(|w| ends && w.descriptor == event.wd);
                 }
@@ -178,7 +216,11 @@ impl Watch {
 }
 
 /// Moves a watch to the inode that `path` is now.
-fn rewatch(inotify: &Inotify, watched: &mut Option<Watched>, path: &Path) -> Result<(), (PathBuf, Errno)> {
+fn rewatch(
+    inotify: &Inotify,
+    watched: &mut Option<Watched>,
+    path: &Path,
+) -> Result<(), (PathBuf, Errno)> {
     let inode = path.metadata().ok().map(|m| (m.dev(), m.ino()));
     if watched.map(|w| w.inode) == inode {
         return Ok(());
@@ -201,11 +243,27 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(place: Place, mask: AddWatchFlags, name: Option<&str>, link: bool, expected: Option<&[&str]>) {
+    fn check(
+        place: Place,
+        mask: AddWatchFlags,
+        name: Option<&str>,
+        link: bool,
+        expected: Option<&[&str]>,
+    ) {
         let mut hints = Hints::default();
-        hints.add(place, mask, name.map(OsStr::new), OsStr::new("pods"), |_| link);
+        hints.add(
+            place,
+            mask,
+            name.map(OsStr::new),
+            OsStr::new("pods"),
+            |_| link,
+        );
         assert_eq!(
-            hints.relist.then(|| hints.dirty.iter().map(|n| n.to_str().unwrap()).collect::<Vec<_>>()),
+            hints.relist.then(|| hints
+                .dirty
+                .iter()
+                .map(|n| n.to_str().unwrap())
+                .collect::<Vec<_>>()),
             expected.map(<[&str]>::to_vec)
         );
     }
@@ -213,16 +271,52 @@ mod tests {
     #[test]
     fn which_events_count() {
         use AddWatchFlags as F;
-        check(Place::Path, F::IN_MOVED_TO, Some("a.json"), false, Some(&["a.json"]));
-        check(Place::Path, F::IN_CLOSE_WRITE, Some("a.json"), false, Some(&["a.json"]));
-        check(Place::Path, F::IN_DELETE, Some("a.json"), false, Some(&["a.json"]));
+        check(
+            Place::Path,
+            F::IN_MOVED_TO,
+            Some("a.json"),
+            false,
+            Some(&["a.json"]),
+        );
+        check(
+            Place::Path,
+            F::IN_CLOSE_WRITE,
+            Some("a.json"),
+            false,
+            Some(&["a.json"]),
+        );
+        check(
+            Place::Path,
+            F::IN_DELETE,
+            Some("a.json"),
+            false,
+            Some(&["a.json"]),
+        );
         check(Place::Path, F::IN_CREATE, Some("a.json"), false, None);
-        check(Place::Path, F::IN_CREATE, Some("a.json"), true, Some(&["a.json"]));
+        check(
+            Place::Path,
+            F::IN_CREATE,
+            Some("a.json"),
+            true,
+            Some(&["a.json"]),
+        );
         check(Place::Path, F::IN_CLOSE_WRITE, Some(".a.swp"), false, None);
-        check(Place::Path, F::IN_MOVED_TO, Some("..data"), false, Some(&["..data"]));
+        check(
+            Place::Path,
+            F::IN_MOVED_TO,
+            Some("..data"),
+            false,
+            Some(&["..data"]),
+        );
         check(Place::Path, F::IN_DELETE_SELF, None, false, Some(&["pods"]));
         check(Place::Path, F::IN_CLOSE_WRITE, None, false, Some(&["pods"]));
-        check(Place::Parent, F::IN_CREATE, Some("pods"), false, Some(&["pods"]));
+        check(
+            Place::Parent,
+            F::IN_CREATE,
+            Some("pods"),
+            false,
+            Some(&["pods"]),
+        );
         check(Place::Parent, F::IN_CREATE, Some("other"), false, None);
         check(Place::Old, F::IN_MOVED_TO, Some("a.json"), false, None);
         check(Place::Old, F::IN_DELETE_SELF, None, false, None);
@@ -231,7 +325,13 @@ mod tests {
     #[test]
     fn a_full_queue_reads_everything_again() {
         let mut hints = Hints::default();
-        hints.add(Place::Old, AddWatchFlags::IN_Q_OVERFLOW, None, OsStr::new("pods"), |_| false);
+        hints.add(
+            Place::Old,
+            AddWatchFlags::IN_Q_OVERFLOW,
+            None,
+            OsStr::new("pods"),
+            |_| false,
+        );
         assert!(hints.relist && hints.overflow);
     }
 

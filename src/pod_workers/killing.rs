@@ -16,8 +16,17 @@ const KILL_STACK: usize = 256 * 1024;
 
 impl Syncer {
     /// Every running container at once, sidecars in their turn, then the sandboxes (8.5).
-    pub(super) fn kill_pod(&self, pod: &Pod, runtime: &RuntimePodStatus, grace: Option<i64>, problems: &mut Problems<'_>) {
-        let alive = runtime.containers.iter().filter(|c| c.state != RuntimeState::Exited);
+    pub(super) fn kill_pod(
+        &self,
+        pod: &Pod,
+        runtime: &RuntimePodStatus,
+        grace: Option<i64>,
+        problems: &mut Problems<'_>,
+    ) {
+        let alive = runtime
+            .containers
+            .iter()
+            .filter(|c| c.state != RuntimeState::Exited);
         let kills: Vec<ToKill> = alive
             .map(|c| ToKill {
                 id: c.id.clone(),
@@ -29,36 +38,74 @@ impl Syncer {
         self.kill_in_turn(pod, &kills, grace, problems);
         for sandbox in &runtime.sandboxes {
             if let Err(e) = self.deps.runtime.stop_pod_sandbox(&sandbox.id) {
-                self.event(pod, "", EventType::Warning, "FailedKillPod", &format!("error killing pod: {e}"));
+                self.event(
+                    pod,
+                    "",
+                    EventType::Warning,
+                    "FailedKillPod",
+                    &format!("error killing pod: {e}"),
+                );
                 problems.add(e.message);
             }
         }
     }
 
     /// In parallel: the slowest decides how long it takes.
-    pub(super) fn kill_all(&self, pod: &Pod, kills: &[ToKill], grace: Option<i64>, problems: &mut Problems<'_>) {
+    pub(super) fn kill_all(
+        &self,
+        pod: &Pod,
+        kills: &[ToKill],
+        grace: Option<i64>,
+        problems: &mut Problems<'_>,
+    ) {
         self.kill_each(pod, kills, grace, None, problems);
     }
 
     /// In parallel too, but a sidecar waits for those it has to outlive, as long as its grace period lasts.
-    fn kill_in_turn(&self, pod: &Pod, kills: &[ToKill], grace: Option<i64>, problems: &mut Problems<'_>) {
+    fn kill_in_turn(
+        &self,
+        pod: &Pod,
+        kills: &[ToKill],
+        grace: Option<i64>,
+        problems: &mut Problems<'_>,
+    ) {
         let turns = Turns::new(kills.iter().map(|k| k.name.as_str()));
         self.kill_each(pod, kills, grace, Some(&turns), problems);
     }
 
-    fn kill_each(&self, pod: &Pod, kills: &[ToKill], grace: Option<i64>, turns: Option<&Turns>, problems: &mut Problems<'_>) {
+    fn kill_each(
+        &self,
+        pod: &Pod,
+        kills: &[ToKill],
+        grace: Option<i64>,
+        turns: Option<&Turns>,
+        problems: &mut Problems<'_>,
+    ) {
         let cancel = problems.cancel;
         let errors: Vec<String> = match kills {
             [] => return,
-            [one] => self.kill(pod, one, grace, None, cancel).err().into_iter().collect(),
+            [one] => self
+                .kill(pod, one, grace, None, cancel)
+                .err()
+                .into_iter()
+                .collect(),
             many => std::thread::scope(|scope| {
                 let spawn = |kill| {
-                    let thread = std::thread::Builder::new().name("kill".into()).stack_size(KILL_STACK);
-                    thread.spawn_scoped(scope, move || self.kill(pod, kill, grace, turns, cancel)).map_err(|e| (kill, e))
+                    let thread = std::thread::Builder::new()
+                        .name("kill".into())
+                        .stack_size(KILL_STACK);
+                    thread
+                        .spawn_scoped(scope, move || self.kill(pod, kill, grace, turns, cancel))
+                        .map_err(|e| (kill, e))
                 };
                 let threads: Vec<_> = many.iter().map(spawn).collect();
-                let end = |t: Result<std::thread::ScopedJoinHandle<'_, Result<(), String>>, (&ToKill, std::io::Error)>| match t {
-                    Ok(handle) => handle.join().unwrap_or_else(|_| Err("killing panicked".into())),
+                let end = |t: Result<
+                    std::thread::ScopedJoinHandle<'_, Result<(), String>>,
+                    (&ToKill, std::io::Error),
+                >| match t {
+                    Ok(handle) => handle
+                        .join()
+                        .unwrap_or_else(|_| Err("killing panicked".into())),
                     // no thread to be had: one after the other, without a turn
                     Err((kill, _)) => {
                         let _ended = turns.map(|turns| Ended(turns, &kill.name));
@@ -71,25 +118,45 @@ impl Syncer {
         problems.errors.extend(errors);
     }
 
-    fn kill(&self, pod: &Pod, kill: &ToKill, grace: Option<i64>, turns: Option<&Turns>, cancel: &Cancel) -> Result<(), String> {
+    fn kill(
+        &self,
+        pod: &Pod,
+        kill: &ToKill,
+        grace: Option<i64>,
+        turns: Option<&Turns>,
+        cancel: &Cancel,
+    ) -> Result<(), String> {
         // also when it fails or panics: whoever waits for it is not to wait in vain
         let _ended = turns.map(|turns| Ended(turns, &kill.name));
         self.deps.probes.killing(pod, kill);
         self.event(pod, &kill.name, EventType::Normal, "Killing", &kill.message);
         let own = || kill_grace_period(pod, pod.container(&kill.name), kill.reason);
         let given = Duration::from_secs(grace.unwrap_or_else(own).max(0) as u64);
-        let waited = turns.map(|turns| turns.wait(&pod_actions::ends_after(&pod.spec, &kill.name), given)).unwrap_or_default();
-        let left = given.saturating_sub(waited).max(Duration::from_secs(MINIMUM_GRACE_SECONDS as u64));
+        let waited = turns
+            .map(|turns| turns.wait(&pod_actions::ends_after(&pod.spec, &kill.name), given))
+            .unwrap_or_default();
+        let left = given
+            .saturating_sub(waited)
+            .max(Duration::from_secs(MINIMUM_GRACE_SECONDS as u64));
         // those it waited for may have been given up
         if cancel.is_cancelled() {
             return Err(CANCELLED.to_owned());
         }
-        self.deps.runtime.stop_container(&kill.id, left, cancel).map_err(|e| {
-            if cancel.is_cancelled() {
-                return CANCELLED.to_owned();
-            }
-            self.event(pod, &kill.name, EventType::Warning, "FailedKillPod", &format!("error killing pod: {e}"));
-            format!("cannot stop container {}: {e}", kill.name)
-        })
+        self.deps
+            .runtime
+            .stop_container(&kill.id, left, cancel)
+            .map_err(|e| {
+                if cancel.is_cancelled() {
+                    return CANCELLED.to_owned();
+                }
+                self.event(
+                    pod,
+                    &kill.name,
+                    EventType::Warning,
+                    "FailedKillPod",
+                    &format!("error killing pod: {e}"),
+                );
+                format!("cannot stop container {}: {e}", kill.name)
+            })
     }
 }

@@ -90,8 +90,16 @@ struct Thread {
 impl PodWorkers {
     /// No workers yet. A healthy pod is synced again every `resync`, jittered to 1–1.5 times that.
     pub fn new(syncer: Arc<dyn PodSyncer>, resync: Duration) -> Self {
-        let inner = Inner { state: Mutex::default(), syncer, queue: WorkQueue::default(), resync, panics: AtomicU64::new(0) };
-        Self { inner: Arc::new(inner) }
+        let inner = Inner {
+            state: Mutex::default(),
+            syncer,
+            queue: WorkQueue::default(),
+            resync,
+            panics: AtomicU64::new(0),
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
     }
 
     /// Hands an update to the pod's worker, starting it where there is none.
@@ -141,7 +149,8 @@ impl PodWorkers {
             }
             self.inner.queue.remove(uid);
         }
-        let (ended, alive): (Vec<_>, Vec<_>) = state.parked.drain(..).partition(JoinHandle::is_finished);
+        let (ended, alive): (Vec<_>, Vec<_>) =
+            state.parked.drain(..).partition(JoinHandle::is_finished);
         state.parked = alive;
         drop(state);
         for handle in ended {
@@ -184,7 +193,10 @@ impl PodWorkers {
         let parked = std::mem::take(&mut state.parked);
         drop(state);
         let deadline = Instant::now() + limit;
-        let mut waiting: Vec<(String, JoinHandle<()>)> = parked.into_iter().map(|h| ("an ended pod".to_owned(), h)).collect();
+        let mut waiting: Vec<(String, JoinHandle<()>)> = parked
+            .into_iter()
+            .map(|h| ("an ended pod".to_owned(), h))
+            .collect();
         for (uid, thread) in threads {
             drop(thread.wake);
             waiting.push((uid.to_string(), thread.handle));
@@ -192,7 +204,11 @@ impl PodWorkers {
         while waiting.iter().any(|(_, h)| !h.is_finished()) && Instant::now() < deadline {
             std::thread::park_timeout(Duration::from_millis(5));
         }
-        waiting.into_iter().filter(|(_, h)| !h.is_finished()).map(|(name, _)| name).collect()
+        waiting
+            .into_iter()
+            .filter(|(_, h)| !h.is_finished())
+            .map(|(name, _)| name)
+            .collect()
     }
 }
 
@@ -216,7 +232,11 @@ impl Inner {
         let inner = self.clone();
         let of = uid.clone();
         let name = format!("pod:{}", uid.as_str().chars().take(8).collect::<String>());
-        match std::thread::Builder::new().name(name).stack_size(STACK).spawn(move || inner.serve(&of, &woken)) {
+        match std::thread::Builder::new()
+            .name(name)
+            .stack_size(STACK)
+            .spawn(move || inner.serve(&of, &woken))
+        {
             Ok(handle) => {
                 if let Some(old) = state.threads.insert(uid, Thread { wake, handle }) {
                     state.parked.push(old.handle);
@@ -244,7 +264,11 @@ impl Inner {
 
     fn begin(&self, uid: &PodUid) -> Option<(Work, Arc<Cancel>)> {
         let mut state = self.lock();
-        let work = if state.stopping { None } else { state.table.begin(uid) }?;
+        let work = if state.stopping {
+            None
+        } else {
+            state.table.begin(uid)
+        }?;
         let cancel = Arc::new(Cancel::default());
         state.runs.insert(uid.clone(), cancel.clone());
         Some((work, cancel))
@@ -253,8 +277,14 @@ impl Inner {
     fn run(&self, work: &Work, cancel: &Cancel) -> Outcome {
         catch_unwind(AssertUnwindSafe(|| self.syncer.run(work, cancel))).unwrap_or_else(|_| {
             self.panics.fetch_add(1, Ordering::Relaxed);
-            log::error!("the worker of {} panicked: a bug of podprobe; its sync is tried again", work.pod.reference());
-            Outcome::Failed { error: "the worker panicked (a bug of podprobe); it goes on".into(), retry_at: None }
+            log::error!(
+                "the worker of {} panicked: a bug of podprobe; its sync is tried again",
+                work.pod.reference()
+            );
+            Outcome::Failed {
+                error: "the worker panicked (a bug of podprobe); it goes on".into(),
+                retry_at: None,
+            }
         })
     }
 
@@ -268,7 +298,9 @@ impl Inner {
                 match ran {
                     _ if error.is_empty() => {}
                     Phase::Sync => log::debug!("pod {uid}: {error}"),
-                    Phase::Terminating | Phase::Terminated => log::warn!("pod {uid}: {error}; trying again"),
+                    Phase::Terminating | Phase::Terminated => {
+                        log::warn!("pod {uid}: {error}; trying again")
+                    }
                 }
                 (Done::Failed, retry_at)
             }
@@ -279,9 +311,14 @@ impl Inner {
         let now = Moment::now();
         match next {
             Next::Again => {}
-            Next::Resync => self.queue.enqueue(uid.clone(), now + self.resync.mul_f64(jitter())),
+            Next::Resync => self
+                .queue
+                .enqueue(uid.clone(), now + self.resync.mul_f64(jitter())),
             // a back-off ends when it ends: no jitter, one node is no herd
-            Next::Retry => self.queue.enqueue(uid.clone(), retry_at.unwrap_or_else(|| now + RETRY.mul_f64(jitter()))),
+            Next::Retry => self.queue.enqueue(
+                uid.clone(),
+                retry_at.unwrap_or_else(|| now + RETRY.mul_f64(jitter())),
+            ),
             Next::Finished { wake } => {
                 self.queue.remove(uid);
                 if let Some(waiter) = wake.filter(|_| !state.stopping) {
@@ -315,13 +352,24 @@ mod tests {
 
     impl PodSyncer for Scripted {
         fn run(&self, work: &Work, cancel: &Cancel) -> Outcome {
-            self.ran.send((work.pod.metadata.uid.to_string(), work.phase)).unwrap();
-            match self.outcomes.recv_timeout(Duration::from_secs(10)).expect("the test says how a run ends") {
-                Outcome::Failed { error, .. } if error == "panic" => panic!("asked for by the test"),
+            self.ran
+                .send((work.pod.metadata.uid.to_string(), work.phase))
+                .unwrap();
+            match self
+                .outcomes
+                .recv_timeout(Duration::from_secs(10))
+                .expect("the test says how a run ends")
+            {
+                Outcome::Failed { error, .. } if error == "panic" => {
+                    panic!("asked for by the test")
+                }
                 Outcome::Failed { error, .. } if error == "wait" => {
                     let mut fds = [PollFd::new(cancel.fd().unwrap(), PollFlags::POLLIN)];
                     assert_eq!(poll(&mut fds, 10_000_u16), Ok(1), "nobody cancelled it");
-                    Outcome::Failed { error: String::new(), retry_at: None }
+                    Outcome::Failed {
+                        error: String::new(),
+                        retry_at: None,
+                    }
                 }
                 outcome => outcome,
             }
@@ -338,7 +386,13 @@ mod tests {
         fn new() -> Self {
             let (ran_tx, ran) = bounded(100);
             let (end, outcomes) = bounded(100);
-            let workers = PodWorkers::new(Arc::new(Scripted { ran: ran_tx, outcomes }), Duration::from_secs(60));
+            let workers = PodWorkers::new(
+                Arc::new(Scripted {
+                    ran: ran_tx,
+                    outcomes,
+                }),
+                Duration::from_secs(60),
+            );
             Self { workers, ran, end }
         }
 
@@ -348,13 +402,26 @@ mod tests {
 
         fn send_as(&self, kind: UpdateKind, uid: &str, runtime_only: bool) {
             let metadata = serde_json::from_value(json!({"name": "p", "uid": uid})).unwrap();
-            let pod = Arc::new(Pod { metadata, spec: Default::default(), raw: Value::Null });
-            self.workers.update(Update { kind, pod, runtime_only, phase_is_terminal: false, is_running: false });
+            let pod = Arc::new(Pod {
+                metadata,
+                spec: Default::default(),
+                raw: Value::Null,
+            });
+            self.workers.update(Update {
+                kind,
+                pod,
+                runtime_only,
+                phase_is_terminal: false,
+                is_running: false,
+            });
         }
 
         #[track_caller]
         fn expect(&self, uid: &str, phase: Phase) {
-            let got = self.ran.recv_timeout(Duration::from_secs(10)).expect("a run");
+            let got = self
+                .ran
+                .recv_timeout(Duration::from_secs(10))
+                .expect("a run");
             assert_eq!(got, (uid.to_owned(), phase));
         }
 
@@ -369,7 +436,12 @@ mod tests {
         h.send(UpdateKind::Create, "a");
         h.expect("a", Phase::Sync);
         h.send(UpdateKind::Create, "b");
-        h.send(UpdateKind::Kill { grace_override: None }, "a");
+        h.send(
+            UpdateKind::Kill {
+                grace_override: None,
+            },
+            "a",
+        );
         h.end(Outcome::Ok);
         h.expect("a", Phase::Terminating);
         h.end(Outcome::Ok);
@@ -377,22 +449,40 @@ mod tests {
         h.end(Outcome::Ok);
         h.expect("b", Phase::Sync);
         h.end(Outcome::Ok);
-        assert_eq!(h.workers.shutdown(Duration::from_secs(10)), Vec::<String>::new());
+        assert_eq!(
+            h.workers.shutdown(Duration::from_secs(10)),
+            Vec::<String>::new()
+        );
     }
 
     /// Kubelet-probes 8.1.
     #[test]
     fn a_run_is_cancelled_when_its_pod_is_to_end_or_to_end_sooner() {
         let h = Harness::new();
-        let waits = || h.end(Outcome::Failed { error: "wait".into(), retry_at: None });
+        let waits = || {
+            h.end(Outcome::Failed {
+                error: "wait".into(),
+                retry_at: None,
+            })
+        };
         h.send(UpdateKind::Create, "a");
         h.expect("a", Phase::Sync);
         waits();
         h.send(UpdateKind::Sync, "a");
-        h.send(UpdateKind::Kill { grace_override: Some(20) }, "a");
+        h.send(
+            UpdateKind::Kill {
+                grace_override: Some(20),
+            },
+            "a",
+        );
         h.expect("a", Phase::Terminating);
         waits();
-        h.send(UpdateKind::Kill { grace_override: Some(10) }, "a");
+        h.send(
+            UpdateKind::Kill {
+                grace_override: Some(10),
+            },
+            "a",
+        );
         h.expect("a", Phase::Terminating);
         h.end(Outcome::Ok);
         h.expect("a", Phase::Terminated);
@@ -406,7 +496,10 @@ mod tests {
         let h = Harness::new();
         h.send(UpdateKind::Create, "a");
         h.expect("a", Phase::Sync);
-        h.end(Outcome::Failed { error: "panic".into(), retry_at: None });
+        h.end(Outcome::Failed {
+            error: "panic".into(),
+            retry_at: None,
+        });
         h.send(UpdateKind::Sync, "a");
         h.expect("a", Phase::Sync);
         assert_eq!(h.workers.panics(), 1);
@@ -420,24 +513,44 @@ mod tests {
         let retry_at = Moment::now() + Duration::from_secs(1000);
         h.send(UpdateKind::Create, "a");
         h.expect("a", Phase::Sync);
-        h.end(Outcome::Failed { error: "held".into(), retry_at: Some(retry_at) });
+        h.end(Outcome::Failed {
+            error: "held".into(),
+            retry_at: Some(retry_at),
+        });
         // shutdown joins the worker, so its run is booked
         assert!(h.workers.shutdown(Duration::from_secs(10)).is_empty());
-        assert!(h.workers.due(retry_at - Duration::from_millis(1)).is_empty());
+        assert!(
+            h.workers
+                .due(retry_at - Duration::from_millis(1))
+                .is_empty()
+        );
         assert_eq!(h.workers.due(retry_at), ["a".into()]);
     }
 
     #[test]
     fn a_pod_only_the_runtime_knows_is_tried_again_until_it_is_gone() {
         let h = Harness::new();
-        h.send_as(UpdateKind::Kill { grace_override: Some(1) }, "a", true);
+        h.send_as(
+            UpdateKind::Kill {
+                grace_override: Some(1),
+            },
+            "a",
+            true,
+        );
         h.expect("a", Phase::Terminating);
-        h.end(Outcome::Failed { error: "the kernel holds it".into(), retry_at: None });
+        h.end(Outcome::Failed {
+            error: "the kernel holds it".into(),
+            retry_at: None,
+        });
         // booked once its retry is in the queue
         while h.workers.inner.queue.is_empty() {
             std::thread::yield_now();
         }
-        assert_eq!(h.workers.due(Moment::now() + 2 * RETRY), [], "nobody else can wake it");
+        assert_eq!(
+            h.workers.due(Moment::now() + 2 * RETRY),
+            [],
+            "nobody else can wake it"
+        );
         h.expect("a", Phase::Terminating);
         h.end(Outcome::Ok);
         h.expect("a", Phase::Terminated);
@@ -452,7 +565,13 @@ mod tests {
         h.expect("a", Phase::Sync);
         h.end(Outcome::Ok);
         // as after a spawn that failed: an entry of the table without a thread
-        let thread = h.workers.inner.lock().threads.remove(&PodUid::from("a")).unwrap();
+        let thread = h
+            .workers
+            .inner
+            .lock()
+            .threads
+            .remove(&PodUid::from("a"))
+            .unwrap();
         drop(thread.wake);
         thread.handle.join().unwrap();
         h.send(UpdateKind::Sync, "a");

@@ -47,7 +47,14 @@ pub trait Probes: Send + Sync {
     /// A container is about to start again for a reason that lies outside of it: for the history.
     fn renewing(&self, _pod: &Pod, _container: &str, _cause: &str) {}
     /// A new instance of a container has started in place of `before`: for the history.
-    fn restarted(&self, _pod: &Pod, _container: &str, _attempt: u32, _before: Option<&RuntimeContainerStatus>) {}
+    fn restarted(
+        &self,
+        _pod: &Pod,
+        _container: &str,
+        _attempt: u32,
+        _before: Option<&RuntimeContainerStatus>,
+    ) {
+    }
     /// The liveness cache.
     fn liveness(&self, id: &ContainerId) -> Option<ProbeResult>;
     /// The startup cache.
@@ -101,7 +108,11 @@ pub(super) struct Problems<'a> {
 
 impl<'a> Problems<'a> {
     fn new(cancel: &'a Cancel) -> Self {
-        Self { cancel, errors: Vec::new(), retry_at: None }
+        Self {
+            cancel,
+            errors: Vec::new(),
+            retry_at: None,
+        }
     }
 
     pub(super) fn add(&mut self, error: String) {
@@ -123,13 +134,19 @@ impl PodSyncer for Syncer {
         let uid = work.pod.uid();
         let finished = work.phase == Phase::Terminated && outcome == Outcome::Ok;
         if finished {
-            self.last_run.lock().expect("no panic while the lock is held").remove(uid);
+            self.last_run
+                .lock()
+                .expect("no panic while the lock is held")
+                .remove(uid);
         } else {
             self.ran(uid);
         }
         match outcome {
             // not an error (8.1)
-            Outcome::Failed { .. } if cancel.is_cancelled() => Outcome::Failed { error: String::new(), retry_at: None },
+            Outcome::Failed { .. } if cancel.is_cancelled() => Outcome::Failed {
+                error: String::new(),
+                retry_at: None,
+            },
             outcome => outcome,
         }
     }
@@ -139,12 +156,20 @@ impl Syncer {
     /// A syncer with an empty back-off table.
     pub fn new(deps: Deps) -> Self {
         let back_off = Mutex::new(BackOff::new(deps.max_back_off));
-        Self { deps, back_off, failures: Mutex::default(), last_run: Mutex::default() }
+        Self {
+            deps,
+            back_off,
+            failures: Mutex::default(),
+            last_run: Mutex::default(),
+        }
     }
 
     /// Housekeeping: drops back-off entries nobody can meet again.
     pub fn collect_garbage(&self, now: Moment) {
-        self.back_off.lock().expect("no panic while the lock is held").collect_garbage(now);
+        self.back_off
+            .lock()
+            .expect("no panic while the lock is held")
+            .collect_garbage(now);
     }
 
     // ---- sync ----
@@ -164,7 +189,9 @@ impl Syncer {
             status: &runtime,
             liveness: &|id| self.deps.probes.liveness(id),
             startup: &|id| self.deps.probes.startup(id),
-            restart_all: status.condition(ALL_CONTAINERS_RESTARTING).is_some_and(|c| c.status == "True"),
+            restart_all: status
+                .condition(ALL_CONTAINERS_RESTARTING)
+                .is_some_and(|c| c.status == "True"),
         });
         if actions.is_empty() {
             return Outcome::Ok;
@@ -180,12 +207,24 @@ impl Syncer {
 
     /// The runtime's word, newer than the end of this pod's last run.
     fn runtime_status(&self, pod: &Pod) -> Result<Arc<RuntimePodStatus>, Outcome> {
-        let last_run = self.last_run.lock().expect("no panic while the lock is held").get(pod.uid()).copied().unwrap_or_default();
-        self.deps.cache.newer_than(pod.uid(), last_run).map_err(|e| {
-            let error = format!("error determining status: {e}");
-            self.event(pod, "", EventType::Warning, "FailedSync", &error);
-            Outcome::Failed { error, retry_at: None }
-        })
+        let last_run = self
+            .last_run
+            .lock()
+            .expect("no panic while the lock is held")
+            .get(pod.uid())
+            .copied()
+            .unwrap_or_default();
+        self.deps
+            .cache
+            .newer_than(pod.uid(), last_run)
+            .map_err(|e| {
+                let error = format!("error determining status: {e}");
+                self.event(pod, "", EventType::Warning, "FailedSync", &error);
+                Outcome::Failed {
+                    error,
+                    retry_at: None,
+                }
+            })
     }
 
     /// Computes the API status and stores it.
@@ -202,28 +241,57 @@ impl Syncer {
             node_ip: self.deps.node_ip,
             pod_is_terminal,
             terminating: stage != Stage::Syncing,
-            deadline_exceeded: deadline_exceeded(pod, self.deps.statuses.age(pod.uid(), Moment::now())),
+            deadline_exceeded: deadline_exceeded(
+                pod,
+                self.deps.statuses.age(pod.uid(), Moment::now()),
+            ),
         });
-        let status = if pod_is_terminal { status::finished(&pod.spec, status) } else { status };
+        let status = if pod_is_terminal {
+            status::finished(&pod.spec, status)
+        } else {
+            status
+        };
         let newly = old.is_none_or(|old| old.reason != status.reason);
         if status.reason == "DeadlineExceeded" && newly {
-            self.event(pod, "", EventType::Normal, "DeadlineExceeded", &status.message);
+            self.event(
+                pod,
+                "",
+                EventType::Normal,
+                "DeadlineExceeded",
+                &status.message,
+            );
         }
         self.deps.statuses.set(pod, status.clone());
         status
     }
 
     /// 8.6: removes every container, then the pod starts from its beginning at once.
-    fn remove_for_restart(&self, pod: &Arc<Pod>, runtime: &RuntimePodStatus, remove: &[ToRemove], cancel: &Cancel) -> Outcome {
+    fn remove_for_restart(
+        &self,
+        pod: &Arc<Pod>,
+        runtime: &RuntimePodStatus,
+        remove: &[ToRemove],
+        cancel: &Cancel,
+    ) -> Outcome {
         if let Some(asked) = pod_actions::restart_all_asked_by(pod, runtime) {
-            let cause = format!("all containers restart: {} ended with exit code {}", asked.name, asked.exit_code);
-            pod.spec.all_containers().for_each(|c| self.deps.probes.renewing(pod, &c.name, &cause));
+            let cause = format!(
+                "all containers restart: {} ended with exit code {}",
+                asked.name, asked.exit_code
+            );
+            pod.spec
+                .all_containers()
+                .for_each(|c| self.deps.probes.renewing(pod, &c.name, &cause));
         }
         let mut problems = Problems::new(cancel);
         for ToRemove { id, name, kill } in remove {
             if *kill {
                 let message = format!("Stopping container {name}");
-                let kill = ToKill { id: id.clone(), name: name.clone(), message, reason: KillReason::None };
+                let kill = ToKill {
+                    id: id.clone(),
+                    name: name.clone(),
+                    message,
+                    reason: KillReason::None,
+                };
                 self.kill_all(pod, &[kill], Some(0), &mut problems);
             }
             if let Err(e) = self.deps.runtime.remove_container(id) {
@@ -249,8 +317,14 @@ impl Syncer {
             self.publish(pod, &runtime, Stage::Syncing);
         }
         match problems.errors.is_empty() {
-            true => Outcome::Failed { error: String::new(), retry_at: problems.retry_at },
-            false => Outcome::Failed { error: problems.errors.join("; "), retry_at: problems.retry_at },
+            true => Outcome::Failed {
+                error: String::new(),
+                retry_at: problems.retry_at,
+            },
+            false => Outcome::Failed {
+                error: problems.errors.join("; "),
+                retry_at: problems.retry_at,
+            },
         }
     }
 
@@ -260,7 +334,12 @@ impl Syncer {
         let pod = &work.pod;
         let runtime = match self.deps.runtime.pod_status(pod.uid()) {
             Ok(status) => status,
-            Err(e) => return Outcome::Failed { error: e.message, retry_at: None },
+            Err(e) => {
+                return Outcome::Failed {
+                    error: e.message,
+                    retry_at: None,
+                };
+            }
         };
         if !work.runtime_only {
             self.publish(pod, &runtime, Stage::Ending);
@@ -284,7 +363,10 @@ impl Syncer {
             }
             Ok(_) => {}
         }
-        Outcome::Failed { error: problems.errors.join("; "), retry_at: None }
+        Outcome::Failed {
+            error: problems.errors.join("; "),
+            retry_at: None,
+        }
     }
 
     /// A removed pod goes with all its remains; one that merely finished keeps its records and logs.
@@ -296,15 +378,22 @@ impl Syncer {
         }
         match self.remove_everything(uid) {
             Ok(()) => Outcome::Ok,
-            Err(e) => Outcome::Failed { error: format!("cannot remove what is left of the pod: {e}"), retry_at: None },
+            Err(e) => Outcome::Failed {
+                error: format!("cannot remove what is left of the pod: {e}"),
+                retry_at: None,
+            },
         }
     }
 
     fn remove_everything(&self, uid: &PodUid) -> Result<(), crate::runtime::RuntimeError> {
         let runtime = &self.deps.runtime;
         let left = runtime.pod_status(uid)?;
-        left.containers.iter().try_for_each(|c| runtime.remove_container(&c.id))?;
-        left.sandboxes.iter().try_for_each(|s| runtime.remove_pod_sandbox(&s.id))?;
+        left.containers
+            .iter()
+            .try_for_each(|c| runtime.remove_container(&c.id))?;
+        left.sandboxes
+            .iter()
+            .try_for_each(|s| runtime.remove_pod_sandbox(&s.id))?;
         runtime.remove_pod(uid)?;
         self.deps.cache.request_relist(uid);
         Ok(())
@@ -312,37 +401,73 @@ impl Syncer {
 
     // ---- small things ----
 
-    pub(super) fn event(&self, pod: &Pod, container: &str, type_: EventType, reason: &str, message: &str) {
-        let field_path = if container.is_empty() { String::new() } else { pod.field_path(container) };
-        self.deps.recorder.record(&pod.reference(), &field_path, type_, reason, message);
+    pub(super) fn event(
+        &self,
+        pod: &Pod,
+        container: &str,
+        type_: EventType,
+        reason: &str,
+        message: &str,
+    ) {
+        let field_path = if container.is_empty() {
+            String::new()
+        } else {
+            pod.field_path(container)
+        };
+        self.deps
+            .recorder
+            .record(&pod.reference(), &field_path, type_, reason, message);
     }
 
     fn ran(&self, uid: &PodUid) {
-        self.last_run.lock().expect("no panic while the lock is held").insert(uid.clone(), Moment::now());
+        self.last_run
+            .lock()
+            .expect("no panic while the lock is held")
+            .insert(uid.clone(), Moment::now());
     }
 
     pub(super) fn forget_failures(&self, uid: &PodUid) {
-        self.failures.lock().expect("no panic while the lock is held").retain(|(of, _), _| of != uid);
+        self.failures
+            .lock()
+            .expect("no panic while the lock is held")
+            .retain(|(of, _), _| of != uid);
     }
 
     fn failure(&self, uid: &PodUid, name: &str) -> Option<StartFailure> {
-        self.failures.lock().expect("no panic while the lock is held").get(&(uid.clone(), name.to_owned())).cloned()
+        self.failures
+            .lock()
+            .expect("no panic while the lock is held")
+            .get(&(uid.clone(), name.to_owned()))
+            .cloned()
     }
 
     pub(super) fn remember(&self, uid: &PodUid, name: &str, reason: &str, message: &str) {
-        let mut failures = self.failures.lock().expect("no panic while the lock is held");
+        let mut failures = self
+            .failures
+            .lock()
+            .expect("no panic while the lock is held");
         let key = (uid.clone(), name.to_owned());
         if failures.len() >= MAX_FAILURES && !failures.contains_key(&key) {
             return;
         }
-        failures.insert(key, StartFailure { reason: reason.into(), message: message.into() });
+        failures.insert(
+            key,
+            StartFailure {
+                reason: reason.into(),
+                message: message.into(),
+            },
+        );
     }
 }
 
 /// Whether the pod has been active for its activeDeadlineSeconds (9.2); `age` is how long.
 pub(crate) fn deadline_exceeded(pod: &Pod, age: Option<Duration>) -> bool {
-    let limit = pod.spec.active_deadline_seconds.and_then(|s| u64::try_from(s).ok());
-    age.zip(limit).is_some_and(|(age, limit)| age >= Duration::from_secs(limit))
+    let limit = pod
+        .spec
+        .active_deadline_seconds
+        .and_then(|s| u64::try_from(s).ok());
+    age.zip(limit)
+        .is_some_and(|(age, limit)| age >= Duration::from_secs(limit))
 }
 
 #[cfg(test)]

@@ -132,7 +132,9 @@ impl Table {
     /// Takes an update in.
     pub fn update(&mut self, update: Update) -> Effect {
         let uid = update.pod.uid().clone();
-        let Some(entry) = self.entries.get_mut(&uid) else { return self.insert(uid, update) };
+        let Some(entry) = self.entries.get_mut(&uid) else {
+            return self.insert(uid, update);
+        };
         if entry.finished || entry.phase != Phase::Sync {
             if update.kind == UpdateKind::Create {
                 entry.restart_requested = true;
@@ -158,7 +160,11 @@ impl Table {
         let ended = update.phase_is_terminal && !update.is_running && !killed;
         let mut entry = Entry {
             pod: update.pod.clone(),
-            phase: if ended { Phase::Terminated } else { Phase::Sync },
+            phase: if ended {
+                Phase::Terminated
+            } else {
+                Phase::Sync
+            },
             finished: false,
             pending: true,
             grace: 0,
@@ -169,10 +175,15 @@ impl Table {
         entry.merge(&update);
         if entry.runtime_only && killed {
             // What an earlier daemon started still has the name: no pod starts beside it.
-            self.running.entry(update.pod.full_name()).or_insert_with(|| uid.clone());
+            self.running
+                .entry(update.pod.full_name())
+                .or_insert_with(|| uid.clone());
         }
         if entry.phase == Phase::Sync {
-            self.waiting.entry(update.pod.full_name()).or_default().push_back(uid.clone());
+            self.waiting
+                .entry(update.pod.full_name())
+                .or_default()
+                .push_back(uid.clone());
         }
         self.entries.insert(uid, entry);
         Effect::Spawn
@@ -180,14 +191,20 @@ impl Table {
 
     /// Has the worker of a pod that only the runtime knows run again; false for any other.
     pub fn look_again(&mut self, uid: &PodUid) -> bool {
-        let orphan = self.entries.get_mut(uid).filter(|e| e.runtime_only && !e.finished);
+        let orphan = self
+            .entries
+            .get_mut(uid)
+            .filter(|e| e.runtime_only && !e.finished);
         orphan.map(|e| e.pending = true).is_some()
     }
 
     /// The next run of a worker, if there is one to do now.
     pub fn begin(&mut self, uid: &PodUid) -> Option<Work> {
         let entry = self.entries.get(uid)?;
-        if entry.finished || !entry.pending || (entry.phase == Phase::Sync && !self.allowed_to_start(uid)) {
+        if entry.finished
+            || !entry.pending
+            || (entry.phase == Phase::Sync && !self.allowed_to_start(uid))
+        {
             return None;
         }
         let entry = self.entries.get_mut(uid)?;
@@ -203,7 +220,9 @@ impl Table {
 
     /// Static pods of one name start one at a time, in order of arrival.
     fn allowed_to_start(&mut self, uid: &PodUid) -> bool {
-        let Some(entry) = self.entries.get(uid) else { return false };
+        let Some(entry) = self.entries.get(uid) else {
+            return false;
+        };
         let name = entry.pod.full_name();
         if let Some(holder) = self.running.get(&name) {
             return holder == uid;
@@ -211,14 +230,19 @@ impl Table {
         if self.next_waiting(&name).as_ref() != Some(uid) {
             return false;
         }
-        self.waiting.get_mut(&name).expect("it has a front").pop_front();
+        self.waiting
+            .get_mut(&name)
+            .expect("it has a front")
+            .pop_front();
         self.running.insert(name, uid.clone());
         true
     }
 
     /// Takes the end of a run in. `ran` is the phase that ran; when the worker was moved on meanwhile, that wins.
     pub fn complete(&mut self, uid: &PodUid, ran: Phase, done: Done) -> Next {
-        let Some(entry) = self.entries.get_mut(uid) else { return Next::Finished { wake: None } };
+        let Some(entry) = self.entries.get_mut(uid) else {
+            return Next::Finished { wake: None };
+        };
         match (ran, done) {
             (_, Done::Failed) => {}
             (Phase::Sync, Done::Terminal) => entry.move_on(Phase::Terminating),
@@ -241,13 +265,19 @@ impl Table {
         if self.running.get(&name) == Some(uid) {
             self.running.remove(&name);
         }
-        Next::Finished { wake: self.next_waiting(&name) }
+        Next::Finished {
+            wake: self.next_waiting(&name),
+        }
     }
 
     /// Who may start under a name next: those that were killed while they waited are passed over.
     fn next_waiting(&mut self, name: &str) -> Option<PodUid> {
         let queue = self.waiting.get_mut(name)?;
-        queue.retain(|u| self.entries.get(u).is_some_and(|e| e.phase == Phase::Sync && !e.finished));
+        queue.retain(|u| {
+            self.entries
+                .get(u)
+                .is_some_and(|e| e.phase == Phase::Sync && !e.finished)
+        });
         let next = queue.front().cloned();
         if next.is_none() {
             self.waiting.remove(name);
@@ -258,7 +288,9 @@ impl Table {
     /// Drops finished workers that are no longer desired, or whose pod was re-created with the same UID (lessons A10).
     /// Returns the dropped.
     pub fn sync_known(&mut self, desired: &HashSet<PodUid>) -> Vec<PodUid> {
-        let gone = |(uid, e): (&PodUid, &Entry)| (e.finished && (!desired.contains(uid) || e.restart_requested)).then(|| uid.clone());
+        let gone = |(uid, e): (&PodUid, &Entry)| {
+            (e.finished && (!desired.contains(uid) || e.restart_requested)).then(|| uid.clone())
+        };
         let dropped: Vec<PodUid> = self.entries.iter().filter_map(gone).collect();
         for uid in &dropped {
             self.entries.remove(uid);
@@ -268,7 +300,9 @@ impl Table {
 
     /// UIDs whose probes may run: syncing or terminating (kubelet-probes 5.5).
     pub fn probed(&self) -> HashSet<PodUid> {
-        let alive = |(uid, e): (&PodUid, &Entry)| (e.phase != Phase::Terminated && !e.finished).then(|| uid.clone());
+        let alive = |(uid, e): (&PodUid, &Entry)| {
+            (e.phase != Phase::Terminated && !e.finished).then(|| uid.clone())
+        };
         self.entries.iter().filter_map(alive).collect()
     }
 
@@ -279,7 +313,9 @@ impl Table {
 
     /// Whether the worker has been told to end, or has ended.
     pub fn is_terminating(&self, uid: &PodUid) -> bool {
-        self.entries.get(uid).is_some_and(|e| e.finished || e.phase != Phase::Sync)
+        self.entries
+            .get(uid)
+            .is_some_and(|e| e.finished || e.phase != Phase::Sync)
     }
 
     /// Every pod with an unfinished worker: (pod, is it being removed or killed).
@@ -303,7 +339,11 @@ impl Entry {
         };
         let killed = matches!(update.kind, UpdateKind::Kill { .. });
         self.removed |= killed;
-        if self.phase == Phase::Sync && (killed || update.phase_is_terminal || self.pod.metadata.deletion_timestamp.is_some()) {
+        if self.phase == Phase::Sync
+            && (killed
+                || update.phase_is_terminal
+                || self.pod.metadata.deletion_timestamp.is_some())
+        {
             self.phase = Phase::Terminating;
         }
         if self.phase == Phase::Terminating {
@@ -330,13 +370,25 @@ mod tests {
     use super::*;
 
     fn pod(uid: &str, name: &str) -> Arc<Pod> {
-        let metadata = serde_json::from_value(json!({"name": name, "namespace": "default", "uid": uid})).unwrap();
+        let metadata =
+            serde_json::from_value(json!({"name": name, "namespace": "default", "uid": uid}))
+                .unwrap();
         let spec = serde_json::from_value(json!({"terminationGracePeriodSeconds": 30})).unwrap();
-        Arc::new(Pod { metadata, spec, raw: Value::Null })
+        Arc::new(Pod {
+            metadata,
+            spec,
+            raw: Value::Null,
+        })
     }
 
     fn update(kind: UpdateKind, uid: &str) -> Update {
-        Update { kind, pod: pod(uid, "p"), runtime_only: false, phase_is_terminal: false, is_running: false }
+        Update {
+            kind,
+            pod: pod(uid, "p"),
+            runtime_only: false,
+            phase_is_terminal: false,
+            is_running: false,
+        }
     }
 
     fn kill(grace_override: Option<i64>) -> UpdateKind {
@@ -371,20 +423,31 @@ mod tests {
     #[test]
     fn a_pod_waits_for_one_of_its_name_that_an_earlier_daemon_started() {
         let mut t = Table::default();
-        t.update(Update { runtime_only: true, ..update(kill(Some(1)), "old") });
+        t.update(Update {
+            runtime_only: true,
+            ..update(kill(Some(1)), "old")
+        });
         t.update(update(UpdateKind::Create, "new"));
         assert!(t.begin(&"new".into()).is_none());
         assert_eq!(t.begin(&"old".into()).unwrap().phase, Phase::Terminating);
         t.complete(&"old".into(), Phase::Terminating, Done::Ok);
         assert_eq!(t.begin(&"old".into()).unwrap().phase, Phase::Terminated);
         let next = t.complete(&"old".into(), Phase::Terminated, Done::Ok);
-        assert_eq!(next, Next::Finished { wake: Some("new".into()) });
+        assert_eq!(
+            next,
+            Next::Finished {
+                wake: Some("new".into())
+            }
+        );
         assert_eq!(drive(&mut t, "new"), [Phase::Sync]);
     }
 
     #[test]
     fn a_sync_update_for_an_unknown_pod_starts_nothing() {
-        assert_eq!(Table::default().update(update(UpdateKind::Sync, "u")), Effect::Nothing);
+        assert_eq!(
+            Table::default().update(update(UpdateKind::Sync, "u")),
+            Effect::Nothing
+        );
     }
 
     #[test]
@@ -406,7 +469,10 @@ mod tests {
         t.update(update(kill(Some(5)), "u"));
         assert_eq!(t.complete(&"u".into(), work.phase, Done::Ok), Next::Again);
         let work = t.begin(&"u".into()).unwrap();
-        assert_eq!((work.phase, work.grace, work.removed), (Phase::Terminating, 5, true));
+        assert_eq!(
+            (work.phase, work.grace, work.removed),
+            (Phase::Terminating, 5, true)
+        );
     }
 
     #[test]
@@ -426,7 +492,10 @@ mod tests {
         let mut t = Table::default();
         t.update(update(kill(None), "u"));
         let work = t.begin(&"u".into()).unwrap();
-        assert_eq!(t.complete(&"u".into(), work.phase, Done::Failed), Next::Retry);
+        assert_eq!(
+            t.complete(&"u".into(), work.phase, Done::Failed),
+            Next::Retry
+        );
         t.update(update(UpdateKind::Sync, "u"));
         assert_eq!(t.begin(&"u".into()).unwrap().phase, Phase::Terminating);
     }
@@ -436,19 +505,32 @@ mod tests {
         let mut t = Table::default();
         t.update(update(UpdateKind::Create, "u"));
         let work = t.begin(&"u".into()).unwrap();
-        assert_eq!(t.complete(&"u".into(), work.phase, Done::Terminal), Next::Again);
+        assert_eq!(
+            t.complete(&"u".into(), work.phase, Done::Terminal),
+            Next::Again
+        );
         let work = t.begin(&"u".into()).unwrap();
-        assert_eq!((work.phase, work.grace, work.removed), (Phase::Terminating, 30, false));
+        assert_eq!(
+            (work.phase, work.grace, work.removed),
+            (Phase::Terminating, 30, false)
+        );
     }
 
     #[test]
     fn a_pod_that_ended_before_this_daemon_starts_as_terminated() {
         let mut t = Table::default();
-        t.update(Update { phase_is_terminal: true, ..update(UpdateKind::Create, "u") });
+        t.update(Update {
+            phase_is_terminal: true,
+            ..update(UpdateKind::Create, "u")
+        });
         assert_eq!(drive(&mut t, "u"), [Phase::Terminated]);
         // with something still alive it is terminated properly
         let mut t = Table::default();
-        t.update(Update { phase_is_terminal: true, is_running: true, ..update(UpdateKind::Create, "u") });
+        t.update(Update {
+            phase_is_terminal: true,
+            is_running: true,
+            ..update(UpdateKind::Create, "u")
+        });
         assert_eq!(drive(&mut t, "u"), [Phase::Terminating, Phase::Terminated]);
     }
 
@@ -472,7 +554,10 @@ mod tests {
         for uid in ["a", "b", "c"] {
             t.update(update(UpdateKind::Create, uid));
         }
-        assert_eq!((drive(&mut t, "b"), drive(&mut t, "a"), drive(&mut t, "c")), (vec![], vec![Phase::Sync], vec![]));
+        assert_eq!(
+            (drive(&mut t, "b"), drive(&mut t, "a"), drive(&mut t, "c")),
+            (vec![], vec![Phase::Sync], vec![])
+        );
         // b is gone before it ever started, so c is next
         t.update(update(kill(None), "b"));
         assert_eq!(drive(&mut t, "b"), [Phase::Terminating, Phase::Terminated]);
@@ -481,7 +566,13 @@ mod tests {
         t.complete(&"a".into(), work.phase, Done::Ok);
         t.begin(&"a".into()).unwrap();
         let next = t.complete(&"a".into(), Phase::Terminated, Done::Ok);
-        assert_eq!(next, Next::Finished { wake: Some("c".into()) }, "the first that still waits is woken");
+        assert_eq!(
+            next,
+            Next::Finished {
+                wake: Some("c".into())
+            },
+            "the first that still waits is woken"
+        );
         assert_eq!(drive(&mut t, "c"), [Phase::Sync]);
     }
 
@@ -508,7 +599,11 @@ mod tests {
                     _ => UpdateKind::Sync,
                 };
                 let phase_is_terminal = random(10) == 0;
-                if t.update(Update { phase_is_terminal, ..update(kind, uid) }) == Effect::Spawn {
+                if t.update(Update {
+                    phase_is_terminal,
+                    ..update(kind, uid)
+                }) == Effect::Spawn
+                {
                     last.remove(uid);
                 }
                 if let Some(work) = t.begin(&uid.into()) {

@@ -15,12 +15,18 @@ pub(super) struct Turns {
 impl Turns {
     /// Those containers are about to be killed.
     pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
-        Self { alive: Mutex::new(names.map(str::to_owned).collect()), fewer: Condvar::new() }
+        Self {
+            alive: Mutex::new(names.map(str::to_owned).collect()),
+            fewer: Condvar::new(),
+        }
     }
 
     /// That one has ended.
     pub(super) fn ended(&self, name: &str) {
-        self.alive.lock().expect("no panic while the lock is held").remove(name);
+        self.alive
+            .lock()
+            .expect("no panic while the lock is held")
+            .remove(name);
         self.fewer.notify_all();
     }
 
@@ -32,7 +38,11 @@ impl Turns {
         let began = Moment::now();
         let alive = self.alive.lock().expect("no panic while the lock is held");
         let waits = |alive: &mut HashSet<String>| before.iter().any(|name| alive.contains(*name));
-        drop(self.fewer.wait_timeout_while(alive, limit, waits).expect("no panic while the lock is held"));
+        drop(
+            self.fewer
+                .wait_timeout_while(alive, limit, waits)
+                .expect("no panic while the lock is held"),
+        );
         Moment::now().since(began)
     }
 }
@@ -58,7 +68,11 @@ mod tests {
         let limit = Duration::from_secs(60);
         let (order_in, order) = bounded(3);
         std::thread::scope(|scope| {
-            for (name, before) in [("proxy", &["app", "helper"][..]), ("helper", &["app"]), ("app", &[])] {
+            for (name, before) in [
+                ("proxy", &["app", "helper"][..]),
+                ("helper", &["app"]),
+                ("app", &[]),
+            ] {
                 let (turns, order_in) = (&turns, order_in.clone());
                 scope.spawn(move || {
                     let _ended = Ended(turns, name);
@@ -67,7 +81,10 @@ mod tests {
                 });
             }
         });
-        assert_eq!(order.try_iter().collect::<Vec<_>>(), ["app", "helper", "proxy"]);
+        assert_eq!(
+            order.try_iter().collect::<Vec<_>>(),
+            ["app", "helper", "proxy"]
+        );
         // one that is not killed is waited for by nobody
         assert!(turns.wait(&["never"], limit) < limit);
         let stuck = Turns::new(["app"].into_iter());

@@ -15,24 +15,37 @@ pub struct WorkQueue {
 impl WorkQueue {
     /// Sync that pod at that time.
     pub fn enqueue(&self, uid: PodUid, at: Moment) {
-        self.times.lock().expect("no panic while the lock is held").insert(uid, at);
+        self.times
+            .lock()
+            .expect("no panic while the lock is held")
+            .insert(uid, at);
     }
 
     /// Forgets a pod.
     pub fn remove(&self, uid: &PodUid) {
-        self.times.lock().expect("no panic while the lock is held").remove(uid);
+        self.times
+            .lock()
+            .expect("no panic while the lock is held")
+            .remove(uid);
     }
 
     /// Whether no pod is in it.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.times.lock().expect("no panic while the lock is held").is_empty()
+        self.times
+            .lock()
+            .expect("no panic while the lock is held")
+            .is_empty()
     }
 
     /// Takes out every pod whose time has come.
     pub fn due(&self, now: Moment) -> Vec<PodUid> {
         let mut times = self.times.lock().expect("no panic while the lock is held");
-        let due: Vec<PodUid> = times.iter().filter(|(_, at)| **at <= now).map(|(uid, _)| uid.clone()).collect();
+        let due: Vec<PodUid> = times
+            .iter()
+            .filter(|(_, at)| **at <= now)
+            .map(|(uid, _)| uid.clone())
+            .collect();
         times.retain(|_, at| *at > now);
         due
     }

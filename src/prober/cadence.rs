@@ -25,7 +25,10 @@ impl Cadence {
     /// Ticks one period from now, and so on.
     pub fn new(period: Duration, now: Moment) -> Self {
         let period = period.max(MIN_PERIOD);
-        Self { period, next: now + period }
+        Self {
+            period,
+            next: now + period,
+        }
     }
 
     /// A full period from now.
@@ -54,7 +57,11 @@ impl Cadence {
 /// Upper bound of a worker's start jitter: only after a start of the daemon, and only for a container that was there
 /// before it; a new container is probed at its initial delay.
 pub fn max_jitter(period: Duration, manager_age: Duration, container_is_older: bool) -> Duration {
-    if container_is_older && manager_age < period { period.min(MAX_JITTER) } else { Duration::ZERO }
+    if container_is_older && manager_age < period {
+        period.min(MAX_JITTER)
+    } else {
+        Duration::ZERO
+    }
 }
 
 #[cfg(test)]
@@ -83,7 +90,10 @@ mod tests {
         let mut c = Cadence::new(Duration::from_secs(1), at(0));
         assert_eq!(c.take(at(1000)), Some(at(1000)));
         assert_eq!(c.next(), at(2000));
-        assert!(Cadence::new(Duration::ZERO, at(0)).next() > at(0), "no spinning");
+        assert!(
+            Cadence::new(Duration::ZERO, at(0)).next() > at(0),
+            "no spinning"
+        );
     }
 
     /// Each step is late by some other part of a millisecond, as the scheduler has it, and takes its time.
@@ -108,8 +118,15 @@ mod tests {
             let woken = at(1250 + stalled);
             assert_eq!(c.take(woken), Some(at(1250)));
             assert_eq!(c.take(woken), None, "after {stalled} ms: nothing is queued");
-            assert!(c.next() > woken && c.next() <= woken + Duration::from_secs(1), "after {stalled} ms");
-            assert_eq!(c.next().since_boot().as_millis() % 1000, 250, "after {stalled} ms");
+            assert!(
+                c.next() > woken && c.next() <= woken + Duration::from_secs(1),
+                "after {stalled} ms"
+            );
+            assert_eq!(
+                c.next().since_boot().as_millis() % 1000,
+                250,
+                "after {stalled} ms"
+            );
         }
     }
 

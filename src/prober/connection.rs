@@ -32,13 +32,21 @@ pub(super) struct DeadlineStream {
 impl DeadlineStream {
     fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+        if left.is_zero() {
+            Err(io::ErrorKind::TimedOut.into())
+        } else {
+            Ok(Some(left))
+        }
     }
 }
 
 /// A socket's own word for its timeout is WouldBlock.
 fn timed_out(e: io::Error) -> io::Error {
-    if e.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { e }
+    if e.kind() == io::ErrorKind::WouldBlock {
+        io::ErrorKind::TimedOut.into()
+    } else {
+        e
+    }
 }
 
 impl Read for DeadlineStream {
@@ -72,9 +80,18 @@ impl Connection {
     ///
     /// # Errors
     /// A [`DialError`] or a `rustls::Error` inside an [`io::Error`], or the stream's own.
-    pub(super) fn open(target: &Target, port: u16, tls: Option<&str>, deadline: Instant, progress: &Progress) -> io::Result<Self> {
+    pub(super) fn open(
+        target: &Target,
+        port: u16,
+        tls: Option<&str>,
+        deadline: Instant,
+        progress: &Progress,
+    ) -> io::Result<Self> {
         progress.set(Phase::Connect);
-        let stream = DeadlineStream { stream: connect(target, port, deadline).map_err(io::Error::other)?, deadline };
+        let stream = DeadlineStream {
+            stream: connect(target, port, deadline).map_err(io::Error::other)?,
+            deadline,
+        };
         match tls {
             None => Ok(Self::Plain(stream)),
             Some(host) => {
@@ -120,7 +137,13 @@ fn send_tls(stream: &mut TlsStream, request: &[u8]) -> io::Result<()> {
 /// A server that closes without saying so in TLS has ended its answer all the same, as Go sees it.
 #[inline(never)]
 fn read_tls(stream: &mut TlsStream, buf: &mut [u8]) -> io::Result<usize> {
-    stream.read(buf).or_else(|e| if e.kind() == io::ErrorKind::UnexpectedEof { Ok(0) } else { Err(e) })
+    stream.read(buf).or_else(|e| {
+        if e.kind() == io::ErrorKind::UnexpectedEof {
+            Ok(0)
+        } else {
+            Err(e)
+        }
+    })
 }
 
 #[inline(never)]
@@ -133,7 +156,11 @@ fn say_goodbye(stream: &mut TlsStream) {
 /// A request fits into the socket's buffer, so that the first call takes it all without waiting, and so without a
 /// timeout to set before.
 fn send_plain(stream: &mut DeadlineStream, request: &[u8]) -> io::Result<()> {
-    let sent = match send(stream.stream.as_raw_fd(), request, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL) {
+    let sent = match send(
+        stream.stream.as_raw_fd(),
+        request,
+        MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL,
+    ) {
         Ok(n) => n,
         Err(Errno::EAGAIN | Errno::EINTR) => 0,
         Err(e) => return Err(e.into()),
@@ -144,24 +171,40 @@ fn send_plain(stream: &mut DeadlineStream, request: &[u8]) -> io::Result<()> {
 fn connect(target: &Target, port: u16, deadline: Instant) -> Result<TcpStream, DialError> {
     let mut first = None;
     for ip in &target.addresses {
-        match dial(SocketAddr::new(*ip, port), target.netns.as_ref(), deadline, End::HangUp) {
+        match dial(
+            SocketAddr::new(*ip, port),
+            target.netns.as_ref(),
+            deadline,
+            End::HangUp,
+        ) {
             Ok(stream) => return Ok(stream),
             Err(e) => _ = first.get_or_insert(e),
         }
     }
-    Err(first.unwrap_or_else(|| DialError::Failed(format!("dial tcp: no address of {}", target.host))))
+    Err(first
+        .unwrap_or_else(|| DialError::Failed(format!("dial tcp: no address of {}", target.host))))
 }
 
 #[inline(never)]
 fn handshake(sock: DeadlineStream, host: &str) -> io::Result<Box<TlsStream>> {
     // The request follows the last words of the handshake without waiting for their acknowledgement.
     sock.stream.set_nodelay(true)?;
-    let name = ServerName::try_from(host.to_owned()).map_err(|_| io::Error::other("tls: the host is not a name that TLS can carry"))?;
-    let conn = ClientConnection::new(super::tls::client_config(), name).map_err(io::Error::other)?;
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|_| io::Error::other("tls: the host is not a name that TLS can carry"))?;
+    let conn =
+        ClientConnection::new(super::tls::client_config(), name).map_err(io::Error::other)?;
     let mut stream = Box::new(StreamOwned::new(conn, sock));
     while stream.conn.is_handshaking() {
         stream.conn.complete_io(&mut stream.sock)?;
     }
-    note(|| format!("TLS handshake: {}", stream.conn.protocol_version().map_or_else(String::new, |v| format!("{v:?}"))));
+    note(|| {
+        format!(
+            "TLS handshake: {}",
+            stream
+                .conn
+                .protocol_version()
+                .map_or_else(String::new, |v| format!("{v:?}"))
+        )
+    });
     Ok(stream)
 }

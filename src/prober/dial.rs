@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket, sockopt};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, connect, setsockopt, socket, sockopt,
+};
 use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::trace::note;
@@ -66,23 +68,45 @@ pub enum End {
 ///
 /// # Errors
 /// Texts in Go's form: `dial tcp <addr>: connect: connection refused`, `dial tcp <addr>: i/o timeout`.
-pub fn dial(addr: SocketAddr, netns: Option<&NetworkNamespace>, deadline: Instant, end: End) -> Result<TcpStream, DialError> {
+pub fn dial(
+    addr: SocketAddr,
+    netns: Option<&NetworkNamespace>,
+    deadline: Instant,
+    end: End,
+) -> Result<TcpStream, DialError> {
     let dialed = dial_quietly(addr, netns, deadline, end);
     note(|| match &dialed {
-        Ok(stream) => format!("connected to {addr} from {}", stream.local_addr().map_or_else(|e| e.to_string(), |a| a.to_string())),
+        Ok(stream) => format!(
+            "connected to {addr} from {}",
+            stream
+                .local_addr()
+                .map_or_else(|e| e.to_string(), |a| a.to_string())
+        ),
         Err(e) => e.to_string(),
     });
     dialed
 }
 
-fn dial_quietly(addr: SocketAddr, netns: Option<&NetworkNamespace>, deadline: Instant, end: End) -> Result<TcpStream, DialError> {
+fn dial_quietly(
+    addr: SocketAddr,
+    netns: Option<&NetworkNamespace>,
+    deadline: Instant,
+    end: End,
+) -> Result<TcpStream, DialError> {
     let fd = match netns {
         None => make_socket(addr),
         Some(netns) => in_namespace(netns, || make_socket(addr))?,
     };
     let fd = fd.map_err(|e| failed(addr, "socket", e))?;
     let set = match end {
-        End::HangUp => setsockopt(&fd, sockopt::Linger, &nix::libc::linger { l_onoff: 1, l_linger: 0 }),
+        End::HangUp => setsockopt(
+            &fd,
+            sockopt::Linger,
+            &nix::libc::linger {
+                l_onoff: 1,
+                l_linger: 0,
+            },
+        ),
         End::Close => crate::sys::socket::wait_for_no_fin(fd.as_fd()),
     };
     set.map_err(|e| failed(addr, "setsockopt", e))?;
@@ -121,11 +145,18 @@ pub fn hang_up(stream: &TcpStream) {
 
 /// Whether the other side's FIN has come. What it sent and nobody has read makes the close a reset anyway.
 fn has_ended(stream: &TcpStream) -> bool {
-    stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0; 1])).is_ok_and(|n| n == 0)
+    stream
+        .set_nonblocking(true)
+        .and_then(|()| stream.peek(&mut [0; 1]))
+        .is_ok_and(|n| n == 0)
 }
 
 fn make_socket(addr: SocketAddr) -> nix::Result<OwnedFd> {
-    let family = if addr.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let family = if addr.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
     socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
 }
 
@@ -136,7 +167,10 @@ fn await_connected(fd: &OwnedFd, addr: SocketAddr, deadline: Instant) -> Result<
         if left.is_zero() {
             return Err(timed_out(addr));
         }
-        match poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)], round_up(left)) {
+        match poll(
+            &mut [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)],
+            round_up(left),
+        ) {
             Ok(0) | Err(Errno::EINTR) => {}
             Ok(_) => break,
             Err(e) => return Err(failed(addr, "poll", e)),
@@ -167,21 +201,31 @@ fn failed(addr: SocketAddr, call: &str, errno: Errno) -> DialError {
 pub fn go_errno(errno: Errno) -> String {
     let text = errno.desc();
     let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
+    chars.next().map_or_else(String::new, |first| {
+        first.to_lowercase().chain(chars).collect()
+    })
 }
 
 /// Runs `f` with this thread in that network namespace.
 #[inline(never)]
 fn in_namespace<T>(netns: &NetworkNamespace, f: impl FnOnce() -> T) -> Result<T, DialError> {
     let path = &netns.path;
-    let ours = |e: &dyn fmt::Display| DialError::Ours(format!("cannot enter the pod's network namespace {}: {e}", path.display()));
+    let ours = |e: &dyn fmt::Display| {
+        DialError::Ours(format!(
+            "cannot enter the pod's network namespace {}: {e}",
+            path.display()
+        ))
+    };
     let own = File::open("/proc/thread-self/ns/net").map_err(|e| ours(&e))?;
     let target = netns.open().map_err(|e| ours(&e))?;
     setns(&target, CloneFlags::CLONE_NEWNET).map_err(|e| ours(&e))?;
     let value = f();
     if let Err(e) = setns(&own, CloneFlags::CLONE_NEWNET) {
         NAMESPACE_LOST.set(true);
-        panic!("cannot return from the pod's network namespace {}: {e}", path.display());
+        panic!(
+            "cannot return from the pod's network namespace {}: {e}",
+            path.display()
+        );
     }
     Ok(value)
 }

@@ -46,9 +46,12 @@ pub(super) fn exchange(
     deadline: Instant,
     progress: &Progress,
 ) -> Result<Reply, ExchangeError> {
-    let mut connection = Connection::open(target, port, tls, deadline, progress).map_err(ExchangeError::Io)?;
+    let mut connection =
+        Connection::open(target, port, tls, deadline, progress).map_err(ExchangeError::Io)?;
     progress.set(Phase::Send);
-    connection.send(request.as_bytes()).map_err(ExchangeError::Io)?;
+    connection
+        .send(request.as_bytes())
+        .map_err(ExchangeError::Io)?;
     note(|| format!("sent {} bytes", request.len()));
     progress.set(Phase::Read);
     let (mut reader, mut body) = (HeadReader::default(), Vec::new());
@@ -58,9 +61,16 @@ pub(super) fn exchange(
         if n == 0 {
             return Err(ended_early(&reader));
         }
-        if let Some((mut head, rest)) = reader.push(&piece[..n]).map_err(ExchangeError::Malformed)? {
+        if let Some((mut head, rest)) =
+            reader.push(&piece[..n]).map_err(ExchangeError::Malformed)?
+        {
             let complete = head.framing.push(rest, &mut body, MAX_OUTPUT);
-            return Ok(Reply { head, body, complete, connection });
+            return Ok(Reply {
+                head,
+                body,
+                complete,
+                connection,
+            });
         }
     }
 }
@@ -78,9 +88,17 @@ impl Reply {
             let n = self.connection.read(&mut piece)?;
             if n == 0 {
                 let all = self.head.framing.ends_with_the_connection();
-                return if all { Ok(self.body) } else { Err(io::Error::other("unexpected EOF")) };
+                return if all {
+                    Ok(self.body)
+                } else {
+                    Err(io::Error::other("unexpected EOF"))
+                };
             }
-            complete = self.head.framing.push(&piece[..n], &mut self.body, MAX_OUTPUT).map_err(io::Error::other)?;
+            complete = self
+                .head
+                .framing
+                .push(&piece[..n], &mut self.body, MAX_OUTPUT)
+                .map_err(io::Error::other)?;
         }
         Ok(self.body)
     }

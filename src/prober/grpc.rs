@@ -41,17 +41,29 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 #[inline(never)]
 pub fn probe(target: &Target, port: u16, service: &str, timeout: Duration) -> Outcome {
     let deadline = Instant::now() + timeout;
-    let client = Client { target, port, service, address: join_host_port(&target.host, port), deadline };
+    let client = Client {
+        target,
+        port,
+        service,
+        address: join_host_port(&target.host, port),
+        deadline,
+    };
     let failure = |text: String, phase| Outcome::new(HandlerResult::Failure, text, phase);
     let within = go_duration(timeout);
     let connected = match client.connect() {
         Ok(connected) => connected,
         Err(ConnectError::Ours(e)) => {
-            let text = format!("error: failed to connect service at {:?}: {e}", client.address);
+            let text = format!(
+                "error: failed to connect service at {:?}: {e}",
+                client.address
+            );
             return Outcome::error(text, Phase::Connect);
         }
         Err(ConnectError::Failed(_)) => {
-            let text = format!("timeout: failed to connect service {:?} within {within}: context deadline exceeded", client.address);
+            let text = format!(
+                "timeout: failed to connect service {:?} within {within}: context deadline exceeded",
+                client.address
+            );
             return failure(text, Phase::Connect);
         }
     };
@@ -63,7 +75,13 @@ pub fn probe(target: &Target, port: u16, service: &str, timeout: Duration) -> Ou
     });
     match answer {
         Ok(SERVING) => Outcome::new(HandlerResult::Success, "service healthy", Phase::Read),
-        Ok(other) => failure(format!("service unhealthy (responded with \"{}\")", health::status_name(other)), Phase::Read),
+        Ok(other) => failure(
+            format!(
+                "service unhealthy (responded with \"{}\")",
+                health::status_name(other)
+            ),
+            Phase::Read,
+        ),
         Err(status) => failure(call_failure(&status, &within), Phase::Read),
     }
 }
@@ -71,7 +89,10 @@ pub fn probe(target: &Target, port: u16, service: &str, timeout: Duration) -> Ou
 fn call_failure(status: &Status, within: &str) -> String {
     match status.code {
         Code::UNIMPLEMENTED => {
-            format!("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {}", status.message)
+            format!(
+                "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {}",
+                status.message
+            )
         }
         Code::DEADLINE_EXCEEDED => format!("timeout: health rpc did not complete within {within}"),
         _ => format!("error: health rpc probe failed: {status}"),
@@ -80,7 +101,11 @@ fn call_failure(status: &Status, within: &str) -> String {
 
 /// `host:port`, an IPv6 address in brackets.
 fn join_host_port(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
 }
 
 /// Why there is no connection.
@@ -132,14 +157,19 @@ impl Client<'_> {
                 done => return done,
             }
         }
-        Err(ConnectError::Failed(first.unwrap_or_else(|| format!("no address of {}", self.target.host))))
+        Err(ConnectError::Failed(first.unwrap_or_else(|| {
+            format!("no address of {}", self.target.host)
+        })))
     }
 
     fn open(&self, addr: SocketAddr, until: Instant) -> Result<Connected, ConnectError> {
-        let stream = dial(addr, self.target.netns.as_ref(), until, End::HangUp).map_err(|e| match e {
-            DialError::Ours(text) => ConnectError::Ours(text),
-            DialError::Failed(text) => ConnectError::Failed(format!("transport: Error while dialing: {text}")),
-        })?;
+        let stream =
+            dial(addr, self.target.netns.as_ref(), until, End::HangUp).map_err(|e| match e {
+                DialError::Ours(text) => ConnectError::Ours(text),
+                DialError::Failed(text) => {
+                    ConnectError::Failed(format!("transport: Error while dialing: {text}"))
+                }
+            })?;
         let (link, requests) = Link::open(stream, addr, until).map_err(ConnectError::Failed)?;
         link.set_deadline(self.deadline);
         Ok((link, requests))
@@ -155,7 +185,10 @@ impl Client<'_> {
             Ok(connected) => connected,
             Err(_) if Instant::now() >= self.deadline => return Err(Status::deadline()),
             Err(ConnectError::Failed(e) | ConnectError::Ours(e)) => {
-                return Err(Status::new(Code::UNAVAILABLE, format!("connection error: desc = {e:?}")));
+                return Err(Status::new(
+                    Code::UNAVAILABLE,
+                    format!("connection error: desc = {e:?}"),
+                ));
             }
         };
         self.check_once(connected).map_err(|e| e.status)
@@ -169,7 +202,9 @@ impl Client<'_> {
             Ok(Ok(status)) => Ok(status),
             Ok(Err(e)) => Err(e.at_deadline(Instant::now() >= self.deadline)),
             Err(Ended::Expired) => Err(Status::deadline().into()),
-            Err(Ended::Closed(e)) => Err(e.map_or_else(|| Status::lost("EOF").into(), CallError::from)),
+            Err(Ended::Closed(e)) => {
+                Err(e.map_or_else(|| Status::lost("EOF").into(), CallError::from))
+            }
         }
     }
 }
@@ -188,11 +223,28 @@ mod tests {
     fn the_limit_of_a_connection_is_not_that_of_the_call() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let addr = listener.local_addr().unwrap();
-        let server = std::thread::spawn(move || raw_h2::serve(listener.accept().unwrap().0, &raw_h2::answer(1)));
-        let target = Target { host: "127.0.0.1".into(), addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], netns: None };
-        let (limit, deadline) = (Instant::now() + Duration::from_millis(500), Instant::now() + CONNECT_LIMIT);
-        let client = Client { target: &target, port: addr.port(), service: "", address: addr.to_string(), deadline };
-        let Ok(connected) = client.open(addr, limit) else { panic!("no connection") };
+        let server = std::thread::spawn(move || {
+            raw_h2::serve(listener.accept().unwrap().0, &raw_h2::answer(1))
+        });
+        let target = Target {
+            host: "127.0.0.1".into(),
+            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            netns: None,
+        };
+        let (limit, deadline) = (
+            Instant::now() + Duration::from_millis(500),
+            Instant::now() + CONNECT_LIMIT,
+        );
+        let client = Client {
+            target: &target,
+            port: addr.port(),
+            service: "",
+            address: addr.to_string(),
+            deadline,
+        };
+        let Ok(connected) = client.open(addr, limit) else {
+            panic!("no connection")
+        };
         std::thread::sleep(limit.saturating_duration_since(Instant::now()));
         assert_eq!(client.check(connected).unwrap(), SERVING);
         server.join().unwrap();
@@ -207,10 +259,24 @@ mod tests {
 
     #[test]
     fn every_code_of_a_call_has_its_text() {
-        let check = |code, expected: &str| assert_eq!(call_failure(&Status::new(code, "why"), "2s"), expected);
-        check(Code::UNIMPLEMENTED, "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): why");
-        check(Code::DEADLINE_EXCEEDED, "timeout: health rpc did not complete within 2s");
-        check(Code::UNAVAILABLE, "error: health rpc probe failed: rpc error: code = Unavailable desc = why");
-        check(Code(5), "error: health rpc probe failed: rpc error: code = NotFound desc = why");
+        let check = |code, expected: &str| {
+            assert_eq!(call_failure(&Status::new(code, "why"), "2s"), expected)
+        };
+        check(
+            Code::UNIMPLEMENTED,
+            "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): why",
+        );
+        check(
+            Code::DEADLINE_EXCEEDED,
+            "timeout: health rpc did not complete within 2s",
+        );
+        check(
+            Code::UNAVAILABLE,
+            "error: health rpc probe failed: rpc error: code = Unavailable desc = why",
+        );
+        check(
+            Code(5),
+            "error: health rpc probe failed: rpc error: code = NotFound desc = why",
+        );
     }
 }

@@ -82,10 +82,22 @@ impl Run {
     /// The run with that outcome, which ended at `time`, after the run `before`.
     fn new(outcome: &Outcome, time: Time, before: Option<&Run>) -> Self {
         let result = RunOutcome::from(outcome);
-        let phase = matches!(result, RunOutcome::Failure | RunOutcome::Errored).then_some(outcome.phase);
-        let said = head(outcome.error.as_deref().unwrap_or(&outcome.output), MAX_OUTPUT);
-        let output = before.filter(|b| *b.output == *said).map_or_else(|| said.into(), |b| b.output.clone());
-        Self { time, micros: micros(outcome.duration), outcome: result, phase, output }
+        let phase =
+            matches!(result, RunOutcome::Failure | RunOutcome::Errored).then_some(outcome.phase);
+        let said = head(
+            outcome.error.as_deref().unwrap_or(&outcome.output),
+            MAX_OUTPUT,
+        );
+        let output = before
+            .filter(|b| *b.output == *said)
+            .map_or_else(|| said.into(), |b| b.output.clone());
+        Self {
+            time,
+            micros: micros(outcome.duration),
+            outcome: result,
+            phase,
+            output,
+        }
     }
 }
 
@@ -172,7 +184,12 @@ impl History {
     pub fn runs(&self, uid: &PodUid, container: &str, probe_type: ProbeType) -> Runs {
         let mut all = self.lock();
         let probes = &mut all.entry(uid.clone()).or_default().probes;
-        probes.entry(container.into()).or_default().entry(probe_type).or_default().clone()
+        probes
+            .entry(container.into())
+            .or_default()
+            .entry(probe_type)
+            .or_default()
+            .clone()
     }
 
     /// A container is about to be killed; what its probe said last is kept with the reason.
@@ -180,19 +197,36 @@ impl History {
         let mut all = self.lock();
         let record = all.entry(uid.clone()).or_default();
         let cause = record.cause_of_kill(kill);
-        record.kills.insert(kill.name.clone(), (kill.id.clone(), cause));
+        record
+            .kills
+            .insert(kill.name.clone(), (kill.id.clone(), cause));
     }
 
     /// A container is about to start again for a reason that lies outside of it: that is the cause of its next restart.
     pub fn renewing(&self, uid: &PodUid, container: &str, cause: &str) {
-        self.lock().entry(uid.clone()).or_default().renewals.insert(container.into(), cause.into());
+        self.lock()
+            .entry(uid.clone())
+            .or_default()
+            .renewals
+            .insert(container.into(), cause.into());
     }
 
     /// A new instance of a container has started; `before` is the one it replaces, if it is still known.
-    pub fn restarted(&self, uid: &PodUid, container: &str, attempt: u32, before: Option<&RuntimeContainerStatus>, time: Time) {
+    pub fn restarted(
+        &self,
+        uid: &PodUid,
+        container: &str,
+        attempt: u32,
+        before: Option<&RuntimeContainerStatus>,
+        time: Time,
+    ) {
         let mut all = self.lock();
         let record = all.entry(uid.clone()).or_default();
-        let killed = record.kills.remove(container).filter(|(id, _)| before.is_some_and(|b| b.id == *id)).map(|(_, why)| why);
+        let killed = record
+            .kills
+            .remove(container)
+            .filter(|(id, _)| before.is_some_and(|b| b.id == *id))
+            .map(|(_, why)| why);
         let renewed = record.renewals.remove(container);
         let cause = match (before.map(end), renewed.clone().or(killed)) {
             (None, Some(why)) if renewed.is_some() => why,
@@ -200,20 +234,37 @@ impl History {
             (Some(end), None) => format!("ended by itself: {end}"),
             (None, _) => "nothing is known of the instance before".into(),
         };
-        keep(&mut record.restarts, Restart { time, container: container.into(), attempt, cause }, MAX_RESTARTS);
+        keep(
+            &mut record.restarts,
+            Restart {
+                time,
+                container: container.into(),
+                attempt,
+                cause,
+            },
+            MAX_RESTARTS,
+        );
     }
 
     /// What is kept of a pod.
     pub fn get(&self, uid: &PodUid) -> PodHistory {
         let all = self.lock();
-        let Some(record) = all.get(uid) else { return PodHistory::default() };
-        let all_runs = record.probes.iter().flat_map(|(container, types)| types.iter().map(move |(t, runs)| (container, t, runs)));
+        let Some(record) = all.get(uid) else {
+            return PodHistory::default();
+        };
+        let all_runs = record
+            .probes
+            .iter()
+            .flat_map(|(container, types)| types.iter().map(move |(t, runs)| (container, t, runs)));
         let probes = all_runs.map(|(container, probe_type, runs)| ProbeHistory {
             container: container.clone(),
             probe_type: *probe_type,
             runs: runs.lock().clone(),
         });
-        PodHistory { probes: probes.filter(|p| !p.runs.is_empty()).collect(), restarts: record.restarts.clone() }
+        PodHistory {
+            probes: probes.filter(|p| !p.runs.is_empty()).collect(),
+            restarts: record.restarts.clone(),
+        }
     }
 
     /// Forgets the pods outside `alive`.
@@ -229,16 +280,30 @@ impl History {
 impl Record {
     /// `failed liveness probe: HTTP probe failed with statuscode: 500`.
     fn cause_of_kill(&self, kill: &ToKill) -> String {
-        let text = kill.message.strip_suffix(", will be restarted").unwrap_or(&kill.message);
-        let text = text.strip_prefix(&format!("Container {} ", kill.name)).unwrap_or(text);
+        let text = kill
+            .message
+            .strip_suffix(", will be restarted")
+            .unwrap_or(&kill.message);
+        let text = text
+            .strip_prefix(&format!("Container {} ", kill.name))
+            .unwrap_or(text);
         let probe_type = match kill.reason {
             KillReason::LivenessProbe => ProbeType::Liveness,
             KillReason::StartupProbe => ProbeType::Startup,
             _ => return text.to_owned(),
         };
-        let runs = self.probes.get(&kill.name).and_then(|types| types.get(&probe_type)).map(Runs::lock);
-        let failed = runs.as_ref().and_then(|runs| runs.iter().rev().find(|r| r.outcome == RunOutcome::Failure));
-        match failed.map(|r| r.output.trim()).filter(|said| !said.is_empty()) {
+        let runs = self
+            .probes
+            .get(&kill.name)
+            .and_then(|types| types.get(&probe_type))
+            .map(Runs::lock);
+        let failed = runs
+            .as_ref()
+            .and_then(|runs| runs.iter().rev().find(|r| r.outcome == RunOutcome::Failure));
+        match failed
+            .map(|r| r.output.trim())
+            .filter(|said| !said.is_empty())
+        {
             Some(said) => format!("{text}: {said}"),
             None => text.to_owned(),
         }
@@ -276,7 +341,12 @@ mod tests {
         Outcome::new(HandlerResult::Failure, output, Phase::Read)
     }
 
-    fn ended(id: &str, exit_code: i32, signal: Option<i32>, reason: &str) -> RuntimeContainerStatus {
+    fn ended(
+        id: &str,
+        exit_code: i32,
+        signal: Option<i32>,
+        reason: &str,
+    ) -> RuntimeContainerStatus {
         RuntimeContainerStatus {
             sandbox: Default::default(),
             id: id.into(),
@@ -301,23 +371,56 @@ mod tests {
     }
 
     fn kill(id: &str, message: &str, reason: KillReason) -> ToKill {
-        ToKill { id: id.into(), name: "c".into(), message: message.into(), reason }
+        ToKill {
+            id: id.into(),
+            name: "c".into(),
+            message: message.into(),
+            reason,
+        }
     }
 
     #[track_caller]
     fn check_run(outcome: Outcome, result: RunOutcome, phase: Option<Phase>, output: &str) {
         let run = Run::new(&outcome, Time::now(), None);
-        assert_eq!((run.outcome, run.phase, &*run.output), (result, phase, output));
+        assert_eq!(
+            (run.outcome, run.phase, &*run.output),
+            (result, phase, output)
+        );
     }
 
     #[test]
     fn a_run_says_how_far_it_got_when_it_failed_only() {
         let outcome = |result| Outcome::new(result, "said", Phase::Read);
-        check_run(outcome(HandlerResult::Success), RunOutcome::Success, None, "said");
-        check_run(outcome(HandlerResult::Warning), RunOutcome::Warning, None, "said");
-        check_run(outcome(HandlerResult::Failure), RunOutcome::Failure, Some(Phase::Read), "said");
-        check_run(outcome(HandlerResult::Unknown), RunOutcome::Failure, Some(Phase::Read), "said");
-        check_run(Outcome::error("no descriptors", Phase::ExecStart), RunOutcome::Errored, Some(Phase::ExecStart), "no descriptors");
+        check_run(
+            outcome(HandlerResult::Success),
+            RunOutcome::Success,
+            None,
+            "said",
+        );
+        check_run(
+            outcome(HandlerResult::Warning),
+            RunOutcome::Warning,
+            None,
+            "said",
+        );
+        check_run(
+            outcome(HandlerResult::Failure),
+            RunOutcome::Failure,
+            Some(Phase::Read),
+            "said",
+        );
+        check_run(
+            outcome(HandlerResult::Unknown),
+            RunOutcome::Failure,
+            Some(Phase::Read),
+            "said",
+        );
+        check_run(
+            Outcome::error("no descriptors", Phase::ExecStart),
+            RunOutcome::Errored,
+            Some(Phase::ExecStart),
+            "no descriptors",
+        );
         let long = "é".repeat(200);
         check_run(
             Outcome::new(HandlerResult::Failure, format!("x{long}"), Phase::Run),
@@ -331,12 +434,19 @@ mod tests {
     fn the_oldest_run_goes() {
         let (h, uid) = (History::default(), PodUid::from("u"));
         for i in 0..MAX_RUNS + 3 {
-            h.runs(&uid, "c", ProbeType::Liveness).record(&failed(&i.to_string()), Time::now());
+            h.runs(&uid, "c", ProbeType::Liveness)
+                .record(&failed(&i.to_string()), Time::now());
         }
-        h.runs(&uid, "c", ProbeType::Readiness).record(&failed("other"), Time::now());
+        h.runs(&uid, "c", ProbeType::Readiness)
+            .record(&failed("other"), Time::now());
         h.runs(&uid, "c", ProbeType::Startup);
         let probes = h.get(&uid).probes;
-        let kept = |t| probes.iter().find(|p| p.probe_type == t && p.container == "c").map(|p| (p.runs.len(), p.runs[0].output.clone()));
+        let kept = |t| {
+            probes
+                .iter()
+                .find(|p| p.probe_type == t && p.container == "c")
+                .map(|p| (p.runs.len(), p.runs[0].output.clone()))
+        };
         assert_eq!(kept(ProbeType::Liveness), Some((MAX_RUNS, "3".into())));
         assert_eq!(kept(ProbeType::Readiness), Some((1, "other".into())));
         assert_eq!(kept(ProbeType::Startup), None, "it has not run");
@@ -347,7 +457,9 @@ mod tests {
     #[test]
     fn runs_that_say_the_same_share_their_text() {
         let runs = Runs::default();
-        ["a", "a", "b"].into_iter().for_each(|said| runs.record(&failed(said), Time::now()));
+        ["a", "a", "b"]
+            .into_iter()
+            .for_each(|said| runs.record(&failed(said), Time::now()));
         let kept = runs.lock();
         assert!(Arc::ptr_eq(&kept[0].output, &kept[1].output));
         assert_eq!(&*kept[2].output, "b");
@@ -366,17 +478,53 @@ mod tests {
 
     #[test]
     fn a_restart_has_its_cause() {
-        let liveness = kill("a", "Container c failed liveness probe, will be restarted", KillReason::LivenessProbe);
-        let startup = kill("a", "Container c failed startup probe, will be restarted", KillReason::StartupProbe);
-        let changed = kill("a", "Container c definition changed, will be restarted", KillReason::None);
+        let liveness = kill(
+            "a",
+            "Container c failed liveness probe, will be restarted",
+            KillReason::LivenessProbe,
+        );
+        let startup = kill(
+            "a",
+            "Container c failed startup probe, will be restarted",
+            KillReason::StartupProbe,
+        );
+        let changed = kill(
+            "a",
+            "Container c definition changed, will be restarted",
+            KillReason::None,
+        );
         let killed = ended("a", 137, Some(9), "Error");
-        check_cause(Some(liveness.clone()), Some(killed.clone()), "failed liveness probe: statuscode: 500 (exit code 137, signal 9)");
-        check_cause(Some(liveness.clone()), None, "nothing is known of the instance before");
-        check_cause(Some(startup), Some(killed.clone()), "failed startup probe (exit code 137, signal 9)");
-        check_cause(Some(changed), Some(killed), "definition changed (exit code 137, signal 9)");
+        check_cause(
+            Some(liveness.clone()),
+            Some(killed.clone()),
+            "failed liveness probe: statuscode: 500 (exit code 137, signal 9)",
+        );
+        check_cause(
+            Some(liveness.clone()),
+            None,
+            "nothing is known of the instance before",
+        );
+        check_cause(
+            Some(startup),
+            Some(killed.clone()),
+            "failed startup probe (exit code 137, signal 9)",
+        );
+        check_cause(
+            Some(changed),
+            Some(killed),
+            "definition changed (exit code 137, signal 9)",
+        );
         // the kill of another instance is not this one's
-        check_cause(Some(liveness), Some(ended("b", 0, None, "Completed")), "ended by itself: exit code 0");
-        check_cause(None, Some(ended("a", 137, Some(9), "OOMKilled")), "ended by itself: OOMKilled, exit code 137, signal 9");
+        check_cause(
+            Some(liveness),
+            Some(ended("b", 0, None, "Completed")),
+            "ended by itself: exit code 0",
+        );
+        check_cause(
+            None,
+            Some(ended("a", 137, Some(9), "OOMKilled")),
+            "ended by itself: OOMKilled, exit code 137, signal 9",
+        );
     }
 
     #[test]
@@ -388,8 +536,20 @@ mod tests {
         h.restarted(&uid, "c", 1, None, Time::now());
         h.restarted(&uid, "c", 2, None, Time::now());
         h.renewing(&uid, "c", "all restart");
-        h.restarted(&uid, "c", 3, Some(&ended("a", 137, Some(9), "Error")), Time::now());
-        assert_eq!((cause(0), cause(1)), ("all restart".into(), "nothing is known of the instance before".into()));
+        h.restarted(
+            &uid,
+            "c",
+            3,
+            Some(&ended("a", 137, Some(9), "Error")),
+            Time::now(),
+        );
+        assert_eq!(
+            (cause(0), cause(1)),
+            (
+                "all restart".into(),
+                "nothing is known of the instance before".into()
+            )
+        );
         assert_eq!(cause(2), "all restart (exit code 137, signal 9)");
     }
 

@@ -38,23 +38,47 @@ pub fn header_map(spec: &[HttpHeader]) -> Vec<(String, Vec<String>)> {
 }
 
 fn canonical(name: &str) -> String {
-    let word = |w: &str| w.chars().take(1).flat_map(char::to_uppercase).chain(w.chars().skip(1).map(|c| c.to_ascii_lowercase())).collect();
+    let word = |w: &str| {
+        w.chars()
+            .take(1)
+            .flat_map(char::to_uppercase)
+            .chain(w.chars().skip(1).map(|c| c.to_ascii_lowercase()))
+            .collect()
+    };
     name.split('-').map(word).collect::<Vec<String>>().join("-")
 }
 
 /// The headers that are sent, one by one, `Host` first: the spec's, those added, those an empty value removes. Names that
 /// the client itself decides (Content-Length, Transfer-Encoding, Trailer) are left out, as Go's client does. Ends with the
 /// first error of `send`.
-fn each_header<E>(spec: &[HttpHeader], authority: &str, mut send: impl FnMut(&str, &str) -> Result<(), E>) -> Result<(), E> {
+fn each_header<E>(
+    spec: &[HttpHeader],
+    authority: &str,
+    mut send: impl FnMut(&str, &str) -> Result<(), E>,
+) -> Result<(), E> {
     let map = header_map(spec);
-    let first = |name: &str| map.iter().find(|(n, _)| n == name).map(|(_, values)| values[0].as_str());
-    send("Host", first("Host").filter(|h| !h.is_empty()).unwrap_or(authority))?;
+    let first = |name: &str| {
+        map.iter()
+            .find(|(n, _)| n == name)
+            .map(|(_, values)| values[0].as_str())
+    };
+    send(
+        "Host",
+        first("Host").filter(|h| !h.is_empty()).unwrap_or(authority),
+    )?;
     match first("User-Agent") {
         Some("") => {}
         agent => send("User-Agent", agent.unwrap_or(USER_AGENT))?,
     }
-    let decided = ["Host", "User-Agent", "Content-Length", "Transfer-Encoding", "Trailer"];
-    let removed = |name: &str| decided.contains(&name) || (name == "Accept" && first("Accept") == Some(""));
+    let decided = [
+        "Host",
+        "User-Agent",
+        "Content-Length",
+        "Transfer-Encoding",
+        "Trailer",
+    ];
+    let removed =
+        |name: &str| decided.contains(&name) || (name == "Accept" && first("Accept") == Some(""));
     let mut closes = false;
     for (name, values) in map.iter().filter(|(n, _)| !removed(n)) {
         for value in values.iter().map(|v| v.trim()) {
@@ -65,7 +89,11 @@ fn each_header<E>(spec: &[HttpHeader], authority: &str, mut send: impl FnMut(&st
     if first("Accept").is_none() {
         send("Accept", "*/*")?;
     }
-    if closes { Ok(()) } else { send("Connection", "close") }
+    if closes {
+        Ok(())
+    } else {
+        send("Connection", "close")
+    }
 }
 
 /// A GET of a probe, ready to be sent any number of times.
@@ -80,7 +108,12 @@ impl Get {
     /// GETs `url` at `target`, which its host is at.
     pub fn new(url: ProbeUrl, headers: &[HttpHeader], target: Target) -> Self {
         let request = request(&url, headers);
-        Self { url, headers: headers.into(), target, request }
+        Self {
+            url,
+            headers: headers.into(),
+            target,
+            request,
+        }
     }
 
     /// Sends it and judges the answer; `timeout` covers everything from the lookup to the last byte of the body.
@@ -90,10 +123,18 @@ impl Get {
         let target = match self.target.looked_up(timeout) {
             Ok(target) => target,
             Err(e) => {
-                return Outcome::new(HandlerResult::Failure, client_error(&self.url, &format!("dial tcp: {e}")), Phase::Connect);
+                return Outcome::new(
+                    HandlerResult::Failure,
+                    client_error(&self.url, &format!("dial tcp: {e}")),
+                    Phase::Connect,
+                );
             }
         };
-        let exchange = Exchange { target: &target, deadline, progress: Cell::new(Phase::Prepare) };
+        let exchange = Exchange {
+            target: &target,
+            deadline,
+            progress: Cell::new(Phase::Prepare),
+        };
         match exchange.get(&self.url, &self.request) {
             Ok(reply) if location(&reply).is_some() => self.follow(&exchange, reply),
             Ok(reply) => finish(reply),
@@ -104,9 +145,14 @@ impl Get {
     /// Follows redirects to the end, within the host.
     #[inline(never)]
     fn follow(&self, exchange: &Exchange<'_>, mut reply: Reply) -> Outcome {
-        let (mut url, mut headers) = (Cow::Borrowed(&self.url), Cow::Borrowed(self.headers.as_slice()));
+        let (mut url, mut headers) = (
+            Cow::Borrowed(&self.url),
+            Cow::Borrowed(self.headers.as_slice()),
+        );
         for count in 1.. {
-            let Some(to) = location(&reply).map(str::to_owned) else { return finish(reply) };
+            let Some(to) = location(&reply).map(str::to_owned) else {
+                return finish(reply);
+            };
             let Some(next) = url.join(&to) else {
                 let text = client_error(&url, &format!("failed to parse Location header {to:?}"));
                 return Outcome::new(HandlerResult::Failure, text, Phase::Read);
@@ -116,11 +162,17 @@ impl Get {
                 return finish(reply);
             }
             if count == MAX_REQUESTS {
-                return Outcome::new(HandlerResult::Failure, client_error(&next, "stopped after 10 redirects"), Phase::Read);
+                return Outcome::new(
+                    HandlerResult::Failure,
+                    client_error(&next, "stopped after 10 redirects"),
+                    Phase::Read,
+                );
             }
             // A Host header of the spec stays on the way to the same place only.
             if !is_relative(&to) && next.authority() != url.authority() {
-                headers.to_mut().retain(|h| !h.name.eq_ignore_ascii_case("host"));
+                headers
+                    .to_mut()
+                    .retain(|h| !h.name.eq_ignore_ascii_case("host"));
             }
             url = Cow::Owned(next);
             // Ends the connection before the next is made.
@@ -138,13 +190,19 @@ impl Get {
 fn request(url: &ProbeUrl, headers: &[HttpHeader]) -> Result<String, String> {
     let mut request = RequestHead::new(&url.path, url.query.as_deref());
     let bad = |what: &str, name: &str| format!("net/http: invalid header field {what} {name:?}");
-    each_header(headers, &url.host_header(), |name, value| request.header(name, value).map_err(|what| bad(what, name)))?;
+    each_header(headers, &url.host_header(), |name, value| {
+        request.header(name, value).map_err(|what| bad(what, name))
+    })?;
     Ok(request.finish())
 }
 
 /// Where it redirects to.
 fn location(reply: &Reply) -> Option<&str> {
-    if matches!(reply.head.status, 301 | 302 | 303 | 307 | 308) { reply.head.location.as_deref() } else { None }
+    if matches!(reply.head.status, 301 | 302 | 303 | 307 | 308) {
+        reply.head.location.as_deref()
+    } else {
+        None
+    }
 }
 
 /// Go's form of every error of its client.
@@ -165,11 +223,24 @@ impl Exchange<'_> {
     fn get(&self, url: &ProbeUrl, request: &Result<String, String>) -> Result<Reply, Outcome> {
         let request = match request {
             Ok(request) => request,
-            Err(text) => return Err(Outcome::new(HandlerResult::Failure, client_error(url, text), Phase::Prepare)),
+            Err(text) => {
+                return Err(Outcome::new(
+                    HandlerResult::Failure,
+                    client_error(url, text),
+                    Phase::Prepare,
+                ));
+            }
         };
         note(|| format!("GET {url}"));
         let tls = (url.scheme == "https").then_some(url.host.as_str());
-        let reply = exchange(self.target, url.port_or_default(), tls, request, self.deadline, &self.progress);
+        let reply = exchange(
+            self.target,
+            url.port_or_default(),
+            tls,
+            request,
+            self.deadline,
+            &self.progress,
+        );
         reply.map_err(|e| self.gave_up(url, &e))
     }
 
@@ -177,7 +248,11 @@ impl Exchange<'_> {
     #[inline(never)]
     fn gave_up(&self, url: &ProbeUrl, e: &ExchangeError) -> Outcome {
         match cause(e) {
-            Ok(text) => Outcome::new(HandlerResult::Failure, client_error(url, &text), self.progress.get()),
+            Ok(text) => Outcome::new(
+                HandlerResult::Failure,
+                client_error(url, &text),
+                self.progress.get(),
+            ),
             Err(ours) => Outcome::error(client_error(url, &ours), self.progress.get()),
         }
     }
@@ -189,16 +264,30 @@ fn finish(reply: Reply) -> Outcome {
     let status = reply.head.status;
     note(|| format!("status {status}"));
     let body = match reply.into_body() {
-        Ok(body) => String::from_utf8(body).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()),
+        Ok(body) => String::from_utf8(body)
+            .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()),
         Err(e) => {
-            let text = io_cause(&e).unwrap_or_else(|ours| ours).replace("awaiting headers", "reading body");
-            return Outcome { error: Some(text), ..Outcome::new(HandlerResult::Failure, "", Phase::Read) };
+            let text = io_cause(&e)
+                .unwrap_or_else(|ours| ours)
+                .replace("awaiting headers", "reading body");
+            return Outcome {
+                error: Some(text),
+                ..Outcome::new(HandlerResult::Failure, "", Phase::Read)
+            };
         }
     };
     match status {
         200..=299 => Outcome::new(HandlerResult::Success, body, Phase::Read),
-        300..=399 => Outcome::new(HandlerResult::Warning, format!("Probe terminated redirects, Response body: {body}"), Phase::Read),
-        _ => Outcome::new(HandlerResult::Failure, format!("HTTP probe failed with statuscode: {status}"), Phase::Read),
+        300..=399 => Outcome::new(
+            HandlerResult::Warning,
+            format!("Probe terminated redirects, Response body: {body}"),
+            Phase::Read,
+        ),
+        _ => Outcome::new(
+            HandlerResult::Failure,
+            format!("HTTP probe failed with statuscode: {status}"),
+            Phase::Read,
+        ),
     }
 }
 
@@ -206,19 +295,24 @@ fn finish(reply: Reply) -> Outcome {
 fn cause(e: &ExchangeError) -> Result<String, String> {
     match e {
         ExchangeError::Io(e) => io_cause(e),
-        ExchangeError::Malformed(text) => Ok(format!("net/http: HTTP/1.x transport connection broken: {text}")),
+        ExchangeError::Malformed(text) => Ok(format!(
+            "net/http: HTTP/1.x transport connection broken: {text}"
+        )),
     }
 }
 
 fn dial_cause(e: &DialError) -> Result<String, String> {
     match e {
         DialError::Ours(text) => Err(text.clone()),
-        DialError::Failed(text) if text.ends_with("i/o timeout") => Ok(format!("{text} (Client.Timeout exceeded while awaiting headers)")),
+        DialError::Failed(text) if text.ends_with("i/o timeout") => Ok(format!(
+            "{text} (Client.Timeout exceeded while awaiting headers)"
+        )),
         DialError::Failed(text) => Ok(text.clone()),
     }
 }
 
-const TIMED_OUT: &str = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
+const TIMED_OUT: &str =
+    "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
 
 fn io_cause(e: &io::Error) -> Result<String, String> {
     let inner = e.get_ref();
@@ -238,7 +332,9 @@ fn io_cause(e: &io::Error) -> Result<String, String> {
 
 fn tls_cause(e: &rustls::Error) -> String {
     match e {
-        rustls::Error::InvalidMessage(_) => "http: server gave HTTP response to HTTPS client, or no TLS at all".into(),
+        rustls::Error::InvalidMessage(_) => {
+            "http: server gave HTTP response to HTTPS client, or no TLS at all".into()
+        }
         e => format!("tls: {e}"),
     }
 }

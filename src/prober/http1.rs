@@ -19,7 +19,12 @@ impl RequestHead {
         // Enough for most, so that it is one allocation.
         let mut text = String::with_capacity(256);
         let mark = if query.is_some() { "?" } else { "" };
-        let _ = write!(text, "GET {}{mark}{} HTTP/1.1\r\n", if path.is_empty() { "/" } else { path }, query.unwrap_or_default());
+        let _ = write!(
+            text,
+            "GET {}{mark}{} HTTP/1.1\r\n",
+            if path.is_empty() { "/" } else { path },
+            query.unwrap_or_default()
+        );
         Self(text)
     }
 
@@ -93,7 +98,9 @@ impl HeadReader {
             let Some(end) = head_end(&self.kept, rest) else {
                 self.seen += rest.len();
                 if self.seen > MAX_HEAD {
-                    return Err(format!("net/http: server response headers exceeded {MAX_HEAD} bytes; aborted"));
+                    return Err(format!(
+                        "net/http: server response headers exceeded {MAX_HEAD} bytes; aborted"
+                    ));
                 }
                 self.kept.extend_from_slice(rest);
                 return begins_like_http(&self.kept).map(|()| None);
@@ -121,7 +128,13 @@ impl HeadReader {
 
 /// Where the empty line ends, counted from the beginning of `kept`, which has none. CR is optional, as in Go.
 fn head_end(kept: &[u8], piece: &[u8]) -> Option<usize> {
-    let byte = |i: usize| if i < kept.len() { kept[i] } else { piece[i - kept.len()] };
+    let byte = |i: usize| {
+        if i < kept.len() {
+            kept[i]
+        } else {
+            piece[i - kept.len()]
+        }
+    };
     // An end that began in `kept` has its last byte in the piece.
     let mut next = 0;
     while let Some(at) = piece[next..].iter().position(|b| *b == b'\n') {
@@ -137,11 +150,18 @@ fn head_end(kept: &[u8], piece: &[u8]) -> Option<usize> {
 /// Somebody who says something else is told so before he has said a whole line.
 fn begins_like_http(bytes: &[u8]) -> Result<(), String> {
     let shared = bytes.len().min(5);
-    if bytes[..shared] == b"HTTP/"[..shared] { Ok(()) } else { Err(malformed("response", first_line(bytes))) }
+    if bytes[..shared] == b"HTTP/"[..shared] {
+        Ok(())
+    } else {
+        Err(malformed("response", first_line(bytes)))
+    }
 }
 
 fn malformed(what: &str, line: &[u8]) -> String {
-    format!("malformed HTTP {what} {:?}", String::from_utf8_lossy(&line[..line.len().min(120)]))
+    format!(
+        "malformed HTTP {what} {:?}",
+        String::from_utf8_lossy(&line[..line.len().min(120)])
+    )
 }
 
 fn first_line(bytes: &[u8]) -> &[u8] {
@@ -161,7 +181,11 @@ fn parse_head(bytes: &[u8]) -> Result<Head, String> {
         fields.read(line)?;
     }
     let framing = fields.framing(status)?;
-    Ok(Head { status, location: fields.location, framing })
+    Ok(Head {
+        status,
+        location: fields.location,
+        framing,
+    })
 }
 
 fn parse_status(line: &[u8]) -> Result<u16, String> {
@@ -191,19 +215,29 @@ struct Fields {
 
 impl Fields {
     fn read(&mut self, line: &[u8]) -> Result<(), String> {
-        let bad = || format!("malformed MIME header line: {}", String::from_utf8_lossy(&line[..line.len().min(120)]));
+        let bad = || {
+            format!(
+                "malformed MIME header line: {}",
+                String::from_utf8_lossy(&line[..line.len().min(120)])
+            )
+        };
         if line[0] == b' ' || line[0] == b'\t' {
             // A value that goes on. None of ours does.
             return if self.begun { Ok(()) } else { Err(bad()) };
         }
         self.begun = true;
-        let colon = line.iter().position(|b| *b == b':').filter(|at| *at > 0).ok_or_else(bad)?;
+        let colon = line
+            .iter()
+            .position(|b| *b == b':')
+            .filter(|at| *at > 0)
+            .ok_or_else(bad)?;
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         if !name.iter().all(|b| is_token(*b)) {
             return Err(bad());
         }
         if name.eq_ignore_ascii_case(b"location") {
-            self.location.get_or_insert_with(|| String::from_utf8_lossy(value).into_owned());
+            self.location
+                .get_or_insert_with(|| String::from_utf8_lossy(value).into_owned());
         } else if name.eq_ignore_ascii_case(b"content-length") {
             self.read_length(value)?;
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
@@ -216,12 +250,17 @@ impl Fields {
     fn read_length(&mut self, value: &[u8]) -> Result<(), String> {
         let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
         let add = |n: u64, digit: &u8| n.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
-        let length = if digits { value.iter().try_fold(0, add) } else { None };
-        let length = length.ok_or_else(|| format!("bad Content-Length {:?}", String::from_utf8_lossy(value)))?;
+        let length = if digits {
+            value.iter().try_fold(0, add)
+        } else {
+            None
+        };
+        let length = length
+            .ok_or_else(|| format!("bad Content-Length {:?}", String::from_utf8_lossy(value)))?;
         match self.length.replace(length) {
-            Some(other) if other != length => {
-                Err(format!("http: message cannot contain multiple Content-Length headers; got [\"{other}\" \"{length}\"]"))
-            }
+            Some(other) if other != length => Err(format!(
+                "http: message cannot contain multiple Content-Length headers; got [\"{other}\" \"{length}\"]"
+            )),
             _ => Ok(()),
         }
     }
@@ -231,7 +270,10 @@ impl Fields {
             return Err("too many transfer encodings".into());
         }
         if !value.eq_ignore_ascii_case(b"chunked") {
-            return Err(format!("unsupported transfer encoding: {:?}", String::from_utf8_lossy(value)));
+            return Err(format!(
+                "unsupported transfer encoding: {:?}",
+                String::from_utf8_lossy(value)
+            ));
         }
         self.chunked = true;
         Ok(())
@@ -279,10 +321,17 @@ impl Framing {
     ///
     /// # Errors
     /// Chunks that are none.
-    pub(super) fn push(&mut self, piece: &[u8], body: &mut Vec<u8>, limit: usize) -> Result<bool, String> {
+    pub(super) fn push(
+        &mut self,
+        piece: &[u8],
+        body: &mut Vec<u8>,
+        limit: usize,
+    ) -> Result<bool, String> {
         match self {
             Self::Length(left) => {
-                let n = usize::try_from(*left).unwrap_or(usize::MAX).min(piece.len());
+                let n = usize::try_from(*left)
+                    .unwrap_or(usize::MAX)
+                    .min(piece.len());
                 *left -= n as u64;
                 take(&piece[..n], body, limit);
             }
@@ -294,7 +343,14 @@ impl Framing {
 
     /// Whether the body is complete.
     pub(super) fn is_done(&self) -> bool {
-        matches!(self, Self::Length(0) | Self::Chunked(Chunks { state: ChunkState::Done, .. }))
+        matches!(
+            self,
+            Self::Length(0)
+                | Self::Chunked(Chunks {
+                    state: ChunkState::Done,
+                    ..
+                })
+        )
     }
 
     /// Whether the end of the connection is the end of the body.
@@ -316,7 +372,11 @@ impl Chunks {
                     let n = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());
                     take(&piece[..n], body, limit);
                     piece = &piece[n..];
-                    self.state = if left == n as u64 { ChunkState::DataEnd } else { ChunkState::Data(left - n as u64) };
+                    self.state = if left == n as u64 {
+                        ChunkState::DataEnd
+                    } else {
+                        ChunkState::Data(left - n as u64)
+                    };
                 }
                 _ => {
                     self.step(piece[0])?;
@@ -341,7 +401,8 @@ impl Chunks {
             (ChunkState::Size, b) if b.is_ascii_hexdigit() => {
                 let digit = char::from(b).to_digit(16).map_or(0, u64::from);
                 let size = self.size.unwrap_or(0);
-                self.size = Some(size.checked_mul(16).ok_or("http chunk length too large")? + digit);
+                self.size =
+                    Some(size.checked_mul(16).ok_or("http chunk length too large")? + digit);
             }
             (ChunkState::Size, b'\r' | b';' | b' ' | b'\t') => self.state = ChunkState::Extension,
             (ChunkState::Size, _) => return Err("invalid byte in chunk length".into()),

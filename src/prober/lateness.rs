@@ -8,7 +8,9 @@ use std::time::Duration;
 use crate::metrics::{Family, Kind};
 
 /// Upper bounds of the buckets in seconds. Finer below 5 ms than those of durations: there the instants are to be kept.
-pub const BOUNDS: [f64; 14] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0];
+pub const BOUNDS: [f64; 14] = [
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0,
+];
 
 /// Counts of a [`Lateness`] by bucket, not cumulative; the last one is what exceeds every bound.
 pub type Counts = [u64; BOUNDS.len() + 1];
@@ -25,9 +27,15 @@ impl Lateness {
     /// Counts a probe that began so late.
     pub fn observe(&self, late: Duration) {
         let seconds = late.as_secs_f64();
-        let at = BOUNDS.iter().position(|b| seconds <= *b).unwrap_or(BOUNDS.len());
+        let at = BOUNDS
+            .iter()
+            .position(|b| seconds <= *b)
+            .unwrap_or(BOUNDS.len());
         self.counts[at].fetch_add(1, Ordering::Relaxed);
-        self.nanoseconds.fetch_add(u64::try_from(late.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.nanoseconds.fetch_add(
+            u64::try_from(late.as_nanos()).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
     }
 
     /// What has been counted so far.
@@ -59,7 +67,11 @@ pub fn quantile(counts: &Counts, share: f64) -> f64 {
         }
         (below, lower) = (below + n, upper);
     }
-    if below > 0.0 || counts[BOUNDS.len()] > 0 { BOUNDS[BOUNDS.len() - 1] } else { 0.0 }
+    if below > 0.0 || counts[BOUNDS.len()] > 0 {
+        BOUNDS[BOUNDS.len() - 1]
+    } else {
+        0.0
+    }
 }
 
 #[cfg(test)]
@@ -68,7 +80,9 @@ mod tests {
 
     fn counted(micros: &[u64]) -> Lateness {
         let lateness = Lateness::default();
-        micros.iter().for_each(|us| lateness.observe(Duration::from_micros(*us)));
+        micros
+            .iter()
+            .for_each(|us| lateness.observe(Duration::from_micros(*us)));
         lateness
     }
 
@@ -82,11 +96,24 @@ mod tests {
     fn one_family_without_labels_counts_all_probes() {
         let text = text(&counted(&[0, 100, 101, 5000, 11_000_000]));
         let name = "podprobe_prober_probe_lateness_seconds";
-        let expected = [("0.0001", 2), ("0.00025", 3), ("0.0025", 3), ("0.005", 4), ("10", 4), ("+Inf", 5)];
+        let expected = [
+            ("0.0001", 2),
+            ("0.00025", 3),
+            ("0.0025", 3),
+            ("0.005", 4),
+            ("10", 4),
+            ("+Inf", 5),
+        ];
         for (bound, n) in expected {
-            assert!(text.contains(&format!("{name}_bucket{{le=\"{bound}\"}} {n}\n")), "{bound}\n{text}");
+            assert!(
+                text.contains(&format!("{name}_bucket{{le=\"{bound}\"}} {n}\n")),
+                "{bound}\n{text}"
+            );
         }
-        assert!(text.contains(&format!("{name}_sum 11.005201\n{name}_count 5\n")), "{text}");
+        assert!(
+            text.contains(&format!("{name}_sum 11.005201\n{name}_count 5\n")),
+            "{text}"
+        );
         assert_eq!(text.lines().count(), 2 + BOUNDS.len() + 1 + 2, "bounded");
     }
 

@@ -28,7 +28,11 @@ pub(super) struct Mailbox<T> {
 
 impl<T> Default for Mailbox<T> {
     fn default() -> Self {
-        Self { stop: AtomicBool::new(false), trigger: Mutex::new(None), came: Condvar::new() }
+        Self {
+            stop: AtomicBool::new(false),
+            trigger: Mutex::new(None),
+            came: Condvar::new(),
+        }
     }
 }
 
@@ -65,15 +69,26 @@ impl<T> Mailbox<T> {
     /// Waits for anything at most that long.
     pub(super) fn wait(&self, limit: Duration) -> Told<T> {
         let mut trigger = self.wait_until(limit, |trigger| self.is_stopped() || trigger.is_some());
-        if self.is_stopped() { Told::Stop } else { trigger.take().map_or(Told::Nothing, Told::Trigger) }
+        if self.is_stopped() {
+            Told::Stop
+        } else {
+            trigger.take().map_or(Told::Nothing, Told::Trigger)
+        }
     }
 
     /// Looks at the clock again only when it is woken before the time is up, which is seldom.
-    fn wait_until(&self, limit: Duration, told: impl Fn(&Option<T>) -> bool) -> MutexGuard<'_, Option<T>> {
+    fn wait_until(
+        &self,
+        limit: Duration,
+        told: impl Fn(&Option<T>) -> bool,
+    ) -> MutexGuard<'_, Option<T>> {
         let mut trigger = self.lock();
         let (begun, mut left) = (Instant::now(), limit);
         while !told(&trigger) && !left.is_zero() {
-            let (guard, result) = self.came.wait_timeout(trigger, left).unwrap_or_else(PoisonError::into_inner);
+            let (guard, result) = self
+                .came
+                .wait_timeout(trigger, left)
+                .unwrap_or_else(PoisonError::into_inner);
             trigger = guard;
             if result.timed_out() {
                 break;
@@ -100,9 +115,20 @@ mod tests {
         assert_eq!(mailbox.wait(Duration::ZERO), Told::Nothing);
         assert!(mailbox.trigger(1));
         assert!(!mailbox.trigger(2), "one is there");
-        assert!(!mailbox.wait_for_stop(Duration::ZERO), "a trigger is no stop");
-        assert_eq!(mailbox.wait(LONG), Told::Trigger(1), "and it is still there");
-        assert_eq!(mailbox.wait(Duration::from_millis(1)), Told::Nothing, "read once");
+        assert!(
+            !mailbox.wait_for_stop(Duration::ZERO),
+            "a trigger is no stop"
+        );
+        assert_eq!(
+            mailbox.wait(LONG),
+            Told::Trigger(1),
+            "and it is still there"
+        );
+        assert_eq!(
+            mailbox.wait(Duration::from_millis(1)),
+            Told::Nothing,
+            "read once"
+        );
         assert!(mailbox.trigger(3) && !mailbox.is_stopped());
         mailbox.stop();
         for _ in 0..2 {
@@ -129,7 +155,11 @@ mod tests {
     #[test]
     fn who_is_woken_for_nothing_waits_no_longer() {
         const CEILING: Duration = Duration::from_secs(10);
-        let (mailbox, limit, over) = (Mailbox::<()>::default(), Duration::from_millis(50), AtomicBool::new(false));
+        let (mailbox, limit, over) = (
+            Mailbox::<()>::default(),
+            Duration::from_millis(50),
+            AtomicBool::new(false),
+        );
         std::thread::scope(|s| {
             s.spawn(|| {
                 let begun = Instant::now();
@@ -141,7 +171,11 @@ mod tests {
             let begun = Instant::now();
             assert_eq!(mailbox.wait(limit), Told::Nothing);
             over.store(true, Ordering::Relaxed);
-            assert!((limit..CEILING).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+            assert!(
+                (limit..CEILING).contains(&begun.elapsed()),
+                "{:?}",
+                begun.elapsed()
+            );
         });
     }
 

@@ -97,7 +97,11 @@ pub(super) struct Key {
 
 impl Key {
     pub(super) fn thread_name(&self) -> String {
-        format!("{}:{}", self.probe_type.as_str().to_lowercase(), self.container)
+        format!(
+            "{}:{}",
+            self.probe_type.as_str().to_lowercase(),
+            self.container
+        )
     }
 }
 
@@ -157,14 +161,21 @@ impl Shared {
     pub(super) fn restart(&self, job: Box<Job>) {
         let mut table = self.table();
         let key = job.key.clone();
-        let Some(mut handle) = table.workers.remove(&key) else { return };
+        let Some(mut handle) = table.workers.remove(&key) else {
+            return;
+        };
         match job.spawn() {
             Ok(thread) => {
-                table.ended.push(std::mem::replace(&mut handle.thread, thread));
+                table
+                    .ended
+                    .push(std::mem::replace(&mut handle.thread, thread));
                 table.workers.insert(key, handle);
             }
             Err(e) => {
-                log::error!("cannot start {} again: {e}; the next sync of its pod tries", key.thread_name());
+                log::error!(
+                    "cannot start {} again: {e}; the next sync of its pod tries",
+                    key.thread_name()
+                );
                 table.ended.push(handle.thread);
             }
         }
@@ -180,10 +191,32 @@ pub struct ProberManager {
 impl ProberManager {
     /// A manager without workers; what was restored is in the caches when it returns.
     pub fn new(deps: Deps) -> Self {
-        let Deps { statuses, runtime, results, recorder, started, allow_probe_hosts, restored } = deps;
+        let Deps {
+            statuses,
+            runtime,
+            results,
+            recorder,
+            started,
+            allow_probe_hosts,
+            restored,
+        } = deps;
         for (id, was) in &restored {
-            results.readiness.restore(id, if was.ready { ProbeResult::Success } else { ProbeResult::Failure });
-            results.startup.restore(id, if was.started { ProbeResult::Success } else { ProbeResult::Unknown });
+            results.readiness.restore(
+                id,
+                if was.ready {
+                    ProbeResult::Success
+                } else {
+                    ProbeResult::Failure
+                },
+            );
+            results.startup.restore(
+                id,
+                if was.started {
+                    ProbeResult::Success
+                } else {
+                    ProbeResult::Unknown
+                },
+            );
         }
         let prober = Prober::new(runtime, recorder, allow_probe_hosts);
         let shared = Shared {
@@ -199,7 +232,9 @@ impl ProberManager {
             table: Mutex::default(),
             changed: Condvar::new(),
         };
-        Self { shared: Arc::new(shared) }
+        Self {
+            shared: Arc::new(shared),
+        }
     }
 
     /// Makes the workers the pod lacks: regular containers in order, then sidecars, for each startup, readiness, liveness.
@@ -213,24 +248,52 @@ impl ProberManager {
     }
 
     fn add_worker(&self, pod: &Arc<Pod>, container: &Container, probe_type: ProbeType) {
-        let Some(probe) = container.probe(probe_type) else { return };
-        let key = Key { uid: pod.uid().clone(), container: container.name.clone(), probe_type };
+        let Some(probe) = container.probe(probe_type) else {
+            return;
+        };
+        let key = Key {
+            uid: pod.uid().clone(),
+            container: container.name.clone(),
+            probe_type,
+        };
         let mut table = self.shared.table();
         if table.closed {
             return;
         }
-        let Entry::Vacant(vacant) = table.workers.entry(key.clone()) else { return };
+        let Entry::Vacant(vacant) = table.workers.entry(key.clone()) else {
+            return;
+        };
         let (mailbox, seen) = (Arc::<Mailbox<Trigger>>::default(), Seen::default());
-        match Job::new(self.shared.clone(), key.clone(), pod.clone(), probe, mailbox.clone(), seen.clone()).spawn() {
-            Ok(thread) => drop(vacant.insert(Handle { mailbox, seen, thread, probe: probe.clone() })),
-            Err(e) => log::error!("cannot start the {} worker of {}: {e}; the next sync tries again", key.thread_name(), pod.reference()),
+        match Job::new(
+            self.shared.clone(),
+            key.clone(),
+            pod.clone(),
+            probe,
+            mailbox.clone(),
+            seen.clone(),
+        )
+        .spawn()
+        {
+            Ok(thread) => drop(vacant.insert(Handle {
+                mailbox,
+                seen,
+                thread,
+                probe: probe.clone(),
+            })),
+            Err(e) => log::error!(
+                "cannot start the {} worker of {}: {e}; the next sync tries again",
+                key.thread_name(),
+                pod.reference()
+            ),
         }
     }
 
     /// Stops the liveness and startup workers of a terminating pod; readiness goes on (lessons A8), and so do all those of
     /// sidecars, which work on until the others have ended (O8).
     pub fn stop_liveness_and_startup(&self, pod: &Pod) {
-        let ends = |key: &Key| key.probe_type != ProbeType::Readiness && !pod.spec.is_sidecar(&key.container);
+        let ends = |key: &Key| {
+            key.probe_type != ProbeType::Readiness && !pod.spec.is_sidecar(&key.container)
+        };
         self.stop(|key| key.uid == *pod.uid() && ends(key));
     }
 
@@ -245,7 +308,13 @@ impl ProberManager {
     }
 
     fn stop(&self, which: impl Fn(&Key) -> bool) {
-        for (_, handle) in self.shared.table().workers.iter().filter(|(key, _)| which(key)) {
+        for (_, handle) in self
+            .shared
+            .table()
+            .workers
+            .iter()
+            .filter(|(key, _)| which(key))
+        {
             handle.mailbox.stop();
         }
     }
@@ -254,7 +323,11 @@ impl ProberManager {
     /// no Success, as well as workers that have not seen a new instance yet.
     pub fn update_pod_status(&self, pod: &Pod, fresh: &mut PodStatus) {
         let stored = self.shared.statuses.pod_status(pod.uid());
-        for entry in fresh.init_container_statuses.iter_mut().chain(&mut fresh.container_statuses) {
+        for entry in fresh
+            .init_container_statuses
+            .iter_mut()
+            .chain(&mut fresh.container_statuses)
+        {
             let id = ContainerId::from(entry.container_id.as_str());
             let known = self.known(&id, entry, stored.as_deref());
             let trigger = status::update(entry, &pod.spec, known);
@@ -264,8 +337,15 @@ impl ProberManager {
         }
     }
 
-    fn known(&self, id: &ContainerId, entry: &ContainerStatus, stored: Option<&PodStatus>) -> Known {
-        let old = stored.and_then(|s| s.container(&entry.name)).filter(|old| old.container_id == entry.container_id);
+    fn known(
+        &self,
+        id: &ContainerId,
+        entry: &ContainerStatus,
+        stored: Option<&PodStatus>,
+    ) -> Known {
+        let old = stored
+            .and_then(|s| s.container(&entry.name))
+            .filter(|old| old.container_id == entry.container_id);
         Known {
             startup: self.shared.results.startup.get(id),
             readiness: self.shared.results.readiness.get(id),
@@ -276,9 +356,20 @@ impl ProberManager {
     fn trigger(&self, pod: &Pod, container: &str, id: &ContainerId, readiness: bool) {
         let table = self.shared.table();
         for probe_type in ProbeType::ALL {
-            let key = Key { uid: pod.uid().clone(), container: container.into(), probe_type };
-            let Some(handle) = table.workers.get(&key) else { continue };
-            let unseen = handle.seen.lock().unwrap_or_else(PoisonError::into_inner).as_ref() != Some(id);
+            let key = Key {
+                uid: pod.uid().clone(),
+                container: container.into(),
+                probe_type,
+            };
+            let Some(handle) = table.workers.get(&key) else {
+                continue;
+            };
+            let unseen = handle
+                .seen
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .as_ref()
+                != Some(id);
             let trigger = match (readiness && probe_type == ProbeType::Readiness, unseen) {
                 (true, _) => Trigger::Probe(id.clone()),
                 (false, true) => Trigger::Notice(id.clone()),
@@ -295,10 +386,22 @@ impl ProberManager {
     pub fn outdated(&self, pod: &Pod) -> Vec<(String, ProbeType)> {
         let table = self.shared.table();
         let differs = |container: &Container, probe_type: ProbeType| {
-            let key = Key { uid: pod.uid().clone(), container: container.name.clone(), probe_type };
-            table.workers.get(&key).is_some_and(|handle| container.probe(probe_type) != Some(&handle.probe))
+            let key = Key {
+                uid: pod.uid().clone(),
+                container: container.name.clone(),
+                probe_type,
+            };
+            table
+                .workers
+                .get(&key)
+                .is_some_and(|handle| container.probe(probe_type) != Some(&handle.probe))
         };
-        let each = |c: &'_ Container| ProbeType::ALL.map(|t| differs(c, t).then(|| (c.name.clone(), t))).into_iter().flatten();
+        let each = |c: &'_ Container| {
+            ProbeType::ALL
+                .map(|t| differs(c, t).then(|| (c.name.clone(), t)))
+                .into_iter()
+                .flatten()
+        };
         pod.spec.all_containers().flat_map(each).collect()
     }
 
@@ -328,7 +431,12 @@ impl ProberManager {
 
     /// Pod, container and probe type of each worker, in no order.
     pub fn workers(&self) -> Vec<(PodUid, String, ProbeType)> {
-        self.shared.table().workers.keys().map(|k| (k.uid.clone(), k.container.clone(), k.probe_type)).collect()
+        self.shared
+            .table()
+            .workers
+            .keys()
+            .map(|k| (k.uid.clone(), k.container.clone(), k.probe_type))
+            .collect()
     }
 
     /// How many panics of workers have been caught.
@@ -339,7 +447,11 @@ impl ProberManager {
     /// Joins threads that have ended; never waits.
     pub fn reap(&self) {
         let mut table = self.shared.table();
-        for i in (0..table.ended.len()).rev().filter(|i| table.ended[*i].is_finished()).collect::<Vec<_>>() {
+        for i in (0..table.ended.len())
+            .rev()
+            .filter(|i| table.ended[*i].is_finished())
+            .collect::<Vec<_>>()
+        {
             let _ = table.ended.swap_remove(i).join();
         }
     }
@@ -352,11 +464,18 @@ impl ProberManager {
         self.stop(|_| true);
         let left = || deadline.saturating_duration_since(Instant::now());
         let table = self.shared.table();
-        let (mut table, _) =
-            self.shared.changed.wait_timeout_while(table, left(), |t| !t.workers.is_empty()).unwrap_or_else(PoisonError::into_inner);
+        let (mut table, _) = self
+            .shared
+            .changed
+            .wait_timeout_while(table, left(), |t| !t.workers.is_empty())
+            .unwrap_or_else(PoisonError::into_inner);
         let ended = std::mem::take(&mut table.ended);
         for key in table.workers.keys() {
-            log::debug!("{} of pod {} has not ended within {limit:?}", key.thread_name(), key.uid);
+            log::debug!(
+                "{} of pod {} has not ended within {limit:?}",
+                key.thread_name(),
+                key.uid
+            );
         }
         let late = table.workers.len();
         drop(table);

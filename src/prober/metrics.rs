@@ -83,14 +83,22 @@ impl ProbeMetrics {
     /// Appends all families in the text format.
     pub fn write(&self, out: &mut String) {
         // Copied, so that no worker waits for the text.
-        let all: BTreeMap<_, _> = self.lock().iter().map(|(series, n)| (series.clone(), lock(n).clone())).collect();
+        let all: BTreeMap<_, _> = self
+            .lock()
+            .iter()
+            .map(|(series, n)| (series.clone(), lock(n).clone()))
+            .collect();
         counters(out, &all);
         let name = "prober_probe_duration_seconds";
         let help = "Duration in seconds for a probe response.";
-        durations(Family::new(out, name, Kind::Histogram, help), &all, |n| &n.successes);
+        durations(Family::new(out, name, Kind::Histogram, help), &all, |n| {
+            &n.successes
+        });
         let name = "podprobe_prober_probe_failure_duration_seconds";
         let help = "Duration in seconds of probes that failed, which prober_probe_duration_seconds leaves out.";
-        durations(Family::new(out, name, Kind::Histogram, help), &all, |n| &n.failures);
+        durations(Family::new(out, name, Kind::Histogram, help), &all, |n| {
+            &n.failures
+        });
         self.lateness.write(out);
     }
 
@@ -100,30 +108,59 @@ impl ProbeMetrics {
 }
 
 fn counters(out: &mut String, all: &BTreeMap<Series, Numbers>) {
-    let help = "Cumulative number of a liveness, readiness or startup probe for a container by result.";
+    let help =
+        "Cumulative number of a liveness, readiness or startup probe for a container by result.";
     let mut family = Family::new(out, "prober_probe_total", Kind::Counter, help);
     for (series, numbers) in all {
         // client_golang has a series from its first increment on
-        for (result, n) in [("failed", numbers.failed), ("successful", numbers.successful)].into_iter().filter(|(_, n)| *n > 0) {
-            let labels = [series.labels().as_slice(), &[("result", result), ("pod_uid", series.pod.uid.as_str())]].concat();
+        for (result, n) in [
+            ("failed", numbers.failed),
+            ("successful", numbers.successful),
+        ]
+        .into_iter()
+        .filter(|(_, n)| *n > 0)
+        {
+            let labels = [
+                series.labels().as_slice(),
+                &[("result", result), ("pod_uid", series.pod.uid.as_str())],
+            ]
+            .concat();
             family.value(&labels, n);
         }
     }
     let help = "Cumulative number of probes that did not work themselves and so said nothing of the container.";
-    let mut family = Family::new(out, "podprobe_prober_probe_errors_total", Kind::Counter, help);
+    let mut family = Family::new(
+        out,
+        "podprobe_prober_probe_errors_total",
+        Kind::Counter,
+        help,
+    );
     for (series, numbers) in all.iter().filter(|(_, n)| n.errored > 0) {
-        let labels = [series.labels().as_slice(), &[("pod_uid", series.pod.uid.as_str())]].concat();
+        let labels = [
+            series.labels().as_slice(),
+            &[("pod_uid", series.pod.uid.as_str())],
+        ]
+        .concat();
         family.value(&labels, numbers.errored);
     }
 }
 
 /// Without the UID, as 2.7 has it: two pods that follow one another under a name share a series for a moment.
-fn durations(mut family: Family<'_>, all: &BTreeMap<Series, Numbers>, of: impl Fn(&Numbers) -> &Histogram) {
+fn durations(
+    mut family: Family<'_>,
+    all: &BTreeMap<Series, Numbers>,
+    of: impl Fn(&Numbers) -> &Histogram,
+) {
     let mut merged: BTreeMap<[(&str, &str); 4], Histogram> = BTreeMap::new();
     for (series, numbers) in all.iter().filter(|(_, n)| !of(n).is_empty()) {
-        merged.entry(series.labels()).or_default().merge(of(numbers));
+        merged
+            .entry(series.labels())
+            .or_default()
+            .merge(of(numbers));
     }
-    merged.iter().for_each(|(labels, h)| family.histogram(labels, h));
+    merged
+        .iter()
+        .for_each(|(labels, h)| family.histogram(labels, h));
 }
 
 impl Series {
@@ -142,7 +179,15 @@ mod tests {
     use super::*;
 
     fn series(uid: &str, probe_type: ProbeType) -> Series {
-        Series { pod: PodRef { namespace: "ns".into(), name: "web".into(), uid: uid.into() }, container: "c".into(), probe_type }
+        Series {
+            pod: PodRef {
+                namespace: "ns".into(),
+                name: "web".into(),
+                uid: uid.into(),
+            },
+            container: "c".into(),
+            probe_type,
+        }
     }
 
     fn text(m: &ProbeMetrics) -> String {
@@ -168,22 +213,62 @@ mod tests {
         record(Verdict::Failure, 700);
         record(Verdict::Error, 9000);
         let of = r#"container="c",namespace="ns",pod="web""#;
-        check(&m, &format!(r#"prober_probe_total{{{of},pod_uid="u",probe_type="Liveness",result="successful"}} 2"#), true);
-        check(&m, &format!(r#"prober_probe_total{{{of},pod_uid="u",probe_type="Liveness",result="failed"}} 1"#), true);
-        check(&m, &format!(r#"podprobe_prober_probe_errors_total{{{of},pod_uid="u",probe_type="Liveness"}} 1"#), true);
-        let duration = |name: &str, le: &str| format!(r#"{name}_bucket{{{of},probe_type="Liveness",le="{le}"}} "#);
-        check(&m, &(duration("prober_probe_duration_seconds", "0.01") + "1"), true);
-        check(&m, &(duration("prober_probe_duration_seconds", "+Inf") + "2"), true);
-        check(&m, &(duration("podprobe_prober_probe_failure_duration_seconds", "0.5") + "0"), true);
-        check(&m, &(duration("podprobe_prober_probe_failure_duration_seconds", "+Inf") + "1"), true);
-        assert!(text(&m).starts_with("# HELP prober_probe_total Cumulative number of a liveness, readiness or startup probe"));
+        check(
+            &m,
+            &format!(
+                r#"prober_probe_total{{{of},pod_uid="u",probe_type="Liveness",result="successful"}} 2"#
+            ),
+            true,
+        );
+        check(
+            &m,
+            &format!(
+                r#"prober_probe_total{{{of},pod_uid="u",probe_type="Liveness",result="failed"}} 1"#
+            ),
+            true,
+        );
+        check(
+            &m,
+            &format!(
+                r#"podprobe_prober_probe_errors_total{{{of},pod_uid="u",probe_type="Liveness"}} 1"#
+            ),
+            true,
+        );
+        let duration = |name: &str, le: &str| {
+            format!(r#"{name}_bucket{{{of},probe_type="Liveness",le="{le}"}} "#)
+        };
+        check(
+            &m,
+            &(duration("prober_probe_duration_seconds", "0.01") + "1"),
+            true,
+        );
+        check(
+            &m,
+            &(duration("prober_probe_duration_seconds", "+Inf") + "2"),
+            true,
+        );
+        check(
+            &m,
+            &(duration("podprobe_prober_probe_failure_duration_seconds", "0.5") + "0"),
+            true,
+        );
+        check(
+            &m,
+            &(duration("podprobe_prober_probe_failure_duration_seconds", "+Inf") + "1"),
+            true,
+        );
+        assert!(text(&m).starts_with(
+            "# HELP prober_probe_total Cumulative number of a liveness, readiness or startup probe"
+        ));
     }
 
     #[test]
     fn f2_series_name_their_pod_and_go_with_their_worker() {
         let m = ProbeMetrics::default();
         let [u, v] = ["u", "v"].map(|uid| m.add(series(uid, ProbeType::Readiness)));
-        [&u, &v].into_iter().for_each(|r| r.record(Verdict::Success, Duration::ZERO));
+        [&u, &v]
+            .into_iter()
+            .for_each(|r| r.record(Verdict::Success, Duration::ZERO));
         let count = r#"prober_probe_duration_seconds_count{container="c",namespace="ns",pod="web",probe_type="Readiness"} "#;
         check(&m, &format!("{count}2"), true);
         m.remove(&u);

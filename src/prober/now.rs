@@ -34,8 +34,18 @@ pub struct ProbeReport {
 
 impl ProbeReport {
     fn new(outcome: &Outcome, steps: Vec<Step>) -> Self {
-        let output = head(outcome.error.as_deref().unwrap_or(&outcome.output), MAX_SHOWN).to_owned();
-        Self { steps, outcome: outcome.into(), phase: outcome.phase.to_string(), output, micros: micros(outcome.duration) }
+        let output = head(
+            outcome.error.as_deref().unwrap_or(&outcome.output),
+            MAX_SHOWN,
+        )
+        .to_owned();
+        Self {
+            steps,
+            outcome: outcome.into(),
+            phase: outcome.phase.to_string(),
+            output,
+            micros: micros(outcome.duration),
+        }
     }
 }
 
@@ -44,27 +54,53 @@ impl ProberManager {
     ///
     /// # Errors
     /// There is no such probe, its container does not run, or no thread is left.
-    pub fn probe_now(&self, pod: &Pod, container: &str, probe_type: ProbeType) -> Result<ProbeReport, String> {
+    pub fn probe_now(
+        &self,
+        pod: &Pod,
+        container: &str,
+        probe_type: ProbeType,
+    ) -> Result<ProbeReport, String> {
         // a thread of its own: entering a network namespace may cost it
         let name = format!("now:{container}");
         let run = || self.shared().probe_now(pod, container, probe_type);
         std::thread::scope(|scope| {
-            let thread = Builder::new().name(name).stack_size(STACK_SIZE).spawn_scoped(scope, run);
+            let thread = Builder::new()
+                .name(name)
+                .stack_size(STACK_SIZE)
+                .spawn_scoped(scope, run);
             let thread = thread.map_err(|e| format!("cannot start a thread: {e}"))?;
-            thread.join().unwrap_or_else(|panic| Err(format!("the probe panicked: {}", panic_text(&*panic))))
+            thread
+                .join()
+                .unwrap_or_else(|panic| Err(format!("the probe panicked: {}", panic_text(&*panic))))
         })
     }
 }
 
 impl Shared {
-    fn probe_now(&self, pod: &Pod, name: &str, probe_type: ProbeType) -> Result<ProbeReport, String> {
-        let container = pod.container(name).ok_or_else(|| format!("pod {} has no container \"{name}\"", pod.metadata.name))?;
+    fn probe_now(
+        &self,
+        pod: &Pod,
+        name: &str,
+        probe_type: ProbeType,
+    ) -> Result<ProbeReport, String> {
+        let container = pod
+            .container(name)
+            .ok_or_else(|| format!("pod {} has no container \"{name}\"", pod.metadata.name))?;
         let word = probe_type.as_str().to_lowercase();
-        container.probe(probe_type).ok_or_else(|| format!("container \"{name}\" has no {word} probe"))?;
+        container
+            .probe(probe_type)
+            .ok_or_else(|| format!("container \"{name}\" has no {word} probe"))?;
         let status = self.statuses.pod_status(pod.uid()).unwrap_or_default();
         let running = status.container(name).filter(|c| c.state.running.is_some());
-        let id = running.map(|c| ContainerId::from(c.container_id.as_str())).ok_or_else(|| format!("container \"{name}\" does not run"))?;
-        let subject = Subject { pod, status: &status, container: name, id: &id };
+        let id = running
+            .map(|c| ContainerId::from(c.container_id.as_str()))
+            .ok_or_else(|| format!("container \"{name}\" does not run"))?;
+        let subject = Subject {
+            pod,
+            status: &status,
+            container: name,
+            id: &id,
+        };
         let (outcome, steps) = trace::record(|| self.prober.run(probe_type, subject, &mut None));
         Ok(ProbeReport::new(&outcome, steps))
     }

@@ -103,13 +103,24 @@ impl Outcome {
 
     /// The probe itself did not work: Unknown and an error.
     pub fn error(error: impl Into<String>, phase: Phase) -> Self {
-        Self { error: Some(error.into()), ..Self::new(HandlerResult::Unknown, "", phase) }
+        Self {
+            error: Some(error.into()),
+            ..Self::new(HandlerResult::Unknown, "", phase)
+        }
     }
 
     /// The head of what it said, on one line of at most 120 characters, for a log line.
     pub fn cause(&self) -> String {
         let text = self.error.as_deref().unwrap_or(&self.output).trim();
-        let head: String = text.chars().take(120).map(|c| if c.is_control() { ' ' } else { c }).collect();
-        if head.is_empty() { self.phase.to_string() } else { head }
+        let head: String = text
+            .chars()
+            .take(120)
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
+        if head.is_empty() {
+            self.phase.to_string()
+        } else {
+            head
+        }
     }
 }

@@ -78,7 +78,12 @@ impl Pauses {
         let restored = read(&file, now, Time::now());
         for (key, pause) in &restored {
             let left = go_duration(Duration::from_secs(pause.until.since(now).as_secs()));
-            log::info!("the {} probe of container {} in pod {} is paused for another {left}", key.probe_type, key.container, key.uid);
+            log::info!(
+                "the {} probe of container {} in pod {} is paused for another {left}",
+                key.probe_type,
+                key.container,
+                key.uid
+            );
         }
         let _ = self.file.set(file);
         self.change(|state| state.pauses.extend(restored));
@@ -87,9 +92,15 @@ impl Pauses {
     /// Pauses probes from `now` on; a second pause replaces the first.
     pub fn pause(&self, keys: impl IntoIterator<Item = ProbeKey>, length: Duration, now: Moment) {
         let length = length.clamp(MIN_PAUSE, MAX_PAUSE);
-        let pause = Pause { until: now + length, made: Time::now(), length };
+        let pause = Pause {
+            until: now + length,
+            made: Time::now(),
+            length,
+        };
         self.change(|state| {
-            state.pauses.extend(keys.into_iter().map(|key| (key, pause)));
+            state
+                .pauses
+                .extend(keys.into_iter().map(|key| (key, pause)));
             state.dirty = true;
         });
     }
@@ -97,7 +108,11 @@ impl Pauses {
     /// Ends pauses; gives those there were.
     pub fn resume(&self, keys: &[ProbeKey], now: Moment) -> Vec<ProbeKey> {
         self.change(|state| {
-            let ended: Vec<_> = keys.iter().filter(|key| state.pauses.remove(key).is_some_and(|p| p.until > now)).cloned().collect();
+            let ended: Vec<_> = keys
+                .iter()
+                .filter(|key| state.pauses.remove(key).is_some_and(|p| p.until > now))
+                .cloned()
+                .collect();
             state.dirty |= !ended.is_empty();
             ended
         })
@@ -109,25 +124,45 @@ impl Pauses {
     }
 
     /// Whether that probe may not run now.
-    pub fn covers(&self, uid: &PodUid, container: &str, probe_type: ProbeType, now: Moment) -> bool {
+    pub fn covers(
+        &self,
+        uid: &PodUid,
+        container: &str,
+        probe_type: ProbeType,
+        now: Moment,
+    ) -> bool {
         let state = self.state();
-        let key = ProbeKey { uid: uid.clone(), container: container.into(), probe_type };
+        let key = ProbeKey {
+            uid: uid.clone(),
+            container: container.into(),
+            probe_type,
+        };
         state.pauses.get(&key).is_some_and(|p| p.until > now)
     }
 
     /// The paused probes of a pod.
     pub fn of(&self, uid: &PodUid, now: Moment) -> Vec<PausedProbe> {
         let state = self.state();
-        let mine = state.pauses.iter().filter(|(key, p)| key.uid == *uid && p.until > now);
+        let mine = state
+            .pauses
+            .iter()
+            .filter(|(key, p)| key.uid == *uid && p.until > now);
         let until = |p: &Pause| Time::from(SystemTime::now() + p.until.since(now));
-        mine.map(|(key, p)| PausedProbe { container: key.container.clone(), probe_type: key.probe_type, until: until(p) }).collect()
+        mine.map(|(key, p)| PausedProbe {
+            container: key.container.clone(),
+            probe_type: key.probe_type,
+            until: until(p),
+        })
+        .collect()
     }
 
     /// Drops what is over and what belongs to no pod in `alive`; true when something went.
     pub fn tidy(&self, alive: &HashSet<PodUid>, now: Moment) -> bool {
         self.change(|state| {
             let before = state.pauses.len();
-            state.pauses.retain(|key, p| p.until > now && alive.contains(&key.uid));
+            state
+                .pauses
+                .retain(|key, p| p.until > now && alive.contains(&key.uid));
             let gone = state.pauses.len() < before;
             state.dirty |= gone;
             gone
@@ -140,14 +175,23 @@ impl Pauses {
     /// The disk does not take it: the pauses hold in memory, and the next call tries again.
     pub fn save(&self) -> io::Result<()> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (Some(file), Some(content)) = (self.file.get(), self.copy_if_dirty()) else { return Ok(()) };
-        let written = serde_json::to_vec(&content).map_err(io::Error::from).and_then(|b| crate::checkpoint::replace(file, &b));
+        let (Some(file), Some(content)) = (self.file.get(), self.copy_if_dirty()) else {
+            return Ok(());
+        };
+        let written = serde_json::to_vec(&content)
+            .map_err(io::Error::from)
+            .and_then(|b| crate::checkpoint::replace(file, &b));
         written.inspect_err(|_| self.state().dirty = true)
     }
 
     fn copy_if_dirty(&self) -> Option<Content> {
         let mut state = self.state();
-        let record = |(key, p): (&ProbeKey, &Pause)| Record { key: key.clone(), until: p.until, made: p.made, seconds: p.length.as_secs() };
+        let record = |(key, p): (&ProbeKey, &Pause)| Record {
+            key: key.clone(),
+            until: p.until,
+            made: p.made,
+            seconds: p.length.as_secs(),
+        };
         std::mem::take(&mut state.dirty).then(|| Content {
             version: VERSION,
             boot_id: boot_id(),
@@ -192,9 +236,26 @@ impl Record {
     /// on a board without a battery, says nothing of what has passed.
     fn restore(self, same_boot: bool, now: Moment, wall: Time) -> Option<(ProbeKey, Pause)> {
         let length = Duration::from_secs(self.seconds).min(MAX_PAUSE);
-        let passed = Duration::from_secs(wall.unix_seconds().saturating_sub(self.made.unix_seconds()).max(0) as u64);
-        let left = if same_boot { self.until.since(now).min(length) } else { length.saturating_sub(passed) };
-        (!left.is_zero()).then(|| (self.key, Pause { until: now + left, made: self.made, length }))
+        let passed = Duration::from_secs(
+            wall.unix_seconds()
+                .saturating_sub(self.made.unix_seconds())
+                .max(0) as u64,
+        );
+        let left = if same_boot {
+            self.until.since(now).min(length)
+        } else {
+            length.saturating_sub(passed)
+        };
+        (!left.is_zero()).then(|| {
+            (
+                self.key,
+                Pause {
+                    until: now + left,
+                    made: self.made,
+                    length,
+                },
+            )
+        })
     }
 }
 
@@ -207,10 +268,18 @@ fn read(file: &PathBuf, now: Moment, wall: Time) -> Vec<(ProbeKey, Pause)> {
     match content {
         Ok(content) if content.version == VERSION => {
             let same_boot = content.boot_id == boot_id();
-            content.pauses.into_iter().filter_map(|r| r.restore(same_boot, now, wall)).collect()
+            content
+                .pauses
+                .into_iter()
+                .filter_map(|r| r.restore(same_boot, now, wall))
+                .collect()
         }
         Ok(content) => {
-            log::warn!("{} has version {}, not {VERSION}: no probe is paused", file.display(), content.version);
+            log::warn!(
+                "{} has version {}, not {VERSION}: no probe is paused",
+                file.display(),
+                content.version
+            );
             Vec::new()
         }
         Err(e) => {
@@ -228,7 +297,11 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn key(uid: &str) -> ProbeKey {
-        ProbeKey { uid: uid.into(), container: "c".into(), probe_type: ProbeType::Liveness }
+        ProbeKey {
+            uid: uid.into(),
+            container: "c".into(),
+            probe_type: ProbeType::Liveness,
+        }
     }
 
     fn covers(p: &Pauses, uid: &str, now: Moment) -> bool {
@@ -241,8 +314,18 @@ mod tests {
         p.pause([key("u")], MINUTE, NOW);
         assert!(covers(&p, "u", NOW) && covers(&p, "u", NOW + MINUTE - Duration::from_nanos(1)));
         assert!(!covers(&p, "u", NOW + MINUTE) && !covers(&p, "v", NOW));
-        assert!(!p.covers(&"u".into(), "c", ProbeType::Readiness, NOW) && !p.covers(&"u".into(), "d", ProbeType::Liveness, NOW));
-        assert_eq!((p.of(&"u".into(), NOW).len(), p.of(&"u".into(), NOW + MINUTE).len(), p.of(&"v".into(), NOW).len()), (1, 0, 0));
+        assert!(
+            !p.covers(&"u".into(), "c", ProbeType::Readiness, NOW)
+                && !p.covers(&"u".into(), "d", ProbeType::Liveness, NOW)
+        );
+        assert_eq!(
+            (
+                p.of(&"u".into(), NOW).len(),
+                p.of(&"u".into(), NOW + MINUTE).len(),
+                p.of(&"v".into(), NOW).len()
+            ),
+            (1, 0, 0)
+        );
         assert_eq!(p.resume(&[key("u"), key("v")], NOW), [key("u")]);
         assert!(!covers(&p, "u", NOW));
         assert_eq!(p.resume(&[key("u")], NOW), []);
@@ -306,9 +389,16 @@ mod tests {
     fn check_restored(same_boot: bool, boot_seconds: u64, wall_seconds: u64, left: Option<u64>) {
         let at = |s| Time::from(SystemTime::UNIX_EPOCH + Duration::from_secs(s));
         let until = Moment::from_boot(Duration::from_secs(5000));
-        let record = Record { key: key("u"), until, made: at(10_000), seconds: 3600 };
+        let record = Record {
+            key: key("u"),
+            until,
+            made: at(10_000),
+            seconds: 3600,
+        };
         let now = Moment::from_boot(Duration::from_secs(boot_seconds));
-        let got = record.restore(same_boot, now, at(wall_seconds)).map(|(_, p)| p.until.since(now).as_secs());
+        let got = record
+            .restore(same_boot, now, at(wall_seconds))
+            .map(|(_, p)| p.until.since(now).as_secs());
         assert_eq!(got, left);
     }
 

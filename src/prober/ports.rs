@@ -9,14 +9,22 @@ use crate::api::pod::{ContainerPort, IntOrString};
 pub fn resolve_port(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, String> {
     let number = match port {
         IntOrString::Int(n) => i64::from(*n),
-        IntOrString::String(name) => port_by_name(name, ports).map_or_else(|| parse(name), |n| Ok(i64::from(n)))?,
+        IntOrString::String(name) => {
+            port_by_name(name, ports).map_or_else(|| parse(name), |n| Ok(i64::from(n)))?
+        }
     };
-    u16::try_from(number).ok().filter(|n| *n != 0).ok_or_else(|| format!("invalid port number: {number}"))
+    u16::try_from(number)
+        .ok()
+        .filter(|n| *n != 0)
+        .ok_or_else(|| format!("invalid port number: {number}"))
 }
 
 /// The number of the first port of that name, whatever it is.
 pub fn port_by_name(name: &str, ports: &[ContainerPort]) -> Option<i32> {
-    ports.iter().find(|p| p.name == name).map(|p| p.container_port)
+    ports
+        .iter()
+        .find(|p| p.name == name)
+        .map(|p| p.container_port)
 }
 
 fn parse(text: &str) -> Result<i64, String> {
@@ -29,10 +37,12 @@ mod tests {
 
     #[track_caller]
     fn check(port: IntOrString, expected: Result<u16, &str>) {
-        let ports = [("foo", 8080), ("bar", 9000), ("big", 70000)].map(|(name, container_port)| ContainerPort {
-            name: name.into(),
-            container_port,
-            ..Default::default()
+        let ports = [("foo", 8080), ("bar", 9000), ("big", 70000)].map(|(name, container_port)| {
+            ContainerPort {
+                name: name.into(),
+                container_port,
+                ..Default::default()
+            }
         });
         match (resolve_port(&port, &ports), expected) {
             (Ok(a), Ok(b)) => assert_eq!(a, b),
@@ -49,8 +59,17 @@ mod tests {
         check(IntOrString::Int(-1), Err("invalid port number: -1"));
         check(IntOrString::String("foo".into()), Ok(8080));
         check(IntOrString::String("8080".into()), Ok(8080));
-        check(IntOrString::String("-1".into()), Err("invalid port number: -1"));
-        check(IntOrString::String("big".into()), Err("invalid port number: 70000"));
-        check(IntOrString::String("not-found".into()), Err("\"not-found\": no port"));
+        check(
+            IntOrString::String("-1".into()),
+            Err("invalid port number: -1"),
+        );
+        check(
+            IntOrString::String("big".into()),
+            Err("invalid port number: 70000"),
+        );
+        check(
+            IntOrString::String("not-found".into()),
+            Err("\"not-found\": no port"),
+        );
     }
 }

@@ -45,30 +45,59 @@ pub struct Subject<'a> {
 
 impl Prober {
     /// A prober that runs commands through `runtime` and writes events to `recorder`.
-    pub fn new(runtime: Arc<dyn Runtime>, recorder: Arc<Recorder>, allow_probe_hosts: Vec<String>) -> Self {
-        Self { runtime, recorder, allow_probe_hosts }
+    pub fn new(
+        runtime: Arc<dyn Runtime>,
+        recorder: Arc<Recorder>,
+        allow_probe_hosts: Vec<String>,
+    ) -> Self {
+        Self {
+            runtime,
+            recorder,
+            allow_probe_hosts,
+        }
     }
 
     /// Runs the container's probe of that type with retries, writes the event, and says what the worker makes of it.
     /// `prepared` is for the same subject, or empty; what is left there is good for the next time.
-    pub fn probe(&self, probe_type: ProbeType, subject: Subject<'_>, prepared: &mut Option<Prepared>) -> (Verdict, Outcome) {
+    pub fn probe(
+        &self,
+        probe_type: ProbeType,
+        subject: Subject<'_>,
+        prepared: &mut Option<Prepared>,
+    ) -> (Verdict, Outcome) {
         let outcome = self.run(probe_type, subject, prepared);
         if let Some((reason, message)) = event(probe_type, &outcome) {
             let field_path = subject.pod.field_path(subject.container);
-            self.recorder.record(&subject.pod.reference(), &field_path, EventType::Warning, reason, &message);
+            self.recorder.record(
+                &subject.pod.reference(),
+                &field_path,
+                EventType::Warning,
+                reason,
+                &message,
+            );
         }
         (verdict(&outcome), outcome)
     }
 
     /// Runs a probe with retries and without an event. After an error nothing that was prepared is trusted.
-    pub fn run(&self, probe_type: ProbeType, subject: Subject<'_>, prepared: &mut Option<Prepared>) -> Outcome {
+    pub fn run(
+        &self,
+        probe_type: ProbeType,
+        subject: Subject<'_>,
+        prepared: &mut Option<Prepared>,
+    ) -> Outcome {
         let begun = Instant::now();
         let (mut start, mut tries) = (begun, 1);
         loop {
-            let mut outcome = self.try_once(prepared.get_or_insert_with(|| self.prepare(probe_type, subject)), subject.id);
+            let mut outcome = self.try_once(
+                prepared.get_or_insert_with(|| self.prepare(probe_type, subject)),
+                subject.id,
+            );
             let end = Instant::now();
             (outcome.duration, outcome.all_tries) = (end - start, end - begun);
-            let Some(error) = &outcome.error else { return outcome };
+            let Some(error) = &outcome.error else {
+                return outcome;
+            };
             *prepared = None;
             if tries == MAX_TRIES {
                 return outcome;
@@ -82,28 +111,55 @@ impl Prober {
     #[inline(never)]
     fn prepare(&self, probe_type: ProbeType, subject: Subject<'_>) -> Prepared {
         let container = subject.pod.container(subject.container);
-        let Some((container, spec)) = container.and_then(|c| Some((c, c.probe(probe_type)?))) else {
-            return Prepared { timeout: Duration::ZERO, action: Action::Nothing };
+        let Some((container, spec)) = container.and_then(|c| Some((c, c.probe(probe_type)?)))
+        else {
+            return Prepared {
+                timeout: Duration::ZERO,
+                action: Action::Nothing,
+            };
         };
         let ports = &container.ports;
         let action = match spec.handler() {
-            Some(Handler::Exec(action)) => Ok(Action::Exec(probe_command(&action.command, &container.env))),
+            Some(Handler::Exec(action)) => {
+                Ok(Action::Exec(probe_command(&action.command, &container.env)))
+            }
             Some(Handler::HttpGet(action)) => self.http_get(action, ports, subject),
             Some(Handler::TcpSocket(action)) => self.tcp_socket(action, ports, subject),
             Some(Handler::Grpc(action)) => self.grpc(action, subject),
-            None => Err(format!("missing probe handler for {}:{}", subject.pod.reference(), subject.container)),
+            None => Err(format!(
+                "missing probe handler for {}:{}",
+                subject.pod.reference(),
+                subject.container
+            )),
         };
-        Prepared { timeout: spec.timeout(), action: action.unwrap_or_else(Action::Impossible) }
+        Prepared {
+            timeout: spec.timeout(),
+            action: action.unwrap_or_else(Action::Impossible),
+        }
     }
 
-    fn http_get(&self, action: &HttpGetAction, ports: &[ContainerPort], subject: Subject<'_>) -> Result<Action, String> {
+    fn http_get(
+        &self,
+        action: &HttpGetAction,
+        ports: &[ContainerPort],
+        subject: Subject<'_>,
+    ) -> Result<Action, String> {
         let port = resolve_port(&action.port, ports)?;
         let target = self.target(&action.host, subject)?;
         let url = ProbeUrl::of_probe(&action.scheme, &target.host, port, &action.path);
-        Ok(Action::HttpGet(http::Get::new(url, &action.http_headers, target)))
+        Ok(Action::HttpGet(http::Get::new(
+            url,
+            &action.http_headers,
+            target,
+        )))
     }
 
-    fn tcp_socket(&self, action: &TcpSocketAction, ports: &[ContainerPort], subject: Subject<'_>) -> Result<Action, String> {
+    fn tcp_socket(
+        &self,
+        action: &TcpSocketAction,
+        ports: &[ContainerPort],
+        subject: Subject<'_>,
+    ) -> Result<Action, String> {
         let port = resolve_port(&action.port, ports)?;
         Ok(Action::TcpSocket(self.target(&action.host, subject)?, port))
     }
@@ -111,12 +167,24 @@ impl Prober {
     fn grpc(&self, action: &GrpcAction, subject: Subject<'_>) -> Result<Action, String> {
         let port = resolve_port(&IntOrString::Int(action.port), &[])?;
         let service = action.service.clone().unwrap_or_default();
-        Ok(Action::Grpc { target: self.target("", subject)?, port, service })
+        Ok(Action::Grpc {
+            target: self.target("", subject)?,
+            port,
+            service,
+        })
     }
 
     fn target(&self, host: &str, subject: Subject<'_>) -> Result<Target, String> {
-        let netns = self.runtime.network_namespace(subject.pod.uid()).map_err(|e| e.to_string())?;
-        let target = resolve_target(host, subject.status, netns.as_ref(), &self.allow_probe_hosts)?;
+        let netns = self
+            .runtime
+            .network_namespace(subject.pod.uid())
+            .map_err(|e| e.to_string())?;
+        let target = resolve_target(
+            host,
+            subject.status,
+            netns.as_ref(),
+            &self.allow_probe_hosts,
+        )?;
         note(|| target.description());
         Ok(target)
     }
@@ -128,7 +196,11 @@ impl Prober {
             Action::Exec(command) => exec::probe(&*self.runtime, id, command, timeout),
             Action::HttpGet(get) => get.run(timeout),
             Action::TcpSocket(target, port) => tcp::probe(target, *port, timeout),
-            Action::Grpc { target, port, service } => grpc::probe(target, *port, service, timeout),
+            Action::Grpc {
+                target,
+                port,
+                service,
+            } => grpc::probe(target, *port, service, timeout),
             Action::Nothing => Outcome::new(HandlerResult::Success, "", Phase::Prepare),
             Action::Impossible(error) => Outcome::error(error, Phase::Prepare),
         }
@@ -169,12 +241,25 @@ pub fn verdict(outcome: &Outcome) -> Verdict {
 /// The event of an outcome: reason and text. Of a container that ended before it could be probed there is none: its
 /// worker's next step sees the end (lessons F1).
 pub fn event(probe_type: ProbeType, outcome: &Outcome) -> Option<(&'static str, String)> {
-    let Outcome { result, output, error, .. } = outcome;
+    let Outcome {
+        result,
+        output,
+        error,
+        ..
+    } = outcome;
     match (error, result) {
         _ if outcome.container_gone => None,
-        (Some(e), _) => Some(("Unhealthy", format!("{probe_type} probe errored and resulted in {result} state: {e}"))),
-        (None, HandlerResult::Warning) => Some(("ProbeWarning", format!("{probe_type} probe warning: {output}"))),
-        (None, HandlerResult::Failure) => Some(("Unhealthy", format!("{probe_type} probe failed: {output}"))),
+        (Some(e), _) => Some((
+            "Unhealthy",
+            format!("{probe_type} probe errored and resulted in {result} state: {e}"),
+        )),
+        (None, HandlerResult::Warning) => Some((
+            "ProbeWarning",
+            format!("{probe_type} probe warning: {output}"),
+        )),
+        (None, HandlerResult::Failure) => {
+            Some(("Unhealthy", format!("{probe_type} probe failed: {output}")))
+        }
         (None, HandlerResult::Success | HandlerResult::Unknown) => None,
     }
 }
@@ -185,46 +270,112 @@ mod tests {
     use crate::runtime::ExecOutcome;
 
     #[track_caller]
-    fn check(result: HandlerResult, output: &str, error: Option<&str>, expected: Verdict, message: Option<(&str, &str)>) {
-        let outcome = Outcome { error: error.map(Into::into), ..Outcome::new(result, output, Phase::Run) };
+    fn check(
+        result: HandlerResult,
+        output: &str,
+        error: Option<&str>,
+        expected: Verdict,
+        message: Option<(&str, &str)>,
+    ) {
+        let outcome = Outcome {
+            error: error.map(Into::into),
+            ..Outcome::new(result, output, Phase::Run)
+        };
         assert_eq!(verdict(&outcome), expected);
-        assert_eq!(event(ProbeType::Liveness, &outcome), message.map(|(r, m)| (r, m.to_owned())).map(|(r, m)| (leak(r), m)));
+        assert_eq!(
+            event(ProbeType::Liveness, &outcome),
+            message
+                .map(|(r, m)| (r, m.to_owned()))
+                .map(|(r, m)| (leak(r), m))
+        );
     }
 
     fn leak(s: &str) -> &'static str {
-        if s == "Unhealthy" { "Unhealthy" } else { "ProbeWarning" }
+        if s == "Unhealthy" {
+            "Unhealthy"
+        } else {
+            "ProbeWarning"
+        }
     }
 
     /// Lessons F1: a probe that ran out of time says so, also when its command had written nothing or something else.
     #[test]
     fn f1_a_timeout_has_a_text() {
         for output in ["", "half a line"] {
-            let answer = Ok(ExecOutcome::TimedOut { output: output.into() });
-            let outcome = exec::judge(answer, &["sleep".into(), "9".into()], Duration::from_secs(1));
+            let answer = Ok(ExecOutcome::TimedOut {
+                output: output.into(),
+            });
+            let outcome = exec::judge(
+                answer,
+                &["sleep".into(), "9".into()],
+                Duration::from_secs(1),
+            );
             let text = "Readiness probe failed: command timed out: \"sleep 9\" timed out after 1s";
-            assert_eq!(event(ProbeType::Readiness, &outcome), Some(("Unhealthy", text.to_owned())));
+            assert_eq!(
+                event(ProbeType::Readiness, &outcome),
+                Some(("Unhealthy", text.to_owned()))
+            );
         }
     }
 
     #[test]
     fn f1_a_container_that_has_just_ended_has_no_event() {
         use crate::runtime::{RuntimeError, StartErrorReason};
-        let judged = |reason| exec::judge(Err(RuntimeError::new(reason, "it is not running")), &[], Duration::from_secs(1));
+        let judged = |reason| {
+            exec::judge(
+                Err(RuntimeError::new(reason, "it is not running")),
+                &[],
+                Duration::from_secs(1),
+            )
+        };
         let outcome = judged(StartErrorReason::ContainerNotRunning);
-        assert_eq!((verdict(&outcome), event(ProbeType::Readiness, &outcome)), (Verdict::Error, None));
-        assert!(event(ProbeType::Readiness, &judged(StartErrorReason::RunContainerError)).is_some());
+        assert_eq!(
+            (verdict(&outcome), event(ProbeType::Readiness, &outcome)),
+            (Verdict::Error, None)
+        );
+        assert!(
+            event(
+                ProbeType::Readiness,
+                &judged(StartErrorReason::RunContainerError)
+            )
+            .is_some()
+        );
     }
 
     #[test]
     fn outcomes_become_verdicts_and_events() {
         use HandlerResult::{Failure, Success, Unknown, Warning};
         check(Success, "ok", None, Verdict::Success, None);
-        check(Warning, "moved", None, Verdict::Success, Some(("ProbeWarning", "Liveness probe warning: moved")));
-        check(Failure, "no", None, Verdict::Failure, Some(("Unhealthy", "Liveness probe failed: no")));
+        check(
+            Warning,
+            "moved",
+            None,
+            Verdict::Success,
+            Some(("ProbeWarning", "Liveness probe warning: moved")),
+        );
+        check(
+            Failure,
+            "no",
+            None,
+            Verdict::Failure,
+            Some(("Unhealthy", "Liveness probe failed: no")),
+        );
         check(Unknown, "", None, Verdict::Failure, None);
         let errored = "Liveness probe errored and resulted in unknown state: broken";
-        check(Unknown, "", Some("broken"), Verdict::Error, Some(("Unhealthy", errored)));
+        check(
+            Unknown,
+            "",
+            Some("broken"),
+            Verdict::Error,
+            Some(("Unhealthy", errored)),
+        );
         let half = "Liveness probe errored and resulted in failure state: unexpected EOF";
-        check(Failure, "", Some("unexpected EOF"), Verdict::Error, Some(("Unhealthy", half)));
+        check(
+            Failure,
+            "",
+            Some("unexpected EOF"),
+            Verdict::Error,
+            Some(("Unhealthy", half)),
+        );
     }
 }

@@ -64,7 +64,10 @@ pub struct Manager {
 impl Manager {
     /// A cache that sends its changes to `updates`.
     pub fn new(updates: Sender<Update>) -> Self {
-        Self { cache: Mutex::default(), updates }
+        Self {
+            cache: Mutex::default(),
+            updates,
+        }
     }
 
     /// The value, if there is one.
@@ -77,7 +80,11 @@ impl Manager {
     pub fn set(&self, id: &ContainerId, result: ProbeResult, pod: &PodUid) -> Option<ProbeResult> {
         let old = self.replace(id, result);
         if old != Some(result) {
-            let _ = self.updates.send(Update { container: id.clone(), result, pod: pod.clone() });
+            let _ = self.updates.send(Update {
+                container: id.clone(),
+                result,
+                pod: pod.clone(),
+            });
         }
         old
     }
@@ -120,14 +127,27 @@ mod tests {
         let (id, pod) = (ContainerId::from("a"), PodUid::from("p"));
         assert_eq!(m.get(&id), None);
         assert_eq!(m.set(&id, ProbeResult::Unknown, &pod), None);
-        assert_eq!(m.set(&id, ProbeResult::Success, &pod), Some(ProbeResult::Unknown));
-        assert_eq!(m.set(&id, ProbeResult::Success, &pod), Some(ProbeResult::Success));
+        assert_eq!(
+            m.set(&id, ProbeResult::Success, &pod),
+            Some(ProbeResult::Unknown)
+        );
+        assert_eq!(
+            m.set(&id, ProbeResult::Success, &pod),
+            Some(ProbeResult::Success)
+        );
         assert_eq!(m.get(&id), Some(ProbeResult::Success));
         m.remove(&id);
         assert_eq!(m.get(&id), None);
         m.set(&id, ProbeResult::Success, &pod);
         let sent: Vec<_> = rx.try_iter().map(|u| u.result).collect();
-        assert_eq!(sent, [ProbeResult::Unknown, ProbeResult::Success, ProbeResult::Success]);
+        assert_eq!(
+            sent,
+            [
+                ProbeResult::Unknown,
+                ProbeResult::Success,
+                ProbeResult::Success
+            ]
+        );
     }
 
     #[test]
@@ -163,14 +183,25 @@ mod tests {
     fn a_closed_channel_does_not_stop_a_worker() {
         let (m, rx) = manager(1);
         drop(rx);
-        m.set(&ContainerId::from("a"), ProbeResult::Success, &PodUid::from("p"));
+        m.set(
+            &ContainerId::from("a"),
+            ProbeResult::Success,
+            &PodUid::from("p"),
+        );
         assert_eq!(m.get(&ContainerId::from("a")), Some(ProbeResult::Success));
     }
 
     #[test]
     fn texts_and_numbers_are_those_of_the_metrics() {
-        let all = [ProbeResult::Success, ProbeResult::Failure, ProbeResult::Unknown];
-        assert_eq!(all.map(|r| r.to_string()), ["Success", "Failure", "UNKNOWN"]);
+        let all = [
+            ProbeResult::Success,
+            ProbeResult::Failure,
+            ProbeResult::Unknown,
+        ];
+        assert_eq!(
+            all.map(|r| r.to_string()),
+            ["Success", "Failure", "UNKNOWN"]
+        );
         assert_eq!(all.map(ProbeResult::as_number), [0, 1, -1]);
     }
 }

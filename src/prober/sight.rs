@@ -41,11 +41,18 @@ pub struct Instance {
 impl Sight {
     /// What `status` says of the container with that name.
     pub fn of(status: Option<&PodStatus>, spec: &PodSpec, container: &str) -> Self {
-        let Some(status) = status else { return Self::Nothing };
+        let Some(status) = status else {
+            return Self::Nothing;
+        };
         if status.phase.is_terminal() {
             return Self::PodEnded;
         }
-        let Some(entry) = status.container(container).filter(|c| !c.container_id.is_empty()) else { return Self::Nothing };
+        let Some(entry) = status
+            .container(container)
+            .filter(|c| !c.container_id.is_empty())
+        else {
+            return Self::Nothing;
+        };
         Self::Instance(Instance {
             id: entry.container_id.as_str().into(),
             running: entry.state.running.is_some(),
@@ -57,7 +64,9 @@ impl Sight {
 }
 
 fn is_over(entry: &ContainerStatus, status: &PodStatus, spec: &PodSpec) -> bool {
-    let Some(end) = &entry.state.terminated else { return false };
+    let Some(end) = &entry.state.terminated else {
+        return false;
+    };
     let own = spec.all_containers().find(|c| c.name == entry.name);
     let restarts = own.is_some_and(|c| should_restart_after(spec.restart_policy, c, end.exit_code));
     !restarts && !restart_all_going_on(spec, status)
@@ -74,7 +83,13 @@ pub(super) struct View {
 
 impl View {
     /// Looks again where something may have changed; true when it did for this pod.
-    pub(super) fn refresh(&mut self, source: &dyn StatusSource, uid: &PodUid, spec: &PodSpec, container: &str) -> bool {
+    pub(super) fn refresh(
+        &mut self,
+        source: &dyn StatusSource,
+        uid: &PodUid,
+        spec: &PodSpec,
+        container: &str,
+    ) -> bool {
         // Read before the status: what changes in between is seen the next time.
         let version = Some(source.version());
         if version == self.version {
@@ -124,7 +139,10 @@ mod tests {
 
     #[track_caller]
     fn check(view: &mut View, source: &Statuses, changed: bool, looks: u64, sight: &Sight) {
-        assert_eq!(view.refresh(source, &"u".into(), &PodSpec::default(), "c"), changed);
+        assert_eq!(
+            view.refresh(source, &"u".into(), &PodSpec::default(), "c"),
+            changed
+        );
         assert_eq!(source.looks.load(Ordering::Relaxed), looks);
         assert_eq!(view.sight, *sight);
     }
@@ -132,7 +150,10 @@ mod tests {
     #[test]
     fn a_status_is_looked_at_again_when_one_has_changed() {
         let source = Statuses::default();
-        let ended = PodStatus { phase: PodPhase::Succeeded, ..Default::default() };
+        let ended = PodStatus {
+            phase: PodPhase::Succeeded,
+            ..Default::default()
+        };
         let mut view = View::default();
         check(&mut view, &source, false, 1, &Sight::Nothing);
         check(&mut view, &source, false, 1, &Sight::Nothing);

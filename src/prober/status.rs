@@ -19,7 +19,9 @@ pub struct Known {
 
 /// Sets `started` and `ready` of a container by its kind; true when its readiness worker is to be triggered.
 pub fn update(entry: &mut ContainerStatus, spec: &PodSpec, known: Known) -> bool {
-    let Some(container) = spec.all_containers().find(|c| c.name == entry.name) else { return false };
+    let Some(container) = spec.all_containers().find(|c| c.name == entry.name) else {
+        return false;
+    };
     let init = spec.init_containers.iter().any(|c| c.name == entry.name);
     if init && !container.always_restarts() {
         update_plain_init(entry, container, known);
@@ -51,7 +53,11 @@ fn is_started(entry: &ContainerStatus, spec: &Container, known: Known) -> bool {
 /// Sets `started` and `ready` of a plain init container: ready when it has ended with 0.
 fn update_plain_init(entry: &mut ContainerStatus, spec: &Container, known: Known) {
     entry.started = Some(entry.state.running.is_some() && is_started(entry, spec, known));
-    entry.ready = entry.state.terminated.as_ref().is_some_and(|t| t.exit_code == 0);
+    entry.ready = entry
+        .state
+        .terminated
+        .as_ref()
+        .is_some_and(|t| t.exit_code == 0);
 }
 
 #[cfg(test)]
@@ -62,56 +68,163 @@ mod tests {
     use crate::api::status::{ContainerState, ContainerStateRunning, ContainerStateTerminated};
 
     fn running() -> ContainerState {
-        ContainerState { running: Some(ContainerStateRunning { started_at: None }), ..Default::default() }
+        ContainerState {
+            running: Some(ContainerStateRunning { started_at: None }),
+            ..Default::default()
+        }
     }
 
     fn ended(exit_code: i32) -> ContainerState {
-        ContainerState { terminated: Some(ContainerStateTerminated { exit_code, ..Default::default() }), ..Default::default() }
+        ContainerState {
+            terminated: Some(ContainerStateTerminated {
+                exit_code,
+                ..Default::default()
+            }),
+            ..Default::default()
+        }
     }
 
     /// `probes`: letters s, r, l for the probes the spec has.
     #[track_caller]
-    fn check(state: ContainerState, probes: &str, known: Known, started: bool, ready: bool, trigger: bool) {
+    fn check(
+        state: ContainerState,
+        probes: &str,
+        known: Known,
+        started: bool,
+        ready: bool,
+        trigger: bool,
+    ) {
         let probe = |c| probes.contains(c).then(Probe::default);
-        let container =
-            Container { startup_probe: probe('s'), readiness_probe: probe('r'), liveness_probe: probe('l'), ..Default::default() };
-        let spec = PodSpec { containers: vec![container], ..Default::default() };
-        let mut entry = ContainerStatus { state, ..Default::default() };
+        let container = Container {
+            startup_probe: probe('s'),
+            readiness_probe: probe('r'),
+            liveness_probe: probe('l'),
+            ..Default::default()
+        };
+        let spec = PodSpec {
+            containers: vec![container],
+            ..Default::default()
+        };
+        let mut entry = ContainerStatus {
+            state,
+            ..Default::default()
+        };
         let got = update(&mut entry, &spec, known);
-        assert_eq!((entry.started, entry.ready, got), (Some(started), ready, trigger));
+        assert_eq!(
+            (entry.started, entry.ready, got),
+            (Some(started), ready, trigger)
+        );
     }
 
     #[test]
     fn ready_and_started_follow_spec_and_caches() {
         let none = Known::default();
-        let readiness = |r| Known { readiness: Some(r), ..none };
-        let startup = |r| Known { startup: Some(r), ..none };
+        let readiness = |r| Known {
+            readiness: Some(r),
+            ..none
+        };
+        let startup = |r| Known {
+            startup: Some(r),
+            ..none
+        };
         check(running(), "l", none, true, true, false);
-        check(running(), "r", readiness(ProbeResult::Success), true, true, false);
+        check(
+            running(),
+            "r",
+            readiness(ProbeResult::Success),
+            true,
+            true,
+            false,
+        );
         check(running(), "r", none, true, false, true);
-        check(running(), "r", readiness(ProbeResult::Failure), true, false, true);
+        check(
+            running(),
+            "r",
+            readiness(ProbeResult::Failure),
+            true,
+            false,
+            true,
+        );
         check(running(), "s", none, false, false, false);
-        check(running(), "s", startup(ProbeResult::Unknown), false, false, false);
-        check(running(), "s", startup(ProbeResult::Failure), false, false, false);
-        check(running(), "s", startup(ProbeResult::Success), true, true, false);
-        check(running(), "sr", startup(ProbeResult::Success), true, false, true);
-        check(ended(0), "r", readiness(ProbeResult::Success), false, false, false);
+        check(
+            running(),
+            "s",
+            startup(ProbeResult::Unknown),
+            false,
+            false,
+            false,
+        );
+        check(
+            running(),
+            "s",
+            startup(ProbeResult::Failure),
+            false,
+            false,
+            false,
+        );
+        check(
+            running(),
+            "s",
+            startup(ProbeResult::Success),
+            true,
+            true,
+            false,
+        );
+        check(
+            running(),
+            "sr",
+            startup(ProbeResult::Success),
+            true,
+            false,
+            true,
+        );
+        check(
+            ended(0),
+            "r",
+            readiness(ProbeResult::Success),
+            false,
+            false,
+            false,
+        );
         check(ContainerState::default(), "", none, false, false, false);
     }
 
     #[test]
     fn started_once_stays_started_for_the_same_id_only() {
-        let was = Known { was_started: true, ..Default::default() };
+        let was = Known {
+            was_started: true,
+            ..Default::default()
+        };
         check(running(), "s", was, true, true, false);
-        check(running(), "s", Known { startup: Some(ProbeResult::Unknown), ..was }, false, false, false);
+        check(
+            running(),
+            "s",
+            Known {
+                startup: Some(ProbeResult::Unknown),
+                ..was
+            },
+            false,
+            false,
+            false,
+        );
         check(ended(1), "s", was, false, false, false);
     }
 
     #[test]
     fn an_init_container_is_ready_when_it_has_ended_well() {
-        for (state, started, ready) in [(running(), true, false), (ended(0), false, true), (ended(1), false, false)] {
-            let mut entry = ContainerStatus { state, ..Default::default() };
-            let spec = PodSpec { init_containers: vec![Container::default()], ..Default::default() };
+        for (state, started, ready) in [
+            (running(), true, false),
+            (ended(0), false, true),
+            (ended(1), false, false),
+        ] {
+            let mut entry = ContainerStatus {
+                state,
+                ..Default::default()
+            };
+            let spec = PodSpec {
+                init_containers: vec![Container::default()],
+                ..Default::default()
+            };
             assert!(!update(&mut entry, &spec, Known::default()));
             assert_eq!((entry.started, entry.ready), (Some(started), ready));
         }

@@ -31,24 +31,57 @@ pub struct Target {
 ///
 /// # Errors
 /// A host that is neither of the pod nor loopback nor allowed: the text says how to allow it.
-pub fn resolve_target(host: &str, status: &PodStatus, netns: Option<&NetworkNamespace>, allowed: &[String]) -> Result<Target, String> {
-    let own = |host: &str, addresses| Target { host: host.into(), addresses, netns: netns.cloned() };
+pub fn resolve_target(
+    host: &str,
+    status: &PodStatus,
+    netns: Option<&NetworkNamespace>,
+    allowed: &[String],
+) -> Result<Target, String> {
+    let own = |host: &str, addresses| Target {
+        host: host.into(),
+        addresses,
+        netns: netns.cloned(),
+    };
     if host.is_empty() {
-        let ip = if status.pod_ip.is_empty() { "127.0.0.1" } else { &status.pod_ip };
-        let address = ip.parse().map_err(|_| format!("cannot probe the pod's address \"{ip}\": not an IP address"))?;
+        let ip = if status.pod_ip.is_empty() {
+            "127.0.0.1"
+        } else {
+            &status.pod_ip
+        };
+        let address = ip
+            .parse()
+            .map_err(|_| format!("cannot probe the pod's address \"{ip}\": not an IP address"))?;
         return Ok(own(ip, vec![address]));
     }
     if host.eq_ignore_ascii_case("localhost") {
-        return Ok(own(host, vec![IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)]));
+        return Ok(own(
+            host,
+            vec![
+                IpAddr::V4(Ipv4Addr::LOCALHOST),
+                IpAddr::V6(Ipv6Addr::LOCALHOST),
+            ],
+        ));
     }
-    let address: Option<IpAddr> = host.trim_start_matches('[').trim_end_matches(']').parse().ok();
+    let address: Option<IpAddr> = host
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .parse()
+        .ok();
     let bare = address.map_or_else(|| host.to_owned(), |a| a.to_string());
-    let is_own = |a: IpAddr| a.to_canonical().is_loopback() || pod_addresses(status).any(|ip| ip == a);
+    let is_own =
+        |a: IpAddr| a.to_canonical().is_loopback() || pod_addresses(status).any(|ip| ip == a);
     if let Some(a) = address.filter(|a| is_own(*a)) {
         return Ok(own(&bare, vec![a]));
     }
-    if allowed.iter().any(|h| h.eq_ignore_ascii_case(host) || h.eq_ignore_ascii_case(&bare)) {
-        return Ok(Target { host: bare, addresses: address.into_iter().collect(), netns: None });
+    if allowed
+        .iter()
+        .any(|h| h.eq_ignore_ascii_case(host) || h.eq_ignore_ascii_case(&bare))
+    {
+        return Ok(Target {
+            host: bare,
+            addresses: address.into_iter().collect(),
+            netns: None,
+        });
     }
     Err(format!(
         "cannot probe host \"{host}\": it is neither the pod's address nor loopback; leave `host` out, or add it to allowProbeHosts in the configuration"
@@ -77,7 +110,10 @@ impl Target {
     pub fn looked_up(&self, limit: Duration) -> Result<Cow<'_, Self>, String> {
         if self.addresses.is_empty() {
             let addresses = look_up(&self.host, limit)?;
-            return Ok(Cow::Owned(Self { addresses, ..self.clone() }));
+            return Ok(Cow::Owned(Self {
+                addresses,
+                ..self.clone()
+            }));
         }
         Ok(Cow::Borrowed(self))
     }
@@ -94,7 +130,9 @@ fn look_up(host: &str, limit: Duration) -> Result<Vec<IpAddr>, String> {
     }
     if UNDER_WAY.fetch_add(1, Ordering::Relaxed) >= MAX_LOOKUPS {
         UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
-        return Err(format!("lookup {host}: {MAX_LOOKUPS} lookups are still waiting for the name server"));
+        return Err(format!(
+            "lookup {host}: {MAX_LOOKUPS} lookups are still waiting for the name server"
+        ));
     }
     let slot = Slot;
     let (tx, rx) = crossbeam_channel::bounded(1);
@@ -103,7 +141,11 @@ fn look_up(host: &str, limit: Duration) -> Result<Vec<IpAddr>, String> {
         let name = name.clone();
         move || {
             let _slot = slot;
-            let _ = tx.try_send((&*name, 0_u16).to_socket_addrs().map(|all| all.map(|a| a.ip()).collect::<Vec<_>>()));
+            let _ = tx.try_send(
+                (&*name, 0_u16)
+                    .to_socket_addrs()
+                    .map(|all| all.map(|a| a.ip()).collect::<Vec<_>>()),
+            );
         }
     });
     helper.map_err(|e| format!("lookup {host}: cannot start a thread: {e}"))?;
@@ -124,13 +166,27 @@ mod tests {
 
     #[track_caller]
     fn check(host: &str, allowed: &[&str], expected: Option<(&str, bool)>) {
-        let status = PodStatus { pod_ip: "10.1.2.3".into(), pod_ips: vec![PodIp { ip: "fd00::7".into() }], ..Default::default() };
+        let status = PodStatus {
+            pod_ip: "10.1.2.3".into(),
+            pod_ips: vec![PodIp {
+                ip: "fd00::7".into(),
+            }],
+            ..Default::default()
+        };
         let allowed: Vec<_> = allowed.iter().map(|s| s.to_string()).collect();
-        let got = resolve_target(host, &status, Some(&NetworkNamespace::from(PathBuf::from("/ns"))), &allowed);
+        let got = resolve_target(
+            host,
+            &status,
+            Some(&NetworkNamespace::from(PathBuf::from("/ns"))),
+            &allowed,
+        );
         match expected {
             Some((host, inside)) => {
                 let target = got.unwrap();
-                assert_eq!((target.host.as_str(), target.netns.is_some()), (host, inside));
+                assert_eq!(
+                    (target.host.as_str(), target.netns.is_some()),
+                    (host, inside)
+                );
             }
             None => assert!(got.unwrap_err().contains("allowProbeHosts")),
         }
@@ -138,21 +194,36 @@ mod tests {
 
     #[test]
     fn own_address_and_loopback_go_into_the_pod() {
-        for (host, shown) in [("", "10.1.2.3"), ("10.1.2.3", "10.1.2.3"), ("fd00::7", "fd00::7"), ("127.0.0.1", "127.0.0.1")] {
+        for (host, shown) in [
+            ("", "10.1.2.3"),
+            ("10.1.2.3", "10.1.2.3"),
+            ("fd00::7", "fd00::7"),
+            ("127.0.0.1", "127.0.0.1"),
+        ] {
             check(host, &[], Some((shown, true)));
         }
-        for (host, shown) in
-            [("127.9.9.9", "127.9.9.9"), ("::1", "::1"), ("[::1]", "::1"), ("localhost", "localhost"), ("LocalHost", "LocalHost")]
-        {
+        for (host, shown) in [
+            ("127.9.9.9", "127.9.9.9"),
+            ("::1", "::1"),
+            ("[::1]", "::1"),
+            ("localhost", "localhost"),
+            ("LocalHost", "LocalHost"),
+        ] {
             check(host, &[], Some((shown, true)));
         }
     }
 
     #[test]
     fn anything_else_is_refused_unless_allowed() {
-        for host in
-            ["169.254.169.254", "10.1.2.4", "example.com", "localhost.example.com", "0.0.0.0", "127.0.0.1@example.com", "2130706433"]
-        {
+        for host in [
+            "169.254.169.254",
+            "10.1.2.4",
+            "example.com",
+            "localhost.example.com",
+            "0.0.0.0",
+            "127.0.0.1@example.com",
+            "2130706433",
+        ] {
             check(host, &[], None);
             check(host, &["other"], None);
             check(host, &[host], Some((host, false)));

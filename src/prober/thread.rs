@@ -84,8 +84,14 @@ impl Job {
         seen: Seen,
     ) -> Box<Self> {
         let worker = Worker::new(key.probe_type, probe);
-        let runs = shared.history.runs(&key.uid, &key.container, key.probe_type);
-        let recorded = shared.metrics.add(Series { pod: pod.reference(), container: key.container.clone(), probe_type: key.probe_type });
+        let runs = shared
+            .history
+            .runs(&key.uid, &key.container, key.probe_type);
+        let recorded = shared.metrics.add(Series {
+            pod: pod.reference(),
+            container: key.container.clone(),
+            probe_type: key.probe_type,
+        });
         let (period, cadence) = (probe.period(), Cadence::new(probe.period(), Moment::now()));
         Box::new(Self {
             shared,
@@ -113,7 +119,10 @@ impl Job {
     /// # Errors
     /// No thread can be made; the worker is lost.
     pub(super) fn spawn(self: Box<Self>) -> io::Result<JoinHandle<()>> {
-        Builder::new().name(self.key.thread_name()).stack_size(STACK_SIZE).spawn(move || self.main())
+        Builder::new()
+            .name(self.key.thread_name())
+            .stack_size(STACK_SIZE)
+            .spawn(move || self.main())
     }
 
     fn main(mut self: Box<Self>) {
@@ -121,7 +130,11 @@ impl Job {
         match catch_unwind(AssertUnwindSafe(|| self.run())) {
             Ok(()) => shared.ended(&self.key),
             Err(panic) => {
-                log::error!("{} panicked and is started again: {}", self.key.thread_name(), panic_text(&*panic));
+                log::error!(
+                    "{} panicked and is started again: {}",
+                    self.key.thread_name(),
+                    panic_text(&*panic)
+                );
                 shared.count_panic();
                 shared.restart(self);
             }
@@ -129,7 +142,11 @@ impl Job {
     }
 
     fn run(&mut self) {
-        let mut go_on = if self.started { self.wait() } else { self.wait_for_jitter() };
+        let mut go_on = if self.started {
+            self.wait()
+        } else {
+            self.wait_for_jitter()
+        };
         self.started = true;
         while go_on {
             go_on = self.guarded_step() && self.wait();
@@ -143,7 +160,11 @@ impl Job {
     /// Kubelet-probes 2.2 row 2; a stop ends it (O6).
     fn wait_for_jitter(&mut self) -> bool {
         let now = Moment::now();
-        let limit = max_jitter(self.period, now.since(self.shared.started), self.container_is_older());
+        let limit = max_jitter(
+            self.period,
+            now.since(self.shared.started),
+            self.container_is_older(),
+        );
         let jitter = limit.mul_f64(random_fraction());
         let go_on = !self.mailbox.wait_for_stop(jitter);
         self.cadence.reset(now + jitter);
@@ -153,9 +174,19 @@ impl Job {
 
     fn container_is_older(&self) -> bool {
         let status = self.shared.statuses.pod_status(&self.key.uid);
-        let entry = status.as_deref().and_then(|s| s.container(&self.key.container)).filter(|c| c.state.running.is_some());
-        let Some(id) = entry.map(|c| ContainerId::from(c.container_id.as_str())) else { return false };
-        self.shared.is_restored(&id) || self.shared.statuses.started_moment(&self.key.uid, &id).is_some_and(|s| s < self.shared.started)
+        let entry = status
+            .as_deref()
+            .and_then(|s| s.container(&self.key.container))
+            .filter(|c| c.state.running.is_some());
+        let Some(id) = entry.map(|c| ContainerId::from(c.container_id.as_str())) else {
+            return false;
+        };
+        self.shared.is_restored(&id)
+            || self
+                .shared
+                .statuses
+                .started_moment(&self.key.uid, &id)
+                .is_some_and(|s| s < self.shared.started)
     }
 
     /// Waits for the next step; false when it is to end.
@@ -180,12 +211,16 @@ impl Job {
                 self.due = Some(due.max(free));
                 return true;
             }
-            let until = self.wake.map_or(self.cadence.next(), |(at, _)| at.min(self.cadence.next()));
+            let until = self
+                .wake
+                .map_or(self.cadence.next(), |(at, _)| at.min(self.cadence.next()));
             match self.mailbox.wait(until.since(now)) {
                 Told::Stop => return false,
-                Told::Trigger(Trigger::Notice(id)) if !self.lagging && self.worker.container_id() == Some(&id) => {}
+                Told::Trigger(Trigger::Notice(id))
+                    if !self.lagging && self.worker.container_id() == Some(&id) => {}
                 // sent while the probe that found Success was still running: once that is known no sync triggers
-                Told::Trigger(Trigger::Probe(id)) if self.shared.results.readiness.get(&id) == Some(ProbeResult::Success) => {}
+                Told::Trigger(Trigger::Probe(id))
+                    if self.shared.results.readiness.get(&id) == Some(ProbeResult::Success) => {}
                 Told::Trigger(Trigger::Probe(id) | Trigger::Notice(id)) => {
                     self.cadence.reset(Moment::now());
                     self.chase = Some((id, CHASE_STEPS));
@@ -204,7 +239,11 @@ impl Job {
             Ok(go_on) => go_on,
             Err(panic) if namespace_lost() => resume_unwind(panic),
             Err(panic) => {
-                log::error!("a step of {} panicked: {}", self.key.thread_name(), panic_text(&*panic));
+                log::error!(
+                    "a step of {} panicked: {}",
+                    self.key.thread_name(),
+                    panic_text(&*panic)
+                );
                 self.shared.count_panic();
                 true
             }
@@ -213,7 +252,12 @@ impl Job {
 
     fn step(&mut self) -> bool {
         let shared = &*self.shared;
-        if self.view.refresh(&*shared.statuses, &self.key.uid, &self.pod.spec, &self.key.container) {
+        if self.view.refresh(
+            &*shared.statuses,
+            &self.key.uid,
+            &self.pod.spec,
+            &self.key.container,
+        ) {
             self.prepared = None;
         }
         let inputs = StepInputs {
@@ -225,7 +269,8 @@ impl Job {
         };
         let before = self.worker.before(Moment::now(), &inputs);
         if before.adopted {
-            *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = self.worker.container_id().cloned();
+            *self.seen.lock().unwrap_or_else(PoisonError::into_inner) =
+                self.worker.container_id().cloned();
         }
         for action in before.actions {
             self.apply(action, None);
@@ -244,7 +289,9 @@ impl Job {
 
     /// While the status that caused a trigger is not stored yet: look again soon, a few times.
     fn chase(&mut self) {
-        let Some((id, left)) = self.chase.take().filter(|(_, left)| *left > 0) else { return };
+        let Some((id, left)) = self.chase.take().filter(|(_, left)| *left > 0) else {
+            return;
+        };
         let held_back = self.lagging && self.key.probe_type == ProbeType::Readiness;
         if held_back || self.worker.container_id() != Some(&id) {
             self.chase = Some((id, left - 1));
@@ -258,11 +305,24 @@ impl Job {
             return;
         }
         if let Some(due) = self.due {
-            self.shared.metrics.lateness.observe(Moment::now().since(due));
+            self.shared
+                .metrics
+                .lateness
+                .observe(Moment::now().since(due));
         }
-        let Some(status) = &self.view.status else { return };
-        let subject = Subject { pod: &self.pod, status, container: &self.key.container, id };
-        let (verdict, outcome) = self.shared.prober.probe(self.key.probe_type, subject, &mut self.prepared);
+        let Some(status) = &self.view.status else {
+            return;
+        };
+        let subject = Subject {
+            pod: &self.pod,
+            status,
+            container: &self.key.container,
+            id,
+        };
+        let (verdict, outcome) =
+            self.shared
+                .prober
+                .probe(self.key.probe_type, subject, &mut self.prepared);
         self.recorded.record(verdict, outcome.all_tries);
         self.runs.record(&outcome, Time::now());
         if self.is_paused() {
@@ -276,7 +336,13 @@ impl Job {
 
     fn is_paused(&self) -> bool {
         let pauses = &self.shared.pauses;
-        pauses.any() && pauses.covers(&self.key.uid, &self.key.container, self.key.probe_type, Moment::now())
+        pauses.any()
+            && pauses.covers(
+                &self.key.uid,
+                &self.key.container,
+                self.key.probe_type,
+                Moment::now(),
+            )
     }
 
     #[inline(never)]
@@ -289,11 +355,23 @@ impl Job {
                 if old == Some(result) {
                     return;
                 }
-                let name = format!("{}/{} {}", self.pod.metadata.name, self.key.container, self.key.probe_type.as_str().to_lowercase());
+                let name = format!(
+                    "{}/{} {}",
+                    self.pod.metadata.name,
+                    self.key.container,
+                    self.key.probe_type.as_str().to_lowercase()
+                );
                 let old = old.map_or_else(|| "none".to_owned(), |o| o.to_string());
                 match outcome {
-                    Some(o) => log::info!("probe {name}: {old} -> {result} after {} ({})", go_duration(round(o.duration)), o.cause()),
-                    None => log::info!("probe {name}: {old} -> {result} (container {})", &id.as_str()[..id.as_str().len().min(12)]),
+                    Some(o) => log::info!(
+                        "probe {name}: {old} -> {result} after {} ({})",
+                        go_duration(round(o.duration)),
+                        o.cause()
+                    ),
+                    None => log::info!(
+                        "probe {name}: {old} -> {result} (container {})",
+                        &id.as_str()[..id.as_str().len().min(12)]
+                    ),
                 }
             }
         }
@@ -312,5 +390,6 @@ fn random_fraction() -> f64 {
 
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
 }

@@ -3,7 +3,9 @@
 use std::sync::{Arc, LazyLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, GetRandomFailed, KeyProvider, SecureRandom, WebPkiSupportedAlgorithms, ring};
+use rustls::crypto::{
+    CryptoProvider, GetRandomFailed, KeyProvider, SecureRandom, WebPkiSupportedAlgorithms, ring,
+};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::SigningKey;
 use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
@@ -12,9 +14,13 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 /// handshake, so that a server whose key is broken is noticed.
 pub(super) fn client_config() -> Arc<ClientConfig> {
     static CONFIG: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| {
-        let builder = ClientConfig::builder_with_provider(Arc::new(provider())).with_safe_default_protocol_versions();
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider()))
+            .with_safe_default_protocol_versions();
         let builder = builder.expect("the provider's own suites cover the default versions");
-        let mut config = builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate)).with_no_client_auth();
+        let mut config = builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate))
+            .with_no_client_auth();
         config.resumption = rustls::client::Resumption::disabled();
         Arc::new(config)
     });
@@ -27,7 +33,10 @@ fn provider() -> CryptoProvider {
     CryptoProvider {
         cipher_suites: ring::ALL_CIPHER_SUITES.to_vec(),
         kx_groups: ring::ALL_KX_GROUPS.to_vec(),
-        signature_verification_algorithms: WebPkiSupportedAlgorithms { all: &[], mapping: &[] },
+        signature_verification_algorithms: WebPkiSupportedAlgorithms {
+            all: &[],
+            mapping: &[],
+        },
         secure_random: &Random,
         key_provider: &NoKeys,
     }

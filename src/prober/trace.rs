@@ -37,15 +37,23 @@ thread_local! {
 /// Notes a step; `text` is only made when someone listens.
 pub fn note<T: Into<String>>(text: impl FnOnce() -> T) {
     RECORDING.with_borrow_mut(|recording| {
-        let Some(r) = recording.as_mut().filter(|r| r.steps.len() < MAX_STEPS) else { return };
+        let Some(r) = recording.as_mut().filter(|r| r.steps.len() < MAX_STEPS) else {
+            return;
+        };
         let text = text().into();
-        r.steps.push(Step { micros: micros(r.begun.elapsed()), text: head(&text, MAX_STEP).to_owned() });
+        r.steps.push(Step {
+            micros: micros(r.begun.elapsed()),
+            text: head(&text, MAX_STEP).to_owned(),
+        });
     });
 }
 
 /// Runs `f` on this thread and gives the steps it noted with what it returns.
 pub fn record<T>(f: impl FnOnce() -> T) -> (T, Vec<Step>) {
-    RECORDING.set(Some(Recording { begun: Instant::now(), steps: Vec::new() }));
+    RECORDING.set(Some(Recording {
+        begun: Instant::now(),
+        steps: Vec::new(),
+    }));
     let value = f();
     (value, RECORDING.take().map(|r| r.steps).unwrap_or_default())
 }
@@ -60,10 +68,20 @@ mod tests {
         let (value, steps) = record(|| {
             note(|| "one");
             note(|| format!("two{}", "x".repeat(2 * MAX_STEP)));
-            std::thread::spawn(|| note(|| -> String { panic!("another thread") })).join().unwrap();
+            std::thread::spawn(|| note(|| -> String { panic!("another thread") }))
+                .join()
+                .unwrap();
             7
         });
-        assert_eq!((value, steps.len(), steps[0].text.as_str(), steps[1].text.len()), (7, 2, "one", MAX_STEP));
+        assert_eq!(
+            (
+                value,
+                steps.len(),
+                steps[0].text.as_str(),
+                steps[1].text.len()
+            ),
+            (7, 2, "one", MAX_STEP)
+        );
         assert!(steps[0].micros <= steps[1].micros);
         note(|| -> String { panic!("nobody listens any more") });
     }

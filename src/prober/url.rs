@@ -24,9 +24,17 @@ pub struct ProbeUrl {
 
 impl fmt::Display for ProbeUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}{}", self.scheme, self.authority().replace('%', "%25"), self.path)?;
+        write!(
+            f,
+            "{}://{}{}",
+            self.scheme,
+            self.authority().replace('%', "%25"),
+            self.path
+        )?;
         self.query.as_ref().map_or(Ok(()), |q| write!(f, "?{q}"))?;
-        self.fragment.as_ref().map_or(Ok(()), |fragment| write!(f, "#{fragment}"))
+        self.fragment
+            .as_ref()
+            .map_or(Ok(()), |fragment| write!(f, "#{fragment}"))
     }
 }
 
@@ -34,54 +42,102 @@ impl ProbeUrl {
     /// The URL of a probe: `path` is read as a URL reference, of which path, query and fragment stay; a text that is none
     /// is a plain path.
     pub fn of_probe(scheme: &str, host: &str, port: u16, path: &str) -> Self {
-        let scheme = if scheme.is_empty() { "http".to_owned() } else { scheme.to_ascii_lowercase() };
+        let scheme = if scheme.is_empty() {
+            "http".to_owned()
+        } else {
+            scheme.to_ascii_lowercase()
+        };
         let (path, query, fragment) = match Reference::parse(path) {
-            Some(r) => (escape_path(&rooted(r.path)), r.query.map(str::to_owned), r.fragment.map(escape_fragment)),
+            Some(r) => (
+                escape_path(&rooted(r.path)),
+                r.query.map(str::to_owned),
+                r.fragment.map(escape_fragment),
+            ),
             None => (escape_all(&rooted(path)), None, None),
         };
-        Self { scheme, host: host.into(), port: Some(port), path, query, fragment }
+        Self {
+            scheme,
+            host: host.into(),
+            port: Some(port),
+            path,
+            query,
+            fragment,
+        }
     }
 
     /// `host:port`, IPv6 in brackets; without the port when the URL has none.
     pub fn authority(&self) -> String {
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        self.port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"))
+        let host = if self.host.contains(':') {
+            format!("[{}]", self.host)
+        } else {
+            self.host.clone()
+        };
+        self.port
+            .map_or_else(|| host.clone(), |port| format!("{host}:{port}"))
     }
 
     /// The same for a Host header, where the zone of an address has no meaning.
     pub fn host_header(&self) -> String {
         match (self.host.split_once('%'), self.port) {
             (None, _) => self.authority(),
-            (Some((host, _)), port) => Self { host: host.into(), port, ..self.clone() }.authority(),
+            (Some((host, _)), port) => Self {
+                host: host.into(),
+                port,
+                ..self.clone()
+            }
+            .authority(),
         }
     }
 
     /// The port to connect to.
     pub fn port_or_default(&self) -> u16 {
-        self.port.unwrap_or(if self.scheme == "https" { 443 } else { 80 })
+        self.port
+            .unwrap_or(if self.scheme == "https" { 443 } else { 80 })
     }
 
     /// Where a `Location` leads from here; None when it is no http or https URL.
     pub fn join(&self, location: &str) -> Option<Self> {
         let reference = Reference::parse(location)?;
-        let scheme = reference.scheme.map_or_else(|| self.scheme.clone(), str::to_ascii_lowercase);
+        let scheme = reference
+            .scheme
+            .map_or_else(|| self.scheme.clone(), str::to_ascii_lowercase);
         if scheme != "http" && scheme != "https" {
             return None;
         }
-        let (query, fragment) = (reference.query.map(str::to_owned), reference.fragment.map(escape_fragment));
+        let (query, fragment) = (
+            reference.query.map(str::to_owned),
+            reference.fragment.map(escape_fragment),
+        );
         if let Some(authority) = reference.authority {
             let (host, port) = split_authority(authority)?;
-            return Some(Self { scheme, host, port, path: escape_path(&remove_dots(reference.path)), query, fragment });
+            return Some(Self {
+                scheme,
+                host,
+                port,
+                path: escape_path(&remove_dots(reference.path)),
+                query,
+                fragment,
+            });
         }
         let (path, query) = match reference.path {
             "" => (self.path.clone(), query.or_else(|| self.query.clone())),
             absolute if absolute.starts_with('/') => (escape_path(&remove_dots(absolute)), query),
             relative => {
                 let base = self.path.rfind('/').map_or("/", |at| &self.path[..=at]);
-                (escape_path(&remove_dots(&format!("{base}{relative}"))), query)
+                (
+                    escape_path(&remove_dots(&format!("{base}{relative}"))),
+                    query,
+                )
             }
         };
-        Some(Self { scheme, host: self.host.clone(), port: self.port, path, query, fragment })
+        Some(Self {
+            scheme,
+            host: self.host.clone(),
+            port: self.port,
+            path,
+            query,
+            fragment,
+        })
     }
 }
 
@@ -105,12 +161,16 @@ impl<'a> Reference<'a> {
         if text.bytes().any(|b| b < b' ' || b == 0x7f) {
             return None;
         }
-        let (rest, fragment) = text.split_once('#').map_or((text, None), |(rest, f)| (rest, Some(f).filter(|f| !f.is_empty())));
+        let (rest, fragment) = text.split_once('#').map_or((text, None), |(rest, f)| {
+            (rest, Some(f).filter(|f| !f.is_empty()))
+        });
         let (scheme, rest) = match rest.split_once(':') {
             Some((s, after)) if is_scheme(s) && after.starts_with('/') => (Some(s), after),
             _ => (None, rest),
         };
-        let (before, query) = rest.split_once('?').map_or((rest, None), |(b, q)| (b, Some(q)));
+        let (before, query) = rest
+            .split_once('?')
+            .map_or((rest, None), |(b, q)| (b, Some(q)));
         let (authority, path) = match before.strip_prefix("//") {
             Some(after) => {
                 let (authority, path) = after.split_at(after.find('/').unwrap_or(after.len()));
@@ -118,17 +178,32 @@ impl<'a> Reference<'a> {
             }
             None => (None, before),
         };
-        let colon_first = !path.starts_with('/') && path.split('/').next().is_some_and(|segment| segment.contains(':'));
-        (!colon_first && has_valid_escapes(path)).then_some(Self { scheme, authority, path, query, fragment })
+        let colon_first = !path.starts_with('/')
+            && path
+                .split('/')
+                .next()
+                .is_some_and(|segment| segment.contains(':'));
+        (!colon_first && has_valid_escapes(path)).then_some(Self {
+            scheme,
+            authority,
+            path,
+            query,
+            fragment,
+        })
     }
 }
 
 fn is_scheme(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
 }
 
 fn has_valid_escapes(path: &str) -> bool {
-    path.split('%').skip(1).all(|rest| rest.len() >= 2 && rest.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit))
+    path.split('%')
+        .skip(1)
+        .all(|rest| rest.len() >= 2 && rest.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit))
 }
 
 fn split_authority(authority: &str) -> Option<(String, Option<u16>)> {
@@ -137,7 +212,11 @@ fn split_authority(authority: &str) -> Option<(String, Option<u16>)> {
         Some(at) if !authority[at..].contains(']') => (&authority[..at], &authority[at + 1..]),
         _ => (authority, ""),
     };
-    let port = if port.is_empty() { None } else { Some(port.parse().ok()?) };
+    let port = if port.is_empty() {
+        None
+    } else {
+        Some(port.parse().ok()?)
+    };
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let is_host = !bare.is_empty() && !bare.bytes().any(|b| b" %/?\\^`{|}".contains(&b));
     is_host.then(|| (bare.to_owned(), port))
@@ -145,7 +224,11 @@ fn split_authority(authority: &str) -> Option<(String, Option<u16>)> {
 
 /// A relative path gets a slash when the URL is rendered.
 fn rooted(path: &str) -> String {
-    if path.is_empty() || path.starts_with('/') { path.into() } else { format!("/{path}") }
+    if path.is_empty() || path.starts_with('/') {
+        path.into()
+    } else {
+        format!("/{path}")
+    }
 }
 
 /// Resolves `.` and `..` (RFC 3986, 5.2.4).
@@ -163,13 +246,21 @@ fn remove_dots(path: &str) -> String {
             kept.push("");
         }
     }
-    if path.is_empty() { String::new() } else { format!("/{}", kept.join("/")) }
+    if path.is_empty() {
+        String::new()
+    } else {
+        format!("/{}", kept.join("/"))
+    }
 }
 
 /// A path that is already in valid form stays as it is written; another is decoded and escaped anew.
 fn escape_path(path: &str) -> String {
     let written = |b: u8| b.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:@[]/%".contains(&b);
-    if path.bytes().all(written) { path.into() } else { escape_bytes(&unescape(path)) }
+    if path.bytes().all(written) {
+        path.into()
+    } else {
+        escape_bytes(&unescape(path))
+    }
 }
 
 /// A plain path, in which a percent sign means itself.
@@ -179,19 +270,39 @@ fn escape_all(path: &str) -> String {
 
 fn escape_bytes(path: &[u8]) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&b);
-    path.iter().map(|&b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+    path.iter()
+        .map(|&b| {
+            if plain(b) {
+                char::from(b).to_string()
+            } else {
+                format!("%{b:02X}")
+            }
+        })
+        .collect()
 }
 
 fn escape_fragment(fragment: &str) -> String {
     let plain = |b: u8| (0x21..0x7f).contains(&b) && !b"\"<>".contains(&b);
-    fragment.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+    fragment
+        .bytes()
+        .map(|b| {
+            if plain(b) {
+                char::from(b).to_string()
+            } else {
+                format!("%{b:02X}")
+            }
+        })
+        .collect()
 }
 
 fn unescape(path: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut rest = path.as_bytes();
     while let [first, tail @ ..] = rest {
-        let hex = tail.get(..2).filter(|_| *first == b'%').and_then(|h| std::str::from_utf8(h).ok());
+        let hex = tail
+            .get(..2)
+            .filter(|_| *first == b'%')
+            .and_then(|h| std::str::from_utf8(h).ok());
         match hex.and_then(|h| u8::from_str_radix(h, 16).ok()) {
             Some(byte) => (out.push(byte), rest = &tail[2..]).1,
             None => (out.push(*first), rest = tail).1,
@@ -206,17 +317,44 @@ mod tests {
 
     #[track_caller]
     fn check(scheme: &str, host: &str, port: u16, path: &str, expected: &str) {
-        assert_eq!(ProbeUrl::of_probe(scheme, host, port, path).to_string(), expected);
+        assert_eq!(
+            ProbeUrl::of_probe(scheme, host, port, path).to_string(),
+            expected
+        );
     }
 
     #[test]
     fn a_spec_becomes_a_url() {
         check("http", "localhost", 93, "", "http://localhost:93");
-        check("HTTPS", "localhost", 93, "/path", "https://localhost:93/path");
+        check(
+            "HTTPS",
+            "localhost",
+            93,
+            "/path",
+            "https://localhost:93/path",
+        );
         check("", "localhost", 93, "?foo", "http://localhost:93?foo");
-        check("HTTP", "10.0.0.1", 80, "healthz", "http://10.0.0.1:80/healthz");
-        check("HTTP", "10.0.0.1", 80, "http://other:99/p", "http://10.0.0.1:80/p");
-        check("HTTP", "fd00::1", 80, "/a?b=c&d#e", "http://[fd00::1]:80/a?b=c&d#e");
+        check(
+            "HTTP",
+            "10.0.0.1",
+            80,
+            "healthz",
+            "http://10.0.0.1:80/healthz",
+        );
+        check(
+            "HTTP",
+            "10.0.0.1",
+            80,
+            "http://other:99/p",
+            "http://10.0.0.1:80/p",
+        );
+        check(
+            "HTTP",
+            "fd00::1",
+            80,
+            "/a?b=c&d#e",
+            "http://[fd00::1]:80/a?b=c&d#e",
+        );
         check("HTTP", "h", 80, "#e", "http://h:80#e");
     }
 
@@ -226,22 +364,41 @@ mod tests {
         check("", "h", 1, "/a%20b(c)", "http://h:1/a%20b(c)");
         check("", "h", 1, "/a%20b c", "http://h:1/a%20b%20c");
         check("", "h", 1, "/100%", "http://h:1/100%25");
-        check("", "h", 1, "/x\r\nHost: evil", "http://h:1/x%0D%0AHost:%20evil");
+        check(
+            "",
+            "h",
+            1,
+            "/x\r\nHost: evil",
+            "http://h:1/x%0D%0AHost:%20evil",
+        );
         check("", "h", 1, "/ä?q=ö x#ü", "http://h:1/%C3%A4?q=ö x#%C3%BC");
-        check("", "h", 1, "/?q=\r\nHost: evil", "http://h:1/%3Fq=%0D%0AHost:%20evil");
+        check(
+            "",
+            "h",
+            1,
+            "/?q=\r\nHost: evil",
+            "http://h:1/%3Fq=%0D%0AHost:%20evil",
+        );
         check("", "h", 1, "/?a?b", "http://h:1/?a?b");
     }
 
     #[test]
     fn the_zone_of_an_address_is_shown_and_not_sent() {
         let url = ProbeUrl::of_probe("", "fe80::1%eth0", 80, "/x");
-        assert_eq!((url.to_string().as_str(), url.host_header().as_str()), ("http://[fe80::1%25eth0]:80/x", "[fe80::1]:80"));
+        assert_eq!(
+            (url.to_string().as_str(), url.host_header().as_str()),
+            ("http://[fe80::1%25eth0]:80/x", "[fe80::1]:80")
+        );
     }
 
     #[track_caller]
     fn follow(location: &str, expected: Option<&str>) {
         let base = ProbeUrl::of_probe("http", "10.0.0.1", 80, "/a/b?q");
-        assert_eq!(base.join(location).map(|u| u.to_string()).as_deref(), expected, "{location}");
+        assert_eq!(
+            base.join(location).map(|u| u.to_string()).as_deref(),
+            expected,
+            "{location}"
+        );
     }
 
     #[test]

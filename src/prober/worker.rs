@@ -67,7 +67,11 @@ pub struct Before {
 
 impl Before {
     fn only(next: Next) -> Self {
-        Self { actions: Vec::new(), adopted: false, next }
+        Self {
+            actions: Vec::new(),
+            adopted: false,
+            next,
+        }
     }
 }
 
@@ -164,17 +168,31 @@ impl Worker {
             self.adopt(instance, now, inputs, &mut actions);
         }
         let next = self.look(now, instance, inputs, &mut actions);
-        Before { actions, adopted, next }
+        Before {
+            actions,
+            adopted,
+            next,
+        }
     }
 
     /// Rows 5–10.
-    fn look(&mut self, now: Moment, instance: &Instance, inputs: &StepInputs<'_>, actions: &mut Vec<Action>) -> Next {
+    fn look(
+        &mut self,
+        now: Moment,
+        instance: &Instance,
+        inputs: &StepInputs<'_>,
+        actions: &mut Vec<Action>,
+    ) -> Next {
         if self.on_hold {
             return Next::Continue;
         }
         if !instance.running {
             actions.extend(self.set(ProbeResult::Failure));
-            return if instance.over { Next::Exit } else { Next::Lagging };
+            return if instance.over {
+                Next::Exit
+            } else {
+                Next::Lagging
+            };
         }
         if inputs.deletion_timestamp && self.probe_type != ProbeType::Readiness {
             actions.extend(self.set(ProbeResult::Success));
@@ -195,22 +213,38 @@ impl Worker {
         if self.initial_delay.is_zero() {
             return None;
         }
-        self.started = self.started.or_else(|| (inputs.container_started)(self.id.as_ref()?));
+        self.started = self
+            .started
+            .or_else(|| (inputs.container_started)(self.id.as_ref()?));
         let started = self.started.unwrap_or(self.seen);
         let age = now.since(started);
-        let age = if self.whole_seconds { Duration::from_secs(age.as_secs()) } else { age };
+        let age = if self.whole_seconds {
+            Duration::from_secs(age.as_secs())
+        } else {
+            age
+        };
         (self.initial_delay > age).then(|| started + self.initial_delay)
     }
 
     /// Row 4: a new container id (kubelet-probes 2.4).
-    fn adopt(&mut self, instance: &Instance, now: Moment, inputs: &StepInputs<'_>, actions: &mut Vec<Action>) {
+    fn adopt(
+        &mut self,
+        instance: &Instance,
+        now: Moment,
+        inputs: &StepInputs<'_>,
+        actions: &mut Vec<Action>,
+    ) {
         let id = instance.id.clone();
         if let Some(old) = self.id.replace(id.clone()) {
             actions.push(Action::Remove(old));
         }
         self.set = None;
         self.started = (inputs.container_started)(&id);
-        let older = instance.running && ((inputs.restored)(&id) || self.started.is_some_and(|s| is_older(s, inputs.manager_started)));
+        let older = instance.running
+            && ((inputs.restored)(&id)
+                || self
+                    .started
+                    .is_some_and(|s| is_older(s, inputs.manager_started)));
         // a sidecar that has started goes on counting as started: what comes after it may have to restart (lessons A2)
         if instance.sidecar && self.probe_type == ProbeType::Startup && instance.started {
             actions.extend(self.set(ProbeResult::Success));
@@ -230,12 +264,17 @@ impl Worker {
             Verdict::Failure => (ProbeResult::Failure, self.failure_threshold),
             Verdict::Error => return None,
         };
-        self.run = if result == self.last { self.run.saturating_add(1) } else { 1 };
+        self.run = if result == self.last {
+            self.run.saturating_add(1)
+        } else {
+            1
+        };
         self.last = result;
         if self.run < threshold {
             return None;
         }
-        let failed_liveness = self.probe_type == ProbeType::Liveness && result == ProbeResult::Failure;
+        let failed_liveness =
+            self.probe_type == ProbeType::Liveness && result == ProbeResult::Failure;
         if failed_liveness || self.probe_type == ProbeType::Startup {
             self.on_hold = true;
             self.run = 0;
@@ -258,7 +297,9 @@ mod tests {
 
     use super::*;
     use crate::api::pod::{PodSpec, RestartPolicy};
-    use crate::api::status::{ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting};
+    use crate::api::status::{
+        ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+    };
     use crate::api::{Container, ContainerStatus, PodPhase, PodStatus};
 
     const MANAGER: Moment = Moment::from_boot(Duration::from_secs(1000));
@@ -272,19 +313,46 @@ mod tests {
 
     fn status(id: &str, state: State, started: bool) -> PodStatus {
         let state = match state {
-            State::Running => ContainerState { running: Some(ContainerStateRunning { started_at: None }), ..Default::default() },
-            State::Waiting => ContainerState { waiting: Some(ContainerStateWaiting::default()), ..Default::default() },
-            State::Ended(exit_code) => {
-                ContainerState { terminated: Some(ContainerStateTerminated { exit_code, ..Default::default() }), ..Default::default() }
-            }
+            State::Running => ContainerState {
+                running: Some(ContainerStateRunning { started_at: None }),
+                ..Default::default()
+            },
+            State::Waiting => ContainerState {
+                waiting: Some(ContainerStateWaiting::default()),
+                ..Default::default()
+            },
+            State::Ended(exit_code) => ContainerState {
+                terminated: Some(ContainerStateTerminated {
+                    exit_code,
+                    ..Default::default()
+                }),
+                ..Default::default()
+            },
         };
-        let entry = ContainerStatus { name: "c".into(), container_id: id.into(), state, started: Some(started), ..Default::default() };
-        PodStatus { phase: PodPhase::Running, container_statuses: vec![entry], ..Default::default() }
+        let entry = ContainerStatus {
+            name: "c".into(),
+            container_id: id.into(),
+            state,
+            started: Some(started),
+            ..Default::default()
+        };
+        PodStatus {
+            phase: PodPhase::Running,
+            container_statuses: vec![entry],
+            ..Default::default()
+        }
     }
 
     fn spec(policy: RestartPolicy) -> PodSpec {
-        let container = Container { name: "c".into(), ..Default::default() };
-        PodSpec { restart_policy: policy, containers: vec![container], ..Default::default() }
+        let container = Container {
+            name: "c".into(),
+            ..Default::default()
+        };
+        PodSpec {
+            restart_policy: policy,
+            containers: vec![container],
+            ..Default::default()
+        }
     }
 
     /// One worker, its cache, and the world it looks at.
@@ -301,8 +369,12 @@ mod tests {
 
     impl World {
         fn new(kind: ProbeType, success: i32, failure: i32, delay: i32) -> Self {
-            let probe =
-                Probe { success_threshold: success, failure_threshold: failure, initial_delay_seconds: delay, ..Default::default() };
+            let probe = Probe {
+                success_threshold: success,
+                failure_threshold: failure,
+                initial_delay_seconds: delay,
+                ..Default::default()
+            };
             Self {
                 worker: Worker::new(kind, &probe),
                 cache: Default::default(),
@@ -327,7 +399,11 @@ mod tests {
             };
             let before = self.worker.before(self.now, &inputs);
             let probed = matches!(before.next, Next::Probe(_));
-            let more = if probed { self.worker.after(verdict) } else { None };
+            let more = if probed {
+                self.worker.after(verdict)
+            } else {
+                None
+            };
             for action in before.actions.into_iter().chain(more) {
                 match action {
                     Action::Set(id, result) => drop(self.cache.insert(id, result)),
@@ -353,7 +429,10 @@ mod tests {
             change(&mut w);
             assert_eq!(w.step(S) != Next::Exit, goes_on, "{kind}");
             assert_eq!(w.cached("a"), cached, "{kind}");
-            assert!(cached.is_some() || w.cache.is_empty(), "{kind}: nothing under another id either");
+            assert!(
+                cached.is_some() || w.cache.is_empty(),
+                "{kind}: nothing under another id either"
+            );
         }
     }
 
@@ -363,10 +442,26 @@ mod tests {
         let all = [true; 3];
         let state = |s| move |w: &mut World| w.status = Some(status("a", s, false));
         check_step(|w| w.status = None, all, None);
-        check_step(|w| w.status.as_mut().unwrap().phase = PodPhase::Failed, [false; 3], None);
-        check_step(|w| w.status.as_mut().unwrap().phase = PodPhase::Succeeded, [false; 3], None);
-        check_step(|w| w.status.as_mut().unwrap().container_statuses[0].name = "other".into(), all, None);
-        check_step(|w| w.status.as_mut().unwrap().container_statuses[0].container_id = "".into(), all, None);
+        check_step(
+            |w| w.status.as_mut().unwrap().phase = PodPhase::Failed,
+            [false; 3],
+            None,
+        );
+        check_step(
+            |w| w.status.as_mut().unwrap().phase = PodPhase::Succeeded,
+            [false; 3],
+            None,
+        );
+        check_step(
+            |w| w.status.as_mut().unwrap().container_statuses[0].name = "other".into(),
+            all,
+            None,
+        );
+        check_step(
+            |w| w.status.as_mut().unwrap().container_statuses[0].container_id = "".into(),
+            all,
+            None,
+        );
         check_step(state(State::Waiting), all, Some(Failure));
         check_step(state(State::Ended(0)), [false; 3], Some(Failure));
         check_step(|w| w.deleting = true, [false, true, false], Some(Success));
@@ -381,7 +476,9 @@ mod tests {
             (RestartPolicy::OnFailure, 1, true),
             (RestartPolicy::Never, 1, false),
         ] {
-            let change = |w: &mut World| (w.spec, w.status) = (spec(policy), Some(status("a", State::Ended(code), true)));
+            let change = |w: &mut World| {
+                (w.spec, w.status) = (spec(policy), Some(status("a", State::Ended(code), true)))
+            };
             check_step(change, [goes_on; 3], Some(ProbeResult::Failure));
         }
     }
@@ -391,13 +488,22 @@ mod tests {
     fn a_restart_of_all_containers_keeps_every_worker() {
         let rule = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}]);
         let spec = || -> PodSpec {
-            let asks = json!({"name": "other", "restartPolicy": "Never", "restartPolicyRules": rule});
-            serde_json::from_value(json!({"restartPolicy": "Never", "containers": [{"name": "c"}, asks]})).unwrap()
+            let asks =
+                json!({"name": "other", "restartPolicy": "Never", "restartPolicyRules": rule});
+            serde_json::from_value(
+                json!({"restartPolicy": "Never", "containers": [{"name": "c"}, asks]}),
+            )
+            .unwrap()
         };
         let with_other = |code: i32| {
             let mut both = status("a", State::Ended(1), true);
-            let other = status("b", State::Ended(code), true).container_statuses.remove(0);
-            both.container_statuses.push(ContainerStatus { name: "other".into(), ..other });
+            let other = status("b", State::Ended(code), true)
+                .container_statuses
+                .remove(0);
+            both.container_statuses.push(ContainerStatus {
+                name: "other".into(),
+                ..other
+            });
             both
         };
         let mut going_on = status("a", State::Ended(1), true);
@@ -413,37 +519,85 @@ mod tests {
     /// Kubelet-probes 2.4.3.
     #[test]
     fn a2_a_started_sidecar_older_than_the_daemon_is_seeded_as_started() {
-        let sidecar: PodSpec = serde_json::from_value(json!({"initContainers": [{"name": "c", "restartPolicy": "Always"}]})).unwrap();
-        for (spec, started, seed) in
-            [(sidecar.clone(), true, Some(ProbeResult::Success)), (sidecar, false, None), (spec(RestartPolicy::Always), true, None)]
-        {
+        let sidecar: PodSpec = serde_json::from_value(
+            json!({"initContainers": [{"name": "c", "restartPolicy": "Always"}]}),
+        )
+        .unwrap();
+        for (spec, started, seed) in [
+            (sidecar.clone(), true, Some(ProbeResult::Success)),
+            (sidecar, false, None),
+            (spec(RestartPolicy::Always), true, None),
+        ] {
             let mut w = World::new(ProbeType::Startup, 1, 3, 0);
-            (w.spec, w.status, w.started) =
-                (spec, Some(status("a", State::Running, started)), Some(Moment::from_boot(Duration::from_secs(1))));
+            (w.spec, w.status, w.started) = (
+                spec,
+                Some(status("a", State::Running, started)),
+                Some(Moment::from_boot(Duration::from_secs(1))),
+            );
             w.step(E);
             assert_eq!(w.cached("a"), seed);
         }
     }
 
     #[track_caller]
-    fn check_run(kind: ProbeType, thresholds: (i32, i32), verdicts: &[Verdict], cached: &[ProbeResult], runs: &[u32]) {
+    fn check_run(
+        kind: ProbeType,
+        thresholds: (i32, i32),
+        verdicts: &[Verdict],
+        cached: &[ProbeResult],
+        runs: &[u32],
+    ) {
         let mut w = World::new(kind, thresholds.0, thresholds.1, 0);
         for (i, verdict) in verdicts.iter().enumerate() {
             w.step(*verdict);
             assert_eq!(w.cached("a"), Some(cached[i]), "after step {i}");
-            assert!(runs.is_empty() || w.worker.run() == runs[i], "run {} after step {i}", w.worker.run());
+            assert!(
+                runs.is_empty() || w.worker.run() == runs[i],
+                "run {} after step {i}",
+                w.worker.run()
+            );
         }
     }
 
     #[test]
     fn thresholds_count_runs_of_equal_results() {
         use ProbeResult::{Failure, Success, Unknown};
-        let (startup, readiness, liveness) = (ProbeType::Startup, ProbeType::Readiness, ProbeType::Liveness);
-        check_run(readiness, (3, 1), &[S, S, S, S, S, F], &[Failure, Failure, Success, Success, Success, Failure], &[]);
-        check_run(readiness, (1, 3), &[S, F, F, S, F, F, F], &[Success, Success, Success, Success, Success, Success, Failure], &[]);
-        check_run(startup, (1, 3), &[F, F, F], &[Unknown, Unknown, Failure], &[1, 2, 0]);
+        let (startup, readiness, liveness) = (
+            ProbeType::Startup,
+            ProbeType::Readiness,
+            ProbeType::Liveness,
+        );
+        check_run(
+            readiness,
+            (3, 1),
+            &[S, S, S, S, S, F],
+            &[Failure, Failure, Success, Success, Success, Failure],
+            &[],
+        );
+        check_run(
+            readiness,
+            (1, 3),
+            &[S, F, F, S, F, F, F],
+            &[
+                Success, Success, Success, Success, Success, Success, Failure,
+            ],
+            &[],
+        );
+        check_run(
+            startup,
+            (1, 3),
+            &[F, F, F],
+            &[Unknown, Unknown, Failure],
+            &[1, 2, 0],
+        );
         check_run(startup, (1, 3), &[S], &[Success], &[0]);
-        check_run(liveness, (1, 3), &[F, F, E, F], &[Success, Success, Success, Failure], &[1, 2, 2, 0]);
+        check_run(
+            liveness,
+            (1, 3),
+            &[F, F, E, F],
+            &[Success, Success, Success, Failure],
+            &[1, 2, 2, 0],
+        );
     }
 
     #[test]
@@ -456,7 +610,10 @@ mod tests {
             assert_eq!(w.cached("a"), Some(ProbeResult::Failure));
             w.status = Some(status("b", State::Running, kind != ProbeType::Startup));
             w.step(S);
-            assert_eq!((w.cached("a"), w.cached("b"), w.worker.on_hold()), (None, Some(ProbeResult::Success), held_after));
+            assert_eq!(
+                (w.cached("a"), w.cached("b"), w.worker.on_hold()),
+                (None, Some(ProbeResult::Success), held_after)
+            );
         }
     }
 
@@ -466,8 +623,14 @@ mod tests {
         let mut w = World::new(ProbeType::Startup, 1, 3, 0);
         for id in ["a", "b", "c"] {
             w.status = Some(status(id, State::Running, false));
-            assert_eq!((w.step(F), w.cached(id)), (Next::Probe(id.into()), Some(ProbeResult::Unknown)));
-            assert_eq!((w.step(S), w.cached(id)), (Next::Probe(id.into()), Some(ProbeResult::Success)));
+            assert_eq!(
+                (w.step(F), w.cached(id)),
+                (Next::Probe(id.into()), Some(ProbeResult::Unknown))
+            );
+            assert_eq!(
+                (w.step(S), w.cached(id)),
+                (Next::Probe(id.into()), Some(ProbeResult::Success))
+            );
             w.status = Some(status(id, State::Running, true));
             assert_eq!(w.step(F), Next::Continue, "its work is done");
         }
@@ -487,13 +650,19 @@ mod tests {
     fn startup_gates_the_others() {
         let mut w = World::new(ProbeType::Liveness, 1, 1, 0);
         w.status = Some(status("a", State::Running, false));
-        assert_eq!((w.step(F), w.cached("a")), (Next::Lagging, Some(ProbeResult::Success)));
+        assert_eq!(
+            (w.step(F), w.cached("a")),
+            (Next::Lagging, Some(ProbeResult::Success))
+        );
         w.status = Some(status("a", State::Running, true));
         w.step(F);
         assert_eq!(w.cached("a"), Some(ProbeResult::Failure));
         let mut w = World::new(ProbeType::Startup, 1, 2, 0);
         w.status = Some(status("a", State::Running, true));
-        assert_eq!((w.step(F), w.cached("a")), (Next::Continue, Some(ProbeResult::Unknown)));
+        assert_eq!(
+            (w.step(F), w.cached("a")),
+            (Next::Continue, Some(ProbeResult::Unknown))
+        );
     }
 
     #[track_caller]
@@ -524,18 +693,33 @@ mod tests {
             for (age, probed) in [(9_999, false), (10_000, true)] {
                 let mut w = World::new(ProbeType::Liveness, 1, 1, 10);
                 let running = json!({"running": {"startedAt": started_at}});
-                w.status.as_mut().unwrap().container_statuses[0].state = serde_json::from_value(running).unwrap();
+                w.status.as_mut().unwrap().container_statuses[0].state =
+                    serde_json::from_value(running).unwrap();
                 w.now = w.started.unwrap() + Duration::from_millis(age);
                 let next = w.step(S);
-                assert_eq!(matches!(next, Next::Probe(_)), probed, "{started_at}, {age} ms: {next:?}");
+                assert_eq!(
+                    matches!(next, Next::Probe(_)),
+                    probed,
+                    "{started_at}, {age} ms: {next:?}"
+                );
             }
         }
     }
 
     #[test]
     fn a_delay_in_milliseconds_counts_milliseconds() {
-        let probe = Probe { initial_delay_seconds: 9, initial_delay_milliseconds: Some(1250), ..Default::default() };
-        for (age, probed) in [(0, false), (1000, false), (1249, false), (1250, true), (9000, true)] {
+        let probe = Probe {
+            initial_delay_seconds: 9,
+            initial_delay_milliseconds: Some(1250),
+            ..Default::default()
+        };
+        for (age, probed) in [
+            (0, false),
+            (1000, false),
+            (1249, false),
+            (1250, true),
+            (9000, true),
+        ] {
             let mut w = World::new(ProbeType::Liveness, 1, 1, 0);
             w.worker = Worker::new(ProbeType::Liveness, &probe);
             w.started = Some(w.now - Duration::from_millis(age));
@@ -558,7 +742,11 @@ mod tests {
     fn check_seed(started: Duration, restored: bool, seeded: bool) {
         for kind in ProbeType::ALL {
             let mut w = World::new(kind, 1, 1, 1000);
-            (w.started, w.restored, w.now) = (Some(Moment::from_boot(started)), restored, Moment::from_boot(started));
+            (w.started, w.restored, w.now) = (
+                Some(Moment::from_boot(started)),
+                restored,
+                Moment::from_boot(started),
+            );
             w.step(S);
             assert_eq!(w.cached("a"), seeded.then(|| initial_value(kind)), "{kind}");
         }
@@ -601,7 +789,11 @@ mod tests {
         for seed in 0..3000 {
             let mut walk = Walk(seed);
             let kind = ProbeType::ALL[walk.below(3) as usize];
-            let success = if kind == ProbeType::Readiness { 1 + walk.below(3) as i32 } else { 1 };
+            let success = if kind == ProbeType::Readiness {
+                1 + walk.below(3) as i32
+            } else {
+                1
+            };
             let failure = 1 + walk.below(3) as i32;
             let mut w = World::new(kind, success, failure, walk.below(3) as i32 * 5);
             w.spec = spec(RestartPolicy::Always);
@@ -615,7 +807,13 @@ mod tests {
                     streak.clear();
                     w.started = Some(w.now);
                 }
-                let state = [State::Running, State::Running, State::Running, State::Waiting, State::Ended(1)][walk.below(5) as usize];
+                let state = [
+                    State::Running,
+                    State::Running,
+                    State::Running,
+                    State::Waiting,
+                    State::Ended(1),
+                ][walk.below(5) as usize];
                 let id = format!("i{instance}");
                 w.status = (walk.below(10) != 0).then(|| status(&id, state, walk.below(2) == 0));
                 w.now = w.now + Duration::from_millis(walk.below(4000));
@@ -625,27 +823,50 @@ mod tests {
                 let next = w.step(verdict);
                 let changed_id = w.worker.container_id() != seen.as_ref();
                 let Next::Probe(probed) = &next else {
-                    assert!(w.cache.len() <= 1, "seed {seed}: results of dead instances are removed");
+                    assert!(
+                        w.cache.len() <= 1,
+                        "seed {seed}: results of dead instances are removed"
+                    );
                     continue;
                 };
-                assert_eq!(probed.as_str(), id, "seed {seed}: only the present instance is probed");
+                assert_eq!(
+                    probed.as_str(),
+                    id,
+                    "seed {seed}: only the present instance is probed"
+                );
                 assert_eq!(state, State::Running, "seed {seed}");
                 assert!(!held || changed_id, "seed {seed}: on hold no handler runs");
-                assert!(w.now.since(w.started.unwrap()).as_secs() >= w.worker.initial_delay.as_secs(), "seed {seed}: the delay is kept");
+                assert!(
+                    w.now.since(w.started.unwrap()).as_secs() >= w.worker.initial_delay.as_secs(),
+                    "seed {seed}: the delay is kept"
+                );
                 if verdict == E {
-                    assert!(changed_id || w.cached(&id) == before, "seed {seed}: an error changes nothing");
+                    assert!(
+                        changed_id || w.cached(&id) == before,
+                        "seed {seed}: an error changes nothing"
+                    );
                     continue;
                 }
                 if streak.last() != Some(&verdict) {
                     streak.clear();
                 }
                 streak.push(verdict);
-                let (threshold, result) = if verdict == S { (success, ProbeResult::Success) } else { (failure, ProbeResult::Failure) };
+                let (threshold, result) = if verdict == S {
+                    (success, ProbeResult::Success)
+                } else {
+                    (failure, ProbeResult::Failure)
+                };
                 if streak.len() >= threshold as usize {
                     assert_eq!(w.cached(&id), Some(result), "seed {seed}: at the threshold");
-                    assert_eq!(w.worker.on_hold(), kind == ProbeType::Startup || (kind == ProbeType::Liveness && verdict == F));
+                    assert_eq!(
+                        w.worker.on_hold(),
+                        kind == ProbeType::Startup || (kind == ProbeType::Liveness && verdict == F)
+                    );
                 } else {
-                    assert!(changed_id || w.cached(&id) == before, "seed {seed}: below the threshold");
+                    assert!(
+                        changed_id || w.cached(&id) == before,
+                        "seed {seed}: below the threshold"
+                    );
                 }
             }
         }

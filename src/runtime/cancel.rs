@@ -57,7 +57,12 @@ mod tests {
     use super::*;
 
     fn readable(cancel: &Cancel) -> bool {
-        poll(&mut [PollFd::new(cancel.fd().unwrap(), PollFlags::POLLIN)], PollTimeout::ZERO).unwrap() == 1
+        poll(
+            &mut [PollFd::new(cancel.fd().unwrap(), PollFlags::POLLIN)],
+            PollTimeout::ZERO,
+        )
+        .unwrap()
+            == 1
     }
 
     #[test]

@@ -43,7 +43,10 @@ impl Cgroups {
         let mut found: Vec<Hierarchy> = Vec::new();
         for h in mountinfo.lines().filter_map(parse_mount) {
             // The same hierarchy mounted twice is one.
-            if !found.iter().any(|f| f.at == h.at || f.v1_options == h.v1_options) {
+            if !found
+                .iter()
+                .any(|f| f.at == h.at || f.v1_options == h.v1_options)
+            {
                 found.push(h);
             }
         }
@@ -57,7 +60,10 @@ impl Cgroups {
 
     /// A hierarchy, when all of them are mounted read-only: no container can be made, as in a container without privileges.
     pub fn read_only(&self) -> Option<&Path> {
-        self.0.first().filter(|_| self.0.iter().all(|h| h.read_only)).map(|h| h.at.as_path())
+        self.0
+            .first()
+            .filter(|_| self.0.iter().all(|h| h.read_only))
+            .map(|h| h.at.as_path())
     }
 
     /// Whether a hierarchy carries this controller (`cpu`, `memory`) down to the cgroups we can make.
@@ -65,7 +71,8 @@ impl Cgroups {
         self.0.iter().any(|h| match &h.v1_options {
             Some(options) => options.iter().any(|o| o == controller),
             None => {
-                let offered = fs::read_to_string(h.at.join("cgroup.controllers")).unwrap_or_default();
+                let offered =
+                    fs::read_to_string(h.at.join("cgroup.controllers")).unwrap_or_default();
                 offered.split_whitespace().any(|c| c == controller)
             }
         })
@@ -73,12 +80,19 @@ impl Cgroups {
 
     /// The directories of `path` (`/podprobe/…`) that exist, in every hierarchy.
     pub fn dirs(&self, path: &str) -> Vec<PathBuf> {
-        self.0.iter().map(|h| h.at.join(path.trim_start_matches('/'))).filter(|d| d.is_dir()).collect()
+        self.0
+            .iter()
+            .map(|h| h.at.join(path.trim_start_matches('/')))
+            .filter(|d| d.is_dir())
+            .collect()
     }
 
     /// The cgroup directories of a process, but only those whose path ends in `path`.
     pub fn dirs_of(&self, pid: i32, path: &str) -> Vec<PathBuf> {
-        self.match_lines(&fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default(), path)
+        self.match_lines(
+            &fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default(),
+            path,
+        )
     }
 
     fn match_lines(&self, proc_cgroup: &str, path: &str) -> Vec<PathBuf> {
@@ -89,7 +103,9 @@ impl Cgroups {
                 let mut parts = line.splitn(3, ':');
                 let (_, controllers, at) = (parts.next()?, parts.next()?, parts.next()?);
                 let h = self.0.iter().find(|h| h.carries(controllers))?;
-                let below = at.strip_prefix(h.root.trim_end_matches('/'))?.trim_start_matches('/');
+                let below = at
+                    .strip_prefix(h.root.trim_end_matches('/'))?
+                    .trim_start_matches('/');
                 (!ours.is_empty() && Path::new(below).ends_with(ours)).then(|| h.at.join(below))
             })
             .collect()
@@ -105,7 +121,12 @@ impl Hierarchy {
     fn carries(&self, controllers: &str) -> bool {
         match &self.v1_options {
             None => controllers.is_empty(),
-            Some(options) => !controllers.is_empty() && controllers.split(',').all(|c| options.iter().any(|o| o == c)),
+            Some(options) => {
+                !controllers.is_empty()
+                    && controllers
+                        .split(',')
+                        .all(|c| options.iter().any(|o| o == c))
+            }
         }
     }
 }
@@ -121,7 +142,12 @@ fn parse_mount(line: &str) -> Option<Hierarchy> {
         "cgroup" => Some(source.nth(1)?.split(',').map(str::to_owned).collect()),
         _ => return None,
     };
-    Some(Hierarchy { at, root, v1_options, read_only })
+    Some(Hierarchy {
+        at,
+        root,
+        v1_options,
+        read_only,
+    })
 }
 
 /// Removes a cgroup and those below it, deepest first; waits a moment for processes that are about to be gone.
@@ -129,7 +155,9 @@ pub fn remove_tree(dir: &Path) -> io::Result<()> {
     let limit = Moment::now() + EMPTY_LIMIT;
     loop {
         match try_remove_tree(dir) {
-            Err(e) if e.kind() == io::ErrorKind::ResourceBusy && Moment::now() < limit => std::thread::sleep(Duration::from_millis(2)),
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy && Moment::now() < limit => {
+                std::thread::sleep(Duration::from_millis(2))
+            }
             other => return other,
         }
     }
@@ -147,7 +175,10 @@ fn try_remove_tree(dir: &Path) -> io::Result<()> {
 
 fn subdirectories(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()).collect()
+    entries
+        .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
+        .map(|e| e.path())
+        .collect()
 }
 
 /// Kills every process in these cgroups and below: `cgroup.kill` where there is one, else frozen and killed.
@@ -164,7 +195,10 @@ fn kill_frozen(dir: &Path) {
     let freezer = dir.join("freezer.state");
     let limit = Moment::now() + Duration::from_millis(500);
     let has_freezer = fs::write(&freezer, "FROZEN").is_ok();
-    while has_freezer && Moment::now() < limit && !fs::read_to_string(&freezer).is_ok_and(|s| s.starts_with("FROZEN")) {
+    while has_freezer
+        && Moment::now() < limit
+        && !fs::read_to_string(&freezer).is_ok_and(|s| s.starts_with("FROZEN"))
+    {
         std::thread::sleep(Duration::from_millis(1));
     }
     for pid in processes(dir) {
@@ -178,8 +212,12 @@ fn kill_frozen(dir: &Path) {
 /// Every process in a cgroup and below. Pid 0 (a process of an outer pid namespace) is left out.
 pub fn processes(dir: &Path) -> Vec<i32> {
     let own = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-    let own = own.lines().filter_map(|l| l.parse().ok()).filter(|&p| p > 0);
-    own.chain(subdirectories(dir).iter().flat_map(|d| processes(d))).collect()
+    let own = own
+        .lines()
+        .filter_map(|l| l.parse().ok())
+        .filter(|&p| p > 0);
+    own.chain(subdirectories(dir).iter().flat_map(|d| processes(d)))
+        .collect()
 }
 
 /// Waits until no process is left, killing again what a race let through; false when some stay.
@@ -197,9 +235,18 @@ pub fn kill_until_empty(dirs: &[PathBuf]) -> bool {
 
 /// Whether the kernel killed a process of these cgroups for want of memory.
 pub fn oom_killed(dirs: &[PathBuf]) -> bool {
-    let count = |text: String| text.lines().find_map(|l| l.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok()).unwrap_or(0);
-    let read = |d: &PathBuf| fs::read_to_string(d.join("memory.events")).or_else(|_| fs::read_to_string(d.join("memory.oom_control")));
-    dirs.iter().filter_map(|d| read(d).ok()).any(|text| count(text) > 0)
+    let count = |text: String| {
+        text.lines()
+            .find_map(|l| l.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok())
+            .unwrap_or(0)
+    };
+    let read = |d: &PathBuf| {
+        fs::read_to_string(d.join("memory.events"))
+            .or_else(|_| fs::read_to_string(d.join("memory.oom_control")))
+    };
+    dirs.iter()
+        .filter_map(|d| read(d).ok())
+        .any(|text| count(text) > 0)
 }
 
 #[cfg(test)]
@@ -219,7 +266,10 @@ mod tests {
     #[track_caller]
     fn check(mountinfo: &str, proc_cgroup: &str, expected: &[&str]) {
         let found = Cgroups::parse(mountinfo).match_lines(proc_cgroup, OURS);
-        assert_eq!(found, expected.iter().map(PathBuf::from).collect::<Vec<_>>());
+        assert_eq!(
+            found,
+            expected.iter().map(PathBuf::from).collect::<Vec<_>>()
+        );
     }
 
     #[test]
@@ -238,17 +288,30 @@ mod tests {
 
     #[test]
     fn a_hierarchy_root_or_a_stranger_is_never_ours() {
-        check(HYBRID, "0::/\n4:memory:/podprobe/uid/web-01\n4:memory:/podprobe/uid", &[]);
+        check(
+            HYBRID,
+            "0::/\n4:memory:/podprobe/uid/web-01\n4:memory:/podprobe/uid",
+            &[],
+        );
         check(HYBRID, "5:pids:/podprobe/uid/web-0", &[]);
-        assert_eq!(Cgroups::parse(HYBRID).match_lines("0::/anything", "/"), Vec::<PathBuf>::new());
+        assert_eq!(
+            Cgroups::parse(HYBRID).match_lines("0::/anything", "/"),
+            Vec::<PathBuf>::new()
+        );
     }
 
     #[test]
     fn only_when_nothing_can_be_written_are_cgroups_read_only() {
         let read_only = HYBRID.replace(" rw ", " ro,nosuid ");
-        assert_eq!(Cgroups::parse(&read_only).read_only(), Some(Path::new("/sys/fs/cgroup/cpu,cpuacct")));
+        assert_eq!(
+            Cgroups::parse(&read_only).read_only(),
+            Some(Path::new("/sys/fs/cgroup/cpu,cpuacct"))
+        );
         assert_eq!(Cgroups::parse(HYBRID).read_only(), None);
-        assert_eq!(Cgroups::parse(&read_only.replace("unified ro", "unified rw")).read_only(), None);
+        assert_eq!(
+            Cgroups::parse(&read_only.replace("unified ro", "unified rw")).read_only(),
+            None
+        );
         assert_eq!(Cgroups::parse("").read_only(), None);
     }
 
@@ -259,12 +322,20 @@ mod tests {
         assert!(!Cgroups::parse(&mountinfo).has("cpu"), "nothing is offered");
         fs::write(v2.path().join("cgroup.controllers"), "cpuset cpu io\n").unwrap();
         assert!(Cgroups::parse(&mountinfo).has("cpu") && !Cgroups::parse(&mountinfo).has("memory"));
-        assert!(Cgroups::parse(HYBRID).has("cpu") && Cgroups::parse(HYBRID).has("memory") && !Cgroups::parse(HYBRID).has("pids"));
+        assert!(
+            Cgroups::parse(HYBRID).has("cpu")
+                && Cgroups::parse(HYBRID).has("memory")
+                && !Cgroups::parse(HYBRID).has("pids")
+        );
     }
 
     #[test]
     fn the_part_of_a_nested_mount_that_we_cannot_see_is_cut_off() {
-        check(NESTED, "0::/docker/abc/podprobe/uid/web-0", &["/sys/fs/cgroup/podprobe/uid/web-0"]);
+        check(
+            NESTED,
+            "0::/docker/abc/podprobe/uid/web-0",
+            &["/sys/fs/cgroup/podprobe/uid/web-0"],
+        );
         check(NESTED, "0::/other/podprobe/uid/web-0", &[]);
     }
 }

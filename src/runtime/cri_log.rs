@@ -43,7 +43,10 @@ pub struct Lines {
 impl Lines {
     /// At the start of a line.
     pub fn new(stream: Stream) -> Self {
-        Self { stream, partial: Vec::new() }
+        Self {
+            stream,
+            partial: Vec::new(),
+        }
     }
 
     /// Appends the lines that `input` completes to `out`, and keeps the rest for later.
@@ -72,7 +75,17 @@ impl Lines {
     }
 
     fn line(&mut self, rest: &[u8], stamp: &str, tag: &str, out: &mut Vec<u8>) {
-        for part in [stamp.as_bytes(), b" ", self.stream.as_str().as_bytes(), b" ", tag.as_bytes(), b" ", &self.partial, rest, b"\n"] {
+        for part in [
+            stamp.as_bytes(),
+            b" ",
+            self.stream.as_str().as_bytes(),
+            b" ",
+            tag.as_bytes(),
+            b" ",
+            &self.partial,
+            rest,
+            b"\n",
+        ] {
             out.extend_from_slice(part);
         }
         self.partial.clear();
@@ -97,7 +110,16 @@ pub struct LogFile {
 impl LogFile {
     /// A log at `path`, opened with the first write. `max_size` in bytes; `max_files` counts the current one.
     pub fn new(path: PathBuf, max_size: u64, max_files: u32) -> Self {
-        Self { path, max_size, max_files: max_files.max(1), file: None, size: 0, lost: 0, cause: String::new(), torn: false }
+        Self {
+            path,
+            max_size,
+            max_files: max_files.max(1),
+            file: None,
+            size: 0,
+            lost: 0,
+            cause: String::new(),
+            torn: false,
+        }
     }
 
     /// Writes whole lines, or counts them as lost.
@@ -121,7 +143,10 @@ impl LogFile {
         let mut note = newline.to_owned();
         if self.lost > 0 {
             let stamp = Time::with_nanos(SystemTime::now());
-            note = format!("{newline}{stamp} stderr F podprobe: {} lines of output are missing here: {}\n", self.lost, self.cause);
+            note = format!(
+                "{newline}{stamp} stderr F podprobe: {} lines of output are missing here: {}\n",
+                self.lost, self.cause
+            );
         }
         if note.is_empty() {
             return Ok(());
@@ -157,7 +182,11 @@ impl LogFile {
                 fs::create_dir_all(dir)?;
             }
             // 0640 as containerd: what containers print is not for every user of the node.
-            let file = OpenOptions::new().create(true).append(true).mode(0o640).open(&self.path)?;
+            let file = OpenOptions::new()
+                .create(true)
+                .append(true)
+                .mode(0o640)
+                .open(&self.path)?;
             self.size = file.metadata()?.len();
             self.file = Some(file);
         }
@@ -166,7 +195,9 @@ impl LogFile {
 
     /// `0.log` becomes `0.log.<UTC time>`; the oldest go. When it cannot be renamed the file grows on.
     fn rotate(&mut self) {
-        let stamp = Time::with_nanos(SystemTime::now()).replace([':', 'Z'], "").replace('T', "-");
+        let stamp = Time::with_nanos(SystemTime::now())
+            .replace([':', 'Z'], "")
+            .replace('T', "-");
         let mut name = self.path.clone().into_os_string();
         name.push(format!(".{stamp}"));
         if fs::rename(&self.path, name).is_ok() {
@@ -183,10 +214,15 @@ impl LogFile {
 
 /// The rotated files of a log, oldest first.
 pub fn rotated(log: &Path) -> Vec<PathBuf> {
-    let (Some(dir), Some(name)) = (log.parent(), log.file_name().and_then(|n| n.to_str())) else { return Vec::new() };
+    let (Some(dir), Some(name)) = (log.parent(), log.file_name().and_then(|n| n.to_str())) else {
+        return Vec::new();
+    };
     let prefix = format!("{name}.");
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut found: Vec<_> = entries.filter(|e| e.file_name().to_string_lossy().starts_with(&prefix)).map(|e| e.path()).collect();
+    let mut found: Vec<_> = entries
+        .filter(|e| e.file_name().to_string_lossy().starts_with(&prefix))
+        .map(|e| e.path())
+        .collect();
     found.sort();
     found
 }
@@ -199,7 +235,10 @@ const KEPT_ATTEMPTS: u32 = 2;
 pub fn prune(dir: &Path, attempt: u32) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let of = name.to_str().and_then(|n| n.split_once(".log")).and_then(|(n, _)| n.parse::<u32>().ok());
+        let of = name
+            .to_str()
+            .and_then(|n| n.split_once(".log"))
+            .and_then(|(n, _)| n.parse::<u32>().ok());
         if of.is_some_and(|n| n.saturating_add(KEPT_ATTEMPTS) <= attempt)
             && let Err(e) = fs::remove_file(entry.path())
         {
@@ -217,17 +256,30 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c/0.log");
         LogFile::new(path.clone(), 1000, 2).write(b"x\n");
-        let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(path).unwrap().permissions());
+        let mode =
+            std::os::unix::fs::PermissionsExt::mode(&fs::metadata(path).unwrap().permissions());
         assert_eq!(mode & 0o7, 0, "{mode:o}");
     }
 
     #[test]
     fn logs_of_older_instances_go_rotated_ones_included() {
         let dir = tempfile::tempdir().unwrap();
-        let names = ["0.log", "3.log", "3.log.2026-01-01-000000.000000000", "4.log", "5.log", "notes.txt"];
-        names.iter().for_each(|n| fs::write(dir.path().join(n), "").unwrap());
+        let names = [
+            "0.log",
+            "3.log",
+            "3.log.2026-01-01-000000.000000000",
+            "4.log",
+            "5.log",
+            "notes.txt",
+        ];
+        names
+            .iter()
+            .for_each(|n| fs::write(dir.path().join(n), "").unwrap());
         prune(dir.path(), 5);
-        let mut left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        let mut left: Vec<_> = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
         left.sort();
         assert_eq!(left, ["4.log", "5.log", "notes.txt"]);
     }
@@ -260,7 +312,10 @@ mod tests {
         let long = vec![b'x'; MAX_LINE];
         check(&[&long, b"\n"], &[("F", MAX_LINE)]);
         check(&[&long, b"yz\n"], &[("P", MAX_LINE), ("F", 2)]);
-        check(&[&vec![b'x'; 2 * MAX_LINE + 5], b"\n"], &[("P", MAX_LINE), ("P", MAX_LINE), ("F", 5)]);
+        check(
+            &[&vec![b'x'; 2 * MAX_LINE + 5], b"\n"],
+            &[("P", MAX_LINE), ("P", MAX_LINE), ("F", 5)],
+        );
         check(&[], &[]);
     }
 
@@ -273,7 +328,10 @@ mod tests {
             log.write(format!("line number {n}\n").as_bytes());
         }
         assert_eq!(fs::read_to_string(&path).unwrap(), "line number 5\n");
-        let old: Vec<_> = rotated(&path).iter().map(|p| fs::read_to_string(p).unwrap()).collect();
+        let old: Vec<_> = rotated(&path)
+            .iter()
+            .map(|p| fs::read_to_string(p).unwrap())
+            .collect();
         assert_eq!(old, ["line number 3\n", "line number 4\n"]);
     }
 
@@ -292,7 +350,10 @@ mod tests {
         let text = fs::read_to_string(blocked.join("0.log")).unwrap();
         let mut lines = text.lines();
         let note = lines.next().unwrap();
-        assert!(note.contains(" stderr F podprobe: 3 lines of output are missing here: "), "{note}");
+        assert!(
+            note.contains(" stderr F podprobe: 3 lines of output are missing here: "),
+            "{note}"
+        );
         assert_eq!(lines.collect::<Vec<_>>(), ["d", "e"]);
     }
 

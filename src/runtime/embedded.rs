@@ -39,10 +39,18 @@ impl Error {
 /// One invocation.
 #[derive(Debug, PartialEq)]
 enum Verb {
-    Create { bundle: PathBuf, pid_file: Option<PathBuf> },
+    Create {
+        bundle: PathBuf,
+        pid_file: Option<PathBuf>,
+    },
     Start,
-    Kill { signal: i32, all: bool },
-    Delete { force: bool },
+    Kill {
+        signal: i32,
+        all: bool,
+    },
+    Delete {
+        force: bool,
+    },
     State,
     Version,
 }
@@ -77,20 +85,26 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 
 fn run(i: &Invocation) -> Result<(), Error> {
     match &i.verb {
-        Verb::Create { bundle, pid_file } => create::create(&i.root, &i.id, bundle, pid_file.as_deref()),
+        Verb::Create { bundle, pid_file } => {
+            create::create(&i.root, &i.id, bundle, pid_file.as_deref())
+        }
         Verb::Start => create::start(&i.root, &i.id),
         Verb::Kill { signal, all } => process::kill(&i.root, &i.id, *signal, *all),
         Verb::Delete { force } => process::delete(&i.root, &i.id, *force),
         Verb::State => process::state(&i.root, &i.id),
         Verb::Version => {
-            println!("podprobe version {}\nspec: 1.0.2", env!("CARGO_PKG_VERSION"));
+            println!(
+                "podprobe version {}\nspec: 1.0.2",
+                env!("CARGO_PKG_VERSION")
+            );
             Ok(())
         }
     }
 }
 
 fn parse(args: Vec<OsString>) -> Result<Invocation, lexopt::Error> {
-    let (mut root, mut bundle, mut pid_file) = (PathBuf::from(DEFAULT_ROOT), PathBuf::from("."), None);
+    let (mut root, mut bundle, mut pid_file) =
+        (PathBuf::from(DEFAULT_ROOT), PathBuf::from("."), None);
     let (mut force, mut all, mut version) = (false, false, false);
     let mut words: Vec<String> = Vec::new();
     let mut parser = lexopt::Parser::from_args(args);
@@ -107,20 +121,44 @@ fn parse(args: Vec<OsString>) -> Result<Invocation, lexopt::Error> {
         }
     }
     if version {
-        return Ok(Invocation { root, verb: Verb::Version, id: String::new() });
+        return Ok(Invocation {
+            root,
+            verb: Verb::Version,
+            id: String::new(),
+        });
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let (verb, id) = match words[..] {
         ["create", id] => (Verb::Create { bundle, pid_file }, id),
         ["start", id] => (Verb::Start, id),
-        ["kill", id] => (Verb::Kill { signal: nix::libc::SIGTERM, all }, id),
-        ["kill", id, name] => (Verb::Kill { signal: signal(name)?, all }, id),
+        ["kill", id] => (
+            Verb::Kill {
+                signal: nix::libc::SIGTERM,
+                all,
+            },
+            id,
+        ),
+        ["kill", id, name] => (
+            Verb::Kill {
+                signal: signal(name)?,
+                all,
+            },
+            id,
+        ),
         ["delete", id] => (Verb::Delete { force }, id),
         ["state", id] => (Verb::State, id),
-        _ => return Err("usage: podprobe oci [--root DIR] create|start|kill|delete|state ... ID".into()),
+        _ => {
+            return Err(
+                "usage: podprobe oci [--root DIR] create|start|kill|delete|state ... ID".into(),
+            );
+        }
     };
     check_id(id)?;
-    Ok(Invocation { root, verb, id: id.into() })
+    Ok(Invocation {
+        root,
+        verb,
+        id: id.into(),
+    })
 }
 
 fn check_id(id: &str) -> Result<(), lexopt::Error> {
@@ -129,23 +167,41 @@ fn check_id(id: &str) -> Result<(), lexopt::Error> {
     if first && id.len() <= MAX_ID && OsString::from(id).as_bytes().iter().all(sound) {
         return Ok(());
     }
-    Err(format!("{id:?} is no container id: letters, digits and _+-. only, a letter or digit first").into())
+    Err(format!(
+        "{id:?} is no container id: letters, digits and _+-. only, a letter or digit first"
+    )
+    .into())
 }
 
 /// `9`, `KILL`, `SIGKILL`, `RTMIN+3`.
 fn signal(text: &str) -> Result<i32, lexopt::Error> {
     let unknown = || format!("{text:?} is no signal: a name such as TERM or a number from 1 to 64");
     if let Ok(n) = text.parse::<i32>() {
-        return if (1..=64).contains(&n) { Ok(n) } else { Err(unknown().into()) };
+        return if (1..=64).contains(&n) {
+            Ok(n)
+        } else {
+            Err(unknown().into())
+        };
     }
     let upper = text.to_ascii_uppercase();
     let name = upper.strip_prefix("SIG").unwrap_or(&upper);
     if let Some(rest) = name.strip_prefix("RTMIN") {
-        let offset: i32 = if rest.is_empty() { 0 } else { rest.parse().map_err(|_| unknown())? };
+        let offset: i32 = if rest.is_empty() {
+            0
+        } else {
+            rest.parse().map_err(|_| unknown())?
+        };
         let n = nix::libc::SIGRTMIN() + offset;
-        return if n <= 64 && offset >= 0 { Ok(n) } else { Err(unknown().into()) };
+        return if n <= 64 && offset >= 0 {
+            Ok(n)
+        } else {
+            Err(unknown().into())
+        };
     }
-    format!("SIG{name}").parse::<nix::sys::signal::Signal>().map(|s| s as i32).map_err(|_| unknown().into())
+    format!("SIG{name}")
+        .parse::<nix::sys::signal::Signal>()
+        .map(|s| s as i32)
+        .map_err(|_| unknown().into())
 }
 
 #[cfg(test)]
@@ -156,21 +212,90 @@ mod tests {
     fn check(args: &str, expected: Result<(&str, Verb, &str), &str>) {
         let got = parse(args.split_whitespace().map(OsString::from).collect());
         match expected {
-            Ok((root, verb, id)) => assert_eq!(got.unwrap(), Invocation { root: root.into(), verb, id: id.into() }),
-            Err(text) => assert!(got.as_ref().is_err_and(|e| e.to_string().contains(text)), "{got:?}"),
+            Ok((root, verb, id)) => assert_eq!(
+                got.unwrap(),
+                Invocation {
+                    root: root.into(),
+                    verb,
+                    id: id.into()
+                }
+            ),
+            Err(text) => assert!(
+                got.as_ref().is_err_and(|e| e.to_string().contains(text)),
+                "{got:?}"
+            ),
         }
     }
 
     #[test]
     fn arguments_of_runc() {
-        let create = Verb::Create { bundle: "/b".into(), pid_file: Some("/p".into()) };
-        check("--root /r create --bundle /b --pid-file /p c1", Ok(("/r", create, "c1")));
-        check("create c1", Ok((DEFAULT_ROOT, Verb::Create { bundle: ".".into(), pid_file: None }, "c1")));
-        check("kill c1 SIGTERM", Ok((DEFAULT_ROOT, Verb::Kill { signal: 15, all: false }, "c1")));
-        check("kill --all c1 kill", Ok((DEFAULT_ROOT, Verb::Kill { signal: 9, all: true }, "c1")));
-        check("kill c1 37", Ok((DEFAULT_ROOT, Verb::Kill { signal: 37, all: false }, "c1")));
-        check("kill c1 SIGRTMIN+3", Ok((DEFAULT_ROOT, Verb::Kill { signal: nix::libc::SIGRTMIN() + 3, all: false }, "c1")));
-        check("delete --force c1", Ok((DEFAULT_ROOT, Verb::Delete { force: true }, "c1")));
+        let create = Verb::Create {
+            bundle: "/b".into(),
+            pid_file: Some("/p".into()),
+        };
+        check(
+            "--root /r create --bundle /b --pid-file /p c1",
+            Ok(("/r", create, "c1")),
+        );
+        check(
+            "create c1",
+            Ok((
+                DEFAULT_ROOT,
+                Verb::Create {
+                    bundle: ".".into(),
+                    pid_file: None,
+                },
+                "c1",
+            )),
+        );
+        check(
+            "kill c1 SIGTERM",
+            Ok((
+                DEFAULT_ROOT,
+                Verb::Kill {
+                    signal: 15,
+                    all: false,
+                },
+                "c1",
+            )),
+        );
+        check(
+            "kill --all c1 kill",
+            Ok((
+                DEFAULT_ROOT,
+                Verb::Kill {
+                    signal: 9,
+                    all: true,
+                },
+                "c1",
+            )),
+        );
+        check(
+            "kill c1 37",
+            Ok((
+                DEFAULT_ROOT,
+                Verb::Kill {
+                    signal: 37,
+                    all: false,
+                },
+                "c1",
+            )),
+        );
+        check(
+            "kill c1 SIGRTMIN+3",
+            Ok((
+                DEFAULT_ROOT,
+                Verb::Kill {
+                    signal: nix::libc::SIGRTMIN() + 3,
+                    all: false,
+                },
+                "c1",
+            )),
+        );
+        check(
+            "delete --force c1",
+            Ok((DEFAULT_ROOT, Verb::Delete { force: true }, "c1")),
+        );
         check("kill c1 65", Err("is no signal"));
         check("kill c1 NOPE", Err("is no signal"));
         check("delete ../etc", Err("is no container id"));

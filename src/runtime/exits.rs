@@ -45,16 +45,25 @@ impl ExitListener {
         fs::create_dir_all(&dir)?;
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         inotify.add_watch(&dir, AddWatchFlags::IN_CLOSE_WRITE)?;
-        let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
+        let wake = Arc::new(EventFd::from_flags(
+            EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
+        )?);
         let (stopped, ours) = (Arc::new(AtomicBool::new(false)), wake.clone());
         let stop = stopped.clone();
-        let thread = std::thread::Builder::new().name("exits".into()).stack_size(STACK).spawn(move || {
-            while !stop.load(Ordering::Acquire) {
-                take(&dir, &on_exit);
-                wait(&inotify, &ours);
-            }
-        })?;
-        Ok(Self { stopped, wake, thread })
+        let thread = std::thread::Builder::new()
+            .name("exits".into())
+            .stack_size(STACK)
+            .spawn(move || {
+                while !stop.load(Ordering::Acquire) {
+                    take(&dir, &on_exit);
+                    wait(&inotify, &ours);
+                }
+            })?;
+        Ok(Self {
+            stopped,
+            wake,
+            thread,
+        })
     }
 
     /// Tells the thread to end and waits for it: a moment.
@@ -67,7 +76,10 @@ impl ExitListener {
 
 /// Until something was written, or the stop. The events themselves say nothing that the directory does not.
 fn wait(inotify: &Inotify, wake: &EventFd) {
-    let mut fds = [PollFd::new(inotify.as_fd(), PollFlags::POLLIN), PollFd::new(wake.as_fd(), PollFlags::POLLIN)];
+    let mut fds = [
+        PollFd::new(inotify.as_fd(), PollFlags::POLLIN),
+        PollFd::new(wake.as_fd(), PollFlags::POLLIN),
+    ];
     let _ = poll(&mut fds, PollTimeout::NONE);
     while inotify.read_events().is_ok_and(|events| !events.is_empty()) {}
 }
@@ -99,7 +111,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         tell(dir.path(), "early");
         let (send, told) = bounded(100);
-        let listener = ExitListener::spawn(dir.path().to_owned(), move |uid| send.send(uid.to_string()).unwrap()).unwrap();
+        let listener = ExitListener::spawn(dir.path().to_owned(), move |uid| {
+            send.send(uid.to_string()).unwrap()
+        })
+        .unwrap();
         assert_eq!(told.recv_timeout(CEILING).unwrap(), "early");
         for _ in 0..3 {
             tell(dir.path(), "a");

@@ -169,7 +169,10 @@ impl RuntimePodStatus {
 
     /// Whether any container or sandbox of the pod still lives.
     pub fn is_running(&self) -> bool {
-        self.containers.iter().any(|c| c.state == RuntimeState::Running) || self.sandboxes.iter().any(|s| s.ready)
+        self.containers
+            .iter()
+            .any(|c| c.state == RuntimeState::Running)
+            || self.sandboxes.iter().any(|s| s.ready)
     }
 }
 
@@ -228,7 +231,10 @@ pub struct RuntimeError {
 impl RuntimeError {
     /// An error of that reason.
     pub fn new(reason: StartErrorReason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into() }
+        Self {
+            reason,
+            message: message.into(),
+        }
     }
 }
 
@@ -253,7 +259,10 @@ pub struct NetworkNamespace {
 impl NetworkNamespace {
     /// That of a process.
     pub fn of(holder: state::Process) -> Self {
-        Self { path: format!("/proc/{}/ns/net", holder.pid).into(), holder: Some(holder) }
+        Self {
+            path: format!("/proc/{}/ns/net", holder.pid).into(),
+            holder: Some(holder),
+        }
     }
 
     /// Opens it, and makes sure that it was still the holder's.
@@ -265,7 +274,10 @@ impl NetworkNamespace {
         // Compared after the open: whoever has the pid now had it then.
         match self.holder {
             Some(holder) if task::look(holder.pid)? != Some(holder.start_time) => {
-                Err(io::Error::new(io::ErrorKind::NotFound, "the process that holds it has ended"))
+                Err(io::Error::new(
+                    io::ErrorKind::NotFound,
+                    "the process that holds it has ended",
+                ))
             }
             _ => Ok(file),
         }
@@ -321,12 +333,23 @@ pub trait Runtime: Send + Sync {
     /// Resolves the image, prepares the file system and volumes, creates the container and starts it; returns once its
     /// own process runs. A container that was created and did not start is left behind as Exited with reason
     /// `ContainerCannotRun` and code 127 or 128, so that it counts for the back-off.
-    fn start_container(&self, pod: &Pod, sandbox: &ContainerId, container: &Container, attempt: u32) -> Result<ContainerId, RuntimeError>;
+    fn start_container(
+        &self,
+        pod: &Pod,
+        sandbox: &ContainerId,
+        container: &Container,
+        attempt: u32,
+    ) -> Result<ContainerId, RuntimeError>;
 
     /// TERM (or the image's stop signal), then KILL after `grace`; returns when every process of it has ended and its
     /// exit is recorded. A container that is gone or has ended counts as stopped. An error, with the container left as
     /// it is by then, soon after `cancel`.
-    fn stop_container(&self, id: &ContainerId, grace: Duration, cancel: &Cancel) -> Result<(), RuntimeError>;
+    fn stop_container(
+        &self,
+        id: &ContainerId,
+        grace: Duration,
+        cancel: &Cancel,
+    ) -> Result<(), RuntimeError>;
 
     /// Forgets a stopped container: record, file system, cgroup. Its logs stay until the instance after
     /// the next starts, or `remove_pod`. Idempotent.
@@ -338,7 +361,13 @@ pub trait Runtime: Send + Sync {
     /// Runs a command in a running container as its own process would run it; kills the whole tree at `timeout`, which
     /// starts when the command does. `limit` bounds the output in bytes. An error means that nothing can be said of the
     /// container (it is not running, we lack descriptors), never that the command failed.
-    fn exec(&self, id: &ContainerId, command: &[String], timeout: Duration, limit: usize) -> Result<ExecOutcome, RuntimeError>;
+    fn exec(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        timeout: Duration,
+        limit: usize,
+    ) -> Result<ExecOutcome, RuntimeError>;
 
     /// That of the pod's sandbox, or None when the pod uses the node's network.
     fn network_namespace(&self, uid: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError>;

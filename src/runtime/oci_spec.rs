@@ -124,14 +124,21 @@ const MASKED: [&str; 11] = [
 ];
 
 /// Read-only, from the same list.
-const READONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+const READONLY: [&str; 5] = [
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
 
 /// The whole `config.json`.
 ///
 /// Errors (reason `CreateContainerConfigError`): no command at all, a user or group that the image does not have,
 /// runAsNonRoot against root, an unknown capability or one this process cannot give, a quantity that is no number.
 pub fn build(i: &Inputs<'_>) -> Result<Value, RuntimeError> {
-    config(i).map_err(|cause| RuntimeError::new(StartErrorReason::CreateContainerConfigError, cause))
+    config(i)
+        .map_err(|cause| RuntimeError::new(StartErrorReason::CreateContainerConfigError, cause))
 }
 
 fn config(i: &Inputs<'_>) -> Result<Value, String> {
@@ -149,7 +156,11 @@ fn config(i: &Inputs<'_>) -> Result<Value, String> {
 
 /// The container's own profile, else the pod's.
 pub fn seccomp_profile<'a>(pod: &'a Pod, container: &'a Container) -> Option<&'a SeccompProfile> {
-    container.security_context.seccomp_profile.as_ref().or(pod.spec.security_context.seccomp_profile.as_ref())
+    container.security_context.seccomp_profile.as_ref().or(pod
+        .spec
+        .security_context
+        .seccomp_profile
+        .as_ref())
 }
 
 /// `linux.seccomp`. A privileged container has none, whatever it asks for, as in containerd.
@@ -159,7 +170,12 @@ fn seccomp(i: &Inputs<'_>, bounding: &Value) -> Result<Option<Value>, String> {
         _ if privileged(i) => Ok(None),
         ("Unconfined", _) => Ok(None),
         ("RuntimeDefault", _) => {
-            let bounding: Vec<&str> = bounding.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            let bounding: Vec<&str> = bounding
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .collect();
             Ok(Some(crate::seccomp::default::profile(&bounding)))
         }
         ("Localhost", Some(own)) => Ok(Some(own.clone())),
@@ -173,9 +189,13 @@ fn privileged(i: &Inputs<'_>) -> bool {
 
 fn linux(i: &Inputs<'_>, process: &Value) -> Result<Value, String> {
     let privileged = privileged(i);
-    let mut resources = resources::linux_resources(&i.container.resources, &i.host.missing_controllers)?;
+    let mut resources =
+        resources::linux_resources(&i.container.resources, &i.host.missing_controllers)?;
     // Nothing is allowed here: the runtimes themselves add what every container needs (null, zero, tty, pts, mknod).
-    resources.insert("devices".into(), json!([{ "allow": privileged, "access": "rwm" }]));
+    resources.insert(
+        "devices".into(),
+        json!([{ "allow": privileged, "access": "rwm" }]),
+    );
     let mut linux = json!({
         "resources": resources,
         "cgroupsPath": i.cgroups_path,
@@ -217,13 +237,23 @@ fn namespaces(i: &Inputs<'_>) -> Value {
 }
 
 fn namespace(name: &str, path: Option<&Path>) -> Value {
-    path.map_or_else(|| json!({ "type": name }), |p| json!({ "type": name, "path": p }))
+    path.map_or_else(
+        || json!({ "type": name }),
+        |p| json!({ "type": name, "path": p }),
+    )
 }
 
 /// containerd's own mounts, then the pod's. A destination of the pod replaces a default one.
 fn mounts(i: &Inputs<'_>) -> Vec<Value> {
-    let taken = |destination: &str| i.mounts.iter().any(|m| clean(&m.destination) == destination);
-    let mut list: Vec<Value> = default_mounts(i).into_iter().filter(|m| m["destination"].as_str().is_none_or(|d| !taken(d))).collect();
+    let taken = |destination: &str| {
+        i.mounts
+            .iter()
+            .any(|m| clean(&m.destination) == destination)
+    };
+    let mut list: Vec<Value> = default_mounts(i)
+        .into_iter()
+        .filter(|m| m["destination"].as_str().is_none_or(|d| !taken(d)))
+        .collect();
     let mut own: Vec<&Mount> = i.mounts.iter().collect();
     // Stable, by depth: a volume inside another is mounted after it, as containerd does (sort.Stable(orderedMounts)).
     own.sort_by_key(|m| clean(&m.destination).matches('/').count());
@@ -238,7 +268,12 @@ fn clean(destination: &str) -> &str {
 
 fn bind(m: &Mount) -> Value {
     let mut options = vec!["rbind".to_owned()];
-    if !m.options.iter().any(|o| matches!(o.as_str(), "rprivate" | "private" | "rslave" | "slave" | "rshared" | "shared")) {
+    if !m.options.iter().any(|o| {
+        matches!(
+            o.as_str(),
+            "rprivate" | "private" | "rslave" | "slave" | "rshared" | "shared"
+        )
+    }) {
         options.push("rprivate".into());
     }
     options.push(if m.read_only { "ro" } else { "rw" }.into());
@@ -251,16 +286,53 @@ fn default_mounts(i: &Inputs<'_>) -> Vec<Value> {
     let mount = |destination: &str, kind: &str, source: &str, options: &[&str]| json!({ "destination": destination, "type": kind, "source": source, "options": options });
     vec![
         mount("/proc", "proc", "proc", &["nosuid", "noexec", "nodev"]),
-        mount("/dev", "tmpfs", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=65536k"]),
-        mount("/dev/pts", "devpts", "devpts", &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"]),
-        mount("/dev/mqueue", "mqueue", "mqueue", &["nosuid", "noexec", "nodev"]),
-        mount("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", access]),
-        mount("/sys/fs/cgroup", "cgroup", "cgroup", &["nosuid", "noexec", "nodev", "relatime", access]),
+        mount(
+            "/dev",
+            "tmpfs",
+            "tmpfs",
+            &["nosuid", "strictatime", "mode=755", "size=65536k"],
+        ),
+        mount(
+            "/dev/pts",
+            "devpts",
+            "devpts",
+            &[
+                "nosuid",
+                "noexec",
+                "newinstance",
+                "ptmxmode=0666",
+                "mode=0620",
+                "gid=5",
+            ],
+        ),
+        mount(
+            "/dev/mqueue",
+            "mqueue",
+            "mqueue",
+            &["nosuid", "noexec", "nodev"],
+        ),
+        mount(
+            "/sys",
+            "sysfs",
+            "sysfs",
+            &["nosuid", "noexec", "nodev", access],
+        ),
+        mount(
+            "/sys/fs/cgroup",
+            "cgroup",
+            "cgroup",
+            &["nosuid", "noexec", "nodev", "relatime", access],
+        ),
         if i.pod.spec.host_ipc {
             mount("/dev/shm", "bind", "/dev/shm", &["rbind", "rprivate", "rw"])
         } else {
             // One per container unless the caller binds the sandbox's, which replaces this one.
-            mount("/dev/shm", "tmpfs", "shm", &["nosuid", "noexec", "nodev", "mode=1777", "size=65536k"])
+            mount(
+                "/dev/shm",
+                "tmpfs",
+                "shm",
+                &["nosuid", "noexec", "nodev", "mode=1777", "size=65536k"],
+            )
         },
     ]
 }
@@ -277,7 +349,11 @@ fn annotations(i: &Inputs<'_>) -> Value {
         ("sandbox-namespace", &m.namespace),
         ("sandbox-uid", m.uid.as_str()),
     ];
-    pairs.into_iter().map(|(k, v)| (format!("io.kubernetes.cri.{k}"), Value::from(v))).collect::<Map<_, _>>().into()
+    pairs
+        .into_iter()
+        .map(|(k, v)| (format!("io.kubernetes.cri.{k}"), Value::from(v)))
+        .collect::<Map<_, _>>()
+        .into()
 }
 
 #[cfg(test)]

@@ -50,18 +50,30 @@ fn set_up(dir: &Path) -> io::Result<Option<Child>> {
     let _ = nix::sys::prctl::set_name(c"podprobe-pause");
     std::env::set_current_dir("/")?;
     nix::unistd::setsid()?;
-    let record: SandboxRecord = state::read(dir, SANDBOX).ok_or_else(|| io::Error::other("the sandbox record cannot be read"))?;
+    let record: SandboxRecord = state::read(dir, SANDBOX)
+        .ok_or_else(|| io::Error::other("the sandbox record cannot be read"))?;
     // Recorded before anything else: from here on a new daemon can find and end this process.
-    let process = Process::of(std::process::id() as i32).ok_or_else(|| io::Error::other("/proc is not mounted"))?;
-    state::write(dir, STATE, &SandboxState { boot_id: crate::clock::boot_id(), process }, false)?;
+    let process = Process::of(std::process::id() as i32)
+        .ok_or_else(|| io::Error::other("/proc is not mounted"))?;
+    state::write(
+        dir,
+        STATE,
+        &SandboxState {
+            boot_id: crate::clock::boot_id(),
+            process,
+        },
+        false,
+    )?;
     unshare(namespaces(&record)).map_err(|e| cause("make namespaces", e.into()))?;
     slave_mounts().map_err(|e| cause("set mount propagation", e))?;
     if !record.host_network {
-        nix::unistd::sethostname(&record.hostname).map_err(|e| cause("set the host name", e.into()))?;
+        nix::unistd::sethostname(&record.hostname)
+            .map_err(|e| cause("set the host name", e.into()))?;
         crate::sys::task::loopback_up().map_err(|e| cause("set lo up", e))?;
     }
     for v in &record.memory_volumes {
-        volumes::mount_memory(v).map_err(|e| cause(&format!("mount a tmpfs at {}", v.path.display()), e))?;
+        volumes::mount_memory(v)
+            .map_err(|e| cause(&format!("mount a tmpfs at {}", v.path.display()), e))?;
     }
     let first = record.share_pid.then(|| init::start(dir)).transpose();
     first.map_err(|e| cause("start the first process of the pod", e))
@@ -73,7 +85,10 @@ fn cause(what: &str, e: io::Error) -> io::Error {
 
 fn namespaces(record: &SandboxRecord) -> CloneFlags {
     let mut flags = CloneFlags::CLONE_NEWNS;
-    flags.set(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS, !record.host_network);
+    flags.set(
+        CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS,
+        !record.host_network,
+    );
     flags.set(CloneFlags::CLONE_NEWIPC, !record.host_ipc);
     // Of this process's children only; it stays where it is.
     flags.set(CloneFlags::CLONE_NEWPID, record.share_pid);
@@ -82,12 +97,26 @@ fn namespaces(record: &SandboxRecord) -> CloneFlags {
 
 /// What the node mounts later is still seen here, but nothing mounted here is seen outside.
 pub(super) fn slave_mounts() -> io::Result<()> {
-    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>).map_err(Into::into)
+    mount(
+        None::<&str>,
+        "/",
+        None::<&str>,
+        MsFlags::MS_REC | MsFlags::MS_SLAVE,
+        None::<&str>,
+    )
+    .map_err(Into::into)
 }
 
 /// And nothing that the node mounts is seen any more either.
 fn private_mounts() -> io::Result<()> {
-    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).map_err(Into::into)
+    mount(
+        None::<&str>,
+        "/",
+        None::<&str>,
+        MsFlags::MS_REC | MsFlags::MS_PRIVATE,
+        None::<&str>,
+    )
+    .map_err(Into::into)
 }
 
 /// Detaches from the daemon's pipes and waits for TERM, or for the end of the pod's first process, whose namespace nothing
@@ -103,7 +132,10 @@ fn hold(mut first: Option<Child>) -> ExitCode {
         return ExitCode::FAILURE;
     }
     // It may have ended before its end was blocked.
-    while !first.as_mut().is_some_and(|c| !matches!(c.try_wait(), Ok(None))) {
+    while !first
+        .as_mut()
+        .is_some_and(|c| !matches!(c.try_wait(), Ok(None)))
+    {
         if awaited.wait() == Ok(Signal::SIGTERM) {
             // Our own end would end it too, but a moment after.
             let _ = first.as_mut().map(|c| c.kill().and_then(|()| c.wait()));
@@ -115,7 +147,11 @@ fn hold(mut first: Option<Child>) -> ExitCode {
 
 /// stdin and stdout become /dev/null, which closes the daemon's pipes.
 pub(super) fn detach_stdio() {
-    if let Ok(null) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") {
+    if let Ok(null) = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+    {
         let _ = nix::unistd::dup2_stdin(&null);
         let _ = nix::unistd::dup2_stdout(&null);
     }

@@ -24,7 +24,9 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use super::cgroup::{self, Cgroups};
 use super::cri_log::{Lines, LogFile, Stream};
 use super::exits;
-use super::state::{self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, Process, STATE};
+use super::state::{
+    self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, Process, STATE,
+};
 use super::{StartErrorReason, oci_cli, sandbox, termination, volumes};
 use crate::clock::{Moment, Time, boot_id};
 
@@ -46,7 +48,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match Shim::new(dir) {
         Ok(shim) => shim.run(),
         Err(e) => {
-            report(&format!("error {} {e}", StartErrorReason::CreateContainerError.as_str()));
+            report(&format!(
+                "error {} {e}",
+                StartErrorReason::CreateContainerError.as_str()
+            ));
             ExitCode::FAILURE
         }
     }
@@ -71,16 +76,32 @@ impl Failure {
     }
 
     fn plain(text: String) -> Self {
-        Self { reason: StartErrorReason::CreateContainerError, code: 128, text }
+        Self {
+            reason: StartErrorReason::CreateContainerError,
+            code: 128,
+            text,
+        }
     }
 
     fn sub_path(s: &state::SubPath, cause: &io::Error) -> Self {
-        let text = format!("cannot mount subPath {:?} of {}: {cause}", s.path, s.volume.display());
-        Self { reason: StartErrorReason::CreateContainerConfigError, code: 128, text }
+        let text = format!(
+            "cannot mount subPath {:?} of {}: {cause}",
+            s.path,
+            s.volume.display()
+        );
+        Self {
+            reason: StartErrorReason::CreateContainerConfigError,
+            code: 128,
+            text,
+        }
     }
 
     fn run(text: String) -> Self {
-        Self { reason: StartErrorReason::RunContainerError, code: oci_cli::exit_code_of(&text), text }
+        Self {
+            reason: StartErrorReason::RunContainerError,
+            code: oci_cli::exit_code_of(&text),
+            text,
+        }
     }
 }
 
@@ -107,11 +128,24 @@ impl Shim {
         // Without CAP_SYS_RESOURCE it cannot be lowered: then it stays as it is.
         let _ = fs::write("/proc/self/oom_score_adj", "-998");
         let children = block_signals()?;
-        let record: ContainerRecord =
-            state::read(&dir, CONTAINER).ok_or_else(|| io::Error::other("the container record cannot be read"))?;
-        let shim = Process::of(std::process::id() as i32).ok_or_else(|| io::Error::other("/proc is not mounted"))?;
-        let state = ContainerState { boot_id: boot_id(), shim, process: None, cgroups: Vec::new(), started_at: None, started: None };
-        let me = Self { dir, record, state, children };
+        let record: ContainerRecord = state::read(&dir, CONTAINER)
+            .ok_or_else(|| io::Error::other("the container record cannot be read"))?;
+        let shim = Process::of(std::process::id() as i32)
+            .ok_or_else(|| io::Error::other("/proc is not mounted"))?;
+        let state = ContainerState {
+            boot_id: boot_id(),
+            shim,
+            process: None,
+            cgroups: Vec::new(),
+            started_at: None,
+            started: None,
+        };
+        let me = Self {
+            dir,
+            record,
+            state,
+            children,
+        };
         me.save()?;
         Ok(me)
     }
@@ -142,20 +176,36 @@ impl Shim {
         let mut output = Output::new(&self.record);
         let pid = self.create(&mut output)?;
         self.state.process = Process::of(pid);
-        self.state.cgroups = Cgroups::detect().map(|c| c.dirs_of(pid, &self.record.cgroup)).unwrap_or_default();
-        self.save().map_err(|e| Failure::prepare("record the container", e))?;
+        self.state.cgroups = Cgroups::detect()
+            .map(|c| c.dirs_of(pid, &self.record.cgroup))
+            .unwrap_or_default();
+        self.save()
+            .map_err(|e| Failure::prepare("record the container", e))?;
         if daemon_is_gone() {
-            return Err(Failure::run("cannot start the container: the daemon ended before it was started".into()));
+            return Err(Failure::run(
+                "cannot start the container: the daemon ended before it was started".into(),
+            ));
         }
         let stderr = self.dir.join("start.err");
         let to = File::create(&stderr).map_err(|e| Failure::prepare("start the container", e))?;
-        let ok = self.runtime(&["start"]).stdout(Stdio::null()).stderr(to).status();
+        let ok = self
+            .runtime(&["start"])
+            .stdout(Stdio::null())
+            .stderr(to)
+            .status();
         if !ok.as_ref().is_ok_and(std::process::ExitStatus::success) {
-            let text = ok.map_or_else(|e| e.to_string(), |_| fs::read_to_string(&stderr).unwrap_or_default());
-            return Err(Failure::run(format!("cannot start the container: {}", oci_cli::useful_sentence(&text))));
+            let text = ok.map_or_else(
+                |e| e.to_string(),
+                |_| fs::read_to_string(&stderr).unwrap_or_default(),
+            );
+            return Err(Failure::run(format!(
+                "cannot start the container: {}",
+                oci_cli::useful_sentence(&text)
+            )));
         }
         let _ = fs::remove_file(stderr);
-        (self.state.started_at, self.state.started) = (Some(SystemTime::now()), Some(Moment::now()));
+        (self.state.started_at, self.state.started) =
+            (Some(SystemTime::now()), Some(Moment::now()));
         // A container that runs without this record is found all the same by its process; it only lacks a start time.
         let _ = self.save();
         report(STARTED);
@@ -165,15 +215,22 @@ impl Shim {
     /// The holder's mount namespace has the memory volumes; the copy made of it is the container's own.
     fn prepare_mounts(&self) -> Result<(), Failure> {
         let r = &self.record;
-        let namespace = File::open(format!("/proc/{}/ns/mnt", r.holder.pid)).map_err(|e| Failure::prepare("enter the sandbox", e))?;
+        let namespace = File::open(format!("/proc/{}/ns/mnt", r.holder.pid))
+            .map_err(|e| Failure::prepare("enter the sandbox", e))?;
         if !r.holder.alive() {
-            return Err(Failure::prepare("enter the sandbox", "its holder has ended"));
+            return Err(Failure::prepare(
+                "enter the sandbox",
+                "its holder has ended",
+            ));
         }
-        setns(namespace, CloneFlags::CLONE_NEWNS).map_err(|e| Failure::prepare("enter the sandbox", e))?;
-        unshare(CloneFlags::CLONE_NEWNS).map_err(|e| Failure::prepare("make a mount namespace", e))?;
+        setns(namespace, CloneFlags::CLONE_NEWNS)
+            .map_err(|e| Failure::prepare("enter the sandbox", e))?;
+        unshare(CloneFlags::CLONE_NEWNS)
+            .map_err(|e| Failure::prepare("make a mount namespace", e))?;
         sandbox::slave_mounts().map_err(|e| Failure::prepare("set mount propagation", e))?;
         let (upper, work) = (r.data.join("upper"), r.data.join("work"));
-        crate::images::overlay::mount(&r.layers, &upper, &work, &r.rootfs).map_err(|e| Failure::plain(e.to_string()))?;
+        crate::images::overlay::mount(&r.layers, &upper, &work, &r.rootfs)
+            .map_err(|e| Failure::plain(e.to_string()))?;
         for s in &r.sub_paths {
             volumes::bind_sub_path(s).map_err(|e| Failure::sub_path(s, &e))?;
         }
@@ -189,22 +246,51 @@ impl Shim {
 
     /// Creates the container with our pipes. What is in them when it returns is the runtime's, not the container's.
     fn create(&self, output: &mut Output) -> Result<i32, Failure> {
-        let (stdout, stderr) = output.open(self.record.user).map_err(|e| Failure::prepare("make pipes", e))?;
+        let (stdout, stderr) = output
+            .open(self.record.user)
+            .map_err(|e| Failure::prepare("make pipes", e))?;
         let pid_file = self.dir.join("pid");
         let bundle = self.dir.join("bundle");
         let mut command = oci_cli::command(&self.record.runtime, &self.record.oci_root);
-        command.arg("create").arg("--bundle").arg(bundle).arg("--pid-file").arg(&pid_file).arg(&self.record.id);
-        let result = command.stdin(Stdio::null()).stdout(stdout).stderr(stderr).status();
+        command
+            .arg("create")
+            .arg("--bundle")
+            .arg(bundle)
+            .arg("--pid-file")
+            .arg(&pid_file)
+            .arg(&self.record.id);
+        let result = command
+            .stdin(Stdio::null())
+            .stdout(stdout)
+            .stderr(stderr)
+            .status();
         drop(command);
         let said = output.take_unlogged();
-        let run = |text: &str| Failure::run(format!("cannot create the container: {}", oci_cli::useful_sentence(text)));
+        let run = |text: &str| {
+            Failure::run(format!(
+                "cannot create the container: {}",
+                oci_cli::useful_sentence(text)
+            ))
+        };
         match result {
             Ok(status) if status.success() => {}
-            Ok(status) if said.is_empty() => return Err(run(&format!("{} ended with {status}", self.record.runtime[0].display()))),
+            Ok(status) if said.is_empty() => {
+                return Err(run(&format!(
+                    "{} ended with {status}",
+                    self.record.runtime[0].display()
+                )));
+            }
             Ok(_) => return Err(run(&said)),
-            Err(e) => return Err(Failure::prepare(&format!("run {}", self.record.runtime[0].display()), e)),
+            Err(e) => {
+                return Err(Failure::prepare(
+                    &format!("run {}", self.record.runtime[0].display()),
+                    e,
+                ));
+            }
         }
-        let pid = fs::read_to_string(&pid_file).ok().and_then(|p| p.trim().parse().ok());
+        let pid = fs::read_to_string(&pid_file)
+            .ok()
+            .and_then(|p| p.trim().parse().ok());
         pid.ok_or_else(|| run("the OCI runtime wrote no pid"))
     }
 
@@ -224,8 +310,14 @@ impl Shim {
         let (code, signal) = status;
         let oom_killed = cgroup::oom_killed(cgroups);
         let r = &self.record;
-        let message = termination::message(&r.termination_log, r.message_from_log, code, &r.log_path);
-        self.record_exit(code, signal, termination::reason(code, oom_killed), &message);
+        let message =
+            termination::message(&r.termination_log, r.message_from_log, code, &r.log_path);
+        self.record_exit(
+            code,
+            signal,
+            termination::reason(code, oom_killed),
+            &message,
+        );
         self.clean_up();
     }
 
@@ -246,7 +338,11 @@ impl Shim {
 
     /// Nothing of the container is left afterwards but its records, its overlay and its log.
     fn clean_up(&self) {
-        let _ = self.runtime(&["delete", "--force"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let _ = self
+            .runtime(&["delete", "--force"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
         cgroup::kill_all(&self.state.cgroups);
         for dir in &self.state.cgroups {
             let _ = cgroup::remove_tree(dir);
@@ -259,12 +355,22 @@ impl Shim {
 /// TERM, HUP and the like are not for us: a service manager that ends the daemon must not end its containers.
 fn block_signals() -> io::Result<SignalFd> {
     let mut blocked = SigSet::empty();
-    blocked.extend([Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2]);
+    blocked.extend([
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+    ]);
     blocked.thread_block()?;
     let mut children = SigSet::empty();
     children.add(Signal::SIGCHLD);
     children.thread_block()?;
-    Ok(SignalFd::with_flags(&children, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
+    Ok(SignalFd::with_flags(
+        &children,
+        SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK,
+    )?)
 }
 
 /// The daemon holds the other end of stdin until it has our answer.
@@ -280,7 +386,9 @@ fn reap(pid: i32) -> Option<(i32, Option<i32>)> {
     while let Some(status) = reap_any() {
         match status {
             WaitStatus::Exited(p, code) if p.as_raw() == pid => found = Some((code, None)),
-            WaitStatus::Signaled(p, signal, _) if p.as_raw() == pid => found = Some((128 + signal as i32, Some(signal as i32))),
+            WaitStatus::Signaled(p, signal, _) if p.as_raw() == pid => {
+                found = Some((128 + signal as i32, Some(signal as i32)))
+            }
             _ => {}
         }
     }
@@ -288,14 +396,23 @@ fn reap(pid: i32) -> Option<(i32, Option<i32>)> {
 }
 
 fn reap_any() -> Option<WaitStatus> {
-    waitpid(None, Some(WaitPidFlag::WNOHANG)).ok().filter(|s| *s != WaitStatus::StillAlive)
+    waitpid(None, Some(WaitPidFlag::WNOHANG))
+        .ok()
+        .filter(|s| *s != WaitStatus::StillAlive)
 }
 
 impl Output {
     fn new(record: &ContainerRecord) -> Self {
         Self {
-            pipes: [(None, Lines::new(Stream::Stdout)), (None, Lines::new(Stream::Stderr))],
-            log: LogFile::new(record.log_path.clone(), record.log_max_size, record.log_max_files),
+            pipes: [
+                (None, Lines::new(Stream::Stdout)),
+                (None, Lines::new(Stream::Stderr)),
+            ],
+            log: LogFile::new(
+                record.log_path.clone(),
+                record.log_max_size,
+                record.log_max_files,
+            ),
             buffer: Vec::new(),
         }
     }
@@ -329,13 +446,26 @@ impl Output {
         self.wait_by(children, |fds| poll(fds, PollTimeout::NONE));
     }
 
-    fn wait_by(&mut self, children: BorrowedFd<'_>, poll: impl Fn(&mut [PollFd<'_>]) -> nix::Result<i32>) {
+    fn wait_by(
+        &mut self,
+        children: BorrowedFd<'_>,
+        poll: impl Fn(&mut [PollFd<'_>]) -> nix::Result<i32>,
+    ) {
         let ready: Vec<usize> = {
-            let open = || self.pipes.iter().enumerate().filter_map(|(n, (p, _))| Some((n, p.as_ref()?)));
+            let open = || {
+                self.pipes
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(n, (p, _))| Some((n, p.as_ref()?)))
+            };
             let mut fds = vec![PollFd::new(children, PollFlags::POLLIN)];
             fds.extend(open().map(|(_, p)| PollFd::new(p.as_fd(), PollFlags::POLLIN)));
             match poll(&mut fds) {
-                Ok(_) => open().zip(&fds[1..]).filter(|(_, fd)| fd.any() == Some(true)).map(|((n, _), _)| n).collect(),
+                Ok(_) => open()
+                    .zip(&fds[1..])
+                    .filter(|(_, fd)| fd.any() == Some(true))
+                    .map(|((n, _), _)| n)
+                    .collect(),
                 Err(Errno::EINTR) => Vec::new(),
                 // Nobody says who is ready: look at all, but do not spin.
                 Err(_) => {
@@ -402,7 +532,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("0.log");
         let lines = [Stream::Stdout, Stream::Stderr].map(|s| (None, Lines::new(s)));
-        let mut output = Output { pipes: lines, log: LogFile::new(log.clone(), 1 << 20, 2), buffer: Vec::new() };
+        let mut output = Output {
+            pipes: lines,
+            log: LogFile::new(log.clone(), 1 << 20, 2),
+            buffer: Vec::new(),
+        };
         let (stdout, stderr) = output.open(nix::unistd::getuid().as_raw()).unwrap();
         nix::unistd::write(&stdout, b"out\n").unwrap();
         nix::unistd::write(&stderr, b"err\n").unwrap();
@@ -410,9 +544,16 @@ mod tests {
         for _ in 0..3 {
             output.wait_by(io::stdin().as_fd(), |_| Err(Errno::ENOMEM));
         }
-        assert!(begun.elapsed() >= 3 * POLL_PAUSE, "it spins: {:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() >= 3 * POLL_PAUSE,
+            "it spins: {:?}",
+            begun.elapsed()
+        );
         let text = fs::read_to_string(log).unwrap();
-        assert!(text.contains(" stdout F out\n") && text.contains(" stderr F err\n"), "{text}");
+        assert!(
+            text.contains(" stdout F out\n") && text.contains(" stderr F err\n"),
+            "{text}"
+        );
         let begun = Instant::now();
         output.wait_by(io::stdin().as_fd(), |_| Err(Errno::EINTR));
         assert!(begun.elapsed() < POLL_PAUSE, "a signal is no failure");

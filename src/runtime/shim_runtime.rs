@@ -22,7 +22,10 @@ use std::time::Duration;
 
 use super::cgroup::Cgroups;
 use super::state::{CONTAINER, ContainerRecord};
-use super::{Cancel, ContainerId, ExecOutcome, NetworkNamespace, Runtime, RuntimeError, RuntimePodStatus, StartErrorReason, volumes};
+use super::{
+    Cancel, ContainerId, ExecOutcome, NetworkNamespace, Runtime, RuntimeError, RuntimePodStatus,
+    StartErrorReason, volumes,
+};
 use crate::api::{Container, Pod, PodUid};
 use crate::images::ImageStore;
 use crate::layout::Layout;
@@ -76,8 +79,17 @@ impl ShimRuntime {
     /// Errors: the directories cannot be made.
     pub fn new(layout: &Layout, settings: &Settings, images: ImageStore) -> io::Result<Self> {
         let layout = Layout::new(std::path::absolute(layout.root())?);
-        for dir in [layout.sandboxes(), layout.containers(), layout.exits(), layout.oci_state(), layout.lib_dir(), layout.logs_dir()] {
-            fs::create_dir_all(&dir).map_err(|e| io::Error::new(e.kind(), format!("cannot make {}: {e}", dir.display())))?;
+        for dir in [
+            layout.sandboxes(),
+            layout.containers(),
+            layout.exits(),
+            layout.oci_state(),
+            layout.lib_dir(),
+            layout.logs_dir(),
+        ] {
+            fs::create_dir_all(&dir).map_err(|e| {
+                io::Error::new(e.kind(), format!("cannot make {}: {e}", dir.display()))
+            })?;
         }
         // Records name images, commands and paths of every pod: nobody but root reads them.
         fs::set_permissions(layout.run_dir(), fs::Permissions::from_mode(0o711))?;
@@ -132,23 +144,37 @@ impl ShimRuntime {
     /// Pods that have data on the disk. Housekeeping removes that of pods which no longer exist: a daemon that was killed
     /// while it removed a pod has left it.
     pub fn pods_with_data(&self) -> Vec<PodUid> {
-        names(&self.layout.lib_dir().join("pods")).iter().map(|n| PodUid::from(n.as_str())).collect()
+        names(&self.layout.lib_dir().join("pods"))
+            .iter()
+            .map(|n| PodUid::from(n.as_str()))
+            .collect()
     }
 
     /// Clears away directories that never became records or were on their way out, and writable layers whose record is
     /// gone: the records usually lie on a tmpfs, the layers do not.
     fn sweep(&self) {
         for dir in [self.layout.sandboxes(), self.layout.containers()] {
-            for name in names(&dir).iter().filter(|n| n.ends_with(NEW) || n.ends_with(REMOVING)) {
+            for name in names(&dir)
+                .iter()
+                .filter(|n| n.ends_with(NEW) || n.ends_with(REMOVING))
+            {
                 let _ = fs::remove_dir_all(dir.join(name));
             }
         }
         // A list that cannot be read names nothing, and would cost every running container its layer.
         let known: HashSet<String> = match listed(&self.layout.containers()) {
             Ok(names) => names.into_iter().collect(),
-            Err(e) => return log::warn!("cannot list {}: {e}; nothing is cleared away", self.layout.containers().display()),
+            Err(e) => {
+                return log::warn!(
+                    "cannot list {}: {e}; nothing is cleared away",
+                    self.layout.containers().display()
+                );
+            }
         };
-        for id in names(&self.layout.lib_dir().join("containers")).iter().filter(|id| !known.contains(*id)) {
+        for id in names(&self.layout.lib_dir().join("containers"))
+            .iter()
+            .filter(|id| !known.contains(*id))
+        {
             if let Err(e) = volumes::remove_tree(&self.layout.container_data(id)) {
                 log::warn!("cannot remove the file system of container {id}, which is gone: {e}");
             }
@@ -171,7 +197,11 @@ impl ShimRuntime {
         let stderr = File::create(dir.join("stderr"))?;
         let mut command = Command::new(&self.program);
         command.arg0("podprobe").arg(role).arg(dir);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr).spawn()
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .spawn()
     }
 
     /// Waits for those of our children that have ended.
@@ -185,7 +215,11 @@ impl ShimRuntime {
 
     fn ips(&self, host_network: bool) -> Vec<IpAddr> {
         // Without a network of its own the pod has loopback, and its probes run from inside its namespace.
-        vec![if host_network { self.node_ip } else { IpAddr::V4(Ipv4Addr::LOCALHOST) }]
+        vec![if host_network {
+            self.node_ip
+        } else {
+            IpAddr::V4(Ipv4Addr::LOCALHOST)
+        }]
     }
 }
 
@@ -200,7 +234,10 @@ fn listed(dir: &Path) -> io::Result<Vec<String>> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?.collect::<io::Result<Vec<_>>>()?,
     };
-    Ok(entries.into_iter().filter_map(|e| e.file_name().into_string().ok()).collect())
+    Ok(entries
+        .into_iter()
+        .filter_map(|e| e.file_name().into_string().ok())
+        .collect())
 }
 
 /// 64 random hex digits.
@@ -220,10 +257,18 @@ impl Runtime for ShimRuntime {
     }
 
     fn check(&self) -> Result<(), RuntimeError> {
-        let fail =
-            |cause: String| Err(RuntimeError::new(StartErrorReason::CreateContainerError, format!("cannot run containers: {cause}")));
+        let fail = |cause: String| {
+            Err(RuntimeError::new(
+                StartErrorReason::CreateContainerError,
+                format!("cannot run containers: {cause}"),
+            ))
+        };
         match Cgroups::detect() {
-            Ok(c) if c.is_empty() => return fail("no cgroup file system is mounted; mount cgroup2 at /sys/fs/cgroup".into()),
+            Ok(c) if c.is_empty() => {
+                return fail(
+                    "no cgroup file system is mounted; mount cgroup2 at /sys/fs/cgroup".into(),
+                );
+            }
             Err(e) => return fail(format!("/proc is not usable: {e}")),
             Ok(c) => {
                 if let Some(at) = c.read_only() {
@@ -236,15 +281,19 @@ impl Runtime for ShimRuntime {
         }
         let probe = self.layout.containers().join(".check");
         if let Err(e) = fs::write(&probe, "").and_then(|()| fs::remove_file(&probe)) {
-            return fail(format!("{} is not writable: {e}", self.layout.containers().display()));
+            return fail(format!(
+                "{} is not writable: {e}",
+                self.layout.containers().display()
+            ));
         }
         match &self.choice {
-            RuntimeChoice::Path(path) if !is_executable(path) => {
-                fail(format!("{} is not an executable file; name an OCI runtime with --runtime, or use --runtime embedded", path.display()))
-            }
-            RuntimeChoice::Embedded if !cfg!(feature = "embedded") => {
-                fail("this build has no embedded runtime; name one with --runtime /path/to/runc".into())
-            }
+            RuntimeChoice::Path(path) if !is_executable(path) => fail(format!(
+                "{} is not an executable file; name an OCI runtime with --runtime, or use --runtime embedded",
+                path.display()
+            )),
+            RuntimeChoice::Embedded if !cfg!(feature = "embedded") => fail(
+                "this build has no embedded runtime; name one with --runtime /path/to/runc".into(),
+            ),
             _ => Ok(()),
         }
     }
@@ -257,14 +306,20 @@ impl Runtime for ShimRuntime {
     fn pod_status(&self, uid: &PodUid) -> Result<RuntimePodStatus, RuntimeError> {
         self.reap();
         let found = self.list(Some(uid))?.into_iter().next();
-        Ok(found.unwrap_or_else(|| RuntimePodStatus { uid: uid.clone(), ..Default::default() }))
+        Ok(found.unwrap_or_else(|| RuntimePodStatus {
+            uid: uid.clone(),
+            ..Default::default()
+        }))
     }
 
     fn run_pod_sandbox(&self, pod: &Pod, attempt: u32) -> Result<ContainerId, RuntimeError> {
         self.start_sandbox(pod, attempt).map_err(|cause| {
             RuntimeError::new(
                 StartErrorReason::CreatePodSandboxError,
-                format!("cannot create the sandbox of pod {}: {cause}", pod.full_name()),
+                format!(
+                    "cannot create the sandbox of pod {}: {cause}",
+                    pod.full_name()
+                ),
             )
         })
     }
@@ -278,11 +333,22 @@ impl Runtime for ShimRuntime {
         self.forget_sandbox(id)
     }
 
-    fn start_container(&self, pod: &Pod, sandbox: &ContainerId, container: &Container, attempt: u32) -> Result<ContainerId, RuntimeError> {
+    fn start_container(
+        &self,
+        pod: &Pod,
+        sandbox: &ContainerId,
+        container: &Container,
+        attempt: u32,
+    ) -> Result<ContainerId, RuntimeError> {
         self.start(pod, sandbox, container, attempt)
     }
 
-    fn stop_container(&self, id: &ContainerId, grace: Duration, cancel: &Cancel) -> Result<(), RuntimeError> {
+    fn stop_container(
+        &self,
+        id: &ContainerId,
+        grace: Duration,
+        cancel: &Cancel,
+    ) -> Result<(), RuntimeError> {
         self.stop(id, grace, cancel)
     }
 
@@ -294,17 +360,36 @@ impl Runtime for ShimRuntime {
         self.remove_pod_data(uid)
     }
 
-    fn exec(&self, id: &ContainerId, command: &[String], timeout: Duration, limit: usize) -> Result<ExecOutcome, RuntimeError> {
+    fn exec(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        timeout: Duration,
+        limit: usize,
+    ) -> Result<ExecOutcome, RuntimeError> {
         let fail = |cause: String| RuntimeError::new(StartErrorReason::RunContainerError, cause);
         let (record, process) = self.running(id)?;
         let config = self.config(id);
-        let config = config.map_err(|e| fail(format!("cannot enter container {id}: its OCI configuration is not readable: {e}")))?;
-        let target = nsexec::Target { pid: process.pid, start_time: process.start_time, config: &config, cgroup: &record.cgroup };
-        let options = nsexec::Options { helper: self.program.clone(), interrupt: Some(self.ending()) };
+        let config = config.map_err(|e| {
+            fail(format!(
+                "cannot enter container {id}: its OCI configuration is not readable: {e}"
+            ))
+        })?;
+        let target = nsexec::Target {
+            pid: process.pid,
+            start_time: process.start_time,
+            config: &config,
+            cgroup: &record.cgroup,
+        };
+        let options = nsexec::Options {
+            helper: self.program.clone(),
+            interrupt: Some(self.ending()),
+        };
         nsexec::exec_with(&options, &target, command, timeout, limit).map_err(|e| match e {
-            nsexec::ExecError::NotRunning { .. } => {
-                RuntimeError::new(StartErrorReason::ContainerNotRunning, format!("cannot enter container {id}: it is not running"))
-            }
+            nsexec::ExecError::NotRunning { .. } => RuntimeError::new(
+                StartErrorReason::ContainerNotRunning,
+                format!("cannot enter container {id}: it is not running"),
+            ),
             e => fail(e.to_string()),
         })
     }
@@ -333,11 +418,20 @@ impl ImagesInUse {
     /// Looks at the records below `layout`; needs no daemon.
     pub fn read(layout: &Layout) -> Self {
         let (mut ids, mut unknown) = (HashSet::new(), false);
-        let Ok(containers) = listed(&layout.containers()) else { return Self { ids, unknown: true } };
-        for record in containers.iter().map(|n| fs::read(layout.containers().join(n).join(CONTAINER))) {
+        let Ok(containers) = listed(&layout.containers()) else {
+            return Self { ids, unknown: true };
+        };
+        for record in containers
+            .iter()
+            .map(|n| fs::read(layout.containers().join(n).join(CONTAINER)))
+        {
             match record.map(|bytes| serde_json::from_slice::<ContainerRecord>(&bytes)) {
                 Ok(Ok(record)) => _ = ids.insert(record.image_id),
-                Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                    ) => {}
                 // Damaged, or not to be read right now.
                 Ok(Err(_)) | Err(_) => unknown = true,
             }
@@ -367,12 +461,22 @@ mod tests {
     fn what_cannot_be_read_may_use_any_image() {
         check(|_| {}, false);
         check(|dir| fs::create_dir_all(dir.join("a.new")).unwrap(), false);
-        check(|dir| fs::create_dir_all(dir.join("a").join(CONTAINER)).unwrap(), true);
+        check(
+            |dir| fs::create_dir_all(dir.join("a").join(CONTAINER)).unwrap(),
+            true,
+        );
         let damaged = |dir: &Path| {
             fs::create_dir_all(dir.join("a")).unwrap();
             fs::write(dir.join("a").join(CONTAINER), "{").unwrap();
         };
         check(damaged, true);
-        check(|dir| fs::create_dir_all(dir.parent().unwrap()).and_then(|()| fs::write(dir, "")).unwrap(), true);
+        check(
+            |dir| {
+                fs::create_dir_all(dir.parent().unwrap())
+                    .and_then(|()| fs::write(dir, ""))
+                    .unwrap()
+            },
+            true,
+        );
     }
 }

@@ -15,12 +15,19 @@ pub fn number(text: &str) -> Option<i32> {
     if let Some(offset) = name.strip_prefix("RTMAX") {
         return real_time(64, offset);
     }
-    format!("SIG{name}").parse::<Signal>().ok().map(|s| s as i32)
+    format!("SIG{name}")
+        .parse::<Signal>()
+        .ok()
+        .map(|s| s as i32)
 }
 
 /// Real-time signals as programs number them: 34 to 64.
 fn real_time(base: i32, offset: &str) -> Option<i32> {
-    let offset = if offset.is_empty() { 0 } else { offset.parse::<i32>().ok()? };
+    let offset = if offset.is_empty() {
+        0
+    } else {
+        offset.parse::<i32>().ok()?
+    };
     Some(base.checked_add(offset)?).filter(|n| (34..=64).contains(n))
 }
 

@@ -44,7 +44,10 @@ impl Process {
     /// Whether it still runs; a zombie does not. Where that cannot be told, because no descriptors are left, whoever has
     /// the pid is taken for it: a lack of ours must not end a container.
     pub fn alive(self) -> bool {
-        look(self.pid).map_or_else(|_| kill(Pid::from_raw(self.pid), None).is_ok(), |t| t == Some(self.start_time))
+        look(self.pid).map_or_else(
+            |_| kill(Pid::from_raw(self.pid), None).is_ok(),
+            |t| t == Some(self.start_time),
+        )
     }
 
     /// A descriptor of it; None when it has ended.
@@ -230,7 +233,11 @@ pub fn write<T: Serialize>(dir: &Path, name: &str, record: &T, durable: bool) ->
     }
     drop(file);
     fs::rename(&tmp, dir.join(name))?;
-    if durable { File::open(dir)?.sync_all() } else { Ok(()) }
+    if durable {
+        File::open(dir)?.sync_all()
+    } else {
+        Ok(())
+    }
 }
 
 /// As [`try_read`]; None also when the file cannot be read right now, which is logged.
@@ -250,13 +257,22 @@ pub fn try_read<T: DeserializeOwned>(dir: &Path, name: &str) -> io::Result<Optio
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(io::Error::new(e.kind(), format!("cannot read {}: {e}", path.display()))),
+        Err(e) => {
+            return Err(io::Error::new(
+                e.kind(),
+                format!("cannot read {}: {e}", path.display()),
+            ));
+        }
     };
     match serde_json::from_slice(&bytes) {
         Ok(record) => Ok(Some(record)),
         Err(e) => {
             let aside = dir.join(format!("{name}.corrupt"));
-            log::error!("cannot use {}: {e}; it is kept as {}", path.display(), aside.display());
+            log::error!(
+                "cannot use {}: {e}; it is kept as {}",
+                path.display(),
+                aside.display()
+            );
             let _ = fs::rename(&path, aside);
             Ok(None)
         }
@@ -270,10 +286,19 @@ mod tests {
     #[test]
     fn a_record_is_replaced_whole_and_leaves_no_temporary_file() {
         let dir = tempfile::tempdir().unwrap();
-        let p = Process { pid: 1, start_time: 2 };
+        let p = Process {
+            pid: 1,
+            start_time: 2,
+        };
         write(dir.path(), STATE, &p, true).unwrap();
         write(dir.path(), STATE, &Process { pid: 3, ..p }, false).unwrap();
-        assert_eq!(read::<Process>(dir.path(), STATE), Some(Process { pid: 3, start_time: 2 }));
+        assert_eq!(
+            read::<Process>(dir.path(), STATE),
+            Some(Process {
+                pid: 3,
+                start_time: 2
+            })
+        );
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
@@ -291,7 +316,21 @@ mod tests {
     fn a_process_with_another_start_time_is_not_alive() {
         let me = Process::of(std::process::id() as i32).unwrap();
         assert!(me.alive());
-        assert!(!Process { start_time: me.start_time + 1, ..me }.alive());
-        assert!(Process { start_time: me.start_time + 1, ..me }.open().unwrap().is_none());
+        assert!(
+            !Process {
+                start_time: me.start_time + 1,
+                ..me
+            }
+            .alive()
+        );
+        assert!(
+            Process {
+                start_time: me.start_time + 1,
+                ..me
+            }
+            .open()
+            .unwrap()
+            .is_none()
+        );
     }
 }

@@ -25,7 +25,11 @@ pub fn reason(code: i32, oom_killed: bool) -> &'static str {
 /// The message the container left, or the end of its log when it may stand in.
 pub fn message(termination_log: &Path, from_log: bool, code: i32, log: &Path) -> String {
     let left = tail(termination_log, MAX_MESSAGE);
-    if left.is_empty() && from_log && code != 0 { log_tail(log) } else { String::from_utf8_lossy(&left).into_owned() }
+    if left.is_empty() && from_log && code != 0 {
+        log_tail(log)
+    } else {
+        String::from_utf8_lossy(&left).into_owned()
+    }
 }
 
 fn tail(path: &Path, limit: u64) -> Vec<u8> {
@@ -85,7 +89,11 @@ fn plain(line: &str) -> Option<String> {
         return None;
     }
     let text = fields.next().unwrap_or_default();
-    Some(if tag == "P" { text.to_owned() } else { format!("{text}\n") })
+    Some(if tag == "P" {
+        text.to_owned()
+    } else {
+        format!("{text}\n")
+    })
 }
 
 #[cfg(test)]
@@ -104,7 +112,10 @@ mod tests {
     }
 
     fn cri(lines: &[&str]) -> String {
-        lines.iter().map(|l| format!("2026-11-21T00:00:00.000000000Z stdout F {l}\n")).collect()
+        lines
+            .iter()
+            .map(|l| format!("2026-11-21T00:00:00.000000000Z stdout F {l}\n"))
+            .collect()
     }
 
     #[test]
@@ -125,7 +136,13 @@ mod tests {
         let expected: String = many[20..].iter().map(|l| format!("{l}\n")).collect();
         check(None, true, 1, &cri(&refs), &expected);
         let wide = "x".repeat(3000);
-        check(None, true, 1, &cri(&[&wide]), &format!("{}\n", &wide[..MAX_LOG_BYTES - 1]));
+        check(
+            None,
+            true,
+            1,
+            &cri(&[&wide]),
+            &format!("{}\n", &wide[..MAX_LOG_BYTES - 1]),
+        );
     }
 
     #[test]

@@ -40,15 +40,28 @@ fn config_error(message: String) -> RuntimeError {
 /// The host name a pod's processes see: at most 63 characters, as the kubelet cuts it.
 pub fn hostname(pod: &Pod) -> String {
     if pod.spec.host_network {
-        return nix::unistd::gethostname().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        return nix::unistd::gethostname()
+            .map(|n| n.to_string_lossy().into_owned())
+            .unwrap_or_default();
     }
-    let name = if pod.spec.hostname.is_empty() { &pod.metadata.name } else { &pod.spec.hostname };
-    name.chars().take(63).collect::<String>().trim_end_matches(['-', '.']).to_owned()
+    let name = if pod.spec.hostname.is_empty() {
+        &pod.metadata.name
+    } else {
+        &pod.spec.hostname
+    };
+    name.chars()
+        .take(63)
+        .collect::<String>()
+        .trim_end_matches(['-', '.'])
+        .to_owned()
 }
 
 /// The directory of an emptyDir.
 fn empty_dir_path(layout: &Layout, pod: &Pod, volume: &Volume) -> PathBuf {
-    layout.pod_data(pod.uid()).join("volumes/kubernetes.io~empty-dir").join(&volume.name)
+    layout
+        .pod_data(pod.uid())
+        .join("volumes/kubernetes.io~empty-dir")
+        .join(&volume.name)
 }
 
 /// An emptyDir, also when the volume names no source (kubelet-probes 1.1).
@@ -68,25 +81,40 @@ pub fn prepare_pod(pod: &Pod, layout: &Layout) -> io::Result<Vec<MemoryVolume>> 
     fs::set_permissions(&data, Permissions::from_mode(0o750))?;
     let mut memory = Vec::new();
     for volume in &pod.spec.volumes {
-        let Some(empty_dir) = as_empty_dir(volume) else { continue };
+        let Some(empty_dir) = as_empty_dir(volume) else {
+            continue;
+        };
         let path = empty_dir_path(layout, pod, volume);
         fs::create_dir_all(&path)?;
         fs::set_permissions(&path, Permissions::from_mode(0o777))?;
         if empty_dir.medium == "Memory" {
-            memory.push(MemoryVolume { path, size: size_limit(&empty_dir)? });
+            memory.push(MemoryVolume {
+                path,
+                size: size_limit(&empty_dir)?,
+            });
         }
     }
     let hostname = hostname(pod);
     fs::write(data.join("etc-hosts"), etc_hosts(pod, &hostname))?;
     fs::write(data.join("hostname"), format!("{hostname}\n"))?;
-    fs::write(data.join("resolv.conf"), fs::read("/etc/resolv.conf").unwrap_or_default())?;
+    fs::write(
+        data.join("resolv.conf"),
+        fs::read("/etc/resolv.conf").unwrap_or_default(),
+    )?;
     Ok(memory)
 }
 
 fn size_limit(empty_dir: &EmptyDir) -> io::Result<Option<u64>> {
-    let Some(limit) = &empty_dir.size_limit else { return Ok(None) };
-    let bytes = limit.value().and_then(|n| u64::try_from(n).ok()).filter(|&n| n > 0);
-    bytes.map(Some).ok_or_else(|| io::Error::other(format!("sizeLimit {:?} is no positive quantity", limit.0)))
+    let Some(limit) = &empty_dir.size_limit else {
+        return Ok(None);
+    };
+    let bytes = limit
+        .value()
+        .and_then(|n| u64::try_from(n).ok())
+        .filter(|&n| n > 0);
+    bytes
+        .map(Some)
+        .ok_or_else(|| io::Error::other(format!("sizeLimit {:?} is no positive quantity", limit.0)))
 }
 
 /// The node's file for pods on its network, else loopback and the pod itself.
@@ -113,21 +141,44 @@ pub fn container(
     let mut out = ContainerVolumes::default();
     for (n, m) in container.volume_mounts.iter().enumerate() {
         let volume = pod.spec.volumes.iter().find(|v| v.name == m.name);
-        let volume = volume.ok_or_else(|| config_error(format!("cannot mount volume {:?}: the pod has no such volume", m.name)))?;
+        let volume = volume.ok_or_else(|| {
+            config_error(format!(
+                "cannot mount volume {:?}: the pod has no such volume",
+                m.name
+            ))
+        })?;
         let mut source = source(pod, volume, layout)?;
         if !m.sub_path.is_empty() {
             let target = dir.join(format!("subpaths/{n}"));
-            out.sub_paths.push(SubPath { volume: source, path: m.sub_path.clone().into(), target: target.clone() });
+            out.sub_paths.push(SubPath {
+                volume: source,
+                path: m.sub_path.clone().into(),
+                target: target.clone(),
+            });
             source = target;
         }
-        out.mounts.push(Mount { source, destination: m.mount_path.clone(), read_only: m.read_only, options: propagation(volume) });
+        out.mounts.push(Mount {
+            source,
+            destination: m.mount_path.clone(),
+            read_only: m.read_only,
+            options: propagation(volume),
+        });
     }
     let data = layout.pod_data(pod.uid());
-    for (file, destination) in [("etc-hosts", "/etc/hosts"), ("hostname", "/etc/hostname"), ("resolv.conf", "/etc/resolv.conf")] {
+    for (file, destination) in [
+        ("etc-hosts", "/etc/hosts"),
+        ("hostname", "/etc/hostname"),
+        ("resolv.conf", "/etc/resolv.conf"),
+    ] {
         add_file(&mut out, container, data.join(file), destination);
     }
     if !termination_log.as_os_str().is_empty() {
-        add_file(&mut out, container, termination_log.into(), &container.termination_message_path);
+        add_file(
+            &mut out,
+            container,
+            termination_log.into(),
+            &container.termination_message_path,
+        );
     }
     Ok(out)
 }
@@ -139,14 +190,25 @@ fn propagation(_volume: &Volume) -> Vec<String> {
 
 /// A generated file, unless the pod mounts something of its own there.
 fn add_file(out: &mut ContainerVolumes, container: &Container, source: PathBuf, destination: &str) {
-    if !container.volume_mounts.iter().any(|m| Path::new(&m.mount_path) == Path::new(destination)) {
-        out.mounts.push(Mount { source, destination: destination.into(), read_only: false, options: Vec::new() });
+    if !container
+        .volume_mounts
+        .iter()
+        .any(|m| Path::new(&m.mount_path) == Path::new(destination))
+    {
+        out.mounts.push(Mount {
+            source,
+            destination: destination.into(),
+            read_only: false,
+            options: Vec::new(),
+        });
     }
 }
 
 fn source(pod: &Pod, volume: &Volume, layout: &Layout) -> Result<PathBuf, RuntimeError> {
     match &volume.host_path {
-        Some(host_path) => check_host_path(&volume.name, host_path).map(|()| PathBuf::from(&host_path.path)),
+        Some(host_path) => {
+            check_host_path(&volume.name, host_path).map(|()| PathBuf::from(&host_path.path))
+        }
         None => Ok(empty_dir_path(layout, pod, volume)),
     }
 }
@@ -163,7 +225,12 @@ fn make_directory(path: &Path) -> io::Result<()> {
 }
 
 fn make_file(path: &Path) -> io::Result<()> {
-    OpenOptions::new().create_new(true).write(true).mode(0o644).open(path).map(drop)
+    OpenOptions::new()
+        .create_new(true)
+        .write(true)
+        .mode(0o644)
+        .open(path)
+        .map(drop)
 }
 
 fn wanted(type_: &str) -> Option<Wanted> {
@@ -184,13 +251,21 @@ fn wanted(type_: &str) -> Option<Wanted> {
 
 fn check_host_path(volume: &str, host_path: &HostPath) -> Result<(), RuntimeError> {
     let HostPath { path, type_ } = host_path;
-    let fail = |cause: String| config_error(format!("cannot mount hostPath volume {volume:?}: {cause}"));
+    let fail =
+        |cause: String| config_error(format!("cannot mount hostPath volume {volume:?}: {cause}"));
     let w = wanted(type_).ok_or_else(|| fail(format!("unknown type {type_:?}")))?;
     let found = match fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => match w.create {
-            Some(create) => return create(Path::new(path)).map_err(|e| fail(format!("cannot create {path}: {e}"))),
+            Some(create) => {
+                return create(Path::new(path))
+                    .map_err(|e| fail(format!("cannot create {path}: {e}")));
+            }
             None => {
-                return Err(fail(format!("{path} does not exist and type is {type_}; create the {} first{}", w.word, or_create(type_))));
+                return Err(fail(format!(
+                    "{path} does not exist and type is {type_}; create the {} first{}",
+                    w.word,
+                    or_create(type_)
+                )));
             }
         },
         found => found.map_err(|e| fail(format!("cannot look at {path}: {e}")))?,
@@ -199,7 +274,10 @@ fn check_host_path(volume: &str, host_path: &HostPath) -> Result<(), RuntimeErro
     if (w.fits)(&found.file_type()) {
         Ok(())
     } else {
-        Err(fail(format!("{path} is a {is} and type is {type_}; name a {} or change the type", w.word)))
+        Err(fail(format!(
+            "{path} is a {is} and type is {type_}; name a {} or change the type",
+            w.word
+        )))
     }
 }
 
@@ -224,20 +302,28 @@ fn kind(t: &fs::FileType) -> &'static str {
 
 /// Opens `path` as if `root` were `/`: no symlink, absolute or with `..`, leads out of it.
 fn open_in_root(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
-    let how =
-        OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
     openat2(root, path, how)
 }
 
 /// Resolves a sub path safely and makes what is missing of it, with the volume's own mode.
 fn resolve(volume: &Path, path: &Path) -> io::Result<OwnedFd> {
-    let root = openat2(AT_FDCWD, volume, OpenHow::new().flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC))?;
+    let root = openat2(
+        AT_FDCWD,
+        volume,
+        OpenHow::new().flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC),
+    )?;
     let mode = Mode::from_bits_truncate(fstat(&root)?.st_mode & 0o777);
     let mut done = PathBuf::new();
     let mut at = open_in_root(&root, Path::new("."))?;
     for part in path.components() {
         let Component::Normal(name) = part else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a subPath is relative and has no '..'"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a subPath is relative and has no '..'",
+            ));
         };
         done.push(name);
         at = match open_in_root(&root, &done) {
@@ -257,14 +343,21 @@ pub fn bind_sub_path(s: &SubPath) -> io::Result<()> {
     if let Some(parent) = s.target.parent() {
         fs::create_dir_all(parent)?;
     }
-    let is_dir = SFlag::from_bits_truncate(fstat(&source)?.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR;
+    let is_dir =
+        SFlag::from_bits_truncate(fstat(&source)?.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR;
     if is_dir {
         fs::create_dir_all(&s.target)?
     } else {
         File::create(&s.target).map(drop)?
     }
     let by_fd = format!("/proc/self/fd/{}", source.as_raw_fd());
-    mount(Some(by_fd.as_str()), &s.target, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)?;
+    mount(
+        Some(by_fd.as_str()),
+        &s.target,
+        None::<&str>,
+        MsFlags::MS_BIND | MsFlags::MS_REC,
+        None::<&str>,
+    )?;
     Ok(())
 }
 
@@ -272,15 +365,29 @@ pub fn bind_sub_path(s: &SubPath) -> io::Result<()> {
 pub fn mount_memory(v: &MemoryVolume) -> io::Result<()> {
     let size = v.size.map(|n| format!(",size={n}")).unwrap_or_default();
     let options = format!("mode=0777{size}");
-    mount(Some("tmpfs"), &v.path, Some("tmpfs"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, Some(options.as_str()))?;
+    mount(
+        Some("tmpfs"),
+        &v.path,
+        Some("tmpfs"),
+        MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
+        Some(options.as_str()),
+    )?;
     Ok(())
 }
 
 /// Removes a tree that is ours, but never through a mount: whatever somebody mounted below it would be emptied.
 pub fn remove_tree(dir: &Path) -> io::Result<()> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-    if let Some(at) = mounts.lines().filter_map(|l| l.split(' ').nth(4)).map(unescape).find(|at| at.starts_with(dir)) {
-        return Err(io::Error::other(format!("{} is mounted; unmount it first", at.display())));
+    if let Some(at) = mounts
+        .lines()
+        .filter_map(|l| l.split(' ').nth(4))
+        .map(unescape)
+        .find(|at| at.starts_with(dir))
+    {
+        return Err(io::Error::other(format!(
+            "{} is mounted; unmount it first",
+            at.display()
+        )));
     }
     match fs::remove_dir_all(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -293,7 +400,10 @@ fn unescape(field: &str) -> PathBuf {
     let mut out = Vec::new();
     let mut rest = field.as_bytes();
     while let Some((&b, tail)) = rest.split_first() {
-        let octal = (b == b'\\').then(|| tail.get(..3)).flatten().and_then(|d| u8::from_str_radix(std::str::from_utf8(d).ok()?, 8).ok());
+        let octal = (b == b'\\')
+            .then(|| tail.get(..3))
+            .flatten()
+            .and_then(|d| u8::from_str_radix(std::str::from_utf8(d).ok()?, 8).ok());
         (rest, _) = match octal {
             Some(c) => (&tail[3..], out.push(c)),
             None => (tail, out.push(b)),

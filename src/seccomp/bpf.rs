@@ -75,7 +75,10 @@ fn tree(ranges: &[Range]) -> Vec<Instruction> {
     // A conditional jump reaches no further than 255.
     let mut out = match u8::try_from(below.len()) {
         Ok(over) => vec![instruction(AT_LEAST, from, over, 0)],
-        Err(_) => vec![instruction(AT_LEAST, from, 0, 1), plain(JUMP, below.len() as u32)],
+        Err(_) => vec![
+            instruction(AT_LEAST, from, 0, 1),
+            plain(JUMP, below.len() as u32),
+        ],
     };
     out.extend(below);
     out.extend(above);
@@ -86,7 +89,10 @@ fn leaf(outcome: &Outcome) -> Vec<Instruction> {
     match outcome {
         Outcome::Return(value) => vec![plain(RETURN, *value)],
         Outcome::First(rules, otherwise) => {
-            let mut out: Vec<Instruction> = rules.iter().flat_map(|(conditions, value)| rule(conditions, *value)).collect();
+            let mut out: Vec<Instruction> = rules
+                .iter()
+                .flat_map(|(conditions, value)| rule(conditions, *value))
+                .collect();
             out.push(plain(RETURN, *otherwise));
             out
         }
@@ -116,7 +122,12 @@ fn compare(c: &Condition, rest: u8) -> Vec<Instruction> {
         let (over, holds) = (rest + 2, 2);
         match greater {
             Some(greater) => {
-                let first = instruction(GREATER, v_high, if greater { holds + 1 } else { over + 1 }, 0);
+                let first = instruction(
+                    GREATER,
+                    v_high,
+                    if greater { holds + 1 } else { over + 1 },
+                    0,
+                );
                 let equal = instruction(EQUAL, v_high, 0, if greater { over } else { holds });
                 vec![high, first, equal, low, last]
             }
@@ -125,7 +136,12 @@ fn compare(c: &Condition, rest: u8) -> Vec<Instruction> {
     };
     match c.operator {
         Equal => decide(None, instruction(EQUAL, v_low, 0, rest)),
-        NotEqual => vec![high, instruction(EQUAL, v_high, 0, 2), low, instruction(EQUAL, v_low, rest, 0)],
+        NotEqual => vec![
+            high,
+            instruction(EQUAL, v_high, 0, 2),
+            low,
+            instruction(EQUAL, v_low, rest, 0),
+        ],
         Greater => decide(Some(true), instruction(GREATER, v_low, 0, rest)),
         GreaterOrEqual => decide(Some(true), instruction(AT_LEAST, v_low, 0, rest)),
         Less => decide(Some(false), instruction(AT_LEAST, v_low, rest, 0)),
@@ -157,7 +173,11 @@ pub(super) fn run(program: &[Instruction], number: u32, arch: u32, arguments: [u
             LOAD if i.k == ARCH => a = arch,
             LOAD => {
                 let argument = arguments[((i.k - ARGUMENTS) / 8) as usize];
-                a = if i.k.is_multiple_of(8) { argument as u32 } else { (argument >> 32) as u32 };
+                a = if i.k.is_multiple_of(8) {
+                    argument as u32
+                } else {
+                    (argument >> 32) as u32
+                };
             }
             AND => a &= i.k,
             JUMP => at += i.k as usize,
@@ -180,16 +200,52 @@ mod tests {
     #[test]
     fn each_operator_compares_64_bits() {
         use Operator::*;
-        let edges = [0, 1, 2, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 1 << 32, (1 << 32) + 1, 2 << 32, u64::MAX - 1, u64::MAX];
+        let edges = [
+            0,
+            1,
+            2,
+            0x7fff_ffff,
+            0x8000_0000,
+            0xffff_ffff,
+            1 << 32,
+            (1 << 32) + 1,
+            2 << 32,
+            u64::MAX - 1,
+            u64::MAX,
+        ];
         let mut compared = 0;
-        for operator in [Equal, NotEqual, Greater, GreaterOrEqual, Less, LessOrEqual, Masked] {
+        for operator in [
+            Equal,
+            NotEqual,
+            Greater,
+            GreaterOrEqual,
+            Less,
+            LessOrEqual,
+            Masked,
+        ] {
             for value in edges {
                 for value_two in [0, 1, 1 << 32, u64::MAX] {
                     // Two of them, so that jumps over what follows are there too.
-                    let second = Condition { index: 5, operator: Equal, value: 7, value_two: 0 };
-                    let first = Condition { index: 2, operator, value, value_two };
+                    let second = Condition {
+                        index: 5,
+                        operator: Equal,
+                        value: 7,
+                        value_two: 0,
+                    };
+                    let first = Condition {
+                        index: 2,
+                        operator,
+                        value,
+                        value_two,
+                    };
                     let outcome = Outcome::First(vec![(vec![first, second], 1), (vec![], 2)], 3);
-                    let program = program(&[Section { audit: 9, ranges: vec![(0, outcome)] }], 4);
+                    let program = program(
+                        &[Section {
+                            audit: 9,
+                            ranges: vec![(0, outcome)],
+                        }],
+                        4,
+                    );
                     for argument in edges {
                         let holds = match operator {
                             Equal => argument == value,
@@ -203,7 +259,10 @@ mod tests {
                         for last in [7, 8] {
                             let expected = if holds && last == 7 { 1 } else { 2 };
                             let got = run(&program, 0, 9, [0, 0, argument, 0, 0, last]);
-                            assert_eq!(got, expected, "{operator:?} {value:#x} {value_two:#x} of {argument:#x}");
+                            assert_eq!(
+                                got, expected,
+                                "{operator:?} {value:#x} {value_two:#x} of {argument:#x}"
+                            );
                             compared += 1;
                         }
                     }
@@ -217,7 +276,16 @@ mod tests {
     fn every_number_finds_its_range() {
         // Enough for jumps beyond 255.
         let ranges: Vec<Range> = (0..700).map(|n| (n * 3, Outcome::Return(n))).collect();
-        let program = program(&[Section { audit: 1, ranges: vec![(0, Outcome::Return(77))] }, Section { audit: 2, ranges }], 99);
+        let program = program(
+            &[
+                Section {
+                    audit: 1,
+                    ranges: vec![(0, Outcome::Return(77))],
+                },
+                Section { audit: 2, ranges },
+            ],
+            99,
+        );
         for number in 0..2200 {
             assert_eq!(run(&program, number, 2, [0; 6]), (number / 3).min(699));
             assert_eq!(run(&program, number, 1, [0; 6]), 77);

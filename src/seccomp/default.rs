@@ -61,11 +61,20 @@ const WITH_CAPABILITY: [(&str, &str); 14] = [
     ("CAP_SYS_BOOT", "reboot"),
     ("CAP_SYS_CHROOT", "chroot"),
     ("CAP_SYS_MODULE", "delete_module finit_module init_module"),
-    ("CAP_SYS_NICE", "get_mempolicy mbind set_mempolicy set_mempolicy_home_node"),
+    (
+        "CAP_SYS_NICE",
+        "get_mempolicy mbind set_mempolicy set_mempolicy_home_node",
+    ),
     ("CAP_SYS_PACCT", "acct"),
-    ("CAP_SYS_PTRACE", "kcmp pidfd_getfd process_madvise process_vm_readv process_vm_writev ptrace"),
+    (
+        "CAP_SYS_PTRACE",
+        "kcmp pidfd_getfd process_madvise process_vm_readv process_vm_writev ptrace",
+    ),
     ("CAP_SYS_RAWIO", "ioperm iopl"),
-    ("CAP_SYS_TIME", "clock_settime clock_settime64 settimeofday stime"),
+    (
+        "CAP_SYS_TIME",
+        "clock_settime clock_settime64 settimeofday stime",
+    ),
     ("CAP_SYS_TTY_CONFIG", "vhangup"),
     ("CAP_SYSLOG", "syslog"),
 ];
@@ -92,14 +101,29 @@ fn allow_if(name: &str, operator: &str, value: u64) -> Value {
 /// `linux.seccomp` for a container with this bounding set (`CAP_…` names).
 pub fn profile(bounding: &[&str]) -> Value {
     let mut syscalls = vec![allow(ALLOWED), allow(OF_THIS_MACHINE)];
-    syscalls.extend(PERSONALITIES.iter().map(|p| allow_if("personality", "SCMP_CMP_EQ", *p)));
+    syscalls.extend(
+        PERSONALITIES
+            .iter()
+            .map(|p| allow_if("personality", "SCMP_CMP_EQ", *p)),
+    );
     syscalls.push(allow_if("socket", "SCMP_CMP_LT", AF_ALG));
-    syscalls.extend(FAMILIES.iter().map(|f| allow_if("socket", "SCMP_CMP_EQ", *f)));
-    syscalls.extend(WITH_CAPABILITY.iter().filter(|(c, _)| bounding.contains(c)).map(|(_, names)| allow(names)));
+    syscalls.extend(
+        FAMILIES
+            .iter()
+            .map(|f| allow_if("socket", "SCMP_CMP_EQ", *f)),
+    );
+    syscalls.extend(
+        WITH_CAPABILITY
+            .iter()
+            .filter(|(c, _)| bounding.contains(c))
+            .map(|(_, names)| allow(names)),
+    );
     if !bounding.contains(&"CAP_SYS_ADMIN") {
         syscalls.push(allow_if("clone", "SCMP_CMP_MASKED_EQ", NAMESPACES));
         // Its flags lie in memory, where no filter sees them; ENOSYS makes libraries use clone.
-        syscalls.push(json!({ "names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": libc::ENOSYS }));
+        syscalls.push(
+            json!({ "names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": libc::ENOSYS }),
+        );
     }
     let architectures: Vec<&str> = super::ABIS.iter().map(|a| a.name).collect();
     json!({ "defaultAction": "SCMP_ACT_ERRNO", "architectures": architectures, "syscalls": syscalls })

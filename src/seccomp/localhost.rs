@@ -12,13 +12,36 @@ use super::{ABIS, compile, strings};
 /// It is no JSON object, holds what is not known here, or cannot be compiled.
 pub fn profile(text: &[u8]) -> Result<Value, String> {
     let file: Value = serde_json::from_slice(text).map_err(|e| e.to_string())?;
-    let Value::Object(mut profile) = file else { return Err("it is no JSON object".into()) };
-    known(&profile, &["defaultAction", "defaultErrnoRet", "architectures", "archMap", "flags", "syscalls"], "")?;
-    if let Some(map) = profile.remove("archMap").filter(|_| !profile.contains_key("architectures")) {
+    let Value::Object(mut profile) = file else {
+        return Err("it is no JSON object".into());
+    };
+    known(
+        &profile,
+        &[
+            "defaultAction",
+            "defaultErrnoRet",
+            "architectures",
+            "archMap",
+            "flags",
+            "syscalls",
+        ],
+        "",
+    )?;
+    if let Some(map) = profile
+        .remove("archMap")
+        .filter(|_| !profile.contains_key("architectures"))
+    {
         profile.insert("architectures".into(), architectures(&map));
     }
-    let entries = profile.get("syscalls").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let entries: Vec<Value> = entries.iter().enumerate().map(|(n, e)| entry(n, e)).collect::<Result<_, _>>()?;
+    let entries = profile
+        .get("syscalls")
+        .and_then(Value::as_array)
+        .map_or(&[][..], Vec::as_slice);
+    let entries: Vec<Value> = entries
+        .iter()
+        .enumerate()
+        .map(|(n, e)| entry(n, e))
+        .collect::<Result<_, _>>()?;
     profile.insert("syscalls".into(), entries.into());
     let profile = Value::Object(profile);
     compile(&profile).map(|_| profile)
@@ -26,7 +49,10 @@ pub fn profile(text: &[u8]) -> Result<Value, String> {
 
 fn known(object: &Map<String, Value>, names: &[&str], at: &str) -> Result<(), String> {
     match object.keys().find(|k| !names.contains(&k.as_str())) {
-        Some(key) => Err(format!("{at}{key} is not known; it holds {}", names.join(", "))),
+        Some(key) => Err(format!(
+            "{at}{key} is not known; it holds {}",
+            names.join(", ")
+        )),
         None => Ok(()),
     }
 }
@@ -35,22 +61,43 @@ fn known(object: &Map<String, Value>, names: &[&str], at: &str) -> Result<(), St
 fn architectures(map: &Value) -> Value {
     let entries = || map.as_array().into_iter().flatten();
     let own = entries().find(|e| e["architecture"] == ABIS[0].name);
-    json!(own.map_or(vec![], |e| strings(&e["subArchitectures"]).chain([ABIS[0].name]).collect::<Vec<_>>()))
+    json!(own.map_or(vec![], |e| {
+        strings(&e["subArchitectures"])
+            .chain([ABIS[0].name])
+            .collect::<Vec<_>>()
+    }))
 }
 
 fn entry(n: usize, entry: &Value) -> Result<Value, String> {
     let at = format!("syscalls[{n}].");
-    let Value::Object(mut entry) = entry.clone() else { return Err(format!("syscalls[{n}] is no object")) };
-    known(&entry, &["names", "action", "errnoRet", "args", "comment", "includes", "excludes"], &at)?;
+    let Value::Object(mut entry) = entry.clone() else {
+        return Err(format!("syscalls[{n}] is no object"));
+    };
+    known(
+        &entry,
+        &[
+            "names", "action", "errnoRet", "args", "comment", "includes", "excludes",
+        ],
+        &at,
+    )?;
     entry.remove("comment");
     for key in ["includes", "excludes"] {
         // Whether they hold would have to be found out for each container; containerd takes the entry as if they did.
-        if entry.remove(key).is_some_and(|v| v.as_object().is_none_or(|o| !o.is_empty())) {
-            return Err(format!("{at}{key} is Docker's and not supported: write the entry for the containers that it is meant for"));
+        if entry
+            .remove(key)
+            .is_some_and(|v| v.as_object().is_none_or(|o| !o.is_empty()))
+        {
+            return Err(format!(
+                "{at}{key} is Docker's and not supported: write the entry for the containers that it is meant for"
+            ));
         }
     }
     if let Some(Value::Array(args)) = entry.get("args") {
-        args.iter().try_for_each(|a| a.as_object().map_or(Ok(()), |a| known(a, &["index", "value", "valueTwo", "op"], &at)))?;
+        args.iter().try_for_each(|a| {
+            a.as_object().map_or(Ok(()), |a| {
+                known(a, &["index", "value", "valueTwo", "op"], &at)
+            })
+        })?;
     }
     // runc's decoder wants a list.
     entry.retain(|_, v| !v.is_null());
@@ -84,12 +131,32 @@ mod tests {
         check(docker, Ok(with));
         let entry = |e: Value| json!({ "defaultAction": "SCMP_ACT_ERRNO", "syscalls": [e] });
         check(json!([]), Err("no JSON object"));
-        check(json!({ "defaultAction": "SCMP_ACT_ALOW" }), Err("is no action"));
-        check(json!({ "defaultAction": "SCMP_ACT_ALLOW", "sycalls": [] }), Err("sycalls is not known"));
-        check(entry(json!({ "name": "read", "action": "SCMP_ACT_ALLOW" })), Err("syscalls[0].name is not known"));
-        check(entry(json!({ "names": ["read"], "action": "SCMP_ACT_ALLOW", "includes": { "caps": ["CAP_SYS_ADMIN"] } })), Err("includes"));
-        check(entry(json!({ "names": ["read"], "action": "SCMP_ACT_NOTIFY" })), Err("listener"));
-        check(entry(json!({ "names": ["read"], "action": "SCMP_ACT_ALLOW", "args": [{ "idx": 0 }] })), Err("idx is not known"));
+        check(
+            json!({ "defaultAction": "SCMP_ACT_ALOW" }),
+            Err("is no action"),
+        );
+        check(
+            json!({ "defaultAction": "SCMP_ACT_ALLOW", "sycalls": [] }),
+            Err("sycalls is not known"),
+        );
+        check(
+            entry(json!({ "name": "read", "action": "SCMP_ACT_ALLOW" })),
+            Err("syscalls[0].name is not known"),
+        );
+        check(
+            entry(
+                json!({ "names": ["read"], "action": "SCMP_ACT_ALLOW", "includes": { "caps": ["CAP_SYS_ADMIN"] } }),
+            ),
+            Err("includes"),
+        );
+        check(
+            entry(json!({ "names": ["read"], "action": "SCMP_ACT_NOTIFY" })),
+            Err("listener"),
+        );
+        check(
+            entry(json!({ "names": ["read"], "action": "SCMP_ACT_ALLOW", "args": [{ "idx": 0 }] })),
+            Err("idx is not known"),
+        );
         check(entry(json!(1)), Err("syscalls[0] is no object"));
         assert!(profile(b"{").is_err());
     }

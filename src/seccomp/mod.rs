@@ -36,7 +36,12 @@ pub struct Filter {
 
 impl PartialEq for Filter {
     fn eq(&self, other: &Self) -> bool {
-        let words = |f: &Filter| f.program.iter().map(|i| (i.code, i.jt, i.jf, i.k)).collect::<Vec<_>>();
+        let words = |f: &Filter| {
+            f.program
+                .iter()
+                .map(|i| (i.code, i.jt, i.jf, i.k))
+                .collect::<Vec<_>>()
+        };
         (words(self), self.flags) == (words(other), other.flags)
     }
 }
@@ -80,10 +85,20 @@ struct Rule<'a> {
 /// to follow "cannot apply seccomp profile: ".
 pub fn compile(profile: &Value) -> Result<Filter, String> {
     let default = action(&profile["defaultAction"], &profile["defaultErrnoRet"])?;
-    let listed = profile["syscalls"].as_array().map_or(&[][..], Vec::as_slice);
+    let listed = profile["syscalls"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
     // One that says what the default says is of no use, and libseccomp refuses it; runc passes it over.
-    let rules: Vec<Rule<'_>> = listed.iter().map(rule).collect::<Result<Vec<_>, _>>()?.into_iter().filter(|r| r.value != default).collect();
-    let wanted = |abi: &&Abi| abi.name == ABIS[0].name || strings(&profile["architectures"]).any(|a| a == abi.name);
+    let rules: Vec<Rule<'_>> = listed
+        .iter()
+        .map(rule)
+        .collect::<Result<Vec<_>, _>>()?
+        .into_iter()
+        .filter(|r| r.value != default)
+        .collect();
+    let wanted = |abi: &&Abi| {
+        abi.name == ABIS[0].name || strings(&profile["architectures"]).any(|a| a == abi.name)
+    };
     let mut sections: Vec<Section> = Vec::new();
     for abi in ABIS.iter().filter(wanted) {
         let mut ranges = ranges(abi, &rules, default);
@@ -97,15 +112,24 @@ pub fn compile(profile: &Value) -> Result<Filter, String> {
                 if cfg!(target_arch = "x86_64") && abi.audit == ABIS[0].audit {
                     ranges.push((X32_BIT, Outcome::Return(KILL)));
                 }
-                sections.push(Section { audit: abi.audit, ranges });
+                sections.push(Section {
+                    audit: abi.audit,
+                    ranges,
+                });
             }
         }
     }
     let program = bpf::program(&sections, KILL);
     if program.len() > MAX_LENGTH {
-        return Err(format!("it is too large: {} instructions, of which the kernel takes {MAX_LENGTH}", program.len()));
+        return Err(format!(
+            "it is too large: {} instructions, of which the kernel takes {MAX_LENGTH}",
+            program.len()
+        ));
     }
-    Ok(Filter { program, flags: flags(profile)? })
+    Ok(Filter {
+        program,
+        flags: flags(profile)?,
+    })
 }
 
 fn strings(v: &Value) -> impl Iterator<Item = &str> {
@@ -117,7 +141,10 @@ fn action(name: &Value, errno: &Value) -> Result<u32, String> {
     let data = match errno {
         Value::Null => libc::EPERM as u32,
         // The kernel takes no larger one.
-        n => n.as_u64().filter(|n| *n <= 4095).ok_or_else(|| format!("errnoRet {n} is no error number"))? as u32,
+        n => n
+            .as_u64()
+            .filter(|n| *n <= 4095)
+            .ok_or_else(|| format!("errnoRet {n} is no error number"))? as u32,
     };
     Ok(match name.as_str().unwrap_or_default() {
         "SCMP_ACT_ALLOW" => libc::SECCOMP_RET_ALLOW,
@@ -127,7 +154,9 @@ fn action(name: &Value, errno: &Value) -> Result<u32, String> {
         "SCMP_ACT_TRAP" => libc::SECCOMP_RET_TRAP,
         "SCMP_ACT_LOG" => libc::SECCOMP_RET_LOG,
         "SCMP_ACT_TRACE" => libc::SECCOMP_RET_TRACE | data,
-        "SCMP_ACT_NOTIFY" => return Err("SCMP_ACT_NOTIFY needs a listener, which is not supported".into()),
+        "SCMP_ACT_NOTIFY" => {
+            return Err("SCMP_ACT_NOTIFY needs a listener, which is not supported".into());
+        }
         _ => return Err(format!("{name} is no action")),
     })
 }
@@ -147,13 +176,19 @@ fn rule(entry: &Value) -> Result<Rule<'_>, String> {
     let value = action(&entry["action"], &entry["errnoRet"])?;
     let args = entry["args"].as_array().map_or(&[][..], Vec::as_slice);
     let conditions: Vec<Condition> = args.iter().map(condition).collect::<Result<_, _>>()?;
-    let repeated = conditions.iter().any(|c| conditions.iter().filter(|o| o.index == c.index).count() > 1);
+    let repeated = conditions
+        .iter()
+        .any(|c| conditions.iter().filter(|o| o.index == c.index).count() > 1);
     let alternatives = match repeated {
         true => conditions.into_iter().map(|c| vec![c]).collect(),
         false if conditions.is_empty() => Vec::new(),
         false => vec![conditions],
     };
-    Ok(Rule { names, value, alternatives })
+    Ok(Rule {
+        names,
+        value,
+        alternatives,
+    })
 }
 
 fn condition(arg: &Value) -> Result<Condition, String> {
@@ -170,13 +205,20 @@ fn condition(arg: &Value) -> Result<Condition, String> {
     };
     let number = |key: &str| match &arg[key] {
         Value::Null => Ok(0),
-        n => n.as_u64().ok_or_else(|| format!("{key} {n} of an argument is no number")),
+        n => n
+            .as_u64()
+            .ok_or_else(|| format!("{key} {n} of an argument is no number")),
     };
     let index = number("index")?;
     if index > 5 {
         return Err(format!("a system call has no argument {index}"));
     }
-    Ok(Condition { index: index as u32, operator, value: number("value")?, value_two: number("valueTwo")? })
+    Ok(Condition {
+        index: index as u32,
+        operator,
+        value: number("value")?,
+        value_two: number("valueTwo")?,
+    })
 }
 
 /// What becomes of each number of an ABI, neighbours that fare alike together.
@@ -185,10 +227,12 @@ fn ranges(abi: &Abi, rules: &[Rule<'_>], default: u32) -> Vec<Range> {
     let mut calls: Vec<Range> = Vec::new();
     for rule in rules {
         for number in rule.names.iter().filter_map(|n| abi.number(n)) {
-            let at = calls.binary_search_by_key(&number, |c| c.0).unwrap_or_else(|at| {
-                calls.insert(at, (number, Outcome::First(Vec::new(), default)));
-                at
-            });
+            let at = calls
+                .binary_search_by_key(&number, |c| c.0)
+                .unwrap_or_else(|at| {
+                    calls.insert(at, (number, Outcome::First(Vec::new(), default)));
+                    at
+                });
             add(&mut calls[at].1, rule);
         }
     }
@@ -202,7 +246,14 @@ fn ranges(abi: &Abi, rules: &[Rule<'_>], default: u32) -> Vec<Range> {
     let mut next = 0;
     for (number, outcome) in calls {
         if number > next || number == 0 && next == 0 {
-            push(next, if number == 0 { outcome.clone() } else { Outcome::Return(default) });
+            push(
+                next,
+                if number == 0 {
+                    outcome.clone()
+                } else {
+                    Outcome::Return(default)
+                },
+            );
         }
         push(number, outcome);
         next = number + 1;
@@ -213,7 +264,9 @@ fn ranges(abi: &Abi, rules: &[Rule<'_>], default: u32) -> Vec<Range> {
 
 /// The first rule without conditions decides; until there is one, each alternative is tried in order.
 fn add(outcome: &mut Outcome, rule: &Rule<'_>) {
-    let Outcome::First(tried, _) = outcome else { return };
+    let Outcome::First(tried, _) = outcome else {
+        return;
+    };
     match rule.alternatives.is_empty() {
         true => *outcome = Outcome::Return(rule.value),
         false => tried.extend(rule.alternatives.iter().map(|a| (a.clone(), rule.value))),
@@ -222,8 +275,13 @@ fn add(outcome: &mut Outcome, rule: &Rule<'_>) {
 
 /// For calls after the last one that the profile names: it was written before there were any.
 fn unknown(default: u32) -> u32 {
-    let permits = [libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_LOG].contains(&default) || default >> 16 == libc::SECCOMP_RET_TRACE >> 16;
-    if permits { default } else { ERRNO | libc::ENOSYS as u32 }
+    let permits = [libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_LOG].contains(&default)
+        || default >> 16 == libc::SECCOMP_RET_TRACE >> 16;
+    if permits {
+        default
+    } else {
+        ERRNO | libc::ENOSYS as u32
+    }
 }
 
 #[cfg(test)]

@@ -21,8 +21,21 @@ pub(super) struct Abi {
 }
 
 impl Abi {
-    const fn new(name: &'static str, audit: u32, bit: u32, table: &'static str, special: &'static str) -> Self {
-        Self { name, audit, bit, table, special, known: OnceLock::new() }
+    const fn new(
+        name: &'static str,
+        audit: u32,
+        bit: u32,
+        table: &'static str,
+        special: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            audit,
+            bit,
+            table,
+            special,
+            known: OnceLock::new(),
+        }
     }
 
     /// The number of a call, without [`Self::bit`]; None when this ABI has none of that name.
@@ -51,8 +64,10 @@ pub(super) static ABIS: [Abi; 3] = [
 
 /// What this machine's kernel can run, its own first.
 #[cfg(target_arch = "aarch64")]
-pub(super) static ABIS: [Abi; 2] =
-    [Abi::new("SCMP_ARCH_AARCH64", 0xc000_00b7, 0, AARCH64, ""), Abi::new("SCMP_ARCH_ARM", 0x4000_0028, 0, ARM, "")];
+pub(super) static ABIS: [Abi; 2] = [
+    Abi::new("SCMP_ARCH_AARCH64", 0xc000_00b7, 0, AARCH64, ""),
+    Abi::new("SCMP_ARCH_ARM", 0x4000_0028, 0, ARM, ""),
+];
 
 /// Where a name is, or belongs.
 fn find(known: &[(&'static str, u32)], name: &str) -> Result<usize, usize> {
@@ -246,7 +261,9 @@ mod tests {
 
     #[track_caller]
     fn check(abi: &str, name: &str, expected: Option<i64>) {
-        let Some(abi) = ABIS.iter().find(|a| a.name == abi) else { return };
+        let Some(abi) = ABIS.iter().find(|a| a.name == abi) else {
+            return;
+        };
         assert_eq!(abi.number(name).map(i64::from), expected, "{name}");
     }
 

@@ -9,12 +9,21 @@ const ENOSYS: u32 = ERRNO | libc::ENOSYS as u32;
 
 fn call(filter: &Filter, abi: usize, name: &str, arguments: [u64; 6]) -> u32 {
     let abi = &ABIS[abi];
-    bpf::run(&filter.program, abi.bit | abi.number(name).unwrap(), abi.audit, arguments)
+    bpf::run(
+        &filter.program,
+        abi.bit | abi.number(name).unwrap(),
+        abi.audit,
+        arguments,
+    )
 }
 
 #[track_caller]
 fn check(profile: Value, name: &str, arguments: [u64; 6], expected: u32) {
-    assert_eq!(call(&compile(&profile).unwrap(), 0, name, arguments), expected, "{name}");
+    assert_eq!(
+        call(&compile(&profile).unwrap(), 0, name, arguments),
+        expected,
+        "{name}"
+    );
 }
 
 fn profile(rules: Value) -> Value {
@@ -27,25 +36,47 @@ fn arg(index: u32, op: &str, value: u64) -> Value {
 
 #[test]
 fn an_unnamed_call_gets_the_default_and_a_later_one_enosys() {
-    let p = profile(json!([{ "names": ["read", "mseal", "no_such_call"], "action": "SCMP_ACT_ALLOW" }]));
+    let p = profile(
+        json!([{ "names": ["read", "mseal", "no_such_call"], "action": "SCMP_ACT_ALLOW" }]),
+    );
     check(p.clone(), "read", [0; 6], ALLOW);
     check(p.clone(), "mseal", [0; 6], ALLOW);
     check(p.clone(), "write", [0; 6], EPERM);
     let filter = compile(&p).unwrap();
-    assert_eq!(bpf::run(&filter.program, 463, ABIS[0].audit, [0; 6]), ENOSYS);
-    assert_eq!(bpf::run(&filter.program, 0, 1, [0; 6]), KILL, "another architecture");
+    assert_eq!(
+        bpf::run(&filter.program, 463, ABIS[0].audit, [0; 6]),
+        ENOSYS
+    );
+    assert_eq!(
+        bpf::run(&filter.program, 0, 1, [0; 6]),
+        KILL,
+        "another architecture"
+    );
     // A profile that only forbids knows what it wants with all others.
     let p = json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{ "names": ["read"], "action": "SCMP_ACT_ERRNO", "errnoRet": 5 }] });
     check(p.clone(), "read", [0; 6], ERRNO | 5);
     check(p, "mseal", [0; 6], ALLOW);
-    check(json!({ "defaultAction": "SCMP_ACT_KILL_PROCESS", "syscalls": [] }), "read", [0; 6], ENOSYS);
-    check(json!({ "defaultAction": "SCMP_ACT_LOG" }), "read", [0; 6], libc::SECCOMP_RET_LOG);
+    check(
+        json!({ "defaultAction": "SCMP_ACT_KILL_PROCESS", "syscalls": [] }),
+        "read",
+        [0; 6],
+        ENOSYS,
+    );
+    check(
+        json!({ "defaultAction": "SCMP_ACT_LOG" }),
+        "read",
+        [0; 6],
+        libc::SECCOMP_RET_LOG,
+    );
 }
 
 #[test]
 fn actions_and_their_errors() {
     let of = |name: &str, errno: Value| action(&json!(name), &errno);
-    assert_eq!(of("SCMP_ACT_KILL", Value::Null), Ok(libc::SECCOMP_RET_KILL_THREAD));
+    assert_eq!(
+        of("SCMP_ACT_KILL", Value::Null),
+        Ok(libc::SECCOMP_RET_KILL_THREAD)
+    );
     assert_eq!(of("SCMP_ACT_KILL_PROCESS", Value::Null), Ok(0x8000_0000));
     assert_eq!(of("SCMP_ACT_TRAP", Value::Null), Ok(0x3_0000));
     assert_eq!(of("SCMP_ACT_TRACE", json!(7)), Ok(0x7ff0_0007));
@@ -56,11 +87,17 @@ fn actions_and_their_errors() {
     let bad = |p: Value| compile(&p).unwrap_err();
     assert!(bad(json!({})).contains("is no action"));
     assert!(bad(profile(json!([{ "names": ["read"], "action": "x" }]))).contains("is no action"));
-    let with = |a: Value| bad(profile(json!([{ "names": ["read"], "action": "SCMP_ACT_ALLOW", "args": [a] }])));
+    let with = |a: Value| {
+        bad(profile(
+            json!([{ "names": ["read"], "action": "SCMP_ACT_ALLOW", "args": [a] }]),
+        ))
+    };
     assert!(with(arg(0, "EQ", 1)).contains("is no operator"));
     assert!(with(arg(6, "SCMP_CMP_EQ", 1)).contains("no argument 6"));
     assert!(with(json!({ "index": 0, "op": "SCMP_CMP_EQ", "value": -1 })).contains("is no number"));
-    let flags = |f: &str| compile(&json!({ "defaultAction": "SCMP_ACT_ALLOW", "flags": [f] })).map(|f| f.flags);
+    let flags = |f: &str| {
+        compile(&json!({ "defaultAction": "SCMP_ACT_ALLOW", "flags": [f] })).map(|f| f.flags)
+    };
     assert_eq!(flags("SECCOMP_FILTER_FLAG_LOG"), Ok(2));
     assert_eq!(flags("SECCOMP_FILTER_FLAG_TSYNC"), Ok(0));
     assert!(flags("SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV").is_err());
@@ -68,7 +105,9 @@ fn actions_and_their_errors() {
 
 #[test]
 fn conditions_of_a_rule_hold_together_unless_they_are_on_one_argument() {
-    let rule = |args: Value| profile(json!([{ "names": ["ioctl"], "action": "SCMP_ACT_ALLOW", "args": args }]));
+    let rule = |args: Value| {
+        profile(json!([{ "names": ["ioctl"], "action": "SCMP_ACT_ALLOW", "args": args }]))
+    };
     let both = rule(json!([arg(0, "SCMP_CMP_EQ", 3), arg(1, "SCMP_CMP_GT", 10)]));
     check(both.clone(), "ioctl", [3, 11, 0, 0, 0, 0], ALLOW);
     check(both.clone(), "ioctl", [3, 10, 0, 0, 0, 0], EPERM);
@@ -87,7 +126,12 @@ fn a_rule_without_conditions_wins_wherever_it_stands() {
         check(profile(rules.clone()), "ioctl", [3, 0, 0, 0, 0, 0], ALLOW);
         check(profile(rules), "read", [3, 0, 0, 0, 0, 0], ALLOW);
     }
-    check(profile(json!([some])), "ioctl", [3, 0, 0, 0, 0, 0], ERRNO | 5);
+    check(
+        profile(json!([some])),
+        "ioctl",
+        [3, 0, 0, 0, 0, 0],
+        ERRNO | 5,
+    );
     check(profile(json!([some])), "ioctl", [4, 0, 0, 0, 0, 0], EPERM);
 }
 
@@ -100,10 +144,35 @@ fn only_the_architectures_of_the_profile_run() {
     };
     for (n, abi) in ABIS.iter().enumerate() {
         // Its own architecture is always there.
-        assert_eq!(call(&of(json!([])), n, "read", [0; 6]), if n == 0 { ALLOW } else { KILL }, "{}", abi.name);
-        assert_eq!(call(&of(json!(["SCMP_ARCH_MIPS", abi.name])), n, "read", [0; 6]), ALLOW, "{}", abi.name);
-        assert_eq!(call(&of(json!([abi.name])), n, "write", [0; 6]), EPERM, "{}", abi.name);
-        assert_eq!(bpf::run(&of(json!([abi.name])).program, abi.bit | 0xff_ffff, abi.audit, [0; 6]), ENOSYS, "{}", abi.name);
+        assert_eq!(
+            call(&of(json!([])), n, "read", [0; 6]),
+            if n == 0 { ALLOW } else { KILL },
+            "{}",
+            abi.name
+        );
+        assert_eq!(
+            call(&of(json!(["SCMP_ARCH_MIPS", abi.name])), n, "read", [0; 6]),
+            ALLOW,
+            "{}",
+            abi.name
+        );
+        assert_eq!(
+            call(&of(json!([abi.name])), n, "write", [0; 6]),
+            EPERM,
+            "{}",
+            abi.name
+        );
+        assert_eq!(
+            bpf::run(
+                &of(json!([abi.name])).program,
+                abi.bit | 0xff_ffff,
+                abi.audit,
+                [0; 6]
+            ),
+            ENOSYS,
+            "{}",
+            abi.name
+        );
     }
 }
 
@@ -111,31 +180,83 @@ fn only_the_architectures_of_the_profile_run() {
 fn the_default_profile_lets_through_what_it_should() {
     let plain = compile(&default::profile(&["CAP_CHOWN"])).unwrap();
     let admin = compile(&default::profile(&["CAP_SYS_ADMIN"])).unwrap();
-    assert!(plain.program.len() < 900, "{} instructions", plain.program.len());
-    for name in ["read", "openat", "execve", "futex", "ptrace", "statx", "clock_gettime", "rseq", "close_range", "mseal", "faccessat2"] {
+    assert!(
+        plain.program.len() < 900,
+        "{} instructions",
+        plain.program.len()
+    );
+    for name in [
+        "read",
+        "openat",
+        "execve",
+        "futex",
+        "ptrace",
+        "statx",
+        "clock_gettime",
+        "rseq",
+        "close_range",
+        "mseal",
+        "faccessat2",
+    ] {
         for abi in 0..ABIS.len() {
             assert_eq!(call(&plain, abi, name, [0; 6]), ALLOW, "{name}");
         }
     }
-    for name in ["mount", "bpf", "keyctl", "add_key", "reboot", "init_module", "kexec_load", "unshare", "setns", "io_uring_setup", "swapon"]
-    {
+    for name in [
+        "mount",
+        "bpf",
+        "keyctl",
+        "add_key",
+        "reboot",
+        "init_module",
+        "kexec_load",
+        "unshare",
+        "setns",
+        "io_uring_setup",
+        "swapon",
+    ] {
         assert_eq!(call(&plain, 0, name, [0; 6]), EPERM, "{name}");
     }
     for (name, without) in [("mount", EPERM), ("unshare", EPERM), ("clone3", ENOSYS)] {
-        assert_eq!((call(&plain, 0, name, [0; 6]), call(&admin, 0, name, [0; 6])), (without, ALLOW), "{name}");
+        assert_eq!(
+            (call(&plain, 0, name, [0; 6]), call(&admin, 0, name, [0; 6])),
+            (without, ALLOW),
+            "{name}"
+        );
     }
     let clone = |f: &Filter, flags: u64| call(f, 0, "clone", [flags, 0, 0, 0, 0, 0]);
     assert_eq!(clone(&plain, 0x3d_0f00), ALLOW);
-    for flag in [0x2_0000, 0x200_0000, 0x400_0000, 0x800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000] {
-        assert_eq!((clone(&plain, flag | 17), clone(&admin, flag | 17)), (EPERM, ALLOW), "{flag:#x}");
+    for flag in [
+        0x2_0000,
+        0x200_0000,
+        0x400_0000,
+        0x800_0000,
+        0x1000_0000,
+        0x2000_0000,
+        0x4000_0000,
+    ] {
+        assert_eq!(
+            (clone(&plain, flag | 17), clone(&admin, flag | 17)),
+            (EPERM, ALLOW),
+            "{flag:#x}"
+        );
     }
     let socket = |family: u64| call(&plain, 0, "socket", [family, 1, 0, 0, 0, 0]);
     let refused: Vec<u64> = (0..64).filter(|f| socket(*f) == EPERM).collect();
-    assert_eq!(refused, [38, 40].into_iter().chain(46..64).collect::<Vec<_>>());
+    assert_eq!(
+        refused,
+        [38, 40].into_iter().chain(46..64).collect::<Vec<_>>()
+    );
     // The kernel takes the low half of the argument only.
     assert_eq!(socket(1 << 32 | 38), EPERM);
     for personality in [0, 8, 0x20000, 0x20008, 0xffff_ffff] {
-        assert_eq!(call(&plain, 0, "personality", [personality, 0, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(
+            call(&plain, 0, "personality", [personality, 0, 0, 0, 0, 0]),
+            ALLOW
+        );
     }
-    assert_eq!(call(&plain, 0, "personality", [0x40000, 0, 0, 0, 0, 0]), EPERM);
+    assert_eq!(
+        call(&plain, 0, "personality", [0x40000, 0, 0, 0, 0, 0]),
+        EPERM
+    );
 }

@@ -88,7 +88,12 @@ pub struct ListenError {
 
 impl fmt::Display for ListenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot listen on {}: {}", self.path.display(), self.cause)
+        write!(
+            f,
+            "cannot listen on {}: {}",
+            self.path.display(),
+            self.cause
+        )
     }
 }
 
@@ -112,17 +117,31 @@ struct Shared {
 /// Listens on `path` (mode 0600) and answers from `backend` until stopped. A file that is in the way is replaced: the
 /// caller holds the daemon's lock, so it is what an earlier daemon left behind.
 pub fn spawn(path: &Path, backend: Arc<dyn Backend>) -> Result<Server, ListenError> {
-    open(path, backend).map_err(|cause| ListenError { path: path.to_owned(), cause })
+    open(path, backend).map_err(|cause| ListenError {
+        path: path.to_owned(),
+        cause,
+    })
 }
 
 fn open(path: &Path, backend: Arc<dyn Backend>) -> io::Result<Server> {
     let listener = bind(path)?;
     let (wake, woken) = UnixStream::pair()?;
-    let shared = Arc::new(Shared { backend, stopping: AtomicBool::new(false), clients: AtomicUsize::new(0) });
+    let shared = Arc::new(Shared {
+        backend,
+        stopping: AtomicBool::new(false),
+        clients: AtomicUsize::new(0),
+    });
     let for_thread = Arc::clone(&shared);
-    let accept =
-        thread::Builder::new().name("server".into()).stack_size(STACK).spawn(move || accept_loop(&listener, &woken, &for_thread))?;
-    Ok(Server { path: path.to_owned(), shared, wake, accept: Some(accept) })
+    let accept = thread::Builder::new()
+        .name("server".into())
+        .stack_size(STACK)
+        .spawn(move || accept_loop(&listener, &woken, &for_thread))?;
+    Ok(Server {
+        path: path.to_owned(),
+        shared,
+        wake,
+        accept: Some(accept),
+    })
 }
 
 /// Binds beside the final name and renames, so that no moment shows a socket with a wider mode and a client finds
@@ -175,14 +194,21 @@ impl Drop for Server {
 
 fn accept_loop(listener: &UnixListener, woken: &UnixStream, shared: &Arc<Shared>) {
     while !shared.stopping.load(Ordering::SeqCst) {
-        let mut fds = [PollFd::new(listener.as_fd(), PollFlags::POLLIN), PollFd::new(woken.as_fd(), PollFlags::POLLIN)];
+        let mut fds = [
+            PollFd::new(listener.as_fd(), PollFlags::POLLIN),
+            PollFd::new(woken.as_fd(), PollFlags::POLLIN),
+        ];
         match poll(&mut fds, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(e) => return log::error!("cannot wait for clients: {e}"),
         }
         match listener.accept() {
             Ok((stream, _)) => admit(stream, shared),
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
             Err(e) => {
                 // Out of descriptors or memory: the connection stays queued, so without a pause this would spin.
                 log::warn!("cannot accept a client: {e}");
@@ -198,7 +224,10 @@ struct Seat(Arc<Shared>);
 impl Seat {
     fn take(shared: &Arc<Shared>) -> Option<Self> {
         let seat = |n: usize| (n < MAX_CLIENTS).then_some(n + 1);
-        shared.clients.fetch_update(Ordering::SeqCst, Ordering::SeqCst, seat).ok()?;
+        shared
+            .clients
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, seat)
+            .ok()?;
         Some(Self(Arc::clone(shared)))
     }
 }
@@ -213,13 +242,21 @@ fn admit(mut stream: UnixStream, shared: &Arc<Shared>) {
     let Some(seat) = Seat::take(shared) else {
         // Fits into the socket's buffer, so the accept thread does not wait for the client.
         let _ = stream.set_nonblocking(true);
-        let _ = write_line(&mut stream, &Answer::Error(format!("{MAX_CLIENTS} clients are connected already; try again later")));
+        let _ = write_line(
+            &mut stream,
+            &Answer::Error(format!(
+                "{MAX_CLIENTS} clients are connected already; try again later"
+            )),
+        );
         return;
     };
-    let spawned = thread::Builder::new().name("server-client".into()).stack_size(STACK).spawn(move || {
-        // A client that hangs up or is too slow is its own affair: nothing to report.
-        let _ = serve(stream, &seat.0);
-    });
+    let spawned = thread::Builder::new()
+        .name("server-client".into())
+        .stack_size(STACK)
+        .spawn(move || {
+            // A client that hangs up or is too slow is its own affair: nothing to report.
+            let _ = serve(stream, &seat.0);
+        });
     if let Err(e) = spawned {
         log::warn!("cannot serve a client: {e}");
     }
@@ -233,7 +270,10 @@ fn serve(stream: UnixStream, shared: &Shared) -> io::Result<()> {
     let mut writer = stream;
     while !shared.stopping.load(Ordering::SeqCst) {
         let mut line = Vec::new();
-        reader.by_ref().take(MAX_REQUEST as u64).read_until(b'\n', &mut line)?;
+        reader
+            .by_ref()
+            .take(MAX_REQUEST as u64)
+            .read_until(b'\n', &mut line)?;
         if line.is_empty() {
             return Ok(());
         }
@@ -252,7 +292,9 @@ fn serve(stream: UnixStream, shared: &Shared) -> io::Result<()> {
 
 fn parse(line: &[u8]) -> Result<Request, String> {
     if !line.ends_with(b"\n") && line.len() >= MAX_REQUEST {
-        return Err(format!("cannot read the request: longer than {MAX_REQUEST} bytes"));
+        return Err(format!(
+            "cannot read the request: longer than {MAX_REQUEST} bytes"
+        ));
     }
     serde_json::from_slice(line).map_err(|e| format!("cannot read the request: {e}"))
 }
@@ -261,25 +303,45 @@ fn answer(request: Request, client: &UnixStream, shared: &Shared) -> Answer {
     match request {
         Request::Snapshot => Answer::Snapshot(shared.backend.snapshot()),
         Request::Version => Answer::Version(shared.backend.version()),
-        Request::Watch { after } => {
-            Answer::Snapshot(in_slices(|slice| shared.backend.wait_newer(after, slice), |s| s.version > after, client, shared))
-        }
+        Request::Watch { after } => Answer::Snapshot(in_slices(
+            |slice| shared.backend.wait_newer(after, slice),
+            |s| s.version > after,
+            client,
+            shared,
+        )),
         Request::Events { after } => {
             let newer = |list: &EventList| after.is_none_or(|after| list.version > after);
-            Answer::Events(in_slices(|slice| shared.backend.events(after, slice), newer, client, shared))
+            Answer::Events(in_slices(
+                |slice| shared.backend.events(after, slice),
+                newer,
+                client,
+                shared,
+            ))
         }
         Request::History { uid } => Answer::History(shared.backend.history(&uid)),
-        Request::Probe(target) => shared.backend.probe(&target).map_or_else(Answer::Error, Answer::Probed),
-        Request::Pause { target, seconds } => {
-            shared.backend.pause(&target, Duration::from_secs(seconds)).map_or_else(Answer::Error, Answer::Changed)
-        }
-        Request::Resume(target) => shared.backend.resume(&target).map_or_else(Answer::Error, Answer::Changed),
+        Request::Probe(target) => shared
+            .backend
+            .probe(&target)
+            .map_or_else(Answer::Error, Answer::Probed),
+        Request::Pause { target, seconds } => shared
+            .backend
+            .pause(&target, Duration::from_secs(seconds))
+            .map_or_else(Answer::Error, Answer::Changed),
+        Request::Resume(target) => shared
+            .backend
+            .resume(&target)
+            .map_or_else(Answer::Error, Answer::Changed),
         Request::Metrics => Answer::Metrics(shared.backend.metrics()),
     }
 }
 
 /// Waits in slices, so that a client that has gone gives its seat back and a stop is heeded.
-fn in_slices<T>(wait: impl Fn(Duration) -> T, is_news: impl Fn(&T) -> bool, client: &UnixStream, shared: &Shared) -> T {
+fn in_slices<T>(
+    wait: impl Fn(Duration) -> T,
+    is_news: impl Fn(&T) -> bool,
+    client: &UnixStream,
+    shared: &Shared,
+) -> T {
     let begun = Instant::now();
     loop {
         let state = wait(WATCH_SLICE);
@@ -299,7 +361,11 @@ fn has_hung_up(client: &UnixStream) -> bool {
 fn write_line(stream: &mut UnixStream, answer: &Answer) -> io::Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
-    Deadline { stream, end: Instant::now() + IDLE }.write_all(&line)
+    Deadline {
+        stream,
+        end: Instant::now() + IDLE,
+    }
+    .write_all(&line)
 }
 
 /// The socket's own timeout bounds each write, not their sum: a client that reads a byte a second would hold its

@@ -124,22 +124,56 @@ mod tests {
         check(Request::Watch { after: 7 }, r#"{"verb":"watch","after":7}"#);
         check(Request::Version, r#"{"verb":"version"}"#);
         check(Request::Events { after: None }, r#"{"verb":"events"}"#);
-        check(Request::Events { after: Some(3) }, r#"{"verb":"events","after":3}"#);
-        check(Request::History { uid: "u".into() }, r#"{"verb":"history","uid":"u"}"#);
-        let target = ProbeTarget { uid: "u".into(), container: "c".into(), probe_type: ProbeType::Startup };
-        check(Request::Probe(target), r#"{"verb":"probe","uid":"u","container":"c","probeType":"Startup"}"#);
-        let target = PauseTarget { uid: "u".into(), container: Some("c".into()), probe_type: Some(ProbeType::Liveness) };
-        let line = r#"{"verb":"pause","uid":"u","container":"c","probeType":"Liveness","seconds":60}"#;
-        check(Request::Pause { target, seconds: 60 }, line);
-        let all = PauseTarget { uid: "u".into(), container: None, probe_type: None };
+        check(
+            Request::Events { after: Some(3) },
+            r#"{"verb":"events","after":3}"#,
+        );
+        check(
+            Request::History { uid: "u".into() },
+            r#"{"verb":"history","uid":"u"}"#,
+        );
+        let target = ProbeTarget {
+            uid: "u".into(),
+            container: "c".into(),
+            probe_type: ProbeType::Startup,
+        };
+        check(
+            Request::Probe(target),
+            r#"{"verb":"probe","uid":"u","container":"c","probeType":"Startup"}"#,
+        );
+        let target = PauseTarget {
+            uid: "u".into(),
+            container: Some("c".into()),
+            probe_type: Some(ProbeType::Liveness),
+        };
+        let line =
+            r#"{"verb":"pause","uid":"u","container":"c","probeType":"Liveness","seconds":60}"#;
+        check(
+            Request::Pause {
+                target,
+                seconds: 60,
+            },
+            line,
+        );
+        let all = PauseTarget {
+            uid: "u".into(),
+            container: None,
+            probe_type: None,
+        };
         check(Request::Resume(all), r#"{"verb":"resume","uid":"u"}"#);
         check(Request::Metrics, r#"{"verb":"metrics"}"#);
     }
 
     #[test]
     fn an_answer_says_what_it_is() {
-        assert_eq!(serde_json::to_string(&Answer::Error("no".into())).unwrap(), r#"{"error":"no"}"#);
+        assert_eq!(
+            serde_json::to_string(&Answer::Error("no".into())).unwrap(),
+            r#"{"error":"no"}"#
+        );
         let answer = serde_json::to_string(&Answer::Snapshot(Arc::default())).unwrap();
-        assert_eq!(answer, r#"{"snapshot":{"version":0,"nodeName":"","pods":[],"problems":[]}}"#);
+        assert_eq!(
+            answer,
+            r#"{"snapshot":{"version":0,"nodeName":"","pods":[],"problems":[]}}"#
+        );
     }
 }

@@ -10,13 +10,23 @@ struct Fake {
 
 impl Fake {
     fn new(version: u64) -> Arc<Self> {
-        let snapshot = Snapshot { version, node_name: "edge".into(), ..Snapshot::default() };
-        Arc::new(Self { now: Mutex::new(Arc::new(snapshot)), changed: Condvar::new() })
+        let snapshot = Snapshot {
+            version,
+            node_name: "edge".into(),
+            ..Snapshot::default()
+        };
+        Arc::new(Self {
+            now: Mutex::new(Arc::new(snapshot)),
+            changed: Condvar::new(),
+        })
     }
 
     fn set_version(&self, version: u64) {
         let mut now = self.now.lock().unwrap();
-        *now = Arc::new(Snapshot { version, ..(**now).clone() });
+        *now = Arc::new(Snapshot {
+            version,
+            ..(**now).clone()
+        });
         self.changed.notify_all();
     }
 }
@@ -27,22 +37,43 @@ impl Backend for Fake {
     }
     fn wait_newer(&self, version: u64, ceiling: Duration) -> Arc<Snapshot> {
         let now = self.now.lock().unwrap();
-        let (now, _) = self.changed.wait_timeout_while(now, ceiling, |s| s.version <= version).unwrap();
+        let (now, _) = self
+            .changed
+            .wait_timeout_while(now, ceiling, |s| s.version <= version)
+            .unwrap();
         Arc::clone(&now)
     }
     fn version(&self) -> String {
         "0.0.1-test".into()
     }
     fn events(&self, after: Option<u64>, ceiling: Duration) -> EventList {
-        let snapshot = self.wait_newer(after.unwrap_or(0), if after.is_some() { ceiling } else { Duration::ZERO });
-        let events = snapshot.pods.iter().flat_map(|p| p.events.clone()).collect();
-        EventList { version: snapshot.version, node_name: snapshot.node_name.clone(), events }
+        let snapshot = self.wait_newer(
+            after.unwrap_or(0),
+            if after.is_some() {
+                ceiling
+            } else {
+                Duration::ZERO
+            },
+        );
+        let events = snapshot
+            .pods
+            .iter()
+            .flat_map(|p| p.events.clone())
+            .collect();
+        EventList {
+            version: snapshot.version,
+            node_name: snapshot.node_name.clone(),
+            events,
+        }
     }
     fn history(&self, _: &PodUid) -> PodHistory {
         PodHistory::default()
     }
     fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, String> {
-        Err(format!("{} of {} is made up", target.probe_type, target.container))
+        Err(format!(
+            "{} of {} is made up",
+            target.probe_type, target.container
+        ))
     }
     fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, String> {
         Ok(vec![format!("{:?} {length:?}", target.container)])
@@ -60,7 +91,9 @@ struct Client(BufReader<UnixStream>);
 impl Client {
     fn connect(path: &Path) -> Self {
         let stream = UnixStream::connect(path).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
         Self(BufReader::new(stream))
     }
     fn send(&mut self, line: &str) {
@@ -98,22 +131,46 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 fn one_connection_carries_many_requests() {
     let (_dir, path, _fake, _server) = start(3);
     let mut client = Client::connect(&path);
-    assert_eq!(client.ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"], 3);
-    assert_eq!(client.ask("{\"verb\":\"version\"}\n")["version"], "0.0.1-test");
-    assert_eq!(client.ask("{\"verb\":\"watch\",\"after\":2}\n")["snapshot"]["nodeName"], "edge");
+    assert_eq!(
+        client.ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"],
+        3
+    );
+    assert_eq!(
+        client.ask("{\"verb\":\"version\"}\n")["version"],
+        "0.0.1-test"
+    );
+    assert_eq!(
+        client.ask("{\"verb\":\"watch\",\"after\":2}\n")["snapshot"]["nodeName"],
+        "edge"
+    );
 }
 
 #[test]
 fn every_verb_has_its_answer() {
     let (_dir, path, _fake, _server) = start(3);
     let mut client = Client::connect(&path);
-    assert_eq!(client.ask("{\"verb\":\"events\"}\n")["events"], serde_json::json!({"version": 3, "nodeName": "edge", "events": []}));
-    assert_eq!(client.ask("{\"verb\":\"history\",\"uid\":\"u\"}\n")["history"]["probes"], serde_json::json!([]));
+    assert_eq!(
+        client.ask("{\"verb\":\"events\"}\n")["events"],
+        serde_json::json!({"version": 3, "nodeName": "edge", "events": []})
+    );
+    assert_eq!(
+        client.ask("{\"verb\":\"history\",\"uid\":\"u\"}\n")["history"]["probes"],
+        serde_json::json!([])
+    );
     let probe = r#"{"verb":"probe","uid":"u","container":"c","probeType":"Startup"}"#;
-    assert_eq!(client.ask(&format!("{probe}\n"))["error"], "Startup of c is made up");
+    assert_eq!(
+        client.ask(&format!("{probe}\n"))["error"],
+        "Startup of c is made up"
+    );
     let pause = r#"{"verb":"pause","uid":"u","container":"c","seconds":90}"#;
-    assert_eq!(client.ask(&format!("{pause}\n"))["changed"][0], "Some(\"c\") 90s");
-    assert_eq!(client.ask("{\"verb\":\"resume\",\"uid\":\"u\"}\n")["changed"], serde_json::json!([]));
+    assert_eq!(
+        client.ask(&format!("{pause}\n"))["changed"][0],
+        "Some(\"c\") 90s"
+    );
+    assert_eq!(
+        client.ask("{\"verb\":\"resume\",\"uid\":\"u\"}\n")["changed"],
+        serde_json::json!([])
+    );
     assert_eq!(client.ask("{\"verb\":\"metrics\"}\n")["metrics"], "m 1\n");
 }
 
@@ -122,7 +179,10 @@ fn waiting_for_events_ends_with_the_next_change() {
     let (_dir, path, fake, _server) = start(3);
     let mut client = Client::connect(&path);
     client.send("{\"verb\":\"events\",\"after\":3}\n");
-    assert_eq!(Client::connect(&path).ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"], 3);
+    assert_eq!(
+        Client::connect(&path).ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"],
+        3
+    );
     fake.set_version(4);
     let answer: serde_json::Value = serde_json::from_str(&client.read()).unwrap();
     assert_eq!(answer["events"]["version"], 4);
@@ -134,7 +194,10 @@ fn a_watch_is_answered_by_the_change_it_waits_for() {
     let mut client = Client::connect(&path);
     client.send("{\"verb\":\"watch\",\"after\":3}\n");
     // Another client is served meanwhile; once it is, the first request has been read or will see the change anyway.
-    assert_eq!(Client::connect(&path).ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"], 3);
+    assert_eq!(
+        Client::connect(&path).ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"],
+        3
+    );
     fake.set_version(4);
     let answer: serde_json::Value = serde_json::from_str(&client.read()).unwrap();
     assert_eq!(answer["snapshot"]["version"], 4);
@@ -144,16 +207,24 @@ fn a_watch_is_answered_by_the_change_it_waits_for() {
 fn check_refused(request: &str, expected: &str) {
     let (_dir, path, _fake, _server) = start(1);
     let answer = Client::connect(&path).ask(request);
-    let text = answer["error"].as_str().unwrap_or_else(|| panic!("no error in {answer}"));
+    let text = answer["error"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no error in {answer}"));
     assert!(text.contains(expected), "{text}");
 }
 
 #[test]
 fn malformed_requests_are_told_so() {
-    check_refused("nonsense\n", "cannot read the request: expected ident at line 1 column 2");
+    check_refused(
+        "nonsense\n",
+        "cannot read the request: expected ident at line 1 column 2",
+    );
     check_refused("{\"verb\":\"delete\"}\n", "unknown variant `delete`");
     check_refused("{\"verb\":\"watch\"}\n", "missing field `after`");
-    check_refused(&format!("{}\n", "x".repeat(MAX_REQUEST)), "longer than 4096 bytes");
+    check_refused(
+        &format!("{}\n", "x".repeat(MAX_REQUEST)),
+        "longer than 4096 bytes",
+    );
 }
 
 #[test]
@@ -161,7 +232,10 @@ fn a_malformed_request_does_not_end_the_connection() {
     let (_dir, path, _fake, _server) = start(1);
     let mut client = Client::connect(&path);
     assert!(client.ask("{}\n")["error"].is_string());
-    assert_eq!(client.ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"], 1);
+    assert_eq!(
+        client.ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"],
+        1
+    );
 }
 
 #[test]
@@ -170,11 +244,22 @@ fn the_client_above_the_limit_is_told_and_the_others_are_served() {
     let mut clients: Vec<Client> = (0..MAX_CLIENTS).map(|_| Client::connect(&path)).collect();
     wait_until("all seats taken", || server.clients() == MAX_CLIENTS);
     let refused = Client::connect(&path).read();
-    assert_eq!(refused, "{\"error\":\"32 clients are connected already; try again later\"}\n");
-    assert_eq!(clients[MAX_CLIENTS - 1].ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"], 1);
+    assert_eq!(
+        refused,
+        "{\"error\":\"32 clients are connected already; try again later\"}\n"
+    );
+    assert_eq!(
+        clients[MAX_CLIENTS - 1].ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"],
+        1
+    );
     clients.pop();
-    wait_until("the seat is free again", || server.clients() == MAX_CLIENTS - 1);
-    assert_eq!(Client::connect(&path).ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"], 1);
+    wait_until("the seat is free again", || {
+        server.clients() == MAX_CLIENTS - 1
+    });
+    assert_eq!(
+        Client::connect(&path).ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"],
+        1
+    );
 }
 
 #[test]
@@ -214,12 +299,24 @@ fn a_stale_socket_is_replaced_and_the_new_one_is_private() {
     let path = dir.path().join("podprobe.sock");
     drop(UnixListener::bind(&path).unwrap());
     let _server = spawn(&path, Fake::new(9)).unwrap();
-    assert_eq!(Client::connect(&path).ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"], 9);
-    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        Client::connect(&path).ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"],
+        9
+    );
+    assert_eq!(
+        std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
 }
 
 #[test]
 fn a_path_that_cannot_be_is_named() {
-    let e = spawn(Path::new("/proc/nowhere/podprobe.sock"), Fake::new(1)).err().unwrap();
-    assert!(e.to_string().starts_with("cannot listen on /proc/nowhere/podprobe.sock: "), "{e}");
+    let e = spawn(Path::new("/proc/nowhere/podprobe.sock"), Fake::new(1))
+        .err()
+        .unwrap();
+    assert!(
+        e.to_string()
+            .starts_with("cannot listen on /proc/nowhere/podprobe.sock: "),
+        "{e}"
+    );
 }

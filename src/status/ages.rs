@@ -25,7 +25,10 @@ pub struct Ages(HashMap<PodUid, Age>);
 impl Ages {
     /// The pod is active from `now` on, unless it has been already.
     pub fn begin(&mut self, uid: &PodUid, now: Moment) {
-        self.0.entry(uid.clone()).or_insert(Age { since: now, before: Duration::ZERO });
+        self.0.entry(uid.clone()).or_insert(Age {
+            since: now,
+            before: Duration::ZERO,
+        });
     }
 
     /// How long it has been active; None when it is not.
@@ -40,13 +43,29 @@ impl Ages {
 
     /// What an earlier daemon knew: of the same boot all of it, of another, or where nothing was noted, what the start
     /// times of the statuses say.
-    pub fn restored(self, same_boot: bool, statuses: &HashMap<PodUid, PodStatus>, now: Moment, wall: Time) -> Self {
+    pub fn restored(
+        self,
+        same_boot: bool,
+        statuses: &HashMap<PodUid, PodStatus>,
+        now: Moment,
+        wall: Time,
+    ) -> Self {
         let by_wall = |status: &PodStatus| {
-            let passed = status.start_time.map_or(0, |start| wall.unix_seconds() - start.unix_seconds());
-            Age { since: now, before: Duration::from_secs(passed.max(0) as u64) }
+            let passed = status
+                .start_time
+                .map_or(0, |start| wall.unix_seconds() - start.unix_seconds());
+            Age {
+                since: now,
+                before: Duration::from_secs(passed.max(0) as u64),
+            }
         };
         let noted = |uid: &PodUid| self.0.get(uid).copied().filter(|_| same_boot);
-        Self(statuses.iter().map(|(uid, status)| (uid.clone(), noted(uid).unwrap_or_else(|| by_wall(status)))).collect())
+        Self(
+            statuses
+                .iter()
+                .map(|(uid, status)| (uid.clone(), noted(uid).unwrap_or_else(|| by_wall(status))))
+                .collect(),
+        )
     }
 }
 
@@ -87,10 +106,21 @@ mod tests {
         if noted {
             ages.begin(&"u".into(), at(100));
         }
-        let status = PodStatus { start_time: Some(wall(10_000)), ..PodStatus::default() };
+        let status = PodStatus {
+            start_time: Some(wall(10_000)),
+            ..PodStatus::default()
+        };
         let now = if same_boot { 300 } else { 30 };
-        let restored = ages.restored(same_boot, &HashMap::from([("u".into(), status)]), at(now), wall(wall_now));
-        assert_eq!((seconds(&restored, now), seconds(&restored, now + 7)), (Some(expected), Some(expected + 7)));
+        let restored = ages.restored(
+            same_boot,
+            &HashMap::from([("u".into(), status)]),
+            at(now),
+            wall(wall_now),
+        );
+        assert_eq!(
+            (seconds(&restored, now), seconds(&restored, now + 7)),
+            (Some(expected), Some(expected + 7))
+        );
     }
 
     #[test]

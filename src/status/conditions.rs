@@ -30,34 +30,64 @@ pub(super) struct Facts<'a> {
 pub(super) fn generate(spec: &PodSpec, status: &PodStatus, facts: &Facts) -> Vec<PodCondition> {
     let containers_ready = containers_ready(spec, Some(status), status.phase);
     let mut all = vec![
-        condition("PodReadyToStartContainers", facts.sandbox_ready, "", String::new()),
+        condition(
+            "PodReadyToStartContainers",
+            facts.sandbox_ready,
+            "",
+            String::new(),
+        ),
         initialized(spec, status, is_true(facts.old, "Initialized")),
-        if facts.terminating && !status.phase.is_terminal() { leaving() } else { ready(&containers_ready) },
+        if facts.terminating && !status.phase.is_terminal() {
+            leaving()
+        } else {
+            ready(&containers_ready)
+        },
         containers_ready,
         condition("PodScheduled", true, "", String::new()),
     ];
     if may_restart_all(spec) {
-        let (reason, message) =
-            if facts.restarting { ("RestartAllContainersStarted", "container exited with restart policy rule") } else { ("", "") };
-        all.push(condition(ALL_CONTAINERS_RESTARTING, facts.restarting, reason, message.into()));
+        let (reason, message) = if facts.restarting {
+            (
+                "RestartAllContainersStarted",
+                "container exited with restart policy rule",
+            )
+        } else {
+            ("", "")
+        };
+        all.push(condition(
+            ALL_CONTAINERS_RESTARTING,
+            facts.restarting,
+            reason,
+            message.into(),
+        ));
     }
     all
 }
 
 /// Whether the condition of that type is there and True.
 pub(super) fn is_true(conditions: &[PodCondition], type_: &str) -> bool {
-    conditions.iter().any(|c| c.type_ == type_ && c.status == "True")
+    conditions
+        .iter()
+        .any(|c| c.type_ == type_ && c.status == "True")
 }
 
 /// Without readiness gates (refused at decoding: nobody sets them) Ready says what ContainersReady says.
 pub(super) fn ready(containers_ready: &PodCondition) -> PodCondition {
-    PodCondition { type_: "Ready".into(), ..containers_ready.clone() }
+    PodCondition {
+        type_: "Ready".into(),
+        ..containers_ready.clone()
+    }
 }
 
 /// Ready of a pod that is being stopped: nothing new is to be sent to it, however long its containers go on answering
 /// their readiness probes (lessons A8). Those go on, and show in the containers and in ContainersReady.
 fn leaving() -> PodCondition {
-    condition("Ready", false, TERMINATING, "the pod is being stopped".into())
+    condition(
+        "Ready",
+        false,
+        TERMINATING,
+        "the pod is being stopped".into(),
+    )
 }
 
 /// Whether that is what the condition says.
@@ -71,9 +101,22 @@ const TERMINATING: &str = "PodTerminating";
 fn initialized(spec: &PodSpec, status: &PodStatus, was: bool) -> PodCondition {
     let yes = |reason| condition("Initialized", true, reason, String::new());
     let (unknown, known) = by_knowledge(spec.init_containers.iter(), status);
-    let begun = status.container_statuses.iter().any(|s| s.state.running.is_some() || s.state.terminated.is_some());
-    let incomplete = |(c, s): &(&Container, &ContainerStatus)| if c.always_restarts() { s.started != Some(true) } else { !s.ready };
-    let incomplete: Vec<&str> = known.into_iter().filter(incomplete).map(|(c, _)| c.name.as_str()).collect();
+    let begun = status
+        .container_statuses
+        .iter()
+        .any(|s| s.state.running.is_some() || s.state.terminated.is_some());
+    let incomplete = |(c, s): &(&Container, &ContainerStatus)| {
+        if c.always_restarts() {
+            s.started != Some(true)
+        } else {
+            !s.ready
+        }
+    };
+    let incomplete: Vec<&str> = known
+        .into_iter()
+        .filter(incomplete)
+        .map(|(c, _)| c.name.as_str())
+        .collect();
     if status.phase == PodPhase::Succeeded && unknown.is_empty() {
         yes("PodCompleted")
     } else if begun || was || (unknown.is_empty() && incomplete.is_empty()) {
@@ -102,29 +145,47 @@ fn by_knowledge<'a>(
 /// `containers with unknown status: [a b], containers with unready status: [c]`.
 fn listing(groups: &[(&str, Vec<&str>)]) -> String {
     let named = groups.iter().filter(|(_, names)| !names.is_empty());
-    named.map(|(what, names)| format!("containers with {what} status: [{}]", names.join(" "))).collect::<Vec<_>>().join(", ")
+    named
+        .map(|(what, names)| format!("containers with {what} status: [{}]", names.join(" ")))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// ContainersReady, of sidecars and regular containers; None while nothing is known of the containers.
-pub fn containers_ready(spec: &PodSpec, status: Option<&PodStatus>, phase: PodPhase) -> PodCondition {
+pub fn containers_ready(
+    spec: &PodSpec,
+    status: Option<&PodStatus>,
+    phase: PodPhase,
+) -> PodCondition {
     let no = |reason, message| condition("ContainersReady", false, reason, message);
     let Some(status) = status else {
         return no("UnknownContainerStatuses", String::new());
     };
     let (unknown, known) = by_knowledge(spec.sidecars().chain(&spec.containers), status);
-    let unready: Vec<&str> = known.into_iter().filter(|(_, s)| !s.ready).map(|(c, _)| c.name.as_str()).collect();
+    let unready: Vec<&str> = known
+        .into_iter()
+        .filter(|(_, s)| !s.ready)
+        .map(|(c, _)| c.name.as_str())
+        .collect();
     match phase {
         PodPhase::Succeeded if unknown.is_empty() => no("PodCompleted", String::new()),
         PodPhase::Failed => no("PodFailed", String::new()),
-        _ if unknown.is_empty() && unready.is_empty() => condition("ContainersReady", true, "", String::new()),
-        _ => no("ContainersNotReady", listing(&[("unknown", unknown), ("unready", unready)])),
+        _ if unknown.is_empty() && unready.is_empty() => {
+            condition("ContainersReady", true, "", String::new())
+        }
+        _ => no(
+            "ContainersNotReady",
+            listing(&[("unknown", unknown), ("unready", unready)]),
+        ),
     }
 }
 
 /// `lastTransitionTime` changes only when the status value does.
 pub(super) fn keep_transition_times(new: &mut [PodCondition], old: &[PodCondition], now: Time) {
     for condition in new {
-        let before = old.iter().find(|o| o.type_ == condition.type_ && o.status == condition.status);
+        let before = old
+            .iter()
+            .find(|o| o.type_ == condition.type_ && o.status == condition.status);
         condition.last_transition_time = before.and_then(|o| o.last_transition_time).or(Some(now));
     }
 }
@@ -137,13 +198,25 @@ mod tests {
 
     /// `init`: ready or started of the plain init container `i` and the sidecar `s`, where they have a status.
     #[track_caller]
-    fn check_initialized(init: [Option<bool>; 2], app: Value, phase: PodPhase, was: bool, expected: (&str, &str, &str)) {
+    fn check_initialized(
+        init: [Option<bool>; 2],
+        app: Value,
+        phase: PodPhase,
+        was: bool,
+        expected: (&str, &str, &str),
+    ) {
         let spec = json!({"initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}], "containers": [{"name": "a"}]});
         let spec: PodSpec = serde_json::from_value(spec).unwrap();
         let one = |(name, done): (&str, Option<bool>)| {
-            Some(ContainerStatus { name: name.into(), ready: done?, started: done, ..ContainerStatus::default() })
+            Some(ContainerStatus {
+                name: name.into(),
+                ready: done?,
+                started: done,
+                ..ContainerStatus::default()
+            })
         };
-        let app: ContainerStatus = serde_json::from_value(json!({"name": "a", "state": app})).unwrap();
+        let app: ContainerStatus =
+            serde_json::from_value(json!({"name": "a", "state": app})).unwrap();
         let status = PodStatus {
             phase,
             init_container_statuses: ["i", "s"].into_iter().zip(init).filter_map(one).collect(),
@@ -151,7 +224,14 @@ mod tests {
             ..PodStatus::default()
         };
         let got = initialized(&spec, &status, was);
-        assert_eq!((got.status.as_str(), got.reason.as_str(), got.message.as_str()), expected);
+        assert_eq!(
+            (
+                got.status.as_str(),
+                got.reason.as_str(),
+                got.message.as_str()
+            ),
+            expected
+        );
     }
 
     #[test]
@@ -161,7 +241,13 @@ mod tests {
         let no = |message| ("False", "ContainersNotInitialized", message);
         let pending = PodPhase::Pending;
         check_initialized([done, done], waiting(), pending, false, ("True", "", ""));
-        check_initialized([done, not], waiting(), pending, false, no("containers with incomplete status: [s]"));
+        check_initialized(
+            [done, not],
+            waiting(),
+            pending,
+            false,
+            no("containers with incomplete status: [s]"),
+        );
         check_initialized(
             [not, None],
             waiting(),
@@ -170,19 +256,46 @@ mod tests {
             no("containers with unknown status: [s], containers with incomplete status: [i]"),
         );
         check_initialized([not, not], waiting(), pending, true, ("True", "", ""));
-        check_initialized([not, not], json!({"running": {"startedAt": null}}), PodPhase::Running, false, ("True", "", ""));
-        check_initialized([not, not], json!({"terminated": {"exitCode": 0}}), PodPhase::Running, false, ("True", "", ""));
-        check_initialized([done, not], waiting(), PodPhase::Succeeded, false, ("True", "PodCompleted", ""));
+        check_initialized(
+            [not, not],
+            json!({"running": {"startedAt": null}}),
+            PodPhase::Running,
+            false,
+            ("True", "", ""),
+        );
+        check_initialized(
+            [not, not],
+            json!({"terminated": {"exitCode": 0}}),
+            PodPhase::Running,
+            false,
+            ("True", "", ""),
+        );
+        check_initialized(
+            [done, not],
+            waiting(),
+            PodPhase::Succeeded,
+            false,
+            ("True", "PodCompleted", ""),
+        );
     }
 
     #[test]
     fn transition_times_change_with_the_status_only() {
         let t = |s: &str| serde_json::from_value::<Time>(json!(s)).unwrap();
         let (before, now) = (t("2026-01-01T00:00:00Z"), t("2026-01-02T00:00:00Z"));
-        let mut old = vec![condition("Ready", true, "", String::new()), condition("ContainersReady", false, "A", String::new())];
+        let mut old = vec![
+            condition("Ready", true, "", String::new()),
+            condition("ContainersReady", false, "A", String::new()),
+        ];
         keep_transition_times(&mut old, &[], before);
-        let mut new = vec![condition("Ready", false, "", String::new()), condition("ContainersReady", false, "B", String::new())];
+        let mut new = vec![
+            condition("Ready", false, "", String::new()),
+            condition("ContainersReady", false, "B", String::new()),
+        ];
         keep_transition_times(&mut new, &old, now);
-        assert_eq!((new[0].last_transition_time, new[1].last_transition_time), (Some(now), Some(before)));
+        assert_eq!(
+            (new[0].last_transition_time, new[1].last_transition_time),
+            (Some(now), Some(before))
+        );
     }
 }

@@ -1,6 +1,8 @@
 //! Container statuses from the runtime's word, the status before, and recorded start failures (kubelet-probes 9.3).
 
-use crate::api::status::{ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting};
+use crate::api::status::{
+    ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+};
 use crate::api::{Container, ContainerStatus, Pod, PodStatus};
 use crate::clock::Time;
 use crate::pod_actions::{RESTARTING_ALL_CONTAINERS, has_initialized, should_be_restarted};
@@ -33,7 +35,13 @@ pub(super) struct Inputs<'a> {
 /// One status per regular container, sorted by name (S9). Ready is false in all of them and `started` only inherited:
 /// the probe manager sets both (S10).
 pub(super) fn regular(inputs: &Inputs) -> Vec<ContainerStatus> {
-    let mut statuses: Vec<_> = inputs.pod.spec.containers.iter().map(|c| one(inputs, c, true)).collect();
+    let mut statuses: Vec<_> = inputs
+        .pod
+        .spec
+        .containers
+        .iter()
+        .map(|c| one(inputs, c, true))
+        .collect();
     statuses.sort_by(|a, b| a.name.cmp(&b.name));
     statuses
 }
@@ -47,8 +55,7 @@ pub(super) fn init(inputs: &Inputs) -> Vec<ContainerStatus> {
         let mut status = one(inputs, container, !succeeded);
         let forgotten = has_initialized && newest.is_none() && !container.always_restarts();
         if forgotten && status.state.terminated.is_none() {
-            let message =
-                "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally";
+            let message = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally";
             status.state = terminated(ContainerStateTerminated {
                 reason: "Completed".into(),
                 message: message.into(),
@@ -62,11 +69,18 @@ pub(super) fn init(inputs: &Inputs) -> Vec<ContainerStatus> {
 
 /// S1–S7 for one container; a start failure is shown only where it `may_fail` to start.
 fn one(inputs: &Inputs, container: &Container, may_fail: bool) -> ContainerStatus {
-    let Inputs { pod, runtime, old, .. } = inputs;
+    let Inputs {
+        pod, runtime, old, ..
+    } = inputs;
     let old = old.and_then(|s| s.container(&container.name));
     let mut status = from_runtime(inputs, container, old);
     let deleted = pod.metadata.deletion_timestamp.is_some();
-    let starts = should_be_restarted(pod.spec.restart_policy, container, runtime.container(&container.name), deleted);
+    let starts = should_be_restarted(
+        pod.spec.restart_policy,
+        container,
+        runtime.container(&container.name),
+        deleted,
+    );
     if may_fail
         && starts
         && !inputs.restarting
@@ -83,7 +97,9 @@ fn one(inputs: &Inputs, container: &Container, may_fail: bool) -> ContainerStatu
 /// 8.8: what all the termination messages of a pod may take together is split evenly.
 pub(super) fn cut_messages(pod: &Pod, statuses: &mut [ContainerStatus]) {
     let limit = MAX_MESSAGES / pod.spec.all_containers().count().max(1);
-    let states = statuses.iter_mut().flat_map(|s| [&mut s.state, &mut s.last_state]);
+    let states = statuses
+        .iter_mut()
+        .flat_map(|s| [&mut s.state, &mut s.last_state]);
     for ended in states.filter_map(|s| s.terminated.as_mut()) {
         let end = ended.message.floor_char_boundary(limit);
         ended.message.truncate(end);
@@ -91,20 +107,41 @@ pub(super) fn cut_messages(pod: &Pod, statuses: &mut [ContainerStatus]) {
 }
 
 fn waiting(reason: &str, message: &str) -> ContainerState {
-    let waiting = ContainerStateWaiting { reason: reason.into(), message: message.into() };
-    ContainerState { waiting: Some(waiting), ..ContainerState::default() }
+    let waiting = ContainerStateWaiting {
+        reason: reason.into(),
+        message: message.into(),
+    };
+    ContainerState {
+        waiting: Some(waiting),
+        ..ContainerState::default()
+    }
 }
 
 fn terminated(ended: ContainerStateTerminated) -> ContainerState {
-    ContainerState { terminated: Some(ended), ..ContainerState::default() }
+    ContainerState {
+        terminated: Some(ended),
+        ..ContainerState::default()
+    }
 }
 
 /// S1–S6 for one container.
-fn from_runtime(inputs: &Inputs, container: &Container, old: Option<&ContainerStatus>) -> ContainerStatus {
-    let mut instances = inputs.runtime.containers.iter().filter(|c| c.name == container.name);
+fn from_runtime(
+    inputs: &Inputs,
+    container: &Container,
+    old: Option<&ContainerStatus>,
+) -> ContainerStatus {
+    let mut instances = inputs
+        .runtime
+        .containers
+        .iter()
+        .filter(|c| c.name == container.name);
     let Some(newest) = instances.next() else {
-        let gone = old.filter(|o| inputs.restarting && (is_restarting(o) || !o.container_id.is_empty()));
-        return gone.map_or_else(|| without_runtime(inputs.pod, container, old), |old| removed(container, old));
+        let gone =
+            old.filter(|o| inputs.restarting && (is_restarting(o) || !o.container_id.is_empty()));
+        return gone.map_or_else(
+            || without_runtime(inputs.pod, container, old),
+            |old| removed(container, old),
+        );
     };
     let mut status = instance(newest, old);
     status.image.clone_from(&container.image);
@@ -113,13 +150,21 @@ fn from_runtime(inputs: &Inputs, container: &Container, old: Option<&ContainerSt
     } else if let Some(old) = old {
         // the instance before may have been pruned; what is known of it stays
         let ended = old.state.terminated.is_some() && old.container_id != status.container_id;
-        status.last_state = if ended { old.state.clone() } else { old.last_state.clone() };
+        status.last_state = if ended {
+            old.state.clone()
+        } else {
+            old.last_state.clone()
+        };
     }
     status
 }
 
 fn is_restarting(status: &ContainerStatus) -> bool {
-    status.state.waiting.as_ref().is_some_and(|w| w.reason == RESTARTING_ALL_CONTAINERS)
+    status
+        .state
+        .waiting
+        .as_ref()
+        .is_some_and(|w| w.reason == RESTARTING_ALL_CONTAINERS)
 }
 
 /// 8.6: removed because all containers are restarted. Counted once, however often it is looked at.
@@ -131,7 +176,8 @@ fn removed(container: &Container, old: &ContainerStatus) -> ContainerStatus {
         last_state: terminated(ContainerStateTerminated {
             exit_code: UNSEEN_EXIT_CODE,
             reason: RESTARTING_ALL_CONTAINERS.into(),
-            message: "The container is removed because all containers of the pod are restarted".into(),
+            message: "The container is removed because all containers of the pod are restarted"
+                .into(),
             ..ContainerStateTerminated::default()
         }),
         restart_count: old.restart_count + u32::from(!is_restarting(old)),
@@ -141,8 +187,16 @@ fn removed(container: &Container, old: &ContainerStatus) -> ContainerStatus {
 }
 
 /// S1–S3: the runtime knows no instance.
-fn without_runtime(pod: &Pod, container: &Container, old: Option<&ContainerStatus>) -> ContainerStatus {
-    let reason = if pod.spec.init_containers.is_empty() { "ContainerCreating" } else { "PodInitializing" };
+fn without_runtime(
+    pod: &Pod,
+    container: &Container,
+    old: Option<&ContainerStatus>,
+) -> ContainerStatus {
+    let reason = if pod.spec.init_containers.is_empty() {
+        "ContainerCreating"
+    } else {
+        "PodInitializing"
+    };
     let mut status = ContainerStatus {
         name: container.name.clone(),
         image: container.image.clone(),
@@ -185,9 +239,17 @@ fn instance(runtime: &RuntimeContainerStatus, old: Option<&ContainerStatus>) -> 
     status.state = match runtime.state {
         RuntimeState::Running => {
             // inherited by container id, not by name (15 O2)
-            status.started = old.filter(|o| o.container_id == id).and_then(|o| o.started).or(Some(false));
-            let running = ContainerStateRunning { started_at: runtime.started_at.map(Time::from) };
-            ContainerState { running: Some(running), ..ContainerState::default() }
+            status.started = old
+                .filter(|o| o.container_id == id)
+                .and_then(|o| o.started)
+                .or(Some(false));
+            let running = ContainerStateRunning {
+                started_at: runtime.started_at.map(Time::from),
+            };
+            ContainerState {
+                running: Some(running),
+                ..ContainerState::default()
+            }
         }
         RuntimeState::Exited => terminated(ended(runtime)),
         RuntimeState::Unknown if was_running => {
@@ -225,25 +287,52 @@ mod tests {
     use crate::pod_actions::tests_support::container_status;
 
     fn pod(spec: Value) -> Pod {
-        Pod { metadata: Default::default(), spec: serde_json::from_value(spec).unwrap(), raw: Value::Null }
+        Pod {
+            metadata: Default::default(),
+            spec: serde_json::from_value(spec).unwrap(),
+            raw: Value::Null,
+        }
     }
 
     fn runtime(containers: Vec<RuntimeContainerStatus>) -> RuntimePodStatus {
-        RuntimePodStatus { containers, ..Default::default() }
+        RuntimePodStatus {
+            containers,
+            ..Default::default()
+        }
     }
 
     fn two_instances() -> RuntimePodStatus {
         let mut new = container_status("a", "2", RuntimeState::Running, 0);
         new.attempt = 1;
-        runtime(vec![new, container_status("a", "1", RuntimeState::Exited, 3)])
+        runtime(vec![
+            new,
+            container_status("a", "1", RuntimeState::Exited, 3),
+        ])
     }
 
     #[track_caller]
-    fn check(runtime: &RuntimePodStatus, old: Option<Value>, failure: Option<&str>, expected: Value) {
-        let old = old.map(|c| PodStatus { container_statuses: vec![serde_json::from_value(c).unwrap()], ..Default::default() });
-        let failure = failure.map(|reason| StartFailure { reason: reason.into(), message: "why".into() });
+    fn check(
+        runtime: &RuntimePodStatus,
+        old: Option<Value>,
+        failure: Option<&str>,
+        expected: Value,
+    ) {
+        let old = old.map(|c| PodStatus {
+            container_statuses: vec![serde_json::from_value(c).unwrap()],
+            ..Default::default()
+        });
+        let failure = failure.map(|reason| StartFailure {
+            reason: reason.into(),
+            message: "why".into(),
+        });
         let pod = pod(json!({"containers": [{"name": "a"}]}));
-        let inputs = Inputs { pod: &pod, runtime, old: old.as_ref(), failure: &|_| failure.clone(), restarting: false };
+        let inputs = Inputs {
+            pod: &pod,
+            runtime,
+            old: old.as_ref(),
+            failure: &|_| failure.clone(),
+            restarting: false,
+        };
         let got = serde_json::to_value(&regular(&inputs)[0]).unwrap();
         for (key, value) in expected.as_object().unwrap() {
             assert_eq!(&got[key], value, "{key} of {got}");
@@ -262,18 +351,34 @@ mod tests {
 
     #[test]
     fn s3_a_running_container_that_vanished_counts_as_137() {
-        let old = json!({"name": "a", "state": {"running": {"startedAt": null}}, "restartCount": 2});
+        let old =
+            json!({"name": "a", "state": {"running": {"startedAt": null}}, "restartCount": 2});
         let reason = json!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown",
             "message": "The container could not be located when the pod was deleted.  The container used to be Running"}});
-        check(&runtime(vec![]), Some(old), None, json!({"restartCount": 3, "lastState": reason}));
+        check(
+            &runtime(vec![]),
+            Some(old),
+            None,
+            json!({"restartCount": 3, "lastState": reason}),
+        );
     }
 
     /// Kubelet-probes 9.3 S5.
     #[test]
     fn a1_started_is_inherited_by_id_not_by_name() {
         let old = |id: &str| json!({"name": "a", "containerID": format!("podprobe://{id}"), "started": true, "state": {"running": {"startedAt": null}}});
-        check(&two_instances(), Some(old("2")), None, json!({"started": true}));
-        check(&two_instances(), Some(old("1")), None, json!({"started": false}));
+        check(
+            &two_instances(),
+            Some(old("2")),
+            None,
+            json!({"started": true}),
+        );
+        check(
+            &two_instances(),
+            Some(old("1")),
+            None,
+            json!({"started": false}),
+        );
     }
 
     #[test]
@@ -291,7 +396,12 @@ mod tests {
     fn a_pruned_instance_stays_the_last_state() {
         let new = runtime(vec![container_status("a", "2", RuntimeState::Running, 0)]);
         let old = json!({"name": "a", "containerID": "podprobe://1", "state": {"terminated": {"exitCode": 9}}});
-        check(&new, Some(old), None, json!({"lastState": {"terminated": {"exitCode": 9}}}));
+        check(
+            &new,
+            Some(old),
+            None,
+            json!({"lastState": {"terminated": {"exitCode": 9}}}),
+        );
     }
 
     #[test]
@@ -306,39 +416,77 @@ mod tests {
             "lastState": {"terminated": {"exitCode": 3, "containerID": "podprobe://1"}}}),
         );
         // a running container has no start failure to show
-        check(&two_instances(), None, Some("CrashLoopBackOff"), json!({"state": {"running": {"startedAt": null}}}));
+        check(
+            &two_instances(),
+            None,
+            Some("CrashLoopBackOff"),
+            json!({"state": {"running": {"startedAt": null}}}),
+        );
     }
 
     #[test]
     fn s9_statuses_are_sorted_by_name() {
         let pod = pod(json!({"containers": [{"name": "b"}, {"name": "a"}]}));
         let runtime = runtime(vec![]);
-        let inputs = Inputs { pod: &pod, runtime: &runtime, old: None, failure: &|_| None, restarting: false };
+        let inputs = Inputs {
+            pod: &pod,
+            runtime: &runtime,
+            old: None,
+            failure: &|_| None,
+            restarting: false,
+        };
         let names: Vec<_> = regular(&inputs).into_iter().map(|s| s.name).collect();
         assert_eq!(names, ["a", "b"]);
     }
 
     /// A pod with a plain init container `i`, a sidecar `s` and a regular container `a`: its init statuses.
-    fn init_statuses(runtime: &RuntimePodStatus, old: Option<&PodStatus>, failed: &str) -> Vec<Value> {
+    fn init_statuses(
+        runtime: &RuntimePodStatus,
+        old: Option<&PodStatus>,
+        failed: &str,
+    ) -> Vec<Value> {
         let spec = json!({"initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}], "containers": [{"name": "a"}]});
-        let failure = |name: &str| (name == failed).then(|| StartFailure { reason: "CrashLoopBackOff".into(), message: "why".into() });
+        let failure = |name: &str| {
+            (name == failed).then(|| StartFailure {
+                reason: "CrashLoopBackOff".into(),
+                message: "why".into(),
+            })
+        };
         let pod = pod(spec);
-        let inputs = Inputs { pod: &pod, runtime, old, failure: &failure, restarting: false };
-        init(&inputs).iter().map(|s| serde_json::to_value(s).unwrap()).collect()
+        let inputs = Inputs {
+            pod: &pod,
+            runtime,
+            old,
+            failure: &failure,
+            restarting: false,
+        };
+        init(&inputs)
+            .iter()
+            .map(|s| serde_json::to_value(s).unwrap())
+            .collect()
     }
 
     #[test]
     fn init_containers_stand_in_spec_order_and_wait_for_the_pod() {
         let got = init_statuses(&runtime(vec![]), None, "");
-        assert_eq!((&got[0]["name"], &got[1]["name"]), (&json!("i"), &json!("s")));
-        assert_eq!(got[0]["state"], json!({"waiting": {"reason": "PodInitializing"}}));
+        assert_eq!(
+            (&got[0]["name"], &got[1]["name"]),
+            (&json!("i"), &json!("s"))
+        );
+        assert_eq!(
+            got[0]["state"],
+            json!({"waiting": {"reason": "PodInitializing"}})
+        );
     }
 
     #[test]
     fn s8_an_init_container_that_succeeded_has_no_start_failure() {
         let ended = |code| runtime(vec![container_status("i", "1", RuntimeState::Exited, code)]);
         assert!(init_statuses(&ended(0), None, "i")[0]["state"]["terminated"].is_object());
-        assert_eq!(init_statuses(&ended(1), None, "i")[0]["state"]["waiting"]["reason"], "CrashLoopBackOff");
+        assert_eq!(
+            init_statuses(&ended(1), None, "i")[0]["state"]["waiting"]["reason"],
+            "CrashLoopBackOff"
+        );
     }
 
     #[test]
@@ -355,10 +503,16 @@ mod tests {
         known.sandboxes = vec![sandbox];
         let got = init_statuses(&known, None, "");
         assert_eq!(
-            (&got[0]["state"]["terminated"]["reason"], &got[0]["state"]["terminated"]["exitCode"]),
+            (
+                &got[0]["state"]["terminated"]["reason"],
+                &got[0]["state"]["terminated"]["exitCode"]
+            ),
             (&json!("Completed"), &json!(0))
         );
-        assert!(got[1]["state"]["waiting"].is_object(), "a sidecar is to be started again");
+        assert!(
+            got[1]["state"]["waiting"].is_object(),
+            "a sidecar is to be started again"
+        );
         // the container of a sandbox before says nothing of this one
         known.sandboxes[0].id = "another".into();
         assert!(init_statuses(&known, None, "")[0]["state"]["waiting"].is_object());
@@ -376,27 +530,67 @@ mod tests {
         );
         for restarting in [true, true, false] {
             let runtime = runtime(vec![]);
-            let inputs = Inputs { pod: &pod, runtime: &runtime, old: Some(&old), failure: &|_| None, restarting };
+            let inputs = Inputs {
+                pod: &pod,
+                runtime: &runtime,
+                old: Some(&old),
+                failure: &|_| None,
+                restarting,
+            };
             old.container_statuses = regular(&inputs);
             let a = &old.container_statuses[0];
-            let reason = if restarting { "RestartingAllContainers" } else { "ContainerCreating" };
-            assert_eq!((a.restart_count, a.state.waiting.as_ref().unwrap().reason.as_str()), (3, reason));
+            let reason = if restarting {
+                "RestartingAllContainers"
+            } else {
+                "ContainerCreating"
+            };
+            assert_eq!(
+                (
+                    a.restart_count,
+                    a.state.waiting.as_ref().unwrap().reason.as_str()
+                ),
+                (3, reason)
+            );
             let last = a.last_state.terminated.as_ref().unwrap();
-            assert_eq!((last.exit_code, last.reason.as_str()), (137, "RestartingAllContainers"));
+            assert_eq!(
+                (last.exit_code, last.reason.as_str()),
+                (137, "RestartingAllContainers")
+            );
             let other = &old.container_statuses[1];
-            assert_eq!((other.restart_count, &other.last_state), (0, &ContainerState::default()), "what never ran is not restarted");
+            assert_eq!(
+                (other.restart_count, &other.last_state),
+                (0, &ContainerState::default()),
+                "what never ran is not restarted"
+            );
         }
     }
 
     #[test]
     fn termination_messages_share_the_pod_s_limit() {
-        let pod = pod(json!({"initContainers": [{"name": "i"}], "containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}]}));
-        let said = |text: String| terminated(ContainerStateTerminated { message: text, ..Default::default() });
-        let mut statuses = [ContainerStatus { state: said("x".repeat(4096)), last_state: said("ä".repeat(2000)), ..Default::default() }];
+        let pod = pod(
+            json!({"initContainers": [{"name": "i"}], "containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}]}),
+        );
+        let said = |text: String| {
+            terminated(ContainerStateTerminated {
+                message: text,
+                ..Default::default()
+            })
+        };
+        let mut statuses = [ContainerStatus {
+            state: said("x".repeat(4096)),
+            last_state: said("ä".repeat(2000)),
+            ..Default::default()
+        }];
         cut_messages(&pod, &mut statuses);
         let length = |s: &ContainerState| s.terminated.as_ref().unwrap().message.len();
-        assert_eq!((length(&statuses[0].state), length(&statuses[0].last_state)), (3072, 3072));
-        let mut odd = [ContainerStatus { state: said(format!("x{}", "ä".repeat(2000))), ..Default::default() }];
+        assert_eq!(
+            (length(&statuses[0].state), length(&statuses[0].last_state)),
+            (3072, 3072)
+        );
+        let mut odd = [ContainerStatus {
+            state: said(format!("x{}", "ä".repeat(2000))),
+            ..Default::default()
+        }];
         cut_messages(&pod, &mut odd);
         assert_eq!(length(&odd[0].state), 3071, "no character is cut in two");
     }

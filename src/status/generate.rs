@@ -7,7 +7,9 @@ use super::{conditions, phase};
 use crate::api::status::PodIp;
 use crate::api::{Pod, PodPhase, PodStatus};
 use crate::clock::Time;
-use crate::pod_actions::{ALL_CONTAINERS_RESTARTING, has_initialized, restart_all_wanted, sandbox_needed};
+use crate::pod_actions::{
+    ALL_CONTAINERS_RESTARTING, has_initialized, restart_all_wanted, sandbox_needed,
+};
 use crate::runtime::RuntimePodStatus;
 
 /// What a status rests on.
@@ -36,13 +38,20 @@ pub struct Inputs<'a> {
 
 /// The status.
 pub fn generate(inputs: &Inputs) -> PodStatus {
-    let Inputs { pod, runtime, old, .. } = inputs;
+    let Inputs {
+        pod, runtime, old, ..
+    } = inputs;
     let old_conditions = old.map_or(&[][..], |o| &o.conditions);
     // until the last instance is gone; those that miss are counted in the status after that, too
     let was_restarting = conditions::is_true(old_conditions, ALL_CONTAINERS_RESTARTING);
     let wanted = restart_all_wanted(pod, runtime);
-    let of_containers =
-        container_statuses::Inputs { pod, runtime, old: *old, failure: inputs.failure, restarting: wanted || was_restarting };
+    let of_containers = container_statuses::Inputs {
+        pod,
+        runtime,
+        old: *old,
+        failure: inputs.failure,
+        restarting: wanted || was_restarting,
+    };
     let mut status = PodStatus {
         init_container_statuses: container_statuses::init(&of_containers),
         container_statuses: container_statuses::regular(&of_containers),
@@ -73,7 +82,11 @@ fn set_phase(inputs: &Inputs, status: &mut PodStatus) {
         has_initialized: has_initialized(inputs.pod, inputs.runtime),
         static_pod: true,
     };
-    let statuses = [&status.init_container_statuses[..], &status.container_statuses].concat();
+    let statuses = [
+        &status.init_container_statuses[..],
+        &status.container_statuses,
+    ]
+    .concat();
     let computed = phase::phase(&inputs.pod.spec, &statuses, facts);
     let was = inputs.old.filter(|o| o.phase.is_terminal());
     status.phase = was.map_or(computed, |o| o.phase);
@@ -97,7 +110,11 @@ fn set_ips(inputs: &Inputs, status: &mut PodStatus) {
     if let (true, Some(old)) = (status.pod_ips.is_empty(), inputs.old) {
         status.pod_ips.clone_from(&old.pod_ips);
     }
-    status.pod_ip = status.pod_ips.first().map(|p| p.ip.clone()).unwrap_or_default();
+    status.pod_ip = status
+        .pod_ips
+        .first()
+        .map(|p| p.ip.clone())
+        .unwrap_or_default();
 }
 
 /// Guaranteed when every container limits cpu and memory to what it requests; BestEffort when none asks for anything.
@@ -106,8 +123,18 @@ pub fn qos_class(pod: &Pod) -> &'static str {
     if resources().all(|r| r.limits.is_empty() && r.requests.is_empty()) {
         return "BestEffort";
     }
-    let guaranteed = |name: &str| resources().all(|r| r.limits.get(name).is_some_and(|l| r.requests.get(name).is_none_or(|q| q == l)));
-    if guaranteed("cpu") && guaranteed("memory") { "Guaranteed" } else { "Burstable" }
+    let guaranteed = |name: &str| {
+        resources().all(|r| {
+            r.limits
+                .get(name)
+                .is_some_and(|l| r.requests.get(name).is_none_or(|q| q == l))
+        })
+    };
+    if guaranteed("cpu") && guaranteed("memory") {
+        "Guaranteed"
+    } else {
+        "Burstable"
+    }
 }
 
 #[cfg(test)]
@@ -119,7 +146,11 @@ mod tests {
     use crate::runtime::{RuntimeSandboxStatus, RuntimeState};
 
     fn pod(spec: Value) -> Pod {
-        Pod { metadata: Default::default(), spec: serde_json::from_value(spec).unwrap(), raw: Value::Null }
+        Pod {
+            metadata: Default::default(),
+            spec: serde_json::from_value(spec).unwrap(),
+            raw: Value::Null,
+        }
     }
 
     fn sandbox(ip: &str) -> RuntimeSandboxStatus {
@@ -133,13 +164,23 @@ mod tests {
         }
     }
 
-    fn run(pod: &Pod, runtime: &RuntimePodStatus, old: Option<&PodStatus>, ready: bool, deadline_exceeded: bool) -> PodStatus {
+    fn run(
+        pod: &Pod,
+        runtime: &RuntimePodStatus,
+        old: Option<&PodStatus>,
+        ready: bool,
+        deadline_exceeded: bool,
+    ) -> PodStatus {
         generate(&Inputs {
             pod,
             runtime,
             old,
             failure: &|_| None,
-            probed: &|s| s.container_statuses.iter_mut().for_each(|c| c.ready = ready),
+            probed: &|s| {
+                s.container_statuses
+                    .iter_mut()
+                    .for_each(|c| c.ready = ready)
+            },
             now: Time::now(),
             node_ip: "192.0.2.1".parse().unwrap(),
             pod_is_terminal: false,
@@ -150,38 +191,67 @@ mod tests {
 
     fn running() -> RuntimePodStatus {
         let containers = vec![container_status("a", "1", RuntimeState::Running, 0)];
-        RuntimePodStatus { containers, sandboxes: vec![sandbox("10.0.0.7")], ..Default::default() }
+        RuntimePodStatus {
+            containers,
+            sandboxes: vec![sandbox("10.0.0.7")],
+            ..Default::default()
+        }
     }
 
     #[test]
     fn ready_follows_the_probed_containers() {
         let pod = pod(json!({"containers": [{"name": "a"}]}));
         let status = run(&pod, &running(), None, true, false);
-        assert_eq!((status.phase, status.is_ready(), status.pod_ip.as_str()), (PodPhase::Running, true, "10.0.0.7"));
+        assert_eq!(
+            (status.phase, status.is_ready(), status.pod_ip.as_str()),
+            (PodPhase::Running, true, "10.0.0.7")
+        );
         assert!(!run(&pod, &running(), None, false, false).is_ready());
     }
 
     #[test]
     fn a_terminal_phase_never_goes_back() {
         let pod = pod(json!({"containers": [{"name": "a"}]}));
-        let old = PodStatus { phase: PodPhase::Failed, reason: "DeadlineExceeded".into(), ..Default::default() };
+        let old = PodStatus {
+            phase: PodPhase::Failed,
+            reason: "DeadlineExceeded".into(),
+            ..Default::default()
+        };
         let status = run(&pod, &running(), Some(&old), true, false);
-        assert_eq!((status.phase, status.reason.as_str()), (PodPhase::Failed, "DeadlineExceeded"));
+        assert_eq!(
+            (status.phase, status.reason.as_str()),
+            (PodPhase::Failed, "DeadlineExceeded")
+        );
     }
 
     #[test]
     fn a_passed_deadline_fails_the_pod_and_says_so() {
-        let status = run(&pod(json!({"containers": [{"name": "a"}]})), &running(), None, true, true);
-        assert_eq!((status.phase, status.reason.as_str()), (PodPhase::Failed, "DeadlineExceeded"));
+        let status = run(
+            &pod(json!({"containers": [{"name": "a"}]})),
+            &running(),
+            None,
+            true,
+            true,
+        );
+        assert_eq!(
+            (status.phase, status.reason.as_str()),
+            (PodPhase::Failed, "DeadlineExceeded")
+        );
     }
 
     #[test]
     fn addresses_come_from_sandbox_node_or_before() {
         let own = pod(json!({"containers": [{"name": "a"}]}));
         let old = run(&own, &running(), None, true, false);
-        assert_eq!(run(&own, &RuntimePodStatus::default(), Some(&old), true, false).pod_ip, "10.0.0.7");
+        assert_eq!(
+            run(&own, &RuntimePodStatus::default(), Some(&old), true, false).pod_ip,
+            "10.0.0.7"
+        );
         let host = pod(json!({"hostNetwork": true, "containers": [{"name": "a"}]}));
-        assert_eq!(run(&host, &RuntimePodStatus::default(), None, true, false).pod_ip, "192.0.2.1");
+        assert_eq!(
+            run(&host, &RuntimePodStatus::default(), None, true, false).pod_ip,
+            "192.0.2.1"
+        );
     }
 
     #[test]
@@ -189,24 +259,58 @@ mod tests {
         let rules = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [3]}}]);
         let asks = json!({"name": "a", "restartPolicy": "Never", "restartPolicyRules": rules});
         let pod = pod(json!({"restartPolicy": "Never", "containers": [asks, {"name": "b"}]}));
-        let with = |containers| RuntimePodStatus { containers, sandboxes: vec![sandbox("10.0.0.7")], ..Default::default() };
+        let with = |containers| RuntimePodStatus {
+            containers,
+            sandboxes: vec![sandbox("10.0.0.7")],
+            ..Default::default()
+        };
         let ended = |name: &str, code| container_status(name, name, RuntimeState::Exited, code);
-        let says = |status: &PodStatus| status.condition("AllContainersRestarting").map(|c| (c.status.clone(), c.reason.clone()));
-        let (no, yes) = (Some(("False".into(), String::new())), Some(("True".into(), "RestartAllContainersStarted".into())));
+        let says = |status: &PodStatus| {
+            status
+                .condition("AllContainersRestarting")
+                .map(|c| (c.status.clone(), c.reason.clone()))
+        };
+        let (no, yes) = (
+            Some(("False".into(), String::new())),
+            Some(("True".into(), "RestartAllContainersStarted".into())),
+        );
         let step = |containers, old: Option<&PodStatus>, expected: &Option<(String, String)>| {
             let status = run(&pod, &with(containers), old, true, false);
-            assert_eq!((&says(&status), status.phase.is_terminal()), (expected, false));
+            assert_eq!(
+                (&says(&status), status.phase.is_terminal()),
+                (expected, false)
+            );
             status
         };
-        let alive = step(vec![container_status("a", "a", RuntimeState::Running, 0), ended("b", 0)], None, &no);
+        let alive = step(
+            vec![
+                container_status("a", "a", RuntimeState::Running, 0),
+                ended("b", 0),
+            ],
+            None,
+            &no,
+        );
         let wanted = step(vec![ended("a", 3), ended("b", 0)], Some(&alive), &yes);
         // who asked is removed already, the other is not
         let half = step(vec![ended("b", 0)], Some(&wanted), &yes);
         let gone = step(vec![], Some(&half), &no);
-        let counts: Vec<u32> = gone.container_statuses.iter().map(|c| c.restart_count).collect();
+        let counts: Vec<u32> = gone
+            .container_statuses
+            .iter()
+            .map(|c| c.restart_count)
+            .collect();
         assert_eq!(counts, [1, 1]);
         // without such a rule the condition is none of the pod's
-        assert_eq!(says(&run(&super::tests::pod(json!({"containers": [{"name": "a"}]})), &running(), None, true, false)), None);
+        assert_eq!(
+            says(&run(
+                &super::tests::pod(json!({"containers": [{"name": "a"}]})),
+                &running(),
+                None,
+                true,
+                false
+            )),
+            None
+        );
     }
 
     #[test]
@@ -215,18 +319,32 @@ mod tests {
         let mut runtime = running();
         runtime.containers = vec![container_status("i", "1", RuntimeState::Running, 0)];
         let status = run(&pod, &runtime, None, true, false);
-        assert_eq!((status.phase, status.init_container_statuses.len()), (PodPhase::Pending, 1));
+        assert_eq!(
+            (status.phase, status.init_container_statuses.len()),
+            (PodPhase::Pending, 1)
+        );
         assert_eq!(status.condition("Initialized").unwrap().status, "False");
     }
 
     #[test]
     fn quality_of_service_classes() {
         let check = |resources: Value, expected: &str| {
-            assert_eq!(qos_class(&pod(json!({"containers": [{"name": "a", "resources": resources}]}))), expected);
+            assert_eq!(
+                qos_class(&pod(
+                    json!({"containers": [{"name": "a", "resources": resources}]})
+                )),
+                expected
+            );
         };
         check(json!({}), "BestEffort");
-        check(json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}}), "Guaranteed");
-        check(json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}), "Burstable");
+        check(
+            json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}}),
+            "Guaranteed",
+        );
+        check(
+            json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}),
+            "Burstable",
+        );
         check(json!({"requests": {"cpu": "1"}}), "Burstable");
     }
 }

@@ -29,13 +29,24 @@ pub struct StatusManager {
 impl StatusManager {
     /// With the statuses of an earlier daemon (a cache: may be empty), telling `notifier` of every change.
     pub fn new(restored: HashMap<PodUid, PodStatus>, notifier: Arc<Notifier>) -> Self {
-        let statuses = restored.into_iter().map(|(uid, s)| (uid, Arc::new(s))).collect();
-        Self { statuses: Mutex::new(statuses), ages: Mutex::default(), notifier, changes: Notifier::default() }
+        let statuses = restored
+            .into_iter()
+            .map(|(uid, s)| (uid, Arc::new(s)))
+            .collect();
+        Self {
+            statuses: Mutex::new(statuses),
+            ages: Mutex::default(),
+            notifier,
+            changes: Notifier::default(),
+        }
     }
 
     /// The same, with the ages the earlier daemon knew.
     pub fn with_ages(self, ages: Ages) -> Self {
-        Self { ages: Mutex::new(ages), ..self }
+        Self {
+            ages: Mutex::new(ages),
+            ..self
+        }
     }
 
     /// How long the pod has been active, by the boot clock: since its first status. None without one.
@@ -122,13 +133,25 @@ impl StatusManager {
         }
     }
 
-    fn change_container(&self, pod: &Pod, id: &ContainerId, change: impl FnOnce(&mut ContainerStatus) -> bool) {
+    fn change_container(
+        &self,
+        pod: &Pod,
+        id: &ContainerId,
+        change: impl FnOnce(&mut ContainerStatus) -> bool,
+    ) {
         let mut statuses = self.lock();
-        let Some(stored) = statuses.get_mut(pod.uid()) else { return };
+        let Some(stored) = statuses.get_mut(pod.uid()) else {
+            return;
+        };
         let uri = id.uri();
         let mut status = PodStatus::clone(stored);
-        let mut containers = status.container_statuses.iter_mut().chain(&mut status.init_container_statuses);
-        let Some(container) = containers.find(|c| c.container_id == uri) else { return };
+        let mut containers = status
+            .container_statuses
+            .iter_mut()
+            .chain(&mut status.init_container_statuses);
+        let Some(container) = containers.find(|c| c.container_id == uri) else {
+            return;
+        };
         if !change(container) {
             return;
         }
@@ -143,7 +166,9 @@ impl StatusManager {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, Arc<PodStatus>>> {
-        self.statuses.lock().expect("no panic while the lock is held")
+        self.statuses
+            .lock()
+            .expect("no panic while the lock is held")
     }
 }
 
@@ -161,16 +186,31 @@ fn refresh_ready(pod: &Pod, status: &mut PodStatus) {
 
 /// 9.6 "Refused": unless the pod policy is Always, the exit code allows a restart, or all containers are restarted.
 fn refuse_resurrection(pod: &Pod, old: &PodStatus, status: &mut PodStatus) {
-    let restarting = [old, status].iter().any(|s| conditions::is_true(&s.conditions, ALL_CONTAINERS_RESTARTING));
+    let restarting = [old, status]
+        .iter()
+        .any(|s| conditions::is_true(&s.conditions, ALL_CONTAINERS_RESTARTING));
     if pod.spec.restart_policy == RestartPolicy::Always || restarting {
         return;
     }
-    let may_restart = |name: &str, code| pod.container(name).is_some_and(|c| should_restart_after(pod.spec.restart_policy, c, code));
-    let ended_for_good = |c: &&ContainerStatus| c.state.terminated.as_ref().is_some_and(|t| !may_restart(&c.name, t.exit_code));
+    let may_restart = |name: &str, code| {
+        pod.container(name)
+            .is_some_and(|c| should_restart_after(pod.spec.restart_policy, c, code))
+    };
+    let ended_for_good = |c: &&ContainerStatus| {
+        c.state
+            .terminated
+            .as_ref()
+            .is_some_and(|t| !may_restart(&c.name, t.exit_code))
+    };
     for before in old.container_statuses.iter().filter(ended_for_good) {
-        let revived = |c: &&mut ContainerStatus| c.name == before.name && c.state.terminated.is_none();
+        let revived =
+            |c: &&mut ContainerStatus| c.name == before.name && c.state.terminated.is_none();
         if let Some(status) = status.container_statuses.iter_mut().find(revived) {
-            log::error!("container {} of {} ended for good and cannot run again; its status is kept", before.name, pod.reference());
+            log::error!(
+                "container {} of {} ended for good and cannot run again; its status is kept",
+                before.name,
+                pod.reference()
+            );
             *status = before.clone();
         }
     }
@@ -180,12 +220,28 @@ fn refuse_resurrection(pod: &Pod, old: &PodStatus, status: &mut PodStatus) {
 /// static pod is left as it is. What initialisation never came to stays as it is: the init containers after the last one
 /// that ran, and without all of them done the regular ones.
 pub fn finished(spec: &PodSpec, mut status: PodStatus) -> PodStatus {
-    let untouched = |c: &ContainerStatus| c.container_id.is_empty() && c.last_state.terminated.is_none() && c.state.terminated.is_none();
-    let reached = status.init_container_statuses.iter().rposition(|c| !untouched(c)).map_or(0, |at| at + 1);
+    let untouched = |c: &ContainerStatus| {
+        c.container_id.is_empty()
+            && c.last_state.terminated.is_none()
+            && c.state.terminated.is_none()
+    };
+    let reached = status
+        .init_container_statuses
+        .iter()
+        .rposition(|c| !untouched(c))
+        .map_or(0, |at| at + 1);
     let begun = status.container_statuses.iter().any(|c| !untouched(c));
-    let initialized = spec.init_containers.is_empty() || begun || conditions::is_true(&status.conditions, "Initialized");
-    let regular = if initialized { &mut status.container_statuses[..] } else { &mut [] };
-    let all = status.init_container_statuses[..reached].iter_mut().chain(regular);
+    let initialized = spec.init_containers.is_empty()
+        || begun
+        || conditions::is_true(&status.conditions, "Initialized");
+    let regular = if initialized {
+        &mut status.container_statuses[..]
+    } else {
+        &mut []
+    };
+    let all = status.init_container_statuses[..reached]
+        .iter_mut()
+        .chain(regular);
     for container in all.filter(|c| c.state.terminated.is_none()) {
         let ended = ContainerStateTerminated {
             exit_code: UNSEEN_EXIT_CODE,
@@ -196,7 +252,10 @@ pub fn finished(spec: &PodSpec, mut status: PodStatus) -> PodStatus {
         };
         container.ready = false;
         container.started = Some(false);
-        container.state = ContainerState { terminated: Some(ended), ..ContainerState::default() };
+        container.state = ContainerState {
+            terminated: Some(ended),
+            ..ContainerState::default()
+        };
     }
     status
 }
@@ -211,16 +270,28 @@ mod tests {
     fn pod(policy: &str) -> Pod {
         let spec = json!({"restartPolicy": policy, "containers": [{"name": "a"}]});
         let metadata = json!({"name": "p", "uid": "u"});
-        Pod { metadata: serde_json::from_value(metadata).unwrap(), spec: serde_json::from_value(spec).unwrap(), raw: Value::Null }
+        Pod {
+            metadata: serde_json::from_value(metadata).unwrap(),
+            spec: serde_json::from_value(spec).unwrap(),
+            raw: Value::Null,
+        }
     }
 
     fn status(pod: &Pod, container: Value) -> PodStatus {
-        let mut s = PodStatus { phase: PodPhase::Running, ..Default::default() };
+        let mut s = PodStatus {
+            phase: PodPhase::Running,
+            ..Default::default()
+        };
         s.container_statuses = vec![serde_json::from_value(container).unwrap()];
         s.conditions = conditions::generate(
             &pod.spec,
             &s,
-            &conditions::Facts { sandbox_ready: true, restarting: false, terminating: false, old: &[] },
+            &conditions::Facts {
+                sandbox_ready: true,
+                restarting: false,
+                terminating: false,
+                old: &[],
+            },
         );
         s
     }
@@ -235,20 +306,34 @@ mod tests {
         let (m, _) = manager();
         let pod = pod("Always");
         let mut leaving = status(&pod, running("1"));
-        let facts = conditions::Facts { sandbox_ready: true, restarting: false, terminating: true, old: &[] };
+        let facts = conditions::Facts {
+            sandbox_ready: true,
+            restarting: false,
+            terminating: true,
+            old: &[],
+        };
         leaving.conditions = conditions::generate(&pod.spec, &leaving, &facts);
         m.set(&pod, leaving);
         for ready in [true, false, true] {
             m.set_container_readiness(&pod, &"1".into(), ready);
             let s = m.get(pod.uid()).unwrap();
-            assert_eq!((s.is_ready(), s.container_statuses[0].ready), (false, ready));
-            assert_eq!(s.condition("ContainersReady").unwrap().status == "True", ready);
+            assert_eq!(
+                (s.is_ready(), s.container_statuses[0].ready),
+                (false, ready)
+            );
+            assert_eq!(
+                s.condition("ContainersReady").unwrap().status == "True",
+                ready
+            );
         }
     }
 
     fn manager() -> (StatusManager, Arc<Notifier>) {
         let notifier = Arc::new(Notifier::default());
-        (StatusManager::new(HashMap::new(), notifier.clone()), notifier)
+        (
+            StatusManager::new(HashMap::new(), notifier.clone()),
+            notifier,
+        )
     }
 
     #[test]
@@ -269,7 +354,10 @@ mod tests {
         let pod = pod("Always");
         m.set(&pod, status(&pod, running("2")));
         m.set_container_readiness(&pod, &"1".into(), true);
-        assert!(!m.get(pod.uid()).unwrap().is_ready(), "a late result of an older instance is dropped");
+        assert!(
+            !m.get(pod.uid()).unwrap().is_ready(),
+            "a late result of an older instance is dropped"
+        );
         m.set_container_readiness(&pod, &"2".into(), true);
         let s = m.get(pod.uid()).unwrap();
         assert!(s.is_ready() && s.condition("ContainersReady").unwrap().status == "True");
@@ -278,7 +366,10 @@ mod tests {
         assert_eq!(n.version(), v);
         m.set_container_readiness(&pod, &"2".into(), false);
         let s = m.get(pod.uid()).unwrap();
-        assert_eq!(s.condition("Ready").unwrap().message, "containers with unready status: [a]");
+        assert_eq!(
+            s.condition("Ready").unwrap().message,
+            "containers with unready status: [a]"
+        );
     }
 
     #[test]
@@ -288,36 +379,60 @@ mod tests {
         m.set(&pod, status(&pod, running("2")));
         m.set_container_started(&pod, &"2".into(), true);
         let s = m.get(pod.uid()).unwrap();
-        assert_eq!((s.container_statuses[0].started, s.is_ready()), (Some(true), false));
+        assert_eq!(
+            (s.container_statuses[0].started, s.is_ready()),
+            (Some(true), false)
+        );
     }
 
     #[test]
     fn a_restart_of_all_revives_what_ended_for_good() {
         let (m, _) = manager();
         let pod = pod("Never");
-        let mut old = status(&pod, json!({"name": "a", "containerID": "podprobe://1", "state": {"terminated": {"exitCode": 0}}}));
+        let mut old = status(
+            &pod,
+            json!({"name": "a", "containerID": "podprobe://1", "state": {"terminated": {"exitCode": 0}}}),
+        );
         old.conditions.push(
             serde_json::from_value(json!({"type": "AllContainersRestarting", "status": "True", "lastTransitionTime": null})).unwrap(),
         );
         m.set(&pod, old);
-        m.set(&pod, status(&pod, json!({"name": "a", "state": {"waiting": {"reason": "RestartingAllContainers"}}})));
-        assert!(m.get(pod.uid()).unwrap().container_statuses[0].state.waiting.is_some());
+        m.set(
+            &pod,
+            status(
+                &pod,
+                json!({"name": "a", "state": {"waiting": {"reason": "RestartingAllContainers"}}}),
+            ),
+        );
+        assert!(
+            m.get(pod.uid()).unwrap().container_statuses[0]
+                .state
+                .waiting
+                .is_some()
+        );
     }
 
     #[test]
     fn readiness_of_a_sidecar_is_written_too() {
         let (m, _) = manager();
         let mut pod = pod("Always");
-        pod.spec.init_containers = serde_json::from_value(json!([{"name": "s", "restartPolicy": "Always"}])).unwrap();
+        pod.spec.init_containers =
+            serde_json::from_value(json!([{"name": "s", "restartPolicy": "Always"}])).unwrap();
         let mut s = status(&pod, running("1"));
-        s.init_container_statuses = vec![ContainerStatus { name: "s".into(), ..serde_json::from_value(running("2")).unwrap() }];
+        s.init_container_statuses = vec![ContainerStatus {
+            name: "s".into(),
+            ..serde_json::from_value(running("2")).unwrap()
+        }];
         m.set(&pod, s);
         m.set_container_started(&pod, &"2".into(), true);
         m.set_container_readiness(&pod, &"2".into(), true);
         assert!(!m.get(pod.uid()).unwrap().is_ready());
         m.set_container_readiness(&pod, &"1".into(), true);
         let s = m.get(pod.uid()).unwrap();
-        assert_eq!((s.is_ready(), s.init_container_statuses[0].started), (true, Some(true)));
+        assert_eq!(
+            (s.is_ready(), s.init_container_statuses[0].started),
+            (true, Some(true))
+        );
     }
 
     /// Init containers `i1`, `i2` and a regular container; each `did` run or not. Which of them end as unknown?
@@ -330,10 +445,18 @@ mod tests {
             false => ContainerStatus::default(),
         };
         let [i1, i2, a] = did.map(one);
-        let given = PodStatus { init_container_statuses: vec![i1, i2], container_statuses: vec![a], ..Default::default() };
+        let given = PodStatus {
+            init_container_statuses: vec![i1, i2],
+            container_statuses: vec![a],
+            ..Default::default()
+        };
         let got = finished(&spec, given);
-        let ended: Vec<bool> =
-            got.init_container_statuses.iter().chain(&got.container_statuses).map(|c| c.state.terminated.is_some()).collect();
+        let ended: Vec<bool> = got
+            .init_container_statuses
+            .iter()
+            .chain(&got.container_statuses)
+            .map(|c| c.state.terminated.is_some())
+            .collect();
         assert_eq!(ended, expected);
     }
 
@@ -353,7 +476,14 @@ mod tests {
             let pod = pod(policy);
             m.set(&pod, status(&pod, ended.clone()));
             m.set(&pod, status(&pod, running("2")));
-            assert_eq!(m.get(pod.uid()).unwrap().container_statuses[0].state.terminated.is_some(), ends, "{policy}");
+            assert_eq!(
+                m.get(pod.uid()).unwrap().container_statuses[0]
+                    .state
+                    .terminated
+                    .is_some(),
+                ends,
+                "{policy}"
+            );
             m.remove_orphans(&HashSet::new());
             assert!(m.get(pod.uid()).is_none());
         }

@@ -60,7 +60,11 @@ pub struct FileProblem {
 impl FileProblem {
     /// `/p/a.json:1:20: not running: kind: …`: the file, the place in it if the error begins with one, `what`, the error.
     pub fn line(&self, what: &str) -> String {
-        let placed = self.error.strip_prefix(&self.file).and_then(|e| e.split_once(": ")).filter(|(place, _)| place.starts_with(':'));
+        let placed = self
+            .error
+            .strip_prefix(&self.file)
+            .and_then(|e| e.split_once(": "))
+            .filter(|(place, _)| place.starts_with(':'));
         let (place, error) = placed.unwrap_or(("", &self.error));
         format!("{}{place}: {what}: {error}", self.file)
     }
@@ -89,7 +93,14 @@ mod tests {
 
     #[track_caller]
     fn check(error: &str, line: &str) {
-        assert_eq!(FileProblem { file: "/p/a".into(), error: error.into() }.line("not running"), line);
+        assert_eq!(
+            FileProblem {
+                file: "/p/a".into(),
+                error: error.into()
+            }
+            .line("not running"),
+            line
+        );
     }
 
     #[test]

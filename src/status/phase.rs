@@ -46,10 +46,19 @@ pub fn phase(spec: &PodSpec, statuses: &[ContainerStatus], facts: Facts) -> PodP
 }
 
 fn decide(n: &Counts, facts: Facts) -> PodPhase {
-    let ended = || if n.stopped == n.succeeded { PodPhase::Succeeded } else { PodPhase::Failed };
+    let ended = || {
+        if n.stopped == n.succeeded {
+            PodPhase::Succeeded
+        } else {
+            PodPhase::Failed
+        }
+    };
     if n.init_failed_for_good > 0 {
         PodPhase::Failed
-    } else if n.pending_init > 0 || (n.pending_sidecar > 0 && !facts.has_initialized) || n.waiting > 0 {
+    } else if n.pending_init > 0
+        || (n.pending_sidecar > 0 && !facts.has_initialized)
+        || n.waiting > 0
+    {
         PodPhase::Pending
     } else if n.running > 0 && n.unknown == 0 {
         PodPhase::Running
@@ -67,15 +76,26 @@ fn decide(n: &Counts, facts: Facts) -> PodPhase {
 /// How the container ended, now or before what it waits for.
 fn end(state: &ContainerState, last: &ContainerState) -> Option<ContainerStateTerminated> {
     let before = state.waiting.as_ref().and(last.terminated.as_ref());
-    state.terminated.as_ref().or(before).filter(|_| state.running.is_none()).cloned()
+    state
+        .terminated
+        .as_ref()
+        .or(before)
+        .filter(|_| state.running.is_none())
+        .cloned()
 }
 
 /// What a restart of all containers has removed starts again, whatever its policy.
 fn may_restart(spec: &PodSpec, container: &Container, end: &ContainerStateTerminated) -> bool {
-    end.reason == RESTARTING_ALL_CONTAINERS || should_restart_after(spec.restart_policy, container, end.exit_code)
+    end.reason == RESTARTING_ALL_CONTAINERS
+        || should_restart_after(spec.restart_policy, container, end.exit_code)
 }
 
-fn count_init(n: &mut Counts, spec: &PodSpec, container: &Container, status: Option<&ContainerStatus>) {
+fn count_init(
+    n: &mut Counts,
+    spec: &PodSpec,
+    container: &Container,
+    status: Option<&ContainerStatus>,
+) {
     match status.and_then(|s| end(&s.state, &s.last_state)) {
         None => n.pending_init += 1,
         Some(end) if end.exit_code == 0 => {}
@@ -93,7 +113,11 @@ fn count_sidecar(n: &mut Counts, status: Option<&ContainerStatus>) {
         n.pending_sidecar += usize::from(status.started != Some(true));
     } else if end(&status.state, &status.last_state).is_none() {
         n.pending_sidecar += 1;
-        if status.state.waiting.is_some() { n.waiting += 1 } else { n.unknown += 1 }
+        if status.state.waiting.is_some() {
+            n.waiting += 1
+        } else {
+            n.unknown += 1
+        }
     }
 }
 

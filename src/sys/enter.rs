@@ -122,7 +122,11 @@ impl Report {
 
     fn decode(m: u64) -> Option<Report> {
         let errno = Errno::from_raw((m >> 32) as i32);
-        Some(Report { step: Step::from_byte(m as u8)?, index: (m >> 8 & 0xff) as usize, errno })
+        Some(Report {
+            step: Step::from_byte(m as u8)?,
+            index: (m >> 8 & 0xff) as usize,
+            errno,
+        })
     }
 }
 
@@ -209,17 +213,34 @@ pub struct Entering {
 unsafe impl Send for Entering {}
 
 fn pointers(v: &[CString]) -> Vec<*const c_char> {
-    v.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
+    v.iter()
+        .map(|s| s.as_ptr())
+        .chain([std::ptr::null()])
+        .collect()
 }
 
 impl Entering {
     /// Starts the first child. EAGAIN and ENOMEM are what clone says.
     pub fn start(orders: Orders) -> Result<Self, Errno> {
-        let signal = if orders.wait { Some(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC)?) } else { None };
-        let owned = [&orders.pidfd, &orders.root].into_iter().chain(&orders.cgroups).chain(&orders.born);
-        let lent = orders.output.into_iter().chain(orders.label.as_ref().map(|_| orders.proc.as_raw_fd()));
+        let signal = if orders.wait {
+            Some(EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC)?)
+        } else {
+            None
+        };
+        let owned = [&orders.pidfd, &orders.root]
+            .into_iter()
+            .chain(&orders.cgroups)
+            .chain(&orders.born);
+        let lent = orders
+            .output
+            .into_iter()
+            .chain(orders.label.as_ref().map(|_| orders.proc.as_raw_fd()));
         let signalled = signal.as_ref().map(|s| s.as_fd().as_raw_fd());
-        let mut keep: Vec<RawFd> = owned.map(|f| f.as_raw_fd()).chain(lent).chain(signalled).collect();
+        let mut keep: Vec<RawFd> = owned
+            .map(|f| f.as_raw_fd())
+            .chain(lent)
+            .chain(signalled)
+            .collect();
         keep.sort_unstable();
         let mut shared = Box::new(Shared {
             argv: pointers(&orders.argv),
@@ -240,7 +261,11 @@ impl Entering {
         let first = clone_first(&mut shared);
         // SAFETY: as above.
         unsafe { sigmask(&old, None) };
-        Ok(Entering { shared: Some(shared), signal, first: first? })
+        Ok(Entering {
+            shared: Some(shared),
+            signal,
+            first: first?,
+        })
     }
 
     /// The host pid of the command's process once it exists; our child, so not reused before we reap it.
@@ -264,7 +289,8 @@ impl Entering {
 
     /// Whether the command's process came as far as execve.
     pub fn ready(&self) -> bool {
-        self.board().is_some_and(|b| b.ready.load(Ordering::Acquire) != 0)
+        self.board()
+            .is_some_and(|b| b.ready.load(Ordering::Acquire) != 0)
     }
 
     /// Which step failed, once the children have ended.
@@ -338,9 +364,18 @@ fn bounding(namespaces: i32) -> u64 {
         let read = |cap: u64| unsafe { libc::prctl(libc::PR_CAPBSET_READ, cap, 0, 0, 0) };
         (0..64)
             .map(|cap| (1u64 << cap, read(cap)))
-            .fold([0; 2], |[all, ours], (bit, r)| [all | if r >= 0 { bit } else { 0 }, ours | if r > 0 { bit } else { 0 }])
+            .fold([0; 2], |[all, ours], (bit, r)| {
+                [
+                    all | if r >= 0 { bit } else { 0 },
+                    ours | if r > 0 { bit } else { 0 },
+                ]
+            })
     });
-    if namespaces & libc::CLONE_NEWUSER != 0 { all } else { ours }
+    if namespaces & libc::CLONE_NEWUSER != 0 {
+        all
+    } else {
+        ours
+    }
 }
 
 /// Signals that this process ignores, which neither clone3 nor execve undoes. Read once: they are set by whoever started
@@ -349,7 +384,12 @@ fn ignored() -> u64 {
     static IGNORED: OnceLock<u64> = OnceLock::new();
     let is = |signal: usize| {
         let mut now = [0usize; 4];
-        call(libc::SYS_rt_sigaction, [signal, 0, now.as_mut_ptr() as usize, 8, 0]).is_ok() && now[0] == libc::SIG_IGN
+        call(
+            libc::SYS_rt_sigaction,
+            [signal, 0, now.as_mut_ptr() as usize, 8, 0],
+        )
+        .is_ok()
+            && now[0] == libc::SIG_IGN
     };
     *IGNORED.get_or_init(|| (1..=64).filter(|s| is(*s)).fold(0, |m, s| m | 1 << (s - 1)))
 }
@@ -359,7 +399,12 @@ fn ignored() -> u64 {
 unsafe fn sigmask(new: &[u64; 1], old: Option<&mut [u64; 1]>) {
     let old = old.map_or(0, |o| o.as_mut_ptr() as usize);
     // SAFETY: both masks are 8 bytes, as the last argument says; a null old mask is not written.
-    unsafe { raw::syscall(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, new.as_ptr() as usize, old, 8, 0]) };
+    unsafe {
+        raw::syscall(
+            libc::SYS_rt_sigprocmask,
+            [libc::SIG_SETMASK as usize, new.as_ptr() as usize, old, 8, 0],
+        )
+    };
 }
 
 /// A call whose arguments are integers or addresses of data that outlives it.
@@ -367,7 +412,11 @@ fn call(n: libc::c_long, a: [usize; 5]) -> Result<usize, i32> {
     // SAFETY: every caller below passes what its call expects: descriptors, flags, and addresses inside `Shared`, static
     // strings or its own frame, of the size the call uses.
     let r = unsafe { raw::syscall(n, a) };
-    if r < 0 { Err(-r as i32) } else { Ok(r as usize) }
+    if r < 0 {
+        Err(-r as i32)
+    } else {
+        Ok(r as usize)
+    }
 }
 
 fn exit() -> ! {
@@ -377,7 +426,10 @@ fn exit() -> ! {
 }
 
 fn report(s: &Shared, step: Step, index: usize, errno: i32) {
-    s.memory.board().report.store(Report::encode(step, index, errno), Ordering::Release);
+    s.memory
+        .board()
+        .report
+        .store(Report::encode(step, index, errno), Ordering::Release);
 }
 
 /// Goes on, or says why not and ends.
@@ -403,15 +455,41 @@ extern "C" fn first(arg: *const c_void) -> ! {
     join_cgroups(s);
     for (i, (resource, soft, hard)) in o.rlimits.iter().enumerate() {
         let new = [*soft, *hard];
-        must(s, Step::Rlimit, i, call(libc::SYS_prlimit64, [0, *resource as usize, new.as_ptr() as usize, 0, 0]));
+        must(
+            s,
+            Step::Rlimit,
+            i,
+            call(
+                libc::SYS_prlimit64,
+                [0, *resource as usize, new.as_ptr() as usize, 0, 0],
+            ),
+        );
     }
     leave_keyring(s);
     set_label(s);
     if o.namespaces != 0 {
-        must(s, Step::Setns, 0, call(libc::SYS_setns, [fd(&o.pidfd), o.namespaces as usize, 0, 0, 0]));
+        must(
+            s,
+            Step::Setns,
+            0,
+            call(
+                libc::SYS_setns,
+                [fd(&o.pidfd), o.namespaces as usize, 0, 0, 0],
+            ),
+        );
     }
-    must(s, Step::Root, 0, call(libc::SYS_fchdir, [fd(&o.root), 0, 0, 0, 0]));
-    must(s, Step::Root, 1, call(libc::SYS_chroot, [c".".as_ptr() as usize, 0, 0, 0, 0]));
+    must(
+        s,
+        Step::Root,
+        0,
+        call(libc::SYS_fchdir, [fd(&o.root), 0, 0, 0, 0]),
+    );
+    must(
+        s,
+        Step::Root,
+        1,
+        call(libc::SYS_chroot, [c".".as_ptr() as usize, 0, 0, 0, 0]),
+    );
     place_stdio(s);
     drop_privileges(s);
     // Nothing stays open for the process that the container will see.
@@ -421,12 +499,23 @@ extern "C" fn first(arg: *const c_void) -> ! {
         flags |= libc::CLONE_VM;
     }
     let end = s.memory.stack(1).wrapping_add(STACK);
-    let given = [flags as usize, end as usize, s.second.as_ptr() as usize, 0, 0];
+    let given = [
+        flags as usize,
+        end as usize,
+        s.second.as_ptr() as usize,
+        0,
+        0,
+    ];
     let arg: *const Shared = s;
     // SAFETY: the second stack is used by nobody else, `s` lives on, `second` makes system calls only, and the kernel
     // writes one int, atomically, into `s.second`.
     let pid = unsafe { raw::clone(libc::SYS_clone, given, second, arg.cast::<c_void>()) };
-    must(s, Step::Clone, 0, if pid < 0 { Err(-pid as i32) } else { Ok(0) });
+    must(
+        s,
+        Step::Clone,
+        0,
+        if pid < 0 { Err(-pid as i32) } else { Ok(0) },
+    );
     exit()
 }
 
@@ -439,7 +528,13 @@ fn join_cgroups(s: &Shared) {
     }
     if let (true, Some(dir)) = (s.unborn, &s.orders.born) {
         let i = s.orders.cgroups.len();
-        let given = [fd(dir), c"cgroup.procs".as_ptr() as usize, (libc::O_WRONLY | libc::O_CLOEXEC) as usize, 0, 0];
+        let given = [
+            fd(dir),
+            c"cgroup.procs".as_ptr() as usize,
+            (libc::O_WRONLY | libc::O_CLOEXEC) as usize,
+            0,
+            0,
+        ];
         let f = must(s, Step::Cgroup, i, call(libc::SYS_openat, given));
         must(s, Step::Cgroup, i, write(f));
     }
@@ -449,9 +544,19 @@ fn join_cgroups(s: &Shared) {
 fn close_but(s: &Shared, but: RawFd) {
     let from = (but + 1).max(3) as usize;
     if but > 3 {
-        must(s, Step::Close, 0, call(libc::SYS_close_range, [3, (but - 1) as usize, 0, 0, 0]));
+        must(
+            s,
+            Step::Close,
+            0,
+            call(libc::SYS_close_range, [3, (but - 1) as usize, 0, 0, 0]),
+        );
     }
-    must(s, Step::Close, 1, call(libc::SYS_close_range, [from, u32::MAX as usize, 0, 0, 0]));
+    must(
+        s,
+        Step::Close,
+        1,
+        call(libc::SYS_close_range, [from, u32::MAX as usize, 0, 0, 0]),
+    );
 }
 
 /// Closes the first child's copies of all descriptors of the daemon but the needed ones: pipes of other execs among
@@ -461,41 +566,106 @@ fn close_others(s: &Shared) {
     for f in &s.keep {
         let f = *f as u32;
         if f > from {
-            must(s, Step::Close, 2, call(libc::SYS_close_range, [from as usize, f.wrapping_sub(1) as usize, 0, 0, 0]));
+            must(
+                s,
+                Step::Close,
+                2,
+                call(
+                    libc::SYS_close_range,
+                    [from as usize, f.wrapping_sub(1) as usize, 0, 0, 0],
+                ),
+            );
         }
         from = f.wrapping_add(1);
     }
-    must(s, Step::Close, 3, call(libc::SYS_close_range, [from as usize, u32::MAX as usize, 0, 0, 0]));
+    must(
+        s,
+        Step::Close,
+        3,
+        call(
+            libc::SYS_close_range,
+            [from as usize, u32::MAX as usize, 0, 0, 0],
+        ),
+    );
 }
 
 /// An empty session keyring, as an OCI runtime gives one: the daemon's may hold keys of whoever started it. A kernel
 /// without keyrings, or a node that is itself a container without them, has none to leave.
 fn leave_keyring(s: &Shared) {
-    match call(libc::SYS_keyctl, [libc::KEYCTL_JOIN_SESSION_KEYRING as usize, 0, 0, 0, 0]) {
+    match call(
+        libc::SYS_keyctl,
+        [libc::KEYCTL_JOIN_SESSION_KEYRING as usize, 0, 0, 0, 0],
+    ) {
         Err(libc::ENOSYS | libc::EPERM) => {}
         other => drop(must(s, Step::Keyring, 0, other)),
     }
 }
 
 fn set_label(s: &Shared) {
-    let Some((path, text)) = &s.orders.label else { return };
+    let Some((path, text)) = &s.orders.label else {
+        return;
+    };
     let flags = (libc::O_WRONLY | libc::O_CLOEXEC) as usize;
-    let f = must(s, Step::Label, 0, call(libc::SYS_openat, [s.orders.proc.as_raw_fd() as usize, path.as_ptr() as usize, flags, 0, 0]));
-    must(s, Step::Label, 1, call(libc::SYS_write, [f, text.as_ptr() as usize, text.len(), 0, 0]));
+    let f = must(
+        s,
+        Step::Label,
+        0,
+        call(
+            libc::SYS_openat,
+            [
+                s.orders.proc.as_raw_fd() as usize,
+                path.as_ptr() as usize,
+                flags,
+                0,
+                0,
+            ],
+        ),
+    );
+    must(
+        s,
+        Step::Label,
+        1,
+        call(
+            libc::SYS_write,
+            [f, text.as_ptr() as usize, text.len(), 0, 0],
+        ),
+    );
 }
 
 /// stdin from the container's own `/dev/null` (a descriptor of the host's would let the container change its mode), or,
 /// where that is not the null device, from a pipe at its end.
 fn place_stdio(s: &Shared) {
     let o = &s.orders;
-    let flags = (libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOFOLLOW | libc::O_NOCTTY | libc::O_CLOEXEC) as usize;
-    let opened = call(libc::SYS_openat, [libc::AT_FDCWD as usize, c"/dev/null".as_ptr() as usize, flags, 0, 0]);
-    let stdin = opened.ok().filter(|f| is_null(*f)).unwrap_or_else(|| ended_pipe(s));
+    let flags =
+        (libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOFOLLOW | libc::O_NOCTTY | libc::O_CLOEXEC)
+            as usize;
+    let opened = call(
+        libc::SYS_openat,
+        [
+            libc::AT_FDCWD as usize,
+            c"/dev/null".as_ptr() as usize,
+            flags,
+            0,
+            0,
+        ],
+    );
+    let stdin = opened
+        .ok()
+        .filter(|f| is_null(*f))
+        .unwrap_or_else(|| ended_pipe(s));
     let _ = call(libc::SYS_fcntl, [stdin, libc::F_SETFL as usize, 0, 0, 0]);
     // The pipes are of the ids that we had when we made them, and still have.
     let ours = [libc::SYS_geteuid, libc::SYS_getegid].map(|n| call(n, [0; 5]));
-    for (to, from) in [stdin, o.output[0] as usize, o.output[1] as usize].into_iter().enumerate() {
-        must(s, Step::Stdio, to, call(libc::SYS_dup3, [from, to, 0, 0, 0]));
+    for (to, from) in [stdin, o.output[0] as usize, o.output[1] as usize]
+        .into_iter()
+        .enumerate()
+    {
+        must(
+            s,
+            Step::Stdio,
+            to,
+            call(libc::SYS_dup3, [from, to, 0, 0, 0]),
+        );
         if to > 0 && ours != [Ok(o.uid as usize), Ok(o.gid as usize)] {
             // So that a command of another uid can open /dev/stdout; an unmapped id is no reason to fail.
             let _ = call(libc::SYS_fchown, [to, o.uid as usize, o.gid as usize, 0, 0]);
@@ -506,7 +676,21 @@ fn place_stdio(s: &Shared) {
 /// The reading end of a pipe that nobody writes to.
 fn ended_pipe(s: &Shared) -> usize {
     let mut ends = [0i32; 2];
-    must(s, Step::Stdio, 0, call(libc::SYS_pipe2, [ends.as_mut_ptr() as usize, libc::O_CLOEXEC as usize, 0, 0, 0]));
+    must(
+        s,
+        Step::Stdio,
+        0,
+        call(
+            libc::SYS_pipe2,
+            [
+                ends.as_mut_ptr() as usize,
+                libc::O_CLOEXEC as usize,
+                0,
+                0,
+                0,
+            ],
+        ),
+    );
     let _ = call(libc::SYS_close, [ends[1] as usize, 0, 0, 0, 0]);
     ends[0] as usize
 }
@@ -522,24 +706,49 @@ fn is_null(f: usize) -> bool {
 /// Steps 7 to 12: from here on this process may do no more than the container.
 fn drop_privileges(s: &Shared) {
     let o = &s.orders;
-    let prctl = |option: i32, a: usize, b: usize| call(libc::SYS_prctl, [option as usize, a, b, 0, 0]);
+    let prctl =
+        |option: i32, a: usize, b: usize| call(libc::SYS_prctl, [option as usize, a, b, 0, 0]);
     let [_, effective, permitted, inheritable, ambient] = o.caps;
     let _ = call(libc::SYS_umask, [o.umask as usize, 0, 0, 0, 0]);
     for cap in (0..64usize).filter(|c| s.unbound & (1 << (c & 63)) != 0) {
         must(s, Step::Bounding, cap, prctl(libc::PR_CAPBSET_DROP, cap, 0));
     }
     // Uid 0 keeps its capabilities anyway.
-    let keep = |on: usize| if o.uid == 0 { Ok(0) } else { prctl(libc::PR_SET_KEEPCAPS, on, 0) };
+    let keep = |on: usize| {
+        if o.uid == 0 {
+            Ok(0)
+        } else {
+            prctl(libc::PR_SET_KEEPCAPS, on, 0)
+        }
+    };
     let _ = keep(1);
-    let groups = call(libc::SYS_setgroups, [o.groups.len(), o.groups.as_ptr() as usize, 0, 0, 0]);
+    let groups = call(
+        libc::SYS_setgroups,
+        [o.groups.len(), o.groups.as_ptr() as usize, 0, 0, 0],
+    );
     // A user namespace may forbid setgroups; then there is none to drop either.
-    let forbidden = o.groups.is_empty() && o.namespaces & libc::CLONE_NEWUSER != 0 && groups == Err(libc::EPERM);
+    let forbidden = o.groups.is_empty()
+        && o.namespaces & libc::CLONE_NEWUSER != 0
+        && groups == Err(libc::EPERM);
     must(s, Step::Groups, 0, if forbidden { Ok(0) } else { groups });
     let (uid, gid) = (o.uid as usize, o.gid as usize);
-    must(s, Step::Gid, 0, call(libc::SYS_setresgid, [gid, gid, gid, 0, 0]));
-    must(s, Step::Uid, 0, call(libc::SYS_setresuid, [uid, uid, uid, 0, 0]));
+    must(
+        s,
+        Step::Gid,
+        0,
+        call(libc::SYS_setresgid, [gid, gid, gid, 0, 0]),
+    );
+    must(
+        s,
+        Step::Uid,
+        0,
+        call(libc::SYS_setresuid, [uid, uid, uid, 0, 0]),
+    );
     let _ = keep(0);
-    let header = CapHeader { version: CAP_VERSION_3, pid: 0 };
+    let header = CapHeader {
+        version: CAP_VERSION_3,
+        pid: 0,
+    };
     let word = |shift: u32| CapData {
         effective: (effective >> shift) as u32,
         permitted: (permitted >> shift) as u32,
@@ -552,17 +761,51 @@ fn drop_privileges(s: &Shared) {
         for set in [&mut admin[0].permitted, &mut admin[0].effective] {
             *set |= SYS_ADMIN;
         }
-        must(s, Step::Seccomp, 0, call(libc::SYS_capset, [&raw const header as usize, admin.as_ptr() as usize, 0, 0, 0]));
+        must(
+            s,
+            Step::Seccomp,
+            0,
+            call(
+                libc::SYS_capset,
+                [&raw const header as usize, admin.as_ptr() as usize, 0, 0, 0],
+            ),
+        );
         apply_seccomp(s);
     }
-    must(s, Step::Capabilities, 0, call(libc::SYS_capset, [&raw const header as usize, data.as_ptr() as usize, 0, 0, 0]));
-    let _ = prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as usize, 0);
+    must(
+        s,
+        Step::Capabilities,
+        0,
+        call(
+            libc::SYS_capset,
+            [&raw const header as usize, data.as_ptr() as usize, 0, 0, 0],
+        ),
+    );
+    let _ = prctl(
+        libc::PR_CAP_AMBIENT,
+        libc::PR_CAP_AMBIENT_CLEAR_ALL as usize,
+        0,
+    );
     for cap in (0..64usize).filter(|c| ambient & (1 << (c & 63)) != 0) {
-        must(s, Step::Capabilities, 1, prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE as usize, cap));
+        must(
+            s,
+            Step::Capabilities,
+            1,
+            prctl(
+                libc::PR_CAP_AMBIENT,
+                libc::PR_CAP_AMBIENT_RAISE as usize,
+                cap,
+            ),
+        );
     }
     change_directory(s);
     if o.no_new_privs {
-        must(s, Step::NoNewPrivs, 0, prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0));
+        must(
+            s,
+            Step::NoNewPrivs,
+            0,
+            prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0),
+        );
     }
     // The change of uid set it to fs.suid_dumpable, for the memory and so for everyone who shares it.
     let _ = prctl(libc::PR_SET_DUMPABLE, 0, 0);
@@ -570,17 +813,44 @@ fn drop_privileges(s: &Shared) {
 
 /// From here on every call is subject to it.
 fn apply_seccomp(s: &Shared) {
-    let Some((program, flags)) = &s.orders.seccomp else { return };
-    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
-    let arguments = [libc::SECCOMP_SET_MODE_FILTER as usize, *flags as usize, &raw const program as usize, 0, 0];
+    let Some((program, flags)) = &s.orders.seccomp else {
+        return;
+    };
+    let program = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_ptr().cast_mut(),
+    };
+    let arguments = [
+        libc::SECCOMP_SET_MODE_FILTER as usize,
+        *flags as usize,
+        &raw const program as usize,
+        0,
+        0,
+    ];
     must(s, Step::Seccomp, 1, call(libc::SYS_seccomp, arguments));
 }
 
 /// `cwd` must lie inside the root: the kernel marks one that does not (CVE-2024-21626).
 fn change_directory(s: &Shared) {
-    must(s, Step::Cwd, 0, call(libc::SYS_chdir, [s.orders.cwd.as_ptr() as usize, 0, 0, 0, 0]));
+    must(
+        s,
+        Step::Cwd,
+        0,
+        call(
+            libc::SYS_chdir,
+            [s.orders.cwd.as_ptr() as usize, 0, 0, 0, 0],
+        ),
+    );
     let mut path = [0u8; libc::PATH_MAX as usize];
-    must(s, Step::Cwd, 1, call(libc::SYS_getcwd, [path.as_mut_ptr() as usize, path.len(), 0, 0, 0]));
+    must(
+        s,
+        Step::Cwd,
+        1,
+        call(
+            libc::SYS_getcwd,
+            [path.as_mut_ptr() as usize, path.len(), 0, 0, 0],
+        ),
+    );
     if path.first() != Some(&b'/') {
         must(s, Step::Cwd, 2, Err(libc::EPERM));
     }
@@ -591,17 +861,38 @@ extern "C" fn second(arg: *const c_void) -> ! {
     let s = unsafe { &*arg.cast::<Shared>() };
     must(s, Step::Session, 0, call(libc::SYS_setsid, [0; 5]));
     // A daemon that is killed leaves no probe behind that nobody times out.
-    let _ = call(libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as usize, libc::SIGKILL as usize, 0, 0, 0]);
+    let _ = call(
+        libc::SYS_prctl,
+        [
+            libc::PR_SET_PDEATHSIG as usize,
+            libc::SIGKILL as usize,
+            0,
+            0,
+            0,
+        ],
+    );
     let nothing = [0u64; 4];
     for signal in (1..=64usize).filter(|n| s.reset & (1 << ((n - 1) & 63)) != 0) {
-        let _ = call(libc::SYS_rt_sigaction, [signal, nothing.as_ptr() as usize, 0, 8, 0]);
+        let _ = call(
+            libc::SYS_rt_sigaction,
+            [signal, nothing.as_ptr() as usize, 0, 8, 0],
+        );
     }
     if s.signal >= 0 {
         wait_for_word(s);
     }
     // SAFETY: an empty mask of 8 bytes; all handlers are the default ones by now.
     unsafe { sigmask(&[0], None) };
-    let _ = call(libc::SYS_close_range, [3, u32::MAX as usize, libc::CLOSE_RANGE_CLOEXEC as usize, 0, 0]);
+    let _ = call(
+        libc::SYS_close_range,
+        [
+            3,
+            u32::MAX as usize,
+            libc::CLOSE_RANGE_CLOEXEC as usize,
+            0,
+            0,
+        ],
+    );
     if s.orders.no_new_privs {
         apply_seccomp(s);
     }
@@ -614,8 +905,17 @@ extern "C" fn second(arg: *const c_void) -> ! {
 fn wait_for_word(s: &Shared) {
     let (one, go) = (1u64, &s.memory.board().go);
     let limit = [WORD_LIMIT, 0];
-    let _ = call(libc::SYS_write, [s.signal as usize, &raw const one as usize, 8, 0, 0]);
-    let given = [go.as_ptr() as usize, libc::FUTEX_WAIT as usize, 0, limit.as_ptr() as usize, 0];
+    let _ = call(
+        libc::SYS_write,
+        [s.signal as usize, &raw const one as usize, 8, 0, 0],
+    );
+    let given = [
+        go.as_ptr() as usize,
+        libc::FUTEX_WAIT as usize,
+        0,
+        limit.as_ptr() as usize,
+        0,
+    ];
     while go.load(Ordering::Acquire) == 0 {
         match call(libc::SYS_futex, given) {
             Ok(_) | Err(libc::EAGAIN | libc::EINTR) => {}
@@ -628,7 +928,16 @@ fn wait_for_word(s: &Shared) {
 fn execute(s: &Shared) -> i32 {
     let mut errno = libc::ENOENT;
     for f in &s.orders.files {
-        let r = call(libc::SYS_execve, [f.as_ptr() as usize, s.argv.as_ptr() as usize, s.envp.as_ptr() as usize, 0, 0]);
+        let r = call(
+            libc::SYS_execve,
+            [
+                f.as_ptr() as usize,
+                s.argv.as_ptr() as usize,
+                s.envp.as_ptr() as usize,
+                0,
+                0,
+            ],
+        );
         match r.err().unwrap_or(0) {
             libc::ENOENT | libc::ENOTDIR => {}
             libc::EACCES => errno = libc::EACCES,
@@ -641,16 +950,41 @@ fn execute(s: &Shared) -> i32 {
 /// Makes clone3 fail in the calling thread, for good, as it does in some containers.
 #[cfg(test)]
 pub(crate) fn forbid_clone3() {
-    let statement = |code: u32, k: u32, jt: u8| libc::sock_filter { code: code as u16, jt, jf: 0, k };
+    let statement = |code: u32, k: u32, jt: u8| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf: 0,
+        k,
+    };
     let mut program = [
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_clone3 as u32, 1),
+        statement(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            libc::SYS_clone3 as u32,
+            1,
+        ),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32, 0),
+        statement(
+            libc::BPF_RET | libc::BPF_K,
+            libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32,
+            0,
+        ),
     ];
-    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
     // SAFETY: a filter of four statements, which the kernel copies. It forbids what every caller of clone3 must expect.
-    Errno::result(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter, 0, 0) }).unwrap();
+    Errno::result(unsafe {
+        libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER,
+            &raw const filter,
+            0,
+            0,
+        )
+    })
+    .unwrap();
 }
 
 #[cfg(test)]
@@ -659,9 +993,20 @@ mod tests {
 
     #[test]
     fn a_report_comes_back_as_it_was_given() {
-        for (step, index, errno) in [(Step::Cgroup, 0, 1), (Step::Rlimit, 15, libc::EINVAL), (Step::Exec, 255, 133)] {
+        for (step, index, errno) in [
+            (Step::Cgroup, 0, 1),
+            (Step::Rlimit, 15, libc::EINVAL),
+            (Step::Exec, 255, 133),
+        ] {
             let got = Report::decode(Report::encode(step, index, errno));
-            assert_eq!(got, Some(Report { step, index, errno: Errno::from_raw(errno) }));
+            assert_eq!(
+                got,
+                Some(Report {
+                    step,
+                    index,
+                    errno: Errno::from_raw(errno)
+                })
+            );
         }
         assert_eq!(Report::decode(0), None);
     }

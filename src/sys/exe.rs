@@ -23,8 +23,12 @@ pub fn run_sealed() -> io::Result<()> {
         return Ok(());
     }
     let exe = open_read_only()?;
-    let args: Vec<CString> = std::env::args_os().map(|a| CString::new(a.into_vec())).collect::<Result<_, _>>()?;
-    let pair = |(k, v): (std::ffi::OsString, std::ffi::OsString)| CString::new([k.as_bytes(), b"=", v.as_bytes()].concat());
+    let args: Vec<CString> = std::env::args_os()
+        .map(|a| CString::new(a.into_vec()))
+        .collect::<Result<_, _>>()?;
+    let pair = |(k, v): (std::ffi::OsString, std::ffi::OsString)| {
+        CString::new([k.as_bytes(), b"=", v.as_bytes()].concat())
+    };
     let env: Vec<CString> = std::env::vars_os().map(pair).collect::<Result<_, _>>()?;
     match nix::unistd::execveat(exe.as_fd(), c"", &args, &env, AtFlags::AT_EMPTY_PATH) {
         Ok(never) => match never {},
@@ -45,16 +49,39 @@ struct MountAttr {
 fn open_read_only() -> io::Result<OwnedFd> {
     let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
     // SAFETY: the path is a static C string; open_tree takes no other pointer.
-    let fd = unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, c"/proc/self/exe".as_ptr(), flags) };
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_open_tree,
+            libc::AT_FDCWD,
+            c"/proc/self/exe".as_ptr(),
+            flags,
+        )
+    };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the kernel just gave us this descriptor and nothing else owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-    let attr = MountAttr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let attr = MountAttr {
+        attr_set: libc::MOUNT_ATTR_RDONLY,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
     // SAFETY: the empty path is a static C string, `attr` lives through the call and its size is passed with it.
     let r = unsafe {
-        libc::syscall(libc::SYS_mount_setattr, fd.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, &raw const attr, size_of::<MountAttr>())
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            fd.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            &raw const attr,
+            size_of::<MountAttr>(),
+        )
     };
-    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(fd) }
+    if r < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(fd)
+    }
 }

@@ -33,7 +33,10 @@ pub fn die_with_parent(parent: i32) -> bool {
 
 /// The permitted capabilities of the calling thread, as a bit mask.
 pub fn permitted_capabilities() -> Result<u64, Errno> {
-    let header = raw::CapHeader { version: raw::CAP_VERSION_3, pid: 0 };
+    let header = raw::CapHeader {
+        version: raw::CAP_VERSION_3,
+        pid: 0,
+    };
     let mut data = [raw::CapData::default(); 2];
     // SAFETY: version 3 reads one header and writes two data structures, which is what both pointers refer to.
     Errno::result(unsafe { libc::syscall(libc::SYS_capget, &header, data.as_mut_ptr()) })?;

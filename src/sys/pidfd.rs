@@ -25,7 +25,15 @@ pub fn ended(fd: &impl AsFd, limit: Duration) -> bool {
 pub fn kill(fd: &impl AsFd) {
     let null = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: a null siginfo stands for what kill(2) sends; the rest are integers.
-    unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd.as_fd().as_raw_fd(), libc::SIGKILL, null, 0) };
+    unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            fd.as_fd().as_raw_fd(),
+            libc::SIGKILL,
+            null,
+            0,
+        )
+    };
 }
 
 /// Reaps our child: its exit code, 128 + signal when a signal ended it, or None while it still runs.
@@ -34,8 +42,19 @@ pub fn reap(fd: &impl AsFd) -> Result<Option<i32>, Errno> {
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let flags = libc::WEXITED | libc::WNOHANG | libc::__WALL;
     // SAFETY: waitid writes one siginfo_t, which `info` is.
-    Errno::result(unsafe { libc::waitid(libc::P_PIDFD, fd.as_fd().as_raw_fd() as u32, &mut info, flags) })?;
+    Errno::result(unsafe {
+        libc::waitid(
+            libc::P_PIDFD,
+            fd.as_fd().as_raw_fd() as u32,
+            &mut info,
+            flags,
+        )
+    })?;
     // SAFETY: waitid filled the fields of SIGCHLD, or left all of them zero.
     let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
-    Ok((pid != 0).then_some(if info.si_code == libc::CLD_EXITED { status } else { 128 + status }))
+    Ok((pid != 0).then_some(if info.si_code == libc::CLD_EXITED {
+        status
+    } else {
+        128 + status
+    }))
 }

@@ -84,7 +84,12 @@ pub(super) struct CloneArgs {
 /// the child has ended or executed a file. `entry` makes system calls only. What the flags let the kernel write to is
 /// writable.
 #[cfg(target_arch = "x86_64")]
-pub(super) unsafe fn clone(n: libc::c_long, a: [usize; 5], entry: extern "C" fn(*const c_void) -> !, arg: *const c_void) -> isize {
+pub(super) unsafe fn clone(
+    n: libc::c_long,
+    a: [usize; 5],
+    entry: extern "C" fn(*const c_void) -> !,
+    arg: *const c_void,
+) -> isize {
     let ret: isize;
     // SAFETY: in the parent this is a plain system call. The child starts with our registers and an empty stack, aligned as
     // a call needs it, and never comes back out of the block. rcx and r11 are `out`, not `lateout`, so that the two
@@ -105,7 +110,12 @@ pub(super) unsafe fn clone(n: libc::c_long, a: [usize; 5], entry: extern "C" fn(
 /// the child has ended or executed a file. `entry` makes system calls only. What the flags let the kernel write to is
 /// writable.
 #[cfg(target_arch = "aarch64")]
-pub(super) unsafe fn clone(n: libc::c_long, a: [usize; 5], entry: extern "C" fn(*const c_void) -> !, arg: *const c_void) -> isize {
+pub(super) unsafe fn clone(
+    n: libc::c_long,
+    a: [usize; 5],
+    entry: extern "C" fn(*const c_void) -> !,
+    arg: *const c_void,
+) -> isize {
     let ret: isize;
     // SAFETY: in the parent this is a plain system call. The child starts with our registers and an empty stack, aligned as
     // a call needs it, and never comes back out of the block.

@@ -51,18 +51,42 @@ fn attach_loaded(fd: BorrowedFd<'_>, program: &OwnedFd) -> nix::Result<()> {
     let program = program.as_raw_fd();
     let size = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the option's value is an int, which the kernel copies during the call.
-    let done = unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_BPF, (&raw const program).cast(), size) };
+    let done = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_BPF,
+            (&raw const program).cast(),
+            size,
+        )
+    };
     Errno::result(done).map(drop)
 }
 
 /// A filter of the socket's own, of one instruction.
 fn attach_own(fd: BorrowedFd<'_>) -> nix::Result<()> {
-    let mut take_nothing = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
-    let program = libc::sock_fprog { len: 1, filter: &raw mut take_nothing };
+    let mut take_nothing = libc::sock_filter {
+        code: (libc::BPF_RET | libc::BPF_K) as u16,
+        jt: 0,
+        jf: 0,
+        k: 0,
+    };
+    let program = libc::sock_fprog {
+        len: 1,
+        filter: &raw mut take_nothing,
+    };
     let size = size_of::<libc::sock_fprog>() as libc::socklen_t;
     // SAFETY: the option's value is a sock_fprog of that size, and its filter points to `len` instructions; the kernel
     // copies both during the call.
-    let done = unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, (&raw const program).cast(), size) };
+    let done = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size,
+        )
+    };
     Errno::result(done).map(drop)
 }
 
@@ -75,6 +99,14 @@ pub fn wait_for_no_fin(fd: BorrowedFd<'_>) -> nix::Result<()> {
     let seconds: libc::c_int = -1;
     let size = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the option's value is an int, which the kernel copies during the call.
-    let done = unsafe { libc::setsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_LINGER2, (&raw const seconds).cast(), size) };
+    let done = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_LINGER2,
+            (&raw const seconds).cast(),
+            size,
+        )
+    };
     Errno::result(done).map(drop)
 }

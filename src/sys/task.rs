@@ -77,14 +77,24 @@ impl PidFd {
     }
 
     /// As [`Self::wait`], but no longer than until one of `told` is readable or closed.
-    pub fn wait_unless<'a>(&self, timeout: Duration, told: impl IntoIterator<Item = BorrowedFd<'a>>) -> io::Result<Waited> {
+    pub fn wait_unless<'a>(
+        &self,
+        timeout: Duration,
+        told: impl IntoIterator<Item = BorrowedFd<'a>>,
+    ) -> io::Result<Waited> {
         let mut fds = vec![PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
-        fds.extend(told.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        fds.extend(
+            told.into_iter()
+                .map(|fd| PollFd::new(fd, PollFlags::POLLIN)),
+        );
         let limit = Moment::now() + timeout;
         loop {
             // Rounded up, so that the last wait is not a busy loop.
             let left = limit.since(Moment::now()) + Duration::from_micros(999);
-            match poll(&mut fds, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
+            match poll(
+                &mut fds,
+                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX),
+            ) {
                 Ok(0) if Moment::now() < limit => {}
                 Ok(0) => return Ok(Waited::TimedOut),
                 Ok(_) if fds[0].any() == Some(true) => return Ok(Waited::Ended),
@@ -103,13 +113,22 @@ impl AsFd for PidFd {
 }
 
 fn gone(e: io::Error) -> io::Error {
-    if e.raw_os_error() == Some(libc::ESRCH) { io::ErrorKind::NotFound.into() } else { e }
+    if e.raw_os_error() == Some(libc::ESRCH) {
+        io::ErrorKind::NotFound.into()
+    } else {
+        e
+    }
 }
 
 /// Sets `lo` of the calling thread's network namespace up; the kernel adds 127.0.0.1 and ::1 by itself.
 pub fn loopback_up() -> io::Result<()> {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-    let s = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    let s = socket(
+        AddressFamily::Inet,
+        SockType::Datagram,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )?;
     // SAFETY: ifreq is plain data for which all zeroes is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_name[0] = b'l' as libc::c_char;
@@ -141,16 +160,25 @@ mod tests {
 
     #[test]
     fn a_pidfd_opens_only_the_process_that_was_recorded() {
-        let mut child = std::process::Command::new("/bin/sleep").arg("100").spawn().unwrap();
+        let mut child = std::process::Command::new("/bin/sleep")
+            .arg("100")
+            .spawn()
+            .unwrap();
         let pid = child.id() as i32;
         let start = start_time(pid).unwrap();
-        assert_eq!(PidFd::open(pid, start + 1).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            PidFd::open(pid, start + 1).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
         let fd = PidFd::open(pid, start).unwrap();
         assert!(!fd.wait(Duration::from_millis(1)).unwrap());
         fd.send(libc::SIGKILL).unwrap();
         assert!(fd.wait(Duration::from_secs(10)).unwrap());
         assert_eq!(start_time(pid), None, "a zombie is gone");
         child.wait().unwrap();
-        assert_eq!(fd.send(libc::SIGKILL).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            fd.send(libc::SIGKILL).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
     }
 }

@@ -17,15 +17,33 @@ fn length(returned: libc::ssize_t) -> io::Result<usize> {
 
 /// Sets `name` of `path` to `value`, creating or replacing it. Errors are the kernel's (`ENOTSUP`: not on this file system).
 pub fn set(path: &Path, name: &OsStr, value: &[u8]) -> io::Result<()> {
-    let (path, name) = (c_string(path.as_os_str().as_bytes())?, c_string(name.as_bytes())?);
+    let (path, name) = (
+        c_string(path.as_os_str().as_bytes())?,
+        c_string(name.as_bytes())?,
+    );
     // SAFETY: both strings end in NUL and `value` is readable for the length given; the kernel keeps none of them.
-    let r = unsafe { libc::lsetxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) };
-    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let r = unsafe {
+        libc::lsetxattr(
+            path.as_ptr(),
+            name.as_ptr(),
+            value.as_ptr().cast(),
+            value.len(),
+            0,
+        )
+    };
+    if r == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// The value of `name` of `path`; None when it has none. At most 64 KiB, the kernel's own limit.
 pub fn get(path: &Path, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
-    let (path, name) = (c_string(path.as_os_str().as_bytes())?, c_string(name.as_bytes())?);
+    let (path, name) = (
+        c_string(path.as_os_str().as_bytes())?,
+        c_string(name.as_bytes())?,
+    );
     match read(|p, n| get_raw(&path, &name, p, n)) {
         Ok(value) => Ok(Some(value)),
         Err(e) if matches!(e.raw_os_error(), Some(libc::ENODATA | libc::ENOTSUP)) => Ok(None),
@@ -37,7 +55,11 @@ pub fn get(path: &Path, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
 pub fn list(path: &Path) -> io::Result<Vec<OsString>> {
     let path = c_string(path.as_os_str().as_bytes())?;
     match read(|p, n| list_raw(&path, p, n)) {
-        Ok(names) => Ok(names.split(|b| *b == 0).filter(|n| !n.is_empty()).map(|n| OsString::from_vec(n.to_vec())).collect()),
+        Ok(names) => Ok(names
+            .split(|b| *b == 0)
+            .filter(|n| !n.is_empty())
+            .map(|n| OsString::from_vec(n.to_vec()))
+            .collect()),
         Err(e) if e.raw_os_error() == Some(libc::ENOTSUP) => Ok(Vec::new()),
         Err(e) => Err(e),
     }

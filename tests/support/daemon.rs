@@ -45,7 +45,10 @@ impl<'a> Day<'a> {
 
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(PROGRAM);
-        command.args(["run", "--node-name", NODE, "--root"]).arg(self.node.layout.root()).arg("--runtime");
+        command
+            .args(["run", "--node-name", NODE, "--root"])
+            .arg(self.node.layout.root())
+            .arg("--runtime");
         match &self.node.settings.runtime {
             RuntimeChoice::Embedded => command.arg("embedded"),
             RuntimeChoice::Path(path) => command.arg(path),
@@ -55,12 +58,26 @@ impl<'a> Day<'a> {
     }
 
     pub(crate) fn start(&mut self) {
-        let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
-        self.child = Some(self.command().stdout(Stdio::null()).stderr(log).spawn().unwrap());
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.log_path())
+            .unwrap();
+        self.child = Some(
+            self.command()
+                .stdout(Stdio::null())
+                .stderr(log)
+                .spawn()
+                .unwrap(),
+        );
         let deadline = Instant::now() + CEILING;
         while self.snapshot().is_none() {
             let ended = self.child.as_mut().unwrap().try_wait().unwrap();
-            assert!(ended.is_none() && Instant::now() < deadline, "the daemon does not answer ({ended:?}): {}", self.log());
+            assert!(
+                ended.is_none() && Instant::now() < deadline,
+                "the daemon does not answer ({ended:?}): {}",
+                self.log()
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -72,7 +89,12 @@ impl<'a> Day<'a> {
     pub(crate) fn kill9(&mut self) {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
-        assert_eq!(child.wait().unwrap().signal(), Some(9), "the daemon had ended by itself: {}", self.log());
+        assert_eq!(
+            child.wait().unwrap().signal(),
+            Some(9),
+            "the daemon had ended by itself: {}",
+            self.log()
+        );
     }
 
     /// The power button for the daemon alone: killed and started again at once.
@@ -91,7 +113,12 @@ impl<'a> Day<'a> {
 
     /// A client verb.
     pub(crate) fn client(&self, words: &[&str]) -> Output {
-        Command::new(PROGRAM).args(words).arg("--root").arg(self.node.layout.root()).output().unwrap()
+        Command::new(PROGRAM)
+            .args(words)
+            .arg("--root")
+            .arg(self.node.layout.root())
+            .output()
+            .unwrap()
     }
 
     /// What a client verb prints.
@@ -140,72 +167,124 @@ impl<'a> Day<'a> {
     #[track_caller]
     pub(crate) fn wait<T>(&self, what: &str, found: impl Fn(&Snapshot) -> Option<T>) -> T {
         let deadline = Instant::now() + CEILING;
-        let mut last = self.snapshot().unwrap_or_else(|| panic!("{what}: the daemon does not answer: {}", self.log()));
+        let mut last = self
+            .snapshot()
+            .unwrap_or_else(|| panic!("{what}: the daemon does not answer: {}", self.log()));
         loop {
             if let Some(found) = found(&last) {
                 return found;
             }
-            let pods: Vec<_> = last.pods.iter().map(|p| json!({"status": p.status, "events": p.events})).collect();
-            assert!(Instant::now() < deadline, "waited for {what}, last seen: {pods:#?} {:?}\n{}", last.problems, self.log());
-            last = ask(&self.node.layout, &Request::Watch { after: last.version }).unwrap_or(last);
+            let pods: Vec<_> = last
+                .pods
+                .iter()
+                .map(|p| json!({"status": p.status, "events": p.events}))
+                .collect();
+            assert!(
+                Instant::now() < deadline,
+                "waited for {what}, last seen: {pods:#?} {:?}\n{}",
+                last.problems,
+                self.log()
+            );
+            last = ask(
+                &self.node.layout,
+                &Request::Watch {
+                    after: last.version,
+                },
+            )
+            .unwrap_or(last);
         }
     }
 
     #[track_caller]
     pub(crate) fn wait_ready(&self, name: &str) {
-        self.wait(&format!("{name} to be ready"), |s| find(s, name).filter(|p| p.status.is_ready()).map(drop));
+        self.wait(&format!("{name} to be ready"), |s| {
+            find(s, name).filter(|p| p.status.is_ready()).map(drop)
+        });
     }
 
     #[track_caller]
     pub(crate) fn wait_gone(&self, name: &str) {
-        self.wait(&format!("{name} to be gone"), |s| find(s, name).is_none().then_some(()));
+        self.wait(&format!("{name} to be gone"), |s| {
+            find(s, name).is_none().then_some(())
+        });
     }
 
     #[track_caller]
     pub(crate) fn wait_event(&self, name: &str, reason: &str) -> String {
         self.wait(&format!("the event {reason} of {name}"), |s| {
-            find(s, name)?.events.iter().find(|e| e.reason == reason).map(|e| e.message.clone())
+            find(s, name)?
+                .events
+                .iter()
+                .find(|e| e.reason == reason)
+                .map(|e| e.message.clone())
         })
     }
 
     /// What the containers of a pod wrote at each of their starts, oldest first.
     pub(crate) fn starts(&self, name: &str) -> Vec<String> {
-        let text = fs::read_to_string(self.node.dir.path().join("starts").join(name)).unwrap_or_default();
+        let text =
+            fs::read_to_string(self.node.dir.path().join("starts").join(name)).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
     /// The first process, with its start time, of every container that runs, by the pod's name in its file.
     pub(crate) fn processes(&self) -> BTreeMap<String, Process> {
-        let all = fs::read_dir(self.node.layout.containers()).into_iter().flatten().flatten().map(|e| e.path());
+        let all = fs::read_dir(self.node.layout.containers())
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|e| e.path());
         let running = all.filter_map(|dir| {
             let record: ContainerRecord = state::read(&dir, CONTAINER)?;
-            let process = state::read::<ContainerState>(&dir, STATE)?.process.filter(|p| p.alive())?;
-            Some((record.pod.name.trim_end_matches(&format!("-{NODE}")).to_owned(), process))
+            let process = state::read::<ContainerState>(&dir, STATE)?
+                .process
+                .filter(|p| p.alive())?;
+            Some((
+                record
+                    .pod
+                    .name
+                    .trim_end_matches(&format!("-{NODE}"))
+                    .to_owned(),
+                process,
+            ))
         });
         running.collect()
     }
 
     #[track_caller]
     pub(crate) fn process(&self, name: &str) -> Process {
-        *self.processes().get(name).unwrap_or_else(|| panic!("no process of {name}: {}", self.log()))
+        *self
+            .processes()
+            .get(name)
+            .unwrap_or_else(|| panic!("no process of {name}: {}", self.log()))
     }
 
     /// The shim of the container of a pod that runs.
     pub(crate) fn shim(&self, name: &str) -> Process {
         let process = self.process(name);
-        let all = fs::read_dir(self.node.layout.containers()).unwrap().flatten();
+        let all = fs::read_dir(self.node.layout.containers())
+            .unwrap()
+            .flatten();
         let states = all.filter_map(|e| state::read::<ContainerState>(&e.path(), STATE));
-        states.into_iter().find(|s| s.process == Some(process)).unwrap().shim
+        states
+            .into_iter()
+            .find(|s| s.process == Some(process))
+            .unwrap()
+            .shim
     }
 
     /// A pod of one container that notes each of its starts, then runs `script`; `more` goes over the container.
     pub(crate) fn pod(&self, name: &str, script: &str, more: Value) -> Value {
-        let script = format!("echo \"$(cat /proc/uptime)\" >>/starts/{name}\n: >/tmp/noted\n{script}");
+        let script =
+            format!("echo \"$(cat /proc/uptime)\" >>/starts/{name}\n: >/tmp/noted\n{script}");
         let mut container = json!({
             "name": "c", "image": "busybox:test", "imagePullPolicy": "Never",
             "command": ["/bin/sh", "-c", script], "volumeMounts": [{"name": "starts", "mountPath": "/starts"}],
         });
-        container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        container
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
             "spec": {
@@ -226,17 +305,37 @@ impl<'a> Day<'a> {
         let layout = &self.node.layout;
         let (lib, top) = (layout.lib_dir(), format!("/{}", layout.id()));
         let left = || {
-            let dirs = [layout.containers(), layout.sandboxes(), layout.oci_state(), layout.logs_dir(), lib.join("pods")];
-            let entries = dirs.into_iter().flat_map(|d| fs::read_dir(d).into_iter().flatten().flatten());
-            entries.map(|e| e.path()).chain(Cgroups::detect().unwrap().dirs(&top)).collect::<Vec<_>>()
+            let dirs = [
+                layout.containers(),
+                layout.sandboxes(),
+                layout.oci_state(),
+                layout.logs_dir(),
+                lib.join("pods"),
+            ];
+            let entries = dirs
+                .into_iter()
+                .flat_map(|d| fs::read_dir(d).into_iter().flatten().flatten());
+            entries
+                .map(|e| e.path())
+                .chain(Cgroups::detect().unwrap().dirs(&top))
+                .collect::<Vec<_>>()
         };
         let deadline = Instant::now() + CEILING;
         while !left().is_empty() {
-            assert!(Instant::now() < deadline, "what the pods have left is not removed: {:#?}\n{}", left(), self.log());
+            assert!(
+                Instant::now() < deadline,
+                "what the pods have left is not removed: {:#?}\n{}",
+                left(),
+                self.log()
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
         let (status, took) = self.terminate();
-        assert!(status.success() && took < Duration::from_secs(5), "{status} after {took:?}: {}", self.log());
+        assert!(
+            status.success() && took < Duration::from_secs(5),
+            "{status} after {took:?}: {}",
+            self.log()
+        );
     }
 }
 
@@ -252,7 +351,10 @@ impl Drop for Day<'_> {
 /// The view of a pod, by its name without the node's.
 pub(crate) fn find<'s>(snapshot: &'s Snapshot, name: &str) -> Option<&'s PodView> {
     let full = format!("{name}-{NODE}");
-    snapshot.pods.iter().find(|p| p.object["metadata"]["name"] == full)
+    snapshot
+        .pods
+        .iter()
+        .find(|p| p.object["metadata"]["name"] == full)
 }
 
 /// Runs until TERM, which ends it at once.
@@ -268,7 +370,9 @@ fn ask(layout: &Layout, request: &Request) -> Option<Arc<Snapshot>> {
 /// None while no daemon answers.
 fn talk(layout: &Layout, request: &Request) -> Option<Answer> {
     let mut stream = UnixStream::connect(layout.socket()).ok()?;
-    stream.set_read_timeout(Some(WATCH_CEILING + CEILING)).unwrap();
+    stream
+        .set_read_timeout(Some(WATCH_CEILING + CEILING))
+        .unwrap();
     writeln!(stream, "{}", serde_json::to_string(request).unwrap()).ok()?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).ok()?;
@@ -284,15 +388,25 @@ pub(crate) struct Watcher {
 
 impl Watcher {
     pub(crate) fn spawn(day: &Day) -> Self {
-        let (layout, stop, seen) = (day.node.layout.clone(), Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<Arc<Snapshot>>>>::default());
+        let (layout, stop, seen) = (
+            day.node.layout.clone(),
+            Arc::<AtomicBool>::default(),
+            Arc::<Mutex<Vec<Arc<Snapshot>>>>::default(),
+        );
         let (stopped, into) = (stop.clone(), seen.clone());
         let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::SeqCst) {
-                into.lock().unwrap().extend(ask(&layout, &Request::Snapshot));
+                into.lock()
+                    .unwrap()
+                    .extend(ask(&layout, &Request::Snapshot));
                 std::thread::park_timeout(Duration::from_millis(2));
             }
         });
-        Self { stop, thread: Some(thread), seen }
+        Self {
+            stop,
+            thread: Some(thread),
+            seen,
+        }
     }
 
     /// Every snapshot so far.

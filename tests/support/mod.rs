@@ -49,7 +49,10 @@ pub(crate) fn on(choice: RuntimeChoice, test: impl FnOnce(&Node)) {
 }
 
 pub(crate) fn on_runc(test: impl FnOnce(&Node)) {
-    let found = ["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/sbin/runc"].iter().map(PathBuf::from).find(|p| p.exists());
+    let found = ["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/sbin/runc"]
+        .iter()
+        .map(PathBuf::from)
+        .find(|p| p.exists());
     match found {
         Some(path) => on(RuntimeChoice::Path(path), test),
         None => skip("needs runc"),
@@ -65,19 +68,36 @@ pub(crate) struct Node {
 impl Node {
     pub(crate) fn at(dir: tempfile::TempDir, runtime: RuntimeChoice) -> Self {
         let layout = Layout::new(dir.path().join("root"));
-        Self { dir: Arc::new(dir), layout, settings: Settings { runtime, ..Settings::default() } }
+        Self {
+            dir: Arc::new(dir),
+            layout,
+            settings: Settings {
+                runtime,
+                ..Settings::default()
+            },
+        }
     }
 
     /// A daemon's runtime; another call is the daemon started again.
     pub(crate) fn runtime(&self) -> ShimRuntime {
         let images = ImageStore::open(self.layout.images()).unwrap();
-        ShimRuntime::new(&self.layout, &self.settings, images).unwrap().with_program(PROGRAM)
+        ShimRuntime::new(&self.layout, &self.settings, images)
+            .unwrap()
+            .with_program(PROGRAM)
     }
 
     /// The same node with another size and number of log files.
     pub(crate) fn with_logs(&self, size: u64, files: u32) -> Self {
-        let settings = Settings { container_log_max_size: size, container_log_max_files: files, ..self.settings.clone() };
-        Self { dir: self.dir.clone(), layout: self.layout.clone(), settings }
+        let settings = Settings {
+            container_log_max_size: size,
+            container_log_max_files: files,
+            ..self.settings.clone()
+        };
+        Self {
+            dir: self.dir.clone(),
+            layout: self.layout.clone(),
+            settings,
+        }
     }
 
     fn import_image(&self) {
@@ -86,24 +106,45 @@ impl Node {
             fs::create_dir_all(root.join(dir)).unwrap();
         }
         fs::copy(BUSYBOX, root.join("bin/busybox")).unwrap();
-        for name in ["sh", "sleep", "cat", "ls", "touch", "hostname", "readlink", "grep", "stat", "cp", "setsid", "head", "tr", "wc"] {
+        for name in [
+            "sh", "sleep", "cat", "ls", "touch", "hostname", "readlink", "grep", "stat", "cp",
+            "setsid", "head", "tr", "wc",
+        ] {
             std::os::unix::fs::symlink("busybox", root.join("bin").join(name)).unwrap();
         }
         fs::set_permissions(root.join("tmp"), fs::Permissions::from_mode(0o1777)).unwrap();
         fs::write(root.join("etc/passwd"), "root:x:0:0::/:/bin/sh\n").unwrap();
         let store = ImageStore::open(self.layout.images()).unwrap();
-        store.import(&root, "busybox:test", ImageConfig { env: vec!["PATH=/bin".into()], ..Default::default() }).unwrap();
+        store
+            .import(
+                &root,
+                "busybox:test",
+                ImageConfig {
+                    env: vec!["PATH=/bin".into()],
+                    ..Default::default()
+                },
+            )
+            .unwrap();
     }
 
     pub(crate) fn record<T: DeserializeOwned>(&self, id: &ContainerId, name: &str) -> T {
-        podprobe::runtime::state::read(&self.layout.containers().join(id.as_str()), name).expect(name)
+        podprobe::runtime::state::read(&self.layout.containers().join(id.as_str()), name)
+            .expect(name)
     }
 
-    pub(crate) fn wait_exit(&self, rt: &dyn Runtime, pod: &Pod, id: &ContainerId) -> RuntimeContainerStatus {
+    pub(crate) fn wait_exit(
+        &self,
+        rt: &dyn Runtime,
+        pod: &Pod,
+        id: &ContainerId,
+    ) -> RuntimeContainerStatus {
         let mut found = None;
         wait_until("the container to end", || {
             let status = rt.pod_status(pod.uid()).unwrap();
-            found = status.containers.into_iter().find(|c| c.id == *id && c.state == RuntimeState::Exited);
+            found = status
+                .containers
+                .into_iter()
+                .find(|c| c.id == *id && c.state == RuntimeState::Exited);
             found.is_some()
         });
         found.unwrap()
@@ -111,15 +152,23 @@ impl Node {
 
     pub(crate) fn wait_log(&self, rt: &dyn Runtime, pod: &Pod, id: &ContainerId, text: &str) {
         let status = rt.pod_status(pod.uid()).unwrap();
-        let log = &status.containers.iter().find(|c| c.id == *id).unwrap().log_path;
-        wait_until("the log", || fs::read_to_string(log).is_ok_and(|l| l.contains(text)));
+        let log = &status
+            .containers
+            .iter()
+            .find(|c| c.id == *id)
+            .unwrap()
+            .log_path;
+        wait_until("the log", || {
+            fs::read_to_string(log).is_ok_and(|l| l.contains(text))
+        });
     }
 
     /// As the pod worker does when a pod has gone.
     pub(crate) fn remove_pod(&self, rt: &dyn Runtime, pod: &Pod) {
         let status = rt.pod_status(pod.uid()).unwrap();
         for c in &status.containers {
-            rt.stop_container(&c.id, Duration::ZERO, &Cancel::default()).unwrap();
+            rt.stop_container(&c.id, Duration::ZERO, &Cancel::default())
+                .unwrap();
             rt.remove_container(&c.id).unwrap();
             rt.remove_container(&c.id).unwrap();
         }
@@ -135,7 +184,13 @@ impl Node {
 impl Drop for Node {
     /// Ends what a failed test has left: by record, then by cgroup.
     fn drop(&mut self) {
-        let dirs = |d: PathBuf| fs::read_dir(d).into_iter().flatten().flatten().map(|e| e.path());
+        let dirs = |d: PathBuf| {
+            fs::read_dir(d)
+                .into_iter()
+                .flatten()
+                .flatten()
+                .map(|e| e.path())
+        };
         for dir in dirs(self.layout.containers()) {
             if let Some(s) = podprobe::runtime::state::read::<ContainerState>(&dir, STATE) {
                 kill9(s.shim);
@@ -170,19 +225,38 @@ pub(crate) fn assert_nothing_left(layout: &Layout) {
     wait_until("every process to end", || processes_naming(root).is_empty());
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(root), "{mounts}");
-    assert_eq!(Cgroups::detect().unwrap().dirs(&format!("/{}", layout.id())), [] as [PathBuf; 0]);
-    for dir in
-        [layout.sandboxes(), layout.oci_state(), layout.lib_dir().join("containers"), layout.lib_dir().join("pods"), layout.logs_dir()]
-    {
-        assert_eq!(fs::read_dir(&dir).map_or(0, Iterator::count), 0, "{} is not empty", dir.display());
+    assert_eq!(
+        Cgroups::detect()
+            .unwrap()
+            .dirs(&format!("/{}", layout.id())),
+        [] as [PathBuf; 0]
+    );
+    for dir in [
+        layout.sandboxes(),
+        layout.oci_state(),
+        layout.lib_dir().join("containers"),
+        layout.lib_dir().join("pods"),
+        layout.logs_dir(),
+    ] {
+        assert_eq!(
+            fs::read_dir(&dir).map_or(0, Iterator::count),
+            0,
+            "{} is not empty",
+            dir.display()
+        );
     }
-    let records = fs::read_dir(layout.containers()).unwrap().flatten().filter(|e| !e.path().to_string_lossy().ends_with(".corrupt"));
+    let records = fs::read_dir(layout.containers())
+        .unwrap()
+        .flatten()
+        .filter(|e| !e.path().to_string_lossy().ends_with(".corrupt"));
     assert_eq!(records.count(), 0);
 }
 
 pub(crate) fn processes_naming(root: &str) -> Vec<String> {
     let all = fs::read_dir("/proc").unwrap().flatten();
-    let lines = all.filter_map(|e| fs::read(e.path().join("cmdline")).ok()).map(|l| String::from_utf8_lossy(&l).replace('\0', " "));
+    let lines = all
+        .filter_map(|e| fs::read(e.path().join("cmdline")).ok())
+        .map(|l| String::from_utf8_lossy(&l).replace('\0', " "));
     lines.filter(|l| l.contains(root)).collect()
 }
 
@@ -203,13 +277,28 @@ pub(crate) fn sh(name: &str, script: &str) -> Value {
 
 pub(crate) fn pod(name: &str, spec: Value) -> Pod {
     let uid = PodUid::from(format!("uid-{name}").as_str());
-    let metadata = ObjectMeta { name: name.into(), namespace: "default".into(), uid, ..Default::default() };
-    Pod { metadata, spec: serde_json::from_value(spec).unwrap(), raw: Value::Null }
+    let metadata = ObjectMeta {
+        name: name.into(),
+        namespace: "default".into(),
+        uid,
+        ..Default::default()
+    };
+    Pod {
+        metadata,
+        spec: serde_json::from_value(spec).unwrap(),
+        raw: Value::Null,
+    }
 }
 
 /// Runs a shim whose daemon is gone from the start, to its end.
 pub(crate) fn shim_without_daemon(dir: &Path) {
-    let mut child = Command::new(PROGRAM).arg("shim").arg(dir).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = Command::new(PROGRAM)
+        .arg("shim")
+        .arg(dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     drop(child.stdin.take());
     drop(child.stdout.take());
     let mut ended = || child.try_wait().unwrap().is_some();

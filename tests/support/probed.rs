@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use podprobe::api::{Container, Pod, PodUid};
-use podprobe::runtime::{Cancel, ContainerId, ExecOutcome, NetworkNamespace, Runtime, RuntimeError, RuntimePodStatus};
+use podprobe::runtime::{
+    Cancel, ContainerId, ExecOutcome, NetworkNamespace, Runtime, RuntimeError, RuntimePodStatus,
+};
 
 /// What a prober asks. The pods are in the node's network, unless it says something else.
 pub trait Probed: Send + Sync {
@@ -46,7 +48,13 @@ impl<T: Probed> Runtime for ProbedRuntime<T> {
     fn remove_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
         never()
     }
-    fn start_container(&self, _: &Pod, _: &ContainerId, _: &Container, _: u32) -> Result<ContainerId, RuntimeError> {
+    fn start_container(
+        &self,
+        _: &Pod,
+        _: &ContainerId,
+        _: &Container,
+        _: u32,
+    ) -> Result<ContainerId, RuntimeError> {
         never()
     }
     fn stop_container(&self, _: &ContainerId, _: Duration, _: &Cancel) -> Result<(), RuntimeError> {
@@ -58,7 +66,13 @@ impl<T: Probed> Runtime for ProbedRuntime<T> {
     fn remove_pod(&self, _: &PodUid) -> Result<(), RuntimeError> {
         never()
     }
-    fn exec(&self, id: &ContainerId, _: &[String], _: Duration, _: usize) -> Result<ExecOutcome, RuntimeError> {
+    fn exec(
+        &self,
+        id: &ContainerId,
+        _: &[String],
+        _: Duration,
+        _: usize,
+    ) -> Result<ExecOutcome, RuntimeError> {
         self.0.exec(id)
     }
     fn network_namespace(&self, _: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {

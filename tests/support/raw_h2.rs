@@ -29,7 +29,12 @@ pub(crate) fn ping() -> Vec<u8> {
 }
 
 pub(crate) fn go_away(last: u32, code: u32) -> Vec<u8> {
-    frame(GOAWAY, 0, 0, &[last.to_be_bytes(), code.to_be_bytes()].concat())
+    frame(
+        GOAWAY,
+        0,
+        0,
+        &[last.to_be_bytes(), code.to_be_bytes()].concat(),
+    )
 }
 
 pub(crate) fn reset(code: u32) -> Vec<u8> {
@@ -39,12 +44,18 @@ pub(crate) fn reset(code: u32) -> Vec<u8> {
 /// Every field as a literal that enters no table.
 pub(crate) fn headers(flags: u8, fields: &[(&str, &str)]) -> Vec<u8> {
     let text = |t: &str| [&[u8::try_from(t.len()).unwrap()], t.as_bytes()].concat();
-    let block: Vec<u8> = fields.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect();
+    let block: Vec<u8> = fields
+        .iter()
+        .flat_map(|(name, value)| [vec![0], text(name), text(value)].concat())
+        .collect();
     frame(HEADERS, END_HEADERS | flags, 1, &block)
 }
 
 pub(crate) fn head() -> Vec<u8> {
-    headers(0, &[(":status", "200"), ("content-type", "application/grpc")])
+    headers(
+        0,
+        &[(":status", "200"), ("content-type", "application/grpc")],
+    )
 }
 
 pub(crate) fn message(flag: u8, body: &[u8]) -> Vec<u8> {
@@ -53,7 +64,10 @@ pub(crate) fn message(flag: u8, body: &[u8]) -> Vec<u8> {
 }
 
 pub(crate) fn trailers(status: &str, text: &str) -> Vec<u8> {
-    headers(END_STREAM, &[("grpc-status", status), ("grpc-message", text)])
+    headers(
+        END_STREAM,
+        &[("grpc-status", status), ("grpc-message", text)],
+    )
 }
 
 /// A whole answer with that serving status.
@@ -65,7 +79,8 @@ pub(crate) fn answer(serving: u8) -> Vec<u8> {
 pub(crate) fn read_frame(s: &mut TcpStream) -> Option<(u8, u8, Vec<u8>)> {
     let mut head = [0; 9];
     s.read_exact(&mut head).ok()?;
-    let mut payload = vec![0; usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2])];
+    let mut payload =
+        vec![0; usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2])];
     s.read_exact(&mut payload).ok()?;
     Some((head[3], head[4], payload))
 }

@@ -27,22 +27,54 @@ impl<'a> Running<'a> {
         let rt = node.runtime();
         let pod = pod(name, spec.clone());
         let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-        let id = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0).unwrap();
+        let id = rt
+            .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+            .unwrap();
         node.wait_log(&rt, &pod, &id, "up");
         let process = node.record::<ContainerState>(&id, STATE).process.unwrap();
-        let config = node.layout.containers().join(id.as_str()).join("bundle/config.json");
+        let config = node
+            .layout
+            .containers()
+            .join(id.as_str())
+            .join("bundle/config.json");
         let config = serde_json::from_slice(&std::fs::read(config).unwrap()).unwrap();
-        Self { node, rt, pod, id, process, config }
+        Self {
+            node,
+            rt,
+            pod,
+            id,
+            process,
+            config,
+        }
     }
 
-    pub(crate) fn exec(&self, command: &[String], timeout: Duration, limit: usize) -> Result<ExecOutcome, ExecError> {
+    pub(crate) fn exec(
+        &self,
+        command: &[String],
+        timeout: Duration,
+        limit: usize,
+    ) -> Result<ExecOutcome, ExecError> {
         self.exec_with(&self.config, command, timeout, limit)
     }
 
     /// The same with another configuration than it was started with.
-    pub(crate) fn exec_with(&self, config: &Value, command: &[String], timeout: Duration, limit: usize) -> Result<ExecOutcome, ExecError> {
-        let target = nsexec::Target { pid: self.process.pid, start_time: self.process.start_time, config, cgroup: "" };
-        let options = nsexec::Options { helper: PROGRAM.into(), ..Default::default() };
+    pub(crate) fn exec_with(
+        &self,
+        config: &Value,
+        command: &[String],
+        timeout: Duration,
+        limit: usize,
+    ) -> Result<ExecOutcome, ExecError> {
+        let target = nsexec::Target {
+            pid: self.process.pid,
+            start_time: self.process.start_time,
+            config,
+            cgroup: "",
+        };
+        let options = nsexec::Options {
+            helper: PROGRAM.into(),
+            ..Default::default()
+        };
         nsexec::exec_with(&options, &target, command, timeout, limit)
     }
 
@@ -51,7 +83,9 @@ impl<'a> Running<'a> {
     pub(crate) fn sh(&self, script: &str) -> (i32, String) {
         let command = ["/bin/sh", "-c", script].map(str::to_owned);
         match self.exec(&command, super::CEILING, 1 << 20) {
-            Ok(ExecOutcome::Exited { code, output }) => (code, String::from_utf8_lossy(&output).into_owned()),
+            Ok(ExecOutcome::Exited { code, output }) => {
+                (code, String::from_utf8_lossy(&output).into_owned())
+            }
             other => panic!("{script}: {other:?}"),
         }
     }
@@ -59,7 +93,11 @@ impl<'a> Running<'a> {
     /// Pids of the node of all processes in its cgroups, its first among them.
     pub(crate) fn processes(&self) -> Vec<i32> {
         let state: ContainerState = self.node.record(&self.id, STATE);
-        let mut all: Vec<i32> = state.cgroups.iter().flat_map(|d| podprobe::runtime::cgroup::processes(d)).collect();
+        let mut all: Vec<i32> = state
+            .cgroups
+            .iter()
+            .flat_map(|d| podprobe::runtime::cgroup::processes(d))
+            .collect();
         all.sort_unstable();
         all.dedup();
         all

@@ -18,22 +18,55 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::world::pod_of;
-use super::{AS_TOLD, Case, Group, Run, Verdict, duration, ensure, fields, group, overruled, same, unknown};
+use super::{
+    AS_TOLD, Case, Group, Run, Verdict, duration, ensure, fields, group, overruled, same, unknown,
+};
 
 pub const GROUPS: &[Group] = &[
     group("version", Run::Text),
-    group("decode", Run::Told(&[("d-1", d_1), ("d-2", d_2), ("d-3", d_3), ("d-4", d_4), ("d-5", d_5)])),
+    group(
+        "decode",
+        Run::Told(&[
+            ("d-1", d_1),
+            ("d-2", d_2),
+            ("d-3", d_3),
+            ("d-4", d_4),
+            ("d-5", d_5),
+        ]),
+    ),
     group("staticName", Run::Each(static_name_of)),
     group("fileDefaults", Run::Each(file_defaults)),
-    group("fileSource", Run::Told(&[("f-1", f_1), ("f-2", f_2), ("f-3", f_3), ("f-4", f_4), ("f-5", f_5), ("f-6", f_6)])),
-    group("httpSource", Run::Later("the http source (--manifest-url) is a later step")),
-    group("apiserverSource", Run::Later("the apiserver source is a later step")),
+    group(
+        "fileSource",
+        Run::Told(&[
+            ("f-1", f_1),
+            ("f-2", f_2),
+            ("f-3", f_3),
+            ("f-4", f_4),
+            ("f-5", f_5),
+            ("f-6", f_6),
+        ]),
+    ),
+    group(
+        "httpSource",
+        Run::Later("the http source (--manifest-url) is a later step"),
+    ),
+    group(
+        "apiserverSource",
+        Run::Later("the apiserver source is a later step"),
+    ),
     group("merge", Run::Each(merge)),
-    group("mux", Run::Told(&[("mx-1", mx_1), ("mx-2", mx_2), ("mx-3", mx_3)])),
+    group(
+        "mux",
+        Run::Told(&[("mx-1", mx_1), ("mx-2", mx_2), ("mx-3", mx_3)]),
+    ),
 ];
 
 fn decode(text: &str) -> Result<Vec<Pod>, String> {
-    let source = StaticSource { node_name: "node1", path: Path::new("/pods/web.json") };
+    let source = StaticSource {
+        node_name: "node1",
+        path: Path::new("/pods/web.json"),
+    };
     let pods = static_pods(text.as_bytes(), &source).map_err(|e| e.to_string())?;
     Ok(pods.into_iter().map(|d| d.pod).collect())
 }
@@ -50,21 +83,33 @@ fn written(name: &str, spec: Value) -> Value {
 /// Everything in `part` is in `whole`.
 fn contains(at: &str, whole: &Value, part: &Value) -> Result<(), String> {
     match (whole, part) {
-        (Value::Object(whole), Value::Object(part)) => {
-            part.iter().try_for_each(|(key, part)| contains(&format!("{at}.{key}"), whole.get(key).unwrap_or(&Value::Null), part))
-        }
-        (Value::Array(whole), Value::Array(part)) if whole.len() == part.len() => {
-            whole.iter().zip(part).enumerate().try_for_each(|(i, (w, p))| contains(&format!("{at}[{i}]"), w, p))
-        }
+        (Value::Object(whole), Value::Object(part)) => part.iter().try_for_each(|(key, part)| {
+            contains(
+                &format!("{at}.{key}"),
+                whole.get(key).unwrap_or(&Value::Null),
+                part,
+            )
+        }),
+        (Value::Array(whole), Value::Array(part)) if whole.len() == part.len() => whole
+            .iter()
+            .zip(part)
+            .enumerate()
+            .try_for_each(|(i, (w, p))| contains(&format!("{at}[{i}]"), w, p)),
         _ => same(at, part, whole),
     }
 }
 
-const YAML: &str = "the JSON half is as told; YAML is a later step, and is refused with a sentence that says so";
+const YAML: &str =
+    "the JSON half is as told; YAML is a later step, and is refused with a sentence that says so";
 
 fn refuses_yaml() -> Result<(), String> {
-    let error = decode("apiVersion: v1\nkind: Pod\n").err().ok_or("YAML was read")?;
-    ensure(error.contains("this is YAML"), &format!("a sentence about YAML in \"{error}\""))
+    let error = decode("apiVersion: v1\nkind: Pod\n")
+        .err()
+        .ok_or("YAML was read")?;
+    ensure(
+        error.contains("this is YAML"),
+        &format!("a sentence about YAML in \"{error}\""),
+    )
 }
 
 fn d_1(case: &Case) -> Verdict {
@@ -91,38 +136,66 @@ struct Refused {
 
 fn refused(case: &Case, spec: Value) -> Verdict {
     let case: Refused = case.fields()?;
-    let error = decode(&written("test", spec).to_string()).err().ok_or("expected an error, got a pod")?;
-    ensure(error.contains(&case.error_contains), &format!("\"{}\" in \"{error}\"", case.error_contains))?;
+    let error = decode(&written("test", spec).to_string())
+        .err()
+        .ok_or("expected an error, got a pod")?;
+    ensure(
+        error.contains(&case.error_contains),
+        &format!("\"{}\" in \"{error}\"", case.error_contains),
+    )?;
     AS_TOLD
 }
 
 fn d_2(case: &Case) -> Verdict {
     let sources = json!([{"clusterTrustBundle": {"name": "a", "path": "b"}}]);
-    refused(case, json!({"volumes": [{"name": "v", "projected": {"sources": sources}}]}))
+    refused(
+        case,
+        json!({"volumes": [{"name": "v", "projected": {"sources": sources}}]}),
+    )
 }
 
 fn d_3(case: &Case) -> Verdict {
-    refused(case, json!({"resourceClaims": [{"name": "c", "resourceClaimName": "d"}]}))
+    refused(
+        case,
+        json!({"resourceClaims": [{"name": "c", "resourceClaimName": "d"}]}),
+    )
 }
 
 fn d_4(case: &Case) -> Verdict {
     case.has_only(&["in", "expect"])?;
     let containers = json!([{"name": "image", "image": "test/image", "restartPolicy": "Always"}]);
-    let pods = decode(&written("test", json!({"restartPolicy": "Never", "containers": containers})).to_string())?;
+    let pods = decode(
+        &written(
+            "test",
+            json!({"restartPolicy": "Never", "containers": containers}),
+        )
+        .to_string(),
+    )?;
     let spec = &pods[0].spec;
     use podprobe::api::pod::RestartPolicy::{Always, Never};
-    same("policies", (Never, Some(Always)), (spec.restart_policy, spec.containers[0].restart_policy))?;
+    same(
+        "policies",
+        (Never, Some(Always)),
+        (spec.restart_policy, spec.containers[0].restart_policy),
+    )?;
     AS_TOLD
 }
 
 fn d_5(case: &Case) -> Verdict {
     case.has_only(&["in", "expect"])?;
-    let given = [written("a", json!({})), written("b", json!({"hostname": "h"}))];
+    let given = [
+        written("a", json!({})),
+        written("b", json!({"hostname": "h"})),
+    ];
     let list = json!({"apiVersion": "v1", "kind": "PodList", "items": given});
     let pods = decode(&list.to_string())?;
     same("pods", 2, pods.len())?;
     for (given, got) in given.iter().zip(&pods) {
-        same("the pod alone and in a list", &decode(&given.to_string())?[0], got)?;
+        same(
+            "the pod alone and in a list",
+            &decode(&given.to_string())?[0],
+            got,
+        )?;
     }
     refuses_yaml()?;
     Ok(super::Passed::Later(YAML))
@@ -143,13 +216,20 @@ fn static_name_of(case: &Case) -> Verdict {
     match (case.node, case.pod, case.name, case.validate) {
         (Some(node), Some(pod), Some(name), None) => same("name", name, static_name(&pod, &node))?,
         (None, None, None, Some(name)) => {
-            let mut pod = Pod::clone(&pod_of("p", json!({"containers": [{"name": "c", "image": "i"}]})));
+            let mut pod = Pod::clone(&pod_of(
+                "p",
+                json!({"containers": [{"name": "c", "image": "i"}]}),
+            ));
             podprobe::api::defaults::apply(&mut pod.raw);
             pod.spec = fields(&pod.raw["spec"])?;
             same("errors of a good name", 0, validate_pod(&pod).len())?;
             pod.metadata.name = name;
             let fields: Vec<_> = validate_pod(&pod).into_iter().map(|e| e.path).collect();
-            same("fields with errors", case.expect_error_field.into_iter().collect::<Vec<_>>(), fields)?;
+            same(
+                "fields with errors",
+                case.expect_error_field.into_iter().collect::<Vec<_>>(),
+                fields,
+            )?;
         }
         other => return Err(format!("unknown form of a case: {other:?}")),
     }
@@ -171,7 +251,10 @@ fn file_defaults(case: &Case) -> Verdict {
     for (key, value) in case.given.as_object().into_iter().flatten() {
         given[key] = value.clone();
     }
-    let source = StaticSource { node_name: &case.node, path: Path::new("/pods/p.json") };
+    let source = StaticSource {
+        node_name: &case.node,
+        path: Path::new("/pods/p.json"),
+    };
     let pods = static_pods(given.to_string().as_bytes(), &source).map_err(|e| e.to_string())?;
     same("pods", 1, pods.len())?;
     contains("pod", &pods[0].pod.raw, &case.expect)?;
@@ -202,7 +285,14 @@ impl Files {
             last_good: dir.path().join("last-good"),
             running: Default::default(),
             decode: Arc::new(|bytes, path| {
-                let pods = static_pods(bytes, &StaticSource { node_name: "n", path }).map_err(|e| e.to_string())?;
+                let pods = static_pods(
+                    bytes,
+                    &StaticSource {
+                        node_name: "n",
+                        path,
+                    },
+                )
+                .map_err(|e| e.to_string())?;
                 Ok(pods.into_iter().map(|d| (d.pod, d.warnings)).collect())
             }),
             config: Arc::new(PodConfig::new(&[Source::File])),
@@ -211,7 +301,12 @@ impl Files {
             events: Arc::default(),
         };
         let source = FileSource::spawn(config).map_err(|e| e.to_string())?;
-        Ok(Self { dir, source: Some(source), updates, states })
+        Ok(Self {
+            dir,
+            source: Some(source),
+            updates,
+            states,
+        })
     }
 
     fn pods(&self) -> PathBuf {
@@ -220,13 +315,19 @@ impl Files {
 
     /// The next update within five seconds: its operation, and name and container of each pod.
     fn next(&self) -> Result<(PodOperation, Vec<(String, String)>), String> {
-        let update = self.updates.recv_timeout(SEEN).map_err(|_| format!("no update within {SEEN:?}"))?;
+        let update = self
+            .updates
+            .recv_timeout(SEEN)
+            .map_err(|_| format!("no update within {SEEN:?}"))?;
         let one = |p: &Arc<Pod>| (p.metadata.name.clone(), p.spec.containers[0].name.clone());
         Ok((update.op, update.pods.iter().map(one).collect()))
     }
 
     fn expect(&self, op: PodOperation, pods: &[&str]) -> Result<(), String> {
-        let expected = pods.iter().map(|c| ("test-n".to_owned(), (*c).to_owned())).collect();
+        let expected = pods
+            .iter()
+            .map(|c| ("test-n".to_owned(), (*c).to_owned()))
+            .collect();
         same("update", (op, expected), self.next()?)
     }
 
@@ -250,8 +351,13 @@ fn f_1(case: &Case) -> Verdict {
     case.has_only(&["expect"])?;
     let files = Files::new(HOUR, |_| ())?;
     let problem = files.problem()?;
-    ensure(problem.contains("it does not exist"), &format!("that in \"{problem}\""))?;
-    Ok(overruled("a missing path is told as a problem of the source; the watch itself goes on at the path's parent and has no error"))
+    ensure(
+        problem.contains("it does not exist"),
+        &format!("that in \"{problem}\""),
+    )?;
+    Ok(overruled(
+        "a missing path is told as a problem of the source; the watch itself goes on at the path's parent and has no error",
+    ))
 }
 
 fn f_2(case: &Case) -> Verdict {
@@ -273,7 +379,11 @@ fn combination(row: &[String], recheck: &str) -> Result<(bool, bool, Duration), 
         "plain" => false,
         other => return unknown("kind of file", other),
     };
-    let recheck = if word(2).is_empty() { recheck } else { word(2).strip_prefix("recheck ").unwrap_or(word(2)) };
+    let recheck = if word(2).is_empty() {
+        recheck
+    } else {
+        word(2).strip_prefix("recheck ").unwrap_or(word(2))
+    };
     Ok((is_dir, is_link, duration(recheck)?))
 }
 
@@ -286,7 +396,11 @@ fn file_text(container: &str) -> String {
 
 /// Puts a file there, or a link to one elsewhere; the path that is to be written to later.
 fn put(dir: &Path, at: &Path, is_link: bool, container: &str) -> PathBuf {
-    let real = if is_link { dir.join("elsewhere") } else { at.to_owned() };
+    let real = if is_link {
+        dir.join("elsewhere")
+    } else {
+        at.to_owned()
+    };
     fs::write(&real, file_text(container)).expect("a file");
     if is_link {
         symlink(&real, at).expect("a link");
@@ -311,10 +425,18 @@ fn f_3(case: &Case) -> Verdict {
                 fs::create_dir(dir.join("pods")).expect("a directory");
             }
         })?;
-        files.expect(PodOperation::Add, &[]).map_err(|e| format!("{row:?}: {e}"))?;
-        let at = if is_dir { files.pods().join("file") } else { files.pods() };
+        files
+            .expect(PodOperation::Add, &[])
+            .map_err(|e| format!("{row:?}: {e}"))?;
+        let at = if is_dir {
+            files.pods().join("file")
+        } else {
+            files.pods()
+        };
         put(files.dir.path(), &at, is_link, "image");
-        files.expect(PodOperation::Add, &["image"]).map_err(|e| format!("{row:?}: {e}"))?;
+        files
+            .expect(PodOperation::Add, &["image"])
+            .map_err(|e| format!("{row:?}: {e}"))?;
     }
     AS_TOLD
 }
@@ -333,24 +455,39 @@ fn f_4(case: &Case) -> Verdict {
         let mut real = PathBuf::new();
         let files = Files::new(recheck, |dir| {
             let pods = dir.join("pods");
-            let at = if is_dir { pods.join("file") } else { pods.clone() };
+            let at = if is_dir {
+                pods.join("file")
+            } else {
+                pods.clone()
+            };
             if is_dir {
                 fs::create_dir(&pods).expect("a directory");
             }
             real = put(dir, &at, is_link, "image");
         })?;
         let at_row = |e: String| format!("{row:?}: {e}");
-        files.expect(PodOperation::Add, &["image"]).map_err(at_row)?;
+        files
+            .expect(PodOperation::Add, &["image"])
+            .map_err(at_row)?;
         // Without a UID in the file the changed pod is another one.
         fs::write(&real, file_text("image2")).map_err(|e| e.to_string())?;
         let start = Instant::now();
-        files.expect(PodOperation::Remove, &["image"]).map_err(at_row)?;
-        files.expect(PodOperation::Add, &["image2"]).map_err(at_row)?;
+        files
+            .expect(PodOperation::Remove, &["image"])
+            .map_err(at_row)?;
+        files
+            .expect(PodOperation::Add, &["image2"])
+            .map_err(at_row)?;
         ensure(start.elapsed() <= SEEN, "the change is seen within 5 s")?;
         if is_dir {
-            fs::rename(files.pods().join("file"), files.pods().join("renamed")).map_err(|e| e.to_string())?;
-            files.expect(PodOperation::Remove, &["image2"]).map_err(at_row)?;
-            files.expect(PodOperation::Add, &["image2"]).map_err(at_row)?;
+            fs::rename(files.pods().join("file"), files.pods().join("renamed"))
+                .map_err(|e| e.to_string())?;
+            files
+                .expect(PodOperation::Remove, &["image2"])
+                .map_err(at_row)?;
+            files
+                .expect(PodOperation::Add, &["image2"])
+                .map_err(at_row)?;
         }
     }
     AS_TOLD
@@ -358,16 +495,23 @@ fn f_4(case: &Case) -> Verdict {
 
 fn f_5(case: &Case) -> Verdict {
     case.has_only(&["in", "expect"])?;
-    let files = Files::new(HOUR, |dir| fs::write(dir.join("pods"), [1, 2, 3]).expect("a file"))?;
+    let files = Files::new(HOUR, |dir| {
+        fs::write(dir.join("pods"), [1, 2, 3]).expect("a file")
+    })?;
     let problem = files.problem()?;
-    ensure(problem.contains("not JSON"), &format!("that in \"{problem}\""))?;
+    ensure(
+        problem.contains("not JSON"),
+        &format!("that in \"{problem}\""),
+    )?;
     same("updates", None, files.updates.try_recv().ok())?;
     AS_TOLD
 }
 
 fn f_6(case: &Case) -> Verdict {
     case.has_only(&["expect"])?;
-    let files = Files::new(HOUR, |dir| fs::create_dir(dir.join("pods")).expect("a directory"))?;
+    let files = Files::new(HOUR, |dir| {
+        fs::create_dir(dir.join("pods")).expect("a directory")
+    })?;
     files.expect(PodOperation::Add, &[])?;
     same("problems", Vec::new(), files.states.problems())?;
     AS_TOLD
@@ -393,7 +537,10 @@ fn merge(case: &Case) -> Verdict {
     same("steps", case.send.len(), expected.len())?;
     for (send, expected) in case.send.iter().zip(expected) {
         last = match send {
-            Value::Array(pods) => pods.iter().map(|p| named(p.as_str().unwrap_or_default())).collect::<Result<_, _>>()?,
+            Value::Array(pods) => pods
+                .iter()
+                .map(|p| named(p.as_str().unwrap_or_default()))
+                .collect::<Result<_, _>>()?,
             Value::String(words) => in_words(words, &last)?,
             other => return Err(format!("unknown set {other}")),
         };
@@ -415,15 +562,22 @@ fn edited(mut pod: Pod, edit: impl FnOnce(&mut Value)) -> Result<Pod, String> {
 fn named(words: &str) -> Result<Pod, String> {
     let (full, what) = words.split_once(' ').unwrap_or((words, ""));
     let (name, namespace) = full.split_once('/').unwrap_or((full, "new"));
-    let pod = Pod::clone(&pod_of(full, json!({"containers": [{"name": "c", "image": "i"}]})));
+    let pod = Pod::clone(&pod_of(
+        full,
+        json!({"containers": [{"name": "c", "image": "i"}]}),
+    ));
     edited(pod, |raw| {
         raw["metadata"]["name"] = name.into();
         raw["metadata"]["namespace"] = namespace.into();
     })
     .and_then(|pod| match what {
         "" => Ok(pod),
-        "with other containers" | "changed" => edited(pod, |raw| raw["spec"]["containers"][0]["name"] = "other".into()),
-        "with deletionTimestamp" => edited(pod, |raw| raw["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into()),
+        "with other containers" | "changed" => edited(pod, |raw| {
+            raw["spec"]["containers"][0]["name"] = "other".into()
+        }),
+        "with deletionTimestamp" => edited(pod, |raw| {
+            raw["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into()
+        }),
         other => unknown("change of a pod", other),
     })
 }
@@ -437,8 +591,13 @@ fn in_words(words: &str, last: &[Pod]) -> Result<Vec<Pod>, String> {
     };
     let new = |n: usize| {
         let pods = (0..n).map(|i| named(&format!("pod{i}/new")));
-        pods.map(|p| edited(p?, |raw| (raw["metadata"]["annotations"], raw["metadata"]["labels"]) = (json!({"a": "1"}), json!({"l": "1"}))))
-            .collect()
+        pods.map(|p| {
+            edited(p?, |raw| {
+                (raw["metadata"]["annotations"], raw["metadata"]["labels"]) =
+                    (json!({"a": "1"}), json!({"l": "1"}))
+            })
+        })
+        .collect()
     };
     match words {
         "3 pods" => new(3),
@@ -451,7 +610,13 @@ fn in_words(words: &str, last: &[Pod]) -> Result<Vec<Pod>, String> {
         }),
         "annotation value changed" => first(|raw| raw["metadata"]["annotations"]["a"] = "2".into()),
         "annotation added" => first(|raw| raw["metadata"]["annotations"]["b"] = "1".into()),
-        "annotation removed" => first(|raw| drop(raw["metadata"]["annotations"].as_object_mut().map(|a| a.shift_remove("b")))),
+        "annotation removed" => first(|raw| {
+            drop(
+                raw["metadata"]["annotations"]
+                    .as_object_mut()
+                    .map(|a| a.shift_remove("b")),
+            )
+        }),
         "label value changed" => first(|raw| raw["metadata"]["labels"]["l"] = "2".into()),
         other => unknown("set", other),
     }
@@ -462,7 +627,15 @@ fn check(expected: &Value, got: &Merged) -> Result<(), String> {
     let got: Vec<(String, Vec<(String, String)>)> = got
         .updates
         .iter()
-        .map(|u| (u.op.to_string(), u.pods.iter().map(|p| (p.metadata.namespace.clone(), p.metadata.name.clone())).collect()))
+        .map(|u| {
+            (
+                u.op.to_string(),
+                u.pods
+                    .iter()
+                    .map(|p| (p.metadata.namespace.clone(), p.metadata.name.clone()))
+                    .collect(),
+            )
+        })
         .collect();
     let operations = match expected {
         Value::String(_) => vec![expected.clone()],
@@ -488,7 +661,9 @@ fn operation(words: &[Value], (op, pods): &Got) -> Result<bool, String> {
     let words: Vec<String> = words.iter().map(fields).collect::<Result<_, _>>()?;
     let (first, names) = words.split_first().ok_or("an operation without a word")?;
     let fits = |name: &String| match name.split_once('/') {
-        Some((name, namespace)) => pods.iter().any(|p| *p == (namespace.to_owned(), name.to_owned())),
+        Some((name, namespace)) => pods
+            .iter()
+            .any(|p| *p == (namespace.to_owned(), name.to_owned())),
         None => pods.iter().any(|p| p.1 == *name),
     };
     Ok(first == op && names.len() == pods.len() && names.iter().all(fits))
@@ -499,13 +674,22 @@ fn operation_in_words(words: &str, (op, pods): &Got) -> Result<bool, String> {
     let (first, rest) = words.split_once(' ').unwrap_or((words, "x1"));
     Ok(first == op
         && match rest.strip_prefix('x') {
-            Some(count) => pods.len() == count.parse::<usize>().map_err(|_| format!("unknown operation \"{words}\""))?,
+            Some(count) => {
+                pods.len()
+                    == count
+                        .parse::<usize>()
+                        .map_err(|_| format!("unknown operation \"{words}\""))?
+            }
             None => pods.len() == 1 && pods[0].1 == rest,
         })
 }
 
 fn race(expected: &Value) -> Verdict {
-    same("expect", &json!("registering sources and asking whether all were seen may run at the same time"), expected)?;
+    same(
+        "expect",
+        &json!("registering sources and asking whether all were seen may run at the same time"),
+        expected,
+    )?;
     let config = PodConfig::new(&[Source::File]);
     std::thread::scope(|s| {
         s.spawn(|| (0..1000).for_each(|_| config.register(Source::Http)));
@@ -515,11 +699,26 @@ fn race(expected: &Value) -> Verdict {
 }
 
 fn names(updates: &[PodUpdate]) -> Vec<(PodOperation, Source, Vec<&str>)> {
-    updates.iter().map(|u| (u.op, u.source, u.pods.iter().map(|p| p.metadata.name.as_str()).collect())).collect()
+    updates
+        .iter()
+        .map(|u| {
+            (
+                u.op,
+                u.source,
+                u.pods.iter().map(|p| p.metadata.name.as_str()).collect(),
+            )
+        })
+        .collect()
 }
 
 fn send(config: &PodConfig, source: Source, pods: &[&Pod]) -> Vec<PodUpdate> {
-    config.merge(source, pods.iter().map(|p| Arc::new((*p).clone())).collect(), SystemTime::UNIX_EPOCH).updates
+    config
+        .merge(
+            source,
+            pods.iter().map(|p| Arc::new((*p).clone())).collect(),
+            SystemTime::UNIX_EPOCH,
+        )
+        .updates
 }
 
 /// A name is one source with one set: what is sent under it again replaces that set; another name has a set of its own.
@@ -529,9 +728,20 @@ fn mx_1(case: &Case) -> Verdict {
     send(&config, Source::File, &[&pod]);
     use PodOperation::{Add, Remove};
     let again = send(&config, Source::File, &[&other]);
-    same("the same name", vec![(Remove, Source::File, vec!["foo"]), (Add, Source::File, vec!["bar"])], names(&again))?;
+    same(
+        "the same name",
+        vec![
+            (Remove, Source::File, vec!["foo"]),
+            (Add, Source::File, vec!["bar"]),
+        ],
+        names(&again),
+    )?;
     let elsewhere = send(&config, Source::Http, &[&pod]);
-    same("another name", vec![(Add, Source::Http, vec!["foo"])], names(&elsewhere))?;
+    same(
+        "another name",
+        vec![(Add, Source::Http, vec!["foo"])],
+        names(&elsewhere),
+    )?;
     AS_TOLD
 }
 
@@ -540,11 +750,24 @@ fn mx_2(case: &Case) -> Verdict {
     case.has_only(&["expect"])?;
     let (config, pod) = (PodConfig::new(&[]), named("foo")?);
     let updates = send(&config, Source::File, &[&pod]);
-    same("update", vec![(PodOperation::Add, Source::File, vec!["foo"])], names(&updates))?;
+    same(
+        "update",
+        vec![(PodOperation::Add, Source::File, vec!["foo"])],
+        names(&updates),
+    )?;
     let mut got = Pod::clone(&updates[0].pods[0]);
-    same("source", Some("file"), got.metadata.annotations.get("kubernetes.io/config.source").map(String::as_str))?;
+    same(
+        "source",
+        Some("file"),
+        got.metadata
+            .annotations
+            .get("kubernetes.io/config.source")
+            .map(String::as_str),
+    )?;
     got.metadata.annotations.clear();
-    got.raw["metadata"].as_object_mut().map(|m| m.shift_remove("annotations"));
+    got.raw["metadata"]
+        .as_object_mut()
+        .map(|m| m.shift_remove("annotations"));
     same("pod", pod, got)?;
     AS_TOLD
 }
@@ -560,14 +783,25 @@ fn mx_3(case: &Case) -> Verdict {
                     let pod = named(&format!("{prefix}{i}"))?;
                     let updates = send(config, source, &[&pod]);
                     let pods: Vec<_> = updates.iter().flat_map(|u| &u.pods).collect();
-                    ensure(updates.iter().all(|u| u.source == source), "updates of this source only")?;
-                    ensure(pods.iter().all(|p| p.metadata.name.starts_with(prefix)), "pods of this source only")?;
+                    ensure(
+                        updates.iter().all(|u| u.source == source),
+                        "updates of this source only",
+                    )?;
+                    ensure(
+                        pods.iter().all(|p| p.metadata.name.starts_with(prefix)),
+                        "pods of this source only",
+                    )?;
                 }
                 Ok(())
             }
         };
-        let threads = [s.spawn(one(Source::File, "file")), s.spawn(one(Source::Api, "api"))];
-        threads.into_iter().try_for_each(|t| t.join().map_err(|_| "a merge panicked".to_owned())?)
+        let threads = [
+            s.spawn(one(Source::File, "file")),
+            s.spawn(one(Source::Api, "api")),
+        ];
+        threads
+            .into_iter()
+            .try_for_each(|t| t.join().map_err(|_| "a merge panicked".to_owned())?)
     })?;
     AS_TOLD
 }

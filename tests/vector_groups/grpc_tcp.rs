@@ -10,17 +10,26 @@ use podprobe::prober::{grpc, tcp};
 use serde::Deserialize;
 
 use super::http::Server;
-use super::{AS_TOLD, Case, Group, Run, Verdict, duration, ensure, group, overruled, same, unknown};
+use super::{
+    AS_TOLD, Case, Group, Run, Verdict, duration, ensure, group, overruled, same, unknown,
+};
 
 pub const GROUPS: &[Group] = &[
     group("version", Run::Text),
     group("grpc", Run::Each(grpc_case)),
     group("tcp", Run::Each(tcp_case)),
-    group("portExhaustion", Run::Told(&[("portExhaustion", port_exhaustion)])),
+    group(
+        "portExhaustion",
+        Run::Told(&[("portExhaustion", port_exhaustion)]),
+    ),
 ];
 
 fn loopback() -> Target {
-    Target { host: "127.0.0.1".into(), addresses: vec![Ipv4Addr::LOCALHOST.into()], netns: None }
+    Target {
+        host: "127.0.0.1".into(),
+        addresses: vec![Ipv4Addr::LOCALHOST.into()],
+        netns: None,
+    }
 }
 
 #[derive(Deserialize)]
@@ -48,12 +57,17 @@ fn tcp_case(case: &Case) -> Verdict {
     same("result", case.result, got.result.to_string())?;
     same("err", case.err, got.error)?;
     match case.output.as_str() {
-        "<dial error text>" => ensure(got.output.starts_with("dial tcp "), &format!("a dial error in {:?}", got.output))?,
+        "<dial error text>" => ensure(
+            got.output.starts_with("dial tcp "),
+            &format!("a dial error in {:?}", got.output),
+        )?,
         output => same("output", output, &got.output)?,
     }
     match case.target.as_str() {
         "listening port" | "closed port" => AS_TOLD,
-        _ => Ok(overruled("a port of -1 never comes to this handler: 3.3 refuses it before; a port without a listener fails as told")),
+        _ => Ok(overruled(
+            "a port of -1 never comes to this handler: 3.3 refuses it before; a port without a listener fails as told",
+        )),
     }
 }
 
@@ -71,9 +85,13 @@ fn port_exhaustion(case: &Case) -> Verdict {
         let port = server.address.port();
         let over_tcp = tcp::probe(&loopback(), port, Duration::from_secs(5));
         let url = podprobe::prober::url::ProbeUrl::of_probe("http", "127.0.0.1", port, "/");
-        let over_http = podprobe::prober::http::Get::new(url, &[], loopback()).run(Duration::from_secs(5));
+        let over_http =
+            podprobe::prober::http::Get::new(url, &[], loopback()).run(Duration::from_secs(5));
         for got in [over_tcp, over_http] {
-            ensure(got.result == podprobe::prober::outcome::HandlerResult::Success, &format!("probe {i} succeeds: {got:?}"))?;
+            ensure(
+                got.result == podprobe::prober::outcome::HandlerResult::Success,
+                &format!("probe {i} succeeds: {got:?}"),
+            )?;
         }
     }
     AS_TOLD
@@ -97,21 +115,43 @@ fn grpc_case(case: &Case) -> Verdict {
     let case: Grpc = case.fields()?;
     if let Some(words) = case.expect {
         // There is no constructor: the function is the prober, and the cases beside this one use it.
-        same("expect", "constructor returns something usable as a prober", &words)?;
+        same(
+            "expect",
+            "constructor returns something usable as a prober",
+            &words,
+        )?;
         return AS_TOLD;
     }
     let server = case.server.as_deref().map(grpc_server).transpose()?;
-    let port = server.as_ref().map(|s| s.address.port()).or(case.port).ok_or("neither a server nor a port")?;
+    let port = server
+        .as_ref()
+        .map(|s| s.address.port())
+        .or(case.port)
+        .ok_or("neither a server nor a port")?;
     let mut target = loopback();
     if let Some(host) = case.host {
         target.host = host;
     }
-    let timeout = case.timeout.as_deref().map_or(Ok(Duration::from_secs(2)), duration)?;
+    let timeout = case
+        .timeout
+        .as_deref()
+        .map_or(Ok(Duration::from_secs(2)), duration)?;
     let got = grpc::probe(&target, port, "", timeout);
-    same("result", case.result.ok_or("no result")?, got.result.to_string()).map_err(|e| format!("{e}: {}", got.output))?;
+    same(
+        "result",
+        case.result.ok_or("no result")?,
+        got.result.to_string(),
+    )
+    .map_err(|e| format!("{e}: {}", got.output))?;
     same("err", case.err, got.error)?;
-    case.output.map_or(Ok(()), |output| same("output", output, got.output.clone()))?;
-    case.output_prefix.map_or(Ok(()), |p| ensure(got.output.starts_with(&p), &format!("{p:?} begins the output {:?}", got.output)))?;
+    case.output
+        .map_or(Ok(()), |output| same("output", output, got.output.clone()))?;
+    case.output_prefix.map_or(Ok(()), |p| {
+        ensure(
+            got.output.starts_with(&p),
+            &format!("{p:?} begins the output {:?}", got.output),
+        )
+    })?;
     AS_TOLD
 }
 
@@ -135,8 +175,11 @@ fn grpc_server(words: &str) -> Result<Server, String> {
             }));
         }
         "SERVING" | "SERVING on an OS chosen port" => Check::Status(1),
-        "gRPC server without the health service" => Check::Code(12, "unknown service grpc.health.v1.Health".into()),
-        other => check_in_words(other.strip_prefix("health ").unwrap_or(other)).ok_or_else(|| format!("unknown server \"{other}\""))?,
+        "gRPC server without the health service" => {
+            Check::Code(12, "unknown service grpc.health.v1.Health".into())
+        }
+        other => check_in_words(other.strip_prefix("health ").unwrap_or(other))
+            .ok_or_else(|| format!("unknown server \"{other}\""))?,
     };
     Ok(Server::of_connections(move |stream, ended| {
         // A client that went away is no matter.
@@ -167,14 +210,26 @@ fn check_in_words(words: &str) -> Option<Check> {
         "UNAUTHENTICATED",
     ];
     let place = |list: &[&str], word: &str| list.iter().position(|w| *w == word).map(|at| at as u8);
-    if let Some(time) = words.strip_prefix("Check sleeps ").and_then(|w| w.strip_suffix(" then SERVING")) {
+    if let Some(time) = words
+        .strip_prefix("Check sleeps ")
+        .and_then(|w| w.strip_suffix(" then SERVING"))
+    {
         return duration(time).ok().map(Check::Late);
     }
-    if let Some(status) = words.strip_prefix("Check answers ").or(words.strip_prefix("answers ")) {
+    if let Some(status) = words
+        .strip_prefix("Check answers ")
+        .or(words.strip_prefix("answers "))
+    {
         return place(&STATUSES, status).map(Check::Status);
     }
-    let (code, text) = words.strip_prefix("Check returns ")?.split_once(' ').unwrap_or_default();
-    Some(Check::Code(place(&CODES, code)?, text.strip_prefix('(')?.strip_suffix(')')?.into()))
+    let (code, text) = words
+        .strip_prefix("Check returns ")?
+        .split_once(' ')
+        .unwrap_or_default();
+    Some(Check::Code(
+        place(&CODES, code)?,
+        text.strip_prefix('(')?.strip_suffix(')')?.into(),
+    ))
 }
 
 const DATA: u8 = 0;
@@ -193,7 +248,13 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// HPACK: a literal that is not remembered.
 fn header(name: &str, value: &str) -> Vec<u8> {
-    [&[0, name.len() as u8], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat()
+    [
+        &[0, name.len() as u8],
+        name.as_bytes(),
+        &[value.len() as u8],
+        value.as_bytes(),
+    ]
+    .concat()
 }
 
 /// `:status: 200` of HPACK's static table, and the content type.
@@ -210,7 +271,11 @@ fn serve(mut stream: TcpStream, check: &Check, ended: &Receiver<()>) -> std::io:
         stream.read_exact(&mut head)?;
         let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
         stream.read_exact(&mut payload)?;
-        let (kind, flags, id) = (head[3], head[4], u32::from_be_bytes([head[5], head[6], head[7], head[8]]));
+        let (kind, flags, id) = (
+            head[3],
+            head[4],
+            u32::from_be_bytes([head[5], head[6], head[7], head[8]]),
+        );
         match kind {
             SETTINGS if flags & ACK == 0 => stream.write_all(&frame(SETTINGS, ACK, 0, &[]))?,
             PING if flags & ACK == 0 => stream.write_all(&frame(PING, ACK, 0, &payload))?,
@@ -227,12 +292,19 @@ fn serve(mut stream: TcpStream, check: &Check, ended: &Receiver<()>) -> std::io:
 }
 
 fn answer(check: &Check, id: u32) -> Vec<u8> {
-    let trailers = |code: &str, message: &str| [header("grpc-status", code), header("grpc-message", message)].concat();
+    let trailers = |code: &str, message: &str| {
+        [header("grpc-status", code), header("grpc-message", message)].concat()
+    };
     let status = match check {
         Check::Status(status) => *status,
         Check::Late(_) => 1,
         Check::Code(code, message) => {
-            return frame(HEADERS, END_HEADERS | END_STREAM, id, &[response_headers(), trailers(&code.to_string(), message)].concat());
+            return frame(
+                HEADERS,
+                END_HEADERS | END_STREAM,
+                id,
+                &[response_headers(), trailers(&code.to_string(), message)].concat(),
+            );
         }
     };
     // HealthCheckResponse: field 1, a varint; 0 is left out. Before it: not compressed, and the length.

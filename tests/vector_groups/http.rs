@@ -17,7 +17,9 @@ use podprobe::prober::url::ProbeUrl;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{AS_TOLD, Case, Group, Run, Verdict, duration, ensure, fields, group, overruled, same, unknown};
+use super::{
+    AS_TOLD, Case, Group, Run, Verdict, duration, ensure, fields, group, overruled, same, unknown,
+};
 
 pub const GROUPS: &[Group] = &[
     group("version", Run::Text),
@@ -55,11 +57,19 @@ pub enum Answer {
 
 impl Answer {
     fn status(status: u16) -> Self {
-        Self::Send { status, location: None, body: String::new() }
+        Self::Send {
+            status,
+            location: None,
+            body: String::new(),
+        }
     }
 
     fn redirect(status: u16, to: &str) -> Self {
-        Self::Send { status, location: Some(to.into()), body: String::new() }
+        Self::Send {
+            status,
+            location: Some(to.into()),
+            body: String::new(),
+        }
     }
 }
 
@@ -77,7 +87,10 @@ impl Server {
     pub fn of_connections(serve: impl Fn(TcpStream, &Receiver<()>) + Send + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("its address");
-        let (ending, connections) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (ending, connections) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicUsize::new(0)),
+        );
         let (end, ended) = bounded(0);
         let (is_ending, count) = (ending.clone(), connections.clone());
         let thread = std::thread::spawn(move || {
@@ -89,7 +102,13 @@ impl Server {
                 serve(stream, &ended);
             }
         });
-        Self { address, connections, ending, end: Some(end), thread: Some(thread) }
+        Self {
+            address,
+            connections,
+            ending,
+            end: Some(end),
+            thread: Some(thread),
+        }
     }
 
     fn start(answer: impl Fn(&Request) -> Answer + Send + 'static) -> Self {
@@ -109,13 +128,30 @@ impl Drop for Server {
     }
 }
 
-fn serve(mut stream: TcpStream, answer: &impl Fn(&Request) -> Answer, ended: &Receiver<()>) -> std::io::Result<()> {
+fn serve(
+    mut stream: TcpStream,
+    answer: &impl Fn(&Request) -> Answer,
+    ended: &Receiver<()>,
+) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream.try_clone()?).lines();
-    let path = lines.next().transpose()?.unwrap_or_default().split(' ').nth(1).unwrap_or_default().to_owned();
-    let mut request = Request { path, host: String::new(), headers: Vec::new() };
+    let path = lines
+        .next()
+        .transpose()?
+        .unwrap_or_default()
+        .split(' ')
+        .nth(1)
+        .unwrap_or_default()
+        .to_owned();
+    let mut request = Request {
+        path,
+        host: String::new(),
+        headers: Vec::new(),
+    };
     for line in lines {
         let line = line?;
-        let Some((name, value)) = line.split_once(':') else { break };
+        let Some((name, value)) = line.split_once(':') else {
+            break;
+        };
         match name.eq_ignore_ascii_case("host") {
             true => request.host = value.trim().into(),
             false => request.headers.push((name.into(), value.trim().into())),
@@ -124,10 +160,21 @@ fn serve(mut stream: TcpStream, answer: &impl Fn(&Request) -> Answer, ended: &Re
     match answer(&request) {
         Answer::Drop => {}
         Answer::Sleep(time) => drop(ended.recv_timeout(time)),
-        Answer::Send { status, location, body } => {
+        Answer::Send {
+            status,
+            location,
+            body,
+        } => {
             let location = location.map_or_else(String::new, |l| format!("Location: {l}\r\n"));
-            let length = if status == 204 { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
-            write!(stream, "HTTP/1.1 {status} Told\r\n{location}{length}\r\n{body}")?;
+            let length = if status == 204 {
+                String::new()
+            } else {
+                format!("Content-Length: {}\r\n", body.len())
+            };
+            write!(
+                stream,
+                "HTTP/1.1 {status} Told\r\n{location}{length}\r\n{body}"
+            )?;
         }
     }
     Ok(())
@@ -136,14 +183,23 @@ fn serve(mut stream: TcpStream, answer: &impl Fn(&Request) -> Answer, ended: &Re
 fn get(server: SocketAddr, path: &str, headers: &[HttpHeader], timeout: Duration) -> Outcome {
     let host = server.ip().to_string();
     let url = ProbeUrl::of_probe("http", &host, server.port(), path);
-    let target = Target { host, addresses: vec![server.ip()], netns: None };
+    let target = Target {
+        host,
+        addresses: vec![server.ip()],
+        netns: None,
+    };
     podprobe::prober::http::Get::new(url, headers, target).run(timeout)
 }
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 fn result(expected: &str, got: &Outcome) -> Result<(), String> {
-    same("result", (expected, None), (&got.result.to_string(), got.error.as_deref())).map_err(|e| format!("{e}, output {:?}", got.output))
+    same(
+        "result",
+        (expected, None),
+        (&got.result.to_string(), got.error.as_deref()),
+    )
+    .map_err(|e| format!("{e}, output {:?}", got.output))
 }
 
 #[derive(Deserialize)]
@@ -162,19 +218,38 @@ fn case(case: &Case) -> Verdict {
     let case: HttpCase = case.fields()?;
     let server = Server::start(server(&case.server)?);
     let headers = case.headers.unwrap_or_default().into_iter();
-    let headers: Vec<_> =
-        headers.flat_map(|(name, values)| values.into_iter().map(move |value| HttpHeader { name: name.clone(), value })).collect();
+    let headers: Vec<_> = headers
+        .flat_map(|(name, values)| {
+            values.into_iter().map(move |value| HttpHeader {
+                name: name.clone(),
+                value,
+            })
+        })
+        .collect();
     let (timeout, start) = (duration(&case.timeout)?, Instant::now());
     let got = get(server.address, "/", &headers, timeout);
     result(&case.result, &got)?;
-    if let Some(silence) = case.server.get("sleep").and_then(Value::as_str).map(duration).transpose()?.filter(|s| *s > timeout) {
+    if let Some(silence) = case
+        .server
+        .get("sleep")
+        .and_then(Value::as_str)
+        .map(duration)
+        .transpose()?
+        .filter(|s| *s > timeout)
+    {
         ensure(start.elapsed() < silence, "it is the client that gives up")?;
     }
     if let Some(part) = case.output_contains {
-        ensure(got.output.contains(&part), &format!("{part:?} in the output {:?}", got.output))?;
+        ensure(
+            got.output.contains(&part),
+            &format!("{part:?} in the output {:?}", got.output),
+        )?;
     }
     if let Some(part) = case.output_lacks {
-        ensure(!got.output.contains(&part), &format!("no {part:?} in the output {:?}", got.output))?;
+        ensure(
+            !got.output.contains(&part),
+            &format!("no {part:?} in the output {:?}", got.output),
+        )?;
     }
     // Following to other hosts is a mode that the kubelet does not run, and that does not exist here; these servers
     // only redirect within one host, where the modes do the same.
@@ -187,7 +262,9 @@ type Answers = Box<dyn Fn(&Request) -> Answer + Send>;
 fn server(told: &Value) -> Result<Answers, String> {
     match told {
         Value::String(words) => in_words(words),
-        Value::Object(of_paths) if of_paths.keys().all(|k| k.starts_with("GET /")) => by_path(of_paths),
+        Value::Object(of_paths) if of_paths.keys().all(|k| k.starts_with("GET /")) => {
+            by_path(of_paths)
+        }
         _ => {
             let told: One = fields(told)?;
             told.check()?;
@@ -197,19 +274,43 @@ fn server(told: &Value) -> Result<Answers, String> {
 }
 
 fn in_words(words: &str) -> Result<Answers, String> {
-    let names = |r: &Request| r.headers.iter().map(|(name, _)| name.clone()).collect::<std::collections::BTreeSet<_>>();
-    let lines = |r: &Request| r.headers.iter().map(|(name, value)| format!("{name}: {value}\n")).collect::<String>();
-    let text = |text: fn(&Request) -> String| -> Answers { Box::new(move |r| Answer::Send { status: 200, location: None, body: text(r) }) };
+    let names = |r: &Request| {
+        r.headers
+            .iter()
+            .map(|(name, _)| name.clone())
+            .collect::<std::collections::BTreeSet<_>>()
+    };
+    let lines = |r: &Request| {
+        r.headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}\n"))
+            .collect::<String>()
+    };
+    let text = |text: fn(&Request) -> String| -> Answers {
+        Box::new(move |r| Answer::Send {
+            status: 200,
+            location: None,
+            body: text(r),
+        })
+    };
     match words {
-        "counts request header names" => {
-            Ok(Box::new(move |r| Answer::Send { status: 200, location: None, body: names(r).len().to_string() }))
-        }
+        "counts request header names" => Ok(Box::new(move |r| Answer::Send {
+            status: 200,
+            location: None,
+            body: names(r).len().to_string(),
+        })),
         "lists request header names sorted, newline separated" => {
-            Ok(Box::new(move |r| Answer::Send { status: 200, location: None, body: names(r).into_iter().collect::<Vec<_>>().join("\n") }))
+            Ok(Box::new(move |r| Answer::Send {
+                status: 200,
+                location: None,
+                body: names(r).into_iter().collect::<Vec<_>>().join("\n"),
+            }))
         }
-        "echo" | "echo headers as \"Name: value\" lines" => {
-            Ok(Box::new(move |r| Answer::Send { status: 200, location: None, body: lines(r) }))
-        }
+        "echo" | "echo headers as \"Name: value\" lines" => Ok(Box::new(move |r| Answer::Send {
+            status: 200,
+            location: None,
+            body: lines(r),
+        })),
         "echo request Host" => Ok(text(|r| r.host.clone())),
         other => unknown("server", other),
     }
@@ -231,7 +332,10 @@ struct One {
 impl One {
     fn check(&self) -> Result<(), String> {
         self.sleep.as_deref().map(duration).transpose()?;
-        ensure(self.status.is_some() != self.sleep.is_some(), "a server with either a status or a sleep")
+        ensure(
+            self.status.is_some() != self.sleep.is_some(),
+            "a server with either a status or a sleep",
+        )
     }
 
     fn answer(&self) -> Answer {
@@ -239,8 +343,16 @@ impl One {
             return Answer::Sleep(duration(sleep).unwrap_or_default());
         }
         // A status that no status line can hold is a connection that ends.
-        match self.status.and_then(|s| u16::try_from(s).ok()).filter(|s| (100..1000).contains(s)) {
-            Some(status) => Answer::Send { status, location: self.location.clone(), body: self.body.clone() },
+        match self
+            .status
+            .and_then(|s| u16::try_from(s).ok())
+            .filter(|s| (100..1000).contains(s))
+        {
+            Some(status) => Answer::Send {
+                status,
+                location: self.location.clone(),
+                body: self.body.clone(),
+            },
             None => Answer::Drop,
         }
     }
@@ -257,9 +369,19 @@ fn by_path(told: &Map<String, Value>) -> Result<Answers, String> {
     };
     for (path, answer) in told {
         let answer = match answer {
-            Value::Number(status) => plain(status.as_i64().ok_or("a status is a whole number")?, None),
-            Value::String(words) => match words.strip_prefix("redirect ").and_then(|w| w.split_once(" to ")) {
-                Some((status, to)) => plain(status.parse().map_err(|_| format!("unknown status in \"{words}\""))?, Some(to)),
+            Value::Number(status) => {
+                plain(status.as_i64().ok_or("a status is a whole number")?, None)
+            }
+            Value::String(words) => match words
+                .strip_prefix("redirect ")
+                .and_then(|w| w.split_once(" to "))
+            {
+                Some((status, to)) => plain(
+                    status
+                        .parse()
+                        .map_err(|_| format!("unknown status in \"{words}\""))?,
+                    Some(to),
+                ),
                 None => return unknown("answer", words),
             },
             other => fields(other)?,
@@ -267,10 +389,15 @@ fn by_path(told: &Map<String, Value>) -> Result<Answers, String> {
         answer.check()?;
         answers.insert(path.trim_start_matches("GET ").into(), answer);
     }
-    Ok(Box::new(move |r| answers.get(&r.path).map_or(Answer::status(404), One::answer)))
+    Ok(Box::new(move |r| {
+        answers
+            .get(&r.path)
+            .map_or(Answer::status(404), One::answer)
+    }))
 }
 
-const REDIRECT_SERVER: &str = "/redirect (302 to target); /loop answers 302 to itself; /success 200; anything else 500";
+const REDIRECT_SERVER: &str =
+    "/redirect (302 to target); /loop answers 302 to itself; /success 200; anything else 500";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -298,16 +425,31 @@ fn redirect(case: &Case) -> Verdict {
     let is_local = is_path || case.target.starts_with("same host, another port, /");
     let target = match case.target.strip_prefix("same host, another port, ") {
         Some(path) => format!("http://{}{path}", other.address),
-        None if ["/", "http://", "https://"].iter().any(|start| case.target.starts_with(start)) => case.target,
+        None if ["/", "http://", "https://"]
+            .iter()
+            .any(|start| case.target.starts_with(start)) =>
+        {
+            case.target
+        }
         None => return unknown("target", &case.target),
     };
     let server = redirect_server(target);
-    result(&case.local_only, &get(server.address, "/redirect", &[], TIMEOUT))?;
+    result(
+        &case.local_only,
+        &get(server.address, "/redirect", &[], TIMEOUT),
+    )?;
     if is_local {
-        same("followNonLocal, where the modes do the same", case.local_only, case.follow_non_local)?;
+        same(
+            "followNonLocal, where the modes do the same",
+            case.local_only,
+            case.follow_non_local,
+        )?;
         return AS_TOLD;
     }
-    ensure(["success", "warning", "failure"].contains(&case.follow_non_local.as_str()), "a result")?;
+    ensure(
+        ["success", "warning", "failure"].contains(&case.follow_non_local.as_str()),
+        "a result",
+    )?;
     Ok(overruled(format!(
         "localOnly is as told; following to another host (told: {}) does not exist, the kubelet does not run that mode either (3.4)",
         case.follow_non_local
@@ -323,16 +465,24 @@ struct Limits {
 fn redirect_limit(case: &Case) -> Verdict {
     let case: Limits = case.fields()?;
     let hops = |n: usize| {
-        Server::start(move |r| match r.path.trim_start_matches('/').parse::<usize>() {
-            Ok(at) if at < n => Answer::redirect(302, &format!("/{}", at + 1)),
-            Ok(_) => Answer::status(200),
-            Err(_) => Answer::status(500),
-        })
+        Server::start(
+            move |r| match r.path.trim_start_matches('/').parse::<usize>() {
+                Ok(at) if at < n => Answer::redirect(302, &format!("/{}", at + 1)),
+                Ok(_) => Answer::status(200),
+                Err(_) => Answer::status(500),
+            },
+        )
     };
-    result("success", &get(hops(case.max_followed).address, "/0", &[], TIMEOUT))?;
+    result(
+        "success",
+        &get(hops(case.max_followed).address, "/0", &[], TIMEOUT),
+    )?;
     let refused = get(hops(case.max_followed + 1).address, "/0", &[], TIMEOUT);
     result("failure", &refused)?;
-    ensure(refused.output.ends_with("stopped after 10 redirects"), &format!("the limit's text in {:?}", refused.output))?;
+    ensure(
+        refused.output.ends_with("stopped after 10 redirects"),
+        &format!("the limit's text in {:?}", refused.output),
+    )?;
     AS_TOLD
 }
 
@@ -349,19 +499,34 @@ fn host_header(case: &Case) -> Verdict {
     let case: HostHeader = case.fields()?;
     let wanted = "www.success.com";
     if let Some(words) = case.server {
-        same("server", format!("/redirect -> 302 /success; /success is 200 only when Host is {wanted}, else 400"), words)?;
+        same(
+            "server",
+            format!(
+                "/redirect -> 302 /success; /success is 200 only when Host is {wanted}, else 400"
+            ),
+            words,
+        )?;
     }
     for mode in &case.modes {
         // Within one host the modes do the same.
-        ensure(["localOnly", "followNonLocal"].contains(&mode.as_str()), "a known mode")?;
+        ensure(
+            ["localOnly", "followNonLocal"].contains(&mode.as_str()),
+            "a known mode",
+        )?;
     }
     let server = Server::start(move |r| match r.path.as_str() {
         "/redirect" => Answer::redirect(302, "/success"),
         "/success" if r.host == wanted => Answer::status(200),
         _ => Answer::status(400),
     });
-    let headers = [HttpHeader { name: "Host".into(), value: case.host_header }];
-    result(&case.result, &get(server.address, "/redirect", &headers, TIMEOUT))?;
+    let headers = [HttpHeader {
+        name: "Host".into(),
+        value: case.host_header,
+    }];
+    result(
+        &case.result,
+        &get(server.address, "/redirect", &headers, TIMEOUT),
+    )?;
     AS_TOLD
 }
 
@@ -376,7 +541,11 @@ struct Body {
 fn body(case: &Case) -> Verdict {
     let case: Body = case.fields()?;
     let body = "x".repeat(case.server_body_bytes);
-    let server = Server::start(move |_| Answer::Send { status: 200, location: None, body: body.clone() });
+    let server = Server::start(move |_| Answer::Send {
+        status: 200,
+        location: None,
+        body: body.clone(),
+    });
     let got = get(server.address, "/", &[], TIMEOUT);
     result(&case.result, &got)?;
     same("outputBytes", case.output_bytes, got.output.len())?;
@@ -398,8 +567,14 @@ pub const PROXY_CHILD: &str = "PODPROBE_VECTORS_PROXY_CHILD";
 pub fn proxy_child() {
     let url = std::env::var(PROXY_CHILD).expect("the URL");
     let host = url.trim_start_matches("http://");
-    let target = Target { host: host.into(), addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], netns: None };
-    let outcome = podprobe::prober::http::Get::new(ProbeUrl::of_probe("http", host, 1, "/"), &[], target).run(Duration::from_secs(2));
+    let target = Target {
+        host: host.into(),
+        addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+        netns: None,
+    };
+    let outcome =
+        podprobe::prober::http::Get::new(ProbeUrl::of_probe("http", host, 1, "/"), &[], target)
+            .run(Duration::from_secs(2));
     println!("{}", outcome.output);
 }
 
@@ -413,11 +588,20 @@ fn proxy(case: &Case) -> Verdict {
         same("value of a variable", "<local server>", &value)?;
         child.env(name, format!("http://{}", server.address));
     }
-    let output = child.output().map_err(|e| format!("cannot start the child: {e}"))?;
+    let output = child
+        .output()
+        .map_err(|e| format!("cannot start the child: {e}"))?;
     ensure(output.status.success(), "the child probes")?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    ensure(said.contains("connection refused"), &format!("the host itself is asked, which refuses: {said}"))?;
-    same("connections to the proxy", 0, server.connections.load(Ordering::SeqCst))?;
+    ensure(
+        said.contains("connection refused"),
+        &format!("the host itself is asked, which refuses: {said}"),
+    )?;
+    same(
+        "connections to the proxy",
+        0,
+        server.connections.load(Ordering::SeqCst),
+    )?;
     AS_TOLD
 }
 
@@ -447,14 +631,31 @@ struct FailureMessage {
 fn failure_message(case: &Case) -> Verdict {
     let case: FailureMessage = case.fields()?;
     for code in [400, 404, 503] {
-        let server = Server::start(move |_| Answer::Send { status: code, location: None, body: "never shown".into() });
+        let server = Server::start(move |_| Answer::Send {
+            status: code,
+            location: None,
+            body: "never shown".into(),
+        });
         let got = get(server.address, "/", &[], TIMEOUT);
-        same("output", case.status.replace("<code>", &code.to_string()), got.output)?;
+        same(
+            "output",
+            case.status.replace("<code>", &code.to_string()),
+            got.output,
+        )?;
     }
-    same("text of a transport error", "<client error text>", &case.transport)?;
+    same(
+        "text of a transport error",
+        "<client error text>",
+        &case.transport,
+    )?;
     let address = Server::start(|_| Answer::Drop).address;
     let refused = get(address, "/", &[], TIMEOUT);
-    let expected = format!("Get \"http://{address}/\": dial tcp {address}: connect: connection refused");
-    same("transport error", (HandlerResult::Failure, expected), (refused.result, refused.output))?;
+    let expected =
+        format!("Get \"http://{address}/\": dial tcp {address}: connect: connection refused");
+    same(
+        "transport error",
+        (HandlerResult::Failure, expected),
+        (refused.result, refused.output),
+    )?;
     AS_TOLD
 }

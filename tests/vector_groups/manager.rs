@@ -10,11 +10,23 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::world::{Answer, Daemon, api_state, entry, pod_of, until};
-use super::{AS_TOLD, Cached, Case, Group, Run, Verdict, ensure, fields, group, probe_type, same, unknown};
+use super::{
+    AS_TOLD, Cached, Case, Group, Run, Verdict, ensure, fields, group, probe_type, same, unknown,
+};
 
 pub const GROUPS: &[Group] = &[
     group("version", Run::Text),
-    group("addRemove", Run::Told(&[("m-1", m_1), ("m-2", m_2), ("m-3", m_3), ("m-4", m_4), ("m-5", m_5), ("m-6", m_6)])),
+    group(
+        "addRemove",
+        Run::Told(&[
+            ("m-1", m_1),
+            ("m-2", m_2),
+            ("m-3", m_3),
+            ("m-4", m_4),
+            ("m-5", m_5),
+            ("m-6", m_6),
+        ]),
+    ),
     group("updatePodStatus", Run::Each(update_pod_status)),
     group("updatePodStatusInit", Run::Each(update_pod_status_init)),
     group("updateReadiness", Run::Told(&[("ur-1", ur_1)])),
@@ -54,7 +66,12 @@ fn probed(name: &str, probes: &[&str]) -> Value {
 
 /// Container and probe type of each worker, sorted.
 fn workers(daemon: &Daemon) -> Vec<(String, String)> {
-    let mut names: Vec<_> = daemon.manager.workers().into_iter().map(|(_, container, t)| (container, t.as_str().to_lowercase())).collect();
+    let mut names: Vec<_> = daemon
+        .manager
+        .workers()
+        .into_iter()
+        .map(|(_, container, t)| (container, t.as_str().to_lowercase()))
+        .collect();
     names.sort();
     names
 }
@@ -68,7 +85,10 @@ fn sorted(told: Option<Vec<(String, String)>>) -> Vec<(String, String)> {
 fn m_1(case: &Case) -> Verdict {
     let case: AddRemove = case.fields()?;
     let daemon = Daemon::new();
-    daemon.manager.add_pod(&pod_of("p", json!({"containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}]})));
+    daemon.manager.add_pod(&pod_of(
+        "p",
+        json!({"containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}]}),
+    ));
     same("workers", sorted(case.workers_after_add), workers(&daemon))?;
     daemon.end()?;
     AS_TOLD
@@ -84,17 +104,28 @@ fn six() -> Value {
 fn m_2(case: &Case) -> Verdict {
     let case: AddRemove = case.fields()?;
     let daemon = Daemon::new();
-    let (plain, probed) = (pod_of("plain", json!({"containers": [{"name": "x"}]})), pod_of("p", six()));
+    let (plain, probed) = (
+        pod_of("plain", json!({"containers": [{"name": "x"}]})),
+        pod_of("p", six()),
+    );
     daemon.manager.add_pod(&plain);
     daemon.manager.add_pod(&probed);
     let expected = sorted(case.workers_after_add);
     same("workers", expected.clone(), workers(&daemon))?;
     daemon.manager.remove_pod(&plain);
-    same("workers after the removal of the other pod", expected, workers(&daemon))?;
+    same(
+        "workers after the removal of the other pod",
+        expected,
+        workers(&daemon),
+    )?;
     daemon.manager.remove_pod(&probed);
     until("the end of all three", || workers(&daemon).is_empty())?;
     daemon.manager.remove_pod(&probed);
-    same("workers after a second removal", Vec::new(), workers(&daemon))?;
+    same(
+        "workers after a second removal",
+        Vec::new(),
+        workers(&daemon),
+    )?;
     daemon.end()?;
     AS_TOLD
 }
@@ -124,7 +155,11 @@ fn m_4(case: &Case) -> Verdict {
     daemon.manager.remove_pod(&pod);
     until("the end of all three", || workers(&daemon).is_empty())?;
     daemon.manager.remove_pod(&pod);
-    same("workers after a second removal", Vec::new(), workers(&daemon))?;
+    same(
+        "workers after a second removal",
+        Vec::new(),
+        workers(&daemon),
+    )?;
     daemon.end()?;
     AS_TOLD
 }
@@ -136,9 +171,20 @@ fn m_5(case: &Case) -> Verdict {
     daemon.manager.add_pod(&gone);
     daemon.manager.add_pod(&kept);
     same("workers", 6, daemon.manager.worker_count())?;
-    daemon.manager.clean_up(&HashSet::from([kept.uid().clone()]));
-    until("three workers are left", || daemon.manager.worker_count() == 3)?;
-    ensure(daemon.manager.workers().iter().all(|(uid, _, _)| uid == kept.uid()), "only the workers of pod_keep")?;
+    daemon
+        .manager
+        .clean_up(&HashSet::from([kept.uid().clone()]));
+    until("three workers are left", || {
+        daemon.manager.worker_count() == 3
+    })?;
+    ensure(
+        daemon
+            .manager
+            .workers()
+            .iter()
+            .all(|(uid, _, _)| uid == kept.uid()),
+        "only the workers of pod_keep",
+    )?;
     daemon.end()?;
     AS_TOLD
 }
@@ -147,7 +193,10 @@ fn m_6(case: &Case) -> Verdict {
     case.has_only(&["pods", "expect"])?;
     let daemon = Daemon::new();
     for i in 0..100 {
-        daemon.manager.add_pod(&pod_of(&format!("p{i}"), json!({"containers": [probed("c", &["liveness", "readiness", "startup"])]})));
+        daemon.manager.add_pod(&pod_of(
+            &format!("p{i}"),
+            json!({"containers": [probed("c", &["liveness", "readiness", "startup"])]}),
+        ));
     }
     same("workers", 300, daemon.manager.worker_count())?;
     for _ in 0..10 {
@@ -175,15 +224,25 @@ struct UpdatePodStatus {
 fn update_pod_status(case: &Case) -> Verdict {
     let case: UpdatePodStatus = case.fields()?;
     let daemon = Daemon::new();
-    let types = case.workers.iter().map(|w| probe_type(w).map(|_| w.as_str())).collect::<Result<Vec<_>, _>>()?;
+    let types = case
+        .workers
+        .iter()
+        .map(|w| probe_type(w).map(|_| w.as_str()))
+        .collect::<Result<Vec<_>, _>>()?;
     let pod = pod_of("p", json!({"containers": [probed("c", &types)]}));
     let (id, uid) = (ContainerId::from("a"), pod.uid().clone());
-    for (cache, cached) in [(&daemon.results.readiness, case.readiness_cache), (&daemon.results.startup, case.startup_cache)] {
+    for (cache, cached) in [
+        (&daemon.results.readiness, case.readiness_cache),
+        (&daemon.results.startup, case.startup_cache),
+    ] {
         cached.map(|c| cache.set(&id, c.into(), &uid));
     }
     daemon.manager.add_pod(&pod);
     same("workers", types.len(), daemon.manager.worker_count())?;
-    let status = daemon.store(&pod, vec![entry("c", "a", api_state(&case.state, 0, "")?, None)]);
+    let status = daemon.store(
+        &pod,
+        vec![entry("c", "a", api_state(&case.state, 0, "")?, None)],
+    );
     let got = &status.container_statuses[0];
     same("ready", case.ready, got.ready)?;
     same("started", Some(case.started), got.started)?;
@@ -201,10 +260,16 @@ struct UpdatePodStatusInit {
 
 fn update_pod_status_init(case: &Case) -> Verdict {
     let case: UpdatePodStatusInit = case.fields()?;
-    same("cols", vec!["case", "started", "ready"], case.cols.iter().map(String::as_str).collect())?;
+    same(
+        "cols",
+        vec!["case", "started", "ready"],
+        case.cols.iter().map(String::as_str).collect(),
+    )?;
     for (words, started, ready) in &case.rows {
         let (startup, cached, state) = match words.split_once(", ") {
-            Some(("startup worker", "no result, running")) => (true, None, api_state("running", 0, "")?),
+            Some(("startup worker", "no result, running")) => {
+                (true, None, api_state("running", 0, "")?)
+            }
             Some(("startup worker", rest)) if rest.ends_with(", running") => {
                 let result = result_of(rest.trim_end_matches(", running"))?;
                 (true, Some(result), api_state("running", 0, "")?)
@@ -218,9 +283,20 @@ fn update_pod_status_init(case: &Case) -> Verdict {
         let daemon = Daemon::new();
         let mut init = probed("c", if startup { &["startup"] } else { &[] });
         init["restartPolicy"] = case.restart_policy_always.then_some("Always").into();
-        let pod = pod_of("p", json!({"initContainers": [init], "containers": [{"name": "main"}]}));
-        cached.map(|c| daemon.results.startup.set(&ContainerId::from("a"), c, pod.uid()));
-        let mut fresh = PodStatus { init_container_statuses: vec![entry("c", "a", state, None)], ..Default::default() };
+        let pod = pod_of(
+            "p",
+            json!({"initContainers": [init], "containers": [{"name": "main"}]}),
+        );
+        cached.map(|c| {
+            daemon
+                .results
+                .startup
+                .set(&ContainerId::from("a"), c, pod.uid())
+        });
+        let mut fresh = PodStatus {
+            init_container_statuses: vec![entry("c", "a", state, None)],
+            ..Default::default()
+        };
         daemon.manager.update_pod_status(&pod, &mut fresh);
         let got = &fresh.init_container_statuses[0];
         same(words, (Some(*started), *ready), (got.started, got.ready))?;
@@ -234,8 +310,24 @@ fn ur_1(case: &Case) -> Verdict {
     case.has_only(&["expect"])?;
     let daemon = Daemon::new();
     let probe = json!({"exec": {"command": ["true"]}, "periodSeconds": 1, "failureThreshold": 1});
-    let pod = pod_of("p", json!({"containers": [{"name": "c", "readinessProbe": probe}]}));
-    let store = || daemon.store(&pod, vec![entry("c", "a", json!({"running": {"startedAt": null}}), None)]).container_statuses[0].ready;
+    let pod = pod_of(
+        "p",
+        json!({"containers": [{"name": "c", "readinessProbe": probe}]}),
+    );
+    let store = || {
+        daemon
+            .store(
+                &pod,
+                vec![entry(
+                    "c",
+                    "a",
+                    json!({"running": {"startedAt": null}}),
+                    None,
+                )],
+            )
+            .container_statuses[0]
+            .ready
+    };
     ensure(!store(), "not ready before the first probe")?;
     daemon.manager.add_pod(&pod);
     until("ready after a success", store)?;
@@ -258,14 +350,23 @@ fn results_cache(case: &Case) -> Verdict {
     for op in &case.ops {
         let word = |i: usize| op.get(i).and_then(Value::as_str);
         let id = ContainerId::from(word(1).ok_or("an operation without a container")?);
-        let result = || op.get(2).map_or(Ok(None), fields::<Option<Cached>>).map(|c| c.map(ProbeResult::from));
+        let result = || {
+            op.get(2)
+                .map_or(Ok(None), fields::<Option<Cached>>)
+                .map(|c| c.map(ProbeResult::from))
+        };
         match (word(0), op.len()) {
             (Some("get"), 3) => same(&format!("{op:?}"), result()?, cache.get(&id))?,
             (Some("remove"), 2) => cache.remove(&id),
-            (Some("set"), 3 | 4) => drop(cache.set(&id, result()?.ok_or("a set without a result")?, &uid)),
+            (Some("set"), 3 | 4) => {
+                drop(cache.set(&id, result()?.ok_or("a set without a result")?, &uid))
+            }
             _ => return Err(format!("unknown operation {op:?}")),
         }
-        let sent = updates.try_iter().map(|u| (u.container, Some(u.result), u.pod)).collect::<Vec<_>>();
+        let sent = updates
+            .try_iter()
+            .map(|u| (u.container, Some(u.result), u.pod))
+            .collect::<Vec<_>>();
         match word(3) {
             Some("update") => same(&format!("{op:?}"), vec![(id, result()?, uid.clone())], sent)?,
             Some("no update") => same(&format!("{op:?}"), vec![], sent)?,

@@ -117,26 +117,47 @@ pub fn cases(key: &str, value: &Value) -> Vec<Case> {
         let mut value = value.clone();
         let mut id = None;
         if let Some(object) = value.as_object_mut() {
-            id = object.shift_remove("id").and_then(|id| id.as_str().map(str::to_owned));
-            ["upstreamTest", "origin", "note"].iter().for_each(|k| drop(object.shift_remove(*k)));
+            id = object
+                .shift_remove("id")
+                .and_then(|id| id.as_str().map(str::to_owned));
+            ["upstreamTest", "origin", "note"]
+                .iter()
+                .for_each(|k| drop(object.shift_remove(*k)));
         }
-        Case { id: id.unwrap_or(place), value }
+        Case {
+            id: id.unwrap_or(place),
+            value,
+        }
     };
     match value {
-        Value::Array(list) => list.iter().enumerate().map(|(i, v)| one((format!("{key}[{i}]"), v))).collect(),
+        Value::Array(list) => list
+            .iter()
+            .enumerate()
+            .map(|(i, v)| one((format!("{key}[{i}]"), v)))
+            .collect(),
         value => vec![one((key.into(), value))],
     }
 }
 
 /// Fields that tell a case in words; a test by id is written for these words.
-const WORDS: &[&str] = &["in", "pod", "pods", "then", "desired", "expect", "case", "rule", "shape", "where", "probe", "note"];
+const WORDS: &[&str] = &[
+    "in", "pod", "pods", "then", "desired", "expect", "case", "rule", "shape", "where", "probe",
+    "note",
+];
 
 /// Whether a case that is told in words is the one its test was written for: that of the same id among our own.
 pub fn same_words(key: &str, id: &str, given: &Value, own: &Value) -> bool {
     let words = |of: &Value| {
         let list = of.as_array().cloned().unwrap_or_else(|| vec![of.clone()]);
-        let found = list.into_iter().find(|c| c["id"].as_str().unwrap_or(key) == id)?;
-        Some(WORDS.iter().map(|w| found.get(*w).cloned()).collect::<Vec<_>>())
+        let found = list
+            .into_iter()
+            .find(|c| c["id"].as_str().unwrap_or(key) == id)?;
+        Some(
+            WORDS
+                .iter()
+                .map(|w| found.get(*w).cloned())
+                .collect::<Vec<_>>(),
+        )
     };
     words(given) == words(own)
 }
@@ -148,12 +169,20 @@ pub fn overruled(reason: impl Into<String>) -> Passed {
 
 /// Compares.
 pub fn same<T: PartialEq + Debug>(what: &str, expected: T, got: T) -> Result<(), String> {
-    if expected == got { Ok(()) } else { Err(format!("{what}: expected {expected:?}, got {got:?}")) }
+    if expected == got {
+        Ok(())
+    } else {
+        Err(format!("{what}: expected {expected:?}, got {got:?}"))
+    }
 }
 
 /// A condition that is only told of in words.
 pub fn ensure(holds: bool, what: &str) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(format!("expected: {what}; it is not so")) }
+    if holds {
+        Ok(())
+    } else {
+        Err(format!("expected: {what}; it is not so"))
+    }
 }
 
 /// As told, when all comparisons before held.
@@ -172,8 +201,12 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         return Err(unknown());
     }
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(unknown)?;
-        let unit = rest[digits..].find(|c: char| c.is_ascii_digit()).map_or(rest.len(), |n| digits + n);
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .ok_or_else(unknown)?;
+        let unit = rest[digits..]
+            .find(|c: char| c.is_ascii_digit())
+            .map_or(rest.len(), |n| digits + n);
         let number: u64 = rest[..digits].parse().map_err(|_| unknown())?;
         sum += match &rest[digits..unit] {
             "ms" => Duration::from_millis(number),
@@ -189,7 +222,10 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 
 /// `liveness`, `readiness`, `startup`.
 pub fn probe_type(word: &str) -> Result<ProbeType, String> {
-    match ProbeType::ALL.into_iter().find(|t| t.as_str().eq_ignore_ascii_case(word)) {
+    match ProbeType::ALL
+        .into_iter()
+        .find(|t| t.as_str().eq_ignore_ascii_case(word))
+    {
         Some(t) => Ok(t),
         None => unknown("probe type", word),
     }

@@ -9,7 +9,11 @@ use serde_json::{Value, json};
 use super::world::{api_state, entry};
 use super::{AS_TOLD, Case, Group, Run, Verdict, fields, group, same};
 
-pub const GROUPS: &[Group] = &[group("version", Run::Text), group("doc", Run::Text), group("cases", Run::Each(case))];
+pub const GROUPS: &[Group] = &[
+    group("version", Run::Text),
+    group("doc", Run::Text),
+    group("cases", Run::Each(case)),
+];
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -42,7 +46,11 @@ struct Last {
 
 impl Status {
     fn typed(self) -> Result<ContainerStatus, String> {
-        let state = api_state(&self.state, self.exit_code.unwrap_or(0), self.reason.as_deref().unwrap_or_default())?;
+        let state = api_state(
+            &self.state,
+            self.exit_code.unwrap_or(0),
+            self.reason.as_deref().unwrap_or_default(),
+        )?;
         let mut status = entry(&self.name, "", state, self.started);
         if let Some(last) = self.last {
             let last = json!({"terminated": {"exitCode": last.exit_code, "reason": last.reason.unwrap_or_default()}});
@@ -55,9 +63,16 @@ impl Status {
 fn case(case: &Case) -> Verdict {
     let case: PhaseCase = case.fields()?;
     let spec = spec(&case.spec)?;
-    let statuses = case.all_statuses.into_iter().map(Status::typed).collect::<Result<Vec<_>, _>>()?;
-    let facts =
-        PhaseFacts { pod_is_terminal: case.pod_is_terminal, has_initialized: case.pod_has_initialized, static_pod: case.static_pod };
+    let statuses = case
+        .all_statuses
+        .into_iter()
+        .map(Status::typed)
+        .collect::<Result<Vec<_>, _>>()?;
+    let facts = PhaseFacts {
+        pod_is_terminal: case.pod_is_terminal,
+        has_initialized: case.pod_has_initialized,
+        static_pod: case.static_pod,
+    };
     same("phase", case.expect_phase, phase(&spec, &statuses, facts))?;
     AS_TOLD
 }
@@ -65,6 +80,9 @@ fn case(case: &Case) -> Verdict {
 /// A pod spec as the API has it; a field that nothing reads fails.
 fn spec(told: &Value) -> Result<PodSpec, String> {
     let mut unread = None;
-    let spec = serde_ignored::deserialize(told, |path| unread = Some(path.to_string())).map_err(|e| e.to_string())?;
-    unread.map_or(Ok(spec), |path| Err(format!("unknown field \"{path}\" of the spec")))
+    let spec = serde_ignored::deserialize(told, |path| unread = Some(path.to_string()))
+        .map_err(|e| e.to_string())?;
+    unread.map_or(Ok(spec), |path| {
+        Err(format!("unknown field \"{path}\" of the spec"))
+    })
 }

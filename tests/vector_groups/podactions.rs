@@ -6,13 +6,19 @@ use std::time::{Duration, SystemTime};
 use podprobe::api::pod::{ObjectMeta, PodSpec};
 use podprobe::api::{Container, Pod, PodRef};
 use podprobe::clock::Moment;
-use podprobe::pod_actions::{BackOff, BackOffKey, Held, Inputs, compute, restart_all_wanted, spec_hash};
-use podprobe::runtime::{ContainerId, RuntimePodStatus, RuntimeSandboxStatus, RuntimeState, StartErrorReason};
+use podprobe::pod_actions::{
+    BackOff, BackOffKey, Held, Inputs, compute, restart_all_wanted, spec_hash,
+};
+use podprobe::runtime::{
+    ContainerId, RuntimePodStatus, RuntimeSandboxStatus, RuntimeState, StartErrorReason,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::world::{runtime_container, runtime_state};
-use super::{AS_TOLD, Cached, Case, Group, Run, Test, Verdict, duration, ensure, group, same, unknown};
+use super::{
+    AS_TOLD, Cached, Case, Group, Run, Test, Verdict, duration, ensure, group, same, unknown,
+};
 
 pub const GROUPS: &[Group] = &[
     group("version", Run::Text),
@@ -82,7 +88,12 @@ struct Expect {
 fn pod(spec: &Value, deleted: bool) -> Result<Pod, String> {
     let mut spec = spec.clone();
     for list in ["initContainers", "containers"] {
-        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+        for container in spec
+            .get_mut(list)
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
             for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
                 if container.get(probe) == Some(&true.into()) {
                     container[probe] = json!({});
@@ -90,13 +101,21 @@ fn pod(spec: &Value, deleted: bool) -> Result<Pod, String> {
             }
         }
     }
-    let metadata = ObjectMeta { deletion_timestamp: deleted.then(|| "2026-01-01T00:00:00Z".into()), ..Default::default() };
+    let metadata = ObjectMeta {
+        deletion_timestamp: deleted.then(|| "2026-01-01T00:00:00Z".into()),
+        ..Default::default()
+    };
     let mut unread = None;
-    let typed: PodSpec = serde_ignored::deserialize(&spec, |path| unread = Some(path.to_string())).map_err(|e| e.to_string())?;
+    let typed: PodSpec = serde_ignored::deserialize(&spec, |path| unread = Some(path.to_string()))
+        .map_err(|e| e.to_string())?;
     if let Some(path) = unread {
         return Err(format!("unknown field \"{path}\" of the spec"));
     }
-    Ok(Pod { metadata, spec: typed, raw: Value::Null })
+    Ok(Pod {
+        metadata,
+        spec: typed,
+        raw: Value::Null,
+    })
 }
 
 fn runtime(input: &Input, pod: &Pod) -> Result<RuntimePodStatus, String> {
@@ -114,16 +133,28 @@ fn runtime(input: &Input, pod: &Pod) -> Result<RuntimePodStatus, String> {
         ready: s.ready,
         host_network: false,
         created_at: SystemTime::UNIX_EPOCH,
-        ips: if s.ip.is_empty() { Vec::new() } else { vec![s.ip.parse().map_err(|_| format!("unknown address \"{}\"", s.ip))?] },
+        ips: if s.ip.is_empty() {
+            Vec::new()
+        } else {
+            vec![
+                s.ip.parse()
+                    .map_err(|_| format!("unknown address \"{}\"", s.ip))?,
+            ]
+        },
     };
-    Ok(RuntimePodStatus { containers, sandboxes: if s.present { vec![sandbox] } else { Vec::new() }, ..Default::default() })
+    Ok(RuntimePodStatus {
+        containers,
+        sandboxes: if s.present { vec![sandbox] } else { Vec::new() },
+        ..Default::default()
+    })
 }
 
 fn case(case: &Case) -> Verdict {
     let ActionCase { input, mut expect } = case.fields()?;
     let pod = pod(&input.spec, input.deletion_timestamp)?;
     let status = runtime(&input, &pod)?;
-    let cached = |of: &BTreeMap<String, Cached>, id: &ContainerId| of.get(id.as_str()).map(|c| (*c).into());
+    let cached =
+        |of: &BTreeMap<String, Cached>, id: &ContainerId| of.get(id.as_str()).map(|c| (*c).into());
     let got = compute(&Inputs {
         pod: &pod,
         status: &status,
@@ -133,7 +164,13 @@ fn case(case: &Case) -> Verdict {
     });
     same("removals", 0, got.remove.len())?;
     // Who ends the pod ends each of its containers; whether some were to be ended by themselves too says nothing more.
-    let covered = |id: &String| got.kill_pod && input.statuses.iter().any(|s| s.id == *id && s.state != "exited");
+    let covered = |id: &String| {
+        got.kill_pod
+            && input
+                .statuses
+                .iter()
+                .any(|s| s.id == *id && s.state != "exited")
+    };
     expect.kill.retain(|id| !covered(id));
     let got = Expect {
         kill_pod: got.kill_pod,
@@ -157,18 +194,55 @@ struct RestartAll {
 }
 
 const RESTART_ALL: &[Test] = &[
-    ("ra-01", |c| restart_all(c, REGULAR, &running(REGULAR), None)),
-    ("ra-02", |c| restart_all(c, REGULAR, &running(REGULAR), None)),
-    ("ra-03", |c| restart_all(c, PLAIN_INIT, &["init1 initid1 exited 0", "init2 initid2 exited 0", "init3 initid3 exited 0"], None)),
-    ("ra-04", |c| restart_all(c, SIDECARS, &running(SIDECARS), None)),
+    ("ra-01", |c| {
+        restart_all(c, REGULAR, &running(REGULAR), None)
+    }),
+    ("ra-02", |c| {
+        restart_all(c, REGULAR, &running(REGULAR), None)
+    }),
+    ("ra-03", |c| {
+        restart_all(
+            c,
+            PLAIN_INIT,
+            &[
+                "init1 initid1 exited 0",
+                "init2 initid2 exited 0",
+                "init3 initid3 exited 0",
+            ],
+            None,
+        )
+    }),
+    ("ra-04", |c| {
+        restart_all(c, SIDECARS, &running(SIDECARS), None)
+    }),
     ("ra-05", |c| {
-        let init = &["init1 initid1 init", "init2 initid2 sidecar", "init3 initid3 init"];
-        restart_all(c, init, &["init1 initid1 exited 0", "init2 initid2 running 0", "init3 initid3 exited 1"], Some("init3"))
+        let init = &[
+            "init1 initid1 init",
+            "init2 initid2 sidecar",
+            "init3 initid3 init",
+        ];
+        restart_all(
+            c,
+            init,
+            &[
+                "init1 initid1 exited 0",
+                "init2 initid2 running 0",
+                "init3 initid3 exited 1",
+            ],
+            Some("init3"),
+        )
     }),
     ("ra-06", |c| {
         let mut statuses = running(&SIDECARS[..2]);
-        statuses.extend(["restartable-init-3 initid3 exited 1", "foo1 id1 running 0"].map(String::from));
-        restart_all(c, &[SIDECARS, &REGULAR[..1]].concat(), &statuses, Some("restartable-init-3"))
+        statuses.extend(
+            ["restartable-init-3 initid3 exited 1", "foo1 id1 running 0"].map(String::from),
+        );
+        restart_all(
+            c,
+            &[SIDECARS, &REGULAR[..1]].concat(),
+            &statuses,
+            Some("restartable-init-3"),
+        )
     }),
     ("ra-07", |c| {
         let mut statuses = running(&[SIDECARS, &REGULAR[..2]].concat());
@@ -176,45 +250,107 @@ const RESTART_ALL: &[Test] = &[
         restart_all(c, &[SIDECARS, REGULAR].concat(), &statuses, Some("foo3"))
     }),
     ("ra-08", |c| {
-        let newest = ["foo1 id1 running 0", "foo2 id2 running 0", "foo3 id3 exited 1"];
-        let past = ["foo1 id1-past exited 0", "foo2 id2-past exited 0", "foo3 id3-past exited 0"];
+        let newest = [
+            "foo1 id1 running 0",
+            "foo2 id2 running 0",
+            "foo3 id3 exited 1",
+        ];
+        let past = [
+            "foo1 id1-past exited 0",
+            "foo2 id2-past exited 0",
+            "foo3 id3-past exited 0",
+        ];
         restart_all(c, REGULAR, &[newest, past].concat(), Some("foo3"))
     }),
-    ("ra-09", |c| restart_all(c, &[PLAIN_INIT, REGULAR].concat(), &[] as &[&str], None)),
+    ("ra-09", |c| {
+        restart_all(c, &[PLAIN_INIT, REGULAR].concat(), &[] as &[&str], None)
+    }),
 ];
 
 /// Name, id, kind.
 const REGULAR: &[&str] = &["foo1 id1 regular", "foo2 id2 regular", "foo3 id3 regular"];
-const PLAIN_INIT: &[&str] = &["init1 initid1 init", "init2 initid2 init", "init3 initid3 init"];
-const SIDECARS: &[&str] =
-    &["restartable-init-1 initid1 sidecar", "restartable-init-2 initid2 sidecar", "restartable-init-3 initid3 sidecar"];
+const PLAIN_INIT: &[&str] = &[
+    "init1 initid1 init",
+    "init2 initid2 init",
+    "init3 initid3 init",
+];
+const SIDECARS: &[&str] = &[
+    "restartable-init-1 initid1 sidecar",
+    "restartable-init-2 initid2 sidecar",
+    "restartable-init-3 initid3 sidecar",
+];
 
 /// One running instance of each.
 fn running(containers: &[&str]) -> Vec<String> {
-    containers.iter().filter_map(|c| c.rsplit_once(' ')).map(|(named, _)| format!("{named} running 0")).collect()
+    containers
+        .iter()
+        .filter_map(|c| c.rsplit_once(' '))
+        .map(|(named, _)| format!("{named} running 0"))
+        .collect()
 }
 
 /// `containers`: name, id, kind. `statuses`: name, id, state, exit code. The trigger has the rule for its exit.
-fn restart_all(case: &Case, containers: &[&str], statuses: &[impl AsRef<str>], trigger: Option<&str>) -> Verdict {
+fn restart_all(
+    case: &Case,
+    containers: &[&str],
+    statuses: &[impl AsRef<str>],
+    trigger: Option<&str>,
+) -> Verdict {
     let case: RestartAll = case.fields()?;
     let spec = restart_all_spec(containers, trigger)?;
     let pod = pod(&spec, false)?;
-    let statuses = statuses.iter().map(|s| status_in_words(s.as_ref())).collect::<Result<Vec<_>, _>>()?;
-    let sandbox = Sandbox { present: true, ready: true, attempt: 0, ip: "10.0.0.1".into() };
+    let statuses = statuses
+        .iter()
+        .map(|s| status_in_words(s.as_ref()))
+        .collect::<Result<Vec<_>, _>>()?;
+    let sandbox = Sandbox {
+        present: true,
+        ready: true,
+        attempt: 0,
+        ip: "10.0.0.1".into(),
+    };
     let none = BTreeMap::new;
-    let input =
-        Input { spec, sandbox, statuses, liveness: none(), startup: none(), restart_all: case.restart_all, deletion_timestamp: false };
+    let input = Input {
+        spec,
+        sandbox,
+        statuses,
+        liveness: none(),
+        startup: none(),
+        restart_all: case.restart_all,
+        deletion_timestamp: false,
+    };
     let status = runtime(&input, &pod)?;
-    same("asked for by the statuses", trigger.is_some(), restart_all_wanted(&pod, &status))?;
-    let got = compute(&Inputs { pod: &pod, status: &status, liveness: &|_| None, startup: &|_| None, restart_all: case.restart_all });
+    same(
+        "asked for by the statuses",
+        trigger.is_some(),
+        restart_all_wanted(&pod, &status),
+    )?;
+    let got = compute(&Inputs {
+        pod: &pod,
+        status: &status,
+        liveness: &|_| None,
+        startup: &|_| None,
+        restart_all: case.restart_all,
+    });
     if let Some(expected) = case.expect_reset {
-        same("resets", expected, got.remove.iter().map(|r| (r.name.clone(), r.id.to_string(), r.kill)).collect())?;
+        same(
+            "resets",
+            expected,
+            got.remove
+                .iter()
+                .map(|r| (r.name.clone(), r.id.to_string(), r.kill))
+                .collect(),
+        )?;
     }
     if let Some(expected) = case.expect_init_start {
         same("init containers to start", expected, got.init_start.clone())?;
     }
     if case.restart_all {
-        let nothing_else = !got.kill_pod && !got.create_sandbox && got.kill.is_empty() && got.start.is_empty() && got.init_start.is_empty();
+        let nothing_else = !got.kill_pod
+            && !got.create_sandbox
+            && got.kill.is_empty()
+            && got.start.is_empty()
+            && got.init_start.is_empty();
         ensure(nothing_else, &format!("nothing else is done: {got:?}"))?;
     }
     AS_TOLD
@@ -245,9 +381,19 @@ fn restart_all_spec(containers: &[&str], trigger: Option<&str>) -> Result<Value,
 }
 
 fn status_in_words(words: &str) -> Result<Status, String> {
-    let [name, id, state, code] = words.split(' ').collect::<Vec<_>>()[..] else { return unknown("status", words) };
-    let exit_code = code.parse().map_err(|_| format!("unknown exit code \"{code}\""))?;
-    Ok(Status { name: name.into(), id: id.into(), state: state.into(), exit_code, hash_changed: false })
+    let [name, id, state, code] = words.split(' ').collect::<Vec<_>>()[..] else {
+        return unknown("status", words);
+    };
+    let exit_code = code
+        .parse()
+        .map_err(|_| format!("unknown exit code \"{code}\""))?;
+    Ok(Status {
+        name: name.into(),
+        id: id.into(),
+        state: state.into(),
+        exit_code,
+        hash_changed: false,
+    })
 }
 
 #[derive(Deserialize)]
@@ -265,17 +411,41 @@ struct BackOffCase {
 
 fn back_off(case: &Case) -> Verdict {
     let case: BackOffCase = case.fields()?;
-    let or = |told: &Option<String>, default: u64| told.as_deref().map_or(Ok(Duration::from_secs(default)), duration);
+    let or = |told: &Option<String>, default: u64| {
+        told.as_deref()
+            .map_or(Ok(Duration::from_secs(default)), duration)
+    };
     let (initial, max) = (or(&case.initial, 10)?, or(&case.max, 300)?);
-    let pod = PodRef { namespace: "d".into(), name: "p".into(), uid: "u".into() };
-    let container = Container { name: "c".into(), ..Default::default() };
+    let pod = PodRef {
+        namespace: "d".into(),
+        name: "p".into(),
+        uid: "u".into(),
+    };
+    let container = Container {
+        name: "c".into(),
+        ..Default::default()
+    };
     let key = BackOffKey::new(&pod, &container);
     let now = Moment::from_boot(Duration::from_secs(1000));
     let mut table = BackOff::with_initial(initial, max);
     match case.entry.as_deref() {
         None => {}
-        Some(words) if *words == format!("one earlier advance (delay {})", case.initial.as_deref().unwrap_or("10s")) => {
-            same("the earlier start", Ok(()), table.start(&key, now - Duration::from_secs(5), now - Duration::from_secs(5)))?;
+        Some(words)
+            if *words
+                == format!(
+                    "one earlier advance (delay {})",
+                    case.initial.as_deref().unwrap_or("10s")
+                ) =>
+        {
+            same(
+                "the earlier start",
+                Ok(()),
+                table.start(
+                    &key,
+                    now - Duration::from_secs(5),
+                    now - Duration::from_secs(5),
+                ),
+            )?;
         }
         Some(other) => return unknown("entry", other),
     }
@@ -288,19 +458,48 @@ fn back_off(case: &Case) -> Verdict {
         }
         other => return unknown("status", other),
     };
-    let runtime = RuntimePodStatus { containers: vec![newest], ..Default::default() };
+    let runtime = RuntimePodStatus {
+        containers: vec![newest],
+        ..Default::default()
+    };
     let got = table.check(&pod, &container, &runtime, now);
     same("in back-off", case.expect_in_back_off, got.is_err())?;
     if let Some(words) = case.side_effect {
-        same("sideEffect", "an entry with delay = initial is created", &words)?;
-        same("the next start", Err(Held { delay: initial, retry_at: now + initial }), table.check(&pod, &container, &runtime, now))?;
+        same(
+            "sideEffect",
+            "an entry with delay = initial is created",
+            &words,
+        )?;
+        same(
+            "the next start",
+            Err(Held {
+                delay: initial,
+                retry_at: now + initial,
+            }),
+            table.check(&pod, &container, &runtime, now),
+        )?;
     }
     if let Some(word) = case.error {
-        same("error", word.as_str(), StartErrorReason::CrashLoopBackOff.as_str())?;
+        same(
+            "error",
+            word.as_str(),
+            StartErrorReason::CrashLoopBackOff.as_str(),
+        )?;
     }
     if let Some(words) = case.retry_at {
-        let after = duration(words.strip_prefix("finishedAt+").ok_or_else(|| format!("unknown time \"{words}\""))?)?;
-        same("retryAt", Err(Held { delay: after, retry_at: now + after }), got)?;
+        let after = duration(
+            words
+                .strip_prefix("finishedAt+")
+                .ok_or_else(|| format!("unknown time \"{words}\""))?,
+        )?;
+        same(
+            "retryAt",
+            Err(Held {
+                delay: after,
+                retry_at: now + after,
+            }),
+            got,
+        )?;
     }
     AS_TOLD
 }

@@ -32,7 +32,13 @@ struct Port {
 }
 
 fn ports(told: Vec<Port>) -> Vec<ContainerPort> {
-    told.into_iter().map(|p| ContainerPort { name: p.name, container_port: p.container_port, ..Default::default() }).collect()
+    told.into_iter()
+        .map(|p| ContainerPort {
+            name: p.name,
+            container_port: p.container_port,
+            ..Default::default()
+        })
+        .collect()
 }
 
 #[derive(Deserialize)]
@@ -77,7 +83,8 @@ fn resolve(case: &Case) -> Verdict {
                 Some(number) => same("value", case.value.to_string().as_str(), number)?,
                 None => same("value", 0, case.value)?,
             }
-            case.error.map_or(Ok(()), |expected| same("error", expected, text))?;
+            case.error
+                .map_or(Ok(()), |expected| same("error", expected, text))?;
         }
         (ok, got) => return Err(format!("ok: expected {ok}, got {got:?}")),
     }
@@ -111,7 +118,10 @@ fn tcp_target(case: &Case) -> Verdict {
 
 /// What the handlers do before they connect.
 fn target(case: TargetCase, http: bool) -> Verdict {
-    let status = PodStatus { pod_ip: case.pod_ip, ..Default::default() };
+    let status = PodStatus {
+        pod_ip: case.pod_ip,
+        ..Default::default()
+    };
     let got = resolve_port(&case.port, &ports(case.ports)).and_then(|port| {
         // Whether a foreign host is allowed is another question than where it is.
         let target = resolve_target(&case.host, &status, None, std::slice::from_ref(&case.host))?;
@@ -122,14 +132,25 @@ fn target(case: TargetCase, http: bool) -> Verdict {
         Err(_) if !case.ok => return AS_TOLD,
         got => return Err(format!("ok: expected {}, got {got:?}", case.ok)),
     };
-    case.expect_host.map_or(Ok(()), |expected| same("host", expected, host.clone()))?;
-    case.expect_port.map_or(Ok(()), |expected| same("port", expected, port))?;
+    case.expect_host
+        .map_or(Ok(()), |expected| same("host", expected, host.clone()))?;
+    case.expect_port
+        .map_or(Ok(()), |expected| same("port", expected, port))?;
     if let Some(expected) = case.expect_path.filter(|_| http) {
         let url = ProbeUrl::of_probe("http", &host, port, &case.path);
         // A relative path gets its slash where the URL is made, not where it is sent.
         let is_relative = !expected.is_empty() && !expected.starts_with(['/', '?']);
-        let expected = if is_relative { format!("/{expected}") } else { expected };
-        same("path", expected, url.query.map_or(url.path.clone(), |q| format!("{}?{q}", url.path)))?;
+        let expected = if is_relative {
+            format!("/{expected}")
+        } else {
+            expected
+        };
+        same(
+            "path",
+            expected,
+            url.query
+                .map_or(url.path.clone(), |q| format!("{}?{q}", url.path)),
+        )?;
     }
     AS_TOLD
 }
@@ -146,7 +167,11 @@ struct FormatUrl {
 
 fn format_url(case: &Case) -> Verdict {
     let case: FormatUrl = case.fields()?;
-    same("url", case.url, ProbeUrl::of_probe(&case.scheme, &case.host, case.port, &case.path).to_string())?;
+    same(
+        "url",
+        case.url,
+        ProbeUrl::of_probe(&case.scheme, &case.host, case.port, &case.path).to_string(),
+    )?;
     AS_TOLD
 }
 
@@ -160,7 +185,11 @@ struct Headers {
 
 fn headers(case: &Case) -> Verdict {
     let case: Headers = case.fields()?;
-    let spec: Vec<_> = case.spec.into_iter().map(|(name, value)| HttpHeader { name, value }).collect();
+    let spec: Vec<_> = case
+        .spec
+        .into_iter()
+        .map(|(name, value)| HttpHeader { name, value })
+        .collect();
     same("headers", case.out, header_map(&spec).into_iter().collect())?;
     AS_TOLD
 }

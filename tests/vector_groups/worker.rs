@@ -14,7 +14,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::world::{Daemon, api_state, entry, pod_of, until};
-use super::{AS_TOLD, Cached, Case, Group, PerType, Run, Verdict, duration, ensure, fields, group, overruled, probe_type, same, unknown};
+use super::{
+    AS_TOLD, Cached, Case, Group, PerType, Run, Verdict, duration, ensure, fields, group,
+    overruled, probe_type, same, unknown,
+};
 
 pub const GROUPS: &[Group] = &[
     group("version", Run::Text),
@@ -22,7 +25,10 @@ pub const GROUPS: &[Group] = &[
     group("kubeletRestartDoc", Run::Text),
     group("step", Run::Each(step)),
     group("restartRules", Run::Each(restart_rules)),
-    group("restartAll", Run::Told(&[("wa-1", wa_1), ("wa-2", wa_2), ("wa-3", wa_3)])),
+    group(
+        "restartAll",
+        Run::Told(&[("wa-1", wa_1), ("wa-2", wa_2), ("wa-3", wa_3)]),
+    ),
     group("initialDelay", Run::Each(initial_delay)),
     group("sequences", Run::Each(sequence)),
     group("cleanup", Run::Told(&[("wc-1", wc_1)])),
@@ -61,22 +67,48 @@ impl World {
             id: "a".into(),
             runs: 0,
         };
-        world.is("running", 0, probe_type != ProbeType::Startup).expect("a known state");
+        world
+            .is("running", 0, probe_type != ProbeType::Startup)
+            .expect("a known state");
         world
     }
 
     /// restartPolicy Never, nothing else.
     fn plain(probe_type: ProbeType, success: i32, failure: i32) -> Self {
-        let probe = Probe { success_threshold: success, failure_threshold: failure, ..probe() };
-        Self::new(probe_type, probe, json!({"restartPolicy": "Never", "containers": [{"name": "c"}]}))
+        let probe = Probe {
+            success_threshold: success,
+            failure_threshold: failure,
+            ..probe()
+        };
+        Self::new(
+            probe_type,
+            probe,
+            json!({"restartPolicy": "Never", "containers": [{"name": "c"}]}),
+        )
     }
 
     /// The stored status: this container in that state.
     fn is(&mut self, state: &str, exit_code: i32, started: bool) -> Result<(), String> {
-        let entries = vec![entry("c", &self.id, api_state(state, exit_code, "")?, Some(started))];
-        let (init, regular) = if self.pod.spec.init_containers.is_empty() { (vec![], entries) } else { (entries, vec![]) };
-        let statuses = PodStatus { init_container_statuses: init, container_statuses: regular, ..Default::default() };
-        self.status = Some(PodStatus { phase: PodPhase::Running, ..statuses });
+        let entries = vec![entry(
+            "c",
+            &self.id,
+            api_state(state, exit_code, "")?,
+            Some(started),
+        )];
+        let (init, regular) = if self.pod.spec.init_containers.is_empty() {
+            (vec![], entries)
+        } else {
+            (entries, vec![])
+        };
+        let statuses = PodStatus {
+            init_container_statuses: init,
+            container_statuses: regular,
+            ..Default::default()
+        };
+        self.status = Some(PodStatus {
+            phase: PodPhase::Running,
+            ..statuses
+        });
         Ok(())
     }
 
@@ -84,7 +116,10 @@ impl World {
     fn make_sidecar(&mut self) {
         let mut pod = Pod::clone(&self.pod);
         pod.spec.init_containers = std::mem::take(&mut pod.spec.containers);
-        pod.spec.init_containers.iter_mut().for_each(|c| c.restart_policy = Some(RestartPolicy::Always));
+        pod.spec
+            .init_containers
+            .iter_mut()
+            .for_each(|c| c.restart_policy = Some(RestartPolicy::Always));
         self.pod = pod.into();
     }
 
@@ -123,7 +158,13 @@ impl World {
 
 /// All numbers 1, no delay.
 fn probe() -> Probe {
-    Probe { timeout_seconds: 1, period_seconds: 1, success_threshold: 1, failure_threshold: 1, ..Default::default() }
+    Probe {
+        timeout_seconds: 1,
+        period_seconds: 1,
+        success_threshold: 1,
+        failure_threshold: 1,
+        ..Default::default()
+    }
 }
 
 #[derive(Deserialize)]
@@ -141,17 +182,39 @@ struct Step {
 
 fn step(case: &Case) -> Verdict {
     let case: Step = case.fields()?;
-    let types = case.probe.as_deref().map(|w| probe_type(w).map(|t| vec![t])).transpose()?;
+    let types = case
+        .probe
+        .as_deref()
+        .map(|w| probe_type(w).map(|t| vec![t]))
+        .transpose()?;
     for probe_type in types.unwrap_or(ProbeType::ALL.to_vec()) {
-        let probe = Probe { initial_delay_seconds: case.initial_delay_seconds, ..probe() };
-        let mut world = World::new(probe_type, probe, json!({"restartPolicy": "Never", "containers": [{"name": "c"}]}));
+        let probe = Probe {
+            initial_delay_seconds: case.initial_delay_seconds,
+            ..probe()
+        };
+        let mut world = World::new(
+            probe_type,
+            probe,
+            json!({"restartPolicy": "Never", "containers": [{"name": "c"}]}),
+        );
         world.deleting = case.deletion_timestamp;
         set(&mut world, case.status.as_deref())?;
         let expected = case.cont.of(probe_type).ok_or("no cont for this type")?;
-        same(&format!("cont of {probe_type}"), expected, world.step(Handled::Success))?;
-        same(&format!("cached of {probe_type}"), case.cached.and_then(|c| c.of(probe_type)).map(Into::into), world.cached())?;
+        same(
+            &format!("cont of {probe_type}"),
+            expected,
+            world.step(Handled::Success),
+        )?;
+        same(
+            &format!("cached of {probe_type}"),
+            case.cached.and_then(|c| c.of(probe_type)).map(Into::into),
+            world.cached(),
+        )?;
         // Nothing for another container id either.
-        ensure(case.cached.is_some() || world.updates.is_empty(), "nothing is cached at all")?;
+        ensure(
+            case.cached.is_some() || world.updates.is_empty(),
+            "nothing is cached at all",
+        )?;
     }
     AS_TOLD
 }
@@ -171,11 +234,23 @@ fn set(world: &mut World, words: Option<&str>) -> Result<(), String> {
     if let Some(phase) = words.strip_prefix("pod phase ") {
         let phase = fields(&phase.into())?;
         world.status.iter_mut().for_each(|s| s.phase = phase);
-    } else if let Some((code, policy)) = words.strip_prefix("terminated exit ").and_then(|w| w.split_once(", pod policy ")) {
+    } else if let Some((code, policy)) = words
+        .strip_prefix("terminated exit ")
+        .and_then(|w| w.split_once(", pod policy "))
+    {
         with_policy(world, policy)?;
-        world.is("terminated", code.parse().map_err(|_| format!("unknown exit code \"{code}\""))?, true)?;
+        world.is(
+            "terminated",
+            code.parse()
+                .map_err(|_| format!("unknown exit code \"{code}\""))?,
+            true,
+        )?;
     } else if let Some(rest) = words.strip_prefix("regular container terminated, pod ") {
-        with_policy(world, rest.strip_suffix(", no container policy").ok_or("unknown end of the status")?)?;
+        with_policy(
+            world,
+            rest.strip_suffix(", no container policy")
+                .ok_or("unknown end of the status")?,
+        )?;
         world.is("terminated", 0, true)?;
     } else if let Some(policy) = words.strip_prefix("sidecar terminated, pod ") {
         with_policy(world, policy)?;
@@ -184,8 +259,13 @@ fn set(world: &mut World, words: Option<&str>) -> Result<(), String> {
     } else {
         match words {
             "running" => {}
-            "only another container has a status" => world.status.iter_mut().for_each(|s| s.container_statuses[0].name = "other".into()),
-            "container neither running nor terminated (waiting) with an id" => world.is("waiting", 0, true)?,
+            "only another container has a status" => world
+                .status
+                .iter_mut()
+                .for_each(|s| s.container_statuses[0].name = "other".into()),
+            "container neither running nor terminated (waiting) with an id" => {
+                world.is("waiting", 0, true)?
+            }
             other => return unknown("status", other),
         }
     }
@@ -214,13 +294,19 @@ struct RestartRules {
 
 fn restart_rules(case: &Case) -> Verdict {
     let case: RestartRules = case.fields()?;
-    let rules = case.rules.iter().map(|r| json!({"action": r.action, "exitCodes": {"operator": r.operator, "values": r.values}}));
+    let rules = case.rules.iter().map(
+        |r| json!({"action": r.action, "exitCodes": {"operator": r.operator, "values": r.values}}),
+    );
     let container = json!({"name": "c", "restartPolicy": case.container_restart_policy, "restartPolicyRules": rules.collect::<Vec<_>>()});
     let spec = json!({"restartPolicy": case.pod_restart_policy, "containers": [container]});
     for word in &case.types {
         let mut world = World::new(probe_type(word)?, probe(), spec.clone());
         world.is("terminated", case.exit_code, true)?;
-        same(&format!("cont of {word}"), case.cont, world.step(Handled::Success))?;
+        same(
+            &format!("cont of {word}"),
+            case.cont,
+            world.step(Handled::Success),
+        )?;
     }
     AS_TOLD
 }
@@ -245,7 +331,11 @@ fn restarts_all(name: &str) -> Value {
 fn wa_1(case: &Case) -> Verdict {
     let case: RestartAll = case.fields()?;
     for word in &case.types {
-        let mut world = World::new(probe_type(word)?, probe(), json!({"restartPolicy": "Never", "containers": [restarts_all("c")]}));
+        let mut world = World::new(
+            probe_type(word)?,
+            probe(),
+            json!({"restartPolicy": "Never", "containers": [restarts_all("c")]}),
+        );
         world.is("terminated", 1, true)?;
         same("cont", case.cont, world.step(Handled::Success))?;
     }
@@ -256,13 +346,21 @@ fn wa_1(case: &Case) -> Verdict {
 fn wa_2(case: &Case) -> Verdict {
     let case: RestartAll = case.fields()?;
     for word in &case.types {
-        let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c"}, restarts_all("other")]});
+        let spec =
+            json!({"restartPolicy": "Never", "containers": [{"name": "c"}, restarts_all("other")]});
         for (code, cont) in [(1, case.cont), (0, false)] {
             let mut world = World::new(probe_type(word)?, probe(), spec.clone());
             world.is("terminated", 1, true)?;
             let other = entry("other", "b", api_state("terminated", code, "")?, Some(true));
-            world.status.iter_mut().for_each(|s| s.container_statuses.push(other.clone()));
-            same(&format!("cont when the other exited {code}"), cont, world.step(Handled::Success))?;
+            world
+                .status
+                .iter_mut()
+                .for_each(|s| s.container_statuses.push(other.clone()));
+            same(
+                &format!("cont when the other exited {code}"),
+                cont,
+                world.step(Handled::Success),
+            )?;
         }
     }
     AS_TOLD
@@ -274,7 +372,10 @@ fn wa_3(case: &Case) -> Verdict {
     for word in &case.types {
         let mut world = World::plain(probe_type(word)?, 1, 1);
         world.is("waiting", 0, false)?;
-        world.status.iter_mut().for_each(|s| s.phase = PodPhase::Pending);
+        world
+            .status
+            .iter_mut()
+            .for_each(|s| s.phase = PodPhase::Pending);
         same("cont", case.cont, world.step(Handled::Success))?;
     }
     AS_TOLD
@@ -292,12 +393,30 @@ struct InitialDelay {
 fn initial_delay(case: &Case) -> Verdict {
     let case: InitialDelay = case.fields()?;
     for probe_type in ProbeType::ALL {
-        let probe = Probe { initial_delay_seconds: case.initial_delay_seconds, ..probe() };
-        let mut world = World::new(probe_type, probe, json!({"restartPolicy": "Never", "containers": [{"name": "c"}]}));
+        let probe = Probe {
+            initial_delay_seconds: case.initial_delay_seconds,
+            ..probe()
+        };
+        let mut world = World::new(
+            probe_type,
+            probe,
+            json!({"restartPolicy": "Never", "containers": [{"name": "c"}]}),
+        );
         world.started = Some(world.now - duration(&case.started_ago)?);
-        same(&format!("cont of {probe_type}"), case.cont, world.step(Handled::Success))?;
-        let expected = case.cached.of(probe_type).ok_or("no cached for this type")?;
-        same(&format!("cached of {probe_type}"), Some(expected.into()), world.cached())?;
+        same(
+            &format!("cont of {probe_type}"),
+            case.cont,
+            world.step(Handled::Success),
+        )?;
+        let expected = case
+            .cached
+            .of(probe_type)
+            .ok_or("no cached for this type")?;
+        same(
+            &format!("cached of {probe_type}"),
+            Some(expected.into()),
+            world.cached(),
+        )?;
     }
     AS_TOLD
 }
@@ -367,21 +486,37 @@ fn one() -> i32 {
 impl Sequence {
     /// Both forms as steps.
     fn steps(&self) -> Result<Vec<SequenceStep>, String> {
-        ensure(self.handler.is_empty() != self.steps.is_empty(), "either handler or steps")?;
-        for (what, n) in [("cached", self.cached.len()), ("run", self.run.len()), ("onHoldAfter", self.on_hold_after.len())] {
-            ensure(n == self.handler.len() || n == 0, &format!("as many {what} as handler runs"))?;
+        ensure(
+            self.handler.is_empty() != self.steps.is_empty(),
+            "either handler or steps",
+        )?;
+        for (what, n) in [
+            ("cached", self.cached.len()),
+            ("run", self.run.len()),
+            ("onHoldAfter", self.on_hold_after.len()),
+        ] {
+            ensure(
+                n == self.handler.len() || n == 0,
+                &format!("as many {what} as handler runs"),
+            )?;
         }
-        let told = self.handler.iter().enumerate().map(|(i, handler)| SequenceStep {
-            handler: *handler,
-            cached: self.cached.get(i).copied().map(PerType::One),
-            run: self.run.get(i).copied(),
-            on_hold: self.on_hold_after.get(i).copied().map(PerType::One),
-            started: None,
-            new_container_id: false,
-            note: None,
-        });
+        let told = self
+            .handler
+            .iter()
+            .enumerate()
+            .map(|(i, handler)| SequenceStep {
+                handler: *handler,
+                cached: self.cached.get(i).copied().map(PerType::One),
+                run: self.run.get(i).copied(),
+                on_hold: self.on_hold_after.get(i).copied().map(PerType::One),
+                started: None,
+                new_container_id: false,
+                note: None,
+            });
         let once: Vec<_> = told.chain(self.steps.iter().cloned()).collect();
-        Ok(std::iter::repeat_n(once, self.repeat.unwrap_or(1)).flatten().collect())
+        Ok(std::iter::repeat_n(once, self.repeat.unwrap_or(1))
+            .flatten()
+            .collect())
     }
 }
 
@@ -394,7 +529,9 @@ fn sequence(case: &Case) -> Verdict {
         carried_over |= run_sequence(&case, probe_type(word)?)?;
     }
     match carried_over {
-        true => Ok(overruled("told is a run carried over to a new container id: every run length starts anew with it (lessons A6)")),
+        true => Ok(overruled(
+            "told is a run carried over to a new container id: every run length starts anew with it (lessons A6)",
+        )),
         false => AS_TOLD,
     }
 }
@@ -415,7 +552,11 @@ impl Carried {
             Says::F => (ProbeResult::Failure, case.failure_threshold),
             Says::E => return None,
         };
-        self.run = if self.last.replace(result) == Some(result) { self.run + 1 } else { 1 };
+        self.run = if self.last.replace(result) == Some(result) {
+            self.run + 1
+        } else {
+            1
+        };
         let reached = i64::from(self.run) >= i64::from(threshold);
         if on_hold_after {
             self.run = 0;
@@ -429,7 +570,11 @@ fn run_sequence(case: &Sequence, probe_type: ProbeType) -> Result<bool, String> 
     let mut carried = Carried::default();
     let mut world = World::plain(probe_type, case.success_threshold, case.failure_threshold);
     if let Some(preset) = case.preset {
-        world.cache.set(&ContainerId::from(world.id.as_str()), preset.into(), &PodUid::from("p"));
+        world.cache.set(
+            &ContainerId::from(world.id.as_str()),
+            preset.into(),
+            &PodUid::from("p"),
+        );
     }
     let (mut started, mut instance) = (probe_type != ProbeType::Startup, 0);
     for (i, step) in case.steps()?.into_iter().enumerate() {
@@ -442,10 +587,19 @@ fn run_sequence(case: &Sequence, probe_type: ProbeType) -> Result<bool, String> 
         world.is("running", 0, started)?;
         let (runs, sent) = (world.runs, world.updates.len());
         ensure(world.step(step.handler.into()), "the worker goes on")?;
-        let of_carried = if world.runs > runs { carried.step(step.handler, case, world.worker.on_hold()) } else { None };
+        let of_carried = if world.runs > runs {
+            carried.step(step.handler, case, world.worker.on_hold())
+        } else {
+            None
+        };
         carried.crossed |= step.new_container_id && carried.run > world.worker.run();
-        let cached = step.cached.as_ref().and_then(|c| c.of(probe_type)).map(ProbeResult::from);
-        let differs = step.run.is_some_and(|r| r != world.worker.run()) || cached.is_some_and(|c| Some(c) != world.cached());
+        let cached = step
+            .cached
+            .as_ref()
+            .and_then(|c| c.of(probe_type))
+            .map(ProbeResult::from);
+        let differs = step.run.is_some_and(|r| r != world.worker.run())
+            || cached.is_some_and(|c| Some(c) != world.cached());
         if carried.crossed
             && differs
             && step.run.is_none_or(|r| r == carried.run)
@@ -453,8 +607,12 @@ fn run_sequence(case: &Sequence, probe_type: ProbeType) -> Result<bool, String> 
         {
             return Ok(true);
         }
-        cached.map_or(Ok(()), |expected| same(&at("cached"), Some(expected), world.cached()))?;
-        step.run.map_or(Ok(()), |expected| same(&at("run"), expected, world.worker.run()))?;
+        cached.map_or(Ok(()), |expected| {
+            same(&at("cached"), Some(expected), world.cached())
+        })?;
+        step.run.map_or(Ok(()), |expected| {
+            same(&at("run"), expected, world.worker.run())
+        })?;
         if let Some(expected) = step.on_hold.as_ref().and_then(|o| o.of(probe_type)) {
             same(&at("on hold"), expected, world.worker.on_hold())?;
         }
@@ -467,11 +625,19 @@ fn run_sequence(case: &Sequence, probe_type: ProbeType) -> Result<bool, String> 
             // One update for the seed; another only when the first result changes it.
             let changes = world.updates.len() - sent;
             let seed = podprobe::prober::worker::initial_value(probe_type);
-            same(&at("updates"), 1 + usize::from(world.cached() != Some(seed)), changes)?;
+            same(
+                &at("updates"),
+                1 + usize::from(world.cached() != Some(seed)),
+                changes,
+            )?;
         }
     }
-    case.after_on_hold.map_or(Ok(()), |expected| same("on hold at the end", expected, world.worker.on_hold()))?;
-    case.after_run.map_or(Ok(()), |expected| same("run at the end", expected, world.worker.run()))?;
+    case.after_on_hold.map_or(Ok(()), |expected| {
+        same("on hold at the end", expected, world.worker.on_hold())
+    })?;
+    case.after_run.map_or(Ok(()), |expected| {
+        same("run at the end", expected, world.worker.run())
+    })?;
     Ok(false)
 }
 
@@ -490,15 +656,25 @@ fn wc_1(case: &Case) -> Verdict {
         let probe_type = probe_type(word)?;
         let daemon = Daemon::new();
         let probe = json!({"exec": {"command": ["true"]}, "periodSeconds": 1});
-        let pod = pod_of("p", json!({"containers": [{"name": "c", format!("{word}Probe"): probe}]}));
-        daemon.store(&pod, vec![entry("c", "a", api_state("running", 0, "")?, None)]);
+        let pod = pod_of(
+            "p",
+            json!({"containers": [{"name": "c", format!("{word}Probe"): probe}]}),
+        );
+        daemon.store(
+            &pod,
+            vec![entry("c", "a", api_state("running", 0, "")?, None)],
+        );
         daemon.manager.add_pod(&pod);
         let id = ContainerId::from("a");
-        until("a cached Success", || daemon.results.of(probe_type).get(&id) == Some(ProbeResult::Success))?;
+        until("a cached Success", || {
+            daemon.results.of(probe_type).get(&id) == Some(ProbeResult::Success)
+        })?;
         for _ in 0..10 {
             daemon.manager.remove_pod(&pod);
         }
-        until("the end of the worker", || daemon.manager.worker_count() == 0)?;
+        until("the end of the worker", || {
+            daemon.manager.worker_count() == 0
+        })?;
         same("cached", None, daemon.results.of(probe_type).get(&id))?;
         daemon.end()?;
     }
@@ -521,21 +697,37 @@ struct KubeletRestart {
 fn kubelet_restart(case: &Case) -> Verdict {
     let case: KubeletRestart = case.fields()?;
     let probe_type = probe_type(&case.probe)?;
-    let probe = Probe { initial_delay_seconds: 1000, ..probe() };
-    let mut world = World::new(probe_type, probe, json!({"restartPolicy": "Never", "containers": [{"name": "c"}]}));
+    let probe = Probe {
+        initial_delay_seconds: 1000,
+        ..probe()
+    };
+    let mut world = World::new(
+        probe_type,
+        probe,
+        json!({"restartPolicy": "Never", "containers": [{"name": "c"}]}),
+    );
     if case.sidecar {
         world.make_sidecar();
     }
     let five_minutes = Duration::from_secs(300);
-    world.started = Some(if case.older { MANAGER - five_minutes } else { MANAGER + five_minutes });
+    world.started = Some(if case.older {
+        MANAGER - five_minutes
+    } else {
+        MANAGER + five_minutes
+    });
     world.now = MANAGER + five_minutes + Duration::from_secs(1);
     world.is("running", 0, case.started)?;
     ensure(world.step(Handled::Success), "the worker goes on")?;
     same("handler runs", 0, world.runs)?;
     if case.gate && case.older {
-        let kept = (case.sidecar && probe_type == ProbeType::Startup).then_some(ProbeResult::Success);
+        let kept =
+            (case.sidecar && probe_type == ProbeType::Startup).then_some(ProbeResult::Success);
         same("cached", kept, world.cached())?;
-        same("told", case.cached.map(Into::into), Some(podprobe::prober::worker::initial_value(probe_type)))?;
+        same(
+            "told",
+            case.cached.map(Into::into),
+            Some(podprobe::prober::worker::initial_value(probe_type)),
+        )?;
         return Ok(overruled(
             "the gate is off, as it is by default: seeding an older container anew would flip its readiness (lessons A7, 15 O14)",
         ));

@@ -12,7 +12,9 @@ use podprobe::clock::Moment;
 use podprobe::events::Recorder;
 use podprobe::prober::manager::{Deps, ProberManager, Results, StatusSource};
 use podprobe::prober::results::{Manager, Update};
-use podprobe::runtime::{ContainerId, ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeState, StartErrorReason};
+use podprobe::runtime::{
+    ContainerId, ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeState, StartErrorReason,
+};
 use serde_json::{Value, json};
 
 use crate::probed::{Probed, ProbedRuntime};
@@ -36,7 +38,11 @@ pub struct World {
 
 impl World {
     pub fn new(answer: Answer) -> Arc<Self> {
-        Arc::new(Self { statuses: Mutex::default(), version: AtomicU64::new(0), answer: Mutex::new(answer) })
+        Arc::new(Self {
+            statuses: Mutex::default(),
+            version: AtomicU64::new(0),
+            answer: Mutex::new(answer),
+        })
     }
 }
 
@@ -57,8 +63,14 @@ impl StatusSource for World {
 impl Probed for World {
     fn exec(&self, _: &ContainerId) -> Result<ExecOutcome, RuntimeError> {
         match *self.answer.lock().unwrap() {
-            Answer::Code(code) => Ok(ExecOutcome::Exited { code, output: b"said".to_vec() }),
-            Answer::Error => Err(RuntimeError::new(StartErrorReason::RunContainerError, "no descriptors")),
+            Answer::Code(code) => Ok(ExecOutcome::Exited {
+                code,
+                output: b"said".to_vec(),
+            }),
+            Answer::Error => Err(RuntimeError::new(
+                StartErrorReason::RunContainerError,
+                "no descriptors",
+            )),
         }
     }
 }
@@ -77,7 +89,11 @@ impl Daemon {
         let world = World::new(Answer::Code(0));
         let (tx, updates) = bounded(10_000);
         let cache = || Arc::new(Manager::new(tx.clone()));
-        let results = Results { startup: cache(), readiness: cache(), liveness: cache() };
+        let results = Results {
+            startup: cache(),
+            readiness: cache(),
+            liveness: cache(),
+        };
         let manager = ProberManager::new(Deps {
             statuses: world.clone(),
             runtime: Arc::new(ProbedRuntime(world.clone())),
@@ -87,20 +103,37 @@ impl Daemon {
             allow_probe_hosts: Vec::new(),
             restored: HashMap::new(),
         });
-        Self { world, manager, results, _updates: updates }
+        Self {
+            world,
+            manager,
+            results,
+            _updates: updates,
+        }
     }
 
     /// Stores what a sync would: the entries with Ready and Started as the manager says.
     pub fn store(&self, pod: &Pod, entries: Vec<ContainerStatus>) -> PodStatus {
-        let mut fresh = PodStatus { phase: PodPhase::Running, container_statuses: entries, ..Default::default() };
+        let mut fresh = PodStatus {
+            phase: PodPhase::Running,
+            container_statuses: entries,
+            ..Default::default()
+        };
         self.manager.update_pod_status(pod, &mut fresh);
-        self.world.statuses.lock().unwrap().insert(pod.uid().clone(), Arc::new(fresh.clone()));
+        self.world
+            .statuses
+            .lock()
+            .unwrap()
+            .insert(pod.uid().clone(), Arc::new(fresh.clone()));
         fresh
     }
 
     /// The workers have ended when it returns.
     pub fn end(&self) -> Result<(), String> {
-        super::same("threads that did not end", 0, self.manager.shutdown(CEILING))
+        super::same(
+            "threads that did not end",
+            0,
+            self.manager.shutdown(CEILING),
+        )
     }
 }
 
@@ -112,7 +145,9 @@ pub fn until(what: &str, condition: impl Fn() -> bool) -> Result<(), String> {
     let start = Instant::now();
     while !condition() {
         if start.elapsed() > CEILING {
-            return Err(format!("expected: {what}; it did not come within {CEILING:?}"));
+            return Err(format!(
+                "expected: {what}; it did not come within {CEILING:?}"
+            ));
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -124,12 +159,20 @@ pub fn pod_of(name: &str, spec: Value) -> Arc<Pod> {
     let metadata = json!({"name": name, "namespace": "default", "uid": name});
     let typed = |v: &Value| serde_json::from_value(v.clone()).expect("a pod spec");
     let metadata_typed = serde_json::from_value(metadata.clone()).expect("metadata");
-    Arc::new(Pod { metadata: metadata_typed, spec: typed(&spec), raw: json!({"metadata": metadata, "spec": spec}) })
+    Arc::new(Pod {
+        metadata: metadata_typed,
+        spec: typed(&spec),
+        raw: json!({"metadata": metadata, "spec": spec}),
+    })
 }
 
 /// An entry of an API status; `state` is one of the API's.
 pub fn entry(name: &str, id: &str, state: Value, started: Option<bool>) -> ContainerStatus {
-    let id = if id.is_empty() { String::new() } else { ContainerId::from(id).uri() };
+    let id = if id.is_empty() {
+        String::new()
+    } else {
+        ContainerId::from(id).uri()
+    };
     let mut entry = json!({"name": name, "containerID": id, "state": state});
     if let Some(started) = started {
         entry["started"] = started.into();
@@ -148,7 +191,12 @@ pub fn api_state(word: &str, exit_code: i32, reason: &str) -> Result<Value, Stri
 }
 
 /// One instance as the runtime tells of it.
-pub fn runtime_container(name: &str, id: &str, state: RuntimeState, exit_code: i32) -> RuntimeContainerStatus {
+pub fn runtime_container(
+    name: &str,
+    id: &str,
+    state: RuntimeState,
+    exit_code: i32,
+) -> RuntimeContainerStatus {
     RuntimeContainerStatus {
         id: id.into(),
         name: name.into(),

@@ -9,15 +9,26 @@ use crate::api::validation::probe_field;
 /// Takes out what only an API server sets, where keeping it would make a pod in a file something else.
 pub(super) fn drop_server_fields(raw: &mut Value) -> Vec<String> {
     let mut warnings = Vec::new();
-    let Some(metadata) = raw.get_mut("metadata").and_then(Value::as_object_mut) else { return warnings };
+    let Some(metadata) = raw.get_mut("metadata").and_then(Value::as_object_mut) else {
+        return warnings;
+    };
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
         if metadata.shift_remove(field).is_some() {
-            warnings.push(format!("metadata.{field}: not acted on: a pod in a file is deleted by removing the file"));
+            warnings.push(format!(
+                "metadata.{field}: not acted on: a pod in a file is deleted by removing the file"
+            ));
         }
     }
     let mirror = "kubernetes.io/config.mirror";
-    if metadata.get_mut("annotations").and_then(Value::as_object_mut).is_some_and(|all| all.shift_remove(mirror).is_some()) {
-        warnings.push(format!("{}: not acted on: a pod in a file is no mirror pod", entry("metadata.annotations", mirror)));
+    if metadata
+        .get_mut("annotations")
+        .and_then(Value::as_object_mut)
+        .is_some_and(|all| all.shift_remove(mirror).is_some())
+    {
+        warnings.push(format!(
+            "{}: not acted on: a pod in a file is no mirror pod",
+            entry("metadata.annotations", mirror)
+        ));
     }
     warnings
 }
@@ -25,14 +36,25 @@ pub(super) fn drop_server_fields(raw: &mut Value) -> Vec<String> {
 /// Advice on a valid pod; `as_written` is the object before its defaults.
 pub(super) fn advice(as_written: &Value, pod: &Pod) -> Vec<String> {
     let mut warnings = Vec::new();
-    let node = as_written.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
+    let node = as_written
+        .pointer("/spec/nodeName")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     if !node.is_empty() && node != pod.spec.node_name {
-        warnings.push(format!("spec.nodeName: not acted on: a pod in a file runs on the file's node, \"{}\"", pod.spec.node_name));
+        warnings.push(format!(
+            "spec.nodeName: not acted on: a pod in a file runs on the file's node, \"{}\"",
+            pod.spec.node_name
+        ));
     }
     for (list, index, container) in pod.spec.listed() {
         let path = item(&child("spec", list), index);
-        let written = as_written.pointer(&format!("/spec/{list}/{index}")).unwrap_or(&Value::Null);
-        if written.get("imagePullPolicy").is_some_and(|policy| policy == "Always") {
+        let written = as_written
+            .pointer(&format!("/spec/{list}/{index}"))
+            .unwrap_or(&Value::Null);
+        if written
+            .get("imagePullPolicy")
+            .is_some_and(|policy| policy == "Always")
+        {
             warnings.push(format!("{path}.imagePullPolicy: not acted on: nothing is pulled yet, the loaded image is used"));
         }
         if !pod.spec.host_network {
@@ -53,7 +75,11 @@ pub(super) fn advice(as_written: &Value, pod: &Pod) -> Vec<String> {
 
 /// A time given in both units: the milliseconds count, since only a person who wants them writes them.
 fn both_units(written: &Value, path: &str) -> Vec<String> {
-    let given = |field: String| written.get(field).is_some_and(|time| !time.is_null() && *time != 0);
+    let given = |field: String| {
+        written
+            .get(field)
+            .is_some_and(|time| !time.is_null() && *time != 0)
+    };
     ["initialDelay", "timeout", "period"]
         .into_iter()
         .filter(|time| given(format!("{time}Seconds")) && written.get(format!("{time}Milliseconds")).is_some())
@@ -63,7 +89,9 @@ fn both_units(written: &Value, path: &str) -> Vec<String> {
 
 /// Without a time of its own an exec probe has one second, which a shell on a busy node can miss.
 fn no_timeout(written: &Value, probe: &Probe, path: &str) -> Option<String> {
-    let unset = written.get("timeoutSeconds").is_none_or(|seconds| *seconds == 0);
+    let unset = written
+        .get("timeoutSeconds")
+        .is_none_or(|seconds| *seconds == 0);
     (probe.exec.is_some() && probe.timeout_milliseconds.is_none() && unset)
         .then(|| format!("{path}.timeoutSeconds: not set: the command has the default of 1s, and taking longer counts as a failure"))
 }
@@ -75,17 +103,28 @@ fn port_name(container: &Container, probe: &Probe, path: &str) -> Option<String>
         Handler::TcpSocket(tcp) => ("tcpSocket", &tcp.port),
         Handler::Exec(_) | Handler::Grpc(_) => return None,
     };
-    let IntOrString::String(name) = port else { return None };
+    let IntOrString::String(name) = port else {
+        return None;
+    };
     let path = format!("{path}.{handler}.port");
     match container.ports.iter().find(|port| port.name == *name) {
-        None => Some(format!("{path}: the container has no port named \"{name}\": every probe will fail to run")),
-        Some(port) if port.protocol != "TCP" => Some(format!("{path}: port \"{name}\" is {}, and the probe speaks TCP", port.protocol)),
+        None => Some(format!(
+            "{path}: the container has no port named \"{name}\": every probe will fail to run"
+        )),
+        Some(port) if port.protocol != "TCP" => Some(format!(
+            "{path}: port \"{name}\" is {}, and the probe speaks TCP",
+            port.protocol
+        )),
         Some(_) => None,
     }
 }
 
 fn host_ports(container: &Container, path: &str) -> Vec<String> {
-    let given = container.ports.iter().enumerate().filter(|(_, port)| port.host_port != 0);
+    let given = container
+        .ports
+        .iter()
+        .enumerate()
+        .filter(|(_, port)| port.host_port != 0);
     given
         .map(|(index, _)| {
             let port = item(&child(path, "ports"), index);
@@ -97,8 +136,13 @@ fn host_ports(container: &Container, path: &str) -> Vec<String> {
 /// `64m` is not 64 megabytes.
 fn fractions_of_bytes(container: &Container, path: &str) -> Vec<String> {
     let resources = &container.resources;
-    let both = [("limits", resources.limits.get("memory")), ("requests", resources.requests.get("memory"))];
-    let fraction = |quantity: &&crate::api::quantity::Quantity| quantity.parse().is_ok_and(|amount| !amount.is_whole());
+    let both = [
+        ("limits", resources.limits.get("memory")),
+        ("requests", resources.requests.get("memory")),
+    ];
+    let fraction = |quantity: &&crate::api::quantity::Quantity| {
+        quantity.parse().is_ok_and(|amount| !amount.is_whole())
+    };
     both.into_iter()
         .filter_map(|(field, memory)| memory.filter(fraction).map(|memory| (field, memory)))
         .map(|(field, memory)| format!("{path}.resources.{field}[memory]: {memory} is a fraction of a byte: megabytes are M, mebibytes Mi"))

@@ -32,7 +32,14 @@ pub struct Problem {
 impl DecodeError {
     /// An error with the one problem.
     pub(super) fn one(file: &Path, position: Option<Position>, text: impl Into<String>) -> Self {
-        Self { file: file.to_owned(), problems: vec![Problem { position, text: text.into() }], left_out: 0 }
+        Self {
+            file: file.to_owned(),
+            problems: vec![Problem {
+                position,
+                text: text.into(),
+            }],
+            left_out: 0,
+        }
     }
 
     /// The problems, at most 64 of them.
@@ -42,7 +49,11 @@ impl DecodeError {
 
     /// All in one line without places, for an event or a status: `invalid pod: [e1, e2]` (kubelet-probes 1.2).
     pub fn one_line(&self) -> String {
-        let texts: Vec<&str> = self.problems.iter().map(|problem| problem.text.as_str()).collect();
+        let texts: Vec<&str> = self
+            .problems
+            .iter()
+            .map(|problem| problem.text.as_str())
+            .collect();
         format!("invalid pod: {}", aggregate(&texts))
     }
 }
@@ -89,12 +100,23 @@ pub(super) struct Findings<'t> {
 
 impl<'t> Findings<'t> {
     pub(super) fn new(text: &'t str, file: &'t Path) -> Self {
-        Self { text, file, prefix: String::new(), problems: Vec::new(), left_out: 0, hidden: BTreeSet::new() }
+        Self {
+            text,
+            file,
+            prefix: String::new(),
+            problems: Vec::new(),
+            left_out: 0,
+            hidden: BTreeSet::new(),
+        }
     }
 
     /// From here on paths are of the pod at `around`.
     pub(super) fn enter(&mut self, around: &[Step]) {
-        self.prefix = if around.is_empty() { String::new() } else { format!("{}.", render(around)) };
+        self.prefix = if around.is_empty() {
+            String::new()
+        } else {
+            format!("{}.", render(around))
+        };
         self.hidden.clear();
     }
 
@@ -118,7 +140,11 @@ impl<'t> Findings<'t> {
 
     /// What validation found, unless it follows from something said already.
     pub(super) fn add_error(&mut self, error: &FieldError) {
-        if !self.hidden.iter().any(|hidden| is_within(hidden, &error.path) || is_within(&error.path, hidden)) {
+        if !self
+            .hidden
+            .iter()
+            .any(|hidden| is_within(hidden, &error.path) || is_within(&error.path, hidden))
+        {
             let place = Place::Field(format!("{}{}", self.prefix, error.path));
             let text = format!("{}{error}{}", self.prefix, hint(error));
             self.add(place, text);
@@ -145,37 +171,82 @@ impl<'t> Findings<'t> {
         if self.problems.is_empty() {
             return Ok(good);
         }
-        let field = |place: &Place| if let Place::Field(path) = place { path.clone() } else { String::new() };
-        let paths: Vec<String> = self.problems.iter().map(|(place, _)| field(place)).collect();
-        let positions = locate::positions(self.text, &paths.iter().map(String::as_str).collect::<Vec<_>>());
-        let problems = self.problems.into_iter().zip(positions).map(|((place, text), found)| match place {
-            Place::Field(_) => Problem { position: found.or(Some(Position { line: 1, column: 1 })), text },
-            Place::At(at) => Problem { position: Some(at), text },
-            Place::File => Problem { position: None, text },
-        });
-        Err(DecodeError { file: self.file.to_owned(), problems: problems.collect(), left_out: self.left_out })
+        let field = |place: &Place| {
+            if let Place::Field(path) = place {
+                path.clone()
+            } else {
+                String::new()
+            }
+        };
+        let paths: Vec<String> = self
+            .problems
+            .iter()
+            .map(|(place, _)| field(place))
+            .collect();
+        let positions = locate::positions(
+            self.text,
+            &paths.iter().map(String::as_str).collect::<Vec<_>>(),
+        );
+        let problems = self
+            .problems
+            .into_iter()
+            .zip(positions)
+            .map(|((place, text), found)| match place {
+                Place::Field(_) => Problem {
+                    position: found.or(Some(Position { line: 1, column: 1 })),
+                    text,
+                },
+                Place::At(at) => Problem {
+                    position: Some(at),
+                    text,
+                },
+                Place::File => Problem {
+                    position: None,
+                    text,
+                },
+            });
+        Err(DecodeError {
+            file: self.file.to_owned(),
+            problems: problems.collect(),
+            left_out: self.left_out,
+        })
     }
 }
 
 /// Whether `inner` is the field `outer` or inside it.
 fn is_within(inner: &str, outer: &str) -> bool {
-    inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    inner
+        .strip_prefix(outer)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 /// What to write instead, where that can be guessed. Comes after the API's own text.
 fn hint(error: &FieldError) -> String {
-    let Some(value) = error.value.as_deref().and_then(|value| serde_json::from_str::<String>(value).ok()) else {
+    let Some(value) = error
+        .value
+        .as_deref()
+        .and_then(|value| serde_json::from_str::<String>(value).ok())
+    else {
         return String::new();
     };
     let supported: Vec<&str> = match error.kind {
         FieldErrorKind::NotSupported => error.detail.split('"').skip(1).step_by(2).collect(),
-        FieldErrorKind::Invalid if error.path.contains(".capabilities.") => crate::api::validation::CAPABILITIES.to_vec(),
-        FieldErrorKind::Invalid if error.path.ends_with(".port") && value.parse::<u16>().is_ok() => {
+        FieldErrorKind::Invalid if error.path.contains(".capabilities.") => {
+            crate::api::validation::CAPABILITIES.to_vec()
+        }
+        FieldErrorKind::Invalid
+            if error.path.ends_with(".port") && value.parse::<u16>().is_ok() =>
+        {
             return format!("; write {value} without quotes");
         }
         _ => return String::new(),
     };
     let plain = value.to_uppercase();
-    let plain = plain.strip_prefix("CAP_").filter(|_| error.kind == FieldErrorKind::Invalid).unwrap_or(&value);
-    spelling::nearest(plain, supported).map_or_else(String::new, |name| format!("; did you mean \"{}\"?", clip(name)))
+    let plain = plain
+        .strip_prefix("CAP_")
+        .filter(|_| error.kind == FieldErrorKind::Invalid)
+        .unwrap_or(&value);
+    spelling::nearest(plain, supported).map_or_else(String::new, |name| {
+        format!("; did you mean \"{}\"?", clip(name))
+    })
 }

@@ -21,7 +21,10 @@ impl Position {
     pub(super) fn of(text: &str, offset: usize) -> Self {
         let before = text.get(..offset).unwrap_or(text);
         let start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        Self { line: before.matches('\n').count() + 1, column: before[start..].chars().count() + 1 }
+        Self {
+            line: before.matches('\n').count() + 1,
+            column: before[start..].chars().count() + 1,
+        }
     }
 }
 
@@ -41,29 +44,50 @@ pub(super) fn repeated_keys(text: &str, most: usize) -> Vec<Repeated> {
             found.push((path.to_owned(), offset));
         }
     });
-    found.into_iter().map(|(path, offset)| Repeated { path, at: Position::of(text, offset) }).collect()
+    found
+        .into_iter()
+        .map(|(path, offset)| Repeated {
+            path,
+            at: Position::of(text, offset),
+        })
+        .collect()
 }
 
 /// The places of those fields, in one walk. A field that is not there has the place of the nearest one around it.
 pub(super) fn positions(text: &str, paths: &[&str]) -> Vec<Option<Position>> {
-    let mut offsets: HashMap<&str, Option<usize>> = paths.iter().flat_map(|path| outwards(path)).map(|path| (path, None)).collect();
+    let mut offsets: HashMap<&str, Option<usize>> = paths
+        .iter()
+        .flat_map(|path| outwards(path))
+        .map(|path| (path, None))
+        .collect();
     walk(text, &mut |path, offset, _| {
         if let Some(slot) = offsets.get_mut(path) {
             slot.get_or_insert(offset);
         }
     });
     let nearest = |path: &&str| outwards(path).find_map(|path| offsets[path]);
-    paths.iter().map(|path| nearest(path).map(|offset| Position::of(text, offset))).collect()
+    paths
+        .iter()
+        .map(|path| nearest(path).map(|offset| Position::of(text, offset)))
+        .collect()
 }
 
 /// The path itself, then each path around it, inner first.
 fn outwards(path: &str) -> impl Iterator<Item = &str> {
-    std::iter::successors(Some(path), |path| path.rfind(['.', '[']).map(|end| &path[..end]))
+    std::iter::successors(Some(path), |path| {
+        path.rfind(['.', '[']).map(|end| &path[..end])
+    })
 }
 
 /// Calls `visit(path, offset, again)` for every member (at its key) and every array element.
 fn walk(text: &str, visit: &mut dyn FnMut(&str, usize, bool)) {
-    Walk { text: text.as_bytes(), at: 0, path: String::new(), visit }.value();
+    Walk {
+        text: text.as_bytes(),
+        at: 0,
+        path: String::new(),
+        visit,
+    }
+    .value();
 }
 
 struct Walk<'t, 'v> {
@@ -87,7 +111,11 @@ impl Walk<'_, '_> {
             Some(b'[') => self.elements(),
             Some(b'"') => self.skip_string(),
             _ => {
-                while self.text.get(self.at).is_some_and(|b| !b",]} \n\r\t".contains(b)) {
+                while self
+                    .text
+                    .get(self.at)
+                    .is_some_and(|b| !b",]} \n\r\t".contains(b))
+                {
                     self.at += 1;
                 }
             }
@@ -104,7 +132,8 @@ impl Walk<'_, '_> {
                 Some(b'"') => {
                     let start = self.at;
                     self.skip_string();
-                    let key: String = serde_json::from_slice(&self.text[start..self.at]).unwrap_or_default();
+                    let key: String =
+                        serde_json::from_slice(&self.text[start..self.at]).unwrap_or_default();
                     push_key(&mut self.path, &key);
                     (self.visit)(&self.path, start, !seen.insert(key));
                     if self.peek() == Some(b':') {
@@ -160,7 +189,11 @@ mod tests {
 
     #[track_caller]
     fn check(path: &str, line: usize, column: usize) {
-        assert_eq!(positions(TEXT, &[path]), [Some(Position { line, column })], "{path}");
+        assert_eq!(
+            positions(TEXT, &[path]),
+            [Some(Position { line, column })],
+            "{path}"
+        );
     }
 
     #[test]
@@ -185,13 +218,24 @@ mod tests {
     fn a_repeated_key_is_found_through_its_escapes() {
         let found = repeated_keys(TEXT, 8);
         assert_eq!(found.len(), 1);
-        assert_eq!((found[0].path.as_str(), found[0].at), ("spec.containers[1].name", Position { line: 4, column: 19 }));
+        assert_eq!(
+            (found[0].path.as_str(), found[0].at),
+            (
+                "spec.containers[1].name",
+                Position {
+                    line: 4,
+                    column: 19
+                }
+            )
+        );
         assert_eq!(repeated_keys(r#"{"a":1,"a":2,"a":3}"#, 1).len(), 1);
     }
 
     #[test]
     fn what_is_not_json_ends_the_walk() {
-        for text in ["", "{", "[", "{\"", "{\"a\\", "[[}", "{\"a\"", "{]", "[:]", "[\"\\"] {
+        for text in [
+            "", "{", "[", "{\"", "{\"a\\", "[[}", "{\"a\"", "{]", "[:]", "[\"\\",
+        ] {
             positions(text, &["a"]);
         }
     }

@@ -14,17 +14,25 @@ use crate::api::support::spelling;
 pub(super) fn text<'b>(bytes: &'b [u8], file: &Path) -> Result<&'b str, DecodeError> {
     let fail = |text: String| DecodeError::one(file, None, text);
     if bytes.len() >= SIZE_LIMIT {
-        return Err(fail(format!("{} bytes are too many: a pod file must be smaller than 10 MiB ({SIZE_LIMIT} bytes)", bytes.len())));
+        return Err(fail(format!(
+            "{} bytes are too many: a pod file must be smaller than 10 MiB ({SIZE_LIMIT} bytes)",
+            bytes.len()
+        )));
     }
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let at = error.valid_up_to();
         let good = std::str::from_utf8(&bytes[..at]).unwrap_or_default();
-        let text = format!("byte 0x{:02x} is not UTF-8: save the file as UTF-8", bytes.get(at).copied().unwrap_or_default());
+        let text = format!(
+            "byte 0x{:02x} is not UTF-8: save the file as UTF-8",
+            bytes.get(at).copied().unwrap_or_default()
+        );
         DecodeError::one(file, Some(Position::of(good, at)), text)
     })?;
     if text.trim().is_empty() {
-        return Err(fail("the file is empty: expected a v1 Pod or PodList in JSON".to_owned()));
+        return Err(fail(
+            "the file is empty: expected a v1 Pod or PodList in JSON".to_owned(),
+        ));
     }
     Ok(text)
 }
@@ -32,24 +40,41 @@ pub(super) fn text<'b>(bytes: &'b [u8], file: &Path) -> Result<&'b str, DecodeEr
 /// The text as JSON.
 pub(super) fn parse(text: &str, file: &Path) -> Result<Value, DecodeError> {
     if !text.trim_start().starts_with(['{', '[', '"']) && looks_like_yaml(text) {
-        let sentence =
-            "this is YAML, and podprobe reads JSON: convert it, for example with `kubectl create --dry-run=client -o json -f FILE`";
-        return Err(DecodeError::one(file, Some(Position { line: 1, column: 1 }), sentence));
+        let sentence = "this is YAML, and podprobe reads JSON: convert it, for example with `kubectl create --dry-run=client -o json -f FILE`";
+        return Err(DecodeError::one(
+            file,
+            Some(Position { line: 1, column: 1 }),
+            sentence,
+        ));
     }
     serde_json::from_str(text).map_err(|error| {
         let offset = offset_of(text, error.line(), error.column());
-        DecodeError::one(file, Some(Position::of(text, offset)), syntax_error(text, offset, &error))
+        DecodeError::one(
+            file,
+            Some(Position::of(text, offset)),
+            syntax_error(text, offset, &error),
+        )
     })
 }
 
 fn looks_like_yaml(text: &str) -> bool {
-    let key = |line: &str| line.split_once(':').is_some_and(|(key, _)| !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric()));
-    text.lines().map(str::trim).any(|line| line == "---" || key(line))
+    let key = |line: &str| {
+        line.split_once(':').is_some_and(|(key, _)| {
+            !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric())
+        })
+    };
+    text.lines()
+        .map(str::trim)
+        .any(|line| line == "---" || key(line))
 }
 
 /// serde_json counts columns in bytes, and from 0 when the line has just begun.
 fn offset_of(text: &str, line: usize, column: usize) -> usize {
-    let start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+    let start: usize = text
+        .split_inclusive('\n')
+        .take(line.saturating_sub(1))
+        .map(str::len)
+        .sum();
     let mut offset = (start + column.saturating_sub(1)).min(text.len());
     while !text.is_char_boundary(offset) {
         offset -= 1;
@@ -64,12 +89,24 @@ fn syntax_error(text: &str, offset: usize, error: &serde_json::Error) -> String 
             .to_owned();
     }
     let cause = error.to_string();
-    let cause = cause.rsplit_once(" at line ").map_or(cause.as_str(), |(cause, _)| cause);
+    let cause = cause
+        .rsplit_once(" at line ")
+        .map_or(cause.as_str(), |(cause, _)| cause);
     if cause == "trailing characters" {
         return more_than_one(rest);
     }
-    let near: String = rest.lines().next().unwrap_or_default().chars().take(24).collect();
-    let near = if near.trim().is_empty() { String::new() } else { format!(", at `{}`", near.trim_end()) };
+    let near: String = rest
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(24)
+        .collect();
+    let near = if near.trim().is_empty() {
+        String::new()
+    } else {
+        format!(", at `{}`", near.trim_end())
+    };
     format!("not JSON: {cause}{near}{}", syntax_hint(rest))
 }
 
@@ -78,7 +115,13 @@ fn more_than_one(rest: &str) -> String {
         return "a second document begins here: a file holds one object; write several pods as one v1 PodList or as several files"
             .to_owned();
     }
-    let near: String = rest.lines().next().unwrap_or_default().chars().take(24).collect();
+    let near: String = rest
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(24)
+        .collect();
     format!("not JSON: text after the end of the object: `{near}`")
 }
 
@@ -96,7 +139,9 @@ type Located = (Vec<Step>, Value);
 pub(super) fn pods(root: Value, findings: &mut Findings) -> Vec<Located> {
     let Value::Object(map) = root else {
         let sentence = match root {
-            Value::Array(_) => "a list is not a pod: expected a v1 Pod, or a v1 PodList with the pods in its items",
+            Value::Array(_) => {
+                "a list is not a pod: expected a v1 Pod, or a v1 PodList with the pods in its items"
+            }
             _ => "expected a v1 Pod or PodList, that is an object: { ... }",
         };
         findings.add_for_file(sentence.to_owned());
@@ -114,14 +159,21 @@ pub(super) fn pods(root: Value, findings: &mut Findings) -> Vec<Located> {
 fn items(mut list: Map<String, Value>, typed: bool, findings: &mut Findings) -> Vec<Located> {
     let known = ["apiVersion", "kind", "metadata", "items"];
     for key in list.keys().filter(|key| !known.contains(&key.as_str())) {
-        let meant = spelling::nearest(key, known).map_or_else(String::new, |name| format!(": did you mean \"{name}\"?"));
-        findings.add_for(key, format!("{}: unknown field of a list{meant}", clip(key)));
+        let meant = spelling::nearest(key, known)
+            .map_or_else(String::new, |name| format!(": did you mean \"{name}\"?"));
+        findings.add_for(
+            key,
+            format!("{}: unknown field of a list{meant}", clip(key)),
+        );
     }
     let items = match list.shift_remove("items") {
         Some(Value::Array(items)) => items,
         None | Some(Value::Null) => Vec::new(),
         Some(_) => {
-            findings.add_for("items", "items: Invalid value: must be a list ([...]) of pods".to_owned());
+            findings.add_for(
+                "items",
+                "items: Invalid value: must be a list ([...]) of pods".to_owned(),
+            );
             Vec::new()
         }
     };
@@ -130,10 +182,15 @@ fn items(mut list: Map<String, Value>, typed: bool, findings: &mut Findings) -> 
         let around = vec![Step::Key("items".into()), Step::Index(index)];
         let at = format!("items[{index}]");
         let Value::Object(map) = item else {
-            findings.add_for(&at, format!("{at}: Invalid value: must be a pod, that is an object ({{...}})"));
+            findings.add_for(
+                &at,
+                format!("{at}: Invalid value: must be a pod, that is an object ({{...}})"),
+            );
             continue;
         };
-        if type_of(&map, &format!("{at}."), typed.then_some("Pod"), findings).as_deref() == Some("Pod") {
+        if type_of(&map, &format!("{at}."), typed.then_some("Pod"), findings).as_deref()
+            == Some("Pod")
+        {
             pods.push((around, Value::Object(map)));
         }
     }
@@ -142,7 +199,12 @@ fn items(mut list: Map<String, Value>, typed: bool, findings: &mut Findings) -> 
 
 /// The kind of a v1 object, when it is one that can be used; in a list only a Pod can. `implied` is the kind of one
 /// that does not say.
-fn type_of(map: &Map<String, Value>, at: &str, implied: Option<&str>, findings: &mut Findings) -> Option<String> {
+fn type_of(
+    map: &Map<String, Value>,
+    at: &str,
+    implied: Option<&str>,
+    findings: &mut Findings,
+) -> Option<String> {
     let mut good = true;
     let mut field = |name: &str, implied: Option<&str>, supported: &[&str]| {
         let path = format!("{at}{name}");
@@ -151,26 +213,41 @@ fn type_of(map: &Map<String, Value>, at: &str, implied: Option<&str>, findings: 
                 Some(implied) => return implied.to_owned(),
                 None => missing(map, &path, name, supported[0]),
             },
-            Some(Value::String(value)) if supported.contains(&value.as_str()) => return value.clone(),
+            Some(Value::String(value)) if supported.contains(&value.as_str()) => {
+                return value.clone();
+            }
             Some(Value::String(value)) => {
                 let meant = spelling::nearest(value, supported.iter().copied());
-                let meant = meant.map_or_else(String::new, |name| format!("; did you mean \"{name}\"?"));
-                format!("{path}: Unsupported value: {}: podprobe reads a v1 Pod or PodList{meant}", clip(&format!("{value:?}")))
+                let meant =
+                    meant.map_or_else(String::new, |name| format!("; did you mean \"{name}\"?"));
+                format!(
+                    "{path}: Unsupported value: {}: podprobe reads a v1 Pod or PodList{meant}",
+                    clip(&format!("{value:?}"))
+                )
             }
-            Some(value) => format!("{path}: Invalid value: {}: must be a text (\"...\")", clip(&value.to_string())),
+            Some(value) => format!(
+                "{path}: Invalid value: {}: must be a text (\"...\")",
+                clip(&value.to_string())
+            ),
         };
         good = false;
         findings.add_for(&path, text);
         String::new()
     };
     field("apiVersion", implied.map(|_| "v1"), &["v1"]);
-    let kinds: &[&str] = if at.is_empty() { &["Pod", "PodList", "List"] } else { &["Pod"] };
+    let kinds: &[&str] = if at.is_empty() {
+        &["Pod", "PodList", "List"]
+    } else {
+        &["Pod"]
+    };
     let kind = field("kind", implied, kinds);
     good.then_some(kind)
 }
 
 fn missing(map: &Map<String, Value>, path: &str, name: &str, value: &str) -> String {
-    let near = map.keys().find(|key| spelling::nearest(key, [name]).is_some());
+    let near = map
+        .keys()
+        .find(|key| spelling::nearest(key, [name]).is_some());
     let near = near.map_or_else(String::new, |key| format!(" (\"{}\" is not it)", clip(key)));
     format!("{path}: Required value: write \"{name}\": \"{value}\"{near}")
 }

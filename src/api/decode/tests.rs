@@ -7,7 +7,10 @@ fn decode(text: &str) -> Result<Vec<DecodedPod>, DecodeError> {
 }
 
 fn source() -> StaticSource<'static> {
-    StaticSource { node_name: "node1", path: Path::new("/pods/web.json") }
+    StaticSource {
+        node_name: "node1",
+        path: Path::new("/pods/web.json"),
+    }
 }
 
 #[track_caller]
@@ -18,15 +21,20 @@ fn good(pod: &Value) -> DecodedPod {
 }
 
 fn pod(spec: Value) -> Value {
-    let mut pod =
-        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}});
-    pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}});
+    pod["spec"]
+        .as_object_mut()
+        .unwrap()
+        .extend(spec.as_object().unwrap().clone());
     pod
 }
 
 fn container(more: Value) -> Value {
     let mut pod = pod(json!({}));
-    pod["spec"]["containers"][0].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    pod["spec"]["containers"][0]
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     pod
 }
 
@@ -34,7 +42,10 @@ fn container(more: Value) -> Value {
 #[track_caller]
 fn check(text: &str, expected: &[&str]) {
     let error = decode(text).unwrap_err().to_string();
-    let lines: Vec<&str> = error.lines().map(|line| line.strip_prefix("/pods/web.json:").unwrap()).collect();
+    let lines: Vec<&str> = error
+        .lines()
+        .map(|line| line.strip_prefix("/pods/web.json:").unwrap())
+        .collect();
     assert_eq!(lines, expected);
 }
 
@@ -42,7 +53,14 @@ fn check(text: &str, expected: &[&str]) {
 #[track_caller]
 fn check_pod(pod: Value, expected: &[&str]) {
     let error = decode(&pod.to_string()).unwrap_err();
-    assert_eq!(error.problems().iter().map(|problem| problem.text.as_str()).collect::<Vec<_>>(), expected);
+    assert_eq!(
+        error
+            .problems()
+            .iter()
+            .map(|problem| problem.text.as_str())
+            .collect::<Vec<_>>(),
+        expected
+    );
 }
 
 const PROBED: &str = r#"{
@@ -72,21 +90,47 @@ fn a_pod_has_its_defaults_in_both_views() {
     let mut pods = decode(PROBED).unwrap();
     let DecodedPod { pod, warnings } = pods.remove(0);
     assert_eq!(warnings, Vec::<String>::new());
-    assert_eq!((pod.metadata.name.as_str(), pod.metadata.namespace.as_str()), ("web-node1", "default"));
+    assert_eq!(
+        (pod.metadata.name.as_str(), pod.metadata.namespace.as_str()),
+        ("web-node1", "default")
+    );
     assert_eq!(pod.raw["metadata"]["uid"], pod.metadata.uid.as_str());
     let probe = pod.spec.containers[0].liveness_probe.as_ref().unwrap();
-    assert_eq!((probe.timeout_seconds, probe.period_seconds, probe.success_threshold, probe.failure_threshold), (1, 10, 1, 3));
-    assert_eq!(pod.raw.pointer("/spec/containers/0/livenessProbe/timeoutSeconds"), Some(&json!(1)));
-    assert_eq!(pod.raw.pointer("/spec/containers/0/resources/requests/memory"), Some(&json!("64Mi")));
-    assert_eq!(pod.spec.containers[0].resources.requests["cpu"].milli_value(), Some(500));
+    assert_eq!(
+        (
+            probe.timeout_seconds,
+            probe.period_seconds,
+            probe.success_threshold,
+            probe.failure_threshold
+        ),
+        (1, 10, 1, 3)
+    );
+    assert_eq!(
+        pod.raw
+            .pointer("/spec/containers/0/livenessProbe/timeoutSeconds"),
+        Some(&json!(1))
+    );
+    assert_eq!(
+        pod.raw
+            .pointer("/spec/containers/0/resources/requests/memory"),
+        Some(&json!("64Mi"))
+    );
+    assert_eq!(
+        pod.spec.containers[0].resources.requests["cpu"].milli_value(),
+        Some(500)
+    );
     assert_eq!(pod.spec.termination_grace_period_seconds, Some(30));
 }
 
 #[test]
 fn what_a_static_pod_may_not_reference_and_pods_in_lists() {
     check_pod(
-        pod(json!({"volumes": [{"name": "v", "projected": {"sources": [{"clusterTrustBundle": {"path": "a"}}]}}]})),
-        &["spec.volumes[0].projected: Forbidden: static pods may not reference clustertrustbundles"],
+        pod(
+            json!({"volumes": [{"name": "v", "projected": {"sources": [{"clusterTrustBundle": {"path": "a"}}]}}]}),
+        ),
+        &[
+            "spec.volumes[0].projected: Forbidden: static pods may not reference clustertrustbundles",
+        ],
     );
     check_pod(
         pod(json!({"resourceClaims": [{"name": "c"}]})),
@@ -94,14 +138,26 @@ fn what_a_static_pod_may_not_reference_and_pods_in_lists() {
     );
     let list = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [{"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}, pod(json!({}))]});
     let pods = decode(&list.to_string()).unwrap();
-    assert_eq!(pods.iter().map(|p| p.pod.metadata.name.as_str()).collect::<Vec<_>>(), ["a-node1", "web-node1"]);
-    assert_eq!(pods[1].pod, good(&pod(json!({}))).pod, "alone and in a list it is the same pod");
+    assert_eq!(
+        pods.iter()
+            .map(|p| p.pod.metadata.name.as_str())
+            .collect::<Vec<_>>(),
+        ["a-node1", "web-node1"]
+    );
+    assert_eq!(
+        pods[1].pod,
+        good(&pod(json!({}))).pod,
+        "alone and in a list it is the same pod"
+    );
 }
 
 #[test]
 fn one_bad_pod_spoils_the_list_and_is_named() {
     let list = "{\"apiVersion\": \"v1\", \"kind\": \"PodList\", \"items\": [\n{\"metadata\": {\"name\": \"a\"}, \"spec\": {\"containers\": [{\"name\": \"c\", \"image\": \"i\"}]}},\n{\"metadata\": {\"name\": \"b\"}, \"spec\": {\"containers\": [\n {\"name\": \"c\"}]}}]}";
-    check(list, &["4:2: items[1].spec.containers[0].image: Required value"]);
+    check(
+        list,
+        &["4:2: items[1].spec.containers[0].image: Required value"],
+    );
     check(
         r#"{"apiVersion":"v1","kind":"PodList","items":[5,{"kind":"Node"}]}"#,
         &[
@@ -110,48 +166,94 @@ fn one_bad_pod_spoils_the_list_and_is_named() {
         ],
     );
     let twins = json!({"apiVersion": "v1", "kind": "List", "items": [pod(json!({})), pod(json!({"hostNetwork": true}))]});
-    check_pod(twins, &["items[1].metadata.name: Duplicate value: \"default/web-node1\""]);
-    check(r#"{"apiVersion":"v1","kind":"PodList","itms":[]}"#, &["1:37: itms: unknown field of a list: did you mean \"items\"?"]);
-    assert_eq!(decode(r#"{"apiVersion":"v1","kind":"PodList","items":[]}"#), Ok(vec![]));
+    check_pod(
+        twins,
+        &["items[1].metadata.name: Duplicate value: \"default/web-node1\""],
+    );
+    check(
+        r#"{"apiVersion":"v1","kind":"PodList","itms":[]}"#,
+        &["1:37: itms: unknown field of a list: did you mean \"items\"?"],
+    );
+    assert_eq!(
+        decode(r#"{"apiVersion":"v1","kind":"PodList","items":[]}"#),
+        Ok(vec![])
+    );
 }
 
 #[test]
 fn what_is_no_pod_file_has_a_sentence_each() {
-    check("", &[" the file is empty: expected a v1 Pod or PodList in JSON"]);
-    check(" \n ", &[" the file is empty: expected a v1 Pod or PodList in JSON"]);
+    check(
+        "",
+        &[" the file is empty: expected a v1 Pod or PodList in JSON"],
+    );
+    check(
+        " \n ",
+        &[" the file is empty: expected a v1 Pod or PodList in JSON"],
+    );
     check(
         "apiVersion: v1\nkind: Pod\n",
-        &["1:1: this is YAML, and podprobe reads JSON: convert it, for example with `kubectl create --dry-run=client -o json -f FILE`"],
+        &[
+            "1:1: this is YAML, and podprobe reads JSON: convert it, for example with `kubectl create --dry-run=client -o json -f FILE`",
+        ],
     );
     check(
         "# a pod\n---\n",
-        &["1:1: this is YAML, and podprobe reads JSON: convert it, for example with `kubectl create --dry-run=client -o json -f FILE`"],
+        &[
+            "1:1: this is YAML, and podprobe reads JSON: convert it, for example with `kubectl create --dry-run=client -o json -f FILE`",
+        ],
     );
-    check("[]", &[" a list is not a pod: expected a v1 Pod, or a v1 PodList with the pods in its items"]);
-    check("\"x\"", &[" expected a v1 Pod or PodList, that is an object: { ... }"]);
+    check(
+        "[]",
+        &[" a list is not a pod: expected a v1 Pod, or a v1 PodList with the pods in its items"],
+    );
+    check(
+        "\"x\"",
+        &[" expected a v1 Pod or PodList, that is an object: { ... }"],
+    );
     check(
         "{}\n{}",
-        &["2:1: a second document begins here: a file holds one object; write several pods as one v1 PodList or as several files"],
+        &[
+            "2:1: a second document begins here: a file holds one object; write several pods as one v1 PodList or as several files",
+        ],
     );
     check(
         "{}\n---\n{}",
-        &["2:1: a second document begins here: a file holds one object; write several pods as one v1 PodList or as several files"],
+        &[
+            "2:1: a second document begins here: a file holds one object; write several pods as one v1 PodList or as several files",
+        ],
     );
-    check("{} x", &["1:4: not JSON: text after the end of the object: `x`"]);
+    check(
+        "{} x",
+        &["1:4: not JSON: text after the end of the object: `x`"],
+    );
     check(
         "{\"a\": [1,\n",
-        &["2:1: not JSON: the text ends in the middle: a closing }, ] or \" is missing, or the file is not yet written to its end"],
+        &[
+            "2:1: not JSON: the text ends in the middle: a closing }, ] or \" is missing, or the file is not yet written to its end",
+        ],
     );
-    check("{\n // x\n}", &["2:2: not JSON: key must be a string, at `// x`: JSON has no comments"]);
-    check("{'a': 1}", &["1:2: not JSON: key must be a string, at `'a': 1}`: JSON has its texts in double quotes"]);
+    check(
+        "{\n // x\n}",
+        &["2:2: not JSON: key must be a string, at `// x`: JSON has no comments"],
+    );
+    check(
+        "{'a': 1}",
+        &["1:2: not JSON: key must be a string, at `'a': 1}`: JSON has its texts in double quotes"],
+    );
     check("{\"ü\": 1,\n}", &["2:1: not JSON: trailing comma, at `}`"]);
     check("{\"a\" 1}", &["1:6: not JSON: expected `:`, at `1}`"]);
 }
 
 #[test]
 fn kind_and_version_are_checked() {
-    check(r#"{"kind":"Pod"}"#, &["1:1: apiVersion: Required value: write \"apiVersion\": \"v1\""]);
-    check(r#"{"apiVersion":"v1","Kind":"Pod"}"#, &["1:1: kind: Required value: write \"kind\": \"Pod\" (\"Kind\" is not it)"]);
+    check(
+        r#"{"kind":"Pod"}"#,
+        &["1:1: apiVersion: Required value: write \"apiVersion\": \"v1\""],
+    );
+    check(
+        r#"{"apiVersion":"v1","Kind":"Pod"}"#,
+        &["1:1: kind: Required value: write \"kind\": \"Pod\" (\"Kind\" is not it)"],
+    );
     check(
         r#"{"apiVersion":"apps/v1","kind":"Deployment"}"#,
         &[
@@ -161,9 +263,14 @@ fn kind_and_version_are_checked() {
     );
     check(
         r#"{"apiVersion":"v1","kind":"pod"}"#,
-        &["1:20: kind: Unsupported value: \"pod\": podprobe reads a v1 Pod or PodList; did you mean \"Pod\"?"],
+        &[
+            "1:20: kind: Unsupported value: \"pod\": podprobe reads a v1 Pod or PodList; did you mean \"Pod\"?",
+        ],
     );
-    check(r#"{"apiVersion":1,"kind":"Pod"}"#, &["1:2: apiVersion: Invalid value: 1: must be a text (\"...\")"]);
+    check(
+        r#"{"apiVersion":1,"kind":"Pod"}"#,
+        &["1:2: apiVersion: Invalid value: 1: must be a text (\"...\")"],
+    );
 }
 
 #[test]
@@ -176,10 +283,23 @@ fn size_and_encoding_are_checked() {
     assert!(static_pods(&bytes, &source()).is_ok());
     bytes.push(b' ');
     let error = static_pods(&bytes, &source()).unwrap_err().to_string();
-    assert_eq!(error, "/pods/web.json: 10485760 bytes are too many: a pod file must be smaller than 10 MiB (10485760 bytes)");
-    let error = static_pods(b"{\n \"\xff\"}", &source()).unwrap_err().to_string();
-    assert_eq!(error, "/pods/web.json:2:3: byte 0xff is not UTF-8: save the file as UTF-8");
-    assert!(static_pods("[".repeat(100_000).as_bytes(), &source()).unwrap_err().to_string().contains("recursion limit"));
+    assert_eq!(
+        error,
+        "/pods/web.json: 10485760 bytes are too many: a pod file must be smaller than 10 MiB (10485760 bytes)"
+    );
+    let error = static_pods(b"{\n \"\xff\"}", &source())
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        "/pods/web.json:2:3: byte 0xff is not UTF-8: save the file as UTF-8"
+    );
+    assert!(
+        static_pods("[".repeat(100_000).as_bytes(), &source())
+            .unwrap_err()
+            .to_string()
+            .contains("recursion limit")
+    );
 }
 
 #[test]
@@ -191,7 +311,10 @@ fn every_error_of_a_file_is_told_with_its_line() {
         .replace("\"64Mi\"", "\"64MB\"")
         .replace("\"mountPath\": \"/v\"", "\"mountPath\": \"v\"")
         .replace("\"value\": \"1\"", "\"value\": 1")
-        .replace("\"spec\": {", "\"spec\": {\n    \"restartPolicy\": \"always\",");
+        .replace(
+            "\"spec\": {",
+            "\"spec\": {\n    \"restartPolicy\": \"always\",",
+        );
     check(
         &text,
         &[
@@ -208,34 +331,52 @@ fn every_error_of_a_file_is_told_with_its_line() {
 
 #[test]
 fn a_type_error_says_what_was_expected_and_hides_what_follows_from_it() {
-    check_pod(pod(json!({"containers": {}})), &["spec.containers: Invalid value: {}: must be a list ([...]), not an object"]);
-    check_pod(pod(json!({"containers": [5]})), &["spec.containers[0]: Invalid value: 5: must be an object ({...}), not a number"]);
+    check_pod(
+        pod(json!({"containers": {}})),
+        &["spec.containers: Invalid value: {}: must be a list ([...]), not an object"],
+    );
+    check_pod(
+        pod(json!({"containers": [5]})),
+        &["spec.containers[0]: Invalid value: 5: must be an object ({...}), not a number"],
+    );
     check_pod(
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": []}),
         &["spec: Invalid value: []: must be an object ({...}), not a list"],
     );
     check_pod(
         container(json!({"livenessProbe": [1, 2]})),
-        &["spec.containers[0].livenessProbe: Invalid value: [1,2]: must be an object ({...}), not a list"],
+        &[
+            "spec.containers[0].livenessProbe: Invalid value: [1,2]: must be an object ({...}), not a list",
+        ],
     );
     check_pod(
         container(json!({"livenessProbe": {"exec": ["true"]}})),
-        &["spec.containers[0].livenessProbe.exec: Invalid value: [\"true\"]: must be an object ({...}), not a list"],
+        &[
+            "spec.containers[0].livenessProbe.exec: Invalid value: [\"true\"]: must be an object ({...}), not a list",
+        ],
     );
     check_pod(
         container(json!({"command": "sleep 1"})),
-        &["spec.containers[0].command: Invalid value: \"sleep 1\": must be a list ([...]), not a text"],
+        &[
+            "spec.containers[0].command: Invalid value: \"sleep 1\": must be a list ([...]), not a text",
+        ],
     );
     check_pod(
         container(json!({"args": ["a", 5]})),
-        &["spec.containers[0].args[1]: Invalid value: 5: must be a text (\"...\"), not a number; write \"5\" with quotes"],
+        &[
+            "spec.containers[0].args[1]: Invalid value: 5: must be a text (\"...\"), not a number; write \"5\" with quotes",
+        ],
     );
     check_pod(
         pod(json!({"hostNetwork": "true"})),
-        &["spec.hostNetwork: Invalid value: \"true\": must be true or false, not a text; write true without quotes"],
+        &[
+            "spec.hostNetwork: Invalid value: \"true\": must be true or false, not a text; write true without quotes",
+        ],
     );
     check_pod(
-        container(json!({"livenessProbe": {"tcpSocket": {"port": 1}, "periodSeconds": 5_000_000_000_i64}})),
+        container(
+            json!({"livenessProbe": {"tcpSocket": {"port": 1}, "periodSeconds": 5_000_000_000_i64}}),
+        ),
         &[
             "spec.containers[0].livenessProbe.periodSeconds: Invalid value: 5000000000: must be a whole number between -2147483648 and 2147483647",
         ],
@@ -267,15 +408,24 @@ fn every_object_refuses_to_be_a_list() {
 #[test]
 fn vc_11_ephemeral_containers_and_an_empty_policy_of_a_container_refuse() {
     let given = json!([{"name": "e", "image": "i", "livenessProbe": {"tcpSocket": {"port": 1}}}]);
-    check_pod(pod(json!({"ephemeralContainers": given})), &["spec.ephemeralContainers: Forbidden: cannot be set on create"]);
-    let error = decode(&container(json!({"restartPolicy": ""})).to_string()).unwrap_err().to_string();
-    assert!(error.contains("spec.containers[0].restartPolicy: Unsupported value: \"\""), "{error}");
+    check_pod(
+        pod(json!({"ephemeralContainers": given})),
+        &["spec.ephemeralContainers: Forbidden: cannot be set on create"],
+    );
+    let error = decode(&container(json!({"restartPolicy": ""})).to_string())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("spec.containers[0].restartPolicy: Unsupported value: \"\""),
+        "{error}"
+    );
 }
 
 #[test]
 fn null_is_absent_everywhere() {
-    let mut given =
-        container(json!({"livenessProbe": null, "command": null, "env": [{"name": "A", "value": null}], "resources": {"limits": null}}));
+    let mut given = container(
+        json!({"livenessProbe": null, "command": null, "env": [{"name": "A", "value": null}], "resources": {"limits": null}}),
+    );
     given["spec"]["volumes"] = Value::Null;
     given["spec"]["restartPolicy"] = Value::Null;
     given["metadata"]["labels"] = json!({"a": null});
@@ -283,7 +433,10 @@ fn null_is_absent_everywhere() {
     let DecodedPod { pod, warnings } = good(&given);
     assert!(warnings.is_empty(), "{warnings:?}");
     assert_eq!(pod.metadata.labels["a"], "");
-    assert_eq!(pod.raw.pointer("/spec/containers/0/env/0"), Some(&json!({"name": "A"})));
+    assert_eq!(
+        pod.raw.pointer("/spec/containers/0/env/0"),
+        Some(&json!({"name": "A"}))
+    );
     assert_eq!(pod.raw.pointer("/spec/containers/0/livenessProbe"), None);
 }
 
@@ -293,9 +446,14 @@ fn a_name_is_needed_and_a_key_may_stand_once() {
         json!({"apiVersion": "v1", "kind": "Pod", "spec": pod(json!({}))["spec"]}),
         &["metadata.name: Required value: name is needed for the pod"],
     );
-    let twice = pod(json!({})).to_string().replace("\"name\":\"c\"", "\"name\":\"c\",\"name\":\"d\"");
+    let twice = pod(json!({}))
+        .to_string()
+        .replace("\"name\":\"c\"", "\"name\":\"c\",\"name\":\"d\"");
     let error = decode(&twice).unwrap_err();
-    assert_eq!(error.problems()[0].text, "spec.containers[0].name: given a second time: remove one of the two");
+    assert_eq!(
+        error.problems()[0].text,
+        "spec.containers[0].name: given a second time: remove one of the two"
+    );
     assert_eq!(error.problems().len(), 1);
 }
 
@@ -308,9 +466,22 @@ fn hints_follow_the_text_of_the_api() {
             "spec.containers[0].livenessProbe.httpGet.scheme: Unsupported value: \"https\": supported values: \"HTTP\", \"HTTPS\"; did you mean \"HTTPS\"?",
         ],
     );
-    for (written, meant) in [("CAP_NET_ADMIN", "NET_ADMIN"), ("net_raw", "NET_RAW"), ("SYS_PTRCE", "SYS_PTRACE")] {
-        let error = decode(&container(json!({"securityContext": {"capabilities": {"add": [written]}}})).to_string()).unwrap_err();
-        assert!(error.to_string().ends_with(&format!("; did you mean \"{meant}\"?")), "{error}");
+    for (written, meant) in [
+        ("CAP_NET_ADMIN", "NET_ADMIN"),
+        ("net_raw", "NET_RAW"),
+        ("SYS_PTRCE", "SYS_PTRACE"),
+    ] {
+        let error = decode(
+            &container(json!({"securityContext": {"capabilities": {"add": [written]}}}))
+                .to_string(),
+        )
+        .unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .ends_with(&format!("; did you mean \"{meant}\"?")),
+            "{error}"
+        );
     }
 }
 
@@ -325,33 +496,53 @@ fn a_misspelt_field_is_not_missing_as_well() {
 #[test]
 fn an_error_can_be_told_in_one_line() {
     let error = decode(&pod(json!({"containers": [{}]})).to_string()).unwrap_err();
-    assert_eq!(error.one_line(), "invalid pod: [spec.containers[0].name: Required value, spec.containers[0].image: Required value]");
+    assert_eq!(
+        error.one_line(),
+        "invalid pod: [spec.containers[0].name: Required value, spec.containers[0].image: Required value]"
+    );
 }
 
 #[test]
 fn many_problems_are_counted() {
-    let fields: serde_json::Map<String, Value> = (0..500).map(|n| (format!("field-{n}"), json!(n))).collect();
+    let fields: serde_json::Map<String, Value> =
+        (0..500).map(|n| (format!("field-{n}"), json!(n))).collect();
     let error = decode(&container(json!({"securityContext": fields})).to_string()).unwrap_err();
     assert_eq!(error.problems().len(), 64);
-    assert!(error.to_string().ends_with("\n/pods/web.json: and 436 more problems"));
+    assert!(
+        error
+            .to_string()
+            .ends_with("\n/pods/web.json: and 436 more problems")
+    );
 }
 
 #[test]
 fn many_warnings_are_counted_and_long_keys_cut() {
     let mut given = pod(json!({}));
-    given["metadata"].as_object_mut().unwrap().extend((0..100).map(|n| (format!("field-{n}"), json!(n))));
+    given["metadata"]
+        .as_object_mut()
+        .unwrap()
+        .extend((0..100).map(|n| (format!("field-{n}"), json!(n))));
     let warnings = good(&given).warnings;
-    assert_eq!((warnings.len(), warnings[64].as_str()), (65, "and 36 more fields are not acted on"));
+    assert_eq!(
+        (warnings.len(), warnings[64].as_str()),
+        (65, "and 36 more fields are not acted on")
+    );
     let huge = json!({"labels": {"x".repeat(1 << 20): 1}, "name": 5});
     let error =
         decode(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": huge, "spec": pod(json!({}))["spec"]}).to_string()).unwrap_err();
-    assert_eq!(error.problems().len(), 2, "a name of a wrong type is not missing as well");
+    assert_eq!(
+        error.problems().len(),
+        2,
+        "a name of a wrong type is not missing as well"
+    );
     assert!(error.to_string().len() < 1000);
 }
 
 #[test]
 fn a_grpc_probe_is_good() {
-    good(&container(json!({"readinessProbe": {"grpc": {"port": 5000, "service": "db"}}})));
+    good(&container(
+        json!({"readinessProbe": {"grpc": {"port": 5000, "service": "db"}}}),
+    ));
 }
 
 #[test]
@@ -377,19 +568,27 @@ fn the_output_of_kubectl_is_an_input() {
             "spec.nodeName: not acted on: a pod in a file runs on the file's node, \"node1\"",
         ]
     );
-    assert_eq!(pod.metadata.uid.as_str(), "6ad5c1a5-3b1e-4f0a-a2c2-0c8a1b2c3d4e");
+    assert_eq!(
+        pod.metadata.uid.as_str(),
+        "6ad5c1a5-3b1e-4f0a-a2c2-0c8a1b2c3d4e"
+    );
     assert_eq!(pod.spec.node_name, "node1");
     assert_eq!(pod.metadata.deletion_timestamp, None);
-    assert!(!pod.metadata.annotations.contains_key("kubernetes.io/config.mirror"));
+    assert!(
+        !pod.metadata
+            .annotations
+            .contains_key("kubernetes.io/config.mirror")
+    );
     assert_eq!(pod.raw["status"]["phase"], "Pending");
 }
 
 #[test]
 fn what_may_not_be_meant_is_advised() {
-    let given =
-        container(json!({"imagePullPolicy": "Always", "ports": [{"name": "dns", "containerPort": 53, "hostPort": 53, "protocol": "UDP"}],
+    let given = container(
+        json!({"imagePullPolicy": "Always", "ports": [{"name": "dns", "containerPort": 53, "hostPort": 53, "protocol": "UDP"}],
         "resources": {"requests": {"memory": "64m"}}, "livenessProbe": {"exec": {"command": ["true"]}},
-        "readinessProbe": {"tcpSocket": {"port": "dns"}}, "startupProbe": {"httpGet": {"port": "web"}}}));
+        "readinessProbe": {"tcpSocket": {"port": "dns"}}, "startupProbe": {"httpGet": {"port": "web"}}}),
+    );
     assert_eq!(
         good(&given).warnings,
         [
@@ -418,7 +617,10 @@ fn c1_an_exec_probe_without_a_timeout_is_warned_of() {
     let warnings = |probe: Value| good(&container(json!({"readinessProbe": probe}))).warnings;
     let text = "spec.containers[0].readinessProbe.timeoutSeconds: not set: the command has the default of 1s, and taking longer counts as a failure";
     assert_eq!(warnings(json!({"exec": {"command": ["true"]}})), [text]);
-    assert_eq!(warnings(json!({"exec": {"command": ["true"]}, "timeoutSeconds": 1})), [""; 0]);
+    assert_eq!(
+        warnings(json!({"exec": {"command": ["true"]}, "timeoutSeconds": 1})),
+        [""; 0]
+    );
     assert_eq!(warnings(json!({"tcpSocket": {"port": 80}})), [""; 0]);
 }
 
@@ -426,9 +628,15 @@ fn c1_an_exec_probe_without_a_timeout_is_warned_of() {
 #[test]
 fn d6_a_scheme_in_lower_case_is_told_the_right_one() {
     for (written, meant) in [("https", "HTTPS"), ("http", "HTTP")] {
-        let given = container(json!({"livenessProbe": {"httpGet": {"port": 80, "scheme": written}}}));
+        let given =
+            container(json!({"livenessProbe": {"httpGet": {"port": 80, "scheme": written}}}));
         let at = "spec.containers[0].livenessProbe.httpGet.scheme: Unsupported value";
-        check_pod(given, &[&format!("{at}: \"{written}\": supported values: \"HTTP\", \"HTTPS\"; did you mean \"{meant}\"?")]);
+        check_pod(
+            given,
+            &[&format!(
+                "{at}: \"{written}\": supported values: \"HTTP\", \"HTTPS\"; did you mean \"{meant}\"?"
+            )],
+        );
     }
 }
 
@@ -437,8 +645,15 @@ fn d6_a_scheme_in_lower_case_is_told_the_right_one() {
 fn d7_a_udp_port_of_a_tcp_probe_is_warned_of() {
     let ports = json!([{"name": "dns", "containerPort": 53, "protocol": "UDP"}, {"name": "web", "containerPort": 53}]);
     for kind in ["tcpSocket", "httpGet"] {
-        let warnings = |port: &str| good(&container(json!({"ports": ports, "livenessProbe": {kind: {"port": port}}}))).warnings;
-        let text = format!("spec.containers[0].livenessProbe.{kind}.port: port \"dns\" is UDP, and the probe speaks TCP");
+        let warnings = |port: &str| {
+            good(&container(
+                json!({"ports": ports, "livenessProbe": {kind: {"port": port}}}),
+            ))
+            .warnings
+        };
+        let text = format!(
+            "spec.containers[0].livenessProbe.{kind}.port: port \"dns\" is UDP, and the probe speaks TCP"
+        );
         assert_eq!(warnings("dns"), [text]);
         assert_eq!(warnings("web"), [""; 0]);
     }
@@ -455,9 +670,21 @@ fn the_uid_follows_the_content_and_not_its_layout() {
         "a default spelled out is not a change"
     );
     assert_ne!(uid(PROBED), uid(&PROBED.replace("web:1", "web:2")));
-    assert_ne!(uid(PROBED), uid(&PROBED.replace("\"app\": \"web\"", "\"app\": \"wab\"")));
-    let elsewhere = StaticSource { path: Path::new("/pods/other.json"), ..source() };
-    assert_ne!(uid(PROBED), static_pods(PROBED.as_bytes(), &elsewhere).unwrap()[0].pod.metadata.uid);
+    assert_ne!(
+        uid(PROBED),
+        uid(&PROBED.replace("\"app\": \"web\"", "\"app\": \"wab\""))
+    );
+    let elsewhere = StaticSource {
+        path: Path::new("/pods/other.json"),
+        ..source()
+    };
+    assert_ne!(
+        uid(PROBED),
+        static_pods(PROBED.as_bytes(), &elsewhere).unwrap()[0]
+            .pod
+            .metadata
+            .uid
+    );
 }
 
 /// xorshift64: small, and the same walk every time.
@@ -513,15 +740,24 @@ fn no_text_whatever_makes_it_panic_and_what_passes_is_valid() {
         match static_pods(&bytes, &source()) {
             Ok(pods) => {
                 passed += 1;
-                assert!(pods.iter().all(|decoded| validate_pod(&decoded.pod).is_empty()));
+                assert!(
+                    pods.iter()
+                        .all(|decoded| validate_pod(&decoded.pod).is_empty())
+                );
             }
             Err(error) => {
                 refused += 1;
-                assert!(!error.problems().is_empty() && !error.to_string().contains("Internal error"), "{error}");
+                assert!(
+                    !error.problems().is_empty() && !error.to_string().contains("Internal error"),
+                    "{error}"
+                );
             }
         }
     }
-    assert!(passed > 100 && refused > 3000, "the walk has lost its way: {passed} passed, {refused} refused");
+    assert!(
+        passed > 100 && refused > 3000,
+        "the walk has lost its way: {passed} passed, {refused} refused"
+    );
 }
 
 /// Replaces each value of a valid pod, one at a time, by each of a few of another kind.
@@ -548,7 +784,10 @@ fn no_value_anywhere_makes_it_panic() {
             let mut changed = whole.clone();
             *changed.pointer_mut(&path).unwrap() = value;
             if let Err(error) = decode(&changed.to_string()) {
-                assert!(!error.to_string().contains("Internal error"), "{path}: {error}");
+                assert!(
+                    !error.to_string().contains("Internal error"),
+                    "{path}: {error}"
+                );
             }
         }
     }
@@ -557,29 +796,41 @@ fn no_value_anywhere_makes_it_panic() {
 fn collect(value: &Value, path: String, paths: &mut Vec<String>) {
     paths.push(path.clone());
     match value {
-        Value::Object(map) => map.iter().for_each(|(key, value)| collect(value, format!("{path}/{key}"), paths)),
-        Value::Array(items) => items.iter().enumerate().for_each(|(index, value)| collect(value, format!("{path}/{index}"), paths)),
+        Value::Object(map) => map
+            .iter()
+            .for_each(|(key, value)| collect(value, format!("{path}/{key}"), paths)),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .for_each(|(index, value)| collect(value, format!("{path}/{index}"), paths)),
         _ => {}
     }
 }
 
 #[test]
 fn milliseconds_stand_beside_the_defaults_of_the_seconds() {
-    let given = container(json!({"livenessProbe": {"exec": {"command": ["x"]}, "timeoutMilliseconds": 300, "periodMilliseconds": 500,
-        "initialDelayMilliseconds": 0, "initialDelaySeconds": 0}}));
+    let given = container(
+        json!({"livenessProbe": {"exec": {"command": ["x"]}, "timeoutMilliseconds": 300, "periodMilliseconds": 500,
+        "initialDelayMilliseconds": 0, "initialDelaySeconds": 0}}),
+    );
     let DecodedPod { pod, warnings } = good(&given);
     assert!(warnings.is_empty(), "{warnings:?}");
     let probe = pod.spec.containers[0].liveness_probe.as_ref().unwrap();
     assert_eq!((probe.timeout_seconds, probe.period_seconds), (1, 10));
     let times = [probe.timeout(), probe.period(), probe.initial_delay()];
     assert_eq!(times.map(|t| t.as_millis()), [300, 500, 0]);
-    assert_eq!(pod.raw["spec"]["containers"][0]["livenessProbe"]["periodSeconds"], 10);
+    assert_eq!(
+        pod.raw["spec"]["containers"][0]["livenessProbe"]["periodSeconds"],
+        10
+    );
 }
 
 #[test]
 fn a_time_in_both_units_is_said() {
-    let given = container(json!({"readinessProbe": {"tcpSocket": {"port": 1}, "timeoutSeconds": 2, "timeoutMilliseconds": 300,
-        "initialDelaySeconds": 1, "initialDelayMilliseconds": 0, "periodMilliseconds": 50}}));
+    let given = container(
+        json!({"readinessProbe": {"tcpSocket": {"port": 1}, "timeoutSeconds": 2, "timeoutMilliseconds": 300,
+        "initialDelaySeconds": 1, "initialDelayMilliseconds": 0, "periodMilliseconds": 50}}),
+    );
     let DecodedPod { pod, warnings } = good(&given);
     assert_eq!(
         warnings,
@@ -589,5 +840,8 @@ fn a_time_in_both_units_is_said() {
         ]
     );
     let probe = pod.spec.containers[0].readiness_probe.as_ref().unwrap();
-    assert_eq!([probe.timeout(), probe.initial_delay()].map(|t| t.as_millis()), [300, 0]);
+    assert_eq!(
+        [probe.timeout(), probe.initial_delay()].map(|t| t.as_millis()),
+        [300, 0]
+    );
 }

@@ -19,7 +19,9 @@ fn strip(value: &mut Value, path: &mut String) {
         Value::Object(map) => {
             let texts = is_map(path) && !path.ends_with("limits") && !path.ends_with("requests");
             if texts {
-                map.values_mut().filter(|member| member.is_null()).for_each(|member| *member = "".into());
+                map.values_mut()
+                    .filter(|member| member.is_null())
+                    .for_each(|member| *member = "".into());
             }
             map.retain(|_, member| !member.is_null());
             for (key, member) in map {
@@ -75,7 +77,11 @@ pub(super) fn pod(raw: Value, findings: &mut Findings) -> Pod {
             PodObject::default()
         }
     };
-    Pod { metadata, spec, raw }
+    Pod {
+        metadata,
+        spec,
+        raw,
+    }
 }
 
 type TypeError = (Vec<Step>, String);
@@ -98,7 +104,9 @@ fn steps_of_ignored(path: &serde_ignored::Path<'_>) -> Vec<Step> {
         Path::Root => return Vec::new(),
         Path::Seq { parent, index } => (parent, Some(Step::Index(*index))),
         Path::Map { parent, key } => (parent, Some(Step::Key(key.clone()))),
-        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => (parent, None),
+        Path::Some { parent }
+        | Path::NewtypeStruct { parent }
+        | Path::NewtypeVariant { parent } => (parent, None),
     };
     let mut steps = steps_of_ignored(parent);
     steps.extend(step);
@@ -126,8 +134,13 @@ fn not_objects(value: &Value, path: &mut Vec<Step>, wrong: &mut Vec<Vec<Step>>) 
         path.pop();
     };
     match value {
-        Value::Object(map) => map.iter().for_each(|(key, member)| into(Step::Key(key.clone()), member)),
-        Value::Array(items) => items.iter().enumerate().for_each(|(index, item)| into(Step::Index(index), item)),
+        Value::Object(map) => map
+            .iter()
+            .for_each(|(key, member)| into(Step::Key(key.clone()), member)),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .for_each(|(index, item)| into(Step::Index(index), item)),
         _ => {}
     }
 }
@@ -139,19 +152,33 @@ fn take_out(raw: &mut Value, path: &[Step]) {
         *raw = Value::Object(Map::new());
         return;
     };
-    if let (Some(Value::Object(map)), Step::Key(key)) = (lookup_mut(raw, &path[..last]), &path[last]) {
+    if let (Some(Value::Object(map)), Step::Key(key)) =
+        (lookup_mut(raw, &path[..last]), &path[last])
+    {
         map.shift_remove(key);
     }
 }
 
 /// The text of a type error, from the cause as serde words it.
 fn type_error(path: &str, value: &Value, cause: &str) -> String {
-    if let (Some((_, listed)), Some(text)) = (cause.strip_prefix("unknown variant").and_then(|c| c.split_once("expected")), value.as_str())
-    {
-        let supported: Vec<&str> = listed.split('`').skip(1).step_by(2).filter(|name| !name.is_empty()).collect();
+    if let (Some((_, listed)), Some(text)) = (
+        cause
+            .strip_prefix("unknown variant")
+            .and_then(|c| c.split_once("expected")),
+        value.as_str(),
+    ) {
+        let supported: Vec<&str> = listed
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .filter(|name| !name.is_empty())
+            .collect();
         let meant = support::spelling::nearest(text, supported.iter().copied());
         let hint = meant.map_or_else(String::new, |name| format!("; did you mean \"{name}\"?"));
-        return format!("{}{hint}", FieldError::not_supported(path, text, &supported));
+        return format!(
+            "{}{hint}",
+            FieldError::not_supported(path, text, &supported)
+        );
     }
     match cause.rsplit_once("expected ") {
         Some((_, expected)) => mismatch(path, value, &in_plain_words(expected)),
@@ -183,22 +210,36 @@ fn mismatch(path: &str, value: &Value, expected: &str) -> String {
         Value::Object(_) => "an object",
     };
     // A number that is out of range, a text that is no quantity: the kind is right.
-    let out_of_range = expected.contains("number") && found == "a number" || expected.contains("quantity") && found == "a text";
-    let found = if out_of_range { String::new() } else { format!(", not {found}") };
+    let out_of_range = expected.contains("number") && found == "a number"
+        || expected.contains("quantity") && found == "a text";
+    let found = if out_of_range {
+        String::new()
+    } else {
+        format!(", not {found}")
+    };
     let detail = format!("must be {expected}{found}{}", quoting(value, expected));
-    format!("{path}: Invalid value: {}: {detail}", clip(&value.to_string()))
+    format!(
+        "{path}: Invalid value: {}: {detail}",
+        clip(&value.to_string())
+    )
 }
 
 /// The commonest slip: quotes around a number or a boolean, or none around a text.
 fn quoting(value: &Value, expected: &str) -> String {
     match value {
-        Value::String(text) if expected.starts_with("a whole number") && text.parse::<i64>().is_ok() => {
+        Value::String(text)
+            if expected.starts_with("a whole number") && text.parse::<i64>().is_ok() =>
+        {
             format!("; write {text} without quotes")
         }
-        Value::String(text) if expected == "true or false" && ["true", "false"].contains(&text.as_str()) => {
+        Value::String(text)
+            if expected == "true or false" && ["true", "false"].contains(&text.as_str()) =>
+        {
             format!("; write {text} without quotes")
         }
-        Value::Number(_) | Value::Bool(_) if expected.starts_with("a text") => format!("; write \"{value}\" with quotes"),
+        Value::Number(_) | Value::Bool(_) if expected.starts_with("a text") => {
+            format!("; write \"{value}\" with quotes")
+        }
         _ => String::new(),
     }
 }

@@ -36,7 +36,12 @@ impl de::Error for Answer {
 impl<'de> Deserializer<'de> for Ask {
     type Error = Answer;
 
-    fn deserialize_struct<V: Visitor<'de>>(self, _: &'static str, fields: &'static [&'static str], _: V) -> Result<V::Value, Answer> {
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, Answer> {
         Err(Answer(fields))
     }
 

@@ -46,17 +46,22 @@ impl Level {
 
     /// Every known name.
     pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.fields().iter().copied().chain(self.rest.iter().map(|(name, _)| *name))
+        self.fields()
+            .iter()
+            .copied()
+            .chain(self.rest.iter().map(|(name, _)| *name))
     }
 
     /// The rule of a field that is not read.
     pub(super) fn rule(&self, name: &str) -> Option<&'static Rule> {
-        self.rest.iter().find(|(known, _)| *known == name).map(|(_, rule)| rule)
+        self.rest
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, rule)| rule)
     }
 }
 
-pub(super) const APP_ARMOR: &str =
-    "AppArmor profiles are not yet supported, and the container may not run without the one it asks for: only \"Unconfined\" is";
+pub(super) const APP_ARMOR: &str = "AppArmor profiles are not yet supported, and the container may not run without the one it asks for: only \"Unconfined\" is";
 const NOT_SCHEDULED: &str = "a static pod is on its node already, nothing is scheduled";
 const NO_SELINUX: &str = "SELinux labels are not supported";
 const NO_WINDOWS: &str = "podprobe runs Linux containers";
@@ -78,43 +83,136 @@ const METADATA: &[(&str, Rule)] = &[
 ];
 
 const SPEC: &[(&str, Rule)] = &[
-    ("ephemeralContainers", Rule::Refuse("cannot be set on create")),
+    (
+        "ephemeralContainers",
+        Rule::Refuse("cannot be set on create"),
+    ),
     ("serviceAccountName", Rule::Refuse(SERVICE_ACCOUNT)),
     ("serviceAccount", Rule::Refuse(SERVICE_ACCOUNT)),
-    ("automountServiceAccountToken", Rule::Warn("a static pod has no service account")),
-    ("imagePullSecrets", Rule::Refuse("static pods may not reference secrets")),
-    ("resourceClaims", Rule::Refuse("static pods may not reference resourceclaims")),
-    ("resources", Rule::Refuse("limits of the whole pod are not supported: give each container its own")),
-    ("hostUsers", Rule::Only(&["true"], "user namespaces are not supported: the containers' users are the node's")),
-    ("hostAliases", Rule::Refuse("entries of /etc/hosts are not yet supported")),
+    (
+        "automountServiceAccountToken",
+        Rule::Warn("a static pod has no service account"),
+    ),
+    (
+        "imagePullSecrets",
+        Rule::Refuse("static pods may not reference secrets"),
+    ),
+    (
+        "resourceClaims",
+        Rule::Refuse("static pods may not reference resourceclaims"),
+    ),
+    (
+        "resources",
+        Rule::Refuse("limits of the whole pod are not supported: give each container its own"),
+    ),
+    (
+        "hostUsers",
+        Rule::Only(
+            &["true"],
+            "user namespaces are not supported: the containers' users are the node's",
+        ),
+    ),
+    (
+        "hostAliases",
+        Rule::Refuse("entries of /etc/hosts are not yet supported"),
+    ),
     ("dnsPolicy", Rule::Check(dns_policy)),
-    ("dnsConfig", Rule::Refuse("not supported: the containers resolve names as the node does")),
-    ("subdomain", Rule::Refuse("not supported: there is no cluster domain for the host name to be in")),
-    ("setHostnameAsFQDN", Rule::Refuse("not supported: there is no cluster domain for the host name to be in")),
-    ("hostnameOverride", Rule::Refuse("not supported: use hostname")),
-    ("runtimeClassName", Rule::Refuse("runtime classes are not supported: the daemon's --runtime is the runtime of every pod")),
-    ("overhead", Rule::Refuse("not supported: it belongs to a runtime class")),
-    ("readinessGates", Rule::Refuse("readiness gates are not supported: nobody sets their conditions on this node")),
-    ("schedulingGates", Rule::Refuse("a pod with nodeName may not have scheduling gates, and a static pod has one")),
-    ("os", Rule::Check(|_, os| (os.get("name").is_some_and(|name| name != "linux")).then(|| NO_WINDOWS.to_owned()))),
+    (
+        "dnsConfig",
+        Rule::Refuse("not supported: the containers resolve names as the node does"),
+    ),
+    (
+        "subdomain",
+        Rule::Refuse("not supported: there is no cluster domain for the host name to be in"),
+    ),
+    (
+        "setHostnameAsFQDN",
+        Rule::Refuse("not supported: there is no cluster domain for the host name to be in"),
+    ),
+    (
+        "hostnameOverride",
+        Rule::Refuse("not supported: use hostname"),
+    ),
+    (
+        "runtimeClassName",
+        Rule::Refuse(
+            "runtime classes are not supported: the daemon's --runtime is the runtime of every pod",
+        ),
+    ),
+    (
+        "overhead",
+        Rule::Refuse("not supported: it belongs to a runtime class"),
+    ),
+    (
+        "readinessGates",
+        Rule::Refuse(
+            "readiness gates are not supported: nobody sets their conditions on this node",
+        ),
+    ),
+    (
+        "schedulingGates",
+        Rule::Refuse("a pod with nodeName may not have scheduling gates, and a static pod has one"),
+    ),
+    (
+        "os",
+        Rule::Check(|_, os| {
+            (os.get("name").is_some_and(|name| name != "linux")).then(|| NO_WINDOWS.to_owned())
+        }),
+    ),
     ("nodeSelector", Rule::Warn(NOT_SCHEDULED)),
     ("affinity", Rule::Warn(NOT_SCHEDULED)),
     ("topologySpreadConstraints", Rule::Warn(NOT_SCHEDULED)),
-    ("schedulerName", Rule::WarnUnless(|name| name == "default-scheduler", NOT_SCHEDULED)),
+    (
+        "schedulerName",
+        Rule::WarnUnless(|name| name == "default-scheduler", NOT_SCHEDULED),
+    ),
     ("schedulingGroup", Rule::Warn(NOT_SCHEDULED)),
     ("workloadRef", Rule::Warn(NOT_SCHEDULED)),
-    ("tolerations", Rule::WarnUnless(given_to_every_pod, "a static pod is never evicted for a taint")),
-    ("priority", Rule::WarnUnless(|priority| *priority == 0, "pods are not evicted for one another")),
-    ("priorityClassName", Rule::Warn("pods are not evicted for one another")),
-    ("preemptionPolicy", Rule::WarnUnless(|policy| policy == "PreemptLowerPriority", "pods are not evicted for one another")),
+    (
+        "tolerations",
+        Rule::WarnUnless(
+            given_to_every_pod,
+            "a static pod is never evicted for a taint",
+        ),
+    ),
+    (
+        "priority",
+        Rule::WarnUnless(
+            |priority| *priority == 0,
+            "pods are not evicted for one another",
+        ),
+    ),
+    (
+        "priorityClassName",
+        Rule::Warn("pods are not evicted for one another"),
+    ),
+    (
+        "preemptionPolicy",
+        Rule::WarnUnless(
+            |policy| policy == "PreemptLowerPriority",
+            "pods are not evicted for one another",
+        ),
+    ),
     ("enableServiceLinks", Rule::Fine),
 ];
 
 const POD_SECURITY: &[(&str, Rule)] = &[
-    ("fsGroup", Rule::Source("not supported: the ownership of volumes would be another")),
-    ("fsGroupChangePolicy", Rule::Refuse("not supported, as fsGroup is not")),
-    ("supplementalGroupsPolicy", Rule::Only(&["Merge"], "only \"Merge\" is supported")),
-    ("sysctls", Rule::Refuse("kernel parameters are not supported")),
+    (
+        "fsGroup",
+        Rule::Source("not supported: the ownership of volumes would be another"),
+    ),
+    (
+        "fsGroupChangePolicy",
+        Rule::Refuse("not supported, as fsGroup is not"),
+    ),
+    (
+        "supplementalGroupsPolicy",
+        Rule::Only(&["Merge"], "only \"Merge\" is supported"),
+    ),
+    (
+        "sysctls",
+        Rule::Refuse("kernel parameters are not supported"),
+    ),
     ("appArmorProfile", Rule::Check(app_armor)),
     ("seLinuxOptions", Rule::Refuse(NO_SELINUX)),
     ("seLinuxChangePolicy", Rule::Refuse(NO_SELINUX)),
@@ -123,26 +221,55 @@ const POD_SECURITY: &[(&str, Rule)] = &[
 
 const CONTAINER: &[(&str, Rule)] = &[
     ("envFrom", Rule::Check(env_from)),
-    ("lifecycle", Rule::Refuse("lifecycle hooks are not yet supported, and the container may not run without them")),
+    (
+        "lifecycle",
+        Rule::Refuse(
+            "lifecycle hooks are not yet supported, and the container may not run without them",
+        ),
+    ),
     ("resizePolicy", Rule::Fine),
-    ("volumeDevices", Rule::Refuse("block devices are not supported")),
-    ("stdin", Rule::Refuse("a container's standard input is /dev/null; keeping it open is not supported")),
-    ("stdinOnce", Rule::Refuse("a container's standard input is /dev/null; keeping it open is not supported")),
+    (
+        "volumeDevices",
+        Rule::Refuse("block devices are not supported"),
+    ),
+    (
+        "stdin",
+        Rule::Refuse("a container's standard input is /dev/null; keeping it open is not supported"),
+    ),
+    (
+        "stdinOnce",
+        Rule::Refuse("a container's standard input is /dev/null; keeping it open is not supported"),
+    ),
     ("tty", Rule::Refuse("terminals are not supported")),
 ];
 
 const ENV: &[(&str, Rule)] = &[("valueFrom", Rule::Check(value_from))];
 
-const RESOURCES: &[(&str, Rule)] = &[("claims", Rule::Refuse("static pods may not reference resourceclaims"))];
+const RESOURCES: &[(&str, Rule)] = &[(
+    "claims",
+    Rule::Refuse("static pods may not reference resourceclaims"),
+)];
 
 const VOLUME_MOUNT: &[(&str, Rule)] = &[
-    ("mountPropagation", Rule::Only(&["", "None"], "mount propagation is not supported: only \"None\" is")),
-    ("recursiveReadOnly", Rule::Only(&["", "Disabled"], "not supported: only \"Disabled\" is")),
+    (
+        "mountPropagation",
+        Rule::Only(
+            &["", "None"],
+            "mount propagation is not supported: only \"None\" is",
+        ),
+    ),
+    (
+        "recursiveReadOnly",
+        Rule::Only(&["", "Disabled"], "not supported: only \"Disabled\" is"),
+    ),
     ("subPathExpr", Rule::Refuse("not supported: use subPath")),
 ];
 
 const SECURITY: &[(&str, Rule)] = &[
-    ("procMount", Rule::Only(&["", "Default"], "not supported: only \"Default\" is")),
+    (
+        "procMount",
+        Rule::Only(&["", "Default"], "not supported: only \"Default\" is"),
+    ),
     ("appArmorProfile", Rule::Check(app_armor)),
     ("seLinuxOptions", Rule::Refuse(NO_SELINUX)),
     ("windowsOptions", Rule::Refuse(NO_WINDOWS)),
@@ -151,13 +278,36 @@ const SECURITY: &[(&str, Rule)] = &[
 const SECCOMP: &[(&str, Rule)] = &[];
 
 const VOLUME: &[(&str, Rule)] = &[
-    ("configMap", Rule::Source("static pods may not reference configmaps (via configmap volumes)")),
-    ("secret", Rule::Source("static pods may not reference secrets (via secret volumes)")),
-    ("csi", Rule::Source("static pods may not reference csidrivers (via CSI volumes)")),
-    ("glusterfs", Rule::Source("static pods may not reference endpoints (via glusterFS volumes)")),
-    ("persistentVolumeClaim", Rule::Source("static pods may not reference persistentvolumeclaims")),
-    ("ephemeral", Rule::Source("static pods may not reference persistentvolumeclaims (via ephemeral volumes)")),
-    ("azureFile", Rule::Source("static pods may not reference secrets (via azureFile volumes)")),
+    (
+        "configMap",
+        Rule::Source("static pods may not reference configmaps (via configmap volumes)"),
+    ),
+    (
+        "secret",
+        Rule::Source("static pods may not reference secrets (via secret volumes)"),
+    ),
+    (
+        "csi",
+        Rule::Source("static pods may not reference csidrivers (via CSI volumes)"),
+    ),
+    (
+        "glusterfs",
+        Rule::Source("static pods may not reference endpoints (via glusterFS volumes)"),
+    ),
+    (
+        "persistentVolumeClaim",
+        Rule::Source("static pods may not reference persistentvolumeclaims"),
+    ),
+    (
+        "ephemeral",
+        Rule::Source(
+            "static pods may not reference persistentvolumeclaims (via ephemeral volumes)",
+        ),
+    ),
+    (
+        "azureFile",
+        Rule::Source("static pods may not reference secrets (via azureFile volumes)"),
+    ),
     ("projected", Rule::Check(projected)),
     ("downwardAPI", Rule::Source(OTHER_VOLUME)),
     ("image", Rule::Source(OTHER_VOLUME)),
@@ -182,13 +332,31 @@ const VOLUME: &[(&str, Rule)] = &[
 ];
 
 /// An object whose unknown fields only warn.
-const fn open(at: &'static str, read: fn() -> &'static [&'static str], rest: &'static [(&'static str, Rule)]) -> Level {
-    Level { at, read, rest, strict: false }
+const fn open(
+    at: &'static str,
+    read: fn() -> &'static [&'static str],
+    rest: &'static [(&'static str, Rule)],
+) -> Level {
+    Level {
+        at,
+        read,
+        rest,
+        strict: false,
+    }
 }
 
 /// An object whose unknown fields refuse the pod.
-const fn strict(at: &'static str, read: fn() -> &'static [&'static str], rest: &'static [(&'static str, Rule)]) -> Level {
-    Level { at, read, rest, strict: true }
+const fn strict(
+    at: &'static str,
+    read: fn() -> &'static [&'static str],
+    rest: &'static [(&'static str, Rule)],
+) -> Level {
+    Level {
+        at,
+        read,
+        rest,
+        strict: true,
+    }
 }
 
 /// Every object of a pod that a type reads.
@@ -196,24 +364,84 @@ pub(super) static LEVELS: [Level; 24] = [
     open("", fields::of::<PodObject>, TOP),
     open("metadata", fields::of::<ObjectMeta>, METADATA),
     open("spec", fields::of::<PodSpec>, SPEC),
-    strict("spec.securityContext", fields::of::<PodSecurityContext>, POD_SECURITY),
-    strict("spec.securityContext.seccompProfile", fields::of::<SeccompProfile>, SECCOMP),
+    strict(
+        "spec.securityContext",
+        fields::of::<PodSecurityContext>,
+        POD_SECURITY,
+    ),
+    strict(
+        "spec.securityContext.seccompProfile",
+        fields::of::<SeccompProfile>,
+        SECCOMP,
+    ),
     open("spec.containers[]", fields::of::<Container>, CONTAINER),
-    open("spec.containers[].ports[]", fields::of::<ContainerPort>, &[]),
+    open(
+        "spec.containers[].ports[]",
+        fields::of::<ContainerPort>,
+        &[],
+    ),
     open("spec.containers[].env[]", fields::of::<EnvVar>, ENV),
-    strict("spec.containers[].resources", fields::of::<ResourceRequirements>, RESOURCES),
-    strict("spec.containers[].volumeMounts[]", fields::of::<VolumeMount>, VOLUME_MOUNT),
-    strict("spec.containers[].securityContext", fields::of::<SecurityContext>, SECURITY),
-    strict("spec.containers[].securityContext.capabilities", fields::of::<Capabilities>, &[]),
-    strict("spec.containers[].securityContext.seccompProfile", fields::of::<SeccompProfile>, SECCOMP),
-    strict("spec.containers[].restartPolicyRules[]", fields::of::<RestartRule>, &[]),
-    strict("spec.containers[].restartPolicyRules[].exitCodes", fields::of::<RestartExitCodes>, &[]),
+    strict(
+        "spec.containers[].resources",
+        fields::of::<ResourceRequirements>,
+        RESOURCES,
+    ),
+    strict(
+        "spec.containers[].volumeMounts[]",
+        fields::of::<VolumeMount>,
+        VOLUME_MOUNT,
+    ),
+    strict(
+        "spec.containers[].securityContext",
+        fields::of::<SecurityContext>,
+        SECURITY,
+    ),
+    strict(
+        "spec.containers[].securityContext.capabilities",
+        fields::of::<Capabilities>,
+        &[],
+    ),
+    strict(
+        "spec.containers[].securityContext.seccompProfile",
+        fields::of::<SeccompProfile>,
+        SECCOMP,
+    ),
+    strict(
+        "spec.containers[].restartPolicyRules[]",
+        fields::of::<RestartRule>,
+        &[],
+    ),
+    strict(
+        "spec.containers[].restartPolicyRules[].exitCodes",
+        fields::of::<RestartExitCodes>,
+        &[],
+    ),
     strict("spec.containers[].probe", fields::of::<Probe>, &[]),
-    strict("spec.containers[].probe.exec", fields::of::<ExecAction>, &[]),
-    strict("spec.containers[].probe.httpGet", fields::of::<HttpGetAction>, &[]),
-    strict("spec.containers[].probe.httpGet.httpHeaders[]", fields::of::<HttpHeader>, &[]),
-    strict("spec.containers[].probe.tcpSocket", fields::of::<TcpSocketAction>, &[]),
-    strict("spec.containers[].probe.grpc", fields::of::<GrpcAction>, &[]),
+    strict(
+        "spec.containers[].probe.exec",
+        fields::of::<ExecAction>,
+        &[],
+    ),
+    strict(
+        "spec.containers[].probe.httpGet",
+        fields::of::<HttpGetAction>,
+        &[],
+    ),
+    strict(
+        "spec.containers[].probe.httpGet.httpHeaders[]",
+        fields::of::<HttpHeader>,
+        &[],
+    ),
+    strict(
+        "spec.containers[].probe.tcpSocket",
+        fields::of::<TcpSocketAction>,
+        &[],
+    ),
+    strict(
+        "spec.containers[].probe.grpc",
+        fields::of::<GrpcAction>,
+        &[],
+    ),
     strict("spec.volumes[]", fields::of::<Volume>, VOLUME),
     strict("spec.volumes[].emptyDir", fields::of::<EmptyDir>, &[]),
     strict("spec.volumes[].hostPath", fields::of::<HostPath>, &[]),
@@ -224,18 +452,33 @@ fn dns_policy(_: &Value, policy: &Value) -> Option<String> {
     match policy.as_str() {
         Some("" | "ClusterFirst" | "ClusterFirstWithHostNet" | "Default") => None,
         Some("None") => Some("not supported: it needs dnsConfig, which is not".to_owned()),
-        _ => Some("supported values: \"ClusterFirst\", \"ClusterFirstWithHostNet\", \"Default\"".to_owned()),
+        _ => Some(
+            "supported values: \"ClusterFirst\", \"ClusterFirstWithHostNet\", \"Default\""
+                .to_owned(),
+        ),
     }
 }
 
 fn app_armor(_: &Value, profile: &Value) -> Option<String> {
-    (profile.get("type").and_then(Value::as_str) != Some("Unconfined")).then(|| APP_ARMOR.to_owned())
+    (profile.get("type").and_then(Value::as_str) != Some("Unconfined"))
+        .then(|| APP_ARMOR.to_owned())
 }
 
 /// `static pods may not reference <what>` for each kind of reference (kubelet-probes 1.6).
-fn references<'v>(kinds: impl Iterator<Item = &'v String>, table: &[(&str, &str)]) -> Option<String> {
-    let found: BTreeSet<&str> = kinds.filter_map(|kind| table.iter().find(|(key, _)| key == kind)).map(|(_, what)| *what).collect();
-    (!found.is_empty()).then(|| format!("static pods may not reference {}", found.into_iter().collect::<Vec<_>>().join(", ")))
+fn references<'v>(
+    kinds: impl Iterator<Item = &'v String>,
+    table: &[(&str, &str)],
+) -> Option<String> {
+    let found: BTreeSet<&str> = kinds
+        .filter_map(|kind| table.iter().find(|(key, _)| key == kind))
+        .map(|(_, what)| *what)
+        .collect();
+    (!found.is_empty()).then(|| {
+        format!(
+            "static pods may not reference {}",
+            found.into_iter().collect::<Vec<_>>().join(", ")
+        )
+    })
 }
 
 fn keys(value: &Value) -> impl Iterator<Item = &String> {
@@ -247,13 +490,19 @@ fn items(value: Option<&Value>) -> impl Iterator<Item = &Value> {
 }
 
 fn value_from(_: &Value, source: &Value) -> Option<String> {
-    let table = [("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")];
-    references(keys(source), &table).or_else(|| Some("variables from fields of the pod are not yet supported: only value is".to_owned()))
+    let table = [
+        ("configMapKeyRef", "configmaps"),
+        ("secretKeyRef", "secrets"),
+    ];
+    references(keys(source), &table).or_else(|| {
+        Some("variables from fields of the pod are not yet supported: only value is".to_owned())
+    })
 }
 
 fn env_from(_: &Value, sources: &Value) -> Option<String> {
     let table = [("configMapRef", "configmaps"), ("secretRef", "secrets")];
-    let unknown = || (!super::asks_for_nothing(sources)).then(|| "not supported: use env".to_owned());
+    let unknown =
+        || (!super::asks_for_nothing(sources)).then(|| "not supported: use env".to_owned());
     references(items(Some(sources)).flat_map(keys), &table).or_else(unknown)
 }
 
@@ -261,17 +510,23 @@ fn projected(_: &Value, volume: &Value) -> Option<String> {
     let table = [
         ("configMap", "configmaps (via projected volumes)"),
         ("secret", "secrets (via projected volumes)"),
-        ("serviceAccountToken", "serviceaccounts (via projected volumes)"),
+        (
+            "serviceAccountToken",
+            "serviceaccounts (via projected volumes)",
+        ),
         ("clusterTrustBundle", "clustertrustbundles"),
         ("podCertificate", "podcertificates"),
     ];
-    references(items(volume.get("sources")).flat_map(keys), &table).or_else(|| Some(OTHER_VOLUME.to_owned()))
+    references(items(volume.get("sources")).flat_map(keys), &table)
+        .or_else(|| Some(OTHER_VOLUME.to_owned()))
 }
 
 /// The tolerations that admission gives every pod, and the one every static pod has (kubelet-probes 6.1).
 fn given_to_every_pod(tolerations: &Value) -> bool {
-    items(Some(tolerations)).all(|toleration| match toleration.get("key").and_then(Value::as_str) {
-        Some(key) => key.starts_with("node.kubernetes.io/"),
-        None => toleration.get("effect").and_then(Value::as_str) == Some("NoExecute"),
-    })
+    items(Some(tolerations)).all(
+        |toleration| match toleration.get("key").and_then(Value::as_str) {
+            Some(key) => key.starts_with("node.kubernetes.io/"),
+            None => toleration.get("effect").and_then(Value::as_str) == Some("NoExecute"),
+        },
+    )
 }

@@ -7,7 +7,9 @@ pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) 
     let most = (plain.len() / 4).clamp(1, 3);
     known
         .into_iter()
-        .filter(|name| name.len() > 1 && plain.len() > 1 && name.len().abs_diff(plain.len()) <= most + 2)
+        .filter(|name| {
+            name.len() > 1 && plain.len() > 1 && name.len().abs_diff(plain.len()) <= most + 2
+        })
         .map(|name| (distance(&plain, &simplified(name)), name))
         .filter(|(slips, _)| *slips <= most)
         .min_by_key(|(slips, _)| *slips)
@@ -15,7 +17,11 @@ pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) 
 }
 
 fn simplified(word: &str) -> Vec<char> {
-    word.chars().filter(|c| !"-_ ".contains(*c)).flat_map(char::to_lowercase).take(64).collect()
+    word.chars()
+        .filter(|c| !"-_ ".contains(*c))
+        .flat_map(char::to_lowercase)
+        .take(64)
+        .collect()
 }
 
 /// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours.
@@ -25,7 +31,9 @@ fn distance(a: &[char], b: &[char]) -> usize {
     for i in 0..a.len() {
         let mut row = vec![i + 1];
         for j in 0..b.len() {
-            let mut best = (last[j] + usize::from(a[i] != b[j])).min(last[j + 1] + 1).min(row[j] + 1);
+            let mut best = (last[j] + usize::from(a[i] != b[j]))
+                .min(last[j + 1] + 1)
+                .min(row[j] + 1);
             if i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j] {
                 best = best.min(before[j - 1] + 1);
             }
@@ -40,7 +48,16 @@ fn distance(a: &[char], b: &[char]) -> usize {
 mod tests {
     use super::*;
 
-    const KNOWN: [&str; 8] = ["name", "image", "livenessProbe", "readinessProbe", "ports", "env", "envFrom", "args"];
+    const KNOWN: [&str; 8] = [
+        "name",
+        "image",
+        "livenessProbe",
+        "readinessProbe",
+        "ports",
+        "env",
+        "envFrom",
+        "args",
+    ];
 
     #[track_caller]
     fn check(word: &str, expected: Option<&str>) {
@@ -61,7 +78,9 @@ mod tests {
 
     #[test]
     fn other_words_are_not() {
-        for word in ["note", "impose", "x", "", "hostname", "comment", "ü", "live"] {
+        for word in [
+            "note", "impose", "x", "", "hostname", "comment", "ü", "live",
+        ] {
             check(word, None);
         }
     }

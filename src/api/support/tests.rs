@@ -3,7 +3,12 @@ use serde_json::json;
 use super::*;
 
 fn steps(path: &str) -> Vec<Step> {
-    path.split('.').map(|step| step.parse().map_or_else(|_| Step::Key(step.into()), Step::Index)).collect()
+    path.split('.')
+        .map(|step| {
+            step.parse()
+                .map_or_else(|_| Step::Key(step.into()), Step::Index)
+        })
+        .collect()
 }
 
 #[derive(Debug, PartialEq)]
@@ -16,7 +21,11 @@ use Kind::*;
 
 #[track_caller]
 fn judged(path: &str, value: Value) -> (Kind, String) {
-    match verdict(&json!({"spec": {"restartPolicy": "Never"}}), &steps(path), &value) {
+    match verdict(
+        &json!({"spec": {"restartPolicy": "Never"}}),
+        &steps(path),
+        &value,
+    ) {
         Verdict::Fine => (Fine, String::new()),
         Verdict::Warn(text) => (Warn, text),
         Verdict::Refuse { text, .. } => (Refuse, text),
@@ -51,25 +60,55 @@ fn a_field_that_a_container_would_miss_refuses() {
         ("schedulingGates", json!([{"name": "x"}])),
         ("os", json!({"name": "windows"})),
         ("securityContext.fsGroup", json!(0)),
-        ("securityContext.sysctls", json!([{"name": "a", "value": "b"}])),
-        ("securityContext.appArmorProfile", json!({"type": "RuntimeDefault"})),
+        (
+            "securityContext.sysctls",
+            json!([{"name": "a", "value": "b"}]),
+        ),
+        (
+            "securityContext.appArmorProfile",
+            json!({"type": "RuntimeDefault"}),
+        ),
         ("securityContext.supplementalGroupsPolicy", json!("Strict")),
         ("securityContext.seLinuxOptions", json!({"level": "s0"})),
         ("containers.0.envFrom", json!([{"prefix": "x"}])),
-        ("containers.0.lifecycle", json!({"preStop": {"exec": {"command": ["a"]}}})),
-        ("initContainers.0.lifecycle", json!({"preStop": {"exec": {"command": ["a"]}}})),
-        ("initContainers.0.livenessProbe.periodMilliseconds", json!(100)),
-        ("initContainers.0.securityContext.procMount", json!("Unmasked")),
+        (
+            "containers.0.lifecycle",
+            json!({"preStop": {"exec": {"command": ["a"]}}}),
+        ),
+        (
+            "initContainers.0.lifecycle",
+            json!({"preStop": {"exec": {"command": ["a"]}}}),
+        ),
+        (
+            "initContainers.0.livenessProbe.periodMilliseconds",
+            json!(100),
+        ),
+        (
+            "initContainers.0.securityContext.procMount",
+            json!("Unmasked"),
+        ),
         ("containers.0.volumeDevices", json!([{"name": "a"}])),
         ("containers.0.stdin", json!(true)),
         ("containers.0.tty", json!(true)),
-        ("containers.0.env.0.valueFrom", json!({"fieldRef": {"fieldPath": "metadata.name"}})),
+        (
+            "containers.0.env.0.valueFrom",
+            json!({"fieldRef": {"fieldPath": "metadata.name"}}),
+        ),
         ("containers.0.resources.claims", json!([{"name": "a"}])),
-        ("containers.0.volumeMounts.0.mountPropagation", json!("Bidirectional")),
-        ("containers.0.volumeMounts.0.recursiveReadOnly", json!("Enabled")),
+        (
+            "containers.0.volumeMounts.0.mountPropagation",
+            json!("Bidirectional"),
+        ),
+        (
+            "containers.0.volumeMounts.0.recursiveReadOnly",
+            json!("Enabled"),
+        ),
         ("containers.0.volumeMounts.0.subPathExpr", json!("$(A)")),
         ("containers.0.securityContext.procMount", json!("Unmasked")),
-        ("containers.0.securityContext.windowsOptions", json!({"runAsUserName": "a"})),
+        (
+            "containers.0.securityContext.windowsOptions",
+            json!({"runAsUserName": "a"}),
+        ),
         ("volumes.0.nfs", json!({})),
         ("volumes.0.downwardAPI", json!({})),
     ] {
@@ -96,19 +135,35 @@ fn a_value_that_asks_for_nothing_is_fine() {
             "tolerations",
             json!([{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}, {"operator": "Exists", "effect": "NoExecute"}]),
         ),
-        ("securityContext.appArmorProfile", json!({"type": "Unconfined"})),
+        (
+            "securityContext.appArmorProfile",
+            json!({"type": "Unconfined"}),
+        ),
         ("securityContext.supplementalGroupsPolicy", json!("Merge")),
         ("containers.0.envFrom", json!([])),
         ("containers.0.lifecycle", json!({})),
         ("initContainers.0.tty", json!(false)),
-        ("containers.0.resizePolicy", json!([{"resourceName": "cpu"}])),
+        (
+            "containers.0.resizePolicy",
+            json!([{"resourceName": "cpu"}]),
+        ),
         ("containers.0.tty", json!(false)),
-        ("containers.0.volumeMounts.0.mountPropagation", json!("None")),
+        (
+            "containers.0.volumeMounts.0.mountPropagation",
+            json!("None"),
+        ),
         ("containers.0.securityContext.procMount", json!("Default")),
     ] {
         check(&format!("spec.{field}"), value, Fine);
     }
-    for field in ["ownerReferences", "managedFields", "creationTimestamp", "resourceVersion", "generateName", "finalizers"] {
+    for field in [
+        "ownerReferences",
+        "managedFields",
+        "creationTimestamp",
+        "resourceVersion",
+        "generateName",
+        "finalizers",
+    ] {
         check(&format!("metadata.{field}"), json!("x"), Fine);
     }
     check("status", json!({"phase": "Running"}), Fine);
@@ -119,7 +174,10 @@ fn what_no_container_sees_only_warns() {
     for (field, value) in [
         ("nodeSelector", json!({"a": "b"})),
         ("affinity", json!({"nodeAffinity": {"a": 1}})),
-        ("tolerations", json!([{"key": "mine", "operator": "Exists"}])),
+        (
+            "tolerations",
+            json!([{"key": "mine", "operator": "Exists"}]),
+        ),
         ("priority", json!(7)),
         ("priorityClassName", json!("high")),
         ("schedulerName", json!("mine")),
@@ -132,8 +190,15 @@ fn what_no_container_sees_only_warns() {
         check(&format!("spec.{field}"), value, Warn);
     }
     check("metadata.comment", json!(1), Warn);
-    assert_eq!(judged("spec.nodeSelectr", json!({})).1, "spec.nodeSelectr: unknown field: did you mean \"nodeSelector\"?");
-    assert!(judged("spec.affinity", json!({"a": 1})).1.starts_with("spec.affinity: not acted on: "));
+    assert_eq!(
+        judged("spec.nodeSelectr", json!({})).1,
+        "spec.nodeSelectr: unknown field: did you mean \"nodeSelector\"?"
+    );
+    assert!(
+        judged("spec.affinity", json!({"a": 1}))
+            .1
+            .starts_with("spec.affinity: not acted on: ")
+    );
 }
 
 #[track_caller]
@@ -141,7 +206,14 @@ fn refers(path: &str, value: Value, what: &str) {
     let (kind, text) = judged(path, value);
     assert_eq!(
         (kind, text.as_str()),
-        (Refuse, format!("{}: Forbidden: static pods may not reference {what}", render(&steps(path))).as_str())
+        (
+            Refuse,
+            format!(
+                "{}: Forbidden: static pods may not reference {what}",
+                render(&steps(path))
+            )
+            .as_str()
+        )
     );
 }
 
@@ -149,18 +221,41 @@ fn refers(path: &str, value: Value, what: &str) {
 fn a_static_pod_may_reference_no_api_object() {
     refers("spec.serviceAccountName", json!("a"), "serviceaccounts");
     refers("spec.imagePullSecrets", json!([{"name": "a"}]), "secrets");
-    refers("spec.resourceClaims", json!([{"name": "a"}]), "resourceclaims");
-    refers("spec.containers.0.env.0.valueFrom", json!({"secretKeyRef": {}}), "secrets");
-    refers("spec.containers.0.env.0.valueFrom", json!({"configMapKeyRef": {}}), "configmaps");
-    refers("spec.containers.0.envFrom", json!([{"configMapRef": {"name": "a"}}]), "configmaps");
-    refers("spec.containers.0.envFrom", json!([{"secretRef": {"name": "a"}}]), "secrets");
+    refers(
+        "spec.resourceClaims",
+        json!([{"name": "a"}]),
+        "resourceclaims",
+    );
+    refers(
+        "spec.containers.0.env.0.valueFrom",
+        json!({"secretKeyRef": {}}),
+        "secrets",
+    );
+    refers(
+        "spec.containers.0.env.0.valueFrom",
+        json!({"configMapKeyRef": {}}),
+        "configmaps",
+    );
+    refers(
+        "spec.containers.0.envFrom",
+        json!([{"configMapRef": {"name": "a"}}]),
+        "configmaps",
+    );
+    refers(
+        "spec.containers.0.envFrom",
+        json!([{"secretRef": {"name": "a"}}]),
+        "secrets",
+    );
     for (field, what) in [
         ("configMap", "configmaps (via configmap volumes)"),
         ("secret", "secrets (via secret volumes)"),
         ("csi", "csidrivers (via CSI volumes)"),
         ("glusterfs", "endpoints (via glusterFS volumes)"),
         ("persistentVolumeClaim", "persistentvolumeclaims"),
-        ("ephemeral", "persistentvolumeclaims (via ephemeral volumes)"),
+        (
+            "ephemeral",
+            "persistentvolumeclaims (via ephemeral volumes)",
+        ),
         ("azureFile", "secrets (via azureFile volumes)"),
     ] {
         refers(&format!("spec.volumes.1.{field}"), json!({}), what);
@@ -168,22 +263,42 @@ fn a_static_pod_may_reference_no_api_object() {
     for (source, what) in [
         ("configMap", "configmaps (via projected volumes)"),
         ("secret", "secrets (via projected volumes)"),
-        ("serviceAccountToken", "serviceaccounts (via projected volumes)"),
+        (
+            "serviceAccountToken",
+            "serviceaccounts (via projected volumes)",
+        ),
         ("clusterTrustBundle", "clustertrustbundles"),
         ("podCertificate", "podcertificates"),
     ] {
-        refers("spec.volumes.1.projected", json!({"sources": [{source: {}}]}), what);
+        refers(
+            "spec.volumes.1.projected",
+            json!({"sources": [{source: {}}]}),
+            what,
+        );
     }
-    check("spec.volumes.1.projected", json!({"sources": [{"downwardAPI": {}}]}), Refuse);
+    check(
+        "spec.volumes.1.projected",
+        json!({"sources": [{"downwardAPI": {}}]}),
+        Refuse,
+    );
 }
 
 #[track_caller]
 fn meant(path: &str, expected: &str) {
     match verdict(&json!({}), &steps(path), &json!(1)) {
-        Verdict::Refuse { meant: Some(meant), text } => {
+        Verdict::Refuse {
+            meant: Some(meant),
+            text,
+        } => {
             assert_eq!(meant, expected);
             let name = expected.rsplit('.').next().unwrap();
-            assert_eq!(text, format!("{}: unknown field: did you mean \"{name}\"?", render(&steps(path))));
+            assert_eq!(
+                text,
+                format!(
+                    "{}: unknown field: did you mean \"{name}\"?",
+                    render(&steps(path))
+                )
+            );
         }
         other => panic!("{path}: {other:?}"),
     }
@@ -191,14 +306,35 @@ fn meant(path: &str, expected: &str) {
 
 #[test]
 fn a_likely_misspelling_of_a_field_that_matters_refuses() {
-    meant("spec.containers.0.livenessProb", "spec.containers[0].livenessProbe");
-    meant("spec.containers.0.livenessprobe", "spec.containers[0].livenessProbe");
-    meant("spec.containers.2.readyness_probe", "spec.containers[2].readinessProbe");
-    meant("spec.initContainers.1.startupProb", "spec.initContainers[1].startupProbe");
-    meant("spec.containers.0.restartPolicyRules.0.exitCode", "spec.containers[0].restartPolicyRules[0].exitCodes");
+    meant(
+        "spec.containers.0.livenessProb",
+        "spec.containers[0].livenessProbe",
+    );
+    meant(
+        "spec.containers.0.livenessprobe",
+        "spec.containers[0].livenessProbe",
+    );
+    meant(
+        "spec.containers.2.readyness_probe",
+        "spec.containers[2].readinessProbe",
+    );
+    meant(
+        "spec.initContainers.1.startupProb",
+        "spec.initContainers[1].startupProbe",
+    );
+    meant(
+        "spec.containers.0.restartPolicyRules.0.exitCode",
+        "spec.containers[0].restartPolicyRules[0].exitCodes",
+    );
     meant("spec.containers.0.lifecyle", "spec.containers[0].lifecycle");
-    meant("spec.containers.0.startupProbe.httpget", "spec.containers[0].startupProbe.httpGet");
-    meant("spec.containers.0.livenessProbe.periodSecond", "spec.containers[0].livenessProbe.periodSeconds");
+    meant(
+        "spec.containers.0.startupProbe.httpget",
+        "spec.containers[0].startupProbe.httpGet",
+    );
+    meant(
+        "spec.containers.0.livenessProbe.periodSecond",
+        "spec.containers[0].livenessProbe.periodSeconds",
+    );
     meant("spec.hostnetwork", "spec.hostNetwork");
     meant("spec.volumes.0.emptydir", "spec.volumes[0].emptyDir");
     meant("specs", "spec");
@@ -206,10 +342,20 @@ fn a_likely_misspelling_of_a_field_that_matters_refuses() {
 
 #[test]
 fn a_misplaced_field_names_its_home() {
-    assert_eq!(judged("spec.livenessProbe", json!({})).1, "spec.livenessProbe: unknown field here: it belongs in spec.containers[]");
+    assert_eq!(
+        judged("spec.livenessProbe", json!({})).1,
+        "spec.livenessProbe: unknown field here: it belongs in spec.containers[]"
+    );
     let text = judged("spec.containers.0.periodSeconds", json!(1)).1;
-    assert_eq!(text, "spec.containers[0].periodSeconds: unknown field here: it belongs in a livenessProbe, readinessProbe or startupProbe");
-    check("spec.containers.0.readOnlyRootFilesystem", json!(true), Refuse);
+    assert_eq!(
+        text,
+        "spec.containers[0].periodSeconds: unknown field here: it belongs in a livenessProbe, readinessProbe or startupProbe"
+    );
+    check(
+        "spec.containers.0.readOnlyRootFilesystem",
+        json!(true),
+        Refuse,
+    );
 }
 
 #[test]
@@ -239,7 +385,12 @@ fn every_level_names_its_fields_and_no_name_is_in_two_places() {
         let all = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), all, "{}: a field is both read and in the table", level.at);
+        assert_eq!(
+            names.len(),
+            all,
+            "{}: a field is both read and in the table",
+            level.at
+        );
     }
 }
 
@@ -247,8 +398,15 @@ fn refused(spec: Value) -> Vec<String> {
     let mut raw = json!({"spec": spec});
     crate::api::defaults::apply(&mut raw);
     let metadata = serde_json::from_value(raw["metadata"].take()).unwrap_or_default();
-    let pod = Pod { metadata, spec: serde_json::from_value(raw["spec"].clone()).unwrap(), raw };
-    unsupported_values(&pod).iter().map(|error| error.path.clone()).collect()
+    let pod = Pod {
+        metadata,
+        spec: serde_json::from_value(raw["spec"].clone()).unwrap(),
+        raw,
+    };
+    unsupported_values(&pod)
+        .iter()
+        .map(|error| error.path.clone())
+        .collect()
 }
 
 #[test]
@@ -256,14 +414,27 @@ fn values_that_are_not_acted_on_yet_refuse() {
     let container = |more: Value| json!({"containers": [more]});
     assert!(refused(container(json!({"livenessProbe": {"grpc": {"port": 1}}}))).is_empty());
     assert_eq!(
-        refused(container(json!({"resources": {"limits": {"cpu": 1, "nvidia.com/gpu": 1}}}))),
+        refused(container(
+            json!({"resources": {"limits": {"cpu": 1, "nvidia.com/gpu": 1}}})
+        )),
         ["spec.containers[0].resources.limits[nvidia.com/gpu]"]
     );
-    assert!(refused(container(json!({"resources": {"requests": {"ephemeral-storage": 1}}}))).is_empty());
+    assert!(
+        refused(container(
+            json!({"resources": {"requests": {"ephemeral-storage": 1}}})
+        ))
+        .is_empty()
+    );
     for profile in ["Unconfined", "RuntimeDefault", "Localhost"] {
         let context = json!({"securityContext": {"seccompProfile": {"type": profile, "localhostProfile": "a.json"}}});
         assert!(refused(context.clone()).is_empty() && refused(container(context)).is_empty());
     }
-    assert_eq!(refused(json!({"volumes": [{"emptyDir": {"sizeLimit": "1Mi"}}]})), ["spec.volumes[0].emptyDir.sizeLimit"]);
-    assert!(refused(json!({"volumes": [{"emptyDir": {"sizeLimit": "1Mi", "medium": "Memory"}}]})).is_empty());
+    assert_eq!(
+        refused(json!({"volumes": [{"emptyDir": {"sizeLimit": "1Mi"}}]})),
+        ["spec.volumes[0].emptyDir.sizeLimit"]
+    );
+    assert!(
+        refused(json!({"volumes": [{"emptyDir": {"sizeLimit": "1Mi", "medium": "Memory"}}]}))
+            .is_empty()
+    );
 }

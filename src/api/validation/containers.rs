@@ -7,7 +7,11 @@ use crate::api::pod::{Container, ContainerPort, EnvVar, PodSpec, ProbeType, Reso
 use crate::api::quantity::Quantity;
 
 /// In the order of the API's errors.
-const PROBES: [ProbeType; 3] = [ProbeType::Liveness, ProbeType::Readiness, ProbeType::Startup];
+const PROBES: [ProbeType; 3] = [
+    ProbeType::Liveness,
+    ProbeType::Readiness,
+    ProbeType::Startup,
+];
 const NO_PROBE: &str = "may not be set for init containers without restartPolicy=Always";
 
 pub(super) fn validate_containers(errors: &mut Vec<FieldError>, spec: &PodSpec, path: &str) {
@@ -19,7 +23,10 @@ pub(super) fn validate_containers(errors: &mut Vec<FieldError>, spec: &PodSpec, 
         let path = item(path, index);
         errors.extend(validate_container(container, spec, &path));
         if !container.name.is_empty() && !names.insert(&container.name) {
-            errors.push(FieldError::duplicate(child(&path, "name"), container.name.as_str()));
+            errors.push(FieldError::duplicate(
+                child(&path, "name"),
+                container.name.as_str(),
+            ));
         }
         probes(errors, container, &path);
     }
@@ -33,13 +40,19 @@ pub(super) fn validate_init_containers(errors: &mut Vec<FieldError>, spec: &PodS
         let path = item(path, index);
         errors.extend(validate_container(container, spec, &path));
         if !container.name.is_empty() && !names.insert(&container.name) {
-            errors.push(FieldError::duplicate(child(&path, "name"), container.name.as_str()));
+            errors.push(FieldError::duplicate(
+                child(&path, "name"),
+                container.name.as_str(),
+            ));
         }
         if container.always_restarts() {
             probes(errors, container, &path);
         } else {
             for probe_type in PROBES.into_iter().filter(|t| container.probe(*t).is_some()) {
-                errors.push(FieldError::forbidden(child(&path, probe_field(probe_type)), NO_PROBE));
+                errors.push(FieldError::forbidden(
+                    child(&path, probe_field(probe_type)),
+                    NO_PROBE,
+                ));
             }
         }
         // Two init containers may have the same port: plain ones never run together.
@@ -50,7 +63,11 @@ pub(super) fn validate_init_containers(errors: &mut Vec<FieldError>, spec: &PodS
 fn probes(errors: &mut Vec<FieldError>, container: &Container, path: &str) {
     for probe_type in PROBES {
         if let Some(probe) = container.probe(probe_type) {
-            errors.extend(validate_container_probe(probe_type, probe, &child(path, probe_field(probe_type))));
+            errors.extend(validate_container_probe(
+                probe_type,
+                probe,
+                &child(path, probe_field(probe_type)),
+            ));
         }
     }
 }
@@ -65,14 +82,34 @@ pub fn validate_container(container: &Container, spec: &PodSpec, path: &str) -> 
         named(&mut errors, &at("name"), &container.name, is_dns_label);
     }
     image(&mut errors, &container.image, &at("image"));
-    one_of(&mut errors, &container.termination_message_policy, &["File", "FallbackToLogsOnError"], &at("terminationMessagePolicy"));
-    ports(&mut errors, &container.ports, spec.host_network, &at("ports"));
+    one_of(
+        &mut errors,
+        &container.termination_message_policy,
+        &["File", "FallbackToLogsOnError"],
+        &at("terminationMessagePolicy"),
+    );
+    ports(
+        &mut errors,
+        &container.ports,
+        spec.host_network,
+        &at("ports"),
+    );
     env(&mut errors, &container.env, &at("env"));
     volumes::validate_mounts(&mut errors, container, &spec.volumes, &at("volumeMounts"));
-    one_of(&mut errors, &container.image_pull_policy, &["Always", "IfNotPresent", "Never"], &at("imagePullPolicy"));
+    one_of(
+        &mut errors,
+        &container.image_pull_policy,
+        &["Always", "IfNotPresent", "Never"],
+        &at("imagePullPolicy"),
+    );
     resources(&mut errors, &container.resources, &at("resources"));
     restart::validate_restart_policy(&mut errors, container, path);
-    security::validate_security(&mut errors, &container.security_context, &spec.security_context, &at("securityContext"));
+    security::validate_security(
+        &mut errors,
+        &container.security_context,
+        &spec.security_context,
+        &at("securityContext"),
+    );
     words(&mut errors, container, path);
     errors
 }
@@ -81,7 +118,11 @@ fn image(errors: &mut Vec<FieldError>, image: &str, path: &str) {
     if image.is_empty() {
         errors.push(FieldError::required(path, ""));
     } else if image.trim() != image {
-        errors.push(FieldError::invalid(path, image, "must not have leading or trailing whitespace"));
+        errors.push(FieldError::invalid(
+            path,
+            image,
+            "must not have leading or trailing whitespace",
+        ));
     }
 }
 
@@ -104,7 +145,11 @@ fn words(errors: &mut Vec<FieldError>, container: &Container, path: &str) {
         absolute_path(errors, &child(path, "workingDir"), &container.working_dir);
     }
     if !container.termination_message_path.is_empty() {
-        absolute_path(errors, &child(path, "terminationMessagePath"), &container.termination_message_path);
+        absolute_path(
+            errors,
+            &child(path, "terminationMessagePath"),
+            &container.termination_message_path,
+        );
     }
 }
 
@@ -118,7 +163,11 @@ fn ports(errors: &mut Vec<FieldError>, ports: &[ContainerPort], host_network: bo
             if complaints.is_empty() && !names.insert(&port.name) {
                 errors.push(FieldError::duplicate(at("name"), port.name.as_str()));
             }
-            errors.extend(complaints.into_iter().map(|detail| FieldError::invalid(at("name"), port.name.as_str(), detail)));
+            errors.extend(
+                complaints
+                    .into_iter()
+                    .map(|detail| FieldError::invalid(at("name"), port.name.as_str(), detail)),
+            );
         }
         if port.container_port == 0 {
             errors.push(FieldError::required(at("containerPort"), ""));
@@ -129,9 +178,18 @@ fn ports(errors: &mut Vec<FieldError>, ports: &[ContainerPort], host_network: bo
             port_number(errors, &at("hostPort"), port.host_port);
         }
         if host_network && port.host_port != port.container_port {
-            errors.push(FieldError::invalid(at("hostPort"), port.host_port, "must match `containerPort` when `hostNetwork` is true"));
+            errors.push(FieldError::invalid(
+                at("hostPort"),
+                port.host_port,
+                "must match `containerPort` when `hostNetwork` is true",
+            ));
         }
-        one_of(errors, &port.protocol, &["TCP", "UDP", "SCTP"], &at("protocol"));
+        one_of(
+            errors,
+            &port.protocol,
+            &["TCP", "UDP", "SCTP"],
+            &at("protocol"),
+        );
         if !port.host_ip.is_empty() && port.host_ip.parse::<std::net::IpAddr>().is_err() {
             errors.push(FieldError::invalid(
                 at("hostIP"),
@@ -143,17 +201,30 @@ fn ports(errors: &mut Vec<FieldError>, ports: &[ContainerPort], host_network: bo
 }
 
 fn port_number(errors: &mut Vec<FieldError>, path: &str, port: i32) {
-    errors.extend(is_valid_port_number(port.into()).into_iter().map(|detail| FieldError::invalid(path, port, detail)));
+    errors.extend(
+        is_valid_port_number(port.into())
+            .into_iter()
+            .map(|detail| FieldError::invalid(path, port, detail)),
+    );
 }
 
 fn host_port_conflicts(errors: &mut Vec<FieldError>, containers: &[Container], path: &str) {
     conflicts(errors, containers, |index| item(path, index));
 }
 
-fn conflicts(errors: &mut Vec<FieldError>, containers: &[Container], path: impl Fn(usize) -> String) {
+fn conflicts(
+    errors: &mut Vec<FieldError>,
+    containers: &[Container],
+    path: impl Fn(usize) -> String,
+) {
     let mut taken = HashSet::new();
     for (index, container) in containers.iter().enumerate() {
-        for (number, port) in container.ports.iter().enumerate().filter(|(_, port)| port.host_port != 0) {
+        for (number, port) in container
+            .ports
+            .iter()
+            .enumerate()
+            .filter(|(_, port)| port.host_port != 0)
+        {
             let key = format!("{}/{}/{}", port.protocol, port.host_ip, port.host_port);
             if !taken.insert(key.clone()) {
                 let path = item(&child(&path(index), "ports"), number);
@@ -185,22 +256,48 @@ const MOST_CPUS: i64 = 175_921_860;
 fn resources(errors: &mut Vec<FieldError>, resources: &ResourceRequirements, path: &str) {
     quantities(errors, &resources.limits, &child(path, "limits"));
     quantities(errors, &resources.requests, &child(path, "requests"));
-    let too_little = |limit: &&Quantity| limit.value().is_some_and(|bytes| (1..LEAST_MEMORY).contains(&bytes));
+    let too_little = |limit: &&Quantity| {
+        limit
+            .value()
+            .is_some_and(|bytes| (1..LEAST_MEMORY).contains(&bytes))
+    };
     if let Some(limit) = resources.limits.get("memory").filter(too_little) {
-        let detail = "must be at least 1Mi, no process starts with less: megabytes are M, mebibytes Mi";
-        errors.push(FieldError::invalid(entry(&child(path, "limits"), "memory"), limit.0.as_str(), detail));
+        let detail =
+            "must be at least 1Mi, no process starts with less: megabytes are M, mebibytes Mi";
+        errors.push(FieldError::invalid(
+            entry(&child(path, "limits"), "memory"),
+            limit.0.as_str(),
+            detail,
+        ));
     }
-    for (field, given) in [("limits", &resources.limits), ("requests", &resources.requests)] {
-        if let Some(cpu) = given.get("cpu").filter(|cpu| cpu.milli_value().is_some_and(|milli| milli > MOST_CPUS * 1000)) {
-            let detail = format!("must be at most {MOST_CPUS} cores, the largest quota of the kernel");
-            errors.push(FieldError::invalid(entry(&child(path, field), "cpu"), cpu.0.as_str(), detail));
+    for (field, given) in [
+        ("limits", &resources.limits),
+        ("requests", &resources.requests),
+    ] {
+        if let Some(cpu) = given.get("cpu").filter(|cpu| {
+            cpu.milli_value()
+                .is_some_and(|milli| milli > MOST_CPUS * 1000)
+        }) {
+            let detail =
+                format!("must be at most {MOST_CPUS} cores, the largest quota of the kernel");
+            errors.push(FieldError::invalid(
+                entry(&child(path, field), "cpu"),
+                cpu.0.as_str(),
+                detail,
+            ));
         }
     }
     for (name, request) in &resources.requests {
-        let Some(limit) = resources.limits.get(name) else { continue };
+        let Some(limit) = resources.limits.get(name) else {
+            continue;
+        };
         if request.parse().ok() > limit.parse().ok() {
             let detail = format!("must be less than or equal to {name} limit of {limit}");
-            errors.push(FieldError::invalid(child(path, "requests"), request.0.as_str(), detail));
+            errors.push(FieldError::invalid(
+                child(path, "requests"),
+                request.0.as_str(),
+                detail,
+            ));
         }
     }
 }
@@ -209,7 +306,11 @@ fn quantities(errors: &mut Vec<FieldError>, quantities: &BTreeMap<String, Quanti
     for (name, quantity) in quantities {
         let path = entry(path, name);
         match quantity.parse() {
-            Err(error) => errors.push(FieldError::invalid(path, quantity.0.as_str(), error.to_string())),
+            Err(error) => errors.push(FieldError::invalid(
+                path,
+                quantity.0.as_str(),
+                error.to_string(),
+            )),
             Ok(amount) if amount.is_negative() => {
                 errors.push(FieldError::invalid(path, quantity.0.as_str(), NOT_NEGATIVE));
             }

@@ -18,11 +18,17 @@ fn too_long(max: usize) -> String {
 
 /// `texts` whose condition holds.
 fn complaints<const N: usize>(rules: [(bool, String); N]) -> Vec<String> {
-    rules.into_iter().filter(|(broken, _)| *broken).map(|(_, text)| text).collect()
+    rules
+        .into_iter()
+        .filter(|(broken, _)| *broken)
+        .map(|(_, text)| text)
+        .collect()
 }
 
 fn label_form(text: &str) -> bool {
-    let inner = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    let inner = text
+        .bytes()
+        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     inner && !text.is_empty() && !text.starts_with('-') && !text.ends_with('-')
 }
 
@@ -34,37 +40,66 @@ fn subdomain_form(text: &str) -> bool {
 fn name_form(text: &str) -> bool {
     let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
-    edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
+    edge(bytes.first())
+        && edge(bytes.last())
+        && bytes
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
 }
 
 /// A DNS label (kubelet-probes 1.5): names of containers, volumes and namespaces.
 pub fn is_dns_label(text: &str) -> Vec<String> {
     let dotted = subdomain_form(text);
-    let form = if dotted { "must not contain dots" } else { LABEL };
-    complaints([(text.len() > LABEL_MAX, too_long(LABEL_MAX)), (!label_form(text), form.into())])
+    let form = if dotted {
+        "must not contain dots"
+    } else {
+        LABEL
+    };
+    complaints([
+        (text.len() > LABEL_MAX, too_long(LABEL_MAX)),
+        (!label_form(text), form.into()),
+    ])
 }
 
 /// A DNS subdomain (kubelet-probes 1.5): names of pods and nodes.
 pub fn is_dns_subdomain(text: &str) -> Vec<String> {
-    complaints([(text.len() > SUBDOMAIN_MAX, too_long(SUBDOMAIN_MAX)), (!subdomain_form(text), SUBDOMAIN.into())])
+    complaints([
+        (text.len() > SUBDOMAIN_MAX, too_long(SUBDOMAIN_MAX)),
+        (!subdomain_form(text), SUBDOMAIN.into()),
+    ])
 }
 
 /// A port name (kubelet-probes 1.4).
 pub fn is_valid_port_name(name: &str) -> Vec<String> {
-    let charset = !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    let charset = !name.is_empty()
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     let letter = name.bytes().any(|b| b.is_ascii_lowercase());
     complaints([
         (name.len() > 15, too_long(15)),
-        (!charset, "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".into()),
+        (
+            !charset,
+            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".into(),
+        ),
         (!letter, "must contain at least one letter (a-z)".into()),
-        (name.contains("--"), "must not contain consecutive hyphens".into()),
-        (name.starts_with('-') || name.ends_with('-'), "must not begin or end with a hyphen".into()),
+        (
+            name.contains("--"),
+            "must not contain consecutive hyphens".into(),
+        ),
+        (
+            name.starts_with('-') || name.ends_with('-'),
+            "must not begin or end with a hyphen".into(),
+        ),
     ])
 }
 
 /// A port number (kubelet-probes 1.4).
 pub fn is_valid_port_number(port: i64) -> Vec<String> {
-    complaints([(!(1..=65535).contains(&port), "must be between 1 and 65535, inclusive".into())])
+    complaints([(
+        !(1..=65535).contains(&port),
+        "must be between 1 and 65535, inclusive".into(),
+    )])
 }
 
 /// The name of an HTTP header (kubelet-probes 1.3).
@@ -75,7 +110,10 @@ pub fn is_valid_header_name(name: &str) -> Vec<String> {
 
 /// The name of an environment variable (kubelet-probes 1.5).
 pub fn is_env_name(name: &str) -> Vec<String> {
-    let good = !name.is_empty() && name.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=');
+    let good = !name.is_empty()
+        && name
+            .bytes()
+            .all(|b| (b' '..=b'~').contains(&b) && b != b'=');
     complaints([(!good, ENV.into())])
 }
 
@@ -87,12 +125,18 @@ pub fn is_qualified_name(key: &str) -> Vec<String> {
     };
     let mut texts = match prefix {
         Some("") => vec!["prefix part must be non-empty".to_owned()],
-        Some(prefix) => is_dns_subdomain(prefix).into_iter().map(|text| format!("prefix part {text}")).collect(),
+        Some(prefix) => is_dns_subdomain(prefix)
+            .into_iter()
+            .map(|text| format!("prefix part {text}"))
+            .collect(),
         None => Vec::new(),
     };
     texts.extend(complaints([
         (name.is_empty(), "name part must be non-empty".into()),
-        (name.len() > LABEL_MAX, format!("name part {}", too_long(LABEL_MAX))),
+        (
+            name.len() > LABEL_MAX,
+            format!("name part {}", too_long(LABEL_MAX)),
+        ),
         (!name_form(name), QUALIFIED.into()),
     ]));
     texts
@@ -100,5 +144,8 @@ pub fn is_qualified_name(key: &str) -> Vec<String> {
 
 /// The value of a label.
 pub fn is_valid_label_value(value: &str) -> Vec<String> {
-    complaints([(value.len() > LABEL_MAX, too_long(LABEL_MAX)), (!value.is_empty() && !name_form(value), LABEL_VALUE.into())])
+    complaints([
+        (value.len() > LABEL_MAX, too_long(LABEL_MAX)),
+        (!value.is_empty() && !name_form(value), LABEL_VALUE.into()),
+    ])
 }

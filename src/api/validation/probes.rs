@@ -1,7 +1,9 @@
 //! Probes and their handlers (kubelet-probes 1.3, 1.4).
 
 use super::*;
-use crate::api::pod::{ExecAction, GrpcAction, HttpGetAction, IntOrString, Probe, ProbeType, TcpSocketAction};
+use crate::api::pod::{
+    ExecAction, GrpcAction, HttpGetAction, IntOrString, Probe, ProbeType, TcpSocketAction,
+};
 
 /// Shortest time a field in milliseconds may give: below it a worker would do little but wake up.
 pub const MIN_MILLISECONDS: i32 = 10;
@@ -16,15 +18,27 @@ pub fn probe_field(probe_type: ProbeType) -> &'static str {
 }
 
 /// A probe as it stands in a container: rules V1–V6.
-pub fn validate_container_probe(probe_type: ProbeType, probe: &Probe, path: &str) -> Vec<FieldError> {
+pub fn validate_container_probe(
+    probe_type: ProbeType,
+    probe: &Probe,
+    path: &str,
+) -> Vec<FieldError> {
     let mut errors = validate_probe(probe, path);
     if probe_type == ProbeType::Readiness {
         if let Some(seconds) = probe.termination_grace_period_seconds {
             let path = child(path, "terminationGracePeriodSeconds");
-            errors.push(FieldError::invalid(path, seconds, "must not be set for readinessProbes"));
+            errors.push(FieldError::invalid(
+                path,
+                seconds,
+                "must not be set for readinessProbes",
+            ));
         }
     } else if probe.success_threshold != 1 {
-        errors.push(FieldError::invalid(child(path, "successThreshold"), probe.success_threshold, "must be 1"));
+        errors.push(FieldError::invalid(
+            child(path, "successThreshold"),
+            probe.success_threshold,
+            "must be 1",
+        ));
     }
     errors
 }
@@ -43,8 +57,15 @@ pub fn validate_probe(probe: &Probe, path: &str) -> Vec<FieldError> {
         errors.push(FieldError::invalid(child(path, name), number, NOT_NEGATIVE));
     }
     errors.extend(validate_milliseconds(probe, path));
-    if let Some(seconds) = probe.termination_grace_period_seconds.filter(|seconds| *seconds <= 0) {
-        errors.push(FieldError::invalid(child(path, "terminationGracePeriodSeconds"), seconds, "must be greater than 0"));
+    if let Some(seconds) = probe
+        .termination_grace_period_seconds
+        .filter(|seconds| *seconds <= 0)
+    {
+        errors.push(FieldError::invalid(
+            child(path, "terminationGracePeriodSeconds"),
+            seconds,
+            "must be greater than 0",
+        ));
     }
     errors
 }
@@ -52,7 +73,11 @@ pub fn validate_probe(probe: &Probe, path: &str) -> Vec<FieldError> {
 /// The fields in milliseconds, which are podprobe's own: none below [`MIN_MILLISECONDS`]; only a delay may be 0.
 fn validate_milliseconds(probe: &Probe, path: &str) -> Vec<FieldError> {
     let times = [
-        ("initialDelayMilliseconds", probe.initial_delay_milliseconds, true),
+        (
+            "initialDelayMilliseconds",
+            probe.initial_delay_milliseconds,
+            true,
+        ),
         ("timeoutMilliseconds", probe.timeout_milliseconds, false),
         ("periodMilliseconds", probe.period_milliseconds, false),
     ];
@@ -72,16 +97,32 @@ fn validate_milliseconds(probe: &Probe, path: &str) -> Vec<FieldError> {
 pub fn validate_handler(probe: &Probe, path: &str) -> Vec<FieldError> {
     let at = |name| child(path, name);
     let present = [
-        probe.exec.as_ref().map(|handler| (at("exec"), exec(handler, &at("exec")))),
-        probe.http_get.as_ref().map(|handler| (at("httpGet"), http_get(handler, &at("httpGet")))),
-        probe.tcp_socket.as_ref().map(|handler| (at("tcpSocket"), tcp_socket(handler, &at("tcpSocket")))),
-        probe.grpc.as_ref().map(|handler| (at("grpc"), grpc(handler, &at("grpc")))),
+        probe
+            .exec
+            .as_ref()
+            .map(|handler| (at("exec"), exec(handler, &at("exec")))),
+        probe
+            .http_get
+            .as_ref()
+            .map(|handler| (at("httpGet"), http_get(handler, &at("httpGet")))),
+        probe
+            .tcp_socket
+            .as_ref()
+            .map(|handler| (at("tcpSocket"), tcp_socket(handler, &at("tcpSocket")))),
+        probe
+            .grpc
+            .as_ref()
+            .map(|handler| (at("grpc"), grpc(handler, &at("grpc")))),
     ];
     let mut present = present.into_iter().flatten();
     let Some((_, mut errors)) = present.next() else {
         return vec![FieldError::required(path, "must specify a handler type")];
     };
-    errors.extend(present.map(|(path, _)| FieldError::forbidden(path, "may not specify more than 1 handler type")));
+    errors.extend(
+        present.map(|(path, _)| {
+            FieldError::forbidden(path, "may not specify more than 1 handler type")
+        }),
+    );
     errors
 }
 
@@ -104,10 +145,19 @@ fn http_get(http: &HttpGetAction, path: &str) -> Vec<FieldError> {
     }
     errors.extend(validate_port(&http.port, &child(path, "port")));
     if !["HTTP", "HTTPS"].contains(&http.scheme.as_str()) {
-        errors.push(FieldError::not_supported(child(path, "scheme"), http.scheme.as_str(), &["HTTP", "HTTPS"]));
+        errors.push(FieldError::not_supported(
+            child(path, "scheme"),
+            http.scheme.as_str(),
+            &["HTTP", "HTTPS"],
+        ));
     }
     for header in &http.http_headers {
-        named(&mut errors, &child(path, "httpHeaders"), &header.name, is_valid_header_name);
+        named(
+            &mut errors,
+            &child(path, "httpHeaders"),
+            &header.name,
+            is_valid_header_name,
+        );
     }
     errors
 }
@@ -126,5 +176,8 @@ pub fn validate_port(port: &IntOrString, path: &str) -> Vec<FieldError> {
         IntOrString::Int(number) => ((*number).into(), is_valid_port_number((*number).into())),
         IntOrString::String(name) => (name.as_str().into(), is_valid_port_name(name)),
     };
-    details.into_iter().map(|detail| FieldError::invalid(path, value.clone(), detail)).collect()
+    details
+        .into_iter()
+        .map(|detail| FieldError::invalid(path, value.clone(), detail))
+        .collect()
 }

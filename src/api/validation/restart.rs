@@ -6,10 +6,17 @@ use crate::api::pod::{Container, RestartExitCodes};
 const MOST_RULES: usize = 20;
 const MOST_VALUES: usize = 255;
 
-pub(super) fn validate_restart_policy(errors: &mut Vec<FieldError>, container: &Container, path: &str) {
+pub(super) fn validate_restart_policy(
+    errors: &mut Vec<FieldError>,
+    container: &Container,
+    path: &str,
+) {
     let rules = &container.restart_policy_rules;
     if container.restart_policy.is_none() && !rules.is_empty() {
-        errors.push(FieldError::required(child(path, "restartPolicy"), "must specify restartPolicy when restart rules are used"));
+        errors.push(FieldError::required(
+            child(path, "restartPolicy"),
+            "must specify restartPolicy when restart rules are used",
+        ));
     }
     let path = child(path, "restartPolicyRules");
     if rules.len() > MOST_RULES {
@@ -17,18 +24,35 @@ pub(super) fn validate_restart_policy(errors: &mut Vec<FieldError>, container: &
     }
     for (index, rule) in rules.iter().enumerate() {
         let path = item(&path, index);
-        supported(errors, &rule.action, &["Restart", "RestartAllContainers"], &child(&path, "action"));
+        supported(
+            errors,
+            &rule.action,
+            &["Restart", "RestartAllContainers"],
+            &child(&path, "action"),
+        );
         match &rule.exit_codes {
             Some(codes) => exit_codes(errors, codes, &child(&path, "exitCodes")),
-            None => errors.push(FieldError::required(child(&path, "exitCodes"), "must be specified")),
+            None => errors.push(FieldError::required(
+                child(&path, "exitCodes"),
+                "must be specified",
+            )),
         }
     }
 }
 
 fn exit_codes(errors: &mut Vec<FieldError>, codes: &RestartExitCodes, path: &str) {
-    supported(errors, &codes.operator, &["In", "NotIn"], &child(path, "operator"));
+    supported(
+        errors,
+        &codes.operator,
+        &["In", "NotIn"],
+        &child(path, "operator"),
+    );
     if codes.values.len() > MOST_VALUES {
-        errors.push(FieldError::too_many(child(path, "values"), codes.values.len(), MOST_VALUES));
+        errors.push(FieldError::too_many(
+            child(path, "values"),
+            codes.values.len(),
+            MOST_VALUES,
+        ));
     }
 }
 

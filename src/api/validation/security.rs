@@ -6,20 +6,41 @@ use crate::api::pod::{Capabilities, PodSecurityContext, SeccompProfile, Security
 
 const PROFILES: [&str; 3] = ["Unconfined", "RuntimeDefault", "Localhost"];
 
-pub(super) fn validate_pod_security(errors: &mut Vec<FieldError>, context: &PodSecurityContext, path: &str) {
+pub(super) fn validate_pod_security(
+    errors: &mut Vec<FieldError>,
+    context: &PodSecurityContext,
+    path: &str,
+) {
     id(errors, &child(path, "runAsUser"), context.run_as_user);
     id(errors, &child(path, "runAsGroup"), context.run_as_group);
     for (index, group) in context.supplemental_groups.iter().enumerate() {
-        id(errors, &item(&child(path, "supplementalGroups"), index), Some(*group));
+        id(
+            errors,
+            &item(&child(path, "supplementalGroups"), index),
+            Some(*group),
+        );
     }
-    profile(errors, context.seccomp_profile.as_ref(), &child(path, "seccompProfile"));
+    profile(
+        errors,
+        context.seccomp_profile.as_ref(),
+        &child(path, "seccompProfile"),
+    );
 }
 
-pub(super) fn validate_security(errors: &mut Vec<FieldError>, context: &SecurityContext, pod: &PodSecurityContext, path: &str) {
+pub(super) fn validate_security(
+    errors: &mut Vec<FieldError>,
+    context: &SecurityContext,
+    pod: &PodSecurityContext,
+    path: &str,
+) {
     id(errors, &child(path, "runAsUser"), context.run_as_user);
     id(errors, &child(path, "runAsGroup"), context.run_as_group);
     not_root(errors, context, pod, path);
-    profile(errors, context.seccomp_profile.as_ref(), &child(path, "seccompProfile"));
+    profile(
+        errors,
+        context.seccomp_profile.as_ref(),
+        &child(path, "seccompProfile"),
+    );
     capabilities(errors, &context.capabilities, &child(path, "capabilities"));
     escalation(errors, context, path);
 }
@@ -31,11 +52,24 @@ fn id(errors: &mut Vec<FieldError>, path: &str, id: Option<i64>) {
 }
 
 /// The container's own fields win over the pod's, one by one; the error stands where the 0 does.
-fn not_root(errors: &mut Vec<FieldError>, context: &SecurityContext, pod: &PodSecurityContext, path: &str) {
+fn not_root(
+    errors: &mut Vec<FieldError>,
+    context: &SecurityContext,
+    pod: &PodSecurityContext,
+    path: &str,
+) {
     let user = context.run_as_user.or(pod.run_as_user);
     if user == Some(0) && context.run_as_non_root.or(pod.run_as_non_root) == Some(true) {
-        let path = if context.run_as_user.is_some() { path } else { "spec.securityContext" };
-        let error = FieldError::invalid(child(path, "runAsUser"), 0, "must not be 0 when runAsNonRoot is true");
+        let path = if context.run_as_user.is_some() {
+            path
+        } else {
+            "spec.securityContext"
+        };
+        let error = FieldError::invalid(
+            child(path, "runAsUser"),
+            0,
+            "must not be 0 when runAsNonRoot is true",
+        );
         if !errors.contains(&error) {
             errors.push(error);
         }
@@ -45,15 +79,29 @@ fn not_root(errors: &mut Vec<FieldError>, context: &SecurityContext, pod: &PodSe
 fn profile(errors: &mut Vec<FieldError>, profile: Option<&SeccompProfile>, path: &str) {
     let Some(profile) = profile else { return };
     if profile.type_.is_empty() {
-        errors.push(FieldError::required(child(path, "type"), "type is required when seccompProfile is set"));
+        errors.push(FieldError::required(
+            child(path, "type"),
+            "type is required when seccompProfile is set",
+        ));
     } else if !PROFILES.contains(&profile.type_.as_str()) {
-        errors.push(FieldError::not_supported(child(path, "type"), profile.type_.as_str(), &PROFILES));
+        errors.push(FieldError::not_supported(
+            child(path, "type"),
+            profile.type_.as_str(),
+            &PROFILES,
+        ));
     }
     let path = child(path, "localhostProfile");
     match (profile.type_.as_str(), profile.localhost_profile.as_deref()) {
-        ("Localhost", None | Some("")) => errors.push(FieldError::required(path, "must be set when seccomp type is Localhost")),
+        ("Localhost", None | Some("")) => errors.push(FieldError::required(
+            path,
+            "must be set when seccomp type is Localhost",
+        )),
         ("Localhost", Some(file)) => descending_path(errors, &path, file),
-        (_, Some(file)) => errors.push(FieldError::invalid(path, file, "can only be set when seccomp type is Localhost")),
+        (_, Some(file)) => errors.push(FieldError::invalid(
+            path,
+            file,
+            "can only be set when seccomp type is Localhost",
+        )),
         (_, None) => {}
     }
 }
@@ -63,7 +111,11 @@ fn capabilities(errors: &mut Vec<FieldError>, capabilities: &Capabilities, path:
         for (index, name) in names.iter().enumerate() {
             if name != "ALL" && !CAPABILITIES.contains(&name.as_str()) {
                 let detail = "must be ALL or the name of a Linux capability in upper case without CAP_, such as NET_ADMIN";
-                errors.push(FieldError::invalid(item(&child(path, field), index), name.as_str(), detail));
+                errors.push(FieldError::invalid(
+                    item(&child(path, field), index),
+                    name.as_str(),
+                    detail,
+                ));
             }
         }
     }
@@ -74,9 +126,22 @@ fn escalation(errors: &mut Vec<FieldError>, context: &SecurityContext, path: &st
         return;
     }
     if context.privileged == Some(true) {
-        errors.push(FieldError::invalid(path, "", "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"));
+        errors.push(FieldError::invalid(
+            path,
+            "",
+            "cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
+        ));
     }
-    if context.capabilities.add.iter().any(|name| name == "SYS_ADMIN") {
-        errors.push(FieldError::invalid(path, "", "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"));
+    if context
+        .capabilities
+        .add
+        .iter()
+        .any(|name| name == "SYS_ADMIN")
+    {
+        errors.push(FieldError::invalid(
+            path,
+            "",
+            "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN",
+        ));
     }
 }

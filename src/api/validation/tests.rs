@@ -15,10 +15,20 @@ fn texts<T: ToString>(errors: &[T]) -> Vec<String> {
 fn pod_with(more: Value, spec: Value) -> Pod {
     let mut raw = json!({"metadata": {"name": "a", "namespace": "d", "uid": "u"}, "spec": {
         "containers": [{"name": "c", "image": "i:1"}], "volumes": [{"name": "v"}]}});
-    raw["spec"]["containers"][0].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    raw["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    raw["spec"]["containers"][0]
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    raw["spec"]
+        .as_object_mut()
+        .unwrap()
+        .extend(spec.as_object().unwrap().clone());
     crate::api::defaults::apply(&mut raw);
-    Pod { metadata: from(raw["metadata"].clone()), spec: from(raw["spec"].clone()), raw }
+    Pod {
+        metadata: from(raw["metadata"].clone()),
+        spec: from(raw["spec"].clone()),
+        raw,
+    }
 }
 
 #[track_caller]
@@ -40,9 +50,20 @@ fn what_is_no_subdomain() {
 
 #[test]
 fn all_complaints_about_a_name_are_listed() {
-    let short = |complaints: Vec<String>| complaints.iter().map(|c| c.chars().take(30).collect()).collect::<Vec<String>>();
+    let short = |complaints: Vec<String>| {
+        complaints
+            .iter()
+            .map(|c| c.chars().take(30).collect())
+            .collect::<Vec<String>>()
+    };
     assert_eq!(is_dns_label("a.b"), ["must not contain dots"]);
-    assert_eq!(short(is_dns_label(&"A".repeat(64))), ["must be no more than 63 charac", "a lowercase RFC 1123 label mus"]);
+    assert_eq!(
+        short(is_dns_label(&"A".repeat(64))),
+        [
+            "must be no more than 63 charac",
+            "a lowercase RFC 1123 label mus"
+        ]
+    );
     assert_eq!(
         is_valid_port_name("-1234567890--_12"),
         [
@@ -58,26 +79,40 @@ fn all_complaints_about_a_name_are_listed() {
     assert_eq!(is_qualified_name("/x"), ["prefix part must be non-empty"]);
     assert_eq!(is_qualified_name("a/").len(), 2);
     assert!(is_valid_label_value("").is_empty() && !is_valid_label_value("-a").is_empty());
-    assert!(is_env_name("a b.$").is_empty() && !is_env_name("a=").is_empty() && !is_env_name("ü").is_empty());
+    assert!(
+        is_env_name("a b.$").is_empty()
+            && !is_env_name("a=").is_empty()
+            && !is_env_name("ü").is_empty()
+    );
 }
 
 #[track_caller]
 fn check_probe(field: &str, probe: Value, expected: &[&str]) {
-    let expected: Vec<String> = expected.iter().map(|text| format!("spec.containers[0].{field}{text}")).collect();
+    let expected: Vec<String> = expected
+        .iter()
+        .map(|text| format!("spec.containers[0].{field}{text}"))
+        .collect();
     let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
     check(json!({field: probe}), &expected);
 }
 
 fn exec(more: Value) -> Value {
     let mut probe = json!({"exec": {"command": ["true"]}});
-    probe.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    probe
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     probe
 }
 
 #[test]
 fn v1_and_v2_exactly_one_handler() {
     check_probe("livenessProbe", exec(json!({})), &[]);
-    check_probe("livenessProbe", json!({}), &[": Required value: must specify a handler type"]);
+    check_probe(
+        "livenessProbe",
+        json!({}),
+        &[": Required value: must specify a handler type"],
+    );
     let all = json!({"httpGet": {"port": 0}, "grpc": {"port": 0}, "tcpSocket": {}, "exec": {}});
     check_probe(
         "livenessProbe",
@@ -93,11 +128,19 @@ fn v1_and_v2_exactly_one_handler() {
 
 #[test]
 fn times_in_milliseconds_have_a_floor() {
-    let all = |n: i32| exec(json!({"initialDelayMilliseconds": n, "timeoutMilliseconds": n, "periodMilliseconds": n}));
+    let all = |n: i32| {
+        exec(
+            json!({"initialDelayMilliseconds": n, "timeoutMilliseconds": n, "periodMilliseconds": n}),
+        )
+    };
     let texts = |n: i32, delay: &str| {
         let at_least = format!("Invalid value: {n}: must be greater than or equal to 10");
-        let delay = (!delay.is_empty()).then(|| format!(".initialDelayMilliseconds: Invalid value: {n}: {delay}"));
-        let others = [format!(".timeoutMilliseconds: {at_least}"), format!(".periodMilliseconds: {at_least}")];
+        let delay = (!delay.is_empty())
+            .then(|| format!(".initialDelayMilliseconds: Invalid value: {n}: {delay}"));
+        let others = [
+            format!(".timeoutMilliseconds: {at_least}"),
+            format!(".periodMilliseconds: {at_least}"),
+        ];
         delay.into_iter().chain(others).collect::<Vec<_>>()
     };
     for (n, delay) in [
@@ -108,7 +151,11 @@ fn times_in_milliseconds_have_a_floor() {
     ] {
         let expected = texts(n, delay);
         for field in ["livenessProbe", "readinessProbe", "startupProbe"] {
-            check_probe(field, all(n), &expected.iter().map(String::as_str).collect::<Vec<_>>());
+            check_probe(
+                field,
+                all(n),
+                &expected.iter().map(String::as_str).collect::<Vec<_>>(),
+            );
         }
     }
     check_probe("livenessProbe", all(10), &[]);
@@ -117,8 +164,10 @@ fn times_in_milliseconds_have_a_floor() {
 
 #[test]
 fn v3_to_v6_in_order() {
-    let minus = exec(json!({"initialDelaySeconds": -1, "timeoutSeconds": -1, "periodSeconds": -1, "successThreshold": -1,
-        "failureThreshold": -1, "terminationGracePeriodSeconds": -1}));
+    let minus = exec(
+        json!({"initialDelaySeconds": -1, "timeoutSeconds": -1, "periodSeconds": -1, "successThreshold": -1,
+        "failureThreshold": -1, "terminationGracePeriodSeconds": -1}),
+    );
     let common = [
         ".initialDelaySeconds: Invalid value: -1: must be greater than or equal to 0",
         ".timeoutSeconds: Invalid value: -1: must be greater than or equal to 0",
@@ -128,14 +177,39 @@ fn v3_to_v6_in_order() {
         ".terminationGracePeriodSeconds: Invalid value: -1: must be greater than 0",
     ];
     let once = ".successThreshold: Invalid value: -1: must be 1";
-    let no_grace = ".terminationGracePeriodSeconds: Invalid value: -1: must not be set for readinessProbes";
-    check_probe("livenessProbe", minus.clone(), &[&common[..], &[once]].concat());
-    check_probe("startupProbe", minus.clone(), &[&common[..], &[once]].concat());
-    check_probe("readinessProbe", minus, &[&common[..], &[no_grace]].concat());
-    check_probe("livenessProbe", exec(json!({"successThreshold": 2})), &[".successThreshold: Invalid value: 2: must be 1"]);
-    check_probe("startupProbe", exec(json!({"successThreshold": 2})), &[".successThreshold: Invalid value: 2: must be 1"]);
+    let no_grace =
+        ".terminationGracePeriodSeconds: Invalid value: -1: must not be set for readinessProbes";
+    check_probe(
+        "livenessProbe",
+        minus.clone(),
+        &[&common[..], &[once]].concat(),
+    );
+    check_probe(
+        "startupProbe",
+        minus.clone(),
+        &[&common[..], &[once]].concat(),
+    );
+    check_probe(
+        "readinessProbe",
+        minus,
+        &[&common[..], &[no_grace]].concat(),
+    );
+    check_probe(
+        "livenessProbe",
+        exec(json!({"successThreshold": 2})),
+        &[".successThreshold: Invalid value: 2: must be 1"],
+    );
+    check_probe(
+        "startupProbe",
+        exec(json!({"successThreshold": 2})),
+        &[".successThreshold: Invalid value: 2: must be 1"],
+    );
     check_probe("readinessProbe", exec(json!({"successThreshold": 2})), &[]);
-    check_probe("livenessProbe", exec(json!({"terminationGracePeriodSeconds": 1})), &[]);
+    check_probe(
+        "livenessProbe",
+        exec(json!({"terminationGracePeriodSeconds": 1})),
+        &[],
+    );
     check_probe(
         "livenessProbe",
         exec(json!({"terminationGracePeriodSeconds": 0})),
@@ -146,17 +220,35 @@ fn v3_to_v6_in_order() {
         exec(json!({"terminationGracePeriodSeconds": 10})),
         &[".terminationGracePeriodSeconds: Invalid value: 10: must not be set for readinessProbes"],
     );
-    let zero = exec(json!({"timeoutSeconds": 0, "periodSeconds": 0, "successThreshold": 0, "failureThreshold": 0}));
+    let zero = exec(
+        json!({"timeoutSeconds": 0, "periodSeconds": 0, "successThreshold": 0, "failureThreshold": 0}),
+    );
     check_probe("livenessProbe", zero, &[]);
-    check_probe("livenessProbe", exec(json!({"timeoutSeconds": i32::MAX, "failureThreshold": i32::MAX})), &[]);
+    check_probe(
+        "livenessProbe",
+        exec(json!({"timeoutSeconds": i32::MAX, "failureThreshold": i32::MAX})),
+        &[],
+    );
 }
 
 #[test]
 fn the_rules_of_each_handler() {
     let port = "must be between 1 and 65535, inclusive";
-    check_probe("livenessProbe", json!({"tcpSocket": {}}), &[&format!(".tcpSocket.port: Invalid value: 0: {port}")]);
-    check_probe("livenessProbe", json!({"tcpSocket": {"port": 65535, "host": "any!"}}), &[]);
-    check_probe("livenessProbe", json!({"grpc": {"port": 70000}}), &[&format!(".grpc.port: Invalid value: 70000: {port}")]);
+    check_probe(
+        "livenessProbe",
+        json!({"tcpSocket": {}}),
+        &[&format!(".tcpSocket.port: Invalid value: 0: {port}")],
+    );
+    check_probe(
+        "livenessProbe",
+        json!({"tcpSocket": {"port": 65535, "host": "any!"}}),
+        &[],
+    );
+    check_probe(
+        "livenessProbe",
+        json!({"grpc": {"port": 70000}}),
+        &[&format!(".grpc.port: Invalid value: 70000: {port}")],
+    );
     check_probe(
         "livenessProbe",
         json!({"httpGet": {"port": "8080"}}),
@@ -178,7 +270,9 @@ fn the_rules_of_each_handler() {
     check_probe(
         "livenessProbe",
         json!({"exec": {"command": ["a\u{0}b"]}}),
-        &[".exec.command[0]: Invalid value: \"a\\u0000b\": must not contain a NUL character (\\u0000)"],
+        &[
+            ".exec.command[0]: Invalid value: \"a\\u0000b\": must not contain a NUL character (\\u0000)",
+        ],
     );
 }
 
@@ -197,11 +291,18 @@ fn probes_are_told_liveness_first_then_readiness_then_startup() {
 
 #[test]
 fn names_and_images_of_containers() {
-    check_pod(json!({}), json!({"containers": []}), &["spec.containers: Required value"]);
+    check_pod(
+        json!({}),
+        json!({"containers": []}),
+        &["spec.containers: Required value"],
+    );
     check_pod(
         json!({}),
         json!({"containers": [{}]}),
-        &["spec.containers[0].name: Required value", "spec.containers[0].image: Required value"],
+        &[
+            "spec.containers[0].name: Required value",
+            "spec.containers[0].image: Required value",
+        ],
     );
     let twice = json!({"containers": [{"name": "c", "image": "i"}, {"name": "c", "image": " i"}]});
     check_pod(
@@ -212,7 +313,10 @@ fn names_and_images_of_containers() {
             "spec.containers[1].name: Duplicate value: \"c\"",
         ],
     );
-    check(json!({"name": "a.b"}), &["spec.containers[0].name: Invalid value: \"a.b\": must not contain dots"]);
+    check(
+        json!({"name": "a.b"}),
+        &["spec.containers[0].name: Invalid value: \"a.b\": must not contain dots"],
+    );
     check(
         json!({"imagePullPolicy": "never", "terminationMessagePolicy": "X"}),
         &[
@@ -229,13 +333,18 @@ fn names_and_images_of_containers() {
     );
     check(
         json!({"command": ["ok", "\u{0}"]}),
-        &["spec.containers[0].command[1]: Invalid value: \"\\u0000\": must not contain a NUL character (\\u0000)"],
+        &[
+            "spec.containers[0].command[1]: Invalid value: \"\\u0000\": must not contain a NUL character (\\u0000)",
+        ],
     );
 }
 
 #[test]
 fn directories_of_containers_are_absolute() {
-    check(json!({"workingDir": "/w", "terminationMessagePath": "/m"}), &[]);
+    check(
+        json!({"workingDir": "/w", "terminationMessagePath": "/m"}),
+        &[],
+    );
     check(
         json!({"workingDir": "w", "terminationMessagePath": "/../m"}),
         &[
@@ -259,30 +368,54 @@ fn ports_of_containers() {
         ],
     );
     let port = |more: Value| json!({"name": "c2", "image": "i", "ports": [more]});
-    let first = json!({"name": "c", "image": "i", "ports": [{"containerPort": 1, "hostPort": 8080}]});
+    let first =
+        json!({"name": "c", "image": "i", "ports": [{"containerPort": 1, "hostPort": 8080}]});
     let conflict = "spec.containers[1].ports[0].hostPort: Duplicate value: \"TCP//8080\"";
     for (second, expected) in [
-        (json!({"containerPort": 2, "hostPort": 8080}), &[conflict][..]),
-        (json!({"containerPort": 2, "hostPort": 8080, "protocol": "UDP"}), &[]),
-        (json!({"containerPort": 2, "hostPort": 8080, "hostIP": "127.0.0.1"}), &[]),
+        (
+            json!({"containerPort": 2, "hostPort": 8080}),
+            &[conflict][..],
+        ),
+        (
+            json!({"containerPort": 2, "hostPort": 8080, "protocol": "UDP"}),
+            &[],
+        ),
+        (
+            json!({"containerPort": 2, "hostPort": 8080, "hostIP": "127.0.0.1"}),
+            &[],
+        ),
         (json!({"containerPort": 2, "hostPort": 8081}), &[]),
     ] {
-        check_pod(json!({}), json!({"containers": [first, port(second)]}), expected);
+        check_pod(
+            json!({}),
+            json!({"containers": [first, port(second)]}),
+            expected,
+        );
     }
     check_pod(
         json!({"ports": [{"containerPort": 1, "hostPort": 2}]}),
         json!({"hostNetwork": true}),
-        &["spec.containers[0].ports[0].hostPort: Invalid value: 2: must match `containerPort` when `hostNetwork` is true"],
+        &[
+            "spec.containers[0].ports[0].hostPort: Invalid value: 2: must match `containerPort` when `hostNetwork` is true",
+        ],
     );
 }
 
 #[test]
 fn resources_of_containers() {
     let resources = |limits: Value, requests: Value| json!({"resources": {"limits": limits, "requests": requests}});
-    check(resources(json!({"cpu": "1"}), json!({"cpu": "1000m", "memory": "1Gi", "example.com/x": 3})), &[]);
+    check(
+        resources(
+            json!({"cpu": "1"}),
+            json!({"cpu": "1000m", "memory": "1Gi", "example.com/x": 3}),
+        ),
+        &[],
+    );
     check(
         resources(json!({"cpu": "100m"}), json!({"cpu": "0.2"})),
-        &["spec.containers[0].resources.requests: Invalid value: \"0.2\": must be less than or equal to cpu limit of 100m"],
+        &[
+            "spec.containers[0].resources.requests: Invalid value: \"0.2\": must be less than or equal to cpu limit of 100m",
+        ],
     );
     check(
         resources(json!({"cpu": "-1m"}), json!({"cpu": "-2n"})),
@@ -296,7 +429,9 @@ fn resources_of_containers() {
 
 #[test]
 fn volumes_and_mounts() {
-    let volumes = |volumes: Value, expected: &[&str]| check_pod(json!({}), json!({"volumes": volumes}), expected);
+    let volumes = |volumes: Value, expected: &[&str]| {
+        check_pod(json!({}), json!({"volumes": volumes}), expected)
+    };
     volumes(
         json!([{"name": "a"}, {"name": "a"}, {"name": ""}, {"name": "B"}]),
         &[
@@ -338,7 +473,8 @@ fn volumes_and_mounts() {
             "spec.containers[0].volumeMounts[1].subPath: Invalid value: \"x/../y\": must not contain '..'",
         ],
     );
-    let limit: Volume = from(json!({"name": "a", "emptyDir": {"medium": "Memory", "sizeLimit": "-1"}}));
+    let limit: Volume =
+        from(json!({"name": "a", "emptyDir": {"medium": "Memory", "sizeLimit": "-1"}}));
     assert_eq!(
         texts(&volumes::validate_volumes(&[limit], "v")),
         ["v[0].emptyDir.sizeLimit: Invalid value: \"-1\": must be greater than or equal to 0"]
@@ -347,8 +483,12 @@ fn volumes_and_mounts() {
 
 #[test]
 fn security_contexts() {
-    let of_container = |context: Value, expected: &[&str]| check(json!({"securityContext": context}), expected);
-    of_container(json!({"runAsUser": 0, "runAsGroup": i32::MAX, "capabilities": {"add": ["NET_ADMIN", "ALL"]}}), &[]);
+    let of_container =
+        |context: Value, expected: &[&str]| check(json!({"securityContext": context}), expected);
+    of_container(
+        json!({"runAsUser": 0, "runAsGroup": i32::MAX, "capabilities": {"add": ["NET_ADMIN", "ALL"]}}),
+        &[],
+    );
     of_container(
         json!({"runAsUser": -1, "runAsGroup": 2_147_483_648_i64}),
         &[
@@ -360,8 +500,12 @@ fn security_contexts() {
     of_container(
         json!({"capabilities": {"add": ["NET_ADMN"], "drop": ["all"]}}),
         &[
-            &format!("spec.containers[0].securityContext.capabilities.add[0]: Invalid value: \"NET_ADMN\": {detail}"),
-            &format!("spec.containers[0].securityContext.capabilities.drop[0]: Invalid value: \"all\": {detail}"),
+            &format!(
+                "spec.containers[0].securityContext.capabilities.add[0]: Invalid value: \"NET_ADMN\": {detail}"
+            ),
+            &format!(
+                "spec.containers[0].securityContext.capabilities.drop[0]: Invalid value: \"all\": {detail}"
+            ),
         ],
     );
     of_container(
@@ -372,10 +516,20 @@ fn security_contexts() {
         ],
     );
     let localhost = "spec.containers[0].securityContext.seccompProfile.localhostProfile";
-    let required = format!("{localhost}: Required value: must be set when seccomp type is Localhost");
-    of_container(json!({"seccompProfile": {"type": "Localhost"}}), &[&required]);
-    of_container(json!({"seccompProfile": {"type": "Localhost", "localhostProfile": ""}}), &[&required]);
-    of_container(json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "a/b.json"}}), &[]);
+    let required =
+        format!("{localhost}: Required value: must be set when seccomp type is Localhost");
+    of_container(
+        json!({"seccompProfile": {"type": "Localhost"}}),
+        &[&required],
+    );
+    of_container(
+        json!({"seccompProfile": {"type": "Localhost", "localhostProfile": ""}}),
+        &[&required],
+    );
+    of_container(
+        json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "a/b.json"}}),
+        &[],
+    );
     of_container(
         json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "/a/../b"}}),
         &[
@@ -385,11 +539,15 @@ fn security_contexts() {
     );
     of_container(
         json!({"seccompProfile": {"type": "RuntimeDefault", "localhostProfile": "a"}}),
-        &[&format!("{localhost}: Invalid value: \"a\": can only be set when seccomp type is Localhost")],
+        &[&format!(
+            "{localhost}: Invalid value: \"a\": can only be set when seccomp type is Localhost"
+        )],
     );
     of_container(
         json!({"seccompProfile": {}}),
-        &["spec.containers[0].securityContext.seccompProfile.type: Required value: type is required when seccompProfile is set"],
+        &[
+            "spec.containers[0].securityContext.seccompProfile.type: Required value: type is required when seccompProfile is set",
+        ],
     );
     of_container(
         json!({"seccompProfile": {"type": "unconfined"}}),
@@ -403,13 +561,37 @@ fn security_contexts() {
 fn run_as_non_root_and_user_0_contradict_wherever_they_stand() {
     let non_root = "runAsUser: Invalid value: 0: must not be 0 when runAsNonRoot is true";
     let check = |container: Value, pod: Value, expected: &[&str]| {
-        check_pod(json!({"securityContext": container}), json!({"securityContext": pod}), expected);
+        check_pod(
+            json!({"securityContext": container}),
+            json!({"securityContext": pod}),
+            expected,
+        );
     };
-    check(json!({"runAsNonRoot": true, "runAsUser": 0}), json!({}), &[&format!("spec.containers[0].securityContext.{non_root}")]);
-    check(json!({"runAsUser": 0}), json!({"runAsNonRoot": true}), &[&format!("spec.containers[0].securityContext.{non_root}")]);
-    check(json!({}), json!({"runAsNonRoot": true, "runAsUser": 0}), &[&format!("spec.securityContext.{non_root}")]);
-    check(json!({"runAsNonRoot": false}), json!({"runAsNonRoot": true, "runAsUser": 0}), &[]);
-    check(json!({"runAsUser": 5}), json!({"runAsNonRoot": true, "runAsUser": 0}), &[]);
+    check(
+        json!({"runAsNonRoot": true, "runAsUser": 0}),
+        json!({}),
+        &[&format!("spec.containers[0].securityContext.{non_root}")],
+    );
+    check(
+        json!({"runAsUser": 0}),
+        json!({"runAsNonRoot": true}),
+        &[&format!("spec.containers[0].securityContext.{non_root}")],
+    );
+    check(
+        json!({}),
+        json!({"runAsNonRoot": true, "runAsUser": 0}),
+        &[&format!("spec.securityContext.{non_root}")],
+    );
+    check(
+        json!({"runAsNonRoot": false}),
+        json!({"runAsNonRoot": true, "runAsUser": 0}),
+        &[],
+    );
+    check(
+        json!({"runAsUser": 5}),
+        json!({"runAsNonRoot": true, "runAsUser": 0}),
+        &[],
+    );
     check(json!({"runAsNonRoot": true}), json!({}), &[]);
 }
 
@@ -422,16 +604,28 @@ fn numbers_and_names_of_a_pod() {
         &[
             "spec.terminationGracePeriodSeconds: Invalid value: -1: must be greater than or equal to 0",
             "spec.securityContext.supplementalGroups[1]: Invalid value: -1: must be between 0 and 2147483647, inclusive",
-            &format!("spec.nodeName: Invalid value: \"n_\": {}", is_dns_subdomain("n_")[0]),
+            &format!(
+                "spec.nodeName: Invalid value: \"n_\": {}",
+                is_dns_subdomain("n_")[0]
+            ),
             "spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive",
-            &format!("spec.hostname: Invalid value: \"A\": {}", is_dns_label("A")[0]),
+            &format!(
+                "spec.hostname: Invalid value: \"A\": {}",
+                is_dns_label("A")[0]
+            ),
         ],
     );
-    check_pod(json!({}), json!({"activeDeadlineSeconds": i32::MAX, "terminationGracePeriodSeconds": 0}), &[]);
+    check_pod(
+        json!({}),
+        json!({"activeDeadlineSeconds": i32::MAX, "terminationGracePeriodSeconds": 0}),
+        &[],
+    );
     check_pod(
         json!({}),
         json!({"activeDeadlineSeconds": 2_147_483_648_i64}),
-        &["spec.activeDeadlineSeconds: Invalid value: 2147483648: must be between 1 and 2147483647, inclusive"],
+        &[
+            "spec.activeDeadlineSeconds: Invalid value: 2147483648: must be between 1 and 2147483647, inclusive",
+        ],
     );
 }
 
@@ -440,25 +634,48 @@ fn metadata_of_a_pod() {
     let mut pod = pod_with(json!({}), json!({}));
     let mut metadata = |value: Value| {
         pod.metadata = from(value);
-        validate_pod(&pod).iter().map(|error| format!("{} {:?}", error.path, error.kind)).collect::<Vec<_>>()
+        validate_pod(&pod)
+            .iter()
+            .map(|error| format!("{} {:?}", error.path, error.kind))
+            .collect::<Vec<_>>()
     };
-    assert_eq!(metadata(json!({})), ["metadata.name Required", "metadata.namespace Required"]);
-    assert_eq!(metadata(json!({"name": "static-pod1-NODE1", "namespace": "a.b"})), ["metadata.name Invalid", "metadata.namespace Invalid"]);
-    assert_eq!(metadata(json!({"name": "a", "namespace": "d", "uid": "../../etc"})), ["metadata.uid Invalid"]);
+    assert_eq!(
+        metadata(json!({})),
+        ["metadata.name Required", "metadata.namespace Required"]
+    );
+    assert_eq!(
+        metadata(json!({"name": "static-pod1-NODE1", "namespace": "a.b"})),
+        ["metadata.name Invalid", "metadata.namespace Invalid"]
+    );
+    assert_eq!(
+        metadata(json!({"name": "a", "namespace": "d", "uid": "../../etc"})),
+        ["metadata.uid Invalid"]
+    );
     assert_eq!(
         metadata(json!({"name": "a", "namespace": "d", "labels": {"a b": "-"}})),
         ["metadata.labels Invalid", "metadata.labels Invalid"]
     );
-    assert_eq!(metadata(json!({"name": "a", "namespace": "d", "annotations": {"X.io/A": "any thing"}})), Vec::<String>::new());
+    assert_eq!(
+        metadata(json!({"name": "a", "namespace": "d", "annotations": {"X.io/A": "any thing"}})),
+        Vec::<String>::new()
+    );
     let big = "x".repeat(ANNOTATIONS_MAX);
-    assert_eq!(metadata(json!({"name": "a", "namespace": "d", "annotations": {"k": big}})), ["metadata.annotations TooLong"]);
+    assert_eq!(
+        metadata(json!({"name": "a", "namespace": "d", "annotations": {"k": big}})),
+        ["metadata.annotations TooLong"]
+    );
 }
 
 #[test]
 fn one_container_can_be_checked_alone() {
-    let container: Container = from(json!({"name": "c", "image": "i", "imagePullPolicy": "Never", "terminationMessagePolicy": "File"}));
+    let container: Container = from(
+        json!({"name": "c", "image": "i", "imagePullPolicy": "Never", "terminationMessagePolicy": "File"}),
+    );
     assert!(validate_container(&container, &PodSpec::default(), "c").is_empty());
-    assert_eq!(validate_container(&Container::default(), &PodSpec::default(), "c").len(), 4);
+    assert_eq!(
+        validate_container(&Container::default(), &PodSpec::default(), "c").len(),
+        4
+    );
 }
 
 #[test]
@@ -468,8 +685,14 @@ fn more_cores_than_the_kernel_counts_are_refused() {
         let container: Container = serde_json::from_value(container).unwrap();
         let errors = validate_container(&container, &PodSpec::default(), "c");
         let at = format!("c.resources.{field}[cpu]");
-        let about = errors.iter().filter(|e| e.path == at).map(ToString::to_string).collect::<Vec<_>>();
-        let text = format!("{at}: Invalid value: \"{cpu}\": must be at most 175921860 cores, the largest quota of the kernel");
+        let about = errors
+            .iter()
+            .filter(|e| e.path == at)
+            .map(ToString::to_string)
+            .collect::<Vec<_>>();
+        let text = format!(
+            "{at}: Invalid value: \"{cpu}\": must be at most 175921860 cores, the largest quota of the kernel"
+        );
         assert_eq!(about, if refused { vec![text] } else { vec![] });
     };
     for field in ["limits", "requests"] {
@@ -485,10 +708,15 @@ fn more_cores_than_the_kernel_counts_are_refused() {
 #[test]
 fn a_memory_limit_that_no_process_starts_with_is_refused() {
     let check = |limit: &str, refused: bool| {
-        let container = json!({"name": "c", "image": "i", "resources": {"limits": {"memory": limit}}});
+        let container =
+            json!({"name": "c", "image": "i", "resources": {"limits": {"memory": limit}}});
         let container: Container = serde_json::from_value(container).unwrap();
         let errors = validate_container(&container, &PodSpec::default(), "c");
-        let about = errors.iter().filter(|e| e.path == "c.resources.limits[memory]").map(ToString::to_string).collect::<Vec<_>>();
+        let about = errors
+            .iter()
+            .filter(|e| e.path == "c.resources.limits[memory]")
+            .map(ToString::to_string)
+            .collect::<Vec<_>>();
         let text = format!(
             "c.resources.limits[memory]: Invalid value: \"{limit}\": must be at least 1Mi, no process starts with less: megabytes are M, mebibytes Mi"
         );
@@ -505,18 +733,29 @@ fn a_memory_limit_that_no_process_starts_with_is_refused() {
 #[track_caller]
 fn check_init(more: Value, expected: &[&str]) {
     let mut init = json!({"name": "i", "image": "i:1"});
-    init.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    init.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     check_pod(json!({}), json!({"initContainers": [init]}), expected);
 }
 
 #[test]
 fn vc_9_an_init_container_that_is_no_sidecar_has_no_probes() {
-    let no =
-        |field: &str| format!("spec.initContainers[0].{field}: Forbidden: may not be set for init containers without restartPolicy=Always");
+    let no = |field: &str| {
+        format!(
+            "spec.initContainers[0].{field}: Forbidden: may not be set for init containers without restartPolicy=Always"
+        )
+    };
     for field in ["livenessProbe", "readinessProbe", "startupProbe"] {
         check_init(json!({field: {"tcpSocket": {"port": 1}}}), &[&no(field)]);
-        check_init(json!({field: {"tcpSocket": {"port": 1}}, "restartPolicy": "OnFailure"}), &[&no(field)]);
-        check_init(json!({field: {"tcpSocket": {"port": 1}}, "restartPolicy": "Always"}), &[]);
+        check_init(
+            json!({field: {"tcpSocket": {"port": 1}}, "restartPolicy": "OnFailure"}),
+            &[&no(field)],
+        );
+        check_init(
+            json!({field: {"tcpSocket": {"port": 1}}, "restartPolicy": "Always"}),
+            &[],
+        );
     }
 }
 
@@ -536,27 +775,51 @@ fn vc_10_the_probes_of_a_sidecar_have_the_rules_of_any() {
 
 #[test]
 fn init_containers_are_validated_and_named_like_no_other() {
-    check_init(json!({"name": "c"}), &["spec.initContainers[0].name: Duplicate value: \"c\""]);
-    check_init(json!({"image": ""}), &["spec.initContainers[0].image: Required value"]);
+    check_init(
+        json!({"name": "c"}),
+        &["spec.initContainers[0].name: Duplicate value: \"c\""],
+    );
+    check_init(
+        json!({"image": ""}),
+        &["spec.initContainers[0].image: Required value"],
+    );
     check_init(
         json!({"volumeMounts": [{"name": "w", "mountPath": "/w"}]}),
         &["spec.initContainers[0].volumeMounts[0].name: Not found: \"w\""],
     );
     let port = json!({"containerPort": 80, "hostPort": 8080});
-    check_init(json!({"ports": [port, port]}), &["spec.initContainers[0].ports[1].hostPort: Duplicate value: \"TCP//8080\""]);
-    check_pod(json!({"ports": [port]}), json!({"initContainers": [{"name": "i", "image": "i:1", "ports": [port]}]}), &[]);
+    check_init(
+        json!({"ports": [port, port]}),
+        &["spec.initContainers[0].ports[1].hostPort: Duplicate value: \"TCP//8080\""],
+    );
+    check_pod(
+        json!({"ports": [port]}),
+        json!({"initContainers": [{"name": "i", "image": "i:1", "ports": [port]}]}),
+        &[],
+    );
 }
 
 #[test]
 fn restart_rules_of_containers() {
     let rule = |action: &str, operator: &str, values: usize| json!({"action": action, "exitCodes": {"operator": operator, "values": vec![1; values]}});
     let rules = |rules: Vec<Value>| json!({"restartPolicy": "Never", "restartPolicyRules": rules});
-    check(rules(vec![rule("Restart", "In", 255), rule("RestartAllContainers", "NotIn", 0)]), &[]);
+    check(
+        rules(vec![
+            rule("Restart", "In", 255),
+            rule("RestartAllContainers", "NotIn", 0),
+        ]),
+        &[],
+    );
     check(rules(vec![rule("Restart", "In", 1); 20]), &[]);
-    check(rules(vec![rule("Restart", "In", 1); 21]), &["spec.containers[0].restartPolicyRules: Too many: 21: must have at most 20 items"]);
+    check(
+        rules(vec![rule("Restart", "In", 1); 21]),
+        &["spec.containers[0].restartPolicyRules: Too many: 21: must have at most 20 items"],
+    );
     check(
         json!({"restartPolicyRules": [rule("Restart", "In", 1)]}),
-        &["spec.containers[0].restartPolicy: Required value: must specify restartPolicy when restart rules are used"],
+        &[
+            "spec.containers[0].restartPolicy: Required value: must specify restartPolicy when restart rules are used",
+        ],
     );
     check(
         rules(vec![rule("Stop", "Is", 256), json!({"action": "Restart"})]),
@@ -573,6 +836,14 @@ fn restart_rules_of_containers() {
 fn processes_are_shared_with_the_pod_or_with_the_node() {
     let both = "spec.shareProcessNamespace: Invalid value: true: ShareProcessNamespace and HostPID cannot both be enabled";
     check_pod(json!({}), json!({"shareProcessNamespace": true}), &[]);
-    check_pod(json!({}), json!({"shareProcessNamespace": true, "hostPID": true}), &[both]);
-    check_pod(json!({}), json!({"shareProcessNamespace": false, "hostPID": true}), &[]);
+    check_pod(
+        json!({}),
+        json!({"shareProcessNamespace": true, "hostPID": true}),
+        &[both],
+    );
+    check_pod(
+        json!({}),
+        json!({"shareProcessNamespace": false, "hostPID": true}),
+        &[],
+    );
 }

@@ -6,7 +6,16 @@ use super::*;
 use crate::api::pod::{Container, EmptyDir, HostPath, Volume};
 use crate::api::quantity::Amount;
 
-const HOST_PATH_TYPES: [&str; 8] = ["", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"];
+const HOST_PATH_TYPES: [&str; 8] = [
+    "",
+    "DirectoryOrCreate",
+    "Directory",
+    "FileOrCreate",
+    "File",
+    "Socket",
+    "CharDevice",
+    "BlockDevice",
+];
 
 pub(super) fn validate_volumes(volumes: &[Volume], path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
@@ -32,7 +41,10 @@ fn source(errors: &mut Vec<FieldError>, volume: &Volume, path: &str) {
     }
     match &volume.host_path {
         Some(_) if volume.empty_dir.is_some() => {
-            errors.push(FieldError::forbidden(child(path, "hostPath"), "may not specify more than 1 volume type"));
+            errors.push(FieldError::forbidden(
+                child(path, "hostPath"),
+                "may not specify more than 1 volume type",
+            ));
         }
         Some(host) => host_path(errors, host, &child(path, "hostPath")),
         None => {}
@@ -41,10 +53,22 @@ fn source(errors: &mut Vec<FieldError>, volume: &Volume, path: &str) {
 
 fn empty_dir(errors: &mut Vec<FieldError>, dir: &EmptyDir, path: &str) {
     if !["", "Memory"].contains(&dir.medium.as_str()) {
-        errors.push(FieldError::not_supported(child(path, "medium"), dir.medium.as_str(), &["", "Memory"]));
+        errors.push(FieldError::not_supported(
+            child(path, "medium"),
+            dir.medium.as_str(),
+            &["", "Memory"],
+        ));
     }
-    if let Some(limit) = dir.size_limit.as_ref().filter(|limit| limit.parse().is_ok_and(Amount::is_negative)) {
-        errors.push(FieldError::invalid(child(path, "sizeLimit"), limit.0.as_str(), NOT_NEGATIVE));
+    if let Some(limit) = dir
+        .size_limit
+        .as_ref()
+        .filter(|limit| limit.parse().is_ok_and(Amount::is_negative))
+    {
+        errors.push(FieldError::invalid(
+            child(path, "sizeLimit"),
+            limit.0.as_str(),
+            NOT_NEGATIVE,
+        ));
     }
 }
 
@@ -55,11 +79,20 @@ fn host_path(errors: &mut Vec<FieldError>, host: &HostPath, path: &str) {
     }
     absolute_path(errors, &child(path, "path"), &host.path);
     if !HOST_PATH_TYPES.contains(&host.type_.as_str()) {
-        errors.push(FieldError::not_supported(child(path, "type"), host.type_.as_str(), &HOST_PATH_TYPES));
+        errors.push(FieldError::not_supported(
+            child(path, "type"),
+            host.type_.as_str(),
+            &HOST_PATH_TYPES,
+        ));
     }
 }
 
-pub(super) fn validate_mounts(errors: &mut Vec<FieldError>, container: &Container, volumes: &[Volume], path: &str) {
+pub(super) fn validate_mounts(
+    errors: &mut Vec<FieldError>,
+    container: &Container,
+    volumes: &[Volume],
+    path: &str,
+) {
     let mut targets = HashSet::new();
     for (index, mount) in container.volume_mounts.iter().enumerate() {
         let path = item(path, index);
@@ -74,7 +107,11 @@ pub(super) fn validate_mounts(errors: &mut Vec<FieldError>, container: &Containe
         } else {
             absolute_path(errors, &target, &mount.mount_path);
             if !targets.insert(mount.mount_path.trim_end_matches('/')) {
-                errors.push(FieldError::invalid(target, mount.mount_path.as_str(), "must be unique"));
+                errors.push(FieldError::invalid(
+                    target,
+                    mount.mount_path.as_str(),
+                    "must be unique",
+                ));
             }
         }
         descending_path(errors, &child(&path, "subPath"), &mount.sub_path);

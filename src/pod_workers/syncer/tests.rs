@@ -14,7 +14,8 @@ use crate::notifier::Notifier;
 use crate::pod_actions::spec_hash;
 use crate::prober::history::History;
 use crate::runtime::{
-    ExecOutcome, NetworkNamespace, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus, RuntimeState, StartErrorReason,
+    ExecOutcome, NetworkNamespace, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus,
+    RuntimeState, StartErrorReason,
 };
 
 /// Containers start when asked, end when asked, and nothing else happens by itself.
@@ -67,7 +68,17 @@ impl Runtime for FakeRuntime {
         let id = s.id();
         let ips = vec!["127.0.0.1".parse().unwrap()];
         let created_at = SystemTime::now();
-        s.pod.sandboxes.insert(0, RuntimeSandboxStatus { id: id.clone(), attempt, ready: true, host_network: false, created_at, ips });
+        s.pod.sandboxes.insert(
+            0,
+            RuntimeSandboxStatus {
+                id: id.clone(),
+                attempt,
+                ready: true,
+                host_network: false,
+                created_at,
+                ips,
+            },
+        );
         Ok(id)
     }
     fn stop_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
@@ -82,18 +93,35 @@ impl Runtime for FakeRuntime {
         s.pod.sandboxes.retain(|s| s.id != *id);
         Ok(())
     }
-    fn start_container(&self, _: &Pod, _: &ContainerId, c: &Container, attempt: u32) -> Result<ContainerId, RuntimeError> {
+    fn start_container(
+        &self,
+        _: &Pod,
+        _: &ContainerId,
+        c: &Container,
+        attempt: u32,
+    ) -> Result<ContainerId, RuntimeError> {
         let mut s = self.state.lock().unwrap();
         s.calls.push(format!("start {} {attempt}", c.name));
         if let Some(e) = s.start_errors.pop_front() {
             return Err(e);
         }
         let id = s.id();
-        let status = container(&c.name, id.as_str(), RuntimeState::Running, attempt, spec_hash(c));
+        let status = container(
+            &c.name,
+            id.as_str(),
+            RuntimeState::Running,
+            attempt,
+            spec_hash(c),
+        );
         s.pod.containers.insert(0, status);
         Ok(id)
     }
-    fn stop_container(&self, id: &ContainerId, grace: Duration, cancel: &Cancel) -> Result<(), RuntimeError> {
+    fn stop_container(
+        &self,
+        id: &ContainerId,
+        grace: Duration,
+        cancel: &Cancel,
+    ) -> Result<(), RuntimeError> {
         let mut s = self.state.lock().unwrap();
         s.calls.push(format!("stop {id} {}", grace.as_secs()));
         if let Some(e) = s.stop_error.clone() {
@@ -102,7 +130,10 @@ impl Runtime for FakeRuntime {
             }
             return Err(e);
         }
-        end(s.pod.containers.iter_mut().find(|c| c.id == *id).unwrap(), 137);
+        end(
+            s.pod.containers.iter_mut().find(|c| c.id == *id).unwrap(),
+            137,
+        );
         Ok(())
     }
     fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
@@ -115,7 +146,13 @@ impl Runtime for FakeRuntime {
         self.state.lock().unwrap().calls.push("remove pod".into());
         Ok(())
     }
-    fn exec(&self, _: &ContainerId, _: &[String], _: Duration, _: usize) -> Result<ExecOutcome, RuntimeError> {
+    fn exec(
+        &self,
+        _: &ContainerId,
+        _: &[String],
+        _: Duration,
+        _: usize,
+    ) -> Result<ExecOutcome, RuntimeError> {
         unreachable!("no probe runs here")
     }
     fn network_namespace(&self, _: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {
@@ -123,7 +160,13 @@ impl Runtime for FakeRuntime {
     }
 }
 
-fn container(name: &str, id: &str, state: RuntimeState, attempt: u32, hash: u32) -> RuntimeContainerStatus {
+fn container(
+    name: &str,
+    id: &str,
+    state: RuntimeState,
+    attempt: u32,
+    hash: u32,
+) -> RuntimeContainerStatus {
     RuntimeContainerStatus {
         id: id.into(),
         name: name.into(),
@@ -179,7 +222,10 @@ impl Probes for FakeProbes {
         self.calls.lock().unwrap().push("remove");
     }
     fn update_pod_status(&self, _: &Pod, status: &mut PodStatus) {
-        status.container_statuses.iter_mut().for_each(|c| c.ready = c.state.running.is_some());
+        status
+            .container_statuses
+            .iter_mut()
+            .for_each(|c| c.ready = c.state.running.is_some());
     }
     fn killing(&self, pod: &Pod, kill: &ToKill) {
         self.history.killing(pod.uid(), kill);
@@ -187,8 +233,15 @@ impl Probes for FakeProbes {
     fn renewing(&self, pod: &Pod, container: &str, cause: &str) {
         self.history.renewing(pod.uid(), container, cause);
     }
-    fn restarted(&self, pod: &Pod, container: &str, attempt: u32, before: Option<&RuntimeContainerStatus>) {
-        self.history.restarted(pod.uid(), container, attempt, before, Time::now());
+    fn restarted(
+        &self,
+        pod: &Pod,
+        container: &str,
+        attempt: u32,
+        before: Option<&RuntimeContainerStatus>,
+    ) {
+        self.history
+            .restarted(pod.uid(), container, attempt, before, Time::now());
     }
     fn liveness(&self, id: &ContainerId) -> Option<ProbeResult> {
         self.liveness.lock().unwrap().get(id).copied()
@@ -209,10 +262,19 @@ struct Harness {
 
 impl Harness {
     fn new(spec: Value) -> Self {
-        let metadata = serde_json::from_value(json!({"name": "p", "namespace": "default", "uid": "u"})).unwrap();
-        let pod = Arc::new(Pod { metadata, spec: serde_json::from_value(spec).unwrap(), raw: Value::Null });
+        let metadata =
+            serde_json::from_value(json!({"name": "p", "namespace": "default", "uid": "u"}))
+                .unwrap();
+        let pod = Arc::new(Pod {
+            metadata,
+            spec: serde_json::from_value(spec).unwrap(),
+            raw: Value::Null,
+        });
         let (runtime, probes) = (Arc::<FakeRuntime>::default(), Arc::<FakeProbes>::default());
-        let statuses = Arc::new(StatusManager::new(HashMap::new(), Arc::new(Notifier::default())));
+        let statuses = Arc::new(StatusManager::new(
+            HashMap::new(),
+            Arc::new(Notifier::default()),
+        ));
         let recorder = Arc::<Recorder>::default();
         let syncer = Syncer::new(Deps {
             runtime: runtime.clone(),
@@ -223,15 +285,33 @@ impl Harness {
             node_ip: "192.0.2.1".parse().unwrap(),
             max_back_off: Duration::from_secs(300),
         });
-        Self { syncer, runtime, probes, statuses, recorder, pod }
+        Self {
+            syncer,
+            runtime,
+            probes,
+            statuses,
+            recorder,
+            pod,
+        }
     }
 
     fn one() -> Self {
-        Self::new(json!({"terminationGracePeriodSeconds": 30, "containers": [{"name": "c", "image": "i"}]}))
+        Self::new(
+            json!({"terminationGracePeriodSeconds": 30, "containers": [{"name": "c", "image": "i"}]}),
+        )
     }
 
     fn run(&self, phase: Phase) -> Outcome {
-        self.syncer.run(&Work { phase, pod: self.pod.clone(), grace: 7, runtime_only: false, removed: true }, &Cancel::default())
+        self.syncer.run(
+            &Work {
+                phase,
+                pod: self.pod.clone(),
+                grace: 7,
+                runtime_only: false,
+                removed: true,
+            },
+            &Cancel::default(),
+        )
     }
 
     fn calls(&self) -> Vec<String> {
@@ -239,7 +319,10 @@ impl Harness {
     }
 
     fn end_newest(&self, code: i32) {
-        end(&mut self.runtime.state.lock().unwrap().pod.containers[0], code);
+        end(
+            &mut self.runtime.state.lock().unwrap().pod.containers[0],
+            code,
+        );
     }
 
     /// The newest instance ended that long ago.
@@ -258,11 +341,20 @@ impl Harness {
 
     /// Container and cause of each restart.
     fn causes(&self) -> Vec<(String, String)> {
-        self.probes.history.get(self.pod.uid()).restarts.into_iter().map(|r| (r.container, r.cause)).collect()
+        self.probes
+            .history
+            .get(self.pod.uid())
+            .restarts
+            .into_iter()
+            .map(|r| (r.container, r.cause))
+            .collect()
     }
 
     fn texts(&self) -> Vec<String> {
-        self.events().into_iter().map(|e| format!("{} {}", e.reason, e.message)).collect()
+        self.events()
+            .into_iter()
+            .map(|e| format!("{} {}", e.reason, e.message))
+            .collect()
     }
 }
 
@@ -272,9 +364,16 @@ fn a_new_pod_gets_its_probes_a_sandbox_and_its_containers() {
     assert_eq!(h.run(Phase::Sync), Outcome::Ok);
     assert_eq!(h.calls(), ["sandbox 0", "start c 0", "relist"]);
     assert_eq!(*h.probes.calls.lock().unwrap(), ["add"]);
-    assert_eq!(h.texts(), ["Created Container created", "Started Container started"]);
+    assert_eq!(
+        h.texts(),
+        ["Created Container created", "Started Container started"]
+    );
     assert_eq!(h.run(Phase::Sync), Outcome::Ok);
-    assert_eq!((h.calls(), h.status().phase), (vec![], PodPhase::Running), "nothing to do, and the status says it runs");
+    assert_eq!(
+        (h.calls(), h.status().phase),
+        (vec![], PodPhase::Running),
+        "nothing to do, and the status says it runs"
+    );
 }
 
 #[test]
@@ -285,19 +384,40 @@ fn the_first_restart_is_at_once_and_the_next_waits_ten_seconds_from_the_end() {
     assert_eq!(h.run(Phase::Sync), Outcome::Ok);
     h.end_newest(1);
     h.calls();
-    let Outcome::Failed { error, retry_at: Some(at) } = h.run(Phase::Sync) else { panic!("held back") };
-    let finished = h.runtime.state.lock().unwrap().pod.containers[0].finished.unwrap();
-    assert_eq!((error.as_str(), at), ("", finished + Duration::from_secs(10)));
+    let Outcome::Failed {
+        error,
+        retry_at: Some(at),
+    } = h.run(Phase::Sync)
+    else {
+        panic!("held back")
+    };
+    let finished = h.runtime.state.lock().unwrap().pod.containers[0]
+        .finished
+        .unwrap();
+    assert_eq!(
+        (error.as_str(), at),
+        ("", finished + Duration::from_secs(10))
+    );
     assert!(!h.calls().iter().any(|c| c.starts_with("start")));
     let status = h.status();
     let waiting = status.container_statuses[0].state.waiting.clone().unwrap();
     assert_eq!(waiting.reason, "CrashLoopBackOff");
-    assert_eq!(waiting.message, "back-off 10s restarting failed container=c pod=p_default(u)");
-    assert_eq!(h.events().last().unwrap().message, "Back-off restarting failed container c in pod p_default(u)");
+    assert_eq!(
+        waiting.message,
+        "back-off 10s restarting failed container=c pod=p_default(u)"
+    );
+    assert_eq!(
+        h.events().last().unwrap().message,
+        "Back-off restarting failed container c in pod p_default(u)"
+    );
     h.ended_before(11);
     assert_eq!(h.run(Phase::Sync), Outcome::Ok);
     assert!(h.calls().contains(&"start c 2".to_owned()));
-    assert!(h.run(Phase::Sync) == Outcome::Ok && h.status().container_statuses[0].state.running.is_some(), "the failure is forgotten");
+    assert!(
+        h.run(Phase::Sync) == Outcome::Ok
+            && h.status().container_statuses[0].state.running.is_some(),
+        "the failure is forgotten"
+    );
 }
 
 /// Lessons E2: the kubelet took the finish time of an older instance, so that every other kill by a probe had no back-off.
@@ -307,11 +427,24 @@ fn e2_a_kill_by_a_probe_counts_from_its_own_end() {
     h.run(Phase::Sync);
     for round in 0..2 {
         // by the end of any older one the back-off would be over
-        for ended in h.runtime.state.lock().unwrap().pod.containers.iter_mut().filter(|c| c.state == RuntimeState::Exited) {
+        for ended in h
+            .runtime
+            .state
+            .lock()
+            .unwrap()
+            .pod
+            .containers
+            .iter_mut()
+            .filter(|c| c.state == RuntimeState::Exited)
+        {
             ended.finished = Some(Moment::now() - Duration::from_secs(100));
         }
         let id = h.runtime.state.lock().unwrap().pod.containers[0].id.clone();
-        h.probes.liveness.lock().unwrap().insert(id, ProbeResult::Failure);
+        h.probes
+            .liveness
+            .lock()
+            .unwrap()
+            .insert(id, ProbeResult::Failure);
         h.calls();
         let outcome = h.run(Phase::Sync);
         let calls = h.calls();
@@ -319,11 +452,24 @@ fn e2_a_kill_by_a_probe_counts_from_its_own_end() {
         let started = calls.iter().any(|c| c.starts_with("start"));
         assert_eq!(started, round == 0, "round {round}: {outcome:?} {calls:?}");
     }
-    let killing = h.events().into_iter().find(|e| e.reason == "Killing").unwrap();
-    assert_eq!((killing.message.as_str(), killing.count), ("Container c failed liveness probe, will be restarted", 2));
+    let killing = h
+        .events()
+        .into_iter()
+        .find(|e| e.reason == "Killing")
+        .unwrap();
+    assert_eq!(
+        (killing.message.as_str(), killing.count),
+        ("Container c failed liveness probe, will be restarted", 2)
+    );
     let restarts = h.probes.history.get(h.pod.uid()).restarts;
-    let causes: Vec<_> = restarts.iter().map(|r| (r.attempt, r.cause.as_str())).collect();
-    assert!(matches!(causes.as_slice(), [(1, cause)] if cause.starts_with("failed liveness probe (exit code ")), "{causes:?}");
+    let causes: Vec<_> = restarts
+        .iter()
+        .map(|r| (r.attempt, r.cause.as_str()))
+        .collect();
+    assert!(
+        matches!(causes.as_slice(), [(1, cause)] if cause.starts_with("failed liveness probe (exit code ")),
+        "{causes:?}"
+    );
 }
 
 #[test]
@@ -334,27 +480,64 @@ fn the_newest_two_instances_are_kept() {
         h.end_newest(1);
         h.ended_before(100_000);
     }
-    let attempts: Vec<u32> = h.runtime.state.lock().unwrap().pod.containers.iter().map(|c| c.attempt).collect();
+    let attempts: Vec<u32> = h
+        .runtime
+        .state
+        .lock()
+        .unwrap()
+        .pod
+        .containers
+        .iter()
+        .map(|c| c.attempt)
+        .collect();
     assert_eq!(attempts, [3, 2]);
 }
 
 #[test]
 fn a_start_failure_is_shown_and_tried_again() {
     let h = Harness::one();
-    let error = RuntimeError::new(StartErrorReason::ErrImageNeverPull, "image i is not on the node; load it");
-    h.runtime.state.lock().unwrap().start_errors.push_back(error);
-    assert!(matches!(h.run(Phase::Sync), Outcome::Failed { retry_at: None, .. }));
-    let waiting = h.status().container_statuses[0].state.waiting.clone().unwrap();
-    assert_eq!((waiting.reason.as_str(), waiting.message.as_str()), ("ErrImageNeverPull", "image i is not on the node; load it"));
-    assert_eq!(h.texts(), ["Failed Error: image i is not on the node; load it"]);
+    let error = RuntimeError::new(
+        StartErrorReason::ErrImageNeverPull,
+        "image i is not on the node; load it",
+    );
+    h.runtime
+        .state
+        .lock()
+        .unwrap()
+        .start_errors
+        .push_back(error);
+    assert!(matches!(
+        h.run(Phase::Sync),
+        Outcome::Failed { retry_at: None, .. }
+    ));
+    let waiting = h.status().container_statuses[0]
+        .state
+        .waiting
+        .clone()
+        .unwrap();
+    assert_eq!(
+        (waiting.reason.as_str(), waiting.message.as_str()),
+        ("ErrImageNeverPull", "image i is not on the node; load it")
+    );
+    assert_eq!(
+        h.texts(),
+        ["Failed Error: image i is not on the node; load it"]
+    );
     assert_eq!(h.run(Phase::Sync), Outcome::Ok);
 }
 
 #[test]
 fn one_container_that_cannot_start_holds_no_other_back() {
-    let h = Harness::new(json!({"containers": [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}]}));
+    let h = Harness::new(
+        json!({"containers": [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}]}),
+    );
     let error = RuntimeError::new(StartErrorReason::RunContainerError, "no such file");
-    h.runtime.state.lock().unwrap().start_errors.push_back(error);
+    h.runtime
+        .state
+        .lock()
+        .unwrap()
+        .start_errors
+        .push_back(error);
     assert!(matches!(h.run(Phase::Sync), Outcome::Failed { .. }));
     assert_eq!(h.calls()[..3], ["sandbox 0", "start a 0", "start b 0"]);
 }
@@ -362,10 +545,16 @@ fn one_container_that_cannot_start_holds_no_other_back() {
 #[test]
 fn a_sandbox_that_fails_starts_nothing_and_says_so() {
     let h = Harness::one();
-    h.runtime.state.lock().unwrap().sandbox_error = Some(RuntimeError::new(StartErrorReason::CreatePodSandboxError, "no namespaces"));
+    h.runtime.state.lock().unwrap().sandbox_error = Some(RuntimeError::new(
+        StartErrorReason::CreatePodSandboxError,
+        "no namespaces",
+    ));
     assert!(matches!(h.run(Phase::Sync), Outcome::Failed { .. }));
     assert_eq!(h.calls()[0], "sandbox 0");
-    assert_eq!(h.texts(), ["FailedCreatePodSandBox Failed to create pod sandbox: no namespaces"]);
+    assert_eq!(
+        h.texts(),
+        ["FailedCreatePodSandBox Failed to create pod sandbox: no namespaces"]
+    );
 }
 
 #[test]
@@ -375,29 +564,62 @@ fn a_dead_sandbox_is_replaced_with_everything_in_it() {
     h.runtime.state.lock().unwrap().pod.sandboxes[0].ready = false;
     h.calls();
     h.run(Phase::Sync);
-    assert_eq!(h.calls(), ["stop 2 30", "stop sandbox", "sandbox 1", "remove sandbox", "start c 1", "relist"]);
-    let attempts: Vec<u32> = h.runtime.state.lock().unwrap().pod.sandboxes.iter().map(|s| s.attempt).collect();
+    assert_eq!(
+        h.calls(),
+        [
+            "stop 2 30",
+            "stop sandbox",
+            "sandbox 1",
+            "remove sandbox",
+            "start c 1",
+            "relist"
+        ]
+    );
+    let attempts: Vec<u32> = h
+        .runtime
+        .state
+        .lock()
+        .unwrap()
+        .pod
+        .sandboxes
+        .iter()
+        .map(|s| s.attempt)
+        .collect();
     assert_eq!(attempts, [1], "the old one's record is gone too");
-    assert!(h.texts().contains(&"SandboxChanged Pod sandbox changed, it will be killed and re-created.".to_owned()));
-    assert_eq!(h.causes(), [("c".to_owned(), "the pod's sandbox was made anew (exit code 137)".to_owned())]);
+    assert!(h.texts().contains(
+        &"SandboxChanged Pod sandbox changed, it will be killed and re-created.".to_owned()
+    ));
+    assert_eq!(
+        h.causes(),
+        [(
+            "c".to_owned(),
+            "the pod's sandbox was made anew (exit code 137)".to_owned()
+        )]
+    );
 }
 
 /// Kubelet-probes 8.6: nothing is left of the instances before, and yet it is known why there are new ones.
 #[test]
 fn a_restart_of_all_says_who_asked_for_it() {
-    let rules = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [3]}}]);
+    let rules =
+        json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [3]}}]);
     let h = Harness::new(json!({"restartPolicy": "Never", "containers": [
         {"name": "b", "image": "i"}, {"name": "c", "image": "i", "restartPolicy": "Never", "restartPolicyRules": rules}]}));
     h.run(Phase::Sync);
     h.end_newest(3);
     assert_eq!(h.run(Phase::Sync), Outcome::Ok);
     let cause = "all containers restart: c ended with exit code 3";
-    assert_eq!(h.causes(), ["b", "c"].map(|name| (name.to_owned(), cause.to_owned())));
+    assert_eq!(
+        h.causes(),
+        ["b", "c"].map(|name| (name.to_owned(), cause.to_owned()))
+    );
 }
 
 #[test]
 fn a_finished_pod_is_terminal_and_starts_nothing() {
-    let h = Harness::new(json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}));
+    let h = Harness::new(
+        json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}),
+    );
     h.run(Phase::Sync);
     h.end_newest(0);
     h.calls();
@@ -414,11 +636,20 @@ fn a8_termination_stops_probes_in_their_order_and_uses_the_pods_grace() {
     h.probes.calls.lock().unwrap().clear();
     assert_eq!(h.run(Phase::Terminating), Outcome::Ok);
     assert_eq!(h.calls(), ["stop 2 7", "stop sandbox", "relist"]);
-    assert_eq!(*h.probes.calls.lock().unwrap(), ["stop liveness and startup", "remove"]);
-    assert!(h.texts().contains(&"Killing Stopping container c".to_owned()));
+    assert_eq!(
+        *h.probes.calls.lock().unwrap(),
+        ["stop liveness and startup", "remove"]
+    );
+    assert!(
+        h.texts()
+            .contains(&"Killing Stopping container c".to_owned())
+    );
     assert!(h.status().container_statuses[0].state.terminated.is_some());
     assert_eq!(h.run(Phase::Terminated), Outcome::Ok);
-    assert_eq!(h.calls(), ["remove 2", "remove sandbox", "remove pod", "relist"]);
+    assert_eq!(
+        h.calls(),
+        ["remove 2", "remove sandbox", "remove pod", "relist"]
+    );
 }
 
 #[test]
@@ -428,35 +659,71 @@ fn a3_what_does_not_end_keeps_its_readiness_probe_and_is_tried_again() {
     h.probes.calls.lock().unwrap().clear();
     let error = RuntimeError::new(StartErrorReason::KillContainerError, "it will not die");
     h.runtime.state.lock().unwrap().stop_error = Some(error);
-    let Outcome::Failed { error, .. } = h.run(Phase::Terminating) else { panic!("it still runs") };
-    assert!(error.contains("cannot stop container c: it will not die"), "{error}");
-    assert_eq!(*h.probes.calls.lock().unwrap(), ["stop liveness and startup"]);
+    let Outcome::Failed { error, .. } = h.run(Phase::Terminating) else {
+        panic!("it still runs")
+    };
+    assert!(
+        error.contains("cannot stop container c: it will not die"),
+        "{error}"
+    );
+    assert_eq!(
+        *h.probes.calls.lock().unwrap(),
+        ["stop liveness and startup"]
+    );
     let status = h.status();
     let ready = status.condition("Ready").unwrap();
-    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "PodTerminating"));
-    assert!(status.container_statuses[0].ready && status.condition("ContainersReady").unwrap().status == "True");
-    assert!(h.texts().contains(&"FailedKillPod error killing pod: it will not die".to_owned()));
+    assert_eq!(
+        (ready.status.as_str(), ready.reason.as_str()),
+        ("False", "PodTerminating")
+    );
+    assert!(
+        status.container_statuses[0].ready
+            && status.condition("ContainersReady").unwrap().status == "True"
+    );
+    assert!(
+        h.texts()
+            .contains(&"FailedKillPod error killing pod: it will not die".to_owned())
+    );
 }
 
 /// Kubelet-probes 8.1: nothing is said of it, and nothing new begins.
 #[test]
 fn a_cancelled_run_is_no_error_and_starts_nothing() {
-    let h = Harness::new(json!({"containers": [{"name": "c", "image": "i"}, {"name": "d", "image": "i"}]}));
+    let h = Harness::new(
+        json!({"containers": [{"name": "c", "image": "i"}, {"name": "d", "image": "i"}]}),
+    );
     h.run(Phase::Sync);
     h.calls();
     h.end_newest(1);
     let id = h.runtime.state.lock().unwrap().pod.containers[1].id.clone();
-    h.probes.liveness.lock().unwrap().insert(id, ProbeResult::Failure);
+    h.probes
+        .liveness
+        .lock()
+        .unwrap()
+        .insert(id, ProbeResult::Failure);
     let error = RuntimeError::new(StartErrorReason::KillContainerError, "it is cancelled");
     {
         let mut state = h.runtime.state.lock().unwrap();
         (state.stop_error, state.cancel_in_stop) = (Some(error), true);
     }
     for phase in [Phase::Sync, Phase::Terminating] {
-        assert_eq!(h.run(phase), Outcome::Failed { error: String::new(), retry_at: None });
+        assert_eq!(
+            h.run(phase),
+            Outcome::Failed {
+                error: String::new(),
+                retry_at: None
+            }
+        );
         let calls = h.calls();
-        assert!(calls[0].starts_with("stop ") && !calls.iter().any(|c| c.starts_with("start ")), "{calls:?}");
-        assert!(!h.texts().iter().any(|t| t.starts_with("FailedKillPod")), "{:?}", h.texts());
+        assert!(
+            calls[0].starts_with("stop ") && !calls.iter().any(|c| c.starts_with("start ")),
+            "{calls:?}"
+        );
+        assert!(
+            !h.texts().iter().any(|t| t.starts_with("FailedKillPod")),
+            "{:?}",
+            h.texts()
+        );
     }
 }
 
@@ -466,8 +733,17 @@ fn a_finished_pod_keeps_its_remains_until_it_is_removed() {
     h.run(Phase::Sync);
     h.run(Phase::Terminating);
     h.calls();
-    let work = Work { phase: Phase::Terminated, pod: h.pod.clone(), grace: 7, runtime_only: false, removed: false };
-    assert_eq!((h.syncer.run(&work, &Cancel::default()), h.calls()), (Outcome::Ok, vec![]));
+    let work = Work {
+        phase: Phase::Terminated,
+        pod: h.pod.clone(),
+        grace: 7,
+        runtime_only: false,
+        removed: false,
+    };
+    assert_eq!(
+        (h.syncer.run(&work, &Cancel::default()), h.calls()),
+        (Outcome::Ok, vec![])
+    );
 }
 
 /// After a power cut the runtime has forgotten everything; the restart count goes on from the status before.
@@ -490,7 +766,13 @@ fn a_container_is_killed_with_at_least_two_seconds() {
     let h = Harness::one();
     h.run(Phase::Sync);
     h.calls();
-    let work = Work { phase: Phase::Terminating, pod: h.pod.clone(), grace: 1, runtime_only: false, removed: true };
+    let work = Work {
+        phase: Phase::Terminating,
+        pod: h.pod.clone(),
+        grace: 1,
+        runtime_only: false,
+        removed: true,
+    };
     h.syncer.run(&work, &Cancel::default());
     assert_eq!(h.calls()[0], "stop 2 2");
 }
@@ -501,16 +783,30 @@ fn a_pod_only_the_runtime_knows_is_ended_without_status_or_probes() {
     h.run(Phase::Sync);
     h.statuses.remove_orphans(&Default::default());
     h.probes.calls.lock().unwrap().clear();
-    let work = |phase| Work { phase, pod: h.pod.clone(), grace: 1, runtime_only: true, removed: true };
-    assert_eq!(h.syncer.run(&work(Phase::Terminating), &Cancel::default()), Outcome::Ok);
-    assert_eq!(h.syncer.run(&work(Phase::Terminated), &Cancel::default()), Outcome::Ok);
+    let work = |phase| Work {
+        phase,
+        pod: h.pod.clone(),
+        grace: 1,
+        runtime_only: true,
+        removed: true,
+    };
+    assert_eq!(
+        h.syncer.run(&work(Phase::Terminating), &Cancel::default()),
+        Outcome::Ok
+    );
+    assert_eq!(
+        h.syncer.run(&work(Phase::Terminated), &Cancel::default()),
+        Outcome::Ok
+    );
     assert!(h.statuses.get(h.pod.uid()).is_none());
     assert_eq!(h.calls().last().unwrap(), "relist");
 }
 
 #[test]
 fn a_passed_deadline_fails_the_pod() {
-    let h = Harness::new(json!({"activeDeadlineSeconds": 60, "containers": [{"name": "c", "image": "i"}]}));
+    let h = Harness::new(
+        json!({"activeDeadlineSeconds": 60, "containers": [{"name": "c", "image": "i"}]}),
+    );
     h.run(Phase::Sync);
     // lessons B5: a wall clock that is set ends nothing
     let mut old = PodStatus::clone(&h.status());
@@ -522,8 +818,21 @@ fn a_passed_deadline_fails_the_pod() {
     ages.begin(h.pod.uid(), began);
     h.statuses.set_ages(ages);
     assert_eq!(h.run(Phase::Sync), Outcome::Terminal);
-    assert_eq!((h.status().phase, h.status().reason.as_str()), (PodPhase::Failed, "DeadlineExceeded"));
+    assert_eq!(
+        (h.status().phase, h.status().reason.as_str()),
+        (PodPhase::Failed, "DeadlineExceeded")
+    );
     h.run(Phase::Sync);
-    let event = h.events().into_iter().find(|e| e.reason == "DeadlineExceeded").unwrap();
-    assert_eq!((event.message.as_str(), event.count), ("Pod was active on the node longer than the specified deadline", 1));
+    let event = h
+        .events()
+        .into_iter()
+        .find(|e| e.reason == "DeadlineExceeded")
+        .unwrap();
+    assert_eq!(
+        (event.message.as_str(), event.count),
+        (
+            "Pod was active on the node longer than the specified deadline",
+            1
+        )
+    );
 }

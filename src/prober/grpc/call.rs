@@ -25,13 +25,20 @@ pub(super) struct CallError {
 impl CallError {
     /// A server that knows the deadline cancels the call at it.
     pub(super) fn at_deadline(self, passed: bool) -> Self {
-        if passed && self.status.code == Code::CANCELED { Status::deadline().into() } else { self }
+        if passed && self.status.code == Code::CANCELED {
+            Status::deadline().into()
+        } else {
+            self
+        }
     }
 }
 
 impl From<Status> for CallError {
     fn from(status: Status) -> Self {
-        Self { status, unprocessed: false }
+        Self {
+            status,
+            unprocessed: false,
+        }
     }
 }
 
@@ -39,25 +46,44 @@ impl From<h2::Error> for CallError {
     fn from(e: h2::Error) -> Self {
         if let Some(e) = e.get_io() {
             // What h2 says to its streams at the end of the connection.
-            let ended = [std::io::ErrorKind::BrokenPipe, std::io::ErrorKind::UnexpectedEof].contains(&e.kind());
-            return if ended { Status::lost("EOF").into() } else { Status::lost(e).into() };
+            let ended = [
+                std::io::ErrorKind::BrokenPipe,
+                std::io::ErrorKind::UnexpectedEof,
+            ]
+            .contains(&e.kind());
+            return if ended {
+                Status::lost("EOF").into()
+            } else {
+                Status::lost(e).into()
+            };
         }
         match e.reason() {
-            Some(reason) if e.is_reset() && e.is_remote() => {
-                Self { status: Status::reset(reason), unprocessed: reason == h2::Reason::REFUSED_STREAM }
-            }
+            Some(reason) if e.is_reset() && e.is_remote() => Self {
+                status: Status::reset(reason),
+                unprocessed: reason == h2::Reason::REFUSED_STREAM,
+            },
             Some(_) if e.is_go_away() && e.is_remote() => {
                 let text = "the stream is rejected because server is draining the connection";
-                Self { status: Status::new(Code::UNAVAILABLE, text), unprocessed: true }
+                Self {
+                    status: Status::new(Code::UNAVAILABLE, text),
+                    unprocessed: true,
+                }
             }
-            Some(reason) if e.is_go_away() => Status::lost(format!("connection error: {}", reason_name(reason))).into(),
+            Some(reason) if e.is_go_away() => {
+                Status::lost(format!("connection error: {}", reason_name(reason))).into()
+            }
             _ => Status::new(Code::INTERNAL, e.to_string()).into(),
         }
     }
 }
 
 /// Asks for `service`: its serving status.
-pub(super) async fn check(requests: SendRequest<Bytes>, address: &str, service: &str, left: Duration) -> Result<i32, CallError> {
+pub(super) async fn check(
+    requests: SendRequest<Bytes>,
+    address: &str,
+    service: &str,
+    left: Duration,
+) -> Result<i32, CallError> {
     let head = head(address, left).map_err(|e| Status::new(Code::INTERNAL, e.to_string()))?;
     let mut requests = requests.ready().await?;
     let (response, mut body) = requests.send_request(head, false)?;
@@ -81,8 +107,16 @@ fn concat_user_agent() -> String {
 
 /// At most eight digits and a unit, rounded up.
 fn grpc_timeout(left: Duration) -> String {
-    let units = [(1_u128, 'n'), (1_000, 'u'), (1_000_000, 'm'), (1_000_000_000, 'S')];
-    let fits = units.into_iter().map(|(size, unit)| (left.as_nanos().div_ceil(size), unit)).find(|(n, _)| *n < 100_000_000);
+    let units = [
+        (1_u128, 'n'),
+        (1_000, 'u'),
+        (1_000_000, 'm'),
+        (1_000_000_000, 'S'),
+    ];
+    let fits = units
+        .into_iter()
+        .map(|(size, unit)| (left.as_nanos().div_ceil(size), unit))
+        .find(|(n, _)| *n < 100_000_000);
     let (number, unit) = fits.unwrap_or((99_999_999, 'S'));
     format!("{number}{unit}")
 }
@@ -100,7 +134,11 @@ async fn answer(response: Response<h2::RecvStream>) -> Result<i32, CallError> {
         answer.push(&piece?, &encoding)?;
     }
     let Some(trailers) = body.trailers().await? else {
-        return Err(Status::new(Code::INTERNAL, "server closed the stream without sending trailers").into());
+        return Err(Status::new(
+            Code::INTERNAL,
+            "server closed the stream without sending trailers",
+        )
+        .into());
     };
     finish(&trailers, &answer)
 }
@@ -109,7 +147,12 @@ async fn answer(response: Response<h2::RecvStream>) -> Result<i32, CallError> {
 fn finish(trailers: &HeaderMap, answer: &Answer) -> Result<i32, CallError> {
     let serving = answer.status()?;
     Status::of_trailers(trailers)?;
-    let missing = || Status::new(Code::INTERNAL, "cardinality violation: received no response message from non-server-streaming RPC");
+    let missing = || {
+        Status::new(
+            Code::INTERNAL,
+            "cardinality violation: received no response message from non-server-streaming RPC",
+        )
+    };
     Ok(serving.ok_or_else(missing)?)
 }
 
@@ -122,10 +165,17 @@ mod tests {
         let request = head("[fd00::7]:80", Duration::from_secs(1)).unwrap();
         assert_eq!(
             (request.method().as_str(), request.uri().to_string()),
-            ("POST", "http://[fd00::7]:80/grpc.health.v1.Health/Check".into())
+            (
+                "POST",
+                "http://[fd00::7]:80/grpc.health.v1.Health/Check".into()
+            )
         );
         let names: Vec<_> = request.headers().keys().map(|n| n.as_str()).collect();
-        assert_eq!(names, ["content-type", "user-agent", "te", "grpc-timeout"], "no metadata");
+        assert_eq!(
+            names,
+            ["content-type", "user-agent", "te", "grpc-timeout"],
+            "no metadata"
+        );
         let agent = request.headers()["user-agent"].to_str().unwrap();
         assert!(agent.starts_with("kube-probe/1.36 podprobe/"), "{agent}");
     }
@@ -149,7 +199,10 @@ mod tests {
     fn a_cancel_at_the_deadline_is_the_deadline() {
         let cancel = || CallError::from(Status::reset(h2::Reason::CANCEL));
         assert_eq!(cancel().at_deadline(false).status.code, Code::CANCELED);
-        assert_eq!(cancel().at_deadline(true).status.code, Code::DEADLINE_EXCEEDED);
+        assert_eq!(
+            cancel().at_deadline(true).status.code,
+            Code::DEADLINE_EXCEEDED
+        );
         let other = CallError::from(Status::new(Code::UNIMPLEMENTED, ""));
         assert_eq!(other.at_deadline(true).status.code, Code::UNIMPLEMENTED);
     }

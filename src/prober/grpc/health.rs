@@ -29,12 +29,17 @@ struct HealthCheckResponse {
 /// The name of a serving status as protobuf writes it; a number where it has none.
 pub(super) fn status_name(status: i32) -> String {
     let names = ["UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"];
-    usize::try_from(status).ok().and_then(|i| names.get(i)).map_or_else(|| status.to_string(), |name| (*name).to_owned())
+    usize::try_from(status)
+        .ok()
+        .and_then(|i| names.get(i))
+        .map_or_else(|| status.to_string(), |name| (*name).to_owned())
 }
 
 /// The framed request for a service.
 pub(super) fn request(service: &str) -> Bytes {
-    let message = HealthCheckRequest { service: service.to_owned() };
+    let message = HealthCheckRequest {
+        service: service.to_owned(),
+    };
     let length = message.encoded_len();
     let mut frame = BytesMut::with_capacity(PREFIX + length);
     frame.put_u8(0);
@@ -56,10 +61,12 @@ impl Answer {
     /// A prefix that cannot be accepted, as soon as it is known, and a second message.
     pub(super) fn push(&mut self, piece: &[u8], encoding: &str) -> Result<(), Status> {
         let room = PREFIX + MAX_MESSAGE + 1 - self.received.len();
-        self.received.extend_from_slice(&piece[..piece.len().min(room)]);
+        self.received
+            .extend_from_slice(&piece[..piece.len().min(room)]);
         match self.length() {
             Some(length) if length > MAX_MESSAGE => {
-                let text = format!("grpc: received message larger than max ({length} vs. {MAX_MESSAGE})");
+                let text =
+                    format!("grpc: received message larger than max ({length} vs. {MAX_MESSAGE})");
                 Err(Status::new(Code::RESOURCE_EXHAUSTED, text))
             }
             Some(length) => {
@@ -87,18 +94,30 @@ impl Answer {
         if self.received.is_empty() {
             return Ok(None);
         }
-        if self.length().is_none_or(|length| self.received.len() < PREFIX + length) {
+        if self
+            .length()
+            .is_none_or(|length| self.received.len() < PREFIX + length)
+        {
             return Err(Status::new(Code::INTERNAL, "unexpected EOF"));
         }
-        let unreadable = |e| Status::new(Code::INTERNAL, format!("grpc: failed to unmarshal the received message: {e}"));
-        HealthCheckResponse::decode(&self.received[PREFIX..]).map(|r| Some(r.status)).map_err(unreadable)
+        let unreadable = |e| {
+            Status::new(
+                Code::INTERNAL,
+                format!("grpc: failed to unmarshal the received message: {e}"),
+            )
+        };
+        HealthCheckResponse::decode(&self.received[PREFIX..])
+            .map(|r| Some(r.status))
+            .map_err(unreadable)
     }
 }
 
 fn check_flag(flag: u8, encoding: &str) -> Result<(), Status> {
     let text = match (flag, encoding) {
         (0, _) => return Ok(()),
-        (1, "" | "identity") => "grpc: compressed flag set with identity or empty encoding".to_owned(),
+        (1, "" | "identity") => {
+            "grpc: compressed flag set with identity or empty encoding".to_owned()
+        }
         (1, other) => format!("grpc: Decompressor is not installed for grpc-encoding {other:?}"),
         (other, _) => format!("grpc: received unexpected payload format {other}"),
     };
@@ -118,12 +137,24 @@ mod tests {
     #[test]
     fn statuses_have_names() {
         let names: Vec<_> = [0, 1, 2, 3, 4, -1].into_iter().map(status_name).collect();
-        assert_eq!(names, ["UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN", "4", "-1"]);
+        assert_eq!(
+            names,
+            [
+                "UNKNOWN",
+                "SERVING",
+                "NOT_SERVING",
+                "SERVICE_UNKNOWN",
+                "4",
+                "-1"
+            ]
+        );
     }
 
     fn read(bytes: &[u8], size: usize, encoding: &str) -> Result<Option<i32>, Status> {
         let mut answer = Answer::default();
-        bytes.chunks(size.max(1)).try_for_each(|piece| answer.push(piece, encoding))?;
+        bytes
+            .chunks(size.max(1))
+            .try_for_each(|piece| answer.push(piece, encoding))?;
         answer.status()
     }
 
@@ -131,7 +162,11 @@ mod tests {
     fn check(bytes: &[u8], encoding: &str, expected: Result<Option<i32>, &str>) {
         for size in 1..=bytes.len().clamp(1, 9) {
             let got = read(bytes, size, encoding).map_err(|s| s.to_string());
-            assert_eq!(got.as_ref().map_err(String::as_str), expected.as_ref().map_err(|e| *e), "pieces of {size}");
+            assert_eq!(
+                got.as_ref().map_err(String::as_str),
+                expected.as_ref().map_err(|e| *e),
+                "pieces of {size}"
+            );
         }
     }
 
@@ -145,22 +180,71 @@ mod tests {
         for cut in [&[0][..], &[0, 0, 0, 0], &[0, 0, 0, 0, 2, 8]] {
             check(cut, "", Err(&format!("{INTERNAL}unexpected EOF")));
         }
-        check(&[1, 0, 0, 0, 2, 8, 1], "", Err(&format!("{INTERNAL}grpc: compressed flag set with identity or empty encoding")));
-        check(&[1, 0, 0, 0, 2, 8, 1], "gzip", Err(&format!("{INTERNAL}grpc: Decompressor is not installed for grpc-encoding \"gzip\"")));
-        check(&[7, 0, 0, 0, 2, 8, 1], "", Err(&format!("{INTERNAL}grpc: received unexpected payload format 7")));
+        check(
+            &[1, 0, 0, 0, 2, 8, 1],
+            "",
+            Err(&format!(
+                "{INTERNAL}grpc: compressed flag set with identity or empty encoding"
+            )),
+        );
+        check(
+            &[1, 0, 0, 0, 2, 8, 1],
+            "gzip",
+            Err(&format!(
+                "{INTERNAL}grpc: Decompressor is not installed for grpc-encoding \"gzip\""
+            )),
+        );
+        check(
+            &[7, 0, 0, 0, 2, 8, 1],
+            "",
+            Err(&format!(
+                "{INTERNAL}grpc: received unexpected payload format 7"
+            )),
+        );
         let two = "cardinality violation: expected <EOF> for non server-streaming RPCs, but received another message";
-        check(&[0, 0, 0, 0, 2, 8, 1, 0, 0, 0, 0, 0], "", Err(&format!("{INTERNAL}{two}")));
-        assert!(read(&[0, 0, 0, 0, 1, 0xff], 9, "").unwrap_err().message.starts_with("grpc: failed to unmarshal the received message: "));
+        check(
+            &[0, 0, 0, 0, 2, 8, 1, 0, 0, 0, 0, 0],
+            "",
+            Err(&format!("{INTERNAL}{two}")),
+        );
+        assert!(
+            read(&[0, 0, 0, 0, 1, 0xff], 9, "")
+                .unwrap_err()
+                .message
+                .starts_with("grpc: failed to unmarshal the received message: ")
+        );
     }
 
     #[test]
     fn a_message_has_a_largest_size_and_nothing_beyond_is_kept() {
-        let message = |size: u32| [&[0][..], &size.to_be_bytes(), &vec![0x22, 0][..0], &vec![0; size as usize]].concat();
-        let unmarshal = |r: Result<_, Status>| r.unwrap_err().message.starts_with("grpc: failed to unmarshal");
-        assert!(unmarshal(read(&message(4096), 8192, "")), "the largest is read: zeros are no message");
+        let message = |size: u32| {
+            [
+                &[0][..],
+                &size.to_be_bytes(),
+                &vec![0x22, 0][..0],
+                &vec![0; size as usize],
+            ]
+            .concat()
+        };
+        let unmarshal = |r: Result<_, Status>| {
+            r.unwrap_err()
+                .message
+                .starts_with("grpc: failed to unmarshal")
+        };
+        assert!(
+            unmarshal(read(&message(4096), 8192, "")),
+            "the largest is read: zeros are no message"
+        );
         let text = "rpc error: code = ResourceExhausted desc = grpc: received message larger than max (4097 vs. 4096)";
-        assert_eq!(read(&message(4097), 8192, "").unwrap_err().to_string(), text);
-        assert_eq!(read(&message(4097)[..5], 8192, "").unwrap_err().to_string(), text, "known from the prefix");
+        assert_eq!(
+            read(&message(4097), 8192, "").unwrap_err().to_string(),
+            text
+        );
+        assert_eq!(
+            read(&message(4097)[..5], 8192, "").unwrap_err().to_string(),
+            text,
+            "known from the prefix"
+        );
         let mut answer = Answer::default();
         assert!(answer.push(&vec![0; 1 << 20], "").is_err());
         assert!(answer.received.len() <= PREFIX + MAX_MESSAGE + 1);

@@ -41,14 +41,31 @@ impl Link {
     ///
     /// # Errors
     /// Whoever is there ends the connection, speaks something else, or says nothing until the deadline.
-    pub(super) fn open(stream: TcpStream, addr: SocketAddr, deadline: Instant) -> Result<(Self, SendRequest<Bytes>), String> {
+    pub(super) fn open(
+        stream: TcpStream,
+        addr: SocketAddr,
+        deadline: Instant,
+    ) -> Result<(Self, SendRequest<Bytes>), String> {
         let shared = Shared::new(stream, addr, deadline).map_err(|e| e.to_string())?;
         let woken = Arc::new(Woken::default());
         let mut handshake = pin!(builder().handshake(Socket(shared.clone())));
         let greeted = turns(&shared, &woken, |cx| handshake.as_mut().poll(cx).map(Ok));
-        let (requests, connection) = greeted.map_err(preface)?.map_err(|e| preface(Ended::Closed(Some(e))))?;
-        let mut link = Self { connection, shared: shared.clone(), woken };
-        link.drive(std::future::poll_fn(|_| if shared.greeted() { Poll::Ready(()) } else { Poll::Pending })).map_err(preface)?;
+        let (requests, connection) = greeted
+            .map_err(preface)?
+            .map_err(|e| preface(Ended::Closed(Some(e))))?;
+        let mut link = Self {
+            connection,
+            shared: shared.clone(),
+            woken,
+        };
+        link.drive(std::future::poll_fn(|_| {
+            if shared.greeted() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        }))
+        .map_err(preface)?;
         Ok((link, requests))
     }
 
@@ -69,7 +86,9 @@ impl Link {
             // What came before the end still counts.
             match (future.as_mut().poll(cx), closed) {
                 (Poll::Ready(done), _) => Poll::Ready(Ok(done)),
-                (Poll::Pending, Poll::Ready(closed)) => Poll::Ready(Err(Ended::Closed(closed.err()))),
+                (Poll::Pending, Poll::Ready(closed)) => {
+                    Poll::Ready(Err(Ended::Closed(closed.err())))
+                }
                 (Poll::Pending, Poll::Pending) => Poll::Pending,
             }
         })
@@ -87,7 +106,10 @@ impl Drop for Link {
 
 fn builder() -> Builder {
     let mut builder = Builder::new();
-    builder.enable_push(false).max_header_list_size(MAX_HEADERS).max_concurrent_reset_streams(1);
+    builder
+        .enable_push(false)
+        .max_header_list_size(MAX_HEADERS)
+        .max_concurrent_reset_streams(1);
     builder
 }
 
@@ -101,7 +123,11 @@ fn preface(e: Ended) -> String {
 }
 
 /// Polls until there is a value or the deadline.
-fn turns<T>(shared: &Shared, woken: &Arc<Woken>, mut turn: impl FnMut(&mut Context<'_>) -> Poll<Result<T, Ended>>) -> Result<T, Ended> {
+fn turns<T>(
+    shared: &Shared,
+    woken: &Arc<Woken>,
+    mut turn: impl FnMut(&mut Context<'_>) -> Poll<Result<T, Ended>>,
+) -> Result<T, Ended> {
     let waker = Waker::from(woken.clone());
     loop {
         shared.begin_turn();

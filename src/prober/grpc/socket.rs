@@ -36,7 +36,11 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(stream: TcpStream, addr: SocketAddr, deadline: Instant) -> io::Result<Rc<Self>> {
+    pub(super) fn new(
+        stream: TcpStream,
+        addr: SocketAddr,
+        deadline: Instant,
+    ) -> io::Result<Rc<Self>> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         Ok(Rc::new(Self {
@@ -69,19 +73,30 @@ impl Shared {
 
     /// Waits until what the turn could not do can be done, at most until the deadline.
     pub(super) fn wait(&self) {
-        let left = self.deadline.get().saturating_duration_since(Instant::now());
+        let left = self
+            .deadline
+            .get()
+            .saturating_duration_since(Instant::now());
         if self.blocked.get().is_empty() {
             // A socket that nobody waits for would end a poll at once when the other side has hung up.
             return std::thread::sleep(left);
         }
         if !left.is_zero() {
             // Interrupted or broken: the next turn finds out.
-            let _ = poll(&mut [PollFd::new(self.stream.as_fd(), self.blocked.get())], round_up(left));
+            let _ = poll(
+                &mut [PollFd::new(self.stream.as_fd(), self.blocked.get())],
+                round_up(left),
+            );
         }
     }
 
     /// Does one operation on the socket.
-    fn attempt(&self, call: &str, wait_for: PollFlags, mut io: impl FnMut(&TcpStream) -> io::Result<usize>) -> Poll<io::Result<usize>> {
+    fn attempt(
+        &self,
+        call: &str,
+        wait_for: PollFlags,
+        mut io: impl FnMut(&TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
         loop {
             match io(&self.stream) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -96,8 +111,13 @@ impl Shared {
 
     /// In Go's words; h2 keeps kind and text.
     fn named(&self, call: &str, e: &io::Error) -> io::Error {
-        let cause = e.raw_os_error().map_or_else(|| e.to_string(), |code| go_errno(Errno::from_raw(code)));
-        io::Error::new(e.kind(), format!("{call} tcp {}: {call}: {cause}", self.addr))
+        let cause = e
+            .raw_os_error()
+            .map_or_else(|| e.to_string(), |code| go_errno(Errno::from_raw(code)));
+        io::Error::new(
+            e.kind(),
+            format!("{call} tcp {}: {call}: {cause}", self.addr),
+        )
     }
 }
 
@@ -111,7 +131,11 @@ impl Drop for Shared {
 pub(super) struct Socket(pub(super) Rc<Shared>);
 
 impl AsyncRead for Socket {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let shared = &self.0;
         let room = shared.left_in_turn.get().min(buf.remaining());
         if room == 0 {
@@ -123,7 +147,10 @@ impl AsyncRead for Socket {
         let first_frame = shared.first_frame.get().after(&part[..n]);
         shared.first_frame.set(first_frame);
         if first_frame == FirstFrame::Wrong {
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "the first frame of the server is not one of settings")));
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the first frame of the server is not one of settings",
+            )));
         }
         shared.left_in_turn.set(shared.left_in_turn.get() - n);
         buf.advance(n);
@@ -132,8 +159,13 @@ impl AsyncRead for Socket {
 }
 
 impl AsyncWrite for Socket {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.0.attempt("write", PollFlags::POLLOUT, |mut s| s.write(buf))
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.0
+            .attempt("write", PollFlags::POLLOUT, |mut s| s.write(buf))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -164,7 +196,9 @@ impl Default for FirstFrame {
 impl FirstFrame {
     fn after(mut self, bytes: &[u8]) -> Self {
         for byte in bytes {
-            let Self::Partial(seen, length) = self else { return self };
+            let Self::Partial(seen, length) = self else {
+                return self;
+            };
             self = match seen {
                 0..3 => Self::Partial(seen + 1, length << 8 | u64::from(*byte)),
                 3 if *byte != SETTINGS => Self::Wrong,
@@ -184,16 +218,27 @@ mod tests {
     fn the_first_frame_is_one_of_settings_and_complete() {
         let check = |bytes: &[u8], expected: FirstFrame| {
             for size in 1..=bytes.len().max(1) {
-                let got = bytes.chunks(size).fold(FirstFrame::default(), FirstFrame::after);
+                let got = bytes
+                    .chunks(size)
+                    .fold(FirstFrame::default(), FirstFrame::after);
                 assert_eq!(got, expected, "{bytes:?} in pieces of {size}");
             }
         };
         check(&[], FirstFrame::Partial(0, 0));
         check(&[0, 0, 0, 4, 0, 0, 0, 0], FirstFrame::Partial(8, 0));
         check(&[0, 0, 0, 4, 0, 0, 0, 0, 0], FirstFrame::Complete);
-        check(&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0], FirstFrame::Partial(14, 6));
-        check(&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 9], FirstFrame::Complete);
-        check(&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 9, 9, 9], FirstFrame::Complete);
+        check(
+            &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0],
+            FirstFrame::Partial(14, 6),
+        );
+        check(
+            &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 9],
+            FirstFrame::Complete,
+        );
+        check(
+            &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 9, 9, 9],
+            FirstFrame::Complete,
+        );
         check(b"HTTP/1.1 400 Bad Request", FirstFrame::Wrong);
         check(&[0, 0, 8, 7, 0, 0, 0, 0, 0], FirstFrame::Wrong);
     }

@@ -67,7 +67,10 @@ impl fmt::Display for Status {
 
 impl Status {
     pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self {
+            code,
+            message: message.into(),
+        }
     }
 
     pub(super) fn deadline() -> Self {
@@ -76,12 +79,21 @@ impl Status {
 
     /// The connection has gone.
     pub(super) fn lost(cause: impl fmt::Display) -> Self {
-        Self::new(Code::UNAVAILABLE, format!("error reading from server: {cause}"))
+        Self::new(
+            Code::UNAVAILABLE,
+            format!("error reading from server: {cause}"),
+        )
     }
 
     /// What a stream error with that code means (RST_STREAM).
     pub(super) fn reset(reason: h2::Reason) -> Self {
-        Self::new(code_of_reset(reason), format!("stream terminated by RST_STREAM with error code: {}", reason_name(reason)))
+        Self::new(
+            code_of_reset(reason),
+            format!(
+                "stream terminated by RST_STREAM with error code: {}",
+                reason_name(reason)
+            ),
+        )
     }
 
     /// The status in trailers, or in the headers of an answer that is nothing but trailers.
@@ -89,18 +101,27 @@ impl Status {
     /// # Errors
     /// Every status but OK.
     pub(super) fn of_trailers(trailers: &HeaderMap) -> Result<(), Self> {
-        let message = text(trailers, "grpc-message").map(|m| percent_decode(&m)).unwrap_or_default();
+        let message = text(trailers, "grpc-message")
+            .map(|m| percent_decode(&m))
+            .unwrap_or_default();
         let code = match text(trailers, "grpc-status") {
             None => Code::UNKNOWN,
             Some(code) => match code.parse::<i32>() {
                 Ok(code) => Code(code.cast_unsigned()),
                 Err(_) => {
                     let cause = format!("strconv.ParseInt: parsing {code:?}: invalid syntax");
-                    return Err(Self::new(Code::INTERNAL, format!("transport: malformed grpc-status: {cause}")));
+                    return Err(Self::new(
+                        Code::INTERNAL,
+                        format!("transport: malformed grpc-status: {cause}"),
+                    ));
                 }
             },
         };
-        if code == Code::OK { Ok(()) } else { Err(Self { code, message }) }
+        if code == Code::OK {
+            Ok(())
+        } else {
+            Err(Self { code, message })
+        }
     }
 
     /// Whether an answer that begins so is one of gRPC.
@@ -116,7 +137,10 @@ impl Status {
         };
         let status_error = (status != StatusCode::OK).then(|| {
             let reason = status.canonical_reason().unwrap_or_default();
-            format!("unexpected HTTP status code received from server: {} ({reason})", status.as_u16())
+            format!(
+                "unexpected HTTP status code received from server: {} ({reason})",
+                status.as_u16()
+            )
         });
         if type_error.is_none() && status_error.is_none() {
             return Ok(());
@@ -128,12 +152,16 @@ impl Status {
 
 /// `grpc-encoding` and the like; bytes that are no text are replaced.
 pub(super) fn text(headers: &HeaderMap, name: &str) -> Option<String> {
-    headers.get(name).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned())
+    headers
+        .get(name)
+        .map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned())
 }
 
 fn is_grpc(content_type: &str) -> bool {
     let lower = content_type.to_ascii_lowercase();
-    lower.strip_prefix("application/grpc").is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']))
+    lower
+        .strip_prefix("application/grpc")
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']))
 }
 
 fn code_of_http(status: StatusCode) -> Code {
@@ -162,7 +190,11 @@ fn code_of_reset(reason: h2::Reason) -> Code {
 /// The name of an HTTP/2 error code as Go writes it.
 pub(super) fn reason_name(reason: h2::Reason) -> String {
     let code = u32::from(reason);
-    if code <= u32::from(h2::Reason::HTTP_1_1_REQUIRED) { format!("{reason:?}") } else { format!("unknown error code 0x{code:x}") }
+    if code <= u32::from(h2::Reason::HTTP_1_1_REQUIRED) {
+        format!("{reason:?}")
+    } else {
+        format!("unknown error code 0x{code:x}")
+    }
 }
 
 /// `%41` is `A`; what is no such pair stays as it is.
@@ -171,7 +203,9 @@ fn percent_decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let (mut decoded, mut at) = (Vec::with_capacity(bytes.len()), 0);
     while at < bytes.len() {
-        let pair = bytes.get(at + 1..at + 3).and_then(|p| Some(hex(p[0])? * 16 + hex(p[1])?));
+        let pair = bytes
+            .get(at + 1..at + 3)
+            .and_then(|p| Some(hex(p[0])? * 16 + hex(p[1])?));
         let (byte, width) = match (bytes[at], pair) {
             (b'%', Some(byte)) => (byte as u8, 3),
             (byte, _) => (byte, 1),
@@ -187,13 +221,19 @@ mod tests {
     use super::*;
 
     fn map(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap())).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap()))
+            .collect()
     }
 
     #[track_caller]
     fn trailers(pairs: &[(&'static str, &str)], expected: Result<(), &str>) {
         let got = Status::of_trailers(&map(pairs)).map_err(|s| s.to_string());
-        assert_eq!(got.as_ref().map_err(String::as_str), expected.as_ref().map_err(|e| *e));
+        assert_eq!(
+            got.as_ref().map_err(String::as_str),
+            expected.as_ref().map_err(|e| *e)
+        );
     }
 
     #[test]
@@ -201,38 +241,87 @@ mod tests {
         trailers(&[("grpc-status", "0")], Ok(()));
         trailers(&[("grpc-status", "0"), ("grpc-message", "ignored")], Ok(()));
         trailers(&[], Err("rpc error: code = Unknown desc = "));
-        trailers(&[("grpc-message", "m")], Err("rpc error: code = Unknown desc = m"));
-        trailers(&[("grpc-status", "99")], Err("rpc error: code = Code(99) desc = "));
-        trailers(&[("grpc-status", "5"), ("grpc-message", "un%20known%")], Err("rpc error: code = NotFound desc = un known%"));
-        let malformed = "transport: malformed grpc-status: strconv.ParseInt: parsing \"x\": invalid syntax";
-        trailers(&[("grpc-status", "x")], Err(&format!("rpc error: code = Internal desc = {malformed}")));
+        trailers(
+            &[("grpc-message", "m")],
+            Err("rpc error: code = Unknown desc = m"),
+        );
+        trailers(
+            &[("grpc-status", "99")],
+            Err("rpc error: code = Code(99) desc = "),
+        );
+        trailers(
+            &[("grpc-status", "5"), ("grpc-message", "un%20known%")],
+            Err("rpc error: code = NotFound desc = un known%"),
+        );
+        let malformed =
+            "transport: malformed grpc-status: strconv.ParseInt: parsing \"x\": invalid syntax";
+        trailers(
+            &[("grpc-status", "x")],
+            Err(&format!("rpc error: code = Internal desc = {malformed}")),
+        );
     }
 
     #[test]
     fn every_code_has_its_name() {
-        for (number, name) in [(1, "Canceled"), (4, "DeadlineExceeded"), (12, "Unimplemented"), (16, "Unauthenticated"), (17, "Code(17)")] {
+        for (number, name) in [
+            (1, "Canceled"),
+            (4, "DeadlineExceeded"),
+            (12, "Unimplemented"),
+            (16, "Unauthenticated"),
+            (17, "Code(17)"),
+        ] {
             assert_eq!(Code(number).to_string(), name);
         }
     }
 
     #[track_caller]
     fn head(status: u16, content_type: Option<&str>, expected: Result<(), (Code, &str)>) {
-        let headers = map(&content_type.map(|t| ("content-type", t)).into_iter().collect::<Vec<_>>());
+        let headers = map(&content_type
+            .map(|t| ("content-type", t))
+            .into_iter()
+            .collect::<Vec<_>>());
         let got = Status::of_head(StatusCode::from_u16(status).unwrap(), &headers);
-        assert_eq!(got, expected.map_err(|(code, message)| Status::new(code, message)));
+        assert_eq!(
+            got,
+            expected.map_err(|(code, message)| Status::new(code, message))
+        );
     }
 
     #[test]
     fn an_answer_begins_with_200_and_the_content_type() {
-        for good in ["application/grpc", "application/grpc+proto", "application/grpc;x=y", "Application/GRPC"] {
+        for good in [
+            "application/grpc",
+            "application/grpc+proto",
+            "application/grpc;x=y",
+            "Application/GRPC",
+        ] {
             head(200, Some(good), Ok(()));
         }
         let html = "transport: received unexpected content-type \"text/html\"";
         head(200, Some("text/html"), Err((Code::UNKNOWN, html)));
-        head(200, Some("application/grpcs"), Err((Code::UNKNOWN, "transport: received unexpected content-type \"application/grpcs\"")));
-        head(200, None, Err((Code::UNKNOWN, "malformed header: missing HTTP content-type")));
-        let status = |text: &str| format!("unexpected HTTP status code received from server: {text}");
-        head(404, Some("text/html"), Err((Code::UNIMPLEMENTED, &format!("{}; {html}", status("404 (Not Found)")))));
+        head(
+            200,
+            Some("application/grpcs"),
+            Err((
+                Code::UNKNOWN,
+                "transport: received unexpected content-type \"application/grpcs\"",
+            )),
+        );
+        head(
+            200,
+            None,
+            Err((Code::UNKNOWN, "malformed header: missing HTTP content-type")),
+        );
+        let status =
+            |text: &str| format!("unexpected HTTP status code received from server: {text}");
+        head(
+            404,
+            Some("text/html"),
+            Err((
+                Code::UNIMPLEMENTED,
+                &format!("{}; {html}", status("404 (Not Found)")),
+            )),
+        );
         for (number, reason, code) in [
             (400, "Bad Request", Code::INTERNAL),
             (401, "Unauthorized", Code::UNAUTHENTICATED),
@@ -245,7 +334,11 @@ mod tests {
             (500, "Internal Server Error", Code::UNKNOWN),
             (204, "No Content", Code::UNKNOWN),
         ] {
-            head(number, Some("application/grpc"), Err((code, &status(&format!("{number} ({reason})")))));
+            head(
+                number,
+                Some("application/grpc"),
+                Err((code, &status(&format!("{number} ({reason})")))),
+            );
         }
     }
 
@@ -271,9 +364,18 @@ mod tests {
         let got: Vec<_> = (0..15_u32).map(|n| Status::reset(n.into()).code).collect();
         assert_eq!(got, expected);
         let text = |n: u32| Status::reset(n.into()).message;
-        assert_eq!(text(8), "stream terminated by RST_STREAM with error code: CANCEL");
-        assert_eq!(text(13), "stream terminated by RST_STREAM with error code: HTTP_1_1_REQUIRED");
-        assert_eq!(text(0xff), "stream terminated by RST_STREAM with error code: unknown error code 0xff");
+        assert_eq!(
+            text(8),
+            "stream terminated by RST_STREAM with error code: CANCEL"
+        );
+        assert_eq!(
+            text(13),
+            "stream terminated by RST_STREAM with error code: HTTP_1_1_REQUIRED"
+        );
+        assert_eq!(
+            text(0xff),
+            "stream terminated by RST_STREAM with error code: unknown error code 0xff"
+        );
     }
 
     #[test]

@@ -21,7 +21,11 @@ impl Subscriber for Capture {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line::default();
         event.record(&mut line);
-        let _ = (&self.0).write_all(format!("{}{}\n", line.message, line.fields).replace("\n\n", "\n").as_bytes());
+        let _ = (&self.0).write_all(
+            format!("{}{}\n", line.message, line.fields)
+                .replace("\n\n", "\n")
+                .as_bytes(),
+        );
     }
 
     // Spans are never enabled.

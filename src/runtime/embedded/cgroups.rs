@@ -30,17 +30,28 @@ pub(super) struct Hierarchy {
 
 /// Every hierarchy mounted at or below /sys/fs/cgroup.
 pub(super) fn hierarchies() -> Result<Vec<Hierarchy>, Error> {
-    let text = fs::read_to_string("/proc/self/mountinfo").map_err(|e| Error::new("read /proc/self/mountinfo", e))?;
+    let text = fs::read_to_string("/proc/self/mountinfo")
+        .map_err(|e| Error::new("read /proc/self/mountinfo", e))?;
     Ok(parse_mountinfo(&text))
 }
 
 fn parse_mountinfo(text: &str) -> Vec<Hierarchy> {
     let mut found: Vec<Hierarchy> = Vec::new();
     for line in text.lines() {
-        let Some((mount, kind)) = line.split_once(" - ") else { continue };
-        let (Some(point), Some(kind)) = (mount.split(' ').nth(4), kind.split(' ').next()) else { continue };
-        let h = Hierarchy { mount_point: point.into(), v2: kind == "cgroup2" };
-        if matches!(kind, "cgroup" | "cgroup2") && h.mount_point.starts_with(ROOT) && !found.contains(&h) {
+        let Some((mount, kind)) = line.split_once(" - ") else {
+            continue;
+        };
+        let (Some(point), Some(kind)) = (mount.split(' ').nth(4), kind.split(' ').next()) else {
+            continue;
+        };
+        let h = Hierarchy {
+            mount_point: point.into(),
+            v2: kind == "cgroup2",
+        };
+        if matches!(kind, "cgroup" | "cgroup2")
+            && h.mount_point.starts_with(ROOT)
+            && !found.contains(&h)
+        {
             found.push(h);
         }
     }
@@ -84,7 +95,11 @@ pub(super) fn pids(all: &[Hierarchy], cgroups_path: &str) -> Vec<i32> {
     for h in all {
         for dir in tree(&h.dir(cgroups_path)) {
             let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-            found.extend(text.lines().filter_map(|l| l.parse::<i32>().ok()).filter(|p| *p > 0));
+            found.extend(
+                text.lines()
+                    .filter_map(|l| l.parse::<i32>().ok())
+                    .filter(|p| *p > 0),
+            );
         }
     }
     found.sort_unstable();
@@ -94,8 +109,12 @@ pub(super) fn pids(all: &[Hierarchy], cgroups_path: &str) -> Vec<i32> {
 
 /// The cgroup and those below it, children first.
 fn tree(dir: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(dir) else { return vec![] };
-    let children = entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
+    let Ok(entries) = fs::read_dir(dir) else {
+        return vec![];
+    };
+    let children = entries
+        .flatten()
+        .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
     let mut all: Vec<PathBuf> = children.flat_map(|e| tree(&e.path())).collect();
     all.push(dir.to_owned());
     all
@@ -110,7 +129,13 @@ pub(super) fn kill_and_remove(all: &[Hierarchy], cgroups_path: &str) -> Result<(
             Ok(()) => return Ok(()),
             Err((dir, e)) if Instant::now() >= deadline => {
                 let left = pids(all, cgroups_path);
-                return Err(Error::new(format!("remove the cgroup {} (processes left: {left:?})", dir.display()), e));
+                return Err(Error::new(
+                    format!(
+                        "remove the cgroup {} (processes left: {left:?})",
+                        dir.display()
+                    ),
+                    e,
+                ));
             }
             // A task leaves its cgroup a little after its pidfd reports its end, and v1 has nothing to wait on.
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
@@ -125,8 +150,14 @@ fn kill_all(all: &[Hierarchy], cgroups_path: &str, deadline: Instant) {
         return;
     }
     let pidfds: Vec<OwnedFd> = listed.iter().filter_map(|p| pidfd_open(*p).ok()).collect();
-    let killed = all.iter().filter(|h| h.v2).any(|h| fs::write(h.dir(cgroups_path).join("cgroup.kill"), "1").is_ok());
-    let freezer = all.iter().find(|h| h.mount_point.ends_with("freezer")).map(|h| h.dir(cgroups_path).join("freezer.state"));
+    let killed = all
+        .iter()
+        .filter(|h| h.v2)
+        .any(|h| fs::write(h.dir(cgroups_path).join("cgroup.kill"), "1").is_ok());
+    let freezer = all
+        .iter()
+        .find(|h| h.mount_point.ends_with("freezer"))
+        .map(|h| h.dir(cgroups_path).join("freezer.state"));
     let frozen = freezer.filter(|f| !killed && fs::write(f, "FROZEN").is_ok());
     // A process may be in one hierarchy and not in another, so each is killed by itself too.
     for fd in &pidfds {
@@ -144,7 +175,13 @@ fn kill_all(all: &[Hierarchy], cgroups_path: &str, deadline: Instant) {
 pub(super) fn wait_end(pidfd: &OwnedFd, deadline: Instant) {
     let left = deadline.saturating_duration_since(Instant::now());
     let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-    let _ = poll(&mut [PollFd::new(std::os::fd::AsFd::as_fd(pidfd), PollFlags::POLLIN)], timeout);
+    let _ = poll(
+        &mut [PollFd::new(
+            std::os::fd::AsFd::as_fd(pidfd),
+            PollFlags::POLLIN,
+        )],
+        timeout,
+    );
 }
 
 fn remove(all: &[Hierarchy], cgroups_path: &str) -> Result<(), (PathBuf, io::Error)> {
@@ -168,23 +205,35 @@ mod tests {
     #[track_caller]
     fn check(mountinfo: &str, expected: &[(&str, bool, bool)]) {
         let all = parse_mountinfo(mountinfo);
-        let got: Vec<_> = all.iter().map(|h| (h.mount_point.to_str().unwrap(), h.v2, h.is_ours(&all))).collect();
+        let got: Vec<_> = all
+            .iter()
+            .map(|h| (h.mount_point.to_str().unwrap(), h.v2, h.is_ours(&all)))
+            .collect();
         assert_eq!(got, expected);
     }
 
     #[test]
     fn hierarchies_of_each_setup() {
         let tmpfs = "30 29 0:26 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs ro,mode=755\n";
-        let cpu = "31 30 0:27 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n";
-        let systemd = "32 30 0:28 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n";
+        let cpu =
+            "31 30 0:27 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n";
+        let systemd =
+            "32 30 0:28 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n";
         let unified = "33 30 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
         let elsewhere = "34 30 0:29 / /mnt/cgroup rw - cgroup2 cgroup2 rw\n";
         let v1 = ("/sys/fs/cgroup/cpu,cpuacct", false, false);
         check(&[tmpfs, cpu, elsewhere].concat(), &[v1]);
         check(
             &[tmpfs, cpu, systemd, unified].concat(),
-            &[v1, ("/sys/fs/cgroup/systemd", false, true), ("/sys/fs/cgroup/unified", true, true)],
+            &[
+                v1,
+                ("/sys/fs/cgroup/systemd", false, true),
+                ("/sys/fs/cgroup/unified", true, true),
+            ],
         );
-        check("29 28 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n", &[("/sys/fs/cgroup", true, false)]);
+        check(
+            "29 28 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n",
+            &[("/sys/fs/cgroup", true, false)],
+        );
     }
 }

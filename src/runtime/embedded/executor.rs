@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use libcontainer::oci_spec::runtime::Spec;
-use libcontainer::workload::{Executor, ExecutorError, ExecutorSetEnvsError, ExecutorValidationError};
+use libcontainer::workload::{
+    Executor, ExecutorError, ExecutorSetEnvsError, ExecutorValidationError,
+};
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access, execve};
 
@@ -48,7 +50,9 @@ impl Seccomp {
     fn apply(&self) -> Result<(), String> {
         let applied = crate::sys::process::apply_seccomp(&self.filter.program, self.filter.flags);
         applied.map_err(|e| format!("cannot apply the seccomp profile: {e}"))?;
-        let dropped = self.early.map_or(Ok(()), crate::sys::process::drop_capabilities);
+        let dropped = self
+            .early
+            .map_or(Ok(()), crate::sys::process::drop_capabilities);
         dropped.map_err(|e| format!("cannot drop CAP_SYS_ADMIN after the seccomp profile: {e}"))
     }
 }
@@ -59,7 +63,9 @@ impl Executor for Payload {
         let found = find_program(spec).map(drop);
         let early = (*self.seccomp).as_ref().filter(|s| s.early.is_some());
         let ready = early.map_or(Ok(()), Seccomp::apply);
-        found.and(ready).map_err(|text| ExecutorValidationError::ArgValidationError(format!("{MARK}{text}")))
+        found
+            .and(ready)
+            .map_err(|text| ExecutorValidationError::ArgValidationError(format!("{MARK}{text}")))
     }
 
     /// Only kept: the environment is handed to execve, in the order of the configuration.
@@ -102,33 +108,56 @@ impl Payload {
 /// ENOENT of a file that is there is the kernel's word for a missing interpreter or dynamic loader.
 fn describe(e: Errno) -> String {
     match e {
-        Errno::ENOENT => "no such file or directory (its interpreter or dynamic loader is not in the image)".into(),
+        Errno::ENOENT => {
+            "no such file or directory (its interpreter or dynamic loader is not in the image)"
+                .into()
+        }
         e => e.desc().to_lowercase(),
     }
 }
 
 fn arguments(spec: &Spec) -> &[String] {
-    spec.process().as_ref().and_then(|p| p.args().as_deref()).unwrap_or_default()
+    spec.process()
+        .as_ref()
+        .and_then(|p| p.args().as_deref())
+        .unwrap_or_default()
 }
 
 fn environment(spec: &Spec) -> Vec<String> {
-    spec.process().as_ref().and_then(|p| p.env().clone()).unwrap_or_default()
+    spec.process()
+        .as_ref()
+        .and_then(|p| p.env().clone())
+        .unwrap_or_default()
 }
 
 /// A NUL cannot be in a configuration of ours; in another's, the word is cut there rather than dropped.
 fn c_strings(words: &[String]) -> Vec<CString> {
-    words.iter().map(|w| CString::new(w.split('\0').next().unwrap_or_default()).unwrap_or_default()).collect()
+    words
+        .iter()
+        .map(|w| CString::new(w.split('\0').next().unwrap_or_default()).unwrap_or_default())
+        .collect()
 }
 
 /// A name with a slash is taken as it is, another is looked up in the container's PATH.
 fn find_program(spec: &Spec) -> Result<PathBuf, String> {
-    let name = arguments(spec).first().map(String::as_str).unwrap_or_default();
+    let name = arguments(spec)
+        .first()
+        .map(String::as_str)
+        .unwrap_or_default();
     let env = environment(spec);
-    let path = env.iter().rev().find_map(|e| e.strip_prefix("PATH=")).unwrap_or_default();
+    let path = env
+        .iter()
+        .rev()
+        .find_map(|e| e.strip_prefix("PATH="))
+        .unwrap_or_default();
     if name.contains('/') {
-        return executable(Path::new(name)).map_err(|e| format!("exec: {name:?}: {}", e.desc().to_lowercase()));
+        return executable(Path::new(name))
+            .map_err(|e| format!("exec: {name:?}: {}", e.desc().to_lowercase()));
     }
-    let candidates = path.split(':').filter(|d| d.starts_with('/')).map(|d| Path::new(d).join(name));
+    let candidates = path
+        .split(':')
+        .filter(|d| d.starts_with('/'))
+        .map(|d| Path::new(d).join(name));
     candidates
         .filter_map(|c| executable(&c).ok())
         .next()
@@ -137,7 +166,8 @@ fn find_program(spec: &Spec) -> Result<PathBuf, String> {
 }
 
 fn executable(path: &Path) -> Result<PathBuf, Errno> {
-    let meta = std::fs::metadata(path).map_err(|e| e.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+    let meta = std::fs::metadata(path)
+        .map_err(|e| e.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
     if meta.is_dir() {
         return Err(Errno::EISDIR);
     }

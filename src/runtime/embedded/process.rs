@@ -15,21 +15,33 @@ use crate::sys::process::{pidfd_open, pidfd_send_signal};
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 fn load(root: &Path, id: &str, verb: &str) -> Result<Record, Error> {
-    Record::load(root, id)?.ok_or_else(|| Error::new(format!("{verb} container {id}"), "container does not exist"))
+    Record::load(root, id)?
+        .ok_or_else(|| Error::new(format!("{verb} container {id}"), "container does not exist"))
 }
 
 /// Sends a signal to the container's first process, or to all of them.
 pub(super) fn kill(root: &Path, id: &str, signal: i32, all: bool) -> Result<(), Error> {
     let record = load(root, id, "kill")?;
-    let sent = signal_init(&record, signal).map_err(|e| Error::new(format!("kill container {id}"), e))?;
+    let sent =
+        signal_init(&record, signal).map_err(|e| Error::new(format!("kill container {id}"), e))?;
     if all {
         let hierarchies = cgroups::hierarchies()?;
-        for pid in cgroups::pids(&hierarchies, &record.cgroups_path).into_iter().filter(|p| *p != record.pid) {
+        for pid in cgroups::pids(&hierarchies, &record.cgroups_path)
+            .into_iter()
+            .filter(|p| *p != record.pid)
+        {
             let _ = pidfd_open(pid).and_then(|fd| pidfd_send_signal(fd, signal));
         }
         return Ok(());
     }
-    if sent { Ok(()) } else { Err(Error::new(format!("kill container {id}"), "container not running")) }
+    if sent {
+        Ok(())
+    } else {
+        Err(Error::new(
+            format!("kill container {id}"),
+            "container not running",
+        ))
+    }
 }
 
 /// false when it has ended. The start time is compared after the descriptor is open, so that it is of the same process.
@@ -57,11 +69,17 @@ pub(super) fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
         let left = record::dir(root, id).exists() || root.join(id).exists();
         return match (force, left) {
             (true, _) => remove_state(root, id),
-            (false, _) => Err(Error::new(format!("delete container {id}"), "container does not exist")),
+            (false, _) => Err(Error::new(
+                format!("delete container {id}"),
+                "container does not exist",
+            )),
         };
     };
     if record.started && record.is_alive() && !force {
-        return Err(Error::new(format!("delete container {id}"), "container is running; stop it first, or use --force"));
+        return Err(Error::new(
+            format!("delete container {id}"),
+            "container is running; stop it first, or use --force",
+        ));
     }
     end_init(&record);
     cgroups::kill_and_remove(&cgroups::hierarchies()?, &record.cgroups_path)?;
@@ -70,7 +88,9 @@ pub(super) fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
 
 /// Ends the first process: with its pid namespace go all the others.
 fn end_init(record: &Record) {
-    let Ok(fd) = pidfd_open(record.pid) else { return };
+    let Ok(fd) = pidfd_open(record.pid) else {
+        return;
+    };
     if record.is_alive() && pidfd_send_signal(&fd, nix::libc::SIGKILL).is_ok() {
         cgroups::wait_end(&fd, Instant::now() + KILL_LIMIT);
     }
@@ -80,7 +100,9 @@ fn end_init(record: &Record) {
 pub(super) fn remove_state(root: &Path, id: &str) -> Result<(), Error> {
     for dir in [root.join(id), record::dir(root, id)] {
         match fs::remove_dir_all(&dir) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Error::new(format!("remove {}", dir.display()), e)),
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::new(format!("remove {}", dir.display()), e));
+            }
             _ => {}
         }
     }
@@ -97,6 +119,9 @@ pub(super) fn state(root: &Path, id: &str) -> Result<(), Error> {
         (_, false, _) => "stopped",
     };
     let pid = if record.is_alive() { record.pid } else { 0 };
-    println!("{:#}", json!({ "ociVersion": "1.0.2", "id": id, "status": status, "pid": pid, "bundle": record.bundle }));
+    println!(
+        "{:#}",
+        json!({ "ociVersion": "1.0.2", "id": id, "status": status, "pid": pid, "bundle": record.bundle })
+    );
     Ok(())
 }

@@ -38,7 +38,9 @@ impl Record {
     pub(super) fn load(root: &Path, id: &str) -> Result<Option<Self>, Error> {
         let path = dir(root, id).join("record.json");
         match fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| Error::new(format!("read {}", path.display()), e)),
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map(Some)
+                .map_err(|e| Error::new(format!("read {}", path.display()), e)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(Error::new(format!("read {}", path.display()), e)),
         }
@@ -49,12 +51,17 @@ impl Record {
         let path = dir(root, id).join("record.json");
         let new = path.with_extension("new");
         let bytes = serde_json::to_vec(self).map_err(|e| Error::new("write a record", e))?;
-        fs::write(&new, bytes).and_then(|()| fs::rename(&new, &path)).map_err(|e| Error::new(format!("write {}", path.display()), e))
+        fs::write(&new, bytes)
+            .and_then(|()| fs::rename(&new, &path))
+            .map_err(|e| Error::new(format!("write {}", path.display()), e))
     }
 
     /// Whether the recorded process still is that process and has not ended.
     pub(super) fn is_alive(&self) -> bool {
-        self.pid > 0 && stat(self.pid).is_some_and(|(state, start)| start == self.start_time && !matches!(state, 'Z' | 'X'))
+        self.pid > 0
+            && stat(self.pid).is_some_and(|(state, start)| {
+                start == self.start_time && !matches!(state, 'Z' | 'X')
+            })
     }
 }
 
@@ -77,9 +84,19 @@ mod tests {
     fn a_reused_pid_is_not_the_container() {
         let pid = std::process::id() as i32;
         let (_, start_time) = stat(pid).unwrap();
-        let own = Record { pid, start_time, ..Default::default() };
+        let own = Record {
+            pid,
+            start_time,
+            ..Default::default()
+        };
         assert!(own.is_alive());
-        assert!(!Record { start_time: start_time + 1, ..own.clone() }.is_alive());
+        assert!(
+            !Record {
+                start_time: start_time + 1,
+                ..own.clone()
+            }
+            .is_alive()
+        );
         assert!(!Record { pid: 0, ..own }.is_alive());
     }
 

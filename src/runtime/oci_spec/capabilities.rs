@@ -29,11 +29,19 @@ pub(super) const SYS_RESOURCE: u64 = 1 << 24;
 
 /// The set as bits. `bounding` is the node's; privileged gets all of it, whatever is added or dropped. Order as in
 /// containerd: add ALL, drop ALL, add each, drop each.
-pub(super) fn resolve(wanted: &Capabilities, privileged: bool, bounding: u64) -> Result<u64, String> {
+pub(super) fn resolve(
+    wanted: &Capabilities,
+    privileged: bool,
+    bounding: u64,
+) -> Result<u64, String> {
     if privileged {
         return Ok(bounding & known());
     }
-    let mut set = DEFAULT.iter().filter_map(|n| bit(n)).fold(0, |set, b| set | b) & bounding;
+    let mut set = DEFAULT
+        .iter()
+        .filter_map(|n| bit(n))
+        .fold(0, |set, b| set | b)
+        & bounding;
     if has_all(&wanted.add) {
         set = bounding & known();
     }
@@ -43,7 +51,9 @@ pub(super) fn resolve(wanted: &Capabilities, privileged: bool, bounding: u64) ->
     for name in wanted.add.iter().filter(|n| !is_all(n)) {
         let b = parse(name, "add")?;
         if b & bounding == 0 {
-            return Err(format!("cannot add capability {name}: podprobe does not have it itself on this node"));
+            return Err(format!(
+                "cannot add capability {name}: podprobe does not have it itself on this node"
+            ));
         }
         set |= b;
     }
@@ -55,7 +65,12 @@ pub(super) fn resolve(wanted: &Capabilities, privileged: bool, bounding: u64) ->
 
 /// `CAP_…` names in bit order.
 pub(super) fn names(set: u64) -> Vec<String> {
-    CAPABILITIES.iter().enumerate().filter(|(i, _)| set >> i & 1 == 1).map(|(_, n)| format!("CAP_{n}")).collect()
+    CAPABILITIES
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| set >> i & 1 == 1)
+        .map(|(_, n)| format!("CAP_{n}"))
+        .collect()
 }
 
 fn parse(name: &str, verb: &str) -> Result<u64, String> {
@@ -63,7 +78,9 @@ fn parse(name: &str, verb: &str) -> Result<u64, String> {
         Some(rest) if name[..4].eq_ignore_ascii_case("CAP_") => {
             format!("cannot {verb} capability {name}: names are written without CAP_, so {rest}")
         }
-        _ => format!("cannot {verb} capability {name}: there is none of that name (see capabilities(7))"),
+        _ => format!(
+            "cannot {verb} capability {name}: there is none of that name (see capabilities(7))"
+        ),
     })
 }
 
@@ -92,9 +109,19 @@ mod tests {
     #[track_caller]
     fn check(add: &[&str], drop: &[&str], expected: Result<&[&str], &str>) {
         let own = |l: &[&str]| l.iter().map(|s| (*s).to_owned()).collect();
-        let got = resolve(&Capabilities { add: own(add), drop: own(drop) }, false, NODE & !SYS_RESOURCE);
+        let got = resolve(
+            &Capabilities {
+                add: own(add),
+                drop: own(drop),
+            },
+            false,
+            NODE & !SYS_RESOURCE,
+        );
         match expected {
-            Ok(set) => assert_eq!(got.map(names), Ok(set.iter().map(|n| format!("CAP_{n}")).collect())),
+            Ok(set) => assert_eq!(
+                got.map(names),
+                Ok(set.iter().map(|n| format!("CAP_{n}")).collect())
+            ),
             Err(text) => assert!(got.as_ref().is_err_and(|e| e.contains(text)), "{got:?}"),
         }
     }
@@ -114,15 +141,30 @@ mod tests {
     #[test]
     fn default_set_is_containerds_mask() {
         // The CapEff of every unconfigured container under containerd, known to many by heart.
-        assert_eq!(resolve(&Capabilities::default(), false, NODE), Ok(0xa80425fb));
-        assert_eq!(resolve(&Capabilities::default(), false, NODE & !1), Ok(0xa80425fa));
+        assert_eq!(
+            resolve(&Capabilities::default(), false, NODE),
+            Ok(0xa80425fb)
+        );
+        assert_eq!(
+            resolve(&Capabilities::default(), false, NODE & !1),
+            Ok(0xa80425fa)
+        );
     }
 
     #[test]
     fn all_and_privileged_are_what_the_node_has() {
-        let all = Capabilities { add: vec!["ALL".into()], drop: vec!["CHOWN".into()] };
-        assert_eq!(resolve(&all, false, NODE & !SYS_RESOURCE), Ok(NODE & !SYS_RESOURCE & !1));
-        assert_eq!(resolve(&all, true, NODE & !SYS_RESOURCE), Ok(NODE & !SYS_RESOURCE));
+        let all = Capabilities {
+            add: vec!["ALL".into()],
+            drop: vec!["CHOWN".into()],
+        };
+        assert_eq!(
+            resolve(&all, false, NODE & !SYS_RESOURCE),
+            Ok(NODE & !SYS_RESOURCE & !1)
+        );
+        assert_eq!(
+            resolve(&all, true, NODE & !SYS_RESOURCE),
+            Ok(NODE & !SYS_RESOURCE)
+        );
         assert_eq!(resolve(&all, true, u64::MAX), Ok(NODE));
     }
 }

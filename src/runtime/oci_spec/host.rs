@@ -17,43 +17,68 @@ impl Host {
     /// Asks the node, at the cost of a few system calls; `devices` only for a privileged container, since they come and go.
     pub fn read(devices: bool) -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let own_oom = fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|t| t.trim().parse().ok());
+        let own_oom = fs::read_to_string("/proc/self/oom_score_adj")
+            .ok()
+            .and_then(|t| t.trim().parse().ok());
         let may_lower = hex(&status, "CapEff:") & capabilities::SYS_RESOURCE != 0;
         Self {
             bounding: hex(&status, "CapBnd:"),
             oom_score_adj_floor: own_oom.filter(|_| !may_lower),
             memory_capacity: memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
-            cgroup_v2_only: statfs("/sys/fs/cgroup").is_ok_and(|s| s.filesystem_type() == CGROUP2_SUPER_MAGIC),
+            cgroup_v2_only: statfs("/sys/fs/cgroup")
+                .is_ok_and(|s| s.filesystem_type() == CGROUP2_SUPER_MAGIC),
             missing_controllers: missing_controllers(),
-            devices: if devices { list_devices(Path::new("/dev")) } else { vec![] },
+            devices: if devices {
+                list_devices(Path::new("/dev"))
+            } else {
+                vec![]
+            },
         }
     }
 }
 
 fn missing_controllers() -> Vec<&'static str> {
     let found = Cgroups::detect();
-    ["cpu", "memory"].into_iter().filter(|c| !found.as_ref().is_ok_and(|f| f.has(c))).collect()
+    ["cpu", "memory"]
+        .into_iter()
+        .filter(|c| !found.as_ref().is_ok_and(|f| f.has(c)))
+        .collect()
 }
 
 fn hex(status: &str, key: &str) -> u64 {
     let field = status.lines().find_map(|l| l.strip_prefix(key));
-    field.and_then(|v| u64::from_str_radix(v.trim(), 16).ok()).unwrap_or(0)
+    field
+        .and_then(|v| u64::from_str_radix(v.trim(), 16).ok())
+        .unwrap_or(0)
 }
 
 /// `MemTotal` in bytes; 0 when it cannot be read.
 fn memory(meminfo: &str) -> u64 {
     let field = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"));
-    field.and_then(|v| v.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+    field
+        .and_then(|v| v.split_whitespace().next()?.parse::<u64>().ok())
+        .unwrap_or(0)
+        * 1024
 }
 
 /// Character and block devices, directories included, links and the console excluded.
 fn list_devices(dir: &Path) -> Vec<HostDevice> {
     let mut found = Vec::new();
-    let mut entries: Vec<_> = fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    let mut entries: Vec<_> = fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|e| e.path())
+        .collect();
     entries.sort();
     for path in entries {
-        let Ok(meta) = fs::symlink_metadata(&path) else { continue };
-        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        let Ok(meta) = fs::symlink_metadata(&path) else {
+            continue;
+        };
+        let name = path
+            .file_name()
+            .and_then(|n| n.to_str())
+            .unwrap_or_default();
         let kind = meta.file_type();
         if kind.is_dir() && !SKIPPED.contains(&name) {
             found.extend(list_devices(&path));
@@ -77,7 +102,10 @@ mod tests {
 
     #[test]
     fn fields_of_proc() {
-        assert_eq!(hex("Name:\tx\nCapBnd:\t000001fffeffffff\n", "CapBnd:"), 0x1ff_feff_ffff);
+        assert_eq!(
+            hex("Name:\tx\nCapBnd:\t000001fffeffffff\n", "CapBnd:"),
+            0x1ff_feff_ffff
+        );
         assert_eq!(hex("Name:\tx\n", "CapBnd:"), 0);
         assert_eq!(memory("MemTotal:        8 kB\nMemFree: 1 kB\n"), 8192);
     }
@@ -86,7 +114,11 @@ mod tests {
     fn this_node() {
         let host = Host::read(true);
         assert!(host.memory_capacity > 1 << 20);
-        assert!(host.devices.iter().any(|d| d.path == "/dev/null" && !d.block && d.number == (1, 3)));
+        assert!(
+            host.devices
+                .iter()
+                .any(|d| d.path == "/dev/null" && !d.block && d.number == (1, 3))
+        );
         assert!(!host.devices.iter().any(|d| d.path.starts_with("/dev/pts/")));
     }
 }

@@ -12,8 +12,17 @@ const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/b
 pub(super) fn process(i: &Inputs<'_>) -> Result<Value, String> {
     let security = &i.container.security_context;
     let user = user::resolve(i.pod, i.container, &i.image.user, i.layers)?;
-    let caps = capabilities::names(capabilities::resolve(&security.capabilities, privileged(i), i.host.bounding)?);
-    let oom = resources::oom_score_adj(i.pod, i.container, i.host.memory_capacity, i.host.oom_score_adj_floor)?;
+    let caps = capabilities::names(capabilities::resolve(
+        &security.capabilities,
+        privileged(i),
+        i.host.bounding,
+    )?);
+    let oom = resources::oom_score_adj(
+        i.pod,
+        i.container,
+        i.host.memory_capacity,
+        i.host.oom_score_adj_floor,
+    )?;
     Ok(json!({
         "terminal": false,
         "user": { "uid": user.uid, "gid": user.gid, "additionalGids": user.groups },
@@ -30,19 +39,33 @@ pub(super) fn process(i: &Inputs<'_>) -> Result<Value, String> {
 /// A command replaces the entrypoint and drops the image's cmd; args alone replace the cmd.
 fn args(i: &Inputs<'_>) -> Result<Vec<String>, String> {
     let variables = variables(i);
-    let expanded = |words: &[String]| words.iter().map(|w| expand(w, |n| find(&variables, n))).collect::<Vec<_>>();
+    let expanded = |words: &[String]| {
+        words
+            .iter()
+            .map(|w| expand(w, |n| find(&variables, n)))
+            .collect::<Vec<_>>()
+    };
     let (command, args) = (expanded(&i.container.command), expanded(&i.container.args));
-    let entrypoint = if command.is_empty() { i.image.entrypoint.clone() } else { command.clone() };
-    let cmd = if command.is_empty() && args.is_empty() { i.image.cmd.clone() } else { args };
+    let entrypoint = if command.is_empty() {
+        i.image.entrypoint.clone()
+    } else {
+        command.clone()
+    };
+    let cmd = if command.is_empty() && args.is_empty() {
+        i.image.cmd.clone()
+    } else {
+        args
+    };
     let all: Vec<String> = entrypoint.into_iter().chain(cmd).collect();
     match all.first() {
         None => Err(format!(
             "cannot start container {}: no command specified; the image has neither Entrypoint nor Cmd, so set command in the pod",
             i.container.name
         )),
-        Some(first) if first.is_empty() => {
-            Err(format!("cannot start container {}: the first word of its command is empty", i.container.name))
-        }
+        Some(first) if first.is_empty() => Err(format!(
+            "cannot start container {}: the first word of its command is empty",
+            i.container.name
+        )),
         Some(_) => refuse_nul(all, &i.container.name),
     }
 }
@@ -50,7 +73,9 @@ fn args(i: &Inputs<'_>) -> Result<Vec<String>, String> {
 /// A NUL byte would cut the word short.
 fn refuse_nul(words: Vec<String>, container: &str) -> Result<Vec<String>, String> {
     match words.iter().find(|w| w.contains('\0')) {
-        Some(w) => Err(format!("cannot start container {container}: {w:?} of its command holds a NUL character")),
+        Some(w) => Err(format!(
+            "cannot start container {container}: {w:?} of its command holds a NUL character"
+        )),
         None => Ok(words),
     }
 }
@@ -76,7 +101,9 @@ fn env(i: &Inputs<'_>) -> Vec<String> {
     for (name, value) in variables(i) {
         set(&mut all, &name, value);
     }
-    all.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
+    all.into_iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect()
 }
 
 fn find(all: &[(String, String)], name: &str) -> Option<String> {
@@ -94,5 +121,11 @@ fn set(all: &mut Vec<(String, String)>, name: &str, value: String) {
 fn cwd<'a>(i: &'a Inputs<'_>) -> Result<&'a str, String> {
     let wanted = [i.container.working_dir.as_str(), &i.image.working_dir, "/"];
     let cwd = wanted.into_iter().find(|d| !d.is_empty()).unwrap_or("/");
-    if cwd.starts_with('/') { Ok(cwd) } else { Err(format!("cannot use working directory {cwd:?}: must be an absolute path")) }
+    if cwd.starts_with('/') {
+        Ok(cwd)
+    } else {
+        Err(format!(
+            "cannot use working directory {cwd:?}: must be an absolute path"
+        ))
+    }
 }

@@ -19,7 +19,10 @@ enum Qos {
 
 /// `linux.resources` without devices: cpu and memory, only what the container sets. A limit whose controller the node
 /// lacks is an error; a weight (which every container has) is left out, as all containers are without it.
-pub(super) fn linux_resources(r: &ResourceRequirements, missing: &[&str]) -> Result<Map<String, Value>, String> {
+pub(super) fn linux_resources(
+    r: &ResourceRequirements,
+    missing: &[&str],
+) -> Result<Map<String, Value>, String> {
     let mut out = Map::new();
     for name in missing {
         if amount(&r.limits, name, 1)?.is_some_and(|l| l > 0) {
@@ -37,8 +40,14 @@ pub(super) fn linux_resources(r: &ResourceRequirements, missing: &[&str]) -> Res
 }
 
 fn no_controller(name: &str) -> String {
-    let boot = if name == "memory" { " (often by booting with cgroup_enable=memory)" } else { "" };
-    format!("cannot set resources.limits.{name}: this node has no {name} cgroup controller; enable it{boot}, or remove the limit")
+    let boot = if name == "memory" {
+        " (often by booting with cgroup_enable=memory)"
+    } else {
+        ""
+    };
+    format!(
+        "cannot set resources.limits.{name}: this node has no {name} cgroup controller; enable it{boot}, or remove the limit"
+    )
 }
 
 /// Shares from the request (the limit when there is none), quota from the limit. No limit, no quota.
@@ -64,7 +73,12 @@ fn quota(milli: i64) -> i64 {
 }
 
 /// The container's `oom_score_adj`, not below `floor` (the daemon's own where it may not lower it).
-pub(super) fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: u64, floor: Option<i32>) -> Result<i32, String> {
+pub(super) fn oom_score_adj(
+    pod: &Pod,
+    container: &Container,
+    memory_capacity: u64,
+    floor: Option<i32>,
+) -> Result<i32, String> {
     let score = match qos(pod)? {
         Qos::Guaranteed => -997,
         Qos::BestEffort => 1000,
@@ -77,7 +91,11 @@ pub(super) fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: u
 fn burstable(request: i64, capacity: u64) -> i32 {
     let capacity = i128::from(capacity.max(1));
     let score = 1000 - i128::from(request) * 1000 / capacity;
-    if score < 1000 - 997 { 3 } else { score.min(999) as i32 }
+    if score < 1000 - 997 {
+        3
+    } else {
+        score.min(999) as i32
+    }
 }
 
 fn qos(pod: &Pod) -> Result<Qos, String> {
@@ -99,14 +117,31 @@ fn qos(pod: &Pod) -> Result<Qos, String> {
 
 /// The request; the limit when there is none (kubelet-probes 1.1); 0 when there is neither.
 fn request(r: &ResourceRequirements, name: &str, unit: i64) -> Result<i64, String> {
-    Ok(amount(&r.requests, name, unit)?.or(amount(&r.limits, name, unit)?).unwrap_or(0))
+    Ok(amount(&r.requests, name, unit)?
+        .or(amount(&r.limits, name, unit)?)
+        .unwrap_or(0))
 }
 
 /// The value in 1/`unit`, 1 or 1000, rounded up as Kubernetes does.
-fn amount(map: &std::collections::BTreeMap<String, Quantity>, name: &str, unit: i64) -> Result<Option<i64>, String> {
-    let Some(q) = map.get(name) else { return Ok(None) };
-    let value = if unit == 1 { q.value() } else { q.milli_value() };
-    value.map(Some).ok_or_else(|| format!("cannot set {name} to {:?}: not a quantity such as 100m, 64Mi or 1.5", q.0))
+fn amount(
+    map: &std::collections::BTreeMap<String, Quantity>,
+    name: &str,
+    unit: i64,
+) -> Result<Option<i64>, String> {
+    let Some(q) = map.get(name) else {
+        return Ok(None);
+    };
+    let value = if unit == 1 {
+        q.value()
+    } else {
+        q.milli_value()
+    };
+    value.map(Some).ok_or_else(|| {
+        format!(
+            "cannot set {name} to {:?}: not a quantity such as 100m, 64Mi or 1.5",
+            q.0
+        )
+    })
 }
 
 #[cfg(test)]
@@ -114,48 +149,114 @@ mod tests {
     use super::*;
 
     fn requirements(limits: &[(&str, &str)], requests: &[(&str, &str)]) -> ResourceRequirements {
-        let map = |l: &[(&str, &str)]| l.iter().map(|(k, v)| ((*k).to_owned(), Quantity((*v).to_owned()))).collect();
-        ResourceRequirements { limits: map(limits), requests: map(requests) }
+        let map = |l: &[(&str, &str)]| {
+            l.iter()
+                .map(|(k, v)| ((*k).to_owned(), Quantity((*v).to_owned())))
+                .collect()
+        };
+        ResourceRequirements {
+            limits: map(limits),
+            requests: map(requests),
+        }
     }
 
     #[track_caller]
     fn check(limits: &[(&str, &str)], requests: &[(&str, &str)], expected: Value) {
-        assert_eq!(linux_resources(&requirements(limits, requests), &[]).map(Value::Object), Ok(expected));
+        assert_eq!(
+            linux_resources(&requirements(limits, requests), &[]).map(Value::Object),
+            Ok(expected)
+        );
     }
 
     #[test]
     fn cgroup_values() {
         check(&[], &[], json!({ "cpu": { "shares": 2 } }));
-        check(&[("cpu", "500m")], &[], json!({ "cpu": { "shares": 512, "quota": 50000, "period": 100000 } }));
-        check(&[("cpu", "2")], &[("cpu", "0.1")], json!({ "cpu": { "shares": 102, "quota": 200000, "period": 100000 } }));
-        check(&[("cpu", "1m")], &[("cpu", "1m")], json!({ "cpu": { "shares": 2, "quota": 1000, "period": 100000 } }));
-        check(&[("memory", "64Mi")], &[("cpu", "1e3")], json!({ "cpu": { "shares": 262144 }, "memory": { "limit": 67108864 } }));
-        check(&[("memory", "1.5k")], &[], json!({ "cpu": { "shares": 2 }, "memory": { "limit": 1500 } }));
-        check(&[("memory", "100m")], &[], json!({ "cpu": { "shares": 2 }, "memory": { "limit": 1 } }));
+        check(
+            &[("cpu", "500m")],
+            &[],
+            json!({ "cpu": { "shares": 512, "quota": 50000, "period": 100000 } }),
+        );
+        check(
+            &[("cpu", "2")],
+            &[("cpu", "0.1")],
+            json!({ "cpu": { "shares": 102, "quota": 200000, "period": 100000 } }),
+        );
+        check(
+            &[("cpu", "1m")],
+            &[("cpu", "1m")],
+            json!({ "cpu": { "shares": 2, "quota": 1000, "period": 100000 } }),
+        );
+        check(
+            &[("memory", "64Mi")],
+            &[("cpu", "1e3")],
+            json!({ "cpu": { "shares": 262144 }, "memory": { "limit": 67108864 } }),
+        );
+        check(
+            &[("memory", "1.5k")],
+            &[],
+            json!({ "cpu": { "shares": 2 }, "memory": { "limit": 1500 } }),
+        );
+        check(
+            &[("memory", "100m")],
+            &[],
+            json!({ "cpu": { "shares": 2 }, "memory": { "limit": 1 } }),
+        );
         // the most that validation lets pass is the most that the kernel takes
         let most = json!({ "shares": 262144, "quota": 17_592_186_000_000_u64, "period": 100_000 });
         check(&[("cpu", "175921860")], &[], json!({ "cpu": most }));
-        check(&[("memory", "1e19")], &[], json!({ "cpu": { "shares": 2 }, "memory": { "limit": i64::MAX } }));
-        assert!(linux_resources(&requirements(&[("cpu", "much")], &[]), &[]).is_err_and(|e| e.contains("cannot set cpu to \"much\"")));
+        check(
+            &[("memory", "1e19")],
+            &[],
+            json!({ "cpu": { "shares": 2 }, "memory": { "limit": i64::MAX } }),
+        );
+        assert!(
+            linux_resources(&requirements(&[("cpu", "much")], &[]), &[])
+                .is_err_and(|e| e.contains("cannot set cpu to \"much\""))
+        );
     }
 
     #[test]
     fn a_missing_controller_costs_the_weight_and_refuses_the_limit() {
-        let of = |limits: &[(&str, &str)], missing: &[&str]| linux_resources(&requirements(limits, &[]), missing);
+        let of = |limits: &[(&str, &str)], missing: &[&str]| {
+            linux_resources(&requirements(limits, &[]), missing)
+        };
         assert_eq!(of(&[], &["cpu", "memory"]), Ok(Map::new()));
-        assert_eq!(of(&[("memory", "1k")], &["cpu"]).map(Value::Object), Ok(json!({ "memory": { "limit": 1000 } })));
+        assert_eq!(
+            of(&[("memory", "1k")], &["cpu"]).map(Value::Object),
+            Ok(json!({ "memory": { "limit": 1000 } }))
+        );
         for name in ["cpu", "memory"] {
             let text = of(&[(name, "500m")], &[name]).unwrap_err();
-            assert!(text.starts_with(&format!("cannot set resources.limits.{name}: this node has no {name} cgroup controller")), "{text}");
+            assert!(
+                text.starts_with(&format!(
+                    "cannot set resources.limits.{name}: this node has no {name} cgroup controller"
+                )),
+                "{text}"
+            );
         }
     }
 
     #[track_caller]
-    fn check_oom(limits: &[(&str, &str)], requests: &[(&str, &str)], floor: Option<i32>, expected: i32) {
-        let container = Container { resources: requirements(limits, requests), ..Default::default() };
-        let mut pod = Pod { metadata: Default::default(), spec: Default::default(), raw: Value::Null };
+    fn check_oom(
+        limits: &[(&str, &str)],
+        requests: &[(&str, &str)],
+        floor: Option<i32>,
+        expected: i32,
+    ) {
+        let container = Container {
+            resources: requirements(limits, requests),
+            ..Default::default()
+        };
+        let mut pod = Pod {
+            metadata: Default::default(),
+            spec: Default::default(),
+            raw: Value::Null,
+        };
         pod.spec.containers.push(container.clone());
-        assert_eq!(oom_score_adj(&pod, &container, 1_000_000, floor), Ok(expected));
+        assert_eq!(
+            oom_score_adj(&pod, &container, 1_000_000, floor),
+            Ok(expected)
+        );
     }
 
     #[test]
@@ -168,6 +269,11 @@ mod tests {
         check_oom(&[], &[("memory", "250k")], Some(800), 800);
         check_oom(&[], &[("memory", "999k")], None, 3);
         check_oom(&[], &[("memory", "5M")], None, 3);
-        check_oom(&[("cpu", "1"), ("memory", "1k")], &[("cpu", "500m")], None, 999);
+        check_oom(
+            &[("cpu", "1"), ("memory", "1k")],
+            &[("cpu", "500m")],
+            None,
+            999,
+        );
     }
 }

@@ -26,7 +26,12 @@ pub(super) struct User {
 }
 
 /// runAsUser and runAsGroup (container, then pod), else the image's user; then runAsNonRoot (in the kubelet's words).
-pub(super) fn resolve(pod: &Pod, container: &Container, image_user: &str, layers: &[PathBuf]) -> Result<User, String> {
+pub(super) fn resolve(
+    pod: &Pod,
+    container: &Container,
+    image_user: &str,
+    layers: &[PathBuf],
+) -> Result<User, String> {
     let (c, p) = (&container.security_context, &pod.spec.security_context);
     let run_as_user = c.run_as_user.or(p.run_as_user);
     if c.run_as_non_root.or(p.run_as_non_root) == Some(true) {
@@ -51,19 +56,34 @@ pub(super) fn resolve(pod: &Pod, container: &Container, image_user: &str, layers
 }
 
 /// `verifyRunAsNonRoot` of the kubelet. A name is refused whatever its uid: the file that maps it is the image's own.
-fn verify_non_root(pod: &Pod, container: &Container, run_as_user: Option<i64>, image_user: &str) -> Result<(), String> {
-    let whose = format!("(pod: \"{}\", container: {})", pod.reference(), container.name);
+fn verify_non_root(
+    pod: &Pod,
+    container: &Container,
+    run_as_user: Option<i64>,
+    image_user: &str,
+) -> Result<(), String> {
+    let whose = format!(
+        "(pod: \"{}\", container: {})",
+        pod.reference(),
+        container.name
+    );
     let name = image_user.split(':').next().unwrap_or_default();
     match (run_as_user, name) {
-        (Some(0), _) => Err(format!("container's runAsUser breaks non-root policy {whose}")),
+        (Some(0), _) => Err(format!(
+            "container's runAsUser breaks non-root policy {whose}"
+        )),
         (Some(_), _) => Ok(()),
-        (None, "") => Err(format!("container has runAsNonRoot and image will run as root {whose}")),
+        (None, "") => Err(format!(
+            "container has runAsNonRoot and image will run as root {whose}"
+        )),
         (None, name) => match name.parse::<u32>() {
-            Ok(0) => Err(format!("container has runAsNonRoot and image will run as root {whose}")),
+            Ok(0) => Err(format!(
+                "container has runAsNonRoot and image will run as root {whose}"
+            )),
             Ok(_) => Ok(()),
-            Err(_) => {
-                Err(format!("container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root {whose}"))
-            }
+            Err(_) => Err(format!(
+                "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root {whose}"
+            )),
         },
     }
 }
@@ -84,20 +104,33 @@ struct Files {
 
 impl Files {
     fn read(layers: &[PathBuf]) -> Result<Self, String> {
-        Ok(Self { passwd: read(layers, "etc/passwd")?, group: read(layers, "etc/group")? })
+        Ok(Self {
+            passwd: read(layers, "etc/passwd")?,
+            group: read(layers, "etc/group")?,
+        })
     }
 
     /// A uid without a passwd entry has group 0 and no further groups.
     fn by_uid(&self, uid: u32) -> User {
         match self.users().find(|u| u.1 == uid) {
-            Some((name, uid, gid)) => User { uid, gid, groups: self.memberships(name) },
-            None => User { uid, gid: 0, groups: vec![] },
+            Some((name, uid, gid)) => User {
+                uid,
+                gid,
+                groups: self.memberships(name),
+            },
+            None => User {
+                uid,
+                gid: 0,
+                groups: vec![],
+            },
         }
     }
 
     /// `name`, `uid`, `name:group`, `uid:gid`; empty is root.
     fn by_image(&self, text: &str) -> Result<User, String> {
-        let (name, group) = text.split_once(':').map_or((text, None), |(n, g)| (n, Some(g)));
+        let (name, group) = text
+            .split_once(':')
+            .map_or((text, None), |(n, g)| (n, Some(g)));
         let mut user = match (name, name.parse::<u32>()) {
             ("", _) => self.by_uid(0),
             (_, Ok(uid)) => self.by_uid(uid),
@@ -126,7 +159,10 @@ impl Files {
 
     /// Groups that list the user as a member.
     fn memberships(&self, user: &str) -> Vec<u32> {
-        self.groups().filter(|(_, _, members)| members.split(',').any(|m| m == user)).map(|g| g.1).collect()
+        self.groups()
+            .filter(|(_, _, members)| members.split(',').any(|m| m == user))
+            .map(|g| g.1)
+            .collect()
     }
 
     /// Name, uid, gid; lines that are no entries are skipped, as getpwnam does.
@@ -150,12 +186,18 @@ impl Files {
 
 fn read(layers: &[PathBuf], path: &str) -> Result<String, String> {
     let problem = |cause: String| format!("cannot read /{path} of the image: {cause}");
-    let Some(file) = lookup(layers, path).map_err(|e| problem(e.to_string()))? else { return Ok(String::new()) };
-    let size = fs::symlink_metadata(&file).map_err(|e| problem(e.to_string()))?.len();
+    let Some(file) = lookup(layers, path).map_err(|e| problem(e.to_string()))? else {
+        return Ok(String::new());
+    };
+    let size = fs::symlink_metadata(&file)
+        .map_err(|e| problem(e.to_string()))?
+        .len();
     if size > MAX_FILE {
         return Err(problem(format!("{size} bytes, the limit is {MAX_FILE}")));
     }
-    fs::read(&file).map(|b| String::from_utf8_lossy(&b).into_owned()).map_err(|e| problem(e.to_string()))
+    fs::read(&file)
+        .map(|b| String::from_utf8_lossy(&b).into_owned())
+        .map_err(|e| problem(e.to_string()))
 }
 
 /// What stands at one name of the merged view.
@@ -208,7 +250,14 @@ fn entry(dirs: &[PathBuf], name: &str) -> std::io::Result<Entry> {
         let path = dir.join(name);
         let meta = match fs::symlink_metadata(&path) {
             Ok(meta) => meta,
-            Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => continue,
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
+                ) =>
+            {
+                continue;
+            }
             Err(e) => return Err(e),
         };
         if meta.is_dir() {
@@ -223,7 +272,11 @@ fn entry(dirs: &[PathBuf], name: &str) -> std::io::Result<Entry> {
             break;
         }
     }
-    Ok(if merged.is_empty() { Entry::Missing } else { Entry::Directory(merged) })
+    Ok(if merged.is_empty() {
+        Entry::Missing
+    } else {
+        Entry::Directory(merged)
+    })
 }
 
 fn leaf(path: PathBuf, meta: &Metadata) -> std::io::Result<Entry> {
@@ -231,7 +284,11 @@ fn leaf(path: PathBuf, meta: &Metadata) -> std::io::Result<Entry> {
         return Ok(Entry::Link(fs::read_link(&path)?));
     }
     // A device or pipe named passwd would block or never end.
-    Ok(if meta.is_file() { Entry::File(path) } else { Entry::Missing })
+    Ok(if meta.is_file() {
+        Entry::File(path)
+    } else {
+        Entry::Missing
+    })
 }
 
 fn is_whiteout(meta: &Metadata) -> bool {
@@ -239,7 +296,8 @@ fn is_whiteout(meta: &Metadata) -> bool {
 }
 
 fn is_opaque(dir: &Path) -> bool {
-    crate::sys::xattr::get(dir, std::ffi::OsStr::new("trusted.overlay.opaque")).is_ok_and(|v| v.as_deref() == Some(b"y"))
+    crate::sys::xattr::get(dir, std::ffi::OsStr::new("trusted.overlay.opaque"))
+        .is_ok_and(|v| v.as_deref() == Some(b"y"))
 }
 
 #[cfg(test)]
@@ -248,11 +306,16 @@ mod tests {
 
     use super::*;
 
-    const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\n# no entry\napp:x:1000:1001::/:/bin/sh\nbroken:x:no:1\n";
+    const PASSWD: &str =
+        "root:x:0:0:root:/root:/bin/sh\n# no entry\napp:x:1000:1001::/:/bin/sh\nbroken:x:no:1\n";
     const GROUP: &str = "root:x:0:\nwheel:x:10:root,app\napp:x:1001:\naudio:x:29:app\n";
 
     fn pod() -> Pod {
-        let mut pod = Pod { metadata: Default::default(), spec: Default::default(), raw: serde_json::Value::Null };
+        let mut pod = Pod {
+            metadata: Default::default(),
+            spec: Default::default(),
+            raw: serde_json::Value::Null,
+        };
         pod.metadata.name = "web".into();
         pod.metadata.namespace = "default".into();
         pod.metadata.uid = "u1".into();
@@ -270,7 +333,11 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(image_user: &str, run_as: (Option<i64>, Option<i64>), expected: Result<(u32, u32, &[u32]), &str>) {
+    fn check(
+        image_user: &str,
+        run_as: (Option<i64>, Option<i64>),
+        expected: Result<(u32, u32, &[u32]), &str>,
+    ) {
         let dir = layer(&[("etc/passwd", PASSWD), ("etc/group", GROUP)]);
         let mut pod = pod();
         pod.spec.security_context.run_as_user = run_as.0;
@@ -278,7 +345,14 @@ mod tests {
         container.security_context.run_as_group = run_as.1;
         let got = resolve(&pod, &container, image_user, &[dir.path().to_owned()]);
         match expected {
-            Ok((uid, gid, groups)) => assert_eq!(got, Ok(User { uid, gid, groups: groups.to_vec() })),
+            Ok((uid, gid, groups)) => assert_eq!(
+                got,
+                Ok(User {
+                    uid,
+                    gid,
+                    groups: groups.to_vec()
+                })
+            ),
             Err(text) => assert!(got.as_ref().is_err_and(|e| e.contains(text)), "{got:?}"),
         }
     }
@@ -299,7 +373,11 @@ mod tests {
 
     #[test]
     fn run_as_wins_over_the_image() {
-        check("nobody", (Some(1000), None), Ok((1000, 1001, &[1001, 10, 29])));
+        check(
+            "nobody",
+            (Some(1000), None),
+            Ok((1000, 1001, &[1001, 10, 29])),
+        );
         check("app", (Some(5), None), Ok((5, 0, &[0])));
         check("app", (None, Some(7)), Ok((1000, 7, &[7, 10, 29])));
         check("", (Some(-1), None), Err("cannot use -1 as runAsUser"));
@@ -308,38 +386,76 @@ mod tests {
         pod.spec.security_context.run_as_group = Some(2);
         pod.spec.security_context.supplemental_groups = vec![3, 2, 3];
         container.security_context.run_as_user = Some(9);
-        assert_eq!(resolve(&pod, &container, "x", &[]), Ok(User { uid: 9, gid: 2, groups: vec![2, 3] }));
+        assert_eq!(
+            resolve(&pod, &container, "x", &[]),
+            Ok(User {
+                uid: 9,
+                gid: 2,
+                groups: vec![2, 3]
+            })
+        );
     }
 
     #[track_caller]
     fn check_non_root(run_as: Option<i64>, image_user: &str, expected: Option<&str>) {
-        let (pod, mut container) = (pod(), Container { name: "c".into(), ..Default::default() });
+        let (pod, mut container) = (
+            pod(),
+            Container {
+                name: "c".into(),
+                ..Default::default()
+            },
+        );
         container.security_context.run_as_non_root = Some(true);
         container.security_context.run_as_user = run_as;
         let got = resolve(&pod, &container, image_user, &[]).err();
-        assert_eq!(got, expected.map(|e| format!("{e} (pod: \"web_default(u1)\", container: c)")));
+        assert_eq!(
+            got,
+            expected.map(|e| format!("{e} (pod: \"web_default(u1)\", container: c)"))
+        );
     }
 
     #[test]
     fn non_root_in_the_kubelets_words() {
-        check_non_root(Some(0), "5", Some("container's runAsUser breaks non-root policy"));
+        check_non_root(
+            Some(0),
+            "5",
+            Some("container's runAsUser breaks non-root policy"),
+        );
         check_non_root(Some(5), "0", None);
-        check_non_root(None, "", Some("container has runAsNonRoot and image will run as root"));
-        check_non_root(None, "0:5", Some("container has runAsNonRoot and image will run as root"));
+        check_non_root(
+            None,
+            "",
+            Some("container has runAsNonRoot and image will run as root"),
+        );
+        check_non_root(
+            None,
+            "0:5",
+            Some("container has runAsNonRoot and image will run as root"),
+        );
         check_non_root(None, "5:0", None);
         check_non_root(
             None,
             "app:5",
-            Some("container has runAsNonRoot and image has non-numeric user (app), cannot verify user is non-root"),
+            Some(
+                "container has runAsNonRoot and image has non-numeric user (app), cannot verify user is non-root",
+            ),
         );
     }
 
     #[test]
     fn upper_layers_hide_and_links_stay_inside() {
-        let base = layer(&[("etc/passwd", "app:x:1:1:\n"), ("nix/passwd", "app:x:2:2:\n"), ("only/base", "x")]);
+        let base = layer(&[
+            ("etc/passwd", "app:x:1:1:\n"),
+            ("nix/passwd", "app:x:2:2:\n"),
+            ("only/base", "x"),
+        ]);
         let top = layer(&[("usr/file", "x"), ("only/top", "x")]);
         let layers = [top.path().to_owned(), base.path().to_owned()];
-        let text = |path| lookup(&layers, path).unwrap().map(|f| fs::read_to_string(f).unwrap());
+        let text = |path| {
+            lookup(&layers, path)
+                .unwrap()
+                .map(|f| fs::read_to_string(f).unwrap())
+        };
         assert_eq!(text("etc/passwd").as_deref(), Some("app:x:1:1:\n"));
         assert_eq!(text("only/base").as_deref(), Some("x"));
         // A link of an upper layer to a file of a lower one.
@@ -348,7 +464,11 @@ mod tests {
         assert_eq!(text("etc/passwd").as_deref(), Some("app:x:2:2:\n"));
         // Out of the layer: the node's own /etc/passwd must not be read.
         fs::remove_file(top.path().join("etc/passwd")).unwrap();
-        symlink("../../../../../../../../etc/hostname", top.path().join("etc/passwd")).unwrap();
+        symlink(
+            "../../../../../../../../etc/hostname",
+            top.path().join("etc/passwd"),
+        )
+        .unwrap();
         assert_eq!(text("etc/passwd"), None);
         // Loops end.
         symlink("/loop", top.path().join("loop")).unwrap();
@@ -365,13 +485,28 @@ mod tests {
             eprintln!("SKIPPED: whiteouts need root");
             return;
         }
-        let (base, top) = (layer(&[("etc/passwd", "a"), ("opt/passwd", "b")]), layer(&[("etc/group", "g"), ("opt/x", "")]));
+        let (base, top) = (
+            layer(&[("etc/passwd", "a"), ("opt/passwd", "b")]),
+            layer(&[("etc/group", "g"), ("opt/x", "")]),
+        );
         let layers = [top.path().to_owned(), base.path().to_owned()];
         let whiteout = top.path().join("etc/passwd");
-        nix::sys::stat::mknod(&whiteout, nix::sys::stat::SFlag::S_IFCHR, nix::sys::stat::Mode::empty(), 0).unwrap();
+        nix::sys::stat::mknod(
+            &whiteout,
+            nix::sys::stat::SFlag::S_IFCHR,
+            nix::sys::stat::Mode::empty(),
+            0,
+        )
+        .unwrap();
         assert_eq!(lookup(&layers, "etc/passwd").unwrap(), None);
         assert!(lookup(&layers, "opt/passwd").unwrap().is_some());
-        if crate::sys::xattr::set(&top.path().join("opt"), std::ffi::OsStr::new("trusted.overlay.opaque"), b"y").is_ok() {
+        if crate::sys::xattr::set(
+            &top.path().join("opt"),
+            std::ffi::OsStr::new("trusted.overlay.opaque"),
+            b"y",
+        )
+        .is_ok()
+        {
             assert_eq!(lookup(&layers, "opt/passwd").unwrap(), None);
         }
     }

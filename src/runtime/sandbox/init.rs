@@ -25,12 +25,28 @@ const READY: &[u8] = b"ready\n";
 /// holder's, below which nothing is needed any more.
 pub(super) fn start(dir: &Path) -> io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("podprobe-pause").args(["sandbox", "init"]).env_clear().current_dir(dir);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    command
+        .arg0("podprobe-pause")
+        .args(["sandbox", "init"])
+        .env_clear()
+        .current_dir(dir);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
     let mut said = String::new();
-    let mut stdout = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
+    let mut stdout = child
+        .stdout
+        .take()
+        .ok_or_else(|| io::Error::other("it has no output"))?;
     io::Read::read_to_string(&mut stdout, &mut said)?;
-    if said.as_bytes() == READY { Ok(child) } else { Err(io::Error::other("the first process of the pod ended at once")) }
+    if said.as_bytes() == READY {
+        Ok(child)
+    } else {
+        Err(io::Error::other(
+            "the first process of the pod ended at once",
+        ))
+    }
 }
 
 /// The role.
@@ -70,7 +86,13 @@ fn confine() -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     super::private_mounts()?;
     let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    mount(Some("podprobe"), ".", Some("tmpfs"), flags, Some("size=4k,mode=555"))?;
+    mount(
+        Some("podprobe"),
+        ".",
+        Some("tmpfs"),
+        flags,
+        Some("size=4k,mode=555"),
+    )?;
     let root = std::env::current_dir()?;
     std::env::set_current_dir(&root)?;
     nix::unistd::pivot_root(".", ".")?;
@@ -92,7 +114,8 @@ fn reap() -> ExitCode {
     let mut child = SigSet::empty();
     child.add(Signal::SIGCHLD);
     loop {
-        while waitpid(None, Some(WaitPidFlag::WNOHANG)).is_ok_and(|s| s != WaitStatus::StillAlive) {}
+        while waitpid(None, Some(WaitPidFlag::WNOHANG)).is_ok_and(|s| s != WaitStatus::StillAlive) {
+        }
         let _ = child.wait();
     }
 }

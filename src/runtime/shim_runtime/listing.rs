@@ -12,11 +12,12 @@ use crate::api::PodUid;
 use crate::clock::Moment;
 use crate::nsexec;
 use crate::runtime::state::{
-    self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, Process, SANDBOX, STATE, SandboxRecord, SandboxState,
+    self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, Process, SANDBOX, STATE,
+    SandboxRecord, SandboxState,
 };
 use crate::runtime::{
-    ContainerId, NetworkNamespace, RuntimeContainerStatus, RuntimeError, RuntimePodStatus, RuntimeSandboxStatus, RuntimeState,
-    StartErrorReason, volumes,
+    ContainerId, NetworkNamespace, RuntimeContainerStatus, RuntimeError, RuntimePodStatus,
+    RuntimeSandboxStatus, RuntimeState, StartErrorReason, volumes,
 };
 
 /// Records that never change, and the last state read.
@@ -65,23 +66,44 @@ struct Facts {
 /// its process; what a reboot ended has exited; the rest is unknown.
 fn live_state(f: Facts) -> RuntimeState {
     match f {
-        Facts { this_boot: false, .. } => RuntimeState::Exited,
-        Facts { started: true, alive: true, .. } => RuntimeState::Running,
+        Facts {
+            this_boot: false, ..
+        } => RuntimeState::Exited,
+        Facts {
+            started: true,
+            alive: true,
+            ..
+        } => RuntimeState::Running,
         // It has just ended and the shim is about to say so.
-        Facts { started: true, attended: true, .. } => RuntimeState::Running,
-        Facts { started: false, attended: true, .. } => RuntimeState::Created,
+        Facts {
+            started: true,
+            attended: true,
+            ..
+        } => RuntimeState::Running,
+        Facts {
+            started: false,
+            attended: true,
+            ..
+        } => RuntimeState::Created,
         _ => RuntimeState::Unknown,
     }
 }
 
 impl Entry {
     fn process_alive(&self) -> bool {
-        self.state.as_ref().and_then(|s| s.process).is_some_and(Process::alive)
+        self.state
+            .as_ref()
+            .and_then(|s| s.process)
+            .is_some_and(Process::alive)
     }
 
     /// It runs and its shim does not. In this order: a container that ends does so before its shim.
     fn is_forsaken(&self, boot_id: &str) -> bool {
-        let started = self.exit.is_none() && self.state.as_ref().is_some_and(|s| s.boot_id == boot_id && s.started.is_some());
+        let started = self.exit.is_none()
+            && self
+                .state
+                .as_ref()
+                .is_some_and(|s| s.boot_id == boot_id && s.started.is_some());
         started && !self.shim_alive() && self.process_alive()
     }
 
@@ -92,24 +114,46 @@ impl Entry {
 
 impl ShimRuntime {
     /// All pods, or the one; newest containers and sandboxes first.
-    pub(super) fn list(&self, only: Option<&PodUid>) -> Result<Vec<RuntimePodStatus>, RuntimeError> {
+    pub(super) fn list(
+        &self,
+        only: Option<&PodUid>,
+    ) -> Result<Vec<RuntimePodStatus>, RuntimeError> {
         self.refresh().map_err(|e| {
             let dir = self.layout.run_dir();
-            RuntimeError::new(StartErrorReason::CreateContainerError, format!("cannot list containers below {}: {e}", dir.display()))
+            RuntimeError::new(
+                StartErrorReason::CreateContainerError,
+                format!("cannot list containers below {}: {e}", dir.display()),
+            )
         })?;
         let cache = lock(&self.cache);
         let wanted = |uid: &str| only.is_none_or(|o| o.as_str() == uid);
         let mut pods: BTreeMap<String, RuntimePodStatus> = BTreeMap::new();
-        for e in cache.sandboxes.values().filter(|e| wanted(&e.record.pod.uid)) {
-            entry(&mut pods, &e.record.pod).sandboxes.push(self.sandbox_status(e));
+        for e in cache
+            .sandboxes
+            .values()
+            .filter(|e| wanted(&e.record.pod.uid))
+        {
+            entry(&mut pods, &e.record.pod)
+                .sandboxes
+                .push(self.sandbox_status(e));
         }
-        for e in cache.containers.values().filter(|e| wanted(&e.record.pod.uid)) {
-            entry(&mut pods, &e.record.pod).containers.push(self.container_status(e));
+        for e in cache
+            .containers
+            .values()
+            .filter(|e| wanted(&e.record.pod.uid))
+        {
+            entry(&mut pods, &e.record.pod)
+                .containers
+                .push(self.container_status(e));
         }
         let mut pods: Vec<_> = pods.into_values().collect();
         for p in &mut pods {
-            p.containers.sort_by(|a, b| (b.created_at, b.attempt, &b.id).cmp(&(a.created_at, a.attempt, &a.id)));
-            p.sandboxes.sort_by(|a, b| (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id)));
+            p.containers.sort_by(|a, b| {
+                (b.created_at, b.attempt, &b.id).cmp(&(a.created_at, a.attempt, &a.id))
+            });
+            p.sandboxes.sort_by(|a, b| {
+                (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id))
+            });
         }
         Ok(pods)
     }
@@ -133,11 +177,18 @@ impl ShimRuntime {
 
     /// A container runs on without its shim, but nobody reads its output or learns how it ends: that is said once.
     fn look_for_shims(&self, cache: &mut Cache, now: Moment) {
-        if cache.attended.is_some_and(|last| now.since(last) < SHIM_LOOK) {
+        if cache
+            .attended
+            .is_some_and(|last| now.since(last) < SHIM_LOOK)
+        {
             return;
         }
         cache.attended = Some(now);
-        for e in cache.containers.values_mut().filter(|e| !e.told && e.is_forsaken(&self.boot_id)) {
+        for e in cache
+            .containers
+            .values_mut()
+            .filter(|e| !e.told && e.is_forsaken(&self.boot_id))
+        {
             e.told = true;
             let r = &e.record;
             log::warn!(
@@ -157,7 +208,15 @@ impl ShimRuntime {
             match state::try_read(&dir, CONTAINER)? {
                 Some(record) => {
                     let record = Arc::new(record);
-                    cache.containers.insert(id.clone(), Entry { record, state: None, exit: None, told: false });
+                    cache.containers.insert(
+                        id.clone(),
+                        Entry {
+                            record,
+                            state: None,
+                            exit: None,
+                            told: false,
+                        },
+                    );
                 }
                 None => {
                     self.set_aside(&id);
@@ -186,7 +245,13 @@ impl ShimRuntime {
             match state::try_read(&dir, SANDBOX)? {
                 Some(record) => {
                     let record = Arc::new(record);
-                    cache.sandboxes.insert(id.clone(), SandboxEntry { record, state: None });
+                    cache.sandboxes.insert(
+                        id.clone(),
+                        SandboxEntry {
+                            record,
+                            state: None,
+                        },
+                    );
                 }
                 None => {
                     self.set_aside_sandbox(&id);
@@ -208,7 +273,12 @@ impl ShimRuntime {
             for p in [Some(s.shim), s.process].into_iter().flatten() {
                 super::stop::kill_process(p);
             }
-            self.clear_leftovers(id, &self.runtime_command(), &self.layout.oci_state(), &s.cgroups);
+            self.clear_leftovers(
+                id,
+                &self.runtime_command(),
+                &self.layout.oci_state(),
+                &s.cgroups,
+            );
         }
         if let Err(e) = volumes::remove_tree(&self.layout.container_data(id)) {
             log::warn!("cannot remove the file system of container {id}: {e}");
@@ -227,7 +297,10 @@ impl ShimRuntime {
     fn rename_corrupt(&self, dir: &std::path::Path, id: &str) {
         let aside = dir.with_file_name(format!("{id}{CORRUPT}"));
         match fs::rename(dir, &aside) {
-            Ok(()) => log::error!("cannot use the record of {id}: its processes were ended and it is kept as {}", aside.display()),
+            Ok(()) => log::error!(
+                "cannot use the record of {id}: its processes were ended and it is kept as {}",
+                aside.display()
+            ),
             // Removed by another thread in the meantime.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => log::error!("cannot set the record {} aside: {e}", dir.display()),
@@ -248,7 +321,11 @@ impl ShimRuntime {
 
     /// The living holder.
     pub(super) fn holder(&self, e: &SandboxEntry) -> Option<Process> {
-        e.state.as_ref().filter(|s| s.boot_id == self.boot_id).map(|s| s.process).filter(|p| p.alive())
+        e.state
+            .as_ref()
+            .filter(|s| s.boot_id == self.boot_id)
+            .map(|s| s.process)
+            .filter(|p| p.alive())
     }
 
     fn container_status(&self, e: &Entry) -> RuntimeContainerStatus {
@@ -266,14 +343,23 @@ impl ShimRuntime {
             hash: r.hash,
             created_at: r.created_at,
             started_at: e.state.as_ref().and_then(|s| s.started_at),
-            started: e.state.as_ref().and_then(|s| s.started).filter(|_| this_boot),
+            started: e
+                .state
+                .as_ref()
+                .and_then(|s| s.started)
+                .filter(|_| this_boot),
             finished_at: None,
             finished: None,
             exit_code: 0,
             signal: None,
             reason: String::new(),
             message: String::new(),
-            pid: e.state.as_ref().and_then(|s| s.process).map(|p| p.pid).filter(|_| state == RuntimeState::Running),
+            pid: e
+                .state
+                .as_ref()
+                .and_then(|s| s.process)
+                .map(|p| p.pid)
+                .filter(|_| state == RuntimeState::Running),
             log_path: r.log_path.clone(),
         };
         match &e.exit {
@@ -300,8 +386,14 @@ impl ShimRuntime {
         let started = e.state.as_ref().is_some_and(|s| s.started.is_some());
         let alive = e.process_alive();
         // Of a container that runs nobody asks for the shim.
-        let attended = started && alive || e.shim_alive() || lock(&self.starting).contains(&e.record.id);
-        live_state(Facts { this_boot: e.record.boot_id == self.boot_id, started, alive, attended })
+        let attended =
+            started && alive || e.shim_alive() || lock(&self.starting).contains(&e.record.id);
+        live_state(Facts {
+            this_boot: e.record.boot_id == self.boot_id,
+            started,
+            alive,
+            attended,
+        })
     }
 
     /// A container as it is now; None when there is none of that id.
@@ -310,7 +402,8 @@ impl ShimRuntime {
             return None;
         }
         let mut cache = lock(&self.cache);
-        self.refresh_container(&mut cache, id.as_str().to_owned()).unwrap_or_else(|e| log::warn!("{e}"));
+        self.refresh_container(&mut cache, id.as_str().to_owned())
+            .unwrap_or_else(|e| log::warn!("{e}"));
         cache.containers.get(id.as_str()).cloned()
     }
 
@@ -320,18 +413,34 @@ impl ShimRuntime {
             return None;
         }
         let mut cache = lock(&self.cache);
-        self.refresh_sandbox(&mut cache, id.as_str().to_owned()).unwrap_or_else(|e| log::warn!("{e}"));
+        self.refresh_sandbox(&mut cache, id.as_str().to_owned())
+            .unwrap_or_else(|e| log::warn!("{e}"));
         cache.sandboxes.get(id.as_str()).cloned()
     }
 
     /// The record and first process of a running container.
-    pub(super) fn running(&self, id: &ContainerId) -> Result<(Arc<ContainerRecord>, Process), RuntimeError> {
-        let fail = |why: &str| RuntimeError::new(StartErrorReason::ContainerNotRunning, format!("cannot enter container {id}: {why}"));
+    pub(super) fn running(
+        &self,
+        id: &ContainerId,
+    ) -> Result<(Arc<ContainerRecord>, Process), RuntimeError> {
+        let fail = |why: &str| {
+            RuntimeError::new(
+                StartErrorReason::ContainerNotRunning,
+                format!("cannot enter container {id}: {why}"),
+            )
+        };
         if let Some(known) = self.started(id) {
             return Ok(known);
         }
-        let e = self.find(id).ok_or_else(|| fail("there is no such container"))?;
-        match e.state.as_ref().and_then(|s| s.process).filter(|p| self.state_of(&e) == RuntimeState::Running && p.alive()) {
+        let e = self
+            .find(id)
+            .ok_or_else(|| fail("there is no such container"))?;
+        match e
+            .state
+            .as_ref()
+            .and_then(|s| s.process)
+            .filter(|p| self.state_of(&e) == RuntimeState::Running && p.alive())
+        {
             Some(process) => Ok((e.record, process)),
             None => Err(fail("it is not running")),
         }
@@ -341,7 +450,9 @@ impl ShimRuntime {
     fn started(&self, id: &ContainerId) -> Option<(Arc<ContainerRecord>, Process)> {
         let cache = lock(&self.cache);
         let e = cache.containers.get(id.as_str())?;
-        let state = e.state.as_ref().filter(|s| s.started.is_some() && e.exit.is_none() && e.record.boot_id == self.boot_id)?;
+        let state = e.state.as_ref().filter(|s| {
+            s.started.is_some() && e.exit.is_none() && e.record.boot_id == self.boot_id
+        })?;
         Some((e.record.clone(), state.process?))
     }
 
@@ -350,7 +461,11 @@ impl ShimRuntime {
         if let Some(known) = lock(&self.configs).get(id) {
             return Ok(known.clone());
         }
-        let file = self.layout.containers().join(id.as_str()).join("bundle/config.json");
+        let file = self
+            .layout
+            .containers()
+            .join(id.as_str())
+            .join("bundle/config.json");
         let config = Arc::new(nsexec::needed(&serde_json::from_slice(&fs::read(file)?)?));
         let gone = |id: &ContainerId| !lock(&self.cache).containers.contains_key(id.as_str());
         let mut all = lock(&self.configs);
@@ -359,13 +474,25 @@ impl ShimRuntime {
         Ok(config)
     }
 
-    pub(super) fn namespace_of(&self, uid: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {
-        let fail =
-            |why: &str| RuntimeError::new(StartErrorReason::CreatePodSandboxError, format!("cannot enter the network of pod {uid}: {why}"));
+    pub(super) fn namespace_of(
+        &self,
+        uid: &PodUid,
+    ) -> Result<Option<NetworkNamespace>, RuntimeError> {
+        let fail = |why: &str| {
+            RuntimeError::new(
+                StartErrorReason::CreatePodSandboxError,
+                format!("cannot enter the network of pod {uid}: {why}"),
+            )
+        };
         // The cache is enough: PLEG keeps it, and a holder in it is checked by its start time, here and when it is entered.
         let newest = |cache: &Cache| {
-            let of_pod = cache.sandboxes.values().filter(|e| e.record.pod.uid == uid.as_str());
-            of_pod.filter_map(|e| Some((e.record.attempt, e.record.host_network, self.holder(e)?))).max_by_key(|(attempt, ..)| *attempt)
+            let of_pod = cache
+                .sandboxes
+                .values()
+                .filter(|e| e.record.pod.uid == uid.as_str());
+            of_pod
+                .filter_map(|e| Some((e.record.attempt, e.record.host_network, self.holder(e)?)))
+                .max_by_key(|(attempt, ..)| *attempt)
         };
         let mut found = newest(&lock(&self.cache));
         if found.is_none() {
@@ -383,13 +510,17 @@ impl ShimRuntime {
 /// Reason of an end nobody saw.
 pub(super) const UNKNOWN: &str = "ContainerStatusUnknown";
 
-fn entry<'a>(pods: &'a mut BTreeMap<String, RuntimePodStatus>, pod: &state::PodIdentity) -> &'a mut RuntimePodStatus {
-    pods.entry(pod.uid.clone()).or_insert_with(|| RuntimePodStatus {
-        uid: pod.uid.as_str().into(),
-        name: pod.name.clone(),
-        namespace: pod.namespace.clone(),
-        ..Default::default()
-    })
+fn entry<'a>(
+    pods: &'a mut BTreeMap<String, RuntimePodStatus>,
+    pod: &state::PodIdentity,
+) -> &'a mut RuntimePodStatus {
+    pods.entry(pod.uid.clone())
+        .or_insert_with(|| RuntimePodStatus {
+            uid: pod.uid.as_str().into(),
+            name: pod.name.clone(),
+            namespace: pod.namespace.clone(),
+            ..Default::default()
+        })
 }
 
 /// The record directories in `dir`.
@@ -410,7 +541,15 @@ mod tests {
 
     #[track_caller]
     fn check(this_boot: bool, started: bool, alive: bool, attended: bool, expected: RuntimeState) {
-        assert_eq!(live_state(Facts { this_boot, started, alive, attended }), expected);
+        assert_eq!(
+            live_state(Facts {
+                this_boot,
+                started,
+                alive,
+                attended
+            }),
+            expected
+        );
     }
 
     #[test]

@@ -16,9 +16,13 @@ use crate::clock::Moment;
 use crate::images::{Image, ImageError};
 use crate::pod_actions::spec_hash;
 use crate::runtime::oci_spec::{self, Namespaces};
-use crate::runtime::state::{self, CONTAINER, ContainerRecord, PodIdentity, Process, SANDBOX, SandboxRecord};
+use crate::runtime::state::{
+    self, CONTAINER, ContainerRecord, PodIdentity, Process, SANDBOX, SandboxRecord,
+};
 use crate::runtime::volumes::{self, ContainerVolumes};
-use crate::runtime::{ContainerId, RuntimeError, StartErrorReason, cri_log, sandbox, shim, signals};
+use crate::runtime::{
+    ContainerId, RuntimeError, StartErrorReason, cri_log, sandbox, shim, signals,
+};
 
 /// The kubelet's limit for one request to its runtime.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -43,11 +47,18 @@ struct Draft<'a> {
 }
 
 fn create_error(what: &str, cause: impl std::fmt::Display) -> RuntimeError {
-    RuntimeError::new(StartErrorReason::CreateContainerError, format!("cannot {what}: {cause}"))
+    RuntimeError::new(
+        StartErrorReason::CreateContainerError,
+        format!("cannot {what}: {cause}"),
+    )
 }
 
 fn identity(pod: &Pod) -> PodIdentity {
-    PodIdentity { uid: pod.uid().to_string(), name: pod.metadata.name.clone(), namespace: pod.metadata.namespace.clone() }
+    PodIdentity {
+        uid: pod.uid().to_string(),
+        name: pod.metadata.name.clone(),
+        namespace: pod.metadata.namespace.clone(),
+    }
 }
 
 /// A directory that only root enters.
@@ -61,9 +72,11 @@ fn publish(dir: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -> io::Result
     new.push(NEW);
     let new = PathBuf::from(new);
     private_dir(&new)?;
-    fill(&new).and_then(|()| fs::rename(&new, dir)).inspect_err(|_| {
-        let _ = fs::remove_dir_all(&new);
-    })
+    fill(&new)
+        .and_then(|()| fs::rename(&new, dir))
+        .inspect_err(|_| {
+            let _ = fs::remove_dir_all(&new);
+        })
 }
 
 /// Removes a record directory: gone at once for a listing, which would take one that is half removed for damaged.
@@ -113,16 +126,42 @@ impl ShimRuntime {
     }
 
     /// One instance of a container, from its image to the word of its shim.
-    pub(super) fn start(&self, pod: &Pod, sandbox: &ContainerId, container: &Container, attempt: u32) -> Result<ContainerId, RuntimeError> {
+    pub(super) fn start(
+        &self,
+        pod: &Pod,
+        sandbox: &ContainerId,
+        container: &Container,
+        attempt: u32,
+    ) -> Result<ContainerId, RuntimeError> {
         self.reap();
         let holder = self.find_sandbox(sandbox).and_then(|e| self.holder(&e));
-        let holder = holder.ok_or_else(|| create_error("create the container", format!("sandbox {sandbox} is not running")))?;
+        let holder = holder.ok_or_else(|| {
+            create_error(
+                "create the container",
+                format!("sandbox {sandbox} is not running"),
+            )
+        })?;
         let image = self.images.resolve(&container.image).map_err(image_error)?;
-        let id: ContainerId = new_id().map_err(|e| create_error("make a container id", e))?.as_str().into();
+        let id: ContainerId = new_id()
+            .map_err(|e| create_error("make a container id", e))?
+            .as_str()
+            .into();
         let dir = self.layout.containers().join(id.as_str());
-        let draft = Draft { pod, container, id: id.clone(), sandbox, attempt, holder, image, dir };
+        let draft = Draft {
+            pod,
+            container,
+            id: id.clone(),
+            sandbox,
+            attempt,
+            holder,
+            image,
+            dir,
+        };
         let (record, config) = self.design(&draft)?;
-        let _gate = self.cgroup_gate.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _gate = self
+            .cgroup_gate
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         lock(&self.starting).insert(id.to_string());
         let result = self.launch(&draft, &record, &config);
         lock(&self.starting).remove(id.as_str());
@@ -131,10 +170,18 @@ impl ShimRuntime {
 
     /// Everything decided about the container: its record and its OCI configuration. Only volumes' directories are made.
     fn design(&self, d: &Draft<'_>) -> Result<(ContainerRecord, serde_json::Value), RuntimeError> {
-        let termination_log = self.termination_log(d).map_err(|e| create_error("make the termination log", e))?;
-        let ContainerVolumes { mounts, sub_paths } = volumes::container(d.pod, d.container, &self.layout, &d.dir, &termination_log)?;
-        let cgroup = self.layout.cgroup(d.pod.uid(), &d.container.name, d.attempt);
-        let (rootfs, host) = (d.dir.join("rootfs"), oci_spec::Host::read(d.container.security_context.privileged == Some(true)));
+        let termination_log = self
+            .termination_log(d)
+            .map_err(|e| create_error("make the termination log", e))?;
+        let ContainerVolumes { mounts, sub_paths } =
+            volumes::container(d.pod, d.container, &self.layout, &d.dir, &termination_log)?;
+        let cgroup = self
+            .layout
+            .cgroup(d.pod.uid(), &d.container.name, d.attempt);
+        let (rootfs, host) = (
+            d.dir.join("rootfs"),
+            oci_spec::Host::read(d.container.security_context.privileged == Some(true)),
+        );
         let hostname = volumes::hostname(d.pod);
         let inputs = oci_spec::Inputs {
             pod: d.pod,
@@ -168,13 +215,22 @@ impl ShimRuntime {
             rootfs,
             holder: d.holder,
             sub_paths,
-            log_path: self.layout.container_log(namespace, name, d.pod.uid(), &d.container.name, d.attempt),
+            log_path: self.layout.container_log(
+                namespace,
+                name,
+                d.pod.uid(),
+                &d.container.name,
+                d.attempt,
+            ),
             log_max_size: self.log_max_size,
             log_max_files: self.log_max_files,
             runtime: self.runtime_command(),
             oci_root: self.layout.oci_state(),
             cgroup,
-            user: config["process"]["user"]["uid"].as_u64().and_then(|u| u32::try_from(u).ok()).unwrap_or(0),
+            user: config["process"]["user"]["uid"]
+                .as_u64()
+                .and_then(|u| u32::try_from(u).ok())
+                .unwrap_or(0),
             termination_log,
             message_from_log: d.container.termination_message_policy == "FallbackToLogsOnError",
             exits: self.layout.exits(),
@@ -185,15 +241,22 @@ impl ShimRuntime {
 
     /// The profile of type `Localhost`, from below the seccomp directory of the root.
     fn localhost_seccomp(&self, d: &Draft<'_>) -> Result<Option<serde_json::Value>, RuntimeError> {
-        let profile = oci_spec::seccomp_profile(d.pod, d.container).filter(|p| p.type_ == "Localhost");
-        let Some(name) = profile.and_then(|p| p.localhost_profile.as_deref()) else { return Ok(None) };
+        let profile =
+            oci_spec::seccomp_profile(d.pod, d.container).filter(|p| p.type_ == "Localhost");
+        let Some(name) = profile.and_then(|p| p.localhost_profile.as_deref()) else {
+            return Ok(None);
+        };
         let file = self.layout.seccomp().join(name);
         let read = fs::File::open(&file).and_then(|f| {
             let mut text = Vec::new();
             f.take(MAX_PROFILE).read_to_end(&mut text).map(|_| text)
         });
-        let profile = read.map_err(|e| e.to_string()).and_then(|text| crate::seccomp::localhost::profile(&text));
-        profile.map(Some).map_err(|e| create_error(&format!("use seccomp profile {}", file.display()), e))
+        let profile = read
+            .map_err(|e| e.to_string())
+            .and_then(|text| crate::seccomp::localhost::profile(&text));
+        profile
+            .map(Some)
+            .map_err(|e| create_error(&format!("use seccomp profile {}", file.display()), e))
     }
 
     /// A file that every user may write, of this instance alone.
@@ -201,7 +264,11 @@ impl ShimRuntime {
         if d.container.termination_message_path.is_empty() {
             return Ok(PathBuf::new());
         }
-        let dir = self.layout.pod_data(d.pod.uid()).join("containers").join(&d.container.name);
+        let dir = self
+            .layout
+            .pod_data(d.pod.uid())
+            .join("containers")
+            .join(&d.container.name);
         fs::create_dir_all(&dir)?;
         let file = dir.join(&d.id.as_str()[..8]);
         fs::write(&file, "")?;
@@ -210,7 +277,12 @@ impl ShimRuntime {
     }
 
     /// Writes record and bundle, runs the shim and waits for its answer.
-    fn launch(&self, d: &Draft<'_>, record: &ContainerRecord, config: &serde_json::Value) -> Result<(), RuntimeError> {
+    fn launch(
+        &self,
+        d: &Draft<'_>,
+        record: &ContainerRecord,
+        config: &serde_json::Value,
+    ) -> Result<(), RuntimeError> {
         self.write_container(d, record, config).map_err(|e| {
             self.discard(record);
             create_error("record the container", e)
@@ -226,12 +298,19 @@ impl ShimRuntime {
             Ok(text) if text == shim::STARTED => Ok(()),
             Ok(text) if text.starts_with("error ") => Err(refusal(&text)),
             Ok(text) => Err(self.abandon(&d.id, shim, &cause_of(&text, &said(&d.dir)))),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => Err(create_error("start the container", e)),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {
+                Err(create_error("start the container", e))
+            }
             Err(e) => Err(self.abandon(&d.id, shim, &e.to_string())),
         }
     }
 
-    fn write_container(&self, d: &Draft<'_>, record: &ContainerRecord, config: &serde_json::Value) -> io::Result<()> {
+    fn write_container(
+        &self,
+        d: &Draft<'_>,
+        record: &ContainerRecord,
+        config: &serde_json::Value,
+    ) -> io::Result<()> {
         for dir in ["upper", "work"] {
             private_dir(&record.data.join(dir))?;
         }
@@ -259,7 +338,9 @@ impl ShimRuntime {
 
 /// Those of the holder, which `hostNetwork` and `hostIPC` leave out.
 fn namespaces(d: &Draft<'_>) -> Namespaces {
-    let of = |name: &str, own: bool| own.then(|| PathBuf::from(format!("/proc/{}/ns/{name}", d.holder.pid)));
+    let of = |name: &str, own: bool| {
+        own.then(|| PathBuf::from(format!("/proc/{}/ns/{name}", d.holder.pid)))
+    };
     let s = &d.pod.spec;
     Namespaces {
         net: of("net", !s.host_network),
@@ -292,18 +373,31 @@ fn refusal(answer: &str) -> RuntimeError {
 /// What an inner role answers: one line, or less when it ended. `TimedOut` when it says nothing in time, `Interrupted`
 /// when the daemon is ending.
 fn answer(child: &mut Child, limit: Duration, ending: BorrowedFd<'_>) -> io::Result<String> {
-    let mut stdout = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
+    let mut stdout = child
+        .stdout
+        .take()
+        .ok_or_else(|| io::Error::other("it has no output"))?;
     // Held open until the answer is there: its end tells the shim that we are gone.
     let _stdin = child.stdin.take();
     let end = Moment::now() + limit;
     let mut said = Vec::new();
     loop {
         let left = PollTimeout::try_from(end.since(Moment::now())).unwrap_or(PollTimeout::MAX);
-        let mut fds = [PollFd::new(stdout.as_fd(), PollFlags::POLLIN), PollFd::new(ending, PollFlags::POLLIN)];
+        let mut fds = [
+            PollFd::new(stdout.as_fd(), PollFlags::POLLIN),
+            PollFd::new(ending, PollFlags::POLLIN),
+        ];
         match poll(&mut fds, left) {
             // The shim sees our end, and takes back what it has not started.
-            Ok(_) if fds[1].any() == Some(true) => return Err(io::Error::new(io::ErrorKind::Interrupted, ENDING)),
-            Ok(0) => return Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {}", crate::clock::go_duration(limit)))),
+            Ok(_) if fds[1].any() == Some(true) => {
+                return Err(io::Error::new(io::ErrorKind::Interrupted, ENDING));
+            }
+            Ok(0) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!("no answer within {}", crate::clock::go_duration(limit)),
+                ));
+            }
             Ok(_) => {}
             Err(nix::errno::Errno::EINTR) => continue,
             Err(e) => return Err(e.into()),
@@ -324,7 +418,9 @@ fn said(dir: &Path) -> String {
 
 /// A role that ended without its answer has perhaps said why on stderr.
 fn cause_of(answer: &str, stderr: &str) -> String {
-    let text = [answer.trim().trim_start_matches("error "), stderr.trim()].into_iter().find(|t| !t.is_empty());
+    let text = [answer.trim().trim_start_matches("error "), stderr.trim()]
+        .into_iter()
+        .find(|t| !t.is_empty());
     text.unwrap_or("it was killed").to_owned()
 }
 
@@ -344,7 +440,14 @@ mod tests {
         let record = dir.path().join("id");
         fs::create_dir_all(record.join("held")).unwrap();
         fs::write(record.join(CONTAINER), "{}").unwrap();
-        nix::mount::mount(None::<&str>, &record.join("held"), Some("tmpfs"), nix::mount::MsFlags::empty(), None::<&str>).unwrap();
+        nix::mount::mount(
+            None::<&str>,
+            &record.join("held"),
+            Some("tmpfs"),
+            nix::mount::MsFlags::empty(),
+            None::<&str>,
+        )
+        .unwrap();
         take_away(&record);
         let held = dir.path().join("id.removing/held");
         let unmounted = [record.join("held"), held].map(|at| nix::mount::umount(&at).is_ok());
@@ -359,8 +462,20 @@ mod tests {
 
     #[test]
     fn a_shim_s_refusal_keeps_its_reason() {
-        check("error RunContainerError cannot run it: no\n", StartErrorReason::RunContainerError, "cannot run it: no");
-        check("error CreateContainerConfigError x y\n", StartErrorReason::CreateContainerConfigError, "x y");
-        check("error\n", StartErrorReason::CreateContainerError, "the shim gave no reason");
+        check(
+            "error RunContainerError cannot run it: no\n",
+            StartErrorReason::RunContainerError,
+            "cannot run it: no",
+        );
+        check(
+            "error CreateContainerConfigError x y\n",
+            StartErrorReason::CreateContainerConfigError,
+            "x y",
+        );
+        check(
+            "error\n",
+            StartErrorReason::CreateContainerError,
+            "the shim gave no reason",
+        );
     }
 }

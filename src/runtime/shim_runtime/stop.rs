@@ -18,7 +18,9 @@ use crate::api::PodUid;
 use crate::clock::{Moment, go_duration};
 use crate::runtime::cgroup::{self, Cgroups};
 use crate::runtime::state::{self, EXIT, ExitRecord, Process};
-use crate::runtime::{Cancel, ContainerId, RuntimeError, StartErrorReason, oci_cli, termination, volumes};
+use crate::runtime::{
+    Cancel, ContainerId, RuntimeError, StartErrorReason, oci_cli, termination, volumes,
+};
 use crate::sys::task::{PidFd, Waited};
 
 /// How long a killed process may take to end: the kernel may be writing for it.
@@ -36,8 +38,15 @@ pub(super) fn kill_process(p: Process) -> bool {
 
 impl ShimRuntime {
     /// Signal, grace, KILL; returns with the exit recorded.
-    pub(super) fn stop(&self, id: &ContainerId, grace: Duration, cancel: &Cancel) -> Result<(), RuntimeError> {
-        let Some(e) = self.find(id) else { return Ok(()) };
+    pub(super) fn stop(
+        &self,
+        id: &ContainerId,
+        grace: Duration,
+        cancel: &Cancel,
+    ) -> Result<(), RuntimeError> {
+        let Some(e) = self.find(id) else {
+            return Ok(());
+        };
         if e.exit.is_some() || e.record.boot_id != self.boot_id {
             return Ok(());
         }
@@ -49,14 +58,31 @@ impl ShimRuntime {
         self.settle(&e)
     }
 
-    fn end_process(&self, e: &Entry, process: Process, grace: Duration, cancel: &Cancel) -> Result<(), RuntimeError> {
+    fn end_process(
+        &self,
+        e: &Entry,
+        process: Process,
+        grace: Duration,
+        cancel: &Cancel,
+    ) -> Result<(), RuntimeError> {
         let id = &e.record.id;
         let fail = |cause: String| kill_error(format!("cannot stop container {id}: {cause}"));
-        let Some(fd) = process.open().map_err(|e| fail(format!("cannot open process {}: {e}", process.pid)))? else { return Ok(()) };
-        if self.signal(&fd, e.record.stop_signal, grace, cancel).map_err(|e| fail(e.to_string()))? {
+        let Some(fd) = process
+            .open()
+            .map_err(|e| fail(format!("cannot open process {}: {e}", process.pid)))?
+        else {
+            return Ok(());
+        };
+        if self
+            .signal(&fd, e.record.stop_signal, grace, cancel)
+            .map_err(|e| fail(e.to_string()))?
+        {
             return Ok(());
         }
-        if self.signal(&fd, libc::SIGKILL, KILL_LIMIT, cancel).map_err(|e| fail(e.to_string()))? {
+        if self
+            .signal(&fd, libc::SIGKILL, KILL_LIMIT, cancel)
+            .map_err(|e| fail(e.to_string()))?
+        {
             return Ok(());
         }
         Err(fail(format!(
@@ -68,7 +94,13 @@ impl ShimRuntime {
 
     /// Sends a signal and waits; true when the process has ended. An error when the daemon is ending, and when it
     /// is cancelled.
-    fn signal(&self, fd: &PidFd, signal: i32, limit: Duration, cancel: &Cancel) -> io::Result<bool> {
+    fn signal(
+        &self,
+        fd: &PidFd,
+        signal: i32,
+        limit: Duration,
+        cancel: &Cancel,
+    ) -> io::Result<bool> {
         match fd.send(signal) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(true),
             other => other?,
@@ -78,9 +110,14 @@ impl ShimRuntime {
         match fd.wait_unless(limit, [self.ending()].into_iter().chain(cancelled))? {
             Waited::Ended => Ok(true),
             Waited::TimedOut => Ok(false),
-            Waited::Told => {
-                Err(io::Error::new(io::ErrorKind::Interrupted, if self.interrupt.is_cancelled() { ENDING } else { "it is cancelled" }))
-            }
+            Waited::Told => Err(io::Error::new(
+                io::ErrorKind::Interrupted,
+                if self.interrupt.is_cancelled() {
+                    ENDING
+                } else {
+                    "it is cancelled"
+                },
+            )),
         }
     }
 
@@ -89,7 +126,12 @@ impl ShimRuntime {
         let dir = self.layout.containers().join(&e.record.id);
         let shim = match e.state.as_ref().map(|s| s.shim.open()).transpose() {
             Ok(shim) => shim.flatten(),
-            Err(cause) => return Err(kill_error(format!("cannot follow the end of container {}: {cause}", e.record.id))),
+            Err(cause) => {
+                return Err(kill_error(format!(
+                    "cannot follow the end of container {}: {cause}",
+                    e.record.id
+                )));
+            }
         };
         if wait_for_exit(&dir, shim.as_ref(), SHIM_LIMIT) {
             return Ok(());
@@ -98,7 +140,12 @@ impl ShimRuntime {
         if dir.join(EXIT).exists() {
             return Ok(());
         }
-        self.finish(e, 137, UNKNOWN, "Its shim was gone when it ended; the exit code is not known.")
+        self.finish(
+            e,
+            137,
+            UNKNOWN,
+            "Its shim was gone when it ended; the exit code is not known.",
+        )
     }
 
     /// The shim and the OCI runtime it may be running; both are in the session the shim made.
@@ -112,11 +159,21 @@ impl ShimRuntime {
     }
 
     /// What the shim would have done: nothing of the container is left but its record, overlay and log.
-    fn finish(&self, e: &Entry, code: i32, reason: &str, message: &str) -> Result<(), RuntimeError> {
+    fn finish(
+        &self,
+        e: &Entry,
+        code: i32,
+        reason: &str,
+        message: &str,
+    ) -> Result<(), RuntimeError> {
         let r = &e.record;
         self.clear_processes(e);
         let text = termination::message(&r.termination_log, false, code, &r.log_path);
-        let message = if text.is_empty() { message.to_owned() } else { format!("{message}: {text}") };
+        let message = if text.is_empty() {
+            message.to_owned()
+        } else {
+            format!("{message}: {text}")
+        };
         let record = ExitRecord {
             code,
             signal: None,
@@ -129,23 +186,41 @@ impl ShimRuntime {
         let dir = self.layout.containers().join(&r.id);
         match state::write(&dir, EXIT, &record, true) {
             // Removed by another thread in the meantime.
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(kill_error(format!("cannot record the end of container {}: {e}", r.id))),
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(kill_error(format!(
+                "cannot record the end of container {}: {e}",
+                r.id
+            ))),
             _ => Ok(()),
         }
     }
 
     /// Processes, OCI runtime state and cgroups.
     fn clear_processes(&self, e: &Entry) {
-        self.clear_leftovers(&e.record.id, &e.record.runtime, &e.record.oci_root, &self.cgroups_of(e));
+        self.clear_leftovers(
+            &e.record.id,
+            &e.record.runtime,
+            &e.record.oci_root,
+            &self.cgroups_of(e),
+        );
     }
 
     /// The same, also for a container without a readable record.
-    pub(super) fn clear_leftovers(&self, id: &str, runtime: &[PathBuf], oci_root: &Path, cgroups: &[PathBuf]) {
+    pub(super) fn clear_leftovers(
+        &self,
+        id: &str,
+        runtime: &[PathBuf],
+        oci_root: &Path,
+        cgroups: &[PathBuf],
+    ) {
         cgroup::kill_all(cgroups);
         if oci_root.join(id).exists() {
             let mut delete = oci_cli::command(runtime, oci_root);
             delete.arg("delete").arg("--force").arg(id);
-            let _ = delete.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+            let _ = delete
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
         }
         if !cgroup::kill_until_empty(cgroups) {
             log::warn!("cannot end every process of container {id}: some stay in its cgroups");
@@ -158,7 +233,9 @@ impl ShimRuntime {
     }
 
     fn cgroups_of(&self, e: &Entry) -> Vec<PathBuf> {
-        let mut dirs = Cgroups::detect().map(|c| c.dirs(&e.record.cgroup)).unwrap_or_default();
+        let mut dirs = Cgroups::detect()
+            .map(|c| c.dirs(&e.record.cgroup))
+            .unwrap_or_default();
         dirs.extend(e.state.iter().flat_map(|s| s.cgroups.iter().cloned()));
         dirs.sort();
         dirs.dedup();
@@ -168,7 +245,10 @@ impl ShimRuntime {
 
     /// A start that went wrong without the shim's word: ended and recorded, so that it counts for the back-off.
     pub(super) fn abandon(&self, id: &ContainerId, shim: i32, cause: &str) -> RuntimeError {
-        let error = RuntimeError::new(StartErrorReason::RunContainerError, format!("cannot start the container: {cause}"));
+        let error = RuntimeError::new(
+            StartErrorReason::RunContainerError,
+            format!("cannot start the container: {cause}"),
+        );
         // While the list is held nobody waits for the child, so the pid is still its, and so is the group's.
         if lock(&self.children).iter().any(|c| c.id() as i32 == shim) {
             let _ = killpg(Pid::from_raw(shim), Signal::SIGKILL);
@@ -184,7 +264,9 @@ impl ShimRuntime {
     }
 
     pub(super) fn remove(&self, id: &ContainerId) -> Result<(), RuntimeError> {
-        let Some(e) = self.find(id) else { return Ok(()) };
+        let Some(e) = self.find(id) else {
+            return Ok(());
+        };
         let fail = |cause: String| kill_error(format!("cannot remove container {id}: {cause}"));
         if e.process_runs() || lock(&self.starting).contains(id.as_str()) {
             return Err(fail("it is running; stop it first".into()));
@@ -207,13 +289,24 @@ impl ShimRuntime {
     }
 
     pub(super) fn stop_holder(&self, id: &ContainerId) -> Result<(), RuntimeError> {
-        let Some(holder) = self.find_sandbox(id).and_then(|e| self.holder(&e)) else { return Ok(()) };
+        let Some(holder) = self.find_sandbox(id).and_then(|e| self.holder(&e)) else {
+            return Ok(());
+        };
         let fail = |cause: String| kill_error(format!("cannot stop sandbox {id}: {cause}"));
         if let Some(fd) = holder.open().map_err(|e| fail(e.to_string()))? {
             let never = Cancel::default();
-            let ended = self.signal(&fd, libc::SIGTERM, Duration::from_secs(2), &never).map_err(|e| fail(e.to_string()))?;
-            if !ended && !self.signal(&fd, libc::SIGKILL, KILL_LIMIT, &never).map_err(|e| fail(e.to_string()))? {
-                return Err(fail(format!("its holder, process {}, has not ended after SIGKILL", holder.pid)));
+            let ended = self
+                .signal(&fd, libc::SIGTERM, Duration::from_secs(2), &never)
+                .map_err(|e| fail(e.to_string()))?;
+            if !ended
+                && !self
+                    .signal(&fd, libc::SIGKILL, KILL_LIMIT, &never)
+                    .map_err(|e| fail(e.to_string()))?
+            {
+                return Err(fail(format!(
+                    "its holder, process {}, has not ended after SIGKILL",
+                    holder.pid
+                )));
             }
         }
         self.reap();
@@ -232,18 +325,32 @@ impl ShimRuntime {
     }
 
     pub(super) fn remove_pod_data(&self, uid: &PodUid) -> Result<(), RuntimeError> {
-        let fail = |cause: String| kill_error(format!("cannot remove what is left of pod {uid}: {cause}"));
-        if uid.as_str().is_empty() || uid.as_str().contains(['/', '\0']) || uid.as_str().starts_with('.') {
+        let fail =
+            |cause: String| kill_error(format!("cannot remove what is left of pod {uid}: {cause}"));
+        if uid.as_str().is_empty()
+            || uid.as_str().contains(['/', '\0'])
+            || uid.as_str().starts_with('.')
+        {
             return Err(fail("not a pod's UID".into()));
         }
-        let left = self.list(Some(uid))?.iter().map(|p| p.containers.len() + p.sandboxes.len()).sum::<usize>();
+        let left = self
+            .list(Some(uid))?
+            .iter()
+            .map(|p| p.containers.len() + p.sandboxes.len())
+            .sum::<usize>();
         if left > 0 {
-            return Err(fail(format!("{left} of its containers and sandboxes are still there")));
+            return Err(fail(format!(
+                "{left} of its containers and sandboxes are still there"
+            )));
         }
         self.remove_cgroups(uid).map_err(|e| fail(e.to_string()))?;
         let suffix = format!("_{uid}");
-        for name in names(&self.layout.logs_dir()).iter().filter(|n| n.ends_with(&suffix)) {
-            volumes::remove_tree(&self.layout.logs_dir().join(name)).map_err(|e| fail(e.to_string()))?;
+        for name in names(&self.layout.logs_dir())
+            .iter()
+            .filter(|n| n.ends_with(&suffix))
+        {
+            volumes::remove_tree(&self.layout.logs_dir().join(name))
+                .map_err(|e| fail(e.to_string()))?;
         }
         // last, for it tells the next daemon that there is still something to remove
         volumes::remove_tree(&self.layout.pod_data(uid)).map_err(|e| fail(e.to_string()))
@@ -266,7 +373,12 @@ impl ShimRuntime {
 
 impl Entry {
     fn process_runs(&self) -> bool {
-        self.exit.is_none() && self.state.as_ref().and_then(|s| s.process).is_some_and(Process::alive)
+        self.exit.is_none()
+            && self
+                .state
+                .as_ref()
+                .and_then(|s| s.process)
+                .is_some_and(Process::alive)
     }
 }
 
@@ -282,18 +394,33 @@ fn wait_for_exit(dir: &Path, shim: Option<&PidFd>, limit: Duration) -> bool {
     let path = dir.join(EXIT);
     let end = Moment::now() + limit;
     let watch = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK);
-    let watch = watch.and_then(|w| w.add_watch(dir, AddWatchFlags::IN_MOVED_TO).map(|_| w)).ok();
+    let watch = watch
+        .and_then(|w| w.add_watch(dir, AddWatchFlags::IN_MOVED_TO).map(|_| w))
+        .ok();
     loop {
         if path.exists() {
             return true;
         }
         let left = end.since(Moment::now());
-        let Some(shim) = shim.filter(|_| !left.is_zero()) else { return false };
+        let Some(shim) = shim.filter(|_| !left.is_zero()) else {
+            return false;
+        };
         // Without a watch (the user's limit is reached) the record is looked for now and then.
-        let step = if watch.is_some() { left } else { left.min(Duration::from_millis(10)) };
+        let step = if watch.is_some() {
+            left
+        } else {
+            left.min(Duration::from_millis(10))
+        };
         let mut fds = vec![PollFd::new(shim.as_fd(), PollFlags::POLLIN)];
-        fds.extend(watch.as_ref().map(|w| PollFd::new(w.as_fd(), PollFlags::POLLIN)));
-        let _ = poll(&mut fds, PollTimeout::try_from(step).unwrap_or(PollTimeout::MAX));
+        fds.extend(
+            watch
+                .as_ref()
+                .map(|w| PollFd::new(w.as_fd(), PollFlags::POLLIN)),
+        );
+        let _ = poll(
+            &mut fds,
+            PollTimeout::try_from(step).unwrap_or(PollTimeout::MAX),
+        );
         if fds[0].any() == Some(true) {
             return path.exists();
         }

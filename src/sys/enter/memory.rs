@@ -52,7 +52,16 @@ impl Memory {
         let anonymous = libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new anonymous mapping anywhere collides with nothing.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), SIZE, libc::PROT_NONE, libc::MAP_PRIVATE | anonymous, -1, 0) };
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                SIZE,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | anonymous,
+                -1,
+                0,
+            )
+        };
         if base == libc::MAP_FAILED {
             return Err(Errno::last());
         }
@@ -63,8 +72,21 @@ impl Memory {
         }
         let board = memory.0.wrapping_add(SIZE - BOARD);
         // SAFETY: replaces the last part of the mapping made above, which nobody knows yet.
-        let mapped = unsafe { libc::mmap(board.cast(), BOARD, access, libc::MAP_SHARED | libc::MAP_FIXED | anonymous, -1, 0) };
-        if mapped == libc::MAP_FAILED { Err(Errno::last()) } else { Ok(memory) }
+        let mapped = unsafe {
+            libc::mmap(
+                board.cast(),
+                BOARD,
+                access,
+                libc::MAP_SHARED | libc::MAP_FIXED | anonymous,
+                -1,
+                0,
+            )
+        };
+        if mapped == libc::MAP_FAILED {
+            Err(Errno::last())
+        } else {
+            Ok(memory)
+        }
     }
 
     /// The lowest address of stack `n`, 0 or 1.
