@@ -7,7 +7,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use podprobe::prober::history::MAX_RUNS;
-use podprobe::runtime::state::Process;
+use podprobe::runtime::shims::state::Process;
 use podprobe::status::Snapshot;
 use serde_json::{Value, json};
 use support::CEILING;

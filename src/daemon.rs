@@ -35,7 +35,7 @@ use crate::pod_manager::PodManager;
 use crate::pod_workers::{Deps, PodWorkers, Syncer, Update, UpdateKind};
 use crate::prober::manager::{self, ProberManager, RestoredReady};
 use crate::prober::results;
-use crate::runtime::exits::ExitListener;
+use crate::runtime::shims::exits::ExitListener;
 use crate::runtime::{ContainerId, ImagesInUse, Runtime, ShimRuntime, StartErrorReason};
 use crate::server::{self, Backend, Server};
 use crate::settings::Settings;

@@ -35,3 +35,4 @@ pub mod settings;
 pub mod status;
 pub mod sync_loop;
 pub mod sys;
+pub mod volumes;

@@ -1,7 +1,7 @@
 //! Without a free descriptor nothing is taken for ended. A test binary of its own: the limit is the whole process's.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use podprobe::runtime::state::{Process, STATE, try_read, write};
+use podprobe::runtime::shims::state::{Process, STATE, try_read, write};
 
 #[test]
 fn without_descriptors_a_process_is_not_taken_for_ended_nor_a_record_for_missing() {

@@ -805,8 +805,8 @@ fn memory(key: &str) -> u64 {
 }
 
 fn leaves(c: &Running<'_>) -> usize {
-    let state: podprobe::runtime::state::ContainerState =
-        c.node.record(&c.id, podprobe::runtime::state::STATE);
+    let state: podprobe::runtime::shims::state::ContainerState =
+        c.node.record(&c.id, podprobe::runtime::shims::state::STATE);
     let below = state
         .cgroups
         .iter()
@@ -903,8 +903,8 @@ fn c2_a_hundred_thousand_timeouts_leave_nothing() {
 #[test]
 fn c2_a_fork_bomb_dies_at_the_timeout() {
     with(json!({}), json!({}), |c| {
-        let state: podprobe::runtime::state::ContainerState =
-            c.node.record(&c.id, podprobe::runtime::state::STATE);
+        let state: podprobe::runtime::shims::state::ContainerState =
+            c.node.record(&c.id, podprobe::runtime::shims::state::STATE);
         let limited = state
             .cgroups
             .iter()

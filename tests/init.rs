@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use podprobe::runtime::state::{STATE, SandboxState};
+use podprobe::runtime::shims::state::{STATE, SandboxState};
 use podprobe::settings::RuntimeChoice;
 use serde_json::{Value, json};
 use support::{Node, on, wait_until};
@@ -483,7 +483,7 @@ fn a_new_sandbox_begins_with_the_first_init_container() {
             .unwrap()
             .path();
         support::kill9(
-            podprobe::runtime::state::read::<SandboxState>(&sandbox, STATE)
+            podprobe::runtime::shims::state::read::<SandboxState>(&sandbox, STATE)
                 .unwrap()
                 .process,
         );

@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use podprobe::api::{Container, Pod};
 use podprobe::images::ImageConfig;
 use podprobe::runtime::ContainerId;
-use podprobe::runtime::oci_spec::{Host, Inputs, Namespaces, build};
+use podprobe::runtime::shims::oci_spec::{Host, Inputs, Namespaces, build};
 use serde_json::{Value, json};
 
 const PODPROBE: &str = env!("CARGO_BIN_EXE_podprobe");

@@ -16,7 +16,7 @@ use podprobe::prober::target::{Target, resolve_target};
 use podprobe::prober::url::ProbeUrl;
 use podprobe::prober::{grpc, http, tcp};
 use podprobe::runtime::NetworkNamespace;
-use podprobe::runtime::state::Process;
+use podprobe::runtime::shims::state::Process;
 
 #[path = "support/raw_h2.rs"]
 mod raw_h2;

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use podprobe::images::ImageStore;
-use podprobe::runtime::cgroup::Cgroups;
-use podprobe::runtime::state::{CONTAINER, ContainerRecord, ContainerState, EXIT, STATE};
+use podprobe::runtime::shims::cgroup::Cgroups;
+use podprobe::runtime::shims::state::{CONTAINER, ContainerRecord, ContainerState, EXIT, STATE};
 use podprobe::runtime::{
     Cancel, ContainerId, ExecOutcome, Runtime, RuntimeState, StartErrorReason,
 };
@@ -520,7 +520,7 @@ fn torn_records(node: &Node) {
     wait_until("the shim to end", || !states[1].shim.alive());
     let dir = node.layout.containers().join(ids[1].as_str());
     fs::remove_file(dir.join(EXIT)).unwrap();
-    podprobe::runtime::state::write(
+    podprobe::runtime::shims::state::write(
         &dir,
         CONTAINER,
         &ContainerRecord {
@@ -596,7 +596,7 @@ fn not_started_without_a_daemon(node: &Node) {
     let data = node.layout.container_data(id.as_str());
     fs::remove_dir_all(data.join("work/work")).unwrap();
     support::shim_without_daemon(&dir);
-    let exit: podprobe::runtime::state::ExitRecord = node.record(&id, EXIT);
+    let exit: podprobe::runtime::shims::state::ExitRecord = node.record(&id, EXIT);
     assert_eq!(
         (exit.code, exit.reason.as_str()),
         (128, "ContainerCannotRun")

@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 use std::time::Duration;
 
-use podprobe::runtime::state::{ContainerState, STATE, SandboxState};
+use podprobe::runtime::shims::state::{ContainerState, STATE, SandboxState};
 use podprobe::runtime::{Cancel, ExecOutcome, Runtime, RuntimeState};
 use podprobe::settings::RuntimeChoice;
 use serde_json::json;
@@ -175,15 +175,15 @@ fn the_first_process_and_the_sandbox_end_together() {
             let id = rt
                 .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
                 .unwrap();
-            let holder: SandboxState = podprobe::runtime::state::read(
+            let holder: SandboxState = podprobe::runtime::shims::state::read(
                 &node.layout.sandboxes().join(sandbox.as_str()),
                 STATE,
             )
             .unwrap();
             let pid = holder.process.pid;
             let first = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-            let first =
-                podprobe::runtime::state::Process::of(first.trim().parse().unwrap()).unwrap();
+            let first = podprobe::runtime::shims::state::Process::of(first.trim().parse().unwrap())
+                .unwrap();
             support::kill9(if kill_first { first } else { holder.process });
             wait_until("both to end", || !first.alive() && !holder.process.alive());
             // And with them every container.

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use podprobe::api::PodUid;
-use podprobe::runtime::cgroup::Cgroups;
+use podprobe::runtime::shims::cgroup::Cgroups;
 use podprobe::server::protocol::{Answer, Request};
 use serde_json::{Value, json};
 

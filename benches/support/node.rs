@@ -11,8 +11,8 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use podprobe::layout::Layout;
-use podprobe::runtime::cgroup::{self, Cgroups};
-use podprobe::runtime::state::{self, ContainerState, Process, STATE, SandboxState};
+use podprobe::runtime::shims::cgroup::{self, Cgroups};
+use podprobe::runtime::shims::state::{self, ContainerState, Process, STATE, SandboxState};
 use podprobe::server::protocol::{Answer, Request};
 use podprobe::status::{PodView, Snapshot};
 use serde_json::{Value, json};

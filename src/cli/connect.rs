@@ -182,10 +182,10 @@ fn problem(p: &Problem) -> String {
 /// them before this.
 pub fn inner_role(word: &str, args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     match word {
-        "shim" => Some(runtime::shim::main(args)),
-        "sandbox" => Some(runtime::sandbox::main(args)),
+        "shim" => Some(runtime::shims::shim::main(args)),
+        "sandbox" => Some(runtime::shims::sandbox::main(args)),
         #[cfg(feature = "embedded")]
-        "oci" => Some(runtime::embedded::main(args)),
+        "oci" => Some(runtime::shims::embedded::main(args)),
         "nsexec" => Some(crate::nsexec::helper_main(args)),
         _ => None,
     }

@@ -6,23 +6,11 @@
 //! time, so a reused pid is never signalled or entered.
 
 mod cancel;
-pub mod cgroup;
-pub mod cri_log;
-#[cfg(feature = "embedded")]
-pub mod embedded;
-pub mod exits;
-mod oci_cli;
-pub mod oci_spec;
-pub mod sandbox;
-pub mod shim;
-pub mod shim_runtime;
+pub mod shims;
 pub mod signals;
-pub mod state;
-pub mod termination;
-pub mod volumes;
 
 pub use cancel::Cancel;
-pub use shim_runtime::{ImagesInUse, ShimRuntime};
+pub use shims::{ImagesInUse, ShimRuntime};
 
 use std::fmt;
 use std::fs::File;
@@ -253,12 +241,12 @@ pub struct NetworkNamespace {
     /// `/proc/<pid>/ns/net`.
     pub path: PathBuf,
     /// The process of that pid. None when the path is no process's.
-    pub holder: Option<state::Process>,
+    pub holder: Option<shims::state::Process>,
 }
 
 impl NetworkNamespace {
     /// That of a process.
-    pub fn of(holder: state::Process) -> Self {
+    pub fn of(holder: shims::state::Process) -> Self {
         Self {
             path: format!("/proc/{}/ns/net", holder.pid).into(),
             holder: Some(holder),

@@ -16,8 +16,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use podprobe::layout::Layout;
 use podprobe::prober::history::PodHistory;
-use podprobe::runtime::cgroup::Cgroups;
-use podprobe::runtime::state::{self, CONTAINER, ContainerRecord, ContainerState, Process, STATE};
+use podprobe::runtime::shims::cgroup::Cgroups;
+use podprobe::runtime::shims::state::{
+    self, CONTAINER, ContainerRecord, ContainerState, Process, STATE,
+};
 use podprobe::server::protocol::{Answer, Request, WATCH_CEILING};
 use podprobe::settings::RuntimeChoice;
 use podprobe::status::{PodView, Snapshot};

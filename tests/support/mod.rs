@@ -15,9 +15,9 @@ use podprobe::api::pod::ObjectMeta;
 use podprobe::api::{Pod, PodUid};
 use podprobe::images::{ImageConfig, ImageStore};
 use podprobe::layout::Layout;
-use podprobe::runtime::cgroup::{self, Cgroups};
-use podprobe::runtime::shim_runtime::ShimRuntime;
-use podprobe::runtime::state::{ContainerState, Process, STATE, SandboxState};
+use podprobe::runtime::shims::cgroup::{self, Cgroups};
+use podprobe::runtime::shims::shim_runtime::ShimRuntime;
+use podprobe::runtime::shims::state::{ContainerState, Process, STATE, SandboxState};
 use podprobe::runtime::{Cancel, ContainerId, Runtime, RuntimeContainerStatus, RuntimeState};
 use podprobe::settings::{RuntimeChoice, Settings};
 use serde::de::DeserializeOwned;
@@ -128,7 +128,7 @@ impl Node {
     }
 
     pub(crate) fn record<T: DeserializeOwned>(&self, id: &ContainerId, name: &str) -> T {
-        podprobe::runtime::state::read(&self.layout.containers().join(id.as_str()), name)
+        podprobe::runtime::shims::state::read(&self.layout.containers().join(id.as_str()), name)
             .expect(name)
     }
 
@@ -192,14 +192,14 @@ impl Drop for Node {
                 .map(|e| e.path())
         };
         for dir in dirs(self.layout.containers()) {
-            if let Some(s) = podprobe::runtime::state::read::<ContainerState>(&dir, STATE) {
+            if let Some(s) = podprobe::runtime::shims::state::read::<ContainerState>(&dir, STATE) {
                 kill9(s.shim);
                 s.process.into_iter().for_each(kill9);
                 s.cgroups.iter().for_each(|c| drop(cgroup::remove_tree(c)));
             }
         }
         for dir in dirs(self.layout.sandboxes()) {
-            if let Some(s) = podprobe::runtime::state::read::<SandboxState>(&dir, STATE) {
+            if let Some(s) = podprobe::runtime::shims::state::read::<SandboxState>(&dir, STATE) {
                 kill9(s.process);
             }
         }

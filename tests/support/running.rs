@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use podprobe::api::Pod;
 use podprobe::nsexec::{self, ExecError};
-use podprobe::runtime::shim_runtime::ShimRuntime;
-use podprobe::runtime::state::{ContainerState, Process, STATE};
+use podprobe::runtime::shims::shim_runtime::ShimRuntime;
+use podprobe::runtime::shims::state::{ContainerState, Process, STATE};
 use podprobe::runtime::{ContainerId, ExecOutcome, Runtime};
 use serde_json::Value;
 
@@ -96,7 +96,7 @@ impl<'a> Running<'a> {
         let mut all: Vec<i32> = state
             .cgroups
             .iter()
-            .flat_map(|d| podprobe::runtime::cgroup::processes(d))
+            .flat_map(|d| podprobe::runtime::shims::cgroup::processes(d))
             .collect();
         all.sort_unstable();
         all.dedup();

@@ -27,8 +27,10 @@ use super::exits;
 use super::state::{
     self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, Process, STATE,
 };
-use super::{StartErrorReason, oci_cli, sandbox, termination, volumes};
+use super::{oci_cli, sandbox, termination};
 use crate::clock::{Moment, Time, boot_id};
+use crate::runtime::StartErrorReason;
+use crate::volumes;
 
 /// What the shim tells the daemon when the container runs; else `error <reason> <text>`.
 pub const STARTED: &str = "started\n";

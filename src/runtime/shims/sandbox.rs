@@ -14,7 +14,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal};
 
 use super::state::{self, Process, SANDBOX, STATE, SandboxRecord, SandboxState};
-use super::volumes;
+use crate::volumes;
 
 mod init;
 

@@ -8,7 +8,7 @@ use nix::sys::stat::{major, minor};
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 
 use super::{Host, HostDevice, capabilities};
-use crate::runtime::cgroup::Cgroups;
+use crate::runtime::shims::cgroup::Cgroups;
 
 /// Below /dev, not devices of the node: the container has its own (containerd's getDevices).
 const SKIPPED: [&str; 6] = ["pts", "shm", "fd", "mqueue", ".lxc", ".udev"];

@@ -15,14 +15,13 @@ use crate::api::{Container, Pod};
 use crate::clock::Moment;
 use crate::images::{Image, ImageError};
 use crate::pod_actions::spec_hash;
-use crate::runtime::oci_spec::{self, Namespaces};
-use crate::runtime::state::{
+use crate::runtime::shims::oci_spec::{self, Namespaces};
+use crate::runtime::shims::state::{
     self, CONTAINER, ContainerRecord, PodIdentity, Process, SANDBOX, SandboxRecord,
 };
-use crate::runtime::volumes::{self, ContainerVolumes};
-use crate::runtime::{
-    ContainerId, RuntimeError, StartErrorReason, cri_log, sandbox, shim, signals,
-};
+use crate::runtime::shims::{cri_log, sandbox, shim};
+use crate::runtime::{ContainerId, RuntimeError, StartErrorReason, signals};
+use crate::volumes::{self, ContainerVolumes};
 
 /// The kubelet's limit for one request to its runtime.
 const START_LIMIT: Duration = Duration::from_secs(120);

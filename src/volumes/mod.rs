@@ -17,12 +17,12 @@ use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::mount::{MsFlags, mount};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
 
-use super::oci_spec::Mount;
-use super::state::{MemoryVolume, SubPath};
-use super::{RuntimeError, StartErrorReason};
 use crate::api::pod::{EmptyDir, HostPath, Volume};
 use crate::api::{Container, Pod};
 use crate::layout::Layout;
+use crate::runtime::shims::oci_spec::Mount;
+use crate::runtime::shims::state::{MemoryVolume, SubPath};
+use crate::runtime::{RuntimeError, StartErrorReason};
 
 /// Bind mounts of one container, and the sub paths the shim has to bind before.
 #[derive(Clone, Debug, Default)]

@@ -16,12 +16,12 @@ use super::listing::{Entry, UNKNOWN};
 use super::{ENDING, REMOVING, ShimRuntime, kill_error, lock, names};
 use crate::api::PodUid;
 use crate::clock::{Moment, go_duration};
-use crate::runtime::cgroup::{self, Cgroups};
-use crate::runtime::state::{self, EXIT, ExitRecord, Process};
-use crate::runtime::{
-    Cancel, ContainerId, RuntimeError, StartErrorReason, oci_cli, termination, volumes,
-};
+use crate::runtime::shims::cgroup::{self, Cgroups};
+use crate::runtime::shims::state::{self, EXIT, ExitRecord, Process};
+use crate::runtime::shims::{oci_cli, termination};
+use crate::runtime::{Cancel, ContainerId, RuntimeError, StartErrorReason};
 use crate::sys::task::{PidFd, Waited};
+use crate::volumes;
 
 /// How long a killed process may take to end: the kernel may be writing for it.
 const KILL_LIMIT: Duration = Duration::from_secs(10);

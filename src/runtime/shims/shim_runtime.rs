@@ -22,15 +22,16 @@ use std::time::Duration;
 
 use super::cgroup::Cgroups;
 use super::state::{CONTAINER, ContainerRecord};
-use super::{
-    Cancel, ContainerId, ExecOutcome, NetworkNamespace, Runtime, RuntimeError, RuntimePodStatus,
-    StartErrorReason, volumes,
-};
 use crate::api::{Container, Pod, PodUid};
 use crate::images::ImageStore;
 use crate::layout::Layout;
 use crate::nsexec;
+use crate::runtime::{
+    Cancel, ContainerId, ExecOutcome, NetworkNamespace, Runtime, RuntimeError, RuntimePodStatus,
+    StartErrorReason,
+};
 use crate::settings::{RuntimeChoice, Settings};
+use crate::volumes;
 use listing::Cache;
 
 /// Suffix of a record directory that is being written.

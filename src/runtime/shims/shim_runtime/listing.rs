@@ -11,14 +11,15 @@ use super::{CORRUPT, ShimRuntime, is_id, lock};
 use crate::api::PodUid;
 use crate::clock::Moment;
 use crate::nsexec;
-use crate::runtime::state::{
+use crate::runtime::shims::state::{
     self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, Process, SANDBOX, STATE,
     SandboxRecord, SandboxState,
 };
 use crate::runtime::{
     ContainerId, NetworkNamespace, RuntimeContainerStatus, RuntimeError, RuntimePodStatus,
-    RuntimeSandboxStatus, RuntimeState, StartErrorReason, volumes,
+    RuntimeSandboxStatus, RuntimeState, StartErrorReason,
 };
+use crate::volumes;
 
 /// Records that never change, and the last state read.
 #[derive(Default)]

@@ -1,0 +1,16 @@
+//! The runtime of this node: a shim for each container, a holder for each sandbox, and an OCI runtime below them.
+
+pub mod cgroup;
+pub mod cri_log;
+#[cfg(feature = "embedded")]
+pub mod embedded;
+pub mod exits;
+mod oci_cli;
+pub mod oci_spec;
+pub mod sandbox;
+pub mod shim;
+pub mod shim_runtime;
+pub mod state;
+pub mod termination;
+
+pub use shim_runtime::{ImagesInUse, ShimRuntime};
