@@ -25,7 +25,9 @@ use crate::clock::Moment;
 use crate::events::Recorder;
 use crate::image_keeper::{ImageKeeper, ImageKeeperConfig};
 use crate::images::ImageStore;
+use crate::kuberuntime::{KubeRuntime, StartErrorReason};
 use crate::layout::Layout;
+use crate::lifecycle::NoHooks;
 use crate::notifier::Notifier;
 use crate::pleg::{self, Pleg};
 use crate::pod_config::file::{FileSource, FileSourceConfig};
@@ -36,11 +38,12 @@ use crate::pod_workers::{Deps, PodWorkers, Syncer, Update, UpdateKind};
 use crate::prober::manager::{self, ProberManager, RestoredReady};
 use crate::prober::results;
 use crate::runtime::shims::exits::ExitListener;
-use crate::runtime::{ContainerId, ImagesInUse, Runtime, ShimRuntime, StartErrorReason};
+use crate::runtime::{ContainerId, ImagesInUse, Runtime, ShimRuntime};
 use crate::server::{self, Backend, Server};
 use crate::settings::Settings;
 use crate::status::StatusManager;
 use crate::sync_loop::{Channels, Heartbeat, Parts, SyncLoop};
+use crate::volumes::Volumes;
 
 /// The first listing is waited for this long at the start.
 const FIRST_LISTING: Duration = Duration::from_secs(1);
@@ -93,7 +96,7 @@ struct Shared {
     statuses: Arc<StatusManager>,
     states: Arc<FileStates>,
     config: Arc<PodConfig>,
-    runtime: Arc<ShimRuntime>,
+    runtime: Arc<dyn Runtime>,
     prober: Arc<Prober>,
     pleg: Arc<Pleg>,
     started: Moment,
@@ -112,7 +115,7 @@ impl Daemon {
         let images = ImageStore::open(layout.images()).map_err(|e| DaemonError(e.to_string()))?;
         let runtime = ShimRuntime::new(&layout, &settings, images.clone())
             .map_err(cannot("set up the runtime"))?;
-        let runtime = Arc::new(runtime);
+        let runtime: Arc<dyn Runtime> = Arc::new(runtime);
         runtime.check().map_err(|e| DaemonError(e.to_string()))?;
         Self::wire(settings, layout, lock, runtime, images)
     }
@@ -121,7 +124,7 @@ impl Daemon {
         settings: Settings,
         layout: Layout,
         lock: Flock<File>,
-        runtime: Arc<ShimRuntime>,
+        runtime: Arc<dyn Runtime>,
         images: ImageStore,
     ) -> Result<Self, DaemonError> {
         let started = Moment::now();
@@ -137,7 +140,13 @@ impl Daemon {
 
         let (pleg_events, from_pleg) = bounded(pleg::EVENTS_CAPACITY);
         let (stop_pleg, pleg_stopped) = bounded(0);
-        let left_behind = Cell::new(runtime.pods_with_data());
+        let kuberuntime = Arc::new(KubeRuntime::new(
+            runtime.clone(),
+            Arc::new(images.clone()),
+            Volumes::new(),
+            layout.clone(),
+        ));
+        let left_behind = Cell::new(kuberuntime.pods_with_data());
         let pleg = Pleg::spawn(runtime.clone(), pleg_events, pleg_stopped)
             .map_err(cannot("start the relist thread"))?;
         let pleg = Arc::new(pleg);
@@ -168,7 +177,8 @@ impl Daemon {
         });
         prober.manager.pauses().open(layout.pauses());
         let syncer = Arc::new(Syncer::new(Deps {
-            runtime: runtime.clone(),
+            kuberuntime,
+            hooks: Arc::new(NoHooks),
             cache: cache.clone(),
             probes: prober.clone(),
             statuses: statuses.clone(),

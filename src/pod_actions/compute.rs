@@ -212,14 +212,6 @@ pub(super) fn kill_unknown(status: &RuntimeContainerStatus) -> ToKill {
     )
 }
 
-/// 32-bit FNV-1a over the container's name and image, and nothing else (8.3, 15 O12).
-pub fn spec_hash(container: &Container) -> u32 {
-    let text = serde_json::json!({"name": container.name, "image": container.image}).to_string();
-    text.bytes().fold(0x811c_9dc5, |h, b| {
-        (h ^ u32::from(b)).wrapping_mul(0x0100_0193)
-    })
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use std::time::SystemTime;
@@ -228,6 +220,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::api::pod::ObjectMeta;
+    use crate::container_config::spec_hash;
     use crate::runtime::RuntimeSandboxStatus;
 
     pub(crate) fn container_status(
