@@ -13,7 +13,7 @@ use crate::runtime::{ContainerId, RuntimePodStatus, RuntimeState, StartErrorReas
 const KEPT_INSTANCES: usize = 2;
 
 impl Syncer {
-    /// Kill, create the sandbox, start: the order of 8.4.
+    /// Kill, create the sandbox, start: the order of kubelet-probes 8.4.
     pub(super) fn carry_out(
         &self,
         pod: &Arc<Pod>,
