@@ -409,7 +409,7 @@ impl Parts {
         }
     }
 
-    /// Steps 1, 4 and 5.
+    /// 5.5 steps 1, 4 and 5.
     fn clean_up_workers(&self) {
         let desired = self.pods.uids();
         let dropped = self.workers.sync_known(&desired);
@@ -430,8 +430,9 @@ impl Parts {
         }
     }
 
-    /// Step 6: what the runtime holds and nobody wants, ended pods' remains included. Step 4: what an earlier daemon did
-    /// not live to remove; looked at once, for a removal that fails is tried again by its worker.
+    /// 5.5 step 6: ends what the runtime holds and nobody wants, the remains of ended pods included. kubelet-probes 5.5
+    /// step 4: removes what an earlier daemon did not live to remove. It looks once; a removal that fails is tried again by
+    /// its worker.
     fn end_orphans(&self) {
         self.runtime.pods().iter().for_each(|r| self.end_orphan(r));
         for uid in self.left_behind.take() {

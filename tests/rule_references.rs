@@ -396,6 +396,11 @@ impl Documents {
         if before.is_some_and(|c| c != '(') {
             return Vec::new();
         }
+        let mut steps = rest;
+        if steps.take_any(&["step ", "steps ", "Step ", "Steps "]) {
+            let bare = |step| Err(format!("step {step} without a section"));
+            return steps.rows().into_iter().map(bare).collect();
+        }
         let mut section = rest;
         let places = section.places();
         let exact = places
@@ -572,7 +577,7 @@ fn what_leads_nowhere_is_found() {
     for (text, count) in right {
         check(&documents, comment, &text, count, &[]);
     }
-    let nowhere: [(&str, usize, &[&str]); 12] = [
+    let nowhere: [(&str, usize, &[&str]); 13] = [
         (
             "kubelet-probes 17",
             1,
@@ -620,6 +625,7 @@ fn what_leads_nowhere_is_found() {
             &["kubelet-probes without a section"],
         ),
         ("held back (row 8)", 1, &["row 8 without a section"]),
+        ("Step 1: the sandbox", 1, &["step 1 without a section"]),
     ];
     for (text, count, wrong) in nowhere {
         check(&documents, comment, text, count, wrong);
