@@ -11,28 +11,28 @@ use serde::{Deserialize, Deserializer};
 
 use crate::layout::Layout;
 
-/// What the daemon runs with, validated.
+/// What the daemon runs with, validated. The first word of a field's comment is its key; README.md's table is made of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Lower-cased into the name of every static pod; default the host name.
+    /// `nodeName`: the end of every pod's name, in lower case; empty is the host name.
     pub node_name: String,
-    /// `staticPodPath`: the watched directory (or one file).
+    /// `staticPodPath`: the watched directory of pod files, or one file.
     pub static_pod_path: PathBuf,
-    /// `fileCheckFrequency`: re-listing of the directory; default 20 s, at least 100 ms.
+    /// `fileCheckFrequency`: how often the directory is listed besides being watched; 100ms to 24h.
     pub file_check_frequency: Duration,
-    /// `syncFrequency`: resync of a healthy pod; default 60 s, at least 1 s.
+    /// `syncFrequency`: how often a healthy pod is looked at again; 1s to 24h.
     pub sync_frequency: Duration,
-    /// `crashLoopBackOff.maxContainerRestartPeriod`: default 300 s, 1–300 s.
+    /// `crashLoopBackOff.maxContainerRestartPeriod`: the longest wait before a restart; 1s to 300s.
     pub max_container_restart_period: Duration,
-    /// `containerLogMaxSize` in bytes: default 10 MiB.
+    /// `containerLogMaxSize`: the size at which a log is rotated; 4Ki to 1024Gi.
     pub container_log_max_size: u64,
-    /// `containerLogMaxFiles`: default 5, at least 2.
+    /// `containerLogMaxFiles`: how many files of a log are kept, the current one included; 2 to 1000.
     pub container_log_max_files: u32,
-    /// `nodeIP`: the address of pods with hostNetwork, and where their probes go; default 127.0.0.1.
+    /// `nodeIP`: the address of pods with hostNetwork, where their probes go.
     pub node_ip: IpAddr,
-    /// `allowProbeHosts`: hosts other than the pod's address and loopback that a probe may name; default none.
+    /// `allowProbeHosts`: hosts that a probe may name besides the pod's own addresses and loopback.
     pub allow_probe_hosts: Vec<String>,
-    /// `embedded`, or the path of an OCI runtime.
+    /// `runtime`: `embedded`, or the absolute path of an OCI runtime such as runc or crun.
     pub runtime: RuntimeChoice,
 }
 

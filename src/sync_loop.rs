@@ -64,7 +64,7 @@ pub trait RuntimeView: Send + Sync {
     /// Why the runtime cannot be relied on right now (5.4).
     ///
     /// # Errors
-    /// The text of 5.4.
+    /// The text of kubelet-probes 5.4.
     fn health(&self) -> Result<(), String>;
 }
 
@@ -241,7 +241,7 @@ impl SyncLoop {
         }
     }
 
-    /// The table of 5.2.
+    /// The table of kubelet-probes 5.2.
     fn handle_event(&mut self, event: Event) {
         match event {
             Event::Config(update) => self.parts.handle_config(update),
@@ -315,7 +315,7 @@ impl Parts {
             .for_each(|r| self.end_orphan(r));
     }
 
-    /// 5.3 "Reject".
+    /// kubelet-probes 5.3 "Reject".
     fn reject(&self, pod: &Pod, rejection: &admission::Rejection) {
         let admission::Rejection { reason, message } = rejection;
         self.recorder
@@ -392,7 +392,7 @@ impl Parts {
         }
     }
 
-    /// The clean-up pass of 5.5.
+    /// The clean-up pass of kubelet-probes 5.5.
     fn handle_housekeeping(&self) {
         if !self.config.all_seen() {
             return;
@@ -409,7 +409,7 @@ impl Parts {
         }
     }
 
-    /// Steps 1, 4 and 5.
+    /// 5.5 steps 1, 4 and 5.
     fn clean_up_workers(&self) {
         let desired = self.pods.uids();
         let dropped = self.workers.sync_known(&desired);
@@ -430,8 +430,9 @@ impl Parts {
         }
     }
 
-    /// Step 6: what the runtime holds and nobody wants, ended pods' remains included. Step 4: what an earlier daemon did
-    /// not live to remove; looked at once, for a removal that fails is tried again by its worker.
+    /// 5.5 step 6: ends what the runtime holds and nobody wants, the remains of ended pods included. kubelet-probes 5.5
+    /// step 4: removes what an earlier daemon did not live to remove. It looks once; a removal that fails is tried again by
+    /// its worker.
     fn end_orphans(&self) {
         self.runtime.pods().iter().for_each(|r| self.end_orphan(r));
         for uid in self.left_behind.take() {

@@ -1,4 +1,4 @@
-//! Containers that attack what enters them (exec-in-container 4), commands that do not want to end (5), and containers
+//! Containers that attack what enters them (exec-in-container 4), commands that do not want to end (exec-in-container 5), and containers
 //! that end while they are entered. On real containers; needs root and a static busybox.
 //!
 //! [`Gate`] holds a command still just before its execve: it is in the container then and still our program, which is

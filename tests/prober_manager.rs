@@ -345,7 +345,7 @@ fn pod_with_init(sidecar: bool) -> Arc<Pod> {
     })
 }
 
-/// manager.json m-3, m-4; O8: the sidecar's workers go on when the pod begins to end.
+/// manager.json m-3, m-4; kubelet-probes 15 O8: the sidecar's workers go on when the pod begins to end.
 #[test]
 fn m_3_m_4_sidecars_have_workers_and_plain_init_containers_none() {
     let d = daemon();

@@ -7,7 +7,7 @@
 //! Invariants:
 //! - A container is entered by pid *and* start time; nothing is entered when the pid belongs to another by now.
 //! - A command has what the container's first process was given, and nothing of the daemon.
-//! - Privileges are dropped before the process is visible in the container: stricter than the order of section 3, which
+//! - Privileges are dropped before the process is visible in the container: stricter than exec-in-container 3, which
 //!   drops them in the second child, because a container with CAP_SYS_PTRACE could use that window.
 //! - When `exec` returns, no process, cgroup or descriptor of it is left, background processes of the command included.
 //!   One that does not die within 5 s (hung in the kernel) is collected by a later exec, with a warning.

@@ -96,7 +96,7 @@ pub fn compute(inputs: &Inputs) -> PodActions {
     }
 }
 
-/// Step 1: is a new sandbox needed, and its attempt (or the present one's).
+/// 8.3 step 1: is a new sandbox needed, and its attempt (or the present one's).
 pub(crate) fn sandbox_needed(pod: &Pod, status: &RuntimePodStatus) -> (bool, u32) {
     let Some(newest) = status.sandboxes.first() else {
         return (true, 0);
@@ -110,7 +110,7 @@ pub(crate) fn sandbox_needed(pod: &Pod, status: &RuntimePodStatus) -> (bool, u32
     }
 }
 
-/// Step 3.
+/// 8.3 step 3.
 fn with_new_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
     let Inputs { pod, status, .. } = inputs;
     let killed = PodActions {
@@ -160,7 +160,7 @@ fn with_new_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
     }
 }
 
-/// Steps 4 and 5.
+/// 8.3 steps 4 and 5.
 fn in_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
     let init = init::decide(inputs);
     let mut actions = PodActions {

@@ -41,7 +41,7 @@ enum Decision {
     Kill(ToKill),
 }
 
-/// The table of step 5 for one container.
+/// The table of kubelet-probes 8.3 for one container.
 fn one(inputs: &Inputs, container: &Container) -> Decision {
     let policy = inputs.pod.spec.restart_policy;
     let newest = inputs.status.container(&container.name);

@@ -23,7 +23,7 @@ struct ReadySandbox {
 }
 
 impl Syncer {
-    /// Kill, create the sandbox, start: the order of 8.4.
+    /// Kill, create the sandbox, start: the order of kubelet-probes 8.4.
     pub(super) fn carry_out(
         &self,
         pod: &Arc<Pod>,

@@ -703,7 +703,7 @@ fn is_null(f: usize) -> bool {
     r.is_ok() && st.st_mode & libc::S_IFMT == libc::S_IFCHR && st.st_rdev == 0x103
 }
 
-/// Steps 7 to 12: from here on this process may do no more than the container.
+/// exec-in-container 3, steps 7 to 12: from here on this process may do no more than the container.
 fn drop_privileges(s: &Shared) {
     let o = &s.orders;
     let prctl =

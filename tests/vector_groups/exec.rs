@@ -281,7 +281,7 @@ fn output_limit(case: &Case) -> Verdict {
         same("err", case.err, got.error)?;
         same("told", case.stdout, case.expect)?;
         return Ok(overruled(
-            "the error is as told; a run that says nothing of the container brings no output with it (3.2, last row)",
+            "the error is as told; a run that says nothing of the container brings no output with it (kubelet-probes 3.2, last row)",
         ));
     }
     same("err", None, case.err)?;

@@ -664,7 +664,7 @@ fn a_finished_pod_is_terminal_and_starts_nothing() {
     assert_eq!((h.calls(), h.status().phase), (vec![], PodPhase::Succeeded));
 }
 
-/// 13.4 and lessons A8: liveness and startup stop first, readiness when nothing runs any more.
+/// kubelet-probes 13.4 and lessons A8: liveness and startup stop first, readiness when nothing runs any more.
 #[test]
 fn a8_termination_stops_probes_in_their_order_and_uses_the_pods_grace() {
     let h = Harness::one();

@@ -1,4 +1,4 @@
-//! The runtime of this node: sandbox holders and shims, found again by their records (DESIGN 2).
+//! The runtime of this node: sandbox holders and shims, found again by their records.
 //!
 //! Invariants: all that is known is in the records; the cache in memory only saves reading what never changes. Shims and
 //! holders are waited for by pid, one at a time, never all children at once: other threads wait for their own.
