@@ -634,8 +634,7 @@ fn a_namespace_whose_holder_has_ended_is_not_probed() {
     for outcome in probes(before) {
         let error = outcome.error.unwrap_or_default();
         assert!(
-            error.contains("cannot enter the pod's network namespace")
-                && error.ends_with("has ended"),
+            error.contains("cannot enter the network namespace") && error.ends_with("has ended"),
             "{error}"
         );
     }
@@ -736,7 +735,7 @@ fn a_probe_enters_the_pods_network_namespace_and_comes_back() {
         missing
             .error
             .unwrap()
-            .contains("cannot enter the pod's network namespace")
+            .contains("cannot enter the network namespace")
     );
     assert_eq!(
         grpc_missing.result,
@@ -744,7 +743,7 @@ fn a_probe_enters_the_pods_network_namespace_and_comes_back() {
         "and neither for grpc"
     );
     let text = format!(
-        "error: failed to connect service at \"127.0.0.1:{}\": cannot enter the pod's network namespace",
+        "error: failed to connect service at \"127.0.0.1:{}\": cannot enter the network namespace",
         health.port()
     );
     assert!(

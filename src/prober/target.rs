@@ -5,13 +5,15 @@
 //! node's namespace, everything else from the pod's.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::api::PodStatus;
 use crate::runtime::NetworkNamespace;
+use crate::wire::dial::{Address, DialError, Dialer, Namespace};
+use crate::wire::observer::Observer;
 
 /// Most name lookups under way at once: a lookup that hangs keeps its helper thread.
 const MAX_LOOKUPS: usize = 8;
@@ -101,6 +103,37 @@ impl Target {
             None => "the node's network namespace".into(),
         };
         format!("target {} in {place}", self.host)
+    }
+
+    /// Its addresses with that port.
+    pub(super) fn at_port(&self, port: u16) -> impl Iterator<Item = Address<'_>> {
+        self.addresses
+            .iter()
+            .map(move |ip| Address::Tcp(SocketAddr::new(*ip, port)))
+    }
+
+    /// Opens connections from its network namespace until `deadline`. The namespace is the one that was meant, also when
+    /// the pid it is found by has gone to another process.
+    ///
+    /// # Errors
+    /// The namespace cannot be opened.
+    pub(super) fn dialer<'a>(
+        &'a self,
+        deadline: Instant,
+        observer: &'a dyn Observer,
+    ) -> Result<Dialer<'a>, DialError> {
+        let open = |netns: &'a NetworkNamespace| match netns.open() {
+            Ok(file) => Ok(Namespace {
+                file,
+                path: &netns.path,
+            }),
+            Err(e) => Err(Namespace::refused(&netns.path, e)),
+        };
+        Ok(Dialer {
+            namespace: self.netns.as_ref().map(open).transpose()?,
+            deadline,
+            observer,
+        })
     }
 
     /// Itself, or with the addresses of its name where that is still to be looked up; bounded by `limit`.

@@ -13,7 +13,6 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use super::cadence::{Cadence, max_jitter};
-use super::dial::namespace_lost;
 use super::history::Runs;
 use super::mailbox::{Mailbox, Told};
 use super::manager::{Key, Shared};
@@ -26,6 +25,7 @@ use super::worker::{Action, Next, StepInputs, Worker};
 use crate::api::{Pod, Probe, ProbeType};
 use crate::clock::{Moment, Time, go_duration};
 use crate::runtime::ContainerId;
+use crate::wire::dial::namespace_lost;
 
 /// Stack of a worker's thread: 128 KiB. tests/prober_net.rs measures what a probe needs of it; frames of a debug build
 /// are several times as large.
