@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use podprobe::api::PodStatus;
 use podprobe::api::pod::HttpHeader;
+use podprobe::api::probe_host::ProbeHosts;
 use podprobe::prober::outcome::{HandlerResult, Outcome, Phase};
 use podprobe::prober::target::{Target, resolve_target};
 use podprobe::prober::url::ProbeUrl;
@@ -1161,9 +1162,13 @@ fn d8_a_server_of_the_other_family_is_reached_by_name() {
     };
     let port = listener.local_addr().unwrap().port();
     let server = std::thread::spawn(move || listener.incoming().take(2).flatten().count());
+    let hosts = ProbeHosts {
+        allowed: &[],
+        is_node_address: &|_| false,
+    };
     let probe = |host| {
         tcp::probe(
-            &resolve_target(host, &PodStatus::default(), None, &[]).unwrap(),
+            &resolve_target(host, &PodStatus::default(), None, &hosts).unwrap(),
             port,
             TIMEOUT,
         )

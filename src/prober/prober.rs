@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use super::outcome::{HandlerResult, Outcome, Phase};
 use super::ports::resolve_port;
-use super::target::{Target, resolve_target};
+use super::target::{Target, is_node_address, resolve_target};
 use super::trace::note;
 use super::url::ProbeUrl;
 use super::worker::Verdict;
 use super::{exec, grpc, http, tcp};
 use crate::api::expansion::probe_command;
 use crate::api::pod::{ContainerPort, GrpcAction, HttpGetAction, IntOrString, TcpSocketAction};
+use crate::api::probe_host::ProbeHosts;
 use crate::api::{Handler, Pod, PodStatus, ProbeType};
 use crate::events::{EventType, Recorder};
 use crate::runtime::{ContainerId, Runtime};
@@ -183,7 +184,10 @@ impl Prober {
             host,
             subject.status,
             netns.as_ref(),
-            &self.allow_probe_hosts,
+            &ProbeHosts {
+                allowed: &self.allow_probe_hosts,
+                is_node_address: &is_node_address,
+            },
         )?;
         note(|| target.description());
         Ok(target)
