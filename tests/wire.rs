@@ -177,3 +177,34 @@ fn a_full_queue_of_a_unix_server_ends_at_the_deadline() {
         DialError::TimedOut(format!("dial unix {}: i/o timeout", path.display()))
     );
 }
+
+/// The wire is below everything that uses it: of this program it knows `sys` and itself.
+#[test]
+fn the_wire_knows_nothing_above_it() {
+    fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources(&path, found);
+            } else {
+                found.push(path);
+            }
+        }
+    }
+    let mut files = Vec::new();
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/wire");
+    sources(&dir, &mut files);
+    assert!(files.len() > 10, "{files:?}");
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for (at, _) in text.match_indices("crate::") {
+            let path = &text[at + "crate::".len()..];
+            assert!(
+                path.starts_with("sys::") || path.starts_with("wire"),
+                "{} names crate::{}",
+                file.display(),
+                path.lines().next().unwrap_or_default()
+            );
+        }
+    }
+}

@@ -18,7 +18,7 @@ use super::mailbox::{Mailbox, Told};
 use super::manager::{Key, Shared};
 use super::metrics::{Recorded, Series};
 use super::outcome::Outcome;
-use super::prober::{Prepared, Subject};
+use super::prober::{Memory, Subject};
 use super::results::ProbeResult;
 use super::sight::View;
 use super::worker::{Action, Next, StepInputs, Worker};
@@ -57,8 +57,8 @@ pub(super) struct Job {
     runs: Runs,
     worker: Worker,
     view: View,
-    /// Of the view.
-    prepared: Option<Prepared>,
+    /// Of the view and of the run before.
+    memory: Memory,
     period: Duration,
     cadence: Cadence,
     mailbox: Arc<Mailbox<Trigger>>,
@@ -101,7 +101,7 @@ impl Job {
             runs,
             worker,
             view: View::default(),
-            prepared: None,
+            memory: Memory::default(),
             period,
             cadence,
             mailbox,
@@ -258,7 +258,7 @@ impl Job {
             &self.pod.spec,
             &self.key.container,
         ) {
-            self.prepared = None;
+            self.memory.forget_prepared();
         }
         let inputs = StepInputs {
             sight: &self.view.sight,
@@ -322,7 +322,7 @@ impl Job {
         let (verdict, outcome) =
             self.shared
                 .prober
-                .probe(self.key.probe_type, subject, &mut self.prepared);
+                .probe(self.key.probe_type, subject, &mut self.memory);
         self.recorded.record(verdict, outcome.all_tries);
         self.runs.record(&outcome, Time::now());
         if self.is_paused() {
