@@ -41,3 +41,4 @@ pub mod status;
 pub mod sync_loop;
 pub mod sys;
 pub mod volumes;
+pub mod wire;

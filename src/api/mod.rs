@@ -10,6 +10,7 @@ pub mod expansion;
 pub mod field;
 pub mod identity;
 pub mod pod;
+pub mod probe_host;
 pub mod quantity;
 pub mod status;
 pub mod support;

@@ -9,9 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::decode::{self, Problem, StaticSource};
+use crate::api::probe_host::{ProbeHosts, refused_hosts};
 use crate::daemon;
 use crate::images::{ImageConfig, ImageStore};
 use crate::layout::Layout;
+use crate::prober::target::is_node_address;
 use crate::runtime;
 use crate::server::Backend;
 use crate::settings::{Overrides, Settings};
@@ -59,6 +61,12 @@ pub fn load_settings(
     overrides: &Overrides,
 ) -> Result<Settings, String> {
     Settings::load(layout, config, overrides).map_err(|e| e.to_string())
+}
+
+/// `allowProbeHosts` of this node's configuration; none where it cannot be read.
+pub fn allow_probe_hosts() -> Vec<String> {
+    let settings = Settings::load(&Layout::new("/"), None, &Overrides::default());
+    settings.map(|s| s.allow_probe_hosts).unwrap_or_default()
 }
 
 /// An image in the store.
@@ -154,14 +162,25 @@ pub struct Decoded {
 }
 
 /// Decodes and validates a pod file as the file source does.
-pub fn decode(bytes: &[u8], node_name: &str, path: &Path) -> Decoded {
+///
+/// `allow_probe_hosts` is the configuration's: the daemon runs a pod with a probe to another host, and each run of that
+/// probe is an error.
+pub fn decode(bytes: &[u8], node_name: &str, path: &Path, allow_probe_hosts: &[String]) -> Decoded {
+    let hosts = ProbeHosts {
+        allowed: allow_probe_hosts,
+        is_node_address: &is_node_address,
+    };
     match decode::static_pods(bytes, &StaticSource { node_name, path }) {
         Ok(pods) => Decoded {
+            errors: pods
+                .iter()
+                .flat_map(|d| refused_hosts(&d.pod, &hosts))
+                .map(|e| e.to_string())
+                .collect(),
             pods: pods
                 .into_iter()
                 .map(|d| (d.pod.metadata.name, d.warnings))
                 .collect(),
-            errors: vec![],
         },
         Err(e) => Decoded {
             pods: vec![],
@@ -188,5 +207,37 @@ pub fn inner_role(word: &str, args: impl Iterator<Item = OsString>) -> Option<Ex
         "oci" => Some(runtime::shims::embedded::main(args)),
         "nsexec" => Some(crate::nsexec::helper_main(args)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parity A1: what the daemon's probes will refuse is an error here.
+    #[test]
+    fn a_probe_to_a_foreign_host_is_an_error_unless_it_is_allowed() {
+        let pod = |host: &str, host_network: bool| {
+            serde_json::json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": "p"},
+                "spec": {"hostNetwork": host_network, "containers": [{
+                    "name": "c", "image": "i",
+                    "livenessProbe": {"httpGet": {"port": 1, "host": host}},
+                }]}
+            })
+            .to_string()
+        };
+        let errors = |file: &str, allowed: &[String]| {
+            decode(file.as_bytes(), "n", Path::new("/p.json"), allowed).errors
+        };
+        let foreign = "192.0.2.77".to_owned();
+        let refused = errors(&pod(&foreign, true), &[]);
+        assert!(
+            refused.len() == 1 && refused[0].contains("livenessProbe.httpGet.host: Forbidden"),
+            "{refused:?}"
+        );
+        assert!(errors(&pod(&foreign, true), std::slice::from_ref(&foreign)).is_empty());
+        assert!(errors(&pod("localhost", false), &[]).is_empty());
     }
 }

@@ -69,9 +69,10 @@ fn dispatch(command: &Command) -> Result<ExitCode, CliError> {
         Command::Logs(logs) => logs::run(logs, &mut out)?,
         Command::Validate(validate) => {
             let node = validate.node_name.clone().unwrap_or_else(host_name);
+            let allowed = connect::allow_probe_hosts();
             validate::run(
                 validate,
-                &|bytes, path| connect::decode(bytes, &node, path),
+                &|bytes, path| connect::decode(bytes, &node, path, &allowed),
                 &mut out,
             )?;
         }
