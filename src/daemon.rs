@@ -18,8 +18,8 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{SigSet, Signal};
 
 use self::views::{Prober, RuntimeCache, Seen};
-use crate::api::decode::{self, StaticSource};
 use crate::api::{ContainerStatus, PodStatus, PodUid};
+use crate::api::{PodOrigin, PodSource, decode};
 use crate::checkpoint;
 use crate::clock::Moment;
 use crate::events::Recorder;
@@ -30,7 +30,7 @@ use crate::notifier::Notifier;
 use crate::pleg::{self, Pleg};
 use crate::pod_config::file::{FileSource, FileSourceConfig};
 use crate::pod_config::merge::UPDATES_CAPACITY;
-use crate::pod_config::{FileStates, PodConfig, PodUpdate, Source};
+use crate::pod_config::{FileStates, PodConfig, PodUpdate};
 use crate::pod_manager::PodManager;
 use crate::pod_workers::{Deps, PodWorkers, Syncer, Update, UpdateKind};
 use crate::prober::manager::{self, ProberManager, RestoredReady};
@@ -186,7 +186,7 @@ impl Daemon {
             workers: workers.clone(),
             statuses: statuses.clone(),
             states: Arc::new(FileStates::new(move || changed.changed())),
-            config: Arc::new(PodConfig::new(&[Source::File])),
+            config: Arc::new(PodConfig::new(&[PodSource::File])),
             runtime,
             prober: prober.clone(),
             pleg,
@@ -367,7 +367,7 @@ impl Daemon {
         for update in self
             .shared
             .config
-            .merge(Source::File, Vec::new(), std::time::SystemTime::now())
+            .merge(PodSource::File, Vec::new(), std::time::SystemTime::now())
             .updates
         {
             self.updates
@@ -463,9 +463,9 @@ fn take_lock(mut file: File, patience: Duration) -> Option<Flock<File>> {
 
 fn decoder(node_name: String) -> crate::pod_config::files::Decode {
     Arc::new(move |bytes: &[u8], path: &Path| {
-        let decoded = decode::static_pods(
+        let decoded = decode::pods(
             bytes,
-            &StaticSource {
+            &PodOrigin::File {
                 node_name: &node_name,
                 path,
             },

@@ -514,9 +514,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::PodSource as Source;
     use crate::notifier::Notifier;
     use crate::pleg::EVENTS_CAPACITY;
-    use crate::pod_config::Source;
     use crate::pod_config::merge::UPDATES_CAPACITY;
     use crate::pod_workers::{Outcome, Phase, PodSyncer, Work};
     use crate::runtime::{Cancel, ContainerId};

@@ -11,9 +11,11 @@ pub mod field;
 pub mod identity;
 pub mod pod;
 pub mod quantity;
+pub mod source;
 pub mod status;
 pub mod support;
 pub mod validation;
 
 pub use pod::{Container, Handler, Pod, PodRef, PodUid, Probe, ProbeType};
+pub use source::{PodOrigin, PodSource};
 pub use status::{ContainerStatus, PodCondition, PodPhase, PodStatus};

@@ -8,10 +8,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::de::{self, Unexpected, Visitor};
+use serde::de::{self, IgnoredAny, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::quantity::Quantity;
+use super::source::PodSource;
 
 /// The identity of a pod: unique over time, changes with the content of a static pod file (kubelet-probes 6.1).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -92,6 +93,11 @@ impl Pod {
         format!("{}_{}", self.metadata.name, self.metadata.namespace)
     }
 
+    /// Where the pod comes from, by its annotation.
+    pub fn source(&self) -> PodSource {
+        PodSource::of_annotations(&self.metadata.annotations)
+    }
+
     /// The container of that name, of whatever kind: names are unique over all of them.
     pub fn container(&self, name: &str) -> Option<&Container> {
         self.spec.all_containers().find(|c| c.name == name)
@@ -131,6 +137,29 @@ pub struct ObjectMeta {
     pub deletion_timestamp: Option<String>,
     /// Seconds; set only by an API server.
     pub deletion_grace_period_seconds: Option<i64>,
+}
+
+/// What of a v1 Pod is read. `status` is known and not read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct PodObject {
+    // Checked before typing; here so that they count as read.
+    #[serde(rename = "apiVersion")]
+    _api_version: IgnoredText,
+    #[serde(rename = "kind")]
+    _kind: IgnoredText,
+    pub(super) metadata: ObjectMeta,
+    pub(super) spec: PodSpec,
+}
+
+/// A value that is read only to count as read.
+#[derive(Debug, Default)]
+struct IgnoredText;
+
+impl<'de> Deserialize<'de> for IgnoredText {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(IgnoredAny).map(|_| Self)
+    }
 }
 
 /// When a container that ended is started again (kubelet-probes 8.2).

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::decode::{self, Problem, StaticSource};
+use crate::api::PodOrigin;
+use crate::api::decode::{self, Problem};
 use crate::daemon;
 use crate::images::{ImageConfig, ImageStore};
 use crate::layout::Layout;
@@ -155,7 +156,7 @@ pub struct Decoded {
 
 /// Decodes and validates a pod file as the file source does.
 pub fn decode(bytes: &[u8], node_name: &str, path: &Path) -> Decoded {
-    match decode::static_pods(bytes, &StaticSource { node_name, path }) {
+    match decode::pods(bytes, &PodOrigin::File { node_name, path }) {
         Ok(pods) => Decoded {
             pods: pods
                 .into_iter()

@@ -80,7 +80,7 @@ fn set_phase(inputs: &Inputs, status: &mut PodStatus) {
     let facts = phase::Facts {
         pod_is_terminal: inputs.pod_is_terminal,
         has_initialized: has_initialized(inputs.pod, inputs.runtime),
-        static_pod: true,
+        static_pod: inputs.pod.source().is_static(),
     };
     let statuses = [
         &status.init_container_statuses[..],

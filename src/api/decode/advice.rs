@@ -4,11 +4,15 @@ use serde_json::Value;
 
 use crate::api::field::{child, entry, item};
 use crate::api::pod::{Container, Handler, IntOrString, Pod, Probe, ProbeType};
+use crate::api::source::{MIRROR_ANNOTATION, PodSource};
 use crate::api::validation::probe_field;
 
-/// Takes out what only an API server sets, where keeping it would make a pod in a file something else.
-pub(super) fn drop_server_fields(raw: &mut Value) -> Vec<String> {
+/// Takes what only an API server sets out of a static pod, where keeping it would make the pod something else.
+pub(super) fn drop_server_fields(raw: &mut Value, source: PodSource) -> Vec<String> {
     let mut warnings = Vec::new();
+    if !source.is_static() {
+        return warnings;
+    }
     let Some(metadata) = raw.get_mut("metadata").and_then(Value::as_object_mut) else {
         return warnings;
     };
@@ -19,15 +23,14 @@ pub(super) fn drop_server_fields(raw: &mut Value) -> Vec<String> {
             ));
         }
     }
-    let mirror = "kubernetes.io/config.mirror";
     if metadata
         .get_mut("annotations")
         .and_then(Value::as_object_mut)
-        .is_some_and(|all| all.shift_remove(mirror).is_some())
+        .is_some_and(|all| all.shift_remove(MIRROR_ANNOTATION).is_some())
     {
         warnings.push(format!(
             "{}: not acted on: a pod in a file is no mirror pod",
-            entry("metadata.annotations", mirror)
+            entry("metadata.annotations", MIRROR_ANNOTATION)
         ));
     }
     warnings

@@ -1,13 +1,15 @@
 use serde_json::json;
 
+use std::path::Path;
+
 use super::*;
 
 fn decode(text: &str) -> Result<Vec<DecodedPod>, DecodeError> {
-    static_pods(text.as_bytes(), &source())
+    pods(text.as_bytes(), &source())
 }
 
-fn source() -> StaticSource<'static> {
-    StaticSource {
+fn source() -> PodOrigin<'static> {
+    PodOrigin::File {
         node_name: "node1",
         path: Path::new("/pods/web.json"),
     }
@@ -278,24 +280,22 @@ fn size_and_encoding_are_checked() {
     let mut bytes = pod(json!({})).to_string().into_bytes();
     let mut with_mark = b"\xef\xbb\xbf".to_vec();
     with_mark.extend(&bytes);
-    assert!(static_pods(&with_mark, &source()).is_ok());
+    assert!(pods(&with_mark, &source()).is_ok());
     bytes.resize(SIZE_LIMIT - 1, b' ');
-    assert!(static_pods(&bytes, &source()).is_ok());
+    assert!(pods(&bytes, &source()).is_ok());
     bytes.push(b' ');
-    let error = static_pods(&bytes, &source()).unwrap_err().to_string();
+    let error = pods(&bytes, &source()).unwrap_err().to_string();
     assert_eq!(
         error,
         "/pods/web.json: 10485760 bytes are too many: a pod file must be smaller than 10 MiB (10485760 bytes)"
     );
-    let error = static_pods(b"{\n \"\xff\"}", &source())
-        .unwrap_err()
-        .to_string();
+    let error = pods(b"{\n \"\xff\"}", &source()).unwrap_err().to_string();
     assert_eq!(
         error,
         "/pods/web.json:2:3: byte 0xff is not UTF-8: save the file as UTF-8"
     );
     assert!(
-        static_pods("[".repeat(100_000).as_bytes(), &source())
+        pods("[".repeat(100_000).as_bytes(), &source())
             .unwrap_err()
             .to_string()
             .contains("recursion limit")
@@ -674,13 +674,13 @@ fn the_uid_follows_the_content_and_not_its_layout() {
         uid(PROBED),
         uid(&PROBED.replace("\"app\": \"web\"", "\"app\": \"wab\""))
     );
-    let elsewhere = StaticSource {
+    let elsewhere = PodOrigin::File {
+        node_name: source().node_name(),
         path: Path::new("/pods/other.json"),
-        ..source()
     };
     assert_ne!(
         uid(PROBED),
-        static_pods(PROBED.as_bytes(), &elsewhere).unwrap()[0]
+        pods(PROBED.as_bytes(), &elsewhere).unwrap()[0]
             .pod
             .metadata
             .uid
@@ -737,7 +737,7 @@ fn no_text_whatever_makes_it_panic_and_what_passes_is_valid() {
         for _ in 0..=random.below(3) {
             mutate(&mut bytes, &mut random);
         }
-        match static_pods(&bytes, &source()) {
+        match pods(&bytes, &source()) {
             Ok(pods) => {
                 passed += 1;
                 assert!(

@@ -3,10 +3,9 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::PodObject;
 use super::error::{Findings, MOST};
 use crate::api::field::{FieldError, Step, clip, is_map, lookup, lookup_mut, push_key, render};
-use crate::api::pod::Pod;
+use crate::api::pod::{Pod, PodObject};
 use crate::api::support;
 
 /// null means absent in Kubernetes JSON: takes such members out. In a map of texts it means the empty text.

@@ -21,11 +21,7 @@ use Kind::*;
 
 #[track_caller]
 fn judged(path: &str, value: Value) -> (Kind, String) {
-    match verdict(
-        &json!({"spec": {"restartPolicy": "Never"}}),
-        &steps(path),
-        &value,
-    ) {
+    match verdict(PodSource::File, &steps(path), &value) {
         Verdict::Fine => (Fine, String::new()),
         Verdict::Warn(text) => (Warn, text),
         Verdict::Refuse { text, .. } => (Refuse, text),
@@ -285,7 +281,7 @@ fn a_static_pod_may_reference_no_api_object() {
 
 #[track_caller]
 fn meant(path: &str, expected: &str) {
-    match verdict(&json!({}), &steps(path), &json!(1)) {
+    match verdict(PodSource::File, &steps(path), &json!(1)) {
         Verdict::Refuse {
             meant: Some(meant),
             text,

@@ -2,7 +2,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::*;
+use super::checks::{NOT_NEGATIVE, absolute_path, named, no_nul};
+use super::names::{is_dns_label, is_env_name, is_valid_port_name, is_valid_port_number};
+use super::probes::{probe_field, validate_container_probe};
+use super::{restart, security, volumes};
+use crate::api::field::{FieldError, child, entry, item};
 use crate::api::pod::{Container, ContainerPort, EnvVar, PodSpec, ProbeType, ResourceRequirements};
 use crate::api::quantity::Quantity;
 

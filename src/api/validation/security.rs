@@ -1,7 +1,8 @@
 //! Security contexts: numbers in range, capability names that exist, no contradictions.
 
-use super::*;
+use super::checks::{descending_path, range};
 use crate::api::capabilities::CAPABILITIES;
+use crate::api::field::{FieldError, child, item};
 use crate::api::pod::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
 
 const PROFILES: [&str; 3] = ["Unconfined", "RuntimeDefault", "Localhost"];

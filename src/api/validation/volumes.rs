@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::*;
+use super::checks::{NOT_NEGATIVE, absolute_path, descending_path, named};
+use super::names::is_dns_label;
+use crate::api::field::{FieldError, child, item};
 use crate::api::pod::{Container, EmptyDir, HostPath, Volume};
 use crate::api::quantity::Amount;
 
