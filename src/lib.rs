@@ -33,6 +33,7 @@ pub mod runtime;
 pub mod seccomp;
 pub mod server;
 pub mod settings;
+mod spelling;
 pub mod status;
 pub mod sync_loop;
 pub mod sys;

@@ -235,34 +235,13 @@ fn with_likely_key(text: &str) -> String {
         return text.into();
     };
     let place = text.rfind(" at line").map_or("", |at| &text[at..]);
-    let near = known
-        .iter()
-        .map(|k| (distance(&unknown.to_lowercase(), &k.to_lowercase()), k))
-        .min();
-    match near {
-        Some((d, key)) if d <= unknown.len().max(3) / 3 => {
-            format!("unknown key \"{unknown}\", did you mean \"{key}\"?{place}")
-        }
-        _ => format!(
+    match crate::spelling::nearest(unknown, known.iter().copied()) {
+        Some(key) => format!("unknown key \"{unknown}\", did you mean \"{key}\"?{place}"),
+        None => format!(
             "unknown key \"{unknown}\"; known are {}{place}",
             known.join(", ")
         ),
     }
-}
-
-/// Edits (insert, delete, replace) from one text to the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// Parses a Go duration: `20s`, `1m30s`, `1.5h`, `100ms`. No sign, and a unit on every number but 0.

@@ -9,7 +9,6 @@
 
 mod fields;
 mod rules;
-pub(crate) mod spelling;
 
 use serde_json::Value;
 
@@ -18,6 +17,7 @@ use super::field::{FieldError, Step, child, clip, entry, item, render};
 use super::pod::{Pod, ProbeType};
 use super::source::PodSource;
 use super::validation::probe_field;
+use crate::spelling;
 
 /// What to do about a field that no type reads.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::error::{DecodeError, Findings};
 use super::locate::Position;
 use crate::api::field::{Step, clip};
-use crate::api::support::spelling;
+use crate::spelling;
 
 /// Files of this size or more are refused: 10 MiB, in bytes.
 pub const SIZE_LIMIT: usize = 10 << 20;
