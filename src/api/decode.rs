@@ -22,7 +22,7 @@ use super::pod::{ObjectMeta, Pod};
 use super::source::{PodOrigin, PodSource};
 use super::support::{self, Verdict};
 use super::validation::{FieldError, validate_pod};
-use crate::api::identity;
+use super::{identity, priority};
 
 /// A pod that may run, and what to tell the person who wrote it.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,6 +79,8 @@ fn pod(mut raw: Value, origin: &PodOrigin, findings: &mut Findings) -> DecodedPo
     let as_written = raw.clone();
     defaults::apply(&mut raw);
     identity::apply(&mut raw, origin);
+    // After the identity, which is of what the file says.
+    priority::resolve(&mut raw);
     let pod = typed::pod(raw, findings);
     for error in validate_pod(&pod)
         .into_iter()

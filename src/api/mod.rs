@@ -10,10 +10,14 @@ pub mod expansion;
 pub mod field;
 pub mod identity;
 pub mod pod;
+pub mod priority;
+pub mod qos;
 pub mod quantity;
 pub mod source;
 pub mod status;
 pub mod support;
+#[cfg(test)]
+pub(crate) mod test_pods;
 pub mod validation;
 
 pub use pod::{Container, Handler, Pod, PodRef, PodUid, Probe, ProbeType};

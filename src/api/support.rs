@@ -168,7 +168,7 @@ pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
             .resources
             .limits
             .keys()
-            .filter(|name| !["cpu", "memory"].contains(&name.as_str()))
+            .filter(|name| !["cpu", "memory", "ephemeral-storage"].contains(&name.as_str()))
         {
             let path = entry(&format!("{path}.resources.limits"), name);
             errors.push(FieldError::forbidden(

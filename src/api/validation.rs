@@ -7,6 +7,7 @@
 mod checks;
 mod containers;
 mod names;
+mod node;
 mod probes;
 mod restart;
 mod security;
@@ -68,6 +69,7 @@ fn metadata(meta: &ObjectMeta) -> Vec<FieldError> {
             is_qualified_name(&key.to_lowercase())
         });
     }
+    node::validate_deletion_cost(&mut errors, &meta.annotations);
     if meta
         .annotations
         .iter()
@@ -123,6 +125,7 @@ fn spec(spec: &PodSpec) -> Vec<FieldError> {
             is_dns_subdomain,
         );
     }
+    node::validate_node_fields(&mut errors, spec);
     if let Some(seconds) = spec.active_deadline_seconds {
         range(
             &mut errors,

@@ -159,7 +159,7 @@ pub fn container(
         }
         out.mounts.push(Mount {
             source,
-            destination: m.mount_path.clone(),
+            destination: m.destination().into_owned(),
             read_only: m.read_only,
             options: propagation(volume),
         });
@@ -177,7 +177,7 @@ pub fn container(
             &mut out,
             container,
             termination_log.into(),
-            &container.termination_message_path,
+            &container.termination_message_destination(),
         );
     }
     Ok(out)
@@ -193,7 +193,7 @@ fn add_file(out: &mut ContainerVolumes, container: &Container, source: PathBuf, 
     if !container
         .volume_mounts
         .iter()
-        .any(|m| Path::new(&m.mount_path) == Path::new(destination))
+        .any(|m| Path::new(&*m.destination()) == Path::new(destination))
     {
         out.mounts.push(Mount {
             source,
@@ -207,7 +207,7 @@ fn add_file(out: &mut ContainerVolumes, container: &Container, source: PathBuf, 
 fn source(pod: &Pod, volume: &Volume, layout: &Layout) -> Result<PathBuf, RuntimeError> {
     match &volume.host_path {
         Some(host_path) => {
-            check_host_path(&volume.name, host_path).map(|()| PathBuf::from(&host_path.path))
+            check_host_path(&volume.name, host_path).map(|()| PathBuf::from(&*host_path.on_node()))
         }
         None => Ok(empty_dir_path(layout, pod, volume)),
     }
@@ -250,7 +250,8 @@ fn wanted(type_: &str) -> Option<Wanted> {
 }
 
 fn check_host_path(volume: &str, host_path: &HostPath) -> Result<(), RuntimeError> {
-    let HostPath { path, type_ } = host_path;
+    let (path, type_) = (host_path.on_node(), &host_path.type_);
+    let path = path.as_ref();
     let fail =
         |cause: String| config_error(format!("cannot mount hostPath volume {volume:?}: {cause}"));
     let w = wanted(type_).ok_or_else(|| fail(format!("unknown type {type_:?}")))?;

@@ -150,14 +150,6 @@ const SPEC: &[(&str, Rule)] = &[
         "schedulingGates",
         Rule::Refuse("a pod with nodeName may not have scheduling gates, and a static pod has one"),
     ),
-    (
-        "os",
-        Rule::Check(|_, os| {
-            (os.get("name").is_some_and(|name| name != "linux")).then(|| NO_WINDOWS.to_owned())
-        }),
-    ),
-    ("nodeSelector", Rule::Warn(NOT_SCHEDULED)),
-    ("affinity", Rule::Warn(NOT_SCHEDULED)),
     ("topologySpreadConstraints", Rule::Warn(NOT_SCHEDULED)),
     (
         "schedulerName",
@@ -165,24 +157,6 @@ const SPEC: &[(&str, Rule)] = &[
     ),
     ("schedulingGroup", Rule::Warn(NOT_SCHEDULED)),
     ("workloadRef", Rule::Warn(NOT_SCHEDULED)),
-    (
-        "tolerations",
-        Rule::WarnUnless(
-            given_to_every_pod,
-            "a static pod is never evicted for a taint",
-        ),
-    ),
-    (
-        "priority",
-        Rule::WarnUnless(
-            |priority| *priority == 0,
-            "pods are not evicted for one another",
-        ),
-    ),
-    (
-        "priorityClassName",
-        Rule::Warn("pods are not evicted for one another"),
-    ),
     (
         "preemptionPolicy",
         Rule::WarnUnless(
@@ -192,6 +166,16 @@ const SPEC: &[(&str, Rule)] = &[
     ),
     ("enableServiceLinks", Rule::Fine),
 ];
+
+const AFFINITY: &[(&str, Rule)] = &[
+    ("podAffinity", Rule::Warn(NOT_SCHEDULED)),
+    ("podAntiAffinity", Rule::Warn(NOT_SCHEDULED)),
+];
+
+const NODE_AFFINITY: &[(&str, Rule)] = &[(
+    "preferredDuringSchedulingIgnoredDuringExecution",
+    Rule::Warn(NOT_SCHEDULED),
+)];
 
 const POD_SECURITY: &[(&str, Rule)] = &[
     (
@@ -349,10 +333,38 @@ const fn strict(
 }
 
 /// Every object of a pod that a type reads.
-pub(super) static LEVELS: [Level; 24] = [
+pub(super) static LEVELS: [Level; 32] = [
     open("", fields::of::<PodObject>, TOP),
     open("metadata", fields::of::<ObjectMeta>, METADATA),
     open("spec", fields::of::<PodSpec>, SPEC),
+    open("spec.affinity", fields::of::<Affinity>, AFFINITY),
+    open(
+        "spec.affinity.nodeAffinity",
+        fields::of::<NodeAffinity>,
+        NODE_AFFINITY,
+    ),
+    strict(
+        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution",
+        fields::of::<NodeSelector>,
+        &[],
+    ),
+    strict(
+        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[]",
+        fields::of::<NodeSelectorTerm>,
+        &[],
+    ),
+    strict(
+        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[].matchExpressions[]",
+        fields::of::<NodeSelectorRequirement>,
+        &[],
+    ),
+    strict(
+        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[].matchFields[]",
+        fields::of::<NodeSelectorRequirement>,
+        &[],
+    ),
+    open("spec.tolerations[]", fields::of::<Toleration>, &[]),
+    open("spec.os", fields::of::<PodOs>, &[]),
     strict(
         "spec.securityContext",
         fields::of::<PodSecurityContext>,
@@ -525,14 +537,4 @@ fn projected(source: PodSource, volume: &Value) -> Option<String> {
     ];
     references(source, items(volume.get("sources")).flat_map(keys), &table)
         .or_else(|| Some(OTHER_VOLUME.to_owned()))
-}
-
-/// The tolerations that admission gives every pod, and the one every static pod has (kubelet-probes 6.1).
-fn given_to_every_pod(tolerations: &Value) -> bool {
-    items(Some(tolerations)).all(
-        |toleration| match toleration.get("key").and_then(Value::as_str) {
-            Some(key) => key.starts_with("node.kubernetes.io/"),
-            None => toleration.get("effect").and_then(Value::as_str) == Some("NoExecute"),
-        },
-    )
 }

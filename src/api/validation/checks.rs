@@ -39,14 +39,6 @@ pub(super) fn no_nul(errors: &mut Vec<FieldError>, path: &str, text: &str) {
     }
 }
 
-pub(super) fn absolute_path(errors: &mut Vec<FieldError>, path: &str, text: &str) {
-    no_nul(errors, path, text);
-    if !text.starts_with('/') {
-        errors.push(FieldError::invalid(path, text, "must be an absolute path"));
-    }
-    no_backsteps(errors, path, text);
-}
-
 pub(super) fn descending_path(errors: &mut Vec<FieldError>, path: &str, text: &str) {
     no_nul(errors, path, text);
     if text.starts_with('/') {
@@ -55,7 +47,7 @@ pub(super) fn descending_path(errors: &mut Vec<FieldError>, path: &str, text: &s
     no_backsteps(errors, path, text);
 }
 
-fn no_backsteps(errors: &mut Vec<FieldError>, path: &str, text: &str) {
+pub(super) fn no_backsteps(errors: &mut Vec<FieldError>, path: &str, text: &str) {
     if text.split('/').any(|part| part == "..") {
         errors.push(FieldError::invalid(path, text, "must not contain '..'"));
     }

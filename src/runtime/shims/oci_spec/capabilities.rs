@@ -3,7 +3,7 @@
 //! The node may lack capabilities itself (a VM or a nested container without CAP_SYS_RESOURCE): the default set and
 //! `ALL` mean what there is; a capability that is named and cannot be given is an error.
 
-use crate::api::capabilities::CAPABILITIES;
+use crate::api::capabilities::{CAPABILITIES, canonical, is_all};
 use crate::api::pod::Capabilities;
 
 /// containerd's 14 (`defaultUnixCaps`).
@@ -74,13 +74,8 @@ pub(super) fn names(set: u64) -> Vec<String> {
 }
 
 fn parse(name: &str, verb: &str) -> Result<u64, String> {
-    bit(&name.to_ascii_uppercase()).ok_or_else(|| match name.get(4..) {
-        Some(rest) if name[..4].eq_ignore_ascii_case("CAP_") => {
-            format!("cannot {verb} capability {name}: names are written without CAP_, so {rest}")
-        }
-        _ => format!(
-            "cannot {verb} capability {name}: there is none of that name (see capabilities(7))"
-        ),
+    canonical(name).and_then(bit).ok_or_else(|| {
+        format!("cannot {verb} capability {name}: there is none of that name (see capabilities(7))")
     })
 }
 
@@ -90,10 +85,6 @@ fn bit(name: &str) -> Option<u64> {
 
 fn known() -> u64 {
     (1 << CAPABILITIES.len()) - 1
-}
-
-fn is_all(name: &str) -> bool {
-    name.eq_ignore_ascii_case("ALL")
 }
 
 fn has_all(names: &[String]) -> bool {
@@ -132,7 +123,8 @@ mod tests {
         check(&["net_admin"], &["all"], Ok(&["NET_ADMIN"]));
         check(&["KILL", "CHOWN"], &["ALL", "KILL"], Ok(&["CHOWN"]));
         check(&["ALL"], &["ALL"], Ok(&[]));
-        check(&["CAP_KILL"], &[], Err("without CAP_, so KILL"));
+        check(&["CAP_KILL"], &["all"], Ok(&["KILL"]));
+        check(&["cap_kill", "CHOWN"], &["ALL", "Cap_Chown"], Ok(&["KILL"]));
         check(&[], &["FLYING"], Err("none of that name"));
         check(&["SYS_RESOURCE"], &[], Err("does not have it itself"));
         check(&[], &["SYS_RESOURCE", "ALL"], Ok(&[]));
