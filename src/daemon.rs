@@ -16,8 +16,10 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Sender, bounded};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::{SysconfVar, sysconf};
 
 use self::views::{Prober, RuntimeCache, Seen};
+use crate::admission;
 use crate::api::{ContainerStatus, PodStatus, PodUid};
 use crate::api::{PodOrigin, PodSource, decode};
 use crate::checkpoint;
@@ -199,6 +201,7 @@ impl Daemon {
         let (stop_loop, loop_stopped) = bounded(0);
         let [liveness, readiness, startup] = from_results;
         let parts = Parts {
+            node: node(&settings),
             pods: shared.pods.clone(),
             workers,
             statuses: statuses.clone(),
@@ -458,6 +461,19 @@ fn take_lock(mut file: File, patience: Duration) -> Option<Flock<File>> {
             Err((file, _)) => file,
         };
         std::thread::sleep(LOCK_STEP);
+    }
+}
+
+/// What pods may ask of this node. An amount that the kernel does not tell is 0.
+fn node(settings: &Settings) -> admission::Node {
+    let of = |variable| sysconf(variable).ok().flatten().unwrap_or(0);
+    let name = settings.node_name.clone();
+    admission::Node {
+        labels: admission::node_labels(&name, &settings.node_labels),
+        name,
+        cpu_milli: of(SysconfVar::_NPROCESSORS_ONLN) * 1000,
+        memory: of(SysconfVar::_PHYS_PAGES) * of(SysconfVar::PAGE_SIZE),
+        max_pods: settings.max_pods,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The daemon's configuration: `config.json` with KubeletConfiguration's names wherever the kubelet has one, and the
 //! command line over it. Every key is in config/config.json with its default (a test compares the two).
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::{fmt, fs, io};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
+use crate::api::validation::{is_qualified_name, is_valid_label_value};
 use crate::layout::Layout;
 
 /// What the daemon runs with, validated.
@@ -32,6 +34,10 @@ pub struct Settings {
     pub node_ip: IpAddr,
     /// `allowProbeHosts`: hosts other than the pod's address and loopback that a probe may name; default none.
     pub allow_probe_hosts: Vec<String>,
+    /// `maxPods`: pods that run at a time; default 110, at least 1.
+    pub max_pods: usize,
+    /// `nodeLabels`: labels of the node beside those that every node has; default none.
+    pub node_labels: BTreeMap<String, String>,
     /// `embedded`, or the path of an OCI runtime.
     pub runtime: RuntimeChoice,
 }
@@ -57,6 +63,8 @@ impl Default for Settings {
             container_log_max_files: 5,
             node_ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
             allow_probe_hosts: Vec::new(),
+            max_pods: 110,
+            node_labels: BTreeMap::new(),
             runtime: if cfg!(feature = "embedded") {
                 RuntimeChoice::Embedded
             } else {
@@ -110,6 +118,10 @@ struct File {
     node_ip: Option<IpAddr>,
     #[serde(deserialize_with = "hosts")]
     allow_probe_hosts: Option<Vec<String>>,
+    #[serde(deserialize_with = "max_pods")]
+    max_pods: Option<usize>,
+    #[serde(deserialize_with = "node_labels")]
+    node_labels: Option<BTreeMap<String, String>>,
     #[serde(deserialize_with = "runtime")]
     runtime: Option<RuntimeChoice>,
 }
@@ -192,6 +204,8 @@ impl File {
                 .unwrap_or(d.container_log_max_files),
             node_ip: self.node_ip.unwrap_or(d.node_ip),
             allow_probe_hosts: self.allow_probe_hosts.unwrap_or(d.allow_probe_hosts),
+            max_pods: self.max_pods.unwrap_or(d.max_pods),
+            node_labels: self.node_labels.unwrap_or(d.node_labels),
             runtime: runtime.or(self.runtime).unwrap_or(d.runtime),
         })
     }
@@ -362,6 +376,27 @@ fn log_files<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u32>, D::Error> {
     })
 }
 
+fn max_pods<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
+    checked(d, |n: i64| match n {
+        1..=1_000_000 => Ok(n as usize),
+        _ => Err(format!("{n} is out of range: allowed are 1 to 1000000")),
+    })
+}
+
+fn node_labels<'de, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<BTreeMap<String, String>>, D::Error> {
+    checked(d, |labels: BTreeMap<String, String>| {
+        for (key, value) in &labels {
+            let complaints = [is_qualified_name(key), is_valid_label_value(value)].concat();
+            if let Some(complaint) = complaints.first() {
+                return Err(format!("{key}={value} is not a label: {complaint}"));
+            }
+        }
+        Ok(labels)
+    })
+}
+
 fn address<'de, D: Deserializer<'de>>(d: D) -> Result<Option<IpAddr>, D::Error> {
     checked(d, |t: String| {
         t.parse()
@@ -485,6 +520,27 @@ mod tests {
         assert_eq!(
             keys(&shipped["crashLoopBackOff"]),
             known("{\"crashLoopBackOff\": {\"-\": 1}}")
+        );
+    }
+
+    #[test]
+    fn the_node_has_labels_and_a_number_of_pods() {
+        let settings = resolve(
+            "{\"maxPods\": 5, \"nodeLabels\": {\"example.com/disk\": \"ssd\"}}",
+            "/",
+            &Overrides::default(),
+        )
+        .unwrap();
+        assert_eq!(settings.max_pods, 5);
+        assert_eq!(settings.node_labels["example.com/disk"], "ssd");
+        check_error(
+            "{\"maxPods\": 0}",
+            "maxPods: 0 is out of range: allowed are 1 to 1000000 at line 1 column 14",
+        );
+        let error = parse(b"{\"nodeLabels\": {\"a b\": \"c\"}}").unwrap_err();
+        assert!(
+            error.starts_with("nodeLabels: a b=c is not a label: name part must"),
+            "{error}"
         );
     }
 
