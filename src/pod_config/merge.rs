@@ -297,24 +297,20 @@ fn unannotate(pod: &mut Pod, key: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::test_pods;
     use serde_json::{Value, json};
 
     /// `uid` is the identity; `edit` changes typed view and raw object alike.
     fn pod(uid: &str, name: &str, edit: impl FnOnce(&mut Value)) -> Arc<Pod> {
-        let mut raw = json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": name, "namespace": "new", "uid": uid, "labels": {"l": "1"}, "annotations": {"a": "1"}},
-            "spec": {"containers": [{"name": "c", "image": "i"}]},
-            "status": {"phase": "Pending"},
-        });
-        edit(&mut raw);
-        let metadata = serde_json::from_value(raw["metadata"].clone()).unwrap();
-        let spec = serde_json::from_value(raw["spec"].clone()).unwrap();
-        Arc::new(Pod {
-            metadata,
-            spec,
-            raw,
-        })
+        test_pods::pod(name)
+            .uid(uid)
+            .namespace("new")
+            .label("l", "1")
+            .annotation("a", "1")
+            .spec(json!({"containers": [{"name": "c", "image": "i"}]}))
+            .edit(|raw| raw["status"] = json!({"phase": "Pending"}))
+            .edit(edit)
+            .arc()
     }
 
     fn same(_: &mut Value) {}
