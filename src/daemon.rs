@@ -16,10 +16,12 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Sender, bounded};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::{SysconfVar, sysconf};
 
 use self::views::{Prober, RuntimeCache, Seen};
-use crate::api::decode::{self, StaticSource};
+use crate::admission;
 use crate::api::{ContainerStatus, PodStatus, PodUid};
+use crate::api::{PodOrigin, PodSource, decode};
 use crate::checkpoint;
 use crate::clock::Moment;
 use crate::events::Recorder;
@@ -32,7 +34,7 @@ use crate::notifier::Notifier;
 use crate::pleg::{self, Pleg};
 use crate::pod_config::file::{FileSource, FileSourceConfig};
 use crate::pod_config::merge::UPDATES_CAPACITY;
-use crate::pod_config::{FileStates, PodConfig, PodUpdate, Source};
+use crate::pod_config::{FileStates, PodConfig, PodUpdate};
 use crate::pod_manager::PodManager;
 use crate::pod_workers::{Deps, PodWorkers, Syncer, Update, UpdateKind};
 use crate::prober::manager::{self, ProberManager, RestoredReady};
@@ -196,7 +198,7 @@ impl Daemon {
             workers: workers.clone(),
             statuses: statuses.clone(),
             states: Arc::new(FileStates::new(move || changed.changed())),
-            config: Arc::new(PodConfig::new(&[Source::File])),
+            config: Arc::new(PodConfig::new(&[PodSource::File])),
             runtime,
             prober: prober.clone(),
             pleg,
@@ -209,6 +211,7 @@ impl Daemon {
         let (stop_loop, loop_stopped) = bounded(0);
         let [liveness, readiness, startup] = from_results;
         let parts = Parts {
+            node: node(&settings),
             pods: shared.pods.clone(),
             workers,
             statuses: statuses.clone(),
@@ -377,7 +380,7 @@ impl Daemon {
         for update in self
             .shared
             .config
-            .merge(Source::File, Vec::new(), std::time::SystemTime::now())
+            .merge(PodSource::File, Vec::new(), std::time::SystemTime::now())
             .updates
         {
             self.updates
@@ -471,11 +474,24 @@ fn take_lock(mut file: File, patience: Duration) -> Option<Flock<File>> {
     }
 }
 
+/// What pods may ask of this node. An amount that the kernel does not tell is 0.
+fn node(settings: &Settings) -> admission::Node {
+    let of = |variable| sysconf(variable).ok().flatten().unwrap_or(0);
+    let name = settings.node_name.clone();
+    admission::Node {
+        labels: admission::node_labels(&name, &settings.node_labels),
+        name,
+        cpu_milli: of(SysconfVar::_NPROCESSORS_ONLN) * 1000,
+        memory: of(SysconfVar::_PHYS_PAGES) * of(SysconfVar::PAGE_SIZE),
+        max_pods: settings.max_pods,
+    }
+}
+
 fn decoder(node_name: String) -> crate::pod_config::files::Decode {
     Arc::new(move |bytes: &[u8], path: &Path| {
-        let decoded = decode::static_pods(
+        let decoded = decode::pods(
             bytes,
-            &StaticSource {
+            &PodOrigin::File {
                 node_name: &node_name,
                 path,
             },

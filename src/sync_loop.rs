@@ -78,6 +78,8 @@ pub trait ProbeHousekeeping: Send + Sync {
 
 /// Whom the loop acts on.
 pub struct Parts {
+    /// What pods may ask of this node.
+    pub node: admission::Node,
     /// Pods that should run.
     pub pods: Arc<PodManager>,
     /// Workers.
@@ -293,7 +295,7 @@ impl Parts {
                 .iter()
                 .filter(|o| !self.phase(o.uid()).is_terminal())
                 .map(AsRef::as_ref);
-            match admission::admit(&pod, active) {
+            match admission::admit(&pod, &self.node, active) {
                 Ok(()) => self.dispatch(pod, UpdateKind::Create),
                 Err(rejection) => self.reject(&pod, &rejection),
             }
@@ -515,9 +517,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::PodSource as Source;
     use crate::notifier::Notifier;
     use crate::pleg::EVENTS_CAPACITY;
-    use crate::pod_config::Source;
     use crate::pod_config::merge::UPDATES_CAPACITY;
     use crate::pod_workers::{Outcome, Phase, PodSyncer, Work};
     use crate::runtime::{Cancel, ContainerId};
@@ -614,6 +616,10 @@ mod tests {
                 Arc::new(FakeProbes::default()),
             );
             let parts = Parts {
+                node: admission::Node {
+                    max_pods: 110,
+                    ..Default::default()
+                },
                 pods: Arc::default(),
                 workers,
                 statuses: Arc::new(StatusManager::new(

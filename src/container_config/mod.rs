@@ -169,12 +169,13 @@ fn mounts(i: &Inputs<'_>) -> Result<Vec<Mount>, String> {
         all.push(Mount {
             host_path: source.to_owned(),
             sub_path: (!m.sub_path.is_empty()).then(|| m.sub_path.clone().into()),
-            container_path: m.mount_path.clone(),
+            container_path: m.destination().into_owned(),
             read_only: m.read_only,
             propagation: Propagation::Private,
         });
     }
     let read_only_root = c.security_context.read_only_root_filesystem == Some(true);
+    let last_words = c.termination_message_destination();
     let generated = [
         (Some(&i.etc_files.hosts), "/etc/hosts", false),
         // These two are shared by the pod: a container that may not write its root may not write them either.
@@ -184,11 +185,7 @@ fn mounts(i: &Inputs<'_>) -> Result<Vec<Mount>, String> {
             "/etc/resolv.conf",
             read_only_root,
         ),
-        (
-            i.termination_log.as_ref(),
-            c.termination_message_path.as_str(),
-            false,
-        ),
+        (i.termination_log.as_ref(), last_words.as_ref(), false),
     ];
     for (file, path, read_only) in generated {
         let taken = |m: &Mount| Path::new(&m.container_path) == Path::new(path);

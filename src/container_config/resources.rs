@@ -2,19 +2,13 @@
 
 use crate::api::Container;
 use crate::api::pod::{Pod, ResourceRequirements};
+use crate::api::priority;
+use crate::api::qos::QosClass;
 use crate::api::quantity::Quantity;
 use crate::runtime::Resources;
 
 /// CFS period in microseconds.
 const PERIOD: i64 = 100_000;
-
-/// How a pod's requests stand to its limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Qos {
-    Guaranteed,
-    Burstable,
-    BestEffort,
-}
 
 /// Limits and weights of a container. Limits of nothing are no limits.
 pub(super) fn resources(
@@ -47,11 +41,32 @@ fn quota(milli: i64) -> i64 {
 
 /// The container's `oom_score_adj`.
 fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: u64) -> Result<i32, String> {
-    Ok(match qos(pod)? {
-        Qos::Guaranteed => -997,
-        Qos::BestEffort => 1000,
-        Qos::Burstable => burstable(request(&container.resources, "memory", 1)?, memory_capacity),
+    let of = |request| burstable(request, memory_capacity);
+    Ok(match QosClass::of(pod) {
+        _ if priority::is_node_critical(pod) => -997,
+        QosClass::Guaranteed => -997,
+        QosClass::BestEffort => 1000,
+        QosClass::Burstable => {
+            let own = of(request(&container.resources, "memory", 1)?);
+            // A sidecar is not killed before the containers that it serves.
+            match least_regular_request(pod, container)? {
+                Some(least) => own.min(of(least)),
+                None => own,
+            }
+        }
     })
+}
+
+/// Of a sidecar: the smallest memory request among the regular containers.
+fn least_regular_request(pod: &Pod, container: &Container) -> Result<Option<i64>, String> {
+    if !pod.spec.is_sidecar(&container.name) {
+        return Ok(None);
+    }
+    let requests = pod.spec.containers.iter();
+    let requests: Result<Vec<i64>, String> = requests
+        .map(|regular| request(&regular.resources, "memory", 1))
+        .collect();
+    Ok(requests?.into_iter().min())
 }
 
 /// 1000 less the thousandths of the node's memory asked for; 3–999, between Guaranteed and BestEffort.
@@ -63,23 +78,6 @@ fn burstable(request: i64, capacity: u64) -> i32 {
     } else {
         score.min(999) as i32
     }
-}
-
-fn qos(pod: &Pod) -> Result<Qos, String> {
-    let (mut any, mut guaranteed) = (false, true);
-    for c in pod.spec.all_containers() {
-        for (name, unit) in [("cpu", 1000), ("memory", 1)] {
-            let limit = amount(&c.resources.limits, name, unit)?.unwrap_or(0);
-            let request = request(&c.resources, name, unit)?;
-            any |= limit > 0 || request > 0;
-            guaranteed &= limit > 0 && limit == request;
-        }
-    }
-    Ok(match (any, guaranteed) {
-        (false, _) => Qos::BestEffort,
-        (true, true) => Qos::Guaranteed,
-        (true, false) => Qos::Burstable,
-    })
 }
 
 /// The request; the limit when there is none (kubelet-probes 1.1); 0 when there is neither.
@@ -113,7 +111,10 @@ fn amount(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::api::test_pods::pod;
 
     fn requirements(limits: &[(&str, &str)], requests: &[(&str, &str)]) -> ResourceRequirements {
         let map = |l: &[(&str, &str)]| {
@@ -136,11 +137,7 @@ mod tests {
     }
 
     fn pod_of(container: &Container) -> Pod {
-        let mut pod = Pod {
-            metadata: Default::default(),
-            spec: Default::default(),
-            raw: serde_json::Value::Null,
-        };
+        let mut pod = pod("p").build();
         pod.spec.containers.push(container.clone());
         pod
     }
@@ -187,6 +184,35 @@ mod tests {
     #[track_caller]
     fn check_oom(limits: &[(&str, &str)], requests: &[(&str, &str)], expected: i32) {
         assert_eq!(of(limits, requests).unwrap().oom_score_adj, expected);
+    }
+
+    #[test]
+    fn the_pod_that_the_node_needs_is_killed_last() {
+        let score = |class: &str| {
+            let containers = json!([{"name": "a", "resources": {"requests": {"memory": "250k"}}}]);
+            let spec = json!({"priorityClassName": class, "containers": containers});
+            let pod = pod("p").spec(spec).build();
+            oom_score_adj(&pod, &pod.spec.containers[0], 1_000_000)
+        };
+        assert_eq!(score("system-node-critical"), Ok(-997));
+        assert_eq!(score("system-cluster-critical"), Ok(750));
+    }
+
+    #[test]
+    fn a_sidecar_is_not_killed_before_the_containers_it_serves() {
+        let with = |name: &str, request: &str| json!({"name": name, "resources": {"requests": {"memory": request}}});
+        let mut sidecar = with("s", "10k");
+        sidecar["restartPolicy"] = "Always".into();
+        let spec = json!({
+            "initContainers": [with("i", "10k"), sidecar],
+            "containers": [with("a", "400k"), with("b", "250k")],
+        });
+        let pod = pod("p").spec(spec).build();
+        let score = |name: &str| oom_score_adj(&pod, pod.container(name).unwrap(), 1_000_000);
+        assert_eq!(
+            ["s", "i", "a", "b"].map(score),
+            [750, 990, 600, 750].map(Ok)
+        );
     }
 
     #[test]

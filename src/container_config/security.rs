@@ -1,6 +1,7 @@
 //! What a container's processes may do (the kubelet's `determineEffectiveSecurityContext` and `pkg/securitycontext`).
 
 use super::Inputs;
+use crate::api::capabilities::canonical;
 use crate::api::pod::{Capabilities, SeccompProfile as Wanted};
 use crate::api::{Container, Pod};
 use crate::runtime::{SeccompProfile, Security};
@@ -66,11 +67,11 @@ pub(super) fn security(i: &Inputs<'_>) -> Result<Security, String> {
     })
 }
 
-/// Upper case and without `CAP_`: the kubelet takes them in any case, with or without it.
+/// Upper case and without `CAP_`; a name that nobody knows is left to the runtime, which refuses it.
 fn names(all: &Capabilities, which: impl Fn(&Capabilities) -> &Vec<String>) -> Vec<String> {
-    let plain = |name: &String| {
-        let upper = name.to_ascii_uppercase();
-        upper.strip_prefix("CAP_").unwrap_or(&upper).to_owned()
+    let plain = |name: &String| match canonical(name) {
+        Some(known) => known.to_owned(),
+        None => name.to_ascii_uppercase(),
     };
     which(all).iter().map(plain).collect()
 }

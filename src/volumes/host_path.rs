@@ -24,7 +24,7 @@ impl VolumeType for HostPathVolume {
         let host_path = volume.host_path.as_ref().ok_or("it names no hostPath")?;
         check(host_path)?;
         Ok(SetUp {
-            source: PathBuf::from(&host_path.path),
+            source: PathBuf::from(&*host_path.on_node()),
             tmpfs: None,
         })
     }
@@ -68,7 +68,8 @@ fn wanted(type_: &str) -> Option<Wanted> {
 
 /// Checks the type, and makes what is missing where the type says so.
 fn check(host_path: &HostPath) -> Result<(), String> {
-    let HostPath { path, type_ } = host_path;
+    let (path, type_) = (host_path.on_node(), &host_path.type_);
+    let path = path.as_ref();
     let w = wanted(type_).ok_or_else(|| format!("unknown type {type_:?}"))?;
     let found = match fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => match w.create {
