@@ -61,6 +61,7 @@ fn enter(s: &Start<'_>) -> Result<Infallible, Report> {
     fchdir(&s.fds.root).at(Step::Root, 0)?;
     chroot(c".").at(Step::Root, 1)?;
     place_stdio(s)?;
+    keep_to_ourselves(s)?;
     drop_privileges(s)?;
     start_second(s)
 }
@@ -141,6 +142,20 @@ fn is_null(file: &OwnedFd) -> bool {
     })
 }
 
+/// What the process that the container will see must not have: any descriptor but its stdio and the one that tells the
+/// daemon that the start is over; and, where the container may write to its memory, what the daemon believes.
+fn keep_to_ourselves(s: &Start<'_>) -> Result<(), Report> {
+    let keep = s.fds.started.as_raw_fd() as u32;
+    if keep > 3 {
+        close_range(3, keep - 1).at(Step::Close, 0)?;
+    }
+    close_range(keep.max(2) + 1, u32::MAX).at(Step::Close, 1)?;
+    if s.orders.traceable {
+        s.pages.keep_processes().at(Step::Clone, 0)?;
+    }
+    Ok(())
+}
+
 /// Steps 7 to 12: from here on this process may do no more than the container.
 fn drop_privileges(s: &Start<'_>) -> Result<(), Report> {
     let o = &s.orders;
@@ -157,8 +172,9 @@ fn drop_privileges(s: &Start<'_>) -> Result<(), Report> {
     if o.uid != 0 {
         let _ = prctl::set_keepcaps(false);
     }
-    // Without no_new_privs the filter needs CAP_SYS_ADMIN, which the second child never has.
-    if !o.no_new_privs {
+    // Where the container may trace the second child, that one has its filter from the start. Without no_new_privs the
+    // filter needs CAP_SYS_ADMIN, which the second never has.
+    if o.traceable || !o.no_new_privs {
         if o.seccomp.is_some() {
             let [p, e] = [permitted | SYS_ADMIN, effective | SYS_ADMIN];
             set_capabilities(e, p, inheritable).at(Step::Seccomp, 0)?;
@@ -238,17 +254,8 @@ fn change_directory(cwd: &CStr) -> Result<(), Report> {
 
 /// Starts the second child and ends when that one has executed a file or ended.
 fn start_second(s: &Start<'_>) -> Result<Infallible, Report> {
-    // Nothing stays open for the process that the container will see, but what tells the daemon that the start is over.
-    let keep = s.fds.started.as_raw_fd() as u32;
-    if keep > 3 {
-        close_range(3, keep - 1).at(Step::Close, 0)?;
-    }
-    close_range(keep.max(2) + 1, u32::MAX).at(Step::Close, 1)?;
     let mut flags = libc::CLONE_PARENT | libc::CLONE_VFORK | libc::CLONE_PARENT_SETTID;
-    if s.orders.traceable {
-        // What the daemon believes must not be where the container can write.
-        s.pages.keep_processes().at(Step::Clone, 0)?;
-    } else {
+    if !s.orders.traceable {
         flags |= libc::CLONE_VM;
     }
     let given = [

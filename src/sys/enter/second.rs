@@ -29,7 +29,7 @@ fn become_command(s: &Start<'_>) -> Result<Infallible, Report> {
     setsid().at(Step::Session, 0)?;
     // A daemon that is killed leaves no probe behind that nobody times out.
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
-    if s.orders.no_new_privs {
+    if s.orders.no_new_privs && !s.orders.traceable {
         filter_system_calls(s)?;
     }
     s.pages.set_ready();
