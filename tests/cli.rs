@@ -681,6 +681,16 @@ fn logs_are_what_the_container_wrote() {
     );
 }
 
+/// Its shim creates the log with the first line.
+#[test]
+fn a_container_that_wrote_nothing_has_an_empty_log() {
+    let world = World::new(vec![], vec![]);
+    world.set(2, vec![with_logs(&world, &["main"], 1, false)], vec![]);
+    for line in ["logs web", "logs web -p", "logs web -f"] {
+        check_output(&world.run(line), 0, "", "");
+    }
+}
+
 #[test]
 fn logs_of_several_containers_need_a_choice() {
     let world = World::new(vec![], vec![]);

@@ -1,7 +1,7 @@
-//! `logs`: reads a container's CRI log files, the rotated ones first, and follows the last one until the container ends.
+//! `logs`: prints a container's log and follows it until the container ends.
 //!
-//! Invariants: the files are read directly, the daemon is only asked where they are and whether the container still
-//! runs; a line is shown once, also when the file is rotated meanwhile.
+//! Invariants: the files are read directly ([`crate::runtime::logs`]); the daemon is only asked where they are and
+//! whether the container still runs.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,10 @@ use std::time::Duration;
 use super::args::Logs;
 use super::client::Client;
 use super::columns;
-use super::cri_lines::Lines;
 use super::error::CliError;
-use super::log_files::Follower;
 use super::names;
 use crate::api::ContainerStatus;
+use crate::runtime::logs::{LogError, LogReader};
 use crate::status::{PodView, Snapshot};
 
 /// Time between two looks at a log that is followed.
@@ -38,46 +37,41 @@ pub fn run(logs: &Logs, out: &mut dyn Write) -> Result<(), CliError> {
     let snapshot = client.snapshot()?;
     let pod = names::resolve(&snapshot, logs.namespace.as_deref(), &logs.pod)?;
     let target = target(pod, logs).map_err(CliError::Failed)?;
-    let mut follower = Follower::open(&target.file).map_err(|e| {
-        CliError::Failed(format!(
-            "cannot read the log {}: {e}",
-            target.file.display()
-        ))
-    })?;
-    let mut lines = Lines::default();
-    copy(&mut follower, &mut lines, out)?;
+    let mut log = LogReader::open(&target.file).map_err(|e| cannot_read(&target, &e))?;
+    copy(&mut log, &target, out)?;
     if logs.follow {
-        follow(&mut client, &target, &mut follower, &mut lines, out)?;
+        follow(&mut client, &target, &mut log, out)?;
     }
-    lines.finish(out)?;
+    log.finish(out)?;
     Ok(out.flush()?)
 }
 
-fn copy(follower: &mut Follower, lines: &mut Lines, out: &mut dyn Write) -> Result<(), CliError> {
-    let mut bytes = vec![0; 64 << 10];
-    loop {
-        match follower
-            .read(&mut bytes)
-            .map_err(|e| CliError::Failed(format!("cannot read the log: {e}")))?
-        {
-            0 => return Ok(out.flush()?),
-            n => lines.push(&bytes[..n], out)?,
-        }
-    }
+fn cannot_read(target: &Target, e: &std::io::Error) -> CliError {
+    CliError::Failed(format!(
+        "cannot read the log {}: {e}",
+        target.file.display()
+    ))
+}
+
+fn copy(log: &mut LogReader, target: &Target, out: &mut dyn Write) -> Result<(), CliError> {
+    log.copy(out).map_err(|e| match e {
+        LogError::Read(e) => cannot_read(target, &e),
+        LogError::Write(e) => e.into(),
+    })?;
+    Ok(out.flush()?)
 }
 
 /// As kubectl: until the container ends, or the daemon does.
 fn follow(
     client: &mut Client,
     target: &Target,
-    follower: &mut Follower,
-    lines: &mut Lines,
+    log: &mut LogReader,
     out: &mut dyn Write,
 ) -> Result<(), CliError> {
     for look in 0_u32.. {
         // Asked before the last read: what a container wrote before its end is in the file by then.
         let runs = look % ASK_EVERY != 0 || still_runs(&*client.snapshot()?, target);
-        copy(follower, lines, out)?;
+        copy(log, target, out)?;
         if !runs {
             break;
         }
