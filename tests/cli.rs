@@ -312,7 +312,7 @@ fn events_are_a_table_with_counts() {
     world.check_failure(
         "get events wbe",
         1,
-        "Error from server (NotFound): pods \"wbe\" not found\ndid you mean \"web\"?\n",
+        "pods \"wbe\" not found\ndid you mean \"web\"?\n",
     );
 }
 
@@ -400,7 +400,7 @@ fn a_probe_that_cannot_be_run_says_why_with_code_2() {
     world.check_failure(
         "probe wbe liveness",
         2,
-        "Error from server (NotFound): pods \"wbe\" not found\ndid you mean \"web\"?\n",
+        "pods \"wbe\" not found\ndid you mean \"web\"?\n",
     );
     world.check_failure(
         "probe web/mian liveness",
@@ -526,13 +526,9 @@ fn no_pods_and_no_such_pod() {
     world.check_failure(
         "get pods wbe",
         1,
-        "Error from server (NotFound): pods \"wbe\" not found\ndid you mean \"web\"?\n",
+        "pods \"wbe\" not found\ndid you mean \"web\"?\n",
     );
-    world.check_failure(
-        "describe pod database",
-        1,
-        "Error from server (NotFound): pods \"database\" not found\n",
-    );
+    world.check_failure("describe pod database", 1, "pods \"database\" not found\n");
     World::new(vec![], vec![]).check_failure("get pods", 0, "No resources found\n");
 }
 
@@ -677,7 +673,7 @@ fn logs_are_what_the_container_wrote() {
     world.check_failure(
         "logs web -c mian",
         1,
-        "error: container mian is not valid for pod web-edge: its containers are [main], did you mean main?\n",
+        "container mian is not valid for pod web-edge: its containers are [main], did you mean 'main'?\n",
     );
 }
 
@@ -698,9 +694,9 @@ fn logs_of_several_containers_need_a_choice() {
     world.check_failure(
         "logs web",
         1,
-        "error: a container name must be specified for pod web-edge, choose one of: [a b]\n",
+        "a container name must be specified for pod web-edge, choose one of: [a b]\n",
     );
-    let previous = "Error from server (BadRequest): previous terminated container \"a\" in pod \"web-edge\" not found\n";
+    let previous = "previous terminated container \"a\" in pod \"web-edge\" not found\n";
     world.check_failure("logs web -c a -p", 1, previous);
 }
 

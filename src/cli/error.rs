@@ -17,7 +17,7 @@ pub enum CliError {
     /// A probe that was asked for could not be run (exit code 2: 1 says that it has failed). Empty when all has been said.
     CannotRun(String),
     /// It could not be done and everything has been said (exit code 1).
-    Told,
+    Reported,
     /// Whoever read the output has gone (`| head`): silent, and no failure.
     BrokenPipe,
 }
@@ -27,7 +27,7 @@ impl CliError {
     pub fn cannot_run(self) -> Self {
         match self {
             Self::Failed(text) => Self::CannotRun(text),
-            Self::Told => Self::CannotRun(String::new()),
+            Self::Reported => Self::CannotRun(String::new()),
             other => other,
         }
     }
@@ -36,7 +36,7 @@ impl CliError {
     pub fn report(&self) -> ExitCode {
         match self {
             Self::BrokenPipe => ExitCode::SUCCESS,
-            Self::Told => ExitCode::from(1),
+            Self::Reported => ExitCode::from(1),
             Self::CannotRun(text) => {
                 if !text.is_empty() {
                     eprintln!("{text}");
@@ -59,7 +59,7 @@ impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(text) | Self::Failed(text) | Self::CannotRun(text) => f.write_str(text),
-            Self::Told | Self::BrokenPipe => Ok(()),
+            Self::Reported | Self::BrokenPipe => Ok(()),
         }
     }
 }

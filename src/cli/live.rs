@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::columns::{self, Row};
-use super::get::{visible, write_problems, write_rows};
+use super::problems::write_problems;
+use super::table::write_rows;
 use crate::clock::Time;
 use crate::events::Event;
 use crate::server::Backend;
@@ -163,7 +164,7 @@ fn changes(before: &Snapshot, now: &Snapshot) -> Vec<String> {
     for pod in &now.pods {
         let old = find(before, pod);
         lines.extend(new_events(old, pod).map(|e| format!("event  {}", cut(&event_text(e), 500))));
-        if old.is_none_or(|old| visible(old) != visible(pod)) {
+        if old.is_none_or(|old| columns::visible(old) != columns::visible(pod)) {
             lines.push(format!(
                 "pod    {}  {}",
                 columns::name(pod),

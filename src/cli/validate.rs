@@ -3,13 +3,63 @@
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-use super::args::Validate;
-use super::connect::Decoded;
+use super::args::{self, Opt, ROOT, Raw};
 use super::error::CliError;
+use crate::api::decode::{self, Problem, StaticSource};
 
 /// Largest pod file in bytes (kubelet-probes 6.1).
 const MAX_FILE: u64 = 10 << 20;
+
+/// `validate`.
+pub const VERB: args::Verb = args::Verb {
+    name: "validate",
+    summary: &[
+        ("validate FILE|DIR", "check pod files without running them"),
+    ],
+    help: "\
+usage: podprobe validate FILE|DIR… [--node-name NAME]
+
+Checks pod files as the daemon does, and names every error and every field that has no effect. Of a directory it reads
+every file whose name does not begin with a dot, as the daemon does. Exit code 1 when any file is refused.
+
+  --node-name NAME         every pod's name ends with it; default the host name
+",
+    options: &[ROOT, Opt::value("node-name", None)],
+    run: |raw, out, _| {
+        let args = parse(raw).map_err(CliError::Usage)?;
+        let node = args.node_name.clone().unwrap_or_else(host_name);
+        run(&args, &|bytes, path| decode(bytes, &node, path), out)?;
+        Ok(ExitCode::SUCCESS)
+    },
+};
+
+/// What `validate` is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Validate {
+    /// Files and directories.
+    pub paths: Vec<PathBuf>,
+    /// Suffix of the pods' names; None means the host name.
+    pub node_name: Option<String>,
+}
+
+fn parse(raw: &Raw) -> Result<Validate, String> {
+    if raw.words.is_empty() {
+        return Err("'validate' needs a file or a directory: podprobe validate FILE|DIR".into());
+    }
+    Ok(Validate {
+        paths: raw.words.iter().map(PathBuf::from).collect(),
+        node_name: raw.text("node-name")?,
+    })
+}
+
+fn host_name() -> String {
+    nix::unistd::gethostname()
+        .ok()
+        .and_then(|n| n.into_string().ok())
+        .unwrap_or_else(|| "localhost".into())
+}
 
 /// Decodes a file's content, its pods named with the node's name.
 pub type Decoder<'a> = &'a dyn Fn(&[u8], &Path) -> Decoded;
@@ -47,7 +97,45 @@ pub fn run(validate: &Validate, decoder: Decoder<'_>, out: &mut dyn Write) -> Re
                 .into(),
         ));
     }
-    if bad > 0 { Err(CliError::Told) } else { Ok(()) }
+    if bad > 0 {
+        Err(CliError::Reported)
+    } else {
+        Ok(())
+    }
+}
+
+/// What a pod file holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decoded {
+    /// Name and warnings of each pod.
+    pub pods: Vec<(String, Vec<String>)>,
+    /// Why it is refused; empty when it is good.
+    pub errors: Vec<String>,
+}
+
+/// Decodes and validates a pod file as the file source does.
+fn decode(bytes: &[u8], node_name: &str, path: &Path) -> Decoded {
+    match decode::static_pods(bytes, &StaticSource { node_name, path }) {
+        Ok(pods) => Decoded {
+            pods: pods
+                .into_iter()
+                .map(|d| (d.pod.metadata.name, d.warnings))
+                .collect(),
+            errors: vec![],
+        },
+        Err(e) => Decoded {
+            pods: vec![],
+            errors: e.problems().iter().map(problem).collect(),
+        },
+    }
+}
+
+/// `line 3, column 5: spec.x: …`; the caller names the file.
+fn problem(p: &Problem) -> String {
+    match p.position {
+        Some(at) => format!("line {}, column {}: {}", at.line, at.column, p.text),
+        None => p.text.clone(),
+    }
 }
 
 fn verdict(file: &Path, decoded: &Decoded, out: &mut dyn Write) -> io::Result<()> {

@@ -1,11 +1,9 @@
 //! The history of probes and restarts in `describe pod`, and which probes are paused.
 
-use super::describe::put;
-use super::events::last_seen;
-use super::human;
-use super::probe_names::type_word;
+use super::lines::put;
+use crate::cli::human;
+use crate::cli::probe_names::type_word;
 use crate::clock::{Time, go_duration};
-use crate::events::Event;
 use crate::prober::history::{PodHistory, ProbeHistory, Run};
 use crate::prober::pauses::PausedProbe;
 
@@ -60,7 +58,8 @@ fn probes(w: &mut String, probes: &[ProbeHistory], now: Time) {
     for probe in probes {
         for same in runs_of_equals(probe) {
             let (first, last) = (same[0], same[same.len() - 1]);
-            let age = last_seen(&as_event(first, last, same.len()), now);
+            let count = u32::try_from(same.len()).unwrap_or(u32::MAX);
+            let age = human::last_seen(count, first.time, last.time, now);
             let phase = last
                 .phase
                 .map_or_else(String::new, |phase| format!(" at {phase}"));
@@ -88,22 +87,6 @@ fn runs_of_equals(probe: &ProbeHistory) -> Vec<Vec<&Run>> {
         }
     }
     rows
-}
-
-/// So that ages read as those of events do.
-fn as_event(first: &Run, last: &Run, count: usize) -> Event {
-    Event {
-        namespace: String::new(),
-        pod: String::new(),
-        uid: String::new(),
-        field_path: String::new(),
-        type_: crate::events::EventType::Normal,
-        reason: String::new(),
-        message: String::new(),
-        count: count as u32,
-        first_timestamp: first.time,
-        last_timestamp: last.time,
-    }
 }
 
 /// `3ms`, or the shortest and the longest: `2ms-9ms`.
