@@ -559,6 +559,23 @@ fn files_with_problems_follow_the_table() {
     );
 }
 
+/// Papercut 2.
+#[test]
+fn a_pod_by_name_comes_without_the_problems_of_other_files() {
+    let mut old = pod("default", "web");
+    old["fileError"] = "spec: bad".into();
+    let problems = vec![
+        json!({"file": "/pods/new.json", "error": "line 3: no"}),
+        json!({"file": "/pods/web.json", "error": "spec: bad"}),
+    ];
+    let world = World::new(vec![old, pod("default", "db")], problems);
+    assert_eq!(text(&world.run("get pods db").stderr), "");
+    assert_eq!(
+        text(&world.run("get pods web").stderr),
+        "/pods/web.json: last good version runs: spec: bad\n"
+    );
+}
+
 #[test]
 fn a_watch_prints_the_rows_that_change() {
     let world = World::new(vec![pod("default", "a"), pod("default", "b")], vec![]);
@@ -625,6 +642,47 @@ fn describe_is_kubectls_layout() {
     world.check("describe pod web", include_str!("golden/describe.txt"));
 }
 
+/// Field notes F5: a container says `ESC ] 0 ; pwned BEL`.
+#[test]
+fn what_a_container_says_does_not_act_on_the_terminal() {
+    const EVIL: &str = "\u{1b}]0;pwned\u{7}\u{9b}2J\r";
+    let mut evil = crashing("web");
+    let status = &mut evil["status"]["containerStatuses"][0];
+    status["lastState"]["terminated"]["message"] = format!("bye {EVIL}").into();
+    status["state"]["waiting"]["message"] = format!("wait {EVIL}").into();
+    let event = |reason: &str| {
+        json!({"namespace": "default", "pod": "web-edge", "uid": "u", "fieldPath": "", "type": "Warning", "reason": reason,
+               "message": format!("said {EVIL}"), "count": 1, "firstTimestamp": ago(60), "lastTimestamp": ago(60)})
+    };
+    evil["events"] = json!([event("Unhealthy"), event(EVIL)]);
+    evil["warnings"] = json!([format!("file {EVIL}")]);
+    evil["file"] = format!("/pods/{EVIL}.json").into();
+    evil["object"]["metadata"]["labels"] = json!({"a": EVIL});
+    evil["object"]["status"] = evil["status"].clone();
+    let problem = json!({"file": format!("/pods/{EVIL}"), "error": format!("bad {EVIL}")});
+    let world = World::new(vec![evil], vec![problem]);
+    for line in [
+        "get pods",
+        "get pods -o wide",
+        "get pods -o json",
+        "get events",
+        "describe pod",
+        "describe pod nothing",
+    ] {
+        let output = world.run(line);
+        for said in [text(&output.stdout), text(&output.stderr)] {
+            let bad = said.chars().find(|c| c.is_control() && *c != '\n');
+            assert_eq!(bad, None, "{line}: {said:?}");
+        }
+    }
+    let described = text(&world.run("describe pod web").stdout);
+    for said in ["bye ^[]0;pwned^G", "wait ^[]0;pwned^G", "said ^[]0;pwned^G"] {
+        assert!(described.contains(said), "{described}");
+    }
+    let json: Value = serde_json::from_slice(&world.run("get pods -o json").stdout).unwrap();
+    assert_eq!(json["items"][0]["metadata"]["labels"]["a"], EVIL);
+}
+
 fn with_logs(world: &World, containers: &[&str], restarts: u32, running: bool) -> Value {
     let mut pod = pod("default", "web");
     let state = if running {
@@ -669,6 +727,9 @@ fn logs_are_what_the_container_wrote() {
     );
     world.check("logs web", "rotated\nin two parts\nlast\n");
     world.check("logs web -p", "before\n");
+    // raw, as kubectl: what comes out is what went in
+    write_log(world.root.path(), "main/0.log", "F \u{1b}[1mbold\u{7}");
+    world.check("logs web -p", "\u{1b}[1mbold\u{7}\n");
     world.check("logs pod/web-edge -c main", "rotated\nin two parts\nlast\n");
     world.check_failure(
         "logs web -c mian",

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use super::client::ClientError;
 use super::names::NameError;
+use super::terminal::say;
 
 /// Why a verb did not do its work.
 #[derive(Debug)]
@@ -14,11 +15,12 @@ pub enum CliError {
     Usage(String),
     /// It could not be done (exit code 1).
     Failed(String),
-    /// A probe that was asked for could not be run (exit code 2: 1 says that it has failed). Empty when all has been said.
+    /// The probe could not be run (exit code 2, because 1 means that it has failed). Empty when the verb has already said
+    /// why.
     CannotRun(String),
-    /// It could not be done and everything has been said (exit code 1).
+    /// It could not be done, and the verb has already said why (exit code 1).
     Reported,
-    /// Whoever read the output has gone (`| head`): silent, and no failure.
+    /// The reader of the output has gone (`| head`): no message and no failure.
     BrokenPipe,
 }
 
@@ -39,16 +41,16 @@ impl CliError {
             Self::Reported => ExitCode::from(1),
             Self::CannotRun(text) => {
                 if !text.is_empty() {
-                    eprintln!("{text}");
+                    say(text);
                 }
                 ExitCode::from(2)
             }
             Self::Failed(_) => {
-                eprintln!("{self}");
+                say(&self.to_string());
                 ExitCode::from(1)
             }
             Self::Usage(_) => {
-                eprintln!("podprobe: {self}");
+                say(&format!("podprobe: {self}"));
                 ExitCode::from(2)
             }
         }

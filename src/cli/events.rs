@@ -8,6 +8,7 @@ use super::args::Raw;
 use super::client::Client;
 use super::error::CliError;
 use super::table::write_rows;
+use super::terminal::one_line;
 use super::{human, kinds, names};
 use crate::clock::Time;
 use crate::events::{Event, EventList};
@@ -151,20 +152,13 @@ impl Table {
     }
 }
 
-/// A message of several lines stays one row, and control characters do not reach the terminal.
 fn cells(e: &Event, now: Time) -> [String; 5] {
-    let message = e
-        .message
-        .trim()
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
     [
         human::last_seen(e.count, e.first_timestamp, e.last_timestamp, now),
         format!("{:?}", e.type_),
         e.reason.clone(),
         format!("pod/{}", e.pod),
-        message,
+        one_line(e.message.trim()),
     ]
 }
 
@@ -185,7 +179,7 @@ mod tests {
     #[test]
     fn a_row_is_kubectls() {
         let now = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
-        let text = "Liveness probe failed: a b [2J";
+        let text = "Liveness probe failed: a b^[[2J";
         assert_eq!(
             cells(&event("web", "default", 1), now),
             ["60s", "Warning", "Unhealthy", "pod/web", text]

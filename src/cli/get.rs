@@ -1,5 +1,6 @@
 //! `get`: [`super::events`] has `get events`; here is `get pods`: the table, JSON or names, once or again with each change.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use super::args::{self, ALL_NAMESPACES, NAMESPACE, Opt, ROOT, Raw};
 use super::client::Client;
 use super::columns::{self, Row, visible};
 use super::error::CliError;
-use super::problems::write_problems;
+use super::problems::{write_problems, write_stalled};
 use super::table::write_rows;
 use super::{events, kinds, names};
 use crate::clock::Time;
@@ -117,7 +118,10 @@ pub fn run(get: &Get, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Cl
     let pods = select(get, &snapshot)?;
     printer.first(&pods, out, err)?;
     if !matches!(get.output, Output::Json | Output::Name) {
-        write_problems(&snapshot, err)?;
+        write_stalled(&snapshot, err)?;
+        // Whoever names pods has not asked for the files of others.
+        let asked = |file: &str| get.names.is_empty() || pods.iter().any(|p| p.file == file);
+        write_problems(&snapshot, asked, err)?;
     }
     out.flush()?;
     if get.watch {
@@ -297,10 +301,25 @@ fn pod_list(pods: &[&PodView]) -> Value {
 
 /// Indented by four, as kubectl does.
 fn write_json(value: &Value, out: &mut dyn Write) -> io::Result<()> {
+    let mut json = Vec::new();
     let format = serde_json::ser::PrettyFormatter::with_indent(b"    ");
-    let mut serializer = serde_json::Serializer::with_formatter(&mut *out, format);
+    let mut serializer = serde_json::Serializer::with_formatter(&mut json, format);
     serde::Serialize::serialize(value, &mut serializer)?;
-    writeln!(out)
+    writeln!(out, "{}", ascii_controls(String::from_utf8_lossy(&json)))
+}
+
+/// JSON escapes the control characters below U+0020; those from U+007F to U+009F stand only in strings, where the escaped
+/// form means the same.
+fn ascii_controls(json: Cow<'_, str>) -> Cow<'_, str> {
+    let is_control = |c: char| matches!(c, '\u{7f}'..='\u{9f}');
+    if !json.contains(is_control) {
+        return json;
+    }
+    let escaped = |c: char| match is_control(c) {
+        true => format!("\\u{:04x}", u32::from(c)),
+        false => c.to_string(),
+    };
+    json.chars().map(escaped).collect::<String>().into()
 }
 
 #[cfg(test)]

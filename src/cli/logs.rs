@@ -3,7 +3,7 @@
 //! Invariants: the files are read directly ([`crate::runtime::logs`]); the daemon is only asked where they are and
 //! whether the container still runs.
 
-use std::io::Write;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -45,9 +45,11 @@ terminal.
         Opt::flag("follow", Some('f')),
         Opt::flag("previous", Some('p')),
     ],
-    run: |raw, out, _| {
+    run: |raw, _, _| {
         let args = parse(raw).map_err(CliError::Usage)?;
-        run(&args, out).map(|()| ExitCode::SUCCESS)
+        // Past the writer that shows control characters: the output is the container's, byte for byte.
+        let mut out = BufWriter::new(io::stdout());
+        run(&args, &mut out).map(|()| ExitCode::SUCCESS)
     },
 };
 
@@ -112,7 +114,7 @@ pub fn run(logs: &Logs, out: &mut dyn Write) -> Result<(), CliError> {
     Ok(out.flush()?)
 }
 
-fn cannot_read(target: &Target, e: &std::io::Error) -> CliError {
+fn cannot_read(target: &Target, e: &io::Error) -> CliError {
     CliError::Failed(format!(
         "cannot read the log {}: {e}",
         target.file.display()

@@ -28,6 +28,7 @@ pub mod run;
 pub mod suggest;
 pub mod table;
 pub mod tabwriter;
+pub mod terminal;
 pub mod try_out;
 pub mod validate;
 pub mod verbs;
@@ -38,6 +39,7 @@ use std::process::ExitCode;
 
 use args::Line;
 use error::CliError;
+use terminal::Printable;
 use verbs::VERBS;
 
 /// Runs the role the arguments name.
@@ -52,9 +54,10 @@ pub fn main() -> ExitCode {
 fn dispatch() -> Result<ExitCode, CliError> {
     let line = args::read(std::env::args_os().skip(1), &VERBS).map_err(CliError::Usage)?;
     // Buffered: stdout itself writes each line on its own, and a PodList has thousands. Every verb flushes.
-    let mut out = io::BufWriter::new(io::stdout());
+    let mut out = Printable::new(io::BufWriter::new(io::stdout()));
+    let mut err = Printable::new(io::stderr());
     let text = match line {
-        Line::Run(verb, raw) => return (verb.run)(&raw, &mut out, &mut io::stderr()),
+        Line::Run(verb, raw) => return (verb.run)(&raw, &mut out, &mut err),
         Line::Help(Some(verb)) => verb.help.to_owned(),
         Line::Help(None) => help::overview(&VERBS),
     };

@@ -10,6 +10,7 @@ use super::client::Client;
 use super::error::CliError;
 use super::probe_names::{self, Wanted, select, spelled};
 use super::probe_text::probe_text;
+use super::terminal::one_line;
 use crate::api::validation::probe_field;
 use crate::api::{Probe, ProbeType};
 use crate::clock::go_duration;
@@ -152,13 +153,6 @@ fn text(report: &ProbeReport) -> String {
     lines
 }
 
-/// Control characters of a container's output must not reach the terminal.
-fn one_line(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,7 +172,7 @@ mod tests {
             output: "HTTP probe failed\n\u{1b}[2Jmore\n".into(),
             micros: 1_500_000,
         };
-        let expected = "    0.012 ms  target 10.0.0.7\n 1234.567 ms  status 500 \nfailure at read after 1.5s\n  HTTP probe failed\n   [2Jmore\n";
+        let expected = "    0.012 ms  target 10.0.0.7\n 1234.567 ms  status 500 \nfailure at read after 1.5s\n  HTTP probe failed\n  ^[[2Jmore\n";
         assert_eq!(text(&report), expected);
         let good = ProbeReport {
             outcome: RunOutcome::Success,

@@ -4,10 +4,13 @@ use std::io::{self, Write};
 
 use crate::status::Snapshot;
 
-/// One line when the daemon stands still, and one per file that is not, or no longer, what runs.
-pub fn write_problems(snapshot: &Snapshot, err: &mut dyn Write) -> io::Result<()> {
-    write_stalled(snapshot, err)?;
-    for problem in &snapshot.problems {
+/// One line for each of the files asked for that does not run as it stands.
+pub fn write_problems(
+    snapshot: &Snapshot,
+    asked: impl Fn(&str) -> bool,
+    err: &mut dyn Write,
+) -> io::Result<()> {
+    for problem in snapshot.problems.iter().filter(|p| asked(&p.file)) {
         let runs = snapshot
             .pods
             .iter()
@@ -22,7 +25,7 @@ pub fn write_problems(snapshot: &Snapshot, err: &mut dyn Write) -> io::Result<()
     Ok(())
 }
 
-/// What is shown may be old.
+/// One line when the daemon stands still, so that what is shown may be old.
 pub fn write_stalled(snapshot: &Snapshot, err: &mut dyn Write) -> io::Result<()> {
     snapshot
         .stalled

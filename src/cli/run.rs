@@ -1,11 +1,13 @@
 //! `run`: the daemon, until a signal ends it.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use super::args::{self, Opt, ROOT, Raw};
 use super::error::CliError;
+use super::terminal::printable;
 use crate::daemon::Daemon;
 use crate::layout::Layout;
 use crate::settings::{Overrides, RuntimeChoice, Settings};
@@ -154,14 +156,49 @@ pub(super) fn need_root(verb: &str) -> Result<(), CliError> {
     }
 }
 
-/// Level info unless PODPROBE_LOG says otherwise (`debug`, `warn`, `podprobe::prober=trace`).
+/// Where the log level comes from.
+const LOG_VARIABLE: &str = "PODPROBE_LOG";
+/// The level without it.
+const DEFAULT_LOG: &str = "info";
+
+/// Level info unless PODPROBE_LOG says otherwise (`debug`, `warn`, `podprobe::prober=trace`). Messages quote containers,
+/// and whoever reads the log may do so on a terminal.
 pub(super) fn log_to(target: env_logger::Target) {
-    let filter = env_logger::Env::new().filter_or("PODPROBE_LOG", "info");
+    let wanted = std::env::var(LOG_VARIABLE).unwrap_or_default();
+    let unknown = unknown_filter(&wanted);
+    let filter = match (wanted.trim(), unknown) {
+        ("", _) | (_, Some(_)) => DEFAULT_LOG,
+        (filter, None) => filter,
+    };
     // A second logger in one process can only come from a test.
-    let _ = env_logger::Builder::from_env(filter)
+    let _ = env_logger::Builder::new()
+        .parse_filters(filter)
         .target(target)
-        .format_timestamp_millis()
+        .format(|out, record| {
+            let (time, level) = (out.timestamp_millis(), record.level());
+            // No line of a message begins where a line of the log does.
+            let text = record.args().to_string().replace('\n', "\n    ");
+            let text = printable(&text);
+            writeln!(out, "[{time} {level:<5} {}] {text}", record.target())
+        })
         .try_init();
+    if let Some(word) = unknown {
+        log::warn!(
+            "{LOG_VARIABLE} is '{wanted}', and '{word}' is neither a level nor a module of podprobe; the level is {DEFAULT_LOG}. Levels are error, warn, info, debug, trace and off"
+        );
+    }
+}
+
+/// The part of a log filter that would match nothing, and so silence the log.
+fn unknown_filter(filter: &str) -> Option<&str> {
+    let is_level = |word: &str| word.trim().parse::<log::LevelFilter>().is_ok();
+    let is_module = |word: &str| word == "podprobe" || word.starts_with("podprobe::");
+    let directives = filter.split('/').next().unwrap_or_default();
+    let mut parts = directives.split(',').map(str::trim);
+    parts.find(|part| match part.split_once('=') {
+        None => !part.is_empty() && !is_level(part) && !is_module(part),
+        Some((_, level)) => !is_level(level),
+    })
 }
 
 #[cfg(test)]
@@ -239,5 +276,23 @@ mod tests {
     fn a_relative_root_is_made_absolute() {
         let run = testing::parse(&VERB, parse, "run --root rel/ative").unwrap();
         assert_eq!(run.root, std::env::current_dir().unwrap().join("rel/ative"));
+    }
+
+    #[test]
+    fn a_filter_that_would_silence_the_log_is_named() {
+        for good in [
+            "",
+            "debug",
+            "WARN",
+            "off",
+            "podprobe",
+            "warn,podprobe::prober=trace",
+            "info/regex",
+        ] {
+            assert_eq!(unknown_filter(good), None, "{good}");
+        }
+        assert_eq!(unknown_filter("foo"), Some("foo"));
+        assert_eq!(unknown_filter("info, debgu"), Some("debgu"));
+        assert_eq!(unknown_filter("podprobe=loud"), Some("podprobe=loud"));
     }
 }

@@ -12,6 +12,7 @@ use super::args::{self, Opt, ROOT, Raw};
 use super::error::CliError;
 use super::image::{self, ImageSource};
 use super::run::{PODS, RUNTIME, Run};
+use super::terminal::say;
 use super::{live, run};
 use crate::daemon::Daemon;
 use crate::layout::Layout;
@@ -85,14 +86,10 @@ pub fn run(args: &Try) -> Result<ExitCode, CliError> {
     log_to_file(&root.path)?;
     run::warn_unsealed(sealed);
     let settings = run::settings(&as_run(args, &root.path), &layout).map_err(CliError::Failed)?;
-    let title = format!(
-        "pods in {} (log and files in {}); Ctrl-C stops and removes everything",
-        settings.static_pod_path.display(),
-        root.path.display()
-    );
+    let title = title(&settings.static_pod_path, &root.path);
     let daemon = run::start_daemon(settings, layout)?;
     show_until_signal(&daemon, &title)?;
-    eprintln!("podprobe: stopping and removing every pod");
+    say("podprobe: stopping and removing every pod");
     let removed = daemon.remove_all_pods(REMOVE);
     let ended = daemon.shutdown(SHUTDOWN);
     removed.and(ended).map_err(|e| {
@@ -100,6 +97,15 @@ pub fn run(args: &Try) -> Result<ExitCode, CliError> {
         CliError::Failed(format!("{e}; what is left lies in {}", kept.display()))
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What to do comes first: a narrow terminal cuts the paths.
+fn title(pods: &Path, root: &Path) -> String {
+    format!(
+        "Ctrl-C stops and removes everything\npods in {}, log and files in {}",
+        pods.display(),
+        root.display()
+    )
 }
 
 fn as_run(args: &Try, root: &Path) -> Run {
@@ -168,7 +174,10 @@ impl Drop for Root {
         if self.fresh.get()
             && let Err(e) = std::fs::remove_dir_all(&self.path)
         {
-            eprintln!("podprobe: cannot remove {}: {e}", self.path.display());
+            say(&format!(
+                "podprobe: cannot remove {}: {e}",
+                self.path.display()
+            ));
         }
     }
 }
@@ -200,6 +209,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         drop(Root::new(Some(&dir.path().join("given"))).unwrap());
         assert!(dir.path().join("given").is_dir());
+    }
+
+    #[test]
+    fn a_narrow_terminal_says_how_to_end_it() {
+        let title = title(
+            Path::new(&"/long".repeat(20)),
+            Path::new(&"/long".repeat(20)),
+        );
+        let first = title.lines().next().unwrap();
+        assert!(first.contains("Ctrl-C") && first.len() < 40, "{first}");
     }
 
     #[test]

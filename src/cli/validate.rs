@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use super::args::{self, Opt, ROOT, Raw};
 use super::error::CliError;
 use crate::api::decode::{self, Problem, StaticSource};
+use crate::pod_config::files::is_pod_file;
 
 /// Largest pod file in bytes (kubelet-probes 6.1).
 const MAX_FILE: u64 = 10 << 20;
@@ -93,7 +94,7 @@ pub fn run(validate: &Validate, decoder: Decoder<'_>, out: &mut dyn Write) -> Re
     out.flush()?;
     if files.is_empty() {
         return Err(CliError::Failed(
-            "no pod files there: a pod file is a .json file whose name does not begin with a dot"
+            "no pod files there: a name that begins with a dot, or that an editor leaves behind, is not read"
                 .into(),
         ));
     }
@@ -194,7 +195,7 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// A file as named; of a directory its regular files (through links) that are no dotfiles, sorted.
+/// A file as named; of a directory the files that the daemon reads, sorted.
 fn files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let cannot = |e: io::Error| CliError::Failed(format!("cannot read {}: {e}", path.display()));
     if !std::fs::metadata(path).map_err(cannot)?.is_dir() {
@@ -203,10 +204,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(path).map_err(cannot)? {
         let file = entry.map_err(cannot)?.path();
-        let dotted = file
-            .file_name()
-            .is_some_and(|n| n.as_encoded_bytes().starts_with(b"."));
-        if !dotted && file.is_file() && file.extension().is_some_and(|e| e == "json") {
+        if file.file_name().is_some_and(is_pod_file) && file.is_file() {
             found.push(file);
         }
     }
@@ -264,7 +262,7 @@ mod tests {
     #[test]
     fn every_file_has_a_verdict() {
         check_files(
-            &[("a.json", "web"), (".b.json", "bad"), ("c.txt", "bad")],
+            &[("a.json", "web"), (".b.json", "bad"), ("c.json~", "bad")],
             "a.json: ok (pod web)\n",
             true,
         );
@@ -277,6 +275,16 @@ mod tests {
         );
         check_files(&[("a.json", "none")], "a.json: ok (no pods)\n", true);
         check_files(&[], "", false);
+    }
+
+    /// As the daemon does, whatever a name ends with.
+    #[test]
+    fn every_file_of_a_directory_is_read() {
+        check_files(
+            &[("a", "web"), ("b.txt", "bad")],
+            "a: ok (pod web)\nb.txt: error: spec: Required value\nb.txt: error: second\n",
+            false,
+        );
     }
 
     #[test]

@@ -3,11 +3,12 @@
 use super::lines::put;
 use crate::cli::human;
 use crate::cli::probe_names::type_word;
+use crate::cli::terminal::one_line;
 use crate::clock::{Time, go_duration};
 use crate::prober::history::{PodHistory, ProbeHistory, Run};
 use crate::prober::pauses::PausedProbe;
 
-/// Longest text of a probe in a row, in characters.
+/// Longest text of a probe's result in a row, in characters. The cause of a restart is shown whole.
 const MAX_TEXT: usize = 100;
 
 /// Writes the sections; none that has nothing to say.
@@ -42,7 +43,7 @@ pub(super) fn all(w: &mut String, history: &PodHistory, paused: &[PausedProbe], 
             human::since(Some(r.time), now),
             r.container,
             r.attempt,
-            one_line(&r.cause)
+            one_line(r.cause.trim())
         );
     }
 }
@@ -63,7 +64,7 @@ fn probes(w: &mut String, probes: &[ProbeHistory], now: Time) {
             let phase = last
                 .phase
                 .map_or_else(String::new, |phase| format!(" at {phase}"));
-            let text = one_line(&last.output);
+            let text = head(&last.output);
             let result = last.outcome.as_str();
             put!(
                 w,
@@ -110,16 +111,12 @@ fn rounded(micros: u64) -> u64 {
     micros / unit * unit
 }
 
-fn one_line(text: &str) -> String {
-    let mut chars = text
-        .trim()
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c });
-    let head: String = chars.by_ref().take(MAX_TEXT).collect();
-    if chars.next().is_some() {
-        format!("{head}...")
-    } else {
-        head
+/// At most [`MAX_TEXT`] characters.
+fn head(text: &str) -> String {
+    let text = one_line(text.trim());
+    match text.char_indices().nth(MAX_TEXT) {
+        Some((at, _)) => format!("{}...", &text[..at]),
+        None => text,
     }
 }
 

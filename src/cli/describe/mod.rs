@@ -17,6 +17,7 @@ use super::client::Client;
 use super::columns::{self, string_map};
 use super::error::CliError;
 use super::problems::write_stalled;
+use super::terminal::one_line;
 use super::{human, kinds, names, tabwriter};
 use crate::clock::Time;
 use crate::events::Event;
@@ -324,7 +325,7 @@ fn events(w: &mut String, events: &[Event], now: Time) {
             "  {:?}\t{}\t{age}\tpodprobe\t{}",
             e.type_,
             e.reason,
-            e.message.trim().replace(['\n', '\t'], " ")
+            one_line(e.message.trim())
         );
     }
 }
