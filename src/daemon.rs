@@ -33,6 +33,7 @@ use crate::pod_config::merge::UPDATES_CAPACITY;
 use crate::pod_config::{FileStates, PodConfig, PodUpdate, Source};
 use crate::pod_manager::PodManager;
 use crate::pod_workers::{Deps, PodWorkers, Syncer, Update, UpdateKind};
+use crate::prober::history::NODE_RESTARTED;
 use crate::prober::manager::{self, ProberManager, RestoredReady};
 use crate::prober::results;
 use crate::runtime::shims::exits::ExitListener;
@@ -130,8 +131,14 @@ impl Daemon {
         let checkpoint::Restored {
             statuses: restored,
             ages,
+            rebooted,
         } = checkpoint::read(&layout.checkpoint());
         let readiness = restored_readiness(&restored);
+        let ended_with_the_node = if rebooted {
+            instances(&restored)
+        } else {
+            vec![]
+        };
         let running = restored.keys().cloned().collect();
         let statuses = Arc::new(StatusManager::new(restored, notifier.clone()).with_ages(ages));
 
@@ -167,6 +174,10 @@ impl Daemon {
             results,
         });
         prober.manager.pauses().open(layout.pauses());
+        for (uid, container) in ended_with_the_node {
+            let history = prober.manager.history();
+            history.renewing(&uid, &container, NODE_RESTARTED);
+        }
         let syncer = Arc::new(Syncer::new(Deps {
             runtime: runtime.clone(),
             cache: cache.clone(),
@@ -519,6 +530,23 @@ fn image_keeper_config(shared: &Arc<Shared>, store: ImageStore) -> ImageKeeperCo
         in_use: Arc::new(move |id| ImagesInUse::read(&layout).contains(id)),
         on_change: Box::new(move || of.sync_pods_without_image()),
     }
+}
+
+/// Every container that had an instance.
+fn instances(statuses: &HashMap<PodUid, PodStatus>) -> Vec<(PodUid, String)> {
+    let of = |status: &PodStatus| {
+        let all = status
+            .container_statuses
+            .iter()
+            .chain(&status.init_container_statuses);
+        let had_one = all.filter(|c| !c.container_id.is_empty());
+        had_one.map(|c| c.name.clone()).collect::<Vec<_>>()
+    };
+    let each = |(uid, status): (&PodUid, &PodStatus)| {
+        let uid = uid.clone();
+        of(status).into_iter().map(move |name| (uid.clone(), name))
+    };
+    statuses.iter().flat_map(each).collect()
 }
 
 type Updates = crossbeam_channel::Receiver<results::Update>;

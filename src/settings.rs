@@ -1,7 +1,7 @@
 //! The daemon's configuration: `config.json` with KubeletConfiguration's names wherever the kubelet has one, and the
 //! command line over it. Every key is in config/config.json with its default (a test compares the two).
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fmt, fs, io};
@@ -28,7 +28,8 @@ pub struct Settings {
     pub container_log_max_size: u64,
     /// `containerLogMaxFiles`: default 5, at least 2.
     pub container_log_max_files: u32,
-    /// `nodeIP`: the address of pods with hostNetwork, and where their probes go; default 127.0.0.1.
+    /// `nodeIP`: the address of pods with hostNetwork, and where their probes go; default the node's own address, that of
+    /// the interface with the default route when the daemon starts, or 127.0.0.1 where there is none.
     pub node_ip: IpAddr,
     /// `allowProbeHosts`: hosts other than the pod's address and loopback that a probe may name; default none.
     pub allow_probe_hosts: Vec<String>,
@@ -145,7 +146,7 @@ impl Settings {
                 )));
             }
         };
-        file.resolve(layout, overrides, &host_name())
+        file.resolve(layout, overrides, &host_name(), own_address)
             .map_err(SettingsError)
     }
 }
@@ -156,6 +157,7 @@ impl File {
         layout: &Layout,
         overrides: &Overrides,
         host_name: &str,
+        own_address: impl FnOnce() -> Option<IpAddr>,
     ) -> Result<Settings, String> {
         let d = Settings::default();
         let flag = |name: &'static str| move |e: String| format!("cannot use {name}: {e}");
@@ -190,7 +192,7 @@ impl File {
             container_log_max_files: self
                 .container_log_max_files
                 .unwrap_or(d.container_log_max_files),
-            node_ip: self.node_ip.unwrap_or(d.node_ip),
+            node_ip: self.node_ip.or_else(own_address).unwrap_or(d.node_ip),
             allow_probe_hosts: self.allow_probe_hosts.unwrap_or(d.allow_probe_hosts),
             runtime: runtime.or(self.runtime).unwrap_or(d.runtime),
         })
@@ -201,6 +203,17 @@ fn host_name() -> String {
     nix::unistd::gethostname()
         .map(|n| n.to_string_lossy().into_owned())
         .unwrap_or_default()
+}
+
+/// The address that packets to other hosts leave from, as the kubelet finds it: that of the interface with the default
+/// route. None without a route. Nothing is sent: a datagram socket only picks its route.
+fn own_address() -> Option<IpAddr> {
+    let towards = |bind: &str, documentation: &str| {
+        let socket = UdpSocket::bind((bind, 0)).ok()?;
+        socket.connect((documentation, 9)).ok()?;
+        socket.local_addr().ok().map(|a| a.ip())
+    };
+    towards("0.0.0.0", "192.0.2.1").or_else(|| towards("::", "2001:db8::1"))
 }
 
 /// The error names the key, the place and, for an unknown key, the likely one.
@@ -384,10 +397,14 @@ fn log_files<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u32>, D::Error> {
 }
 
 fn address<'de, D: Deserializer<'de>>(d: D) -> Result<Option<IpAddr>, D::Error> {
-    checked(d, |t: String| {
-        t.parse()
-            .map_err(|_| format!("\"{t}\" is not an IP address"))
-    })
+    let address = checked(d, |t: String| match t.as_str() {
+        "" => Ok(None),
+        t => t
+            .parse()
+            .map(Some)
+            .map_err(|_| format!("\"{t}\" is not an IP address")),
+    });
+    Ok(address?.flatten())
 }
 
 fn absolute_path<'de, D: Deserializer<'de>>(d: D) -> Result<Option<PathBuf>, D::Error> {
@@ -470,7 +487,7 @@ mod tests {
     fn resolve(json: &str, root: &str, overrides: &Overrides) -> Result<Settings, String> {
         parse(json.as_bytes())
             .unwrap()
-            .resolve(&Layout::new(root), overrides, "Host1")
+            .resolve(&Layout::new(root), overrides, "Host1", || None)
     }
 
     #[test]
@@ -574,6 +591,24 @@ mod tests {
                 .unwrap()
                 .static_pod_path,
             Path::new("/r/etc/podprobe/pods")
+        );
+    }
+
+    #[test]
+    fn the_address_is_the_nodes_own_unless_the_file_names_another() {
+        let check = |json: &str, own: Option<&str>, expected: &str| {
+            let own = || own.map(|ip| ip.parse().unwrap());
+            let file = parse(json.as_bytes()).unwrap();
+            let s = file.resolve(&Layout::new("/"), &Overrides::default(), "h", own);
+            assert_eq!(s.unwrap().node_ip.to_string(), expected, "{json}");
+        };
+        check("{}", Some("10.0.0.7"), "10.0.0.7");
+        check(r#"{"nodeIP": ""}"#, Some("fd00::7"), "fd00::7");
+        check("{}", None, "127.0.0.1");
+        check(r#"{"nodeIP": "10.0.0.8"}"#, Some("10.0.0.7"), "10.0.0.8");
+        check_error(
+            r#"{"nodeIP": "here"}"#,
+            "nodeIP: \"here\" is not an IP address at line 1 column 18",
         );
     }
 

@@ -1,4 +1,4 @@
-//! `get`: [`super::events`] has `get events`; here is `get pods`: the table, JSON or names, once or again with each change.
+//! `get`: here is `get pods`, once or again with each change, as a table, JSON or names; [`super::events`] has the other.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

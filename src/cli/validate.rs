@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use super::args::{self, Opt, ROOT, Raw};
 use super::error::CliError;
+use crate::api::Pod;
 use crate::api::decode::{self, Problem, StaticSource};
 use crate::pod_config::files::is_pod_file;
 
@@ -120,7 +121,11 @@ fn decode(bytes: &[u8], node_name: &str, path: &Path) -> Decoded {
         Ok(pods) => Decoded {
             pods: pods
                 .into_iter()
-                .map(|d| (d.pod.metadata.name, d.warnings))
+                .map(|d| {
+                    let unreachable = unreachable_ports(&d.pod);
+                    let warnings = d.warnings.into_iter().chain(unreachable).collect();
+                    (d.pod.metadata.name, warnings)
+                })
                 .collect(),
             errors: vec![],
         },
@@ -129,6 +134,15 @@ fn decode(bytes: &[u8], node_name: &str, path: &Path) -> Decoded {
             errors: e.problems().iter().map(problem).collect(),
         },
     }
+}
+
+/// A pod that says which ports it serves, and that nothing will reach.
+fn unreachable_ports(pod: &Pod) -> Option<String> {
+    let serves = pod.spec.all_containers().any(|c| !c.ports.is_empty());
+    (serves && !pod.spec.host_network).then(|| {
+        "the pod has ports and only a loopback network of its own: its probes reach them, nothing else does; hostNetwork: true gives it the node's network"
+            .into()
+    })
 }
 
 /// `line 3, column 5: spec.x: …`; the caller names the file.
@@ -235,6 +249,25 @@ mod tests {
                 errors: vec![],
             },
         }
+    }
+
+    /// Papercut 25.
+    #[test]
+    fn ports_that_nothing_reaches_are_warned_of() {
+        let warnings = |spec: serde_json::Value| {
+            let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec});
+            let decoded = decode(pod.to_string().as_bytes(), "n", Path::new("/p/a.json"));
+            assert_eq!(decoded.errors, [] as [&str; 0]);
+            let all = decoded.pods[0].1.clone();
+            all.iter().filter(|w| w.contains("loopback")).count()
+        };
+        let container = |ports| serde_json::json!([{"name": "c", "image": "i", "ports": ports}]);
+        let port = serde_json::json!([{"containerPort": 80}]);
+        let with =
+            |ports, host| serde_json::json!({"hostNetwork": host, "containers": container(ports)});
+        assert_eq!(warnings(with(port.clone(), false)), 1);
+        assert_eq!(warnings(with(port, true)), 0);
+        assert_eq!(warnings(with(serde_json::json!([]), false)), 0);
     }
 
     #[track_caller]

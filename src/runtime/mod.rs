@@ -27,6 +27,9 @@ use crate::api::{Container, Pod, PodUid};
 use crate::clock::Moment;
 use crate::sys::task;
 
+/// The end of the text of an error whose cause is that the daemon ends: nothing is wrong with the pod.
+pub const ENDING: &str = "the daemon is ending";
+
 /// Identifies one instance of a container, or one sandbox: 64 hex digits, random, never reused.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -127,6 +127,20 @@ mod tests {
     use super::*;
     use crate::cli::tabwriter;
 
+    /// Papercut 11.
+    #[test]
+    fn the_cause_of_a_restart_is_shown_whole_and_in_one_line() {
+        let cause = format!("failed liveness probe: {}\n\u{1b}[2J", "long ".repeat(40));
+        let history: PodHistory = serde_json::from_value(json!({"probes": [],
+            "restarts": [{"time": "2026-01-01T00:00:40Z", "container": "web", "attempt": 1, "cause": cause}]}))
+        .unwrap();
+        let now: Time = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
+        let mut w = String::new();
+        all(&mut w, &history, &[], now);
+        let shown = format!("\t{} ^[[2J\n", cause.lines().next().unwrap());
+        assert!(w.ends_with(&shown), "{w}");
+    }
+
     #[test]
     fn equal_runs_share_a_row_and_sections_without_content_are_left_out() {
         let at = |s: u32| format!("2026-01-01T00:00:{s:02}Z");

@@ -183,6 +183,12 @@ fn head(w: &mut String, pod: &PodView) {
     for ip in &status.pod_ips {
         put!(w, "  IP:\t{}", ip.ip);
     }
+    if columns::is_loopback_only(pod) {
+        put!(
+            w,
+            "Network:\tloopback only: nothing outside of the pod reaches it; with hostNetwork: true it has the node's"
+        );
+    }
 }
 
 fn labels(w: &mut String, title: &str, map: &Value) {

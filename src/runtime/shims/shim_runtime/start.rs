@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{ENDING, NEW, REMOVING, ShimRuntime, lock, new_id};
+use super::{NEW, REMOVING, ShimRuntime, lock, new_id};
 use crate::api::{Container, Pod};
 use crate::clock::Moment;
 use crate::images::{Image, ImageError};
@@ -20,7 +20,7 @@ use crate::runtime::shims::state::{
     self, CONTAINER, ContainerRecord, PodIdentity, Process, SANDBOX, SandboxRecord,
 };
 use crate::runtime::shims::{cri_log, sandbox, shim};
-use crate::runtime::{ContainerId, RuntimeError, StartErrorReason, signals};
+use crate::runtime::{ContainerId, ENDING, RuntimeError, StartErrorReason, signals};
 use crate::volumes::{self, ContainerVolumes};
 
 /// The kubelet's limit for one request to its runtime.

@@ -13,13 +13,13 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::listing::{Entry, UNKNOWN};
-use super::{ENDING, REMOVING, ShimRuntime, kill_error, lock, names};
+use super::{REMOVING, ShimRuntime, kill_error, lock, names};
 use crate::api::PodUid;
 use crate::clock::{Moment, go_duration};
 use crate::runtime::shims::cgroup::{self, Cgroups};
 use crate::runtime::shims::state::{self, EXIT, ExitRecord, Process};
 use crate::runtime::shims::{oci_cli, termination};
-use crate::runtime::{Cancel, ContainerId, RuntimeError, StartErrorReason};
+use crate::runtime::{Cancel, ContainerId, ENDING, RuntimeError, StartErrorReason};
 use crate::sys::task::{PidFd, Waited};
 use crate::volumes;
 
