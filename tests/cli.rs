@@ -252,7 +252,6 @@ fn wide_adds_address_node_and_file() {
     );
 }
 
-/// Papercut 25.
 #[test]
 fn a_pod_that_nothing_reaches_says_so() {
     let mut own = pod("default", "own");
@@ -582,7 +581,6 @@ fn files_with_problems_follow_the_table() {
     );
 }
 
-/// Papercut 2.
 #[test]
 fn a_pod_by_name_comes_without_the_problems_of_other_files() {
     let mut old = pod("default", "web");
@@ -665,7 +663,7 @@ fn describe_is_kubectls_layout() {
     world.check("describe pod web", include_str!("golden/describe.txt"));
 }
 
-/// Field notes F5: a container says `ESC ] 0 ; pwned BEL`.
+/// A container says `ESC ] 0 ; pwned BEL`, which sets a terminal's title.
 #[test]
 fn what_a_container_says_does_not_act_on_the_terminal() {
     const EVIL: &str = "\u{1b}]0;pwned\u{7}\u{9b}2J\r";
@@ -815,7 +813,7 @@ fn following_ends_with_the_container() {
     assert!(child.0.wait().unwrap().success());
 }
 
-/// Papercut 13: it accepts and says nothing.
+/// It accepts the connection and never answers.
 #[test]
 fn a_daemon_that_hangs_has_not_refused() {
     let root = tempfile::tempdir().unwrap();

@@ -45,7 +45,7 @@ fn says(node: &Node, line: &str) -> String {
     String::from_utf8_lossy(&podprobe(node, line).stdout).into_owned()
 }
 
-/// Papercut 12: a power cut, after which /run is empty and the boot has another id.
+/// A power cut, after which /run is empty and the boot has another id.
 #[test]
 fn after_the_node_was_down_the_cause_of_the_start_says_so() {
     on(Settings::default().runtime, |node| {

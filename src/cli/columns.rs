@@ -1,4 +1,4 @@
-//! What the columns of `get pods` say of one pod: kubectl's printer (`printPod`), as pure functions.
+//! The columns of `get pods` for one pod, as kubectl's printer (`printPod`) fills them; pure functions.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -114,7 +114,7 @@ fn listed<'a>(view: &'a PodView, list: &str) -> impl Iterator<Item = &'a Value> 
     view.object["spec"][list].as_array().into_iter().flatten()
 }
 
-/// Whether the init container of that name goes on running.
+/// Whether the init container of that name keeps running beside the others.
 fn is_sidecar(view: &PodView, name: &str) -> bool {
     listed(view, "initContainers").any(|c| c["name"] == name && c["restartPolicy"] == "Always")
 }
@@ -271,7 +271,7 @@ fn ended(state: &ContainerState) -> Option<String> {
     })
 }
 
-/// What a row says, without the times that pass by themselves.
+/// The contents of a row without its times, which change by themselves.
 pub fn visible(pod: &PodView) -> (String, String, u32, &str, &str) {
     let status = status_word(pod);
     let uid = pod.object["metadata"]["uid"].as_str().unwrap_or_default();
@@ -396,7 +396,7 @@ mod tests {
         );
     }
 
-    /// A status may say ready of what no longer runs, for a moment.
+    /// For a moment a status may call a container ready that no longer runs.
     #[test]
     fn only_what_runs_counts_as_ready() {
         for (mut c, word) in [

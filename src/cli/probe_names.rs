@@ -16,7 +16,7 @@ use crate::status::{PodView, Snapshot};
 pub struct Wanted {
     /// With or without the node's name at its end.
     pub pod: String,
-    /// None means all pods' namespaces.
+    /// None means every namespace.
     pub namespace: Option<String>,
     /// None means any.
     pub container: Option<String>,

@@ -251,7 +251,6 @@ mod tests {
         }
     }
 
-    /// Papercut 25.
     #[test]
     fn ports_that_nothing_reaches_are_warned_of() {
         let warnings = |spec: serde_json::Value| {
