@@ -37,6 +37,7 @@ use crate::pod_config::merge::UPDATES_CAPACITY;
 use crate::pod_config::{FileStates, PodConfig, PodUpdate};
 use crate::pod_manager::PodManager;
 use crate::pod_workers::{Deps, PodWorkers, Syncer, Update, UpdateKind};
+use crate::prober::history::NODE_RESTARTED;
 use crate::prober::manager::{self, ProberManager, RestoredReady};
 use crate::prober::results;
 use crate::runtime::shims::exits::ExitListener;
@@ -135,8 +136,14 @@ impl Daemon {
         let checkpoint::Restored {
             statuses: restored,
             ages,
+            rebooted,
         } = checkpoint::read(&layout.checkpoint());
         let readiness = restored_readiness(&restored);
+        let ended_with_the_node = if rebooted {
+            instances(&restored)
+        } else {
+            vec![]
+        };
         let running = restored.keys().cloned().collect();
         let statuses = Arc::new(StatusManager::new(restored, notifier.clone()).with_ages(ages));
 
@@ -178,6 +185,10 @@ impl Daemon {
             results,
         });
         prober.manager.pauses().open(layout.pauses());
+        for (uid, container) in ended_with_the_node {
+            let history = prober.manager.history();
+            history.renewing(&uid, &container, NODE_RESTARTED);
+        }
         let syncer = Arc::new(Syncer::new(Deps {
             kuberuntime,
             hooks: Arc::new(NoHooks),
@@ -432,8 +443,21 @@ fn spawn(
         .map_err(cannot(format!("start the thread {name}")))
 }
 
+/// HUP only where whoever started the daemon has not ignored it, as nohup does.
 fn handled_signals() -> SigSet {
-    SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP])
+    let mut signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    if !ignores(Signal::SIGHUP) {
+        signals.add(Signal::SIGHUP);
+    }
+    signals
+}
+
+/// Whether the signal is ignored; a blocked signal would still be delivered to a thread that waits for it.
+fn ignores(signal: Signal) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
+    mask.and_then(|m| u64::from_str_radix(m.trim(), 16).ok())
+        .is_some_and(|m| m & (1 << (signal as i32 - 1)) != 0)
 }
 
 /// Before the first thread, so that none of them takes a signal meant for [`Daemon::wait_for_signal`].
@@ -532,6 +556,23 @@ fn image_keeper_config(shared: &Arc<Shared>, store: ImageStore) -> ImageKeeperCo
         in_use: Arc::new(move |id| ImagesInUse::read(&layout).contains(id)),
         on_change: Box::new(move || of.sync_pods_without_image()),
     }
+}
+
+/// Every container that had an instance.
+fn instances(statuses: &HashMap<PodUid, PodStatus>) -> Vec<(PodUid, String)> {
+    let of = |status: &PodStatus| {
+        let all = status
+            .container_statuses
+            .iter()
+            .chain(&status.init_container_statuses);
+        let had_one = all.filter(|c| !c.container_id.is_empty());
+        had_one.map(|c| c.name.clone()).collect::<Vec<_>>()
+    };
+    let each = |(uid, status): (&PodUid, &PodStatus)| {
+        let uid = uid.clone();
+        of(status).into_iter().map(move |name| (uid.clone(), name))
+    };
+    statuses.iter().flat_map(each).collect()
 }
 
 type Updates = crossbeam_channel::Receiver<results::Update>;

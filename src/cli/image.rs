@@ -1,31 +1,159 @@
 //! `image`: loads, imports, lists and removes images. Works on the store's files, with or without a daemon.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-use super::args::{ImageAction, ImageSource};
-use super::connect::{ImageRow, Images};
+use super::args::{self, ROOT, Raw};
 use super::error::CliError;
-use super::get::write_rows;
+use super::suggest::did_you_mean;
+use super::table::write_rows;
+use crate::images::{ImageConfig, ImageError, ImageStore};
+use crate::layout::Layout;
+use crate::runtime::ImagesInUse;
+
+/// `image`.
+pub const VERB: args::Verb = args::Verb {
+    name: "image",
+    summary: &[(
+        "image load|import|list|rm",
+        "put images on the node; nothing is pulled from a registry",
+    )],
+    help: "\
+usage: podprobe image load FILE… | import PATH NAME | list | rm NAME…   [--root DIR]
+
+  load FILE                an OCI layout (directory or tar) or a docker archive
+  import PATH NAME         make the image NAME from a plain root directory or a tar of one
+  list                     images on the node
+  rm NAME                  remove the name; the image itself is removed when nothing uses it
+
+Works with or without a daemon. An image that has lost its name to a newer one is listed as <none>; the daemon removes
+it after ten minutes unless a container uses it.
+",
+    options: &[ROOT],
+    run: |raw, out, _| {
+        let image = parse(raw).map_err(CliError::Usage)?;
+        run(&image, out).map(|()| ExitCode::SUCCESS)
+    },
+};
+
+/// What `image` is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Image {
+    /// Where the store is.
+    pub root: PathBuf,
+    /// What to do with it.
+    pub action: Action,
+}
+
+/// The verbs of `image`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// `load FILE…`.
+    Load(Vec<PathBuf>),
+    /// `import PATH NAME`.
+    Import(PathBuf, String),
+    /// `list`.
+    List,
+    /// `rm NAME…`.
+    Remove(Vec<String>),
+}
+
+fn parse(raw: &Raw) -> Result<Image, String> {
+    const ACTIONS: [&str; 4] = ["load", "import", "list", "rm"];
+    let usage = "'image' takes: load FILE…, import PATH NAME, list, or rm NAME…";
+    let words = raw.text_words()?;
+    let (action, rest) = words.split_first().ok_or(usage)?;
+    let action = match (action.as_str(), rest) {
+        ("load", [_, ..]) => Action::Load(rest.iter().map(PathBuf::from).collect()),
+        ("import", [path, name]) => Action::Import(path.into(), name.clone()),
+        ("list" | "ls", []) => Action::List,
+        ("rm", [_, ..]) => Action::Remove(rest.to_vec()),
+        (known, _) if ACTIONS.contains(&known) => {
+            return Err(format!("wrong arguments of 'image {known}': {usage}"));
+        }
+        (other, _) => {
+            return Err(format!(
+                "unknown verb 'image {other}'{}: {usage}",
+                did_you_mean(other, ACTIONS, "image ")
+            ));
+        }
+    };
+    Ok(Image {
+        root: raw.root()?,
+        action,
+    })
+}
+
+/// `FILE` or `FILE=NAME`, an image that `try` adds first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageSource {
+    /// Archive, OCI layout or root directory.
+    pub path: PathBuf,
+    /// With a name the path is a plain root directory or tar; without one it is an image that carries its name.
+    pub name: Option<String>,
+}
+
+impl ImageSource {
+    /// The last `=` divides: the path may hold some, the name none.
+    pub fn parse(value: &OsString) -> Result<Self, String> {
+        let (path, name) = match value.to_str().and_then(|v| v.rsplit_once('=')) {
+            Some((path, name)) => (PathBuf::from(path), Some(name.to_owned())),
+            None => (PathBuf::from(value), None),
+        };
+        if path.as_os_str().is_empty() || name.as_ref().is_some_and(String::is_empty) {
+            return Err(format!(
+                "--image takes FILE or FILE=NAME, not '{}'",
+                value.to_string_lossy()
+            ));
+        }
+        Ok(Self { path, name })
+    }
+
+    /// Loads or imports it.
+    pub fn add(&self, images: &ImageStore) -> Result<(), CliError> {
+        match &self.name {
+            Some(name) => import(images, &self.path, name).map(drop),
+            None => load(images, &self.path).map(drop),
+        }
+        .map_err(failed)
+    }
+}
+
+/// The store below a root.
+pub fn open(layout: &Layout) -> Result<ImageStore, CliError> {
+    ImageStore::open(layout.images()).map_err(failed)
+}
+
+fn failed(e: ImageError) -> CliError {
+    CliError::Failed(e.to_string())
+}
 
 /// Does one action and says on `out` what came of it.
-pub fn run(action: &ImageAction, images: &dyn Images, out: &mut dyn Write) -> Result<(), CliError> {
-    match action {
-        ImageAction::Load(paths) => {
+fn run(image: &Image, out: &mut dyn Write) -> Result<(), CliError> {
+    let layout = Layout::new(&image.root);
+    let images = open(&layout)?;
+    match &image.action {
+        Action::Load(paths) => {
             for path in paths {
-                for name in images.load(path).map_err(CliError::Failed)? {
+                for name in load(&images, path).map_err(failed)? {
                     writeln!(out, "loaded {name}")?;
                 }
             }
         }
-        ImageAction::Import(path, name) => writeln!(
-            out,
-            "imported {}",
-            images.import(path, name).map_err(CliError::Failed)?
-        )?,
-        ImageAction::List => list(&images.list().map_err(CliError::Failed)?, out)?,
-        ImageAction::Remove(names) => {
+        Action::Import(path, name) => {
+            let name = import(&images, path, name).map_err(failed)?;
+            writeln!(out, "imported {name}")?;
+        }
+        Action::List => list(&rows(&images).map_err(failed)?, out)?,
+        Action::Remove(names) => {
+            let used = ImagesInUse::read(&layout);
             for name in names {
-                images.remove(name).map_err(CliError::Failed)?;
+                images
+                    .remove(name, &|id| used.contains(id))
+                    .map_err(failed)?;
                 writeln!(out, "removed {name}")?;
             }
         }
@@ -33,15 +161,50 @@ pub fn run(action: &ImageAction, images: &dyn Images, out: &mut dyn Write) -> Re
     Ok(out.flush()?)
 }
 
-/// Loads or imports one `--image` of `try`.
-pub fn add(source: &ImageSource, images: &dyn Images) -> Result<(), String> {
-    match &source.name {
-        Some(name) => images.import(&source.path, name).map(|_| ()),
-        None => images.load(&source.path).map(|_| ()),
-    }
+/// The names of the images that were loaded; an image without one gives its id.
+fn load(images: &ImageStore, path: &Path) -> Result<Vec<String>, ImageError> {
+    let names = |names: Vec<String>, id| if names.is_empty() { vec![id] } else { names };
+    let loaded = images.load(path)?;
+    Ok(loaded
+        .into_iter()
+        .flat_map(|i| names(i.names, i.id))
+        .collect())
 }
 
-fn list(rows: &[ImageRow], out: &mut dyn Write) -> std::io::Result<()> {
+/// The full name of the image that was made.
+fn import(images: &ImageStore, path: &Path, name: &str) -> Result<String, ImageError> {
+    let made = images.import(path, name, ImageConfig::default())?;
+    Ok(made.names.into_iter().next().unwrap_or(made.id))
+}
+
+/// An image in the store.
+struct Row {
+    names: Vec<String>,
+    /// `sha256:…`.
+    id: String,
+    /// Bytes on disk.
+    size: u64,
+}
+
+/// Every image, by name; those without a name last.
+fn rows(images: &ImageStore) -> Result<Vec<Row>, ImageError> {
+    let mut rows: BTreeMap<String, Row> = BTreeMap::new();
+    for record in images.list()? {
+        let row = rows.entry(record.id.clone()).or_insert(Row {
+            names: Vec::new(),
+            id: record.id,
+            size: record.size,
+        });
+        row.names.extend(record.name);
+    }
+    let mut rows: Vec<Row> = rows.into_values().collect();
+    rows.sort_by(|a, b| {
+        (a.names.is_empty(), &a.names, &a.id).cmp(&(b.names.is_empty(), &b.names, &b.id))
+    });
+    Ok(rows)
+}
+
+fn list(rows: &[Row], out: &mut dyn Write) -> std::io::Result<()> {
     let mut table = vec![["IMAGE", "IMAGE ID", "SIZE"].map(str::to_owned).to_vec()];
     for row in rows {
         let id = row
@@ -85,6 +248,7 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::args::testing;
 
     #[test]
     fn sizes_have_three_digits() {
@@ -104,7 +268,7 @@ mod tests {
     #[test]
     fn the_list_has_a_row_per_name() {
         let mut out = Vec::new();
-        let rows = [ImageRow {
+        let rows = [Row {
             names: vec!["docker.io/library/a:1".into(), "b:2".into()],
             id: "sha256:0123456789abcdef".into(),
             size: 1500,
@@ -114,5 +278,47 @@ mod tests {
                         docker.io/library/a:1   0123456789abc   1.50kB\n\
                         b:2                     0123456789abc   1.50kB\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[track_caller]
+    fn check(line: &str, expected: Image) {
+        assert_eq!(testing::parse(&VERB, parse, line), Ok(expected), "{line}");
+    }
+
+    #[track_caller]
+    fn check_error(line: &str, expected: &str) {
+        let got = testing::parse(&VERB, parse, line);
+        assert_eq!(got, Err(expected.into()), "{line}");
+    }
+
+    #[test]
+    fn an_action_has_its_arguments() {
+        let image = |action| Image {
+            root: "/r".into(),
+            action,
+        };
+        check(
+            "image load a b --root /r",
+            image(Action::Load(vec!["a".into(), "b".into()])),
+        );
+        check(
+            "image import dir x:1 --root /r",
+            image(Action::Import("dir".into(), "x:1".into())),
+        );
+        check("image list --root /r", image(Action::List));
+        check(
+            "image rm x y --root /r",
+            image(Action::Remove(vec!["x".into(), "y".into()])),
+        );
+        let usage = "'image' takes: load FILE…, import PATH NAME, list, or rm NAME…";
+        check_error("image", usage);
+        check_error(
+            "image load",
+            &format!("wrong arguments of 'image load': {usage}"),
+        );
+        check_error(
+            "image imprt a b",
+            &format!("unknown verb 'image imprt', did you mean 'image import'?: {usage}"),
+        );
     }
 }

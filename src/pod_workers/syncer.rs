@@ -17,12 +17,14 @@ use crate::lifecycle::Hooks;
 use crate::pod_actions::{self, ALL_CONTAINERS_RESTARTING, BackOff, KillReason, ToKill, ToRemove};
 use crate::prober::results::ProbeResult;
 use crate::runtime::{
-    Cancel, ContainerId, Runtime, RuntimeContainerStatus, RuntimeError, RuntimePodStatus,
+    Cancel, ContainerId, ENDING, Runtime, RuntimeContainerStatus, RuntimeError, RuntimePodStatus,
 };
 use crate::status::{self, StartFailure, StatusManager};
 
 /// Start failures remembered (kubelet-probes 9.3, note on S9).
 const MAX_FAILURES: usize = 1000;
+/// Length of a container id.
+const ID_DIGITS: usize = 64;
 
 /// What the syncer needs of PLEG.
 pub trait PodCache: Send + Sync {
@@ -420,6 +422,7 @@ impl Syncer {
         &**self.deps.kuberuntime.runtime()
     }
 
+    /// What fails because the daemon ends is no event of the pod.
     pub(super) fn event(
         &self,
         pod: &Pod,
@@ -428,14 +431,18 @@ impl Syncer {
         reason: &str,
         message: &str,
     ) {
+        if message.ends_with(ENDING) {
+            return;
+        }
         let field_path = if container.is_empty() {
             String::new()
         } else {
             pod.field_path(container)
         };
+        let text = without_ids(message);
         self.deps
             .recorder
-            .record(&pod.reference(), &field_path, type_, reason, message);
+            .record(&pod.reference(), &field_path, type_, reason, &text);
     }
 
     fn ran(&self, uid: &PodUid) {
@@ -461,6 +468,9 @@ impl Syncer {
     }
 
     pub(super) fn remember(&self, uid: &PodUid, name: &str, reason: &str, message: &str) {
+        if message.ends_with(ENDING) {
+            return;
+        }
         let mut failures = self
             .failures
             .lock()
@@ -473,10 +483,31 @@ impl Syncer {
             key,
             StartFailure {
                 reason: reason.into(),
-                message: message.into(),
+                message: without_ids(message),
             },
         );
     }
+}
+
+/// A text without the ids of containers and sandboxes. Each start makes a new id, so that the same failure would be
+/// another event each time. The log has the text with them.
+fn without_ids(text: &str) -> String {
+    let is_id = |word: &str| word.len() == ID_DIGITS && word.bytes().all(|b| b.is_ascii_hexdigit());
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric());
+        let (word, tail) = rest.split_at(end.unwrap_or(rest.len()));
+        match is_id(word) {
+            true if out.ends_with(' ') => drop(out.pop()),
+            true => out.push_str("<id>"),
+            false => out.push_str(word),
+        }
+        let next = tail.chars().next().map_or(0, char::len_utf8);
+        out.push_str(&tail[..next]);
+        rest = &tail[next..];
+    }
+    out
 }
 
 /// Whether the pod has been active for its activeDeadlineSeconds (9.2); `age` is how long.

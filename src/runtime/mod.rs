@@ -10,6 +10,7 @@ mod config;
 #[cfg(test)]
 pub(crate) mod fake;
 pub mod labels;
+pub mod logs;
 mod pod_status;
 pub mod shims;
 pub mod signals;
@@ -35,6 +36,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Moment;
 use crate::sys::task;
+
+/// The end of the text of an error whose cause is that the daemon ends: nothing is wrong with the pod.
+pub const ENDING: &str = "the daemon is ending";
 
 /// Names one instance of a container, or one sandbox, of one runtime; never reused. Nobody but that runtime may read
 /// anything into it.

@@ -241,8 +241,15 @@ impl NodeRuntime {
 }
 
 impl Drop for Node {
-    /// Ends what a failed test has left: by record, then by cgroup.
+    /// Ends what a failed test has left.
     fn drop(&mut self) {
+        self.kill_everything();
+    }
+}
+
+impl Node {
+    /// Ends every process by record, then by cgroup, as a power cut does.
+    pub(crate) fn kill_everything(&self) {
         let dirs = |d: PathBuf| {
             fs::read_dir(d)
                 .into_iter()

@@ -387,6 +387,35 @@ fn a_start_failure_is_shown_and_tried_again() {
     assert_eq!(h.run(Phase::Sync), Outcome::Ok);
 }
 
+/// Each attempt has an id of its own; the event is the same.
+#[test]
+fn equal_failures_are_one_event_whatever_the_ids_in_them() {
+    let h = Harness::one();
+    for digit in ["1", "a"] {
+        let id = digit.repeat(64);
+        let text = format!("cannot create container {id}: /run/{id}/x: no such user");
+        let error = RuntimeError::failed(text);
+        h.runtime.state().create_errors.push_back(error);
+        h.run(Phase::Sync);
+    }
+    let text = "cannot create container: /run/<id>/x: no such user";
+    assert_eq!(h.texts(), [format!("Failed Error: {text}")]);
+    assert_eq!(h.events()[0].count, 2);
+    let waiting = h.status().container_statuses[0].state.waiting.clone();
+    assert_eq!(waiting.unwrap().message, text);
+}
+
+/// The next daemon starts it.
+#[test]
+fn what_the_end_of_the_daemon_cuts_short_is_no_event() {
+    let h = Harness::one();
+    let text = format!("cannot start the container: {ENDING}");
+    let error = RuntimeError::failed(text);
+    h.runtime.state().create_errors.push_back(error);
+    assert!(matches!(h.run(Phase::Sync), Outcome::Failed { .. }));
+    assert_eq!(h.texts(), [] as [&str; 0]);
+}
+
 #[test]
 fn an_image_that_is_not_there_is_asked_for_before_anything_is_created() {
     let h = Harness::new(json!({"containers": [{"name": "c", "image": "missing"}]}));

@@ -38,8 +38,6 @@ use super::SCHEME;
 
 /// Suffix of a record directory that is being written.
 const NEW: &str = ".new";
-/// Why a wait ended early.
-const ENDING: &str = "the daemon is ending";
 /// Suffix of a record directory that is being removed.
 const REMOVING: &str = ".removing";
 /// Suffix of a record directory that cannot be read.

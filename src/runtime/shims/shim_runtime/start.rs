@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{ENDING, NEW, REMOVING, ShimRuntime, lock, new_id};
+use super::{NEW, REMOVING, ShimRuntime, lock, new_id};
 use crate::clock::Moment;
 use crate::images::Image;
 use crate::runtime::shims::oci_spec::{self, Namespaces};
@@ -20,8 +20,8 @@ use crate::runtime::shims::state::{
 };
 use crate::runtime::shims::{cri_log, sandbox, shim};
 use crate::runtime::{
-    ContainerConfig, ContainerId, NamespaceMode, RuntimeError, RuntimeErrorKind, SandboxConfig,
-    SeccompProfile, signals,
+    ContainerConfig, ContainerId, ENDING, NamespaceMode, RuntimeError, RuntimeErrorKind,
+    SandboxConfig, SeccompProfile, signals,
 };
 
 /// The kubelet's limit for one request to its runtime.

@@ -13,14 +13,14 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::listing::{Entry, UNKNOWN};
-use super::{ENDING, REMOVING, ShimRuntime, lock};
+use super::{REMOVING, ShimRuntime, lock};
 use crate::clock::{Moment, go_duration};
 use crate::network::NetworkOwner;
 use crate::remove_tree::remove_tree;
 use crate::runtime::shims::cgroup::{self, Cgroups};
 use crate::runtime::shims::state::{self, EXIT, ExitRecord, Process};
 use crate::runtime::shims::{oci_cli, shim, termination};
-use crate::runtime::{Cancel, ContainerId, RuntimeError};
+use crate::runtime::{Cancel, ContainerId, ENDING, RuntimeError};
 use crate::sys::task::{PidFd, Waited};
 
 /// How long a killed process may take to end: the kernel may be writing for it.
