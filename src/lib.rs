@@ -15,6 +15,7 @@ pub mod checkpoint;
 pub mod cli;
 pub mod clock;
 pub mod daemon;
+pub mod directory_watch;
 pub mod events;
 pub mod image_keeper;
 pub mod images;

@@ -27,8 +27,8 @@ use super::files::{
 use super::last_good::LastGood;
 use super::merge::{PodConfig, PodUpdate, Source};
 use super::states::FileStates;
-use super::watch::{Hints, Watch};
 use crate::clock::Moment;
+use crate::directory_watch::{DirectoryWatch, Hints, WatchError};
 use crate::events::{EventType, Recorder};
 
 /// A file of this size or more, in bytes, is an error (kubelet-probes 6.2).
@@ -81,7 +81,7 @@ impl FileSource {
         let (stop, stopped) = bounded(1);
         let path = std::path::absolute(&config.path)?;
         let mut worker = Worker {
-            watch: Watch::new(path.clone()),
+            watch: DirectoryWatch::new(path.clone(), is_pod_file),
             files: Files::new(path.clone(), config.running.clone()),
             last_good: LastGood::new(std::path::absolute(&config.last_good)?),
             restored: false,
@@ -125,8 +125,8 @@ struct Worker {
     last_good: LastGood,
     /// Whether the earlier daemon's last good versions have been looked at.
     restored: bool,
-    watch: Watch,
-    watch_error: Option<String>,
+    watch: DirectoryWatch,
+    watch_error: Option<WatchError>,
     wake: Arc<EventFd>,
     stopped: Receiver<()>,
 }
@@ -223,7 +223,7 @@ impl Worker {
             Ok(()) => {}
             Err(e) => {
                 if self.watch_error.as_ref() != Some(&e) {
-                    log::warn!("{e}");
+                    log::warn!("{e}; changes are seen at the next re-listing");
                 }
                 self.watch_error = Some(e);
             }
