@@ -10,7 +10,7 @@ mod stop;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::PermissionsExt;
@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
+
+use ring::rand::{SecureRandom, SystemRandom};
 
 use super::cgroup::Cgroups;
 use super::state::{CONTAINER, ContainerRecord};
@@ -241,10 +243,12 @@ fn listed(dir: &Path) -> io::Result<Vec<String>> {
         .collect())
 }
 
-/// 64 random hex digits.
+/// 64 random hex digits, from the kernel and not from a file: a node may lack /dev/urandom.
 fn new_id() -> io::Result<String> {
     let mut bytes = [0; 32];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| io::Error::other("the kernel gives no random bytes (getrandom)"))?;
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
