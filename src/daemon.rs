@@ -23,8 +23,8 @@ use crate::api::{ContainerStatus, PodStatus, PodUid};
 use crate::checkpoint;
 use crate::clock::Moment;
 use crate::events::Recorder;
-use crate::image_keeper::{ImageKeeper, ImageKeeperConfig};
 use crate::images::ImageStore;
+use crate::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
 use crate::layout::Layout;
 use crate::notifier::Notifier;
 use crate::pleg::{self, Pleg};
@@ -36,7 +36,7 @@ use crate::pod_workers::{Deps, PodWorkers, Syncer, Update, UpdateKind};
 use crate::prober::manager::{self, ProberManager, RestoredReady};
 use crate::prober::results;
 use crate::runtime::shims::exits::ExitListener;
-use crate::runtime::{ContainerId, ImagesInUse, Runtime, ShimRuntime, StartErrorReason};
+use crate::runtime::{self, ContainerId, Runtime, ShimRuntime, StartErrorReason};
 use crate::server::{self, Backend, Server};
 use crate::settings::Settings;
 use crate::status::StatusManager;
@@ -503,7 +503,7 @@ fn image_keeper_config(shared: &Arc<Shared>, store: ImageStore) -> ImageKeeperCo
     ImageKeeperConfig {
         store,
         drop_dir: shared.layout.image_drop(),
-        in_use: Arc::new(move |id| ImagesInUse::read(&layout).contains(id)),
+        in_use: Box::new(move || runtime::images_in_use(&layout)),
         on_change: Box::new(move || of.sync_pods_without_image()),
     }
 }

@@ -17,7 +17,6 @@ pub mod clock;
 pub mod daemon;
 pub mod directory_watch;
 pub mod events;
-pub mod image_keeper;
 pub mod images;
 pub mod layout;
 pub mod metrics;

@@ -127,9 +127,8 @@ impl Images for Store {
     }
 
     fn remove(&self, name: &str) -> Result<(), String> {
-        let used = runtime::ImagesInUse::read(&self.layout);
         self.images
-            .remove(name, &|id| used.contains(id))
+            .remove(name, &|| runtime::images_in_use(&self.layout))
             .map(drop)
             .map_err(|e| e.to_string())
     }

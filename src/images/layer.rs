@@ -20,7 +20,7 @@ use nix::sys::stat::{
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Gid, Uid, fchownat, linkat, symlinkat};
 
-use super::ImageError;
+use super::error::ImageError;
 use super::tarstream::{Entry, Kind, Stream, TarReader};
 use super::tree::{self, Tree};
 use crate::sys::xattr;

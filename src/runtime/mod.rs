@@ -10,7 +10,7 @@ pub mod shims;
 pub mod signals;
 
 pub use cancel::Cancel;
-pub use shims::{ImagesInUse, ShimRuntime};
+pub use shims::{ShimRuntime, images_in_use};
 
 use std::fmt;
 use std::fs::File;

@@ -13,4 +13,4 @@ pub mod shim_runtime;
 pub mod state;
 pub mod termination;
 
-pub use shim_runtime::{ImagesInUse, ShimRuntime};
+pub use shim_runtime::{ShimRuntime, images_in_use};

@@ -20,9 +20,12 @@ use std::time::{Duration, Instant, SystemTime};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use super::dropped::DropReport;
+use super::files::NAMES;
+use super::in_use::ImagesInUse;
+use super::store::{ImageStore, LoadedImage};
 use crate::clock::Moment;
 use crate::directory_watch::{DirectoryWatch, Hints};
-use crate::images::{DropReport, ImageStore, LoadedImage, NAMES};
 
 /// How often the directory is looked at when nothing tells.
 const CHECK: Duration = Duration::from_secs(20);
@@ -39,9 +42,8 @@ pub struct ImageKeeperConfig {
     pub store: ImageStore,
     /// Directory of dropped archives; made when it is missing.
     pub drop_dir: PathBuf,
-    /// Whether a container uses the image of this id (`sha256:…`). Called on the keeper's thread while the store is locked;
-    /// must say yes when it cannot know.
-    pub in_use: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    /// What containers use. Called on the keeper's thread while the store is locked.
+    pub in_use: Box<dyn Fn() -> ImagesInUse + Send>,
     /// Called on the keeper's thread when the store's names changed, by the keeper or by another process (`podprobe image
     /// import`); must not block.
     pub on_change: Box<dyn Fn() + Send>,
