@@ -17,6 +17,7 @@ mod files;
 pub mod housekeeping;
 mod in_use;
 mod layer;
+pub mod manager;
 pub mod overlay;
 mod pack;
 mod reference;
