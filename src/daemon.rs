@@ -419,8 +419,21 @@ fn spawn(
         .map_err(cannot(format!("start the thread {name}")))
 }
 
+/// HUP only where whoever started the daemon has not ignored it, as nohup does.
 fn handled_signals() -> SigSet {
-    SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP])
+    let mut signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    if !ignores(Signal::SIGHUP) {
+        signals.add(Signal::SIGHUP);
+    }
+    signals
+}
+
+/// Whether the signal is ignored; a blocked signal would still be delivered to a thread that waits for it.
+fn ignores(signal: Signal) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
+    mask.and_then(|m| u64::from_str_radix(m.trim(), 16).ok())
+        .is_some_and(|m| m & (1 << (signal as i32 - 1)) != 0)
 }
 
 /// Before the first thread, so that none of them takes a signal meant for [`Daemon::wait_for_signal`].

@@ -37,6 +37,8 @@ pub enum ClientError {
     },
     /// It has closed the connection, or stopped.
     Gone,
+    /// It has not answered within this time.
+    Silent(Duration),
     /// It refused, or answered what this client does not understand.
     Refused(String),
 }
@@ -70,6 +72,11 @@ impl fmt::Display for ClientError {
             Self::Gone => write!(
                 f,
                 "podprobe has closed the connection; it has stopped or is being restarted"
+            ),
+            Self::Silent(limit) => write!(
+                f,
+                "podprobe has not answered within {} s: it is overloaded or hangs; its log may say why",
+                limit.as_secs()
             ),
             Self::Refused(text) => write!(f, "podprobe refused the request: {text}"),
         }
@@ -195,9 +202,7 @@ impl Client {
 
     fn ask(&mut self, request: &Request, limit: Duration) -> Result<Answer, ClientError> {
         let line = self.exchange(request, limit).map_err(|e| match e.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                ClientError::Refused(format!("no answer within {} s", limit.as_secs()))
-            }
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Silent(limit),
             _ => ClientError::Gone,
         })?;
         serde_json::from_slice(&line).map_err(|e| {

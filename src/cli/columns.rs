@@ -264,6 +264,19 @@ fn ended(state: &ContainerState) -> Option<String> {
     })
 }
 
+/// What a row says, without the times that pass by themselves.
+pub fn visible(pod: &PodView) -> (String, String, u32, &str, &str) {
+    let status = status_word(pod);
+    let uid = pod.object["metadata"]["uid"].as_str().unwrap_or_default();
+    (
+        ready(pod),
+        status,
+        restart_count(pod),
+        &pod.status.pod_ip,
+        uid,
+    )
+}
+
 /// The labels or annotations of an object, by key.
 pub fn string_map(map: &Value) -> BTreeMap<&str, &str> {
     let entries = map.as_object().into_iter().flatten();

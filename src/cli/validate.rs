@@ -3,13 +3,64 @@
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-use super::args::Validate;
-use super::connect::Decoded;
+use super::args::{self, Opt, ROOT, Raw};
 use super::error::CliError;
+use crate::api::decode::{self, Problem, StaticSource};
+use crate::pod_config::files::is_pod_file;
 
 /// Largest pod file in bytes (kubelet-probes 6.1).
 const MAX_FILE: u64 = 10 << 20;
+
+/// `validate`.
+pub const VERB: args::Verb = args::Verb {
+    name: "validate",
+    summary: &[
+        ("validate FILE|DIR", "check pod files without running them"),
+    ],
+    help: "\
+usage: podprobe validate FILE|DIR… [--node-name NAME]
+
+Checks pod files as the daemon does, and names every error and every field that has no effect. Of a directory it reads
+every file whose name does not begin with a dot, as the daemon does. Exit code 1 when any file is refused.
+
+  --node-name NAME         every pod's name ends with it; default the host name
+",
+    options: &[ROOT, Opt::value("node-name", None)],
+    run: |raw, out, _| {
+        let args = parse(raw).map_err(CliError::Usage)?;
+        let node = args.node_name.clone().unwrap_or_else(host_name);
+        run(&args, &|bytes, path| decode(bytes, &node, path), out)?;
+        Ok(ExitCode::SUCCESS)
+    },
+};
+
+/// What `validate` is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Validate {
+    /// Files and directories.
+    pub paths: Vec<PathBuf>,
+    /// Suffix of the pods' names; None means the host name.
+    pub node_name: Option<String>,
+}
+
+fn parse(raw: &Raw) -> Result<Validate, String> {
+    if raw.words.is_empty() {
+        return Err("'validate' needs a file or a directory: podprobe validate FILE|DIR".into());
+    }
+    Ok(Validate {
+        paths: raw.words.iter().map(PathBuf::from).collect(),
+        node_name: raw.text("node-name")?,
+    })
+}
+
+fn host_name() -> String {
+    nix::unistd::gethostname()
+        .ok()
+        .and_then(|n| n.into_string().ok())
+        .unwrap_or_else(|| "localhost".into())
+}
 
 /// Decodes a file's content, its pods named with the node's name.
 pub type Decoder<'a> = &'a dyn Fn(&[u8], &Path) -> Decoded;
@@ -43,11 +94,49 @@ pub fn run(validate: &Validate, decoder: Decoder<'_>, out: &mut dyn Write) -> Re
     out.flush()?;
     if files.is_empty() {
         return Err(CliError::Failed(
-            "no pod files there: a pod file is a .json file whose name does not begin with a dot"
+            "no pod files there: a name that begins with a dot, or that an editor leaves behind, is not read"
                 .into(),
         ));
     }
-    if bad > 0 { Err(CliError::Told) } else { Ok(()) }
+    if bad > 0 {
+        Err(CliError::Reported)
+    } else {
+        Ok(())
+    }
+}
+
+/// What a pod file holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decoded {
+    /// Name and warnings of each pod.
+    pub pods: Vec<(String, Vec<String>)>,
+    /// Why it is refused; empty when it is good.
+    pub errors: Vec<String>,
+}
+
+/// Decodes and validates a pod file as the file source does.
+fn decode(bytes: &[u8], node_name: &str, path: &Path) -> Decoded {
+    match decode::static_pods(bytes, &StaticSource { node_name, path }) {
+        Ok(pods) => Decoded {
+            pods: pods
+                .into_iter()
+                .map(|d| (d.pod.metadata.name, d.warnings))
+                .collect(),
+            errors: vec![],
+        },
+        Err(e) => Decoded {
+            pods: vec![],
+            errors: e.problems().iter().map(problem).collect(),
+        },
+    }
+}
+
+/// `line 3, column 5: spec.x: …`; the caller names the file.
+fn problem(p: &Problem) -> String {
+    match p.position {
+        Some(at) => format!("line {}, column {}: {}", at.line, at.column, p.text),
+        None => p.text.clone(),
+    }
 }
 
 fn verdict(file: &Path, decoded: &Decoded, out: &mut dyn Write) -> io::Result<()> {
@@ -106,7 +195,7 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// A file as named; of a directory its regular files (through links) that are no dotfiles, sorted.
+/// A file as named; of a directory the files that the daemon reads, sorted.
 fn files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let cannot = |e: io::Error| CliError::Failed(format!("cannot read {}: {e}", path.display()));
     if !std::fs::metadata(path).map_err(cannot)?.is_dir() {
@@ -115,10 +204,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(path).map_err(cannot)? {
         let file = entry.map_err(cannot)?.path();
-        let dotted = file
-            .file_name()
-            .is_some_and(|n| n.as_encoded_bytes().starts_with(b"."));
-        if !dotted && file.is_file() && file.extension().is_some_and(|e| e == "json") {
+        if file.file_name().is_some_and(is_pod_file) && file.is_file() {
             found.push(file);
         }
     }
@@ -176,7 +262,7 @@ mod tests {
     #[test]
     fn every_file_has_a_verdict() {
         check_files(
-            &[("a.json", "web"), (".b.json", "bad"), ("c.txt", "bad")],
+            &[("a.json", "web"), (".b.json", "bad"), ("c.json~", "bad")],
             "a.json: ok (pod web)\n",
             true,
         );
@@ -189,6 +275,16 @@ mod tests {
         );
         check_files(&[("a.json", "none")], "a.json: ok (no pods)\n", true);
         check_files(&[], "", false);
+    }
+
+    /// As the daemon does, whatever a name ends with.
+    #[test]
+    fn every_file_of_a_directory_is_read() {
+        check_files(
+            &[("a", "web"), ("b.txt", "bad")],
+            "a: ok (pod web)\nb.txt: error: spec: Required value\nb.txt: error: second\n",
+            false,
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! time, so a reused pid is never signalled or entered.
 
 mod cancel;
+pub mod logs;
 pub mod shims;
 pub mod signals;
 

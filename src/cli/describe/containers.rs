@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 
-use super::describe::{put, scalar};
-use super::human;
-use crate::api::pod::{Handler, IntOrString};
+use super::lines::{put, scalar};
+use crate::api::ContainerStatus;
+use crate::api::Probe;
 use crate::api::status::ContainerState;
-use crate::api::{ContainerStatus, Probe};
+use crate::cli::human;
+use crate::cli::probe_text::probe_text;
 use crate::clock::Time;
 
 /// Writes the section of a list of containers; an absent list of init containers has none.
@@ -147,63 +148,6 @@ fn probes(w: &mut String, c: &Value) {
     }
 }
 
-/// `http-get http://:8080/healthz delay=0s timeout=1s period=10s #success=1 #failure=3`.
-pub fn probe_text(p: &Probe) -> String {
-    let handler = match p.handler() {
-        Some(Handler::Exec(exec)) => format!("exec [{}]", exec.command.join(" ")),
-        Some(Handler::HttpGet(get)) => {
-            let scheme = if get.scheme.is_empty() {
-                "http".into()
-            } else {
-                get.scheme.to_lowercase()
-            };
-            let slash = if get.path.starts_with('/') { "" } else { "/" };
-            format!(
-                "http-get {scheme}://{}:{}{slash}{}",
-                bracketed(&get.host),
-                port(&get.port),
-                get.path
-            )
-        }
-        Some(Handler::TcpSocket(tcp)) => format!("tcp-socket {}:{}", tcp.host, port(&tcp.port)),
-        Some(Handler::Grpc(grpc)) => format!(
-            "grpc <pod>:{} {}",
-            grpc.port,
-            grpc.service.as_deref().unwrap_or_default()
-        ),
-        None => "unknown".into(),
-    };
-    format!(
-        "{handler} delay={} timeout={} period={} #success={} #failure={}",
-        time(p.initial_delay_milliseconds, p.initial_delay_seconds),
-        time(p.timeout_milliseconds, p.timeout_seconds),
-        time(p.period_milliseconds, p.period_seconds),
-        p.success_threshold,
-        p.failure_threshold
-    )
-}
-
-/// In the unit in which it counts.
-fn time(milliseconds: Option<i32>, seconds: i32) -> String {
-    milliseconds.map_or_else(|| format!("{seconds}s"), |ms| format!("{ms}ms"))
-}
-
-/// An IPv6 address stands in brackets before a port.
-fn bracketed(host: &str) -> String {
-    if host.contains(':') && !host.starts_with('[') {
-        format!("[{host}]")
-    } else {
-        host.into()
-    }
-}
-
-fn port(port: &IntOrString) -> String {
-    match serde_json::to_value(port) {
-        Ok(v) => scalar(&v).unwrap_or_default(),
-        Err(_) => String::new(),
-    }
-}
-
 fn environment(w: &mut String, env: &Value) {
     let list = env.as_array().map(Vec::as_slice).unwrap_or_default();
     put!(
@@ -245,56 +189,6 @@ fn mounts(w: &mut String, list: &Value) {
             "      {} from {} ({mode}{sub})",
             text("mountPath"),
             text("name")
-        );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[track_caller]
-    fn check(probe: Value, expected: &str) {
-        assert_eq!(
-            probe_text(&serde_json::from_value(probe).unwrap()),
-            expected
-        );
-    }
-
-    #[test]
-    fn probes_are_one_line_each() {
-        let tail = "delay=0s timeout=1s period=10s #success=1 #failure=3";
-        check(
-            json!({"httpGet": {"path": "/healthz", "port": 8080, "scheme": "HTTP"}}),
-            &format!("http-get http://:8080/healthz {tail}"),
-        );
-        check(
-            json!({"httpGet": {"path": "x", "port": "web", "host": "::1", "scheme": "HTTPS"}}),
-            &format!("http-get https://[::1]:web/x {tail}"),
-        );
-        check(
-            json!({"tcpSocket": {"port": 80}}),
-            &format!("tcp-socket :80 {tail}"),
-        );
-        check(
-            json!({"exec": {"command": ["cat", "/tmp/x"]}}),
-            &format!("exec [cat /tmp/x] {tail}"),
-        );
-        check(
-            json!({"grpc": {"port": 9000, "service": "s"}}),
-            &format!("grpc <pod>:9000 s {tail}"),
-        );
-        let odd = json!({"tcpSocket": {"port": 1}, "initialDelaySeconds": 5, "timeoutSeconds": 2, "periodSeconds": 3, "successThreshold": 4, "failureThreshold": 6});
-        check(
-            odd,
-            "tcp-socket :1 delay=5s timeout=2s period=3s #success=4 #failure=6",
-        );
-        let fine = json!({"tcpSocket": {"port": 1}, "initialDelayMilliseconds": 250, "timeoutMilliseconds": 100, "periodSeconds": 3});
-        check(
-            fine,
-            "tcp-socket :1 delay=250ms timeout=100ms period=3s #success=1 #failure=3",
         );
     }
 }

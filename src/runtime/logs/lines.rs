@@ -18,6 +18,9 @@ pub struct Lines {
 
 impl Lines {
     /// Takes the next bytes of the file and writes the lines they complete.
+    ///
+    /// # Errors
+    /// The writer's.
     pub fn push(&mut self, bytes: &[u8], out: &mut dyn Write) -> io::Result<()> {
         for piece in bytes.split_inclusive(|b| *b == b'\n') {
             self.record.extend_from_slice(piece);
@@ -30,6 +33,9 @@ impl Lines {
     }
 
     /// Writes what has no end yet: the log ends here.
+    ///
+    /// # Errors
+    /// The writer's.
     pub fn finish(&mut self, out: &mut dyn Write) -> io::Result<()> {
         let record = std::mem::take(&mut self.record);
         if !record.is_empty() {

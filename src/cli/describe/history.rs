@@ -1,15 +1,14 @@
 //! The history of probes and restarts in `describe pod`, and which probes are paused.
 
-use super::describe::put;
-use super::events::last_seen;
-use super::human;
-use super::probe_names::type_word;
+use super::lines::put;
+use crate::cli::human;
+use crate::cli::probe_names::type_word;
+use crate::cli::terminal::one_line;
 use crate::clock::{Time, go_duration};
-use crate::events::Event;
 use crate::prober::history::{PodHistory, ProbeHistory, Run};
 use crate::prober::pauses::PausedProbe;
 
-/// Longest text of a probe in a row, in characters.
+/// Longest text of a probe's result in a row, in characters. The cause of a restart is shown whole.
 const MAX_TEXT: usize = 100;
 
 /// Writes the sections; none that has nothing to say.
@@ -44,7 +43,7 @@ pub(super) fn all(w: &mut String, history: &PodHistory, paused: &[PausedProbe], 
             human::since(Some(r.time), now),
             r.container,
             r.attempt,
-            one_line(&r.cause)
+            one_line(r.cause.trim())
         );
     }
 }
@@ -60,11 +59,12 @@ fn probes(w: &mut String, probes: &[ProbeHistory], now: Time) {
     for probe in probes {
         for same in runs_of_equals(probe) {
             let (first, last) = (same[0], same[same.len() - 1]);
-            let age = last_seen(&as_event(first, last, same.len()), now);
+            let count = u32::try_from(same.len()).unwrap_or(u32::MAX);
+            let age = human::last_seen(count, first.time, last.time, now);
             let phase = last
                 .phase
                 .map_or_else(String::new, |phase| format!(" at {phase}"));
-            let text = one_line(&last.output);
+            let text = head(&last.output);
             let result = last.outcome.as_str();
             put!(
                 w,
@@ -90,22 +90,6 @@ fn runs_of_equals(probe: &ProbeHistory) -> Vec<Vec<&Run>> {
     rows
 }
 
-/// So that ages read as those of events do.
-fn as_event(first: &Run, last: &Run, count: usize) -> Event {
-    Event {
-        namespace: String::new(),
-        pod: String::new(),
-        uid: String::new(),
-        field_path: String::new(),
-        type_: crate::events::EventType::Normal,
-        reason: String::new(),
-        message: String::new(),
-        count: count as u32,
-        first_timestamp: first.time,
-        last_timestamp: last.time,
-    }
-}
-
 /// `3ms`, or the shortest and the longest: `2ms-9ms`.
 fn took(runs: &[&Run]) -> String {
     let times = || runs.iter().map(|r| r.micros);
@@ -127,16 +111,12 @@ fn rounded(micros: u64) -> u64 {
     micros / unit * unit
 }
 
-fn one_line(text: &str) -> String {
-    let mut chars = text
-        .trim()
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c });
-    let head: String = chars.by_ref().take(MAX_TEXT).collect();
-    if chars.next().is_some() {
-        format!("{head}...")
-    } else {
-        head
+/// At most [`MAX_TEXT`] characters.
+fn head(text: &str) -> String {
+    let text = one_line(text.trim());
+    match text.char_indices().nth(MAX_TEXT) {
+        Some((at, _)) => format!("{}...", &text[..at]),
+        None => text,
     }
 }
 

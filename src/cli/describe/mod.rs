@@ -1,17 +1,24 @@
 //! `describe pod`: everything known of a pod in kubectl's layout, and below it what only podprobe knows: the file, what
 //! of it is not acted on, and why it is no longer what runs.
 
+mod containers;
+mod history;
+mod lines;
+
 use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::args::Describe;
+use self::lines::{line, put, scalar};
+use super::args::{self, NAMESPACE, ROOT, Raw};
 use super::client::Client;
 use super::columns::{self, string_map};
 use super::error::CliError;
-use super::events::last_seen;
-use super::get::write_stalled;
-use super::{describe_container, describe_history, human, names, tabwriter};
+use super::problems::write_stalled;
+use super::terminal::one_line;
+use super::{human, kinds, names, tabwriter};
 use crate::clock::Time;
 use crate::events::Event;
 use crate::prober::history::PodHistory;
@@ -19,6 +26,42 @@ use crate::status::{PodView, Snapshot};
 
 /// kubectl cuts longer annotations into lines.
 const MAX_ANNOTATION: usize = 140;
+
+/// `describe pod`.
+pub const VERB: args::Verb = args::Verb {
+    name: "describe",
+    summary: &[("describe pod NAME", "show all that is known of a pod")],
+    help: "\
+usage: podprobe describe pod [NAME]… [-n NAMESPACE] [--root DIR]
+
+Shows all that is known of pods: state, conditions, the last 32 results of each probe, why containers were restarted,
+events, the file, and which of its fields have no effect. Control characters in what a container said are shown as ^X.
+",
+    options: &[ROOT, NAMESPACE],
+    run: |raw, out, err| {
+        let describe = parse(raw).map_err(CliError::Usage)?;
+        run(&describe, out, err).map(|()| ExitCode::SUCCESS)
+    },
+};
+
+/// What `describe` is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Describe {
+    /// Where the daemon is.
+    pub root: PathBuf,
+    /// Empty means all.
+    pub names: Vec<String>,
+    /// None means all.
+    pub namespace: Option<String>,
+}
+
+fn parse(raw: &Raw) -> Result<Describe, String> {
+    Ok(Describe {
+        root: raw.root()?,
+        names: kinds::pod_names(raw, &["pod"])?,
+        namespace: raw.namespace()?,
+    })
+}
 
 /// Describes the pods on `out`; files that run no pod go to `err`.
 pub fn run(describe: &Describe, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
@@ -81,13 +124,13 @@ fn with_problems(e: names::NameError, snapshot: &Snapshot, name: &str) -> CliErr
 pub fn text(pod: &PodView, history: &PodHistory, now: Time) -> String {
     let mut w = String::new();
     head(&mut w, pod);
-    describe_container::all(
+    containers::all(
         &mut w,
         "Init Containers",
         &pod.object["spec"]["initContainers"],
         &pod.status.init_container_statuses,
     );
-    describe_container::all(
+    containers::all(
         &mut w,
         "Containers",
         &pod.object["spec"]["containers"],
@@ -102,22 +145,9 @@ pub fn text(pod: &PodView, history: &PodHistory, now: Time) -> String {
         &pod.object["spec"]["nodeSelector"],
     );
     file(&mut w, pod);
-    describe_history::all(&mut w, history, &pod.paused, now);
+    history::all(&mut w, history, &pod.paused, now);
     events(&mut w, &pod.events, now);
     tabwriter::align(&w, 0, 2)
-}
-
-/// One line. Writing to a String cannot fail; this keeps the call sites short.
-macro_rules! put {
-    ($w:expr, $($arg:tt)*) => {{
-        $w.push_str(&format!($($arg)*));
-        $w.push('\n');
-    }};
-}
-pub(super) use put;
-
-fn line(w: &mut String, title: &str, value: &str) {
-    put!(w, "{title}:\t{value}");
 }
 
 fn head(w: &mut String, pod: &PodView) {
@@ -260,15 +290,6 @@ fn volumes(w: &mut String, list: &Value) {
     }
 }
 
-/// A string or number as it stands in the file.
-pub(super) fn scalar(v: &Value) -> Option<String> {
-    match v {
-        Value::String(s) => Some(s.clone()),
-        Value::Number(n) => Some(n.to_string()),
-        _ => None,
-    }
-}
-
 fn file(w: &mut String, pod: &PodView) {
     line(w, "File", &pod.file);
     if let Some(error) = &pod.file_error {
@@ -297,14 +318,48 @@ fn events(w: &mut String, events: &[Event], now: Time) {
         "Events:\n  Type\tReason\tAge\tFrom\tMessage\n  ----\t------\t----\t----\t-------"
     );
     for e in events {
-        let age = last_seen(e, now);
+        let age = human::last_seen(e.count, e.first_timestamp, e.last_timestamp, now);
         // A message of several lines (a probe's output) stays one row, as with kubectl, which trims it only.
         put!(
             w,
             "  {:?}\t{}\t{age}\tpodprobe\t{}",
             e.type_,
             e.reason,
-            e.message.trim().replace(['\n', '\t'], " ")
+            one_line(e.message.trim())
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::args::testing;
+
+    #[track_caller]
+    fn check(line: &str, expected: Result<&[&str], &str>) {
+        let names = testing::parse(&VERB, parse, line).map(|d| d.names);
+        let expected = expected.map(|names| names.iter().map(|n| (*n).to_owned()).collect());
+        assert_eq!(names, expected.map_err(str::to_owned), "{line}");
+    }
+
+    #[test]
+    fn describe_takes_pods() {
+        check("describe pod", Ok(&[]));
+        check("describe pod a b", Ok(&["a", "b"]));
+        check("describe pod/a pod/b", Ok(&["a", "b"]));
+        check(
+            "describe",
+            Err("'describe' needs what to show: podprobe describe pod"),
+        );
+        check(
+            "describe redis",
+            Err(
+                "'redis' is not a kind that podprobe knows; for the pod of that name write 'podprobe describe pod redis'",
+            ),
+        );
+        check(
+            "describe pdo web",
+            Err("unknown kind 'pdo', did you mean 'pod'?"),
         );
     }
 }
