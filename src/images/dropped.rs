@@ -1,7 +1,7 @@
 //! Archives dropped into a directory: each is loaded once, and again when it changes.
 //!
-//! Invariant: a bad file costs nobody else anything and is read once, not at every look; an image that was removed does
-//! not come back because its file still lies there.
+//! Invariants: a bad file stops no other file from being loaded, and is read once, not at every look. An image that was
+//! removed does not come back while its file is unchanged.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ use super::error::ImageError;
 use super::reference::Reference;
 use super::store::{ImageStore, LoadedImage};
 
-/// What a look at the directory found.
+/// What one look at the directory came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DropReport {
     /// Images loaded now.
@@ -98,7 +98,7 @@ fn load(
     if after != before
         && let Err(e) = remember(store, &memory, &after)
     {
-        // What was loaded is loaded; it is only not remembered, and loaded once more at the next look.
+        // The images are in the store; their files are loaded once more at the next look, which changes nothing.
         report.problems.push((memory, e.to_string()));
     }
     Ok(report)

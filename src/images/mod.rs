@@ -1,9 +1,12 @@
-//! Images: loaded from archives and directories, unpacked once per layer, mounted with overlayfs. Nothing is pulled.
+//! Images: loaded from archives and directories, unpacked once per layer, mounted with overlayfs. Nothing is pulled yet.
 //!
 //! ```text
 //! archive ─ source ─▶ archive (which images, which blobs) ─▶ stream (digest, decompression, limit)
-//!                                                              └▶ tarstream ─▶ layer (tree) ─▶ store
+//!                                                              └▶ tarstream ─▶ layer (tree) ─▶ staging ─▶ store
 //! ```
+//!
+//! From the top: `manager` (an image for a container) and `housekeeping` (a thread) over `dropped`, `store`, `staging` and
+//! `repair`, `archive`, `source`, `layer`, `files`, and the leaves. No file uses one above it.
 //!
 //! Invariants: an archive is not trusted: every digest is checked, every size is bounded, nothing is written outside
 //! the store. A load succeeds as a whole or leaves nothing; what other images have is never touched by it.

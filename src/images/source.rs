@@ -94,7 +94,7 @@ impl Source {
         })
     }
 
-    /// What people know it by.
+    /// Its path, for messages.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Directory(path) => path.display().to_string(),

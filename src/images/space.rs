@@ -33,7 +33,9 @@ impl Space {
     /// An error when there is no room for `needed` more bytes.
     pub(super) fn check(&self, needed: u64) -> io::Result<()> {
         let fs = fstatvfs(&self.file)?;
-        let bytes = |blocks| u64::from(blocks) * u64::from(fs.fragment_size());
+        // The width of both depends on the machine.
+        let unit = u128::from(fs.fragment_size());
+        let bytes = |blocks| u64::try_from(u128::from(blocks) * unit).unwrap_or(u64::MAX);
         let free = bytes(fs.blocks_available());
         let kept = (bytes(fs.blocks()) / 20).min(MOST_KEPT_FREE);
         if free >= needed.saturating_add(kept) {
