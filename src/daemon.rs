@@ -20,14 +20,14 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use self::views::{Prober, RuntimeCache, Seen};
 use crate::admission;
-use crate::api::{ContainerStatus, PodStatus, PodUid};
-use crate::api::{PodOrigin, PodSource, decode};
+use crate::api::{PodOrigin, PodSource, PodStatus, PodUid, decode};
 use crate::checkpoint;
 use crate::clock::Moment;
 use crate::events::Recorder;
-use crate::image_keeper::{ImageKeeper, ImageKeeperConfig};
 use crate::images::ImageStore;
-use crate::kuberuntime::{KubeRuntime, StartErrorReason};
+use crate::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
+use crate::images::manager::{ImageManager, NoRegistry};
+use crate::kuberuntime::KubeRuntime;
 use crate::layout::Layout;
 use crate::lifecycle::NoHooks;
 use crate::notifier::Notifier;
@@ -36,12 +36,12 @@ use crate::pod_config::file::{FileSource, FileSourceConfig};
 use crate::pod_config::merge::UPDATES_CAPACITY;
 use crate::pod_config::{FileStates, PodConfig, PodUpdate};
 use crate::pod_manager::PodManager;
-use crate::pod_workers::{Deps, PodWorkers, Syncer, Update, UpdateKind};
+use crate::pod_workers::{Deps, PodWorkers, Syncer};
 use crate::prober::history::NODE_RESTARTED;
 use crate::prober::manager::{self, ProberManager, RestoredReady};
 use crate::prober::results;
 use crate::runtime::shims::exits::ExitListener;
-use crate::runtime::{ContainerId, ImagesInUse, Runtime, ShimRuntime};
+use crate::runtime::{self, ContainerId, Runtime, ShimRuntime};
 use crate::server::{self, Backend, Server};
 use crate::settings::Settings;
 use crate::status::StatusManager;
@@ -151,7 +151,7 @@ impl Daemon {
         let (stop_pleg, pleg_stopped) = bounded(0);
         let kuberuntime = Arc::new(KubeRuntime::new(
             runtime.clone(),
-            Arc::new(images.clone()),
+            Arc::new(ImageManager::new(images.clone(), Box::new(NoRegistry))),
             Volumes::new(),
             layout.clone(),
         ));
@@ -220,6 +220,7 @@ impl Daemon {
         let (prober_for_pauses, tidying) = (prober.clone(), shared.clone());
         let (updates, from_config) = bounded(UPDATES_CAPACITY);
         let (stop_loop, loop_stopped) = bounded(0);
+        let (images_changed, from_images) = bounded(1);
         let [liveness, readiness, startup] = from_results;
         let parts = Parts {
             node: node(&settings),
@@ -239,6 +240,7 @@ impl Daemon {
             liveness,
             readiness,
             startup,
+            images: from_images,
             stop: loop_stopped,
         };
         let sync_loop = SyncLoop::new(channels, parts, heartbeat);
@@ -268,7 +270,7 @@ impl Daemon {
         let of = shared.pleg.clone();
         let exits = ExitListener::spawn(shared.layout.exits(), move |uid| of.request(uid))
             .map_err(cannot("listen for ends"))?;
-        let keeper = ImageKeeper::spawn(image_keeper_config(&shared, images))
+        let keeper = ImageKeeper::spawn(image_keeper_config(&shared, images, images_changed))
             .map_err(cannot("watch the image directory"))?;
         log::info!(
             "podprobe {} runs as node {}, pods from {}",
@@ -547,14 +549,18 @@ fn restored_readiness(
         .collect()
 }
 
-/// Pods that wait for an image are synced as soon as names in the store change.
-fn image_keeper_config(shared: &Arc<Shared>, store: ImageStore) -> ImageKeeperConfig {
-    let (layout, of) = (shared.layout.clone(), shared.clone());
+/// A change of names that the sync loop has not taken yet stands for those that follow.
+fn image_keeper_config(
+    shared: &Arc<Shared>,
+    store: ImageStore,
+    changed: Sender<()>,
+) -> ImageKeeperConfig {
+    let layout = shared.layout.clone();
     ImageKeeperConfig {
         store,
         drop_dir: shared.layout.image_drop(),
-        in_use: Arc::new(move |id| ImagesInUse::read(&layout).contains(id)),
-        on_change: Box::new(move || of.sync_pods_without_image()),
+        in_use: Box::new(move || runtime::images_in_use(&layout)),
+        on_change: Box::new(move || _ = changed.try_send(())),
     }
 }
 
@@ -592,29 +598,6 @@ fn results_managers() -> (manager::Results, [Updates; 3]) {
         },
         [a, b, c],
     )
-}
-
-impl Shared {
-    fn sync_pods_without_image(&self) {
-        let waits = |c: &ContainerStatus| {
-            c.state
-                .waiting
-                .as_ref()
-                .is_some_and(|w| w.reason == StartErrorReason::ErrImageNeverPull.as_str())
-        };
-        for pod in self.pods.all() {
-            let status = self.statuses.get(pod.uid());
-            if status.is_some_and(|s| s.container_statuses.iter().any(waits)) {
-                self.workers.update(Update {
-                    kind: UpdateKind::Sync,
-                    pod,
-                    runtime_only: false,
-                    phase_is_terminal: false,
-                    is_running: true,
-                });
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,6 @@ pub mod container_config;
 pub mod daemon;
 pub mod directory_watch;
 pub mod events;
-pub mod image_keeper;
 pub mod images;
 pub mod kuberuntime;
 pub mod layout;

@@ -720,6 +720,67 @@ fn a_missing_working_directory_is_made_and_no_link_leads_out() {
     }
 }
 
+/// CVE-2019-16884, CVE-2025-52881: neither a spec, nor a link of the image, nor one of a volume covers a file of /proc.
+#[test]
+fn nothing_is_mounted_below_proc() {
+    if missing(true) {
+        return;
+    }
+    for runtime in [PODPROBE, RUNC] {
+        let case = Case::new("cat /proc/uptime; ls -A /data");
+        let (root, volume) = (
+            case.dir.path().join("rootfs"),
+            case.dir.path().join("volume"),
+        );
+        symlink("/proc/1", root.join("v")).unwrap();
+        symlink("/proc", root.join("p")).unwrap();
+        fs::create_dir(&volume).unwrap();
+        symlink("/proc/1", volume.join("link")).unwrap();
+        let source = case.dir.path().join("source");
+        fs::create_dir(&source).unwrap();
+        let file = case.dir.path().join("file");
+        fs::write(&file, "1.00 1.00\n").unwrap();
+        let create = |mounts: &[(&str, &Path)]| {
+            let c = case.runtime(runtime);
+            let mut config = case.config();
+            config["mounts"]
+                .as_array_mut()
+                .unwrap()
+                .extend(mounts.iter().map(|(destination, source)| {
+                    json!({ "destination": destination, "type": "bind", "source": source, "options": ["rbind"] })
+                }));
+            fs::write(case.dir.path().join("config.json"), config.to_string()).unwrap();
+            let (ok, err) = c.create();
+            (c, ok, err)
+        };
+        let refused: [&[(&str, &Path)]; 6] = [
+            &[("/proc/self/attr", &source)],
+            &[("/v/attr", &source)],
+            &[("/p/self/attr", &source)],
+            &[("/proc/1/status", &file)],
+            &[("/proc", &source)],
+            &[("/volume", &volume), ("/volume/link/attr", &source)],
+        ];
+        for mounts in refused {
+            let (c, ok, err) = create(mounts);
+            assert!(!ok, "{runtime} accepted {mounts:?}");
+            if runtime == PODPROBE {
+                assert!(err.contains("/proc") && err.lines().count() == 1, "{err}");
+                assert_eq!(c.left_cgroups(), Vec::<PathBuf>::new());
+            }
+        }
+        let (c, ok, err) = create(&[("/proc/uptime", &file), ("/data", &volume)]);
+        assert!(ok, "{runtime}: {err}");
+        assert!(c.start().0);
+        c.wait();
+        assert_eq!(
+            fs::read_to_string(c.out()).unwrap(),
+            "1.00 1.00\nlink\n",
+            "{runtime}"
+        );
+    }
+}
+
 #[test]
 fn the_cause_of_a_failed_create_is_told() {
     if missing(false) {

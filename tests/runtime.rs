@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use podprobe::images::ImageStore;
+use podprobe::images::manager::ImageWaitReason;
 use podprobe::kuberuntime::StartErrorReason;
 use podprobe::runtime::shims::cgroup::Cgroups;
 use podprobe::runtime::shims::state::{CONTAINER, ContainerRecord, ContainerState, EXIT, STATE};
@@ -875,7 +876,10 @@ fn an_image_that_is_not_loaded_says_what_to_do() {
         let e = rt
             .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
             .unwrap_err();
-        assert_eq!(e.reason, StartErrorReason::ErrImageNeverPull);
+        assert_eq!(
+            e.reason,
+            StartErrorReason::Image(ImageWaitReason::ErrImageNeverPull)
+        );
         assert!(e.message.contains("podprobe image load"), "{e}");
         assert!(rt.pod_status(pod.uid()).unwrap().containers.is_empty());
         node.remove_pod(&rt, &pod);

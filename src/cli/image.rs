@@ -1,6 +1,5 @@
 //! `image`: loads, imports, lists and removes images. Works on the store's files, with or without a daemon.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,9 +9,10 @@ use super::args::{self, ROOT, Raw};
 use super::error::CliError;
 use super::suggest::did_you_mean;
 use super::table::write_rows;
-use crate::images::{ImageConfig, ImageError, ImageStore};
+use super::terminal::say;
+use crate::images::{ImageConfig, ImageError, ImageRecord, ImageStore, LoadedImage};
 use crate::layout::Layout;
-use crate::runtime::ImagesInUse;
+use crate::runtime;
 
 /// `image`.
 pub const VERB: args::Verb = args::Verb {
@@ -25,8 +25,9 @@ pub const VERB: args::Verb = args::Verb {
 usage: podprobe image load FILE… | import PATH NAME | list | rm NAME…   [--root DIR]
 
   load FILE                an OCI layout (directory or tar) or a docker archive
-  import PATH NAME         make the image NAME from a plain root directory or a tar of one
-  list                     images on the node
+  import PATH NAME         make the image NAME from a plain root directory, a tar of one, or a statically linked
+                           program, which it then runs
+  list                     images on the node, the newest of each name first
   rm NAME                  remove the name; the image itself is removed when nothing uses it
 
 Works with or without a daemon. An image that has lost its name to a newer one is listed as <none>; the daemon removes
@@ -147,12 +148,11 @@ fn run(image: &Image, out: &mut dyn Write) -> Result<(), CliError> {
             let name = import(&images, path, name).map_err(failed)?;
             writeln!(out, "imported {name}")?;
         }
-        Action::List => list(&rows(&images).map_err(failed)?, out)?,
+        Action::List => list(&images.list().map_err(failed)?, out)?,
         Action::Remove(names) => {
-            let used = ImagesInUse::read(&layout);
             for name in names {
                 images
-                    .remove(name, &|id| used.contains(id))
+                    .remove(name, &|| runtime::images_in_use(&layout))
                     .map_err(failed)?;
                 writeln!(out, "removed {name}")?;
             }
@@ -163,69 +163,44 @@ fn run(image: &Image, out: &mut dyn Write) -> Result<(), CliError> {
 
 /// The names of the images that were loaded; an image without one gives its id.
 fn load(images: &ImageStore, path: &Path) -> Result<Vec<String>, ImageError> {
-    let names = |names: Vec<String>, id| if names.is_empty() { vec![id] } else { names };
     let loaded = images.load(path)?;
-    Ok(loaded
-        .into_iter()
-        .flat_map(|i| names(i.names, i.id))
-        .collect())
+    Ok(loaded.into_iter().flat_map(said).collect())
 }
 
 /// The full name of the image that was made.
 fn import(images: &ImageStore, path: &Path, name: &str) -> Result<String, ImageError> {
     let made = images.import(path, name, ImageConfig::default())?;
-    Ok(made.names.into_iter().next().unwrap_or(made.id))
+    Ok(said(made).remove(0))
 }
 
-/// An image in the store.
-struct Row {
-    names: Vec<String>,
-    /// `sha256:…`.
-    id: String,
-    /// Bytes on disk.
-    size: u64,
-}
-
-/// Every image, by name; those without a name last.
-fn rows(images: &ImageStore) -> Result<Vec<Row>, ImageError> {
-    let mut rows: BTreeMap<String, Row> = BTreeMap::new();
-    for record in images.list()? {
-        let row = rows.entry(record.id.clone()).or_insert(Row {
-            names: Vec::new(),
-            id: record.id,
-            size: record.size,
-        });
-        row.names.extend(record.name);
+/// Says what could not be kept of an image's files, and gives its names.
+fn said(image: LoadedImage) -> Vec<String> {
+    image.warnings.iter().for_each(|warning| say(warning));
+    match image.names.is_empty() {
+        true => vec![image.id],
+        false => image.names,
     }
-    let mut rows: Vec<Row> = rows.into_values().collect();
-    rows.sort_by(|a, b| {
-        (a.names.is_empty(), &a.names, &a.id).cmp(&(b.names.is_empty(), &b.names, &b.id))
-    });
-    Ok(rows)
 }
 
-fn list(rows: &[Row], out: &mut dyn Write) -> std::io::Result<()> {
+/// Said below a list that has images without a name.
+const NAMELESS: &str = "\n<none>: an old version whose name another image has now. The daemon removes it within ten minutes \
+                        after the last container that uses it is gone.\n";
+
+fn list(rows: &[ImageRecord], out: &mut dyn Write) -> std::io::Result<()> {
     let mut table = vec![["IMAGE", "IMAGE ID", "SIZE"].map(str::to_owned).to_vec()];
-    for row in rows {
-        let id = row
-            .id
-            .strip_prefix("sha256:")
-            .unwrap_or(&row.id)
-            .chars()
-            .take(13)
-            .collect::<String>();
-        let names = if row.names.is_empty() {
-            vec!["<none>".to_owned()]
-        } else {
-            row.names.clone()
-        };
-        table.extend(
-            names
-                .into_iter()
-                .map(|name| vec![name, id.clone(), size(row.size)]),
-        );
+    table.extend(rows.iter().map(|row| {
+        let id = row.id.strip_prefix("sha256:").unwrap_or(&row.id);
+        vec![
+            row.name.clone().unwrap_or_else(|| "<none>".to_owned()),
+            id.chars().take(13).collect(),
+            size(row.size),
+        ]
+    }));
+    write_rows(&table, &mut Vec::new(), out)?;
+    match rows.iter().any(|row| row.name.is_none()) {
+        true => out.write_all(NAMELESS.as_bytes()),
+        false => Ok(()),
     }
-    write_rows(&table, &mut Vec::new(), out)
 }
 
 /// Three digits in decimal units, as `crictl images` has them.
@@ -265,19 +240,29 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_list_has_a_row_per_name() {
-        let mut out = Vec::new();
-        let rows = [Row {
-            names: vec!["docker.io/library/a:1".into(), "b:2".into()],
+    #[track_caller]
+    fn check_list(names: &[Option<&str>], expected: &str) {
+        let row = |name: &Option<&str>| ImageRecord {
+            name: name.map(str::to_owned),
             id: "sha256:0123456789abcdef".into(),
             size: 1500,
-        }];
-        list(&rows, &mut out).unwrap();
-        let expected = "IMAGE                   IMAGE ID        SIZE\n\
-                        docker.io/library/a:1   0123456789abc   1.50kB\n\
-                        b:2                     0123456789abc   1.50kB\n";
+            created: None,
+        };
+        let mut out = Vec::new();
+        list(&names.iter().map(row).collect::<Vec<_>>(), &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn the_list_has_a_row_per_name_and_says_what_becomes_of_images_without_one() {
+        let named = "IMAGE                   IMAGE ID        SIZE\n\
+                     docker.io/library/a:1   0123456789abc   1.50kB\n\
+                     b:2                     0123456789abc   1.50kB\n";
+        check_list(&[Some("docker.io/library/a:1"), Some("b:2")], named);
+        let nameless = "IMAGE    IMAGE ID        SIZE\n\
+                        b:2      0123456789abc   1.50kB\n\
+                        <none>   0123456789abc   1.50kB\n";
+        check_list(&[Some("b:2"), None], &(nameless.to_owned() + NAMELESS));
     }
 
     #[track_caller]

@@ -2,20 +2,17 @@
 
 use std::fmt;
 
-use crate::images::ImageError;
+use crate::clock::Moment;
+use crate::images::manager::{EnsureError, ImageWaitReason};
 use crate::runtime::{RuntimeError, RuntimeErrorKind};
 
 /// A value of `state.waiting.reason` (kubelet-probes 8.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartErrorReason {
     /// Held back by the crash-loop back-off.
     CrashLoopBackOff,
-    /// The image is not on the node; nothing is pulled.
-    ErrImageNeverPull,
-    /// The image is there and cannot be read.
-    ImageInspectError,
-    /// Not an image reference.
-    InvalidImageName,
+    /// Its image is not there.
+    Image(ImageWaitReason),
     /// The spec cannot become a container (unknown user, missing volume, …).
     CreateContainerConfigError,
     /// The runtime could not create it.
@@ -31,9 +28,7 @@ impl StartErrorReason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::CrashLoopBackOff => "CrashLoopBackOff",
-            Self::ErrImageNeverPull => "ErrImageNeverPull",
-            Self::ImageInspectError => "ImageInspectError",
-            Self::InvalidImageName => "InvalidImageName",
+            Self::Image(reason) => reason.as_str(),
             Self::CreateContainerConfigError => "CreateContainerConfigError",
             Self::CreateContainerError => "CreateContainerError",
             Self::RunContainerError => "RunContainerError",
@@ -49,6 +44,8 @@ pub struct StartError {
     pub reason: StartErrorReason,
     /// Becomes `state.waiting.message`; says what to do where there is something to do.
     pub message: String,
+    /// When it is worth another try, where that is known.
+    pub retry_at: Option<Moment>,
 }
 
 impl StartError {
@@ -57,6 +54,7 @@ impl StartError {
         Self {
             reason,
             message: message.into(),
+            retry_at: None,
         }
     }
 
@@ -77,20 +75,22 @@ impl StartError {
     }
 }
 
-impl From<ImageError> for StartError {
-    fn from(e: ImageError) -> Self {
-        let reason = match &e {
-            ImageError::NotFound { .. } => StartErrorReason::ErrImageNeverPull,
-            ImageError::InvalidName { .. } => StartErrorReason::InvalidImageName,
-            _ => StartErrorReason::ImageInspectError,
-        };
-        Self::new(reason, e.to_string())
+impl From<EnsureError> for StartError {
+    fn from(e: EnsureError) -> Self {
+        Self {
+            retry_at: e.retry_at,
+            ..Self::new(StartErrorReason::Image(e.reason), e.message)
+        }
     }
 }
 
 impl fmt::Display for StartError {
+    /// As in the kubelet's event `Error: …`: of an image the reason alone, for its own event has the text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        match self.reason {
+            StartErrorReason::Image(reason) => f.write_str(reason.as_str()),
+            _ => f.write_str(&self.message),
+        }
     }
 }
 

@@ -16,8 +16,10 @@ use std::sync::Arc;
 pub use error::{StartError, StartErrorReason};
 
 use crate::api::{Container, Pod, PodUid};
+use crate::clock::Moment;
 use crate::container_config::{self, NodeFacts};
-use crate::images::{Image, ImageError, ImageStore};
+use crate::images::Image;
+use crate::images::manager::{EnsureError, ImageEvent, ImageManager, ImageRequest, PullPolicy};
 use crate::layout::Layout;
 use crate::network::etc_files::{self, EtcFiles};
 use crate::remove_tree::remove_tree;
@@ -26,18 +28,26 @@ use crate::runtime::{
 };
 use crate::volumes::{MountedVolumes, VolumeError, Volumes};
 
-/// Where images are found (CRI `ImageService`).
+/// Has images on the node before containers are made of them.
 pub trait ImageService: Send + Sync {
-    /// The image that a reference names.
+    /// The image, pulled when the policy wants it. Blocks while it is pulled. Events are given to `record` as they happen.
     ///
     /// # Errors
-    /// It is not on this node, cannot be read, or the text is no reference.
-    fn image(&self, reference: &str) -> Result<Image, ImageError>;
+    /// There is none to start a container with.
+    fn ensure(
+        &self,
+        request: ImageRequest<'_>,
+        record: &mut dyn FnMut(ImageEvent),
+    ) -> Result<Image, EnsureError>;
 }
 
-impl ImageService for ImageStore {
-    fn image(&self, reference: &str) -> Result<Image, ImageError> {
-        self.resolve(reference)
+impl ImageService for ImageManager {
+    fn ensure(
+        &self,
+        request: ImageRequest<'_>,
+        record: &mut dyn FnMut(ImageEvent),
+    ) -> Result<Image, EnsureError> {
+        self.ensure(request, &Moment::now, record)
     }
 }
 
@@ -106,12 +116,22 @@ impl KubeRuntime {
             .run_sandbox(&self.sandbox_config(pod, attempt, volumes))
     }
 
-    /// The image that a container is made of.
+    /// The image that a container is made of. Events are given to `record` as they happen.
     ///
     /// # Errors
-    /// It is not on this node, or cannot be read.
-    pub fn image(&self, container: &Container) -> Result<Image, StartError> {
-        Ok(self.images.image(&container.image)?)
+    /// There is none to start a container with.
+    pub fn image(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        record: &mut dyn FnMut(ImageEvent),
+    ) -> Result<Image, StartError> {
+        let request = ImageRequest {
+            pod_uid: pod.uid().as_str(),
+            image: &container.image,
+            policy: PullPolicy::named(&container.image_pull_policy),
+        };
+        Ok(self.images.ensure(request, record)?)
     }
 
     /// The configuration of one instance. Also makes the file for its last words.

@@ -7,6 +7,7 @@ use super::syncer::{Problems, Syncer};
 use crate::api::{Container, Pod, PodStatus};
 use crate::clock::{Moment, go_duration};
 use crate::events::EventType;
+use crate::images::manager::ImageEvent;
 use crate::kuberuntime::{StartError, StartErrorReason};
 use crate::lifecycle::HookSubject;
 use crate::pod_actions::{self, KillReason, PodActions, ToKill};
@@ -214,6 +215,9 @@ impl Syncer {
             }
             Err(e) => {
                 self.remember(pod.uid(), &container.name, e.reason.as_str(), &e.message);
+                if let Some(at) = e.retry_at {
+                    problems.held_until(at);
+                }
                 problems.add(format!("cannot start container {}: {e}", container.name));
                 false
             }
@@ -238,7 +242,8 @@ impl Syncer {
         };
         let done = |reason, text| self.event(pod, name, EventType::Normal, reason, text);
 
-        let image = kuberuntime.image(container).map_err(failed)?;
+        let image = kuberuntime.image(pod, container, &mut |e| self.image_event(pod, name, &e));
+        let image = image.map_err(failed)?;
         let config = kuberuntime
             .container_config(pod, container, attempt, &image, &sandbox.volumes)
             .map_err(failed)?;
@@ -251,6 +256,14 @@ impl Syncer {
             .map_err(failed)?;
         done("Started", "Container started");
         self.post_start(pod, container, &id, cancel)
+    }
+
+    fn image_event(&self, pod: &Pod, container: &str, e: &ImageEvent) {
+        let type_ = match e.warning {
+            true => EventType::Warning,
+            false => EventType::Normal,
+        };
+        self.event(pod, container, type_, e.reason, &e.message);
     }
 
     /// A container whose postStart hook fails is killed.

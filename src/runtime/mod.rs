@@ -22,7 +22,7 @@ pub use config::{
     TerminationMessage, Tmpfs,
 };
 pub use pod_status::{RuntimeContainerStatus, RuntimePodStatus, RuntimeSandboxStatus};
-pub use shims::{ImagesInUse, ShimRuntime};
+pub use shims::{ShimRuntime, images_in_use};
 
 use std::fmt;
 use std::fs::File;

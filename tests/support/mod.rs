@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use podprobe::api::pod::ObjectMeta;
 use podprobe::api::{Container, Pod, PodUid};
+use podprobe::images::manager::{ImageManager, NoRegistry};
 use podprobe::images::{ImageConfig, ImageStore};
 use podprobe::kuberuntime::{KubeRuntime, StartError};
 use podprobe::layout::Layout;
@@ -92,7 +93,7 @@ impl Node {
         NodeRuntime {
             kuberuntime: KubeRuntime::new(
                 Arc::new(shims),
-                Arc::new(images),
+                Arc::new(ImageManager::new(images, Box::new(NoRegistry))),
                 Volumes::new(),
                 layout,
             ),
@@ -232,7 +233,7 @@ impl NodeRuntime {
     ) -> Result<ContainerId, StartError> {
         let k = &self.kuberuntime;
         let volumes = k.set_up_volumes(pod).unwrap();
-        let image = k.image(container)?;
+        let image = k.image(pod, container, &mut |_| ())?;
         let config = k.container_config(pod, container, attempt, &image, &volumes)?;
         let id = k.create_container(pod, sandbox, &config, &volumes)?;
         k.start_container(pod, &config, &id)?;

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::PodPhase;
 use crate::events::Event;
-use crate::images::{Image, ImageConfig, ImageError};
+use crate::images::manager::{EnsureError, ImageEvent, ImageRequest, ImageWaitReason};
+use crate::images::{Image, ImageConfig};
 use crate::kuberuntime::ImageService;
 use crate::layout::Layout;
 use crate::lifecycle::{HookSubject, Hooks, NoHooks};
@@ -22,14 +23,28 @@ use crate::volumes::Volumes;
 struct Images;
 
 impl ImageService for Images {
-    fn image(&self, reference: &str) -> Result<Image, ImageError> {
-        if reference == "missing" {
-            let (reference, similar) = (reference.to_owned(), Vec::new());
-            return Err(ImageError::NotFound { reference, similar });
+    fn ensure(
+        &self,
+        request: ImageRequest<'_>,
+        record: &mut dyn FnMut(ImageEvent),
+    ) -> Result<Image, EnsureError> {
+        let event = |warning, reason| ImageEvent {
+            warning,
+            reason,
+            message: format!("image {}", request.image),
+        };
+        if request.image == "missing" {
+            record(event(true, "ErrImageNeverPull"));
+            return Err(EnsureError {
+                reason: ImageWaitReason::ErrImageNeverPull,
+                message: "cannot find it".into(),
+                retry_at: None,
+            });
         }
+        record(event(false, "Pulled"));
         Ok(Image {
             id: "sha256:1".into(),
-            name: reference.into(),
+            name: request.image.into(),
             config: ImageConfig::default(),
             layers: Vec::new(),
         })
@@ -206,9 +221,11 @@ impl Harness {
             .collect()
     }
 
+    /// Reason and text of each event; that an image is there is left out.
     fn texts(&self) -> Vec<String> {
         self.events()
             .into_iter()
+            .filter(|e| e.reason != "Pulled")
             .map(|e| format!("{} {}", e.reason, e.message))
             .collect()
     }
@@ -420,11 +437,14 @@ fn what_the_end_of_the_daemon_cuts_short_is_no_event() {
 fn an_image_that_is_not_there_is_asked_for_before_anything_is_created() {
     let h = Harness::new(json!({"containers": [{"name": "c", "image": "missing"}]}));
     assert!(matches!(h.run(Phase::Sync), Outcome::Failed { .. }));
-    let (reason, message) = waiting(&h);
-    assert_eq!(reason, "ErrImageNeverPull");
-    assert!(
-        message.contains("cannot find image \"missing\""),
-        "{message}"
+    let expected = ("ErrImageNeverPull".to_owned(), "cannot find it".to_owned());
+    assert_eq!(waiting(&h), expected);
+    assert_eq!(
+        h.texts(),
+        [
+            "ErrImageNeverPull image missing",
+            "Failed Error: ErrImageNeverPull"
+        ]
     );
     assert_eq!(h.calls(), ["sandbox 0", "relist"]);
 }

@@ -17,4 +17,4 @@ pub mod termination;
 /// The scheme of our container ids.
 pub const SCHEME: &str = "podprobe";
 
-pub use shim_runtime::{ImagesInUse, ShimRuntime};
+pub use shim_runtime::{ShimRuntime, images_in_use};

@@ -10,7 +10,7 @@ mod stop;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -19,9 +19,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
+use ring::rand::{SecureRandom, SystemRandom};
+
 use super::cgroup::Cgroups;
 use super::state::{CONTAINER, ContainerRecord};
-use crate::images::ImageStore;
+use crate::images::{ImageStore, ImagesInUse};
 use crate::layout::Layout;
 use crate::network::{NetworkOwner, Networks};
 use crate::nsexec;
@@ -214,10 +216,12 @@ fn listed(dir: &Path) -> io::Result<Vec<String>> {
         .collect())
 }
 
-/// 64 random hex digits.
+/// 64 random hex digits, from the kernel and not from a file: a node may lack /dev/urandom.
 fn new_id() -> io::Result<String> {
     let mut bytes = [0; 32];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| io::Error::other("the kernel gives no random bytes (getrandom)"))?;
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
@@ -383,41 +387,34 @@ fn is_id(name: &OsStr) -> bool {
     name.len() == 64 && name.as_encoded_bytes().iter().all(u8::is_ascii_hexdigit)
 }
 
-/// Which images containers use. A record that cannot be read may name any image, so then all are.
-pub struct ImagesInUse {
-    ids: HashSet<String>,
-    unknown: bool,
+/// Which images containers use, by the records below `layout` and by what is mounted; needs no daemon. A record that
+/// cannot be read may name any image, so then all are in use.
+pub fn images_in_use(layout: &Layout) -> ImagesInUse {
+    let mut in_use = recorded_images(layout);
+    in_use.add_mounted();
+    in_use
 }
 
-impl ImagesInUse {
-    /// Looks at the records below `layout`; needs no daemon.
-    pub fn read(layout: &Layout) -> Self {
-        let (mut ids, mut unknown) = (HashSet::new(), false);
-        let Ok(containers) = listed(&layout.containers()) else {
-            return Self { ids, unknown: true };
-        };
-        for record in containers
-            .iter()
-            .map(|n| fs::read(layout.containers().join(n).join(CONTAINER)))
-        {
-            match record.map(|bytes| serde_json::from_slice::<ContainerRecord>(&bytes)) {
-                Ok(Ok(record)) => _ = ids.insert(record.image_id),
-                Err(e)
-                    if matches!(
-                        e.kind(),
-                        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                    ) => {}
-                // Damaged, or not to be read right now.
-                Ok(Err(_)) | Err(_) => unknown = true,
-            }
+fn recorded_images(layout: &Layout) -> ImagesInUse {
+    let mut in_use = ImagesInUse::default();
+    let Ok(containers) = listed(&layout.containers()) else {
+        in_use.assume_everything();
+        return in_use;
+    };
+    for name in containers {
+        let record = fs::read(layout.containers().join(name).join(CONTAINER));
+        match record.map(|bytes| serde_json::from_slice::<ContainerRecord>(&bytes)) {
+            Ok(Ok(record)) => in_use.add(&record.image_id, &record.layers),
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) => {}
+            // Damaged, or not to be read right now.
+            Ok(Err(_)) | Err(_) => in_use.assume_everything(),
         }
-        Self { ids, unknown }
     }
-
-    /// Whether a container uses, or may use, the image of this id (`sha256:…`).
-    pub fn contains(&self, id: &str) -> bool {
-        self.unknown || self.ids.contains(id)
-    }
+    in_use
 }
 
 #[cfg(test)]
@@ -429,7 +426,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path());
         make(&layout.containers());
-        assert_eq!(ImagesInUse::read(&layout).contains("sha256:any"), in_use);
+        assert_eq!(recorded_images(&layout).image("sha256:any"), in_use);
     }
 
     #[test]

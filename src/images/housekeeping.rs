@@ -1,9 +1,10 @@
-//! Keeps the image store in order: loads archives dropped into a directory, removes what nothing uses any more, and
-//! tells when names have changed, whoever changed them.
+//! Keeps the image store in order: loads archives dropped into a directory, removes images that nothing uses any more,
+//! and reports that names have changed, also when another process changed them.
 //!
-//! Invariants: inotify is a hint, the look at the directory the truth. Nothing is said twice while it stays the same. An
-//! archive that is still being written is left for a later look. A stop is seen between two archives; what is being
-//! unpacked then is finished or, when the process ends first, left in the store's `tmp/`, which the next writer empties.
+//! Invariants: an inotify event is only a hint, the listing of the directory decides. A problem is logged when it begins,
+//! changes and ends. An archive that is still being written is loaded later. A stop takes effect between two archives; an
+//! archive that is being unpacked at that moment is finished or, when the process ends first, left in the store's `tmp/`,
+//! which the next writer empties.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,11 +21,14 @@ use std::time::{Duration, Instant, SystemTime};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use super::dropped::DropReport;
+use super::files::NAMES;
+use super::in_use::ImagesInUse;
+use super::store::{ImageStore, LoadedImage};
 use crate::clock::Moment;
 use crate::directory_watch::{DirectoryWatch, Hints};
-use crate::images::{DropReport, ImageStore, LoadedImage, NAMES};
 
-/// How often the directory is looked at when nothing tells.
+/// How often the directory is listed without an event.
 const CHECK: Duration = Duration::from_secs(20);
 /// How often unused images are looked for.
 const PRUNE: Duration = Duration::from_secs(600);
@@ -33,15 +37,14 @@ const SETTLED: Duration = Duration::from_secs(2);
 /// Pause after a panic.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What the keeper works with.
+/// What the image keeper needs.
 pub struct ImageKeeperConfig {
     /// Where images are loaded into and removed from.
     pub store: ImageStore,
     /// Directory of dropped archives; made when it is missing.
     pub drop_dir: PathBuf,
-    /// Whether a container uses the image of this id (`sha256:…`). Called on the keeper's thread while the store is locked;
-    /// must say yes when it cannot know.
-    pub in_use: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    /// What containers use. Called on the keeper's thread while the store is locked.
+    pub in_use: Box<dyn Fn() -> ImagesInUse + Send>,
     /// Called on the keeper's thread when the store's names changed, by the keeper or by another process (`podprobe image
     /// import`); must not block.
     pub on_change: Box<dyn Fn() + Send>,
@@ -96,9 +99,8 @@ impl ImageKeeper {
         self.thread.is_finished()
     }
 
-    /// Waits for the thread after [`ImageKeeper::stop`]: a moment, or while it unpacks an archive as long as that takes, but
-    /// at most `limit`. False when it has not ended by then; the process may end nevertheless, and the archive is loaded by
-    /// the next keeper.
+    /// Waits for the thread after [`ImageKeeper::stop`], at most for `limit`: it may be unpacking an archive. False when it
+    /// has not ended by then; the process may end all the same, and the next keeper loads the archive.
     pub fn join(self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         while !self.thread.is_finished() && Instant::now() < deadline {
@@ -191,7 +193,7 @@ impl Worker {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Watching comes before looking, so that what happens in between gives an event.
+    /// Before the listing, so that a change after the listing gives an event.
     fn watch(&mut self) {
         let dir = self.drop_dir.display().to_string();
         let made =
@@ -200,7 +202,7 @@ impl Worker {
             .watch
             .ensure(Moment::now())
             .map_err(|e| format!("{e}; archives are found at the next look"));
-        // only a hint for others: who waits for an image tries again by itself
+        // Only a hint: a pod that waits for an image tries again by itself.
         let _ = self.names.ensure(Moment::now());
         if self.watch.retry_at().is_none() || watched.is_err() {
             let problem = made.and(watched).err().map(|text| (dir.clone(), text));
@@ -214,7 +216,7 @@ impl Worker {
         over.iter().for_each(|line| log::info!("{line}"));
     }
 
-    /// True when an archive was left for later because it is still being written.
+    /// True when an archive is still being written and is to be loaded later.
     fn load(&mut self, complete: &Hints) -> bool {
         let left = Cell::new(false);
         let later = |path: &Path| {
@@ -248,7 +250,7 @@ impl Worker {
             problems,
         );
         if !report.loaded.is_empty() {
-            // not left to the watch on the store, which may be missing
+            // Without waiting for the watch on the store, which may be missing.
             (self.config.on_change)();
         }
         left.get()
@@ -304,8 +306,8 @@ fn is_not_hidden(name: &OsStr) -> bool {
     !name.as_encoded_bytes().starts_with(b".")
 }
 
-/// Of the files in `complete` an event said that they are. A file from the future, as the wall clock may have jumped, counts
-/// as complete too.
+/// `complete` holds the files of which an event said that they are complete. One with a modification time in the future
+/// counts as complete: the wall clock may have jumped.
 fn is_being_written(path: &Path, complete: &BTreeSet<OsString>) -> bool {
     if path.file_name().is_some_and(|name| complete.contains(name)) {
         return false;
