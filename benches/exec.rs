@@ -16,8 +16,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use grown::Grown;
-use podprobe::nsexec::{Options, Target, exec_with, start_time};
+use podprobe::nsexec::{Options, Target, exec_with};
 use podprobe::runtime::ExecOutcome;
+use podprobe::sys::task::start_time;
 use serde_json::{Value, json};
 use support::figures::Report;
 use support::runc::{self, Container};
@@ -270,7 +271,7 @@ fn running(runtime: &Path, name: &str, change: impl FnOnce(&mut Value)) -> Resul
     let container = Container::new(runtime, name, config, fill);
     container.start()?;
     let pid = container.pid();
-    let start_time = start_time(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap()).unwrap();
+    let start_time = start_time(pid).unwrap();
     Ok(Running {
         container,
         pid,

@@ -4,11 +4,9 @@
 //! namespace the container's mounts are made in, and can never leave its volume: the kernel resolves it with the volume
 //! as the root (`openat2`, RESOLVE_IN_ROOT), and what is bound is the descriptor, not the path.
 
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -377,13 +375,8 @@ pub fn mount_memory(v: &MemoryVolume) -> io::Result<()> {
 
 /// Removes a tree that is ours, but never through a mount: whatever somebody mounted below it would be emptied.
 pub fn remove_tree(dir: &Path) -> io::Result<()> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-    if let Some(at) = mounts
-        .lines()
-        .filter_map(|l| l.split(' ').nth(4))
-        .map(unescape)
-        .find(|at| at.starts_with(dir))
-    {
+    let mounts = crate::sys::mountinfo::read()?;
+    if let Some(at) = mounts.iter().map(|m| &m.at).find(|at| at.starts_with(dir)) {
         return Err(io::Error::other(format!(
             "{} is mounted; unmount it first",
             at.display()
@@ -393,21 +386,4 @@ pub fn remove_tree(dir: &Path) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
-}
-
-/// Mount points have blanks and backslashes as octal escapes.
-fn unescape(field: &str) -> PathBuf {
-    let mut out = Vec::new();
-    let mut rest = field.as_bytes();
-    while let Some((&b, tail)) = rest.split_first() {
-        let octal = (b == b'\\')
-            .then(|| tail.get(..3))
-            .flatten()
-            .and_then(|d| u8::from_str_radix(std::str::from_utf8(d).ok()?, 8).ok());
-        (rest, _) = match octal {
-            Some(c) => (&tail[3..], out.push(c)),
-            None => (tail, out.push(b)),
-        };
-    }
-    OsString::from_vec(out).into()
 }
