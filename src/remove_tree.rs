@@ -1,20 +1,18 @@
 //! Removing directories of ours.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use crate::sys::mountinfo;
 
 /// Removes a tree that is ours, but never through a mount: whatever somebody mounted below it would be emptied.
+///
+/// # Errors
+/// Something is mounted below it, or the disk does not let go of it. A tree that is not there is no error.
 pub fn remove_tree(dir: &Path) -> io::Result<()> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-    if let Some(at) = mounts
-        .lines()
-        .filter_map(|l| l.split(' ').nth(4))
-        .map(unescape)
-        .find(|at| at.starts_with(dir))
-    {
+    let mounts = mountinfo::read()?;
+    if let Some(at) = mounts.iter().map(|m| &m.at).find(|at| at.starts_with(dir)) {
         return Err(io::Error::other(format!(
             "{} is mounted; unmount it first",
             at.display()
@@ -24,21 +22,4 @@ pub fn remove_tree(dir: &Path) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
-}
-
-/// Mount points have blanks and backslashes as octal escapes.
-fn unescape(field: &str) -> PathBuf {
-    let mut out = Vec::new();
-    let mut rest = field.as_bytes();
-    while let Some((&b, tail)) = rest.split_first() {
-        let octal = (b == b'\\')
-            .then(|| tail.get(..3))
-            .flatten()
-            .and_then(|d| u8::from_str_radix(std::str::from_utf8(d).ok()?, 8).ok());
-        (rest, _) = match octal {
-            Some(c) => (&tail[3..], out.push(c)),
-            None => (tail, out.push(b)),
-        };
-    }
-    OsString::from_vec(out).into()
 }

@@ -7,8 +7,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use podprobe::nsexec::{ExecError, Options, Target, exec_with, start_time};
+use podprobe::nsexec::{ExecError, Options, Target, exec_with};
 use podprobe::runtime::ExecOutcome;
+use podprobe::sys::task::start_time;
 use serde_json::{Value, json};
 
 #[path = "support/stack.rs"]
@@ -101,9 +102,7 @@ impl Container {
         );
         let state: Value = serde_json::from_slice(&runc(&["state", &container.id]).stdout).unwrap();
         container.pid = state["pid"].as_i64().unwrap() as i32;
-        container.start =
-            start_time(&fs::read_to_string(format!("/proc/{}/stat", container.pid)).unwrap())
-                .unwrap();
+        container.start = start_time(container.pid).unwrap();
         container
     }
 
@@ -769,7 +768,7 @@ fn a_container_that_is_only_a_chroot_is_not_left() {
     {
         std::thread::yield_now();
     }
-    let start_time = start_time(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap()).unwrap();
+    let start_time = start_time(pid).unwrap();
     let config =
         json!({"process": {"user": {"uid": 0, "gid": 0}, "env": ["PATH=/bin"], "cwd": "/"}});
     let target = Target {

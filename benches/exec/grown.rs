@@ -8,9 +8,8 @@ use std::time::Instant;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::support::usage::own_cpu_us;
 use super::support::{Guard, program};
-use super::{Running, ours};
+use super::{Running, ours, used_us};
 
 /// In the environment of such a process: its threads and megabytes.
 const ROLE: &str = "BENCH_GROWN";
@@ -103,9 +102,9 @@ pub(super) fn role() {
     let (pid, start_time) = (parts[0].parse().unwrap(), parts[1].parse().unwrap());
     let config = serde_json::from_str(parts[2]).unwrap();
     while stdin.read_exact(&mut [0]).is_ok() {
-        let (cpu, begun) = (own_cpu_us(), Instant::now());
+        let (cpu, begun) = (used_us(), Instant::now());
         ours(pid, start_time, &config);
-        let (wall, cpu) = (begun.elapsed(), own_cpu_us() - cpu);
+        let (wall, cpu) = (begun.elapsed(), used_us() - cpu);
         println!("{cpu} {}", wall.as_secs_f64() * 1e6);
     }
     drop(heap);

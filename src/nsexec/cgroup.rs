@@ -20,13 +20,14 @@ use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 
 use super::error::ExecError;
+use crate::sys::mountinfo::{self, Mount};
 
 /// How long the removal of a leaf may take before it is left for later.
 const REMOVE_LIMIT: Duration = Duration::from_millis(500);
 
 /// One mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Mount {
+struct Hierarchy {
     /// v1 controllers or `name=…`, empty for v2.
     names: Vec<String>,
     /// The cgroup that its mount point shows.
@@ -34,33 +35,28 @@ struct Mount {
     at: PathBuf,
 }
 
-/// The mounted hierarchies of `/proc/self/mountinfo` text.
-fn parse_mounts(mountinfo: &str) -> Vec<Mount> {
-    let mount = |line: &str| {
-        let (left, right) = line.split_once(" - ")?;
-        let left: Vec<&str> = left.split(' ').collect();
-        let right: Vec<&str> = right.split(' ').collect();
-        let names = match *right.first()? {
+/// The hierarchies among the mounts.
+fn hierarchies(mounts: Vec<Mount>) -> Vec<Hierarchy> {
+    let hierarchy = |m: Mount| {
+        let names = match m.kind.as_str() {
             "cgroup2" => Vec::new(),
             // Mount options such as `rw` are among them and name no hierarchy.
-            "cgroup" => right.get(2)?.split(',').map(str::to_owned).collect(),
+            "cgroup" => m.options,
             _ => return None,
         };
-        Some(Mount {
+        Some(Hierarchy {
             names,
-            root: (*left.get(3)?).to_owned(),
-            at: PathBuf::from(left.get(4)?),
+            root: m.root.into_os_string().into_string().ok()?,
+            at: m.at,
         })
     };
-    mountinfo.lines().filter_map(mount).collect()
+    mounts.into_iter().filter_map(hierarchy).collect()
 }
 
-fn mounts() -> &'static [Mount] {
+fn mounted() -> &'static [Hierarchy] {
     // Hierarchies are mounted at boot and stay; mountinfo of a node full of containers is long.
-    static MOUNTS: OnceLock<Vec<Mount>> = OnceLock::new();
-    MOUNTS.get_or_init(|| {
-        parse_mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
-    })
+    static MOUNTED: OnceLock<Vec<Hierarchy>> = OnceLock::new();
+    MOUNTED.get_or_init(|| hierarchies(mountinfo::read().unwrap_or_default()))
 }
 
 /// A cgroup directory to join.
@@ -96,7 +92,7 @@ impl Place {
 }
 
 /// The directories of each line of `/proc/PID/cgroup` whose hierarchy is mounted.
-fn places(cgroups: &str, mounts: &[Mount]) -> Vec<Place> {
+fn places(cgroups: &str, mounts: &[Hierarchy]) -> Vec<Place> {
     let place = |line: &str| {
         let mut parts = line.splitn(3, ':');
         let (names, path) = (parts.nth(1)?, parts.next()?);
@@ -128,7 +124,7 @@ fn places(cgroups: &str, mounts: &[Mount]) -> Vec<Place> {
 
 /// The same of this node.
 pub(super) fn places_of(cgroups: &str) -> Vec<Place> {
-    places(cgroups, mounts())
+    places(cgroups, mounted())
 }
 
 /// Whether the container is frozen: what joins it would not run, and a v1 task would not even die.
@@ -337,7 +333,7 @@ mod tests {
 
     #[track_caller]
     fn check(cgroups: &str, expected: &[&str]) {
-        let places = places(cgroups, &parse_mounts(MOUNTS));
+        let places = places(cgroups, &hierarchies(mountinfo::parse(MOUNTS)));
         let dirs: Vec<_> = places
             .iter()
             .map(|p| {
@@ -370,7 +366,7 @@ mod tests {
 
     /// A leaf below the root of that hierarchy, with a shell in it and three processes that left its group.
     fn check_freeze_and_kill(v2: bool) {
-        let root = mounts().iter().find(|m| {
+        let root = mounted().iter().find(|m| {
             if v2 {
                 m.names.is_empty()
             } else {
@@ -426,7 +422,7 @@ mod tests {
     }
 
     fn root_is_v2_only() -> bool {
-        mounts().iter().all(|m| m.names.is_empty())
+        mounted().iter().all(|m| m.names.is_empty())
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::Target;
 use super::cgroup::{self, Place};
 use super::error::ExecError;
 use crate::sys;
+use crate::sys::task::{PidFd, parse_start_time};
 
 /// Namespace files of `/proc/PID/ns` and their CLONE_NEW* flags.
 const NAMESPACES: [(&str, i32); 7] = [
@@ -42,7 +43,7 @@ const SEEN_LIMIT: usize = 512;
 
 #[derive(Debug)]
 pub(super) struct Facts {
-    pub(super) pidfd: OwnedFd,
+    pub(super) pidfd: PidFd,
     /// The container's root directory.
     pub(super) root: OwnedFd,
     /// Its cgroups.
@@ -90,7 +91,10 @@ impl Facts {
             return Err(ExecError::NotRunning { pid: target.pid });
         }
         let proc = host_proc().map_err(|e| ExecError::os("cannot open /proc", e))?;
-        let pidfd = sys::pidfd::open(target.pid).map_err(|e| gone(e, "open a pidfd"))?;
+        let pidfd = PidFd::of(target.pid).map_err(|e| match e.raw_os_error() {
+            Some(errno) => gone(Errno::from_raw(errno), "open a pidfd"),
+            None => gone(Errno::ESRCH, "open a pidfd"),
+        })?;
         let seen = Seen::of(target, proc, &pidfd, &gone)?;
         let path = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let root = path_of(target.pid, "root");
@@ -129,7 +133,9 @@ impl Facts {
 
     /// Whether the container's first process still runs: what was read before is of it.
     pub(super) fn still_running(&self) -> bool {
-        !sys::pidfd::ended(&self.pidfd, std::time::Duration::ZERO)
+        self.pidfd
+            .wait(std::time::Duration::ZERO)
+            .is_ok_and(|ended| !ended)
     }
 }
 
@@ -138,7 +144,7 @@ impl Seen {
     fn of(
         target: &Target<'_>,
         proc: BorrowedFd<'static>,
-        pidfd: &OwnedFd,
+        pidfd: &PidFd,
         gone: &dyn Fn(Errno, &str) -> ExecError,
     ) -> Result<Arc<Seen>, ExecError> {
         let inode = inode(pidfd);
@@ -206,7 +212,7 @@ fn path_of(pid: i32, name: &str) -> CString {
 }
 
 /// The inode of a pidfd, where it says which process it is.
-fn inode(pidfd: &OwnedFd) -> Option<u64> {
+fn inode(pidfd: &PidFd) -> Option<u64> {
     /// `PID_FS_MAGIC`.
     const PIDFS: u64 = 0x5049_4446;
     // Before, every pidfd is the same anonymous inode. What one pidfd is, all are.
@@ -219,11 +225,6 @@ fn inode(pidfd: &OwnedFd) -> Option<u64> {
     Some(fstat(pidfd).ok()?.st_ino)
 }
 
-#[cfg(test)]
-pub(super) fn inode_of(pid: i32) -> Option<u64> {
-    inode(&sys::pidfd::open(pid).unwrap())
-}
-
 /// Whether the process was started when the container's was, and has not ended.
 fn check_start(
     target: &Target<'_>,
@@ -231,7 +232,7 @@ fn check_start(
     gone: &dyn Fn(Errno, &str) -> ExecError,
 ) -> Result<(), ExecError> {
     let stat = read_at(proc, &path_of(target.pid, "stat")).map_err(|e| gone(e, "read stat"))?;
-    if start_time(&stat) == Some(target.start_time) && !ended(&stat) {
+    if parse_start_time(stat.as_bytes()) == Some(target.start_time) {
         return Ok(());
     }
     forget(target);
@@ -294,35 +295,7 @@ fn check_time_namespace(proc: BorrowedFd<'static>, pid: i32) -> Result<(), ExecE
     }
 }
 
-/// Field 22 of `/proc/PID/stat`, in clock ticks since boot. The name, field 2, may contain blanks and parentheses.
-pub fn start_time(stat: &str) -> Option<u64> {
-    stat.rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(19)?
-        .parse()
-        .ok()
-}
-
-/// A process that is a zombie has no namespaces left to enter.
-fn ended(stat: &str) -> bool {
-    let state = stat
-        .rsplit_once(')')
-        .and_then(|(_, rest)| rest.split_whitespace().next());
-    matches!(state, Some("Z" | "X") | None)
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_start_time_is_found_behind_any_name() {
-        let tail = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20";
-        assert_eq!(start_time(&format!("12 (sh) {tail}")), Some(4711));
-        assert_eq!(start_time(&format!("12 (a) R 1 (b) {tail}")), Some(4711));
-        assert_eq!(start_time("12 (sh"), None);
-        assert!(!ended(&format!("12 (Z) {tail}")));
-        assert!(ended("12 (sh) Z 1"));
-    }
+pub(super) fn inode_of(pid: i32) -> Option<u64> {
+    inode(&PidFd::of(pid).unwrap())
 }

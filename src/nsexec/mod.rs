@@ -36,7 +36,6 @@ use crate::runtime::ExecOutcome;
 use crate::sys::enter::{Board, Orders, Report, Step};
 
 pub use error::ExecError;
-pub use facts::start_time;
 pub use plan::needed;
 pub use spawner::helper_main;
 
@@ -51,7 +50,7 @@ use spawner::Spawner;
 pub struct Target<'a> {
     /// Host pid of its first process.
     pub pid: i32,
-    /// Field 22 of `/proc/PID/stat` when the container was started (see [`start_time`]).
+    /// When it was started (see [`crate::sys::task::start_time`]).
     pub start_time: u64,
     /// Its OCI config.json.
     pub config: &'a serde_json::Value,
@@ -157,9 +156,15 @@ fn execute(
     };
     let traceable = plan.traceable;
     let message = orders(plan, &cgroups)?.encode();
-    let fds = [&facts.pidfd, &facts.root, &out_end, &err_end, &started_end];
-    let [a, b, c, d, e] = fds.map(AsFd::as_fd);
-    let sent = spawner.send(&message, [a, b, c, d, e, board.as_fd()]);
+    let fds = [
+        facts.pidfd.as_fd(),
+        facts.root.as_fd(),
+        out_end.as_fd(),
+        err_end.as_fd(),
+        started_end.as_fd(),
+        board.as_fd(),
+    ];
+    let sent = spawner.send(&message, fds);
     drop((out_end, err_end, started_end));
     let mut procs = Procs::new(board, cgroups.leaf, traceable);
     if let Err(e) = sent {

@@ -14,7 +14,7 @@ use super::Limits;
 use super::cgroup::Leaf;
 use super::error::ExecError;
 use crate::sys::enter::{Board, Report};
-use crate::sys::pidfd;
+use crate::sys::task::{PidFd, reap_pid};
 
 /// How long the start may take, from the first child to execve.
 pub(super) const START_LIMIT: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ pub(super) struct Procs {
     /// Until both have ended.
     board: Option<Board>,
     first_reaped: bool,
-    second: Option<OwnedFd>,
+    second: Option<PidFd>,
     second_code: Option<i32>,
     leaf: Option<Leaf>,
     /// Whether the container may have kept the board.
@@ -86,7 +86,7 @@ impl Procs {
     /// have reaped it.
     fn find_second(&mut self) {
         if let (None, Some(pid)) = (&self.second, self.board.as_ref().and_then(Board::second)) {
-            self.second = pidfd::open(pid).ok();
+            self.second = PidFd::of(pid).ok();
         }
     }
 
@@ -104,7 +104,7 @@ impl Procs {
         }
         self.find_second();
         if let (None, Some(second)) = (self.second_code, &self.second) {
-            pidfd::kill(second);
+            let _ = second.send(libc::SIGKILL);
             if self.leaf.is_none() {
                 kill_group(self.board.as_ref().and_then(Board::second));
             }
@@ -118,12 +118,12 @@ impl Procs {
         if !self.first_reaped {
             self.first_reaped = self
                 .first()
-                .is_none_or(|first| code(pidfd::reap_pid(first)).is_some());
+                .is_none_or(|first| code(reap_pid(first)).is_some());
         }
         // The first child is the one that makes the second: only when it is gone, "no second" is final.
         self.find_second();
         if let (None, Some(second)) = (self.second_code, &self.second) {
-            self.second_code = code(pidfd::reap(second));
+            self.second_code = code(second.reap());
         }
         let known = self.board.as_ref().and_then(Board::second);
         let unknown = self.second.is_none() && known.is_some();
@@ -150,14 +150,11 @@ impl Procs {
             }
             let left = until.saturating_duration_since(Instant::now());
             let ended = match (self.first_reaped, self.first(), &self.second) {
-                (false, Some(first), _) => match pidfd::open(first) {
-                    Ok(first) => pidfd::ended(&first, left),
-                    Err(_) => return false,
-                },
-                (true, _, Some(second)) => pidfd::ended(second, left),
+                (false, Some(first), _) => PidFd::of(first).and_then(|first| first.wait(left)),
+                (true, _, Some(second)) => second.wait(left),
                 _ => return false,
             };
-            if !ended {
+            if !ended.unwrap_or(false) {
                 return false;
             }
         }
@@ -183,9 +180,7 @@ impl Procs {
 
 /// Kills a child of ours that nobody has reaped.
 fn kill_child(pid: i32) {
-    if let Ok(fd) = pidfd::open(pid) {
-        pidfd::kill(&fd);
-    }
+    let _ = PidFd::of(pid).and_then(|fd| fd.send(libc::SIGKILL));
 }
 
 /// Without a leaf the session's first process group is all that can be named.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::clock::Moment;
+use crate::sys::task::start_time;
 
 /// A process in namespaces of its own, with the root of this machine; ended and reaped when dropped.
 struct Container {
@@ -43,8 +44,7 @@ impl Container {
             fs::read_to_string(format!("/proc/{}/cmdline", made.pid))
                 .is_ok_and(|c| c.starts_with("sleep"))
         });
-        made.start_time =
-            start_time(&fs::read_to_string(format!("/proc/{}/stat", made.pid)).unwrap()).unwrap();
+        made.start_time = start_time(made.pid).unwrap();
         made
     }
 

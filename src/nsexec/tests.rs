@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::facts::{SEEN, Seen, inode_of};
 use super::*;
-use crate::sys;
+use crate::sys::{self, task::start_time};
 
 /// Not a test: this program as the spawner of the others, started by [`super::spawner`].
 #[test]
@@ -55,11 +55,10 @@ impl Sleeper {
             .iter()
             .map(|p| p.dir().join(&name))
             .collect();
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let config = json!({"process": {"user": {"uid": 0, "gid": 0}, "env": ["PATH=/usr/bin:/bin", "HOME=/"], "cwd": "/"}});
         let sleeper = Self {
             child,
-            start: start_time(&stat).unwrap(),
+            start: start_time(pid).unwrap(),
             config,
             dirs,
         };

@@ -216,12 +216,12 @@ pub struct NetworkNamespace {
     /// `/proc/<pid>/ns/net`.
     pub path: PathBuf,
     /// The process of that pid. None when the path is no process's.
-    pub holder: Option<shims::state::Process>,
+    pub holder: Option<task::Process>,
 }
 
 impl NetworkNamespace {
     /// That of a process.
-    pub fn of(holder: shims::state::Process) -> Self {
+    pub fn of(holder: task::Process) -> Self {
         Self {
             path: format!("/proc/{}/ns/net", holder.pid).into(),
             holder: Some(holder),

@@ -1,12 +1,12 @@
-//! The only place of `unsafe`: system calls that the safe wrappers lack, and the children that make nothing but system
-//! calls (exec-in-container 3).
+//! The only place of `unsafe`: system calls that the safe wrappers lack, and the processes that enter a container
+//! (exec-in-container 3). Files of `/proc` that more than one part reads are read here, too.
 //!
 //! Invariants: every block says why it is sound. Nothing here decides; it does what it is told and returns the errno.
 #![allow(unsafe_code)]
 
 pub mod enter;
 pub mod exe;
-pub mod pidfd;
+pub mod mountinfo;
 pub mod process;
 mod raw;
 pub mod socket;

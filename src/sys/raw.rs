@@ -55,11 +55,11 @@ pub(super) unsafe fn clone(
 ) -> isize {
     let ret: isize;
     // SAFETY: in the parent this is a plain system call. The child starts with our registers and an empty stack, aligned as
-    // a call needs it, and never comes back out of the block. rcx and r11 are `out`, not `lateout`, so that the two
-    // free registers, which the child reads after the call, are not among them.
+    // a call needs it, and never comes back out of the block. What it reads after the call is in registers named here: left
+    // to the compiler one of them may be rbp, which is cleared before.
     unsafe {
-        asm!("syscall", "test rax, rax", "jnz 2f", "xor ebp, ebp", "mov rdi, {arg}", "call {entry}", "ud2", "2:",
-            arg = in(reg) arg, entry = in(reg) entry, inlateout("rax") n as isize => ret, in("rdi") a[0], in("rsi") a[1],
+        asm!("syscall", "test rax, rax", "jnz 2f", "xor ebp, ebp", "mov rdi, r13", "call r12", "ud2", "2:",
+            in("r13") arg, in("r12") entry, inlateout("rax") n as isize => ret, in("rdi") a[0], in("rsi") a[1],
             in("rdx") a[2], in("r10") a[3], in("r8") a[4], out("rcx") _, out("r11") _);
     }
     ret
@@ -81,10 +81,10 @@ pub(super) unsafe fn clone(
 ) -> isize {
     let ret: isize;
     // SAFETY: in the parent this is a plain system call. The child starts with our registers and an empty stack, aligned as
-    // a call needs it, and never comes back out of the block.
+    // a call needs it, and never comes back out of the block. What it reads after the call is in registers named here.
     unsafe {
-        asm!("svc 0", "cbnz x0, 2f", "mov x29, xzr", "mov x30, xzr", "mov x0, {arg}", "blr {entry}", "brk 1", "2:",
-            arg = in(reg) arg, entry = in(reg) entry, in("x8") n, inlateout("x0") a[0] as isize => ret, in("x1") a[1],
+        asm!("svc 0", "cbnz x0, 2f", "mov x29, xzr", "mov x30, xzr", "mov x0, x9", "blr x10", "brk 1", "2:",
+            in("x9") arg, in("x10") entry, in("x8") n, inlateout("x0") a[0] as isize => ret, in("x1") a[1],
             in("x2") a[2], in("x3") a[3], in("x4") a[4], out("x30") _);
     }
     ret

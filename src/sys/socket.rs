@@ -1,4 +1,4 @@
-//! Socket options that nix lacks.
+//! What nix lacks of sockets: options, and the loopback interface.
 
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -109,4 +109,23 @@ pub fn end_without_their_fin(fd: BorrowedFd<'_>) -> nix::Result<()> {
         )
     };
     Errno::result(done).map(drop)
+}
+
+/// Sets `lo` of the calling thread's network namespace up; the kernel adds 127.0.0.1 and ::1 by itself.
+pub fn loopback_up() -> std::io::Result<()> {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+    let s = socket(
+        AddressFamily::Inet,
+        SockType::Datagram,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )?;
+    // SAFETY: ifreq is plain data for which all zeroes is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[0] = b'l' as libc::c_char;
+    request.ifr_name[1] = b'o' as libc::c_char;
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: SIOCSIFFLAGS reads one ifreq, which outlives the call; the socket is open.
+    let r = unsafe { libc::ioctl(s.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) };
+    Errno::result(r).map(drop).map_err(Into::into)
 }

@@ -1,14 +1,51 @@
-//! Processes by pid *and* start time, pidfds, and the loopback interface.
+//! Processes of others: by pid *and* start time, and by descriptor. A pid may be another process's by the time it is used;
+//! these are not.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
 
-use super::process::{pidfd_open, pidfd_send_signal};
 use crate::clock::Moment;
+
+/// A process, safe against reuse of its pid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// On the host.
+    pub pid: i32,
+    /// Field 22 of `/proc/<pid>/stat`.
+    pub start_time: u64,
+}
+
+impl Process {
+    /// The running process `pid`.
+    pub fn of(pid: i32) -> Option<Self> {
+        start_time(pid).map(|start_time| Self { pid, start_time })
+    }
+
+    /// Whether it still runs; a zombie does not. Where that cannot be told, because no descriptors are left, whoever has
+    /// the pid is taken for it: a lack of ours must not end a container.
+    pub fn alive(self) -> bool {
+        look(self.pid).map_or_else(
+            |_| kill(Pid::from_raw(self.pid), None).is_ok(),
+            |t| t == Some(self.start_time),
+        )
+    }
+
+    /// A descriptor of it; None when it has ended.
+    pub fn open(self) -> io::Result<Option<PidFd>> {
+        match PidFd::open(self.pid, self.start_time) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+}
 
 /// Field 22 of `/proc/<pid>/stat` (clock ticks since boot), or None when the process is gone or only its zombie is left.
 /// A pid and its start time name one process for as long as the machine runs.
@@ -28,8 +65,10 @@ pub fn look(pid: i32) -> io::Result<Option<u64>> {
     }
 }
 
+/// As [`start_time`], of what is in the file.
+///
 /// The name in parentheses may hold anything, so the fields are counted from the last parenthesis.
-fn parse_start_time(stat: &[u8]) -> Option<u64> {
+pub fn parse_start_time(stat: &[u8]) -> Option<u64> {
     let after = stat.iter().rposition(|&b| b == b')')? + 1;
     let fields = std::str::from_utf8(&stat[after..]).ok()?;
     let mut fields = fields.split_ascii_whitespace();
@@ -56,19 +95,37 @@ pub enum Waited {
 pub struct PidFd(OwnedFd);
 
 impl PidFd {
+    /// Opens whichever process has that pid now; `NotFound` when there is none. Close-on-exec.
+    pub fn of(pid: i32) -> io::Result<Self> {
+        // SAFETY: pidfd_open takes two numbers.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        let fd = Errno::result(fd).map_err(gone)?;
+        // SAFETY: the kernel just made this descriptor and nobody else knows it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
+    }
+
     /// Opens the process `pid` if it is the one that started at `expected_start`; `NotFound` when it is gone or another.
     pub fn open(pid: i32, expected_start: u64) -> io::Result<Self> {
-        let fd = pidfd_open(pid).map_err(gone)?;
+        let fd = Self::of(pid)?;
         // Compared after the open: from here on the pid cannot be given to another process behind our back.
         match look(pid)? {
-            Some(t) if t == expected_start => Ok(Self(fd)),
+            Some(t) if t == expected_start => Ok(fd),
             _ => Err(io::ErrorKind::NotFound.into()),
         }
     }
 
-    /// Sends a signal; `NotFound` when the process has ended.
+    /// Sends any signal, real-time ones too; `NotFound` when the process has ended.
     pub fn send(&self, signal: i32) -> io::Result<()> {
-        pidfd_send_signal(&self.0, signal).map_err(gone)
+        let none = std::ptr::null::<libc::siginfo_t>();
+        let fd = self.0.as_raw_fd();
+        // SAFETY: a null siginfo stands for what kill(2) sends; the rest are numbers.
+        let r = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, none, 0) };
+        Errno::result(r).map(drop).map_err(gone)
+    }
+
+    /// Reaps it, our child: its exit code, 128 + signal when a signal ended it, or None while it still runs.
+    pub fn reap(&self) -> nix::Result<Option<i32>> {
+        reap(libc::P_PIDFD, self.0.as_raw_fd())
     }
 
     /// Waits until the process has ended; false when it lives on after `timeout`.
@@ -112,31 +169,32 @@ impl AsFd for PidFd {
     }
 }
 
-fn gone(e: io::Error) -> io::Error {
-    if e.raw_os_error() == Some(libc::ESRCH) {
+fn gone(e: Errno) -> io::Error {
+    if e == Errno::ESRCH {
         io::ErrorKind::NotFound.into()
     } else {
-        e
+        e.into()
     }
 }
 
-/// Sets `lo` of the calling thread's network namespace up; the kernel adds 127.0.0.1 and ::1 by itself.
-pub fn loopback_up() -> io::Result<()> {
-    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-    let s = socket(
-        AddressFamily::Inet,
-        SockType::Datagram,
-        SockFlag::SOCK_CLOEXEC,
-        None,
-    )?;
-    // SAFETY: ifreq is plain data for which all zeroes is a valid value.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    request.ifr_name[0] = b'l' as libc::c_char;
-    request.ifr_name[1] = b'o' as libc::c_char;
-    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    // SAFETY: SIOCSIFFLAGS reads one ifreq, which outlives the call; the socket is open.
-    let r = unsafe { libc::ioctl(s.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) };
-    Errno::result(r).map(drop).map_err(Into::into)
+/// As [`PidFd::reap`], of a child that nobody else reaps, so that its pid is still its own.
+pub fn reap_pid(pid: i32) -> nix::Result<Option<i32>> {
+    reap(libc::P_PID, pid)
+}
+
+fn reap(kind: libc::idtype_t, id: i32) -> nix::Result<Option<i32>> {
+    // SAFETY: all zeros is a valid siginfo_t, plain data.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::__WALL;
+    // SAFETY: waitid writes one siginfo_t, which `info` is.
+    Errno::result(unsafe { libc::waitid(kind, id.cast_unsigned(), &mut info, flags) })?;
+    // SAFETY: waitid filled the fields of SIGCHLD, or left all of them zero.
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    let code = match info.si_code {
+        libc::CLD_EXITED => status,
+        _ => 128 + status,
+    };
+    Ok((pid != 0).then_some(code))
 }
 
 #[cfg(test)]

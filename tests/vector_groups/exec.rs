@@ -332,8 +332,7 @@ fn exec(command: &[String], limit: usize) -> Result<(i32, Vec<u8>), String> {
         .map_err(|e| e.to_string())?;
     let process = Process(child);
     let pid = process.0.id() as i32;
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|e| e.to_string())?;
-    let start_time = nsexec::start_time(&stat).ok_or("no start time")?;
+    let start_time = podprobe::sys::task::start_time(pid).ok_or("no start time")?;
     let config = json!({"ociVersion": "1.0.2", "root": {"path": "/"}, "linux": {"namespaces": []},
         "process": {"user": {"uid": 0, "gid": 0}, "cwd": "/", "args": ["sleep"], "env": ["PATH=/usr/bin:/bin"]}});
     let target = nsexec::Target {

@@ -12,6 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::clock::Moment;
+use crate::sys::mountinfo::{self, Mount};
 
 /// How long a cgroup may take to become empty after its processes were killed.
 const EMPTY_LIMIT: Duration = Duration::from_secs(2);
@@ -36,12 +37,12 @@ pub struct Cgroups(Vec<Hierarchy>);
 impl Cgroups {
     /// What is mounted now.
     pub fn detect() -> io::Result<Self> {
-        Ok(Self::parse(&fs::read_to_string("/proc/self/mountinfo")?))
+        Ok(Self::of(mountinfo::read()?))
     }
 
-    fn parse(mountinfo: &str) -> Self {
+    fn of(mounts: Vec<Mount>) -> Self {
         let mut found: Vec<Hierarchy> = Vec::new();
-        for h in mountinfo.lines().filter_map(parse_mount) {
+        for h in mounts.into_iter().filter_map(hierarchy) {
             // The same hierarchy mounted twice is one.
             if !found
                 .iter()
@@ -131,22 +132,17 @@ impl Hierarchy {
     }
 }
 
-fn parse_mount(line: &str) -> Option<Hierarchy> {
-    let (mount, source) = line.split_once(" - ")?;
-    let mut mount = mount.split(' ').skip(3);
-    let (root, at) = (mount.next()?.to_owned(), PathBuf::from(mount.next()?));
-    let read_only = mount.next()?.split(',').any(|o| o == "ro");
-    let mut source = source.split(' ');
-    let v1_options = match source.next()? {
+fn hierarchy(mount: Mount) -> Option<Hierarchy> {
+    let v1_options = match mount.kind.as_str() {
         "cgroup2" => None,
-        "cgroup" => Some(source.nth(1)?.split(',').map(str::to_owned).collect()),
+        "cgroup" => Some(mount.options),
         _ => return None,
     };
     Some(Hierarchy {
-        at,
-        root,
+        at: mount.at,
+        root: mount.root.into_os_string().into_string().ok()?,
         v1_options,
-        read_only,
+        read_only: mount.read_only,
     })
 }
 
@@ -263,9 +259,13 @@ mod tests {
     const NESTED: &str = "30 1 0:26 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup rw";
     const OURS: &str = "/podprobe/uid/web-0";
 
+    fn parse(text: &str) -> Cgroups {
+        Cgroups::of(mountinfo::parse(text))
+    }
+
     #[track_caller]
     fn check(mountinfo: &str, proc_cgroup: &str, expected: &[&str]) {
-        let found = Cgroups::parse(mountinfo).match_lines(proc_cgroup, OURS);
+        let found = parse(mountinfo).match_lines(proc_cgroup, OURS);
         assert_eq!(
             found,
             expected.iter().map(PathBuf::from).collect::<Vec<_>>()
@@ -295,7 +295,7 @@ mod tests {
         );
         check(HYBRID, "5:pids:/podprobe/uid/web-0", &[]);
         assert_eq!(
-            Cgroups::parse(HYBRID).match_lines("0::/anything", "/"),
+            parse(HYBRID).match_lines("0::/anything", "/"),
             Vec::<PathBuf>::new()
         );
     }
@@ -304,28 +304,26 @@ mod tests {
     fn only_when_nothing_can_be_written_are_cgroups_read_only() {
         let read_only = HYBRID.replace(" rw ", " ro,nosuid ");
         assert_eq!(
-            Cgroups::parse(&read_only).read_only(),
+            parse(&read_only).read_only(),
             Some(Path::new("/sys/fs/cgroup/cpu,cpuacct"))
         );
-        assert_eq!(Cgroups::parse(HYBRID).read_only(), None);
+        assert_eq!(parse(HYBRID).read_only(), None);
         assert_eq!(
-            Cgroups::parse(&read_only.replace("unified ro", "unified rw")).read_only(),
+            parse(&read_only.replace("unified ro", "unified rw")).read_only(),
             None
         );
-        assert_eq!(Cgroups::parse("").read_only(), None);
+        assert_eq!(parse("").read_only(), None);
     }
 
     #[test]
     fn a_controller_is_that_of_a_v1_mount_or_offered_by_v2() {
         let v2 = tempfile::tempdir().unwrap();
         let mountinfo = format!("30 1 0:26 / {} rw - cgroup2 cgroup rw", v2.path().display());
-        assert!(!Cgroups::parse(&mountinfo).has("cpu"), "nothing is offered");
+        assert!(!parse(&mountinfo).has("cpu"), "nothing is offered");
         fs::write(v2.path().join("cgroup.controllers"), "cpuset cpu io\n").unwrap();
-        assert!(Cgroups::parse(&mountinfo).has("cpu") && !Cgroups::parse(&mountinfo).has("memory"));
+        assert!(parse(&mountinfo).has("cpu") && !parse(&mountinfo).has("memory"));
         assert!(
-            Cgroups::parse(HYBRID).has("cpu")
-                && Cgroups::parse(HYBRID).has("memory")
-                && !Cgroups::parse(HYBRID).has("pids")
+            parse(HYBRID).has("cpu") && parse(HYBRID).has("memory") && !parse(HYBRID).has("pids")
         );
     }
 

@@ -69,7 +69,7 @@ fn set_up(dir: &Path) -> io::Result<Option<Child>> {
     if !record.host_network {
         nix::unistd::sethostname(&record.hostname)
             .map_err(|e| cause("set the host name", e.into()))?;
-        crate::sys::task::loopback_up().map_err(|e| cause("set lo up", e))?;
+        crate::sys::socket::loopback_up().map_err(|e| cause("set lo up", e))?;
     }
     for v in &record.memory_volumes {
         mount_tmpfs(v).map_err(|e| cause(&format!("mount a tmpfs at {}", v.path.display()), e))?;

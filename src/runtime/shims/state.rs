@@ -10,14 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Moment;
 use crate::runtime::{Labels, SandboxMetadata, Tmpfs};
-use crate::sys::task::{PidFd, look, start_time};
+pub use crate::sys::task::Process;
 
 /// Written by the daemon before the shim starts.
 pub const CONTAINER: &str = "container.json";
@@ -27,40 +25,6 @@ pub const SANDBOX: &str = "sandbox.json";
 pub const STATE: &str = "state.json";
 /// Written when the container has ended.
 pub const EXIT: &str = "exit.json";
-
-/// A process, safe against reuse of its pid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Process {
-    /// On the host.
-    pub pid: i32,
-    /// Field 22 of `/proc/<pid>/stat`.
-    pub start_time: u64,
-}
-
-impl Process {
-    /// The running process `pid`.
-    pub fn of(pid: i32) -> Option<Self> {
-        start_time(pid).map(|start_time| Self { pid, start_time })
-    }
-
-    /// Whether it still runs; a zombie does not. Where that cannot be told, because no descriptors are left, whoever has
-    /// the pid is taken for it: a lack of ours must not end a container.
-    pub fn alive(self) -> bool {
-        look(self.pid).map_or_else(
-            |_| kill(Pid::from_raw(self.pid), None).is_ok(),
-            |t| t == Some(self.start_time),
-        )
-    }
-
-    /// A descriptor of it; None when it has ended.
-    pub fn open(self) -> io::Result<Option<PidFd>> {
-        match PidFd::open(self.pid, self.start_time) {
-            Ok(fd) => Ok(Some(fd)),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(e),
-        }
-    }
-}
 
 /// Which pod a record belongs to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,14 +5,12 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
 use super::Error;
-use crate::sys::process::{pidfd_open, pidfd_send_signal};
+use crate::sys::mountinfo::{self, Mount};
+use crate::sys::task::PidFd;
 
 /// Where all hierarchies are mounted.
 const ROOT: &str = "/sys/fs/cgroup";
@@ -30,25 +28,18 @@ pub(super) struct Hierarchy {
 
 /// Every hierarchy mounted at or below /sys/fs/cgroup.
 pub(super) fn hierarchies() -> Result<Vec<Hierarchy>, Error> {
-    let text = fs::read_to_string("/proc/self/mountinfo")
-        .map_err(|e| Error::new("read /proc/self/mountinfo", e))?;
-    Ok(parse_mountinfo(&text))
+    let mounts = mountinfo::read().map_err(|e| Error::new("read /proc/self/mountinfo", e))?;
+    Ok(below_root(mounts))
 }
 
-fn parse_mountinfo(text: &str) -> Vec<Hierarchy> {
+fn below_root(mounts: Vec<Mount>) -> Vec<Hierarchy> {
     let mut found: Vec<Hierarchy> = Vec::new();
-    for line in text.lines() {
-        let Some((mount, kind)) = line.split_once(" - ") else {
-            continue;
-        };
-        let (Some(point), Some(kind)) = (mount.split(' ').nth(4), kind.split(' ').next()) else {
-            continue;
-        };
+    for mount in mounts {
         let h = Hierarchy {
-            mount_point: point.into(),
-            v2: kind == "cgroup2",
+            mount_point: mount.at,
+            v2: mount.kind == "cgroup2",
         };
-        if matches!(kind, "cgroup" | "cgroup2")
+        if matches!(mount.kind.as_str(), "cgroup" | "cgroup2")
             && h.mount_point.starts_with(ROOT)
             && !found.contains(&h)
         {
@@ -149,7 +140,7 @@ fn kill_all(all: &[Hierarchy], cgroups_path: &str, deadline: Instant) {
     if listed.is_empty() {
         return;
     }
-    let pidfds: Vec<OwnedFd> = listed.iter().filter_map(|p| pidfd_open(*p).ok()).collect();
+    let pidfds: Vec<PidFd> = listed.iter().filter_map(|p| PidFd::of(*p).ok()).collect();
     let killed = all
         .iter()
         .filter(|h| h.v2)
@@ -161,7 +152,7 @@ fn kill_all(all: &[Hierarchy], cgroups_path: &str, deadline: Instant) {
     let frozen = freezer.filter(|f| !killed && fs::write(f, "FROZEN").is_ok());
     // A process may be in one hierarchy and not in another, so each is killed by itself too.
     for fd in &pidfds {
-        let _ = pidfd_send_signal(fd, nix::libc::SIGKILL);
+        let _ = fd.send(nix::libc::SIGKILL);
     }
     if let Some(file) = frozen {
         let _ = fs::write(file, "THAWED");
@@ -172,16 +163,8 @@ fn kill_all(all: &[Hierarchy], cgroups_path: &str, deadline: Instant) {
 }
 
 /// Returns when the process has ended, or at the deadline.
-pub(super) fn wait_end(pidfd: &OwnedFd, deadline: Instant) {
-    let left = deadline.saturating_duration_since(Instant::now());
-    let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-    let _ = poll(
-        &mut [PollFd::new(
-            std::os::fd::AsFd::as_fd(pidfd),
-            PollFlags::POLLIN,
-        )],
-        timeout,
-    );
+pub(super) fn wait_end(pidfd: &PidFd, deadline: Instant) {
+    let _ = pidfd.wait(deadline.saturating_duration_since(Instant::now()));
 }
 
 fn remove(all: &[Hierarchy], cgroups_path: &str) -> Result<(), (PathBuf, io::Error)> {
@@ -204,7 +187,7 @@ mod tests {
 
     #[track_caller]
     fn check(mountinfo: &str, expected: &[(&str, bool, bool)]) {
-        let all = parse_mountinfo(mountinfo);
+        let all = below_root(mountinfo::parse(mountinfo));
         let got: Vec<_> = all
             .iter()
             .map(|h| (h.mount_point.to_str().unwrap(), h.v2, h.is_ours(&all)))

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::record::{self, Record};
 use super::{Error, cgroups};
-use crate::sys::process::{pidfd_open, pidfd_send_signal};
+use crate::sys::task::PidFd;
 
 /// Longest wait for a killed first process to be gone.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ pub(super) fn kill(root: &Path, id: &str, signal: i32, all: bool) -> Result<(), 
             .into_iter()
             .filter(|p| *p != record.pid)
         {
-            let _ = pidfd_open(pid).and_then(|fd| pidfd_send_signal(fd, signal));
+            let _ = PidFd::of(pid).and_then(|fd| fd.send(signal));
         }
         return Ok(());
     }
@@ -49,15 +49,15 @@ fn signal_init(record: &Record, signal: i32) -> io::Result<bool> {
     if record.pid <= 0 {
         return Ok(false);
     }
-    let fd = match pidfd_open(record.pid) {
-        Err(e) if e.raw_os_error() == Some(nix::libc::ESRCH) => return Ok(false),
+    let fd = match PidFd::of(record.pid) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
         other => other?,
     };
     if !record.is_alive() {
         return Ok(false);
     }
-    match pidfd_send_signal(&fd, signal) {
-        Err(e) if e.raw_os_error() == Some(nix::libc::ESRCH) => Ok(false),
+    match fd.send(signal) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
         other => other.map(|()| true),
     }
 }
@@ -88,10 +88,10 @@ pub(super) fn delete(root: &Path, id: &str, force: bool) -> Result<(), Error> {
 
 /// Ends the first process: with its pid namespace go all the others.
 fn end_init(record: &Record) {
-    let Ok(fd) = pidfd_open(record.pid) else {
+    let Ok(fd) = PidFd::of(record.pid) else {
         return;
     };
-    if record.is_alive() && pidfd_send_signal(&fd, nix::libc::SIGKILL).is_ok() {
+    if record.is_alive() && fd.send(nix::libc::SIGKILL).is_ok() {
         cgroups::wait_end(&fd, Instant::now() + KILL_LIMIT);
     }
 }

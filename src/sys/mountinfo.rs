@@ -1,0 +1,91 @@
+//! `/proc/self/mountinfo`, read in one place (proc(5)).
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+/// One mount of this process's mount namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// What of the file system is mounted there: `/`, or a directory of it.
+    pub root: PathBuf,
+    /// Where it is mounted.
+    pub at: PathBuf,
+    /// The mount is read-only.
+    pub read_only: bool,
+    /// Type of the file system.
+    pub kind: String,
+    /// Options of the file system itself; those of cgroup v1 name its controllers.
+    pub options: Vec<String>,
+}
+
+/// All mounts.
+///
+/// # Errors
+/// There is no /proc, or no descriptor is left.
+pub fn read() -> io::Result<Vec<Mount>> {
+    Ok(parse(&fs::read_to_string("/proc/self/mountinfo")?))
+}
+
+/// Those of that text. A line that is none is passed over.
+pub fn parse(text: &str) -> Vec<Mount> {
+    text.lines().filter_map(parse_line).collect()
+}
+
+fn parse_line(line: &str) -> Option<Mount> {
+    let (mount, source) = line.split_once(" - ")?;
+    let mut mount = mount.split(' ').skip(3);
+    let (root, at) = (unescape(mount.next()?), unescape(mount.next()?));
+    let read_only = mount.next()?.split(',').any(|o| o == "ro");
+    let mut source = source.split(' ');
+    let kind = source.next()?.to_owned();
+    let options = source.nth(1).unwrap_or_default();
+    Some(Mount {
+        root,
+        at,
+        read_only,
+        kind,
+        options: options.split(',').map(str::to_owned).collect(),
+    })
+}
+
+/// Blanks and backslashes are written as octal escapes.
+fn unescape(field: &str) -> PathBuf {
+    let mut out = Vec::new();
+    let mut rest = field.as_bytes();
+    while let Some((&b, tail)) = rest.split_first() {
+        let octal = (b == b'\\')
+            .then(|| tail.get(..3))
+            .flatten()
+            .and_then(|d| u8::from_str_radix(std::str::from_utf8(d).ok()?, 8).ok());
+        (rest, _) = match octal {
+            Some(c) => (&tail[3..], out.push(c)),
+            None => (tail, out.push(b)),
+        };
+    }
+    OsString::from_vec(out).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_is_where_proc_5_says() {
+        let line = "33 30 0:29 /pod /a\\040b\\134c ro,nosuid shared:1 - cgroup none rw,cpu,cpuacct";
+        let expected = Mount {
+            root: "/pod".into(),
+            at: "/a b\\c".into(),
+            read_only: true,
+            kind: "cgroup".into(),
+            options: ["rw", "cpu", "cpuacct"].map(str::to_owned).into(),
+        };
+        assert_eq!(parse(&format!("{line}\nnonsense\n\n")), [expected]);
+        // No optional field, and options with a blank in the source before them.
+        let plain = "30 23 0:26 / /tmp rw - tmpfs a\\040b rw";
+        assert_eq!(parse(plain)[0].options, ["rw"]);
+        assert!(!parse(plain)[0].read_only);
+    }
+}
