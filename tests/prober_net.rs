@@ -1122,6 +1122,21 @@ fn a_probe_fits_well_into_a_workers_stack() {
             )
         }),
     );
+    let http2 = tls_server_of(&[b"h2"], |mut tls| {
+        raw_h2::read_request(&mut tls);
+        let _ = tls.write_all(&raw_h2::headers(raw_h2::END_STREAM, &[(":status", "200")]));
+        let _ = tls.read_to_end(&mut Vec::new());
+    });
+    check_stack(
+        "https over HTTP/2",
+        stack_use(|| {
+            check(
+                &get_with("HTTPS", http2.addr, "/", &[], TIMEOUT),
+                HandlerResult::Success,
+                "",
+            )
+        }),
+    );
     check_stack(
         "grpc",
         stack_use(|| {

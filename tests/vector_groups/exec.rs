@@ -11,7 +11,7 @@ use podprobe::events::Recorder;
 use podprobe::nsexec;
 use podprobe::prober::exec::judge;
 use podprobe::prober::outcome::{HandlerResult, Outcome, Phase};
-use podprobe::prober::prober::{Prober, Subject, event, verdict};
+use podprobe::prober::prober::{Memory, Prober, Subject, event, verdict};
 use podprobe::prober::worker::Verdict as WorkerVerdict;
 use podprobe::runtime::{ContainerId, ExecOutcome, RuntimeError, StartErrorReason};
 use serde::Deserialize;
@@ -186,7 +186,7 @@ fn run(probe_type: ProbeType, probe: Option<Probe>, answer: Answer) -> WorkerVer
         container: "c",
         id: &id,
     };
-    prober.probe(probe_type, subject, &mut None).0
+    prober.probe(probe_type, subject, &mut Memory::default()).0
 }
 
 /// A handler's word as it is judged, and through an exec probe where one can say it.
@@ -378,7 +378,7 @@ fn ev_1(case: &Case) -> Verdict {
             container: "c",
             id: &id,
         };
-        let (_, outcome) = prober.probe(probe_type, subject, &mut None);
+        let (_, outcome) = prober.probe(probe_type, subject, &mut Memory::default());
         let expected = (
             format!("{name} probe failed: {}", outcome.output),
             "Unhealthy",
