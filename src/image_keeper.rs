@@ -21,8 +21,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::clock::Moment;
+use crate::directory_watch::{DirectoryWatch, Hints};
 use crate::images::{DropReport, ImageStore, LoadedImage, NAMES};
-use crate::pod_config::watch::{Hints, Watch};
 
 /// How often the directory is looked at when nothing tells.
 const CHECK: Duration = Duration::from_secs(20);
@@ -66,8 +66,8 @@ impl ImageKeeper {
         let stopped = Arc::new(AtomicBool::new(false));
         let drop_dir = std::path::absolute(&config.drop_dir)?;
         let mut worker = Worker {
-            watch: Watch::new(drop_dir.clone()),
-            names: Watch::new(config.store.dir().to_owned()),
+            watch: DirectoryWatch::new(drop_dir.clone(), is_not_hidden),
+            names: DirectoryWatch::new(config.store.dir().to_owned(), is_not_hidden),
             drop_dir,
             config,
             stopped: stopped.clone(),
@@ -147,8 +147,8 @@ const PRUNING: &str = "unused images";
 struct Worker {
     config: ImageKeeperConfig,
     drop_dir: PathBuf,
-    watch: Watch,
-    names: Watch,
+    watch: DirectoryWatch,
+    names: DirectoryWatch,
     stopped: Arc<AtomicBool>,
     wake: Arc<EventFd>,
     problems: Problems,
@@ -196,7 +196,10 @@ impl Worker {
         let dir = self.drop_dir.display().to_string();
         let made =
             std::fs::create_dir_all(&self.drop_dir).map_err(|e| format!("cannot create it: {e}"));
-        let watched = self.watch.ensure(Moment::now());
+        let watched = self
+            .watch
+            .ensure(Moment::now())
+            .map_err(|e| format!("{e}; archives are found at the next look"));
         // only a hint for others: who waits for an image tries again by itself
         let _ = self.names.ensure(Moment::now());
         if self.watch.retry_at().is_none() || watched.is_err() {
@@ -295,6 +298,10 @@ impl Worker {
             }
         }
     }
+}
+
+fn is_not_hidden(name: &OsStr) -> bool {
+    !name.as_encoded_bytes().starts_with(b".")
 }
 
 /// Of the files in `complete` an event said that they are. A file from the future, as the wall clock may have jumped, counts

@@ -1,6 +1,7 @@
 //! The daemon's configuration: `config.json` with KubeletConfiguration's names wherever the kubelet has one, and the
 //! command line over it. Every key is in config/config.json with its default (a test compares the two).
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,30 +10,35 @@ use std::{fmt, fs, io};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
+use crate::api::validation::{is_qualified_name, is_valid_label_value};
 use crate::layout::Layout;
 
-/// What the daemon runs with, validated.
+/// What the daemon runs with, validated. The first word of a field's comment is its key; README.md's table is made of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Lower-cased into the name of every static pod; default the host name.
+    /// `nodeName`: the end of every pod's name, in lower case; empty is the host name.
     pub node_name: String,
-    /// `staticPodPath`: the watched directory (or one file).
+    /// `staticPodPath`: the watched directory of pod files, or one file.
     pub static_pod_path: PathBuf,
-    /// `fileCheckFrequency`: re-listing of the directory; default 20 s, at least 100 ms.
+    /// `fileCheckFrequency`: how often the directory is listed besides being watched; 100ms to 24h.
     pub file_check_frequency: Duration,
-    /// `syncFrequency`: resync of a healthy pod; default 60 s, at least 1 s.
+    /// `syncFrequency`: how often a healthy pod is looked at again; 1s to 24h.
     pub sync_frequency: Duration,
-    /// `crashLoopBackOff.maxContainerRestartPeriod`: default 300 s, 1–300 s.
+    /// `crashLoopBackOff.maxContainerRestartPeriod`: the longest wait before a restart; 1s to 300s.
     pub max_container_restart_period: Duration,
-    /// `containerLogMaxSize` in bytes: default 10 MiB.
+    /// `containerLogMaxSize`: the size at which a log is rotated; 4Ki to 1024Gi.
     pub container_log_max_size: u64,
-    /// `containerLogMaxFiles`: default 5, at least 2.
+    /// `containerLogMaxFiles`: how many files of a log are kept, the current one included; 2 to 1000.
     pub container_log_max_files: u32,
-    /// `nodeIP`: the address of pods with hostNetwork, and where their probes go; default 127.0.0.1.
+    /// `nodeIP`: the address of pods with hostNetwork, where their probes go.
     pub node_ip: IpAddr,
-    /// `allowProbeHosts`: hosts other than the pod's address and loopback that a probe may name; default none.
+    /// `allowProbeHosts`: hosts that a probe may name besides the pod's own addresses and loopback.
     pub allow_probe_hosts: Vec<String>,
-    /// `embedded`, or the path of an OCI runtime.
+    /// `maxPods`: how many pods run at a time; 1 or more.
+    pub max_pods: usize,
+    /// `nodeLabels`: labels of the node besides those that every node has.
+    pub node_labels: BTreeMap<String, String>,
+    /// `runtime`: `embedded`, or the absolute path of an OCI runtime such as runc or crun.
     pub runtime: RuntimeChoice,
 }
 
@@ -57,6 +63,8 @@ impl Default for Settings {
             container_log_max_files: 5,
             node_ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
             allow_probe_hosts: Vec::new(),
+            max_pods: 110,
+            node_labels: BTreeMap::new(),
             runtime: if cfg!(feature = "embedded") {
                 RuntimeChoice::Embedded
             } else {
@@ -110,6 +118,10 @@ struct File {
     node_ip: Option<IpAddr>,
     #[serde(deserialize_with = "hosts")]
     allow_probe_hosts: Option<Vec<String>>,
+    #[serde(deserialize_with = "max_pods")]
+    max_pods: Option<usize>,
+    #[serde(deserialize_with = "node_labels")]
+    node_labels: Option<BTreeMap<String, String>>,
     #[serde(deserialize_with = "runtime")]
     runtime: Option<RuntimeChoice>,
 }
@@ -192,6 +204,8 @@ impl File {
                 .unwrap_or(d.container_log_max_files),
             node_ip: self.node_ip.unwrap_or(d.node_ip),
             allow_probe_hosts: self.allow_probe_hosts.unwrap_or(d.allow_probe_hosts),
+            max_pods: self.max_pods.unwrap_or(d.max_pods),
+            node_labels: self.node_labels.unwrap_or(d.node_labels),
             runtime: runtime.or(self.runtime).unwrap_or(d.runtime),
         })
     }
@@ -235,34 +249,13 @@ fn with_likely_key(text: &str) -> String {
         return text.into();
     };
     let place = text.rfind(" at line").map_or("", |at| &text[at..]);
-    let near = known
-        .iter()
-        .map(|k| (distance(&unknown.to_lowercase(), &k.to_lowercase()), k))
-        .min();
-    match near {
-        Some((d, key)) if d <= unknown.len().max(3) / 3 => {
-            format!("unknown key \"{unknown}\", did you mean \"{key}\"?{place}")
-        }
-        _ => format!(
+    match crate::spelling::nearest(unknown, known.iter().copied()) {
+        Some(key) => format!("unknown key \"{unknown}\", did you mean \"{key}\"?{place}"),
+        None => format!(
             "unknown key \"{unknown}\"; known are {}{place}",
             known.join(", ")
         ),
     }
-}
-
-/// Edits (insert, delete, replace) from one text to the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// Parses a Go duration: `20s`, `1m30s`, `1.5h`, `100ms`. No sign, and a unit on every number but 0.
@@ -380,6 +373,27 @@ fn log_files<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u32>, D::Error> {
     checked(d, |n: i64| match n {
         2..=1000 => Ok(n as u32),
         _ => Err(format!("{n} is out of range: allowed are 2 to 1000")),
+    })
+}
+
+fn max_pods<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
+    checked(d, |n: i64| match n {
+        1..=1_000_000 => Ok(n as usize),
+        _ => Err(format!("{n} is out of range: allowed are 1 to 1000000")),
+    })
+}
+
+fn node_labels<'de, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<BTreeMap<String, String>>, D::Error> {
+    checked(d, |labels: BTreeMap<String, String>| {
+        for (key, value) in &labels {
+            let complaints = [is_qualified_name(key), is_valid_label_value(value)].concat();
+            if let Some(complaint) = complaints.first() {
+                return Err(format!("{key}={value} is not a label: {complaint}"));
+            }
+        }
+        Ok(labels)
     })
 }
 
@@ -506,6 +520,27 @@ mod tests {
         assert_eq!(
             keys(&shipped["crashLoopBackOff"]),
             known("{\"crashLoopBackOff\": {\"-\": 1}}")
+        );
+    }
+
+    #[test]
+    fn the_node_has_labels_and_a_number_of_pods() {
+        let settings = resolve(
+            "{\"maxPods\": 5, \"nodeLabels\": {\"example.com/disk\": \"ssd\"}}",
+            "/",
+            &Overrides::default(),
+        )
+        .unwrap();
+        assert_eq!(settings.max_pods, 5);
+        assert_eq!(settings.node_labels["example.com/disk"], "ssd");
+        check_error(
+            "{\"maxPods\": 0}",
+            "maxPods: 0 is out of range: allowed are 1 to 1000000 at line 1 column 14",
+        );
+        let error = parse(b"{\"nodeLabels\": {\"a b\": \"c\"}}").unwrap_err();
+        assert!(
+            error.starts_with("nodeLabels: a b=c is not a label: name part must"),
+            "{error}"
         );
     }
 

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use podprobe::api::decode::{StaticSource, static_pods};
+use podprobe::api::PodOrigin;
+use podprobe::api::decode::pods;
 use podprobe::api::{Pod, PodStatus, ProbeType};
 use podprobe::events::Recorder;
 use podprobe::prober::prober::{Memory, Prober, Subject};
@@ -51,11 +52,11 @@ fn pod() -> Pod {
             "readinessProbe": {"httpGet": {"port": 1, "path": "/", "host": "192.0.2.77"}},
         }]}
     });
-    let source = StaticSource {
+    let source = PodOrigin::File {
         node_name: "n",
         path: "/p.json".as_ref(),
     };
-    let pods = static_pods(raw.to_string().as_bytes(), &source).unwrap();
+    let pods = pods(raw.to_string().as_bytes(), &source).unwrap();
     pods[0].pod.clone()
 }
 

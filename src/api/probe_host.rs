@@ -88,7 +88,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::api::decode::{StaticSource, static_pods};
+    use crate::api::PodOrigin;
+    use crate::api::decode::pods;
 
     const NODE: &str = "192.168.7.2";
 
@@ -126,11 +127,11 @@ mod tests {
                 "startupProbe": {"exec": {"command": ["true"]}},
             }]}
         });
-        let source = StaticSource {
+        let source = PodOrigin::File {
             node_name: "n",
             path: Path::new("/p.json"),
         };
-        let pods = static_pods(raw.to_string().as_bytes(), &source).unwrap();
+        let pods = pods(raw.to_string().as_bytes(), &source).unwrap();
         let hosts = ProbeHosts {
             allowed: &[],
             is_node_address: &|a| a.to_string() == NODE,

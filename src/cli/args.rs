@@ -11,10 +11,11 @@ use std::path::PathBuf;
 use lexopt::{Arg, Parser};
 
 use super::events::Events;
-use super::names::nearest;
+
 use super::pause::Pause;
 use super::probe::ProbeNow;
 use crate::settings::RuntimeChoice;
+use crate::spelling::nearest;
 
 /// What to do, validated.
 #[derive(Clone, Debug, PartialEq)]

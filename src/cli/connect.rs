@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::decode::{self, Problem, StaticSource};
+use crate::api::PodOrigin;
+use crate::api::decode::{self, Problem};
 use crate::api::probe_host::{ProbeHosts, refused_hosts};
 use crate::daemon;
 use crate::images::{ImageConfig, ImageStore};
@@ -170,7 +171,7 @@ pub fn decode(bytes: &[u8], node_name: &str, path: &Path, allow_probe_hosts: &[S
         allowed: allow_probe_hosts,
         is_node_address: &is_node_address,
     };
-    match decode::static_pods(bytes, &StaticSource { node_name, path }) {
+    match decode::pods(bytes, &PodOrigin::File { node_name, path }) {
         Ok(pods) => Decoded {
             errors: pods
                 .iter()

@@ -126,7 +126,7 @@ fn container<'a>(pod: &'a PodView, wanted: Option<&'a str>) -> Result<&'a str, S
     match (wanted, regular.as_slice()) {
         (Some(wanted), _) if all.contains(&wanted) => Ok(wanted),
         (Some(wanted), _) => {
-            let likely = names::nearest(wanted, all.iter().copied())
+            let likely = crate::spelling::nearest(wanted, all.iter().copied())
                 .map(|l| format!(", did you mean {l}?"))
                 .unwrap_or_default();
             Err(format!(

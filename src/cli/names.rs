@@ -1,6 +1,7 @@
 //! From what a person typed to the pod that is meant.
 
 use super::columns;
+use crate::spelling::nearest;
 use crate::status::{PodView, Snapshot};
 
 /// The name is of no pod, or of more than one.
@@ -105,37 +106,6 @@ fn likely(snapshot: &Snapshot, namespace: Option<&str>, name: &str) -> Option<St
     nearest(name, names.iter().copied().chain(short)).map(str::to_owned)
 }
 
-/// The known word that needs the fewest changes, if it is few enough to be meant: a third of the word, at least one.
-pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (word.chars().count() / 3).max(1);
-    known
-        .map(|k| (distance(word, k), k))
-        .filter(|(d, _)| *d <= limit)
-        .min_by_key(|(d, _)| *d)
-        .map(|(_, k)| k)
-}
-
-/// Insertions, deletions, replacements and swaps of neighbours between the two (optimal string alignment).
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut before = Vec::new();
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let replaced = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut best = replaced.min(last[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                let swapped: usize = before[j - 2];
-                best = best.min(swapped + 1);
-            }
-            row.push(best);
-        }
-        before = std::mem::replace(&mut last, row);
-    }
-    last[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -222,20 +192,5 @@ mod tests {
             "database",
             "Error from server (NotFound): pods \"database\" not found",
         );
-    }
-
-    #[test]
-    fn distance_counts_edits_and_swaps() {
-        for (a, b, d) in [
-            ("", "abc", 3),
-            ("abc", "abc", 0),
-            ("abc", "acb", 1),
-            ("abc", "ab", 1),
-            ("kitten", "sitting", 3),
-            ("gte", "get", 1),
-        ] {
-            assert_eq!(distance(a, b), d, "{a} {b}");
-            assert_eq!(distance(b, a), d, "{b} {a}");
-        }
     }
 }

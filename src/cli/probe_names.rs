@@ -5,9 +5,10 @@
 use serde_json::Value;
 
 use super::columns;
-use super::names::{self, nearest};
+use super::names;
 use crate::api::ProbeType;
 use crate::api::validation::probe_field;
+use crate::spelling::nearest;
 use crate::status::{PodView, Snapshot};
 
 /// What stood on the command line.

@@ -38,7 +38,7 @@ impl Fixture {
             last_good: dir.path().join("last-good"),
             running: Default::default(),
             decode,
-            config: Arc::new(PodConfig::new(&[Source::File])),
+            config: Arc::new(PodConfig::new(&[PodSource::File])),
             updates: send,
             states: Arc::clone(&states),
             events: Arc::default(),
@@ -149,6 +149,23 @@ impl Fixture {
             ),
             (op, names.to_vec())
         );
+    }
+
+    /// Waits until these pods are removed, in one update or in several, and nothing else is sent meanwhile.
+    #[track_caller]
+    fn expect_removed(&self, names: &[&str]) {
+        let mut left: Vec<&str> = names.to_vec();
+        while !left.is_empty() {
+            let update = self
+                .updates
+                .recv_timeout(CEILING)
+                .unwrap_or_else(|_| panic!("no REMOVE of {left:?}"));
+            assert_eq!(update.op, Remove, "{update:?}");
+            for pod in &update.pods {
+                let at = left.iter().position(|n| *n == pod.metadata.name);
+                left.swap_remove(at.unwrap_or_else(|| panic!("{update:?}, wanted {left:?}")));
+            }
+        }
     }
 
     /// Waits for a pod with this content, whatever comes before.
@@ -301,8 +318,24 @@ fn a_replaced_directory_is_watched_afresh() {
     f.expect_content("2");
     f.put("b", "b@2;");
     f.expect(Add, &["b"]);
+    // The files go one after the other. A listing may fall in between, and then their pods go one after the other too.
     fs::remove_dir_all(f.path("")).unwrap();
-    f.expect(Remove, &["a", "b"]);
+    f.expect_removed(&["a", "b"]);
+    f.expect_nothing_sent();
+}
+
+#[test]
+fn a_directory_removed_file_by_file_takes_each_pod_once() {
+    let f = Fixture::with_dir(|d| {
+        fs::write(d.join("a"), "a@1;").unwrap();
+        fs::write(d.join("b"), "b@2;").unwrap();
+    });
+    f.expect(Add, &["a", "b"]);
+    fs::remove_file(f.path("a")).unwrap();
+    f.expect(Remove, &["a"]);
+    fs::remove_dir_all(f.path("")).unwrap();
+    f.expect_removed(&["b"]);
+    f.expect_problems(&["does not exist"]);
 }
 
 #[test]
@@ -424,7 +457,7 @@ fn a_panicking_decoder_is_a_problem_of_that_file() {
                 decode(bytes, path)
             }
         }),
-        config: Arc::new(PodConfig::new(&[Source::File])),
+        config: Arc::new(PodConfig::new(&[PodSource::File])),
         updates: send,
         states: Arc::clone(&states),
         events: Arc::default(),
@@ -448,7 +481,7 @@ fn a_stop_ends_it_also_while_it_waits_for_a_full_channel() {
         last_good: dir.path().join(".last-good"),
         running: Default::default(),
         decode: Arc::new(decode),
-        config: Arc::new(PodConfig::new(&[Source::File])),
+        config: Arc::new(PodConfig::new(&[PodSource::File])),
         updates: send,
         states: Arc::new(FileStates::new(move || {
             let _ = tell.try_send(());
@@ -499,11 +532,11 @@ fn a_file_that_turned_bad_before_the_restart_keeps_its_pod() {
 #[test]
 fn the_real_decoder_gives_the_same_identity() {
     let decode = |bytes: &[u8], path: &Path| {
-        let source = crate::api::decode::StaticSource {
+        let source = crate::api::PodOrigin::File {
             node_name: "n",
             path,
         };
-        let pods = crate::api::decode::static_pods(bytes, &source).map_err(|e| e.to_string())?;
+        let pods = crate::api::decode::pods(bytes, &source).map_err(|e| e.to_string())?;
         Ok(pods.into_iter().map(|d| (d.pod, d.warnings)).collect())
     };
     let text = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#;

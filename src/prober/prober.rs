@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn f1_a_container_that_has_just_ended_has_no_event() {
-        use crate::runtime::{RuntimeError, StartErrorReason};
+        use crate::runtime::{RuntimeError, RuntimeErrorKind};
         let judged = |reason| {
             exec::judge(
                 Err(RuntimeError::new(reason, "it is not running")),
@@ -412,18 +412,12 @@ mod tests {
                 Duration::from_secs(1),
             )
         };
-        let outcome = judged(StartErrorReason::ContainerNotRunning);
+        let outcome = judged(RuntimeErrorKind::NotRunning);
         assert_eq!(
             (verdict(&outcome), event(ProbeType::Readiness, &outcome)),
             (Verdict::Error, None)
         );
-        assert!(
-            event(
-                ProbeType::Readiness,
-                &judged(StartErrorReason::RunContainerError)
-            )
-            .is_some()
-        );
+        assert!(event(ProbeType::Readiness, &judged(RuntimeErrorKind::Failed)).is_some());
     }
 
     #[test]

@@ -157,7 +157,7 @@ impl Job {
         }
     }
 
-    /// Kubelet-probes 2.2 row 2; a stop ends it (O6).
+    /// kubelet-probes 2.2 step 2; a stop ends it (O6).
     fn wait_for_jitter(&mut self) -> bool {
         let now = Moment::now();
         let limit = max_jitter(

@@ -1,10 +1,11 @@
-//! inotify on the pods path and on its parent: says when to list again, nothing more.
+//! inotify on a path and on the directory it lies in: says when to list the path again, nothing more.
 //!
-//! Invariants: no event is ever the truth. A lost event, a full queue or a failed watch costs time until the next re-listing,
-//! never a pod.
+//! Invariants: an event is only a hint. After a lost event, a full queue or a failed watch the caller finds the change
+//! at its next listing. A watch that failed is set up again by itself once inotify has room.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,6 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 
-use super::files::is_pod_file;
 use crate::clock::Moment;
 
 /// First wait after a watch could not be set up; doubles up to [`MAX_RETRY`] (kubelet-probes 6.3).
@@ -53,14 +53,16 @@ enum Place {
 }
 
 impl Hints {
-    /// Adds an event. `is_link` says whether the name now is a link: a new plain file is still being written, and its
-    /// `IN_CLOSE_WRITE` follows; a link is complete when it is made.
+    /// Adds an event. `base` is the name of the watched path in its parent, `counts` says which names in the path count.
+    /// `is_link` says whether the name now is a link: a new plain file is still being written, and its `IN_CLOSE_WRITE`
+    /// follows; a link is complete when it is made.
     fn add(
         &mut self,
         place: Place,
         mask: AddWatchFlags,
         name: Option<&OsStr>,
         base: &OsStr,
+        counts: fn(&OsStr) -> bool,
         is_link: impl Fn(&OsStr) -> bool,
     ) {
         if mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
@@ -83,7 +85,7 @@ impl Hints {
             Place::Old => false,
             Place::Parent => name == base,
             // `..data`, the link that Kubernetes' volumes swap, has a name that does not count and moves what does.
-            Place::Path => is_pod_file(name) || mask.intersects(AddWatchFlags::IN_MOVED_TO),
+            Place::Path => counts(name) || mask.intersects(AddWatchFlags::IN_MOVED_TO),
         };
         let being_written =
             place == Place::Path && mask.contains(AddWatchFlags::IN_CREATE) && !is_link(name);
@@ -101,9 +103,36 @@ struct Watched {
     inode: (u64, u64),
 }
 
-/// The watches on a path and its parent.
-pub struct Watch {
+/// A watch that could not be set up. Displays as `cannot watch <path>: <cause>`; a used-up inotify limit is named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchError {
     path: PathBuf,
+    cause: Errno,
+}
+
+impl fmt::Display for WatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot watch {}: ", self.path.display())?;
+        // The kernel's own texts are "No space left on device" and "Too many open files".
+        match self.cause {
+            Errno::ENOSPC => f.write_str(
+                "the inotify limit fs.inotify.max_user_watches is used up; raise it with sysctl",
+            ),
+            Errno::EMFILE => f.write_str(
+                "the inotify limit fs.inotify.max_user_instances is used up, or this process has no descriptor left; \
+                 raise the limit with sysctl",
+            ),
+            cause => f.write_str(cause.desc()),
+        }
+    }
+}
+
+impl std::error::Error for WatchError {}
+
+/// The watches on a path and its parent.
+pub struct DirectoryWatch {
+    path: PathBuf,
+    counts: fn(&OsStr) -> bool,
     inotify: Option<Inotify>,
     own: Option<Watched>,
     parent: Option<Watched>,
@@ -111,11 +140,13 @@ pub struct Watch {
     retry_at: Option<Moment>,
 }
 
-impl Watch {
-    /// Watches nothing until [`Watch::ensure`].
-    pub fn new(path: PathBuf) -> Self {
+impl DirectoryWatch {
+    /// Watches nothing until [`DirectoryWatch::ensure`]. Events of names in the directory for which `counts` says no are
+    /// left out; whatever is renamed into place counts.
+    pub fn new(path: PathBuf, counts: fn(&OsStr) -> bool) -> Self {
         Self {
             path,
+            counts,
             inotify: None,
             own: None,
             parent: None,
@@ -129,36 +160,28 @@ impl Watch {
         self.inotify.as_ref().map(AsFd::as_fd)
     }
 
-    /// When to call [`Watch::ensure`] again at the latest, because it failed.
+    /// When to call [`DirectoryWatch::ensure`] again at the latest, because it failed.
     pub fn retry_at(&self) -> Option<Moment> {
         self.retry_at
     }
 
     /// Makes the watches those of the inodes that are there now; to be called before each listing. A missing path is no
-    /// error. After an error nothing is tried until [`Watch::retry_at`].
-    pub fn ensure(&mut self, now: Moment) -> Result<(), String> {
+    /// error. After an error nothing is tried until [`DirectoryWatch::retry_at`].
+    ///
+    /// # Errors
+    /// inotify refuses: mostly one of its limits is used up.
+    pub fn ensure(&mut self, now: Moment) -> Result<(), WatchError> {
         if self.retry_at.is_some_and(|at| now < at) {
             return Ok(());
         }
-        match self.try_ensure() {
-            Ok(()) => {
-                (self.retry, self.retry_at) = (FIRST_RETRY, None);
-                Ok(())
-            }
-            Err((what, e)) => {
-                self.retry_at = Some(now + self.retry);
-                self.retry = (self.retry * 2).min(MAX_RETRY);
-                let hint = if e == Errno::ENOSPC {
-                    " (fs.inotify.max_user_watches is used up)"
-                } else {
-                    ""
-                };
-                Err(format!(
-                    "cannot watch {}: {e}{hint}; changes are seen at the next re-listing",
-                    what.display()
-                ))
-            }
+        let ensured = self.try_ensure();
+        if ensured.is_ok() {
+            (self.retry, self.retry_at) = (FIRST_RETRY, None);
+        } else {
+            self.retry_at = Some(now + self.retry);
+            self.retry = (self.retry * 2).min(MAX_RETRY);
         }
+        ensured.map_err(|(path, cause)| WatchError { path, cause })
     }
 
     fn try_ensure(&mut self) -> Result<(), (PathBuf, Errno)> {
@@ -190,6 +213,7 @@ impl Watch {
                     event.mask,
                     event.name.as_deref(),
                     base,
+                    self.counts,
                     is_link,
                 );
                 let ends = event
@@ -242,6 +266,10 @@ fn rewatch(
 mod tests {
     use super::*;
 
+    fn not_hidden(name: &OsStr) -> bool {
+        !name.as_encoded_bytes().starts_with(b".")
+    }
+
     #[track_caller]
     fn check(
         place: Place,
@@ -256,6 +284,7 @@ mod tests {
             mask,
             name.map(OsStr::new),
             OsStr::new("pods"),
+            not_hidden,
             |_| link,
         );
         assert_eq!(
@@ -330,6 +359,7 @@ mod tests {
             AddWatchFlags::IN_Q_OVERFLOW,
             None,
             OsStr::new("pods"),
+            not_hidden,
             |_| false,
         );
         assert!(hints.relist && hints.overflow);
@@ -339,7 +369,7 @@ mod tests {
     fn a_watch_follows_the_path_to_its_new_inode() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pods");
-        let mut watch = Watch::new(path.clone());
+        let mut watch = DirectoryWatch::new(path.clone(), not_hidden);
         watch.ensure(Moment::default()).unwrap();
         assert_eq!(watch.own, None);
         std::fs::create_dir(&path).unwrap();
@@ -353,5 +383,19 @@ mod tests {
         assert_ne!(watch.own.unwrap(), first);
         std::fs::write(path.join("a"), "").unwrap();
         assert!(watch.drain().dirty.contains(OsStr::new("a")));
+    }
+
+    #[test]
+    fn a_used_up_limit_is_named() {
+        let text = |cause| {
+            let path = "/pods".into();
+            WatchError { path, cause }.to_string()
+        };
+        assert_eq!(
+            text(Errno::ENOSPC),
+            "cannot watch /pods: the inotify limit fs.inotify.max_user_watches is used up; raise it with sysctl"
+        );
+        assert!(text(Errno::EMFILE).contains("fs.inotify.max_user_instances"));
+        assert_eq!(text(Errno::EACCES), "cannot watch /pods: Permission denied");
     }
 }
