@@ -382,10 +382,36 @@ fn servers_that_are_none() {
         HandlerResult::Failure,
         "net/http: HTTP/1.x transport connection broken",
     );
-    check(
-        &get_with("HTTPS", garbage.addr, "/", &[], SHORT),
-        HandlerResult::Failure,
-        "Get \"https://",
+    let exactly = |addr: SocketAddr, text: &str| {
+        let outcome = get_with("HTTPS", addr, "/", &[], TIMEOUT);
+        let text = format!("Get \"https://{addr}/\": {text}");
+        assert_eq!(
+            (outcome.result, outcome.output, outcome.phase),
+            (HandlerResult::Failure, text, Phase::Tls)
+        );
+    };
+    let ssh = Server::start(|mut s| {
+        let _ = s.write_all(b"SSH-2.0-OpenSSH_9.2\r\n");
+        let _ = s.read_to_end(&mut Vec::new());
+    });
+    exactly(
+        ssh.addr,
+        "tls: first record does not look like a TLS handshake",
+    );
+    let plain = Server::start(|mut s| {
+        let _ = s.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        let _ = s.read_to_end(&mut Vec::new());
+    });
+    exactly(
+        plain.addr,
+        "http: server gave HTTP response to HTTPS client",
+    );
+    let other_protocol = tls_server_of(&[b"imap"], |mut tls| {
+        let _ = tls.read_to_end(&mut Vec::new());
+    });
+    exactly(
+        other_protocol.addr,
+        "remote error: tls: no application protocol",
     );
     let reset = Server::start(|s| {
         nix::sys::socket::setsockopt(
@@ -1119,6 +1145,21 @@ fn a_probe_fits_well_into_a_workers_stack() {
                 &get_with("HTTPS", b, "/", &[], TIMEOUT),
                 HandlerResult::Success,
                 "GET /",
+            )
+        }),
+    );
+    let http2 = tls_server_of(&[b"h2"], |mut tls| {
+        raw_h2::read_request(&mut tls);
+        let _ = tls.write_all(&raw_h2::headers(raw_h2::END_STREAM, &[(":status", "200")]));
+        let _ = tls.read_to_end(&mut Vec::new());
+    });
+    check_stack(
+        "https over HTTP/2",
+        stack_use(|| {
+            check(
+                &get_with("HTTPS", http2.addr, "/", &[], TIMEOUT),
+                HandlerResult::Success,
+                "",
             )
         }),
     );

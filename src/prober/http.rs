@@ -428,22 +428,12 @@ impl From<ExchangeError> for NoAnswer {
 
 /// The text of an error of the connection; `at_deadline` is what a timeout adds.
 fn io_cause(e: &io::Error, at_deadline: &str) -> String {
-    let inner = e.get_ref();
-    if let Some(e) = inner.and_then(|i| i.downcast_ref::<rustls::Error>()) {
-        return tls_cause(e);
+    if let Some(text) = tls::error_text(e) {
+        return text;
     }
     match e.kind() {
         io::ErrorKind::TimedOut => format!("context deadline exceeded ({at_deadline})"),
         io::ErrorKind::UnexpectedEof => "EOF".into(),
         _ => e.to_string(),
-    }
-}
-
-fn tls_cause(e: &rustls::Error) -> String {
-    match e {
-        rustls::Error::InvalidMessage(_) => {
-            "http: server gave HTTP response to HTTPS client, or no TLS at all".into()
-        }
-        e => format!("tls: {e}"),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use nix::errno::Errno;
 
-/// From now on every packet that comes for the socket is dropped: by a filter that says "take 0 bytes of it".
+/// From now on the kernel drops every packet that comes for the socket, by a filter that takes 0 bytes of it.
 ///
 /// # Errors
 /// ENOMEM where the socket may hold no more options, ENOTSOCK.
@@ -90,12 +90,12 @@ fn attach_own(fd: BorrowedFd<'_>) -> nix::Result<()> {
     Errno::result(done).map(drop)
 }
 
-/// A close then sends a FIN, and the socket is gone with its acknowledgement: it does not wait for the other side's
-/// (tcp(7), TCP_LINGER2; a negative value is "not at all").
+/// After a close the socket ends with the acknowledgement of its FIN. It does not wait in FIN-WAIT-2 for the FIN of the
+/// other side (tcp(7), TCP_LINGER2; a negative value is "not at all").
 ///
 /// # Errors
 /// ENOPROTOOPT where it is no TCP socket.
-pub fn end_without_their_fin(fd: BorrowedFd<'_>) -> nix::Result<()> {
+pub fn skip_fin_wait(fd: BorrowedFd<'_>) -> nix::Result<()> {
     let seconds: libc::c_int = -1;
     let size = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the option's value is an int, which the kernel copies during the call.

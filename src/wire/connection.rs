@@ -21,6 +21,34 @@ struct DeadlineStream {
     deadline: Option<Instant>,
 }
 
+/// A socket under a TLS handshake, which keeps how the other side began.
+struct FirstBytes<'a> {
+    stream: &'a mut DeadlineStream,
+    first: [u8; 5],
+    /// How many of them have come.
+    seen: usize,
+}
+
+impl Read for FirstBytes<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.stream.read(buf)?;
+        let more = n.min(self.first.len() - self.seen);
+        self.first[self.seen..self.seen + more].copy_from_slice(&buf[..more]);
+        self.seen += more;
+        Ok(n)
+    }
+}
+
+impl Write for FirstBytes<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.stream.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
 impl DeadlineStream {
     /// Does `io` again when a signal has come, and names the deadline: a socket's own word for it is WouldBlock.
     fn until_deadline(
@@ -102,9 +130,7 @@ impl Connection {
             deadline: Some(deadline),
         };
         let mut stream = Box::new(StreamOwned::new(conn, socket));
-        while stream.conn.is_handshaking() {
-            stream.conn.complete_io(&mut stream.sock)?;
-        }
+        shake_hands(&mut stream)?;
         if let Some(version) = stream.conn.protocol_version() {
             observer.note(format_args!("TLS handshake: {version:?}"));
         }
@@ -190,6 +216,28 @@ impl Drop for Connection {
 }
 
 // What TLS does is in no frame of a plain exchange: none of it is inlined.
+
+#[inline(never)]
+fn shake_hands(stream: &mut TlsStream) -> io::Result<()> {
+    let mut socket = FirstBytes {
+        stream: &mut stream.sock,
+        first: [0; 5],
+        seen: 0,
+    };
+    while stream.conn.is_handshaking() {
+        if let Err(e) = stream.conn.complete_io(&mut socket) {
+            let first = &socket.first[..socket.seen];
+            // A record begins with one of these types (RFC 8446, 5.1).
+            let is_tls = first.first().is_none_or(|kind| (20..=24).contains(kind));
+            return Err(if is_tls {
+                e
+            } else {
+                io::Error::other(super::tls::not_tls(first))
+            });
+        }
+    }
+    Ok(())
+}
 
 #[inline(never)]
 fn send_tls(stream: &mut TlsStream, request: &[u8]) -> io::Result<()> {

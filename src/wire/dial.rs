@@ -221,7 +221,7 @@ fn prepare_end(fd: &OwnedFd, end: End) -> nix::Result<()> {
                 l_linger: 0,
             },
         ),
-        End::Close => crate::sys::socket::end_without_their_fin(fd.as_fd()),
+        End::Close => crate::sys::socket::skip_fin_wait(fd.as_fd()),
     }
 }
 

@@ -108,7 +108,7 @@ impl HeadReader {
                     ));
                 }
                 self.kept.extend_from_slice(rest);
-                return self.check_first_line().map(|()| None);
+                return self.check_first_line(rest).map(|()| None);
             };
             let (last, after) = rest.split_at(end - kept);
             self.seen += last.len();
@@ -139,9 +139,10 @@ impl HeadReader {
         }
     }
 
-    /// Whoever speaks something else is refused at the end of the first line, not at the end of a head that never comes.
-    fn check_first_line(&mut self) -> Result<(), String> {
-        if !self.checked && self.kept.contains(&b'\n') {
+    /// Refuses a server of another protocol at the end of its first line: it may never send an empty one. `newest` is what
+    /// has just come.
+    fn check_first_line(&mut self, newest: &[u8]) -> Result<(), String> {
+        if !self.checked && newest.contains(&b'\n') {
             self.checked = true;
             parse_status(first_line(&self.kept))?;
         }

@@ -1,5 +1,6 @@
 //! A TLS client that verifies no certificate and sends none (kubelet-probes 3.4), for HTTP/2 or HTTP/1.1.
 
+use std::io;
 use std::sync::{Arc, LazyLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -8,7 +9,7 @@ use rustls::crypto::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::SigningKey;
-use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::{AlertDescription, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
 /// HTTP/2 in a list of protocols.
 pub(super) const HTTP2: &[u8] = b"h2";
@@ -29,6 +30,48 @@ pub fn trusting_config() -> Arc<ClientConfig> {
         Arc::new(config)
     });
     CONFIG.clone()
+}
+
+/// The text of an error of TLS as Go's client words it; None where it is another error.
+pub fn error_text(e: &io::Error) -> Option<String> {
+    let e = e.get_ref()?.downcast_ref::<Error>()?;
+    Some(match e {
+        Error::AlertReceived(alert) => format!("remote error: tls: {}", alert_text(*alert)),
+        e => format!("tls: {e}"),
+    })
+}
+
+/// A handshake with somebody who does not speak TLS: `first` is how he began.
+pub(super) fn not_tls(first: &[u8]) -> &'static str {
+    if first.starts_with(b"HTTP/") {
+        "http: server gave HTTP response to HTTPS client"
+    } else {
+        "tls: first record does not look like a TLS handshake"
+    }
+}
+
+fn alert_text(alert: AlertDescription) -> String {
+    use AlertDescription as A;
+    let known = match alert {
+        A::AccessDenied => "access denied",
+        A::BadCertificate => "bad certificate",
+        A::CertificateExpired => "expired certificate",
+        A::CertificateRequired => "certificate required",
+        A::CertificateUnknown => "unknown certificate",
+        A::DecodeError => "error decoding message",
+        A::DecryptError => "error decrypting message",
+        A::HandshakeFailure => "handshake failure",
+        A::IllegalParameter => "illegal parameter",
+        A::InsufficientSecurity => "insufficient security level",
+        A::InternalError => "internal error",
+        A::NoApplicationProtocol => "no application protocol",
+        A::ProtocolVersion => "protocol version not supported",
+        A::UnexpectedMessage => "unexpected message",
+        A::UnknownCA => "unknown certificate authority",
+        A::UnrecognisedName => "unrecognized name",
+        other => return format!("alert({})", u8::from(other)),
+    };
+    known.to_owned()
 }
 
 /// ring's cipher suites and key exchanges, and none of what checks or makes signatures: nothing here does either, and

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn d5_the_head_is_that_of_a_grpc_client() {
+    fn the_head_is_that_of_a_grpc_client() {
         let call = Call {
             authority: "[fd00::7]:80",
             method: "/grpc.health.v1.Health/Check",
