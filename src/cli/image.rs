@@ -266,6 +266,33 @@ mod tests {
     }
 
     #[test]
+    fn the_list_is_in_the_order_of_the_names_and_those_without_come_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let images = ImageStore::open(dir.path().join("images")).unwrap();
+        for (content, name) in [
+            ("1", "zebra:1"),
+            ("2", "ant:1"),
+            ("3", "ant:1"),
+            ("4", "bee:1"),
+        ] {
+            let root = dir.path().join(content);
+            std::fs::create_dir(&root).unwrap();
+            std::fs::write(root.join("file"), content).unwrap();
+            import(&images, &root, name).unwrap();
+        }
+        let all = rows(&images).unwrap();
+        let name = |r: &Row| {
+            r.names
+                .first()
+                .map(|n| n.rsplit('/').next().unwrap().to_owned())
+        };
+        let names: Vec<_> = all.iter().map(name).collect();
+        let named = ["ant:1", "bee:1", "zebra:1"].map(|n| Some(n.to_owned()));
+        assert_eq!(names[..3], named);
+        assert!(names[3..].iter().all(Option::is_none), "{names:?}");
+    }
+
+    #[test]
     fn the_list_has_a_row_per_name() {
         let mut out = Vec::new();
         let rows = [Row {
