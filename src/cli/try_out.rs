@@ -1,5 +1,6 @@
 //! `try`: a daemon under a root of its own, shown live; a signal stops and removes everything it started.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -88,15 +89,18 @@ pub fn run(args: &Try) -> Result<ExitCode, CliError> {
     let settings = run::settings(&as_run(args, &root.path), &layout).map_err(CliError::Failed)?;
     let title = title(&settings.static_pod_path, &root.path);
     let daemon = run::start_daemon(settings, layout)?;
-    show_until_signal(&daemon, &title)?;
+    // Containers use the root from here on, so it must stay until they are gone, whatever goes wrong meanwhile.
+    root.keep();
+    let shown = show_until_signal(&daemon, &title);
     say("podprobe: stopping and removing every pod");
     let removed = daemon.remove_all_pods(REMOVE);
     let ended = daemon.shutdown(SHUTDOWN);
     removed.and(ended).map_err(|e| {
-        let kept = root.keep();
-        CliError::Failed(format!("{e}; what is left lies in {}", kept.display()))
+        let left = root.path.display();
+        CliError::Failed(format!("{e}; what is left lies in {left}"))
     })?;
-    Ok(ExitCode::SUCCESS)
+    root.release();
+    shown.map(|()| ExitCode::SUCCESS)
 }
 
 /// What to do comes first: a narrow terminal cuts the paths.
@@ -145,7 +149,9 @@ fn log_to_file(root: &Path) -> Result<(), CliError> {
 /// The root: the one given, which stays, or a fresh directory that is removed with this value.
 struct Root {
     path: PathBuf,
-    fresh: std::cell::Cell<bool>,
+    fresh: bool,
+    /// It is in use.
+    kept: Cell<bool>,
 }
 
 impl Root {
@@ -158,20 +164,26 @@ impl Root {
             .map_err(|e| CliError::Failed(format!("cannot create {}: {e}", path.display())))?;
         Ok(Self {
             path,
-            fresh: fresh.into(),
+            fresh,
+            kept: Cell::new(false),
         })
     }
 
-    /// Leaves the directory where it is.
-    fn keep(&self) -> &Path {
-        self.fresh.set(false);
-        &self.path
+    /// From now on the directory outlives this value.
+    fn keep(&self) {
+        self.kept.set(true);
+    }
+
+    /// From now on a fresh directory is removed with this value again.
+    fn release(&self) {
+        self.kept.set(false);
     }
 }
 
 impl Drop for Root {
     fn drop(&mut self) {
-        if self.fresh.get()
+        if self.fresh
+            && !self.kept.get()
             && let Err(e) = std::fs::remove_dir_all(&self.path)
         {
             say(&format!(
@@ -223,11 +235,17 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_kept() {
-        let fresh = Root::new(None).unwrap();
-        let path = fresh.keep().to_owned();
-        drop(fresh);
-        assert!(path.is_dir());
-        std::fs::remove_dir_all(path).unwrap();
+        for released in [false, true] {
+            let fresh = Root::new(None).unwrap();
+            let path = fresh.path.clone();
+            fresh.keep();
+            if released {
+                fresh.release();
+            }
+            drop(fresh);
+            assert_eq!(path.is_dir(), !released);
+            let _ = std::fs::remove_dir_all(path);
+        }
     }
 
     #[track_caller]
