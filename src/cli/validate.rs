@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::args::Validate;
 use super::connect::Decoded;
 use super::error::CliError;
+use crate::pod_config::files::is_pod_file;
 
 /// Largest pod file in bytes (kubelet-probes 6.1).
 const MAX_FILE: u64 = 10 << 20;
@@ -43,7 +44,7 @@ pub fn run(validate: &Validate, decoder: Decoder<'_>, out: &mut dyn Write) -> Re
     out.flush()?;
     if files.is_empty() {
         return Err(CliError::Failed(
-            "no pod files there: a pod file is a .json file whose name does not begin with a dot"
+            "no pod files there: every file counts but dotfiles and what editors leave (*~, *.swp, *.tmp, #*#)"
                 .into(),
         ));
     }
@@ -106,7 +107,7 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// A file as named; of a directory its regular files (through links) that are no dotfiles, sorted.
+/// A file as named; of a directory the regular files (through links) that the daemon reads, sorted.
 fn files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let cannot = |e: io::Error| CliError::Failed(format!("cannot read {}: {e}", path.display()));
     if !std::fs::metadata(path).map_err(cannot)?.is_dir() {
@@ -115,10 +116,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(path).map_err(cannot)? {
         let file = entry.map_err(cannot)?.path();
-        let dotted = file
-            .file_name()
-            .is_some_and(|n| n.as_encoded_bytes().starts_with(b"."));
-        if !dotted && file.is_file() && file.extension().is_some_and(|e| e == "json") {
+        if file.file_name().is_some_and(is_pod_file) && file.is_file() {
             found.push(file);
         }
     }
@@ -176,8 +174,14 @@ mod tests {
     #[test]
     fn every_file_has_a_verdict() {
         check_files(
-            &[("a.json", "web"), (".b.json", "bad"), ("c.txt", "bad")],
-            "a.json: ok (pod web)\n",
+            &[
+                ("a.json", "web"),
+                ("b", "w"),
+                (".b.json", "bad"),
+                ("a.json~", "bad"),
+                ("c.tmp", "bad"),
+            ],
+            "a.json: ok (pod web)\nb: ok (pod w)\n",
             true,
         );
         let warned = "a.json: ok (pod web, 2 warnings)\na.json: warning: spec.x is not acted on\na.json: warning: spec.x is not acted on\n";

@@ -114,9 +114,18 @@ struct Entry {
     read_error: Option<String>,
     decode_error: Option<String>,
     vanished: Option<Moment>,
+    /// When the file came, if that was after the first listing.
+    appeared: Option<Moment>,
 }
 
 impl Entry {
+    /// Editors (`sed -i` among them) write a copy beside the file and rename it into place: for a moment there are two
+    /// files with one pod. Until then is nothing to tell a person.
+    fn may_be_a_copy_until(&self, now: Moment) -> Option<Moment> {
+        let until = self.appeared? + REMOVAL_SETTLE;
+        (self.vanished.is_none() && now < until).then_some(until)
+    }
+
     fn take(&mut self, reading: Reading) {
         self.vanished = None;
         match reading {
@@ -179,20 +188,27 @@ impl Entry {
 
     fn error(&self) -> Option<String> {
         let error = self.read_error.as_ref().or(self.decode_error.as_ref())?;
-        let kept = match (self.good.len(), &self.refused) {
-            (1, _) => "; the last good version of its pod stays",
-            (2.., _) => "; the last good versions of its pods stay",
-            (_, None) => "",
-            (_, Some(why)) if why == error => {
+        let why_none = match &self.refused {
+            Some(why) if self.good.is_empty() && why == error => {
                 "; an earlier version of podprobe accepted this content, this one does not: its pod does not run until the file is mended"
             }
-            (_, Some(why)) => {
+            Some(why) if self.good.is_empty() => {
                 return Some(format!(
                     "{error}; this version of podprobe refuses its last good version too, so its pod does not run: {why}"
                 ));
             }
+            _ => "",
         };
-        Some(format!("{error}{kept}"))
+        Some(format!("{error}{why_none}"))
+    }
+
+    /// What goes on although the file is bad; for the log, as views say it in their own form.
+    fn consequence(&self) -> &'static str {
+        match self.good.len() {
+            0 => "",
+            1 => "; the last good version of its pod stays",
+            _ => "; the last good versions of its pods stay",
+        }
     }
 }
 
@@ -283,7 +299,7 @@ impl Files {
                     .push(text);
             }
         }
-        let set = self.choose(&mut step.pods, &mut problems);
+        let set = self.choose(now, &mut step.pods, &mut problems);
         self.held = set.iter().map(|pod| pod.uid().clone()).collect();
         self.holders = step
             .pods
@@ -304,9 +320,12 @@ impl Files {
         step.wake = self
             .entries
             .values()
-            .filter_map(|e| e.vanished)
-            .min()
-            .map(|m| m + REMOVAL_SETTLE);
+            .flat_map(|e| {
+                let gone = e.vanished.map(|m| m + REMOVAL_SETTLE);
+                [gone, e.may_be_a_copy_until(now)]
+            })
+            .flatten()
+            .min();
         self.say(&problems, &mut step);
         step.problems = problems
             .iter()
@@ -346,8 +365,13 @@ impl Files {
             let since = *entry.vanished.get_or_insert(now);
             there.contains_key(path) || now.since(since) < REMOVAL_SETTLE
         });
+        let appeared = self.sent.is_some().then_some(now);
         for (path, reading) in there {
-            self.entries.entry(path).or_default().take(reading);
+            let new = || Entry {
+                appeared,
+                ..Entry::default()
+            };
+            self.entries.entry(path).or_insert_with(new).take(reading);
         }
     }
 
@@ -360,6 +384,7 @@ impl Files {
     /// already before others, then the first by path.
     fn choose(
         &self,
+        now: Moment,
         files: &mut BTreeMap<PodUid, PodFile>,
         problems: &mut BTreeMap<String, Vec<String>>,
     ) -> Vec<Arc<Pod>> {
@@ -384,7 +409,7 @@ impl Files {
                         .map(|f| (Path::new(&f.file), "metadata.uid"))
                 });
                 if let Some((other, what)) = taken {
-                    if entry.vanished.is_none() {
+                    if entry.vanished.is_none() && entry.may_be_a_copy_until(now).is_none() {
                         let text = duplicate(pod, path, other, what);
                         problems.entry(file.clone()).or_default().push(text);
                     }
@@ -414,11 +439,14 @@ impl Files {
                 .iter()
                 .filter(|t| old.is_none_or(|old| !old.contains(t)));
             // Errors of decoding begin with file, line and column.
+            let entry = self.entries.get(Path::new(file));
             step.log.extend(new.map(|text| {
+                let entry = entry.filter(|e| e.error().as_ref() == Some(text));
+                let consequence = entry.map_or("", Entry::consequence);
                 if text.starts_with(file.as_str()) {
-                    text.clone()
+                    format!("{text}{consequence}")
                 } else {
-                    format!("{file}: {text}")
+                    format!("{file}: {text}{consequence}")
                 }
             }));
         }
@@ -560,7 +588,7 @@ pub(super) mod tests {
         );
     }
 
-    const KEPT: &str = "/p/a truncated; the last good version of its pod stays";
+    const BAD: &str = "/p/a truncated";
 
     #[test]
     fn a_bad_file_keeps_its_last_good_pod_and_says_it_once() {
@@ -571,17 +599,17 @@ pub(super) mod tests {
             &[],
         );
         let bad = f.step(at(1), Listing::Dir(vec![parsed("/p/a", "a@1")]));
-        check(&bad, None, &[KEPT]);
+        check(&bad, None, &[BAD]);
         assert_eq!(
             bad.pods[&"1".into()].file_error.as_deref(),
-            Some("truncated; the last good version of its pod stays")
+            Some("truncated")
         );
         assert_eq!(
             bad.log,
             ["/p/a: truncated; the last good version of its pod stays"]
         );
         let again = f.step(at(500), Listing::Dir(vec![unchanged("/p/a")]));
-        check(&again, None, &[KEPT]);
+        check(&again, None, &[BAD]);
         assert!(again.log.is_empty());
         let mended = f.step(at(600), Listing::Dir(vec![parsed("/p/a", "a@1#x;")]));
         check(&mended, Some(&["1"]), &[]);
@@ -600,11 +628,7 @@ pub(super) mod tests {
             at(1),
             Listing::Dir(vec![("/p/a".into(), Reading::Failed("EIO".into()))]),
         );
-        check(
-            &failed,
-            None,
-            &["/p/a EIO; the last good version of its pod stays"],
-        );
+        check(&failed, None, &["/p/a EIO"]);
         assert!(
             f.wants(Path::new("/p/a"), &signature(1)),
             "an unread file is read next time"
@@ -681,10 +705,17 @@ pub(super) mod tests {
         let mut f = files();
         f.step(at(0), Listing::Dir(vec![parsed("/p/b", "a@2;")]));
         let text = "/p/a pod default/a in /p/a is ignored: /p/b has the same pod and comes first; remove one of the two";
+        let newcomer = f.step(
+            at(10),
+            Listing::Dir(vec![parsed("/p/a", "a@1;"), unchanged("/p/b")]),
+        );
+        check(&newcomer, None, &[]);
+        let settled = newcomer.wake.unwrap();
+        assert_eq!(settled, at(110));
         check(
             &f.step(
-                at(10),
-                Listing::Dir(vec![parsed("/p/a", "a@1;"), unchanged("/p/b")]),
+                settled,
+                Listing::Dir(vec![unchanged("/p/a"), unchanged("/p/b")]),
             ),
             None,
             &[text],
@@ -692,7 +723,7 @@ pub(super) mod tests {
         // nor an edit of the first one, nor a daemon that comes later
         check(
             &f.step(
-                at(20),
+                at(120),
                 Listing::Dir(vec![unchanged("/p/a"), parsed("/p/b", "a@3;")]),
             ),
             Some(&["3"]),
@@ -707,6 +738,23 @@ pub(super) mod tests {
             Some(&["3"]),
             &[text],
         );
+    }
+
+    #[test]
+    fn an_edit_through_a_copy_beside_the_file_is_not_told() {
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
+        let copy = f.step(
+            at(10),
+            Listing::Dir(vec![unchanged("/p/a"), parsed("/p/aXyZ", "a@1#new;")]),
+        );
+        check(&copy, None, &[]);
+        let renamed = f.step(at(12), Listing::Dir(vec![parsed("/p/a", "a@1#new;")]));
+        check(&renamed, Some(&["1"]), &[]);
+        let later = f.step(at(112), Listing::Dir(vec![unchanged("/p/a")]));
+        check(&later, None, &[]);
+        let lines = [copy.log, renamed.log, later.log, later.mended].concat();
+        assert_eq!(lines, [""; 0]);
     }
 
     #[test]
