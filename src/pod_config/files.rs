@@ -2,7 +2,7 @@
 //!
 //! Invariants: pure. A file that is bad, unreadable or half written keeps the pods of its last good version; only a file
 //! that is gone for [`REMOVAL_SETTLE`] takes its pods with it. The same holds across a restart of the daemon: see
-//! [`Files::restore`]. Each pod name and each UID has one file. Nothing is said twice while it stays the same.
+//! [`Files::restore`]. Each pod name and each UID has one file. A problem is logged once while it stays the same.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -102,8 +102,9 @@ struct GoodPod {
     warnings: Vec<String>,
 }
 
+/// What is known of one pod file.
 #[derive(Default)]
-struct Entry {
+struct KnownFile {
     signature: Option<Signature>,
     digest: Option<Digest>,
     good: Vec<GoodPod>,
@@ -118,9 +119,9 @@ struct Entry {
     appeared: Option<Moment>,
 }
 
-impl Entry {
-    /// Editors (`sed -i` among them) write a copy beside the file and rename it into place: for a moment there are two
-    /// files with one pod. Until then is nothing to tell a person.
+impl KnownFile {
+    /// Editors such as `sed -i` write a copy beside the file and rename it into place, so for a moment two files have one
+    /// pod. Until the time returned here that is not reported.
     fn may_be_a_copy_until(&self, now: Moment) -> Option<Moment> {
         let until = self.appeared? + REMOVAL_SETTLE;
         (self.vanished.is_none() && now < until).then_some(until)
@@ -215,9 +216,10 @@ impl Entry {
 /// Everything known of the pod files between two listings.
 pub struct Files {
     path: PathBuf,
-    entries: BTreeMap<PathBuf, Entry>,
+    entries: BTreeMap<PathBuf, KnownFile>,
     skipped: BTreeMap<PathBuf, &'static str>,
-    said: BTreeMap<String, Vec<String>>,
+    /// Problems of the last listing, by file.
+    reported: BTreeMap<String, Vec<String>>,
     sent: Option<Vec<Arc<Pod>>>,
     /// Pods of the last set; before the first one, those that an earlier daemon ran.
     held: HashSet<PodUid>,
@@ -233,7 +235,7 @@ impl Files {
             path,
             entries: BTreeMap::new(),
             skipped: BTreeMap::new(),
-            said: BTreeMap::new(),
+            reported: BTreeMap::new(),
             sent: None,
             held: running,
             holders: HashSet::new(),
@@ -277,7 +279,7 @@ impl Files {
     pub fn step(&mut self, now: Moment, listing: Listing) -> Step {
         let mut step = Step::default();
         let mut problems: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        let (mut speaks, mut single) = (true, false);
+        let (mut is_known, mut single) = (true, false);
         match listing {
             Listing::Dir(files) => self.take(now, files, &mut step.log),
             Listing::File(reading) => {
@@ -292,7 +294,7 @@ impl Files {
                     .push(text);
             }
             Listing::Unreadable(text) => {
-                speaks = false;
+                is_known = false;
                 problems
                     .entry(self.path.display().to_string())
                     .or_default()
@@ -307,13 +309,13 @@ impl Files {
             .map(|file| PathBuf::from(&file.file))
             .collect();
         // A single file that was never good says nothing of what is wanted (6.3 "bad single file").
-        speaks &= !(single
+        is_known &= !(single
             && self.sent.is_none()
             && self
                 .entries
                 .values()
                 .any(|e| e.error().is_some() && e.good.is_empty()));
-        if speaks && self.sent.as_ref().is_none_or(|sent| !same_pods(sent, &set)) {
+        if is_known && self.sent.as_ref().is_none_or(|sent| !same_pods(sent, &set)) {
             self.sent = Some(set.clone());
             step.set = Some(set);
         }
@@ -326,7 +328,7 @@ impl Files {
             })
             .flatten()
             .min();
-        self.say(&problems, &mut step);
+        self.log_changes(&problems, &mut step);
         step.problems = problems
             .iter()
             .map(|(file, e)| FileProblem {
@@ -334,7 +336,7 @@ impl Files {
                 error: e.join("; "),
             })
             .collect();
-        self.said = problems;
+        self.reported = problems;
         step
     }
 
@@ -367,16 +369,16 @@ impl Files {
         });
         let appeared = self.sent.is_some().then_some(now);
         for (path, reading) in there {
-            let new = || Entry {
+            let new = || KnownFile {
                 appeared,
-                ..Entry::default()
+                ..KnownFile::default()
             };
             self.entries.entry(path).or_insert_with(new).take(reading);
         }
     }
 
     /// Whether a file has a pod that is wanted already: a newcomer with the same pod does not end it.
-    fn holds(&self, path: &Path, entry: &Entry) -> bool {
+    fn holds(&self, path: &Path, entry: &KnownFile) -> bool {
         self.holders.contains(path) || entry.good.iter().any(|g| self.held.contains(g.pod.uid()))
     }
 
@@ -432,9 +434,9 @@ impl Files {
     }
 
     /// Log lines for what is new or over since the last listing.
-    fn say(&self, problems: &BTreeMap<String, Vec<String>>, step: &mut Step) {
+    fn log_changes(&self, problems: &BTreeMap<String, Vec<String>>, step: &mut Step) {
         for (file, texts) in problems {
-            let old = self.said.get(file);
+            let old = self.reported.get(file);
             let new = texts
                 .iter()
                 .filter(|t| old.is_none_or(|old| !old.contains(t)));
@@ -442,7 +444,7 @@ impl Files {
             let entry = self.entries.get(Path::new(file));
             step.log.extend(new.map(|text| {
                 let entry = entry.filter(|e| e.error().as_ref() == Some(text));
-                let consequence = entry.map_or("", Entry::consequence);
+                let consequence = entry.map_or("", KnownFile::consequence);
                 if text.starts_with(file.as_str()) {
                     format!("{text}{consequence}")
                 } else {
@@ -451,7 +453,7 @@ impl Files {
             }));
         }
         let over = self
-            .said
+            .reported
             .keys()
             .filter(|file| !problems.contains_key(*file));
         step.mended
