@@ -5,10 +5,17 @@
 //! means nothing: whoever stores one stores [`boot_id`] beside it.
 
 use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::{Add, Sub};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
+
+/// A random fraction, at least 0 and below 1, for the jitter of a delay.
+pub fn random_fraction() -> f64 {
+    // Each state has keys of its own; 53 bits are what an f64 holds.
+    (RandomState::new().build_hasher().finish() >> 11) as f64 / (1_u64 << 53) as f64
+}
 
 /// A point in time as the duration since this boot, in nanoseconds. Ordered; subtraction saturates at zero.
 #[derive(
@@ -148,6 +155,13 @@ mod tests {
     #[track_caller]
     fn check_go(nanos: u64, expected: &str) {
         assert_eq!(go_duration(Duration::from_nanos(nanos)), expected);
+    }
+
+    #[test]
+    fn a_random_fraction_lies_between_0_and_1_and_differs() {
+        let fractions: Vec<f64> = (0..100).map(|_| random_fraction()).collect();
+        assert!(fractions.iter().all(|f| (0.0..1.0).contains(f)));
+        assert!(fractions.windows(2).any(|pair| pair[0] != pair[1]));
     }
 
     #[test]

@@ -133,6 +133,7 @@ impl std::error::Error for WatchError {}
 pub struct DirectoryWatch {
     path: PathBuf,
     counts: fn(&OsStr) -> bool,
+    init: fn() -> Result<Inotify, Errno>,
     inotify: Option<Inotify>,
     own: Option<Watched>,
     parent: Option<Watched>,
@@ -144,9 +145,21 @@ impl DirectoryWatch {
     /// Watches nothing until [`DirectoryWatch::ensure`]. Events of names in the directory for which `counts` says no are
     /// left out; whatever is renamed into place counts.
     pub fn new(path: PathBuf, counts: fn(&OsStr) -> bool) -> Self {
+        Self::with_inotify(path, counts, || {
+            Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
+        })
+    }
+
+    /// As [`DirectoryWatch::new`], on the inotify that `init` makes.
+    pub(crate) fn with_inotify(
+        path: PathBuf,
+        counts: fn(&OsStr) -> bool,
+        init: fn() -> Result<Inotify, Errno>,
+    ) -> Self {
         Self {
             path,
             counts,
+            init,
             inotify: None,
             own: None,
             parent: None,
@@ -186,8 +199,7 @@ impl DirectoryWatch {
 
     fn try_ensure(&mut self) -> Result<(), (PathBuf, Errno)> {
         if self.inotify.is_none() {
-            let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
-                .map_err(|e| (self.path.clone(), e))?;
+            let inotify = (self.init)().map_err(|e| (self.path.clone(), e))?;
             self.inotify = Some(inotify);
         }
         let inotify = self.inotify.as_ref().expect("made above");

@@ -14,7 +14,7 @@ pub struct PodManager {
 }
 
 impl PodManager {
-    /// No pods; `notifier` hears of each change, also of a pod whose status is known already from an earlier daemon.
+    /// No pods; `notifier` is told of each change, also of a pod whose status is known from an earlier daemon.
     pub fn new(notifier: Arc<Notifier>) -> Self {
         Self {
             pods: Mutex::default(),

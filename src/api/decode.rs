@@ -29,7 +29,8 @@ use super::{identity, priority};
 pub struct DecodedPod {
     /// Valid, with its defaults and its identity.
     pub pod: Pod,
-    /// One sentence for each field that is not acted on, starting with its path; then advice. At most 64, and a count of the rest.
+    /// One sentence for each field that is not acted on, starting with its path; then advice. At most 64, and a count of
+    /// the rest. Of a list the first pod has the skipped items before them.
     pub warnings: Vec<String>,
 }
 
@@ -41,7 +42,7 @@ pub fn pods(bytes: &[u8], origin: &PodOrigin) -> Result<Vec<DecodedPod>, DecodeE
     let text = syntax::text(bytes, origin.place())?;
     let root = syntax::parse(text, origin.place())?;
     let mut findings = Findings::new(text, origin.place());
-    let objects = syntax::pods(root, &mut findings);
+    let found = syntax::pods(root, &mut findings);
     for repeated in locate::repeated_keys(text, error::MOST) {
         let text = format!(
             "{}: given a second time: remove one of the two",
@@ -50,11 +51,15 @@ pub fn pods(bytes: &[u8], origin: &PodOrigin) -> Result<Vec<DecodedPod>, DecodeE
         findings.add_at(repeated.at, text);
     }
     let mut decoded = Vec::new();
-    for (around, raw) in objects {
+    for (around, raw) in found.pods {
         findings.enter(&around);
         decoded.push(pod(raw, origin, &mut findings));
     }
     findings.enter(&[]);
+    if let Some(first) = decoded.first_mut() {
+        let skipped = at_most(found.skipped, error::MOST, "items are skipped");
+        first.warnings.splice(0..0, skipped);
+    }
     refuse_twins(&decoded, &mut findings);
     findings.into_result(decoded)
 }
@@ -91,16 +96,16 @@ fn pod(mut raw: Value, origin: &PodOrigin, findings: &mut Findings) -> DecodedPo
     warnings.extend(advice::advice(&as_written, &pod));
     DecodedPod {
         pod,
-        warnings: at_most(warnings, error::MOST),
+        warnings: at_most(warnings, error::MOST, "fields are not acted on"),
     }
 }
 
 /// The first of them, and the number of the others.
-fn at_most(mut warnings: Vec<String>, most: usize) -> Vec<String> {
+fn at_most(mut warnings: Vec<String>, most: usize, what: &str) -> Vec<String> {
     let more = warnings.len().saturating_sub(most);
     if more > 0 {
         warnings.truncate(most);
-        warnings.push(format!("and {more} more fields are not acted on"));
+        warnings.push(format!("and {more} more {what}"));
     }
     warnings
 }

@@ -2,7 +2,7 @@
 //!
 //! A field that no type reads is one of: without meaning for a container (nothing is said), without effect on what a
 //! container sees or may do (a warning), or needed to be what it says (the pod is refused). Which of them is a table;
-//! the fields that *are* acted on come from the types themselves, so the two cannot drift apart.
+//! the fields that *are* acted on come from the types themselves, so no field can be in both or in neither.
 //!
 //! Invariant: pure, and every path gets an answer. An unknown field inside a security context, resources, a probe or
 //! a volume refuses; so does one that is likely a misspelt or misplaced field whose absence would matter.

@@ -100,7 +100,7 @@ pub fn run(validate: &Validate, decoder: Decoder<'_>, out: &mut dyn Write) -> Re
     out.flush()?;
     if files.is_empty() {
         return Err(CliError::Failed(
-            "no pod files there: a name that begins with a dot, or that an editor leaves behind, is not read"
+            "no pod files there: every file counts but dotfiles and what editors leave (*~, *.swp, *.tmp, #*#)"
                 .into(),
         ));
     }
@@ -229,7 +229,7 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// A file as named; of a directory the files that the daemon reads, sorted.
+/// A file as named; of a directory the regular files (through links) that the daemon reads, sorted.
 fn files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let cannot = |e: io::Error| CliError::Failed(format!("cannot read {}: {e}", path.display()));
     if !std::fs::metadata(path).map_err(cannot)?.is_dir() {
@@ -314,8 +314,14 @@ mod tests {
     #[test]
     fn every_file_has_a_verdict() {
         check_files(
-            &[("a.json", "web"), (".b.json", "bad"), ("c.json~", "bad")],
-            "a.json: ok (pod web)\n",
+            &[
+                ("a.json", "web"),
+                ("b", "w"),
+                (".b.json", "bad"),
+                ("a.json~", "bad"),
+                ("c.tmp", "bad"),
+            ],
+            "a.json: ok (pod web)\nb: ok (pod w)\n",
             true,
         );
         let warned = "a.json: ok (pod web, 2 warnings)\na.json: warning: spec.x is not acted on\na.json: warning: spec.x is not acted on\n";

@@ -2,8 +2,8 @@
 //! (kubelet-probes 6.3).
 //!
 //! Invariants: never waits for a file (no FIFO is opened, nothing is read past [`MAX_FILE_SIZE`]); holds at most one file's
-//! content at a time; what things mean is decided in [`super::files`]. A disk that takes no last good version costs a line,
-//! never a pod.
+//! content at a time; what a listing means is decided in [`super::files`]. When the disk refuses a last good version, a line
+//! is logged and the pods run on.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
@@ -54,7 +54,7 @@ pub struct FileSourceConfig {
     pub config: Arc<PodConfig>,
     /// Where the updates go; the source waits while it is full, and ends when it is closed.
     pub updates: Sender<PodUpdate>,
-    /// What readers see of the files.
+    /// What clients see of the files.
     pub states: Arc<FileStates>,
     /// For pods that the merge drops.
     pub events: Arc<Recorder>,

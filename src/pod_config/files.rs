@@ -2,7 +2,7 @@
 //!
 //! Invariants: pure. A file that is bad, unreadable or half written keeps the pods of its last good version; only a file
 //! that is gone for [`REMOVAL_SETTLE`] takes its pods with it. The same holds across a restart of the daemon: see
-//! [`Files::restore`]. Each pod name and each UID has one file. Nothing is said twice while it stays the same.
+//! [`Files::restore`]. Each pod name and each UID has one file. A problem is logged once while it stays the same.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -102,8 +102,9 @@ struct GoodPod {
     warnings: Vec<String>,
 }
 
+/// What is known of one pod file.
 #[derive(Default)]
-struct Entry {
+struct KnownFile {
     signature: Option<Signature>,
     digest: Option<Digest>,
     good: Vec<GoodPod>,
@@ -114,9 +115,18 @@ struct Entry {
     read_error: Option<String>,
     decode_error: Option<String>,
     vanished: Option<Moment>,
+    /// When the file came, if that was after the first listing.
+    appeared: Option<Moment>,
 }
 
-impl Entry {
+impl KnownFile {
+    /// Editors such as `sed -i` write a copy beside the file and rename it into place, so for a moment two files have one
+    /// pod. Until the time returned here that is not reported.
+    fn may_be_a_copy_until(&self, now: Moment) -> Option<Moment> {
+        let until = self.appeared? + REMOVAL_SETTLE;
+        (self.vanished.is_none() && now < until).then_some(until)
+    }
+
     fn take(&mut self, reading: Reading) {
         self.vanished = None;
         match reading {
@@ -179,29 +189,37 @@ impl Entry {
 
     fn error(&self) -> Option<String> {
         let error = self.read_error.as_ref().or(self.decode_error.as_ref())?;
-        let kept = match (self.good.len(), &self.refused) {
-            (1, _) => "; the last good version of its pod stays",
-            (2.., _) => "; the last good versions of its pods stay",
-            (_, None) => "",
-            (_, Some(why)) if why == error => {
+        let why_none = match &self.refused {
+            Some(why) if self.good.is_empty() && why == error => {
                 "; an earlier version of podprobe accepted this content, this one does not: its pod does not run until the file is mended"
             }
-            (_, Some(why)) => {
+            Some(why) if self.good.is_empty() => {
                 return Some(format!(
                     "{error}; this version of podprobe refuses its last good version too, so its pod does not run: {why}"
                 ));
             }
+            _ => "",
         };
-        Some(format!("{error}{kept}"))
+        Some(format!("{error}{why_none}"))
+    }
+
+    /// What goes on although the file is bad; for the log, as views say it in their own form.
+    fn consequence(&self) -> &'static str {
+        match self.good.len() {
+            0 => "",
+            1 => "; the last good version of its pod stays",
+            _ => "; the last good versions of its pods stay",
+        }
     }
 }
 
 /// Everything known of the pod files between two listings.
 pub struct Files {
     path: PathBuf,
-    entries: BTreeMap<PathBuf, Entry>,
+    entries: BTreeMap<PathBuf, KnownFile>,
     skipped: BTreeMap<PathBuf, &'static str>,
-    said: BTreeMap<String, Vec<String>>,
+    /// Problems of the last listing, by file.
+    reported: BTreeMap<String, Vec<String>>,
     sent: Option<Vec<Arc<Pod>>>,
     /// Pods of the last set; before the first one, those that an earlier daemon ran.
     held: HashSet<PodUid>,
@@ -217,7 +235,7 @@ impl Files {
             path,
             entries: BTreeMap::new(),
             skipped: BTreeMap::new(),
-            said: BTreeMap::new(),
+            reported: BTreeMap::new(),
             sent: None,
             held: running,
             holders: HashSet::new(),
@@ -261,7 +279,7 @@ impl Files {
     pub fn step(&mut self, now: Moment, listing: Listing) -> Step {
         let mut step = Step::default();
         let mut problems: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        let (mut speaks, mut single) = (true, false);
+        let (mut is_known, mut single) = (true, false);
         match listing {
             Listing::Dir(files) => self.take(now, files, &mut step.log),
             Listing::File(reading) => {
@@ -276,14 +294,14 @@ impl Files {
                     .push(text);
             }
             Listing::Unreadable(text) => {
-                speaks = false;
+                is_known = false;
                 problems
                     .entry(self.path.display().to_string())
                     .or_default()
                     .push(text);
             }
         }
-        let set = self.choose(&mut step.pods, &mut problems);
+        let set = self.choose(now, &mut step.pods, &mut problems);
         self.held = set.iter().map(|pod| pod.uid().clone()).collect();
         self.holders = step
             .pods
@@ -291,23 +309,26 @@ impl Files {
             .map(|file| PathBuf::from(&file.file))
             .collect();
         // A single file that was never good says nothing of what is wanted (6.3 "bad single file").
-        speaks &= !(single
+        is_known &= !(single
             && self.sent.is_none()
             && self
                 .entries
                 .values()
                 .any(|e| e.error().is_some() && e.good.is_empty()));
-        if speaks && self.sent.as_ref().is_none_or(|sent| !same_pods(sent, &set)) {
+        if is_known && self.sent.as_ref().is_none_or(|sent| !same_pods(sent, &set)) {
             self.sent = Some(set.clone());
             step.set = Some(set);
         }
         step.wake = self
             .entries
             .values()
-            .filter_map(|e| e.vanished)
-            .min()
-            .map(|m| m + REMOVAL_SETTLE);
-        self.say(&problems, &mut step);
+            .flat_map(|e| {
+                let gone = e.vanished.map(|m| m + REMOVAL_SETTLE);
+                [gone, e.may_be_a_copy_until(now)]
+            })
+            .flatten()
+            .min();
+        self.log_changes(&problems, &mut step);
         step.problems = problems
             .iter()
             .map(|(file, e)| FileProblem {
@@ -315,7 +336,7 @@ impl Files {
                 error: e.join("; "),
             })
             .collect();
-        self.said = problems;
+        self.reported = problems;
         step
     }
 
@@ -346,13 +367,18 @@ impl Files {
             let since = *entry.vanished.get_or_insert(now);
             there.contains_key(path) || now.since(since) < REMOVAL_SETTLE
         });
+        let appeared = self.sent.is_some().then_some(now);
         for (path, reading) in there {
-            self.entries.entry(path).or_default().take(reading);
+            let new = || KnownFile {
+                appeared,
+                ..KnownFile::default()
+            };
+            self.entries.entry(path).or_insert_with(new).take(reading);
         }
     }
 
     /// Whether a file has a pod that is wanted already: a newcomer with the same pod does not end it.
-    fn holds(&self, path: &Path, entry: &Entry) -> bool {
+    fn holds(&self, path: &Path, entry: &KnownFile) -> bool {
         self.holders.contains(path) || entry.good.iter().any(|g| self.held.contains(g.pod.uid()))
     }
 
@@ -360,6 +386,7 @@ impl Files {
     /// already before others, then the first by path.
     fn choose(
         &self,
+        now: Moment,
         files: &mut BTreeMap<PodUid, PodFile>,
         problems: &mut BTreeMap<String, Vec<String>>,
     ) -> Vec<Arc<Pod>> {
@@ -384,7 +411,7 @@ impl Files {
                         .map(|f| (Path::new(&f.file), "metadata.uid"))
                 });
                 if let Some((other, what)) = taken {
-                    if entry.vanished.is_none() {
+                    if entry.vanished.is_none() && entry.may_be_a_copy_until(now).is_none() {
                         let text = duplicate(pod, path, other, what);
                         problems.entry(file.clone()).or_default().push(text);
                     }
@@ -407,23 +434,26 @@ impl Files {
     }
 
     /// Log lines for what is new or over since the last listing.
-    fn say(&self, problems: &BTreeMap<String, Vec<String>>, step: &mut Step) {
+    fn log_changes(&self, problems: &BTreeMap<String, Vec<String>>, step: &mut Step) {
         for (file, texts) in problems {
-            let old = self.said.get(file);
+            let old = self.reported.get(file);
             let new = texts
                 .iter()
                 .filter(|t| old.is_none_or(|old| !old.contains(t)));
             // Errors of decoding begin with file, line and column.
+            let entry = self.entries.get(Path::new(file));
             step.log.extend(new.map(|text| {
+                let entry = entry.filter(|e| e.error().as_ref() == Some(text));
+                let consequence = entry.map_or("", KnownFile::consequence);
                 if text.starts_with(file.as_str()) {
-                    text.clone()
+                    format!("{text}{consequence}")
                 } else {
-                    format!("{file}: {text}")
+                    format!("{file}: {text}{consequence}")
                 }
             }));
         }
         let over = self
-            .said
+            .reported
             .keys()
             .filter(|file| !problems.contains_key(*file));
         step.mended
@@ -560,7 +590,7 @@ pub(super) mod tests {
         );
     }
 
-    const KEPT: &str = "/p/a truncated; the last good version of its pod stays";
+    const BAD: &str = "/p/a truncated";
 
     #[test]
     fn a_bad_file_keeps_its_last_good_pod_and_says_it_once() {
@@ -571,17 +601,17 @@ pub(super) mod tests {
             &[],
         );
         let bad = f.step(at(1), Listing::Dir(vec![parsed("/p/a", "a@1")]));
-        check(&bad, None, &[KEPT]);
+        check(&bad, None, &[BAD]);
         assert_eq!(
             bad.pods[&"1".into()].file_error.as_deref(),
-            Some("truncated; the last good version of its pod stays")
+            Some("truncated")
         );
         assert_eq!(
             bad.log,
             ["/p/a: truncated; the last good version of its pod stays"]
         );
         let again = f.step(at(500), Listing::Dir(vec![unchanged("/p/a")]));
-        check(&again, None, &[KEPT]);
+        check(&again, None, &[BAD]);
         assert!(again.log.is_empty());
         let mended = f.step(at(600), Listing::Dir(vec![parsed("/p/a", "a@1#x;")]));
         check(&mended, Some(&["1"]), &[]);
@@ -600,11 +630,7 @@ pub(super) mod tests {
             at(1),
             Listing::Dir(vec![("/p/a".into(), Reading::Failed("EIO".into()))]),
         );
-        check(
-            &failed,
-            None,
-            &["/p/a EIO; the last good version of its pod stays"],
-        );
+        check(&failed, None, &["/p/a EIO"]);
         assert!(
             f.wants(Path::new("/p/a"), &signature(1)),
             "an unread file is read next time"
@@ -681,10 +707,17 @@ pub(super) mod tests {
         let mut f = files();
         f.step(at(0), Listing::Dir(vec![parsed("/p/b", "a@2;")]));
         let text = "/p/a pod default/a in /p/a is ignored: /p/b has the same pod and comes first; remove one of the two";
+        let newcomer = f.step(
+            at(10),
+            Listing::Dir(vec![parsed("/p/a", "a@1;"), unchanged("/p/b")]),
+        );
+        check(&newcomer, None, &[]);
+        let settled = newcomer.wake.unwrap();
+        assert_eq!(settled, at(110));
         check(
             &f.step(
-                at(10),
-                Listing::Dir(vec![parsed("/p/a", "a@1;"), unchanged("/p/b")]),
+                settled,
+                Listing::Dir(vec![unchanged("/p/a"), unchanged("/p/b")]),
             ),
             None,
             &[text],
@@ -692,7 +725,7 @@ pub(super) mod tests {
         // nor an edit of the first one, nor a daemon that comes later
         check(
             &f.step(
-                at(20),
+                at(120),
                 Listing::Dir(vec![unchanged("/p/a"), parsed("/p/b", "a@3;")]),
             ),
             Some(&["3"]),
@@ -707,6 +740,23 @@ pub(super) mod tests {
             Some(&["3"]),
             &[text],
         );
+    }
+
+    #[test]
+    fn an_edit_through_a_copy_beside_the_file_is_not_told() {
+        let mut f = files();
+        f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
+        let copy = f.step(
+            at(10),
+            Listing::Dir(vec![unchanged("/p/a"), parsed("/p/aXyZ", "a@1#new;")]),
+        );
+        check(&copy, None, &[]);
+        let renamed = f.step(at(12), Listing::Dir(vec![parsed("/p/a", "a@1#new;")]));
+        check(&renamed, Some(&["1"]), &[]);
+        let later = f.step(at(112), Listing::Dir(vec![unchanged("/p/a")]));
+        check(&later, None, &[]);
+        let lines = [copy.log, renamed.log, later.log, later.mended].concat();
+        assert_eq!(lines, [""; 0]);
     }
 
     #[test]

@@ -4,9 +4,9 @@
 //! the bytes as they were accepted. The bytes, not the pods: the same decoder makes the same UID of them, and a version of
 //! podprobe that refuses them never runs them as something they are not.
 //!
-//! Invariants: an entry appears by rename after it is on the disk, and is believed only when its checksum holds. At most one
-//! entry, and one set aside as `*.corrupt`, for each pod file, each of a pod file's size at most. A disk that takes nothing
-//! is said once; the older entry stays then, which is better than none.
+//! Invariants: an entry is renamed into place after it is on the disk, and is used only when its checksum is right. There is
+//! at most one entry, and one set aside as `*.corrupt`, for each pod file, each no bigger than a pod file. When the disk
+//! refuses writes (it is full or read-only), that is logged once and the older entry stays.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
@@ -81,7 +81,7 @@ impl LastGood {
         }
     }
 
-    /// Sets aside what cannot be believed.
+    /// Sets a damaged entry aside.
     fn read(&mut self, name: &str) -> Option<(Digest, Vec<u8>)> {
         let path = self.dir.join(name);
         match read_limited(&path, MAX_FILE_SIZE + MAX_HEADER)
@@ -202,7 +202,7 @@ impl LastGood {
         });
     }
 
-    /// What is new to say since the last call, a line each.
+    /// Log lines since the last call.
     pub(super) fn take_lines(&mut self) -> Vec<String> {
         std::mem::take(&mut self.lines)
     }
@@ -211,7 +211,7 @@ impl LastGood {
         self.dir.join(name(path)).with_extension("tmp")
     }
 
-    /// Said once until it works again; the file source tries again at each listing.
+    /// Logged once until a write works again; the file source tries again at each listing.
     fn fail(&mut self, path: &Path, e: &io::Error) {
         if !std::mem::replace(&mut self.failed, true) {
             let (path, dir) = (path.display(), self.dir.display());

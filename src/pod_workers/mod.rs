@@ -12,7 +12,6 @@ mod turns;
 mod work_queue;
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -333,8 +332,7 @@ impl Inner {
 
 /// 1–1.5 times (kubelet-probes 5.6).
 fn jitter() -> f64 {
-    let random = RandomState::new().build_hasher().finish();
-    1.0 + (random >> 11) as f64 / (1_u64 << 53) as f64 / 2.0
+    1.0 + crate::clock::random_fraction() / 2.0
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@
 //! its state on a fresh one. On leaving the cached result goes first, then the entry in the manager's table.
 
 use std::any::Any;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +22,7 @@ use super::results::ProbeResult;
 use super::sight::View;
 use super::worker::{Action, Next, StepInputs, Worker};
 use crate::api::{Pod, Probe, ProbeType};
-use crate::clock::{Moment, Time, go_duration};
+use crate::clock::{Moment, Time, go_duration, random_fraction};
 use crate::runtime::ContainerId;
 use crate::wire::dial::namespace_lost;
 
@@ -381,11 +380,6 @@ impl Job {
 /// To microseconds: more digits say nothing.
 fn round(d: Duration) -> Duration {
     Duration::from_micros(d.as_micros().try_into().unwrap_or(u64::MAX))
-}
-
-/// 0 ≤ x < 1, from the seed of a hash map: good enough to spread starts.
-fn random_fraction() -> f64 {
-    (RandomState::new().build_hasher().finish() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {

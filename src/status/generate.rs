@@ -128,6 +128,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::test_pods;
     use crate::pod_actions::tests_support::container_status;
     use crate::runtime::{RuntimeSandboxStatus, RuntimeState};
 
@@ -193,6 +194,36 @@ mod tests {
             (PodPhase::Running, true, "10.0.0.7")
         );
         assert!(!run(&pod, &running(), None, false, false).is_ready());
+    }
+
+    #[test]
+    fn that_all_was_stopped_ends_a_pod_of_the_api_server_only() {
+        let phase = |source: &str| {
+            let pod = test_pods::pod("p")
+                .annotation("kubernetes.io/config.source", source)
+                .spec(json!({"containers": [{"name": "a"}]}))
+                .build();
+            let mut runtime = running();
+            runtime.containers = vec![container_status("a", "1", RuntimeState::Exited, 0)];
+            generate(&Inputs {
+                pod: &pod,
+                runtime: &runtime,
+                old: None,
+                failure: &|_| None,
+                probed: &|_| (),
+                now: Time::now(),
+                node_ip: "192.0.2.1".parse().unwrap(),
+                pod_is_terminal: true,
+                terminating: false,
+                deadline_exceeded: false,
+            })
+            .phase
+        };
+        let phases = ["file", "http", "api"].map(phase);
+        assert_eq!(
+            phases,
+            [PodPhase::Running, PodPhase::Running, PodPhase::Succeeded]
+        );
     }
 
     #[test]

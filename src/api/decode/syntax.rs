@@ -42,7 +42,7 @@ pub(super) fn text<'b>(bytes: &'b [u8], file: &Path) -> Result<&'b str, DecodeEr
 /// The text as JSON.
 pub(super) fn parse(text: &str, file: &Path) -> Result<Value, DecodeError> {
     if !text.trim_start().starts_with(['{', '[', '"']) && looks_like_yaml(text) {
-        let sentence = "this is YAML, and podprobe reads JSON: convert it, for example with `kubectl create --dry-run=client -o json -f FILE`";
+        let sentence = "this is YAML, and podprobe reads JSON: convert it, for example with `yq -o json FILE` or with `python3 -c 'import json, sys, yaml; print(json.dumps(yaml.safe_load(sys.stdin)))' < FILE`";
         return Err(DecodeError::one(
             file,
             Some(Position { line: 1, column: 1 }),
@@ -135,10 +135,17 @@ fn syntax_hint(rest: &str) -> &'static str {
     }
 }
 
-type Located = (Vec<Step>, Value);
+/// The pods of a file.
+#[derive(Default)]
+pub(super) struct Found {
+    /// Each with its path.
+    pub(super) pods: Vec<(Vec<Step>, Value)>,
+    /// A sentence for each object of a `List` that is of another kind.
+    pub(super) skipped: Vec<String>,
+}
 
-/// The pods of the object, each with its path. What is no pod is in `findings`.
-pub(super) fn pods(root: Value, findings: &mut Findings) -> Vec<Located> {
+/// The pods of the object. What should be one and is not is in `findings`.
+pub(super) fn pods(root: Value, findings: &mut Findings) -> Found {
     let Value::Object(map) = root else {
         let sentence = match root {
             Value::Array(_) => {
@@ -147,18 +154,22 @@ pub(super) fn pods(root: Value, findings: &mut Findings) -> Vec<Located> {
             _ => "expected a v1 Pod or PodList, that is an object: { ... }",
         };
         findings.add_for_file(sentence.to_owned());
-        return Vec::new();
+        return Found::default();
     };
     let kind = type_of(&map, "", None, findings);
     match kind.as_deref() {
-        Some("Pod") => vec![(Vec::new(), Value::Object(map))],
+        Some("Pod") => Found {
+            pods: vec![(Vec::new(), Value::Object(map))],
+            skipped: Vec::new(),
+        },
         Some(list @ ("PodList" | "List")) => items(map, list == "PodList", findings),
-        Some(_) | None => Vec::new(),
+        Some(_) | None => Found::default(),
     }
 }
 
-/// The items of a list; those of a `List`, as `kubectl get -o json` writes it, must say that they are pods.
-fn items(mut list: Map<String, Value>, typed: bool, findings: &mut Findings) -> Vec<Located> {
+/// The items of a list. Those of a `List`, as `kubectl get -o json` writes it, must say that they are pods, and may be of
+/// other kinds.
+fn items(mut list: Map<String, Value>, typed: bool, findings: &mut Findings) -> Found {
     let known = ["apiVersion", "kind", "metadata", "items"];
     for key in list.keys().filter(|key| !known.contains(&key.as_str())) {
         let meant = spelling::nearest(key, known)
@@ -179,7 +190,7 @@ fn items(mut list: Map<String, Value>, typed: bool, findings: &mut Findings) -> 
             Vec::new()
         }
     };
-    let mut pods = Vec::new();
+    let mut found = Found::default();
     for (index, item) in items.into_iter().enumerate() {
         let around = vec![Step::Key("items".into()), Step::Index(index)];
         let at = format!("items[{index}]");
@@ -190,13 +201,29 @@ fn items(mut list: Map<String, Value>, typed: bool, findings: &mut Findings) -> 
             );
             continue;
         };
+        if let Some(kind) = other_kind(&map).filter(|_| !typed) {
+            let kind = clip(kind);
+            found.skipped.push(format!(
+                "{at}: skipped: it is a {kind}, and podprobe reads pods"
+            ));
+            continue;
+        }
         if type_of(&map, &format!("{at}."), typed.then_some("Pod"), findings).as_deref()
             == Some("Pod")
         {
-            pods.push((around, Value::Object(map)));
+            found.pods.push((around, Value::Object(map)));
         }
     }
-    pods
+    if found.pods.is_empty() && !found.skipped.is_empty() {
+        findings.add_for("items", "items: no pod is in the list".to_owned());
+    }
+    found
+}
+
+/// The kind of an object that is surely meant to be something else than a pod.
+fn other_kind(map: &Map<String, Value>) -> Option<&str> {
+    let kind = map.get("kind")?.as_str()?;
+    (!kind.is_empty() && spelling::nearest(kind, ["Pod"]).is_none()).then_some(kind)
 }
 
 /// The kind of a v1 object, when it is one that can be used; in a list only a Pod can. `implied` is the kind of one

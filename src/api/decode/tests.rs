@@ -195,13 +195,13 @@ fn what_is_no_pod_file_has_a_sentence_each() {
     check(
         "apiVersion: v1\nkind: Pod\n",
         &[
-            "1:1: this is YAML, and podprobe reads JSON: convert it, for example with `kubectl create --dry-run=client -o json -f FILE`",
+            "1:1: this is YAML, and podprobe reads JSON: convert it, for example with `yq -o json FILE` or with `python3 -c 'import json, sys, yaml; print(json.dumps(yaml.safe_load(sys.stdin)))' < FILE`",
         ],
     );
     check(
         "# a pod\n---\n",
         &[
-            "1:1: this is YAML, and podprobe reads JSON: convert it, for example with `kubectl create --dry-run=client -o json -f FILE`",
+            "1:1: this is YAML, and podprobe reads JSON: convert it, for example with `yq -o json FILE` or with `python3 -c 'import json, sys, yaml; print(json.dumps(yaml.safe_load(sys.stdin)))' < FILE`",
         ],
     );
     check(
@@ -609,6 +609,36 @@ fn what_may_not_be_meant_is_advised() {
         ]
     );
     assert!(good(&pod(json!({"hostNetwork": true}))).warnings.is_empty());
+}
+
+#[test]
+fn other_kinds_in_a_list_are_skipped_with_a_warning() {
+    let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b"}});
+    let deployment =
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}});
+    let list =
+        |items: &[&Value]| json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    let web = pod(json!({}));
+    let decoded = decode(&list(&[&config_map, &web, &deployment])).unwrap();
+    assert_eq!(decoded.len(), 1);
+    assert_eq!(
+        decoded[0].warnings,
+        [
+            "items[0]: skipped: it is a ConfigMap, and podprobe reads pods",
+            "items[2]: skipped: it is a Deployment, and podprobe reads pods",
+        ]
+    );
+    let error = decode(&list(&[&config_map])).unwrap_err().one_line();
+    assert_eq!(error, "invalid pod: items: no pod is in the list");
+    let mut misspelt = web.clone();
+    misspelt["kind"] = "pod".into();
+    let error = decode(&list(&[&web, &misspelt])).unwrap_err().one_line();
+    assert!(error.contains("did you mean \"Pod\"?"), "{error}");
+    let typed = json!({"apiVersion": "v1", "kind": "PodList", "items": [web, config_map]});
+    assert!(
+        decode(&typed.to_string()).is_err(),
+        "a PodList holds pods only"
+    );
 }
 
 /// Each of them is what the API lets pass, and is read and checked.

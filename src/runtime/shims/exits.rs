@@ -11,12 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
 use crate::api::PodUid;
+use crate::clock::Moment;
+use crate::directory_watch::{DirectoryWatch, WatchError};
 
 /// Stack of the thread: it reads names.
 const STACK: usize = 128 * 1024;
@@ -38,13 +40,21 @@ pub struct ExitListener {
 
 impl ExitListener {
     /// Starts the thread `exits`, which calls `on_exit` for each pod of which a container has ended. It must not block.
+    /// Where inotify has no room left the listener says so and tries again; ends are then seen at the next relist.
     ///
     /// # Errors
-    /// The directory cannot be made or watched, or no thread is left.
+    /// The directory cannot be made, or no descriptor or thread is left.
     pub fn spawn(dir: PathBuf, on_exit: impl Fn(&PodUid) + Send + 'static) -> io::Result<Self> {
+        let watch = DirectoryWatch::new(dir.clone(), |_| true);
+        Self::spawn_with(watch, dir, on_exit)
+    }
+
+    fn spawn_with(
+        mut watch: DirectoryWatch,
+        dir: PathBuf,
+        on_exit: impl Fn(&PodUid) + Send + 'static,
+    ) -> io::Result<Self> {
         fs::create_dir_all(&dir)?;
-        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-        inotify.add_watch(&dir, AddWatchFlags::IN_CLOSE_WRITE)?;
         let wake = Arc::new(EventFd::from_flags(
             EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
         )?);
@@ -54,9 +64,11 @@ impl ExitListener {
             .name("exits".into())
             .stack_size(STACK)
             .spawn(move || {
+                let mut problem = None;
                 while !stop.load(Ordering::Acquire) {
+                    ensure(&mut watch, &mut problem);
                     take(&dir, &on_exit);
-                    wait(&inotify, &ours);
+                    wait(&mut watch, &ours, &stop);
                 }
             })?;
         Ok(Self {
@@ -74,14 +86,37 @@ impl ExitListener {
     }
 }
 
-/// Until something was written, or the stop. The events themselves say nothing that the directory does not.
-fn wait(inotify: &Inotify, wake: &EventFd) {
-    let mut fds = [
-        PollFd::new(inotify.as_fd(), PollFlags::POLLIN),
-        PollFd::new(wake.as_fd(), PollFlags::POLLIN),
-    ];
-    let _ = poll(&mut fds, PollTimeout::NONE);
-    while inotify.read_events().is_ok_and(|events| !events.is_empty()) {}
+/// Watches the directory; a problem is logged once.
+fn ensure(watch: &mut DirectoryWatch, problem: &mut Option<WatchError>) {
+    match watch.ensure(Moment::now()) {
+        Ok(()) if watch.retry_at().is_none() => *problem = None,
+        Ok(()) => {}
+        Err(e) => {
+            if problem.as_ref() != Some(&e) {
+                log::warn!("{e}; a container's end is seen at the next relist, up to 1 s later");
+            }
+            *problem = Some(e);
+        }
+    }
+}
+
+/// Until something was written, the watch is to be set up again, or the stop. The events themselves say nothing that the
+/// directory does not.
+fn wait(watch: &mut DirectoryWatch, wake: &EventFd, stop: &AtomicBool) {
+    loop {
+        let left = watch.retry_at().map(|at| at.since(Moment::now()));
+        // Rounded up: waking a little early would spin.
+        let timeout = left.map_or(PollTimeout::NONE, |left| {
+            PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+        });
+        let mut fds = vec![PollFd::new(wake.as_fd(), PollFlags::POLLIN)];
+        fds.extend(watch.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let _ = poll(&mut fds, timeout);
+        let retry = watch.retry_at().is_some_and(|at| Moment::now() >= at);
+        if watch.drain().relist || retry || stop.load(Ordering::Acquire) {
+            return;
+        }
+    }
 }
 
 /// Removes before it tells, so that an end in between makes a new file.
@@ -98,8 +133,6 @@ fn take(dir: &Path, on_exit: &impl Fn(&PodUid)) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use crossbeam_channel::bounded;
 
     use super::*;
@@ -122,6 +155,24 @@ mod tests {
         }
         listener.stop();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn without_room_in_inotify_the_listener_looks_when_it_tries_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let watch = DirectoryWatch::with_inotify(
+            dir.path().to_owned(),
+            |_| true,
+            || Err(nix::errno::Errno::EMFILE),
+        );
+        let (send, told) = bounded(100);
+        let listener = ExitListener::spawn_with(watch, dir.path().to_owned(), move |uid| {
+            send.send(uid.to_string()).unwrap()
+        })
+        .unwrap();
+        tell(dir.path(), "a");
+        assert_eq!(told.recv_timeout(CEILING).unwrap(), "a");
+        listener.stop();
     }
 
     #[test]

@@ -173,7 +173,7 @@ impl ShimRuntime {
             let r = &e.record;
             log::warn!(
                 "the shim of container {} of pod {}/{} is gone: the container runs on, but its output is lost and its exit code \
-                 will not be known; restart the container to have them again",
+                 will not be known; a change to its pod file, such as another annotation, starts the pod afresh",
                 r.name,
                 r.pod.namespace,
                 r.pod.name
