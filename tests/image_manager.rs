@@ -24,6 +24,7 @@ fn is_root() -> bool {
 
 /// Serves images of quay.io; each pull takes two seconds of the test's clock and ends as the next of `outcomes` says.
 struct FakeRegistry {
+    store: ImageStore,
     root: PathBuf,
     now: Arc<Mutex<Moment>>,
     outcomes: Mutex<VecDeque<Result<u64, PullError>>>,
@@ -34,12 +35,12 @@ impl Puller for FakeRegistry {
         image.repository.starts_with("quay.io/")
     }
 
-    fn pull(&self, image: &Reference, store: &ImageStore) -> Result<u64, PullError> {
+    fn pull(&self, image: &Reference) -> Result<u64, PullError> {
         let mut now = self.now.lock().unwrap();
         *now = *now + Duration::from_secs(2);
         let outcome = self.outcomes.lock().unwrap().pop_front();
         let size = outcome.expect("no pull is expected")?;
-        import(store, &self.root, &image.to_string());
+        import(&self.store, &self.root, &image.to_string());
         Ok(size)
     }
 }
@@ -65,11 +66,12 @@ impl Managed {
         let store = ImageStore::open(dir.path().join("store")).unwrap();
         let now = Arc::new(Mutex::new(Moment::from_boot(Duration::from_secs(1000))));
         let registry = FakeRegistry {
+            store: store.clone(),
             root,
             now: now.clone(),
             outcomes: Mutex::new(outcomes.into_iter().collect()),
         };
-        let manager = ImageManager::new(store.clone(), Box::new(registry));
+        let manager = ImageManager::new(Arc::new(store.clone()), Box::new(registry));
         Self {
             dir,
             store,
@@ -151,7 +153,7 @@ fn without_a_registry_an_image_is_used_when_it_is_there() {
     for policy in ["Always", "IfNotPresent", "Never"] {
         m.check("app:1", policy, None, &[PRESENT]);
     }
-    let nothing = ImageManager::new(m.store.clone(), Box::new(NoRegistry));
+    let nothing = ImageManager::new(Arc::new(m.store.clone()), Box::new(NoRegistry));
     let request = ImageRequest {
         pod_uid: "uid",
         image: "quay.io/a:1",

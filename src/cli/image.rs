@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use super::args::{self, ROOT, Raw};
 use super::error::CliError;
+use super::run::log_to;
 use super::suggest::did_you_mean;
 use super::table::write_rows;
 use super::terminal::say;
@@ -36,6 +37,8 @@ it after ten minutes unless a container uses it.
     options: &[ROOT],
     run: |raw, out, _| {
         let image = parse(raw).map_err(CliError::Usage)?;
+        // What the store repairs is a line on stderr.
+        log_to(env_logger::Target::Stderr);
         run(&image, out).map(|()| ExitCode::SUCCESS)
     },
 };

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::error::ImageError;
@@ -41,17 +41,32 @@ impl PullPolicy {
     }
 }
 
-/// Brings images from a registry into the store.
+/// Where images are found (CRI `ImageService`).
+pub trait ImageService: Send + Sync {
+    /// The image that a reference names.
+    ///
+    /// # Errors
+    /// [`ImageError::NotFound`] when it is not on the node.
+    fn image(&self, reference: &str) -> Result<Image, ImageError>;
+}
+
+impl ImageService for ImageStore {
+    fn image(&self, reference: &str) -> Result<Image, ImageError> {
+        self.resolve(reference)
+    }
+}
+
+/// Brings images from a registry to where they are found.
 pub trait Puller: Send + Sync {
     /// Whether there is a registry for this image.
     fn serves(&self, image: &Reference) -> bool;
 
-    /// Puts the image into the store under its name and returns how many bytes it has. Blocks until it is there; called
-    /// for several images at once.
+    /// Makes the image one that is found under its name, and returns how many bytes it has. Blocks until it is there;
+    /// called for several images at once.
     ///
     /// # Errors
-    /// The store is as it was.
-    fn pull(&self, image: &Reference, store: &ImageStore) -> Result<u64, PullError>;
+    /// Nothing of it is kept.
+    fn pull(&self, image: &Reference) -> Result<u64, PullError>;
 }
 
 /// No registry is configured: images are loaded by people.
@@ -63,7 +78,7 @@ impl Puller for NoRegistry {
         false
     }
 
-    fn pull(&self, image: &Reference, _: &ImageStore) -> Result<u64, PullError> {
+    fn pull(&self, image: &Reference) -> Result<u64, PullError> {
         Err(PullError::Failed(format!(
             "cannot pull {image}: no registry is configured"
         )))
@@ -184,16 +199,16 @@ fn should_pull(policy: PullPolicy, present: bool) -> bool {
 
 /// The image manager of a node.
 pub struct ImageManager {
-    store: ImageStore,
+    images: Arc<dyn ImageService>,
     puller: Box<dyn Puller>,
     back_off: Mutex<BackOff>,
 }
 
 impl ImageManager {
-    /// Over that store and registry.
-    pub fn new(store: ImageStore, puller: Box<dyn Puller>) -> Self {
+    /// Over those images and that registry.
+    pub fn new(images: Arc<dyn ImageService>, puller: Box<dyn Puller>) -> Self {
         Self {
-            store,
+            images,
             puller,
             back_off: Mutex::default(),
         }
@@ -208,7 +223,7 @@ impl ImageManager {
         record: &mut dyn FnMut(ImageEvent),
     ) -> Result<Image, EnsureError> {
         let image = request.image;
-        let found = self.store.resolve(image);
+        let found = self.images.image(image);
         let present = match &found {
             Ok(_) => true,
             Err(ImageError::NotFound { .. }) => false,
@@ -267,7 +282,7 @@ impl ImageManager {
         }
         record(normal("Pulling", format!("Pulling image {image:?}")));
         let started = clock();
-        let pulled = self.puller.pull(reference, &self.store);
+        let pulled = self.puller.pull(reference);
         let now = clock();
         let size = pulled.map_err(|e| {
             record(warning(
@@ -289,7 +304,7 @@ impl ImageManager {
             ),
         ));
         self.lock().forget_old(now);
-        self.store.resolve(image).map_err(|e| {
+        self.images.image(image).map_err(|e| {
             let message = format!("Failed to inspect image {image:?}: {e}");
             record(warning("InspectFailed", &message));
             error(ImageWaitReason::ImageInspectError, message)

@@ -43,7 +43,7 @@ pub(super) fn repair(dir: &StoreDir) -> Result<Names, ImageError> {
                 false => String::new(),
             };
             log::warn!(
-                "the file of image names {} {why}: made again from the images, with {} names{aside}",
+                "the file of image names {} {why}: made again from the records of the images ({} names){aside}",
                 path.display(),
                 names.len(),
             );
