@@ -6,9 +6,9 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use podprobe::prober::history::MAX_RUNS;
 use podprobe::runtime::shims::state::Process;
-use podprobe::status::Snapshot;
+use podprobe::views::Snapshot;
+use podprobe::views::history::MAX_RUNS;
 use serde_json::{Value, json};
 use support::CEILING;
 use support::figures::Report;

@@ -5,9 +5,8 @@
 //! [`INTERVAL`]; a disk that is full is said once.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -17,6 +16,7 @@ use crossbeam_channel::{Receiver, TryRecvError};
 use serde::{Deserialize, Serialize};
 
 use crate::api::{PodStatus, PodUid};
+use crate::atomic_file;
 use crate::clock::{self, Moment, Time};
 use crate::status::{Ages, StatusManager};
 
@@ -105,7 +105,7 @@ pub fn read(path: &Path) -> Restored {
 
 fn write(path: &Path, statuses: &StatusManager) -> io::Result<()> {
     let (statuses, ages) = (statuses.all(), statuses.ages());
-    replace(
+    atomic_file::replace(
         path,
         &serde_json::to_vec(&Content {
             version: VERSION,
@@ -114,25 +114,6 @@ fn write(path: &Path, statuses: &StatusManager) -> io::Result<()> {
             ages,
         })?,
     )
-}
-
-/// Replaces a file atomically: the name always leads to the old content or to all of the new.
-///
-/// # Errors
-/// The disk does not take it; the old content is as before.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let temporary = path.with_extension("json.tmp");
-    let mut file = File::options()
-        .create(true)
-        .truncate(true)
-        .write(true)
-        .mode(0o600)
-        .open(&temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    path.parent()
-        .map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
 
 /// How soon one write may follow another: at once as long as there are few, so that what a person has seen is there after

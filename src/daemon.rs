@@ -1,8 +1,9 @@
 //! The daemon: wires the parts, holds the lock of its root, and ends them in order.
 
+mod adapters;
 mod backend;
-mod hands_on;
-mod views;
+mod metrics;
+mod pauses;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ use crossbeam_channel::{Sender, bounded};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{SigSet, Signal};
 
-use self::views::{Prober, RuntimeCache, Seen};
+use self::adapters::{Prober, RuntimeCache, Seen};
 use crate::api::decode::{self, StaticSource};
 use crate::api::{ContainerStatus, PodStatus, PodUid};
 use crate::checkpoint;
@@ -41,6 +42,7 @@ use crate::server::{self, Backend, Server};
 use crate::settings::Settings;
 use crate::status::StatusManager;
 use crate::sync_loop::{Channels, Heartbeat, Parts, SyncLoop};
+use crate::views::Records;
 
 /// The first listing is waited for this long at the start.
 const FIRST_LISTING: Duration = Duration::from_secs(1);
@@ -154,6 +156,7 @@ impl Daemon {
                 cache: pleg.cache().clone(),
             }),
         );
+        let records = Arc::<Records>::default();
         let prober = Arc::new(Prober {
             manager: ProberManager::new(manager::Deps {
                 statuses: seen,
@@ -163,8 +166,10 @@ impl Daemon {
                 started,
                 allow_probe_hosts: settings.allow_probe_hosts.clone(),
                 restored: readiness,
+                records: records.clone(),
             }),
             results,
+            records,
         });
         prober.manager.pauses().open(layout.pauses());
         let syncer = Arc::new(Syncer::new(Deps {
@@ -224,7 +229,7 @@ impl Daemon {
             shared.layout.checkpoint(),
             statuses,
             checkpoint_stopped,
-            hands_on::pauses_saver(prober_for_pauses),
+            pauses::saver(prober_for_pauses),
         );
         let checkpoint = checkpoint.map_err(cannot("start the checkpoint thread"))?;
         let server = server::spawn(&shared.layout.socket(), shared.clone())

@@ -11,6 +11,7 @@
 
 pub mod admission;
 pub mod api;
+pub mod atomic_file;
 pub mod checkpoint;
 pub mod cli;
 pub mod clock;
@@ -27,6 +28,7 @@ pub mod pod_actions;
 pub mod pod_config;
 pub mod pod_manager;
 pub mod pod_workers;
+pub mod probe_result;
 pub mod prober;
 pub mod runtime;
 pub mod seccomp;
@@ -35,4 +37,6 @@ pub mod settings;
 pub mod status;
 pub mod sync_loop;
 pub mod sys;
+pub mod text;
+pub mod views;
 pub mod volumes;

@@ -10,12 +10,12 @@ use podprobe::api::{PodUid, ProbeType};
 use podprobe::clock::Time;
 use podprobe::events::EventList;
 use podprobe::layout::Layout;
-use podprobe::prober::history::{PodHistory, RunOutcome};
-use podprobe::prober::now::ProbeReport;
 use podprobe::prober::trace::Step;
 use podprobe::server::protocol::{PauseTarget, ProbeTarget};
 use podprobe::server::{self, Backend, Server};
-use podprobe::status::Snapshot;
+use podprobe::views::ProbeReport;
+use podprobe::views::Snapshot;
+use podprobe::views::history::{PodHistory, RunOutcome};
 use serde_json::{Value, json};
 
 const HOUR: u64 = 3600;

@@ -17,14 +17,15 @@ use podprobe::api::{
 };
 use podprobe::clock::Moment;
 use podprobe::events::Recorder;
-use podprobe::prober::history::RunOutcome;
-use podprobe::prober::lateness::BOUNDS;
 use podprobe::prober::manager::{Deps, ProberManager, RestoredReady, Results, StatusSource};
 use podprobe::prober::pauses::ProbeKey;
 use podprobe::prober::results::{Manager, ProbeResult, Update};
 use podprobe::runtime::{
     ContainerId, ExecOutcome, NetworkNamespace, RuntimeError, StartErrorReason,
 };
+use podprobe::views::history::RunOutcome;
+use podprobe::views::lateness::BOUNDS;
+use podprobe::views::{ProbeReport, Records};
 use probed::{Probed, ProbedRuntime};
 
 #[path = "support/probed.rs"]
@@ -135,6 +136,7 @@ struct Daemon {
     manager: ProberManager,
     results: Results,
     recorder: Arc<Recorder>,
+    records: Arc<Records>,
     updates: Receiver<Update>,
 }
 
@@ -159,6 +161,7 @@ fn daemon_with(restored: HashMap<ContainerId, RestoredReady>) -> Daemon {
         liveness: cache(),
     };
     let recorder = Arc::new(Recorder::default());
+    let records = Arc::<Records>::default();
     let manager = ProberManager::new(Deps {
         statuses: world.clone(),
         runtime: Arc::new(ProbedRuntime(world.clone())),
@@ -167,12 +170,14 @@ fn daemon_with(restored: HashMap<ContainerId, RestoredReady>) -> Daemon {
         started: Moment::now(),
         allow_probe_hosts: Vec::new(),
         restored,
+        records: records.clone(),
     });
     Daemon {
         world,
         manager,
         results,
         recorder,
+        records,
         updates,
     }
 }
@@ -524,8 +529,8 @@ fn an_error_is_not_kept() {
     d.manager.add_pod(&p);
     d.store(&p, 0);
     let has_run = |outcome| {
-        d.manager
-            .history()
+        d.records
+            .history
             .get(p.uid())
             .probes
             .iter()
@@ -594,7 +599,7 @@ fn a_paused_probe_keeps_its_state_and_its_counts() {
     *d.world.answer.lock().unwrap() = Answer::Code(0);
     drop(open);
     until("its end", || {
-        !d.manager.history().get(p.uid()).probes.is_empty()
+        !d.records.history.get(p.uid()).probes.is_empty()
     });
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(d.execs(), 1, "nothing runs, twenty periods long");
@@ -655,7 +660,10 @@ fn a_pause_ends_by_itself() {
 fn a_probe_run_now_touches_no_state() {
     let d = daemon();
     let p = pod("a", 3600, &["l"]);
-    let now = |container: &str, t| d.manager.probe_now(&p, container, t);
+    let now = |container: &str, t| {
+        let run = d.manager.probe_now(&p, container, t);
+        run.map(|(outcome, steps)| ProbeReport::new(&outcome, steps))
+    };
     assert_eq!(
         now("c0", ProbeType::Liveness),
         Err("container \"c0\" does not run".into())
@@ -700,7 +708,7 @@ fn a_probe_run_now_touches_no_state() {
     );
     assert!(d.recorder.list().is_empty() && d.updates.is_empty());
     assert_eq!(d.results.liveness.get(&ContainerId::from("c0-0")), None);
-    assert_eq!(d.manager.history().get(p.uid()), Default::default());
+    assert_eq!(d.records.history.get(p.uid()), Default::default());
 }
 
 #[test]
@@ -715,7 +723,7 @@ fn runs_are_counted_and_kept_and_the_series_go_with_the_worker() {
     d.store(&p, 0);
     let metrics = || {
         let mut out = String::new();
-        d.manager.metrics().write(&mut out);
+        d.records.write_metrics(&mut out);
         out
     };
     until("an error", || {
@@ -729,7 +737,7 @@ fn runs_are_counted_and_kept_and_the_series_go_with_the_worker() {
     until("a failure", || metrics().contains("result=\"failed\"} "));
     *d.world.answer.lock().unwrap() = Answer::Code(0);
     until("forty more", || d.execs() > 60);
-    let runs = d.manager.history().get(p.uid()).probes.remove(0).runs;
+    let runs = d.records.history.get(p.uid()).probes.remove(0).runs;
     assert_eq!(
         (runs.len(), runs[31].outcome, &*runs[31].output),
         (32, RunOutcome::Success, "said")
@@ -748,7 +756,7 @@ fn runs_are_counted_and_kept_and_the_series_go_with_the_worker() {
 impl Daemon {
     /// How many probes began, and how many of them more than a quarter of a second after their instant.
     fn begun_and_late(&self) -> (u64, u64) {
-        let counts = self.manager.metrics().lateness.counts();
+        let counts = self.records.lateness.counts();
         (
             counts.iter().sum(),
             counts[BOUNDS.iter().position(|b| *b > 0.25).unwrap()..]
@@ -1203,8 +1211,8 @@ fn b3_a_sync_triggers_readiness_until_it_succeeds() {
     d.store(&p, 0);
     d.manager.add_pod(&p);
     let count = |t| {
-        d.manager
-            .history()
+        d.records
+            .history
             .get(p.uid())
             .probes
             .into_iter()
@@ -1251,8 +1259,8 @@ fn b3_the_schedule_starts_anew_with_a_triggered_run() {
         let began = Moment::now();
         d.manager.add_pod(&p);
         until("the first run", || {
-            d.manager
-                .history()
+            d.records
+                .history
                 .get(p.uid())
                 .probes
                 .iter()

@@ -15,12 +15,13 @@ use podprobe::api::{
 use podprobe::clock::{Moment, Time};
 use podprobe::events::Recorder;
 use podprobe::notifier::Notifier;
-use podprobe::prober::history::MAX_RUNS;
 use podprobe::prober::manager::{Deps, ProberManager, RestoredReady, Results, StatusSource};
 use podprobe::prober::outcome::{HandlerResult, Outcome, Phase};
 use podprobe::prober::results;
 use podprobe::runtime::{ContainerId, ExecOutcome, RuntimeError};
 use podprobe::status::StatusManager;
+use podprobe::views::Records;
+use podprobe::views::history::MAX_RUNS;
 use serde_json::{Value, json};
 
 use crate::probed::{Probed, ProbedRuntime};
@@ -59,7 +60,9 @@ impl Probed for HostNetwork {
 }
 
 pub(crate) struct Ours {
-    manager: ProberManager,
+    /// Dropping it ends the workers.
+    _manager: ProberManager,
+    records: Arc<Records>,
 }
 
 impl Ours {
@@ -88,6 +91,7 @@ impl Ours {
                 },
             )
         });
+        let records = Arc::<Records>::default();
         let manager = ProberManager::new(Deps {
             statuses: Arc::new(world),
             runtime: Arc::new(ProbedRuntime(Arc::new(HostNetwork))),
@@ -100,11 +104,15 @@ impl Ours {
             started: Moment::now(),
             allow_probe_hosts: Vec::new(),
             restored: restored.collect::<HashMap<_, _>>(),
+            records: records.clone(),
         });
-        pods.iter().for_each(|p| remember(&manager, p));
+        pods.iter().for_each(|p| remember(&records, p));
         pods.iter().for_each(|p| manager.add_pod(p));
         println!("{}", json!({"workers": manager.worker_count()}));
-        Self { manager }
+        Self {
+            _manager: manager,
+            records,
+        }
     }
 
     pub(crate) fn answer(&self) {
@@ -115,7 +123,7 @@ impl Ours {
         // First: the text of a thousand series takes as long as a second of their probes.
         let cpu = process_cpu();
         let mut text = String::new();
-        self.manager.metrics().write(&mut text);
+        self.records.write_metrics(&mut text);
         let sum = |name: &str, label: &str| -> u64 {
             let lines = text
                 .lines()
@@ -130,13 +138,13 @@ impl Ours {
             cpu,
             failed + sum("prober_probe_total{", "result=\"successful\""),
             failed,
-            &self.manager.metrics().lateness,
+            &self.records.lateness,
         )
     }
 }
 
 /// What a daemon remembers of each probe after its first half minute, so that memory is that of one that runs for long.
-fn remember(manager: &ProberManager, pod: &Pod) {
+fn remember(records: &Records, pod: &Pod) {
     let outcome = Outcome::new(HandlerResult::Success, "ok", Phase::Read);
     for (container, probe_type) in pod
         .spec
@@ -145,9 +153,7 @@ fn remember(manager: &ProberManager, pod: &Pod) {
         .flat_map(|c| ProbeType::ALL.map(|t| (c, t)))
     {
         if container.probe(probe_type).is_some() {
-            let runs = manager
-                .history()
-                .runs(pod.uid(), &container.name, probe_type);
+            let runs = records.history.runs(pod.uid(), &container.name, probe_type);
             (0..MAX_RUNS).for_each(|_| runs.record(&outcome, Time::now()));
         }
     }

@@ -14,7 +14,7 @@ use podprobe::layout::Layout;
 use podprobe::runtime::shims::cgroup::{self, Cgroups};
 use podprobe::runtime::shims::state::{self, ContainerState, Process, STATE, SandboxState};
 use podprobe::server::protocol::{Answer, Request};
-use podprobe::status::{PodView, Snapshot};
+use podprobe::views::{PodView, Snapshot};
 use serde_json::{Value, json};
 
 use super::{CEILING, Guard, program, wait_until};

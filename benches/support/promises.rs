@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use podprobe::api::{ContainerStatus, ProbeType};
-use podprobe::prober::history::{PodHistory, Run, RunOutcome};
 use podprobe::server::protocol::{Answer, Request};
-use podprobe::status::{PodView, Snapshot};
+use podprobe::views::history::{PodHistory, Run, RunOutcome};
+use podprobe::views::{PodView, Snapshot};
 use serde_json::Value;
 
 use super::node::Node;

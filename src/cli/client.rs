@@ -10,10 +10,10 @@ use std::time::Duration;
 use crate::api::PodUid;
 use crate::events::EventList;
 use crate::layout::Layout;
-use crate::prober::history::PodHistory;
-use crate::prober::now::ProbeReport;
 use crate::server::protocol::{Answer, PauseTarget, ProbeTarget, Request, WATCH_CEILING};
-use crate::status::Snapshot;
+use crate::views::ProbeReport;
+use crate::views::Snapshot;
+use crate::views::history::PodHistory;
 
 /// Longest wait for an answer that is due at once.
 const ANSWER: Duration = Duration::from_secs(10);

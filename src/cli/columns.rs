@@ -8,7 +8,7 @@ use super::human;
 use crate::api::status::ContainerState;
 use crate::api::{ContainerStatus, PodStatus};
 use crate::clock::Time;
-use crate::status::PodView;
+use crate::views::PodView;
 
 /// One row, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use super::get::write_stalled;
 use super::{describe_container, describe_history, human, names, tabwriter};
 use crate::clock::Time;
 use crate::events::Event;
-use crate::prober::history::PodHistory;
-use crate::status::{PodView, Snapshot};
+use crate::views::history::PodHistory;
+use crate::views::{PodView, Snapshot};
 
 /// kubectl cuts longer annotations into lines.
 const MAX_ANNOTATION: usize = 140;

@@ -6,8 +6,8 @@ use super::human;
 use super::probe_names::type_word;
 use crate::clock::{Time, go_duration};
 use crate::events::Event;
-use crate::prober::history::{PodHistory, ProbeHistory, Run};
 use crate::prober::pauses::PausedProbe;
+use crate::views::history::{PodHistory, ProbeHistory, Run};
 
 /// Longest text of a probe in a row, in characters.
 const MAX_TEXT: usize = 100;

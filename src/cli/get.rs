@@ -11,7 +11,7 @@ use super::columns::{self, Row};
 use super::error::CliError;
 use super::names;
 use crate::clock::Time;
-use crate::status::{PodView, Snapshot};
+use crate::views::{PodView, Snapshot};
 
 /// Shows the pods on `out`; what is wrong with files goes to `err`.
 pub fn run(get: &Get, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {

@@ -12,7 +12,7 @@ use super::get::{visible, write_problems, write_rows};
 use crate::clock::Time;
 use crate::events::Event;
 use crate::server::Backend;
-use crate::status::{PodView, Snapshot};
+use crate::views::{PodView, Snapshot};
 
 /// The table is drawn at least this often: ages pass, and the terminal may have another size.
 const REFRESH: Duration = Duration::from_millis(500);

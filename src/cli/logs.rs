@@ -15,7 +15,7 @@ use super::error::CliError;
 use super::log_files::Follower;
 use super::names;
 use crate::api::ContainerStatus;
-use crate::status::{PodView, Snapshot};
+use crate::views::{PodView, Snapshot};
 
 /// Time between two looks at a log that is followed.
 const POLL: Duration = Duration::from_millis(100);

@@ -1,7 +1,7 @@
 //! From what a person typed to the pod that is meant.
 
 use super::columns;
-use crate::status::{PodView, Snapshot};
+use crate::views::{PodView, Snapshot};
 
 /// The name is of no pod, or of more than one.
 #[derive(Clone, Debug, PartialEq, Eq)]

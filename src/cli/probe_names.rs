@@ -8,7 +8,7 @@ use super::columns;
 use super::names::{self, nearest};
 use crate::api::ProbeType;
 use crate::api::validation::probe_field;
-use crate::status::{PodView, Snapshot};
+use crate::views::{PodView, Snapshot};
 
 /// What stood on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,11 +8,11 @@ use crate::api::validation::probe_field;
 use crate::api::{Container, Pod, PodStatus, PodUid};
 use crate::clock::Moment;
 use crate::events::{Event, EventList};
-use crate::prober::history::PodHistory;
-use crate::prober::now::ProbeReport;
 use crate::server::Backend;
 use crate::server::protocol::{PauseTarget, ProbeTarget};
-use crate::status::{PodView, Snapshot};
+use crate::views::ProbeReport;
+use crate::views::history::PodHistory;
+use crate::views::{PodView, Snapshot};
 
 impl Backend for Shared {
     fn snapshot(&self) -> Arc<Snapshot> {
@@ -72,15 +72,14 @@ impl Backend for Shared {
     }
 
     fn history(&self, uid: &PodUid) -> PodHistory {
-        self.prober.manager.history().get(uid)
+        self.prober.records.history.get(uid)
     }
 
     fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, String> {
-        self.prober.manager.probe_now(
-            &*self.pod(&target.uid)?,
-            &target.container,
-            target.probe_type,
-        )
+        let pod = self.pod(&target.uid)?;
+        let manager = &self.prober.manager;
+        let (outcome, steps) = manager.probe_now(&pod, &target.container, target.probe_type)?;
+        Ok(ProbeReport::new(&outcome, steps))
     }
 
     fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, String> {

@@ -2,7 +2,7 @@
 
 use crate::api::pod::RestartPolicy;
 use crate::api::{Container, Pod};
-use crate::prober::results::ProbeResult;
+use crate::probe_result::ProbeResult;
 use crate::runtime::{ContainerId, RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
 
 use super::restart_all::{ToRemove, removals};

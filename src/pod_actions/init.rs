@@ -6,7 +6,7 @@ use super::restart::should_restart_after;
 use super::spec_hash;
 use crate::api::Container;
 use crate::api::pod::RestartPolicy;
-use crate::prober::results::ProbeResult;
+use crate::probe_result::ProbeResult;
 use crate::runtime::{RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
 
 /// What becomes of all of them.

@@ -5,7 +5,7 @@ use super::restart::should_be_restarted;
 use super::spec_hash;
 use crate::api::Container;
 use crate::api::pod::RestartPolicy;
-use crate::prober::results::ProbeResult;
+use crate::probe_result::ProbeResult;
 use crate::runtime::RuntimeState;
 
 /// What becomes of all of them.

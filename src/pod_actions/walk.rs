@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::compute::tests::container_status;
 use super::{Inputs, PodActions, compute, should_restart_after, spec_hash};
 use crate::api::{Container, Pod};
-use crate::prober::results::ProbeResult;
+use crate::probe_result::ProbeResult;
 use crate::runtime::{ContainerId, RuntimePodStatus, RuntimeSandboxStatus, RuntimeState};
 
 /// Splitmix64: a walk is named by its seed.

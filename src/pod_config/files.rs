@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::problem::FileProblem;
 use super::states::PodFile;
 use crate::api::{Pod, PodUid};
 use crate::clock::Moment;
-use crate::status::FileProblem;
 
 /// How long a file must be gone before its pods go. Editors and configuration tools that move the old file away before
 /// they put the new one down would otherwise restart the pod each time it is saved.

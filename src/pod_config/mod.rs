@@ -8,9 +8,11 @@ pub mod file;
 pub mod files;
 mod last_good;
 pub mod merge;
+mod problem;
 pub mod states;
 pub mod watch;
 
 pub use file::FileSource;
 pub use merge::{PodConfig, PodOperation, PodUpdate, Source};
+pub use problem::FileProblem;
 pub use states::{FileStates, PodFile};

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 
+use super::problem::FileProblem;
 use crate::api::PodUid;
-use crate::status::FileProblem;
 
 /// How many removed pods are remembered, so that a pod that is being stopped still shows its file.
 const MAX_REMOVED: usize = 200;

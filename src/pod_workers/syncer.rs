@@ -13,7 +13,7 @@ use crate::api::{Pod, PodStatus, PodUid};
 use crate::clock::{Moment, Time};
 use crate::events::{EventType, Recorder};
 use crate::pod_actions::{self, ALL_CONTAINERS_RESTARTING, BackOff, KillReason, ToKill, ToRemove};
-use crate::prober::results::ProbeResult;
+use crate::probe_result::ProbeResult;
 use crate::runtime::{Cancel, ContainerId, Runtime, RuntimeContainerStatus, RuntimePodStatus};
 use crate::status::{self, StartFailure, StatusManager};
 

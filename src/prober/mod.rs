@@ -10,17 +10,15 @@
 
 pub mod cadence;
 pub mod connection;
+pub mod context;
 mod dial;
 mod exchange;
 pub mod exec;
 pub mod grpc;
-pub mod history;
 pub mod http;
 mod http1;
-pub mod lateness;
 mod mailbox;
 pub mod manager;
-pub mod metrics;
 pub mod now;
 pub mod outcome;
 pub mod pauses;

@@ -180,7 +180,7 @@ impl Pauses {
         };
         let written = serde_json::to_vec(&content)
             .map_err(io::Error::from)
-            .and_then(|b| crate::checkpoint::replace(file, &b));
+            .and_then(|b| crate::atomic_file::replace(file, &b));
         written.inspect_err(|_| self.state().dirty = true)
     }
 

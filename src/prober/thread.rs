@@ -13,18 +13,16 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use super::cadence::{Cadence, max_jitter};
+use super::context::{Context, ProbeRecord, WorkerKey};
 use super::dial::namespace_lost;
-use super::history::Runs;
-use super::mailbox::{Mailbox, Told};
-use super::manager::{Key, Shared};
-use super::metrics::{Recorded, Series};
+use super::mailbox::{Mailbox, Woken};
 use super::outcome::Outcome;
 use super::prober::{Prepared, Subject};
 use super::results::ProbeResult;
 use super::sight::View;
 use super::worker::{Action, Next, StepInputs, Worker};
 use crate::api::{Pod, Probe, ProbeType};
-use crate::clock::{Moment, Time, go_duration};
+use crate::clock::{Moment, go_duration};
 use crate::runtime::ContainerId;
 
 /// Stack of a worker's thread: 128 KiB. tests/prober_net.rs measures what a probe needs of it; frames of a debug build
@@ -48,13 +46,24 @@ pub(super) enum Trigger {
     Notice(ContainerId),
 }
 
+/// How the thread of a worker ends.
+pub(super) enum ThreadEnd {
+    /// The worker is over.
+    WorkerOver(WorkerKey),
+    /// The thread cannot go on. The worker can, on another one.
+    ThreadLost(Box<Job>),
+}
+
+/// Hears of the end of a worker's thread, as the last act of that thread.
+pub(super) type OnEnd = Arc<dyn Fn(ThreadEnd) + Send + Sync>;
+
 /// A worker with everything its thread needs.
 pub(super) struct Job {
-    shared: Arc<Shared>,
-    pub(super) key: Key,
+    context: Arc<Context>,
+    pub(super) key: WorkerKey,
     pod: Arc<Pod>,
-    recorded: Recorded,
-    runs: Runs,
+    on_end: OnEnd,
+    record: Box<dyn ProbeRecord>,
     worker: Worker,
     view: View,
     /// Of the view.
@@ -76,29 +85,25 @@ pub(super) struct Job {
 impl Job {
     /// A worker that has not run yet. Boxed, so that no copy of it stays behind in the frames that hand it on.
     pub(super) fn new(
-        shared: Arc<Shared>,
-        key: Key,
+        context: Arc<Context>,
+        key: WorkerKey,
         pod: Arc<Pod>,
         probe: &Probe,
         mailbox: Arc<Mailbox<Trigger>>,
         seen: Seen,
+        on_end: OnEnd,
     ) -> Box<Self> {
         let worker = Worker::new(key.probe_type, probe);
-        let runs = shared
-            .history
-            .runs(&key.uid, &key.container, key.probe_type);
-        let recorded = shared.metrics.add(Series {
-            pod: pod.reference(),
-            container: key.container.clone(),
-            probe_type: key.probe_type,
-        });
+        let record = context
+            .records
+            .open(&pod.reference(), &key.container, key.probe_type);
         let (period, cadence) = (probe.period(), Cadence::new(probe.period(), Moment::now()));
         Box::new(Self {
-            shared,
+            context,
             key,
             pod,
-            recorded,
-            runs,
+            on_end,
+            record,
             worker,
             view: View::default(),
             prepared: None,
@@ -126,17 +131,17 @@ impl Job {
     }
 
     fn main(mut self: Box<Self>) {
-        let shared = self.shared.clone();
+        let on_end = self.on_end.clone();
         match catch_unwind(AssertUnwindSafe(|| self.run())) {
-            Ok(()) => shared.ended(&self.key),
+            Ok(()) => on_end(ThreadEnd::WorkerOver(self.key)),
             Err(panic) => {
                 log::error!(
                     "{} panicked and is started again: {}",
                     self.key.thread_name(),
                     panic_text(&*panic)
                 );
-                shared.count_panic();
-                shared.restart(self);
+                self.context.count_panic();
+                on_end(ThreadEnd::ThreadLost(self));
             }
         }
     }
@@ -151,9 +156,9 @@ impl Job {
         while go_on {
             go_on = self.guarded_step() && self.wait();
         }
-        self.shared.metrics.remove(&self.recorded);
+        self.record.close();
         if let Some(id) = self.worker.container_id() {
-            self.shared.results.of(self.key.probe_type).remove(id);
+            self.context.results.of(self.key.probe_type).remove(id);
         }
     }
 
@@ -162,7 +167,7 @@ impl Job {
         let now = Moment::now();
         let limit = max_jitter(
             self.period,
-            now.since(self.shared.started),
+            now.since(self.context.started),
             self.container_is_older(),
         );
         let jitter = limit.mul_f64(random_fraction());
@@ -173,7 +178,7 @@ impl Job {
     }
 
     fn container_is_older(&self) -> bool {
-        let status = self.shared.statuses.pod_status(&self.key.uid);
+        let status = self.context.statuses.pod_status(&self.key.uid);
         let entry = status
             .as_deref()
             .and_then(|s| s.container(&self.key.container))
@@ -181,12 +186,12 @@ impl Job {
         let Some(id) = entry.map(|c| ContainerId::from(c.container_id.as_str())) else {
             return false;
         };
-        self.shared.is_restored(&id)
+        self.context.is_restored(&id)
             || self
-                .shared
+                .context
                 .statuses
                 .started_moment(&self.key.uid, &id)
-                .is_some_and(|s| s < self.shared.started)
+                .is_some_and(|s| s < self.context.started)
     }
 
     /// Waits for the next step; false when it is to end.
@@ -215,18 +220,18 @@ impl Job {
                 .wake
                 .map_or(self.cadence.next(), |(at, _)| at.min(self.cadence.next()));
             match self.mailbox.wait(until.since(now)) {
-                Told::Stop => return false,
-                Told::Trigger(Trigger::Notice(id))
+                Woken::Stop => return false,
+                Woken::Trigger(Trigger::Notice(id))
                     if !self.lagging && self.worker.container_id() == Some(&id) => {}
                 // sent while the probe that found Success was still running: once that is known no sync triggers
-                Told::Trigger(Trigger::Probe(id))
-                    if self.shared.results.readiness.get(&id) == Some(ProbeResult::Success) => {}
-                Told::Trigger(Trigger::Probe(id) | Trigger::Notice(id)) => {
+                Woken::Trigger(Trigger::Probe(id))
+                    if self.context.results.readiness.get(&id) == Some(ProbeResult::Success) => {}
+                Woken::Trigger(Trigger::Probe(id) | Trigger::Notice(id)) => {
                     self.cadence.reset(Moment::now());
                     self.chase = Some((id, CHASE_STEPS));
                     return true;
                 }
-                Told::Nothing => {}
+                Woken::TimeUp => {}
             }
             now = Moment::now();
         }
@@ -244,16 +249,16 @@ impl Job {
                     self.key.thread_name(),
                     panic_text(&*panic)
                 );
-                self.shared.count_panic();
+                self.context.count_panic();
                 true
             }
         }
     }
 
     fn step(&mut self) -> bool {
-        let shared = &*self.shared;
+        let context = &*self.context;
         if self.view.refresh(
-            &*shared.statuses,
+            &*context.statuses,
             &self.key.uid,
             &self.pod.spec,
             &self.key.container,
@@ -263,9 +268,9 @@ impl Job {
         let inputs = StepInputs {
             sight: &self.view.sight,
             deletion_timestamp: self.pod.metadata.deletion_timestamp.is_some(),
-            manager_started: shared.started,
-            container_started: &|id| shared.statuses.started_moment(&self.key.uid, id),
-            restored: &|id| shared.is_restored(id),
+            manager_started: context.started,
+            container_started: &|id| context.statuses.started_moment(&self.key.uid, id),
+            restored: &|id| context.is_restored(id),
         };
         let before = self.worker.before(Moment::now(), &inputs);
         if before.adopted {
@@ -305,10 +310,7 @@ impl Job {
             return;
         }
         if let Some(due) = self.due {
-            self.shared
-                .metrics
-                .lateness
-                .observe(Moment::now().since(due));
+            self.record.begun(Moment::now().since(due));
         }
         let Some(status) = &self.view.status else {
             return;
@@ -320,11 +322,10 @@ impl Job {
             id,
         };
         let (verdict, outcome) =
-            self.shared
+            self.context
                 .prober
                 .probe(self.key.probe_type, subject, &mut self.prepared);
-        self.recorded.record(verdict, outcome.all_tries);
-        self.runs.record(&outcome, Time::now());
+        self.record.ran(verdict, &outcome);
         if self.is_paused() {
             // paused while it ran: the state is as the person who paused it saw it
             return;
@@ -335,7 +336,7 @@ impl Job {
     }
 
     fn is_paused(&self) -> bool {
-        let pauses = &self.shared.pauses;
+        let pauses = &self.context.pauses;
         pauses.any()
             && pauses.covers(
                 &self.key.uid,
@@ -347,7 +348,7 @@ impl Job {
 
     #[inline(never)]
     fn apply(&self, action: Action, outcome: Option<&Outcome>) {
-        let cache = self.shared.results.of(self.key.probe_type);
+        let cache = self.context.results.of(self.key.probe_type);
         match action {
             Action::Remove(id) => cache.remove(&id),
             Action::Set(id, result) => {

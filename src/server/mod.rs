@@ -23,9 +23,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::api::PodUid;
 use crate::events::EventList;
-use crate::prober::history::PodHistory;
-use crate::prober::now::ProbeReport;
-use crate::status::Snapshot;
+use crate::views::ProbeReport;
+use crate::views::Snapshot;
+use crate::views::history::PodHistory;
 use protocol::{Answer, MAX_REQUEST, PauseTarget, ProbeTarget, Request, WATCH_CEILING};
 
 /// Most connections served at once.

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::{PodUid, ProbeType};
 use crate::events::EventList;
-use crate::prober::history::PodHistory;
-use crate::prober::now::ProbeReport;
-use crate::status::Snapshot;
+use crate::views::ProbeReport;
+use crate::views::Snapshot;
+use crate::views::history::PodHistory;
 
 /// Longest request line in bytes, the newline included.
 pub const MAX_REQUEST: usize = 4096;

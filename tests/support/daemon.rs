@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use podprobe::layout::Layout;
-use podprobe::prober::history::PodHistory;
 use podprobe::runtime::shims::cgroup::Cgroups;
 use podprobe::runtime::shims::state::{
     self, CONTAINER, ContainerRecord, ContainerState, Process, STATE,
 };
 use podprobe::server::protocol::{Answer, Request, WATCH_CEILING};
 use podprobe::settings::RuntimeChoice;
-use podprobe::status::{PodView, Snapshot};
+use podprobe::views::history::PodHistory;
+use podprobe::views::{PodView, Snapshot};
 use serde_json::{Value, json};
 
 use super::{CEILING, Node, PROGRAM};

@@ -12,11 +12,11 @@ use crate::api::{Container, PodPhase};
 use crate::events::Event;
 use crate::notifier::Notifier;
 use crate::pod_actions::spec_hash;
-use crate::prober::history::History;
 use crate::runtime::{
     ExecOutcome, NetworkNamespace, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus,
     RuntimeState, StartErrorReason,
 };
+use crate::views::history::History;
 
 /// Containers start when asked, end when asked, and nothing else happens by itself.
 #[derive(Default)]

@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::lateness::Lateness;
-use super::worker::Verdict;
 use crate::api::{PodRef, ProbeType};
 use crate::metrics::{Family, Histogram, Kind};
+use crate::prober::worker::Verdict;
 
 /// Of which probe a series is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,9 +35,17 @@ struct Numbers {
 pub struct Recorded {
     series: Series,
     numbers: Arc<Mutex<Numbers>>,
+    all: AllSeries,
 }
 
+type AllSeries = Arc<Mutex<BTreeMap<Series, Arc<Mutex<Numbers>>>>>;
+
 impl Recorded {
+    /// The worker has ended, and its series go.
+    pub fn remove(&self) {
+        lock(&self.all).remove(&self.series);
+    }
+
     /// A probe has run; `duration` includes its retries.
     pub fn record(&self, verdict: Verdict, duration: Duration) {
         let mut numbers = lock(&self.numbers);
@@ -63,21 +70,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The numbers of all probes.
 #[derive(Default)]
 pub struct ProbeMetrics {
-    series: Mutex<BTreeMap<Series, Arc<Mutex<Numbers>>>>,
-    /// How late the probes began, all together.
-    pub lateness: Lateness,
+    series: AllSeries,
 }
 
 impl ProbeMetrics {
     /// The numbers of a worker, which it counts in from now on.
     pub fn add(&self, series: Series) -> Recorded {
         let numbers = self.lock().entry(series.clone()).or_default().clone();
-        Recorded { series, numbers }
-    }
-
-    /// The worker of a probe has ended.
-    pub fn remove(&self, recorded: &Recorded) {
-        self.lock().remove(&recorded.series);
+        Recorded {
+            series,
+            numbers,
+            all: self.series.clone(),
+        }
     }
 
     /// Appends all families in the text format.
@@ -99,7 +103,6 @@ impl ProbeMetrics {
         durations(Family::new(out, name, Kind::Histogram, help), &all, |n| {
             &n.failures
         });
-        self.lateness.write(out);
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Series, Arc<Mutex<Numbers>>>> {
@@ -271,10 +274,10 @@ mod tests {
             .for_each(|r| r.record(Verdict::Success, Duration::ZERO));
         let count = r#"prober_probe_duration_seconds_count{container="c",namespace="ns",pod="web",probe_type="Readiness"} "#;
         check(&m, &format!("{count}2"), true);
-        m.remove(&u);
+        u.remove();
         check(&m, &format!("{count}1"), true);
         assert!(!text(&m).contains("pod_uid=\"u\""));
-        m.remove(&v);
+        v.remove();
         assert_eq!(text(&m), "");
     }
 }

@@ -14,6 +14,7 @@ use crate::prober::results::ProbeResult;
 use crate::runtime::{ContainerId, RuntimeContainerStatus, RuntimePodStatus};
 use crate::status::StatusManager;
 use crate::sync_loop::{ProbeHousekeeping, RuntimeView};
+use crate::views::Records;
 
 /// A sync waits this long for a status newer than its last run; a relist takes a second at most, a busy disk longer.
 const STATUS_CEILING: Duration = Duration::from_secs(20);
@@ -86,6 +87,7 @@ impl PodCache for RuntimeCache {
 pub(super) struct Prober {
     pub(super) manager: ProberManager,
     pub(super) results: manager::Results,
+    pub(super) records: Arc<Records>,
 }
 
 impl ProbeHousekeeping for Prober {
@@ -116,11 +118,11 @@ impl Probes for Prober {
     }
 
     fn killing(&self, pod: &Pod, kill: &ToKill) {
-        self.manager.history().killing(pod.uid(), kill);
+        self.records.history.killing(pod.uid(), kill);
     }
 
     fn renewing(&self, pod: &Pod, container: &str, cause: &str) {
-        self.manager.history().renewing(pod.uid(), container, cause);
+        self.records.history.renewing(pod.uid(), container, cause);
     }
 
     fn restarted(
@@ -130,8 +132,8 @@ impl Probes for Prober {
         attempt: u32,
         before: Option<&RuntimeContainerStatus>,
     ) {
-        self.manager
-            .history()
+        self.records
+            .history
             .restarted(pod.uid(), container, attempt, before, Time::now());
     }
 

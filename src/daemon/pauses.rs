@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Shared;
-use super::views::Prober;
+use super::adapters::Prober;
 use crate::api::{Container, Pod, PodUid, ProbeType};
 use crate::clock::{Moment, go_duration};
-use crate::metrics::{Family, Kind};
 use crate::pod_workers::Syncer;
 use crate::prober::pauses::{MAX_PAUSE, MIN_PAUSE, ProbeKey};
 use crate::server::protocol::PauseTarget;
@@ -61,7 +60,7 @@ impl Shared {
                 .map(|(pod, _)| pod.uid().clone()),
         );
         let manager = &self.prober.manager;
-        manager.history().retain(&known);
+        self.prober.records.history.retain(&known);
         let changed = [
             manager.pauses().tidy(&known, now),
             self.recorder.tidy(&known, now),
@@ -97,28 +96,6 @@ impl Shared {
         let resumed = self.prober.manager.pauses().resume(&keys, Moment::now());
         self.after_pausing(&resumed, "resumed")
     }
-
-    /// Every metric, in the text format.
-    pub(super) fn metrics_text(&self) -> String {
-        let mut out = String::new();
-        self.prober.manager.metrics().write(&mut out);
-        let help = "The number of discard events in PLEG.";
-        Family::new(&mut out, "kubelet_pleg_discard_events", Kind::Counter, help)
-            .value(&[], self.pleg.discarded());
-        let help = "Panics that were caught; the thread went on, and the log says where.";
-        let mut panics = Family::new(&mut out, "podprobe_panics_total", Kind::Counter, help);
-        for (part, n) in [
-            ("pleg", self.pleg.panics()),
-            ("pod_workers", self.workers.panics()),
-            ("prober", self.prober.manager.panics()),
-        ] {
-            panics.value(&[("part", part)], n);
-        }
-        let help = "Probe workers: one for each probe of each container that may still run.";
-        Family::new(&mut out, "podprobe_prober_workers", Kind::Gauge, help)
-            .value(&[], self.prober.manager.worker_count());
-        out
-    }
 }
 
 /// The probes of a pod that are meant.
@@ -151,7 +128,7 @@ fn probe_keys(pod: &Pod, target: &PauseTarget) -> Result<Vec<ProbeKey>, String> 
 }
 
 /// Keeps the file of pauses; a disk that does not take it is said once until it does.
-pub(super) fn pauses_saver(prober: Arc<Prober>) -> impl FnMut() + Send + 'static {
+pub(super) fn saver(prober: Arc<Prober>) -> impl FnMut() + Send + 'static {
     let mut failed = false;
     move || match prober.manager.pauses().save() {
         Ok(()) => failed = false,
