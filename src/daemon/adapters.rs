@@ -117,6 +117,10 @@ impl Probes for Prober {
         self.manager.update_pod_status(pod, status);
     }
 
+    fn trigger_workers(&self, pod: &Pod, stored: &PodStatus) {
+        self.manager.trigger_workers(pod, stored);
+    }
+
     fn killing(&self, pod: &Pod, kill: &ToKill) {
         self.records.history.killing(pod.uid(), kill);
     }

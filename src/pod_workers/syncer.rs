@@ -40,8 +40,10 @@ pub trait Probes: Send + Sync {
     fn stop_liveness_and_startup(&self, pod: &Pod);
     /// Nothing of the pod runs any more.
     fn remove_pod(&self, pod: &Pod);
-    /// Writes Ready and Started into a fresh status.
+    /// Writes Ready and Started into a fresh status. Changes nothing else.
     fn update_pod_status(&self, pod: &Pod, status: &mut PodStatus);
+    /// A status has been stored: wakes the workers that it concerns.
+    fn trigger_workers(&self, _pod: &Pod, _stored: &PodStatus) {}
     /// A container is about to be killed: for the history.
     fn killing(&self, _pod: &Pod, _kill: &ToKill) {}
     /// A container is about to start again for a reason that lies outside of it: for the history.
@@ -262,6 +264,7 @@ impl Syncer {
             );
         }
         self.deps.statuses.set(pod, status.clone());
+        self.deps.probes.trigger_workers(pod, &status);
         status
     }
 

@@ -246,8 +246,7 @@ impl ProberManager {
         stopped.for_each(|(_, handle)| handle.mailbox.stop());
     }
 
-    /// Writes Ready and Started into a fresh status (kubelet-probes 4.3, 4.4), and triggers readiness workers that have
-    /// no Success, as well as workers that have not seen a new instance yet.
+    /// Writes Ready and Started into a fresh status (kubelet-probes 4.3, 4.4). Changes nothing else.
     pub fn update_pod_status(&self, pod: &Pod, fresh: &mut PodStatus) {
         let stored = self.context.statuses.pod_status(pod.uid());
         for entry in fresh
@@ -257,10 +256,19 @@ impl ProberManager {
         {
             let id = ContainerId::from(entry.container_id.as_str());
             let known = self.known(&id, entry, stored.as_deref());
-            let trigger = status::update(entry, &pod.spec, known);
-            if entry.state.running.is_some() {
-                self.trigger(pod, &entry.name, &id, trigger);
-            }
+            status::update(entry, &pod.spec, known);
+        }
+    }
+
+    /// Wakes the workers that a status which has just been stored concerns: readiness workers of containers without a
+    /// Success, and workers that have not seen a new instance yet. They look at the stored status, so it must be there.
+    pub fn trigger_workers(&self, pod: &Pod, stored: &PodStatus) {
+        let all = stored.init_container_statuses.iter();
+        let all = all.chain(&stored.container_statuses);
+        for entry in all.filter(|c| c.state.running.is_some()) {
+            let id = ContainerId::from(entry.container_id.as_str());
+            let readiness = status::awaits_readiness(entry, &pod.spec);
+            self.trigger(pod, &entry.name, &id, readiness);
         }
     }
 

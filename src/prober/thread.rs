@@ -21,18 +21,13 @@ use super::prober::{Prepared, Subject};
 use super::results::ProbeResult;
 use super::sight::View;
 use super::worker::{Action, Next, StepInputs, Worker};
-use crate::api::{Pod, Probe, ProbeType};
+use crate::api::{Pod, Probe};
 use crate::clock::{Moment, go_duration};
 use crate::runtime::ContainerId;
 
 /// Stack of a worker's thread: 128 KiB. tests/prober_net.rs measures what a probe needs of it; frames of a debug build
 /// are several times as large.
 pub const STACK_SIZE: usize = if cfg!(debug_assertions) { 256 } else { 128 } * 1024;
-
-/// A trigger comes while the status that caused it is still being stored: it is looked for this often …
-const CHASE_STEPS: u32 = 100;
-/// … at this distance.
-const CHASE_PAUSE: Duration = Duration::from_millis(10);
 
 /// The instance a worker has last seen; the manager nudges a worker that has not seen a new one.
 pub(super) type Seen = Arc<Mutex<Option<ContainerId>>>;
@@ -42,7 +37,7 @@ pub(super) type Seen = Arc<Mutex<Option<ContainerId>>>;
 pub(super) enum Trigger {
     /// The container has no Success: probe (kubelet-probes 4.3). For readiness.
     Probe(ContainerId),
-    /// There is a new instance; void once the worker has seen it and does not wait for its status to catch up.
+    /// There is a new instance; void once the worker has seen it.
     Notice(ContainerId),
 }
 
@@ -72,13 +67,10 @@ pub(super) struct Job {
     cadence: Cadence,
     mailbox: Arc<Mailbox<Trigger>>,
     seen: Seen,
-    /// An extra step, and whether the cadence starts anew with it.
-    wake: Option<(Moment, bool)>,
-    chase: Option<(ContainerId, u32)>,
+    /// The end of the initial delay: a step is due then, and the cadence starts anew with it.
+    delayed_until: Option<Moment>,
     /// The instant of the step, where it has one: not that of a trigger.
     due: Option<Moment>,
-    /// The last step found a status that may not have caught up.
-    lagging: bool,
     started: bool,
 }
 
@@ -111,10 +103,8 @@ impl Job {
             cadence,
             mailbox,
             seen,
-            wake: None,
-            chase: None,
+            delayed_until: None,
             due: None,
-            lagging: false,
             started: false,
         })
     }
@@ -204,11 +194,9 @@ impl Job {
             if self.mailbox.is_stopped() {
                 return false;
             }
-            if let Some((at, reset)) = self.wake.take_if(|(at, _)| *at <= now) {
-                if reset {
-                    self.cadence.reset(now);
-                    self.due = Some(at.max(free));
-                }
+            if let Some(at) = self.delayed_until.take_if(|at| *at <= now) {
+                self.cadence.reset(now);
+                self.due = Some(at.max(free));
                 return true;
             }
             if let Some(due) = self.cadence.take(now) {
@@ -216,19 +204,16 @@ impl Job {
                 self.due = Some(due.max(free));
                 return true;
             }
-            let until = self
-                .wake
-                .map_or(self.cadence.next(), |(at, _)| at.min(self.cadence.next()));
+            let next = self.cadence.next();
+            let until = self.delayed_until.map_or(next, |at| at.min(next));
             match self.mailbox.wait(until.since(now)) {
                 Woken::Stop => return false,
-                Woken::Trigger(Trigger::Notice(id))
-                    if !self.lagging && self.worker.container_id() == Some(&id) => {}
+                Woken::Trigger(Trigger::Notice(id)) if self.worker.container_id() == Some(&id) => {}
                 // sent while the probe that found Success was still running: once that is known no sync triggers
                 Woken::Trigger(Trigger::Probe(id))
                     if self.context.results.readiness.get(&id) == Some(ProbeResult::Success) => {}
-                Woken::Trigger(Trigger::Probe(id) | Trigger::Notice(id)) => {
+                Woken::Trigger(_) => {
                     self.cadence.reset(Moment::now());
-                    self.chase = Some((id, CHASE_STEPS));
                     return true;
                 }
                 Woken::TimeUp => {}
@@ -280,29 +265,14 @@ impl Job {
         for action in before.actions {
             self.apply(action, None);
         }
-        self.wake = None;
-        self.lagging = before.next == Next::Lagging;
+        self.delayed_until = None;
         match before.next {
             Next::Exit => return false,
-            Next::Continue | Next::Lagging => {}
-            Next::Delayed(until) => self.wake = Some((until, true)),
+            Next::Continue => {}
+            Next::Delayed(until) => self.delayed_until = Some(until),
             Next::Probe(id) => self.probe(&id),
         }
-        self.chase();
         true
-    }
-
-    /// While the status that caused a trigger is not stored yet: look again soon, a few times.
-    fn chase(&mut self) {
-        let Some((id, left)) = self.chase.take().filter(|(_, left)| *left > 0) else {
-            return;
-        };
-        let held_back = self.lagging && self.key.probe_type == ProbeType::Readiness;
-        if held_back || self.worker.container_id() != Some(&id) {
-            self.chase = Some((id, left - 1));
-            // the run that this leads to is the triggered one: ticks count from it (kubelet-probes 13.1)
-            self.wake = Some((Moment::now() + CHASE_PAUSE, true));
-        }
     }
 
     fn probe(&mut self, id: &ContainerId) {

@@ -22,7 +22,7 @@ pub struct Inputs<'a> {
     pub old: Option<&'a PodStatus>,
     /// Recorded start failure of a container.
     pub failure: &'a dyn Fn(&str) -> Option<StartFailure>,
-    /// Writes Ready and Started (kubelet-probes 4.3): the probe manager.
+    /// Writes Ready and Started by what the probes have found (kubelet-probes 4.3); must change nothing else.
     pub probed: &'a dyn Fn(&mut PodStatus),
     /// Wall clock, for transition times.
     pub now: Time,

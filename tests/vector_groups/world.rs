@@ -126,6 +126,7 @@ impl Daemon {
             .lock()
             .unwrap()
             .insert(pod.uid().clone(), Arc::new(fresh.clone()));
+        self.manager.trigger_workers(pod, &fresh);
         fresh
     }
 

@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
@@ -209,6 +211,9 @@ struct FakeProbes {
     calls: Mutex<Vec<&'static str>>,
     liveness: Mutex<HashMap<ContainerId, ProbeResult>>,
     history: History,
+    /// What a trigger finds stored.
+    statuses: OnceLock<Arc<StatusManager>>,
+    triggers: AtomicUsize,
 }
 
 impl Probes for FakeProbes {
@@ -226,6 +231,11 @@ impl Probes for FakeProbes {
             .container_statuses
             .iter_mut()
             .for_each(|c| c.ready = c.state.running.is_some());
+    }
+    fn trigger_workers(&self, pod: &Pod, stored: &PodStatus) {
+        let statuses = self.statuses.get().unwrap();
+        assert_eq!(*statuses.get(pod.uid()).unwrap(), *stored);
+        self.triggers.fetch_add(1, Ordering::Relaxed);
     }
     fn killing(&self, pod: &Pod, kill: &ToKill) {
         self.history.killing(pod.uid(), kill);
@@ -275,6 +285,7 @@ impl Harness {
             HashMap::new(),
             Arc::new(Notifier::default()),
         ));
+        let _ = probes.statuses.set(statuses.clone());
         let recorder = Arc::<Recorder>::default();
         let syncer = Syncer::new(Deps {
             runtime: runtime.clone(),
@@ -367,6 +378,11 @@ fn a_new_pod_gets_its_probes_a_sandbox_and_its_containers() {
     assert_eq!(
         h.texts(),
         ["Created Container created", "Started Container started"]
+    );
+    assert_eq!(
+        h.probes.triggers.load(Ordering::Relaxed),
+        1,
+        "after the status was stored"
     );
     assert_eq!(h.run(Phase::Sync), Outcome::Ok);
     assert_eq!(
