@@ -21,13 +21,13 @@ use nix::sys::signal::{SigSet, Signal};
 use self::adapters::{Prober, RuntimeCache, Seen};
 use crate::api::decode::{self, StaticSource};
 use crate::api::{ContainerStatus, PodStatus, PodUid};
+use crate::change_feed::{Aspect, ChangeFeed};
 use crate::checkpoint;
 use crate::clock::Moment;
 use crate::events::Recorder;
 use crate::image_keeper::{ImageKeeper, ImageKeeperConfig};
 use crate::images::ImageStore;
 use crate::layout::Layout;
-use crate::notifier::Notifier;
 use crate::pleg::{self, Pleg};
 use crate::pod_config::file::{FileSource, FileSourceConfig};
 use crate::pod_config::merge::UPDATES_CAPACITY;
@@ -88,7 +88,7 @@ pub struct Daemon {
 struct Shared {
     layout: Layout,
     node_name: String,
-    notifier: Arc<Notifier>,
+    feed: Arc<ChangeFeed>,
     recorder: Arc<Recorder>,
     pods: Arc<PodManager>,
     workers: Arc<PodWorkers>,
@@ -127,15 +127,15 @@ impl Daemon {
         images: ImageStore,
     ) -> Result<Self, DaemonError> {
         let started = Moment::now();
-        let notifier = Arc::new(Notifier::default());
-        let recorder = Arc::new(Recorder::new(notifier.clone()));
+        let feed = Arc::new(ChangeFeed::default());
+        let recorder = Arc::new(Recorder::new(feed.clone()));
         let checkpoint::Restored {
             statuses: restored,
             ages,
         } = checkpoint::read(&layout.checkpoint());
         let readiness = restored_readiness(&restored);
         let running = restored.keys().cloned().collect();
-        let statuses = Arc::new(StatusManager::new(restored, notifier.clone()).with_ages(ages));
+        let statuses = Arc::new(StatusManager::new(restored, feed.clone()).with_ages(ages));
 
         let (pleg_events, from_pleg) = bounded(pleg::EVENTS_CAPACITY);
         let (stop_pleg, pleg_stopped) = bounded(0);
@@ -182,15 +182,20 @@ impl Daemon {
             max_back_off: settings.max_container_restart_period,
         }));
         let workers = Arc::new(PodWorkers::new(syncer.clone(), settings.sync_frequency));
-        let (changed, heartbeat) = (notifier.clone(), Arc::new(Heartbeat::default()));
+        let (changed, heartbeat) = (feed.clone(), Arc::new(Heartbeat::default()));
         let shared = Arc::new(Shared {
             node_name: settings.node_name.clone(),
-            notifier: notifier.clone(),
+            feed: feed.clone(),
             recorder: recorder.clone(),
-            pods: Arc::new(PodManager::new(notifier.clone())),
+            pods: Arc::new(PodManager::new(feed.clone())),
             workers: workers.clone(),
             statuses: statuses.clone(),
-            states: Arc::new(FileStates::new(move || changed.changed())),
+            states: Arc::new(FileStates::new(move |uids| {
+                for uid in uids {
+                    changed.tell(uid, Aspect::File);
+                }
+                changed.tell_files();
+            })),
             config: Arc::new(PodConfig::new(&[Source::File])),
             runtime,
             prober: prober.clone(),
@@ -322,7 +327,7 @@ impl Daemon {
             .expect("no panic while the lock is held")
             .clear();
         // whoever waits for a change looks whether it is to end
-        self.shared.statuses.changes().changed();
+        self.shared.feed.wake();
         let mut late = Vec::new();
         late.extend(
             self.shared
@@ -380,7 +385,7 @@ impl Daemon {
                 .map_err(|e| format!("cannot remove the pods: {e}"))?;
         }
         loop {
-            let version = self.shared.notifier.version();
+            let version = self.shared.feed.version();
             let left = self.shared.runtime.list_pods().map_err(|e| e.message)?;
             if left.is_empty() && self.shared.workers.working().is_empty() {
                 return Ok(());
@@ -396,7 +401,7 @@ impl Daemon {
                 ));
             }
             self.shared
-                .notifier
+                .feed
                 .wait_newer(version, Duration::from_millis(50));
         }
     }

@@ -12,6 +12,7 @@
 pub mod admission;
 pub mod api;
 pub mod atomic_file;
+pub mod change_feed;
 pub mod checkpoint;
 pub mod cli;
 pub mod clock;
@@ -21,7 +22,6 @@ pub mod image_keeper;
 pub mod images;
 pub mod layout;
 pub mod metrics;
-pub mod notifier;
 pub mod nsexec;
 pub mod pleg;
 pub mod pod_actions;

@@ -514,7 +514,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::notifier::Notifier;
     use crate::pleg::EVENTS_CAPACITY;
     use crate::pod_config::Source;
     use crate::pod_config::merge::UPDATES_CAPACITY;
@@ -615,10 +614,7 @@ mod tests {
             let parts = Parts {
                 pods: Arc::default(),
                 workers,
-                statuses: Arc::new(StatusManager::new(
-                    HashMap::new(),
-                    Arc::new(Notifier::default()),
-                )),
+                statuses: Arc::new(StatusManager::new(HashMap::new(), Arc::default())),
                 config: Arc::new(PodConfig::new(&[Source::File])),
                 runtime: runtime.clone(),
                 probes: probes.clone(),

@@ -14,8 +14,8 @@ use podprobe::prober::trace::Step;
 use podprobe::server::protocol::{PauseTarget, ProbeTarget};
 use podprobe::server::{self, Backend, Server};
 use podprobe::views::ProbeReport;
-use podprobe::views::Snapshot;
 use podprobe::views::history::{PodHistory, RunOutcome};
+use podprobe::views::{Snapshot, SnapshotUpdate};
 use serde_json::{Value, json};
 
 const HOUR: u64 = 3600;
@@ -27,10 +27,7 @@ struct Fake {
     asked: Mutex<Vec<(PauseTarget, Option<Duration>)>>,
 }
 
-impl Backend for Fake {
-    fn snapshot(&self) -> Arc<Snapshot> {
-        self.now.lock().unwrap().clone()
-    }
+impl Fake {
     fn wait_newer(&self, version: u64, ceiling: Duration) -> Arc<Snapshot> {
         let now = self.now.lock().unwrap();
         self.changed
@@ -38,6 +35,15 @@ impl Backend for Fake {
             .unwrap()
             .0
             .clone()
+    }
+}
+
+impl Backend for Fake {
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.now.lock().unwrap().clone()
+    }
+    fn watch(&self, version: u64, ceiling: Duration) -> SnapshotUpdate {
+        SnapshotUpdate::from(&*self.wait_newer(version, ceiling))
     }
     fn version(&self) -> String {
         "9.9.9".into()

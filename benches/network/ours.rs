@@ -12,9 +12,9 @@ use podprobe::api::status::{ContainerState, ContainerStateRunning};
 use podprobe::api::{
     Container, ContainerStatus, Pod, PodPhase, PodStatus, PodUid, Probe, ProbeType,
 };
+use podprobe::change_feed::Aspect;
 use podprobe::clock::{Moment, Time};
 use podprobe::events::Recorder;
-use podprobe::notifier::Notifier;
 use podprobe::prober::manager::{Deps, ProberManager, RestoredReady, Results, StatusSource};
 use podprobe::prober::outcome::{HandlerResult, Outcome, Phase};
 use podprobe::prober::results;
@@ -38,7 +38,7 @@ struct World {
 
 impl StatusSource for World {
     fn version(&self) -> u64 {
-        self.statuses.changes().version()
+        self.statuses.feed().version_of(Aspect::Status)
     }
 
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
@@ -75,7 +75,7 @@ impl Ours {
         let before = Moment::now();
         let statuses = pods.iter().map(|p| (p.uid().clone(), status(p))).collect();
         let world = World {
-            statuses: StatusManager::new(statuses, Arc::new(Notifier::default())),
+            statuses: StatusManager::new(statuses, Arc::default()),
             started: before,
         };
         let (updates, read) = bounded(results::UPDATES_CAPACITY);

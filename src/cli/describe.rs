@@ -2,6 +2,7 @@
 //! of it is not acted on, and why it is no longer what runs.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -288,7 +289,7 @@ fn file(w: &mut String, pod: &PodView) {
     }
 }
 
-fn events(w: &mut String, events: &[Event], now: Time) {
+fn events(w: &mut String, events: &[Arc<Event>], now: Time) {
     if events.is_empty() {
         return line(w, "Events", "<none>");
     }

@@ -58,6 +58,7 @@ pub fn in_namespace<'a>(
     snapshot
         .pods
         .iter()
+        .map(AsRef::as_ref)
         .filter(move |p| namespace.is_none_or(|n| columns::namespace(p) == n))
 }
 
@@ -140,11 +141,13 @@ fn distance(a: &str, b: &str) -> usize {
 mod tests {
     use serde_json::json;
 
+    use std::sync::Arc;
+
     use super::*;
 
     fn snapshot(pods: &[(&str, &str)]) -> Snapshot {
         let view = |(namespace, name): &(&str, &str)| PodView {
-            object: json!({"metadata": {"namespace": namespace, "name": name}}),
+            object: json!({"metadata": {"namespace": namespace, "name": name}}).into(),
             status: Default::default(),
             file: String::new(),
             warnings: vec![],
@@ -156,7 +159,7 @@ mod tests {
         };
         Snapshot {
             node_name: "Edge".into(),
-            pods: pods.iter().map(view).collect(),
+            pods: pods.iter().map(view).map(Arc::new).collect(),
             ..Snapshot::default()
         }
     }

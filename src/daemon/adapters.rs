@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::{Pod, PodStatus, PodUid};
+use crate::change_feed::Aspect;
 use crate::clock::{Moment, Time};
 use crate::pleg::{Cache, Pleg};
 use crate::pod_actions::ToKill;
@@ -27,7 +28,7 @@ pub(super) struct Seen {
 
 impl StatusSource for Seen {
     fn version(&self) -> u64 {
-        self.statuses.changes().version()
+        self.statuses.feed().version_of(Aspect::Status)
     }
 
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {

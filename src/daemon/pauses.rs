@@ -1,5 +1,4 @@
-//! What a person does with probes, and reads of them: pauses, probes run on demand, metrics; and what is kept for it goes
-//! with its pod.
+//! Pausing probes on request, and dropping what is kept of pods that are gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +6,7 @@ use std::time::Duration;
 use super::Shared;
 use super::adapters::Prober;
 use crate::api::{Container, Pod, PodUid, ProbeType};
+use crate::change_feed::Aspect;
 use crate::clock::{Moment, go_duration};
 use crate::pod_workers::Syncer;
 use crate::prober::pauses::{MAX_PAUSE, MIN_PAUSE, ProbeKey};
@@ -29,14 +29,19 @@ impl Shared {
     }
 
     /// On disk before the answer, so that a daemon killed the moment after keeps its word.
-    fn after_pausing(&self, keys: &[ProbeKey], what: &str) -> Result<Vec<String>, String> {
+    fn after_pausing(
+        &self,
+        uid: &PodUid,
+        keys: &[ProbeKey],
+        what: &str,
+    ) -> Result<Vec<String>, String> {
         if let Err(e) = self.prober.manager.pauses().save() {
             log::warn!(
                 "cannot write {}: {e}; the pauses hold until the daemon ends",
                 self.layout.pauses().display()
             );
         }
-        self.notifier.changed();
+        self.feed.tell(uid, Aspect::Probes);
         let name = |key: &ProbeKey| {
             format!(
                 "{}/{}",
@@ -61,12 +66,9 @@ impl Shared {
         );
         let manager = &self.prober.manager;
         self.prober.records.history.retain(&known);
-        let changed = [
-            manager.pauses().tidy(&known, now),
-            self.recorder.tidy(&known, now),
-        ];
-        if changed.contains(&true) {
-            self.notifier.changed();
+        self.recorder.tidy(&known, now);
+        for uid in manager.pauses().tidy(&known, now) {
+            self.feed.tell(&uid, Aspect::Probes);
         }
     }
 
@@ -87,14 +89,18 @@ impl Shared {
             .manager
             .pauses()
             .pause(keys.clone(), length, Moment::now());
-        self.after_pausing(&keys, &format!("paused for {}", go_duration(length)))
+        self.after_pausing(
+            &target.uid,
+            &keys,
+            &format!("paused for {}", go_duration(length)),
+        )
     }
 
     /// Backend's `resume`.
     pub(super) fn resume_probes(&self, target: &PauseTarget) -> Result<Vec<String>, String> {
         let keys = probe_keys(&*self.pod(&target.uid)?, target)?;
         let resumed = self.prober.manager.pauses().resume(&keys, Moment::now());
-        self.after_pausing(&resumed, "resumed")
+        self.after_pausing(&target.uid, &resumed, "resumed")
     }
 }
 
@@ -127,7 +133,7 @@ fn probe_keys(pod: &Pod, target: &PauseTarget) -> Result<Vec<ProbeKey>, String> 
     }
 }
 
-/// Keeps the file of pauses; a disk that does not take it is said once until it does.
+/// Writes the file of pauses when they have changed. A failure is logged once, until a write succeeds.
 pub(super) fn saver(prober: Arc<Prober>) -> impl FnMut() + Send + 'static {
     let mut failed = false;
     move || match prober.manager.pauses().save() {

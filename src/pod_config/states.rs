@@ -32,12 +32,13 @@ struct Inner {
 /// Shared between the file source, which writes, and the snapshot, which reads.
 pub struct FileStates {
     inner: Mutex<Inner>,
-    on_change: Box<dyn Fn() + Send + Sync>,
+    on_change: Box<dyn Fn(&[PodUid]) + Send + Sync>,
 }
 
 impl FileStates {
-    /// Empty; `on_change` is called after each change, on the file source's thread, and must not block.
-    pub fn new(on_change: impl Fn() + Send + Sync + 'static) -> Self {
+    /// Empty; `on_change` is called after each change, with the pods whose file side has changed, on the file source's
+    /// thread, and must not block.
+    pub fn new(on_change: impl Fn(&[PodUid]) + Send + Sync + 'static) -> Self {
         Self {
             inner: Mutex::default(),
             on_change: Box::new(on_change),
@@ -73,6 +74,13 @@ impl FileStates {
         if inner.pods == pods && inner.problems == problems {
             return;
         }
+        let changed: Vec<PodUid> = inner
+            .pods
+            .keys()
+            .chain(pods.keys())
+            .filter(|uid| inner.pods.get(*uid) != pods.get(*uid))
+            .cloned()
+            .collect();
         for (uid, file) in std::mem::take(&mut inner.pods) {
             if !pods.contains_key(&uid) {
                 inner.removed.push_back((uid, file));
@@ -84,7 +92,7 @@ impl FileStates {
         inner.pods = pods;
         inner.problems = problems;
         drop(inner);
-        (self.on_change)();
+        (self.on_change)(&changed);
     }
 }
 
@@ -98,7 +106,7 @@ mod tests {
     fn a_change_is_told_once_and_a_removed_pod_keeps_its_file() {
         let calls = Arc::new(AtomicUsize::new(0));
         let seen = Arc::clone(&calls);
-        let states = FileStates::new(move || {
+        let states = FileStates::new(move |_| {
             seen.fetch_add(1, Ordering::Relaxed);
         });
         let pods = || {

@@ -12,8 +12,8 @@ use super::container_statuses::UNSEEN_EXIT_CODE;
 use crate::api::pod::{PodSpec, RestartPolicy};
 use crate::api::status::{ContainerState, ContainerStateTerminated};
 use crate::api::{ContainerStatus, Pod, PodCondition, PodStatus, PodUid};
+use crate::change_feed::{Aspect, ChangeFeed};
 use crate::clock::{Moment, Time};
-use crate::notifier::Notifier;
 use crate::pod_actions::{ALL_CONTAINERS_RESTARTING, should_restart_after};
 use crate::runtime::ContainerId;
 
@@ -21,14 +21,12 @@ use crate::runtime::ContainerId;
 pub struct StatusManager {
     statuses: Mutex<HashMap<PodUid, Arc<PodStatus>>>,
     ages: Mutex<Ages>,
-    notifier: Arc<Notifier>,
-    /// Grows after every change of a status.
-    changes: Notifier,
+    feed: Arc<ChangeFeed>,
 }
 
 impl StatusManager {
-    /// With the statuses of an earlier daemon (a cache: may be empty), telling `notifier` of every change.
-    pub fn new(restored: HashMap<PodUid, PodStatus>, notifier: Arc<Notifier>) -> Self {
+    /// With the statuses of an earlier daemon (a cache: may be empty), telling `feed` of every change.
+    pub fn new(restored: HashMap<PodUid, PodStatus>, feed: Arc<ChangeFeed>) -> Self {
         let statuses = restored
             .into_iter()
             .map(|(uid, s)| (uid, Arc::new(s)))
@@ -36,8 +34,7 @@ impl StatusManager {
         Self {
             statuses: Mutex::new(statuses),
             ages: Mutex::default(),
-            notifier,
-            changes: Notifier::default(),
+            feed,
         }
     }
 
@@ -64,14 +61,13 @@ impl StatusManager {
         self.lock_ages().clone()
     }
 
-    /// Grows after every change of a status: what the checkpoint waits on, and without which no probe worker sees a change.
-    pub fn changes(&self) -> &Notifier {
-        &self.changes
+    /// The feed that hears of every change of a status, after the change.
+    pub fn feed(&self) -> &ChangeFeed {
+        &self.feed
     }
 
-    fn changed(&self) {
-        self.changes.changed();
-        self.notifier.changed();
+    fn changed(&self, uid: &PodUid) {
+        self.feed.tell(uid, Aspect::Status);
     }
 
     /// The latest status.
@@ -98,7 +94,7 @@ impl StatusManager {
         }
         statuses.insert(pod.uid().clone(), Arc::new(status));
         drop(statuses);
-        self.changed();
+        self.changed(pod.uid());
     }
 
     /// Readiness of one container, from the sync loop. Recomputes Ready and ContainersReady, not the phase. Nothing
@@ -123,14 +119,12 @@ impl StatusManager {
     /// Forgets pods outside `known`.
     pub fn remove_orphans(&self, known: &HashSet<PodUid>) {
         self.lock_ages().retain(known);
-        let mut statuses = self.lock();
-        let before = statuses.len();
-        statuses.retain(|uid, _| known.contains(uid));
-        let changed = statuses.len() != before;
-        drop(statuses);
-        if changed {
-            self.changed();
-        }
+        let gone: Vec<PodUid> = self
+            .lock()
+            .extract_if(|uid, _| !known.contains(uid))
+            .map(|(uid, _)| uid)
+            .collect();
+        gone.iter().for_each(|uid| self.changed(uid));
     }
 
     fn change_container(
@@ -158,7 +152,7 @@ impl StatusManager {
         refresh_ready(pod, &mut status);
         *stored = Arc::new(status);
         drop(statuses);
-        self.changed();
+        self.changed(pod.uid());
     }
 
     fn lock_ages(&self) -> MutexGuard<'_, Ages> {
@@ -328,12 +322,9 @@ mod tests {
         }
     }
 
-    fn manager() -> (StatusManager, Arc<Notifier>) {
-        let notifier = Arc::new(Notifier::default());
-        (
-            StatusManager::new(HashMap::new(), notifier.clone()),
-            notifier,
-        )
+    fn manager() -> (StatusManager, Arc<ChangeFeed>) {
+        let feed = Arc::new(ChangeFeed::default());
+        (StatusManager::new(HashMap::new(), feed.clone()), feed)
     }
 
     #[test]

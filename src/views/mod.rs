@@ -9,6 +9,6 @@ pub mod probe_metrics;
 mod records;
 mod report;
 
-pub use pods::{PodView, Snapshot};
+pub use pods::{Manifest, PodView, Snapshot, SnapshotUpdate};
 pub use records::Records;
 pub use report::{MAX_SHOWN, ProbeReport};

@@ -33,12 +33,12 @@ struct Numbers {
 
 /// Where one worker counts: a lock of its own, and no search among a thousand.
 pub struct Recorded {
-    series: Series,
+    series: Arc<Series>,
     numbers: Arc<Mutex<Numbers>>,
     all: AllSeries,
 }
 
-type AllSeries = Arc<Mutex<BTreeMap<Series, Arc<Mutex<Numbers>>>>>;
+type AllSeries = Arc<Mutex<BTreeMap<Arc<Series>, Arc<Mutex<Numbers>>>>>;
 
 impl Recorded {
     /// The worker has ended, and its series go.
@@ -76,6 +76,7 @@ pub struct ProbeMetrics {
 impl ProbeMetrics {
     /// The numbers of a worker, which it counts in from now on.
     pub fn add(&self, series: Series) -> Recorded {
+        let series = Arc::new(series);
         let numbers = self.lock().entry(series.clone()).or_default().clone();
         Recorded {
             series,
@@ -86,11 +87,15 @@ impl ProbeMetrics {
 
     /// Appends all families in the text format.
     pub fn write(&self, out: &mut String) {
-        // Copied, so that no worker waits for the text.
-        let all: BTreeMap<_, _> = self
+        // Only the list is copied under the lock, so that no worker waits for the text to be written.
+        let all: Vec<_> = self
             .lock()
             .iter()
-            .map(|(series, n)| (series.clone(), lock(n).clone()))
+            .map(|(series, n)| (series.clone(), n.clone()))
+            .collect();
+        let all: Vec<_> = all
+            .into_iter()
+            .map(|(series, n)| (series, lock(&n).clone()))
             .collect();
         counters(out, &all);
         let name = "prober_probe_duration_seconds";
@@ -105,12 +110,12 @@ impl ProbeMetrics {
         });
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Series, Arc<Mutex<Numbers>>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<Series>, Arc<Mutex<Numbers>>>> {
         lock(&self.series)
     }
 }
 
-fn counters(out: &mut String, all: &BTreeMap<Series, Numbers>) {
+fn counters(out: &mut String, all: &[(Arc<Series>, Numbers)]) {
     let help =
         "Cumulative number of a liveness, readiness or startup probe for a container by result.";
     let mut family = Family::new(out, "prober_probe_total", Kind::Counter, help);
@@ -151,7 +156,7 @@ fn counters(out: &mut String, all: &BTreeMap<Series, Numbers>) {
 /// Without the UID, as 2.7 has it: two pods that follow one another under a name share a series for a moment.
 fn durations(
     mut family: Family<'_>,
-    all: &BTreeMap<Series, Numbers>,
+    all: &[(Arc<Series>, Numbers)],
     of: impl Fn(&Numbers) -> &Histogram,
 ) {
     let mut merged: BTreeMap<[(&str, &str); 4], Histogram> = BTreeMap::new();

@@ -357,6 +357,7 @@ pub(crate) fn find<'s>(snapshot: &'s Snapshot, name: &str) -> Option<&'s PodView
         .pods
         .iter()
         .find(|p| p.object["metadata"]["name"] == full)
+        .map(AsRef::as_ref)
 }
 
 /// Runs until TERM, which ends it at once.

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::{Container, PodPhase};
 use crate::events::Event;
-use crate::notifier::Notifier;
 use crate::pod_actions::spec_hash;
 use crate::runtime::{
     ExecOutcome, NetworkNamespace, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus,
@@ -281,10 +280,7 @@ impl Harness {
             raw: Value::Null,
         });
         let (runtime, probes) = (Arc::<FakeRuntime>::default(), Arc::<FakeProbes>::default());
-        let statuses = Arc::new(StatusManager::new(
-            HashMap::new(),
-            Arc::new(Notifier::default()),
-        ));
+        let statuses = Arc::new(StatusManager::new(HashMap::new(), Arc::default()));
         let _ = probes.statuses.set(statuses.clone());
         let recorder = Arc::<Recorder>::default();
         let syncer = Syncer::new(Deps {
@@ -346,7 +342,7 @@ impl Harness {
         self.statuses.get(self.pod.uid()).unwrap()
     }
 
-    fn events(&self) -> Vec<Event> {
+    fn events(&self) -> Vec<Arc<Event>> {
         self.recorder.list()
     }
 
