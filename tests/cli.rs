@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use podprobe::api::{PodUid, ProbeType};
 use podprobe::clock::Time;
-use podprobe::events::EventList;
+use podprobe::events::{Event, EventList};
 use podprobe::layout::Layout;
 use podprobe::prober::trace::Step;
 use podprobe::server::protocol::{PauseTarget, ProbeTarget};
@@ -25,6 +25,8 @@ struct Fake {
     now: Mutex<Arc<Snapshot>>,
     changed: Condvar,
     asked: Mutex<Vec<(PauseTarget, Option<Duration>)>>,
+    /// The events that a client has been told of.
+    told: Mutex<Vec<Arc<Event>>>,
 }
 
 impl Fake {
@@ -58,11 +60,15 @@ impl Backend for Fake {
                 Duration::ZERO
             },
         );
-        let events = snapshot
+        let mut told = self.told.lock().unwrap();
+        let all: Vec<_> = snapshot
             .pods
             .iter()
             .flat_map(|p| p.events.clone())
             .collect();
+        let new = |e: &&Arc<Event>| after.is_none() || !told.contains(e);
+        let events = all.iter().filter(new).cloned().collect();
+        *told = all;
         EventList {
             version: snapshot.version,
             node_name: snapshot.node_name.clone(),
@@ -142,6 +148,7 @@ impl World {
             now: Mutex::default(),
             changed: Condvar::new(),
             asked: Mutex::default(),
+            told: Mutex::default(),
         });
         let server = server::spawn(&Layout::new(root.path()).socket(), backend.clone()).unwrap();
         let world = Self {

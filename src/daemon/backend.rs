@@ -27,7 +27,9 @@ impl Backend for Shared {
     }
 
     fn watch(&self, after: u64, ceiling: Duration) -> SnapshotUpdate {
-        self.feed.wait_newer(after, ceiling);
+        if self.feed.since(after).0.is_some() {
+            self.feed.wait_newer(after, ceiling);
+        }
         let (Some(changes), version) = self.feed.since(after) else {
             return self.everything();
         };
@@ -187,5 +189,98 @@ impl Shared {
             paused: self.prober.manager.pauses().of(pod.uid(), Moment::now()),
             events,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::daemon::Daemon;
+    use crate::layout::Layout;
+    use crate::settings::Settings;
+
+    const CEILING: Duration = Duration::from_secs(60);
+
+    fn file(dir: &Path, uid: &str) {
+        let probe = json!({"exec": {"command": ["true"]}});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": uid, "uid": uid},
+            "spec": {"containers": [{"name": "c", "image": "i", "livenessProbe": probe}]}});
+        std::fs::write(dir.join(format!("{uid}.json")), pod.to_string()).unwrap();
+    }
+
+    fn uids(pods: &[Arc<PodView>]) -> Vec<&str> {
+        pods.iter().map(|p| p.uid()).collect()
+    }
+
+    /// Of pods that have ended, so that nothing is started.
+    #[test]
+    fn a_daemon_that_has_just_started_knows_its_pods_and_a_watcher_gets_what_changed() {
+        if !nix::unistd::geteuid().is_root() {
+            assert_ne!(
+                std::env::var("CI").as_deref(),
+                Ok("true"),
+                "CI runs as root"
+            );
+            return eprintln!("SKIPPED: needs root to start a daemon");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path());
+        let pods = layout.pods_dir();
+        std::fs::create_dir_all(&pods).unwrap();
+        std::fs::create_dir_all(layout.lib_dir()).unwrap();
+        ["a", "b", "c"].iter().for_each(|uid| file(&pods, uid));
+        let ended = json!({"phase": "Succeeded"});
+        let statuses = json!({"a": ended, "b": ended, "c": ended});
+        let checkpoint = json!({"version": 1, "statuses": statuses});
+        std::fs::write(layout.checkpoint(), checkpoint.to_string()).unwrap();
+        let settings = Settings {
+            static_pod_path: pods.clone(),
+            ..Settings::default()
+        };
+        let daemon = Daemon::start(settings, layout).unwrap();
+        let backend = daemon.backend();
+        let mut known = backend.snapshot();
+        assert_eq!(
+            uids(&known.pods),
+            ["a", "b", "c"],
+            "not before the files were read"
+        );
+        assert!(known.pods.iter().all(|p| p.status.phase.is_terminal()));
+
+        let target = PauseTarget {
+            uid: "b".into(),
+            container: None,
+            probe_type: None,
+        };
+        backend.pause(&target, CEILING).unwrap();
+        let deadline = Moment::now() + CEILING;
+        let mut update = SnapshotUpdate::default();
+        let mut next = |known: &mut Arc<Snapshot>| {
+            assert!(Moment::now() < deadline, "{known:?}");
+            update = backend.watch(known.version, CEILING);
+            assert!(!update.complete, "no reader is that far behind");
+            *known = Arc::new(known.updated(update.clone()));
+            (uids(&update.pods).join(" "), update.gone.clone())
+        };
+        let paused = |s: &Snapshot| s.pods.iter().filter(|p| !p.paused.is_empty()).count();
+        let mut seen = Vec::new();
+        while paused(&known) == 0 {
+            seen.push(next(&mut known).0);
+        }
+        assert_eq!(seen.last().unwrap(), "b");
+
+        std::fs::remove_file(pods.join("c.json")).unwrap();
+        let mut gone = Vec::new();
+        while uids(&known.pods).contains(&"c") {
+            gone = next(&mut known).1;
+        }
+        assert_eq!(gone, ["c"]);
+        assert_eq!(uids(&backend.snapshot().pods), uids(&known.pods));
+        assert!(backend.watch(known.version + 1000, CEILING).complete);
+        daemon.shutdown(CEILING).unwrap();
     }
 }
