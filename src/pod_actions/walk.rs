@@ -77,6 +77,7 @@ impl World {
             liveness: &liveness,
             startup: &startup,
             restart_all: false,
+            ended_before: &[],
         })
     }
 

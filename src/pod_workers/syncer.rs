@@ -194,6 +194,7 @@ impl Syncer {
             restart_all: status
                 .condition(ALL_CONTAINERS_RESTARTING)
                 .is_some_and(|c| c.status == "True"),
+            ended_before: &pod_actions::ended_before(pod, &status, &runtime),
         });
         if actions.is_empty() {
             return Outcome::Ok;
@@ -288,7 +289,7 @@ impl Syncer {
         let mut problems = Problems::new(cancel);
         for ToRemove { id, name, kill } in remove {
             if *kill {
-                let message = format!("Stopping container {name}");
+                let message = "killing".to_owned();
                 let kill = ToKill {
                     id: id.clone(),
                     name: name.clone(),

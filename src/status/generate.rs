@@ -1,11 +1,13 @@
 //! The whole API status of a pod in one pure step: statuses, phase, Ready and Started, conditions (kubelet-probes 9.1–9.5).
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::container_statuses::{self, StartFailure};
 use super::{conditions, phase};
+use crate::api::quantity::Quantity;
 use crate::api::status::PodIp;
-use crate::api::{Pod, PodPhase, PodStatus};
+use crate::api::{Container, Pod, PodPhase, PodStatus};
 use crate::clock::Time;
 use crate::pod_actions::{
     ALL_CONTAINERS_RESTARTING, has_initialized, restart_all_wanted, sandbox_needed,
@@ -117,20 +119,24 @@ fn set_ips(inputs: &Inputs, status: &mut PodStatus) {
         .unwrap_or_default();
 }
 
-/// Guaranteed when every container limits cpu and memory to what it requests; BestEffort when none asks for anything.
+/// Guaranteed when every container limits cpu and memory to the amount it requests; BestEffort when none asks for any of
+/// the two. Nothing else counts, and `1` is as much as `1000m`.
 pub fn qos_class(pod: &Pod) -> &'static str {
-    let resources = || pod.spec.all_containers().map(|c| &c.resources);
-    if resources().all(|r| r.limits.is_empty() && r.requests.is_empty()) {
-        return "BestEffort";
-    }
-    let guaranteed = |name: &str| {
-        resources().all(|r| {
-            r.limits
-                .get(name)
-                .is_some_and(|l| r.requests.get(name).is_none_or(|q| q == l))
-        })
+    let amount = |list: &BTreeMap<String, Quantity>, name: &str| {
+        let amount = list.get(name).and_then(Quantity::milli_value);
+        amount.filter(|milli| *milli > 0)
     };
-    if guaranteed("cpu") && guaranteed("memory") {
+    let of = |c: &Container, name: &str| {
+        let limit = amount(&c.resources.limits, name);
+        (limit, amount(&c.resources.requests, name).or(limit))
+    };
+    let each = || {
+        let all = pod.spec.all_containers();
+        all.flat_map(|c| ["cpu", "memory"].map(|name| of(c, name)))
+    };
+    if each().all(|pair| pair == (None, None)) {
+        "BestEffort"
+    } else if each().all(|(limit, request)| limit.is_some() && limit == request) {
         "Guaranteed"
     } else {
         "Burstable"
@@ -346,5 +352,13 @@ mod tests {
             "Burstable",
         );
         check(json!({"requests": {"cpu": "1"}}), "Burstable");
+        check(
+            json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1024Mi"}}),
+            "Guaranteed",
+        );
+        check(
+            json!({"requests": {"cpu": "0", "ephemeral-storage": "1Gi"}}),
+            "BestEffort",
+        );
     }
 }

@@ -80,16 +80,21 @@ impl StatusManager {
         self.lock().clone()
     }
 
-    /// Stores a fresh status unless it says the same; a terminated container that would come back to life against its
-    /// restart policy keeps its old status.
-    pub fn set(&self, pod: &Pod, mut status: PodStatus) {
+    /// Stores a fresh status unless it says the same, or a container in it comes back to life against its restart policy:
+    /// then the old status stays as a whole (9.6 "Refused").
+    pub fn set(&self, pod: &Pod, status: PodStatus) {
         self.lock_ages().begin(pod.uid(), Moment::now());
         let mut statuses = self.lock();
         let old = statuses.get(pod.uid());
         if let Some(old) = old {
-            refuse_resurrection(pod, old, &mut status);
             if **old == status {
                 return;
+            }
+            if let Some(container) = revived_against_policy(pod, old, &status) {
+                return log::error!(
+                    "the status of {} is not updated: container {container} ended for good and cannot run again",
+                    pod.reference()
+                );
             }
         }
         statuses.insert(pod.uid().clone(), Arc::new(status));
@@ -178,13 +183,18 @@ fn refresh_ready(pod: &Pod, status: &mut PodStatus) {
     }
 }
 
-/// 9.6 "Refused": unless the pod policy is Always, the exit code allows a restart, or all containers are restarted.
-fn refuse_resurrection(pod: &Pod, old: &PodStatus, status: &mut PodStatus) {
+/// 9.6 "Refused": a container that was terminated and is not any more, unless the pod policy is Always, the exit code
+/// allows a restart, or all containers are restarted.
+fn revived_against_policy<'a>(
+    pod: &Pod,
+    old: &'a PodStatus,
+    status: &PodStatus,
+) -> Option<&'a str> {
     let restarting = [old, status]
         .iter()
         .any(|s| conditions::is_true(&s.conditions, ALL_CONTAINERS_RESTARTING));
     if pod.spec.restart_policy == RestartPolicy::Always || restarting {
-        return;
+        return None;
     }
     let may_restart = |name: &str, code| {
         pod.container(name)
@@ -196,18 +206,12 @@ fn refuse_resurrection(pod: &Pod, old: &PodStatus, status: &mut PodStatus) {
             .as_ref()
             .is_some_and(|t| !may_restart(&c.name, t.exit_code))
     };
-    for before in old.container_statuses.iter().filter(ended_for_good) {
-        let revived =
-            |c: &&mut ContainerStatus| c.name == before.name && c.state.terminated.is_none();
-        if let Some(status) = status.container_statuses.iter_mut().find(revived) {
-            log::error!(
-                "container {} of {} ended for good and cannot run again; its status is kept",
-                before.name,
-                pod.reference()
-            );
-            *status = before.clone();
-        }
-    }
+    let lives = |name: &str| {
+        let mut now = status.container_statuses.iter();
+        now.any(|c| c.name == name && c.state.terminated.is_none())
+    };
+    let mut ended = old.container_statuses.iter().filter(ended_for_good);
+    ended.find(|c| lives(&c.name)).map(|c| c.name.as_str())
 }
 
 /// The last status of a finished pod (9.7): every container has ended, whatever was last seen of it. The phase of a
@@ -457,6 +461,19 @@ mod tests {
         check_finished([true, false, false], [true, false, false]);
         check_finished([false, true, false], [true, true, false]);
         check_finished([false, false, true], [false, false, true]);
+    }
+
+    #[test]
+    fn a_refused_status_changes_nothing_else_of_the_pod() {
+        let (m, feed) = manager();
+        let pod = pod("Never");
+        let ended = json!({"name": "a", "containerID": "podprobe://1", "state": {"terminated": {"exitCode": 0}}});
+        m.set(&pod, status(&pod, ended));
+        let (before, version) = (m.get(pod.uid()).unwrap(), feed.version());
+        let mut revived = status(&pod, running("2"));
+        revived.message = "another".into();
+        m.set(&pod, revived);
+        assert_eq!((m.get(pod.uid()), feed.version()), (Some(before), version));
     }
 
     #[test]

@@ -625,6 +625,40 @@ fn a_restart_of_all_says_who_asked_for_it() {
         h.causes(),
         ["b", "c"].map(|name| (name.to_owned(), cause.to_owned()))
     );
+    let killed = "Killing killing".to_owned();
+    assert!(h.texts().contains(&killed), "{:?}", h.texts());
+}
+
+/// The runtime's records do not outlive a reboot; the stored status does.
+#[test]
+fn a_container_that_succeeded_does_not_run_again_after_a_reboot() {
+    let h = Harness::new(json!({"restartPolicy": "OnFailure", "containers": [
+        {"name": "a", "image": "i"}, {"name": "b", "image": "i"}]}));
+    h.run(Phase::Sync);
+    {
+        let mut state = h.runtime.state.lock().unwrap();
+        let mut containers = state.pod.containers.iter_mut();
+        end(containers.find(|c| c.name == "a").unwrap(), 0);
+    }
+    h.run(Phase::Sync);
+    {
+        let mut state = h.runtime.state.lock().unwrap();
+        state.pod.containers.clear();
+        state.pod.sandboxes.clear();
+    }
+    h.calls();
+    for _ in 0..2 {
+        assert_eq!(h.run(Phase::Sync), Outcome::Ok);
+    }
+    let calls = h.calls().into_iter();
+    let started: Vec<_> = calls.filter(|c| c.starts_with("start")).collect();
+    assert_eq!(started, ["start b 1"]);
+    let status = h.status();
+    let [a, b] = &status.container_statuses[..] else {
+        panic!("{status:?}")
+    };
+    assert_eq!(a.state.terminated.as_ref().unwrap().exit_code, 0);
+    assert!(b.state.running.is_some());
 }
 
 #[test]
