@@ -135,6 +135,9 @@ fn measure(
         target("", 5.0),
         quantile(&late, 0.99) * 1e3,
     );
+    if let Some(scrape) = after["scrape"].as_f64() {
+        add("scrape", "ms", target("", 5.0), scrape);
+    }
     let memory = memory(role.pid());
     add(
         "RSS",

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crossbeam_channel::bounded;
 use podprobe::api::pod::{
@@ -123,7 +124,9 @@ impl Ours {
         // First: the text of a thousand series takes as long as a second of their probes.
         let cpu = process_cpu();
         let mut text = String::new();
+        let begun = Instant::now();
         self.records.write_metrics(&mut text);
+        let scrape = begun.elapsed().as_secs_f64() * 1e3;
         let sum = |name: &str, label: &str| -> u64 {
             let lines = text
                 .lines()
@@ -134,12 +137,14 @@ impl Ours {
         };
         let failed = sum("prober_probe_total{", "result=\"failed\"")
             + sum("podprobe_prober_probe_errors_total{", "");
-        roles::report(
+        let mut report = roles::report(
             cpu,
             failed + sum("prober_probe_total{", "result=\"successful\""),
             failed,
             &self.records.lateness,
-        )
+        );
+        report["scrape"] = scrape.into();
+        report
     }
 }
 
