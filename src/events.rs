@@ -1,5 +1,6 @@
-//! Events: what happened to a pod, in the kubelet's reasons and texts; one log line each, and a bounded list for
-//! `describe` and `get events`.
+//! Events: what happened to a pod, in the kubelet's reasons and texts: a bounded list for `describe` and `get events`. The
+//! log has each that is news at `info` or `warn`, and those that repeat at `debug`: a probe that fails each second is one
+//! line in ten minutes at most, not 600.
 //!
 //! Invariants: equal events are one with a count; of events that differ in their text only, the first
 //! [`MAX_SIMILAR`] within [`SIMILAR_INTERVAL`] are kept apart and the rest is one, as client-go's recorder does it, so
@@ -124,10 +125,6 @@ impl Recorder {
         reason: &str,
         message: &str,
     ) {
-        match type_ {
-            EventType::Normal => log::info!("{pod} {field_path} {reason}: {message}"),
-            EventType::Warning => log::warn!("{pod} {field_path} {reason}: {message}"),
-        }
         let now = Time::now();
         let event = Event {
             namespace: pod.namespace.to_string(),
@@ -142,12 +139,19 @@ impl Recorder {
             last_timestamp: now,
         };
         let mut events = self.lock();
-        keep(&mut events, event, Moment::now());
+        let is_news = keep(&mut events, event, Moment::now());
         // under the lock: whoever reads the version finds the event
         let version = self.feed.tell(&pod.uid, Aspect::Events);
         if let Some(newest) = events.last_mut() {
             newest.version = version;
         }
+        drop(events);
+        let level = match type_ {
+            _ if !is_news => log::Level::Debug,
+            EventType::Normal => log::Level::Info,
+            EventType::Warning => log::Level::Warn,
+        };
+        log::log!(level, "{pod} {field_path} {reason}: {message}");
     }
 
     /// Drops the events of pods outside `alive` that last happened [`KEPT`] ago.
@@ -183,8 +187,9 @@ impl Recorder {
     }
 }
 
-/// Counts an event that is there already, and moves it to the end; else adds it.
-fn keep(events: &mut Vec<Kept>, mut event: Event, now: Moment) {
+/// Counts an event that is there already, and moves it to the end; else adds it. Whether it is news: it has not happened
+/// within [`SIMILAR_INTERVAL`].
+fn keep(events: &mut Vec<Kept>, mut event: Event, now: Moment) -> bool {
     let same = |k: &Kept, e: &Event| k.is_of(e) && k.event.message == e.message;
     let mut at = events.iter().position(|k| same(k, &event));
     let similar = |k: &&Kept| k.is_of(&event) && now.since(k.last) < SIMILAR_INTERVAL;
@@ -194,8 +199,12 @@ fn keep(events: &mut Vec<Kept>, mut event: Event, now: Moment) {
             .iter()
             .position(|k| k.is_of(&event) && k.event.message.starts_with(COMBINED));
     }
+    let mut is_news = true;
     if let Some(at) = at {
-        let old = events.remove(at).event;
+        let Kept {
+            event: old, last, ..
+        } = events.remove(at);
+        is_news = now.since(last) >= SIMILAR_INTERVAL;
         (event.count, event.first_timestamp) = (old.count.saturating_add(1), old.first_timestamp);
     } else if events.len() >= MAX_EVENTS {
         events.remove(0);
@@ -205,6 +214,7 @@ fn keep(events: &mut Vec<Kept>, mut event: Event, now: Moment) {
         last: now,
         version: 0,
     });
+    is_news
 }
 
 #[cfg(test)]
@@ -348,17 +358,22 @@ mod tests {
             last_timestamp: Time::now(),
         };
         let mut events = Vec::new();
+        let mut at = |message: &str, now| {
+            let event = Event {
+                message: message.into(),
+                ..template.clone()
+            };
+            let is_news = keep(&mut events, event, now);
+            (is_news, events.len())
+        };
         for i in 0..30 {
             let now = Moment::default() + SIMILAR_INTERVAL * i / MAX_SIMILAR as u32;
-            keep(
-                &mut events,
-                Event {
-                    message: i.to_string(),
-                    ..template.clone()
-                },
-                now,
-            );
+            assert!(at(&i.to_string(), now).0);
         }
+        let later = Moment::default() + SIMILAR_INTERVAL * 9;
+        assert_eq!(at("29", later), (true, 30), "long ago");
+        assert_eq!(at("29", later), (false, 30), "just now");
+        assert_eq!(at("29", later + SIMILAR_INTERVAL), (true, 30));
         assert!(
             events
                 .iter()
