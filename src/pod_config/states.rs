@@ -29,10 +29,13 @@ struct Inner {
     problems: Vec<FileProblem>,
 }
 
+/// Hears of the pods whose file side has changed.
+type OnChange = dyn Fn(&[PodUid]) + Send + Sync;
+
 /// Shared between the file source, which writes, and the snapshot, which reads.
 pub struct FileStates {
     inner: Mutex<Inner>,
-    on_change: Box<dyn Fn(&[PodUid]) + Send + Sync>,
+    on_change: Box<OnChange>,
 }
 
 impl FileStates {

@@ -255,7 +255,7 @@ fn admit(mut stream: UnixStream, connections: &Arc<Connections>) {
         .name("server-client".into())
         .stack_size(STACK)
         .spawn(move || {
-            // A client that hangs up or is too slow is its own affair: nothing to report.
+            // A client that hangs up or is too slow is no error of the daemon.
             let _ = serve(stream, &seat.0);
         });
     if let Err(e) = spawned {
