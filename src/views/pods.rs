@@ -18,7 +18,7 @@ use crate::prober::pauses::PausedProbe;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodView {
-    /// The v1 Pod object, defaults and annotations included, without its status.
+    /// The v1 Pod object, defaults and annotations included, without its live status.
     pub object: Manifest,
     /// Its status.
     pub status: Arc<PodStatus>,

@@ -187,13 +187,14 @@ impl<'a> Day<'a> {
                 last.problems,
                 self.log()
             );
-            last = ask(
+            // the daemon may be another one by now, so what changed is asked for as a whole
+            talk(
                 &self.node.layout,
                 &Request::Watch {
                     after: last.version,
                 },
-            )
-            .unwrap_or(last);
+            );
+            last = self.snapshot().unwrap_or(last);
         }
     }
 
