@@ -6,9 +6,9 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use podprobe::prober::history::MAX_RUNS;
 use podprobe::runtime::shims::state::Process;
-use podprobe::status::Snapshot;
+use podprobe::views::Snapshot;
+use podprobe::views::history::MAX_RUNS;
 use serde_json::{Value, json};
 use support::CEILING;
 use support::figures::Report;
@@ -25,7 +25,8 @@ fn main() {
     let mut report = Report::new("idle");
     let sizes = support::settings("PODS", &[10, 50, 110]);
     for pods in &sizes {
-        without_probes(&mut report, *pods, window);
+        let unwatched = without_probes(&mut report, *pods, window);
+        watched(&mut report, *pods, unwatched);
         with_probes(&mut report, *pods);
     }
     report.note(format!(
@@ -38,13 +39,9 @@ fn main() {
 /// A daemon whose pods are all ready. Nobody watches them start, for that leaves memory behind: it is asked once a second.
 fn start(pods: usize, port: &str, probes: &Value) -> Node {
     let node = Node::start("embedded");
-    for n in 0..pods {
-        let name = format!("idle-{n}");
-        node.add(&name, &pod(&node, &name, &["--port", port], probes.clone()));
-    }
+    add(&node, pods, port, probes);
     let begun = Instant::now();
-    let ready = |s: &Snapshot| s.pods.len() == pods && s.pods.iter().all(|p| p.status.is_ready());
-    while !ready(&node.snapshot()) {
+    while !all_ready(pods, &node.snapshot()) {
         assert!(
             begun.elapsed() < CEILING,
             "not every pod runs:\n{}",
@@ -55,7 +52,36 @@ fn start(pods: usize, port: &str, probes: &Value) -> Node {
     node
 }
 
-fn without_probes(report: &mut Report, pods: usize, window: Duration) {
+fn add(node: &Node, pods: usize, port: &str, probes: &Value) {
+    for n in 0..pods {
+        let name = format!("idle-{n}");
+        node.add(&name, &pod(node, &name, &["--port", port], probes.clone()));
+    }
+}
+
+fn all_ready(pods: usize, s: &Snapshot) -> bool {
+    s.pods.len() == pods && s.pods.iter().all(|p| p.status.is_ready())
+}
+
+/// What a client leaves in the daemon's memory that watches all pods start; `unwatched` is that of one nobody watches.
+fn watched(report: &mut Report, pods: usize, unwatched: u64) {
+    let node = Node::start("embedded");
+    let mut watch = node.watch();
+    watch.until("the first snapshot", |_| true);
+    add(&node, pods, "0", &json!({}));
+    watch.until("every pod to run", |s| all_ready(pods, s));
+    drop(watch);
+    std::thread::sleep(Duration::from_secs(3));
+    report.add(
+        &format!("{pods:>3} pods: daemon: left by a watcher"),
+        "kB",
+        Some(300.0),
+        memory(node.daemon.pid).private as f64 - unwatched as f64,
+    );
+}
+
+/// Gives the daemon's private memory in kB.
+fn without_probes(report: &mut Report, pods: usize, window: Duration) -> u64 {
     let node = start(pods, "0", &json!({}));
     // What starting has left (a last sync, the checkpoint) is over by then.
     std::thread::sleep(Duration::from_secs(3));
@@ -76,6 +102,7 @@ fn without_probes(report: &mut Report, pods: usize, window: Duration) {
             .map(|p| memory(p.pid))
             .for_each(|m| add_memory(report, &format!("{title}: {role}"), m, target));
     }
+    memory(node.daemon.pid).private
 }
 
 fn with_probes(report: &mut Report, pods: usize) {

@@ -24,7 +24,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use podprobe::prober::lateness::{Counts, quantile};
+use podprobe::views::lateness::{Counts, quantile};
 use serde_json::Value;
 use support::figures::Report;
 use support::usage::memory;
@@ -135,6 +135,9 @@ fn measure(
         target("", 5.0),
         quantile(&late, 0.99) * 1e3,
     );
+    if let Some(scrape) = after["scrape"].as_f64() {
+        add("scrape", "ms", target("", 5.0), scrape);
+    }
     let memory = memory(role.pid());
     add(
         "RSS",

@@ -5,9 +5,8 @@
 //! [`INTERVAL`]; a disk that is full is said once.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -17,6 +16,8 @@ use crossbeam_channel::{Receiver, TryRecvError};
 use serde::{Deserialize, Serialize};
 
 use crate::api::{PodStatus, PodUid};
+use crate::atomic_file;
+use crate::change_feed::Aspect;
 use crate::clock::{self, Moment, Time};
 use crate::status::{Ages, StatusManager};
 
@@ -106,35 +107,17 @@ pub fn read(path: &Path) -> Restored {
 }
 
 fn write(path: &Path, statuses: &StatusManager) -> io::Result<()> {
-    let (statuses, ages) = (statuses.all(), statuses.ages());
-    replace(
-        path,
-        &serde_json::to_vec(&Content {
-            version: VERSION,
-            statuses,
-            boot_id: clock::boot_id(),
-            ages,
-        })?,
-    )
-}
-
-/// Replaces a file atomically: the name always leads to the old content or to all of the new.
-///
-/// # Errors
-/// The disk does not take it; the old content is as before.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let temporary = path.with_extension("json.tmp");
-    let mut file = File::options()
-        .create(true)
-        .truncate(true)
-        .write(true)
-        .mode(0o600)
-        .open(&temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    path.parent()
-        .map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+    let content = Content {
+        version: VERSION,
+        statuses: statuses.all(),
+        boot_id: clock::boot_id(),
+        ages: statuses.ages(),
+    };
+    atomic_file::replace_with(path, |file| {
+        let mut out = BufWriter::new(file);
+        serde_json::to_writer(&mut out, &content)?;
+        out.flush()
+    })
 }
 
 /// How soon one write may follow another: at once as long as there are few, so that what a person has seen is there after
@@ -168,7 +151,7 @@ impl Pace {
     }
 }
 
-/// Keeps the file current until `stop` closes, and writes it once more then; who closes it wakes the thread by a change.
+/// Keeps the file current until `stop` closes, and writes it once more then; who closes it wakes the thread by the feed.
 /// `also` is called at each turn, at least once in [`INTERVAL`]: for other small files.
 ///
 /// # Errors
@@ -184,11 +167,11 @@ pub fn spawn(
         let is_stopped = || stop.try_recv() == Err(TryRecvError::Disconnected);
         loop {
             if let (Some(version), false) = (written, is_stopped()) {
-                statuses.changes().wait_newer(version, INTERVAL);
+                statuses.feed().wait_newer_of(Aspect::Status, version, INTERVAL);
             }
             // in this order: what changed before the stop is written
             let stopped = is_stopped();
-            let version = statuses.changes().version();
+            let version = statuses.feed().version_of(Aspect::Status);
             let mut pause = Duration::ZERO;
             if written != Some(version) {
                 match write(&path, &statuses) {
@@ -216,7 +199,6 @@ mod tests {
 
     use super::*;
     use crate::api::PodPhase;
-    use crate::notifier::Notifier;
 
     fn statuses(phase: PodPhase) -> HashMap<PodUid, PodStatus> {
         HashMap::from([(
@@ -230,8 +212,7 @@ mod tests {
 
     fn written_by(dir: &Path, phase: PodPhase) -> PathBuf {
         let path = dir.join("checkpoint.json");
-        let notifier = Arc::new(Notifier::default());
-        let manager = Arc::new(StatusManager::new(statuses(phase), notifier));
+        let manager = Arc::new(StatusManager::new(statuses(phase), Arc::default()));
         let (stop, stopped) = bounded(0);
         let thread = spawn(path.clone(), manager, stopped, || ()).unwrap();
         drop(stop);
@@ -299,7 +280,7 @@ mod tests {
         assert_eq!(read(&path).statuses, statuses(PodPhase::Running));
         assert!(seen.since(changed) < INTERVAL, "{:?}", seen.since(changed));
         drop(stop);
-        manager.changes().changed();
+        manager.feed().wake();
         thread.join().unwrap();
     }
 

@@ -1,8 +1,9 @@
 //! The daemon: wires the parts, holds the lock of its root, and ends them in order.
 
+mod adapters;
 mod backend;
-mod hands_on;
-mod views;
+mod metrics;
+mod pauses;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -18,9 +19,10 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{SysconfVar, sysconf};
 
-use self::views::{Prober, RuntimeCache, Seen};
+use self::adapters::{Prober, RuntimeCache, Seen};
 use crate::admission;
 use crate::api::{PodOrigin, PodSource, PodStatus, PodUid, decode};
+use crate::change_feed::{Aspect, ChangeFeed};
 use crate::checkpoint;
 use crate::clock::Moment;
 use crate::events::Recorder;
@@ -30,14 +32,12 @@ use crate::images::manager::{ImageManager, NoRegistry};
 use crate::kuberuntime::KubeRuntime;
 use crate::layout::Layout;
 use crate::lifecycle::NoHooks;
-use crate::notifier::Notifier;
 use crate::pleg::{self, Pleg};
 use crate::pod_config::file::{FileSource, FileSourceConfig};
 use crate::pod_config::merge::UPDATES_CAPACITY;
 use crate::pod_config::{FileStates, PodConfig, PodUpdate};
 use crate::pod_manager::PodManager;
 use crate::pod_workers::{Deps, PodWorkers, Syncer};
-use crate::prober::history::NODE_RESTARTED;
 use crate::prober::manager::{self, ProberManager, RestoredReady};
 use crate::prober::results;
 use crate::runtime::shims::exits::ExitListener;
@@ -46,6 +46,8 @@ use crate::server::{self, Backend, Server};
 use crate::settings::Settings;
 use crate::status::StatusManager;
 use crate::sync_loop::{Channels, Heartbeat, Parts, SyncLoop};
+use crate::views::Records;
+use crate::views::history::NODE_RESTARTED;
 use crate::volumes::Volumes;
 
 /// The first listing is waited for this long at the start.
@@ -92,7 +94,7 @@ pub struct Daemon {
 struct Shared {
     layout: Layout,
     node_name: String,
-    notifier: Arc<Notifier>,
+    feed: Arc<ChangeFeed>,
     recorder: Arc<Recorder>,
     pods: Arc<PodManager>,
     workers: Arc<PodWorkers>,
@@ -131,8 +133,8 @@ impl Daemon {
         images: ImageStore,
     ) -> Result<Self, DaemonError> {
         let started = Moment::now();
-        let notifier = Arc::new(Notifier::default());
-        let recorder = Arc::new(Recorder::new(notifier.clone()));
+        let feed = Arc::new(ChangeFeed::default());
+        let recorder = Arc::new(Recorder::new(feed.clone()));
         let checkpoint::Restored {
             statuses: restored,
             ages,
@@ -145,13 +147,13 @@ impl Daemon {
             vec![]
         };
         let running = restored.keys().cloned().collect();
-        let statuses = Arc::new(StatusManager::new(restored, notifier.clone()).with_ages(ages));
+        let statuses = Arc::new(StatusManager::new(restored, feed.clone()).with_ages(ages));
 
         let (pleg_events, from_pleg) = bounded(pleg::EVENTS_CAPACITY);
         let (stop_pleg, pleg_stopped) = bounded(0);
         let kuberuntime = Arc::new(KubeRuntime::new(
             runtime.clone(),
-            Arc::new(ImageManager::new(images.clone(), Box::new(NoRegistry))),
+            ImageManager::new(Arc::new(images.clone()), Box::new(NoRegistry)),
             Volumes::new(),
             layout.clone(),
         ));
@@ -172,6 +174,7 @@ impl Daemon {
                 cache: pleg.cache().clone(),
             }),
         );
+        let records = Arc::<Records>::default();
         let prober = Arc::new(Prober {
             manager: ProberManager::new(manager::Deps {
                 statuses: seen,
@@ -181,13 +184,17 @@ impl Daemon {
                 started,
                 allow_probe_hosts: settings.allow_probe_hosts.clone(),
                 restored: readiness,
+                records: records.clone(),
             }),
             results,
+            records,
         });
         prober.manager.pauses().open(layout.pauses());
         for (uid, container) in ended_with_the_node {
-            let history = prober.manager.history();
-            history.renewing(&uid, &container, NODE_RESTARTED);
+            prober
+                .records
+                .history
+                .renewing(&uid, &container, NODE_RESTARTED);
         }
         let syncer = Arc::new(Syncer::new(Deps {
             kuberuntime,
@@ -200,15 +207,20 @@ impl Daemon {
             max_back_off: settings.max_container_restart_period,
         }));
         let workers = Arc::new(PodWorkers::new(syncer.clone(), settings.sync_frequency));
-        let (changed, heartbeat) = (notifier.clone(), Arc::new(Heartbeat::default()));
+        let (changed, heartbeat) = (feed.clone(), Arc::new(Heartbeat::default()));
         let shared = Arc::new(Shared {
             node_name: settings.node_name.clone(),
-            notifier: notifier.clone(),
+            feed: feed.clone(),
             recorder: recorder.clone(),
-            pods: Arc::new(PodManager::new(notifier.clone())),
+            pods: Arc::new(PodManager::new(feed.clone())),
             workers: workers.clone(),
             statuses: statuses.clone(),
-            states: Arc::new(FileStates::new(move || changed.changed())),
+            states: Arc::new(FileStates::new(move |uids| {
+                for uid in uids {
+                    changed.tell(uid, Aspect::File);
+                }
+                changed.tell_files();
+            })),
             config: Arc::new(PodConfig::new(&[PodSource::File])),
             runtime,
             prober: prober.clone(),
@@ -250,7 +262,7 @@ impl Daemon {
             shared.layout.checkpoint(),
             statuses,
             checkpoint_stopped,
-            hands_on::pauses_saver(prober_for_pauses),
+            pauses::saver(prober_for_pauses),
         );
         let checkpoint = checkpoint.map_err(cannot("start the checkpoint thread"))?;
         let server = server::spawn(&shared.layout.socket(), shared.clone())
@@ -343,7 +355,7 @@ impl Daemon {
             .expect("no panic while the lock is held")
             .clear();
         // whoever waits for a change looks whether it is to end
-        self.shared.statuses.changes().changed();
+        self.shared.feed.wake();
         let mut late = Vec::new();
         late.extend(
             self.shared
@@ -401,7 +413,7 @@ impl Daemon {
                 .map_err(|e| format!("cannot remove the pods: {e}"))?;
         }
         loop {
-            let version = self.shared.notifier.version();
+            let version = self.shared.feed.version();
             let left = self.shared.runtime.list_pods().map_err(|e| e.message)?;
             if left.is_empty() && self.shared.workers.working().is_empty() {
                 return Ok(());
@@ -417,7 +429,7 @@ impl Daemon {
                 ));
             }
             self.shared
-                .notifier
+                .feed
                 .wait_newer(version, Duration::from_millis(50));
         }
     }

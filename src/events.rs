@@ -1,19 +1,20 @@
-//! Events: what happened to a pod, in the kubelet's reasons and texts; one log line each, and a bounded list for
-//! `describe` and `get events`.
+//! Events: what happened to a pod, in the kubelet's reasons and texts: a bounded list for `describe` and `get events`. The
+//! log has each that is news at `info` or `warn`, and those that repeat at `debug`: a probe that fails each second is one
+//! line in ten minutes at most, not 600.
 //!
 //! Invariants: equal events are one with a count; of events that differ in their text only, the first
 //! [`MAX_SIMILAR`] within [`SIMILAR_INTERVAL`] are kept apart and the rest is one, as client-go's recorder does it, so
 //! that a probe with a time in its output crowds nothing out. A pod that is gone keeps its events for [`KEPT`].
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::api::{PodRef, PodUid};
+use crate::change_feed::{Aspect, ChangeFeed};
 use crate::clock::{Moment, Time};
-use crate::notifier::Notifier;
 
 /// Most events kept per daemon; the oldest goes first.
 pub const MAX_EVENTS: usize = 1000;
@@ -69,10 +70,11 @@ pub struct Event {
     pub last_timestamp: Time,
 }
 
-/// An event, and when it last happened on the boot clock.
+/// An event, when it last happened on the boot clock, and as which change it was told.
 struct Kept {
-    event: Event,
+    event: Arc<Event>,
     last: Moment,
+    version: u64,
 }
 
 impl Kept {
@@ -85,7 +87,7 @@ impl Kept {
     }
 }
 
-/// Everything known of events, for `get events`.
+/// Events, for `get events`: all of them, or those that happened after a version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EventList {
@@ -94,22 +96,22 @@ pub struct EventList {
     /// Suffix of every static pod's name.
     pub node_name: String,
     /// The most recent last.
-    pub events: Vec<Event>,
+    pub events: Vec<Arc<Event>>,
 }
 
 /// Collects events. Never blocks longer than a list operation takes.
 #[derive(Default)]
 pub struct Recorder {
     events: Mutex<Vec<Kept>>,
-    notifier: Arc<Notifier>,
+    feed: Arc<ChangeFeed>,
 }
 
 impl Recorder {
-    /// An empty list that tells `notifier` of every event.
-    pub fn new(notifier: Arc<Notifier>) -> Self {
+    /// An empty list that tells `feed` of every event.
+    pub fn new(feed: Arc<ChangeFeed>) -> Self {
         Self {
             events: Mutex::default(),
-            notifier,
+            feed,
         }
     }
 
@@ -155,37 +157,58 @@ impl Recorder {
             first_timestamp: now,
             last_timestamp: now,
         };
-        keep(
-            &mut self.events.lock().expect("no panic while the lock is held"),
-            event,
-            Moment::now(),
-        );
-        self.notifier.changed();
+        let mut events = self.lock();
+        let is_news = keep(&mut events, event, Moment::now());
+        // under the lock: whoever reads the version finds the event
+        let version = self.feed.tell(&pod.uid, Aspect::Events);
+        if let Some(newest) = events.last_mut() {
+            newest.version = version;
+        }
+        drop(events);
+        let level = match type_ {
+            _ if !is_news => log::Level::Debug,
+            EventType::Normal => log::Level::Info,
+            EventType::Warning => log::Level::Warn,
+        };
+        log::log!(level, "{pod} {field_path} {reason}: {message}");
     }
 
-    /// Drops the events of pods outside `alive` that last happened [`KEPT`] ago; true when something went.
-    pub fn tidy(&self, alive: &HashSet<PodUid>, now: Moment) -> bool {
-        let mut events = self.events.lock().expect("no panic while the lock is held");
-        let before = events.len();
-        events.retain(|k| {
-            now.since(k.last) < KEPT || alive.contains(&PodUid::from(k.event.uid.as_str()))
+    /// Drops the events of pods outside `alive` that last happened [`KEPT`] ago.
+    pub fn tidy(&self, alive: &HashSet<PodUid>, now: Moment) {
+        let mut gone = HashSet::new();
+        self.lock().retain(|k| {
+            let uid = PodUid::from(k.event.uid.as_str());
+            let stays = now.since(k.last) < KEPT || alive.contains(&uid);
+            if !stays {
+                gone.insert(uid);
+            }
+            stays
         });
-        events.len() < before
+        for uid in &gone {
+            self.feed.tell(uid, Aspect::Events);
+        }
     }
 
     /// All events, the most recent last.
-    pub fn list(&self) -> Vec<Event> {
-        self.events
-            .lock()
-            .expect("no panic while the lock is held")
-            .iter()
-            .map(|k| k.event.clone())
-            .collect()
+    pub fn list(&self) -> Vec<Arc<Event>> {
+        self.newer_than(0)
+    }
+
+    /// The events that happened after that version of the feed, the most recent last.
+    pub fn newer_than(&self, version: u64) -> Vec<Arc<Event>> {
+        let events = self.lock();
+        let newer = events.iter().filter(|k| k.version > version);
+        newer.map(|k| k.event.clone()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
+        self.events.lock().expect("no panic while the lock is held")
     }
 }
 
-/// Counts an event that is there already, and moves it to the end; else adds it.
-fn keep(events: &mut Vec<Kept>, mut event: Event, now: Moment) {
+/// Counts an event that is there already, and moves it to the end; else adds it. Whether it is news: it has not happened
+/// within [`SIMILAR_INTERVAL`].
+fn keep(events: &mut Vec<Kept>, mut event: Event, now: Moment) -> bool {
     let same = |k: &Kept, e: &Event| k.is_of(e) && k.event.message == e.message;
     let mut at = events.iter().position(|k| same(k, &event));
     let similar = |k: &&Kept| k.is_of(&event) && now.since(k.last) < SIMILAR_INTERVAL;
@@ -195,13 +218,22 @@ fn keep(events: &mut Vec<Kept>, mut event: Event, now: Moment) {
             .iter()
             .position(|k| k.is_of(&event) && k.event.message.starts_with(COMBINED));
     }
+    let mut is_news = true;
     if let Some(at) = at {
-        let old = events.remove(at).event;
+        let Kept {
+            event: old, last, ..
+        } = events.remove(at);
+        is_news = now.since(last) >= SIMILAR_INTERVAL;
         (event.count, event.first_timestamp) = (old.count.saturating_add(1), old.first_timestamp);
     } else if events.len() >= MAX_EVENTS {
         events.remove(0);
     }
-    events.push(Kept { event, last: now });
+    events.push(Kept {
+        event: Arc::new(event),
+        last: now,
+        version: 0,
+    });
+    is_news
 }
 
 #[cfg(test)]
@@ -244,7 +276,16 @@ mod tests {
         let got: Vec<_> = r
             .list()
             .into_iter()
-            .map(|e| (e.uid, e.reason, e.field_path, e.count))
+            .map(|e| {
+                let Event {
+                    uid,
+                    reason,
+                    field_path,
+                    count,
+                    ..
+                } = Event::clone(&e);
+                (uid, reason, field_path, count)
+            })
             .collect();
         let expected = [
             ("u", "Killing", "", 1),
@@ -336,17 +377,22 @@ mod tests {
             last_timestamp: Time::now(),
         };
         let mut events = Vec::new();
+        let mut at = |message: &str, now| {
+            let event = Event {
+                message: message.into(),
+                ..template.clone()
+            };
+            let is_news = keep(&mut events, event, now);
+            (is_news, events.len())
+        };
         for i in 0..30 {
             let now = Moment::default() + SIMILAR_INTERVAL * i / MAX_SIMILAR as u32;
-            keep(
-                &mut events,
-                Event {
-                    message: i.to_string(),
-                    ..template.clone()
-                },
-                now,
-            );
+            assert!(at(&i.to_string(), now).0);
         }
+        let later = Moment::default() + SIMILAR_INTERVAL * 9;
+        assert_eq!(at("29", later), (true, 30), "long ago");
+        assert_eq!(at("29", later), (false, 30), "just now");
+        assert_eq!(at("29", later + SIMILAR_INTERVAL), (true, 30));
         assert!(
             events
                 .iter()
@@ -360,9 +406,14 @@ mod tests {
         r.record(&pod("here"), "", EventType::Normal, "R", "m");
         r.record(&pod("gone"), "", EventType::Normal, "R", "m");
         let alive = HashSet::from(["here".into()]);
-        assert!(!r.tidy(&alive, Moment::now()));
-        assert_eq!(r.list().len(), 2);
-        assert!(r.tidy(&alive, Moment::now() + KEPT));
+        r.tidy(&alive, Moment::now());
+        assert_eq!((r.list().len(), r.feed.version()), (2, 2));
+        r.tidy(&alive, Moment::now() + KEPT);
+        let (changes, _) = r.feed.since(2);
+        assert_eq!(
+            changes.unwrap().pods.into_keys().collect::<Vec<_>>(),
+            ["gone".into()]
+        );
         assert_eq!(
             r.list().iter().map(|e| e.uid.as_str()).collect::<Vec<_>>(),
             ["here"]
@@ -370,9 +421,19 @@ mod tests {
     }
 
     #[test]
-    fn an_event_wakes_watchers() {
-        let notifier = Arc::new(Notifier::default());
-        Recorder::new(notifier.clone()).record(&pod("u"), "", EventType::Normal, "R", "m");
-        assert_eq!(notifier.version(), 1);
+    fn a_watcher_gets_the_events_it_has_not_seen() {
+        let r = Recorder::default();
+        let record = |message| r.record(&pod("u"), "", EventType::Normal, "R", message);
+        let newer_than = |version| -> Vec<(String, u32)> {
+            let events = r.newer_than(version).into_iter();
+            events.map(|e| (e.message.clone(), e.count)).collect()
+        };
+        record("a");
+        record("b");
+        let seen = r.feed.version();
+        assert_eq!(newer_than(seen), []);
+        record("a");
+        assert_eq!(newer_than(seen), [("a".to_owned(), 2)]);
+        assert_eq!(newer_than(0).len(), 2);
     }
 }

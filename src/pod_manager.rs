@@ -4,34 +4,35 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::api::{Pod, PodUid};
-use crate::notifier::Notifier;
+use crate::change_feed::{Aspect, ChangeFeed};
 
 /// See the module. The lock is held for map operations only.
 #[derive(Default)]
 pub struct PodManager {
     pods: Mutex<HashMap<PodUid, Arc<Pod>>>,
-    notifier: Arc<Notifier>,
+    feed: Arc<ChangeFeed>,
 }
 
 impl PodManager {
-    /// No pods; `notifier` is told of each change, also of a pod whose status is known from an earlier daemon.
-    pub fn new(notifier: Arc<Notifier>) -> Self {
+    /// No pods; `feed` hears of each change, also of a pod whose status is known already from an earlier daemon.
+    pub fn new(feed: Arc<ChangeFeed>) -> Self {
         Self {
             pods: Mutex::default(),
-            notifier,
+            feed,
         }
     }
 
     /// Adds or replaces a pod.
     pub fn set(&self, pod: Arc<Pod>) {
-        self.lock().insert(pod.uid().clone(), pod);
-        self.notifier.changed();
+        let uid = pod.uid().clone();
+        self.lock().insert(uid.clone(), pod);
+        self.feed.tell(&uid, Aspect::Spec);
     }
 
     /// Forgets a pod.
     pub fn remove(&self, uid: &PodUid) {
         self.lock().remove(uid);
-        self.notifier.changed();
+        self.feed.tell(uid, Aspect::Spec);
     }
 
     /// The pod, if it should run.
@@ -61,11 +62,11 @@ mod tests {
 
     #[test]
     fn watchers_hear_of_each_change() {
-        let notifier = Arc::new(Notifier::default());
-        let pods = PodManager::new(notifier.clone());
+        let feed = Arc::new(ChangeFeed::default());
+        let pods = PodManager::new(feed.clone());
         pods.set(test_pods::pod("a").arc());
-        assert_eq!((notifier.version(), pods.all().len()), (1, 1));
+        assert_eq!((feed.version(), pods.all().len()), (1, 1));
         pods.remove(&"a".into());
-        assert_eq!((notifier.version(), pods.all().len()), (2, 0));
+        assert_eq!((feed.version(), pods.all().len()), (2, 0));
     }
 }

@@ -544,7 +544,6 @@ mod tests {
 
     use super::*;
     use crate::api::PodSource as Source;
-    use crate::notifier::Notifier;
     use crate::pleg::EVENTS_CAPACITY;
     use crate::pod_config::merge::UPDATES_CAPACITY;
     use crate::pod_workers::{Outcome, Phase, PodSyncer, Work};
@@ -648,10 +647,7 @@ mod tests {
                 },
                 pods: Arc::default(),
                 workers,
-                statuses: Arc::new(StatusManager::new(
-                    HashMap::new(),
-                    Arc::new(Notifier::default()),
-                )),
+                statuses: Arc::new(StatusManager::new(HashMap::new(), Arc::default())),
                 config: Arc::new(PodConfig::new(&[Source::File])),
                 runtime: runtime.clone(),
                 probes: probes.clone(),

@@ -8,14 +8,14 @@ use std::time::{Duration, SystemTime};
 
 use podprobe::api::{PodUid, ProbeType};
 use podprobe::clock::Time;
-use podprobe::events::EventList;
+use podprobe::events::{Event, EventList};
 use podprobe::layout::Layout;
-use podprobe::prober::history::{PodHistory, RunOutcome};
-use podprobe::prober::now::ProbeReport;
 use podprobe::prober::trace::Step;
 use podprobe::server::protocol::{PauseTarget, ProbeTarget};
 use podprobe::server::{self, Backend, Server};
-use podprobe::status::Snapshot;
+use podprobe::views::ProbeReport;
+use podprobe::views::history::{PodHistory, RunOutcome};
+use podprobe::views::{Snapshot, SnapshotUpdate};
 use serde_json::{Value, json};
 
 const HOUR: u64 = 3600;
@@ -25,12 +25,11 @@ struct Fake {
     now: Mutex<Arc<Snapshot>>,
     changed: Condvar,
     asked: Mutex<Vec<(PauseTarget, Option<Duration>)>>,
+    /// The events that a client has been told of.
+    told: Mutex<Vec<Arc<Event>>>,
 }
 
-impl Backend for Fake {
-    fn snapshot(&self) -> Arc<Snapshot> {
-        self.now.lock().unwrap().clone()
-    }
+impl Fake {
     fn wait_newer(&self, version: u64, ceiling: Duration) -> Arc<Snapshot> {
         let now = self.now.lock().unwrap();
         self.changed
@@ -38,6 +37,15 @@ impl Backend for Fake {
             .unwrap()
             .0
             .clone()
+    }
+}
+
+impl Backend for Fake {
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.now.lock().unwrap().clone()
+    }
+    fn watch(&self, version: u64, ceiling: Duration) -> SnapshotUpdate {
+        SnapshotUpdate::from(&*self.wait_newer(version, ceiling))
     }
     fn version(&self) -> String {
         "9.9.9".into()
@@ -52,11 +60,15 @@ impl Backend for Fake {
                 Duration::ZERO
             },
         );
-        let events = snapshot
+        let mut told = self.told.lock().unwrap();
+        let all: Vec<_> = snapshot
             .pods
             .iter()
             .flat_map(|p| p.events.clone())
             .collect();
+        let new = |e: &&Arc<Event>| after.is_none() || !told.contains(e);
+        let events = all.iter().filter(new).cloned().collect();
+        *told = all;
         EventList {
             version: snapshot.version,
             node_name: snapshot.node_name.clone(),
@@ -136,6 +148,7 @@ impl World {
             now: Mutex::default(),
             changed: Condvar::new(),
             asked: Mutex::default(),
+            told: Mutex::default(),
         });
         let server = server::spawn(&Layout::new(root.path()).socket(), backend.clone()).unwrap();
         let world = Self {

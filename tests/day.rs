@@ -9,7 +9,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::time::Duration;
 
-use podprobe::status::Snapshot;
+use podprobe::views::Snapshot;
 use serde_json::{Value, json};
 use support::Node;
 use support::daemon::{Day, FOREVER, NODE, Watcher, find};

@@ -227,7 +227,7 @@ fn last_runs(node: &Node, uid: &PodUid) -> Vec<Option<f64>> {
     };
     let runs = history.probes.into_iter().flat_map(|p| p.runs);
     runs.map(|r| {
-        (r.outcome == podprobe::prober::history::RunOutcome::Success).then_some(r.micros as f64)
+        (r.outcome == podprobe::views::history::RunOutcome::Success).then_some(r.micros as f64)
     })
     .collect()
 }

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crossbeam_channel::bounded;
 use podprobe::api::pod::{
@@ -12,15 +13,16 @@ use podprobe::api::status::{ContainerState, ContainerStateRunning};
 use podprobe::api::{
     Container, ContainerStatus, Pod, PodPhase, PodStatus, PodUid, Probe, ProbeType,
 };
+use podprobe::change_feed::Aspect;
 use podprobe::clock::{Moment, Time};
 use podprobe::events::Recorder;
-use podprobe::notifier::Notifier;
-use podprobe::prober::history::MAX_RUNS;
 use podprobe::prober::manager::{Deps, ProberManager, RestoredReady, Results, StatusSource};
 use podprobe::prober::outcome::{HandlerResult, Outcome, Phase};
 use podprobe::prober::results;
 use podprobe::runtime::{ContainerId, ExecOutcome, RuntimeError};
 use podprobe::status::StatusManager;
+use podprobe::views::Records;
+use podprobe::views::history::MAX_RUNS;
 use serde_json::{Value, json};
 
 use crate::probed::{Probed, ProbedRuntime};
@@ -37,7 +39,7 @@ struct World {
 
 impl StatusSource for World {
     fn version(&self) -> u64 {
-        self.statuses.changes().version()
+        self.statuses.feed().version_of(Aspect::Status)
     }
 
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
@@ -59,7 +61,9 @@ impl Probed for HostNetwork {
 }
 
 pub(crate) struct Ours {
-    manager: ProberManager,
+    /// Dropping it ends the workers.
+    _manager: ProberManager,
+    records: Arc<Records>,
 }
 
 impl Ours {
@@ -72,7 +76,7 @@ impl Ours {
         let before = Moment::now();
         let statuses = pods.iter().map(|p| (p.uid().clone(), status(p))).collect();
         let world = World {
-            statuses: StatusManager::new(statuses, Arc::new(Notifier::default())),
+            statuses: StatusManager::new(statuses, Arc::default()),
             started: before,
         };
         let (updates, read) = bounded(results::UPDATES_CAPACITY);
@@ -88,6 +92,7 @@ impl Ours {
                 },
             )
         });
+        let records = Arc::<Records>::default();
         let manager = ProberManager::new(Deps {
             statuses: Arc::new(world),
             runtime: Arc::new(ProbedRuntime(Arc::new(HostNetwork))),
@@ -100,11 +105,15 @@ impl Ours {
             started: Moment::now(),
             allow_probe_hosts: Vec::new(),
             restored: restored.collect::<HashMap<_, _>>(),
+            records: records.clone(),
         });
-        pods.iter().for_each(|p| remember(&manager, p));
+        pods.iter().for_each(|p| remember(&records, p));
         pods.iter().for_each(|p| manager.add_pod(p));
         println!("{}", json!({"workers": manager.worker_count()}));
-        Self { manager }
+        Self {
+            _manager: manager,
+            records,
+        }
     }
 
     pub(crate) fn answer(&self) {
@@ -115,7 +124,9 @@ impl Ours {
         // First: the text of a thousand series takes as long as a second of their probes.
         let cpu = process_cpu();
         let mut text = String::new();
-        self.manager.metrics().write(&mut text);
+        let begun = Instant::now();
+        self.records.write_metrics(&mut text);
+        let scrape = begun.elapsed().as_secs_f64() * 1e3;
         let sum = |name: &str, label: &str| -> u64 {
             let lines = text
                 .lines()
@@ -126,17 +137,19 @@ impl Ours {
         };
         let failed = sum("prober_probe_total{", "result=\"failed\"")
             + sum("podprobe_prober_probe_errors_total{", "");
-        roles::report(
+        let mut report = roles::report(
             cpu,
             failed + sum("prober_probe_total{", "result=\"successful\""),
             failed,
-            &self.manager.metrics().lateness,
-        )
+            &self.records.lateness,
+        );
+        report["scrape"] = scrape.into();
+        report
     }
 }
 
 /// What a daemon remembers of each probe after its first half minute, so that memory is that of one that runs for long.
-fn remember(manager: &ProberManager, pod: &Pod) {
+fn remember(records: &Records, pod: &Pod) {
     let outcome = Outcome::new(HandlerResult::Success, "ok", Phase::Read);
     for (container, probe_type) in pod
         .spec
@@ -145,9 +158,7 @@ fn remember(manager: &ProberManager, pod: &Pod) {
         .flat_map(|c| ProbeType::ALL.map(|t| (c, t)))
     {
         if container.probe(probe_type).is_some() {
-            let runs = manager
-                .history()
-                .runs(pod.uid(), &container.name, probe_type);
+            let runs = records.history.runs(pod.uid(), &container.name, probe_type);
             (0..MAX_RUNS).for_each(|_| runs.record(&outcome, Time::now()));
         }
     }

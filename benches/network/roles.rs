@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::usage::process_cpu;
 use nix::sys::socket::{setsockopt, sockopt};
-use podprobe::prober::lateness::Lateness;
 use podprobe::prober::manager::STACK_SIZE;
+use podprobe::views::lateness::Lateness;
 use serde_json::{Value, json};
 
 use crate::ours::Ours;

@@ -14,7 +14,7 @@ use podprobe::layout::Layout;
 use podprobe::runtime::shims::cgroup::{self, Cgroups};
 use podprobe::runtime::shims::state::{self, ContainerState, Process, STATE, SandboxState};
 use podprobe::server::protocol::{Answer, Request};
-use podprobe::status::{PodView, Snapshot};
+use podprobe::views::{PodView, Snapshot};
 use serde_json::{Value, json};
 
 use super::{CEILING, Guard, program, wait_until};
@@ -186,7 +186,7 @@ impl Node {
         let stream = UnixStream::connect(self.layout.socket()).unwrap();
         Watch {
             reader: BufReader::new(stream),
-            after: 0,
+            known: Arc::default(),
         }
     }
 
@@ -256,6 +256,7 @@ pub(crate) fn view<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a PodView
         .pods
         .iter()
         .find(|p| p.object["metadata"]["name"] == full.as_str())
+        .map(AsRef::as_ref)
 }
 
 /// Asks the target in that process's network to set a state.
@@ -288,7 +289,7 @@ pub(crate) fn ask_targets(of: Process, ports: &[u16], path: &str) -> Vec<String>
 
 pub(crate) struct Watch {
     reader: BufReader<UnixStream>,
-    after: u64,
+    known: Arc<Snapshot>,
 }
 
 impl Watch {
@@ -300,10 +301,11 @@ impl Watch {
     ) -> (Arc<Snapshot>, u128) {
         let end = Instant::now() + CEILING;
         loop {
-            let request = if self.after == 0 {
+            let after = self.known.version;
+            let request = if after == 0 {
                 Request::Snapshot
             } else {
-                Request::Watch { after: self.after }
+                Request::Watch { after }
             };
             writeln!(
                 self.reader.get_mut(),
@@ -316,10 +318,12 @@ impl Watch {
             let at = super::unix_ns();
             let answer: Answer =
                 serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"));
-            let Answer::Snapshot(snapshot) = answer else {
-                panic!("{line}")
+            let snapshot = match answer {
+                Answer::Snapshot(snapshot) => snapshot,
+                Answer::Update(update) => Arc::new(self.known.updated(update)),
+                _ => panic!("{line}"),
             };
-            self.after = snapshot.version;
+            self.known = snapshot.clone();
             if good(&snapshot) {
                 return (snapshot, at);
             }

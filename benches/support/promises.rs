@@ -5,11 +5,12 @@
 //! the daemon shows, which has whole seconds.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use podprobe::api::{ContainerStatus, ProbeType};
-use podprobe::prober::history::{PodHistory, Run, RunOutcome};
 use podprobe::server::protocol::{Answer, Request};
-use podprobe::status::{PodView, Snapshot};
+use podprobe::views::history::{PodHistory, Run, RunOutcome};
+use podprobe::views::{PodView, Snapshot};
 use serde_json::Value;
 
 use super::node::Node;
@@ -22,7 +23,7 @@ const KILL_LAG: i64 = 15;
 /// What the daemon shows at one moment.
 pub(crate) struct Moment {
     pub(crate) at: i64,
-    pub(crate) snapshot: std::sync::Arc<Snapshot>,
+    pub(crate) snapshot: Arc<Snapshot>,
     /// By the pod's UID.
     histories: HashMap<String, PodHistory>,
     pub(crate) metrics: String,
@@ -37,7 +38,7 @@ impl Moment {
         };
         let snapshot = node.snapshot();
         let at = (super::unix_ns() / 1_000_000_000) as i64;
-        let history = |p: &PodView| {
+        let history = |p: &Arc<PodView>| {
             let uid = uid(p);
             match node.ask(&Request::History {
                 uid: uid.as_str().into(),
@@ -55,7 +56,7 @@ impl Moment {
         }
     }
 
-    fn containers(&self) -> impl Iterator<Item = (&PodView, &ContainerStatus)> {
+    fn containers(&self) -> impl Iterator<Item = (&Arc<PodView>, &ContainerStatus)> {
         self.snapshot
             .pods
             .iter()
@@ -237,7 +238,7 @@ impl Moment {
     /// started all the time.
     pub(crate) fn stuck(&self, before: &Self, least: u64) -> Vec<String> {
         let started = |c: &ContainerStatus| c.started == Some(true) && c.state.running.is_some();
-        let same = |(pod, c): &(&PodView, &ContainerStatus)| {
+        let same = |(pod, c): &(&Arc<PodView>, &ContainerStatus)| {
             started(c)
                 && before.containers().any(|(p, b)| {
                     uid(p) == uid(pod) && b.container_id == c.container_id && started(b)

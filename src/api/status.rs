@@ -1,9 +1,12 @@
 //! `status` of a v1 Pod: the types, in the API's names and JSON form. What they hold is decided in [`crate::status`].
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::pod::ResourceRequirements;
+use super::quantity::Quantity;
 use crate::clock::Time;
 
 /// `status.phase` (kubelet-probes 9.1).
@@ -151,6 +154,31 @@ pub struct ContainerStatus {
     /// Whether the startup probe has passed (or there is none and it runs).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started: Option<bool>,
+    /// The requests that were granted.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub allocated_resources: BTreeMap<String, Quantity>,
+    /// The resources in effect; None until it was created.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+    /// In the order of the spec.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub volume_mounts: Vec<VolumeMountStatus>,
+}
+
+/// An entry of `volumeMounts` of a container status.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeMountStatus {
+    /// The volume.
+    pub name: String,
+    /// Where it is in the container.
+    pub mount_path: String,
+    /// Not writable.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+    /// `Disabled` for what is read-only: mounts below it may be writable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recursive_read_only: Option<String>,
 }
 
 /// One of waiting, running, terminated; none set means nothing is known.
@@ -194,7 +222,7 @@ pub struct ContainerStateRunning {
 pub struct ContainerStateTerminated {
     /// 128 + signal when a signal ended it.
     pub exit_code: i32,
-    /// The signal that ended it; left out when none did.
+    /// Never set by podprobe, as the kubelet does; the exit code says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
     /// `Completed`, `Error`, `OOMKilled`, `ContainerStatusUnknown`, `ContainerCannotRun`.

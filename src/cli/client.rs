@@ -10,10 +10,10 @@ use std::time::Duration;
 use crate::api::PodUid;
 use crate::events::EventList;
 use crate::layout::Layout;
-use crate::prober::history::PodHistory;
-use crate::prober::now::ProbeReport;
 use crate::server::protocol::{Answer, PauseTarget, ProbeTarget, Request, WATCH_CEILING};
-use crate::status::Snapshot;
+use crate::views::ProbeReport;
+use crate::views::history::PodHistory;
+use crate::views::{Snapshot, SnapshotUpdate};
 
 /// Longest wait for an answer that the daemon can give at once.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -108,12 +108,18 @@ impl Client {
 
     /// Everything, now.
     pub fn snapshot(&mut self) -> Result<Arc<Snapshot>, ClientError> {
-        self.ask_snapshot(&Request::Snapshot, ANSWER)
+        match self.ask(&Request::Snapshot, ANSWER)? {
+            Answer::Snapshot(snapshot) => Ok(snapshot),
+            other => Err(unexpected(other)),
+        }
     }
 
-    /// Everything once it is newer than `after`; the present state when nothing changes within [`WATCH_CEILING`].
-    pub fn watch(&mut self, after: u64) -> Result<Arc<Snapshot>, ClientError> {
-        self.ask_snapshot(&Request::Watch { after }, WATCH_CEILING + ANSWER)
+    /// What has changed after that version, once something has; nothing after [`WATCH_CEILING`].
+    pub fn watch(&mut self, after: u64) -> Result<SnapshotUpdate, ClientError> {
+        match self.ask(&Request::Watch { after }, WATCH_CEILING + ANSWER)? {
+            Answer::Update(update) => Ok(update),
+            other => Err(unexpected(other)),
+        }
     }
 
     /// The daemon's version.
@@ -185,17 +191,6 @@ impl Client {
     pub fn metrics(&mut self) -> Result<String, ClientError> {
         match self.ask(&Request::Metrics, ANSWER)? {
             Answer::Metrics(text) => Ok(text),
-            other => Err(unexpected(other)),
-        }
-    }
-
-    fn ask_snapshot(
-        &mut self,
-        request: &Request,
-        limit: Duration,
-    ) -> Result<Arc<Snapshot>, ClientError> {
-        match self.ask(request, limit)? {
-            Answer::Snapshot(snapshot) => Ok(snapshot),
             other => Err(unexpected(other)),
         }
     }

@@ -9,7 +9,7 @@ use super::human;
 use crate::api::status::ContainerState;
 use crate::api::{ContainerStatus, PodStatus};
 use crate::clock::Time;
-use crate::status::PodView;
+use crate::views::PodView;
 
 /// One row, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,7 +178,7 @@ fn restarts(view: &PodView) -> (u32, Option<Time>) {
         init_container_statuses: init,
         container_statuses: regular,
         ..
-    } = &view.status;
+    } = &*view.status;
     let counted: Vec<&ContainerStatus> = match counts(view).1 {
         false => init.iter().collect(),
         true => init
@@ -314,7 +314,7 @@ mod tests {
             .map(init)
             .collect();
         let view = PodView {
-            object: json!({"metadata": {"name": "p"}, "spec": {"containers": containers, "initContainers": inits}}),
+            object: json!({"metadata": {"name": "p"}, "spec": {"containers": containers, "initContainers": inits}}).into(),
             status: serde_json::from_value(status).unwrap(),
             file: "f".into(),
             warnings: vec![],
@@ -593,7 +593,7 @@ mod tests {
     #[test]
     fn age_is_since_creation_or_start() {
         let mut view = PodView {
-            object: json!({"metadata": {"name": "p"}, "spec": {}}),
+            object: json!({"metadata": {"name": "p"}, "spec": {}}).into(),
             status: serde_json::from_value(json!({"startTime": "2026-01-01T00:00:00Z"})).unwrap(),
             file: String::new(),
             warnings: vec![],
@@ -605,10 +605,10 @@ mod tests {
         };
         let now = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
         assert_eq!(Row::new(&view, now).age, "60s");
-        view.object["metadata"]["creationTimestamp"] = json!("2025-12-31T23:57:00Z");
+        view.object = json!({"metadata": {"creationTimestamp": "2025-12-31T23:57:00Z"}}).into();
         assert_eq!(Row::new(&view, now).age, "4m");
-        view.object["metadata"]["creationTimestamp"] = Value::Null;
-        view.status.start_time = None;
+        view.object = json!({"metadata": {"creationTimestamp": null}}).into();
+        view.status = Default::default();
         assert_eq!(Row::new(&view, now).age, "<unknown>");
     }
 }

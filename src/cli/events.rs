@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::args::Raw;
 use super::client::Client;
@@ -68,7 +69,7 @@ pub fn parse(raw: &Raw) -> Result<Events, String> {
 pub fn run(args: &Events, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let mut client = Client::connect(&args.root)?;
     let mut list = client.events(None)?;
-    let mut shown = select(args, &list);
+    let shown = select(args, &list);
     if shown.is_empty() {
         no_such_pod(args, &mut client)?;
         match &args.namespace {
@@ -88,25 +89,22 @@ pub fn run(args: &Events, out: &mut dyn Write, err: &mut dyn Write) -> Result<()
     }
     loop {
         list = client.events(Some(list.version))?;
-        let now = select(args, &list);
-        let new: Vec<Event> = now.iter().filter(|e| !shown.contains(e)).cloned().collect();
-        table.write(&new, out)?;
-        shown = now;
+        table.write(&select(args, &list), out)?;
     }
 }
 
 /// The events asked for. A pod that is gone still has some.
-fn select(args: &Events, list: &EventList) -> Vec<Event> {
+fn select(args: &Events, list: &EventList) -> Vec<Arc<Event>> {
     let suffixed = args
         .pod
         .as_ref()
         .map(|pod| format!("{pod}-{}", list.node_name.to_lowercase()));
-    let named = |e: &&Event| {
+    let named = |e: &&Arc<Event>| {
         args.pod
             .as_ref()
             .is_none_or(|pod| e.pod == *pod || Some(&e.pod) == suffixed.as_ref())
     };
-    let inside = |e: &&Event| args.namespace.as_ref().is_none_or(|n| e.namespace == *n);
+    let inside = |e: &&Arc<Event>| args.namespace.as_ref().is_none_or(|n| e.namespace == *n);
     list.events
         .iter()
         .filter(named)
@@ -129,7 +127,7 @@ struct Table {
 }
 
 impl Table {
-    fn write(&mut self, events: &[Event], out: &mut dyn Write) -> Result<(), CliError> {
+    fn write(&mut self, events: &[Arc<Event>], out: &mut dyn Write) -> Result<(), CliError> {
         let now = Time::now();
         let mut rows = Vec::new();
         if !events.is_empty() && !std::mem::replace(&mut self.begun, true) {
@@ -192,11 +190,13 @@ mod tests {
 
     #[test]
     fn pods_are_named_with_or_without_the_nodes_name() {
-        let events = vec![
+        let events = [
             event("web-edge", "default", 1),
             event("web", "x", 1),
             event("db-edge", "x", 1),
-        ];
+        ]
+        .map(Arc::new)
+        .to_vec();
         let list = EventList {
             version: 1,
             node_name: "Edge".into(),
@@ -212,7 +212,7 @@ mod tests {
             };
             select(&args, &list)
                 .into_iter()
-                .map(|e| e.pod)
+                .map(|e| e.pod.clone())
                 .collect::<Vec<_>>()
         };
         assert_eq!(names(None, None), ["web-edge", "web", "db-edge"]);

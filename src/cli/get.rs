@@ -17,7 +17,7 @@ use super::problems::{write_problems, write_stalled};
 use super::table::write_rows;
 use super::{events, kinds, names};
 use crate::clock::Time;
-use crate::status::{PodView, Snapshot};
+use crate::views::{PodView, Snapshot};
 
 /// `get pods` and `get events`.
 pub const VERB: args::Verb = args::Verb {
@@ -126,7 +126,7 @@ pub fn run(get: &Get, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Cl
     }
     out.flush()?;
     if get.watch {
-        watch(get, &mut client, printer, snapshot.version, &pods, out)
+        watch(get, &mut client, printer, &snapshot, &pods, out)
     } else {
         Ok(())
     }
@@ -149,15 +149,14 @@ fn watch(
     get: &Get,
     client: &mut Client,
     mut printer: Printer,
-    version: u64,
+    snapshot: &Snapshot,
     pods: &[&PodView],
     out: &mut dyn Write,
 ) -> Result<(), CliError> {
-    let mut version = version;
+    let mut snapshot = snapshot.clone();
     let mut known: HashMap<String, PodView> = pods.iter().map(|p| (key(p), (*p).clone())).collect();
     loop {
-        let snapshot = client.watch(version)?;
-        version = snapshot.version;
+        snapshot = snapshot.updated(client.watch(snapshot.version)?);
         let wanted = |p: &&PodView| get.names.is_empty() || is_named(get, &snapshot, p);
         let now: HashMap<String, PodView> =
             names::in_namespace(&snapshot, get.namespace.as_deref())
@@ -235,7 +234,7 @@ impl Printer {
         self.namespaces |=
             self.namespace.is_none() && pods.iter().any(|p| columns::namespace(p) != "default");
         match self.output {
-            Output::Json if self.single && pods.len() == 1 => write_json(&pods[0].object, out),
+            Output::Json if self.single && pods.len() == 1 => write_json(&pods[0].v1(), out),
             Output::Json => write_json(&pod_list(pods), out),
             Output::Name => pods
                 .iter()
@@ -251,7 +250,7 @@ impl Printer {
     /// A pod that changed.
     fn again(&mut self, pod: &PodView, out: &mut dyn Write) -> io::Result<()> {
         match self.output {
-            Output::Json => write_json(&pod.object, out),
+            Output::Json => write_json(&pod.v1(), out),
             Output::Name => writeln!(out, "pod/{}", columns::name(pod)),
             Output::Table | Output::Wide => {
                 let first = self.widths.is_empty();
@@ -296,7 +295,7 @@ impl Printer {
 
 /// A real `v1.PodList`.
 fn pod_list(pods: &[&PodView]) -> Value {
-    let items: Vec<&Value> = pods.iter().map(|p| &p.object).collect();
+    let items: Vec<Value> = pods.iter().map(|p| p.v1()).collect();
     json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": items})
 }
 

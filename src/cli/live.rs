@@ -14,7 +14,7 @@ use super::terminal::{Printable, one_line};
 use crate::clock::Time;
 use crate::events::Event;
 use crate::server::Backend;
-use crate::status::{PodView, Snapshot};
+use crate::views::{PodView, Snapshot};
 
 /// The table is drawn at least this often, because ages grow and the terminal may be resized.
 const REFRESH: Duration = Duration::from_millis(500);
@@ -40,7 +40,7 @@ fn show_table(
     while !stop.load(Ordering::SeqCst) {
         let (width, height) = terminal_size();
         screen.draw(&frame(&snapshot, title, Time::now(), width, height))?;
-        snapshot = backend.wait_newer(snapshot.version, REFRESH);
+        snapshot = Arc::new(snapshot.updated(backend.watch(snapshot.version, REFRESH)));
     }
     Ok(())
 }
@@ -107,7 +107,12 @@ fn frame(snapshot: &Snapshot, title: &str, now: Time, width: usize, height: usiz
 }
 
 fn last_events(snapshot: &Snapshot, room: usize, now: Time) -> Vec<String> {
-    let mut events: Vec<&Event> = snapshot.pods.iter().flat_map(|p| &p.events).collect();
+    let mut events: Vec<&Event> = snapshot
+        .pods
+        .iter()
+        .flat_map(|p| &p.events)
+        .map(AsRef::as_ref)
+        .collect();
     events.sort_by_key(|e| e.last_timestamp);
     let skip = events.len().saturating_sub(room);
     let text = |e: &&Event| format!("{:>5}  {}", columns_age(e, now), event_text(e));
@@ -148,7 +153,7 @@ fn show_lines(
         }
         out.flush()?;
         shown = next;
-        next = backend.wait_newer(shown.version, REFRESH);
+        next = Arc::new(shown.updated(backend.watch(shown.version, REFRESH)));
     }
     Ok(())
 }
@@ -175,15 +180,16 @@ fn changes(before: &Snapshot, now: &Snapshot) -> Vec<String> {
 }
 
 fn find<'a>(snapshot: &'a Snapshot, pod: &PodView) -> Option<&'a PodView> {
-    let same = |p: &&PodView| {
+    let same = |p: &&Arc<PodView>| {
         columns::name(p) == columns::name(pod) && columns::namespace(p) == columns::namespace(pod)
     };
-    snapshot.pods.iter().find(same)
+    snapshot.pods.iter().find(same).map(AsRef::as_ref)
 }
 
 fn new_events<'a>(old: Option<&PodView>, pod: &'a PodView) -> impl Iterator<Item = &'a Event> {
-    let known: Vec<Event> = old.map(|p| p.events.clone()).unwrap_or_default();
-    pod.events.iter().filter(move |e| !known.contains(e))
+    let known: Vec<Arc<Event>> = old.map(|p| p.events.clone()).unwrap_or_default();
+    let events = pod.events.iter().filter(move |e| !known.contains(e));
+    events.map(AsRef::as_ref)
 }
 
 /// `0/1 ContainerCreating -> 1/1 Running, 2 restarts`.

@@ -16,7 +16,7 @@ use super::suggest::did_you_mean;
 use super::{kinds, names};
 use crate::api::ContainerStatus;
 use crate::runtime::logs::{LogError, LogReader};
-use crate::status::{PodView, Snapshot};
+use crate::views::{PodView, Snapshot};
 
 /// Time between two looks at a log that is followed.
 const POLL: Duration = Duration::from_millis(100);

@@ -2,7 +2,7 @@
 
 use super::columns;
 use crate::spelling::nearest;
-use crate::status::{PodView, Snapshot};
+use crate::views::{PodView, Snapshot};
 
 /// The name is of no pod, or of more than one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +56,7 @@ pub fn in_namespace<'a>(
     snapshot
         .pods
         .iter()
+        .map(AsRef::as_ref)
         .filter(move |p| namespace.is_none_or(|n| columns::namespace(p) == n))
 }
 
@@ -107,11 +108,13 @@ fn likely(snapshot: &Snapshot, namespace: Option<&str>, name: &str) -> Option<St
 mod tests {
     use serde_json::json;
 
+    use std::sync::Arc;
+
     use super::*;
 
     fn snapshot(pods: &[(&str, &str)]) -> Snapshot {
         let view = |(namespace, name): &(&str, &str)| PodView {
-            object: json!({"metadata": {"namespace": namespace, "name": name}}),
+            object: json!({"metadata": {"namespace": namespace, "name": name}}).into(),
             status: Default::default(),
             file: String::new(),
             warnings: vec![],
@@ -123,7 +126,7 @@ mod tests {
         };
         Snapshot {
             node_name: "Edge".into(),
-            pods: pods.iter().map(view).collect(),
+            pods: pods.iter().map(view).map(Arc::new).collect(),
             ..Snapshot::default()
         }
     }

@@ -14,11 +14,11 @@ use super::terminal::one_line;
 use crate::api::validation::probe_field;
 use crate::api::{Probe, ProbeType};
 use crate::clock::go_duration;
-use crate::prober::history::RunOutcome;
-use crate::prober::now::ProbeReport;
 use crate::prober::prober::MAX_TRIES;
 use crate::server::protocol::ProbeTarget;
-use crate::status::PodView;
+use crate::views::PodView;
+use crate::views::ProbeReport;
+use crate::views::history::RunOutcome;
 
 /// `probe`.
 pub const VERB: args::Verb = args::Verb {

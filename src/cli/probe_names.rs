@@ -10,7 +10,7 @@ use super::{kinds, names};
 use crate::api::ProbeType;
 use crate::api::validation::probe_field;
 use crate::spelling::nearest;
-use crate::status::{PodView, Snapshot};
+use crate::views::{PodView, Snapshot};
 
 /// What stood on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::status::Snapshot;
+use crate::views::Snapshot;
 
 /// One line for each of the files asked for that does not run as it stands.
 pub fn write_problems(

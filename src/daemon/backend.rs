@@ -1,58 +1,53 @@
 //! What the server's clients and the live table read and ask.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Shared;
 use crate::api::validation::probe_field;
-use crate::api::{Container, Pod, PodStatus, PodUid};
+use crate::api::{Container, Pod, PodUid};
+use crate::change_feed::Aspect;
 use crate::clock::Moment;
 use crate::events::{Event, EventList};
-use crate::prober::history::PodHistory;
-use crate::prober::now::ProbeReport;
 use crate::server::Backend;
 use crate::server::protocol::{PauseTarget, ProbeTarget};
-use crate::status::{PodView, Snapshot};
+use crate::views::ProbeReport;
+use crate::views::history::PodHistory;
+use crate::views::{Manifest, PodView, Snapshot, SnapshotUpdate};
+
+/// After its start the daemon waits this long for the first reading of the pod files before it answers what there is.
+const FIRST_READING: Duration = Duration::from_secs(5);
+/// How often it looks.
+const FIRST_READING_STEP: Duration = Duration::from_millis(20);
 
 impl Backend for Shared {
     fn snapshot(&self) -> Arc<Snapshot> {
-        let version = self.notifier.version();
-        // in this order: a pod that is being removed is told to end before it leaves the manager
-        let mut pods = self.pods.all();
-        let working = self.workers.working();
-        let ending = |uid: &PodUid| {
-            working
-                .iter()
-                .any(|(pod, removed)| *removed && pod.uid() == uid)
-        };
-        pods.extend(
-            working
-                .iter()
-                .filter(|(_, removed)| *removed)
-                .map(|(pod, _)| pod.clone()),
-        );
-        pods.sort_by(|a, b| {
-            (&a.metadata.namespace, &a.metadata.name, a.uid()).cmp(&(
-                &b.metadata.namespace,
-                &b.metadata.name,
-                b.uid(),
-            ))
-        });
-        pods.dedup_by(|a, b| a.uid() == b.uid());
-        let events = self.recorder.list();
-        let view = |pod: &Arc<Pod>| self.view(pod, ending(pod.uid()), &events);
-        Arc::new(Snapshot {
-            version,
-            node_name: self.node_name.clone(),
-            pods: pods.iter().map(view).collect(),
-            problems: self.states.problems(),
-            stalled: self.heartbeat.stalled(self.started, Moment::now()),
-        })
+        Arc::new(Snapshot::default().updated(self.everything()))
     }
 
-    fn wait_newer(&self, version: u64, ceiling: Duration) -> Arc<Snapshot> {
-        self.notifier.wait_newer(version, ceiling);
-        self.snapshot()
+    fn watch(&self, after: u64, ceiling: Duration) -> SnapshotUpdate {
+        if self.feed.since(after).0.is_some() {
+            self.feed.wait_newer(after, ceiling);
+        }
+        let (Some(changes), version) = self.feed.since(after) else {
+            return self.everything();
+        };
+        let uids: HashSet<PodUid> = changes.pods.into_keys().collect();
+        let shown = self.shown(|pod| uids.contains(pod.uid()));
+        let mut gone = uids.clone();
+        let events = self.recorder.list();
+        let mut view = |(pod, terminating): &(Arc<Pod>, bool)| {
+            gone.remove(pod.uid());
+            let of_it = events.iter().filter(|e| e.uid == pod.uid().as_str());
+            self.view(pod, *terminating, of_it.cloned().collect())
+        };
+        SnapshotUpdate {
+            pods: shown.iter().map(&mut view).collect(),
+            gone: gone.into_iter().map(|uid| uid.to_string()).collect(),
+            problems: changes.files.then(|| self.states.problems()),
+            ..self.update(version)
+        }
     }
 
     fn version(&self) -> String {
@@ -60,27 +55,29 @@ impl Backend for Shared {
     }
 
     fn events(&self, after: Option<u64>, ceiling: Duration) -> EventList {
-        let version = after.map_or_else(
-            || self.notifier.version(),
-            |after| self.notifier.wait_newer(after, ceiling),
-        );
+        let version = match after {
+            Some(after) => self
+                .feed
+                .wait_newer_of(Aspect::Events, after, ceiling)
+                .max(after),
+            None => self.feed.version(),
+        };
         EventList {
             version,
             node_name: self.node_name.clone(),
-            events: self.recorder.list(),
+            events: self.recorder.newer_than(after.unwrap_or(0)),
         }
     }
 
     fn history(&self, uid: &PodUid) -> PodHistory {
-        self.prober.manager.history().get(uid)
+        self.prober.records.history.get(uid)
     }
 
     fn probe(&self, target: &ProbeTarget) -> Result<ProbeReport, String> {
-        self.prober.manager.probe_now(
-            &*self.pod(&target.uid)?,
-            &target.container,
-            target.probe_type,
-        )
+        let pod = self.pod(&target.uid)?;
+        let manager = &self.prober.manager;
+        let (outcome, steps) = manager.probe_now(&pod, &target.container, target.probe_type)?;
+        Ok(ProbeReport::new(&outcome, steps))
     }
 
     fn pause(&self, target: &PauseTarget, length: Duration) -> Result<Vec<String>, String> {
@@ -97,7 +94,60 @@ impl Backend for Shared {
 }
 
 impl Shared {
-    /// What is written in the file and not acted on is said.
+    /// All pods, once the pod files have been read: a daemon that has just started knows none before.
+    fn everything(&self) -> SnapshotUpdate {
+        let begun = Moment::now();
+        while !self.config.all_seen() && Moment::now().since(begun) < FIRST_READING {
+            self.feed
+                .wait_newer(self.feed.version(), FIRST_READING_STEP);
+        }
+        // read before the pods: a change in between is told again
+        let version = self.feed.version();
+        let mut events: HashMap<String, Vec<Arc<Event>>> = HashMap::new();
+        for event in self.recorder.list() {
+            events.entry(event.uid.clone()).or_default().push(event);
+        }
+        let mut view = |(pod, terminating): &(Arc<Pod>, bool)| {
+            let of_it = events.remove(pod.uid().as_str()).unwrap_or_default();
+            self.view(pod, *terminating, of_it)
+        };
+        SnapshotUpdate {
+            complete: true,
+            pods: self.shown(|_| true).iter().map(&mut view).collect(),
+            problems: Some(self.states.problems()),
+            ..self.update(version)
+        }
+    }
+
+    /// An update without changes.
+    fn update(&self, version: u64) -> SnapshotUpdate {
+        SnapshotUpdate {
+            version,
+            node_name: self.node_name.clone(),
+            stalled: self.heartbeat.stalled(self.started, Moment::now()),
+            ..SnapshotUpdate::default()
+        }
+    }
+
+    /// The pods that run or are to run, and those that are ending, of those that are `wanted`; whether each is being
+    /// removed.
+    fn shown(&self, wanted: impl Fn(&Pod) -> bool) -> Vec<(Arc<Pod>, bool)> {
+        // in this order: a pod that is being removed is told to end before it leaves the manager
+        let pods = self.pods.all();
+        let working = self.workers.working();
+        let ending = || working.iter().filter(|(_, removed)| *removed);
+        let is_ending = |uid: &PodUid| ending().any(|(pod, _)| pod.uid() == uid);
+        let mut seen = HashSet::new();
+        let all = pods.into_iter().chain(ending().map(|(pod, _)| pod.clone()));
+        all.filter(|pod| wanted(pod) && seen.insert(pod.uid().clone()))
+            .map(|pod| {
+                let terminating = is_ending(pod.uid());
+                (pod, terminating)
+            })
+            .collect()
+    }
+
+    /// Advice on probes that the file has changed and the workers do not act on.
     fn outdated_probes(&self, pod: &Pod) -> Vec<String> {
         let place = |list: &[Container], name: &str| list.iter().position(|c| c.name == name);
         let path = |name: &str| match place(&pod.spec.containers, name) {
@@ -119,18 +169,14 @@ impl Shared {
             .collect()
     }
 
-    fn view(&self, pod: &Pod, terminating: bool, events: &[Event]) -> PodView {
-        let status = self
-            .statuses
-            .get(pod.uid())
-            .map(|s| PodStatus::clone(&s))
-            .unwrap_or_default();
-        let mut object = pod.raw.clone();
-        object["status"] = serde_json::to_value(&status).unwrap_or_default();
+    fn view(&self, pod: &Arc<Pod>, terminating: bool, events: Vec<Arc<Event>>) -> Arc<PodView> {
         let file = self.states.get(pod.uid()).unwrap_or_default();
-        PodView {
-            object,
-            status,
+        let logs = self
+            .layout
+            .pod_logs(&pod.metadata.namespace, &pod.metadata.name, pod.uid());
+        Arc::new(PodView {
+            object: Manifest::Of(pod.clone()),
+            status: self.statuses.get(pod.uid()).unwrap_or_default(),
             file: file.file,
             warnings: file
                 .warnings
@@ -139,17 +185,102 @@ impl Shared {
                 .collect(),
             file_error: file.file_error,
             terminating,
-            log_dir: self
-                .layout
-                .pod_logs(&pod.metadata.namespace, &pod.metadata.name, pod.uid())
-                .display()
-                .to_string(),
+            log_dir: logs.display().to_string(),
             paused: self.prober.manager.pauses().of(pod.uid(), Moment::now()),
-            events: events
-                .iter()
-                .filter(|e| e.uid == pod.uid().as_str())
-                .cloned()
-                .collect(),
+            events,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::daemon::Daemon;
+    use crate::layout::Layout;
+    use crate::settings::Settings;
+
+    const CEILING: Duration = Duration::from_secs(60);
+
+    fn file(dir: &Path, uid: &str) {
+        let probe = json!({"exec": {"command": ["true"]}});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": uid, "uid": uid},
+            "spec": {"containers": [{"name": "c", "image": "i", "livenessProbe": probe}]}});
+        std::fs::write(dir.join(format!("{uid}.json")), pod.to_string()).unwrap();
+    }
+
+    fn uids(pods: &[Arc<PodView>]) -> Vec<&str> {
+        pods.iter().map(|p| p.uid()).collect()
+    }
+
+    /// Of pods that have ended, so that nothing is started.
+    #[test]
+    fn a_daemon_that_has_just_started_knows_its_pods_and_a_watcher_gets_what_changed() {
+        if !nix::unistd::geteuid().is_root() {
+            assert_ne!(
+                std::env::var("CI").as_deref(),
+                Ok("true"),
+                "CI runs as root"
+            );
+            return eprintln!("SKIPPED: needs root to start a daemon");
         }
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path());
+        let pods = layout.pods_dir();
+        std::fs::create_dir_all(&pods).unwrap();
+        std::fs::create_dir_all(layout.lib_dir()).unwrap();
+        ["a", "b", "c"].iter().for_each(|uid| file(&pods, uid));
+        let ended = json!({"phase": "Succeeded"});
+        let statuses = json!({"a": ended, "b": ended, "c": ended});
+        let checkpoint = json!({"version": 1, "statuses": statuses});
+        std::fs::write(layout.checkpoint(), checkpoint.to_string()).unwrap();
+        let settings = Settings {
+            static_pod_path: pods.clone(),
+            ..Settings::default()
+        };
+        let daemon = Daemon::start(settings, layout).unwrap();
+        let backend = daemon.backend();
+        let mut known = backend.snapshot();
+        assert_eq!(
+            uids(&known.pods),
+            ["a", "b", "c"],
+            "not before the files were read"
+        );
+        assert!(known.pods.iter().all(|p| p.status.phase.is_terminal()));
+
+        let target = PauseTarget {
+            uid: "b".into(),
+            container: None,
+            probe_type: None,
+        };
+        backend.pause(&target, CEILING).unwrap();
+        let deadline = Moment::now() + CEILING;
+        let mut update = SnapshotUpdate::default();
+        let mut next = |known: &mut Arc<Snapshot>| {
+            assert!(Moment::now() < deadline, "{known:?}");
+            update = backend.watch(known.version, CEILING);
+            assert!(!update.complete, "no reader is that far behind");
+            *known = Arc::new(known.updated(update.clone()));
+            (uids(&update.pods).join(" "), update.gone.clone())
+        };
+        let paused = |s: &Snapshot| s.pods.iter().filter(|p| !p.paused.is_empty()).count();
+        let mut seen = Vec::new();
+        while paused(&known) == 0 {
+            seen.push(next(&mut known).0);
+        }
+        assert_eq!(seen.last().unwrap(), "b");
+
+        std::fs::remove_file(pods.join("c.json")).unwrap();
+        let mut gone = Vec::new();
+        while uids(&known.pods).contains(&"c") {
+            gone = next(&mut known).1;
+        }
+        assert_eq!(gone, ["c"]);
+        assert_eq!(uids(&backend.snapshot().pods), uids(&known.pods));
+        assert!(backend.watch(known.version + 1000, CEILING).complete);
+        daemon.shutdown(CEILING).unwrap();
     }
 }

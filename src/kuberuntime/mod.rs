@@ -19,7 +19,7 @@ use crate::api::{Container, Pod, PodUid};
 use crate::clock::Moment;
 use crate::container_config::{self, NodeFacts};
 use crate::images::Image;
-use crate::images::manager::{EnsureError, ImageEvent, ImageManager, ImageRequest, PullPolicy};
+use crate::images::manager::{ImageEvent, ImageManager, ImageRequest, PullPolicy};
 use crate::layout::Layout;
 use crate::network::etc_files::{self, EtcFiles};
 use crate::remove_tree::remove_tree;
@@ -28,33 +28,10 @@ use crate::runtime::{
 };
 use crate::volumes::{MountedVolumes, VolumeError, Volumes};
 
-/// Has images on the node before containers are made of them.
-pub trait ImageService: Send + Sync {
-    /// The image, pulled when the policy wants it. Blocks while it is pulled. Events are given to `record` as they happen.
-    ///
-    /// # Errors
-    /// There is none to start a container with.
-    fn ensure(
-        &self,
-        request: ImageRequest<'_>,
-        record: &mut dyn FnMut(ImageEvent),
-    ) -> Result<Image, EnsureError>;
-}
-
-impl ImageService for ImageManager {
-    fn ensure(
-        &self,
-        request: ImageRequest<'_>,
-        record: &mut dyn FnMut(ImageEvent),
-    ) -> Result<Image, EnsureError> {
-        self.ensure(request, &Moment::now, record)
-    }
-}
-
 /// See the module. Every method blocks for as long as the disk or the runtime does.
 pub struct KubeRuntime {
     runtime: Arc<dyn Runtime>,
-    images: Arc<dyn ImageService>,
+    images: ImageManager,
     volumes: Volumes,
     node: NodeFacts,
     layout: Layout,
@@ -64,7 +41,7 @@ impl KubeRuntime {
     /// Pods of this node, run by `runtime`, with their files below `layout`.
     pub fn new(
         runtime: Arc<dyn Runtime>,
-        images: Arc<dyn ImageService>,
+        images: ImageManager,
         volumes: Volumes,
         layout: Layout,
     ) -> Self {
@@ -131,7 +108,7 @@ impl KubeRuntime {
             image: &container.image,
             policy: PullPolicy::named(&container.image_pull_policy),
         };
-        Ok(self.images.ensure(request, record)?)
+        Ok(self.images.ensure(request, &Moment::now, record)?)
     }
 
     /// The configuration of one instance. Also makes the file for its last words.

@@ -32,7 +32,7 @@ impl fmt::Display for CacheError {
 
 impl std::error::Error for CacheError {}
 
-struct Entry {
+struct CachedPod {
     status: Arc<RuntimePodStatus>,
     /// When it was last seen to change or was looked at by itself.
     modified: Moment,
@@ -40,7 +40,7 @@ struct Entry {
 
 #[derive(Default)]
 struct Inner {
-    pods: HashMap<PodUid, Entry>,
+    pods: HashMap<PodUid, CachedPod>,
     /// Every pod is at least as new as this.
     global: Option<Moment>,
     closed: bool,
@@ -130,7 +130,7 @@ impl Cache {
         match status {
             Some(status) => inner.pods.insert(
                 uid,
-                Entry {
+                CachedPod {
                     status: Arc::new(status),
                     modified: at,
                 },

@@ -34,14 +34,15 @@ pub const RELIST_PERIOD: Duration = Duration::from_secs(1);
 /// Unhealthy after this long without a listing that succeeded.
 pub const RELIST_THRESHOLD: Duration = Duration::from_secs(180);
 
+/// What the thread tells of itself.
 #[derive(Default)]
-struct Shared {
+struct Counters {
     relisted: Mutex<Option<Moment>>,
     discarded: AtomicU64,
     panics: AtomicU64,
 }
 
-impl Shared {
+impl Counters {
     fn relisted(&self) -> Option<Moment> {
         *self
             .relisted
@@ -53,9 +54,9 @@ impl Shared {
 /// The handle of the relist thread, shared by everyone who reads.
 pub struct Pleg {
     cache: Arc<Cache>,
-    shared: Arc<Shared>,
+    counters: Arc<Counters>,
     requests: Sender<(PodUid, Moment)>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: JoinHandle<()>,
 }
 
 impl Pleg {
@@ -69,14 +70,14 @@ impl Pleg {
         stop: Receiver<()>,
     ) -> std::io::Result<Self> {
         let (requests, queue) = bounded(REQUESTS_CAPACITY);
-        let (cache, shared) = (Arc::new(Cache::default()), Arc::new(Shared::default()));
+        let (cache, counters) = (Arc::new(Cache::default()), Arc::new(Counters::default()));
         let mut worker = Worker {
             runtime,
             events,
             stop,
             queue,
             cache: Arc::clone(&cache),
-            shared: Arc::clone(&shared),
+            counters: Arc::clone(&counters),
             records: Records::default(),
             closed: false,
         };
@@ -85,9 +86,9 @@ impl Pleg {
             .spawn(move || worker.run())?;
         Ok(Self {
             cache,
-            shared,
+            counters,
             requests,
-            thread: Mutex::new(Some(thread)),
+            thread,
         })
     }
 
@@ -110,36 +111,22 @@ impl Pleg {
     /// # Errors
     /// The kubelet's text: none yet, or none for [`RELIST_THRESHOLD`].
     pub fn health(&self, now: Moment) -> Result<(), String> {
-        health(self.shared.relisted(), now)
+        health(self.counters.relisted(), now)
     }
 
     /// Events dropped because the channel was full, since the start.
     pub fn discarded(&self) -> u64 {
-        self.shared.discarded.load(Ordering::Relaxed)
+        self.counters.discarded.load(Ordering::Relaxed)
     }
 
     /// Relists that panicked, since the start.
     pub fn panics(&self) -> u64 {
-        self.shared.panics.load(Ordering::Relaxed)
+        self.counters.panics.load(Ordering::Relaxed)
     }
 
     /// Whether the thread has ended.
     pub fn is_finished(&self) -> bool {
-        let thread = self.thread.lock().expect("no panic while the lock is held");
-        thread.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-
-    /// Waits for the thread; as long as the runtime's call under way takes, once it was told to stop.
-    pub fn join(&self) {
-        let thread = self
-            .thread
-            .lock()
-            .expect("no panic while the lock is held")
-            .take();
-        if let Some(thread) = thread {
-            // Panics are caught inside.
-            let _ = thread.join();
-        }
+        self.thread.is_finished()
     }
 }
 
@@ -163,7 +150,7 @@ struct Worker {
     stop: Receiver<()>,
     queue: Receiver<(PodUid, Moment)>,
     cache: Arc<Cache>,
-    shared: Arc<Shared>,
+    counters: Arc<Counters>,
     records: Records,
     closed: bool,
 }
@@ -190,7 +177,7 @@ impl Worker {
     /// One round; a panic in it, most likely the runtime's, costs that round.
     fn guarded(&mut self, round: impl FnOnce(&mut Self)) {
         if catch_unwind(AssertUnwindSafe(|| round(self))).is_err() {
-            self.shared.panics.fetch_add(1, Ordering::Relaxed);
+            self.counters.panics.fetch_add(1, Ordering::Relaxed);
             log::error!("a relist panicked; please report this");
         }
     }
@@ -205,7 +192,7 @@ impl Worker {
             }
         };
         *self
-            .shared
+            .counters
             .relisted
             .lock()
             .expect("no panic while the lock is held") = Some(began);
@@ -219,7 +206,7 @@ impl Worker {
 
     fn relist_pod(&mut self, uid: &PodUid, asked: Moment) {
         if self
-            .shared
+            .counters
             .relisted()
             .is_some_and(|relisted| relisted > asked)
         {
@@ -241,7 +228,7 @@ impl Worker {
             match self.events.try_send(event) {
                 Ok(()) => {}
                 Err(TrySendError::Full(event)) => {
-                    self.shared.discarded.fetch_add(1, Ordering::Relaxed);
+                    self.counters.discarded.fetch_add(1, Ordering::Relaxed);
                     log::error!("the event channel is full, dropped {event:?}");
                 }
                 Err(TrySendError::Disconnected(_)) => self.closed = true,

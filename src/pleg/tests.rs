@@ -1,6 +1,6 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use super::diff::{EventKind, events};
 use super::*;
@@ -204,7 +204,10 @@ fn start(first: Reply, capacity: usize) -> Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         self.stop.take();
-        self.pleg.join();
+        let end = Instant::now() + CEILING;
+        while !self.pleg.is_finished() && Instant::now() < end {
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -308,12 +311,12 @@ fn a_request_older_than_the_last_full_relist_is_skipped() {
         stop: crossbeam_channel::never(),
         queue: crossbeam_channel::never(),
         cache: Arc::default(),
-        shared: Arc::default(),
+        counters: Arc::default(),
         records: Records::default(),
         closed: false,
     };
     let at = |s| Moment::from_boot(Duration::from_secs(s));
-    *worker.shared.relisted.lock().unwrap() = Some(at(5));
+    *worker.counters.relisted.lock().unwrap() = Some(at(5));
     worker.relist_pod(&"1".into(), at(4));
     assert_eq!(received.len(), 0);
     worker.relist_pod(&"1".into(), at(5));

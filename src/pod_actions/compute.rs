@@ -1,10 +1,11 @@
 //! What to start and what to kill in one sync (kubelet-probes 8.3): the sandbox, and who decides the rest.
 
 use crate::api::pod::RestartPolicy;
-use crate::api::{Container, Pod};
-use crate::prober::results::ProbeResult;
+use crate::api::{Container, Pod, PodStatus};
+use crate::probe_result::ProbeResult;
 use crate::runtime::{ContainerId, RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
 
+use super::restart::should_restart_after;
 use super::restart_all::{ToRemove, removals};
 use super::{init, regular};
 
@@ -77,6 +78,21 @@ pub struct Inputs<'a> {
     pub startup: &'a dyn Fn(&ContainerId) -> Option<ProbeResult>,
     /// The pod has the condition AllContainersRestarting (8.6).
     pub restart_all: bool,
+    /// Containers of which the runtime knows nothing and that are known to have ended for good: see [`ended_before`].
+    pub ended_before: &'a [String],
+}
+
+/// The regular containers that have ended for good by the pod's stored status, and of which the runtime knows nothing any
+/// more: its records do not outlive a reboot, the status does.
+pub fn ended_before(pod: &Pod, stored: &PodStatus, runtime: &RuntimePodStatus) -> Vec<String> {
+    let ended = |c: &&Container| {
+        let status = stored.container_statuses.iter().find(|s| s.name == c.name);
+        let end = status.and_then(|s| s.state.terminated.as_ref());
+        runtime.container(&c.name).is_none()
+            && end.is_some_and(|t| !should_restart_after(pod.spec.restart_policy, c, t.exit_code))
+    };
+    let containers = pod.spec.containers.iter().filter(ended);
+    containers.map(|c| c.name.clone()).collect()
 }
 
 /// Decides (8.3).
@@ -124,10 +140,10 @@ fn with_new_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
     }
     let done = |c: &Container| {
         let on_failure = c.restart_policy.unwrap_or(policy) == RestartPolicy::OnFailure;
-        on_failure
-            && status
-                .container(&c.name)
-                .is_some_and(|s| s.state == RuntimeState::Exited && s.exit_code == 0)
+        let succeeded = status
+            .container(&c.name)
+            .is_some_and(|s| s.state == RuntimeState::Exited && s.exit_code == 0);
+        (on_failure && succeeded) || inputs.ended_before.contains(&c.name)
     };
     let start: Vec<usize> = pod
         .spec
@@ -142,7 +158,7 @@ fn with_new_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
             .spec
             .containers
             .iter()
-            .any(|c| status.container(&c.name).is_some())
+            .any(|c| status.container(&c.name).is_some() || done(c))
     {
         return killed;
     }
@@ -203,11 +219,11 @@ pub(super) fn to_kill(
     }
 }
 
-/// The kill of an instance the runtime has lost track of.
-pub(super) fn kill_unknown(status: &RuntimeContainerStatus) -> ToKill {
+/// The kill of an instance the runtime has lost track of; `what` is `Container` or `Init container`.
+pub(super) fn kill_unknown(what: &str, status: &RuntimeContainerStatus) -> ToKill {
     to_kill(
         status,
-        "Container is in \"unknown\" state, try killing it before restart".into(),
+        format!("{what} is in \"unknown\" state, try killing it before restart"),
         KillReason::Unknown,
     )
 }
@@ -351,6 +367,7 @@ pub(crate) mod tests {
                 liveness: &failed_when(!startup),
                 startup: &failed_when(startup),
                 restart_all: false,
+                ended_before: &[],
             })
         };
         // Never: nothing is kept and nothing starts, so the whole pod goes
@@ -390,6 +407,7 @@ pub(crate) mod tests {
                 liveness: &failed,
                 startup: &failed,
                 restart_all: false,
+                ended_before: &[],
             })
         };
         assert_eq!(

@@ -6,7 +6,7 @@ use super::restart::should_restart_after;
 use crate::api::Container;
 use crate::api::pod::RestartPolicy;
 use crate::container_config::spec_hash;
-use crate::prober::results::ProbeResult;
+use crate::probe_result::ProbeResult;
 use crate::runtime::{RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
 
 /// What becomes of all of them.
@@ -102,7 +102,7 @@ impl Walk<'_> {
             RuntimeState::Unknown
                 if container.restart_policy.unwrap_or(policy) != RestartPolicy::Never =>
             {
-                self.restart(index, kill_unknown(status));
+                self.restart(index, kill_unknown("Init container", status));
             }
             RuntimeState::Exited | RuntimeState::Unknown => self.all.kill_pod = true,
         }
@@ -111,7 +111,7 @@ impl Walk<'_> {
     fn sidecar(&mut self, index: usize, container: &Container, status: &RuntimeContainerStatus) {
         match status.state {
             RuntimeState::Created | RuntimeState::Exited => self.all.start.push(index),
-            RuntimeState::Unknown => self.restart(index, kill_unknown(status)),
+            RuntimeState::Unknown => self.restart(index, kill_unknown("Init container", status)),
             RuntimeState::Running => self.running_sidecar(index, container, status),
         }
     }

@@ -5,7 +5,7 @@ use super::restart::should_be_restarted;
 use crate::api::Container;
 use crate::api::pod::RestartPolicy;
 use crate::container_config::spec_hash;
-use crate::prober::results::ProbeResult;
+use crate::probe_result::ProbeResult;
 use crate::runtime::RuntimeState;
 
 /// What becomes of all of them.
@@ -46,12 +46,15 @@ fn one(inputs: &Inputs, container: &Container) -> Decision {
     let policy = inputs.pod.spec.restart_policy;
     let newest = inputs.status.container(&container.name);
     let Some(running) = newest.filter(|s| s.state == RuntimeState::Running) else {
+        if newest.is_none() && inputs.ended_before.contains(&container.name) {
+            return Decision::Leave;
+        }
         let deleted = inputs.pod.metadata.deletion_timestamp.is_some();
         return match should_be_restarted(policy, container, newest, deleted) {
             true => Decision::Start(
                 newest
                     .filter(|s| s.state == RuntimeState::Unknown)
-                    .map(kill_unknown),
+                    .map(|s| kill_unknown("Container", s)),
             ),
             false => Decision::Leave,
         };

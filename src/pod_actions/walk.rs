@@ -8,7 +8,7 @@ use super::compute::tests::container_status;
 use super::{Inputs, PodActions, compute, should_restart_after};
 use crate::api::{Container, Pod};
 use crate::container_config::spec_hash;
-use crate::prober::results::ProbeResult;
+use crate::probe_result::ProbeResult;
 use crate::runtime::{ContainerId, RuntimePodStatus, RuntimeSandboxStatus, RuntimeState};
 
 /// Splitmix64: a walk is named by its seed.
@@ -78,6 +78,7 @@ impl World {
             liveness: &liveness,
             startup: &startup,
             restart_all: false,
+            ended_before: &[],
         })
     }
 

@@ -29,7 +29,7 @@ impl Fixture {
     fn on(dir: tempfile::TempDir, frequency: Duration, decode: Decode) -> Self {
         let (send, updates) = bounded(100);
         let (tell, changed) = bounded(100);
-        let states = Arc::new(FileStates::new(move || {
+        let states = Arc::new(FileStates::new(move |_| {
             let _ = tell.try_send(());
         }));
         let config = FileSourceConfig {
@@ -441,7 +441,7 @@ fn a_panicking_decoder_is_a_problem_of_that_file() {
     fs::write(dir.path().join("a"), "a@1;").unwrap();
     fs::write(dir.path().join("bad"), "panic").unwrap();
     let (send, updates) = bounded(10);
-    let states = Arc::new(FileStates::new(|| ()));
+    let states = Arc::new(FileStates::new(|_| ()));
     let source = FileSource::spawn(FileSourceConfig {
         path: dir.path().into(),
         check_frequency: HOUR,
@@ -480,7 +480,7 @@ fn a_stop_ends_it_also_while_it_waits_for_a_full_channel() {
         decode: Arc::new(decode),
         config: Arc::new(PodConfig::new(&[PodSource::File])),
         updates: send,
-        states: Arc::new(FileStates::new(move || {
+        states: Arc::new(FileStates::new(move |_| {
             let _ = tell.try_send(());
         })),
         events: Arc::default(),

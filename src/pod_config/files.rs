@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::states::{FileProblem, PodFile};
+use super::problem::FileProblem;
+use super::states::PodFile;
 use crate::api::{Pod, PodUid};
 use crate::clock::Moment;
 

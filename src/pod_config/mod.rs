@@ -8,9 +8,11 @@ pub mod file;
 pub mod files;
 mod last_good;
 pub mod merge;
+mod problem;
 mod read;
 pub mod states;
 
 pub use file::FileSource;
 pub use merge::{PodConfig, PodOperation, PodUpdate};
-pub use states::{FileProblem, FileStates, PodFile};
+pub use problem::FileProblem;
+pub use states::{FileStates, PodFile};

@@ -5,8 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 
-use serde::{Deserialize, Serialize};
-
+use super::problem::FileProblem;
 use crate::api::PodUid;
 
 /// How many removed pods are remembered, so that a pod that is being stopped still shows its file.
@@ -23,29 +22,6 @@ pub struct PodFile {
     pub file_error: Option<String>,
 }
 
-/// A file in the pods directory that is not (or no longer) what runs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct FileProblem {
-    /// Path of the file.
-    pub file: String,
-    /// What is wrong, where, and what to do.
-    pub error: String,
-}
-
-impl FileProblem {
-    /// `/p/a.json:1:20: not running: kind: …`: the file, the place in it if the error begins with one, `what`, the error.
-    pub fn line(&self, what: &str) -> String {
-        let placed = self
-            .error
-            .strip_prefix(&self.file)
-            .and_then(|e| e.split_once(": "))
-            .filter(|(place, _)| place.starts_with(':'));
-        let (place, error) = placed.unwrap_or(("", &self.error));
-        format!("{}{place}: {what}: {error}", self.file)
-    }
-}
-
 #[derive(Default)]
 struct Inner {
     pods: BTreeMap<PodUid, PodFile>,
@@ -53,15 +29,19 @@ struct Inner {
     problems: Vec<FileProblem>,
 }
 
+/// Hears of the pods whose file side has changed.
+type OnChange = dyn Fn(&[PodUid]) + Send + Sync;
+
 /// Shared between the file source, which writes, and the snapshot, which reads.
 pub struct FileStates {
     inner: Mutex<Inner>,
-    on_change: Box<dyn Fn() + Send + Sync>,
+    on_change: Box<OnChange>,
 }
 
 impl FileStates {
-    /// Empty; `on_change` is called after each change, on the file source's thread, and must not block.
-    pub fn new(on_change: impl Fn() + Send + Sync + 'static) -> Self {
+    /// Empty; `on_change` is called after each change, with the pods whose file side has changed, on the file source's
+    /// thread, and must not block.
+    pub fn new(on_change: impl Fn(&[PodUid]) + Send + Sync + 'static) -> Self {
         Self {
             inner: Mutex::default(),
             on_change: Box::new(on_change),
@@ -97,6 +77,13 @@ impl FileStates {
         if inner.pods == pods && inner.problems == problems {
             return;
         }
+        let changed: Vec<PodUid> = inner
+            .pods
+            .keys()
+            .chain(pods.keys())
+            .filter(|uid| inner.pods.get(*uid) != pods.get(*uid))
+            .cloned()
+            .collect();
         for (uid, file) in std::mem::take(&mut inner.pods) {
             if !pods.contains_key(&uid) {
                 inner.removed.push_back((uid, file));
@@ -108,7 +95,7 @@ impl FileStates {
         inner.pods = pods;
         inner.problems = problems;
         drop(inner);
-        (self.on_change)();
+        (self.on_change)(&changed);
     }
 }
 
@@ -118,27 +105,11 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    #[track_caller]
-    fn check(error: &str, line: &str) {
-        let problem = FileProblem {
-            file: "/p/a".into(),
-            error: error.into(),
-        };
-        assert_eq!(problem.line("not running"), line);
-    }
-
-    #[test]
-    fn a_line_names_the_file_once() {
-        check("/p/a:1:20: kind: bad", "/p/a:1:20: not running: kind: bad");
-        check("/p/a b: same pod", "/p/a: not running: /p/a b: same pod");
-        check("the file is empty", "/p/a: not running: the file is empty");
-    }
-
     #[test]
     fn a_change_is_told_once_and_a_removed_pod_keeps_its_file() {
         let calls = Arc::new(AtomicUsize::new(0));
         let seen = Arc::clone(&calls);
-        let states = FileStates::new(move || {
+        let states = FileStates::new(move |_| {
             seen.fetch_add(1, Ordering::Relaxed);
         });
         let pods = || {

@@ -313,10 +313,9 @@ impl Inner {
             Next::Resync => self
                 .queue
                 .enqueue(uid.clone(), now + self.resync.mul_f64(jitter())),
-            // a back-off ends when it ends: no jitter, one node is no herd
             Next::Retry => self.queue.enqueue(
                 uid.clone(),
-                retry_at.unwrap_or_else(|| now + RETRY.mul_f64(jitter())),
+                next_retry(now, retry_at, self.resync, jitter()),
             ),
             Next::Finished { wake } => {
                 self.queue.remove(uid);
@@ -327,6 +326,16 @@ impl Inner {
             }
         }
         false
+    }
+}
+
+/// After a failed sync: at the end of the earliest back-off, and without one after [`RETRY`]. A back-off has no jitter, for
+/// one node is no herd. It may be long, so that the next sync comes at the resync interval at the latest: another container
+/// of the pod may have failed for another reason.
+fn next_retry(now: Moment, back_off: Option<Moment>, resync: Duration, jitter: f64) -> Moment {
+    match back_off {
+        Some(end) => end.min(now + resync.mul_f64(jitter)),
+        None => now + RETRY.mul_f64(jitter),
     }
 }
 
@@ -341,6 +350,17 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn no_back_off_holds_the_next_sync_longer_than_the_resync_interval() {
+        let at = |seconds| Moment::from_boot(Duration::from_secs(seconds));
+        let retry = |back_off: Option<u64>| {
+            next_retry(at(100), back_off.map(at), Duration::from_secs(60), 1.5)
+        };
+        assert_eq!(retry(Some(110)), at(110));
+        assert_eq!(retry(Some(400)), at(190));
+        assert_eq!(retry(None), at(115));
+    }
 
     /// Runs are reported and end when the test says how.
     struct Scripted {
@@ -508,7 +528,7 @@ mod tests {
     #[test]
     fn a_failed_sync_is_due_when_its_back_off_ends() {
         let h = Harness::new();
-        let retry_at = Moment::now() + Duration::from_secs(1000);
+        let retry_at = Moment::now() + Duration::from_secs(50);
         h.send(UpdateKind::Create, "a");
         h.expect("a", Phase::Sync);
         h.end(Outcome::Failed {

@@ -15,7 +15,7 @@ use crate::events::{EventType, Recorder};
 use crate::kuberuntime::KubeRuntime;
 use crate::lifecycle::Hooks;
 use crate::pod_actions::{self, ALL_CONTAINERS_RESTARTING, BackOff, KillReason, ToKill, ToRemove};
-use crate::prober::results::ProbeResult;
+use crate::probe_result::ProbeResult;
 use crate::runtime::{
     Cancel, ContainerId, ENDING, Runtime, RuntimeContainerStatus, RuntimeError, RuntimePodStatus,
 };
@@ -46,8 +46,10 @@ pub trait Probes: Send + Sync {
     fn stop_liveness_and_startup(&self, pod: &Pod);
     /// Nothing of the pod runs any more.
     fn remove_pod(&self, pod: &Pod);
-    /// Writes Ready and Started into a fresh status.
+    /// Writes Ready and Started into a fresh status. Changes nothing else.
     fn update_pod_status(&self, pod: &Pod, status: &mut PodStatus);
+    /// A status has been stored: wakes the workers that it concerns.
+    fn trigger_workers(&self, _pod: &Pod, _stored: &PodStatus) {}
     /// A container is about to be killed: for the history.
     fn killing(&self, _pod: &Pod, _kill: &ToKill) {}
     /// A container is about to start again for a reason that lies outside of it: for the history.
@@ -200,6 +202,7 @@ impl Syncer {
             restart_all: status
                 .condition(ALL_CONTAINERS_RESTARTING)
                 .is_some_and(|c| c.status == "True"),
+            ended_before: &pod_actions::ended_before(pod, &status, &runtime),
         });
         if actions.is_empty() {
             return Outcome::Ok;
@@ -270,6 +273,7 @@ impl Syncer {
             );
         }
         self.deps.statuses.set(pod, status.clone());
+        self.deps.probes.trigger_workers(pod, &status);
         status
     }
 
@@ -293,7 +297,7 @@ impl Syncer {
         let mut problems = Problems::new(cancel);
         for ToRemove { id, name, kill } in remove {
             if *kill {
-                let message = format!("Stopping container {name}");
+                let message = "killing".to_owned();
                 let kill = ToKill {
                     id: id.clone(),
                     name: name.clone(),

@@ -1,24 +1,24 @@
-//! What a worker is told while it waits: to stop, or to look now.
+//! How a waiting worker is woken: to stop, or to probe now.
 //!
-//! Invariants: telling never blocks. Of each kind at most one waits to be read; stop wins over a trigger and stays. One
+//! Invariants: waking never blocks. At most one trigger waits to be read; a stop wins over it and stays. One
 //! lock and one condition cost a worker's waiting a third of what a select over two channels and a timeout does.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What there is to do after a wait.
+/// Why a wait ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Told<T> {
+pub(super) enum Woken<T> {
     /// End.
     Stop,
     /// A trigger came.
     Trigger(T),
-    /// Nobody said anything.
-    Nothing,
+    /// The wait is over and nothing has come.
+    TimeUp,
 }
 
-/// One reader, any number of others.
+/// One worker waits, any number of threads wake it.
 pub(super) struct Mailbox<T> {
     /// Set under the lock, so that no wait misses it.
     stop: AtomicBool,
@@ -67,12 +67,12 @@ impl<T> Mailbox<T> {
     }
 
     /// Waits for anything at most that long.
-    pub(super) fn wait(&self, limit: Duration) -> Told<T> {
+    pub(super) fn wait(&self, limit: Duration) -> Woken<T> {
         let mut trigger = self.wait_until(limit, |trigger| self.is_stopped() || trigger.is_some());
         if self.is_stopped() {
-            Told::Stop
+            Woken::Stop
         } else {
-            trigger.take().map_or(Told::Nothing, Told::Trigger)
+            trigger.take().map_or(Woken::TimeUp, Woken::Trigger)
         }
     }
 
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn one_trigger_waits_and_stop_wins_and_stays() {
         let mailbox = Mailbox::default();
-        assert_eq!(mailbox.wait(Duration::ZERO), Told::Nothing);
+        assert_eq!(mailbox.wait(Duration::ZERO), Woken::TimeUp);
         assert!(mailbox.trigger(1));
         assert!(!mailbox.trigger(2), "one is there");
         assert!(
@@ -121,19 +121,19 @@ mod tests {
         );
         assert_eq!(
             mailbox.wait(LONG),
-            Told::Trigger(1),
+            Woken::Trigger(1),
             "and it is still there"
         );
         assert_eq!(
             mailbox.wait(Duration::from_millis(1)),
-            Told::Nothing,
+            Woken::TimeUp,
             "read once"
         );
         assert!(mailbox.trigger(3) && !mailbox.is_stopped());
         mailbox.stop();
         for _ in 0..2 {
             assert!(mailbox.is_stopped() && mailbox.wait_for_stop(LONG));
-            assert_eq!(mailbox.wait(LONG), Told::Stop);
+            assert_eq!(mailbox.wait(LONG), Woken::Stop);
         }
     }
 
@@ -148,7 +148,7 @@ mod tests {
                 std::thread::yield_now();
             }
             mailbox.stop();
-            assert_eq!(reader.join().unwrap(), (Told::Trigger(7), true));
+            assert_eq!(reader.join().unwrap(), (Woken::Trigger(7), true));
         });
     }
 
@@ -169,7 +169,7 @@ mod tests {
                 }
             });
             let begun = Instant::now();
-            assert_eq!(mailbox.wait(limit), Told::Nothing);
+            assert_eq!(mailbox.wait(limit), Woken::TimeUp);
             over.store(true, Ordering::Relaxed);
             assert!(
                 (limit..CEILING).contains(&begun.elapsed()),
@@ -183,6 +183,6 @@ mod tests {
     fn a_wait_without_end_is_none_that_ends() {
         let mailbox = Mailbox::<()>::default();
         mailbox.stop();
-        assert_eq!(mailbox.wait(Duration::MAX), Told::Stop);
+        assert_eq!(mailbox.wait(Duration::MAX), Woken::Stop);
     }
 }

@@ -11,63 +11,22 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::history::History;
+use super::context::Context;
+use super::context::WorkerKey;
+pub use super::context::{ProbeRecord, ProbeRecords, RestoredReady};
 use super::mailbox::Mailbox;
-use super::metrics::ProbeMetrics;
 use super::pauses::Pauses;
 use super::prober::Prober;
-use super::results::{self, ProbeResult};
+use super::results::ProbeResult;
+pub use super::results::Results;
+pub use super::sight::StatusSource;
 use super::status::{self, Known};
 pub use super::thread::STACK_SIZE;
-use super::thread::{Job, Seen, Trigger};
+use super::thread::{Job, Seen, ThreadEnd, Trigger};
 use crate::api::{Container, ContainerStatus, Pod, PodStatus, PodUid, Probe, ProbeType};
 use crate::clock::Moment;
 use crate::events::Recorder;
 use crate::runtime::{ContainerId, Runtime};
-
-/// Where the workers see what is known of their pod. Called from their threads; must not block.
-pub trait StatusSource: Send + Sync {
-    /// A number that grows with every change of a status, after the change. While it stays no worker looks at its status
-    /// again.
-    fn version(&self) -> u64;
-
-    /// The stored API status.
-    fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>>;
-
-    /// When a container of this boot started, as the runtime says.
-    fn started_moment(&self, uid: &PodUid, id: &ContainerId) -> Option<Moment>;
-}
-
-/// The three result caches.
-#[derive(Clone)]
-pub struct Results {
-    /// Of startup probes.
-    pub startup: Arc<results::Manager>,
-    /// Of readiness probes.
-    pub readiness: Arc<results::Manager>,
-    /// Of liveness probes.
-    pub liveness: Arc<results::Manager>,
-}
-
-impl Results {
-    /// The cache of that type.
-    pub fn of(&self, probe_type: ProbeType) -> &results::Manager {
-        match probe_type {
-            ProbeType::Startup => &self.startup,
-            ProbeType::Readiness => &self.readiness,
-            ProbeType::Liveness => &self.liveness,
-        }
-    }
-}
-
-/// What an earlier daemon knew of a container that still runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RestoredReady {
-    /// It was ready.
-    pub ready: bool,
-    /// Its startup probe had passed, or it has none.
-    pub started: bool,
-}
 
 /// What the manager is made of.
 pub struct Deps {
@@ -85,80 +44,55 @@ pub struct Deps {
     pub allow_probe_hosts: Vec<String>,
     /// Readiness and started by container id, from the checkpoint of an earlier daemon.
     pub restored: HashMap<ContainerId, RestoredReady>,
-}
-
-/// Names a worker.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
-    pub(super) uid: PodUid,
-    pub(super) container: String,
-    pub(super) probe_type: ProbeType,
-}
-
-impl Key {
-    pub(super) fn thread_name(&self) -> String {
-        format!(
-            "{}:{}",
-            self.probe_type.as_str().to_lowercase(),
-            self.container
-        )
-    }
+    /// Takes down what the probes do.
+    pub records: Arc<dyn ProbeRecords>,
 }
 
 struct Handle {
     mailbox: Arc<Mailbox<Trigger>>,
     seen: Seen,
     thread: JoinHandle<()>,
-    /// What it goes by: that of the pod as it was when the worker began (kubelet-probes 2.1).
+    /// The probe of the pod as it was when the worker began; the worker keeps to it (kubelet-probes 2.1).
     probe: Probe,
 }
 
 #[derive(Default)]
 struct Table {
-    workers: HashMap<Key, Handle>,
+    workers: HashMap<WorkerKey, Handle>,
     ended: Vec<JoinHandle<()>>,
     closed: bool,
 }
 
-/// What manager and workers share.
-pub(super) struct Shared {
-    pub(super) statuses: Arc<dyn StatusSource>,
-    pub(super) results: Results,
-    pub(super) prober: Prober,
-    pub(super) started: Moment,
-    restored: HashMap<ContainerId, RestoredReady>,
-    panics: AtomicU64,
-    pub(super) history: Arc<History>,
-    pub(super) pauses: Arc<Pauses>,
-    pub(super) metrics: ProbeMetrics,
+#[derive(Default)]
+struct Workers {
     table: Mutex<Table>,
-    changed: Condvar,
+    /// A worker has left the table.
+    left: Condvar,
 }
 
-impl Shared {
+impl Workers {
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn is_restored(&self, id: &ContainerId) -> bool {
-        self.restored.contains_key(id)
+    /// What follows the end of a worker's thread.
+    fn thread_ended(&self, end: ThreadEnd) {
+        match end {
+            ThreadEnd::WorkerOver(key) => self.remove(&key),
+            ThreadEnd::ThreadLost(job) => self.restart(job),
+        }
+        self.left.notify_all();
     }
 
-    pub(super) fn count_panic(&self) {
-        self.panics.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// A worker's last act.
-    pub(super) fn ended(&self, key: &Key) {
+    fn remove(&self, key: &WorkerKey) {
         let mut table = self.table();
         if let Some(handle) = table.workers.remove(key) {
             table.ended.push(handle.thread);
         }
-        self.changed.notify_all();
     }
 
     /// A worker whose thread cannot go on continues on a fresh one; without one it is gone until the next sync.
-    pub(super) fn restart(&self, job: Box<Job>) {
+    fn restart(&self, job: Box<Job>) {
         let mut table = self.table();
         let key = job.key.clone();
         let Some(mut handle) = table.workers.remove(&key) else {
@@ -179,13 +113,13 @@ impl Shared {
                 table.ended.push(handle.thread);
             }
         }
-        self.changed.notify_all();
     }
 }
 
 /// The probe manager.
 pub struct ProberManager {
-    shared: Arc<Shared>,
+    context: Arc<Context>,
+    workers: Arc<Workers>,
 }
 
 impl ProberManager {
@@ -199,6 +133,7 @@ impl ProberManager {
             started,
             allow_probe_hosts,
             restored,
+            records,
         } = deps;
         for (id, was) in &restored {
             results.readiness.restore(
@@ -218,22 +153,19 @@ impl ProberManager {
                 },
             );
         }
-        let prober = Prober::new(runtime, recorder, allow_probe_hosts);
-        let shared = Shared {
+        let context = Context {
             statuses,
             results,
-            prober,
+            prober: Prober::new(runtime, recorder, allow_probe_hosts),
             started,
             restored,
-            panics: AtomicU64::new(0),
-            history: Arc::default(),
             pauses: Arc::default(),
-            metrics: ProbeMetrics::default(),
-            table: Mutex::default(),
-            changed: Condvar::new(),
+            records,
+            panics: AtomicU64::new(0),
         };
         Self {
-            shared: Arc::new(shared),
+            context: Arc::new(context),
+            workers: Arc::default(),
         }
     }
 
@@ -251,12 +183,12 @@ impl ProberManager {
         let Some(probe) = container.probe(probe_type) else {
             return;
         };
-        let key = Key {
+        let key = WorkerKey {
             uid: pod.uid().clone(),
             container: container.name.clone(),
             probe_type,
         };
-        let mut table = self.shared.table();
+        let mut table = self.workers.table();
         if table.closed {
             return;
         }
@@ -264,16 +196,17 @@ impl ProberManager {
             return;
         };
         let (mailbox, seen) = (Arc::<Mailbox<Trigger>>::default(), Seen::default());
-        match Job::new(
-            self.shared.clone(),
+        let workers = self.workers.clone();
+        let job = Job::new(
+            self.context.clone(),
             key.clone(),
             pod.clone(),
             probe,
             mailbox.clone(),
             seen.clone(),
-        )
-        .spawn()
-        {
+            Arc::new(move |end| workers.thread_ended(end)),
+        );
+        match job.spawn() {
             Ok(thread) => drop(vacant.insert(Handle {
                 mailbox,
                 seen,
@@ -291,7 +224,7 @@ impl ProberManager {
     /// Stops the liveness and startup workers of a terminating pod; readiness goes on (lessons A8), and so do all those of
     /// sidecars, which work on until the others have ended (O8).
     pub fn stop_liveness_and_startup(&self, pod: &Pod) {
-        let ends = |key: &Key| {
+        let ends = |key: &WorkerKey| {
             key.probe_type != ProbeType::Readiness && !pod.spec.is_sidecar(&key.container)
         };
         self.stop(|key| key.uid == *pod.uid() && ends(key));
@@ -307,22 +240,15 @@ impl ProberManager {
         self.stop(|key| !desired.contains(&key.uid));
     }
 
-    fn stop(&self, which: impl Fn(&Key) -> bool) {
-        for (_, handle) in self
-            .shared
-            .table()
-            .workers
-            .iter()
-            .filter(|(key, _)| which(key))
-        {
-            handle.mailbox.stop();
-        }
+    fn stop(&self, which: impl Fn(&WorkerKey) -> bool) {
+        let table = self.workers.table();
+        let stopped = table.workers.iter().filter(|(key, _)| which(key));
+        stopped.for_each(|(_, handle)| handle.mailbox.stop());
     }
 
-    /// Writes Ready and Started into a fresh status (kubelet-probes 4.3, 4.4), and triggers readiness workers that have
-    /// no Success, as well as workers that have not seen a new instance yet.
+    /// Writes Ready and Started into a fresh status (kubelet-probes 4.3, 4.4). Changes nothing else.
     pub fn update_pod_status(&self, pod: &Pod, fresh: &mut PodStatus) {
-        let stored = self.shared.statuses.pod_status(pod.uid());
+        let stored = self.context.statuses.pod_status(pod.uid());
         for entry in fresh
             .init_container_statuses
             .iter_mut()
@@ -330,10 +256,19 @@ impl ProberManager {
         {
             let id = ContainerId::from(entry.container_id.as_str());
             let known = self.known(&id, entry, stored.as_deref());
-            let trigger = status::update(entry, &pod.spec, known);
-            if entry.state.running.is_some() {
-                self.trigger(pod, &entry.name, &id, trigger);
-            }
+            status::update(entry, &pod.spec, known);
+        }
+    }
+
+    /// Wakes the workers that a status which has just been stored concerns: readiness workers of containers without a
+    /// Success, and workers that have not seen a new instance yet. They look at the stored status, so it must be there.
+    pub fn trigger_workers(&self, pod: &Pod, stored: &PodStatus) {
+        let all = stored.init_container_statuses.iter();
+        let all = all.chain(&stored.container_statuses);
+        for entry in all.filter(|c| c.state.running.is_some()) {
+            let id = ContainerId::from(entry.container_id.as_str());
+            let readiness = status::awaits_readiness(entry, &pod.spec);
+            self.trigger(pod, &entry.name, &id, readiness);
         }
     }
 
@@ -347,16 +282,16 @@ impl ProberManager {
             .and_then(|s| s.container(&entry.name))
             .filter(|old| old.container_id == entry.container_id);
         Known {
-            startup: self.shared.results.startup.get(id),
-            readiness: self.shared.results.readiness.get(id),
+            startup: self.context.results.startup.get(id),
+            readiness: self.context.results.readiness.get(id),
             was_started: old.is_some_and(|old| old.started == Some(true)),
         }
     }
 
     fn trigger(&self, pod: &Pod, container: &str, id: &ContainerId, readiness: bool) {
-        let table = self.shared.table();
+        let table = self.workers.table();
         for probe_type in ProbeType::ALL {
-            let key = Key {
+            let key = WorkerKey {
                 uid: pod.uid().clone(),
                 container: container.into(),
                 probe_type,
@@ -384,9 +319,9 @@ impl ProberManager {
     /// The probes of a pod that its file has changed, added to or taken away under workers that go on with what they began
     /// with, by container: a pod that keeps its UID keeps its workers (kubelet-probes 2.1, 13.5).
     pub fn outdated(&self, pod: &Pod) -> Vec<(String, ProbeType)> {
-        let table = self.shared.table();
+        let table = self.workers.table();
         let differs = |container: &Container, probe_type: ProbeType| {
-            let key = Key {
+            let key = WorkerKey {
                 uid: pod.uid().clone(),
                 container: container.name.clone(),
                 probe_type,
@@ -405,33 +340,23 @@ impl ProberManager {
         pod.spec.all_containers().flat_map(each).collect()
     }
 
-    pub(super) fn shared(&self) -> &Shared {
-        &self.shared
-    }
-
-    /// What the probes found, and the causes of restarts.
-    pub fn history(&self) -> &Arc<History> {
-        &self.shared.history
+    pub(super) fn context(&self) -> &Context {
+        &self.context
     }
 
     /// The probes that are paused; a worker looks there before each run.
     pub fn pauses(&self) -> &Arc<Pauses> {
-        &self.shared.pauses
-    }
-
-    /// The probes' metrics.
-    pub fn metrics(&self) -> &ProbeMetrics {
-        &self.shared.metrics
+        &self.context.pauses
     }
 
     /// How many workers there are.
     pub fn worker_count(&self) -> usize {
-        self.shared.table().workers.len()
+        self.workers.table().workers.len()
     }
 
     /// Pod, container and probe type of each worker, in no order.
     pub fn workers(&self) -> Vec<(PodUid, String, ProbeType)> {
-        self.shared
+        self.workers
             .table()
             .workers
             .keys()
@@ -441,12 +366,12 @@ impl ProberManager {
 
     /// How many panics of workers have been caught.
     pub fn panics(&self) -> u64 {
-        self.shared.panics.load(Ordering::Relaxed)
+        self.context.panics.load(Ordering::Relaxed)
     }
 
     /// Joins threads that have ended; never waits.
     pub fn reap(&self) {
-        let mut table = self.shared.table();
+        let mut table = self.workers.table();
         for i in (0..table.ended.len())
             .rev()
             .filter(|i| table.ended[*i].is_finished())
@@ -460,13 +385,13 @@ impl ProberManager {
     /// log and returns how many there are. Someone must still read, or have dropped, the results' receivers.
     pub fn shutdown(&self, limit: Duration) -> usize {
         let deadline = Instant::now() + limit;
-        self.shared.table().closed = true;
+        self.workers.table().closed = true;
         self.stop(|_| true);
         let left = || deadline.saturating_duration_since(Instant::now());
-        let table = self.shared.table();
+        let table = self.workers.table();
         let (mut table, _) = self
-            .shared
-            .changed
+            .workers
+            .left
             .wait_timeout_while(table, left(), |t| !t.workers.is_empty())
             .unwrap_or_else(PoisonError::into_inner);
         let ended = std::mem::take(&mut table.ended);
@@ -487,7 +412,7 @@ impl ProberManager {
 
 impl Drop for ProberManager {
     fn drop(&mut self) {
-        self.shared.table().closed = true;
+        self.workers.table().closed = true;
         self.stop(|_| true);
     }
 }

@@ -9,14 +9,12 @@
 //! ```
 
 pub mod cadence;
+pub mod context;
 pub mod exec;
 pub mod grpc;
-pub mod history;
 pub mod http;
-pub mod lateness;
 mod mailbox;
 pub mod manager;
-pub mod metrics;
 pub mod now;
 pub mod outcome;
 pub mod pauses;

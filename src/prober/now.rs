@@ -2,10 +2,8 @@
 
 use std::thread::Builder;
 
-use serde::{Deserialize, Serialize};
-
-use super::history::{RunOutcome, head, micros};
-use super::manager::{ProberManager, Shared};
+use super::context::Context;
+use super::manager::ProberManager;
 use super::outcome::Outcome;
 use super::prober::Subject;
 use super::thread::{STACK_SIZE, panic_text};
@@ -13,44 +11,8 @@ use super::trace::{self, Step};
 use crate::api::{Pod, ProbeType};
 use crate::runtime::ContainerId;
 
-/// Bytes shown of what the probe said.
-pub const MAX_SHOWN: usize = 4096;
-
-/// What a probe that was asked for did.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ProbeReport {
-    /// In order.
-    pub steps: Vec<Step>,
-    /// What came of it.
-    pub outcome: RunOutcome,
-    /// How far it got.
-    pub phase: String,
-    /// Output, failure text or error; at most [`MAX_SHOWN`] bytes.
-    pub output: String,
-    /// How long the last try took, in microseconds.
-    pub micros: u64,
-}
-
-impl ProbeReport {
-    fn new(outcome: &Outcome, steps: Vec<Step>) -> Self {
-        let output = head(
-            outcome.error.as_deref().unwrap_or(&outcome.output),
-            MAX_SHOWN,
-        )
-        .to_owned();
-        Self {
-            steps,
-            outcome: outcome.into(),
-            phase: outcome.phase.to_string(),
-            output,
-            micros: micros(outcome.duration),
-        }
-    }
-}
-
 impl ProberManager {
-    /// Runs a probe now and waits for it: at most three times its timeout. Touches no state.
+    /// Runs a probe now and waits for it: at most three times its timeout. Touches no state. Gives its steps, too.
     ///
     /// # Errors
     /// There is no such probe, its container does not run, or no thread is left.
@@ -59,10 +21,10 @@ impl ProberManager {
         pod: &Pod,
         container: &str,
         probe_type: ProbeType,
-    ) -> Result<ProbeReport, String> {
+    ) -> Result<(Outcome, Vec<Step>), String> {
         // a thread of its own: entering a network namespace may cost it
         let name = format!("now:{container}");
-        let run = || self.shared().probe_now(pod, container, probe_type);
+        let run = || self.context().probe_now(pod, container, probe_type);
         std::thread::scope(|scope| {
             let thread = Builder::new()
                 .name(name)
@@ -76,13 +38,13 @@ impl ProberManager {
     }
 }
 
-impl Shared {
+impl Context {
     fn probe_now(
         &self,
         pod: &Pod,
         name: &str,
         probe_type: ProbeType,
-    ) -> Result<ProbeReport, String> {
+    ) -> Result<(Outcome, Vec<Step>), String> {
         let container = pod
             .container(name)
             .ok_or_else(|| format!("pod {} has no container \"{name}\"", pod.metadata.name))?;
@@ -101,7 +63,8 @@ impl Shared {
             container: name,
             id: &id,
         };
-        let (outcome, steps) = trace::record(|| self.prober.run(probe_type, subject, &mut None));
-        Ok(ProbeReport::new(&outcome, steps))
+        Ok(trace::record(|| {
+            self.prober.run(probe_type, subject, &mut None)
+        }))
     }
 }

@@ -4,7 +4,7 @@
 //! clock says what is left, never more than was given. It belongs to a pod's UID and goes with the pod. The file is a
 //! copy of what is in memory, replaced as a whole; a lost or damaged one costs the pauses and nothing else.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -156,15 +156,18 @@ impl Pauses {
         .collect()
     }
 
-    /// Drops what is over and what belongs to no pod in `alive`; true when something went.
-    pub fn tidy(&self, alive: &HashSet<PodUid>, now: Moment) -> bool {
+    /// Drops what is over and what belongs to no pod in `alive`; gives the pods of which something went.
+    pub fn tidy(&self, alive: &HashSet<PodUid>, now: Moment) -> BTreeSet<PodUid> {
         self.change(|state| {
-            let before = state.pauses.len();
-            state
-                .pauses
-                .retain(|key, p| p.until > now && alive.contains(&key.uid));
-            let gone = state.pauses.len() < before;
-            state.dirty |= gone;
+            let mut gone = BTreeSet::new();
+            state.pauses.retain(|key, p| {
+                let stays = p.until > now && alive.contains(&key.uid);
+                if !stays {
+                    gone.insert(key.uid.clone());
+                }
+                stays
+            });
+            state.dirty |= !gone.is_empty();
             gone
         })
     }
@@ -180,7 +183,7 @@ impl Pauses {
         };
         let written = serde_json::to_vec(&content)
             .map_err(io::Error::from)
-            .and_then(|b| crate::checkpoint::replace(file, &b));
+            .and_then(|b| crate::atomic_file::replace(file, &b));
         written.inspect_err(|_| self.state().dirty = true)
     }
 
@@ -343,10 +346,12 @@ mod tests {
         let p = Pauses::default();
         p.pause([key("u"), key("v")], MINUTE, NOW);
         let both = HashSet::from(["u".into(), "v".into()]);
-        assert!(!p.tidy(&both, NOW));
-        assert!(p.tidy(&HashSet::from(["v".into()]), NOW));
+        let tidied = |alive: &HashSet<PodUid>, now| Vec::from_iter(p.tidy(alive, now));
+        let only_v = HashSet::from(["v".into()]);
+        assert_eq!(tidied(&both, NOW), []);
+        assert_eq!(tidied(&only_v, NOW), ["u".into()]);
         assert!(!covers(&p, "u", NOW) && covers(&p, "v", NOW));
-        assert!(p.tidy(&both, NOW + MINUTE));
+        assert_eq!(tidied(&both, NOW + MINUTE), ["v".into()]);
         assert!(p.state().pauses.is_empty());
     }
 

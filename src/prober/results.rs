@@ -1,48 +1,16 @@
 //! The result caches: one per probe type, keyed by container id; a change is sent to the sync loop (kubelet-probes 4.1).
 
 use std::collections::HashMap;
-use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use crossbeam_channel::Sender;
 
-use crate::api::PodUid;
+use crate::api::{PodUid, ProbeType};
+pub use crate::probe_result::ProbeResult;
 use crate::runtime::ContainerId;
 
 /// Capacity of each update channel: sending blocks a worker when the sync loop is this far behind.
 pub const UPDATES_CAPACITY: usize = 20;
-
-/// What is cached for a container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ProbeResult {
-    /// Not known yet: the seed of startup.
-    Unknown,
-    /// At or above successThreshold.
-    Success,
-    /// At or above failureThreshold.
-    Failure,
-}
-
-impl ProbeResult {
-    /// The metric's number: Success 0, Failure 1, others -1.
-    pub fn as_number(self) -> i32 {
-        match self {
-            Self::Success => 0,
-            Self::Failure => 1,
-            Self::Unknown => -1,
-        }
-    }
-}
-
-impl fmt::Display for ProbeResult {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Success => "Success",
-            Self::Failure => "Failure",
-            Self::Unknown => "UNKNOWN",
-        })
-    }
-}
 
 /// A change, for the sync loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +80,28 @@ impl Manager {
     }
 }
 
+/// The three caches.
+#[derive(Clone)]
+pub struct Results {
+    /// Of startup probes.
+    pub startup: Arc<Manager>,
+    /// Of readiness probes.
+    pub readiness: Arc<Manager>,
+    /// Of liveness probes.
+    pub liveness: Arc<Manager>,
+}
+
+impl Results {
+    /// The cache of that type.
+    pub fn of(&self, probe_type: ProbeType) -> &Manager {
+        match probe_type {
+            ProbeType::Startup => &self.startup,
+            ProbeType::Readiness => &self.readiness,
+            ProbeType::Liveness => &self.liveness,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,7 +153,7 @@ mod tests {
     #[test]
     fn a_full_channel_holds_the_writer_but_no_reader() {
         let (m, rx) = manager(1);
-        let (m, pod) = (std::sync::Arc::new(m), PodUid::from("p"));
+        let (m, pod) = (Arc::new(m), PodUid::from("p"));
         m.set(&ContainerId::from("a"), ProbeResult::Success, &pod);
         let writer = std::thread::spawn({
             let (m, pod) = (m.clone(), pod.clone());
@@ -189,19 +179,5 @@ mod tests {
             &PodUid::from("p"),
         );
         assert_eq!(m.get(&ContainerId::from("a")), Some(ProbeResult::Success));
-    }
-
-    #[test]
-    fn texts_and_numbers_are_those_of_the_metrics() {
-        let all = [
-            ProbeResult::Success,
-            ProbeResult::Failure,
-            ProbeResult::Unknown,
-        ];
-        assert_eq!(
-            all.map(|r| r.to_string()),
-            ["Success", "Failure", "UNKNOWN"]
-        );
-        assert_eq!(all.map(ProbeResult::as_number), [0, 1, -1]);
     }
 }

@@ -5,11 +5,24 @@
 
 use std::sync::Arc;
 
-use super::manager::StatusSource;
 use crate::api::pod::PodSpec;
 use crate::api::{ContainerStatus, PodStatus, PodUid};
+use crate::clock::Moment;
 use crate::pod_actions::{restart_all_going_on, should_restart_after};
 use crate::runtime::ContainerId;
+
+/// Where the workers see what is known of their pod. Called from their threads; must not block.
+pub trait StatusSource: Send + Sync {
+    /// A number that grows with every change of a status, after the change. While it stays no worker looks at its status
+    /// again.
+    fn version(&self) -> u64;
+
+    /// The stored API status.
+    fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>>;
+
+    /// When a container of this boot started, as the runtime says.
+    fn started_moment(&self, uid: &PodUid, id: &ContainerId) -> Option<Moment>;
+}
 
 /// All that a step needs of a status (kubelet-probes 2.3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -113,7 +126,6 @@ mod tests {
 
     use super::*;
     use crate::api::PodPhase;
-    use crate::clock::Moment;
 
     #[derive(Default)]
     struct Statuses {

@@ -17,30 +17,42 @@ pub struct Known {
     pub was_started: bool,
 }
 
-/// Sets `started` and `ready` of a container by its kind; true when its readiness worker is to be triggered.
-pub fn update(entry: &mut ContainerStatus, spec: &PodSpec, known: Known) -> bool {
-    let Some(container) = spec.all_containers().find(|c| c.name == entry.name) else {
-        return false;
-    };
-    let init = spec.init_containers.iter().any(|c| c.name == entry.name);
-    if init && !container.always_restarts() {
-        update_plain_init(entry, container, known);
-        return false;
+/// Sets `started` and `ready` of a container by its kind.
+pub fn update(entry: &mut ContainerStatus, spec: &PodSpec, known: Known) {
+    match spec.all_containers().find(|c| c.name == entry.name) {
+        Some(container) if is_plain_init(spec, container) => {
+            update_plain_init(entry, container, known);
+        }
+        Some(container) => update_lasting(entry, container, known),
+        None => {}
     }
-    update_lasting(entry, container, known)
 }
 
-/// Sets `started` and `ready` of a regular container or a sidecar; true when its readiness worker is to be triggered.
-fn update_lasting(entry: &mut ContainerStatus, spec: &Container, known: Known) -> bool {
+/// Whether a container's readiness worker is to probe at once, by its stored status: it has started and has no Success
+/// yet (kubelet-probes 4.3).
+pub fn awaits_readiness(entry: &ContainerStatus, spec: &PodSpec) -> bool {
+    let waits = entry.started == Some(true) && !entry.ready;
+    let container = spec.all_containers().find(|c| c.name == entry.name);
+    waits && container.is_some_and(|c| !is_plain_init(spec, c))
+}
+
+fn is_plain_init(spec: &PodSpec, container: &Container) -> bool {
+    let init = spec
+        .init_containers
+        .iter()
+        .any(|c| c.name == container.name);
+    init && !container.always_restarts()
+}
+
+/// Sets `started` and `ready` of a regular container or a sidecar.
+fn update_lasting(entry: &mut ContainerStatus, spec: &Container, known: Known) {
     let running = entry.state.running.is_some();
     let started = running && is_started(entry, spec, known);
     entry.started = Some(started);
-    if !started {
-        return false;
+    if started {
+        let success = known.readiness == Some(ProbeResult::Success);
+        entry.ready = success || spec.readiness_probe.is_none();
     }
-    let success = known.readiness == Some(ProbeResult::Success);
-    entry.ready = success || spec.readiness_probe.is_none();
-    !entry.ready
 }
 
 fn is_started(entry: &ContainerStatus, spec: &Container, known: Known) -> bool {
@@ -109,9 +121,9 @@ mod tests {
             state,
             ..Default::default()
         };
-        let got = update(&mut entry, &spec, known);
+        update(&mut entry, &spec, known);
         assert_eq!(
-            (entry.started, entry.ready, got),
+            (entry.started, entry.ready, awaits_readiness(&entry, &spec),),
             (Some(started), ready, trigger)
         );
     }
@@ -225,8 +237,9 @@ mod tests {
                 init_containers: vec![Container::default()],
                 ..Default::default()
             };
-            assert!(!update(&mut entry, &spec, Known::default()));
+            update(&mut entry, &spec, Known::default());
             assert_eq!((entry.started, entry.ready), (Some(started), ready));
+            assert!(!awaits_readiness(&entry, &spec));
         }
     }
 }

@@ -12,28 +12,21 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use super::cadence::{Cadence, max_jitter};
-use super::history::Runs;
-use super::mailbox::{Mailbox, Told};
-use super::manager::{Key, Shared};
-use super::metrics::{Recorded, Series};
+use super::context::{Context, ProbeRecord, WorkerKey};
+use super::mailbox::{Mailbox, Woken};
 use super::outcome::Outcome;
 use super::prober::{Memory, Subject};
 use super::results::ProbeResult;
 use super::sight::View;
 use super::worker::{Action, Next, StepInputs, Worker};
-use crate::api::{Pod, Probe, ProbeType};
-use crate::clock::{Moment, Time, go_duration, random_fraction};
+use crate::api::{Pod, Probe};
+use crate::clock::{Moment, go_duration, random_fraction};
 use crate::runtime::ContainerId;
 use crate::wire::dial::namespace_lost;
 
 /// Stack of a worker's thread: 128 KiB. tests/prober_net.rs measures what a probe needs of it; frames of a debug build
 /// are several times as large.
 pub const STACK_SIZE: usize = if cfg!(debug_assertions) { 256 } else { 128 } * 1024;
-
-/// A trigger comes while the status that caused it is still being stored: it is looked for this often …
-const CHASE_STEPS: u32 = 100;
-/// … at this distance.
-const CHASE_PAUSE: Duration = Duration::from_millis(10);
 
 /// The instance a worker has last seen; the manager nudges a worker that has not seen a new one.
 pub(super) type Seen = Arc<Mutex<Option<ContainerId>>>;
@@ -43,17 +36,28 @@ pub(super) type Seen = Arc<Mutex<Option<ContainerId>>>;
 pub(super) enum Trigger {
     /// The container has no Success: probe (kubelet-probes 4.3). For readiness.
     Probe(ContainerId),
-    /// There is a new instance; void once the worker has seen it and does not wait for its status to catch up.
+    /// There is a new instance; void once the worker has seen it.
     Notice(ContainerId),
 }
 
+/// How the thread of a worker ends.
+pub(super) enum ThreadEnd {
+    /// The worker is over.
+    WorkerOver(WorkerKey),
+    /// The thread cannot go on. The worker can, on another one.
+    ThreadLost(Box<Job>),
+}
+
+/// Hears of the end of a worker's thread, as the last act of that thread.
+pub(super) type OnEnd = Arc<dyn Fn(ThreadEnd) + Send + Sync>;
+
 /// A worker with everything its thread needs.
 pub(super) struct Job {
-    shared: Arc<Shared>,
-    pub(super) key: Key,
+    context: Arc<Context>,
+    pub(super) key: WorkerKey,
     pod: Arc<Pod>,
-    recorded: Recorded,
-    runs: Runs,
+    on_end: OnEnd,
+    record: Box<dyn ProbeRecord>,
     worker: Worker,
     view: View,
     /// Of the view and of the run before.
@@ -62,42 +66,35 @@ pub(super) struct Job {
     cadence: Cadence,
     mailbox: Arc<Mailbox<Trigger>>,
     seen: Seen,
-    /// An extra step, and whether the cadence starts anew with it.
-    wake: Option<(Moment, bool)>,
-    chase: Option<(ContainerId, u32)>,
+    /// The end of the initial delay: a step is due then, and the cadence starts anew with it.
+    delayed_until: Option<Moment>,
     /// The instant of the step, where it has one: not that of a trigger.
     due: Option<Moment>,
-    /// The last step found a status that may not have caught up.
-    lagging: bool,
     started: bool,
 }
 
 impl Job {
     /// A worker that has not run yet. Boxed, so that no copy of it stays behind in the frames that hand it on.
     pub(super) fn new(
-        shared: Arc<Shared>,
-        key: Key,
+        context: Arc<Context>,
+        key: WorkerKey,
         pod: Arc<Pod>,
         probe: &Probe,
         mailbox: Arc<Mailbox<Trigger>>,
         seen: Seen,
+        on_end: OnEnd,
     ) -> Box<Self> {
         let worker = Worker::new(key.probe_type, probe);
-        let runs = shared
-            .history
-            .runs(&key.uid, &key.container, key.probe_type);
-        let recorded = shared.metrics.add(Series {
-            pod: pod.reference(),
-            container: key.container.clone(),
-            probe_type: key.probe_type,
-        });
+        let record = context
+            .records
+            .open(&pod.reference(), &key.container, key.probe_type);
         let (period, cadence) = (probe.period(), Cadence::new(probe.period(), Moment::now()));
         Box::new(Self {
-            shared,
+            context,
             key,
             pod,
-            recorded,
-            runs,
+            on_end,
+            record,
             worker,
             view: View::default(),
             memory: Memory::default(),
@@ -105,10 +102,8 @@ impl Job {
             cadence,
             mailbox,
             seen,
-            wake: None,
-            chase: None,
+            delayed_until: None,
             due: None,
-            lagging: false,
             started: false,
         })
     }
@@ -125,17 +120,17 @@ impl Job {
     }
 
     fn main(mut self: Box<Self>) {
-        let shared = self.shared.clone();
+        let on_end = self.on_end.clone();
         match catch_unwind(AssertUnwindSafe(|| self.run())) {
-            Ok(()) => shared.ended(&self.key),
+            Ok(()) => on_end(ThreadEnd::WorkerOver(self.key)),
             Err(panic) => {
                 log::error!(
                     "{} panicked and is started again: {}",
                     self.key.thread_name(),
                     panic_text(&*panic)
                 );
-                shared.count_panic();
-                shared.restart(self);
+                self.context.count_panic();
+                on_end(ThreadEnd::ThreadLost(self));
             }
         }
     }
@@ -150,9 +145,9 @@ impl Job {
         while go_on {
             go_on = self.guarded_step() && self.wait();
         }
-        self.shared.metrics.remove(&self.recorded);
+        self.record.close();
         if let Some(id) = self.worker.container_id() {
-            self.shared.results.of(self.key.probe_type).remove(id);
+            self.context.results.of(self.key.probe_type).remove(id);
         }
     }
 
@@ -161,7 +156,7 @@ impl Job {
         let now = Moment::now();
         let limit = max_jitter(
             self.period,
-            now.since(self.shared.started),
+            now.since(self.context.started),
             self.container_is_older(),
         );
         let jitter = limit.mul_f64(random_fraction());
@@ -172,7 +167,7 @@ impl Job {
     }
 
     fn container_is_older(&self) -> bool {
-        let status = self.shared.statuses.pod_status(&self.key.uid);
+        let status = self.context.statuses.pod_status(&self.key.uid);
         let entry = status
             .as_deref()
             .and_then(|s| s.container(&self.key.container))
@@ -180,12 +175,12 @@ impl Job {
         let Some(id) = entry.map(|c| ContainerId::from(c.container_id.as_str())) else {
             return false;
         };
-        self.shared.is_restored(&id)
+        self.context.is_restored(&id)
             || self
-                .shared
+                .context
                 .statuses
                 .started_moment(&self.key.uid, &id)
-                .is_some_and(|s| s < self.shared.started)
+                .is_some_and(|s| s < self.context.started)
     }
 
     /// Waits for the next step; false when it is to end.
@@ -198,11 +193,9 @@ impl Job {
             if self.mailbox.is_stopped() {
                 return false;
             }
-            if let Some((at, reset)) = self.wake.take_if(|(at, _)| *at <= now) {
-                if reset {
-                    self.cadence.reset(now);
-                    self.due = Some(at.max(free));
-                }
+            if let Some(at) = self.delayed_until.take_if(|at| *at <= now) {
+                self.cadence.reset(now);
+                self.due = Some(at.max(free));
                 return true;
             }
             if let Some(due) = self.cadence.take(now) {
@@ -210,22 +203,19 @@ impl Job {
                 self.due = Some(due.max(free));
                 return true;
             }
-            let until = self
-                .wake
-                .map_or(self.cadence.next(), |(at, _)| at.min(self.cadence.next()));
+            let next = self.cadence.next();
+            let until = self.delayed_until.map_or(next, |at| at.min(next));
             match self.mailbox.wait(until.since(now)) {
-                Told::Stop => return false,
-                Told::Trigger(Trigger::Notice(id))
-                    if !self.lagging && self.worker.container_id() == Some(&id) => {}
+                Woken::Stop => return false,
+                Woken::Trigger(Trigger::Notice(id)) if self.worker.container_id() == Some(&id) => {}
                 // sent while the probe that found Success was still running: once that is known no sync triggers
-                Told::Trigger(Trigger::Probe(id))
-                    if self.shared.results.readiness.get(&id) == Some(ProbeResult::Success) => {}
-                Told::Trigger(Trigger::Probe(id) | Trigger::Notice(id)) => {
+                Woken::Trigger(Trigger::Probe(id))
+                    if self.context.results.readiness.get(&id) == Some(ProbeResult::Success) => {}
+                Woken::Trigger(_) => {
                     self.cadence.reset(Moment::now());
-                    self.chase = Some((id, CHASE_STEPS));
                     return true;
                 }
-                Told::Nothing => {}
+                Woken::TimeUp => {}
             }
             now = Moment::now();
         }
@@ -243,16 +233,16 @@ impl Job {
                     self.key.thread_name(),
                     panic_text(&*panic)
                 );
-                self.shared.count_panic();
+                self.context.count_panic();
                 true
             }
         }
     }
 
     fn step(&mut self) -> bool {
-        let shared = &*self.shared;
+        let context = &*self.context;
         if self.view.refresh(
-            &*shared.statuses,
+            &*context.statuses,
             &self.key.uid,
             &self.pod.spec,
             &self.key.container,
@@ -262,9 +252,9 @@ impl Job {
         let inputs = StepInputs {
             sight: &self.view.sight,
             deletion_timestamp: self.pod.metadata.deletion_timestamp.is_some(),
-            manager_started: shared.started,
-            container_started: &|id| shared.statuses.started_moment(&self.key.uid, id),
-            restored: &|id| shared.is_restored(id),
+            manager_started: context.started,
+            container_started: &|id| context.statuses.started_moment(&self.key.uid, id),
+            restored: &|id| context.is_restored(id),
         };
         let before = self.worker.before(Moment::now(), &inputs);
         if before.adopted {
@@ -274,29 +264,14 @@ impl Job {
         for action in before.actions {
             self.apply(action, None);
         }
-        self.wake = None;
-        self.lagging = before.next == Next::Lagging;
+        self.delayed_until = None;
         match before.next {
             Next::Exit => return false,
-            Next::Continue | Next::Lagging => {}
-            Next::Delayed(until) => self.wake = Some((until, true)),
+            Next::Continue => {}
+            Next::Delayed(until) => self.delayed_until = Some(until),
             Next::Probe(id) => self.probe(&id),
         }
-        self.chase();
         true
-    }
-
-    /// While the status that caused a trigger is not stored yet: look again soon, a few times.
-    fn chase(&mut self) {
-        let Some((id, left)) = self.chase.take().filter(|(_, left)| *left > 0) else {
-            return;
-        };
-        let held_back = self.lagging && self.key.probe_type == ProbeType::Readiness;
-        if held_back || self.worker.container_id() != Some(&id) {
-            self.chase = Some((id, left - 1));
-            // the run that this leads to is the triggered one: ticks count from it (kubelet-probes 13.1)
-            self.wake = Some((Moment::now() + CHASE_PAUSE, true));
-        }
     }
 
     fn probe(&mut self, id: &ContainerId) {
@@ -304,10 +279,7 @@ impl Job {
             return;
         }
         if let Some(due) = self.due {
-            self.shared
-                .metrics
-                .lateness
-                .observe(Moment::now().since(due));
+            self.record.begun(Moment::now().since(due));
         }
         let Some(status) = &self.view.status else {
             return;
@@ -319,11 +291,10 @@ impl Job {
             id,
         };
         let (verdict, outcome) =
-            self.shared
+            self.context
                 .prober
                 .probe(self.key.probe_type, subject, &mut self.memory);
-        self.recorded.record(verdict, outcome.all_tries);
-        self.runs.record(&outcome, Time::now());
+        self.record.ran(verdict, &outcome);
         if self.is_paused() {
             // paused while it ran: the state is as the person who paused it saw it
             return;
@@ -334,7 +305,7 @@ impl Job {
     }
 
     fn is_paused(&self) -> bool {
-        let pauses = &self.shared.pauses;
+        let pauses = &self.context.pauses;
         pauses.any()
             && pauses.covers(
                 &self.key.uid,
@@ -346,7 +317,7 @@ impl Job {
 
     #[inline(never)]
     fn apply(&self, action: Action, outcome: Option<&Outcome>) {
-        let cache = self.shared.results.of(self.key.probe_type);
+        let cache = self.context.results.of(self.key.probe_type);
         match action {
             Action::Remove(id) => cache.remove(&id),
             Action::Set(id, result) => {

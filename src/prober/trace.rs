@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::history::{head, micros};
+use crate::text::{head, micros};
 
 /// Most steps of one probe.
 pub const MAX_STEPS: usize = 200;

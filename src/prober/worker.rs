@@ -44,8 +44,6 @@ pub enum Action {
 pub enum Next {
     /// Wait for the next tick.
     Continue,
-    /// Wait for the next tick; the stored status may not have caught up with what is known elsewhere (rows 1, 3, 6, 10).
-    Lagging,
     /// Wait for the end of the initial delay (row 8).
     Delayed(Moment),
     /// End the worker.
@@ -158,7 +156,7 @@ impl Worker {
     /// Rows 1–10 of kubelet-probes 2.3.
     pub fn before(&mut self, now: Moment, inputs: &StepInputs<'_>) -> Before {
         let instance = match inputs.sight {
-            Sight::Nothing => return Before::only(Next::Lagging),
+            Sight::Nothing => return Before::only(Next::Continue),
             Sight::PodEnded => return Before::only(Next::Exit),
             Sight::Instance(instance) => instance,
         };
@@ -191,7 +189,7 @@ impl Worker {
             return if instance.over {
                 Next::Exit
             } else {
-                Next::Lagging
+                Next::Continue
             };
         }
         if inputs.deletion_timestamp && self.probe_type != ProbeType::Readiness {
@@ -203,7 +201,7 @@ impl Worker {
         }
         match (instance.started, self.probe_type) {
             (true, ProbeType::Startup) => Next::Continue,
-            (false, ProbeType::Liveness | ProbeType::Readiness) => Next::Lagging,
+            (false, ProbeType::Liveness | ProbeType::Readiness) => Next::Continue,
             _ => Next::Probe(instance.id.clone()),
         }
     }
@@ -652,7 +650,7 @@ mod tests {
         w.status = Some(status("a", State::Running, false));
         assert_eq!(
             (w.step(F), w.cached("a")),
-            (Next::Lagging, Some(ProbeResult::Success))
+            (Next::Continue, Some(ProbeResult::Success))
         );
         w.status = Some(status("a", State::Running, true));
         w.step(F);

@@ -1,14 +1,14 @@
 //! The daemon's side of the unix socket: answers clients from the snapshot.
 //!
 //! Invariants: at most [`MAX_CLIENTS`] connections at once, each on one small thread, the next one is told so and
-//! closed; a client that neither reads nor writes is dropped after [`IDLE`]; nothing a client sends changes a pod but
+//! closed; a client that has not sent a whole request or not read a whole answer within [`IDLE`] is dropped; nothing a client sends changes a pod but
 //! the pauses of its probes; the accept thread and every connection thread end when the [`Server`] is stopped. Architecture Invariant: nothing here
 //! sends to the sync loop or holds a lock across a write.
 
 pub mod protocol;
 
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -23,9 +23,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::api::PodUid;
 use crate::events::EventList;
-use crate::prober::history::PodHistory;
-use crate::prober::now::ProbeReport;
-use crate::status::Snapshot;
+use crate::views::ProbeReport;
+use crate::views::history::PodHistory;
+use crate::views::{Snapshot, SnapshotUpdate};
 use protocol::{Answer, MAX_REQUEST, PauseTarget, ProbeTarget, Request, WATCH_CEILING};
 
 /// Most connections served at once.
@@ -42,16 +42,17 @@ const STACK: usize = 256 << 10;
 
 /// Where the answers come from: the daemon, or a test.
 pub trait Backend: Send + Sync {
-    /// What is known now. Does not wait.
+    /// What is known now. Waits only right after the daemon's start, until the pod files have been read.
     fn snapshot(&self) -> Arc<Snapshot>;
 
-    /// The first snapshot with a version above `version`, or the present one after `ceiling`.
-    fn wait_newer(&self, version: u64, ceiling: Duration) -> Arc<Snapshot>;
+    /// What has changed after `version`, as soon as something has; nothing after `ceiling`. Complete for a reader that is
+    /// too far behind.
+    fn watch(&self, version: u64, ceiling: Duration) -> SnapshotUpdate;
 
     /// The daemon's version.
     fn version(&self) -> String;
 
-    /// Every event as soon as the version is above `after`, or as they are after `ceiling`.
+    /// The events after that version as soon as there is one, or none after `ceiling`. Without a version all, at once.
     fn events(&self, after: Option<u64>, ceiling: Duration) -> EventList;
 
     /// What is kept of a pod's probes and restarts; empty for an unknown pod.
@@ -102,13 +103,13 @@ impl std::error::Error for ListenError {}
 /// The running server. Dropping it stops it without waiting.
 pub struct Server {
     path: PathBuf,
-    shared: Arc<Shared>,
+    connections: Arc<Connections>,
     wake: UnixStream,
     accept: Option<JoinHandle<()>>,
 }
 
 /// What the threads share.
-struct Shared {
+struct Connections {
     backend: Arc<dyn Backend>,
     stopping: AtomicBool,
     clients: AtomicUsize,
@@ -126,19 +127,19 @@ pub fn spawn(path: &Path, backend: Arc<dyn Backend>) -> Result<Server, ListenErr
 fn open(path: &Path, backend: Arc<dyn Backend>) -> io::Result<Server> {
     let listener = bind(path)?;
     let (wake, woken) = UnixStream::pair()?;
-    let shared = Arc::new(Shared {
+    let connections = Arc::new(Connections {
         backend,
         stopping: AtomicBool::new(false),
         clients: AtomicUsize::new(0),
     });
-    let for_thread = Arc::clone(&shared);
+    let for_thread = Arc::clone(&connections);
     let accept = thread::Builder::new()
         .name("server".into())
         .stack_size(STACK)
         .spawn(move || accept_loop(&listener, &woken, &for_thread))?;
     Ok(Server {
         path: path.to_owned(),
-        shared,
+        connections,
         wake,
         accept: Some(accept),
     })
@@ -169,7 +170,7 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
 impl Server {
     /// Ends the accept thread and every connection, and removes the socket. Does not wait; idempotent.
     pub fn stop(&self) {
-        if !self.shared.stopping.swap(true, Ordering::SeqCst) {
+        if !self.connections.stopping.swap(true, Ordering::SeqCst) {
             let _ = self.wake.shutdown(std::net::Shutdown::Both);
             let _ = std::fs::remove_file(&self.path);
         }
@@ -181,8 +182,8 @@ impl Server {
     }
 
     /// Connections served at the moment.
-    pub fn clients(&self) -> usize {
-        self.shared.clients.load(Ordering::SeqCst)
+    fn clients(&self) -> usize {
+        self.connections.clients.load(Ordering::SeqCst)
     }
 }
 
@@ -192,8 +193,8 @@ impl Drop for Server {
     }
 }
 
-fn accept_loop(listener: &UnixListener, woken: &UnixStream, shared: &Arc<Shared>) {
-    while !shared.stopping.load(Ordering::SeqCst) {
+fn accept_loop(listener: &UnixListener, woken: &UnixStream, connections: &Arc<Connections>) {
+    while !connections.stopping.load(Ordering::SeqCst) {
         let mut fds = [
             PollFd::new(listener.as_fd(), PollFlags::POLLIN),
             PollFd::new(woken.as_fd(), PollFlags::POLLIN),
@@ -203,7 +204,7 @@ fn accept_loop(listener: &UnixListener, woken: &UnixStream, shared: &Arc<Shared>
             Err(e) => return log::error!("cannot wait for clients: {e}"),
         }
         match listener.accept() {
-            Ok((stream, _)) => admit(stream, shared),
+            Ok((stream, _)) => admit(stream, connections),
             Err(e)
                 if matches!(
                     e.kind(),
@@ -219,16 +220,16 @@ fn accept_loop(listener: &UnixListener, woken: &UnixStream, shared: &Arc<Shared>
 }
 
 /// Counts a client for as long as its thread lives.
-struct Seat(Arc<Shared>);
+struct Seat(Arc<Connections>);
 
 impl Seat {
-    fn take(shared: &Arc<Shared>) -> Option<Self> {
+    fn take(connections: &Arc<Connections>) -> Option<Self> {
         let seat = |n: usize| (n < MAX_CLIENTS).then_some(n + 1);
-        shared
+        connections
             .clients
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, seat)
             .ok()?;
-        Some(Self(Arc::clone(shared)))
+        Some(Self(Arc::clone(connections)))
     }
 }
 
@@ -238,8 +239,8 @@ impl Drop for Seat {
     }
 }
 
-fn admit(mut stream: UnixStream, shared: &Arc<Shared>) {
-    let Some(seat) = Seat::take(shared) else {
+fn admit(mut stream: UnixStream, connections: &Arc<Connections>) {
+    let Some(seat) = Seat::take(connections) else {
         // Fits into the socket's buffer, so the accept thread does not wait for the client.
         let _ = stream.set_nonblocking(true);
         let _ = write_line(
@@ -254,7 +255,7 @@ fn admit(mut stream: UnixStream, shared: &Arc<Shared>) {
         .name("server-client".into())
         .stack_size(STACK)
         .spawn(move || {
-            // A client that hangs up or is too slow is its own affair: nothing to report.
+            // A client that hangs up or is too slow is no error of the daemon.
             let _ = serve(stream, &seat.0);
         });
     if let Err(e) = spawned {
@@ -262,14 +263,15 @@ fn admit(mut stream: UnixStream, shared: &Arc<Shared>) {
     }
 }
 
-fn serve(stream: UnixStream, shared: &Shared) -> io::Result<()> {
+fn serve(stream: UnixStream, connections: &Connections) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(IDLE))?;
     stream.set_write_timeout(Some(IDLE))?;
-    let mut reader = BufReader::with_capacity(MAX_REQUEST, stream.try_clone()?);
+    let whole = Deadline::new(stream.try_clone()?);
+    let mut reader = BufReader::with_capacity(MAX_REQUEST, whole);
     let mut writer = stream;
-    while !shared.stopping.load(Ordering::SeqCst) {
+    while !connections.stopping.load(Ordering::SeqCst) {
         let mut line = Vec::new();
+        reader.get_mut().renew();
         reader
             .by_ref()
             .take(MAX_REQUEST as u64)
@@ -278,7 +280,7 @@ fn serve(stream: UnixStream, shared: &Shared) -> io::Result<()> {
             return Ok(());
         }
         let answer = match parse(&line) {
-            Ok(request) => answer(request, &writer, shared),
+            Ok(request) => answer(request, &writer, connections),
             Err(text) => Answer::Error(text),
         };
         let fatal = !line.ends_with(b"\n");
@@ -299,39 +301,39 @@ fn parse(line: &[u8]) -> Result<Request, String> {
     serde_json::from_slice(line).map_err(|e| format!("cannot read the request: {e}"))
 }
 
-fn answer(request: Request, client: &UnixStream, shared: &Shared) -> Answer {
+fn answer(request: Request, client: &UnixStream, connections: &Connections) -> Answer {
     match request {
-        Request::Snapshot => Answer::Snapshot(shared.backend.snapshot()),
-        Request::Version => Answer::Version(shared.backend.version()),
-        Request::Watch { after } => Answer::Snapshot(in_slices(
-            |slice| shared.backend.wait_newer(after, slice),
-            |s| s.version > after,
+        Request::Snapshot => Answer::Snapshot(connections.backend.snapshot()),
+        Request::Version => Answer::Version(connections.backend.version()),
+        Request::Watch { after } => Answer::Update(in_slices(
+            |slice| connections.backend.watch(after, slice),
+            |update| update.version != after,
             client,
-            shared,
+            connections,
         )),
         Request::Events { after } => {
             let newer = |list: &EventList| after.is_none_or(|after| list.version > after);
             Answer::Events(in_slices(
-                |slice| shared.backend.events(after, slice),
+                |slice| connections.backend.events(after, slice),
                 newer,
                 client,
-                shared,
+                connections,
             ))
         }
-        Request::History { uid } => Answer::History(shared.backend.history(&uid)),
-        Request::Probe(target) => shared
+        Request::History { uid } => Answer::History(connections.backend.history(&uid)),
+        Request::Probe(target) => connections
             .backend
             .probe(&target)
             .map_or_else(Answer::Error, Answer::Probed),
-        Request::Pause { target, seconds } => shared
+        Request::Pause { target, seconds } => connections
             .backend
             .pause(&target, Duration::from_secs(seconds))
             .map_or_else(Answer::Error, Answer::Changed),
-        Request::Resume(target) => shared
+        Request::Resume(target) => connections
             .backend
             .resume(&target)
             .map_or_else(Answer::Error, Answer::Changed),
-        Request::Metrics => Answer::Metrics(shared.backend.metrics()),
+        Request::Metrics => Answer::Metrics(connections.backend.metrics()),
     }
 }
 
@@ -340,13 +342,13 @@ fn in_slices<T>(
     wait: impl Fn(Duration) -> T,
     is_news: impl Fn(&T) -> bool,
     client: &UnixStream,
-    shared: &Shared,
+    connections: &Connections,
 ) -> T {
     let begun = Instant::now();
     loop {
         let state = wait(WATCH_SLICE);
         let over = is_news(&state) || begun.elapsed() >= WATCH_CEILING;
-        if over || shared.stopping.load(Ordering::SeqCst) || has_hung_up(client) {
+        if over || connections.stopping.load(Ordering::SeqCst) || has_hung_up(client) {
             return state;
         }
     }
@@ -358,28 +360,54 @@ fn has_hung_up(client: &UnixStream) -> bool {
     matches!(poll(&mut fds, PollTimeout::ZERO), Ok(n) if n > 0)
 }
 
+/// Writes an answer piece by piece, so that a list of all pods never lies in memory as a whole.
 fn write_line(stream: &mut UnixStream, answer: &Answer) -> io::Result<()> {
-    let mut line = serde_json::to_vec(answer)?;
-    line.push(b'\n');
-    Deadline {
-        stream,
-        end: Instant::now() + IDLE,
-    }
-    .write_all(&line)
+    let mut out = BufWriter::new(Deadline::new(stream));
+    serde_json::to_writer(&mut out, answer)?;
+    out.write_all(b"\n")?;
+    out.flush()
 }
 
-/// The socket's own timeout bounds each write, not their sum: a client that reads a byte a second would hold its
-/// thread for hours.
-struct Deadline<'a> {
-    stream: &'a mut UnixStream,
+/// A socket whose whole request must come, and whose whole answer must go, within [`IDLE`]. Its own timeouts bound each
+/// read and each write, not their sum: a client that moves a byte at a time would hold its thread for hours.
+struct Deadline<S> {
+    stream: S,
     end: Instant,
 }
 
-impl Write for Deadline<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if Instant::now() >= self.end {
-            return Err(io::ErrorKind::TimedOut.into());
+impl<S> Deadline<S> {
+    fn new(stream: S) -> Self {
+        Self {
+            stream,
+            end: Instant::now() + IDLE,
         }
+    }
+
+    /// The next request or answer begins.
+    fn renew(&mut self) {
+        self.end = Instant::now() + IDLE;
+    }
+
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            Err(io::ErrorKind::TimedOut.into())
+        } else {
+            Ok(left)
+        }
+    }
+}
+
+impl Read for Deadline<UnixStream> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Deadline<&mut UnixStream> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.left()?;
         self.stream.write(bytes)
     }
 

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::{PodUid, ProbeType};
 use crate::events::EventList;
-use crate::prober::history::PodHistory;
-use crate::prober::now::ProbeReport;
-use crate::status::Snapshot;
+use crate::views::ProbeReport;
+use crate::views::history::PodHistory;
+use crate::views::{Snapshot, SnapshotUpdate};
 
 /// Longest request line in bytes, the newline included.
 pub const MAX_REQUEST: usize = 4096;
@@ -26,14 +26,15 @@ pub const WATCH_CEILING: Duration = Duration::from_secs(30);
 pub enum Request {
     /// `{"verb":"snapshot"}`: everything, now.
     Snapshot,
-    /// `{"verb":"watch","after":N}`: everything as soon as its version is above N, at the latest after [`WATCH_CEILING`].
+    /// `{"verb":"watch","after":N}`: what has changed since version N, as soon as something has, at the latest after
+    /// [`WATCH_CEILING`]; everything when that is too long ago.
     Watch {
         /// The version the client has.
         after: u64,
     },
     /// `{"verb":"version"}`: which daemon this is.
     Version,
-    /// `{"verb":"events"}`: every event; with `after`, as soon as anything has changed since that version.
+    /// `{"verb":"events"}`: every event; with `after`, those after that version, as soon as there is one.
     Events {
         /// The version the client has.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -92,6 +93,8 @@ pub struct PauseTarget {
 pub enum Answer {
     /// `{"snapshot":{…}}`.
     Snapshot(Arc<Snapshot>),
+    /// `{"update":{…}}`: the changed pods.
+    Update(SnapshotUpdate),
     /// `{"version":"…"}`.
     Version(String),
     /// `{"events":{…}}`.

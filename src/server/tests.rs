@@ -31,10 +31,7 @@ impl Fake {
     }
 }
 
-impl Backend for Fake {
-    fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.now.lock().unwrap())
-    }
+impl Fake {
     fn wait_newer(&self, version: u64, ceiling: Duration) -> Arc<Snapshot> {
         let now = self.now.lock().unwrap();
         let (now, _) = self
@@ -42,6 +39,15 @@ impl Backend for Fake {
             .wait_timeout_while(now, ceiling, |s| s.version <= version)
             .unwrap();
         Arc::clone(&now)
+    }
+}
+
+impl Backend for Fake {
+    fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.now.lock().unwrap())
+    }
+    fn watch(&self, version: u64, ceiling: Duration) -> SnapshotUpdate {
+        SnapshotUpdate::from(&*self.wait_newer(version, ceiling))
     }
     fn version(&self) -> String {
         "0.0.1-test".into()
@@ -140,7 +146,7 @@ fn one_connection_carries_many_requests() {
         "0.0.1-test"
     );
     assert_eq!(
-        client.ask("{\"verb\":\"watch\",\"after\":2}\n")["snapshot"]["nodeName"],
+        client.ask("{\"verb\":\"watch\",\"after\":2}\n")["update"]["nodeName"],
         "edge"
     );
 }
@@ -200,7 +206,7 @@ fn a_watch_is_answered_by_the_change_it_waits_for() {
     );
     fake.set_version(4);
     let answer: serde_json::Value = serde_json::from_str(&client.read()).unwrap();
-    assert_eq!(answer["snapshot"]["version"], 4);
+    assert_eq!(answer["update"]["version"], 4);
 }
 
 #[track_caller]
@@ -280,6 +286,30 @@ fn a_silent_client_is_dropped() {
     let begun = Instant::now();
     assert_eq!(client.read(), "");
     assert!(begun.elapsed() < IDLE * 3, "{:?}", begun.elapsed());
+}
+
+/// Each byte comes in time, and the request never does.
+#[test]
+fn a_client_that_sends_its_request_byte_by_byte_is_dropped() {
+    let (_dir, path, _fake, server) = start(1);
+    let mut client = Client::connect(&path);
+    let begun = Instant::now();
+    let step = IDLE / 20;
+    client.0.get_ref().set_read_timeout(Some(step)).unwrap();
+    let cut = loop {
+        let sent = client.0.get_mut().write_all(b" ");
+        let mut line = String::new();
+        match client.0.read_line(&mut line) {
+            Ok(0) => break true,
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => break true,
+            _ if sent.is_err() => break true,
+            _ if begun.elapsed() > IDLE * 3 => break false,
+            _ => {}
+        }
+    };
+    assert!(cut, "still served after {:?}", begun.elapsed());
+    assert!(begun.elapsed() >= IDLE, "{:?}", begun.elapsed());
+    wait_until("gone", || server.clients() == 0);
 }
 
 #[test]

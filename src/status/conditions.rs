@@ -46,22 +46,25 @@ pub(super) fn generate(spec: &PodSpec, status: &PodStatus, facts: &Facts) -> Vec
         condition("PodScheduled", true, "", String::new()),
     ];
     if may_restart_all(spec) {
-        let (reason, message) = if facts.restarting {
-            (
-                "RestartAllContainersStarted",
-                "container exited with restart policy rule",
-            )
-        } else {
-            ("", "")
-        };
-        all.push(condition(
-            ALL_CONTAINERS_RESTARTING,
-            facts.restarting,
-            reason,
-            message.into(),
-        ));
+        all.push(all_containers_restarting(status.phase, facts.restarting));
     }
     all
+}
+
+/// A pod in a terminal phase restarts nothing any more.
+fn all_containers_restarting(phase: PodPhase, restarting: bool) -> PodCondition {
+    let no = |reason| condition(ALL_CONTAINERS_RESTARTING, false, reason, String::new());
+    match phase {
+        PodPhase::Succeeded => no("PodCompleted"),
+        PodPhase::Failed => no("PodFailed"),
+        _ if !restarting => no(""),
+        _ => condition(
+            ALL_CONTAINERS_RESTARTING,
+            true,
+            "RestartAllContainersStarted",
+            "container exited with restart policy rule".into(),
+        ),
+    }
 }
 
 /// Whether the condition of that type is there and True.
@@ -195,6 +198,23 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn a_pod_in_a_terminal_phase_restarts_nothing() {
+        let check = |phase, restarting, expected: (&str, &str)| {
+            let got = all_containers_restarting(phase, restarting);
+            assert_eq!((got.status.as_str(), got.reason.as_str()), expected);
+        };
+        check(PodPhase::Succeeded, true, ("False", "PodCompleted"));
+        check(PodPhase::Failed, true, ("False", "PodFailed"));
+        check(PodPhase::Failed, false, ("False", "PodFailed"));
+        check(PodPhase::Running, false, ("False", ""));
+        check(
+            PodPhase::Running,
+            true,
+            ("True", "RestartAllContainersStarted"),
+        );
+    }
 
     /// `init`: ready or started of the plain init container `i` and the sidecar `s`, where they have a status.
     #[track_caller]

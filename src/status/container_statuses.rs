@@ -1,15 +1,21 @@
 //! Container statuses from the runtime's word, the status before, and recorded start failures (kubelet-probes 9.3).
 
+use crate::api::pod::VolumeMount;
 use crate::api::status::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+    VolumeMountStatus,
 };
 use crate::api::{Container, ContainerStatus, Pod, PodStatus};
 use crate::clock::Time;
-use crate::pod_actions::{RESTARTING_ALL_CONTAINERS, has_initialized, should_be_restarted};
+use crate::pod_actions::{
+    RESTARTING_ALL_CONTAINERS, has_initialized, should_be_restarted, should_restart_after,
+};
 use crate::runtime::{RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
 
 /// Exit code of a container whose end nobody saw (S3, S4).
 pub(super) const UNSEEN_EXIT_CODE: i32 = 137;
+/// What a container that a restart of all removes waits for, and why it has ended (8.6).
+const REMOVED_FOR_RESTART: &str = "The container is removed because RestartAllContainers in place";
 /// Bytes that the termination messages of a pod may take together (8.8).
 const MAX_MESSAGES: usize = 12_288;
 
@@ -74,13 +80,16 @@ fn one(inputs: &Inputs, container: &Container, may_fail: bool) -> ContainerStatu
     } = inputs;
     let old = old.and_then(|s| s.container(&container.name));
     let mut status = from_runtime(inputs, container, old);
+    fill_from_spec(&mut status, container);
     let deleted = pod.metadata.deletion_timestamp.is_some();
-    let starts = should_be_restarted(
-        pod.spec.restart_policy,
-        container,
-        runtime.container(&container.name),
-        deleted,
-    );
+    let newest = runtime.container(&container.name);
+    let policy = pod.spec.restart_policy;
+    // all that is left of it is the status before, as after a reboot
+    let ended_before = newest.is_none()
+        && old
+            .and_then(|o| o.state.terminated.as_ref())
+            .is_some_and(|t| !should_restart_after(policy, container, t.exit_code));
+    let starts = !ended_before && should_be_restarted(policy, container, newest, deleted);
     if may_fail
         && starts
         && !inputs.restarting
@@ -92,6 +101,21 @@ fn one(inputs: &Inputs, container: &Container, may_fail: bool) -> ContainerStatu
         status.state = waiting(&reason, &message);
     }
     status
+}
+
+/// What the kubelet repeats of the spec: the mounts of each container, and the resources of one that was created.
+fn fill_from_spec(status: &mut ContainerStatus, container: &Container) {
+    let mount = |m: &VolumeMount| VolumeMountStatus {
+        name: m.name.clone(),
+        mount_path: m.mount_path.clone(),
+        read_only: m.read_only,
+        recursive_read_only: m.read_only.then(|| "Disabled".into()),
+    };
+    status.volume_mounts = container.volume_mounts.iter().map(mount).collect();
+    if !status.container_id.is_empty() {
+        status.allocated_resources = container.resources.requests.clone();
+        status.resources = Some(container.resources.clone());
+    }
 }
 
 /// 8.8: what all the termination messages of a pod may take together is split evenly.
@@ -172,12 +196,11 @@ fn removed(container: &Container, old: &ContainerStatus) -> ContainerStatus {
     ContainerStatus {
         name: container.name.clone(),
         image: container.image.clone(),
-        state: waiting(RESTARTING_ALL_CONTAINERS, ""),
+        state: waiting(RESTARTING_ALL_CONTAINERS, REMOVED_FOR_RESTART),
         last_state: terminated(ContainerStateTerminated {
             exit_code: UNSEEN_EXIT_CODE,
             reason: RESTARTING_ALL_CONTAINERS.into(),
-            message: "The container is removed because all containers of the pod are restarted"
-                .into(),
+            message: REMOVED_FOR_RESTART.into(),
             ..ContainerStateTerminated::default()
         }),
         restart_count: old.restart_count + u32::from(!is_restarting(old)),
@@ -270,7 +293,8 @@ fn instance(runtime: &RuntimeContainerStatus, old: Option<&ContainerStatus>) -> 
 fn ended(runtime: &RuntimeContainerStatus) -> ContainerStateTerminated {
     ContainerStateTerminated {
         exit_code: runtime.exit_code,
-        signal: runtime.signal,
+        // the kubelet leaves it empty: the exit code says it
+        signal: None,
         reason: runtime.reason.clone(),
         message: runtime.message.clone(),
         started_at: runtime.started_at.map(Time::from),
@@ -421,6 +445,47 @@ mod tests {
             None,
             Some("CrashLoopBackOff"),
             json!({"state": {"running": {"startedAt": null}}}),
+        );
+    }
+
+    /// As a kubelet 1.36 has it.
+    #[test]
+    fn a_status_repeats_mounts_and_resources_of_the_spec() {
+        let resources = json!({"limits": {"memory": "64Mi"}, "requests": {"memory": "32Mi"}});
+        let mounts = json!([{"name": "v", "mountPath": "/v"}, {"name": "r", "mountPath": "/r", "readOnly": true}]);
+        let pod = pod(
+            json!({"containers": [{"name": "a", "resources": resources, "volumeMounts": mounts}]}),
+        );
+        let got = |runtime: &RuntimePodStatus| {
+            let inputs = Inputs {
+                pod: &pod,
+                runtime,
+                old: None,
+                failure: &|_| None,
+                restarting: false,
+            };
+            serde_json::to_value(&regular(&inputs)[0]).unwrap()
+        };
+        let shown = json!([{"name": "v", "mountPath": "/v"},
+            {"name": "r", "mountPath": "/r", "readOnly": true, "recursiveReadOnly": "Disabled"}]);
+        let running = got(&two_instances());
+        assert_eq!(running["volumeMounts"], shown);
+        assert_eq!(running["resources"], resources);
+        assert_eq!(running["allocatedResources"], resources["requests"]);
+        let waiting = got(&runtime(vec![]));
+        assert_eq!(waiting["volumeMounts"], shown);
+        assert!(waiting.get("resources").is_none() && waiting.get("allocatedResources").is_none());
+    }
+
+    #[test]
+    fn a_terminated_state_names_no_signal() {
+        let mut killed = container_status("a", "1", RuntimeState::Exited, 137);
+        killed.signal = Some(9);
+        check(
+            &runtime(vec![killed]),
+            None,
+            None,
+            json!({"state": {"terminated": {"exitCode": 137, "containerID": "podprobe://1"}}}),
         );
     }
 

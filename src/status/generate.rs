@@ -23,7 +23,7 @@ pub struct Inputs<'a> {
     pub old: Option<&'a PodStatus>,
     /// Recorded start failure of a container.
     pub failure: &'a dyn Fn(&str) -> Option<StartFailure>,
-    /// Writes Ready and Started (kubelet-probes 4.3): the probe manager.
+    /// Writes Ready and Started by what the probes have found (kubelet-probes 4.3); must change nothing else.
     pub probed: &'a dyn Fn(&mut PodStatus),
     /// Wall clock, for transition times.
     pub now: Time,
@@ -363,5 +363,13 @@ mod tests {
             "Burstable",
         );
         check(json!({"requests": {"cpu": "1"}}), "Burstable");
+        check(
+            json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1024Mi"}}),
+            "Guaranteed",
+        );
+        check(
+            json!({"requests": {"cpu": "0", "ephemeral-storage": "1Gi"}}),
+            "BestEffort",
+        );
     }
 }

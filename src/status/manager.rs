@@ -12,8 +12,8 @@ use super::container_statuses::UNSEEN_EXIT_CODE;
 use crate::api::pod::{PodSpec, RestartPolicy};
 use crate::api::status::{ContainerState, ContainerStateTerminated};
 use crate::api::{ContainerStatus, Pod, PodCondition, PodStatus, PodUid};
+use crate::change_feed::{Aspect, ChangeFeed};
 use crate::clock::{Moment, Time};
-use crate::notifier::Notifier;
 use crate::pod_actions::{ALL_CONTAINERS_RESTARTING, should_restart_after};
 use crate::runtime::ContainerId;
 
@@ -21,14 +21,12 @@ use crate::runtime::ContainerId;
 pub struct StatusManager {
     statuses: Mutex<HashMap<PodUid, Arc<PodStatus>>>,
     ages: Mutex<Ages>,
-    notifier: Arc<Notifier>,
-    /// Grows after every change of a status.
-    changes: Notifier,
+    feed: Arc<ChangeFeed>,
 }
 
 impl StatusManager {
-    /// With the statuses of an earlier daemon (a cache: may be empty), telling `notifier` of every change.
-    pub fn new(restored: HashMap<PodUid, PodStatus>, notifier: Arc<Notifier>) -> Self {
+    /// With the statuses of an earlier daemon (a cache: may be empty), telling `feed` of every change.
+    pub fn new(restored: HashMap<PodUid, PodStatus>, feed: Arc<ChangeFeed>) -> Self {
         let statuses = restored
             .into_iter()
             .map(|(uid, s)| (uid, Arc::new(s)))
@@ -36,8 +34,7 @@ impl StatusManager {
         Self {
             statuses: Mutex::new(statuses),
             ages: Mutex::default(),
-            notifier,
-            changes: Notifier::default(),
+            feed,
         }
     }
 
@@ -64,14 +61,13 @@ impl StatusManager {
         self.lock_ages().clone()
     }
 
-    /// Grows after every change of a status: what the checkpoint waits on, and without which no probe worker sees a change.
-    pub fn changes(&self) -> &Notifier {
-        &self.changes
+    /// The feed that hears of every change of a status, after the change.
+    pub fn feed(&self) -> &ChangeFeed {
+        &self.feed
     }
 
-    fn changed(&self) {
-        self.changes.changed();
-        self.notifier.changed();
+    fn changed(&self, uid: &PodUid) {
+        self.feed.tell(uid, Aspect::Status);
     }
 
     /// The latest status.
@@ -84,21 +80,26 @@ impl StatusManager {
         self.lock().clone()
     }
 
-    /// Stores a fresh status unless it says the same; a terminated container that would come back to life against its
-    /// restart policy keeps its old status.
-    pub fn set(&self, pod: &Pod, mut status: PodStatus) {
+    /// Stores a fresh status unless it says the same, or a container in it comes back to life against its restart policy:
+    /// then the old status stays as a whole (9.6 "Refused").
+    pub fn set(&self, pod: &Pod, status: PodStatus) {
         self.lock_ages().begin(pod.uid(), Moment::now());
         let mut statuses = self.lock();
         let old = statuses.get(pod.uid());
         if let Some(old) = old {
-            refuse_resurrection(pod, old, &mut status);
             if **old == status {
                 return;
+            }
+            if let Some(container) = revived_against_policy(pod, old, &status) {
+                return log::error!(
+                    "the status of {} is not updated: container {container} ended for good and cannot run again",
+                    pod.reference()
+                );
             }
         }
         statuses.insert(pod.uid().clone(), Arc::new(status));
         drop(statuses);
-        self.changed();
+        self.changed(pod.uid());
     }
 
     /// Readiness of one container, from the sync loop. Recomputes Ready and ContainersReady, not the phase. Nothing
@@ -123,14 +124,12 @@ impl StatusManager {
     /// Forgets pods outside `known`.
     pub fn remove_orphans(&self, known: &HashSet<PodUid>) {
         self.lock_ages().retain(known);
-        let mut statuses = self.lock();
-        let before = statuses.len();
-        statuses.retain(|uid, _| known.contains(uid));
-        let changed = statuses.len() != before;
-        drop(statuses);
-        if changed {
-            self.changed();
-        }
+        let gone: Vec<PodUid> = self
+            .lock()
+            .extract_if(|uid, _| !known.contains(uid))
+            .map(|(uid, _)| uid)
+            .collect();
+        gone.iter().for_each(|uid| self.changed(uid));
     }
 
     fn change_container(
@@ -158,7 +157,7 @@ impl StatusManager {
         refresh_ready(pod, &mut status);
         *stored = Arc::new(status);
         drop(statuses);
-        self.changed();
+        self.changed(pod.uid());
     }
 
     fn lock_ages(&self) -> MutexGuard<'_, Ages> {
@@ -184,13 +183,18 @@ fn refresh_ready(pod: &Pod, status: &mut PodStatus) {
     }
 }
 
-/// 9.6 "Refused": unless the pod policy is Always, the exit code allows a restart, or all containers are restarted.
-fn refuse_resurrection(pod: &Pod, old: &PodStatus, status: &mut PodStatus) {
+/// 9.6 "Refused": a container that was terminated and is not any more, unless the pod policy is Always, the exit code
+/// allows a restart, or all containers are restarted.
+fn revived_against_policy<'a>(
+    pod: &Pod,
+    old: &'a PodStatus,
+    status: &PodStatus,
+) -> Option<&'a str> {
     let restarting = [old, status]
         .iter()
         .any(|s| conditions::is_true(&s.conditions, ALL_CONTAINERS_RESTARTING));
     if pod.spec.restart_policy == RestartPolicy::Always || restarting {
-        return;
+        return None;
     }
     let may_restart = |name: &str, code| {
         pod.container(name)
@@ -202,18 +206,12 @@ fn refuse_resurrection(pod: &Pod, old: &PodStatus, status: &mut PodStatus) {
             .as_ref()
             .is_some_and(|t| !may_restart(&c.name, t.exit_code))
     };
-    for before in old.container_statuses.iter().filter(ended_for_good) {
-        let revived =
-            |c: &&mut ContainerStatus| c.name == before.name && c.state.terminated.is_none();
-        if let Some(status) = status.container_statuses.iter_mut().find(revived) {
-            log::error!(
-                "container {} of {} ended for good and cannot run again; its status is kept",
-                before.name,
-                pod.reference()
-            );
-            *status = before.clone();
-        }
-    }
+    let lives = |name: &str| {
+        let mut now = status.container_statuses.iter();
+        now.any(|c| c.name == name && c.state.terminated.is_none())
+    };
+    let mut ended = old.container_statuses.iter().filter(ended_for_good);
+    ended.find(|c| lives(&c.name)).map(|c| c.name.as_str())
 }
 
 /// The last status of a finished pod (9.7): every container has ended, whatever was last seen of it. The phase of a
@@ -328,12 +326,9 @@ mod tests {
         }
     }
 
-    fn manager() -> (StatusManager, Arc<Notifier>) {
-        let notifier = Arc::new(Notifier::default());
-        (
-            StatusManager::new(HashMap::new(), notifier.clone()),
-            notifier,
-        )
+    fn manager() -> (StatusManager, Arc<ChangeFeed>) {
+        let feed = Arc::new(ChangeFeed::default());
+        (StatusManager::new(HashMap::new(), feed.clone()), feed)
     }
 
     #[test]
@@ -466,6 +461,19 @@ mod tests {
         check_finished([true, false, false], [true, false, false]);
         check_finished([false, true, false], [true, true, false]);
         check_finished([false, false, true], [false, false, true]);
+    }
+
+    #[test]
+    fn a_refused_status_changes_nothing_else_of_the_pod() {
+        let (m, feed) = manager();
+        let pod = pod("Never");
+        let ended = json!({"name": "a", "containerID": "podprobe://1", "state": {"terminated": {"exitCode": 0}}});
+        m.set(&pod, status(&pod, ended));
+        let (before, version) = (m.get(pod.uid()).unwrap(), feed.version());
+        let mut revived = status(&pod, running("2"));
+        revived.message = "another".into();
+        m.set(&pod, revived);
+        assert_eq!((m.get(pod.uid()), feed.version()), (Some(before), version));
     }
 
     #[test]

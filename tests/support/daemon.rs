@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use podprobe::layout::Layout;
-use podprobe::prober::history::PodHistory;
 use podprobe::runtime::shims::cgroup::Cgroups;
 use podprobe::runtime::shims::state::{
     self, CONTAINER, ContainerRecord, ContainerState, Process, STATE,
 };
 use podprobe::server::protocol::{Answer, Request, WATCH_CEILING};
 use podprobe::settings::RuntimeChoice;
-use podprobe::status::{PodView, Snapshot};
+use podprobe::views::history::PodHistory;
+use podprobe::views::{PodView, Snapshot};
 use serde_json::{Value, json};
 
 use super::{CEILING, Node, PROGRAM};
@@ -187,13 +187,14 @@ impl<'a> Day<'a> {
                 last.problems,
                 self.log()
             );
-            last = ask(
+            // the daemon may be another one by now, so what changed is asked for as a whole
+            talk(
                 &self.node.layout,
                 &Request::Watch {
                     after: last.version,
                 },
-            )
-            .unwrap_or(last);
+            );
+            last = self.snapshot().unwrap_or(last);
         }
     }
 
@@ -357,6 +358,7 @@ pub(crate) fn find<'s>(snapshot: &'s Snapshot, name: &str) -> Option<&'s PodView
         .pods
         .iter()
         .find(|p| p.object["metadata"]["name"] == full)
+        .map(AsRef::as_ref)
 }
 
 /// Runs until TERM, which ends it at once.

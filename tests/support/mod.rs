@@ -93,7 +93,7 @@ impl Node {
         NodeRuntime {
             kuberuntime: KubeRuntime::new(
                 Arc::new(shims),
-                Arc::new(ImageManager::new(images, Box::new(NoRegistry))),
+                ImageManager::new(Arc::new(images), Box::new(NoRegistry)),
                 Volumes::new(),
                 layout,
             ),

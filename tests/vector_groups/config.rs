@@ -279,7 +279,7 @@ impl Files {
         let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
         prepare(dir.path());
         let (send, updates) = bounded(100);
-        let states = Arc::new(FileStates::new(|| ()));
+        let states = Arc::new(FileStates::new(|_| ()));
         let config = FileSourceConfig {
             path: dir.path().join("pods"),
             check_frequency: recheck,

@@ -159,6 +159,7 @@ fn case(case: &Case) -> Verdict {
         liveness: &|id| cached(&input.liveness, id),
         startup: &|id| cached(&input.startup, id),
         restart_all: input.restart_all,
+        ended_before: &[],
     });
     same("removals", 0, got.remove.len())?;
     // Who ends the pod ends each of its containers; whether some were to be ended by themselves too says nothing more.
@@ -329,6 +330,7 @@ fn restart_all(
         liveness: &|_| None,
         startup: &|_| None,
         restart_all: case.restart_all,
+        ended_before: &[],
     });
     if let Some(expected) = case.expect_reset {
         same(

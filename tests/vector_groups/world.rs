@@ -15,6 +15,7 @@ use podprobe::prober::results::{Manager, Update};
 use podprobe::runtime::{
     ContainerId, ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeErrorKind, RuntimeState,
 };
+use podprobe::views::Records;
 use serde_json::{Value, json};
 
 use crate::probed::{Probed, ProbedRuntime};
@@ -102,6 +103,7 @@ impl Daemon {
             started: Moment::now(),
             allow_probe_hosts: Vec::new(),
             restored: HashMap::new(),
+            records: Arc::<Records>::default(),
         });
         Self {
             world,
@@ -124,6 +126,7 @@ impl Daemon {
             .lock()
             .unwrap()
             .insert(pod.uid().clone(), Arc::new(fresh.clone()));
+        self.manager.trigger_workers(pod, &fresh);
         fresh
     }
 

@@ -5,8 +5,8 @@ use crate::cli::human;
 use crate::cli::probe_names::type_word;
 use crate::cli::terminal::one_line;
 use crate::clock::{Time, go_duration};
-use crate::prober::history::{PodHistory, ProbeHistory, Run};
 use crate::prober::pauses::PausedProbe;
+use crate::views::history::{PodHistory, ProbeHistory, Run};
 
 /// Longest text of a probe's result in a row, in characters. The cause of a restart is shown whole.
 const MAX_TEXT: usize = 100;

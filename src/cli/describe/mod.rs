@@ -8,6 +8,7 @@ mod lines;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -21,8 +22,8 @@ use super::terminal::one_line;
 use super::{human, kinds, names, tabwriter};
 use crate::clock::Time;
 use crate::events::Event;
-use crate::prober::history::PodHistory;
-use crate::status::{PodView, Snapshot};
+use crate::views::history::PodHistory;
+use crate::views::{PodView, Snapshot};
 
 /// kubectl cuts longer annotations into lines.
 const MAX_ANNOTATION: usize = 140;
@@ -315,7 +316,7 @@ fn file(w: &mut String, pod: &PodView) {
     }
 }
 
-fn events(w: &mut String, events: &[Event], now: Time) {
+fn events(w: &mut String, events: &[Arc<Event>], now: Time) {
     if events.is_empty() {
         return line(w, "Events", "<none>");
     }

@@ -1,50 +1,37 @@
 //! The syncs against a runtime that only remembers: what is asked of it, in which order, and what a person is told.
 //! That containers really start and end is tested in tests/runtime.rs and tests/day.rs.
 
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::{Value, json};
 
 use super::*;
 use crate::api::PodPhase;
 use crate::events::Event;
-use crate::images::manager::{EnsureError, ImageEvent, ImageRequest, ImageWaitReason};
-use crate::images::{Image, ImageConfig};
-use crate::kuberuntime::ImageService;
+use crate::images::manager::{ImageManager, ImageService, NoRegistry};
+use crate::images::{Image, ImageConfig, ImageError};
 use crate::layout::Layout;
 use crate::lifecycle::{HookSubject, Hooks, NoHooks};
-use crate::notifier::Notifier;
-use crate::prober::history::History;
 use crate::runtime::fake::{FakeRuntime, end};
 use crate::runtime::{
     ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeErrorKind, RuntimeState,
 };
+use crate::views::history::History;
 use crate::volumes::Volumes;
 
 /// Every image is there.
 struct Images;
 
 impl ImageService for Images {
-    fn ensure(
-        &self,
-        request: ImageRequest<'_>,
-        record: &mut dyn FnMut(ImageEvent),
-    ) -> Result<Image, EnsureError> {
-        let event = |warning, reason| ImageEvent {
-            warning,
-            reason,
-            message: format!("image {}", request.image),
-        };
-        if request.image == "missing" {
-            record(event(true, "ErrImageNeverPull"));
-            return Err(EnsureError {
-                reason: ImageWaitReason::ErrImageNeverPull,
-                message: "cannot find it".into(),
-                retry_at: None,
-            });
+    fn image(&self, reference: &str) -> Result<Image, ImageError> {
+        if reference == "missing" {
+            let (reference, similar) = (reference.to_owned(), Vec::new());
+            return Err(ImageError::NotFound { reference, similar });
         }
-        record(event(false, "Pulled"));
         Ok(Image {
             id: "sha256:1".into(),
-            name: request.image.into(),
+            name: reference.into(),
             config: ImageConfig::default(),
             layers: Vec::new(),
         })
@@ -65,6 +52,9 @@ struct FakeProbes {
     calls: Mutex<Vec<&'static str>>,
     liveness: Mutex<HashMap<ContainerId, ProbeResult>>,
     history: History,
+    /// What a trigger finds stored.
+    statuses: OnceLock<Arc<StatusManager>>,
+    triggers: AtomicUsize,
 }
 
 impl Probes for FakeProbes {
@@ -82,6 +72,11 @@ impl Probes for FakeProbes {
             .container_statuses
             .iter_mut()
             .for_each(|c| c.ready = c.state.running.is_some());
+    }
+    fn trigger_workers(&self, pod: &Pod, stored: &PodStatus) {
+        let statuses = self.statuses.get().unwrap();
+        assert_eq!(*statuses.get(pod.uid()).unwrap(), *stored);
+        self.triggers.fetch_add(1, Ordering::Relaxed);
     }
     fn killing(&self, pod: &Pod, kill: &ToKill) {
         self.history.killing(pod.uid(), kill);
@@ -132,15 +127,13 @@ impl Harness {
             raw: Value::Null,
         });
         let probes = Arc::<FakeProbes>::default();
-        let statuses = Arc::new(StatusManager::new(
-            HashMap::new(),
-            Arc::new(Notifier::default()),
-        ));
+        let statuses = Arc::new(StatusManager::new(HashMap::new(), Arc::default()));
+        let _ = probes.statuses.set(statuses.clone());
         let recorder = Arc::<Recorder>::default();
         let dir = tempfile::tempdir().unwrap();
         let kuberuntime = KubeRuntime::new(
             runtime.clone(),
-            Arc::new(Images),
+            ImageManager::new(Arc::new(Images), Box::new(NoRegistry)),
             Volumes::new(),
             Layout::new(dir.path()),
         );
@@ -206,7 +199,7 @@ impl Harness {
         self.statuses.get(self.pod.uid()).unwrap()
     }
 
-    fn events(&self) -> Vec<Event> {
+    fn events(&self) -> Vec<Arc<Event>> {
         self.recorder.list()
     }
 
@@ -243,6 +236,11 @@ fn a_new_pod_gets_its_probes_a_sandbox_and_its_containers() {
     assert_eq!(
         h.texts(),
         ["Created Container created", "Started Container started"]
+    );
+    assert_eq!(
+        h.probes.triggers.load(Ordering::Relaxed),
+        1,
+        "after the status was stored"
     );
     assert_eq!(h.run(Phase::Sync), Outcome::Ok);
     assert_eq!(
@@ -437,13 +435,17 @@ fn what_the_end_of_the_daemon_cuts_short_is_no_event() {
 fn an_image_that_is_not_there_is_asked_for_before_anything_is_created() {
     let h = Harness::new(json!({"containers": [{"name": "c", "image": "missing"}]}));
     assert!(matches!(h.run(Phase::Sync), Outcome::Failed { .. }));
-    let expected = ("ErrImageNeverPull".to_owned(), "cannot find it".to_owned());
-    assert_eq!(waiting(&h), expected);
+    let (reason, message) = waiting(&h);
+    assert_eq!(reason, "ErrImageNeverPull");
+    assert!(
+        message.contains("cannot find image \"missing\""),
+        "{message}"
+    );
     assert_eq!(
         h.texts(),
         [
-            "ErrImageNeverPull image missing",
-            "Failed Error: ErrImageNeverPull"
+            format!("ErrImageNeverPull {message}"),
+            "Failed Error: ErrImageNeverPull".into()
         ]
     );
     assert_eq!(h.calls(), ["sandbox 0", "relist"]);
@@ -677,6 +679,40 @@ fn a_restart_of_all_says_who_asked_for_it() {
         h.causes(),
         ["b", "c"].map(|name| (name.to_owned(), cause.to_owned()))
     );
+    let killed = "Killing killing".to_owned();
+    assert!(h.texts().contains(&killed), "{:?}", h.texts());
+}
+
+/// The runtime's records do not outlive a reboot; the stored status does.
+#[test]
+fn a_container_that_succeeded_does_not_run_again_after_a_reboot() {
+    let h = Harness::new(json!({"restartPolicy": "OnFailure", "containers": [
+        {"name": "a", "image": "i"}, {"name": "b", "image": "i"}]}));
+    h.run(Phase::Sync);
+    {
+        let mut state = h.runtime.state();
+        let mut containers = state.containers.iter_mut();
+        end(containers.find(|c| c.metadata.name == "a").unwrap(), 0);
+    }
+    h.run(Phase::Sync);
+    {
+        let mut state = h.runtime.state();
+        state.containers.clear();
+        state.sandboxes.clear();
+    }
+    h.calls();
+    for _ in 0..2 {
+        assert_eq!(h.run(Phase::Sync), Outcome::Ok);
+    }
+    let calls = h.calls().into_iter();
+    let started: Vec<_> = calls.filter(|c| c.starts_with("start")).collect();
+    assert_eq!(started, ["start b 1"]);
+    let status = h.status();
+    let [a, b] = &status.container_statuses[..] else {
+        panic!("{status:?}")
+    };
+    assert_eq!(a.state.terminated.as_ref().unwrap().exit_code, 0);
+    assert!(b.state.running.is_some());
 }
 
 #[test]

@@ -115,7 +115,7 @@ impl Entry {
 impl ShimRuntime {
     /// All that is recorded, or what is recorded of one pod.
     pub(super) fn listing(&self, pod: Option<&str>) -> Result<Listing, RuntimeError> {
-        self.refresh().map_err(|e| {
+        self.refresh(pod).map_err(|e| {
             let dir = self.layout.run_dir();
             RuntimeError::failed(format!(
                 "cannot list containers below {}: {e}",
@@ -138,18 +138,26 @@ impl ShimRuntime {
         })
     }
 
-    /// Brings the cache up to date: one pass over the record directories.
-    fn refresh(&self) -> io::Result<()> {
+    /// Brings the cache up to date: one pass over the record directories. Of the known records only those of the pod in
+    /// question are looked at again, so that the work for one pod does not grow with the number of all.
+    fn refresh(&self, only: Option<&str>) -> io::Result<()> {
         let (containers, sandboxes) = (self.layout.containers(), self.layout.sandboxes());
         let (container_ids, sandbox_ids) = (ids(&containers)?, ids(&sandboxes)?);
         let mut cache = lock(&self.cache);
         cache.containers.retain(|id, _| container_ids.contains(id));
         cache.sandboxes.retain(|id, _| sandbox_ids.contains(id));
+        let of_another = |uid: &str| only.is_some_and(|only| only != uid);
         for id in container_ids {
-            self.refresh_container(&mut cache, id)?;
+            let known = cache.containers.get(&id);
+            if !known.is_some_and(|e| of_another(&e.record.pod.uid)) {
+                self.refresh_container(&mut cache, id)?;
+            }
         }
         for id in sandbox_ids {
-            self.refresh_sandbox(&mut cache, id)?;
+            let known = cache.sandboxes.get(&id);
+            if !known.is_some_and(|e| of_another(&e.record.pod.uid)) {
+                self.refresh_sandbox(&mut cache, id)?;
+            }
         }
         self.look_for_shims(&mut cache, Moment::now());
         Ok(())
@@ -483,7 +491,7 @@ impl ShimRuntime {
         };
         let mut found = newest(&lock(&self.cache));
         if found.is_none() {
-            self.refresh().map_err(|e| fail(&e.to_string()))?;
+            self.refresh(None).map_err(|e| fail(&e.to_string()))?;
             found = newest(&lock(&self.cache));
         }
         match found {

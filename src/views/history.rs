@@ -5,15 +5,15 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::outcome::{HandlerResult, Outcome, Phase};
 use crate::api::{PodUid, ProbeType};
 use crate::clock::Time;
 use crate::pod_actions::{KillReason, ToKill};
+use crate::prober::outcome::{HandlerResult, Outcome, Phase};
 use crate::runtime::{ContainerId, RuntimeContainerStatus};
+use crate::text::{head, micros};
 
 /// Results kept of each probe.
 pub const MAX_RUNS: usize = 32;
@@ -118,16 +118,6 @@ impl Runs {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Run>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The first `limit` bytes, less where a character would be cut.
-pub fn head(text: &str, limit: usize) -> &str {
-    &text[..text.floor_char_boundary(limit)]
-}
-
-/// Whole microseconds.
-pub fn micros(d: Duration) -> u64 {
-    u64::try_from(d.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The last runs of one probe.
@@ -345,7 +335,6 @@ fn end(c: &RuntimeContainerStatus) -> String {
 mod tests {
     use std::time::SystemTime;
 
-    use super::super::outcome::Phase;
     use super::*;
     use crate::runtime::RuntimeState;
 

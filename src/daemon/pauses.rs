@@ -1,14 +1,13 @@
-//! What a person does with probes, and reads of them: pauses, probes run on demand, metrics; and what is kept for it goes
-//! with its pod.
+//! Pausing probes on request, and dropping what is kept of pods that are gone.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Shared;
-use super::views::Prober;
+use super::adapters::Prober;
 use crate::api::{Container, Pod, PodUid, ProbeType};
+use crate::change_feed::Aspect;
 use crate::clock::{Moment, go_duration};
-use crate::metrics::{Family, Kind};
 use crate::pod_workers::Syncer;
 use crate::prober::pauses::{MAX_PAUSE, MIN_PAUSE, ProbeKey};
 use crate::server::protocol::PauseTarget;
@@ -30,14 +29,19 @@ impl Shared {
     }
 
     /// On disk before the answer, so that a daemon killed the moment after keeps its word.
-    fn after_pausing(&self, keys: &[ProbeKey], what: &str) -> Result<Vec<String>, String> {
+    fn after_pausing(
+        &self,
+        uid: &PodUid,
+        keys: &[ProbeKey],
+        what: &str,
+    ) -> Result<Vec<String>, String> {
         if let Err(e) = self.prober.manager.pauses().save() {
             log::warn!(
                 "cannot write {}: {e}; the pauses hold until the daemon ends",
                 self.layout.pauses().display()
             );
         }
-        self.notifier.changed();
+        self.feed.tell(uid, Aspect::Probes);
         let name = |key: &ProbeKey| {
             format!(
                 "{}/{}",
@@ -61,13 +65,10 @@ impl Shared {
                 .map(|(pod, _)| pod.uid().clone()),
         );
         let manager = &self.prober.manager;
-        manager.history().retain(&known);
-        let changed = [
-            manager.pauses().tidy(&known, now),
-            self.recorder.tidy(&known, now),
-        ];
-        if changed.contains(&true) {
-            self.notifier.changed();
+        self.prober.records.history.retain(&known);
+        self.recorder.tidy(&known, now);
+        for uid in manager.pauses().tidy(&known, now) {
+            self.feed.tell(&uid, Aspect::Probes);
         }
     }
 
@@ -88,36 +89,18 @@ impl Shared {
             .manager
             .pauses()
             .pause(keys.clone(), length, Moment::now());
-        self.after_pausing(&keys, &format!("paused for {}", go_duration(length)))
+        self.after_pausing(
+            &target.uid,
+            &keys,
+            &format!("paused for {}", go_duration(length)),
+        )
     }
 
     /// Backend's `resume`.
     pub(super) fn resume_probes(&self, target: &PauseTarget) -> Result<Vec<String>, String> {
         let keys = probe_keys(&*self.pod(&target.uid)?, target)?;
         let resumed = self.prober.manager.pauses().resume(&keys, Moment::now());
-        self.after_pausing(&resumed, "resumed")
-    }
-
-    /// Every metric, in the text format.
-    pub(super) fn metrics_text(&self) -> String {
-        let mut out = String::new();
-        self.prober.manager.metrics().write(&mut out);
-        let help = "The number of discard events in PLEG.";
-        Family::new(&mut out, "kubelet_pleg_discard_events", Kind::Counter, help)
-            .value(&[], self.pleg.discarded());
-        let help = "Panics that were caught; the thread went on, and the log says where.";
-        let mut panics = Family::new(&mut out, "podprobe_panics_total", Kind::Counter, help);
-        for (part, n) in [
-            ("pleg", self.pleg.panics()),
-            ("pod_workers", self.workers.panics()),
-            ("prober", self.prober.manager.panics()),
-        ] {
-            panics.value(&[("part", part)], n);
-        }
-        let help = "Probe workers: one for each probe of each container that may still run.";
-        Family::new(&mut out, "podprobe_prober_workers", Kind::Gauge, help)
-            .value(&[], self.prober.manager.worker_count());
-        out
+        self.after_pausing(&target.uid, &resumed, "resumed")
     }
 }
 
@@ -150,8 +133,8 @@ fn probe_keys(pod: &Pod, target: &PauseTarget) -> Result<Vec<ProbeKey>, String> 
     }
 }
 
-/// Keeps the file of pauses; a disk that does not take it is said once until it does.
-pub(super) fn pauses_saver(prober: Arc<Prober>) -> impl FnMut() + Send + 'static {
+/// Writes the file of pauses when they have changed. A failure is logged once, until a write succeeds.
+pub(super) fn saver(prober: Arc<Prober>) -> impl FnMut() + Send + 'static {
     let mut failed = false;
     move || match prober.manager.pauses().save() {
         Ok(()) => failed = false,

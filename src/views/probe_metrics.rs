@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::lateness::Lateness;
-use super::worker::Verdict;
 use crate::api::{PodRef, ProbeType};
 use crate::metrics::{Family, Histogram, Kind};
+use crate::prober::worker::Verdict;
 
 /// Of which probe a series is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,11 +33,19 @@ struct Numbers {
 
 /// Where one worker counts: a lock of its own, and no search among a thousand.
 pub struct Recorded {
-    series: Series,
+    series: Arc<Series>,
     numbers: Arc<Mutex<Numbers>>,
+    all: AllSeries,
 }
 
+type AllSeries = Arc<Mutex<BTreeMap<Arc<Series>, Arc<Mutex<Numbers>>>>>;
+
 impl Recorded {
+    /// The worker has ended, and its series go.
+    pub fn remove(&self) {
+        lock(&self.all).remove(&self.series);
+    }
+
     /// A probe has run; `duration` includes its retries.
     pub fn record(&self, verdict: Verdict, duration: Duration) {
         let mut numbers = lock(&self.numbers);
@@ -63,30 +70,32 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The numbers of all probes.
 #[derive(Default)]
 pub struct ProbeMetrics {
-    series: Mutex<BTreeMap<Series, Arc<Mutex<Numbers>>>>,
-    /// How late the probes began, all together.
-    pub lateness: Lateness,
+    series: AllSeries,
 }
 
 impl ProbeMetrics {
     /// The numbers of a worker, which it counts in from now on.
     pub fn add(&self, series: Series) -> Recorded {
+        let series = Arc::new(series);
         let numbers = self.lock().entry(series.clone()).or_default().clone();
-        Recorded { series, numbers }
-    }
-
-    /// The worker of a probe has ended.
-    pub fn remove(&self, recorded: &Recorded) {
-        self.lock().remove(&recorded.series);
+        Recorded {
+            series,
+            numbers,
+            all: self.series.clone(),
+        }
     }
 
     /// Appends all families in the text format.
     pub fn write(&self, out: &mut String) {
-        // Copied, so that no worker waits for the text.
-        let all: BTreeMap<_, _> = self
+        // Only the list is copied under the lock, so that no worker waits for the text to be written.
+        let all: Vec<_> = self
             .lock()
             .iter()
-            .map(|(series, n)| (series.clone(), lock(n).clone()))
+            .map(|(series, n)| (series.clone(), n.clone()))
+            .collect();
+        let all: Vec<_> = all
+            .into_iter()
+            .map(|(series, n)| (series, lock(&n).clone()))
             .collect();
         counters(out, &all);
         let name = "prober_probe_duration_seconds";
@@ -99,15 +108,14 @@ impl ProbeMetrics {
         durations(Family::new(out, name, Kind::Histogram, help), &all, |n| {
             &n.failures
         });
-        self.lateness.write(out);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Series, Arc<Mutex<Numbers>>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<Series>, Arc<Mutex<Numbers>>>> {
         lock(&self.series)
     }
 }
 
-fn counters(out: &mut String, all: &BTreeMap<Series, Numbers>) {
+fn counters(out: &mut String, all: &[(Arc<Series>, Numbers)]) {
     let help =
         "Cumulative number of a liveness, readiness or startup probe for a container by result.";
     let mut family = Family::new(out, "prober_probe_total", Kind::Counter, help);
@@ -148,7 +156,7 @@ fn counters(out: &mut String, all: &BTreeMap<Series, Numbers>) {
 /// Without the UID, as 2.7 has it: two pods that follow one another under a name share a series for a moment.
 fn durations(
     mut family: Family<'_>,
-    all: &BTreeMap<Series, Numbers>,
+    all: &[(Arc<Series>, Numbers)],
     of: impl Fn(&Numbers) -> &Histogram,
 ) {
     let mut merged: BTreeMap<[(&str, &str); 4], Histogram> = BTreeMap::new();
@@ -271,10 +279,10 @@ mod tests {
             .for_each(|r| r.record(Verdict::Success, Duration::ZERO));
         let count = r#"prober_probe_duration_seconds_count{container="c",namespace="ns",pod="web",probe_type="Readiness"} "#;
         check(&m, &format!("{count}2"), true);
-        m.remove(&u);
+        u.remove();
         check(&m, &format!("{count}1"), true);
         assert!(!text(&m).contains("pod_uid=\"u\""));
-        m.remove(&v);
+        v.remove();
         assert_eq!(text(&m), "");
     }
 }

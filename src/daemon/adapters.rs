@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::{Pod, PodStatus, PodUid};
+use crate::change_feed::Aspect;
 use crate::clock::{Moment, Time};
 use crate::pleg::{Cache, Pleg};
 use crate::pod_actions::ToKill;
@@ -14,6 +15,7 @@ use crate::prober::results::ProbeResult;
 use crate::runtime::{ContainerId, RuntimeContainerStatus, RuntimePodStatus};
 use crate::status::StatusManager;
 use crate::sync_loop::{ProbeHousekeeping, RuntimeView};
+use crate::views::Records;
 
 /// A sync waits this long for a status newer than its last run; a relist takes a second at most, a busy disk longer.
 const STATUS_CEILING: Duration = Duration::from_secs(20);
@@ -26,7 +28,7 @@ pub(super) struct Seen {
 
 impl StatusSource for Seen {
     fn version(&self) -> u64 {
-        self.statuses.changes().version()
+        self.statuses.feed().version_of(Aspect::Status)
     }
 
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
@@ -86,6 +88,7 @@ impl PodCache for RuntimeCache {
 pub(super) struct Prober {
     pub(super) manager: ProberManager,
     pub(super) results: manager::Results,
+    pub(super) records: Arc<Records>,
 }
 
 impl ProbeHousekeeping for Prober {
@@ -115,12 +118,16 @@ impl Probes for Prober {
         self.manager.update_pod_status(pod, status);
     }
 
+    fn trigger_workers(&self, pod: &Pod, stored: &PodStatus) {
+        self.manager.trigger_workers(pod, stored);
+    }
+
     fn killing(&self, pod: &Pod, kill: &ToKill) {
-        self.manager.history().killing(pod.uid(), kill);
+        self.records.history.killing(pod.uid(), kill);
     }
 
     fn renewing(&self, pod: &Pod, container: &str, cause: &str) {
-        self.manager.history().renewing(pod.uid(), container, cause);
+        self.records.history.renewing(pod.uid(), container, cause);
     }
 
     fn restarted(
@@ -130,8 +137,8 @@ impl Probes for Prober {
         attempt: u32,
         before: Option<&RuntimeContainerStatus>,
     ) {
-        self.manager
-            .history()
+        self.records
+            .history
             .restarted(pod.uid(), container, attempt, before, Time::now());
     }
 

@@ -1,0 +1,63 @@
+//! A file that is replaced as a whole: a reader finds the old content or all of the new, also after a power cut.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Replaces a file that only its owner may read. The new content is on disk when it returns.
+///
+/// # Errors
+/// The disk does not take it; the old content is as before.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_with(path, |file| file.write_all(bytes))
+}
+
+/// The same for content that is written piece by piece, so that no whole copy of it is made.
+///
+/// # Errors
+/// The disk does not take it, or `write` failed; the old content is as before.
+pub fn replace_with(
+    path: &Path,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".tmp");
+    let temporary = path.with_file_name(name);
+    let mut file = File::options()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&temporary)?;
+    write(&mut file)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)?;
+    path.parent()
+        .map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_write_that_fails_leaves_the_old_content() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        replace(&path, b"old").unwrap();
+        let failed = replace_with(&path, |file| {
+            file.write_all(b"ne")?;
+            Err(io::ErrorKind::StorageFull.into())
+        });
+        assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        replace(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,28 @@
+//! All metrics of the daemon in one text.
+
+use super::Shared;
+use crate::metrics::{Family, Kind};
+
+impl Shared {
+    /// Every metric, in the text format.
+    pub(super) fn metrics_text(&self) -> String {
+        let mut out = String::new();
+        self.prober.records.write_metrics(&mut out);
+        let help = "The number of discard events in PLEG.";
+        Family::new(&mut out, "kubelet_pleg_discard_events", Kind::Counter, help)
+            .value(&[], self.pleg.discarded());
+        let help = "Panics that were caught; the thread went on, and the log says where.";
+        let mut panics = Family::new(&mut out, "podprobe_panics_total", Kind::Counter, help);
+        for (part, n) in [
+            ("pleg", self.pleg.panics()),
+            ("pod_workers", self.workers.panics()),
+            ("prober", self.prober.manager.panics()),
+        ] {
+            panics.value(&[("part", part)], n);
+        }
+        let help = "Probe workers: one for each probe of each container that may still run.";
+        Family::new(&mut out, "podprobe_prober_workers", Kind::Gauge, help)
+            .value(&[], self.prober.manager.worker_count());
+        out
+    }
+}

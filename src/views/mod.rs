@@ -1,0 +1,14 @@
+//! What people and their programs read of the daemon: pods as they are shown, the history of probes, metrics, reports.
+//!
+//! Invariants: nothing is decided from what is kept here. Everything is bounded, and what belongs to a pod goes with it.
+
+pub mod history;
+pub mod lateness;
+mod pods;
+pub mod probe_metrics;
+mod records;
+mod report;
+
+pub use pods::{Manifest, PodView, Snapshot, SnapshotUpdate};
+pub use records::Records;
+pub use report::{MAX_SHOWN, ProbeReport};
