@@ -1,36 +1,256 @@
-//! Admission: may this pod run beside those that do (kubelet-probes 10)? Pure. Of the kubelet's checks the node can
-//! answer host ports so far; the others need node labels and capacity, a later step.
+//! Admission: may this pod run on this node, beside the pods that do (kubelet-probes 10)? Pure.
+//!
+//! A pod is rejected for the first reason in the order of the law. No pod is evicted to make room for another, and
+//! taints do not count: static pods tolerate them.
 
-use crate::api::Pod;
-use crate::api::pod::ContainerPort;
+use std::collections::BTreeMap;
+
+use crate::api::pod::{
+    ContainerPort, NodeSelectorRequirement, NodeSelectorTerm, ResourceRequirements,
+};
+use crate::api::priority::is_critical;
+use crate::api::{Container, Pod};
+
+/// The label of a node's and a pod's operating system.
+const OS_LABEL: &str = "kubernetes.io/os";
+
+/// What a pod can ask of the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// `nodeName`.
+    pub name: String,
+    /// The labels of [`node_labels`].
+    pub labels: BTreeMap<String, String>,
+    /// Thousandths of a processor; 0 when unknown, and then nothing is refused for it.
+    pub cpu_milli: i64,
+    /// Bytes; 0 when unknown.
+    pub memory: i64,
+    /// `maxPods`.
+    pub max_pods: usize,
+}
+
+/// The labels of the node: those that every kubelet sets, and those of the configuration over them.
+pub fn node_labels(name: &str, configured: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        "x86" => "386",
+        other => other,
+    };
+    let own = [
+        ("kubernetes.io/hostname", name),
+        (OS_LABEL, "linux"),
+        ("kubernetes.io/arch", arch),
+        ("beta.kubernetes.io/os", "linux"),
+        ("beta.kubernetes.io/arch", arch),
+    ];
+    let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    own.into_iter().chain(configured.clone()).collect()
+}
 
 /// Why a pod is refused; becomes `status.reason` and, after `Pod was rejected: `, `status.message`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// One word.
     pub reason: &'static str,
-    /// The kubelet's sentence, and which port of which pod.
+    /// The kubelet's sentence, and what of the pod it is about.
     pub message: String,
 }
 
-/// Checks `pod` against the other active pods.
+impl Rejection {
+    fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { reason, message }
+    }
+}
+
+/// Checks `pod` against the node and the other active pods.
 ///
 /// # Errors
 /// The first refusal.
-pub fn admit<'a>(pod: &Pod, others: impl Iterator<Item = &'a Pod>) -> Result<(), Rejection> {
-    for other in others.filter(|o| o.uid() != pod.uid()) {
+pub fn admit<'a>(
+    pod: &Pod,
+    node: &Node,
+    others: impl Iterator<Item = &'a Pod>,
+) -> Result<(), Rejection> {
+    let others: Vec<&Pod> = others.filter(|o| o.uid() != pod.uid()).collect();
+    operating_system(pod, node)?;
+    let resources = resources(pod, node, &others);
+    if !is_critical(pod) {
+        resources.clone()?;
+    }
+    affinity(pod, node)?;
+    node_name(pod, node)?;
+    free_ports(pod, &others)?;
+    // Of a critical pod a lack of resources is told last (10).
+    resources
+}
+
+fn operating_system(pod: &Pod, node: &Node) -> Result<(), Rejection> {
+    let wanted = pod.metadata.labels.get(OS_LABEL);
+    if wanted.is_some() && wanted != node.labels.get(OS_LABEL) {
+        return Err(Rejection::new(
+            "PodOSSelectorNodeLabelDoesNotMatch",
+            "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
+        ));
+    }
+    if pod.spec.os.as_ref().is_some_and(|os| os.name != "linux") {
+        return Err(Rejection::new(
+            "PodOSNotSupported",
+            "Failed to admit pod as the OS field doesn't match node OS",
+        ));
+    }
+    Ok(())
+}
+
+/// What a pod needs at any one time: thousandths of a processor, and bytes.
+fn requests(pod: &Pod) -> [i64; 2] {
+    let of = |c: &Container| ["cpu", "memory"].map(|name| request(&c.resources, name));
+    let add = |a: [i64; 2], b: [i64; 2]| [a[0].saturating_add(b[0]), a[1].saturating_add(b[1])];
+    let max = |a: [i64; 2], b: [i64; 2]| [a[0].max(b[0]), a[1].max(b[1])];
+    let (mut sidecars, mut step) = ([0, 0], [0, 0]);
+    for container in &pod.spec.init_containers {
+        if container.always_restarts() {
+            sidecars = add(sidecars, of(container));
+            step = max(step, sidecars);
+        } else {
+            step = max(step, add(sidecars, of(container)));
+        }
+    }
+    let lasting = pod.spec.containers.iter().map(of).fold(sidecars, add);
+    max(lasting, step)
+}
+
+/// The request; the limit when there is none (kubelet-probes 1.1).
+fn request(resources: &ResourceRequirements, name: &str) -> i64 {
+    let given = resources.requests.get(name).or(resources.limits.get(name));
+    let amount = given.and_then(|q| {
+        if name == "cpu" {
+            q.milli_value()
+        } else {
+            q.value()
+        }
+    });
+    amount.unwrap_or(0)
+}
+
+fn resources(pod: &Pod, node: &Node, others: &[&Pod]) -> Result<(), Rejection> {
+    let lacking = |reason, name, requested: i64, used: i64, capacity: i64| {
+        Err(Rejection::new(
+            reason,
+            format!(
+                "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
+            ),
+        ))
+    };
+    if others.len() >= node.max_pods {
+        return lacking(
+            "OutOfpods",
+            "pods",
+            1,
+            others.len() as i64,
+            node.max_pods as i64,
+        );
+    }
+    let wanted = requests(pod);
+    let used = others.iter().fold([0_i64; 2], |sum, other| {
+        let [cpu, memory] = requests(other);
+        [sum[0].saturating_add(cpu), sum[1].saturating_add(memory)]
+    });
+    let rows = [
+        ("OutOfcpu", "cpu", node.cpu_milli),
+        ("OutOfmemory", "memory", node.memory),
+    ];
+    for (index, (reason, name, capacity)) in rows.into_iter().enumerate() {
+        let (wanted, used) = (wanted[index], used[index]);
+        if capacity > 0 && wanted > 0 && wanted > capacity.saturating_sub(used) {
+            return lacking(reason, name, wanted, used, capacity);
+        }
+    }
+    Ok(())
+}
+
+fn affinity(pod: &Pod, node: &Node) -> Result<(), Rejection> {
+    let selected = pod.spec.node_selector.iter();
+    let mut missing = selected.filter(|(key, value)| node.labels.get(*key) != Some(value));
+    let why = match missing.next() {
+        Some((key, value)) => format!("nodeSelector wants the label {key}={value}"),
+        None => {
+            let affinity = pod.spec.affinity.as_ref();
+            let required = affinity.and_then(|a| a.node_affinity.as_ref()?.required.as_ref());
+            let Some(required) = required else {
+                return Ok(());
+            };
+            if required
+                .node_selector_terms
+                .iter()
+                .any(|term| term_matches(term, node))
+            {
+                return Ok(());
+            }
+            "no term of nodeAffinity matches the node's labels".to_owned()
+        }
+    };
+    Err(Rejection::new(
+        "NodeAffinity",
+        format!(
+            "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector: {why}; nodeLabels in the configuration sets labels"
+        ),
+    ))
+}
+
+fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
+    let label = |r: &NodeSelectorRequirement| {
+        requirement_matches(r, node.labels.get(&r.key).map(String::as_str))
+    };
+    let field = |r: &NodeSelectorRequirement| {
+        requirement_matches(r, (r.key == "metadata.name").then_some(node.name.as_str()))
+    };
+    let empty = term.match_expressions.is_empty() && term.match_fields.is_empty();
+    !empty && term.match_expressions.iter().all(label) && term.match_fields.iter().all(field)
+}
+
+fn requirement_matches(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+    let listed = || value.is_some_and(|value| requirement.values.iter().any(|v| v == value));
+    let compared = || {
+        let wanted = requirement.values.first()?.parse::<i64>().ok()?;
+        Some(value?.parse::<i64>().ok()?.cmp(&wanted))
+    };
+    match requirement.operator.as_str() {
+        "In" => listed(),
+        "NotIn" => !listed(),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => compared() == Some(std::cmp::Ordering::Greater),
+        "Lt" => compared() == Some(std::cmp::Ordering::Less),
+        _ => false,
+    }
+}
+
+fn node_name(pod: &Pod, node: &Node) -> Result<(), Rejection> {
+    let wanted = &pod.spec.node_name;
+    if wanted.is_empty() || *wanted == node.name {
+        return Ok(());
+    }
+    Err(Rejection::new(
+        "NodeName",
+        "Predicate NodeName failed: node(s) didn't match the requested node name",
+    ))
+}
+
+fn free_ports(pod: &Pod, others: &[&Pod]) -> Result<(), Rejection> {
+    for other in others {
         let taken =
             host_ports(pod).find(|wanted| host_ports(other).any(|held| conflict(wanted, held)));
         if let Some(port) = taken {
             let holder = other.reference();
-            let message = format!(
-                "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports: {}/{} is held by pod {}_{}",
-                port.protocol, port.host_port, holder.name, holder.namespace
-            );
-            return Err(Rejection {
-                reason: "NodePorts",
-                message,
-            });
+            return Err(Rejection::new(
+                "NodePorts",
+                format!(
+                    "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports: {}/{} is held by pod {}_{}",
+                    port.protocol, port.host_port, holder.name, holder.namespace
+                ),
+            ));
         }
     }
     Ok(())
@@ -54,21 +274,143 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::test_pods::{self, PodBuilder};
+
+    fn node() -> Node {
+        let configured = [
+            ("disk".to_owned(), "ssd".to_owned()),
+            ("slots".to_owned(), "4".to_owned()),
+        ];
+        Node {
+            name: "n".into(),
+            labels: node_labels("n", &configured.into()),
+            cpu_milli: 2000,
+            memory: 1 << 30,
+            max_pods: 3,
+        }
+    }
+
+    fn with(name: &str, spec: Value) -> PodBuilder {
+        test_pods::pod(name).spec(spec)
+    }
+
+    fn asking(cpu: &str, memory: &str) -> Value {
+        json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]})
+    }
+
+    /// The reason that `pod` is rejected for beside these others.
+    fn reason(pod: PodBuilder, others: &[Pod]) -> Option<&'static str> {
+        admit(&pod.build(), &node(), others.iter())
+            .err()
+            .map(|r| r.reason)
+    }
 
     fn pod(uid: &str, port: Value) -> Pod {
-        let spec = json!({"containers": [{"name": "a", "ports": [port]}]});
-        let metadata = json!({"name": uid, "namespace": "default", "uid": uid});
-        Pod {
-            metadata: serde_json::from_value(metadata).unwrap(),
-            spec: serde_json::from_value(spec).unwrap(),
-            raw: Value::Null,
-        }
+        with(uid, json!({"containers": [{"name": "a", "ports": [port]}]})).build()
+    }
+
+    #[test]
+    fn capacity_is_shared_by_the_active_pods() {
+        let half = || with("h", asking("1", "512Mi")).build();
+        assert_eq!(reason(with("a", asking("2", "1Gi")), &[]), None);
+        assert_eq!(reason(with("a", asking("1", "512Mi")), &[half()]), None);
+        assert_eq!(
+            reason(with("a", asking("1001m", "1")), &[half()]),
+            Some("OutOfcpu")
+        );
+        assert_eq!(
+            reason(with("a", asking("0", "513Mi")), &[half()]),
+            Some("OutOfmemory")
+        );
+        let limits = json!({"containers": [{"name": "a", "resources": {"limits": {"cpu": "3"}}}]});
+        let error = admit(&with("a", limits).build(), &node(), [&half()].into_iter()).unwrap_err();
+        assert_eq!(
+            error.message,
+            "Node didn't have enough resource: cpu, requested: 3000, used: 1000, capacity: 2000"
+        );
+        let three = ["b", "c", "d"].map(|name| test_pods::pod(name).build());
+        assert_eq!(reason(test_pods::pod("a"), &three[..2]), None);
+        assert_eq!(reason(test_pods::pod("a"), &three), Some("OutOfpods"));
+        assert_eq!(
+            reason(test_pods::pod("b"), &three),
+            None,
+            "it is one of the three"
+        );
+    }
+
+    #[test]
+    fn init_containers_count_one_at_a_time_and_sidecars_with_what_follows() {
+        let c =
+            |name: &str, cpu: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
+        let mut sidecar = c("s", "300m");
+        sidecar["restartPolicy"] = "Always".into();
+        let needs = |init: Value| {
+            let spec = json!({"initContainers": init, "containers": [c("a", "500m")]});
+            requests(&with("p", spec).build())[0]
+        };
+        assert_eq!(needs(json!([c("i", "400m"), c("j", "700m")])), 700);
+        assert_eq!(needs(json!([c("i", "600m"), sidecar, c("j", "600m")])), 900);
+        assert_eq!(needs(json!([sidecar])), 800);
+    }
+
+    #[test]
+    fn the_selector_and_the_required_affinity_are_matched_with_the_nodes_labels() {
+        let selector = |key: &str, value: &str| with("a", json!({"nodeSelector": {key: value}}));
+        assert_eq!(reason(selector("disk", "ssd"), &[]), None);
+        assert_eq!(reason(selector("kubernetes.io/os", "linux"), &[]), None);
+        assert_eq!(reason(selector("disk", "hdd"), &[]), Some("NodeAffinity"));
+        let check = |terms: Value, matches: bool| {
+            let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+            let pod = with("a", json!({"affinity": {"nodeAffinity": required}}));
+            let expected = (!matches).then_some("NodeAffinity");
+            assert_eq!(reason(pod, &[]), expected, "{terms}");
+        };
+        let label = |key: &str, operator: &str, values: Value| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+        check(json!([label("disk", "In", json!(["hdd", "ssd"]))]), true);
+        check(json!([label("disk", "NotIn", json!(["ssd"]))]), false);
+        check(json!([label("none", "NotIn", json!(["ssd"]))]), true);
+        check(json!([label("disk", "Exists", json!([]))]), true);
+        check(json!([label("disk", "DoesNotExist", json!([]))]), false);
+        check(json!([label("slots", "Gt", json!(["3"]))]), true);
+        check(json!([label("slots", "Lt", json!(["4"]))]), false);
+        check(json!([label("disk", "Gt", json!(["3"]))]), false);
+        check(json!([{}, label("disk", "Exists", json!([]))]), true);
+        check(json!([{}]), false);
+        let named = |name: &str| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]});
+        check(json!([named("n")]), true);
+        check(json!([named("m")]), false);
+    }
+
+    #[test]
+    fn another_system_or_node_is_refused() {
+        let labelled = |os: &str| test_pods::pod("a").label("kubernetes.io/os", os);
+        assert_eq!(reason(labelled("linux"), &[]), None);
+        assert_eq!(
+            reason(labelled("windows"), &[]),
+            Some("PodOSSelectorNodeLabelDoesNotMatch")
+        );
+        let os = with("a", json!({"os": {"name": "windows"}}));
+        assert_eq!(reason(os, &[]), Some("PodOSNotSupported"));
+        assert_eq!(
+            reason(with("a", json!({"nodeName": "m"})), &[]),
+            Some("NodeName")
+        );
+        assert_eq!(reason(with("a", json!({"nodeName": "n"})), &[]), None);
+    }
+
+    #[test]
+    fn of_a_critical_pod_a_lack_of_resources_is_told_last() {
+        let mut spec = asking("9", "1");
+        spec["nodeSelector"] = json!({"disk": "hdd"});
+        let api = with("a", spec.clone()).annotation("kubernetes.io/config.source", "api");
+        assert_eq!(reason(api, &[]), Some("OutOfcpu"));
+        assert_eq!(reason(with("a", spec), &[]), Some("NodeAffinity"));
     }
 
     #[track_caller]
     fn check(a: Value, b: Value, admitted: bool) {
         let (a, b) = (pod("a", a), pod("b", b));
-        let got = admit(&a, [&a, &b].into_iter());
+        let got = admit(&a, &node(), [&a, &b].into_iter());
         assert_eq!(got.is_ok(), admitted, "{got:?}");
     }
 
@@ -100,7 +442,7 @@ mod tests {
     #[test]
     fn the_refusal_names_the_holder() {
         let port = || json!({"protocol": "TCP", "hostPort": 80});
-        let error = admit(&pod("a", port()), [&pod("b", port())].into_iter()).unwrap_err();
+        let error = admit(&pod("a", port()), &node(), [&pod("b", port())].into_iter()).unwrap_err();
         assert_eq!(error.reason, "NodePorts");
         assert!(
             error.message.ends_with("TCP/80 is held by pod b_default"),

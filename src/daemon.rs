@@ -16,23 +16,28 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Sender, bounded};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::{SysconfVar, sysconf};
 
 use self::views::{Prober, RuntimeCache, Seen};
-use crate::api::decode::{self, StaticSource};
+use crate::admission;
+use crate::api::{PodOrigin, PodSource, decode};
 use crate::api::{PodStatus, PodUid};
 use crate::checkpoint;
 use crate::clock::Moment;
 use crate::events::Recorder;
 use crate::images::ImageStore;
 use crate::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
+use crate::kuberuntime::KubeRuntime;
 use crate::layout::Layout;
+use crate::lifecycle::NoHooks;
 use crate::notifier::Notifier;
 use crate::pleg::{self, Pleg};
 use crate::pod_config::file::{FileSource, FileSourceConfig};
 use crate::pod_config::merge::UPDATES_CAPACITY;
-use crate::pod_config::{FileStates, PodConfig, PodUpdate, Source};
+use crate::pod_config::{FileStates, PodConfig, PodUpdate};
 use crate::pod_manager::PodManager;
 use crate::pod_workers::{Deps, PodWorkers, Syncer};
+use crate::prober::history::NODE_RESTARTED;
 use crate::prober::manager::{self, ProberManager, RestoredReady};
 use crate::prober::results;
 use crate::runtime::shims::exits::ExitListener;
@@ -41,6 +46,7 @@ use crate::server::{self, Backend, Server};
 use crate::settings::Settings;
 use crate::status::StatusManager;
 use crate::sync_loop::{Channels, Heartbeat, Parts, SyncLoop};
+use crate::volumes::Volumes;
 
 /// The first listing is waited for this long at the start.
 const FIRST_LISTING: Duration = Duration::from_secs(1);
@@ -93,7 +99,7 @@ struct Shared {
     statuses: Arc<StatusManager>,
     states: Arc<FileStates>,
     config: Arc<PodConfig>,
-    runtime: Arc<ShimRuntime>,
+    runtime: Arc<dyn Runtime>,
     prober: Arc<Prober>,
     pleg: Arc<Pleg>,
     started: Moment,
@@ -112,7 +118,7 @@ impl Daemon {
         let images = ImageStore::open(layout.images()).map_err(|e| DaemonError(e.to_string()))?;
         let runtime = ShimRuntime::new(&layout, &settings, images.clone())
             .map_err(cannot("set up the runtime"))?;
-        let runtime = Arc::new(runtime);
+        let runtime: Arc<dyn Runtime> = Arc::new(runtime);
         runtime.check().map_err(|e| DaemonError(e.to_string()))?;
         Self::wire(settings, layout, lock, runtime, images)
     }
@@ -121,7 +127,7 @@ impl Daemon {
         settings: Settings,
         layout: Layout,
         lock: Flock<File>,
-        runtime: Arc<ShimRuntime>,
+        runtime: Arc<dyn Runtime>,
         images: ImageStore,
     ) -> Result<Self, DaemonError> {
         let started = Moment::now();
@@ -130,14 +136,26 @@ impl Daemon {
         let checkpoint::Restored {
             statuses: restored,
             ages,
+            rebooted,
         } = checkpoint::read(&layout.checkpoint());
         let readiness = restored_readiness(&restored);
+        let ended_with_the_node = if rebooted {
+            instances(&restored)
+        } else {
+            vec![]
+        };
         let running = restored.keys().cloned().collect();
         let statuses = Arc::new(StatusManager::new(restored, notifier.clone()).with_ages(ages));
 
         let (pleg_events, from_pleg) = bounded(pleg::EVENTS_CAPACITY);
         let (stop_pleg, pleg_stopped) = bounded(0);
-        let left_behind = Cell::new(runtime.pods_with_data());
+        let kuberuntime = Arc::new(KubeRuntime::new(
+            runtime.clone(),
+            Arc::new(images.clone()),
+            Volumes::new(),
+            layout.clone(),
+        ));
+        let left_behind = Cell::new(kuberuntime.pods_with_data());
         let pleg = Pleg::spawn(runtime.clone(), pleg_events, pleg_stopped)
             .map_err(cannot("start the relist thread"))?;
         let pleg = Arc::new(pleg);
@@ -167,8 +185,13 @@ impl Daemon {
             results,
         });
         prober.manager.pauses().open(layout.pauses());
+        for (uid, container) in ended_with_the_node {
+            let history = prober.manager.history();
+            history.renewing(&uid, &container, NODE_RESTARTED);
+        }
         let syncer = Arc::new(Syncer::new(Deps {
-            runtime: runtime.clone(),
+            kuberuntime,
+            hooks: Arc::new(NoHooks),
             cache: cache.clone(),
             probes: prober.clone(),
             statuses: statuses.clone(),
@@ -186,7 +209,7 @@ impl Daemon {
             workers: workers.clone(),
             statuses: statuses.clone(),
             states: Arc::new(FileStates::new(move || changed.changed())),
-            config: Arc::new(PodConfig::new(&[Source::File])),
+            config: Arc::new(PodConfig::new(&[PodSource::File])),
             runtime,
             prober: prober.clone(),
             pleg,
@@ -200,6 +223,7 @@ impl Daemon {
         let (images_changed, from_images) = bounded(1);
         let [liveness, readiness, startup] = from_results;
         let parts = Parts {
+            node: node(&settings),
             pods: shared.pods.clone(),
             workers,
             statuses: statuses.clone(),
@@ -369,7 +393,7 @@ impl Daemon {
         for update in self
             .shared
             .config
-            .merge(Source::File, Vec::new(), std::time::SystemTime::now())
+            .merge(PodSource::File, Vec::new(), std::time::SystemTime::now())
             .updates
         {
             self.updates
@@ -476,11 +500,24 @@ fn take_lock(mut file: File, patience: Duration) -> Option<Flock<File>> {
     }
 }
 
+/// What pods may ask of this node. An amount that the kernel does not tell is 0.
+fn node(settings: &Settings) -> admission::Node {
+    let of = |variable| sysconf(variable).ok().flatten().unwrap_or(0);
+    let name = settings.node_name.clone();
+    admission::Node {
+        labels: admission::node_labels(&name, &settings.node_labels),
+        name,
+        cpu_milli: of(SysconfVar::_NPROCESSORS_ONLN) * 1000,
+        memory: of(SysconfVar::_PHYS_PAGES) * of(SysconfVar::PAGE_SIZE),
+        max_pods: settings.max_pods,
+    }
+}
+
 fn decoder(node_name: String) -> crate::pod_config::files::Decode {
     Arc::new(move |bytes: &[u8], path: &Path| {
-        let decoded = decode::static_pods(
+        let decoded = decode::pods(
             bytes,
-            &StaticSource {
+            &PodOrigin::File {
                 node_name: &node_name,
                 path,
             },
@@ -525,6 +562,23 @@ fn image_keeper_config(
         in_use: Box::new(move || runtime::images_in_use(&layout)),
         on_change: Box::new(move || _ = changed.try_send(())),
     }
+}
+
+/// Every container that had an instance.
+fn instances(statuses: &HashMap<PodUid, PodStatus>) -> Vec<(PodUid, String)> {
+    let of = |status: &PodStatus| {
+        let all = status
+            .container_statuses
+            .iter()
+            .chain(&status.init_container_statuses);
+        let had_one = all.filter(|c| !c.container_id.is_empty());
+        had_one.map(|c| c.name.clone()).collect::<Vec<_>>()
+    };
+    let each = |(uid, status): (&PodUid, &PodStatus)| {
+        let uid = uid.clone();
+        of(status).into_iter().map(move |name| (uid.clone(), name))
+    };
+    statuses.iter().flat_map(each).collect()
 }
 
 type Updates = crossbeam_channel::Receiver<results::Update>;

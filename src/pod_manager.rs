@@ -57,19 +57,15 @@ impl PodManager {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::test_pods;
 
     #[test]
     fn watchers_hear_of_each_change() {
         let notifier = Arc::new(Notifier::default());
         let pods = PodManager::new(notifier.clone());
-        let pod = Pod {
-            metadata: Default::default(),
-            spec: Default::default(),
-            raw: serde_json::Value::Null,
-        };
-        pods.set(Arc::new(pod));
+        pods.set(test_pods::pod("a").arc());
         assert_eq!((notifier.version(), pods.all().len()), (1, 1));
-        pods.remove(&"".into());
+        pods.remove(&"a".into());
         assert_eq!((notifier.version(), pods.all().len()), (2, 0));
     }
 }

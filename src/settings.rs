@@ -1,7 +1,8 @@
 //! The daemon's configuration: `config.json` with KubeletConfiguration's names wherever the kubelet has one, and the
 //! command line over it. Every key is in config/config.json with its default (a test compares the two).
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fmt, fs, io};
@@ -9,30 +10,36 @@ use std::{fmt, fs, io};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
+use crate::api::validation::{is_qualified_name, is_valid_label_value};
 use crate::layout::Layout;
 
-/// What the daemon runs with, validated.
+/// What the daemon runs with, validated. The first word of a field's comment is its key; README.md's table is made of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Lower-cased into the name of every static pod; default the host name.
+    /// `nodeName`: the end of every pod's name, in lower case; empty is the host name.
     pub node_name: String,
-    /// `staticPodPath`: the watched directory (or one file).
+    /// `staticPodPath`: the watched directory of pod files, or one file.
     pub static_pod_path: PathBuf,
-    /// `fileCheckFrequency`: re-listing of the directory; default 20 s, at least 100 ms.
+    /// `fileCheckFrequency`: how often the directory is listed besides being watched; 100ms to 24h.
     pub file_check_frequency: Duration,
-    /// `syncFrequency`: resync of a healthy pod; default 60 s, at least 1 s.
+    /// `syncFrequency`: how often a healthy pod is looked at again; 1s to 24h.
     pub sync_frequency: Duration,
-    /// `crashLoopBackOff.maxContainerRestartPeriod`: default 300 s, 1–300 s.
+    /// `crashLoopBackOff.maxContainerRestartPeriod`: the longest wait before a restart; 1s to 300s.
     pub max_container_restart_period: Duration,
-    /// `containerLogMaxSize` in bytes: default 10 MiB.
+    /// `containerLogMaxSize`: the size at which a log is rotated; 4Ki to 1024Gi.
     pub container_log_max_size: u64,
-    /// `containerLogMaxFiles`: default 5, at least 2.
+    /// `containerLogMaxFiles`: how many files of a log are kept, the current one included; 2 to 1000.
     pub container_log_max_files: u32,
-    /// `nodeIP`: the address of pods with hostNetwork, and where their probes go; default 127.0.0.1.
+    /// `nodeIP`: the address of pods with hostNetwork, where their probes go; empty is the address of the interface with the
+    /// default route when the daemon starts, or 127.0.0.1 where there is none.
     pub node_ip: IpAddr,
-    /// `allowProbeHosts`: hosts other than the pod's address and loopback that a probe may name; default none.
+    /// `allowProbeHosts`: hosts that a probe may name besides the pod's own addresses and loopback.
     pub allow_probe_hosts: Vec<String>,
-    /// `embedded`, or the path of an OCI runtime.
+    /// `maxPods`: how many pods run at a time; 1 or more.
+    pub max_pods: usize,
+    /// `nodeLabels`: labels of the node besides those that every node has.
+    pub node_labels: BTreeMap<String, String>,
+    /// `runtime`: `embedded`, or the absolute path of an OCI runtime such as runc or crun.
     pub runtime: RuntimeChoice,
 }
 
@@ -57,6 +64,8 @@ impl Default for Settings {
             container_log_max_files: 5,
             node_ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
             allow_probe_hosts: Vec::new(),
+            max_pods: 110,
+            node_labels: BTreeMap::new(),
             runtime: if cfg!(feature = "embedded") {
                 RuntimeChoice::Embedded
             } else {
@@ -110,6 +119,10 @@ struct File {
     node_ip: Option<IpAddr>,
     #[serde(deserialize_with = "hosts")]
     allow_probe_hosts: Option<Vec<String>>,
+    #[serde(deserialize_with = "max_pods")]
+    max_pods: Option<usize>,
+    #[serde(deserialize_with = "node_labels")]
+    node_labels: Option<BTreeMap<String, String>>,
     #[serde(deserialize_with = "runtime")]
     runtime: Option<RuntimeChoice>,
 }
@@ -145,7 +158,7 @@ impl Settings {
                 )));
             }
         };
-        file.resolve(layout, overrides, &host_name())
+        file.resolve(layout, overrides, &host_name(), own_address)
             .map_err(SettingsError)
     }
 }
@@ -156,6 +169,7 @@ impl File {
         layout: &Layout,
         overrides: &Overrides,
         host_name: &str,
+        own_address: impl FnOnce() -> Option<IpAddr>,
     ) -> Result<Settings, String> {
         let d = Settings::default();
         let flag = |name: &'static str| move |e: String| format!("cannot use {name}: {e}");
@@ -190,8 +204,10 @@ impl File {
             container_log_max_files: self
                 .container_log_max_files
                 .unwrap_or(d.container_log_max_files),
-            node_ip: self.node_ip.unwrap_or(d.node_ip),
+            node_ip: self.node_ip.or_else(own_address).unwrap_or(d.node_ip),
             allow_probe_hosts: self.allow_probe_hosts.unwrap_or(d.allow_probe_hosts),
+            max_pods: self.max_pods.unwrap_or(d.max_pods),
+            node_labels: self.node_labels.unwrap_or(d.node_labels),
             runtime: runtime.or(self.runtime).unwrap_or(d.runtime),
         })
     }
@@ -201,6 +217,17 @@ fn host_name() -> String {
     nix::unistd::gethostname()
         .map(|n| n.to_string_lossy().into_owned())
         .unwrap_or_default()
+}
+
+/// The address that packets to other hosts leave from, as the kubelet finds it: that of the interface with the default
+/// route. None without a route. Nothing is sent: a datagram socket only picks its route.
+fn own_address() -> Option<IpAddr> {
+    let towards = |bind: &str, documentation: &str| {
+        let socket = UdpSocket::bind((bind, 0)).ok()?;
+        socket.connect((documentation, 9)).ok()?;
+        socket.local_addr().ok().map(|a| a.ip())
+    };
+    towards("0.0.0.0", "192.0.2.1").or_else(|| towards("::", "2001:db8::1"))
 }
 
 /// The error names the key, the place and, for an unknown key, the likely one.
@@ -235,34 +262,13 @@ fn with_likely_key(text: &str) -> String {
         return text.into();
     };
     let place = text.rfind(" at line").map_or("", |at| &text[at..]);
-    let near = known
-        .iter()
-        .map(|k| (distance(&unknown.to_lowercase(), &k.to_lowercase()), k))
-        .min();
-    match near {
-        Some((d, key)) if d <= unknown.len().max(3) / 3 => {
-            format!("unknown key \"{unknown}\", did you mean \"{key}\"?{place}")
-        }
-        _ => format!(
+    match crate::spelling::nearest(unknown, known.iter().copied()) {
+        Some(key) => format!("unknown key \"{unknown}\", did you mean \"{key}\"?{place}"),
+        None => format!(
             "unknown key \"{unknown}\"; known are {}{place}",
             known.join(", ")
         ),
     }
-}
-
-/// Edits (insert, delete, replace) from one text to the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// Parses a Go duration: `20s`, `1m30s`, `1.5h`, `100ms`. No sign, and a unit on every number but 0.
@@ -383,11 +389,36 @@ fn log_files<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u32>, D::Error> {
     })
 }
 
-fn address<'de, D: Deserializer<'de>>(d: D) -> Result<Option<IpAddr>, D::Error> {
-    checked(d, |t: String| {
-        t.parse()
-            .map_err(|_| format!("\"{t}\" is not an IP address"))
+fn max_pods<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
+    checked(d, |n: i64| match n {
+        1..=1_000_000 => Ok(n as usize),
+        _ => Err(format!("{n} is out of range: allowed are 1 to 1000000")),
     })
+}
+
+fn node_labels<'de, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<BTreeMap<String, String>>, D::Error> {
+    checked(d, |labels: BTreeMap<String, String>| {
+        for (key, value) in &labels {
+            let complaints = [is_qualified_name(key), is_valid_label_value(value)].concat();
+            if let Some(complaint) = complaints.first() {
+                return Err(format!("{key}={value} is not a label: {complaint}"));
+            }
+        }
+        Ok(labels)
+    })
+}
+
+fn address<'de, D: Deserializer<'de>>(d: D) -> Result<Option<IpAddr>, D::Error> {
+    let address = checked(d, |t: String| match t.as_str() {
+        "" => Ok(None),
+        t => t
+            .parse()
+            .map(Some)
+            .map_err(|_| format!("\"{t}\" is not an IP address")),
+    });
+    Ok(address?.flatten())
 }
 
 fn absolute_path<'de, D: Deserializer<'de>>(d: D) -> Result<Option<PathBuf>, D::Error> {
@@ -470,7 +501,7 @@ mod tests {
     fn resolve(json: &str, root: &str, overrides: &Overrides) -> Result<Settings, String> {
         parse(json.as_bytes())
             .unwrap()
-            .resolve(&Layout::new(root), overrides, "Host1")
+            .resolve(&Layout::new(root), overrides, "Host1", || None)
     }
 
     #[test]
@@ -506,6 +537,27 @@ mod tests {
         assert_eq!(
             keys(&shipped["crashLoopBackOff"]),
             known("{\"crashLoopBackOff\": {\"-\": 1}}")
+        );
+    }
+
+    #[test]
+    fn the_node_has_labels_and_a_number_of_pods() {
+        let settings = resolve(
+            "{\"maxPods\": 5, \"nodeLabels\": {\"example.com/disk\": \"ssd\"}}",
+            "/",
+            &Overrides::default(),
+        )
+        .unwrap();
+        assert_eq!(settings.max_pods, 5);
+        assert_eq!(settings.node_labels["example.com/disk"], "ssd");
+        check_error(
+            "{\"maxPods\": 0}",
+            "maxPods: 0 is out of range: allowed are 1 to 1000000 at line 1 column 14",
+        );
+        let error = parse(b"{\"nodeLabels\": {\"a b\": \"c\"}}").unwrap_err();
+        assert!(
+            error.starts_with("nodeLabels: a b=c is not a label: name part must"),
+            "{error}"
         );
     }
 
@@ -574,6 +626,24 @@ mod tests {
                 .unwrap()
                 .static_pod_path,
             Path::new("/r/etc/podprobe/pods")
+        );
+    }
+
+    #[test]
+    fn the_address_is_the_nodes_own_unless_the_file_names_another() {
+        let check = |json: &str, own: Option<&str>, expected: &str| {
+            let own = || own.map(|ip| ip.parse().unwrap());
+            let file = parse(json.as_bytes()).unwrap();
+            let s = file.resolve(&Layout::new("/"), &Overrides::default(), "h", own);
+            assert_eq!(s.unwrap().node_ip.to_string(), expected, "{json}");
+        };
+        check("{}", Some("10.0.0.7"), "10.0.0.7");
+        check(r#"{"nodeIP": ""}"#, Some("fd00::7"), "fd00::7");
+        check("{}", None, "127.0.0.1");
+        check(r#"{"nodeIP": "10.0.0.8"}"#, Some("10.0.0.7"), "10.0.0.8");
+        check_error(
+            r#"{"nodeIP": "here"}"#,
+            "nodeIP: \"here\" is not an IP address at line 1 column 18",
         );
     }
 

@@ -67,7 +67,7 @@ pub trait RuntimeView: Send + Sync {
     /// Why the runtime cannot be relied on right now (5.4).
     ///
     /// # Errors
-    /// The text of 5.4.
+    /// The text of kubelet-probes 5.4.
     fn health(&self) -> Result<(), String>;
 }
 
@@ -81,6 +81,8 @@ pub trait ProbeHousekeeping: Send + Sync {
 
 /// Whom the loop acts on.
 pub struct Parts {
+    /// What pods may ask of this node.
+    pub node: admission::Node,
     /// Pods that should run.
     pub pods: Arc<PodManager>,
     /// Workers.
@@ -247,7 +249,7 @@ impl SyncLoop {
         }
     }
 
-    /// The table of 5.2.
+    /// The table of kubelet-probes 5.2.
     fn handle_event(&mut self, event: Event) {
         match event {
             Event::Config(update) => self.parts.handle_config(update),
@@ -300,7 +302,7 @@ impl Parts {
                 .iter()
                 .filter(|o| !self.phase(o.uid()).is_terminal())
                 .map(AsRef::as_ref);
-            match admission::admit(&pod, active) {
+            match admission::admit(&pod, &self.node, active) {
                 Ok(()) => self.dispatch(pod, UpdateKind::Create),
                 Err(rejection) => self.reject(&pod, &rejection),
             }
@@ -322,7 +324,7 @@ impl Parts {
             .for_each(|r| self.end_orphan(r));
     }
 
-    /// 5.3 "Reject".
+    /// kubelet-probes 5.3 "Reject".
     fn reject(&self, pod: &Pod, rejection: &admission::Rejection) {
         let admission::Rejection { reason, message } = rejection;
         self.recorder
@@ -409,7 +411,7 @@ impl Parts {
         }
     }
 
-    /// The clean-up pass of 5.5.
+    /// The clean-up pass of kubelet-probes 5.5.
     fn handle_housekeeping(&self) {
         if !self.config.all_seen() {
             return;
@@ -426,7 +428,7 @@ impl Parts {
         }
     }
 
-    /// Steps 1, 4 and 5.
+    /// 5.5 steps 1, 4 and 5.
     fn clean_up_workers(&self) {
         let desired = self.pods.uids();
         let dropped = self.workers.sync_known(&desired);
@@ -447,8 +449,9 @@ impl Parts {
         }
     }
 
-    /// Step 6: what the runtime holds and nobody wants, ended pods' remains included. Step 4: what an earlier daemon did
-    /// not live to remove; looked at once, for a removal that fails is tried again by its worker.
+    /// 5.5 step 6: ends what the runtime holds and nobody wants, the remains of ended pods included. kubelet-probes 5.5
+    /// step 4: removes what an earlier daemon did not live to remove. It looks once; a removal that fails is tried again by
+    /// its worker.
     fn end_orphans(&self) {
         self.runtime.pods().iter().for_each(|r| self.end_orphan(r));
         for uid in self.left_behind.take() {
@@ -540,9 +543,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::PodSource as Source;
     use crate::notifier::Notifier;
     use crate::pleg::EVENTS_CAPACITY;
-    use crate::pod_config::Source;
     use crate::pod_config::merge::UPDATES_CAPACITY;
     use crate::pod_workers::{Outcome, Phase, PodSyncer, Work};
     use crate::runtime::{Cancel, ContainerId};
@@ -639,6 +642,10 @@ mod tests {
                 Arc::new(FakeProbes::default()),
             );
             let parts = Parts {
+                node: admission::Node {
+                    max_pods: 110,
+                    ..Default::default()
+                },
                 pods: Arc::default(),
                 workers,
                 statuses: Arc::new(StatusManager::new(

@@ -253,6 +253,28 @@ fn wide_adds_address_node_and_file() {
 }
 
 #[test]
+fn a_pod_that_nothing_reaches_says_so() {
+    let mut own = pod("default", "own");
+    own["status"]["podIP"] = "127.0.0.1".into();
+    own["status"]["podIPs"] = json!([{"ip": "127.0.0.1"}]);
+    let mut host = own.clone();
+    host["object"]["metadata"]["name"] = "host".into();
+    host["object"]["spec"]["hostNetwork"] = true.into();
+    let world = World::new(vec![own, host, pod("default", "web")], vec![]);
+    let wide = text(&world.run("get pods -o wide").stdout);
+    let addresses: Vec<&str> = wide
+        .lines()
+        .filter_map(|l| l.split_whitespace().nth(5))
+        .collect();
+    assert_eq!(addresses, ["IP", "loopback", "127.0.0.1", "10.0.0.7"]);
+    let says_so = |name: &str| {
+        let described = text(&world.run(&format!("describe pod {name}")).stdout);
+        described.contains("loopback only: nothing outside of the pod reaches it")
+    };
+    assert_eq!(["own", "host", "web"].map(says_so), [true, false, false]);
+}
+
+#[test]
 fn describe_shows_what_probes_found_and_why_containers_were_restarted() {
     let described = text(
         &World::new(vec![with_events("told", "default", &[1])], vec![])
@@ -559,7 +581,6 @@ fn files_with_problems_follow_the_table() {
     );
 }
 
-/// Papercut 2.
 #[test]
 fn a_pod_by_name_comes_without_the_problems_of_other_files() {
     let mut old = pod("default", "web");
@@ -642,7 +663,7 @@ fn describe_is_kubectls_layout() {
     world.check("describe pod web", include_str!("golden/describe.txt"));
 }
 
-/// Field notes F5: a container says `ESC ] 0 ; pwned BEL`.
+/// A container says `ESC ] 0 ; pwned BEL`, which sets a terminal's title.
 #[test]
 fn what_a_container_says_does_not_act_on_the_terminal() {
     const EVIL: &str = "\u{1b}]0;pwned\u{7}\u{9b}2J\r";
@@ -790,6 +811,23 @@ fn following_ends_with_the_container() {
     world.set(3, vec![with_logs(&world, &["main"], 0, false)], vec![]);
     assert_eq!(lines.next(), None);
     assert!(child.0.wait().unwrap().success());
+}
+
+/// It accepts the connection and never answers.
+#[test]
+fn a_daemon_that_hangs_has_not_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let socket = Layout::new(root.path()).socket();
+    std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_podprobe"))
+        .args(["get", "pods", "--root"])
+        .arg(root.path())
+        .output()
+        .unwrap();
+    let expected =
+        "podprobe has not answered within 10 s: it is overloaded or hangs; its log may say why\n";
+    check_output(&output, 1, "", expected);
 }
 
 #[test]

@@ -11,9 +11,12 @@ use std::time::{Duration, Instant};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use podprobe::api::{Container, Pod};
+use podprobe::container_config::{self, NodeFacts, SandboxInputs};
 use podprobe::images::ImageConfig;
+use podprobe::network::etc_files::EtcFiles;
 use podprobe::runtime::ContainerId;
 use podprobe::runtime::shims::oci_spec::{Host, Inputs, Namespaces, build};
+use podprobe::volumes::MountedVolumes;
 use serde_json::{Value, json};
 
 const PODPROBE: &str = env!("CARGO_BIN_EXE_podprobe");
@@ -105,9 +108,30 @@ impl Case {
     fn config(&self) -> Value {
         let mut pod = self.pod.clone();
         pod.spec.containers = vec![self.container.clone()];
-        build(&Inputs {
+        let volumes = MountedVolumes::default();
+        let sandbox_config = container_config::sandbox(&SandboxInputs {
+            pod: &pod,
+            attempt: 0,
+            hostname: "test",
+            log_directory: self.dir.path().join("logs"),
+            cgroup_parent: format!("/podprobe-test-{}", self.name),
+            volumes: &volumes,
+        });
+        let config = container_config::container(&container_config::Inputs {
             pod: &pod,
             container: &self.container,
+            attempt: 0,
+            image_id: "",
+            image_user: &self.image.user,
+            volumes: &volumes,
+            etc_files: &EtcFiles::below(self.dir.path()),
+            termination_log: None,
+            seccomp_profiles: self.dir.path(),
+            node: &NodeFacts::read(),
+        });
+        build(&Inputs {
+            config: &config.unwrap(),
+            sandbox_config: &sandbox_config,
             sandbox: &ContainerId::from("s"),
             image: &self.image,
             layers: &[self.dir.path().join("rootfs")],
@@ -115,7 +139,6 @@ impl Case {
             namespaces: Namespaces::default(),
             mounts: vec![],
             cgroups_path: self.cgroup(),
-            hostname: "test",
             host: &self.host,
             localhost_seccomp: None,
         })

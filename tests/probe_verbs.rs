@@ -1,5 +1,5 @@
 //! What a person does with the probes of a real daemon: pause and resume across its death, run one now, read what
-//! happened (kubelet-probes 3.1, 8.4; DESIGN 3).
+//! happened (kubelet-probes 3.1, 8.4; lessons 12, 13, 21).
 
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};
@@ -43,6 +43,44 @@ fn podprobe(node: &Node, line: &str) -> Output {
 
 fn says(node: &Node, line: &str) -> String {
     String::from_utf8_lossy(&podprobe(node, line).stdout).into_owned()
+}
+
+/// A power cut, after which /run is empty and the boot has another id.
+#[test]
+fn after_the_node_was_down_the_cause_of_the_start_says_so() {
+    on(Settings::default().runtime, |node| {
+        let mut container = support::sh("main", "exec sleep 1000");
+        container["imagePullPolicy"] = "Never".into();
+        let spec = json!({"containers": [container], "terminationGracePeriodSeconds": 1});
+        let pod =
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec});
+        let file = node.layout.pods_dir().join("web.json");
+        fs::create_dir_all(node.layout.pods_dir()).unwrap();
+        fs::write(&file, pod.to_string()).unwrap();
+        let daemon = Daemon::start(node);
+        let checkpoint = || fs::read_to_string(node.layout.checkpoint()).unwrap_or_default();
+        wait_until("the running pod in the checkpoint", || {
+            checkpoint().contains("\"running\":")
+        });
+        drop(daemon);
+        node.kill_everything();
+        fs::remove_dir_all(node.layout.run_dir()).unwrap();
+        let boot = podprobe::clock::boot_id();
+        let before = checkpoint().replace(&boot, "another-boot");
+        assert!(before.contains("another-boot"), "{before}");
+        fs::write(node.layout.checkpoint(), before).unwrap();
+
+        let daemon = Daemon::start(node);
+        wait_until("the start after the power cut", || {
+            says(node, "get pods").contains("Running")
+        });
+        let described = says(node, "describe pod web");
+        let restarts = described.split_once("Restarts:").expect(&described).1;
+        assert!(restarts.contains("the node was restarted"), "{described}");
+        fs::remove_file(&file).unwrap();
+        wait_until("the pod's end", || says(node, "get pods").is_empty());
+        drop(daemon);
+    });
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! The daemon and the terminal it was started from: the terminal is closed, HUP is ignored, and what the log says is safe
-//! to read on one (field notes F5, F11, F13).
+//! The daemon and the terminal it was started from: the terminal is closed, HUP is ignored, the log is read on a terminal.
 
 use std::fs::{self, File};
 use std::io::Read;

@@ -1,5 +1,17 @@
 //! The capabilities of Linux by name.
 
+/// The known name that `name` means: it may be in any case and begin with `CAP_`.
+pub fn canonical(name: &str) -> Option<&'static str> {
+    let upper = name.to_ascii_uppercase();
+    let plain = upper.strip_prefix("CAP_").unwrap_or(&upper);
+    CAPABILITIES.iter().find(|known| **known == plain).copied()
+}
+
+/// Whether `name` means every capability.
+pub fn is_all(name: &str) -> bool {
+    name.eq_ignore_ascii_case("ALL")
+}
+
 /// Every capability (linux/capability.h), without `CAP_`, in the order of their numbers.
 pub const CAPABILITIES: [&str; 41] = [
     "CHOWN",
@@ -44,3 +56,19 @@ pub const CAPABILITIES: [&str; 41] = [
     "BPF",
     "CHECKPOINT_RESTORE",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_taken_in_any_case_with_or_without_their_prefix() {
+        for name in ["NET_ADMIN", "net_admin", "CAP_NET_ADMIN", "cap_Net_Admin"] {
+            assert_eq!(canonical(name), Some("NET_ADMIN"), "{name}");
+        }
+        for name in ["NET_ADMN", "CAP_CAP_KILL", "CAP_", ""] {
+            assert_eq!(canonical(name), None, "{name}");
+        }
+        assert!(is_all("all") && is_all("ALL") && !is_all("CAP_ALL"));
+    }
+}

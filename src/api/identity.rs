@@ -1,21 +1,21 @@
-//! What makes a pod in a file a static pod of this node (kubelet-probes 6.1).
+//! The identity that a pod's source gives it (kubelet-probes 6.1): UID, name suffix, namespace, node.
 //!
-//! Invariant: pure. The same content on the same path and node gives the same UID, and any other content, path or
-//! node another one. Layout, key order, nulls and spelled-out defaults are not content: they decode to the same pod.
+//! Invariant: pure. The same content from the same origin gives the same UID, and any other content or origin another one. Layout, key order, nulls and spelled-out defaults are not content: they decode to the same pod.
 
 use serde_json::{Map, Value, json};
 
-use crate::api::decode::StaticSource;
+use super::source::{HASH_ANNOTATION, PodOrigin, PodSource};
 
-/// The annotation that holds the UID of a static pod, for whoever compares its mirror pod.
-pub const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
-
-/// Gives a decoded and defaulted pod its UID (when it has none), name suffix, namespace, node name, annotation,
-/// toleration and phase. A pod without a name keeps none, for validation to refuse.
-pub fn apply(raw: &mut Value, source: &StaticSource) {
+/// Gives a decoded and defaulted static pod its UID (when it has none), name suffix, namespace, node name, annotation,
+/// toleration and phase. A pod without a name keeps none, for validation to refuse. A pod of the API server has its
+/// identity already.
+pub fn apply(raw: &mut Value, origin: &PodOrigin) {
+    let Some(uid_texts) = origin.uid_texts() else {
+        return;
+    };
     let uid = match raw.pointer("/metadata/uid").and_then(Value::as_str) {
         Some(uid) if !uid.is_empty() => uid.to_owned(),
-        _ => derived_uid(raw, source),
+        _ => derived_uid(raw, &uid_texts),
     };
     let metadata = object(raw, "metadata");
     metadata.insert("uid".into(), uid.clone().into());
@@ -24,7 +24,7 @@ pub fn apply(raw: &mut Value, source: &StaticSource) {
         .and_then(Value::as_str)
         .filter(|name| !name.is_empty())
     {
-        let name = static_name(name, source.node_name);
+        let name = static_name(name, origin.node_name());
         metadata.insert("name".into(), name.into());
     }
     if metadata
@@ -36,8 +36,10 @@ pub fn apply(raw: &mut Value, source: &StaticSource) {
     }
     object_in(metadata, "annotations").insert(HASH_ANNOTATION.into(), uid.into());
     let spec = object(raw, "spec");
-    spec.insert("nodeName".into(), source.node_name.into());
-    tolerate_everything(spec);
+    spec.insert("nodeName".into(), origin.node_name().into());
+    if origin.source() == PodSource::File {
+        tolerate_everything(spec);
+    }
     object(raw, "status").insert("phase".into(), "Pending".into());
 }
 
@@ -95,12 +97,11 @@ fn object_in<'m>(map: &'m mut Map<String, Value>, key: &str) -> &'m mut Map<Stri
     inner
 }
 
-/// 32 hex digits over the pod, the node and the path.
-fn derived_uid(raw: &Value, source: &StaticSource) -> String {
+/// 32 hex digits over the pod and the texts of its origin.
+fn derived_uid(raw: &Value, uid_texts: &[String]) -> String {
     let mut hash = Fnv128::new();
     hash.value(raw);
-    hash.text(&format!("host:{}", source.node_name));
-    hash.text(&format!("file:{}", source.path.display()));
+    uid_texts.iter().for_each(|text| hash.text(text));
     format!("{:032x}", hash.0)
 }
 
@@ -156,7 +157,7 @@ mod tests {
         let mut raw = pod.clone();
         apply(
             &mut raw,
-            &StaticSource {
+            &PodOrigin::File {
                 node_name: node,
                 path: Path::new(path),
             },
@@ -224,6 +225,27 @@ mod tests {
         seen.sort();
         seen.dedup();
         assert_eq!(seen.len(), all, "each change has its own UID");
+    }
+
+    #[test]
+    fn each_source_gives_its_own_identity() {
+        let pod = json!({"metadata": {"name": "a"}});
+        let from = |origin: PodOrigin| {
+            let mut raw = pod.clone();
+            apply(&mut raw, &origin);
+            raw
+        };
+        let http = |node_name, url| from(PodOrigin::Http { node_name, url });
+        let fetched = http("n", "http://a/");
+        assert_eq!(fetched["metadata"]["name"], "a-n");
+        assert_eq!(fetched["spec"].get("tolerations"), None, "6.1 step 6");
+        let uid = |raw: &Value| raw["metadata"]["uid"].clone();
+        assert_ne!(uid(&fetched), uid(&http("n", "http://b/")));
+        assert_ne!(
+            uid(&fetched),
+            applied(&pod, "n", "http://a/")["metadata"]["uid"]
+        );
+        assert_eq!(from(PodOrigin::Api { node_name: "n" }), pod);
     }
 
     #[test]

@@ -10,10 +10,17 @@ pub mod expansion;
 pub mod field;
 pub mod identity;
 pub mod pod;
+pub mod priority;
+pub mod probe_host;
+pub mod qos;
 pub mod quantity;
+pub mod source;
 pub mod status;
 pub mod support;
+#[cfg(test)]
+pub(crate) mod test_pods;
 pub mod validation;
 
 pub use pod::{Container, Handler, Pod, PodRef, PodUid, Probe, ProbeType};
+pub use source::{PodOrigin, PodSource};
 pub use status::{ContainerStatus, PodCondition, PodPhase, PodStatus};

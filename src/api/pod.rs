@@ -3,15 +3,17 @@
 //! A field that is missing here is a field that is not acted on: `serde_ignored` reports it by path, and
 //! [`super::support`] decides whether it refuses the pod or only warns. So adding a field here is a promise to act.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::de::{self, Unexpected, Visitor};
+use serde::de::{self, IgnoredAny, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::quantity::Quantity;
+use super::source::PodSource;
 
 /// The identity of a pod: unique over time, changes with the content of a static pod file (kubelet-probes 6.1).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -92,6 +94,11 @@ impl Pod {
         format!("{}_{}", self.metadata.name, self.metadata.namespace)
     }
 
+    /// Where the pod comes from, by its annotation.
+    pub fn source(&self) -> PodSource {
+        PodSource::of_annotations(&self.metadata.annotations)
+    }
+
     /// The container of that name, of whatever kind: names are unique over all of them.
     pub fn container(&self, name: &str) -> Option<&Container> {
         self.spec.all_containers().find(|c| c.name == name)
@@ -131,6 +138,29 @@ pub struct ObjectMeta {
     pub deletion_timestamp: Option<String>,
     /// Seconds; set only by an API server.
     pub deletion_grace_period_seconds: Option<i64>,
+}
+
+/// What of a v1 Pod is read. `status` is known and not read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct PodObject {
+    // Checked before typing; here so that they count as read.
+    #[serde(rename = "apiVersion")]
+    _api_version: IgnoredText,
+    #[serde(rename = "kind")]
+    _kind: IgnoredText,
+    pub(super) metadata: ObjectMeta,
+    pub(super) spec: PodSpec,
+}
+
+/// A value that is read only to count as read.
+#[derive(Debug, Default)]
+struct IgnoredText;
+
+impl<'de> Deserialize<'de> for IgnoredText {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(IgnoredAny).map(|_| Self)
+    }
 }
 
 /// When a container that ended is started again (kubelet-probes 8.2).
@@ -178,6 +208,97 @@ pub struct PodSpec {
     pub hostname: String,
     /// Defaults for the containers.
     pub security_context: PodSecurityContext,
+    /// Labels that the node must have.
+    pub node_selector: BTreeMap<String, String>,
+    /// Of its rules the required ones on the node count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
+    /// Validated only: a static pod is never evicted for a taint.
+    pub tolerations: Vec<Toleration>,
+    /// The operating system that the node must have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub os: Option<PodOs>,
+    /// Resolved from the class by the decoder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    /// `system-node-critical` and `system-cluster-critical` are known.
+    pub priority_class_name: String,
+}
+
+/// `affinity`: of it the required rules on the node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Affinity {
+    /// Rules on the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_affinity: Option<NodeAffinity>,
+}
+
+/// `nodeAffinity`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeAffinity {
+    /// The pod is rejected on a node that does not match.
+    #[serde(
+        rename = "requiredDuringSchedulingIgnoredDuringExecution",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub required: Option<NodeSelector>,
+}
+
+/// Matches a node that any of its terms matches.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeSelector {
+    /// At least one.
+    pub node_selector_terms: Vec<NodeSelectorTerm>,
+}
+
+/// Matches a node that all of its requirements match; without any it matches none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeSelectorTerm {
+    /// On the node's labels.
+    pub match_expressions: Vec<NodeSelectorRequirement>,
+    /// On the node's fields, of which there is `metadata.name`.
+    pub match_fields: Vec<NodeSelectorRequirement>,
+}
+
+/// One requirement on a label or a field of the node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeSelectorRequirement {
+    /// Label or field.
+    pub key: String,
+    /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
+    pub operator: String,
+    /// None for Exists and DoesNotExist, one for Gt and Lt.
+    pub values: Vec<String>,
+}
+
+/// `tolerations[]`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Toleration {
+    /// Of the taint; empty means every taint.
+    pub key: String,
+    /// `Equal` (also when empty) or `Exists`.
+    pub operator: String,
+    /// Of the taint.
+    pub value: String,
+    /// Empty (every effect), `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    pub effect: String,
+    /// With NoExecute only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub toleration_seconds: Option<i64>,
+}
+
+/// `os`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodOs {
+    /// `linux` or `windows`.
+    pub name: String,
 }
 
 impl PodSpec {
@@ -293,6 +414,11 @@ impl Container {
         self.restart_policy == Some(RestartPolicy::Always)
     }
 
+    /// The absolute path of the message file in the container; a relative `terminationMessagePath` is taken from the root.
+    pub fn termination_message_destination(&self) -> Cow<'_, str> {
+        below_root(&self.termination_message_path)
+    }
+
     /// The probe of that type, if the container has one.
     pub fn probe(&self, probe_type: ProbeType) -> Option<&Probe> {
         match probe_type {
@@ -373,10 +499,19 @@ pub struct EnvVar {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceRequirements {
-    /// `cpu` and `memory` are enforced; any other name refuses the pod.
+    /// `cpu` and `memory` are enforced, `ephemeral-storage` is not; any other name refuses the pod.
     pub limits: BTreeMap<String, Quantity>,
     /// cpu becomes shares or weight; others are counted only. Default: the limits.
     pub requests: BTreeMap<String, Quantity>,
+}
+
+/// A path that the API lets be relative means the one below the root.
+fn below_root(path: &str) -> Cow<'_, str> {
+    if path.is_empty() || path.starts_with('/') {
+        path.into()
+    } else {
+        format!("/{path}").into()
+    }
 }
 
 /// Where a volume stands in a container.
@@ -385,12 +520,19 @@ pub struct ResourceRequirements {
 pub struct VolumeMount {
     /// Name of a volume of the pod.
     pub name: String,
-    /// Absolute path in the container.
+    /// Path in the container, as written: see [`VolumeMount::destination`].
     pub mount_path: String,
     /// Default false.
     pub read_only: bool,
     /// Path below the volume, without `..`; empty is the volume itself.
     pub sub_path: String,
+}
+
+impl VolumeMount {
+    /// The absolute path in the container; a relative `mountPath` is taken from the root.
+    pub fn destination(&self) -> Cow<'_, str> {
+        below_root(&self.mount_path)
+    }
 }
 
 /// A volume: emptyDir or hostPath. A volume without a source is an emptyDir (kubelet-probes 1.1).
@@ -421,18 +563,25 @@ pub struct EmptyDir {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostPath {
-    /// Absolute path on the node, without `..`.
+    /// Path on the node without `..`, as written: see [`HostPath::on_node`].
     pub path: String,
     /// Empty (no check), DirectoryOrCreate, Directory, FileOrCreate, File, Socket, CharDevice, BlockDevice.
     #[serde(rename = "type")]
     pub type_: String,
 }
 
+impl HostPath {
+    /// The absolute path on the node; a relative `path` is taken from the root.
+    pub fn on_node(&self) -> Cow<'_, str> {
+        below_root(&self.path)
+    }
+}
+
 /// `securityContext` of a container; each field wins over the pod's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SecurityContext {
-    /// Added to and dropped from containerd's default set; names without `CAP_`, or `ALL`.
+    /// Added to and dropped from containerd's default set; names in any case, with or without `CAP_`, or `ALL`.
     pub capabilities: Capabilities,
     /// All capabilities, all devices, nothing masked.
     pub privileged: Option<bool>,
@@ -704,4 +853,30 @@ pub struct GrpcAction {
     pub port: i32,
     /// Default the empty name.
     pub service: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relative_path_is_taken_from_the_root() {
+        for (written, absolute) in [("a/b", "/a/b"), ("/a", "/a"), ("", "")] {
+            let mount = VolumeMount {
+                mount_path: written.into(),
+                ..Default::default()
+            };
+            let host = HostPath {
+                path: written.into(),
+                ..Default::default()
+            };
+            let container = Container {
+                termination_message_path: written.into(),
+                ..Default::default()
+            };
+            assert_eq!(mount.destination(), absolute);
+            assert_eq!(host.on_node(), absolute);
+            assert_eq!(container.termination_message_destination(), absolute);
+        }
+    }
 }

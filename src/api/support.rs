@@ -9,14 +9,15 @@
 
 mod fields;
 mod rules;
-pub(crate) mod spelling;
 
 use serde_json::Value;
 
-use self::rules::{LEVELS, Level, Rule};
+use self::rules::{LEVELS, Level, Rule, asks_for_nothing, no_reference};
 use super::field::{FieldError, Step, child, clip, entry, item, render};
 use super::pod::{Pod, ProbeType};
+use super::source::PodSource;
 use super::validation::probe_field;
+use crate::spelling;
 
 /// What to do about a field that no type reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,8 +36,8 @@ impl Verdict {
     }
 }
 
-/// The verdict on the field at `path`, whose value is `value`, in `pod`. Texts start with the path.
-pub(crate) fn verdict(pod: &Value, path: &[Step], value: &Value) -> Verdict {
+/// The verdict on the field at `path`, whose value is `value`, in a pod of that source. Texts start with the path.
+pub(crate) fn verdict(source: PodSource, path: &[Step], value: &Value) -> Verdict {
     let Some((Step::Key(key), around)) = path.split_last() else {
         return Verdict::refuse(format!("{}: cannot be read", render(path)));
     };
@@ -45,7 +46,7 @@ pub(crate) fn verdict(pod: &Value, path: &[Step], value: &Value) -> Verdict {
         return Verdict::Warn(format!("{at}: not acted on: unknown field"));
     };
     match level.rule(key) {
-        Some(rule) => judge(rule, &at, pod, value),
+        Some(rule) => judge(rule, &at, source, value),
         None => unknown(level, key, around, &at),
     }
 }
@@ -78,18 +79,6 @@ fn level_at(path: &[Step]) -> Option<&'static Level> {
     LEVELS.iter().find(|level| level.at == generic)
 }
 
-/// false, empty or zero-length: what a field holds that asks for nothing.
-fn asks_for_nothing(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(on) => !on,
-        Value::Number(_) => false,
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(map) => map.values().all(asks_for_nothing),
-    }
-}
-
 /// A text as it is, anything else as JSON.
 fn scalar(value: &Value) -> String {
     value
@@ -97,18 +86,24 @@ fn scalar(value: &Value) -> String {
         .map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn judge(rule: &Rule, at: &str, pod: &Value, value: &Value) -> Verdict {
+fn judge(rule: &Rule, at: &str, source: PodSource, value: &Value) -> Verdict {
     match rule {
         Rule::Source(why) => Verdict::refuse(FieldError::forbidden(at, *why).to_string()),
+        Rule::ReferenceSource(what) => {
+            Verdict::refuse(FieldError::forbidden(at, no_reference(source, what)).to_string())
+        }
         Rule::Only(allowed, why) if !allowed.contains(&scalar(value).as_str()) => {
             Verdict::refuse(FieldError::forbidden(at, *why).to_string())
         }
-        Rule::Check(check) => match check(pod, value) {
+        Rule::Check(check) => match check(source, value) {
             Some(why) => Verdict::refuse(FieldError::forbidden(at, why).to_string()),
             None => Verdict::Fine,
         },
         Rule::Fine | Rule::Only(..) => Verdict::Fine,
         _ if asks_for_nothing(value) => Verdict::Fine,
+        Rule::Reference(what) => {
+            Verdict::refuse(FieldError::forbidden(at, no_reference(source, what)).to_string())
+        }
         Rule::Refuse(why) => Verdict::refuse(FieldError::forbidden(at, *why).to_string()),
         Rule::Warn(why) => Verdict::Warn(format!("{at}: not acted on: {why}")),
         Rule::WarnUnless(fine, _) if fine(value) => Verdict::Fine,
@@ -173,7 +168,7 @@ pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
             .resources
             .limits
             .keys()
-            .filter(|name| !["cpu", "memory"].contains(&name.as_str()))
+            .filter(|name| !["cpu", "memory", "ephemeral-storage"].contains(&name.as_str()))
         {
             let path = entry(&format!("{path}.resources.limits"), name);
             errors.push(FieldError::forbidden(

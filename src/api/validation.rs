@@ -4,8 +4,10 @@
 //! Invariants: pure; all errors at once, in the API's order; texts and paths are those of kubelet-probes 1.2. What
 //! podprobe cannot do *yet* is not here but in [`super::support`].
 
+mod checks;
 mod containers;
 mod names;
+mod node;
 mod probes;
 mod restart;
 mod security;
@@ -23,10 +25,8 @@ pub use probes::{
 
 pub use super::field::{FieldError, FieldErrorKind, aggregate};
 
-use super::field::{child, entry, item};
+use self::checks::{NOT_NEGATIVE, named, range};
 use super::pod::{ObjectMeta, Pod, PodSpec};
-
-const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
 /// Total of all annotation keys and values, in bytes.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
@@ -69,6 +69,7 @@ fn metadata(meta: &ObjectMeta) -> Vec<FieldError> {
             is_qualified_name(&key.to_lowercase())
         });
     }
+    node::validate_deletion_cost(&mut errors, &meta.annotations);
     if meta
         .annotations
         .iter()
@@ -124,6 +125,7 @@ fn spec(spec: &PodSpec) -> Vec<FieldError> {
             is_dns_subdomain,
         );
     }
+    node::validate_node_fields(&mut errors, spec);
     if let Some(seconds) = spec.active_deadline_seconds {
         range(
             &mut errors,
@@ -137,63 +139,6 @@ fn spec(spec: &PodSpec) -> Vec<FieldError> {
         named(&mut errors, "spec.hostname", &spec.hostname, is_dns_label);
     }
     errors
-}
-
-/// Adds each complaint of `rule` about `value`.
-fn named(
-    errors: &mut Vec<FieldError>,
-    path: &str,
-    value: &str,
-    rule: impl Fn(&str) -> Vec<String>,
-) {
-    errors.extend(
-        rule(value)
-            .into_iter()
-            .map(|detail| FieldError::invalid(path, value, detail)),
-    );
-}
-
-fn range(errors: &mut Vec<FieldError>, path: &str, value: i64, low: i64, high: i64) {
-    if !(low..=high).contains(&value) {
-        errors.push(FieldError::invalid(
-            path,
-            value,
-            format!("must be between {low} and {high}, inclusive"),
-        ));
-    }
-}
-
-/// The kernel ends a text at its first NUL, so one inside would silently cut it.
-fn no_nul(errors: &mut Vec<FieldError>, path: &str, text: &str) {
-    if text.contains('\0') {
-        errors.push(FieldError::invalid(
-            path,
-            text,
-            "must not contain a NUL character (\\u0000)",
-        ));
-    }
-}
-
-fn absolute_path(errors: &mut Vec<FieldError>, path: &str, text: &str) {
-    no_nul(errors, path, text);
-    if !text.starts_with('/') {
-        errors.push(FieldError::invalid(path, text, "must be an absolute path"));
-    }
-    no_backsteps(errors, path, text);
-}
-
-fn descending_path(errors: &mut Vec<FieldError>, path: &str, text: &str) {
-    no_nul(errors, path, text);
-    if text.starts_with('/') {
-        errors.push(FieldError::invalid(path, text, "must be a relative path"));
-    }
-    no_backsteps(errors, path, text);
-}
-
-fn no_backsteps(errors: &mut Vec<FieldError>, path: &str, text: &str) {
-    if text.split('/').any(|part| part == "..") {
-        errors.push(FieldError::invalid(path, text, "must not contain '..'"));
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How a client verb fails, and which exit code tells of it: 1 for what could not be done, 2 for a wrong command line.
+//! How a client verb fails, and with which exit code: 1 when it could not be done, 2 for a wrong command line.
 
 use std::fmt;
 use std::io;

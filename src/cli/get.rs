@@ -1,4 +1,5 @@
-//! `get`: [`super::events`] has `get events`; here is `get pods`: the table, JSON or names, once or again with each change.
+//! `get`: dispatches `get events` to [`super::events`], and prints `get pods` as a table, JSON or names, once or with
+//! each change.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -83,7 +84,7 @@ pub struct Get {
     pub all_namespaces: bool,
     /// What to print.
     pub output: Output,
-    /// Go on with the rows that change.
+    /// Then print each row that changes.
     pub watch: bool,
 }
 
@@ -119,7 +120,7 @@ pub fn run(get: &Get, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Cl
     printer.first(&pods, out, err)?;
     if !matches!(get.output, Output::Json | Output::Name) {
         write_stalled(&snapshot, err)?;
-        // Whoever names pods has not asked for the files of others.
+        // With names given, only the files of those pods are of interest.
         let asked = |file: &str| get.names.is_empty() || pods.iter().any(|p| p.file == file);
         write_problems(&snapshot, asked, err)?;
     }
@@ -143,7 +144,7 @@ fn select<'a>(get: &Get, snapshot: &'a Snapshot) -> Result<Vec<&'a PodView>, Cli
         .collect()
 }
 
-/// A watch sees the pods it was asked for also when they go and come.
+/// Prints changes of the pods asked for. A pod that is removed and comes back is watched again.
 fn watch(
     get: &Get,
     client: &mut Client,
@@ -184,7 +185,7 @@ fn is_named(get: &Get, snapshot: &Snapshot, pod: &PodView) -> bool {
     get.names.iter().any(named)
 }
 
-/// Pods whose row is new or says something else, and those that have gone (their last row), by name.
+/// Pods whose row is new or has changed, and the last row of those that are gone, by name.
 fn changed<'a>(
     before: &'a HashMap<String, PodView>,
     now: &'a HashMap<String, PodView>,

@@ -16,7 +16,7 @@ use crate::events::Event;
 use crate::server::Backend;
 use crate::status::{PodView, Snapshot};
 
-/// The table is drawn at least this often: ages pass, and the terminal may have another size.
+/// The table is drawn at least this often, because ages grow and the terminal may be resized.
 const REFRESH: Duration = Duration::from_millis(500);
 
 /// Shows the backend's pods on stdout until `stop` is set (within [`REFRESH`]) or stdout is closed.
@@ -45,7 +45,7 @@ fn show_table(
     Ok(())
 }
 
-/// The terminal's second screen, so that the first is as before afterwards; the cursor is hidden meanwhile.
+/// The terminal's second screen without a cursor. At the end the first screen is shown again as it was.
 struct Screen<'a>(&'a mut dyn Write);
 
 impl<'a> Screen<'a> {
@@ -75,7 +75,7 @@ fn terminal_size() -> (usize, usize) {
     (usize::from(size.0).max(20), usize::from(size.1).max(8))
 }
 
-/// The screen's lines: the title (which may have several), the table, what is wrong with files, and the last events in what room is left.
+/// The screen's lines: those of the title, the table, problems with files, and as many of the last events as fit.
 fn frame(snapshot: &Snapshot, title: &str, now: Time, width: usize, height: usize) -> Vec<String> {
     let mut text = Vec::new();
     let mut rows = vec![

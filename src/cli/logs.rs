@@ -21,7 +21,7 @@ use crate::status::{PodView, Snapshot};
 /// Time between two looks at a log that is followed.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Every so many looks the daemon is asked whether the container still runs.
+/// The daemon is asked at every fifth look whether the container still runs.
 const ASK_EVERY: u32 = 5;
 
 /// `logs`.
@@ -47,7 +47,7 @@ terminal.
     ],
     run: |raw, _, _| {
         let args = parse(raw).map_err(CliError::Usage)?;
-        // Past the writer that shows control characters: the output is the container's, byte for byte.
+        // Not through the writer that shows control characters: the output is the container's, byte for byte.
         let mut out = BufWriter::new(io::stdout());
         run(&args, &mut out).map(|()| ExitCode::SUCCESS)
     },
@@ -64,9 +64,9 @@ pub struct Logs {
     pub namespace: Option<String>,
     /// May be left out when the pod has one.
     pub container: Option<String>,
-    /// Go on until the container ends.
+    /// Keep printing until the container ends.
     pub follow: bool,
-    /// The instance before.
+    /// The instance before the last restart.
     pub previous: bool,
 }
 
@@ -129,7 +129,7 @@ fn copy(log: &mut LogReader, target: &Target, out: &mut dyn Write) -> Result<(),
     Ok(out.flush()?)
 }
 
-/// As kubectl: until the container ends, or the daemon does.
+/// Copies, as kubectl does, until the container or the daemon ends.
 fn follow(
     client: &mut Client,
     target: &Target,
@@ -137,7 +137,7 @@ fn follow(
     out: &mut dyn Write,
 ) -> Result<(), CliError> {
     for look in 0_u32.. {
-        // Asked before the last read: what a container wrote before its end is in the file by then.
+        // The daemon is asked before the last read, so that everything the container wrote is in the file by then.
         let runs = look % ASK_EVERY != 0 || still_runs(&*client.snapshot()?, target);
         copy(log, target, out)?;
         if !runs {

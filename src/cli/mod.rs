@@ -1,7 +1,10 @@
 //! The command line: which role this process plays, and the client verbs.
 //!
 //! Invariants: an inner role is found before anything else is set up. A verb is one file with a [`args::Verb`], and a
-//! row in [`verbs`]. A verb writes to the writers that it is given.
+//! row in [`verbs`]. A verb writes to the writers that it is given, or through [`terminal::say`]: the print macros panic
+//! when their terminal has been closed.
+
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod args;
 pub mod client;

@@ -1,7 +1,7 @@
 //! From what a person typed to the pod that is meant.
 
 use super::columns;
-use super::suggest::nearest;
+use crate::spelling::nearest;
 use crate::status::{PodView, Snapshot};
 
 /// The name is of no pod, or of more than one.
@@ -93,7 +93,7 @@ pub fn resolve<'a>(
     }
 }
 
-/// Compares with the names without suffix too, for the suffix is longer than most misspellings.
+/// Compares with the names without the node's suffix too, because the suffix is longer than most names.
 fn likely(snapshot: &Snapshot, namespace: Option<&str>, name: &str) -> Option<String> {
     let suffix = format!("-{}", snapshot.node_name.to_lowercase());
     let names: Vec<&str> = in_namespace(snapshot, namespace)

@@ -1,4 +1,4 @@
-//! `pause` and `resume`: a person lets probes rest, and go on.
+//! `pause` and `resume`: a person stops the daemon from running probes for a time.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -5,10 +5,11 @@
 use serde_json::Value;
 
 use super::columns;
-use super::suggest::{did_you_mean, nearest};
+use super::suggest::did_you_mean;
 use super::{kinds, names};
 use crate::api::ProbeType;
 use crate::api::validation::probe_field;
+use crate::spelling::nearest;
 use crate::status::{PodView, Snapshot};
 
 /// What stood on the command line.
@@ -16,7 +17,7 @@ use crate::status::{PodView, Snapshot};
 pub struct Wanted {
     /// With or without the node's name at its end.
     pub pod: String,
-    /// None means all pods' namespaces.
+    /// None means every namespace.
     pub namespace: Option<String>,
     /// None means any.
     pub container: Option<String>,

@@ -1,4 +1,4 @@
-//! What stands below a table: files that are not what runs, and a daemon that stands still.
+//! The lines below a table: files that do not run as they stand, and a daemon whose sync loop stands still.
 
 use std::io::{self, Write};
 

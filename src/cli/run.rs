@@ -112,7 +112,7 @@ pub(super) fn start_daemon(settings: Settings, layout: Layout) -> Result<Daemon,
 
 /// The configuration, with the command line over it.
 pub(super) fn settings(args: &Run, layout: &Layout) -> Result<Settings, String> {
-    // Absolute, for the path is part of each pod's identity.
+    // Absolute, because the path is part of each pod's identity.
     let absolute = |p: &PathBuf| {
         std::path::absolute(p).map_err(|e| format!("cannot use {}: {e}", p.display()))
     };
@@ -130,14 +130,14 @@ pub(super) fn settings(args: &Run, layout: &Layout) -> Result<Settings, String> 
     Ok(settings)
 }
 
-/// So that no container writes to the daemon's program (exec-in-container 4), which goes on under its own name: the
-/// kernel takes that of a descriptor.
+/// Makes this process run from a read-only copy of its program, so that no container can write to the program file
+/// (exec-in-container 4). The name is set again, because the kernel would show that of a descriptor.
 pub(super) fn seal() -> std::io::Result<()> {
     let _ = nix::sys::prctl::set_name(c"podprobe");
     crate::sys::exe::run_sealed()
 }
 
-/// Before Linux 5.12, or without CAP_SYS_ADMIN.
+/// Logs that sealing failed, as it does before Linux 5.12 or without CAP_SYS_ADMIN.
 pub(super) fn warn_unsealed(sealed: std::io::Result<()>) {
     if let Err(e) = sealed {
         log::warn!(
@@ -146,12 +146,12 @@ pub(super) fn warn_unsealed(sealed: std::io::Result<()>) {
     }
 }
 
-/// One sentence for whoever is not root.
+/// Fails unless this process is root.
 pub(super) fn need_root(verb: &str) -> Result<(), CliError> {
     match nix::unistd::geteuid().is_root() {
         true => Ok(()),
         false => Err(CliError::Failed(format!(
-            "podprobe {verb} needs root, for containers need mounts, namespaces and cgroups: run it again with sudo"
+            "podprobe {verb} needs root, because containers need mounts, namespaces and cgroups: run it again with sudo"
         ))),
     }
 }
@@ -176,7 +176,7 @@ pub(super) fn log_to(target: env_logger::Target) {
         .target(target)
         .format(|out, record| {
             let (time, level) = (out.timestamp_millis(), record.level());
-            // No line of a message begins where a line of the log does.
+            // Further lines of a message are indented, so that none looks like a line of the log.
             let text = record.args().to_string().replace('\n', "\n    ");
             let text = printable(&text);
             writeln!(out, "[{time} {level:<5} {}] {text}", record.target())

@@ -18,7 +18,7 @@ use crate::daemon::Daemon;
 use crate::layout::Layout;
 use crate::settings::RuntimeChoice;
 
-/// Time for stopping every pod at the end; their grace periods lie within it.
+/// Time for stopping every pod at the end, grace periods included.
 const REMOVE: Duration = Duration::from_secs(60);
 
 /// Time for the daemon's threads after that.
@@ -118,8 +118,8 @@ fn as_run(args: &Try, root: &Path) -> Run {
     }
 }
 
-/// The display has a thread of its own; this one waits for the signal. A display that ends early (its reader has gone)
-/// ends nothing else.
+/// Shows the pods on a thread of its own and waits for the signal. When the display ends early, because nobody reads it any
+/// more, the daemon goes on.
 fn show_until_signal(daemon: &Daemon, title: &str) -> Result<(), CliError> {
     let stop = Arc::new(AtomicBool::new(false));
     let (backend, title, stopped) = (daemon.backend(), title.to_owned(), Arc::clone(&stop));
@@ -129,7 +129,7 @@ fn show_until_signal(daemon: &Daemon, title: &str) -> Result<(), CliError> {
         .map_err(|e| CliError::Failed(format!("cannot start the display: {e}")))?;
     daemon.wait_for_signal();
     stop.store(true, Ordering::SeqCst);
-    // Its own words, if it has any, are of no use once its terminal has gone.
+    // It can only fail to write to its terminal, and there is nobody left to tell.
     let _ = display.join();
     Ok(())
 }
@@ -142,7 +142,7 @@ fn log_to_file(root: &Path) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The root: the one given, which stays, or a fresh directory that goes with this value.
+/// The root: the one given, which stays, or a fresh directory that is removed with this value.
 struct Root {
     path: PathBuf,
     fresh: std::cell::Cell<bool>,
@@ -182,7 +182,7 @@ impl Drop for Root {
     }
 }
 
-/// A name nobody can have made before us: mkdtemp creates it, readable by us alone.
+/// A new directory with an unpredictable name that only its owner can read, made by mkdtemp.
 fn fresh_dir() -> Result<PathBuf, CliError> {
     let template = std::env::temp_dir().join("podprobe-try-XXXXXX");
     nix::unistd::mkdtemp(&template).map_err(|e| {

@@ -7,8 +7,13 @@ use std::process::ExitCode;
 
 use super::args::{self, Opt, ROOT, Raw};
 use super::error::CliError;
-use crate::api::decode::{self, Problem, StaticSource};
+use crate::api::decode::{self, Problem};
+use crate::api::probe_host::{ProbeHosts, refused_hosts};
+use crate::api::{Pod, PodOrigin};
+use crate::layout::Layout;
 use crate::pod_config::files::is_pod_file;
+use crate::prober::target::is_node_address;
+use crate::settings::{Overrides, Settings};
 
 /// Largest pod file in bytes (kubelet-probes 6.1).
 const MAX_FILE: u64 = 10 << 20;
@@ -31,7 +36,8 @@ every file whose name does not begin with a dot, as the daemon does. Exit code 1
     run: |raw, out, _| {
         let args = parse(raw).map_err(CliError::Usage)?;
         let node = args.node_name.clone().unwrap_or_else(host_name);
-        run(&args, &|bytes, path| decode(bytes, &node, path), out)?;
+        let allowed = allow_probe_hosts();
+        run(&args, &|bytes, path| decode(bytes, &node, path, &allowed), out)?;
         Ok(ExitCode::SUCCESS)
     },
 };
@@ -114,21 +120,49 @@ pub struct Decoded {
     pub errors: Vec<String>,
 }
 
-/// Decodes and validates a pod file as the file source does.
-fn decode(bytes: &[u8], node_name: &str, path: &Path) -> Decoded {
-    match decode::static_pods(bytes, &StaticSource { node_name, path }) {
+/// What the node's configuration allows; nothing where it cannot be read.
+fn allow_probe_hosts() -> Vec<String> {
+    let settings = Settings::load(&Layout::new("/"), None, &Overrides::default());
+    settings.map(|s| s.allow_probe_hosts).unwrap_or_default()
+}
+
+/// Decodes and validates a pod file as the file source does. A probe to a host that is not allowed is an error here: the
+/// daemon runs such a pod, and each run of that probe is an error.
+fn decode(bytes: &[u8], node_name: &str, path: &Path, allow_probe_hosts: &[String]) -> Decoded {
+    let hosts = ProbeHosts {
+        allowed: allow_probe_hosts,
+        is_node_address: &is_node_address,
+    };
+    match decode::pods(bytes, &PodOrigin::File { node_name, path }) {
         Ok(pods) => Decoded {
+            errors: pods
+                .iter()
+                .flat_map(|d| refused_hosts(&d.pod, &hosts))
+                .map(|e| e.to_string())
+                .collect(),
             pods: pods
                 .into_iter()
-                .map(|d| (d.pod.metadata.name, d.warnings))
+                .map(|d| {
+                    let unreachable = unreachable_ports(&d.pod);
+                    let warnings = d.warnings.into_iter().chain(unreachable).collect();
+                    (d.pod.metadata.name, warnings)
+                })
                 .collect(),
-            errors: vec![],
         },
         Err(e) => Decoded {
             pods: vec![],
             errors: e.problems().iter().map(problem).collect(),
         },
     }
+}
+
+/// A pod that says which ports it serves, and that nothing will reach.
+fn unreachable_ports(pod: &Pod) -> Option<String> {
+    let serves = pod.spec.all_containers().any(|c| !c.ports.is_empty());
+    (serves && !pod.spec.host_network).then(|| {
+        "the pod has ports and only a loopback network of its own: its probes reach them, nothing else does; hostNetwork: true gives it the node's network"
+            .into()
+    })
 }
 
 /// `line 3, column 5: spec.x: …`; the caller names the file.
@@ -235,6 +269,24 @@ mod tests {
                 errors: vec![],
             },
         }
+    }
+
+    #[test]
+    fn ports_that_nothing_reaches_are_warned_of() {
+        let warnings = |spec: serde_json::Value| {
+            let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec});
+            let decoded = decode(pod.to_string().as_bytes(), "n", Path::new("/p/a.json"), &[]);
+            assert_eq!(decoded.errors, [] as [&str; 0]);
+            let all = decoded.pods[0].1.clone();
+            all.iter().filter(|w| w.contains("loopback")).count()
+        };
+        let container = |ports| serde_json::json!([{"name": "c", "image": "i", "ports": ports}]);
+        let port = serde_json::json!([{"containerPort": 80}]);
+        let with =
+            |ports, host| serde_json::json!({"hostNetwork": host, "containers": container(ports)});
+        assert_eq!(warnings(with(port.clone(), false)), 1);
+        assert_eq!(warnings(with(port, true)), 0);
+        assert_eq!(warnings(with(serde_json::json!([]), false)), 0);
     }
 
     #[track_caller]

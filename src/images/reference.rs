@@ -163,7 +163,7 @@ pub(super) fn similar<'a>(wanted: &Reference, known: impl Iterator<Item = &'a st
         .filter_map(|name| {
             let other = parse(name).ok()?;
             let (a, b) = (last(&wanted.repository), last(&other.repository));
-            let rank = match edit_distance(&a, &b) {
+            let rank = match crate::spelling::distance(&a, &b) {
                 0 if wanted.repository == other.repository => 0,
                 n if n <= 2 && n < a.len() => n + 1,
                 _ => return None,
@@ -177,20 +177,6 @@ pub(super) fn similar<'a>(wanted: &Reference, known: impl Iterator<Item = &'a st
         .take(3)
         .map(|(_, name)| name.to_owned())
         .collect()
-}
-
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let cost = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = cost.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -7,9 +7,8 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
-use std::io::Read;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,17 +21,16 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::files::{
-    Decode, Decoded, Digest, Files, Listing, Reading, Signature, Step, is_pod_file, needs_last_good,
+    Decode, Decoded, Files, Listing, Reading, Signature, Step, is_pod_file, needs_last_good,
 };
 use super::last_good::LastGood;
-use super::merge::{PodConfig, PodUpdate, Source};
+use super::merge::{PodConfig, PodUpdate};
+use super::read::{MAX_FILE_SIZE, kind, read_limited, sha256};
 use super::states::FileStates;
+use crate::api::PodSource;
 use crate::clock::Moment;
 use crate::directory_watch::{DirectoryWatch, Hints, WatchError};
 use crate::events::{EventType, Recorder};
-
-/// A file of this size or more, in bytes, is an error (kubelet-probes 6.2).
-pub const MAX_FILE_SIZE: u64 = 10 << 20;
 
 /// How often a missing path is looked for, and the pause after a panic.
 const RETRY: Duration = Duration::from_secs(1);
@@ -262,7 +260,7 @@ impl Worker {
         let merged = self
             .config
             .config
-            .merge(Source::File, set, SystemTime::now());
+            .merge(PodSource::File, set, SystemTime::now());
         for (pod, text) in &merged.dropped {
             self.config
                 .events
@@ -388,57 +386,11 @@ fn decode(decode: &Decode, bytes: &[u8], path: &Path) -> Result<Decoded, String>
     })
 }
 
-pub(super) fn sha256(bytes: &[u8]) -> Digest {
-    ring::digest::digest(&ring::digest::SHA256, bytes)
-        .as_ref()
-        .try_into()
-        .expect("SHA-256 has 32 bytes")
-}
-
 fn is_missing(e: &io::Error) -> bool {
     matches!(
         e.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
     )
-}
-
-fn kind(meta: &fs::Metadata) -> &'static str {
-    let t = meta.file_type();
-    let kinds = [
-        (t.is_dir(), "a directory"),
-        (t.is_fifo(), "a FIFO"),
-        (t.is_socket(), "a socket"),
-        (t.is_char_device(), "a device"),
-    ];
-    kinds
-        .iter()
-        .find(|(is, _)| *is)
-        .map_or("a block device", |(_, what)| what)
-}
-
-/// Opens without ever waiting, and looks again at what was opened: the name may have become something else.
-pub(super) fn read_limited(path: &Path, limit: u64) -> io::Result<(fs::Metadata, Vec<u8>)> {
-    let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
-    let file = fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)?;
-    let meta = file.metadata()?;
-    if !meta.is_file() {
-        return Err(io::Error::other(format!("it is {}", kind(&meta))));
-    }
-    let mut bytes = Vec::with_capacity(meta.len().min(limit) as usize);
-    if meta.len() < limit {
-        file.take(limit).read_to_end(&mut bytes)?;
-    }
-    if meta.len().max(bytes.len() as u64) >= limit {
-        return Err(io::Error::other(format!(
-            "it has {} bytes or more, and the limit is below {} MiB",
-            meta.len(),
-            limit >> 20
-        )));
-    }
-    Ok((meta, bytes))
 }
 
 fn signature(m: &fs::Metadata) -> Signature {

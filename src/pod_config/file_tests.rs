@@ -38,7 +38,7 @@ impl Fixture {
             last_good: dir.path().join("last-good"),
             running: Default::default(),
             decode,
-            config: Arc::new(PodConfig::new(&[Source::File])),
+            config: Arc::new(PodConfig::new(&[PodSource::File])),
             updates: send,
             states: Arc::clone(&states),
             events: Arc::default(),
@@ -457,7 +457,7 @@ fn a_panicking_decoder_is_a_problem_of_that_file() {
                 decode(bytes, path)
             }
         }),
-        config: Arc::new(PodConfig::new(&[Source::File])),
+        config: Arc::new(PodConfig::new(&[PodSource::File])),
         updates: send,
         states: Arc::clone(&states),
         events: Arc::default(),
@@ -481,7 +481,7 @@ fn a_stop_ends_it_also_while_it_waits_for_a_full_channel() {
         last_good: dir.path().join(".last-good"),
         running: Default::default(),
         decode: Arc::new(decode),
-        config: Arc::new(PodConfig::new(&[Source::File])),
+        config: Arc::new(PodConfig::new(&[PodSource::File])),
         updates: send,
         states: Arc::new(FileStates::new(move || {
             let _ = tell.try_send(());
@@ -532,11 +532,11 @@ fn a_file_that_turned_bad_before_the_restart_keeps_its_pod() {
 #[test]
 fn the_real_decoder_gives_the_same_identity() {
     let decode = |bytes: &[u8], path: &Path| {
-        let source = crate::api::decode::StaticSource {
+        let source = crate::api::PodOrigin::File {
             node_name: "n",
             path,
         };
-        let pods = crate::api::decode::static_pods(bytes, &source).map_err(|e| e.to_string())?;
+        let pods = crate::api::decode::pods(bytes, &source).map_err(|e| e.to_string())?;
         Ok(pods.into_iter().map(|d| (d.pod, d.warnings)).collect())
     };
     let text = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#;

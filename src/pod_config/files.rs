@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::states::PodFile;
+use super::states::{FileProblem, PodFile};
 use crate::api::{Pod, PodUid};
 use crate::clock::Moment;
-use crate::status::FileProblem;
 
 /// How long a file must be gone before its pods go. Editors and configuration tools that move the old file away before
 /// they put the new one down would otherwise restart the pod each time it is saved.
@@ -487,6 +486,7 @@ fn same_pods(a: &[Arc<Pod>], b: &[Arc<Pod>]) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::api::test_pods;
     use serde_json::json;
 
     /// A pod named after its text `name[@uid][#content]`; without a uid it depends on content and path, as in 6.1.
@@ -500,17 +500,10 @@ pub(super) mod tests {
                 .map_or((rest, format!("{line} {}", path.display())), |(n, u)| {
                     (n, u.to_owned())
                 });
-            let raw = json!({"metadata": {"name": name, "namespace": "default", "uid": uid}, "spec": {"hostname": content}});
-            let metadata = serde_json::from_value(raw["metadata"].clone()).unwrap();
-            let spec = serde_json::from_value(raw["spec"].clone()).unwrap();
-            Ok((
-                Pod {
-                    metadata,
-                    spec,
-                    raw,
-                },
-                vec![],
-            ))
+            let pod = test_pods::pod(name)
+                .uid(&uid)
+                .spec(json!({"hostname": content}));
+            Ok((pod.build(), vec![]))
         };
         text.lines().map(one).collect()
     }
@@ -646,7 +639,7 @@ pub(super) mod tests {
 
     #[test]
     fn an_emptied_store_never_comes_back() {
-        // O10: the kubelet sends stale pods again with the next one.
+        // kubelet-probes 15 O10: the kubelet sends stale pods again with the next one.
         let mut f = files();
         f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
         f.step(at(10), Listing::Dir(vec![]));

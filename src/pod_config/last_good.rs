@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::file::{MAX_FILE_SIZE, read_limited, sha256};
 use super::files::Digest;
+use super::read::{MAX_FILE_SIZE, read_limited, sha256};
 
 const VERSION: u32 = 1;
 

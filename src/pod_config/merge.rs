@@ -9,44 +9,15 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
-use crate::api::{Pod, PodRef, PodUid};
+use crate::api::source::{MIRROR_ANNOTATION, SEEN_ANNOTATION, SOURCE_ANNOTATION};
+use crate::api::{Pod, PodRef, PodSource, PodUid};
 use crate::clock::Time;
 
 /// Capacity of the channel of [`PodUpdate`]s into the sync loop; a source waits when it is full.
 pub const UPDATES_CAPACITY: usize = 50;
 
-const SOURCE: &str = "kubernetes.io/config.source";
-const SEEN: &str = "kubernetes.io/config.seen";
 /// Annotations of the node itself, which no comparison looks at.
-const LOCAL: [&str; 3] = [SOURCE, "kubernetes.io/config.mirror", SEEN];
-
-/// Where pods come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Source {
-    /// The directory of pod files.
-    File,
-    /// A URL.
-    Http,
-    /// The API server.
-    Api,
-}
-
-impl Source {
-    /// The value of the annotation `kubernetes.io/config.source`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::File => "file",
-            Self::Http => "http",
-            Self::Api => "api",
-        }
-    }
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+const LOCAL: [&str; 3] = [SOURCE_ANNOTATION, MIRROR_ANNOTATION, SEEN_ANNOTATION];
 
 /// What to do with the pods of an update; the numbers are the kubelet's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,7 +52,7 @@ pub struct PodUpdate {
     /// What to do.
     pub op: PodOperation,
     /// Who says so.
-    pub source: Source,
+    pub source: PodSource,
     /// With these; empty only in the ADD that tells of an empty first set.
     pub pods: Vec<Arc<Pod>>,
 }
@@ -104,12 +75,12 @@ struct SourceState {
 
 /// The known pods of every source. Methods take a lock for the time of a list operation, never longer.
 pub struct PodConfig {
-    sources: Mutex<BTreeMap<Source, SourceState>>,
+    sources: Mutex<BTreeMap<PodSource, SourceState>>,
 }
 
 impl PodConfig {
     /// Waits for these sources before [`PodConfig::all_seen`] says yes.
-    pub fn new(sources: &[Source]) -> Self {
+    pub fn new(sources: &[PodSource]) -> Self {
         Self {
             sources: Mutex::new(
                 sources
@@ -120,19 +91,14 @@ impl PodConfig {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Source, SourceState>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PodSource, SourceState>> {
         self.sources
             .lock()
             .expect("no panic while the lock is held")
     }
 
-    /// Adds a source to wait for; twice is once.
-    pub fn register(&self, source: Source) {
-        self.lock().entry(source).or_default();
-    }
-
     /// Takes the new full set of a source; `now` becomes `kubernetes.io/config.seen` of the new pods.
-    pub fn merge(&self, source: Source, set: Vec<Arc<Pod>>, now: SystemTime) -> Merged {
+    pub fn merge(&self, source: PodSource, set: Vec<Arc<Pod>>, now: SystemTime) -> Merged {
         let mut sources = self.lock();
         let state = sources.entry(source).or_default();
         let first = !std::mem::replace(&mut state.sent, true);
@@ -146,7 +112,7 @@ impl PodConfig {
     }
 
     /// The sync loop has handled an update of this source.
-    pub fn mark_handled(&self, source: Source) {
+    pub fn mark_handled(&self, source: PodSource) {
         self.lock().entry(source).or_default().handled = true;
     }
 
@@ -157,7 +123,10 @@ impl PodConfig {
 }
 
 /// The second pod of a name, or of a UID, in one set is dropped (6.6 step 1).
-fn drop_duplicates(source: Source, set: Vec<Arc<Pod>>) -> (Vec<Arc<Pod>>, Vec<(PodRef, String)>) {
+fn drop_duplicates(
+    source: PodSource,
+    set: Vec<Arc<Pod>>,
+) -> (Vec<Arc<Pod>>, Vec<(PodRef, String)>) {
     let (mut names, mut uids) = (BTreeSet::new(), BTreeSet::new());
     let mut dropped = Vec::new();
     let mut kept = Vec::with_capacity(set.len());
@@ -189,7 +158,7 @@ struct Groups {
 
 impl Groups {
     /// 6.6 step 6.
-    fn in_order(self, source: Source, first: bool) -> Vec<PodUpdate> {
+    fn in_order(self, source: PodSource, first: bool) -> Vec<PodUpdate> {
         let tells_nothing = self.add.is_empty() && self.update.is_empty() && self.delete.is_empty();
         let mut out = Vec::new();
         let mut push = |op, pods: Vec<Arc<Pod>>, even_empty| {
@@ -207,9 +176,9 @@ impl Groups {
     }
 }
 
-/// Steps 2 to 5 of 6.6: the set to remember, and who goes into which operation.
+/// kubelet-probes 6.6 steps 2 to 5: the set to remember, and who goes into which operation.
 fn compare(
-    source: Source,
+    source: PodSource,
     old: &BTreeMap<PodUid, Arc<Pod>>,
     set: Vec<Arc<Pod>>,
     now: SystemTime,
@@ -220,8 +189,8 @@ fn compare(
         let pod = match old.get(pod.uid()) {
             None => {
                 let mut pod = Arc::unwrap_or_clone(pod);
-                annotate(&mut pod, SOURCE, source.as_str().into());
-                annotate(&mut pod, SEEN, Time::with_nanos(now));
+                annotate(&mut pod, SOURCE_ANNOTATION, source.as_str().into());
+                annotate(&mut pod, SEEN_ANNOTATION, Time::with_nanos(now));
                 let pod = Arc::new(pod);
                 groups.add.push(Arc::clone(&pod));
                 pod
@@ -328,24 +297,20 @@ fn unannotate(pod: &mut Pod, key: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::test_pods;
     use serde_json::{Value, json};
 
     /// `uid` is the identity; `edit` changes typed view and raw object alike.
     fn pod(uid: &str, name: &str, edit: impl FnOnce(&mut Value)) -> Arc<Pod> {
-        let mut raw = json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": name, "namespace": "new", "uid": uid, "labels": {"l": "1"}, "annotations": {"a": "1"}},
-            "spec": {"containers": [{"name": "c", "image": "i"}]},
-            "status": {"phase": "Pending"},
-        });
-        edit(&mut raw);
-        let metadata = serde_json::from_value(raw["metadata"].clone()).unwrap();
-        let spec = serde_json::from_value(raw["spec"].clone()).unwrap();
-        Arc::new(Pod {
-            metadata,
-            spec,
-            raw,
-        })
+        test_pods::pod(name)
+            .uid(uid)
+            .namespace("new")
+            .label("l", "1")
+            .annotation("a", "1")
+            .spec(json!({"containers": [{"name": "c", "image": "i"}]}))
+            .edit(|raw| raw["status"] = json!({"phase": "Pending"}))
+            .edit(edit)
+            .arc()
     }
 
     fn same(_: &mut Value) {}
@@ -368,7 +333,7 @@ mod tests {
     }
 
     fn merge(config: &PodConfig, set: &[Arc<Pod>]) -> Merged {
-        config.merge(Source::File, set.to_vec(), SystemTime::UNIX_EPOCH)
+        config.merge(PodSource::File, set.to_vec(), SystemTime::UNIX_EPOCH)
     }
 
     use PodOperation::{Add, Delete, Reconcile, Remove, Update};
@@ -383,10 +348,10 @@ mod tests {
 
     #[test]
     fn sources_are_merged_independently() {
-        let config = PodConfig::new(&[Source::File, Source::Api]);
+        let config = PodConfig::new(&[PodSource::File, PodSource::Api]);
         let foo = pod("1", "foo", same);
         assert_eq!(summary(&merge(&config, &[foo])), [(Add, vec!["foo"])]);
-        let other = config.merge(Source::Api, vec![], SystemTime::UNIX_EPOCH);
+        let other = config.merge(PodSource::Api, vec![], SystemTime::UNIX_EPOCH);
         assert_eq!(
             summary(&other),
             [(Add, vec![])],
@@ -396,7 +361,7 @@ mod tests {
 
     #[test]
     fn the_second_of_a_name_or_uid_is_dropped_with_the_kubelets_text() {
-        let config = PodConfig::new(&[Source::File]);
+        let config = PodConfig::new(&[PodSource::File]);
         let set = [
             pod("1", "foo", same),
             pod("2", "foo", same),
@@ -416,7 +381,7 @@ mod tests {
 
     #[test]
     fn local_annotations_are_set_once_in_both_views_and_kept() {
-        let config = PodConfig::new(&[Source::File]);
+        let config = PodConfig::new(&[PodSource::File]);
         merge(
             &config,
             &[pod("1", "foo", |r| {
@@ -429,15 +394,15 @@ mod tests {
             })],
         );
         let later = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(9);
-        let merged = config.merge(Source::File, vec![pod("1", "foo", spec_changed)], later);
+        let merged = config.merge(PodSource::File, vec![pod("1", "foo", spec_changed)], later);
         let updated = &merged.updates[0].pods[0];
-        assert_eq!(updated.metadata.annotations[SOURCE], "file");
+        assert_eq!(updated.metadata.annotations[SOURCE_ANNOTATION], "file");
         assert_eq!(
-            updated.metadata.annotations[SEEN],
+            updated.metadata.annotations[SEEN_ANNOTATION],
             "1970-01-01T00:00:00.000000000Z"
         );
         assert_eq!(
-            updated.raw["metadata"]["annotations"][SEEN],
+            updated.raw["metadata"]["annotations"][SEEN_ANNOTATION],
             "1970-01-01T00:00:00.000000000Z"
         );
         assert_eq!(updated.raw["metadata"]["annotations"]["a"], "1");
@@ -445,7 +410,7 @@ mod tests {
 
     #[test]
     fn the_name_under_a_uid_never_changes() {
-        let config = PodConfig::new(&[Source::File]);
+        let config = PodConfig::new(&[PodSource::File]);
         merge(&config, &[pod("1", "foo", same)]);
         let merged = merge(&config, &[pod("1", "bar", spec_changed)]);
         assert_eq!(summary(&merged), [(Update, vec!["foo"])]);
@@ -454,16 +419,16 @@ mod tests {
 
     #[test]
     fn a_source_is_seen_once_it_has_sent_and_was_handled() {
-        let config = PodConfig::new(&[Source::File, Source::Api]);
+        let config = PodConfig::new(&[PodSource::File, PodSource::Api]);
         let send = |s| drop(config.merge(s, vec![], SystemTime::UNIX_EPOCH));
-        config.mark_handled(Source::File);
-        config.mark_handled(Source::Api);
-        send(Source::File);
+        config.mark_handled(PodSource::File);
+        config.mark_handled(PodSource::Api);
+        send(PodSource::File);
         assert!(!config.all_seen());
-        send(Source::Api);
+        send(PodSource::Api);
         assert!(config.all_seen());
-        let config = PodConfig::new(&[Source::File]);
-        drop(config.merge(Source::File, vec![], SystemTime::UNIX_EPOCH));
+        let config = PodConfig::new(&[PodSource::File]);
+        drop(config.merge(PodSource::File, vec![], SystemTime::UNIX_EPOCH));
         assert!(!config.all_seen(), "sent and not handled");
     }
 }

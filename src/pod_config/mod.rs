@@ -8,8 +8,9 @@ pub mod file;
 pub mod files;
 mod last_good;
 pub mod merge;
+mod read;
 pub mod states;
 
 pub use file::FileSource;
-pub use merge::{PodConfig, PodOperation, PodUpdate, Source};
-pub use states::{FileStates, PodFile};
+pub use merge::{PodConfig, PodOperation, PodUpdate};
+pub use states::{FileProblem, FileStates, PodFile};

@@ -5,8 +5,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 
+use serde::{Deserialize, Serialize};
+
 use crate::api::PodUid;
-use crate::status::FileProblem;
 
 /// How many removed pods are remembered, so that a pod that is being stopped still shows its file.
 const MAX_REMOVED: usize = 200;
@@ -20,6 +21,29 @@ pub struct PodFile {
     pub warnings: Vec<String>,
     /// Set when the file has turned bad and this is its last good version.
     pub file_error: Option<String>,
+}
+
+/// A file in the pods directory that is not (or no longer) what runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FileProblem {
+    /// Path of the file.
+    pub file: String,
+    /// What is wrong, where, and what to do.
+    pub error: String,
+}
+
+impl FileProblem {
+    /// `/p/a.json:1:20: not running: kind: …`: the file, the place in it if the error begins with one, `what`, the error.
+    pub fn line(&self, what: &str) -> String {
+        let placed = self
+            .error
+            .strip_prefix(&self.file)
+            .and_then(|e| e.split_once(": "))
+            .filter(|(place, _)| place.starts_with(':'));
+        let (place, error) = placed.unwrap_or(("", &self.error));
+        format!("{}{place}: {what}: {error}", self.file)
+    }
 }
 
 #[derive(Default)]
@@ -93,6 +117,22 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[track_caller]
+    fn check(error: &str, line: &str) {
+        let problem = FileProblem {
+            file: "/p/a".into(),
+            error: error.into(),
+        };
+        assert_eq!(problem.line("not running"), line);
+    }
+
+    #[test]
+    fn a_line_names_the_file_once() {
+        check("/p/a:1:20: kind: bad", "/p/a:1:20: not running: kind: bad");
+        check("/p/a b: same pod", "/p/a: not running: /p/a b: same pod");
+        check("the file is empty", "/p/a: not running: the file is empty");
+    }
 
     #[test]
     fn a_change_is_told_once_and_a_removed_pod_keeps_its_file() {

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::container_statuses::{self, StartFailure};
 use super::{conditions, phase};
+use crate::api::qos::QosClass;
 use crate::api::status::PodIp;
 use crate::api::{Pod, PodPhase, PodStatus};
 use crate::clock::Time;
@@ -80,7 +81,7 @@ fn set_phase(inputs: &Inputs, status: &mut PodStatus) {
     let facts = phase::Facts {
         pod_is_terminal: inputs.pod_is_terminal,
         has_initialized: has_initialized(inputs.pod, inputs.runtime),
-        static_pod: true,
+        static_pod: inputs.pod.source().is_static(),
     };
     let statuses = [
         &status.init_container_statuses[..],
@@ -117,24 +118,9 @@ fn set_ips(inputs: &Inputs, status: &mut PodStatus) {
         .unwrap_or_default();
 }
 
-/// Guaranteed when every container limits cpu and memory to what it requests; BestEffort when none asks for anything.
+/// `status.qosClass`.
 pub fn qos_class(pod: &Pod) -> &'static str {
-    let resources = || pod.spec.all_containers().map(|c| &c.resources);
-    if resources().all(|r| r.limits.is_empty() && r.requests.is_empty()) {
-        return "BestEffort";
-    }
-    let guaranteed = |name: &str| {
-        resources().all(|r| {
-            r.limits
-                .get(name)
-                .is_some_and(|l| r.requests.get(name).is_none_or(|q| q == l))
-        })
-    };
-    if guaranteed("cpu") && guaranteed("memory") {
-        "Guaranteed"
-    } else {
-        "Burstable"
-    }
+    QosClass::of(pod).as_str()
 }
 
 #[cfg(test)]

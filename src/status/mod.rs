@@ -15,6 +15,8 @@ pub use manager::{StatusManager, finished};
 
 pub use phase::{Facts as PhaseFacts, phase};
 
+pub use crate::pod_config::FileProblem;
+
 use serde::{Deserialize, Serialize};
 
 use crate::api::PodStatus;
@@ -47,29 +49,6 @@ pub struct PodView {
     pub paused: Vec<PausedProbe>,
 }
 
-/// A file in the pods directory that is not (or no longer) what runs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct FileProblem {
-    /// Path of the file.
-    pub file: String,
-    /// What is wrong, where, and what to do.
-    pub error: String,
-}
-
-impl FileProblem {
-    /// `/p/a.json:1:20: not running: kind: …`: the file, the place in it if the error begins with one, `what`, the error.
-    pub fn line(&self, what: &str) -> String {
-        let placed = self
-            .error
-            .strip_prefix(&self.file)
-            .and_then(|e| e.split_once(": "))
-            .filter(|(place, _)| place.starts_with(':'));
-        let (place, error) = placed.unwrap_or(("", &self.error));
-        format!("{}{place}: {what}: {error}", self.file)
-    }
-}
-
 /// Everything the client verbs show, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -85,28 +64,4 @@ pub struct Snapshot {
     /// The sync loop stands still, so that all this may be old: since when, and what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled: Option<String>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(error: &str, line: &str) {
-        assert_eq!(
-            FileProblem {
-                file: "/p/a".into(),
-                error: error.into()
-            }
-            .line("not running"),
-            line
-        );
-    }
-
-    #[test]
-    fn a_line_names_the_file_once() {
-        check("/p/a:1:20: kind: bad", "/p/a:1:20: not running: kind: bad");
-        check("/p/a b: same pod", "/p/a: not running: /p/a b: same pod");
-        check("the file is empty", "/p/a: not running: the file is empty");
-    }
 }

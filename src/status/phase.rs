@@ -8,11 +8,11 @@ use crate::pod_actions::{RESTARTING_ALL_CONTAINERS, should_restart_after};
 /// What the phase is to be known of besides the statuses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts {
-    /// All its containers were stopped for good. It does not count for a static pod, and podprobe has no others yet.
+    /// All its containers were stopped for good. It does not count for a static pod.
     pub pod_is_terminal: bool,
     /// A regular container of the present sandbox was created.
     pub has_initialized: bool,
-    /// The pod comes from a file.
+    /// The pod is static: see `PodSource::is_static`.
     pub static_pod: bool,
 }
 

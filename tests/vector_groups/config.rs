@@ -8,12 +8,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crossbeam_channel::{Receiver, bounded};
 use podprobe::api::Pod;
-use podprobe::api::decode::{StaticSource, static_pods};
+use podprobe::api::decode;
 use podprobe::api::identity::static_name;
 use podprobe::api::validation::validate_pod;
+use podprobe::api::{PodOrigin, PodSource};
 use podprobe::pod_config::file::FileSourceConfig;
 use podprobe::pod_config::merge::Merged;
-use podprobe::pod_config::{FileSource, FileStates, PodConfig, PodOperation, PodUpdate, Source};
+use podprobe::pod_config::{FileSource, FileStates, PodConfig, PodOperation, PodUpdate};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -63,11 +64,11 @@ pub const GROUPS: &[Group] = &[
 ];
 
 fn decode(text: &str) -> Result<Vec<Pod>, String> {
-    let source = StaticSource {
+    let source = PodOrigin::File {
         node_name: "node1",
         path: Path::new("/pods/web.json"),
     };
-    let pods = static_pods(text.as_bytes(), &source).map_err(|e| e.to_string())?;
+    let pods = decode::pods(text.as_bytes(), &source).map_err(|e| e.to_string())?;
     Ok(pods.into_iter().map(|d| d.pod).collect())
 }
 
@@ -251,11 +252,11 @@ fn file_defaults(case: &Case) -> Verdict {
     for (key, value) in case.given.as_object().into_iter().flatten() {
         given[key] = value.clone();
     }
-    let source = StaticSource {
+    let source = PodOrigin::File {
         node_name: &case.node,
         path: Path::new("/pods/p.json"),
     };
-    let pods = static_pods(given.to_string().as_bytes(), &source).map_err(|e| e.to_string())?;
+    let pods = decode::pods(given.to_string().as_bytes(), &source).map_err(|e| e.to_string())?;
     same("pods", 1, pods.len())?;
     contains("pod", &pods[0].pod.raw, &case.expect)?;
     AS_TOLD
@@ -285,9 +286,9 @@ impl Files {
             last_good: dir.path().join("last-good"),
             running: Default::default(),
             decode: Arc::new(|bytes, path| {
-                let pods = static_pods(
+                let pods = decode::pods(
                     bytes,
-                    &StaticSource {
+                    &PodOrigin::File {
                         node_name: "n",
                         path,
                     },
@@ -295,7 +296,7 @@ impl Files {
                 .map_err(|e| e.to_string())?;
                 Ok(pods.into_iter().map(|d| (d.pod, d.warnings)).collect())
             }),
-            config: Arc::new(PodConfig::new(&[Source::File])),
+            config: Arc::new(PodConfig::new(&[PodSource::File])),
             updates: send,
             states: states.clone(),
             events: Arc::default(),
@@ -531,7 +532,7 @@ fn merge(case: &Case) -> Verdict {
     if case.send.is_empty() {
         return race(&case.expect);
     }
-    let config = PodConfig::new(&[Source::File]);
+    let config = PodConfig::new(&[PodSource::File]);
     let mut last: Vec<Pod> = Vec::new();
     let expected = case.expect.as_array().ok_or("expected a list of updates")?;
     same("steps", case.send.len(), expected.len())?;
@@ -545,7 +546,7 @@ fn merge(case: &Case) -> Verdict {
             other => return Err(format!("unknown set {other}")),
         };
         let set = last.iter().cloned().map(Arc::new).collect();
-        let got = config.merge(Source::File, set, SystemTime::UNIX_EPOCH);
+        let got = config.merge(PodSource::File, set, SystemTime::UNIX_EPOCH);
         check(expected, &got).map_err(|e| format!("after {send}: {e}"))?;
     }
     AS_TOLD
@@ -690,15 +691,16 @@ fn race(expected: &Value) -> Verdict {
         &json!("registering sources and asking whether all were seen may run at the same time"),
         expected,
     )?;
-    let config = PodConfig::new(&[Source::File]);
+    let config = PodConfig::new(&[PodSource::File]);
     std::thread::scope(|s| {
-        s.spawn(|| (0..1000).for_each(|_| config.register(Source::Http)));
+        let add = || config.merge(PodSource::Http, Vec::new(), SystemTime::UNIX_EPOCH);
+        s.spawn(move || (0..1000).for_each(|_| drop(add())));
         s.spawn(|| (0..1000).for_each(|_| assert!(!config.all_seen())));
     });
     AS_TOLD
 }
 
-fn names(updates: &[PodUpdate]) -> Vec<(PodOperation, Source, Vec<&str>)> {
+fn names(updates: &[PodUpdate]) -> Vec<(PodOperation, PodSource, Vec<&str>)> {
     updates
         .iter()
         .map(|u| {
@@ -711,7 +713,7 @@ fn names(updates: &[PodUpdate]) -> Vec<(PodOperation, Source, Vec<&str>)> {
         .collect()
 }
 
-fn send(config: &PodConfig, source: Source, pods: &[&Pod]) -> Vec<PodUpdate> {
+fn send(config: &PodConfig, source: PodSource, pods: &[&Pod]) -> Vec<PodUpdate> {
     config
         .merge(
             source,
@@ -725,21 +727,21 @@ fn send(config: &PodConfig, source: Source, pods: &[&Pod]) -> Vec<PodUpdate> {
 fn mx_1(case: &Case) -> Verdict {
     case.has_only(&["expect"])?;
     let (config, pod, other) = (PodConfig::new(&[]), named("foo")?, named("bar")?);
-    send(&config, Source::File, &[&pod]);
+    send(&config, PodSource::File, &[&pod]);
     use PodOperation::{Add, Remove};
-    let again = send(&config, Source::File, &[&other]);
+    let again = send(&config, PodSource::File, &[&other]);
     same(
         "the same name",
         vec![
-            (Remove, Source::File, vec!["foo"]),
-            (Add, Source::File, vec!["bar"]),
+            (Remove, PodSource::File, vec!["foo"]),
+            (Add, PodSource::File, vec!["bar"]),
         ],
         names(&again),
     )?;
-    let elsewhere = send(&config, Source::Http, &[&pod]);
+    let elsewhere = send(&config, PodSource::Http, &[&pod]);
     same(
         "another name",
-        vec![(Add, Source::Http, vec!["foo"])],
+        vec![(Add, PodSource::Http, vec!["foo"])],
         names(&elsewhere),
     )?;
     AS_TOLD
@@ -749,10 +751,10 @@ fn mx_1(case: &Case) -> Verdict {
 fn mx_2(case: &Case) -> Verdict {
     case.has_only(&["expect"])?;
     let (config, pod) = (PodConfig::new(&[]), named("foo")?);
-    let updates = send(&config, Source::File, &[&pod]);
+    let updates = send(&config, PodSource::File, &[&pod]);
     same(
         "update",
-        vec![(PodOperation::Add, Source::File, vec!["foo"])],
+        vec![(PodOperation::Add, PodSource::File, vec!["foo"])],
         names(&updates),
     )?;
     let mut got = Pod::clone(&updates[0].pods[0]);
@@ -774,9 +776,9 @@ fn mx_2(case: &Case) -> Verdict {
 
 fn mx_3(case: &Case) -> Verdict {
     case.has_only(&["expect"])?;
-    let config = PodConfig::new(&[Source::File, Source::Api]);
+    let config = PodConfig::new(&[PodSource::File, PodSource::Api]);
     std::thread::scope(|s| {
-        let one = |source: Source, prefix: &'static str| {
+        let one = |source: PodSource, prefix: &'static str| {
             let config = &config;
             move || -> Result<(), String> {
                 for i in 0..100 {
@@ -796,8 +798,8 @@ fn mx_3(case: &Case) -> Verdict {
             }
         };
         let threads = [
-            s.spawn(one(Source::File, "file")),
-            s.spawn(one(Source::Api, "api")),
+            s.spawn(one(PodSource::File, "file")),
+            s.spawn(one(PodSource::Api, "api")),
         ];
         threads
             .into_iter()

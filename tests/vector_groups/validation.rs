@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use podprobe::api::decode::{StaticSource, static_pods};
+use podprobe::api::PodOrigin;
+use podprobe::api::decode;
 use podprobe::api::defaults;
 use podprobe::api::field::FieldError;
 use podprobe::api::pod::{Pod, Probe};
@@ -461,11 +462,11 @@ fn ephemeral(case: &Case) -> Verdict {
     for field in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {
             "containers": [{"name": "c", "image": "i:1"}], "ephemeralContainers": [{"name": "e", "image": "i:1", field: exec(json!({}))}]}});
-        let source = StaticSource {
+        let source = PodOrigin::File {
             node_name: "n",
             path: Path::new("/p.json"),
         };
-        let error = static_pods(pod.to_string().as_bytes(), &source)
+        let error = decode::pods(pod.to_string().as_bytes(), &source)
             .err()
             .ok_or("expected an error, got a pod")?
             .to_string();

@@ -4,11 +4,16 @@ use serde_json::Value;
 
 use crate::api::field::{child, entry, item};
 use crate::api::pod::{Container, Handler, IntOrString, Pod, Probe, ProbeType};
+use crate::api::priority;
+use crate::api::source::{MIRROR_ANNOTATION, PodSource};
 use crate::api::validation::probe_field;
 
-/// Takes out what only an API server sets, where keeping it would make a pod in a file something else.
-pub(super) fn drop_server_fields(raw: &mut Value) -> Vec<String> {
+/// Takes what only an API server sets out of a static pod, where keeping it would make the pod something else.
+pub(super) fn drop_server_fields(raw: &mut Value, source: PodSource) -> Vec<String> {
     let mut warnings = Vec::new();
+    if !source.is_static() {
+        return warnings;
+    }
     let Some(metadata) = raw.get_mut("metadata").and_then(Value::as_object_mut) else {
         return warnings;
     };
@@ -19,15 +24,14 @@ pub(super) fn drop_server_fields(raw: &mut Value) -> Vec<String> {
             ));
         }
     }
-    let mirror = "kubernetes.io/config.mirror";
     if metadata
         .get_mut("annotations")
         .and_then(Value::as_object_mut)
-        .is_some_and(|all| all.shift_remove(mirror).is_some())
+        .is_some_and(|all| all.shift_remove(MIRROR_ANNOTATION).is_some())
     {
         warnings.push(format!(
             "{}: not acted on: a pod in a file is no mirror pod",
-            entry("metadata.annotations", mirror)
+            entry("metadata.annotations", MIRROR_ANNOTATION)
         ));
     }
     warnings
@@ -46,6 +50,7 @@ pub(super) fn advice(as_written: &Value, pod: &Pod) -> Vec<String> {
             pod.spec.node_name
         ));
     }
+    warnings.extend(spec_advice(&as_written["spec"]));
     for (list, index, container) in pod.spec.listed() {
         let path = item(&child("spec", list), index);
         let written = as_written
@@ -60,7 +65,9 @@ pub(super) fn advice(as_written: &Value, pod: &Pod) -> Vec<String> {
         if !pod.spec.host_network {
             warnings.extend(host_ports(container, &path));
         }
-        warnings.extend(fractions_of_bytes(container, &path));
+        warnings.extend(memory(container, &path));
+        warnings.extend(ephemeral_storage(container, &path));
+        warnings.extend(will_not_start(pod, container, &path));
         for probe_type in ProbeType::ALL {
             if let Some(probe) = container.probe(probe_type) {
                 let field = probe_field(probe_type);
@@ -133,18 +140,101 @@ fn host_ports(container: &Container, path: &str) -> Vec<String> {
         .collect()
 }
 
-/// `64m` is not 64 megabytes.
-fn fractions_of_bytes(container: &Container, path: &str) -> Vec<String> {
+/// Fields of the spec that are read and checked, and decide nothing on this node.
+fn spec_advice(spec: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let mut warn =
+        |field: &str, why: &str| warnings.push(format!("spec.{field}: not acted on: {why}"));
+    if !spec["tolerations"]
+        .as_array()
+        .is_none_or(|all| all.iter().all(is_given_to_every_pod))
+    {
+        warn("tolerations", "a static pod is never evicted for a taint");
+    }
+    let class = spec["priorityClassName"].as_str().unwrap_or_default();
+    let known = priority::of_class(class);
+    if known.is_none() && !class.is_empty() {
+        let why = "without an API server there are the classes system-node-critical and system-cluster-critical only";
+        warn("priorityClassName", why);
+    }
+    if spec["priority"]
+        .as_i64()
+        .is_some_and(|p| p != 0 && known.map(i64::from) != Some(p))
+    {
+        warn("priority", "pods are not evicted for one another");
+    }
+    warnings
+}
+
+/// The tolerations that admission gives every pod, and the one every static pod has (kubelet-probes 6.1).
+fn is_given_to_every_pod(toleration: &Value) -> bool {
+    match toleration["key"].as_str() {
+        Some(key) if !key.is_empty() => key.starts_with("node.kubernetes.io/"),
+        _ => toleration["effect"] == "NoExecute",
+    }
+}
+
+/// What the API lets pass and no runtime starts.
+fn will_not_start(pod: &Pod, container: &Container, path: &str) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let directory = &container.working_dir;
+    if !directory.is_empty() && !directory.starts_with('/') {
+        warnings.push(format!(
+            "{path}.workingDir: \"{directory}\" is no absolute path: the container will not start"
+        ));
+    }
+    let (own, pods) = (&container.security_context, &pod.spec.security_context);
+    if own.run_as_user.or(pods.run_as_user) == Some(0)
+        && own.run_as_non_root.or(pods.run_as_non_root) == Some(true)
+    {
+        warnings.push(format!(
+            "{path}.securityContext: runAsNonRoot is true and runAsUser is 0: the container will not start"
+        ));
+    }
+    warnings
+}
+
+fn ephemeral_storage(container: &Container, path: &str) -> Option<String> {
+    let resources = &container.resources;
+    let field = [
+        ("limits", &resources.limits),
+        ("requests", &resources.requests),
+    ]
+    .into_iter()
+    .find(|(_, given)| given.contains_key("ephemeral-storage"))?
+    .0;
+    Some(format!(
+        "{}: not acted on: the disk space of a container is not limited",
+        entry(&format!("{path}.resources.{field}"), "ephemeral-storage")
+    ))
+}
+
+/// Bytes below which a limit on memory is a mistake: no process starts with less. 0 means no limit.
+const LEAST_MEMORY: i64 = 1 << 20;
+
+/// `64m` is not 64 megabytes, and `64` is not either.
+fn memory(container: &Container, path: &str) -> Vec<String> {
     let resources = &container.resources;
     let both = [
         ("limits", resources.limits.get("memory")),
         ("requests", resources.requests.get("memory")),
     ];
-    let fraction = |quantity: &&crate::api::quantity::Quantity| {
-        quantity.parse().is_ok_and(|amount| !amount.is_whole())
-    };
-    both.into_iter()
-        .filter_map(|(field, memory)| memory.filter(fraction).map(|memory| (field, memory)))
-        .map(|(field, memory)| format!("{path}.resources.{field}[memory]: {memory} is a fraction of a byte: megabytes are M, mebibytes Mi"))
-        .collect()
+    let mut warnings = Vec::new();
+    for (field, memory) in both
+        .into_iter()
+        .filter_map(|(f, memory)| Some((f, memory?)))
+    {
+        let Ok(amount) = memory.parse() else { continue };
+        let at = format!("{path}.resources.{field}[memory]");
+        if !amount.is_whole() {
+            warnings.push(format!(
+                "{at}: {memory} is a fraction of a byte: megabytes are M, mebibytes Mi"
+            ));
+        } else if field == "limits" && (1..LEAST_MEMORY).contains(&amount.value()) {
+            warnings.push(format!(
+                "{at}: no process starts with {memory} bytes: megabytes are M, mebibytes Mi"
+            ));
+        }
+    }
+    warnings
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::locate::{self, Position};
 use crate::api::field::{Step, aggregate, clip, render};
-use crate::api::support::spelling;
 use crate::api::validation::{FieldError, FieldErrorKind};
+use crate::spelling;
 
 /// Most problems told of one file; the rest is counted.
 pub(super) const MOST: usize = 64;

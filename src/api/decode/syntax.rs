@@ -4,11 +4,13 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::SIZE_LIMIT;
 use super::error::{DecodeError, Findings};
 use super::locate::Position;
 use crate::api::field::{Step, clip};
-use crate::api::support::spelling;
+use crate::spelling;
+
+/// Files of this size or more are refused: 10 MiB, in bytes.
+pub const SIZE_LIMIT: usize = 10 << 20;
 
 /// The bytes as text.
 pub(super) fn text<'b>(bytes: &'b [u8], file: &Path) -> Result<&'b str, DecodeError> {

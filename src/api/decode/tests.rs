@@ -1,13 +1,15 @@
 use serde_json::json;
 
+use std::path::Path;
+
 use super::*;
 
 fn decode(text: &str) -> Result<Vec<DecodedPod>, DecodeError> {
-    static_pods(text.as_bytes(), &source())
+    pods(text.as_bytes(), &source())
 }
 
-fn source() -> StaticSource<'static> {
-    StaticSource {
+fn source() -> PodOrigin<'static> {
+    PodOrigin::File {
         node_name: "node1",
         path: Path::new("/pods/web.json"),
     }
@@ -278,24 +280,22 @@ fn size_and_encoding_are_checked() {
     let mut bytes = pod(json!({})).to_string().into_bytes();
     let mut with_mark = b"\xef\xbb\xbf".to_vec();
     with_mark.extend(&bytes);
-    assert!(static_pods(&with_mark, &source()).is_ok());
+    assert!(pods(&with_mark, &source()).is_ok());
     bytes.resize(SIZE_LIMIT - 1, b' ');
-    assert!(static_pods(&bytes, &source()).is_ok());
+    assert!(pods(&bytes, &source()).is_ok());
     bytes.push(b' ');
-    let error = static_pods(&bytes, &source()).unwrap_err().to_string();
+    let error = pods(&bytes, &source()).unwrap_err().to_string();
     assert_eq!(
         error,
         "/pods/web.json: 10485760 bytes are too many: a pod file must be smaller than 10 MiB (10485760 bytes)"
     );
-    let error = static_pods(b"{\n \"\xff\"}", &source())
-        .unwrap_err()
-        .to_string();
+    let error = pods(b"{\n \"\xff\"}", &source()).unwrap_err().to_string();
     assert_eq!(
         error,
         "/pods/web.json:2:3: byte 0xff is not UTF-8: save the file as UTF-8"
     );
     assert!(
-        static_pods("[".repeat(100_000).as_bytes(), &source())
+        pods("[".repeat(100_000).as_bytes(), &source())
             .unwrap_err()
             .to_string()
             .contains("recursion limit")
@@ -309,7 +309,7 @@ fn every_error_of_a_file_is_told_with_its_line() {
         .replace("8080", "\"8080\"")
         .replace("\"timeoutSeconds\": 2", "\"timeoutSeconds\": -2")
         .replace("\"64Mi\"", "\"64MB\"")
-        .replace("\"mountPath\": \"/v\"", "\"mountPath\": \"v\"")
+        .replace("\"mountPath\": \"/v\"", "\"mountPath\": \"..\"")
         .replace("\"value\": \"1\"", "\"value\": 1")
         .replace(
             "\"spec\": {",
@@ -323,7 +323,7 @@ fn every_error_of_a_file_is_told_with_its_line() {
             "12:36: spec.containers[0].ports[0].containerPort: Invalid value: \"8080\": must be a whole number between -2147483648 and 2147483647, not a text; write 8080 without quotes",
             "15:46: spec.containers[0].resources.limits[memory]: Invalid value: \"64MB\": must be a quantity such as 100m, 1.5, 64Mi or 2e3",
             "13:9: spec.containers[0].livenessProb: unknown field: did you mean \"livenessProbe\"?",
-            "17:40: spec.containers[0].volumeMounts[0].mountPath: Invalid value: \"v\": must be an absolute path",
+            "17:40: spec.containers[0].volumeMounts[0].mountPath: Invalid value: \"..\": must not contain '..'",
             "14:68: spec.containers[0].readinessProbe.timeoutSeconds: Invalid value: -2: must be greater than or equal to 0",
         ],
     );
@@ -467,8 +467,8 @@ fn hints_follow_the_text_of_the_api() {
         ],
     );
     for (written, meant) in [
-        ("CAP_NET_ADMIN", "NET_ADMIN"),
-        ("net_raw", "NET_RAW"),
+        ("CAP_NET_ADMN", "NET_ADMIN"),
+        ("net_rw", "NET_RAW"),
         ("SYS_PTRCE", "SYS_PTRACE"),
     ] {
         let error = decode(
@@ -600,15 +600,89 @@ fn what_may_not_be_meant_is_advised() {
             "spec.containers[0].livenessProbe.timeoutSeconds: not set: the command has the default of 1s, and taking longer counts as a failure",
         ]
     );
-    let given = pod(json!({"nodeSelector": {"a": "b"}, "note": "mine"}));
+    let given = pod(json!({"topologySpreadConstraints": [{"maxSkew": 1}], "note": "mine"}));
     assert_eq!(
         good(&given).warnings,
         [
-            "spec.nodeSelector: not acted on: a static pod is on its node already, nothing is scheduled",
+            "spec.topologySpreadConstraints: not acted on: a static pod is on its node already, nothing is scheduled",
             "spec.note: not acted on: unknown field",
         ]
     );
     assert!(good(&pod(json!({"hostNetwork": true}))).warnings.is_empty());
+}
+
+/// Each of them is what the API lets pass, and is read and checked.
+#[test]
+fn what_is_valid_and_does_nothing_or_cannot_start_is_advised() {
+    let warnings = |spec: Value| good(&pod(spec)).warnings;
+    assert_eq!(
+        warnings(
+            json!({"tolerations": [{"key": "mine", "operator": "Exists"}], "priority": 7, "priorityClassName": "high"})
+        ),
+        [
+            "spec.tolerations: not acted on: a static pod is never evicted for a taint",
+            "spec.priorityClassName: not acted on: without an API server there are the classes system-node-critical and system-cluster-critical only",
+            "spec.priority: not acted on: pods are not evicted for one another",
+        ]
+    );
+    let given = [
+        json!({"tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}, {"operator": "Exists", "effect": "NoExecute"}]}),
+        json!({"priority": 0}),
+        json!({"priorityClassName": "system-node-critical", "priority": 2_000_001_000}),
+        json!({"nodeSelector": {"a": "b"}, "os": {"name": "linux"}}),
+    ];
+    for spec in given {
+        assert_eq!(warnings(spec.clone()), [""; 0], "{spec}");
+    }
+    let warnings = |more: Value| good(&container(more)).warnings;
+    assert_eq!(
+        warnings(
+            json!({"workingDir": "w", "securityContext": {"runAsUser": 0, "runAsNonRoot": true}})
+        ),
+        [
+            "spec.containers[0].workingDir: \"w\" is no absolute path: the container will not start",
+            "spec.containers[0].securityContext: runAsNonRoot is true and runAsUser is 0: the container will not start",
+        ]
+    );
+    for (limit, about) in [
+        ("1048575", "no process starts with 1048575 bytes"),
+        ("64m", "64m is a fraction of a byte"),
+    ] {
+        let expected = format!(
+            "spec.containers[0].resources.limits[memory]: {about}: megabytes are M, mebibytes Mi"
+        );
+        let warned = warnings(json!({"resources": {"limits": {"memory": limit}}}));
+        assert!(warned.contains(&expected), "{warned:?}");
+    }
+    for limit in ["0", "1Mi", "64Mi"] {
+        assert_eq!(
+            warnings(json!({"resources": {"limits": {"memory": limit}}})),
+            [""; 0]
+        );
+    }
+    assert_eq!(
+        warnings(json!({"resources": {"limits": {"ephemeral-storage": "1Gi"}}})),
+        [
+            "spec.containers[0].resources.limits[ephemeral-storage]: not acted on: the disk space of a container is not limited"
+        ]
+    );
+}
+
+#[test]
+fn a_priority_class_gives_a_priority_and_no_other_identity() {
+    let uid_of = |decoded: &DecodedPod| decoded.pod.metadata.uid.clone();
+    let classed = good(&pod(
+        json!({"priorityClassName": "system-cluster-critical"}),
+    ));
+    assert_eq!(classed.pod.spec.priority, Some(2_000_000_000));
+    assert_eq!(classed.pod.raw["spec"]["priority"], 2_000_000_000);
+    let resolved =
+        json!({"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000});
+    assert_ne!(
+        uid_of(&classed),
+        uid_of(&good(&pod(resolved))),
+        "what the file says counts"
+    );
 }
 
 /// Lessons C1: the default of one second is a surprise to a command, and to nothing else.
@@ -674,13 +748,13 @@ fn the_uid_follows_the_content_and_not_its_layout() {
         uid(PROBED),
         uid(&PROBED.replace("\"app\": \"web\"", "\"app\": \"wab\""))
     );
-    let elsewhere = StaticSource {
+    let elsewhere = PodOrigin::File {
+        node_name: source().node_name(),
         path: Path::new("/pods/other.json"),
-        ..source()
     };
     assert_ne!(
         uid(PROBED),
-        static_pods(PROBED.as_bytes(), &elsewhere).unwrap()[0]
+        pods(PROBED.as_bytes(), &elsewhere).unwrap()[0]
             .pod
             .metadata
             .uid
@@ -737,7 +811,7 @@ fn no_text_whatever_makes_it_panic_and_what_passes_is_valid() {
         for _ in 0..=random.below(3) {
             mutate(&mut bytes, &mut random);
         }
-        match static_pods(&bytes, &source()) {
+        match pods(&bytes, &source()) {
             Ok(pods) => {
                 passed += 1;
                 assert!(

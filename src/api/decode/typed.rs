@@ -3,11 +3,11 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::PodObject;
 use super::error::{Findings, MOST};
 use crate::api::field::{FieldError, Step, clip, is_map, lookup, lookup_mut, push_key, render};
-use crate::api::pod::Pod;
+use crate::api::pod::{Pod, PodObject};
 use crate::api::support;
+use crate::spelling;
 
 /// null means absent in Kubernetes JSON: takes such members out. In a map of texts it means the empty text.
 pub(super) fn strip_nulls(value: &mut Value) {
@@ -173,7 +173,7 @@ fn type_error(path: &str, value: &Value, cause: &str) -> String {
             .step_by(2)
             .filter(|name| !name.is_empty())
             .collect();
-        let meant = support::spelling::nearest(text, supported.iter().copied());
+        let meant = spelling::nearest(text, supported.iter().copied());
         let hint = meant.map_or_else(String::new, |name| format!("; did you mean \"{name}\"?"));
         return format!(
             "{}{hint}",

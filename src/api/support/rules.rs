@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::fields;
-use crate::api::decode::PodObject;
 use crate::api::pod::*;
+use crate::api::source::PodSource;
 
 /// What becomes of a field that no type reads.
 pub(super) enum Rule {
@@ -24,8 +24,12 @@ pub(super) enum Rule {
     Only(&'static [&'static str], &'static str),
     /// Refuses the pod, empty or not: its presence is its meaning.
     Source(&'static str),
-    /// Refuses the pod for the reason given, if one is: from the whole pod and the value.
-    Check(fn(&Value, &Value) -> Option<String>),
+    /// Refuses the pod unless it is false or empty: it names an object of the API that is kept nowhere on the node.
+    Reference(&'static str),
+    /// As `Reference`, empty or not.
+    ReferenceSource(&'static str),
+    /// Refuses the pod for the reason given, if one is: from the pod's source and the value.
+    Check(fn(PodSource, &Value) -> Option<String>),
 }
 
 /// One object of a pod: where it stands, what is read of it, and the rest.
@@ -65,7 +69,6 @@ pub(super) const APP_ARMOR: &str = "AppArmor profiles are not yet supported, and
 const NOT_SCHEDULED: &str = "a static pod is on its node already, nothing is scheduled";
 const NO_SELINUX: &str = "SELinux labels are not supported";
 const NO_WINDOWS: &str = "podprobe runs Linux containers";
-const SERVICE_ACCOUNT: &str = "static pods may not reference serviceaccounts";
 const OTHER_VOLUME: &str = "volumes of this type are not supported: emptyDir and hostPath are";
 
 const TOP: &[(&str, Rule)] = &[("status", Rule::Fine)];
@@ -87,20 +90,14 @@ const SPEC: &[(&str, Rule)] = &[
         "ephemeralContainers",
         Rule::Refuse("cannot be set on create"),
     ),
-    ("serviceAccountName", Rule::Refuse(SERVICE_ACCOUNT)),
-    ("serviceAccount", Rule::Refuse(SERVICE_ACCOUNT)),
+    ("serviceAccountName", Rule::Reference("serviceaccounts")),
+    ("serviceAccount", Rule::Reference("serviceaccounts")),
     (
         "automountServiceAccountToken",
         Rule::Warn("a static pod has no service account"),
     ),
-    (
-        "imagePullSecrets",
-        Rule::Refuse("static pods may not reference secrets"),
-    ),
-    (
-        "resourceClaims",
-        Rule::Refuse("static pods may not reference resourceclaims"),
-    ),
+    ("imagePullSecrets", Rule::Reference("secrets")),
+    ("resourceClaims", Rule::Reference("resourceclaims")),
     (
         "resources",
         Rule::Refuse("limits of the whole pod are not supported: give each container its own"),
@@ -153,14 +150,6 @@ const SPEC: &[(&str, Rule)] = &[
         "schedulingGates",
         Rule::Refuse("a pod with nodeName may not have scheduling gates, and a static pod has one"),
     ),
-    (
-        "os",
-        Rule::Check(|_, os| {
-            (os.get("name").is_some_and(|name| name != "linux")).then(|| NO_WINDOWS.to_owned())
-        }),
-    ),
-    ("nodeSelector", Rule::Warn(NOT_SCHEDULED)),
-    ("affinity", Rule::Warn(NOT_SCHEDULED)),
     ("topologySpreadConstraints", Rule::Warn(NOT_SCHEDULED)),
     (
         "schedulerName",
@@ -168,24 +157,6 @@ const SPEC: &[(&str, Rule)] = &[
     ),
     ("schedulingGroup", Rule::Warn(NOT_SCHEDULED)),
     ("workloadRef", Rule::Warn(NOT_SCHEDULED)),
-    (
-        "tolerations",
-        Rule::WarnUnless(
-            given_to_every_pod,
-            "a static pod is never evicted for a taint",
-        ),
-    ),
-    (
-        "priority",
-        Rule::WarnUnless(
-            |priority| *priority == 0,
-            "pods are not evicted for one another",
-        ),
-    ),
-    (
-        "priorityClassName",
-        Rule::Warn("pods are not evicted for one another"),
-    ),
     (
         "preemptionPolicy",
         Rule::WarnUnless(
@@ -195,6 +166,16 @@ const SPEC: &[(&str, Rule)] = &[
     ),
     ("enableServiceLinks", Rule::Fine),
 ];
+
+const AFFINITY: &[(&str, Rule)] = &[
+    ("podAffinity", Rule::Warn(NOT_SCHEDULED)),
+    ("podAntiAffinity", Rule::Warn(NOT_SCHEDULED)),
+];
+
+const NODE_AFFINITY: &[(&str, Rule)] = &[(
+    "preferredDuringSchedulingIgnoredDuringExecution",
+    Rule::Warn(NOT_SCHEDULED),
+)];
 
 const POD_SECURITY: &[(&str, Rule)] = &[
     (
@@ -245,10 +226,7 @@ const CONTAINER: &[(&str, Rule)] = &[
 
 const ENV: &[(&str, Rule)] = &[("valueFrom", Rule::Check(value_from))];
 
-const RESOURCES: &[(&str, Rule)] = &[(
-    "claims",
-    Rule::Refuse("static pods may not reference resourceclaims"),
-)];
+const RESOURCES: &[(&str, Rule)] = &[("claims", Rule::Reference("resourceclaims"))];
 
 const VOLUME_MOUNT: &[(&str, Rule)] = &[
     (
@@ -280,33 +258,28 @@ const SECCOMP: &[(&str, Rule)] = &[];
 const VOLUME: &[(&str, Rule)] = &[
     (
         "configMap",
-        Rule::Source("static pods may not reference configmaps (via configmap volumes)"),
+        Rule::ReferenceSource("configmaps (via configmap volumes)"),
     ),
     (
         "secret",
-        Rule::Source("static pods may not reference secrets (via secret volumes)"),
+        Rule::ReferenceSource("secrets (via secret volumes)"),
     ),
-    (
-        "csi",
-        Rule::Source("static pods may not reference csidrivers (via CSI volumes)"),
-    ),
+    ("csi", Rule::ReferenceSource("csidrivers (via CSI volumes)")),
     (
         "glusterfs",
-        Rule::Source("static pods may not reference endpoints (via glusterFS volumes)"),
+        Rule::ReferenceSource("endpoints (via glusterFS volumes)"),
     ),
     (
         "persistentVolumeClaim",
-        Rule::Source("static pods may not reference persistentvolumeclaims"),
+        Rule::ReferenceSource("persistentvolumeclaims"),
     ),
     (
         "ephemeral",
-        Rule::Source(
-            "static pods may not reference persistentvolumeclaims (via ephemeral volumes)",
-        ),
+        Rule::ReferenceSource("persistentvolumeclaims (via ephemeral volumes)"),
     ),
     (
         "azureFile",
-        Rule::Source("static pods may not reference secrets (via azureFile volumes)"),
+        Rule::ReferenceSource("secrets (via azureFile volumes)"),
     ),
     ("projected", Rule::Check(projected)),
     ("downwardAPI", Rule::Source(OTHER_VOLUME)),
@@ -360,10 +333,38 @@ const fn strict(
 }
 
 /// Every object of a pod that a type reads.
-pub(super) static LEVELS: [Level; 24] = [
+pub(super) static LEVELS: [Level; 32] = [
     open("", fields::of::<PodObject>, TOP),
     open("metadata", fields::of::<ObjectMeta>, METADATA),
     open("spec", fields::of::<PodSpec>, SPEC),
+    open("spec.affinity", fields::of::<Affinity>, AFFINITY),
+    open(
+        "spec.affinity.nodeAffinity",
+        fields::of::<NodeAffinity>,
+        NODE_AFFINITY,
+    ),
+    strict(
+        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution",
+        fields::of::<NodeSelector>,
+        &[],
+    ),
+    strict(
+        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[]",
+        fields::of::<NodeSelectorTerm>,
+        &[],
+    ),
+    strict(
+        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[].matchExpressions[]",
+        fields::of::<NodeSelectorRequirement>,
+        &[],
+    ),
+    strict(
+        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[].matchFields[]",
+        fields::of::<NodeSelectorRequirement>,
+        &[],
+    ),
+    open("spec.tolerations[]", fields::of::<Toleration>, &[]),
+    open("spec.os", fields::of::<PodOs>, &[]),
     strict(
         "spec.securityContext",
         fields::of::<PodSecurityContext>,
@@ -448,7 +449,7 @@ pub(super) static LEVELS: [Level; 24] = [
 ];
 
 /// Without a cluster DNS all of them mean the node's resolver, as in the kubelet.
-fn dns_policy(_: &Value, policy: &Value) -> Option<String> {
+fn dns_policy(_: PodSource, policy: &Value) -> Option<String> {
     match policy.as_str() {
         Some("" | "ClusterFirst" | "ClusterFirstWithHostNet" | "Default") => None,
         Some("None") => Some("not supported: it needs dnsConfig, which is not".to_owned()),
@@ -459,13 +460,35 @@ fn dns_policy(_: &Value, policy: &Value) -> Option<String> {
     }
 }
 
-fn app_armor(_: &Value, profile: &Value) -> Option<String> {
+fn app_armor(_: PodSource, profile: &Value) -> Option<String> {
     (profile.get("type").and_then(Value::as_str) != Some("Unconfined"))
         .then(|| APP_ARMOR.to_owned())
 }
 
-/// `static pods may not reference <what>` for each kind of reference (kubelet-probes 1.6).
+/// false, empty or zero-length: what a field holds that asks for nothing.
+pub(super) fn asks_for_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(on) => !on,
+        Value::Number(_) => false,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.values().all(asks_for_nothing),
+    }
+}
+
+/// Why a pod of that source may not reference `what` (kubelet-probes 1.6).
+pub(super) fn no_reference(source: PodSource, what: &str) -> String {
+    if source.is_static() {
+        format!("static pods may not reference {what}")
+    } else {
+        format!("not supported: references to {what}")
+    }
+}
+
+/// [`no_reference`] for each kind of reference that the table knows.
 fn references<'v>(
+    source: PodSource,
     kinds: impl Iterator<Item = &'v String>,
     table: &[(&str, &str)],
 ) -> Option<String> {
@@ -473,12 +496,8 @@ fn references<'v>(
         .filter_map(|kind| table.iter().find(|(key, _)| key == kind))
         .map(|(_, what)| *what)
         .collect();
-    (!found.is_empty()).then(|| {
-        format!(
-            "static pods may not reference {}",
-            found.into_iter().collect::<Vec<_>>().join(", ")
-        )
-    })
+    (!found.is_empty())
+        .then(|| no_reference(source, &found.into_iter().collect::<Vec<_>>().join(", ")))
 }
 
 fn keys(value: &Value) -> impl Iterator<Item = &String> {
@@ -489,24 +508,23 @@ fn items(value: Option<&Value>) -> impl Iterator<Item = &Value> {
     value.and_then(Value::as_array).into_iter().flatten()
 }
 
-fn value_from(_: &Value, source: &Value) -> Option<String> {
+fn value_from(source: PodSource, from: &Value) -> Option<String> {
     let table = [
         ("configMapKeyRef", "configmaps"),
         ("secretKeyRef", "secrets"),
     ];
-    references(keys(source), &table).or_else(|| {
+    references(source, keys(from), &table).or_else(|| {
         Some("variables from fields of the pod are not yet supported: only value is".to_owned())
     })
 }
 
-fn env_from(_: &Value, sources: &Value) -> Option<String> {
+fn env_from(source: PodSource, sources: &Value) -> Option<String> {
     let table = [("configMapRef", "configmaps"), ("secretRef", "secrets")];
-    let unknown =
-        || (!super::asks_for_nothing(sources)).then(|| "not supported: use env".to_owned());
-    references(items(Some(sources)).flat_map(keys), &table).or_else(unknown)
+    let unknown = || (!asks_for_nothing(sources)).then(|| "not supported: use env".to_owned());
+    references(source, items(Some(sources)).flat_map(keys), &table).or_else(unknown)
 }
 
-fn projected(_: &Value, volume: &Value) -> Option<String> {
+fn projected(source: PodSource, volume: &Value) -> Option<String> {
     let table = [
         ("configMap", "configmaps (via projected volumes)"),
         ("secret", "secrets (via projected volumes)"),
@@ -517,16 +535,6 @@ fn projected(_: &Value, volume: &Value) -> Option<String> {
         ("clusterTrustBundle", "clustertrustbundles"),
         ("podCertificate", "podcertificates"),
     ];
-    references(items(volume.get("sources")).flat_map(keys), &table)
+    references(source, items(volume.get("sources")).flat_map(keys), &table)
         .or_else(|| Some(OTHER_VOLUME.to_owned()))
-}
-
-/// The tolerations that admission gives every pod, and the one every static pod has (kubelet-probes 6.1).
-fn given_to_every_pod(tolerations: &Value) -> bool {
-    items(Some(tolerations)).all(
-        |toleration| match toleration.get("key").and_then(Value::as_str) {
-            Some(key) => key.starts_with("node.kubernetes.io/"),
-            None => toleration.get("effect").and_then(Value::as_str) == Some("NoExecute"),
-        },
-    )
 }

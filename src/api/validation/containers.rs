@@ -2,7 +2,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::*;
+use super::checks::{NOT_NEGATIVE, named, no_backsteps, no_nul};
+use super::names::{is_dns_label, is_env_name, is_valid_port_name, is_valid_port_number};
+use super::probes::{probe_field, validate_container_probe};
+use super::{restart, security, volumes};
+use crate::api::field::{FieldError, child, entry, item};
 use crate::api::pod::{Container, ContainerPort, EnvVar, PodSpec, ProbeType, ResourceRequirements};
 use crate::api::quantity::Quantity;
 
@@ -29,6 +33,9 @@ pub(super) fn validate_containers(errors: &mut Vec<FieldError>, spec: &PodSpec, 
             ));
         }
         probes(errors, container, &path);
+        if spec.host_network {
+            ports_of_the_node(errors, &container.ports, &child(&path, "ports"));
+        }
     }
     host_port_conflicts(errors, &spec.containers, path);
 }
@@ -88,12 +95,7 @@ pub fn validate_container(container: &Container, spec: &PodSpec, path: &str) -> 
         &["File", "FallbackToLogsOnError"],
         &at("terminationMessagePolicy"),
     );
-    ports(
-        &mut errors,
-        &container.ports,
-        spec.host_network,
-        &at("ports"),
-    );
+    ports(&mut errors, &container.ports, &at("ports"));
     env(&mut errors, &container.env, &at("env"));
     volumes::validate_mounts(&mut errors, container, &spec.volumes, &at("volumeMounts"));
     one_of(
@@ -107,7 +109,6 @@ pub fn validate_container(container: &Container, spec: &PodSpec, path: &str) -> 
     security::validate_security(
         &mut errors,
         &container.security_context,
-        &spec.security_context,
         &at("securityContext"),
     );
     words(&mut errors, container, path);
@@ -140,20 +141,14 @@ fn words(errors: &mut Vec<FieldError>, container: &Container, path: &str) {
             no_nul(errors, &item(&child(path, field), index), word);
         }
     }
-    // An OCI runtime starts in no relative directory, and mounts the message file at its path.
-    if !container.working_dir.is_empty() {
-        absolute_path(errors, &child(path, "workingDir"), &container.working_dir);
-    }
-    if !container.termination_message_path.is_empty() {
-        absolute_path(
-            errors,
-            &child(path, "terminationMessagePath"),
-            &container.termination_message_path,
-        );
-    }
+    no_nul(errors, &child(path, "workingDir"), &container.working_dir);
+    // A file of the node is mounted there.
+    let message = child(path, "terminationMessagePath");
+    no_nul(errors, &message, &container.termination_message_path);
+    no_backsteps(errors, &message, &container.termination_message_path);
 }
 
-fn ports(errors: &mut Vec<FieldError>, ports: &[ContainerPort], host_network: bool, path: &str) {
+fn ports(errors: &mut Vec<FieldError>, ports: &[ContainerPort], path: &str) {
     let mut names = HashSet::new();
     for (index, port) in ports.iter().enumerate() {
         let path = item(path, index);
@@ -177,24 +172,23 @@ fn ports(errors: &mut Vec<FieldError>, ports: &[ContainerPort], host_network: bo
         if port.host_port != 0 {
             port_number(errors, &at("hostPort"), port.host_port);
         }
-        if host_network && port.host_port != port.container_port {
-            errors.push(FieldError::invalid(
-                at("hostPort"),
-                port.host_port,
-                "must match `containerPort` when `hostNetwork` is true",
-            ));
-        }
         one_of(
             errors,
             &port.protocol,
             &["TCP", "UDP", "SCTP"],
             &at("protocol"),
         );
-        if !port.host_ip.is_empty() && port.host_ip.parse::<std::net::IpAddr>().is_err() {
+    }
+}
+
+/// In the node's network a port of the container is the node's. As in the API, init containers are not asked.
+fn ports_of_the_node(errors: &mut Vec<FieldError>, ports: &[ContainerPort], path: &str) {
+    for (index, port) in ports.iter().enumerate() {
+        if port.host_port != port.container_port {
             errors.push(FieldError::invalid(
-                at("hostIP"),
-                port.host_ip.as_str(),
-                "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+                child(&item(path, index), "hostPort"),
+                port.host_port,
+                "must match `containerPort` when `hostNetwork` is true",
             ));
         }
     }
@@ -246,30 +240,12 @@ fn env(errors: &mut Vec<FieldError>, env: &[EnvVar], path: &str) {
     }
 }
 
-/// Bytes below which a limit on memory is a mistake (`64m` is 64 thousandths of a byte). The API server lets it pass and
-/// the container never starts; 0 means no limit.
-const LEAST_MEMORY: i64 = 1 << 20;
-
 /// Cores beyond which the kernel takes no quota: 2⁴⁴−1 µs in each 100 ms. A container with more never starts.
 const MOST_CPUS: i64 = 175_921_860;
 
 fn resources(errors: &mut Vec<FieldError>, resources: &ResourceRequirements, path: &str) {
     quantities(errors, &resources.limits, &child(path, "limits"));
     quantities(errors, &resources.requests, &child(path, "requests"));
-    let too_little = |limit: &&Quantity| {
-        limit
-            .value()
-            .is_some_and(|bytes| (1..LEAST_MEMORY).contains(&bytes))
-    };
-    if let Some(limit) = resources.limits.get("memory").filter(too_little) {
-        let detail =
-            "must be at least 1Mi, no process starts with less: megabytes are M, mebibytes Mi";
-        errors.push(FieldError::invalid(
-            entry(&child(path, "limits"), "memory"),
-            limit.0.as_str(),
-            detail,
-        ));
-    }
     for (field, given) in [
         ("limits", &resources.limits),
         ("requests", &resources.requests),

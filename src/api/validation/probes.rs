@@ -1,6 +1,8 @@
 //! Probes and their handlers (kubelet-probes 1.3, 1.4).
 
-use super::*;
+use super::checks::{NOT_NEGATIVE, named, no_nul};
+use super::names::{is_valid_header_name, is_valid_port_name, is_valid_port_number};
+use crate::api::field::{FieldError, child, item};
 use crate::api::pod::{
     ExecAction, GrpcAction, HttpGetAction, IntOrString, Probe, ProbeType, TcpSocketAction,
 };

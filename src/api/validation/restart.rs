@@ -1,6 +1,6 @@
 //! A container's own restart policy and its rules (kubelet-probes 1.5).
 
-use super::*;
+use crate::api::field::{FieldError, child, item};
 use crate::api::pod::{Container, RestartExitCodes};
 
 const MOST_RULES: usize = 20;

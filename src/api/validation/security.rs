@@ -1,7 +1,8 @@
 //! Security contexts: numbers in range, capability names that exist, no contradictions.
 
-use super::*;
-use crate::api::capabilities::CAPABILITIES;
+use super::checks::{descending_path, range};
+use crate::api::capabilities::{canonical, is_all};
+use crate::api::field::{FieldError, child, item};
 use crate::api::pod::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
 
 const PROFILES: [&str; 3] = ["Unconfined", "RuntimeDefault", "Localhost"];
@@ -30,12 +31,10 @@ pub(super) fn validate_pod_security(
 pub(super) fn validate_security(
     errors: &mut Vec<FieldError>,
     context: &SecurityContext,
-    pod: &PodSecurityContext,
     path: &str,
 ) {
     id(errors, &child(path, "runAsUser"), context.run_as_user);
     id(errors, &child(path, "runAsGroup"), context.run_as_group);
-    not_root(errors, context, pod, path);
     profile(
         errors,
         context.seccomp_profile.as_ref(),
@@ -48,31 +47,6 @@ pub(super) fn validate_security(
 fn id(errors: &mut Vec<FieldError>, path: &str, id: Option<i64>) {
     if let Some(id) = id {
         range(errors, path, id, 0, i32::MAX.into());
-    }
-}
-
-/// The container's own fields win over the pod's, one by one; the error stands where the 0 does.
-fn not_root(
-    errors: &mut Vec<FieldError>,
-    context: &SecurityContext,
-    pod: &PodSecurityContext,
-    path: &str,
-) {
-    let user = context.run_as_user.or(pod.run_as_user);
-    if user == Some(0) && context.run_as_non_root.or(pod.run_as_non_root) == Some(true) {
-        let path = if context.run_as_user.is_some() {
-            path
-        } else {
-            "spec.securityContext"
-        };
-        let error = FieldError::invalid(
-            child(path, "runAsUser"),
-            0,
-            "must not be 0 when runAsNonRoot is true",
-        );
-        if !errors.contains(&error) {
-            errors.push(error);
-        }
     }
 }
 
@@ -109,8 +83,8 @@ fn profile(errors: &mut Vec<FieldError>, profile: Option<&SeccompProfile>, path:
 fn capabilities(errors: &mut Vec<FieldError>, capabilities: &Capabilities, path: &str) {
     for (field, names) in [("add", &capabilities.add), ("drop", &capabilities.drop)] {
         for (index, name) in names.iter().enumerate() {
-            if name != "ALL" && !CAPABILITIES.contains(&name.as_str()) {
-                let detail = "must be ALL or the name of a Linux capability in upper case without CAP_, such as NET_ADMIN";
+            if !is_all(name) && canonical(name).is_none() {
+                let detail = "must be ALL or the name of a Linux capability, such as NET_ADMIN";
                 errors.push(FieldError::invalid(
                     item(&child(path, field), index),
                     name.as_str(),
@@ -136,7 +110,7 @@ fn escalation(errors: &mut Vec<FieldError>, context: &SecurityContext, path: &st
         .capabilities
         .add
         .iter()
-        .any(|name| name == "SYS_ADMIN")
+        .any(|name| canonical(name) == Some("SYS_ADMIN"))
     {
         errors.push(FieldError::invalid(
             path,

@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::*;
+use super::checks::{NOT_NEGATIVE, descending_path, named, no_backsteps, no_nul};
+use super::names::is_dns_label;
+use crate::api::field::{FieldError, child, item};
 use crate::api::pod::{Container, EmptyDir, HostPath, Volume};
 use crate::api::quantity::Amount;
 
@@ -77,7 +79,8 @@ fn host_path(errors: &mut Vec<FieldError>, host: &HostPath, path: &str) {
         errors.push(FieldError::required(child(path, "path"), ""));
         return;
     }
-    absolute_path(errors, &child(path, "path"), &host.path);
+    no_nul(errors, &child(path, "path"), &host.path);
+    no_backsteps(errors, &child(path, "path"), &host.path);
     if !HOST_PATH_TYPES.contains(&host.type_.as_str()) {
         errors.push(FieldError::not_supported(
             child(path, "type"),
@@ -105,8 +108,9 @@ pub(super) fn validate_mounts(
         if mount.mount_path.is_empty() {
             errors.push(FieldError::required(target, ""));
         } else {
-            absolute_path(errors, &target, &mount.mount_path);
-            if !targets.insert(mount.mount_path.trim_end_matches('/')) {
+            no_nul(errors, &target, &mount.mount_path);
+            no_backsteps(errors, &target, &mount.mount_path);
+            if !targets.insert(mount.destination().trim_end_matches('/').to_owned()) {
                 errors.push(FieldError::invalid(
                     target,
                     mount.mount_path.as_str(),

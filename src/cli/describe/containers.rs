@@ -10,7 +10,7 @@ use crate::cli::human;
 use crate::cli::probe_text::probe_text;
 use crate::clock::Time;
 
-/// Writes the section of a list of containers; an absent list of init containers has none.
+/// Writes the section of a list of containers, unless the list is empty.
 pub(super) fn all(w: &mut String, title: &str, containers: &Value, statuses: &[ContainerStatus]) {
     let list = containers.as_array().map(Vec::as_slice).unwrap_or_default();
     if list.is_empty() {
@@ -120,7 +120,7 @@ fn state(w: &mut String, title: &str, state: &ContainerState) {
         put!(w, "    {title}:\tWaiting");
         let waiting = state.waiting.as_ref();
         text(w, "Reason", waiting.map_or("", |s| &s.reason));
-        // kubectl leaves the message to the events; it says what to do, so it stands here too.
+        // kubectl shows this message in the events only. It says what to do, so it is shown here too.
         text(w, "Message", waiting.map_or("", |s| &s.message));
     }
 }

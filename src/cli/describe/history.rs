@@ -11,7 +11,7 @@ use crate::prober::pauses::PausedProbe;
 /// Longest text of a probe's result in a row, in characters. The cause of a restart is shown whole.
 const MAX_TEXT: usize = 100;
 
-/// Writes the sections; none that has nothing to say.
+/// Writes the sections that have content.
 pub(super) fn all(w: &mut String, history: &PodHistory, paused: &[PausedProbe], now: Time) {
     if !paused.is_empty() {
         put!(
@@ -77,7 +77,7 @@ fn probes(w: &mut String, probes: &[ProbeHistory], now: Time) {
     }
 }
 
-/// Runs that say the same one after the other are one row.
+/// Consecutive runs with equal results are one row.
 fn runs_of_equals(probe: &ProbeHistory) -> Vec<Vec<&Run>> {
     let mut rows: Vec<Vec<&Run>> = Vec::new();
     let says = |r: &Run| (r.outcome, r.phase, r.output.clone());
@@ -105,7 +105,7 @@ fn took(runs: &[&Run]) -> String {
     }
 }
 
-/// Two digits are enough to compare by.
+/// Rounds down to two digits.
 fn rounded(micros: u64) -> u64 {
     let unit = 10_u64.pow(micros.checked_ilog10().unwrap_or(0).saturating_sub(1));
     micros / unit * unit
@@ -126,6 +126,19 @@ mod tests {
 
     use super::*;
     use crate::cli::tabwriter;
+
+    #[test]
+    fn the_cause_of_a_restart_is_shown_whole_and_in_one_line() {
+        let cause = format!("failed liveness probe: {}\n\u{1b}[2J", "long ".repeat(40));
+        let history: PodHistory = serde_json::from_value(json!({"probes": [],
+            "restarts": [{"time": "2026-01-01T00:00:40Z", "container": "web", "attempt": 1, "cause": cause}]}))
+        .unwrap();
+        let now: Time = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
+        let mut w = String::new();
+        all(&mut w, &history, &[], now);
+        let shown = format!("\t{} ^[[2J\n", cause.lines().next().unwrap());
+        assert!(w.ends_with(&shown), "{w}");
+    }
 
     #[test]
     fn equal_runs_share_a_row_and_sections_without_content_are_left_out() {

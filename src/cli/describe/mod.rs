@@ -1,5 +1,5 @@
-//! `describe pod`: everything known of a pod in kubectl's layout, and below it what only podprobe knows: the file, what
-//! of it is not acted on, and why it is no longer what runs.
+//! `describe pod`: everything known of a pod in kubectl's layout, then what only podprobe knows: the file, which of its
+//! fields have no effect, and why an older version of it runs.
 
 mod containers;
 mod history;
@@ -108,7 +108,7 @@ fn select<'a>(describe: &Describe, snapshot: &'a Snapshot) -> Result<Vec<&'a Pod
         .collect()
 }
 
-/// A pod that is not there because its file is broken is what a person looks for first: say so.
+/// The pod may be missing because its file is broken: the error then names the file and what is wrong with it.
 fn with_problems(e: names::NameError, snapshot: &Snapshot, name: &str) -> CliError {
     let about = snapshot
         .problems
@@ -183,6 +183,12 @@ fn head(w: &mut String, pod: &PodView) {
     for ip in &status.pod_ips {
         put!(w, "  IP:\t{}", ip.ip);
     }
+    if columns::is_loopback_only(pod) {
+        put!(
+            w,
+            "Network:\tloopback only: nothing outside of the pod reaches it; with hostNetwork: true it has the node's"
+        );
+    }
 }
 
 fn labels(w: &mut String, title: &str, map: &Value) {
@@ -232,7 +238,7 @@ fn conditions(w: &mut String, pod: &PodView) {
     }
     put!(w, "Conditions:\n  Type\tStatus");
     for c in &pod.status.conditions {
-        // The reason and message kubectl keeps to itself say why a pod is not ready.
+        // Unlike kubectl, with the reason and the message: they say why a pod is not ready.
         let why = [c.reason.as_str(), &c.message]
             .into_iter()
             .filter(|s| !s.is_empty())

@@ -47,7 +47,7 @@ impl Lines {
 
     fn record(&mut self, record: &[u8], out: &mut dyn Write) -> io::Result<()> {
         let Some((stream, partial, text)) = parse(record) else {
-            // Not CRI's form: a person would rather see it than miss it.
+            // A line that is not in CRI's form is shown as it is rather than left out.
             return out.write_all(record);
         };
         let line = if stream == b"stderr" {

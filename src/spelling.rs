@@ -1,22 +1,21 @@
-//! The likely intended one among known names.
+//! The likely intended one among known names: of fields, keys, verbs, pods and images.
 
 /// The known name `word` most likely stands for: the same but for case, `-` and `_`, or a few slips of a finger away
 /// (one for each four letters, at most three).
 pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let plain = simplified(word);
-    let most = (plain.len() / 4).clamp(1, 3);
+    let length = plain.chars().count();
+    let most = (length / 4).clamp(1, 3);
     known
         .into_iter()
-        .filter(|name| {
-            name.len() > 1 && plain.len() > 1 && name.len().abs_diff(plain.len()) <= most + 2
-        })
+        .filter(|name| name.len() > 1 && length > 1 && name.len().abs_diff(length) <= most + 2)
         .map(|name| (distance(&plain, &simplified(name)), name))
         .filter(|(slips, _)| *slips <= most)
         .min_by_key(|(slips, _)| *slips)
         .map(|(_, name)| name)
 }
 
-fn simplified(word: &str) -> Vec<char> {
+fn simplified(word: &str) -> String {
     word.chars()
         .filter(|c| !"-_ ".contains(*c))
         .flat_map(char::to_lowercase)
@@ -24,24 +23,9 @@ fn simplified(word: &str) -> Vec<char> {
         .collect()
 }
 
-/// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours.
-fn distance(a: &[char], b: &[char]) -> usize {
-    let mut before: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for i in 0..a.len() {
-        let mut row = vec![i + 1];
-        for j in 0..b.len() {
-            let mut best = (last[j] + usize::from(a[i] != b[j]))
-                .min(last[j + 1] + 1)
-                .min(row[j] + 1);
-            if i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j] {
-                best = best.min(before[j - 1] + 1);
-            }
-            row.push(best);
-        }
-        before = std::mem::replace(&mut last, row);
-    }
-    last[b.len()]
+/// Insertions, deletions, replacements and swaps of neighbours between two texts (optimal string alignment).
+pub(crate) fn distance(a: &str, b: &str) -> usize {
+    strsim::osa_distance(a, b)
 }
 
 #[cfg(test)]
@@ -74,6 +58,14 @@ mod tests {
         check("port", Some("ports"));
         check("agrs", Some("args"));
         check("envform", Some("envFrom"));
+    }
+
+    #[test]
+    fn distance_counts_edits_and_swaps() {
+        assert_eq!(distance("web-edge", "web-edge"), 0);
+        assert_eq!(distance("wbe", "web"), 1);
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("", "ab"), 2);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! TLS for https probes: no certificate is verified and none is sent (kubelet-probes 3.4), HTTP/1.1 only.
+//! A TLS client that verifies no certificate and sends none (kubelet-probes 3.4), for HTTP/2 or HTTP/1.1.
 
 use std::sync::{Arc, LazyLock};
 
@@ -10,9 +10,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::SigningKey;
 use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
-/// The one client configuration; made when the first https probe connects. It keeps no sessions: each probe is a full
-/// handshake, so that a server whose key is broken is noticed.
-pub(super) fn client_config() -> Arc<ClientConfig> {
+/// HTTP/2 in a list of protocols.
+pub(super) const HTTP2: &[u8] = b"h2";
+
+/// The client configuration that trusts every server; made when it is first needed. It keeps no sessions: each connection
+/// is a full handshake, so that a server whose key is broken is noticed.
+pub fn trusting_config() -> Arc<ClientConfig> {
     static CONFIG: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| {
         let builder = ClientConfig::builder_with_provider(Arc::new(provider()))
             .with_safe_default_protocol_versions();
@@ -22,6 +25,7 @@ pub(super) fn client_config() -> Arc<ClientConfig> {
             .with_custom_certificate_verifier(Arc::new(AnyCertificate))
             .with_no_client_auth();
         config.resumption = rustls::client::Resumption::disabled();
+        config.alpn_protocols = vec![HTTP2.into(), b"http/1.1".into()];
         Arc::new(config)
     });
     CONFIG.clone()
@@ -52,13 +56,13 @@ impl SecureRandom for Random {
     }
 }
 
-/// A probe has no certificate of its own.
+/// This client has no certificate of its own.
 #[derive(Debug)]
 struct NoKeys;
 
 impl KeyProvider for NoKeys {
     fn load_private_key(&self, _: PrivateKeyDer<'static>) -> Result<Arc<dyn SigningKey>, Error> {
-        Err(Error::General("a probe sends no certificate".into()))
+        Err(Error::General("this client sends no certificate".into()))
     }
 }
 

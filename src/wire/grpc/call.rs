@@ -1,6 +1,6 @@
 //! One unary call on a connection: what is sent, and the order in which an answer is judged.
 //!
-//! Invariants: a future that waits for nothing but h2's streams, so that [`super::link`] can drive it. The order is that
+//! Invariants: a future that waits for nothing but h2's streams, so that a [`Link`](crate::wire::link::Link) can drive it. The order is that
 //! of gRPC's Go client: head, then each message's prefix, then the message, then the trailers.
 
 use std::time::Duration;
@@ -8,23 +8,24 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::client::SendRequest;
 use http::{HeaderMap, Request, Response};
+use prost::Message;
 
-use super::health::{self, Answer};
-use super::status::{Code, Status, reason_name, text};
-use crate::prober::http::USER_AGENT;
+use super::message::{Incoming, frame};
+use super::status::{Code, Status, text};
+use crate::wire::link::reason_name;
 
 /// Why a call gave no answer.
 #[derive(Debug)]
-pub(super) struct CallError {
+pub struct CallError {
     /// What the caller of a gRPC client would see.
-    pub(super) status: Status,
+    pub status: Status,
     /// The server says that it has not touched the call, so it may be made again.
-    pub(super) unprocessed: bool,
+    pub unprocessed: bool,
 }
 
 impl CallError {
     /// A server that knows the deadline cancels the call at it.
-    pub(super) fn at_deadline(self, passed: bool) -> Self {
+    pub fn at_deadline(self, passed: bool) -> Self {
         if passed && self.status.code == Code::CANCELED {
             Status::deadline().into()
         } else {
@@ -77,32 +78,48 @@ impl From<h2::Error> for CallError {
     }
 }
 
-/// Asks for `service`: its serving status.
-pub(super) async fn check(
-    requests: SendRequest<Bytes>,
-    address: &str,
-    service: &str,
-    left: Duration,
-) -> Result<i32, CallError> {
-    let head = head(address, left).map_err(|e| Status::new(Code::INTERNAL, e.to_string()))?;
-    let mut requests = requests.ready().await?;
-    let (response, mut body) = requests.send_request(head, false)?;
-    body.send_data(health::request(service), true)?;
-    answer(response.await?).await
+/// A unary call: where to, and as whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// The server's name: `host:port`, or `localhost` for a unix socket.
+    pub authority: &'a str,
+    /// `/package.Service/Method`.
+    pub method: &'a str,
+    /// What the client calls itself.
+    pub user_agent: &'a str,
+    /// The time that is left, which the server is told.
+    pub left: Duration,
+    /// Largest answer taken, in bytes.
+    pub max_answer: usize,
 }
 
-fn head(address: &str, left: Duration) -> http::Result<Request<()>> {
-    Request::post(format!("http://{address}/grpc.health.v1.Health/Check"))
-        .header("content-type", "application/grpc")
-        .header("user-agent", concat_user_agent())
-        .header("te", "trailers")
-        .header("grpc-timeout", grpc_timeout(left))
-        .body(())
-}
+impl Call<'_> {
+    /// Sends `request` and takes the answer.
+    ///
+    /// # Errors
+    /// Every status but OK.
+    pub async fn make<A: Message + Default>(
+        self,
+        requests: SendRequest<Bytes>,
+        request: &impl Message,
+    ) -> Result<A, CallError> {
+        let head = self
+            .head()
+            .map_err(|e| Status::new(Code::INTERNAL, e.to_string()))?;
+        let mut requests = requests.ready().await?;
+        let (response, mut body) = requests.send_request(head, false)?;
+        body.send_data(frame(request), true)?;
+        answer(response.await?, self.max_answer).await
+    }
 
-/// The kubelet's name, then the client library's.
-fn concat_user_agent() -> String {
-    format!("{USER_AGENT} podprobe/{}", env!("CARGO_PKG_VERSION"))
+    fn head(&self) -> http::Result<Request<()>> {
+        Request::post(format!("http://{}{}", self.authority, self.method))
+            .header("content-type", "application/grpc")
+            .header("user-agent", self.user_agent)
+            .header("te", "trailers")
+            .header("grpc-timeout", grpc_timeout(self.left))
+            .body(())
+    }
 }
 
 /// At most eight digits and a unit, rounded up.
@@ -121,17 +138,21 @@ fn grpc_timeout(left: Duration) -> String {
     format!("{number}{unit}")
 }
 
-async fn answer(response: Response<h2::RecvStream>) -> Result<i32, CallError> {
+async fn answer<A: Message + Default>(
+    response: Response<h2::RecvStream>,
+    max: usize,
+) -> Result<A, CallError> {
     let (head, mut body) = response.into_parts();
     Status::of_head(head.status, &head.headers)?;
+    let mut incoming = Incoming::new(max);
     if body.is_end_stream() {
-        return finish(&head.headers, &Answer::default());
+        return finish(&head.headers, &incoming);
     }
     let encoding = text(&head.headers, "grpc-encoding").unwrap_or_default();
-    let mut answer = Answer::default();
-    // No window is given back: more than the first one, of 64 KiB, is never taken from a server.
     while let Some(piece) = body.data().await {
-        answer.push(&piece?, &encoding)?;
+        let piece = piece?;
+        incoming.push(&piece, &encoding)?;
+        body.flow_control().release_capacity(piece.len())?;
     }
     let Some(trailers) = body.trailers().await? else {
         return Err(Status::new(
@@ -140,12 +161,12 @@ async fn answer(response: Response<h2::RecvStream>) -> Result<i32, CallError> {
         )
         .into());
     };
-    finish(&trailers, &answer)
+    finish(&trailers, &incoming)
 }
 
 /// A message that cannot be read is reported before the status, the status before a message that is missing.
-fn finish(trailers: &HeaderMap, answer: &Answer) -> Result<i32, CallError> {
-    let serving = answer.status()?;
+fn finish<A: Message + Default>(trailers: &HeaderMap, incoming: &Incoming) -> Result<A, CallError> {
+    let message = incoming.message()?;
     Status::of_trailers(trailers)?;
     let missing = || {
         Status::new(
@@ -153,7 +174,7 @@ fn finish(trailers: &HeaderMap, answer: &Answer) -> Result<i32, CallError> {
             "cardinality violation: received no response message from non-server-streaming RPC",
         )
     };
-    Ok(serving.ok_or_else(missing)?)
+    Ok(message.ok_or_else(missing)?)
 }
 
 #[cfg(test)]
@@ -162,7 +183,14 @@ mod tests {
 
     #[test]
     fn d5_the_head_is_that_of_a_grpc_client() {
-        let request = head("[fd00::7]:80", Duration::from_secs(1)).unwrap();
+        let call = Call {
+            authority: "[fd00::7]:80",
+            method: "/grpc.health.v1.Health/Check",
+            user_agent: "kube-probe/1.36 podprobe/0",
+            left: Duration::from_secs(1),
+            max_answer: 1,
+        };
+        let request = call.head().unwrap();
         assert_eq!(
             (request.method().as_str(), request.uri().to_string()),
             (
@@ -176,8 +204,6 @@ mod tests {
             ["content-type", "user-agent", "te", "grpc-timeout"],
             "no metadata"
         );
-        let agent = request.headers()["user-agent"].to_str().unwrap();
-        assert!(agent.starts_with("kube-probe/1.36 podprobe/"), "{agent}");
     }
 
     #[test]

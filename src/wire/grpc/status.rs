@@ -6,21 +6,33 @@ use std::fmt;
 
 use http::{HeaderMap, StatusCode};
 
+use crate::wire::link::reason_name;
+
 /// A gRPC status code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Code(pub(super) u32);
+pub struct Code(pub u32);
 
 impl Code {
-    pub(super) const OK: Self = Self(0);
-    pub(super) const CANCELED: Self = Self(1);
-    pub(super) const UNKNOWN: Self = Self(2);
-    pub(super) const DEADLINE_EXCEEDED: Self = Self(4);
-    pub(super) const PERMISSION_DENIED: Self = Self(7);
-    pub(super) const RESOURCE_EXHAUSTED: Self = Self(8);
-    pub(super) const UNIMPLEMENTED: Self = Self(12);
-    pub(super) const INTERNAL: Self = Self(13);
-    pub(super) const UNAVAILABLE: Self = Self(14);
-    pub(super) const UNAUTHENTICATED: Self = Self(16);
+    /// The call has an answer.
+    pub const OK: Self = Self(0);
+    /// Somebody gave the call up.
+    pub const CANCELED: Self = Self(1);
+    /// No code was given.
+    pub const UNKNOWN: Self = Self(2);
+    /// The deadline came first.
+    pub const DEADLINE_EXCEEDED: Self = Self(4);
+    /// The caller may not.
+    pub const PERMISSION_DENIED: Self = Self(7);
+    /// Too big, or too many.
+    pub const RESOURCE_EXHAUSTED: Self = Self(8);
+    /// The server has no such method.
+    pub const UNIMPLEMENTED: Self = Self(12);
+    /// What came breaks the rules of the protocol.
+    pub const INTERNAL: Self = Self(13);
+    /// There is no connection, or no more.
+    pub const UNAVAILABLE: Self = Self(14);
+    /// The server does not know the caller.
+    pub const UNAUTHENTICATED: Self = Self(16);
 }
 
 const NAMES: [&str; 17] = [
@@ -54,9 +66,11 @@ impl fmt::Display for Code {
 
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Status {
-    pub(super) code: Code,
-    pub(super) message: String,
+pub struct Status {
+    /// The code.
+    pub code: Code,
+    /// The text, as the server or this client words it.
+    pub message: String,
 }
 
 impl fmt::Display for Status {
@@ -66,19 +80,21 @@ impl fmt::Display for Status {
 }
 
 impl Status {
-    pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
+    /// A status of that code.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self {
             code,
             message: message.into(),
         }
     }
 
-    pub(super) fn deadline() -> Self {
+    /// The deadline came before the answer.
+    pub fn deadline() -> Self {
         Self::new(Code::DEADLINE_EXCEEDED, "context deadline exceeded")
     }
 
     /// The connection has gone.
-    pub(super) fn lost(cause: impl fmt::Display) -> Self {
+    pub(crate) fn lost(cause: impl fmt::Display) -> Self {
         Self::new(
             Code::UNAVAILABLE,
             format!("error reading from server: {cause}"),
@@ -86,7 +102,7 @@ impl Status {
     }
 
     /// What a stream error with that code means (RST_STREAM).
-    pub(super) fn reset(reason: h2::Reason) -> Self {
+    pub(crate) fn reset(reason: h2::Reason) -> Self {
         Self::new(
             code_of_reset(reason),
             format!(
@@ -100,7 +116,7 @@ impl Status {
     ///
     /// # Errors
     /// Every status but OK.
-    pub(super) fn of_trailers(trailers: &HeaderMap) -> Result<(), Self> {
+    pub(crate) fn of_trailers(trailers: &HeaderMap) -> Result<(), Self> {
         let message = text(trailers, "grpc-message")
             .map(|m| percent_decode(&m))
             .unwrap_or_default();
@@ -128,7 +144,7 @@ impl Status {
     ///
     /// # Errors
     /// Another HTTP status than 200 or another content type: their meaning.
-    pub(super) fn of_head(status: StatusCode, headers: &HeaderMap) -> Result<(), Self> {
+    pub(crate) fn of_head(status: StatusCode, headers: &HeaderMap) -> Result<(), Self> {
         let content_type = text(headers, "content-type");
         let type_error = match content_type {
             Some(t) if is_grpc(&t) => None,
@@ -151,7 +167,7 @@ impl Status {
 }
 
 /// `grpc-encoding` and the like; bytes that are no text are replaced.
-pub(super) fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+pub(crate) fn text(headers: &HeaderMap, name: &str) -> Option<String> {
     headers
         .get(name)
         .map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned())
@@ -184,16 +200,6 @@ fn code_of_reset(reason: h2::Reason) -> Code {
         Reason::INADEQUATE_SECURITY => Code::PERMISSION_DENIED,
         known if u32::from(known) <= u32::from(Reason::HTTP_1_1_REQUIRED) => Code::INTERNAL,
         _ => Code::UNKNOWN,
-    }
-}
-
-/// The name of an HTTP/2 error code as Go writes it.
-pub(super) fn reason_name(reason: h2::Reason) -> String {
-    let code = u32::from(reason);
-    if code <= u32::from(h2::Reason::HTTP_1_1_REQUIRED) {
-        format!("{reason:?}")
-    } else {
-        format!("unknown error code 0x{code:x}")
     }
 }
 

@@ -1,21 +1,23 @@
-//! HTTP/1.1 as a probe speaks it: one request without a body, one answer in pieces of any size.
+//! HTTP/1.1: the head of a request without a body, and an answer in pieces of any size.
 //!
 //! Invariants: pure. No more than [`MAX_HEAD`] bytes of a head are kept, and of a body what the caller wants of it.
 //! What an answer may look like is what Go's client takes (kubelet-probes 3.4); error texts are Go's.
 
 use std::fmt::Write;
 
+use super::text::quote;
+
 /// Largest head of an answer, 1xx answers before it included.
-pub(super) const MAX_HEAD: usize = 128 * 1024;
+pub const MAX_HEAD: usize = 128 * 1024;
 /// Longest line about a chunk: its size, and extensions that nobody reads.
 const MAX_CHUNK_LINE: usize = 4096;
 
 /// The bytes of a GET.
-pub(super) struct RequestHead(String);
+pub struct RequestHead(String);
 
 impl RequestHead {
     /// `GET <path>?<query> HTTP/1.1`
-    pub(super) fn new(path: &str, query: Option<&str>) -> Self {
+    pub fn new(path: &str, query: Option<&str>) -> Self {
         // Enough for most, so that it is one allocation.
         let mut text = String::with_capacity(256);
         let mark = if query.is_some() { "?" } else { "" };
@@ -32,7 +34,7 @@ impl RequestHead {
     ///
     /// # Errors
     /// Whether the `name` or the `value for` it may not stand in a head.
-    pub(super) fn header(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
+    pub fn header(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
         if name.is_empty() || !name.bytes().all(is_token) {
             return Err("name");
         }
@@ -46,7 +48,7 @@ impl RequestHead {
     }
 
     /// With the line that ends it.
-    pub(super) fn finish(mut self) -> String {
+    pub fn finish(mut self) -> String {
         self.0.push_str("\r\n");
         self.0
     }
@@ -56,19 +58,20 @@ fn is_token(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
 }
 
-/// What a probe needs of an answer's head.
+/// What is read of an answer's head.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Head {
-    pub(super) status: u16,
+pub struct Head {
+    /// The status code.
+    pub status: u16,
     /// The first `Location`, not empty.
-    pub(super) location: Option<String>,
+    pub location: Option<String>,
     /// How the body ends.
-    pub(super) framing: Framing,
+    pub framing: Framing,
 }
 
 /// Where a body ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Framing {
+pub enum Framing {
     /// After so many more bytes.
     Length(u64),
     /// Where the connection ends.
@@ -79,10 +82,12 @@ pub(super) enum Framing {
 
 /// The head of an answer as it comes in.
 #[derive(Debug, Default)]
-pub(super) struct HeadReader {
+pub struct HeadReader {
     kept: Vec<u8>,
     /// Bytes of earlier pieces, those of 1xx answers included.
     seen: usize,
+    /// Whether the first line of what is kept is known to be one of HTTP.
+    checked: bool,
 }
 
 impl HeadReader {
@@ -91,7 +96,7 @@ impl HeadReader {
     ///
     /// # Errors
     /// Why this is no answer of an HTTP/1 server.
-    pub(super) fn push<'p>(&mut self, piece: &'p [u8]) -> Result<Option<(Head, &'p [u8])>, String> {
+    pub fn push<'p>(&mut self, piece: &'p [u8]) -> Result<Option<(Head, &'p [u8])>, String> {
         let mut rest = piece;
         loop {
             let kept = self.kept.len();
@@ -103,7 +108,7 @@ impl HeadReader {
                     ));
                 }
                 self.kept.extend_from_slice(rest);
-                return begins_like_http(&self.kept).map(|()| None);
+                return self.check_first_line().map(|()| None);
             };
             let (last, after) = rest.split_at(end - kept);
             self.seen += last.len();
@@ -111,6 +116,7 @@ impl HeadReader {
                 parse_head(last)?
             } else {
                 self.kept.extend_from_slice(last);
+                self.checked = false;
                 parse_head(&std::mem::take(&mut self.kept))?
             };
             if !(100..200).contains(&head.status) || head.status == 101 {
@@ -121,8 +127,25 @@ impl HeadReader {
     }
 
     /// Whether nothing has come.
-    pub(super) fn is_untouched(&self) -> bool {
+    pub fn is_untouched(&self) -> bool {
         self.seen == 0
+    }
+
+    /// What an answer lacks that ends here: its first line counts as complete.
+    pub fn cut_off(&self) -> String {
+        match parse_status(first_line(&self.kept)) {
+            Err(text) if !self.kept.is_empty() => text,
+            _ => "unexpected EOF".into(),
+        }
+    }
+
+    /// Whoever speaks something else is refused at the end of the first line, not at the end of a head that never comes.
+    fn check_first_line(&mut self) -> Result<(), String> {
+        if !self.checked && self.kept.contains(&b'\n') {
+            self.checked = true;
+            parse_status(first_line(&self.kept))?;
+        }
+        Ok(())
     }
 }
 
@@ -147,21 +170,13 @@ fn head_end(kept: &[u8], piece: &[u8]) -> Option<usize> {
     None
 }
 
-/// Somebody who says something else is told so before he has said a whole line.
-fn begins_like_http(bytes: &[u8]) -> Result<(), String> {
-    let shared = bytes.len().min(5);
-    if bytes[..shared] == b"HTTP/"[..shared] {
-        Ok(())
-    } else {
-        Err(malformed("response", first_line(bytes)))
-    }
+/// `malformed HTTP status code "there"`; of a long line the beginning.
+fn malformed(what: &str, line: &[u8]) -> String {
+    format!("{what} {}", quote(shortened(line)))
 }
 
-fn malformed(what: &str, line: &[u8]) -> String {
-    format!(
-        "malformed HTTP {what} {:?}",
-        String::from_utf8_lossy(&line[..line.len().min(120)])
-    )
+fn shortened(line: &[u8]) -> &[u8] {
+    &line[..line.len().min(120)]
 }
 
 fn first_line(bytes: &[u8]) -> &[u8] {
@@ -173,126 +188,179 @@ fn trim_line(line: &[u8]) -> &[u8] {
 }
 
 fn parse_head(bytes: &[u8]) -> Result<Head, String> {
-    let mut lines = bytes.split(|b| *b == b'\n').map(trim_line);
-    let status = parse_status(lines.next().unwrap_or_default())?;
+    let mut lines = bytes.split(|b| *b == b'\n').map(trim_line).peekable();
+    let (version, status) = parse_status(lines.next().unwrap_or_default())?;
+    if let Some(line) = lines.peek().filter(|l| begins_with_space(l)) {
+        return Err(bad_line("malformed MIME header initial line", line));
+    }
     let mut fields = Fields::default();
     // After the last line feed comes nothing, before it the empty line.
     for line in lines.take_while(|l| !l.is_empty()) {
         fields.read(line)?;
     }
-    let framing = fields.framing(status)?;
+    let framing = fields.framing(version, status)?;
     Ok(Head {
         status,
-        location: fields.location,
+        location: fields
+            .location
+            .map(|l| String::from_utf8_lossy(l).into_owned()),
         framing,
     })
 }
 
-fn parse_status(line: &[u8]) -> Result<u16, String> {
-    begins_like_http(line)?;
-    let (version, rest) = match line.iter().position(|b| *b == b' ') {
-        Some(at) => (&line[..at], line[at + 1..].trim_ascii_start()),
-        None => return Err(malformed("response", line)),
+/// Major and minor number.
+type Version = (u8, u8);
+
+fn parse_status(line: &[u8]) -> Result<(Version, u16), String> {
+    let Some(at) = line.iter().position(|b| *b == b' ') else {
+        return Err(malformed("malformed HTTP response", line));
     };
-    if version.len() != 8 || &version[..7] != b"HTTP/1." || !version[7].is_ascii_digit() {
-        return Err(malformed("version", version));
-    }
+    let (version, rest) = (&line[..at], line[at + 1..].trim_ascii_start());
     let code = rest.split(|b| *b == b' ').next().unwrap_or_default();
     if code.len() != 3 || !code.iter().all(u8::is_ascii_digit) {
-        return Err(malformed("status code", code));
+        return Err(malformed("malformed HTTP status code", code));
     }
-    Ok(code.iter().fold(0, |n, d| n * 10 + u16::from(d - b'0')))
+    let status = code.iter().fold(0, |n, d| n * 10 + u16::from(d - b'0'));
+    match version {
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            Ok(((major - b'0', minor - b'0'), status))
+        }
+        _ => Err(malformed("malformed HTTP version", version)),
+    }
 }
 
-/// The header fields that matter.
+fn begins_with_space(line: &[u8]) -> bool {
+    matches!(line.first(), Some(b' ' | b'\t'))
+}
+
+fn bad_line(what: &str, line: &[u8]) -> String {
+    format!("{what}: {}", String::from_utf8_lossy(shortened(line)))
+}
+
+/// What stands before the colon.
+enum FieldName<'a> {
+    /// A name.
+    Token(&'a [u8]),
+    /// With a space in it or after it: Go takes the line, but the field is none that it knows.
+    Spaced,
+}
+
+fn field_name(bytes: &[u8]) -> Option<FieldName<'_>> {
+    if bytes.is_empty() || !bytes.iter().all(|b| is_token(*b) || *b == b' ') {
+        None
+    } else if bytes.contains(&b' ') {
+        Some(FieldName::Spaced)
+    } else {
+        Some(FieldName::Token(bytes))
+    }
+}
+
+/// The header fields that matter, as they stand in the head.
 #[derive(Default)]
-struct Fields {
-    location: Option<String>,
-    length: Option<u64>,
-    chunked: bool,
-    begun: bool,
+struct Fields<'a> {
+    location: Option<&'a [u8]>,
+    length: Option<&'a [u8]>,
+    /// The first length that is another one.
+    other_length: Option<&'a [u8]>,
+    encoding: Option<&'a [u8]>,
+    other_encoding: Option<&'a [u8]>,
 }
 
-impl Fields {
-    fn read(&mut self, line: &[u8]) -> Result<(), String> {
-        let bad = || {
-            format!(
-                "malformed MIME header line: {}",
-                String::from_utf8_lossy(&line[..line.len().min(120)])
-            )
+impl<'a> Fields<'a> {
+    fn read(&mut self, line: &'a [u8]) -> Result<(), String> {
+        let malformed = || bad_line("malformed MIME header line", line);
+        let value_of = |part: &'a [u8]| {
+            let good = !part
+                .iter()
+                .any(|b| (*b < b' ' && *b != b'\t') || *b == 0x7f);
+            good.then(|| part.trim_ascii()).ok_or_else(malformed)
         };
-        if line[0] == b' ' || line[0] == b'\t' {
+        if begins_with_space(line) {
             // A value that goes on. None of ours does.
-            return if self.begun { Ok(()) } else { Err(bad()) };
+            return value_of(line).map(drop);
         }
-        self.begun = true;
-        let colon = line
-            .iter()
-            .position(|b| *b == b':')
-            .filter(|at| *at > 0)
-            .ok_or_else(bad)?;
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        if !name.iter().all(|b| is_token(*b)) {
-            return Err(bad());
-        }
-        if name.eq_ignore_ascii_case(b"location") {
-            self.location
-                .get_or_insert_with(|| String::from_utf8_lossy(value).into_owned());
-        } else if name.eq_ignore_ascii_case(b"content-length") {
-            self.read_length(value)?;
-        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            self.read_encoding(value)?;
+        let Some(colon) = line.iter().position(|b| *b == b':') else {
+            let text = quote(shortened(line));
+            return Err(format!("malformed MIME header: missing colon: {text}"));
+        };
+        let name = field_name(&line[..colon]).ok_or_else(malformed)?;
+        let value = value_of(&line[colon + 1..])?;
+        match name {
+            FieldName::Token(name) => self.set(name, value),
+            FieldName::Spaced => {}
         }
         Ok(())
     }
 
-    /// The same length may be said more than once.
-    fn read_length(&mut self, value: &[u8]) -> Result<(), String> {
-        let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-        let add = |n: u64, digit: &u8| n.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
-        let length = if digits {
-            value.iter().try_fold(0, add)
-        } else {
-            None
-        };
-        let length = length
-            .ok_or_else(|| format!("bad Content-Length {:?}", String::from_utf8_lossy(value)))?;
-        match self.length.replace(length) {
-            Some(other) if other != length => Err(format!(
-                "http: message cannot contain multiple Content-Length headers; got [\"{other}\" \"{length}\"]"
-            )),
-            _ => Ok(()),
+    fn set(&mut self, name: &[u8], value: &'a [u8]) {
+        if name.eq_ignore_ascii_case(b"location") {
+            self.location.get_or_insert(value);
+        } else if name.eq_ignore_ascii_case(b"content-length") {
+            // The same length may be said more than once.
+            if *self.length.get_or_insert(value) != value {
+                self.other_length.get_or_insert(value);
+            }
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            if self.encoding.is_none() {
+                self.encoding = Some(value);
+            } else {
+                self.other_encoding.get_or_insert(value);
+            }
         }
     }
 
-    fn read_encoding(&mut self, value: &[u8]) -> Result<(), String> {
-        if self.chunked {
-            return Err("too many transfer encodings".into());
-        }
-        if !value.eq_ignore_ascii_case(b"chunked") {
+    /// In Go's order: the encoding, what has no body, then the length.
+    fn framing(&mut self, version: Version, status: u16) -> Result<Framing, String> {
+        self.location = self.location.filter(|l| !l.is_empty());
+        let chunked = version >= (1, 1) && self.is_chunked()?;
+        if let (Some(one), Some(other)) = (self.length, self.other_length) {
             return Err(format!(
-                "unsupported transfer encoding: {:?}",
-                String::from_utf8_lossy(value)
+                "http: message cannot contain multiple Content-Length headers; got [{} {}]",
+                quote(one),
+                quote(other)
             ));
         }
-        self.chunked = true;
-        Ok(())
-    }
-
-    fn framing(&mut self, status: u16) -> Result<Framing, String> {
-        self.location = self.location.take().filter(|l| !l.is_empty());
-        Ok(match (status, self.chunked, self.length) {
+        Ok(match (status, chunked, self.length) {
             (101 | 204 | 304, ..) => Framing::Length(0),
             (_, true, _) => Framing::Chunked(Chunks::default()),
-            (_, false, Some(length)) => Framing::Length(length),
+            (_, false, Some(length)) => Framing::Length(parse_length(length)?),
             (_, false, None) => Framing::Connection,
         })
     }
+
+    fn is_chunked(&self) -> Result<bool, String> {
+        match (self.encoding, self.other_encoding) {
+            (None, _) => Ok(false),
+            (Some(one), Some(other)) => Err(format!(
+                "too many transfer encodings: [{} {}]",
+                quote(one),
+                quote(other)
+            )),
+            (Some(one), None) if one.eq_ignore_ascii_case(b"chunked") => Ok(true),
+            (Some(one), None) => Err(format!("unsupported transfer encoding: {}", quote(one))),
+        }
+    }
+}
+
+fn parse_length(value: &[u8]) -> Result<u64, String> {
+    let add = |n: u64, digit: &u8| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        n.checked_mul(10)?.checked_add(digit)
+    };
+    if value.is_empty() {
+        return Err("invalid empty Content-Length \"\"".into());
+    }
+    let length = value.iter().try_fold(0, add);
+    length
+        .filter(|n| i64::try_from(*n).is_ok())
+        .ok_or_else(|| format!("bad Content-Length {}", quote(value)))
 }
 
 /// How far a chunked body has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Chunks {
+pub struct Chunks {
     state: ChunkState,
     /// The size line as far as it has come; only its digits are kept.
     size: Option<u64>,
@@ -321,12 +389,7 @@ impl Framing {
     ///
     /// # Errors
     /// Chunks that are none.
-    pub(super) fn push(
-        &mut self,
-        piece: &[u8],
-        body: &mut Vec<u8>,
-        limit: usize,
-    ) -> Result<bool, String> {
+    pub fn push(&mut self, piece: &[u8], body: &mut Vec<u8>, limit: usize) -> Result<bool, String> {
         match self {
             Self::Length(left) => {
                 let n = usize::try_from(*left)
@@ -342,7 +405,7 @@ impl Framing {
     }
 
     /// Whether the body is complete.
-    pub(super) fn is_done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         matches!(
             self,
             Self::Length(0)
@@ -354,7 +417,7 @@ impl Framing {
     }
 
     /// Whether the end of the connection is the end of the body.
-    pub(super) fn ends_with_the_connection(&self) -> bool {
+    pub fn ends_with_the_connection(&self) -> bool {
         *self == Self::Connection
     }
 }

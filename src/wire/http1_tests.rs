@@ -202,48 +202,59 @@ fn informational_answers_are_passed_over() {
     );
 }
 
+/// Kubelet-probes 3.4: Go reads the first line to its end, and looks at the code before the version.
 #[test]
 fn what_is_no_answer_is_refused() {
-    refused("SSH-2.0-OpenSSH_9.2\r\n", "malformed HTTP response \"S");
-    refused("\r\n\r\n", "malformed HTTP response");
-    refused("http/1.1 200 OK\r\n\r\n", "malformed HTTP response");
+    refused(
+        "SSH-2.0-OpenSSH_9.2\r\n",
+        "malformed HTTP response \"SSH-2.0-OpenSSH_9.2\"",
+    );
+    refused("hello there\r\n", "malformed HTTP status code \"there\"");
+    refused("\r\n\r\n", "malformed HTTP response \"\"");
+    refused(
+        "http/1.1 200 OK\r\n\r\n",
+        "malformed HTTP version \"http/1.1\"",
+    );
     refused("HTTP/1.1\r\n\r\n", "malformed HTTP response \"HTTP/1.1\"");
     refused(
-        "HTTP/2.0 200 OK\r\n\r\n",
-        "malformed HTTP version \"HTTP/2.0\"",
+        "HTTP/1.11 200 OK\r\n\r\n",
+        "malformed HTTP version \"HTTP/1.11\"",
     );
-    refused("HTTP/1.11 200 OK\r\n\r\n", "malformed HTTP version");
     for code in ["20", "2000", "+20", "abc", ""] {
         refused(
             &format!("HTTP/1.1 {code}\r\n\r\n"),
-            "malformed HTTP status code",
+            &format!("malformed HTTP status code \"{code}\""),
         );
     }
     refused(
         "HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
-        "malformed MIME header line: no colon",
+        "malformed MIME header: missing colon: \"no colon\"",
     );
     refused(
         "HTTP/1.1 200 OK\r\n: no name\r\n\r\n",
-        "malformed MIME header line",
+        "malformed MIME header line: : no name",
     );
     refused(
-        "HTTP/1.1 200 OK\r\na b: c\r\n\r\n",
-        "malformed MIME header line",
+        "HTTP/1.1 200 OK\r\na(b): c\r\n\r\n",
+        "malformed MIME header line: a(b): c",
     );
     refused(
         "HTTP/1.1 200 OK\r\n goes on\r\n\r\n",
-        "malformed MIME header line",
+        "malformed MIME header initial line:  goes on",
     );
-    for length in ["-1", "+1", "x", "", "1 2", "99999999999999999999"] {
+    for length in ["-1", "+1", "x", "1 2", "99999999999999999999"] {
         refused(
             &format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n"),
-            "bad Content-Length",
+            &format!("bad Content-Length \"{length}\""),
         );
     }
     refused(
+        "HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\n",
+        "invalid empty Content-Length \"\"",
+    );
+    refused(
         "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-        "multiple Content-Length",
+        "http: message cannot contain multiple Content-Length headers; got [\"1\" \"2\"]",
     );
     refused(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
@@ -251,11 +262,91 @@ fn what_is_no_answer_is_refused() {
     );
     refused(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
-        "unsupported transfer encoding",
+        "unsupported transfer encoding: \"gzip, chunked\"",
     );
     refused(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
-        "too many transfer encodings",
+        "too many transfer encodings: [\"chunked\" \"chunked\"]",
+    );
+}
+
+/// A small embedded server writes `Name : value`. Go takes the line, and knows no field of that name.
+#[test]
+fn a_space_before_the_colon_is_taken() {
+    check(
+        "HTTP/1.1 200 OK\r\nContent-Type : text/plain\r\nContent-Length: 2\r\n\r\nok",
+        200,
+        None,
+        "ok",
+        true,
+    );
+    check(
+        "HTTP/1.1 302 Found\r\nLocation : /a\r\nContent-Length : 1\r\n\r\nok",
+        302,
+        None,
+        "ok",
+        false,
+    );
+}
+
+#[test]
+fn a_status_line_may_have_any_version() {
+    for version in ["0.9", "1.0", "1.1", "2.0", "9.9"] {
+        let answer = format!("HTTP/{version} 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        check(&answer, 200, None, "ok", true);
+    }
+    // An encoding counts from HTTP/1.1 on.
+    let chunks = "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n";
+    check(&format!("HTTP/2.0 200\r\n{chunks}"), 200, None, "a", true);
+    check(
+        &format!("HTTP/1.0 200\r\n{chunks}"),
+        200,
+        None,
+        "1\r\na\r\n0\r\n\r\n",
+        false,
+    );
+}
+
+#[test]
+fn a_control_character_in_a_value_is_refused() {
+    for bad in ["\0", "\x01", "\x1f", "\x7f", "a\rb"] {
+        refused(
+            &format!("HTTP/1.1 200 OK\r\nX-A: a{bad}b\r\n\r\n"),
+            "malformed MIME header line: X-A: a",
+        );
+        refused(
+            &format!("HTTP/1.1 200 OK\r\nX-A: a\r\n on{bad}e\r\n\r\n"),
+            "malformed MIME header line",
+        );
+    }
+    check(
+        "HTTP/1.1 204 OK\r\nX-A: tab\tand é\r\n\r\n",
+        204,
+        None,
+        "",
+        true,
+    );
+}
+
+/// Go takes a line without an end as one when the connection ends.
+#[test]
+fn an_answer_that_is_cut_off_says_what_is_wrong() {
+    let cut_off = |bytes: &[u8]| {
+        let mut reader = HeadReader::default();
+        assert_eq!(reader.push(bytes), Ok(None), "more may come");
+        reader.cut_off()
+    };
+    // A TLS server's alert.
+    assert_eq!(
+        cut_off(b"\x15\x03\x01\0\x02\x02\x16"),
+        r#"malformed HTTP response "\x15\x03\x01\x00\x02\x02\x16""#
+    );
+    assert_eq!(cut_off(b"HTTP/1.1 200 OK"), "unexpected EOF");
+    assert_eq!(cut_off(b"HTTP/1.1 200 OK\r\nA: b\r\n"), "unexpected EOF");
+    assert_eq!(
+        cut_off(b"HTTP/1.1 100 Go on\r\n\r\n"),
+        "unexpected EOF",
+        "between two answers"
     );
 }
 

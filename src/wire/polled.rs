@@ -1,22 +1,22 @@
-//! The socket under an HTTP/2 connection: nonblocking, with one deadline, watched for the server's first frame.
+//! A connection under HTTP/2: nonblocking, with one deadline, watched for the server's first frame.
 //!
 //! Invariants: a turn reads no more than [`TURN_BYTES`], so a server that never pauses keeps nobody from looking at the
-//! clock and at what has come. Closed as all probes close: an end of file for the server and no TIME-WAIT for us.
+//! clock and at what has come.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::prober::dial::{go_errno, hang_up, round_up};
+use super::connection::Connection;
+use super::dial::round_up;
+use super::socket::left_until;
 
 /// Most bytes read before what they bring is looked at: a frame of the largest size.
 const TURN_BYTES: usize = 16 * 1024;
@@ -24,10 +24,9 @@ const TURN_BYTES: usize = 16 * 1024;
 const FRAME_HEAD: u64 = 9;
 const SETTINGS: u8 = 4;
 
-/// What the connection and its driver share.
-pub(super) struct Shared {
-    stream: TcpStream,
-    addr: SocketAddr,
+/// A connection that h2 and the driver of the link share.
+pub(super) struct Polled {
+    connection: RefCell<Connection>,
     deadline: Cell<Instant>,
     /// What a turn could not do.
     blocked: Cell<PollFlags>,
@@ -35,17 +34,11 @@ pub(super) struct Shared {
     first_frame: Cell<FirstFrame>,
 }
 
-impl Shared {
-    pub(super) fn new(
-        stream: TcpStream,
-        addr: SocketAddr,
-        deadline: Instant,
-    ) -> io::Result<Rc<Self>> {
-        stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
+impl Polled {
+    pub(super) fn new(mut connection: Connection, deadline: Instant) -> io::Result<Rc<Self>> {
+        connection.set_nonblocking()?;
         Ok(Rc::new(Self {
-            stream,
-            addr,
+            connection: RefCell::new(connection),
             deadline: Cell::new(deadline),
             blocked: Cell::new(PollFlags::empty()),
             left_in_turn: Cell::new(TURN_BYTES),
@@ -73,103 +66,84 @@ impl Shared {
 
     /// Waits until what the turn could not do can be done, at most until the deadline.
     pub(super) fn wait(&self) {
-        let left = self
-            .deadline
-            .get()
-            .saturating_duration_since(Instant::now());
+        let Some(left) = left_until(self.deadline.get()) else {
+            return;
+        };
         if self.blocked.get().is_empty() {
             // A socket that nobody waits for would end a poll at once when the other side has hung up.
             return std::thread::sleep(left);
         }
-        if !left.is_zero() {
-            // Interrupted or broken: the next turn finds out.
-            let _ = poll(
-                &mut [PollFd::new(self.stream.as_fd(), self.blocked.get())],
-                round_up(left),
-            );
-        }
+        // Interrupted or broken: the next turn finds out.
+        let _ = poll(
+            &mut [PollFd::new(
+                self.connection.borrow().as_fd(),
+                self.blocked.get(),
+            )],
+            round_up(left),
+        );
     }
 
-    /// Does one operation on the socket.
-    fn attempt(
+    /// Does one operation on the connection.
+    fn attempt<T>(
         &self,
-        call: &str,
         wait_for: PollFlags,
-        mut io: impl FnMut(&TcpStream) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
+        mut io: impl FnMut(&mut Connection) -> io::Result<T>,
+    ) -> Poll<io::Result<T>> {
         loop {
-            match io(&self.stream) {
+            match io(&mut self.connection.borrow_mut()) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     self.blocked.set(self.blocked.get() | wait_for);
                     return Poll::Pending;
                 }
-                done => return Poll::Ready(done.map_err(|e| self.named(call, &e))),
+                done => return Poll::Ready(done),
             }
         }
     }
-
-    /// In Go's words; h2 keeps kind and text.
-    fn named(&self, call: &str, e: &io::Error) -> io::Error {
-        let cause = e
-            .raw_os_error()
-            .map_or_else(|| e.to_string(), |code| go_errno(Errno::from_raw(code)));
-        io::Error::new(
-            e.kind(),
-            format!("{call} tcp {}: {call}: {cause}", self.addr),
-        )
-    }
 }
 
-impl Drop for Shared {
-    fn drop(&mut self) {
-        hang_up(&self.stream);
-    }
-}
+/// The end of the connection that h2 owns.
+pub(super) struct PolledStream(pub(super) Rc<Polled>);
 
-/// The connection's end of the socket.
-pub(super) struct Socket(pub(super) Rc<Shared>);
-
-impl AsyncRead for Socket {
+impl AsyncRead for PolledStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let shared = &self.0;
-        let room = shared.left_in_turn.get().min(buf.remaining());
+        let polled = &self.0;
+        let room = polled.left_in_turn.get().min(buf.remaining());
         if room == 0 {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         let part = buf.initialize_unfilled_to(room);
-        let n = std::task::ready!(shared.attempt("read", PollFlags::POLLIN, |mut s| s.read(part)))?;
-        let first_frame = shared.first_frame.get().after(&part[..n]);
-        shared.first_frame.set(first_frame);
+        let n = std::task::ready!(polled.attempt(PollFlags::POLLIN, |c| c.read(part)))?;
+        let first_frame = polled.first_frame.get().after(&part[..n]);
+        polled.first_frame.set(first_frame);
         if first_frame == FirstFrame::Wrong {
             return Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "the first frame of the server is not one of settings",
             )));
         }
-        shared.left_in_turn.set(shared.left_in_turn.get() - n);
+        polled.left_in_turn.set(polled.left_in_turn.get() - n);
         buf.advance(n);
         Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for PolledStream {
     fn poll_write(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.0
-            .attempt("write", PollFlags::POLLOUT, |mut s| s.write(buf))
+        self.0.attempt(PollFlags::POLLOUT, |c| c.write(buf))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+        self.0.attempt(PollFlags::POLLOUT, |c| c.flush())
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,0 +1,150 @@
+//! Where a pod comes from, and what that decides: its identity, what it may reference, and how its end is reported.
+//!
+//! Architecture Invariant: this file alone knows what sets one source apart from another. A new source is a variant
+//! of both enums, and the compiler then names each rule that needs an answer. A mirror pod is the copy that an API
+//! server holds of a static pod: it is never run, and [`PodSource::of_annotations`] and [`MIRROR_ANNOTATION`] tell
+//! it from the pod that is.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+/// The source of a pod; set by the merge of the sources.
+pub const SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
+/// When the pod was first seen; set by the merge of the sources.
+pub const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
+/// The hash of the static pod that a pod of the API server mirrors.
+pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
+/// The UID of a static pod, which its mirror pod repeats.
+pub const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
+
+/// A kind of pod source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PodSource {
+    /// The directory of pod files.
+    #[default]
+    File,
+    /// A URL.
+    Http,
+    /// The API server.
+    Api,
+}
+
+impl PodSource {
+    /// The value of the annotation `kubernetes.io/config.source`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Http => "http",
+            Self::Api => "api",
+        }
+    }
+
+    /// The source that a pod's annotations name. A pod that was not merged yet names none: it is from a file.
+    pub fn of_annotations(annotations: &BTreeMap<String, String>) -> Self {
+        match annotations.get(SOURCE_ANNOTATION).map(String::as_str) {
+            Some("api") => Self::Api,
+            Some("http") => Self::Http,
+            _ => Self::File,
+        }
+    }
+
+    /// Whether its pods are static: the node gives them their identity, they exist without an API server, and they
+    /// may not reference objects that only one holds.
+    pub fn is_static(self) -> bool {
+        match self {
+            Self::File | Self::Http => true,
+            Self::Api => false,
+        }
+    }
+}
+
+impl fmt::Display for PodSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Where one pod was read: its source, with what that source gives a pod its identity from.
+#[derive(Clone, Copy, Debug)]
+pub enum PodOrigin<'a> {
+    /// A pod file on this node.
+    File {
+        /// The daemon's node name.
+        node_name: &'a str,
+        /// The pod file.
+        path: &'a Path,
+    },
+    /// A body fetched from a URL.
+    Http {
+        /// The daemon's node name.
+        node_name: &'a str,
+        /// The URL.
+        url: &'a str,
+    },
+    /// The API server, which has given the pod its identity.
+    Api {
+        /// The daemon's node name.
+        node_name: &'a str,
+    },
+}
+
+impl<'a> PodOrigin<'a> {
+    /// The kind of source.
+    pub fn source(&self) -> PodSource {
+        match self {
+            Self::File { .. } => PodSource::File,
+            Self::Http { .. } => PodSource::Http,
+            Self::Api { .. } => PodSource::Api,
+        }
+    }
+
+    /// The daemon's node name.
+    pub fn node_name(&self) -> &'a str {
+        match self {
+            Self::File { node_name, .. }
+            | Self::Http { node_name, .. }
+            | Self::Api { node_name } => node_name,
+        }
+    }
+
+    /// What error texts name as the place of the pod.
+    pub fn place(&self) -> &'a Path {
+        match self {
+            Self::File { path, .. } => path,
+            Self::Http { url, .. } => Path::new(*url),
+            Self::Api { .. } => Path::new("api"),
+        }
+    }
+
+    /// What besides its content makes the UID of a static pod (kubelet-probes 6.1). None where the pod has a UID.
+    pub fn uid_texts(&self) -> Option<Vec<String>> {
+        match self {
+            Self::File { node_name, path } => Some(vec![
+                format!("host:{node_name}"),
+                format!("file:{}", path.display()),
+            ]),
+            Self::Http { url, .. } => Some(vec![format!("url:{url}")]),
+            Self::Api { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_of_the_source_that_its_annotation_names() {
+        let of = |source: &str| {
+            PodSource::of_annotations(&[(SOURCE_ANNOTATION.to_owned(), source.to_owned())].into())
+        };
+        for source in [PodSource::File, PodSource::Http, PodSource::Api] {
+            assert_eq!(of(source.as_str()), source);
+        }
+        assert_eq!(PodSource::of_annotations(&BTreeMap::new()), PodSource::File);
+        let is_static =
+            [PodSource::File, PodSource::Http, PodSource::Api].map(PodSource::is_static);
+        assert_eq!(is_static, [true, true, false]);
+    }
+}

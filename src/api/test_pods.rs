@@ -1,0 +1,75 @@
+//! Pods for unit tests: `pod("web").spec(json!({…})).build()`.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::pod::Pod;
+
+/// Builds a pod of namespace `default` whose UID is its name. Nothing is defaulted or validated.
+pub(crate) struct PodBuilder(Value);
+
+/// A pod of that name, without containers.
+pub(crate) fn pod(name: &str) -> PodBuilder {
+    PodBuilder(json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {},
+    }))
+}
+
+impl PodBuilder {
+    /// Another UID than the name.
+    pub(crate) fn uid(mut self, uid: &str) -> Self {
+        self.0["metadata"]["uid"] = uid.into();
+        self
+    }
+
+    /// Another namespace than `default`.
+    pub(crate) fn namespace(mut self, namespace: &str) -> Self {
+        self.0["metadata"]["namespace"] = namespace.into();
+        self
+    }
+
+    /// One more label.
+    pub(crate) fn label(mut self, key: &str, value: &str) -> Self {
+        self.0["metadata"]["labels"][key] = value.into();
+        self
+    }
+
+    /// One more annotation.
+    pub(crate) fn annotation(mut self, key: &str, value: &str) -> Self {
+        self.0["metadata"]["annotations"][key] = value.into();
+        self
+    }
+
+    /// The whole `spec`.
+    pub(crate) fn spec(mut self, spec: Value) -> Self {
+        self.0["spec"] = spec;
+        self
+    }
+
+    /// Any other change; the typed view follows the object.
+    pub(crate) fn edit(mut self, edit: impl FnOnce(&mut Value)) -> Self {
+        edit(&mut self.0);
+        self
+    }
+
+    /// The pod; the raw object and the typed view are the same.
+    #[track_caller]
+    pub(crate) fn build(self) -> Pod {
+        let typed = |field: &str| self.0[field].clone();
+        Pod {
+            metadata: serde_json::from_value(typed("metadata")).expect("metadata of a v1 pod"),
+            spec: serde_json::from_value(typed("spec")).expect("spec of a v1 pod"),
+            raw: self.0,
+        }
+    }
+
+    /// As [`Self::build`], shared.
+    #[track_caller]
+    pub(crate) fn arc(self) -> Arc<Pod> {
+        Arc::new(self.build())
+    }
+}

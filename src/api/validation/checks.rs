@@ -1,0 +1,54 @@
+//! Checks that several objects of a pod share.
+
+use crate::api::field::FieldError;
+
+pub(super) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
+
+/// Adds each complaint of `rule` about `value`.
+pub(super) fn named(
+    errors: &mut Vec<FieldError>,
+    path: &str,
+    value: &str,
+    rule: impl Fn(&str) -> Vec<String>,
+) {
+    errors.extend(
+        rule(value)
+            .into_iter()
+            .map(|detail| FieldError::invalid(path, value, detail)),
+    );
+}
+
+pub(super) fn range(errors: &mut Vec<FieldError>, path: &str, value: i64, low: i64, high: i64) {
+    if !(low..=high).contains(&value) {
+        errors.push(FieldError::invalid(
+            path,
+            value,
+            format!("must be between {low} and {high}, inclusive"),
+        ));
+    }
+}
+
+/// The kernel ends a text at its first NUL, so one inside would silently cut it.
+pub(super) fn no_nul(errors: &mut Vec<FieldError>, path: &str, text: &str) {
+    if text.contains('\0') {
+        errors.push(FieldError::invalid(
+            path,
+            text,
+            "must not contain a NUL character (\\u0000)",
+        ));
+    }
+}
+
+pub(super) fn descending_path(errors: &mut Vec<FieldError>, path: &str, text: &str) {
+    no_nul(errors, path, text);
+    if text.starts_with('/') {
+        errors.push(FieldError::invalid(path, text, "must be a relative path"));
+    }
+    no_backsteps(errors, path, text);
+}
+
+pub(super) fn no_backsteps(errors: &mut Vec<FieldError>, path: &str, text: &str) {
+    if text.split('/').any(|part| part == "..") {
+        errors.push(FieldError::invalid(path, text, "must not contain '..'"));
+    }
+}

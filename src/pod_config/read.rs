@@ -1,0 +1,58 @@
+//! Reading one file from the disk: never waits for it, and never reads more than a limit.
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use super::files::Digest;
+
+/// A file of this size or more, in bytes, is an error (kubelet-probes 6.2).
+pub const MAX_FILE_SIZE: u64 = 10 << 20;
+
+pub(super) fn sha256(bytes: &[u8]) -> Digest {
+    ring::digest::digest(&ring::digest::SHA256, bytes)
+        .as_ref()
+        .try_into()
+        .expect("SHA-256 has 32 bytes")
+}
+
+/// What a directory entry that is no regular file is, with its article.
+pub(super) fn kind(meta: &fs::Metadata) -> &'static str {
+    let t = meta.file_type();
+    let kinds = [
+        (t.is_dir(), "a directory"),
+        (t.is_fifo(), "a FIFO"),
+        (t.is_socket(), "a socket"),
+        (t.is_char_device(), "a device"),
+    ];
+    kinds
+        .iter()
+        .find(|(is, _)| *is)
+        .map_or("a block device", |(_, what)| what)
+}
+
+/// Opens without ever waiting, and looks again at what was opened: the name may have become something else.
+pub(super) fn read_limited(path: &Path, limit: u64) -> io::Result<(fs::Metadata, Vec<u8>)> {
+    let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(io::Error::other(format!("it is {}", kind(&meta))));
+    }
+    let mut bytes = Vec::with_capacity(meta.len().min(limit) as usize);
+    if meta.len() < limit {
+        file.take(limit).read_to_end(&mut bytes)?;
+    }
+    if meta.len().max(bytes.len() as u64) >= limit {
+        return Err(io::Error::other(format!(
+            "it has {} bytes or more, and the limit is below {} MiB",
+            meta.len(),
+            limit >> 20
+        )));
+    }
+    Ok((meta, bytes))
+}
