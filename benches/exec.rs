@@ -287,7 +287,7 @@ fn fill(root: &Path) {
         .for_each(|name| std::os::unix::fs::symlink("busybox", bin.join(name)).unwrap());
 }
 
-/// May trace other processes: what section 4 of exec-in-container sends through the helper process.
+/// May trace other processes, so what enters it goes through the helper process (exec-in-container 4).
 fn privileged(config: &mut Value) {
     for set in ["bounding", "effective", "permitted"] {
         config["process"]["capabilities"][set]

@@ -49,6 +49,8 @@ pub struct Restored {
     pub statuses: HashMap<PodUid, PodStatus>,
     /// How long they have been active.
     pub ages: Ages,
+    /// The node was started again since the file was written, so that no container of these statuses runs.
+    pub rebooted: bool,
 }
 
 const VERSION: u32 = 1;
@@ -74,13 +76,13 @@ pub fn read(path: &Path) -> Restored {
                 ages,
                 ..
             } = content;
-            let ages = ages.restored(
-                boot_id == clock::boot_id(),
-                &statuses,
-                Moment::now(),
-                Time::now(),
-            );
-            Restored { statuses, ages }
+            let same_boot = boot_id == clock::boot_id();
+            let ages = ages.restored(same_boot, &statuses, Moment::now(), Time::now());
+            Restored {
+                statuses,
+                ages,
+                rebooted: !same_boot,
+            }
         }
         Ok(content) => {
             log::warn!(

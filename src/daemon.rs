@@ -20,29 +20,33 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use self::views::{Prober, RuntimeCache, Seen};
 use crate::admission;
-use crate::api::{ContainerStatus, PodStatus, PodUid};
-use crate::api::{PodOrigin, PodSource, decode};
+use crate::api::{PodOrigin, PodSource, PodStatus, PodUid, decode};
 use crate::checkpoint;
 use crate::clock::Moment;
 use crate::events::Recorder;
-use crate::image_keeper::{ImageKeeper, ImageKeeperConfig};
 use crate::images::ImageStore;
+use crate::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
+use crate::images::manager::{ImageManager, NoRegistry};
+use crate::kuberuntime::KubeRuntime;
 use crate::layout::Layout;
+use crate::lifecycle::NoHooks;
 use crate::notifier::Notifier;
 use crate::pleg::{self, Pleg};
 use crate::pod_config::file::{FileSource, FileSourceConfig};
 use crate::pod_config::merge::UPDATES_CAPACITY;
 use crate::pod_config::{FileStates, PodConfig, PodUpdate};
 use crate::pod_manager::PodManager;
-use crate::pod_workers::{Deps, PodWorkers, Syncer, Update, UpdateKind};
+use crate::pod_workers::{Deps, PodWorkers, Syncer};
+use crate::prober::history::NODE_RESTARTED;
 use crate::prober::manager::{self, ProberManager, RestoredReady};
 use crate::prober::results;
 use crate::runtime::shims::exits::ExitListener;
-use crate::runtime::{ContainerId, ImagesInUse, Runtime, ShimRuntime, StartErrorReason};
+use crate::runtime::{self, ContainerId, Runtime, ShimRuntime};
 use crate::server::{self, Backend, Server};
 use crate::settings::Settings;
 use crate::status::StatusManager;
 use crate::sync_loop::{Channels, Heartbeat, Parts, SyncLoop};
+use crate::volumes::Volumes;
 
 /// The first listing is waited for this long at the start.
 const FIRST_LISTING: Duration = Duration::from_secs(1);
@@ -95,7 +99,7 @@ struct Shared {
     statuses: Arc<StatusManager>,
     states: Arc<FileStates>,
     config: Arc<PodConfig>,
-    runtime: Arc<ShimRuntime>,
+    runtime: Arc<dyn Runtime>,
     prober: Arc<Prober>,
     pleg: Arc<Pleg>,
     started: Moment,
@@ -114,7 +118,7 @@ impl Daemon {
         let images = ImageStore::open(layout.images()).map_err(|e| DaemonError(e.to_string()))?;
         let runtime = ShimRuntime::new(&layout, &settings, images.clone())
             .map_err(cannot("set up the runtime"))?;
-        let runtime = Arc::new(runtime);
+        let runtime: Arc<dyn Runtime> = Arc::new(runtime);
         runtime.check().map_err(|e| DaemonError(e.to_string()))?;
         Self::wire(settings, layout, lock, runtime, images)
     }
@@ -123,7 +127,7 @@ impl Daemon {
         settings: Settings,
         layout: Layout,
         lock: Flock<File>,
-        runtime: Arc<ShimRuntime>,
+        runtime: Arc<dyn Runtime>,
         images: ImageStore,
     ) -> Result<Self, DaemonError> {
         let started = Moment::now();
@@ -132,14 +136,26 @@ impl Daemon {
         let checkpoint::Restored {
             statuses: restored,
             ages,
+            rebooted,
         } = checkpoint::read(&layout.checkpoint());
         let readiness = restored_readiness(&restored);
+        let ended_with_the_node = if rebooted {
+            instances(&restored)
+        } else {
+            vec![]
+        };
         let running = restored.keys().cloned().collect();
         let statuses = Arc::new(StatusManager::new(restored, notifier.clone()).with_ages(ages));
 
         let (pleg_events, from_pleg) = bounded(pleg::EVENTS_CAPACITY);
         let (stop_pleg, pleg_stopped) = bounded(0);
-        let left_behind = Cell::new(runtime.pods_with_data());
+        let kuberuntime = Arc::new(KubeRuntime::new(
+            runtime.clone(),
+            Arc::new(ImageManager::new(images.clone(), Box::new(NoRegistry))),
+            Volumes::new(),
+            layout.clone(),
+        ));
+        let left_behind = Cell::new(kuberuntime.pods_with_data());
         let pleg = Pleg::spawn(runtime.clone(), pleg_events, pleg_stopped)
             .map_err(cannot("start the relist thread"))?;
         let pleg = Arc::new(pleg);
@@ -169,8 +185,13 @@ impl Daemon {
             results,
         });
         prober.manager.pauses().open(layout.pauses());
+        for (uid, container) in ended_with_the_node {
+            let history = prober.manager.history();
+            history.renewing(&uid, &container, NODE_RESTARTED);
+        }
         let syncer = Arc::new(Syncer::new(Deps {
-            runtime: runtime.clone(),
+            kuberuntime,
+            hooks: Arc::new(NoHooks),
             cache: cache.clone(),
             probes: prober.clone(),
             statuses: statuses.clone(),
@@ -199,6 +220,7 @@ impl Daemon {
         let (prober_for_pauses, tidying) = (prober.clone(), shared.clone());
         let (updates, from_config) = bounded(UPDATES_CAPACITY);
         let (stop_loop, loop_stopped) = bounded(0);
+        let (images_changed, from_images) = bounded(1);
         let [liveness, readiness, startup] = from_results;
         let parts = Parts {
             node: node(&settings),
@@ -218,6 +240,7 @@ impl Daemon {
             liveness,
             readiness,
             startup,
+            images: from_images,
             stop: loop_stopped,
         };
         let sync_loop = SyncLoop::new(channels, parts, heartbeat);
@@ -247,7 +270,7 @@ impl Daemon {
         let of = shared.pleg.clone();
         let exits = ExitListener::spawn(shared.layout.exits(), move |uid| of.request(uid))
             .map_err(cannot("listen for ends"))?;
-        let keeper = ImageKeeper::spawn(image_keeper_config(&shared, images))
+        let keeper = ImageKeeper::spawn(image_keeper_config(&shared, images, images_changed))
             .map_err(cannot("watch the image directory"))?;
         log::info!(
             "podprobe {} runs as node {}, pods from {}",
@@ -422,8 +445,21 @@ fn spawn(
         .map_err(cannot(format!("start the thread {name}")))
 }
 
+/// HUP only where whoever started the daemon has not ignored it, as nohup does.
 fn handled_signals() -> SigSet {
-    SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP])
+    let mut signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    if !ignores(Signal::SIGHUP) {
+        signals.add(Signal::SIGHUP);
+    }
+    signals
+}
+
+/// Whether the signal is ignored; a blocked signal would still be delivered to a thread that waits for it.
+fn ignores(signal: Signal) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
+    mask.and_then(|m| u64::from_str_radix(m.trim(), 16).ok())
+        .is_some_and(|m| m & (1 << (signal as i32 - 1)) != 0)
 }
 
 /// Before the first thread, so that none of them takes a signal meant for [`Daemon::wait_for_signal`].
@@ -513,15 +549,36 @@ fn restored_readiness(
         .collect()
 }
 
-/// Pods that wait for an image are synced as soon as names in the store change.
-fn image_keeper_config(shared: &Arc<Shared>, store: ImageStore) -> ImageKeeperConfig {
-    let (layout, of) = (shared.layout.clone(), shared.clone());
+/// A change of names that the sync loop has not taken yet stands for those that follow.
+fn image_keeper_config(
+    shared: &Arc<Shared>,
+    store: ImageStore,
+    changed: Sender<()>,
+) -> ImageKeeperConfig {
+    let layout = shared.layout.clone();
     ImageKeeperConfig {
         store,
         drop_dir: shared.layout.image_drop(),
-        in_use: Arc::new(move |id| ImagesInUse::read(&layout).contains(id)),
-        on_change: Box::new(move || of.sync_pods_without_image()),
+        in_use: Box::new(move || runtime::images_in_use(&layout)),
+        on_change: Box::new(move || _ = changed.try_send(())),
     }
+}
+
+/// Every container that had an instance.
+fn instances(statuses: &HashMap<PodUid, PodStatus>) -> Vec<(PodUid, String)> {
+    let of = |status: &PodStatus| {
+        let all = status
+            .container_statuses
+            .iter()
+            .chain(&status.init_container_statuses);
+        let had_one = all.filter(|c| !c.container_id.is_empty());
+        had_one.map(|c| c.name.clone()).collect::<Vec<_>>()
+    };
+    let each = |(uid, status): (&PodUid, &PodStatus)| {
+        let uid = uid.clone();
+        of(status).into_iter().map(move |name| (uid.clone(), name))
+    };
+    statuses.iter().flat_map(each).collect()
 }
 
 type Updates = crossbeam_channel::Receiver<results::Update>;
@@ -541,29 +598,6 @@ fn results_managers() -> (manager::Results, [Updates; 3]) {
         },
         [a, b, c],
     )
-}
-
-impl Shared {
-    fn sync_pods_without_image(&self) {
-        let waits = |c: &ContainerStatus| {
-            c.state
-                .waiting
-                .as_ref()
-                .is_some_and(|w| w.reason == StartErrorReason::ErrImageNeverPull.as_str())
-        };
-        for pod in self.pods.all() {
-            let status = self.statuses.get(pod.uid());
-            if status.is_some_and(|s| s.container_statuses.iter().any(waits)) {
-                self.workers.update(Update {
-                    kind: UpdateKind::Sync,
-                    pod,
-                    runtime_only: false,
-                    phase_is_terminal: false,
-                    is_running: true,
-                });
-            }
-        }
-    }
 }
 
 #[cfg(test)]

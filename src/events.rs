@@ -123,10 +123,25 @@ impl Recorder {
         reason: &str,
         message: &str,
     ) {
-        match type_ {
-            EventType::Normal => log::info!("{pod} {field_path} {reason}: {message}"),
-            EventType::Warning => log::warn!("{pod} {field_path} {reason}: {message}"),
-        }
+        let level = match type_ {
+            EventType::Normal => log::Level::Info,
+            EventType::Warning => log::Level::Warn,
+        };
+        self.record_at(level, pod, field_path, type_, reason, message);
+    }
+
+    /// As [`Self::record`], with the level of its log line: for what happens again and again, and is logged elsewhere when
+    /// it begins and ends.
+    pub fn record_at(
+        &self,
+        level: log::Level,
+        pod: &PodRef,
+        field_path: &str,
+        type_: EventType,
+        reason: &str,
+        message: &str,
+    ) {
+        log::log!(level, "{pod} {field_path} {reason}: {message}");
         let now = Time::now();
         let event = Event {
             namespace: pod.namespace.to_string(),

@@ -1,4 +1,4 @@
-//! Where things lie on the node (DESIGN: "Files on the node"). With `--root DIR` every path lies below DIR.
+//! Where things lie on the node (README.md: "Files on the node"). With `--root DIR` every path lies below DIR.
 
 use std::path::{Path, PathBuf};
 
@@ -121,18 +121,9 @@ impl Layout {
         self.logs_dir().join(format!("{namespace}_{name}_{uid}"))
     }
 
-    /// `/var/log/pods/<ns>_<name>_<uid>/<container>/<attempt>.log`.
-    pub fn container_log(
-        &self,
-        namespace: &str,
-        name: &str,
-        uid: &PodUid,
-        container: &str,
-        attempt: u32,
-    ) -> PathBuf {
-        self.pod_logs(namespace, name, uid)
-            .join(container)
-            .join(format!("{attempt}.log"))
+    /// `/var/log/containers`: links to the logs, for collectors.
+    pub fn container_log_links(&self) -> PathBuf {
+        self.root.join("var/log/containers")
     }
 
     /// `podprobe` for the system root, else `podprobe-<8 hex digits of the root>`: the top cgroup of this daemon, and
@@ -152,9 +143,8 @@ impl Layout {
         format!("podprobe-{hash:08x}")
     }
 
-    /// `/<id>/<uid>/<container>-<attempt>`: the cgroup of a container, unique per instance (two containers with one
-    /// cgroup kill each other).
-    pub fn cgroup(&self, uid: &PodUid, container: &str, attempt: u32) -> String {
-        format!("/{}/{uid}/{container}-{attempt}", self.id())
+    /// `/<id>/<uid>`: the cgroup of a pod, absolute in each hierarchy.
+    pub fn pod_cgroup(&self, uid: &PodUid) -> String {
+        format!("/{}/{uid}", self.id())
     }
 }

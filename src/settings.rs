@@ -2,7 +2,7 @@
 //! command line over it. Every key is in config/config.json with its default (a test compares the two).
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fmt, fs, io};
@@ -13,32 +13,33 @@ use serde::{Deserialize, Deserializer};
 use crate::api::validation::{is_qualified_name, is_valid_label_value};
 use crate::layout::Layout;
 
-/// What the daemon runs with, validated.
+/// What the daemon runs with, validated. The first word of a field's comment is its key; README.md's table is made of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Lower-cased into the name of every static pod; default the host name.
+    /// `nodeName`: the end of every pod's name, in lower case; empty is the host name.
     pub node_name: String,
-    /// `staticPodPath`: the watched directory (or one file).
+    /// `staticPodPath`: the watched directory of pod files, or one file.
     pub static_pod_path: PathBuf,
-    /// `fileCheckFrequency`: re-listing of the directory; default 20 s, at least 100 ms.
+    /// `fileCheckFrequency`: how often the directory is listed besides being watched; 100ms to 24h.
     pub file_check_frequency: Duration,
-    /// `syncFrequency`: resync of a healthy pod; default 60 s, at least 1 s.
+    /// `syncFrequency`: how often a healthy pod is looked at again; 1s to 24h.
     pub sync_frequency: Duration,
-    /// `crashLoopBackOff.maxContainerRestartPeriod`: default 300 s, 1–300 s.
+    /// `crashLoopBackOff.maxContainerRestartPeriod`: the longest wait before a restart; 1s to 300s.
     pub max_container_restart_period: Duration,
-    /// `containerLogMaxSize` in bytes: default 10 MiB.
+    /// `containerLogMaxSize`: the size at which a log is rotated; 4Ki to 1024Gi.
     pub container_log_max_size: u64,
-    /// `containerLogMaxFiles`: default 5, at least 2.
+    /// `containerLogMaxFiles`: how many files of a log are kept, the current one included; 2 to 1000.
     pub container_log_max_files: u32,
-    /// `nodeIP`: the address of pods with hostNetwork, and where their probes go; default 127.0.0.1.
+    /// `nodeIP`: the address of pods with hostNetwork, where their probes go; empty is the address of the interface with the
+    /// default route when the daemon starts, or 127.0.0.1 where there is none.
     pub node_ip: IpAddr,
-    /// `allowProbeHosts`: hosts other than the pod's address and loopback that a probe may name; default none.
+    /// `allowProbeHosts`: hosts that a probe may name besides the pod's own addresses and loopback.
     pub allow_probe_hosts: Vec<String>,
-    /// `maxPods`: pods that run at a time; default 110, at least 1.
+    /// `maxPods`: how many pods run at a time; 1 or more.
     pub max_pods: usize,
-    /// `nodeLabels`: labels of the node beside those that every node has; default none.
+    /// `nodeLabels`: labels of the node besides those that every node has.
     pub node_labels: BTreeMap<String, String>,
-    /// `embedded`, or the path of an OCI runtime.
+    /// `runtime`: `embedded`, or the absolute path of an OCI runtime such as runc or crun.
     pub runtime: RuntimeChoice,
 }
 
@@ -157,7 +158,7 @@ impl Settings {
                 )));
             }
         };
-        file.resolve(layout, overrides, &host_name())
+        file.resolve(layout, overrides, &host_name(), own_address)
             .map_err(SettingsError)
     }
 }
@@ -168,6 +169,7 @@ impl File {
         layout: &Layout,
         overrides: &Overrides,
         host_name: &str,
+        own_address: impl FnOnce() -> Option<IpAddr>,
     ) -> Result<Settings, String> {
         let d = Settings::default();
         let flag = |name: &'static str| move |e: String| format!("cannot use {name}: {e}");
@@ -202,7 +204,7 @@ impl File {
             container_log_max_files: self
                 .container_log_max_files
                 .unwrap_or(d.container_log_max_files),
-            node_ip: self.node_ip.unwrap_or(d.node_ip),
+            node_ip: self.node_ip.or_else(own_address).unwrap_or(d.node_ip),
             allow_probe_hosts: self.allow_probe_hosts.unwrap_or(d.allow_probe_hosts),
             max_pods: self.max_pods.unwrap_or(d.max_pods),
             node_labels: self.node_labels.unwrap_or(d.node_labels),
@@ -215,6 +217,17 @@ fn host_name() -> String {
     nix::unistd::gethostname()
         .map(|n| n.to_string_lossy().into_owned())
         .unwrap_or_default()
+}
+
+/// The address that packets to other hosts leave from, as the kubelet finds it: that of the interface with the default
+/// route. None without a route. Nothing is sent: a datagram socket only picks its route.
+fn own_address() -> Option<IpAddr> {
+    let towards = |bind: &str, documentation: &str| {
+        let socket = UdpSocket::bind((bind, 0)).ok()?;
+        socket.connect((documentation, 9)).ok()?;
+        socket.local_addr().ok().map(|a| a.ip())
+    };
+    towards("0.0.0.0", "192.0.2.1").or_else(|| towards("::", "2001:db8::1"))
 }
 
 /// The error names the key, the place and, for an unknown key, the likely one.
@@ -398,10 +411,14 @@ fn node_labels<'de, D: Deserializer<'de>>(
 }
 
 fn address<'de, D: Deserializer<'de>>(d: D) -> Result<Option<IpAddr>, D::Error> {
-    checked(d, |t: String| {
-        t.parse()
-            .map_err(|_| format!("\"{t}\" is not an IP address"))
-    })
+    let address = checked(d, |t: String| match t.as_str() {
+        "" => Ok(None),
+        t => t
+            .parse()
+            .map(Some)
+            .map_err(|_| format!("\"{t}\" is not an IP address")),
+    });
+    Ok(address?.flatten())
 }
 
 fn absolute_path<'de, D: Deserializer<'de>>(d: D) -> Result<Option<PathBuf>, D::Error> {
@@ -484,7 +501,7 @@ mod tests {
     fn resolve(json: &str, root: &str, overrides: &Overrides) -> Result<Settings, String> {
         parse(json.as_bytes())
             .unwrap()
-            .resolve(&Layout::new(root), overrides, "Host1")
+            .resolve(&Layout::new(root), overrides, "Host1", || None)
     }
 
     #[test]
@@ -609,6 +626,24 @@ mod tests {
                 .unwrap()
                 .static_pod_path,
             Path::new("/r/etc/podprobe/pods")
+        );
+    }
+
+    #[test]
+    fn the_address_is_the_nodes_own_unless_the_file_names_another() {
+        let check = |json: &str, own: Option<&str>, expected: &str| {
+            let own = || own.map(|ip| ip.parse().unwrap());
+            let file = parse(json.as_bytes()).unwrap();
+            let s = file.resolve(&Layout::new("/"), &Overrides::default(), "h", own);
+            assert_eq!(s.unwrap().node_ip.to_string(), expected, "{json}");
+        };
+        check("{}", Some("10.0.0.7"), "10.0.0.7");
+        check(r#"{"nodeIP": ""}"#, Some("fd00::7"), "fd00::7");
+        check("{}", None, "127.0.0.1");
+        check(r#"{"nodeIP": "10.0.0.8"}"#, Some("10.0.0.7"), "10.0.0.8");
+        check_error(
+            r#"{"nodeIP": "here"}"#,
+            "nodeIP: \"here\" is not an IP address at line 1 column 18",
         );
     }
 

@@ -18,6 +18,7 @@ use crate::admission;
 use crate::api::{Pod, PodPhase, PodStatus, PodUid};
 use crate::clock::{Moment, Time, go_duration};
 use crate::events::{EventType, Recorder};
+use crate::images::manager::ImageWaitReason;
 use crate::pleg::{EventKind, PodLifecycleEvent};
 use crate::pod_config::{PodConfig, PodOperation, PodUpdate};
 use crate::pod_manager::PodManager;
@@ -51,6 +52,8 @@ pub struct Channels {
     pub readiness: Receiver<results::Update>,
     /// From the startup results manager.
     pub startup: Receiver<results::Update>,
+    /// From the image keeper: names in the image store have changed.
+    pub images: Receiver<()>,
     /// Closed means the daemon ends.
     pub stop: Receiver<()>,
 }
@@ -64,7 +67,7 @@ pub trait RuntimeView: Send + Sync {
     /// Why the runtime cannot be relied on right now (5.4).
     ///
     /// # Errors
-    /// The text of 5.4.
+    /// The text of kubelet-probes 5.4.
     fn health(&self) -> Result<(), String>;
 }
 
@@ -147,6 +150,7 @@ enum Event {
     Liveness(results::Update),
     Readiness(results::Update),
     Startup(results::Update),
+    ImagesChanged,
     SyncTick,
     Housekeeping,
     PauseOver,
@@ -210,6 +214,7 @@ impl SyncLoop {
             liveness,
             readiness,
             startup,
+            images,
             stop,
         } = &self.channels;
         select! {
@@ -219,6 +224,7 @@ impl SyncLoop {
             recv(liveness) -> update => update.map_or(Event::Stop, Event::Liveness),
             recv(readiness) -> update => update.map_or(Event::Stop, Event::Readiness),
             recv(startup) -> update => update.map_or(Event::Stop, Event::Startup),
+            recv(images) -> changed => changed.map_or(Event::Stop, |()| Event::ImagesChanged),
             recv(self.sync_tick) -> _ => Event::SyncTick,
             recv(self.housekeeping) -> _ => Event::Housekeeping,
         }
@@ -243,7 +249,7 @@ impl SyncLoop {
         }
     }
 
-    /// The table of 5.2.
+    /// The table of kubelet-probes 5.2.
     fn handle_event(&mut self, event: Event) {
         match event {
             Event::Config(update) => self.parts.handle_config(update),
@@ -259,6 +265,7 @@ impl SyncLoop {
             }
             Event::Readiness(update) => self.parts.handle_readiness(&update),
             Event::Startup(update) => self.parts.handle_startup(&update),
+            Event::ImagesChanged => self.parts.handle_images_changed(),
             Event::SyncTick => self.parts.handle_sync_tick(Moment::now()),
             Event::Housekeeping => self.parts.handle_housekeeping(),
             Event::PauseOver | Event::Stop => {}
@@ -317,7 +324,7 @@ impl Parts {
             .for_each(|r| self.end_orphan(r));
     }
 
-    /// 5.3 "Reject".
+    /// kubelet-probes 5.3 "Reject".
     fn reject(&self, pod: &Pod, rejection: &admission::Rejection) {
         let admission::Rejection { reason, message } = rejection;
         self.recorder
@@ -376,6 +383,16 @@ impl Parts {
         self.sync(&update.pod);
     }
 
+    /// Those that wait for an image may find it now. One that is just starting may have looked a moment ago.
+    fn handle_images_changed(&self) {
+        for pod in self.pods.all() {
+            let status = self.statuses.get(pod.uid());
+            if status.is_none_or(|s| s.phase == PodPhase::Pending || waits_for_image(&s)) {
+                self.dispatch(pod, UpdateKind::Sync);
+            }
+        }
+    }
+
     fn handle_sync_tick(&self, now: Moment) {
         self.workers.due(now).iter().for_each(|uid| self.sync(uid));
         for pod in self
@@ -394,7 +411,7 @@ impl Parts {
         }
     }
 
-    /// The clean-up pass of 5.5.
+    /// The clean-up pass of kubelet-probes 5.5.
     fn handle_housekeeping(&self) {
         if !self.config.all_seen() {
             return;
@@ -411,7 +428,7 @@ impl Parts {
         }
     }
 
-    /// Steps 1, 4 and 5.
+    /// 5.5 steps 1, 4 and 5.
     fn clean_up_workers(&self) {
         let desired = self.pods.uids();
         let dropped = self.workers.sync_known(&desired);
@@ -432,8 +449,9 @@ impl Parts {
         }
     }
 
-    /// Step 6: what the runtime holds and nobody wants, ended pods' remains included. Step 4: what an earlier daemon did
-    /// not live to remove; looked at once, for a removal that fails is tried again by its worker.
+    /// 5.5 step 6: ends what the runtime holds and nobody wants, the remains of ended pods included. kubelet-probes 5.5
+    /// step 4: removes what an earlier daemon did not live to remove. It looks once; a removal that fails is tried again by
+    /// its worker.
     fn end_orphans(&self) {
         self.runtime.pods().iter().for_each(|r| self.end_orphan(r));
         for uid in self.left_behind.take() {
@@ -491,6 +509,15 @@ impl Parts {
     fn phase(&self, uid: &PodUid) -> PodPhase {
         self.statuses.get(uid).map(|s| s.phase).unwrap_or_default()
     }
+}
+
+/// Whether a container of the pod, an init container too, shows that its image is not there.
+fn waits_for_image(status: &PodStatus) -> bool {
+    let all = status.init_container_statuses.iter();
+    let mut waiting = all
+        .chain(&status.container_statuses)
+        .filter_map(|c| c.state.waiting.as_ref());
+    waiting.any(|w| ImageWaitReason::ALL.iter().any(|r| r.as_str() == w.reason))
 }
 
 /// All that is known of a pod whose spec is gone.
@@ -754,6 +781,38 @@ mod tests {
         assert_eq!(runs_after(&[ProbeResult::Failure]), 1);
     }
 
+    /// An image arrives: pods that wait for it are synced, for an init container too, and no other.
+    #[test]
+    fn a_change_of_images_syncs_the_pods_that_wait_for_one() {
+        let synced = |status: Value| {
+            let h = Harness::new();
+            h.config(PodOperation::Add, &[pod("a")]);
+            h.expect("a", Phase::Sync);
+            let status = serde_json::from_value(status).unwrap();
+            h.parts.statuses.set(&pod("a"), status);
+            let (channels, _senders) = channels();
+            let mut sync_loop = SyncLoop::new(channels, h.parts, Arc::default());
+            // the worker stands in its first run, so whatever asks for another is remembered
+            sync_loop.handle_event(Event::ImagesChanged);
+            drop(h.gate);
+            let far = Moment::now() + Duration::from_secs(1_000_000);
+            while sync_loop.parts.workers.due(far).is_empty() {
+                std::thread::yield_now();
+            }
+            h.ran.try_iter().count() == 1
+        };
+        let waits = |list: &str, reason: &str| {
+            let waiting = json!({"name": "c", "state": {"waiting": {"reason": reason}}});
+            synced(json!({"phase": "Running", list: [waiting]}))
+        };
+        assert!(waits("containerStatuses", "ErrImageNeverPull"));
+        assert!(waits("containerStatuses", "ImagePullBackOff"));
+        assert!(waits("initContainerStatuses", "ErrImageNeverPull"));
+        assert!(!waits("containerStatuses", "CrashLoopBackOff"));
+        assert!(synced(json!({"phase": "Pending"})));
+        assert!(!synced(json!({"phase": "Running"})));
+    }
+
     #[test]
     fn housekeeping_ends_what_nobody_wants_and_tells_the_probes_who_lives() {
         let mut h = Harness::new();
@@ -828,6 +887,7 @@ mod tests {
         Sender<PodLifecycleEvent>,
         [Sender<results::Update>; 3],
         Sender<()>,
+        Sender<()>,
     );
 
     fn channels() -> (Channels, Senders) {
@@ -836,11 +896,13 @@ mod tests {
         let (liveness_tx, liveness) = bounded(results::UPDATES_CAPACITY);
         let (readiness_tx, readiness) = bounded(results::UPDATES_CAPACITY);
         let (startup_tx, startup) = bounded(results::UPDATES_CAPACITY);
+        let (images_tx, images) = bounded(1);
         let (stop_tx, stop) = bounded(0);
         let senders = (
             config_tx,
             pleg_tx,
             [liveness_tx, readiness_tx, startup_tx],
+            images_tx,
             stop_tx,
         );
         (
@@ -850,6 +912,7 @@ mod tests {
                 liveness,
                 readiness,
                 startup,
+                images,
                 stop,
             },
             senders,
@@ -860,7 +923,7 @@ mod tests {
     #[test]
     fn with_every_channel_full_and_every_worker_stuck_the_loop_turns() {
         let h = Harness::new();
-        let (channels, (config, pleg, results, stop)) = channels();
+        let (channels, (config, pleg, results, images, stop)) = channels();
         for n in 0..UPDATES_CAPACITY {
             let update = PodUpdate {
                 op: PodOperation::Add,
@@ -889,13 +952,19 @@ mod tests {
                     .unwrap();
             }
         }
-        assert!(config.is_full() && pleg.is_full() && results.iter().all(Sender::is_full));
+        images.try_send(()).unwrap();
+        assert!(config.is_full() && pleg.is_full() && images.is_full());
+        assert!(results.iter().all(Sender::is_full));
         let workers = h.parts.workers.clone();
         let heartbeat = Arc::new(Heartbeat::default());
         let sync_loop = SyncLoop::new(channels, h.parts, heartbeat.clone());
         let thread = std::thread::spawn(move || sync_loop.run());
         let deadline = std::time::Instant::now() + SOON;
-        while !(config.is_empty() && pleg.is_empty() && results.iter().all(Sender::is_empty)) {
+        while !(config.is_empty()
+            && pleg.is_empty()
+            && images.is_empty()
+            && results.iter().all(Sender::is_empty))
+        {
             assert!(
                 std::time::Instant::now() < deadline,
                 "the loop stands still"
@@ -930,7 +999,7 @@ mod tests {
     fn an_ill_runtime_rests_the_loop_and_a_stop_is_still_heard() {
         let h = Harness::new();
         h.runtime.ill.store(true, Ordering::SeqCst);
-        let (channels, (config, _pleg, _results, stop)) = channels();
+        let (channels, (config, _pleg, _results, _images, stop)) = channels();
         config
             .send(PodUpdate {
                 op: PodOperation::Add,
@@ -957,7 +1026,7 @@ mod tests {
     fn f3_a_rest_is_no_turn_and_who_asks_is_told() {
         let h = Harness::new();
         h.runtime.ill.store(true, Ordering::SeqCst);
-        let (channels, (_config, _pleg, _results, stop)) = channels();
+        let (channels, (_config, _pleg, _results, _images, stop)) = channels();
         let heartbeat = Arc::new(Heartbeat::default());
         let mut sync_loop = SyncLoop::new(channels, h.parts, heartbeat.clone());
         sync_loop.pause = Duration::from_millis(1);
@@ -1004,7 +1073,7 @@ mod tests {
         h.open();
         h.seen();
         h.parts.also = Box::new(|_| panic!("asked for by the test"));
-        let (channels, (config, _pleg, _results, stop)) = channels();
+        let (channels, (config, _pleg, _results, _images, stop)) = channels();
         let mut sync_loop = SyncLoop::new(channels, h.parts, Arc::default());
         sync_loop.housekeeping = crossbeam_channel::at(std::time::Instant::now());
         let thread = std::thread::spawn(move || sync_loop.run());

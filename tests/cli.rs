@@ -253,6 +253,28 @@ fn wide_adds_address_node_and_file() {
 }
 
 #[test]
+fn a_pod_that_nothing_reaches_says_so() {
+    let mut own = pod("default", "own");
+    own["status"]["podIP"] = "127.0.0.1".into();
+    own["status"]["podIPs"] = json!([{"ip": "127.0.0.1"}]);
+    let mut host = own.clone();
+    host["object"]["metadata"]["name"] = "host".into();
+    host["object"]["spec"]["hostNetwork"] = true.into();
+    let world = World::new(vec![own, host, pod("default", "web")], vec![]);
+    let wide = text(&world.run("get pods -o wide").stdout);
+    let addresses: Vec<&str> = wide
+        .lines()
+        .filter_map(|l| l.split_whitespace().nth(5))
+        .collect();
+    assert_eq!(addresses, ["IP", "loopback", "127.0.0.1", "10.0.0.7"]);
+    let says_so = |name: &str| {
+        let described = text(&world.run(&format!("describe pod {name}")).stdout);
+        described.contains("loopback only: nothing outside of the pod reaches it")
+    };
+    assert_eq!(["own", "host", "web"].map(says_so), [true, false, false]);
+}
+
+#[test]
 fn describe_shows_what_probes_found_and_why_containers_were_restarted() {
     let described = text(
         &World::new(vec![with_events("told", "default", &[1])], vec![])
@@ -312,7 +334,7 @@ fn events_are_a_table_with_counts() {
     world.check_failure(
         "get events wbe",
         1,
-        "Error from server (NotFound): pods \"wbe\" not found\ndid you mean \"web\"?\n",
+        "pods \"wbe\" not found\ndid you mean \"web\"?\n",
     );
 }
 
@@ -400,7 +422,7 @@ fn a_probe_that_cannot_be_run_says_why_with_code_2() {
     world.check_failure(
         "probe wbe liveness",
         2,
-        "Error from server (NotFound): pods \"wbe\" not found\ndid you mean \"web\"?\n",
+        "pods \"wbe\" not found\ndid you mean \"web\"?\n",
     );
     world.check_failure(
         "probe web/mian liveness",
@@ -526,13 +548,9 @@ fn no_pods_and_no_such_pod() {
     world.check_failure(
         "get pods wbe",
         1,
-        "Error from server (NotFound): pods \"wbe\" not found\ndid you mean \"web\"?\n",
+        "pods \"wbe\" not found\ndid you mean \"web\"?\n",
     );
-    world.check_failure(
-        "describe pod database",
-        1,
-        "Error from server (NotFound): pods \"database\" not found\n",
-    );
+    world.check_failure("describe pod database", 1, "pods \"database\" not found\n");
     World::new(vec![], vec![]).check_failure("get pods", 0, "No resources found\n");
 }
 
@@ -560,6 +578,22 @@ fn files_with_problems_follow_the_table() {
         text(&missing.stderr).ends_with("not found\n/pods/new.json: not running: line 3: no\n"),
         "{}",
         text(&missing.stderr)
+    );
+}
+
+#[test]
+fn a_pod_by_name_comes_without_the_problems_of_other_files() {
+    let mut old = pod("default", "web");
+    old["fileError"] = "spec: bad".into();
+    let problems = vec![
+        json!({"file": "/pods/new.json", "error": "line 3: no"}),
+        json!({"file": "/pods/web.json", "error": "spec: bad"}),
+    ];
+    let world = World::new(vec![old, pod("default", "db")], problems);
+    assert_eq!(text(&world.run("get pods db").stderr), "");
+    assert_eq!(
+        text(&world.run("get pods web").stderr),
+        "/pods/web.json: last good version runs: spec: bad\n"
     );
 }
 
@@ -629,6 +663,47 @@ fn describe_is_kubectls_layout() {
     world.check("describe pod web", include_str!("golden/describe.txt"));
 }
 
+/// A container says `ESC ] 0 ; pwned BEL`, which sets a terminal's title.
+#[test]
+fn what_a_container_says_does_not_act_on_the_terminal() {
+    const EVIL: &str = "\u{1b}]0;pwned\u{7}\u{9b}2J\r";
+    let mut evil = crashing("web");
+    let status = &mut evil["status"]["containerStatuses"][0];
+    status["lastState"]["terminated"]["message"] = format!("bye {EVIL}").into();
+    status["state"]["waiting"]["message"] = format!("wait {EVIL}").into();
+    let event = |reason: &str| {
+        json!({"namespace": "default", "pod": "web-edge", "uid": "u", "fieldPath": "", "type": "Warning", "reason": reason,
+               "message": format!("said {EVIL}"), "count": 1, "firstTimestamp": ago(60), "lastTimestamp": ago(60)})
+    };
+    evil["events"] = json!([event("Unhealthy"), event(EVIL)]);
+    evil["warnings"] = json!([format!("file {EVIL}")]);
+    evil["file"] = format!("/pods/{EVIL}.json").into();
+    evil["object"]["metadata"]["labels"] = json!({"a": EVIL});
+    evil["object"]["status"] = evil["status"].clone();
+    let problem = json!({"file": format!("/pods/{EVIL}"), "error": format!("bad {EVIL}")});
+    let world = World::new(vec![evil], vec![problem]);
+    for line in [
+        "get pods",
+        "get pods -o wide",
+        "get pods -o json",
+        "get events",
+        "describe pod",
+        "describe pod nothing",
+    ] {
+        let output = world.run(line);
+        for said in [text(&output.stdout), text(&output.stderr)] {
+            let bad = said.chars().find(|c| c.is_control() && *c != '\n');
+            assert_eq!(bad, None, "{line}: {said:?}");
+        }
+    }
+    let described = text(&world.run("describe pod web").stdout);
+    for said in ["bye ^[]0;pwned^G", "wait ^[]0;pwned^G", "said ^[]0;pwned^G"] {
+        assert!(described.contains(said), "{described}");
+    }
+    let json: Value = serde_json::from_slice(&world.run("get pods -o json").stdout).unwrap();
+    assert_eq!(json["items"][0]["metadata"]["labels"]["a"], EVIL);
+}
+
 fn with_logs(world: &World, containers: &[&str], restarts: u32, running: bool) -> Value {
     let mut pod = pod("default", "web");
     let state = if running {
@@ -673,12 +748,25 @@ fn logs_are_what_the_container_wrote() {
     );
     world.check("logs web", "rotated\nin two parts\nlast\n");
     world.check("logs web -p", "before\n");
+    // raw, as kubectl: what comes out is what went in
+    write_log(world.root.path(), "main/0.log", "F \u{1b}[1mbold\u{7}");
+    world.check("logs web -p", "\u{1b}[1mbold\u{7}\n");
     world.check("logs pod/web-edge -c main", "rotated\nin two parts\nlast\n");
     world.check_failure(
         "logs web -c mian",
         1,
-        "error: container mian is not valid for pod web-edge: its containers are [main], did you mean main?\n",
+        "container mian is not valid for pod web-edge: its containers are [main], did you mean 'main'?\n",
     );
+}
+
+/// Its shim creates the log with the first line.
+#[test]
+fn a_container_that_wrote_nothing_has_an_empty_log() {
+    let world = World::new(vec![], vec![]);
+    world.set(2, vec![with_logs(&world, &["main"], 1, false)], vec![]);
+    for line in ["logs web", "logs web -p", "logs web -f"] {
+        check_output(&world.run(line), 0, "", "");
+    }
 }
 
 #[test]
@@ -688,9 +776,9 @@ fn logs_of_several_containers_need_a_choice() {
     world.check_failure(
         "logs web",
         1,
-        "error: a container name must be specified for pod web-edge, choose one of: [a b]\n",
+        "a container name must be specified for pod web-edge, choose one of: [a b]\n",
     );
-    let previous = "Error from server (BadRequest): previous terminated container \"a\" in pod \"web-edge\" not found\n";
+    let previous = "previous terminated container \"a\" in pod \"web-edge\" not found\n";
     world.check_failure("logs web -c a -p", 1, previous);
 }
 
@@ -723,6 +811,23 @@ fn following_ends_with_the_container() {
     world.set(3, vec![with_logs(&world, &["main"], 0, false)], vec![]);
     assert_eq!(lines.next(), None);
     assert!(child.0.wait().unwrap().success());
+}
+
+/// It accepts the connection and never answers.
+#[test]
+fn a_daemon_that_hangs_has_not_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let socket = Layout::new(root.path()).socket();
+    std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_podprobe"))
+        .args(["get", "pods", "--root"])
+        .arg(root.path())
+        .output()
+        .unwrap();
+    let expected =
+        "podprobe has not answered within 10 s: it is overloaded or hangs; its log may say why\n";
+    check_output(&output, 1, "", expected);
 }
 
 #[test]

@@ -3,12 +3,11 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
-use podprobe::image_keeper::{ImageKeeper, ImageKeeperConfig};
-use podprobe::images::ImageStore;
+use podprobe::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
+use podprobe::images::{ImageStore, ImagesInUse};
 use serde_json::json;
 
 const CEILING: Duration = Duration::from_secs(10);
@@ -74,13 +73,13 @@ impl Fixture {
         }
     }
 
-    fn start(&mut self, in_use: impl Fn(&str) -> bool + Send + Sync + 'static) {
+    fn start(&mut self, in_use: impl Fn() -> ImagesInUse + Send + 'static) {
         let (send, loaded) = bounded(100);
         self.loaded = loaded;
         let config = ImageKeeperConfig {
             store: self.store.clone(),
             drop_dir: self.path("drop"),
-            in_use: Arc::new(in_use),
+            in_use: Box::new(in_use),
             on_change: Box::new(move || send.try_send(()).unwrap()),
         };
         self.keeper = Some(ImageKeeper::spawn(config).unwrap());
@@ -164,7 +163,7 @@ fn archives_there_at_the_start_and_later_ones_are_loaded_and_told() {
     f.put("a.tar", &archive("a:1", "a"));
     f.put("bad.tar", b"no tar at all");
     age(&f.path("drop/a.tar"));
-    f.start(|_| true);
+    f.start(ImagesInUse::default);
     f.expect_loaded(&["docker.io/library/a:1"]);
     f.put("b.tar", &archive("b:1", "b"));
     f.expect_loaded(&["docker.io/library/a:1", "docker.io/library/b:1"]);
@@ -183,7 +182,7 @@ fn the_directory_is_made_and_watched() {
         return;
     }
     let mut f = Fixture::new();
-    f.start(|_| true);
+    f.start(ImagesInUse::default);
     f.wait_for("no directory", || f.path("drop").is_dir());
     f.put("a.tar", &archive("a:1", "a"));
     f.expect_loaded(&["docker.io/library/a:1"]);
@@ -201,7 +200,7 @@ fn an_archive_that_is_being_written_is_left_until_it_is_closed() {
     let whole = archive("slow:1", "s");
     let mut slow = fs::File::create(f.path("drop/slow.tar")).unwrap();
     slow.write_all(&whole[..600]).unwrap();
-    f.start(|_| true);
+    f.start(ImagesInUse::default);
     f.expect_loaded(&["docker.io/library/other:1"]);
     let memory = || fs::read_to_string(f.path("images/dropped.json")).unwrap_or_default();
     f.wait_for("nothing remembered", || memory().contains("aaa.tar"));
@@ -220,7 +219,7 @@ fn an_archive_whose_end_nobody_saw_is_loaded_once_it_rests() {
     f.put("a.tar", &archive("a:1", "a"));
     // What was loaded cannot be remembered: it is loaded and told all the same.
     fs::create_dir(f.path("images/dropped.json")).unwrap();
-    f.start(|_| true);
+    f.start(ImagesInUse::default);
     // Long before the next regular look, which is 20 s away.
     f.expect_loaded(&["docker.io/library/a:1"]);
 }
@@ -238,7 +237,11 @@ fn at_the_start_nameless_images_go_unless_a_container_uses_them() {
     // The name goes from one to the next.
     let [used, unused, named] = ["1", "2", "3"].map(load);
     let used_by_container = used.clone();
-    f.start(move |id| id == used_by_container);
+    f.start(move || {
+        let mut in_use = ImagesInUse::default();
+        in_use.add(&used_by_container, []);
+        in_use
+    });
     let ids = || {
         f.store
             .list()
@@ -271,7 +274,7 @@ fn a_stop_during_a_look_leaves_the_other_archives_to_the_next_keeper() {
     ["a", "b"]
         .iter()
         .for_each(|name| age(&f.path(&format!("drop/{name}.tar"))));
-    f.start(|_| true);
+    f.start(ImagesInUse::default);
     let keeper = f.keeper.take().unwrap();
     let inode = f.path("images/lock").metadata().unwrap().ino();
     f.wait_for("not waiting for the lock", || is_waited_for(inode));
@@ -282,7 +285,7 @@ fn a_stop_during_a_look_leaves_the_other_archives_to_the_next_keeper() {
     );
     drop(lock);
     f.expect_loaded(&["docker.io/library/a:1"]);
-    f.start(|_| true);
+    f.start(ImagesInUse::default);
     f.expect_loaded(&["docker.io/library/a:1", "docker.io/library/b:1"]);
 }
 
@@ -301,7 +304,7 @@ fn an_image_loaded_by_another_process_is_told() {
         return;
     }
     let mut f = Fixture::new();
-    f.start(|_| true);
+    f.start(ImagesInUse::default);
     // nothing is dropped, so all that can be told is what the other one does; the first may come before the watch
     let other = ImageStore::open(f.path("images")).unwrap();
     let told = (0..100).any(|n| {

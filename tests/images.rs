@@ -11,7 +11,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use podprobe::images::{ImageConfig, ImageError, ImageStore, Limits, LoadedImage, overlay};
+use podprobe::images::{
+    ImageConfig, ImageError, ImageStore, ImagesInUse, Limits, LoadedImage, overlay,
+};
 use podprobe::sys::xattr;
 use serde_json::{Value, json};
 use tar::{EntryType, Header};
@@ -1123,6 +1125,13 @@ fn attack_archive_directory_link() {
 
 // ---- the store ----
 
+/// A container of that image stands on these layers.
+fn used(id: &str, layers: &[PathBuf]) -> ImagesInUse {
+    let mut in_use = ImagesInUse::default();
+    in_use.add(id, layers);
+    in_use
+}
+
 #[test]
 fn removal_keeps_what_others_use() {
     if !is_root() {
@@ -1149,7 +1158,10 @@ fn removal_keeps_what_others_use() {
     let layers = || fs::read_dir(bench.path("store/layers")).unwrap().count();
     assert_eq!(layers(), 3, "a shared layer is there once");
 
-    let busy = bench.store.remove("a/one:1", &|id| id == one.id).unwrap();
+    let busy = bench
+        .store
+        .remove("a/one:1", &|| used(&one.id, &[]))
+        .unwrap();
     assert_eq!(
         (busy.names, busy.images, busy.in_use),
         (
@@ -1170,7 +1182,7 @@ fn removal_keeps_what_others_use() {
     );
 
     assert_eq!(
-        bench.store.prune(&|_| false).unwrap().images,
+        bench.store.prune(&ImagesInUse::default).unwrap().images,
         std::slice::from_ref(&one.id)
     );
     assert_eq!(layers(), 2);
@@ -1179,10 +1191,10 @@ fn removal_keeps_what_others_use() {
             .unwrap(),
         "s"
     );
-    bench.store.remove(&two.id, &|_| false).unwrap();
+    bench.store.remove(&two.id, &ImagesInUse::default).unwrap();
     bench.check_nothing_kept();
     assert!(matches!(
-        bench.store.remove("a/two:1", &|_| false),
+        bench.store.remove("a/two:1", &ImagesInUse::default),
         Err(ImageError::NotFound { .. })
     ));
 }
@@ -1261,6 +1273,87 @@ fn a_missing_layer_is_told() {
     bench
         .layer(Tar::new().file("f", "x"))
         .expect("loading again mends it");
+}
+
+/// F6: what damages `names.json` costs no image, neither at the next start nor before.
+#[test]
+fn lost_names_cost_no_image() {
+    if !is_root() {
+        return;
+    }
+    for damage in [None, Some("{}"), Some("{\"docker.io"), Some("\0\0\0")] {
+        let bench = Bench::new();
+        let load = |n: u32| {
+            let layer = Tar::new().file("f", &n.to_string()).end();
+            bench.load(&oci(&format!("a/x{n}:1"), &[layer], plain))
+        };
+        load(1).unwrap();
+        load(2).unwrap();
+        let names = bench.path("store/names.json");
+        let break_names = || match damage {
+            Some(content) => fs::write(&names, content).unwrap(),
+            None => fs::remove_file(&names).unwrap(),
+        };
+        break_names();
+        bench
+            .store
+            .resolve("a/x1:1")
+            .expect("it can be used as it is");
+        let store = ImageStore::open(bench.path("store")).unwrap();
+        let removed = store.prune(&ImagesInUse::default).unwrap();
+        assert!(removed.images.is_empty(), "{damage:?}: {removed:?}");
+        break_names();
+        load(3).expect("loading an image heals it");
+        for n in [1, 2, 3] {
+            store.resolve(&format!("a/x{n}:1")).unwrap();
+        }
+        assert_eq!(store.list().unwrap().len(), 3);
+    }
+}
+
+/// F6: the record of an image is lost; its container runs on, and the image is there again once it is loaded again.
+#[test]
+fn a_lost_record_costs_no_layer_in_use() {
+    if !is_root() {
+        return;
+    }
+    for damage in [None, Some("{")] {
+        let bench = Bench::new();
+        let files = oci("a/app:1", &[Tar::new().file("f", "x").end()], plain);
+        let id = bench.load(&files).unwrap().remove(0).id;
+        let layers = bench.store.resolve(&id).unwrap().layers;
+        let record = bench.path(&format!("store/images/{}.json", &id["sha256:".len()..]));
+        match damage {
+            Some(content) => fs::write(&record, content).unwrap(),
+            None => fs::remove_file(&record).unwrap(),
+        }
+        let error = bench.store.resolve("a/app:1").unwrap_err();
+        assert!(error.to_string().contains("load it again"), "{error}");
+        bench
+            .store
+            .prune(&|| used("sha256:other", &layers))
+            .unwrap();
+        assert!(layers[0].join("f").exists(), "a container stands on it");
+        assert_eq!(bench.load(&files).unwrap()[0].id, id);
+        assert_eq!(bench.store.resolve("a/app:1").unwrap().layers, layers);
+    }
+}
+
+#[test]
+fn a_damaged_layer_is_mended_by_loading_again() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let files = oci("a/app:1", &[Tar::new().file("f", "12345").end()], plain);
+    let size = bench.load(&files).unwrap()[0].size;
+    let layer = bench.store.resolve("a/app:1").unwrap().layers.remove(0);
+    fs::write(layer.with_file_name("layer.json"), "\0").unwrap();
+    assert_eq!(bench.load(&files).unwrap()[0].size, size, "counted again");
+    fs::remove_dir_all(&layer).unwrap();
+    assert!(bench.store.resolve("a/app:1").is_err());
+    bench.load(&files).unwrap();
+    assert_eq!(fs::read_to_string(layer.join("f")).unwrap(), "12345");
 }
 
 #[test]
@@ -1383,6 +1476,63 @@ fn imports_a_tar_and_sees_a_cut_one() {
     assert!(error.to_string().contains("truncated"), "{error}");
 }
 
+/// A 64-bit program with one program header of this kind (1: load, 3: interpreter).
+fn program(header: u32) -> Vec<u8> {
+    let mut bytes = vec![0; 64];
+    bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+    bytes[16] = 2;
+    bytes[32] = 64;
+    bytes[54] = 56;
+    bytes[56] = 1;
+    bytes.extend(header.to_le_bytes());
+    bytes.resize(64 + 56 + 1000, 7);
+    bytes
+}
+
+#[test]
+fn imports_a_static_program_and_says_what_is_wanted_instead_of_others() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let import = |path: &Path| bench.store.import(path, "app", ImageConfig::default());
+    let first = import(&bench.write("app", &program(1))).unwrap();
+    let image = bench.store.resolve("app").unwrap();
+    assert_eq!(image.config.entrypoint, ["/bin/app"]);
+    let file = image.layers[0].join("bin/app");
+    assert_eq!(fs::read(&file).unwrap(), program(1));
+    assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, 0o755);
+    assert_eq!(import(&bench.path("app")).unwrap().id, first.id);
+    let cmd = ImageConfig {
+        cmd: vec!["/bin/app".into(), "-x".into()],
+        ..ImageConfig::default()
+    };
+    bench
+        .store
+        .import(&bench.path("app"), "app", cmd.clone())
+        .unwrap();
+    assert_eq!(bench.store.resolve("app").unwrap().config, cmd);
+    for (content, words) in [
+        (program(3), "needs shared libraries"),
+        (b"#!/bin/sh\n".to_vec(), "neither a tar nor a program"),
+        (Vec::new(), "neither a tar nor a program"),
+    ] {
+        let error = import(&bench.write("other", &content)).unwrap_err();
+        assert!(matches!(error, ImageError::NotAnImage { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(
+            text.contains(words) && text.contains("a root directory, a tar of one"),
+            "{text}"
+        );
+    }
+    let error = bench.store.load(&bench.path("app")).unwrap_err();
+    assert!(
+        error.to_string().contains("podprobe image import"),
+        "{error}"
+    );
+    bench.check_untouched();
+}
+
 // ---- dropped archives ----
 
 #[test]
@@ -1424,7 +1574,10 @@ fn dropped_archives_are_loaded_once() {
         [drop.join("bad.tar.gz")]
     );
 
-    bench.store.remove("a/good:1", &|_| false).unwrap();
+    bench
+        .store
+        .remove("a/good:1", &ImagesInUse::default)
+        .unwrap();
     let again = bench.store.load_dropped(&drop).unwrap();
     assert!(
         again.loaded.is_empty(),
@@ -1562,6 +1715,48 @@ fn an_overlay_shows_the_layers_as_one() {
 }
 
 #[test]
+fn images_of_a_read_only_disk_can_be_used() {
+    in_private_namespace("images_of_a_read_only_disk_can_be_used", || {
+        use nix::mount::{MsFlags, mount, umount};
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().join("fs");
+        tmpfs(&base, "8m");
+        let archive = dir.path().join("x.tar");
+        let layers = [Tar::new().file("f", "x").end()];
+        fs::write(&archive, as_tar(&oci("a/b:1", &layers, plain))).unwrap();
+        let store = ImageStore::open(base.join("store")).unwrap();
+        store.load(&archive).unwrap();
+        fs::remove_file(base.join("store/names.json")).unwrap();
+        let flags = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+        mount(None::<&str>, &base, None::<&str>, flags, None::<&str>).unwrap();
+        let store = ImageStore::open(base.join("store")).unwrap();
+        assert_eq!(store.resolve("a/b:1").unwrap().layers.len(), 1);
+        assert!(store.load(&archive).is_err());
+        umount(&base).unwrap();
+    });
+}
+
+/// /run was emptied: there is no record of the container, but its root is mounted.
+#[test]
+fn a_mounted_layer_is_in_use() {
+    in_private_namespace("a_mounted_layer_is_in_use", || {
+        let mounted = mount_image(&[Tar::new().file("f", "x").end()]);
+        let store = ImageStore::open(mounted.upper.with_file_name("store")).unwrap();
+        let mut in_use = ImagesInUse::default();
+        in_use.add_mounted();
+        let removed = store.remove("a/b:1", &|| in_use.clone()).unwrap();
+        assert_eq!(
+            removed.images.len(),
+            1,
+            "no record says that its image is in use"
+        );
+        let layers = fs::read_dir(mounted.upper.with_file_name("store/layers"));
+        assert_eq!(layers.unwrap().count(), 1, "its layer is");
+        assert_eq!(fs::read_to_string(mounted.root.join("f")).unwrap(), "x");
+    });
+}
+
+#[test]
 fn two_hundred_layers_are_mounted() {
     in_private_namespace("two_hundred_layers_are_mounted", || {
         let here = std::env::current_dir().unwrap();
@@ -1619,8 +1814,27 @@ fn a_full_disk_leaves_the_other_images_alone() {
             store.load(&path)
         };
         load("a/good:1", "good").unwrap();
-        let error = load("a/big:1", &"x".repeat(3 << 20)).unwrap_err();
-        assert!(error.to_string().contains("no space left"), "{error}");
+        let full = |error: ImageError| {
+            let text = error.to_string();
+            assert!(
+                matches!(error, ImageError::NoSpace { .. })
+                    && text.contains("no space left")
+                    && text.contains("more are needed")
+                    && text.contains("nothing was kept"),
+                "{text}"
+            );
+        };
+        // Seen before anything is unpacked; and a bomb, which does not say its size, before it fills the disk.
+        full(load("a/big:1", &"x".repeat(3 << 20)).unwrap_err());
+        let bomb = dir.path().join("bomb.tar");
+        let layers = [Tar::new().file("f", &"x".repeat(6 << 20)).end()];
+        fs::write(&bomb, as_tar(&oci("a/bomb:1", &layers, gzip))).unwrap();
+        let larger = base.join("larger");
+        tmpfs(&larger, "7m");
+        let other = ImageStore::open(larger.join("store")).unwrap();
+        full(other.load(&bomb).unwrap_err());
+        assert_eq!(fs::read_dir(larger.join("store/tmp")).unwrap().count(), 0);
+        nix::mount::umount(&larger).unwrap();
         assert_eq!(store.list().unwrap().len(), 1);
         assert_eq!(fs::read_dir(base.join("store/tmp")).unwrap().count(), 0);
         assert_eq!(fs::read_dir(base.join("store/layers")).unwrap().count(), 1);

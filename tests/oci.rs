@@ -11,9 +11,12 @@ use std::time::{Duration, Instant};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use podprobe::api::{Container, Pod};
+use podprobe::container_config::{self, NodeFacts, SandboxInputs};
 use podprobe::images::ImageConfig;
+use podprobe::network::etc_files::EtcFiles;
 use podprobe::runtime::ContainerId;
 use podprobe::runtime::shims::oci_spec::{Host, Inputs, Namespaces, build};
+use podprobe::volumes::MountedVolumes;
 use serde_json::{Value, json};
 
 const PODPROBE: &str = env!("CARGO_BIN_EXE_podprobe");
@@ -105,9 +108,30 @@ impl Case {
     fn config(&self) -> Value {
         let mut pod = self.pod.clone();
         pod.spec.containers = vec![self.container.clone()];
-        build(&Inputs {
+        let volumes = MountedVolumes::default();
+        let sandbox_config = container_config::sandbox(&SandboxInputs {
+            pod: &pod,
+            attempt: 0,
+            hostname: "test",
+            log_directory: self.dir.path().join("logs"),
+            cgroup_parent: format!("/podprobe-test-{}", self.name),
+            volumes: &volumes,
+        });
+        let config = container_config::container(&container_config::Inputs {
             pod: &pod,
             container: &self.container,
+            attempt: 0,
+            image_id: "",
+            image_user: &self.image.user,
+            volumes: &volumes,
+            etc_files: &EtcFiles::below(self.dir.path()),
+            termination_log: None,
+            seccomp_profiles: self.dir.path(),
+            node: &NodeFacts::read(),
+        });
+        build(&Inputs {
+            config: &config.unwrap(),
+            sandbox_config: &sandbox_config,
             sandbox: &ContainerId::from("s"),
             image: &self.image,
             layers: &[self.dir.path().join("rootfs")],
@@ -115,7 +139,6 @@ impl Case {
             namespaces: Namespaces::default(),
             mounts: vec![],
             cgroups_path: self.cgroup(),
-            hostname: "test",
             host: &self.host,
             localhost_seccomp: None,
         })
@@ -694,6 +717,67 @@ fn a_missing_working_directory_is_made_and_no_link_leads_out() {
         let c = case.runtime(runtime);
         let _ = c.create();
         assert!(!outside.join("x").exists(), "{runtime}");
+    }
+}
+
+/// CVE-2019-16884, CVE-2025-52881: neither a spec, nor a link of the image, nor one of a volume covers a file of /proc.
+#[test]
+fn nothing_is_mounted_below_proc() {
+    if missing(true) {
+        return;
+    }
+    for runtime in [PODPROBE, RUNC] {
+        let case = Case::new("cat /proc/uptime; ls -A /data");
+        let (root, volume) = (
+            case.dir.path().join("rootfs"),
+            case.dir.path().join("volume"),
+        );
+        symlink("/proc/1", root.join("v")).unwrap();
+        symlink("/proc", root.join("p")).unwrap();
+        fs::create_dir(&volume).unwrap();
+        symlink("/proc/1", volume.join("link")).unwrap();
+        let source = case.dir.path().join("source");
+        fs::create_dir(&source).unwrap();
+        let file = case.dir.path().join("file");
+        fs::write(&file, "1.00 1.00\n").unwrap();
+        let create = |mounts: &[(&str, &Path)]| {
+            let c = case.runtime(runtime);
+            let mut config = case.config();
+            config["mounts"]
+                .as_array_mut()
+                .unwrap()
+                .extend(mounts.iter().map(|(destination, source)| {
+                    json!({ "destination": destination, "type": "bind", "source": source, "options": ["rbind"] })
+                }));
+            fs::write(case.dir.path().join("config.json"), config.to_string()).unwrap();
+            let (ok, err) = c.create();
+            (c, ok, err)
+        };
+        let refused: [&[(&str, &Path)]; 6] = [
+            &[("/proc/self/attr", &source)],
+            &[("/v/attr", &source)],
+            &[("/p/self/attr", &source)],
+            &[("/proc/1/status", &file)],
+            &[("/proc", &source)],
+            &[("/volume", &volume), ("/volume/link/attr", &source)],
+        ];
+        for mounts in refused {
+            let (c, ok, err) = create(mounts);
+            assert!(!ok, "{runtime} accepted {mounts:?}");
+            if runtime == PODPROBE {
+                assert!(err.contains("/proc") && err.lines().count() == 1, "{err}");
+                assert_eq!(c.left_cgroups(), Vec::<PathBuf>::new());
+            }
+        }
+        let (c, ok, err) = create(&[("/proc/uptime", &file), ("/data", &volume)]);
+        assert!(ok, "{runtime}: {err}");
+        assert!(c.start().0);
+        c.wait();
+        assert_eq!(
+            fs::read_to_string(c.out()).unwrap(),
+            "1.00 1.00\nlink\n",
+            "{runtime}"
+        );
     }
 }
 

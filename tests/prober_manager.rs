@@ -23,7 +23,7 @@ use podprobe::prober::manager::{Deps, ProberManager, RestoredReady, Results, Sta
 use podprobe::prober::pauses::ProbeKey;
 use podprobe::prober::results::{Manager, ProbeResult, Update};
 use podprobe::runtime::{
-    ContainerId, ExecOutcome, NetworkNamespace, RuntimeError, StartErrorReason,
+    ContainerId, ExecOutcome, NetworkNamespace, RuntimeError, RuntimeErrorKind,
 };
 use probed::{Probed, ProbedRuntime};
 
@@ -105,7 +105,7 @@ impl Probed for World {
                 output: b"said".to_vec(),
             }),
             Answer::Error => Err(RuntimeError::new(
-                StartErrorReason::RunContainerError,
+                RuntimeErrorKind::Failed,
                 "no descriptors",
             )),
             Answer::Panic => panic!("made up"),
@@ -121,10 +121,7 @@ impl Probed for World {
 
     fn network_namespace(&self) -> Result<Option<NetworkNamespace>, RuntimeError> {
         if self.no_namespaces.load(Ordering::SeqCst) {
-            return Err(RuntimeError::new(
-                StartErrorReason::RunContainerError,
-                "no namespace",
-            ));
+            return Err(RuntimeError::new(RuntimeErrorKind::Failed, "no namespace"));
         }
         Ok(None)
     }
@@ -348,7 +345,7 @@ fn pod_with_init(sidecar: bool) -> Arc<Pod> {
     })
 }
 
-/// manager.json m-3, m-4; O8: the sidecar's workers go on when the pod begins to end.
+/// manager.json m-3, m-4; kubelet-probes 15 O8: the sidecar's workers go on when the pod begins to end.
 #[test]
 fn m_3_m_4_sidecars_have_workers_and_plain_init_containers_none() {
     let d = daemon();

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use podprobe::api::PodStatus;
 use podprobe::api::pod::HttpHeader;
+use podprobe::api::probe_host::ProbeHosts;
 use podprobe::prober::outcome::{HandlerResult, Outcome, Phase};
 use podprobe::prober::target::{Target, resolve_target};
 use podprobe::prober::url::ProbeUrl;
@@ -427,7 +428,10 @@ fn grpc_server() -> Server {
     Server::start(|s| raw_h2::serve(s, &raw_h2::answer(1)))
 }
 
-fn tls_server() -> Server {
+type Tls = rustls::StreamOwned<rustls::ServerConnection, TcpStream>;
+
+/// A TLS server that agrees to these protocols, or takes any when there is none.
+fn tls_server_of(protocols: &[&[u8]], serve: impl Fn(Tls) + Send + 'static) -> Server {
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
     let cert = CertificateDer::from(include_bytes!("data/probe-server.crt.der").to_vec());
     let key =
@@ -436,20 +440,356 @@ fn tls_server() -> Server {
     let builder = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap();
-    let config = Arc::new(
-        builder
-            .with_no_client_auth()
-            .with_single_cert(vec![cert], key)
-            .unwrap(),
-    );
+    let mut config = builder
+        .with_no_client_auth()
+        .with_single_cert(vec![cert], key)
+        .unwrap();
+    config.alpn_protocols = protocols.iter().map(|p| p.to_vec()).collect();
+    let config = Arc::new(config);
     Server::start(move |s| {
-        let mut tls =
-            rustls::StreamOwned::new(rustls::ServerConnection::new(config.clone()).unwrap(), s);
-        let head = read_head(&mut tls);
-        let _ = tls.write_all(&reply("200 OK", "", &head));
-        tls.conn.send_close_notify();
-        let _ = tls.flush();
+        let connection = rustls::ServerConnection::new(config.clone()).unwrap();
+        serve(rustls::StreamOwned::new(connection, s));
     })
+}
+
+fn answer_tls(mut tls: Tls) {
+    let head = read_head(&mut tls);
+    let _ = tls.write_all(&reply("200 OK", "", &head));
+    tls.conn.send_close_notify();
+    let _ = tls.flush();
+}
+
+fn tls_server() -> Server {
+    tls_server_of(&[], answer_tls)
+}
+
+/// A server of HTTP/2 over TLS and of nothing else, by the library on blocking sockets.
+fn http2_server(
+    answer: impl Fn(&::http::Request<h2::RecvStream>) -> (::http::Response<()>, Vec<u8>)
+    + Send
+    + 'static,
+) -> Server {
+    tls_server_of(&[b"h2"], move |tls| {
+        tls.sock
+            .set_read_timeout(Some(Duration::from_millis(5)))
+            .unwrap();
+        let served = blocking::run(async {
+            let mut connection = h2::server::handshake(blocking::Io(tls)).await?;
+            while let Some(request) = connection.accept().await {
+                let (request, mut respond) = request?;
+                let (head, body) = answer(&request);
+                respond
+                    .send_response(head, false)?
+                    .send_data(body.into(), true)?;
+            }
+            Ok::<_, h2::Error>(())
+        });
+        // A client that hangs up may leave a reset behind.
+        drop(served);
+    })
+}
+
+/// Sockets with a short timeout under a library that polls: what is not there in time is asked for again.
+mod blocking {
+    use std::future::Future;
+    use std::io::{self, Read, Write};
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Poll, Waker};
+
+    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+    pub(crate) struct Io<S>(pub(crate) S);
+
+    impl<S: Read + Unpin> AsyncRead for Io<S> {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buf: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            match self.0.read(buf.initialize_unfilled()) {
+                Ok(n) => buf.advance(n),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl<S: Write + Unpin> AsyncWrite for Io<S> {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buf: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Poll::Ready(self.0.write(buf))
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(self.0.flush())
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    pub(crate) fn run<F: Future>(future: F) -> F::Output {
+        let mut future = pin!(future);
+        loop {
+            if let Poll::Ready(done) = future
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+            {
+                return done;
+            }
+        }
+    }
+}
+
+/// Parity A5: the kubelet offers h2, so a server that speaks nothing else is Ready there.
+#[test]
+fn https_to_a_server_of_http2_only() {
+    let seen = |head: &::http::Request<h2::RecvStream>| {
+        let headers: Vec<_> = head
+            .headers()
+            .iter()
+            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+            .collect();
+        format!("{} {} {}", head.method(), head.uri(), headers.join(", "))
+    };
+    let server = http2_server(move |head| {
+        let response = |status: u16| ::http::Response::builder().status(status);
+        match head.uri().path() {
+            "/moved" => (
+                response(302)
+                    .header("location", "/seen?x=y")
+                    .body(())
+                    .unwrap(),
+                b"moved".to_vec(),
+            ),
+            "/away" => (
+                response(302)
+                    .header("location", "http://[::1")
+                    .body(())
+                    .unwrap(),
+                Vec::new(),
+            ),
+            "/big" => (response(200).body(()).unwrap(), vec![b'x'; 1_000_000]),
+            "/bad" => (response(503).body(()).unwrap(), b"no".to_vec()),
+            _ => (response(200).body(()).unwrap(), seen(head).into_bytes()),
+        }
+    });
+    let get = |path: &str, headers: &[(&str, &str)]| {
+        get_with("HTTPS", server.addr, path, headers, TIMEOUT)
+    };
+    let at = server.addr;
+    let outcome = get("/a?b=c#d", &[("Host", "a.b"), ("X-One", "1")]);
+    assert_eq!(
+        (outcome.result, outcome.output.as_str(), outcome.phase),
+        (
+            HandlerResult::Success,
+            "GET https://a.b/a?b=c user-agent: kube-probe/1.36, x-one: 1, accept: */*",
+            Phase::Read
+        ),
+        "{outcome:?}"
+    );
+    let moved = format!(
+        "GET https://{at}/seen?x=y user-agent: kube-probe/1.36, accept: */*, referer: https://{at}/moved"
+    );
+    check(&get("/moved", &[]), HandlerResult::Success, &moved);
+    check(
+        &get("/away", &[]),
+        HandlerResult::Failure,
+        "failed to parse Location header",
+    );
+    assert_eq!(get("/big", &[]).output.len(), 10240);
+    check(
+        &get("/bad", &[]),
+        HandlerResult::Failure,
+        "HTTP probe failed with statuscode: 503",
+    );
+}
+
+#[test]
+fn http2_that_breaks_off_is_a_failure_and_a_silent_one_ends_at_the_timeout() {
+    let broken = tls_server_of(&[b"h2"], |mut tls| {
+        raw_h2::read_request(&mut tls);
+        let _ = tls.write_all(&raw_h2::reset(2));
+        let _ = tls.read_to_end(&mut Vec::new());
+    });
+    check(
+        &get_with("HTTPS", broken.addr, "/", &[], TIMEOUT),
+        HandlerResult::Failure,
+        "stream error: stream ID 1; INTERNAL_ERROR; received from peer",
+    );
+    let silent = tls_server_of(&[b"h2"], |mut tls| {
+        let _ = tls.read_to_end(&mut Vec::new());
+    });
+    check(
+        &get_with("HTTPS", silent.addr, "/", &[], SHORT),
+        HandlerResult::Failure,
+        "context deadline exceeded (Client.Timeout exceeded while awaiting headers)",
+    );
+    let no_end = tls_server_of(&[b"h2"], |mut tls| {
+        raw_h2::read_request(&mut tls);
+        let _ = tls.write_all(&raw_h2::headers(0, &[(":status", "200")]));
+        let _ = tls.read_to_end(&mut Vec::new());
+    });
+    let outcome = get_with("HTTPS", no_end.addr, "/", &[], SHORT);
+    assert_eq!(
+        (outcome.result, outcome.error.as_deref()),
+        (
+            HandlerResult::Failure,
+            Some(
+                "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
+            )
+        )
+    );
+}
+
+#[test]
+fn a_server_that_prefers_http1_gets_it() {
+    let server = tls_server_of(&[b"http/1.1", b"h2"], answer_tls);
+    check(
+        &get_with("HTTPS", server.addr, "/", &[], TIMEOUT),
+        HandlerResult::Success,
+        "GET / HTTP/1.1\r\n",
+    );
+}
+
+/// Parity A7, A8 and A10: what Go takes as an answer.
+#[test]
+fn answers_of_odd_servers() {
+    use HandlerResult::{Failure, Success};
+    for (answer, result, output) in [
+        ("HTTP/1.1 200 OK\r\nServer : tiny\r\n\r\nok", Success, "ok"),
+        (
+            "HTTP/2.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
+            Success,
+            "ok",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nX-A: a\x01b\r\n\r\nok",
+            Failure,
+            "net/http: HTTP/1.x transport connection broken: malformed MIME header line: X-A: a",
+        ),
+        (
+            "hello there\r\n\r\n",
+            Failure,
+            r#"transport connection broken: malformed HTTP status code "there""#,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+            Failure,
+            r#"connection broken: malformed MIME header: missing colon: "no colon""#,
+        ),
+    ] {
+        let server = Server::http(move |_| answer.as_bytes().to_vec());
+        check(&get(server.addr, "/"), result, output);
+    }
+}
+
+/// Parity A9 and C: how redirects end.
+#[test]
+fn redirects_end_with_gos_texts() {
+    use HandlerResult::{Failure, Success, Warning};
+    let to = |location: &str| reply("302 Found", &format!("Location: {location}\r\n"), "moved");
+    let server = Server::http(move |head| match head.split(' ').nth(1).unwrap() {
+        "/again" => to("/again"),
+        "/bracket" => to("http://[::1"),
+        "/ftp" => to("ftp://127.0.0.1/x"),
+        "/mail" => to("mailto:a@b"),
+        "/moved" => to("/seen"),
+        _ => reply("200 OK", "", head),
+    });
+    let at = server.addr;
+    let exactly = |path: &str, result, text: &str| {
+        let outcome = get(at, path);
+        assert_eq!((outcome.result, outcome.output.as_str()), (result, text));
+    };
+    exactly(
+        "/again",
+        Failure,
+        "Get \"/again\": stopped after 10 redirects",
+    );
+    exactly(
+        "/bracket",
+        Failure,
+        &format!(
+            "Get \"http://{at}/bracket\": failed to parse Location header \"http://[::1\": parse \"http://[::1\": missing ']' in host"
+        ),
+    );
+    exactly(
+        "/ftp",
+        Failure,
+        "Get \"ftp://127.0.0.1/x\": unsupported protocol scheme \"ftp\"",
+    );
+    exactly(
+        "/mail",
+        Warning,
+        "Probe terminated redirects, Response body: moved",
+    );
+    let referer = format!("\r\nReferer: http://{at}/moved\r\n");
+    check(&get(at, "/moved"), Success, &referer);
+    let own = get_with("HTTP", at, "/moved", &[("Referer", "mine")], TIMEOUT);
+    check(&own, Success, "\r\nReferer: mine\r\n");
+    assert!(!own.output.contains(&referer), "{own:?}");
+}
+
+/// Parity C: an error of a connection names both its ends, and a body that does not come says so.
+#[test]
+fn broken_connections_have_gos_texts() {
+    let reset_after = |bytes: &'static [u8]| {
+        Server::start(move |mut s| {
+            read_head(&mut s);
+            let _ = s.write_all(bytes);
+            // Linger zero makes the close a reset; the read lets what was written arrive before it.
+            let _ = s.set_read_timeout(Some(Duration::from_millis(50)));
+            let _ = s.read(&mut [0; 1]);
+            let linger = nix::libc::linger {
+                l_onoff: 1,
+                l_linger: 0,
+            };
+            nix::sys::socket::setsockopt(&s, nix::sys::socket::sockopt::Linger, &linger).unwrap();
+        })
+    };
+    let names_ends = |text: &str, before: &str, addr: SocketAddr| {
+        let after = format!("->{addr}: read: connection reset by peer");
+        let local = text
+            .strip_prefix(before)
+            .and_then(|t| t.strip_suffix(&after));
+        let local: Option<SocketAddr> = local.and_then(|l| l.parse().ok());
+        assert!(local.is_some_and(|l| l.port() != 0), "{text:?}");
+    };
+    let server = reset_after(b"");
+    let url = format!("Get \"http://{}/\": ", server.addr);
+    let outcome = get(server.addr, "/");
+    names_ends(&outcome.output, &format!("{url}read tcp "), server.addr);
+
+    let server = reset_after(b"HTTP/1.1 200 OK\r\n");
+    let url = format!("Get \"http://{}/\": ", server.addr);
+    let before = format!("{url}net/http: HTTP/1.x transport connection broken: read tcp ");
+    names_ends(&get(server.addr, "/").output, &before, server.addr);
+
+    let server = reset_after(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf");
+    let outcome = get(server.addr, "/");
+    names_ends(&outcome.error.unwrap(), "read tcp ", server.addr);
+
+    let (release, wait) = mpsc::channel::<()>();
+    let server = Server::start(move |mut s| {
+        read_head(&mut s);
+        let _ = s.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf");
+        let _ = wait.recv();
+    });
+    assert_eq!(
+        get_with("HTTP", server.addr, "/", &[], SHORT)
+            .error
+            .as_deref(),
+        Some(
+            "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
+        )
+    );
+    drop(release);
 }
 
 #[test]
@@ -634,8 +974,7 @@ fn a_namespace_whose_holder_has_ended_is_not_probed() {
     for outcome in probes(before) {
         let error = outcome.error.unwrap_or_default();
         assert!(
-            error.contains("cannot enter the pod's network namespace")
-                && error.ends_with("has ended"),
+            error.contains("cannot enter the network namespace") && error.ends_with("has ended"),
             "{error}"
         );
     }
@@ -736,7 +1075,7 @@ fn a_probe_enters_the_pods_network_namespace_and_comes_back() {
         missing
             .error
             .unwrap()
-            .contains("cannot enter the pod's network namespace")
+            .contains("cannot enter the network namespace")
     );
     assert_eq!(
         grpc_missing.result,
@@ -744,7 +1083,7 @@ fn a_probe_enters_the_pods_network_namespace_and_comes_back() {
         "and neither for grpc"
     );
     let text = format!(
-        "error: failed to connect service at \"127.0.0.1:{}\": cannot enter the pod's network namespace",
+        "error: failed to connect service at \"127.0.0.1:{}\": cannot enter the network namespace",
         health.port()
     );
     assert!(
@@ -823,9 +1162,13 @@ fn d8_a_server_of_the_other_family_is_reached_by_name() {
     };
     let port = listener.local_addr().unwrap().port();
     let server = std::thread::spawn(move || listener.incoming().take(2).flatten().count());
+    let hosts = ProbeHosts {
+        allowed: &[],
+        is_node_address: &|_| false,
+    };
     let probe = |host| {
         tcp::probe(
-            &resolve_target(host, &PodStatus::default(), None, &[]).unwrap(),
+            &resolve_target(host, &PodStatus::default(), None, &hosts).unwrap(),
             port,
             TIMEOUT,
         )

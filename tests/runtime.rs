@@ -8,11 +8,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use podprobe::images::ImageStore;
+use podprobe::images::manager::ImageWaitReason;
+use podprobe::kuberuntime::StartErrorReason;
 use podprobe::runtime::shims::cgroup::Cgroups;
 use podprobe::runtime::shims::state::{CONTAINER, ContainerRecord, ContainerState, EXIT, STATE};
-use podprobe::runtime::{
-    Cancel, ContainerId, ExecOutcome, Runtime, RuntimeState, StartErrorReason,
-};
+use podprobe::runtime::{Cancel, ContainerId, ExecOutcome, RuntimeErrorKind, RuntimeState};
 use podprobe::settings::RuntimeChoice;
 use serde_json::json;
 use support::{Node, pod, sh, wait_until};
@@ -336,13 +336,16 @@ fn volumes(node: &Node) {
         c["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
         let volumes = json!([{"name": "v", "hostPath": {"path": path(p), "type": type_}}]);
         let pod = pod("volumes", json!({"containers": [c], "volumes": volumes}));
+        rt.kuberuntime
+            .set_up_volumes(&pod)
+            .map_err(|e| e.to_string())?;
         let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-        let result = rt.start_container(&pod, &sandbox, &pod.spec.containers[0], 0);
-        if let Ok(id) = &result {
-            node.wait_exit(&rt, &pod, id);
-        }
+        let id = rt
+            .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+            .unwrap();
+        node.wait_exit(&rt, &pod, &id);
         node.remove_pod(&rt, &pod);
-        result.map_err(|e| (e.reason, e.message))
+        Ok::<_, String>(())
     };
     for (p, type_, cause) in [
         (
@@ -367,10 +370,11 @@ fn volumes(node: &Node) {
         ),
         ("", "File", "is a directory and type is File"),
     ] {
-        let (reason, message) = try_type(p, type_).unwrap_err();
-        assert_eq!(reason, StartErrorReason::CreateContainerConfigError);
+        let message = try_type(p, type_).unwrap_err();
         assert!(
-            message.starts_with("cannot mount hostPath volume \"v\": ") && message.contains(cause),
+            message.starts_with(
+                "MountVolume.SetUp failed for volume \"v\" : hostPath type check failed: "
+            ) && message.contains(cause),
             "{message}"
         );
     }
@@ -470,7 +474,7 @@ fn leaves_no_process(node: &Node) {
             started.elapsed() < Duration::from_secs(9),
             "the record waited for the processes left behind"
         );
-        let cgroup = node.layout.cgroup(pod.uid(), "main", 0);
+        let cgroup = format!("{}/main-0", node.layout.pod_cgroup(pod.uid()));
         wait_until("the cgroup to go", || {
             Cgroups::detect().unwrap().dirs(&cgroup).is_empty()
         });
@@ -680,8 +684,7 @@ fn executes(node: &Node) {
         .unwrap();
     let ended = run("true", GRACE).unwrap_err();
     assert!(
-        ended.message.contains("it is not running")
-            && ended.reason == StartErrorReason::ContainerNotRunning,
+        ended.message.contains("it is not running") && ended.kind == RuntimeErrorKind::NotRunning,
         "{ended:?}"
     );
     node.remove_pod(&rt, &pod);
@@ -704,7 +707,7 @@ fn waits_end_with_the_daemon(node: &Node) {
         rt.interrupt();
         stop.join().unwrap().unwrap_err()
     });
-    assert_eq!(error.reason, StartErrorReason::KillContainerError);
+    assert_eq!(error.kind, RuntimeErrorKind::Failed);
     assert!(error.message.ends_with("the daemon is ending"), "{error}");
     let rt = node.runtime();
     assert_eq!(
@@ -873,7 +876,10 @@ fn an_image_that_is_not_loaded_says_what_to_do() {
         let e = rt
             .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
             .unwrap_err();
-        assert_eq!(e.reason, StartErrorReason::ErrImageNeverPull);
+        assert_eq!(
+            e.reason,
+            StartErrorReason::Image(ImageWaitReason::ErrImageNeverPull)
+        );
         assert!(e.message.contains("podprobe image load"), "{e}");
         assert!(rt.pod_status(pod.uid()).unwrap().containers.is_empty());
         node.remove_pod(&rt, &pod);

@@ -7,7 +7,7 @@ use std::fs;
 use std::time::Duration;
 
 use podprobe::nsexec::ExecError;
-use podprobe::runtime::{ExecOutcome, Runtime};
+use podprobe::runtime::ExecOutcome;
 use podprobe::settings::RuntimeChoice;
 use serde_json::{Value, json};
 use support::running::Running;

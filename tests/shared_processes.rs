@@ -6,7 +6,7 @@ use std::fs;
 use std::time::Duration;
 
 use podprobe::runtime::shims::state::{ContainerState, STATE, SandboxState};
-use podprobe::runtime::{Cancel, ExecOutcome, Runtime, RuntimeState};
+use podprobe::runtime::{Cancel, ExecOutcome, RuntimeState};
 use podprobe::settings::RuntimeChoice;
 use serde_json::json;
 use support::{CEILING, Node, pod, sh, wait_until};

@@ -319,7 +319,7 @@ fn startup_with_liveness_and_readiness() {
     });
 }
 
-/// 13.4, and lessons A4: that a pod is not ready in the end proves nothing, since its death makes it so. Here its probe
+/// kubelet-probes 13.4, and lessons A4: that a pod is not ready in the end proves nothing, since its death makes it so. Here its probe
 /// does, while the container still runs and when the probe has said so; liveness, which would fail as well, has stopped.
 #[test]
 fn a4_readiness_fails_by_its_probe_while_the_pod_ends() {

@@ -11,6 +11,7 @@ pub mod field;
 pub mod identity;
 pub mod pod;
 pub mod priority;
+pub mod probe_host;
 pub mod qos;
 pub mod quantity;
 pub mod source;

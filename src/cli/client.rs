@@ -15,7 +15,7 @@ use crate::prober::now::ProbeReport;
 use crate::server::protocol::{Answer, PauseTarget, ProbeTarget, Request, WATCH_CEILING};
 use crate::status::Snapshot;
 
-/// Longest wait for an answer that is due at once.
+/// Longest wait for an answer that the daemon can give at once.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// The daemon could not be asked.
@@ -23,12 +23,12 @@ const ANSWER: Duration = Duration::from_secs(10);
 pub enum ClientError {
     /// No daemon listens there.
     NotRunning {
-        /// Where it would.
+        /// The socket that it would listen on.
         socket: PathBuf,
         /// Its root.
         root: PathBuf,
     },
-    /// It may be there, and cannot be reached.
+    /// The socket is there and cannot be connected to.
     Unreachable {
         /// Where.
         socket: PathBuf,
@@ -37,7 +37,9 @@ pub enum ClientError {
     },
     /// It has closed the connection, or stopped.
     Gone,
-    /// It refused, or answered what this client does not understand.
+    /// It has not answered within this time.
+    Silent(Duration),
+    /// It refused the request, or this client does not understand the answer.
     Refused(String),
 }
 
@@ -70,6 +72,11 @@ impl fmt::Display for ClientError {
             Self::Gone => write!(
                 f,
                 "podprobe has closed the connection; it has stopped or is being restarted"
+            ),
+            Self::Silent(limit) => write!(
+                f,
+                "podprobe has not answered within {} s: it is overloaded or hangs; its log may say why",
+                limit.as_secs()
             ),
             Self::Refused(text) => write!(f, "podprobe refused the request: {text}"),
         }
@@ -195,9 +202,7 @@ impl Client {
 
     fn ask(&mut self, request: &Request, limit: Duration) -> Result<Answer, ClientError> {
         let line = self.exchange(request, limit).map_err(|e| match e.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                ClientError::Refused(format!("no answer within {} s", limit.as_secs()))
-            }
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Silent(limit),
             _ => ClientError::Gone,
         })?;
         serde_json::from_slice(&line).map_err(|e| {
@@ -210,7 +215,8 @@ impl Client {
         line.push(b'\n');
         let stream = self.reader.get_mut();
         stream.set_read_timeout(Some(limit))?;
-        // A daemon that is full says so and hangs up before it reads: its word counts more than our failed write.
+        // A daemon with too many clients answers with an error and hangs up before it reads. The write then fails, and the
+        // answer is the better error.
         let written = stream.write_all(&line);
         let mut answer = Vec::new();
         self.reader.read_until(b'\n', &mut answer)?;

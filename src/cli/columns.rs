@@ -1,6 +1,7 @@
-//! What the columns of `get pods` say of one pod: kubectl's printer (`printPod`), as pure functions.
+//! The columns of `get pods` for one pod, as kubectl's printer (`printPod`) fills them; pure functions.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use serde_json::Value;
 
@@ -25,7 +26,7 @@ pub struct Row {
     pub restarts: String,
     /// Since the pod was first seen.
     pub age: String,
-    /// The primary address or `<none>`.
+    /// The primary address, `<none>`, or `loopback` where nothing outside of the pod reaches it.
     pub ip: String,
     /// `spec.nodeName` or `<none>`.
     pub node: String,
@@ -50,10 +51,10 @@ impl Row {
                 _ => count.to_string(),
             },
             age: human::since(first_seen(view), now),
-            ip: if view.status.pod_ip.is_empty() {
-                none()
-            } else {
-                view.status.pod_ip.clone()
+            ip: match view.status.pod_ip.as_str() {
+                "" => none(),
+                _ if is_loopback_only(view) => "loopback".into(),
+                ip => ip.into(),
             },
             node: view.object["spec"]["nodeName"]
                 .as_str()
@@ -75,6 +76,12 @@ fn paused(view: &PodView, now: Time) -> Option<String> {
     };
     let all: Vec<String> = view.paused.iter().map(one).collect();
     (!all.is_empty()).then(|| all.join(", "))
+}
+
+/// Whether the pod has a network of its own with nothing but loopback in it.
+pub fn is_loopback_only(view: &PodView) -> bool {
+    let is_loopback = |ip: &str| ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    view.object["spec"]["hostNetwork"] != true && is_loopback(&view.status.pod_ip)
 }
 
 /// `metadata.name`.
@@ -107,7 +114,7 @@ fn listed<'a>(view: &'a PodView, list: &str) -> impl Iterator<Item = &'a Value> 
     view.object["spec"][list].as_array().into_iter().flatten()
 }
 
-/// Whether the init container of that name goes on running.
+/// Whether the init container of that name keeps running beside the others.
 fn is_sidecar(view: &PodView, name: &str) -> bool {
     listed(view, "initContainers").any(|c| c["name"] == name && c["restartPolicy"] == "Always")
 }
@@ -153,7 +160,7 @@ fn is_ready(c: &ContainerStatus) -> bool {
         && waiting_reason(&c.state).is_none()
 }
 
-/// What the columns go by: the word of a pod that is being initialised, and whether its regular containers are looked at.
+/// The word of a pod that is being initialised, and whether its regular containers count for the columns.
 fn counts(view: &PodView) -> (Option<String>, bool) {
     let word = init_word(view);
     let initialized = view
@@ -262,6 +269,19 @@ fn ended(state: &ContainerState) -> Option<String> {
         ("", _) => format!("ExitCode:{}", t.exit_code),
         (reason, _) => reason.into(),
     })
+}
+
+/// The contents of a row without its times, which change by themselves.
+pub fn visible(pod: &PodView) -> (String, String, u32, &str, &str) {
+    let status = status_word(pod);
+    let uid = pod.object["metadata"]["uid"].as_str().unwrap_or_default();
+    (
+        ready(pod),
+        status,
+        restart_count(pod),
+        &pod.status.pod_ip,
+        uid,
+    )
 }
 
 /// The labels or annotations of an object, by key.
@@ -376,7 +396,7 @@ mod tests {
         );
     }
 
-    /// A status may say ready of what no longer runs, for a moment.
+    /// For a moment a status may call a container ready that no longer runs.
     #[test]
     fn only_what_runs_counts_as_ready() {
         for (mut c, word) in [

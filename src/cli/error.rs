@@ -1,4 +1,4 @@
-//! How a client verb fails, and which exit code tells of it: 1 for what could not be done, 2 for a wrong command line.
+//! How a client verb fails, and with which exit code: 1 when it could not be done, 2 for a wrong command line.
 
 use std::fmt;
 use std::io;
@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use super::client::ClientError;
 use super::names::NameError;
+use super::terminal::say;
 
 /// Why a verb did not do its work.
 #[derive(Debug)]
@@ -14,11 +15,12 @@ pub enum CliError {
     Usage(String),
     /// It could not be done (exit code 1).
     Failed(String),
-    /// A probe that was asked for could not be run (exit code 2: 1 says that it has failed). Empty when all has been said.
+    /// The probe could not be run (exit code 2, because 1 means that it has failed). Empty when the verb has already said
+    /// why.
     CannotRun(String),
-    /// It could not be done and everything has been said (exit code 1).
-    Told,
-    /// Whoever read the output has gone (`| head`): silent, and no failure.
+    /// It could not be done, and the verb has already said why (exit code 1).
+    Reported,
+    /// The reader of the output has gone (`| head`): no message and no failure.
     BrokenPipe,
 }
 
@@ -27,7 +29,7 @@ impl CliError {
     pub fn cannot_run(self) -> Self {
         match self {
             Self::Failed(text) => Self::CannotRun(text),
-            Self::Told => Self::CannotRun(String::new()),
+            Self::Reported => Self::CannotRun(String::new()),
             other => other,
         }
     }
@@ -36,19 +38,19 @@ impl CliError {
     pub fn report(&self) -> ExitCode {
         match self {
             Self::BrokenPipe => ExitCode::SUCCESS,
-            Self::Told => ExitCode::from(1),
+            Self::Reported => ExitCode::from(1),
             Self::CannotRun(text) => {
                 if !text.is_empty() {
-                    eprintln!("{text}");
+                    say(text);
                 }
                 ExitCode::from(2)
             }
             Self::Failed(_) => {
-                eprintln!("{self}");
+                say(&self.to_string());
                 ExitCode::from(1)
             }
             Self::Usage(_) => {
-                eprintln!("podprobe: {self}");
+                say(&format!("podprobe: {self}"));
                 ExitCode::from(2)
             }
         }
@@ -59,7 +61,7 @@ impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(text) | Self::Failed(text) | Self::CannotRun(text) => f.write_str(text),
-            Self::Told | Self::BrokenPipe => Ok(()),
+            Self::Reported | Self::BrokenPipe => Ok(()),
         }
     }
 }

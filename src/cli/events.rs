@@ -1,12 +1,15 @@
 //! `get events`: what happened, in the columns of `kubectl events`, once or again with each event.
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::PathBuf;
 
+use super::args::Raw;
 use super::client::Client;
 use super::error::CliError;
-use super::get::write_rows;
-use super::{human, names};
+use super::table::write_rows;
+use super::terminal::one_line;
+use super::{human, kinds, names};
 use crate::clock::Time;
 use crate::events::{Event, EventList};
 
@@ -23,6 +26,39 @@ pub struct Events {
     pub all_namespaces: bool,
     /// Go on with each event.
     pub watch: bool,
+}
+
+/// Whether the word after `get` means events.
+pub fn is_word(word: &OsStr) -> bool {
+    ["events", "event", "ev"].iter().any(|w| word == *w)
+}
+
+/// What stands after `get events`.
+pub fn parse(raw: &Raw) -> Result<Events, String> {
+    let words = raw.text_words()?;
+    let pod = match words.get(1..).unwrap_or_default() {
+        [] => None,
+        [pod] => Some(kinds::pod_name(pod)?),
+        _ => {
+            return Err(
+                "'get events' takes one pod at most: podprobe get events [POD] [-w] [-n NAMESPACE | -A]"
+                    .into(),
+            );
+        }
+    };
+    if let Some(form) = raw.text("output")? {
+        return Err(format!(
+            "'get events' has no output form '{form}'; it prints a table"
+        ));
+    }
+    let (namespace, all_namespaces) = raw.namespaces()?;
+    Ok(Events {
+        root: raw.root()?,
+        pod,
+        namespace,
+        all_namespaces,
+        watch: raw.has("watch"),
+    })
 }
 
 /// Shows the events on `out`, the latest last.
@@ -116,33 +152,14 @@ impl Table {
     }
 }
 
-/// A message of several lines stays one row, and control characters do not reach the terminal.
 fn cells(e: &Event, now: Time) -> [String; 5] {
-    let message = e
-        .message
-        .trim()
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
     [
-        last_seen(e, now),
+        human::last_seen(e.count, e.first_timestamp, e.last_timestamp, now),
         format!("{:?}", e.type_),
         e.reason.clone(),
         format!("pod/{}", e.pod),
-        message,
+        one_line(e.message.trim()),
     ]
-}
-
-/// `5s`, or `5s (x3 over 2m)`.
-pub(super) fn last_seen(e: &Event, now: Time) -> String {
-    let first = human::since(Some(e.first_timestamp), now);
-    match e.count {
-        0 | 1 => first,
-        n => format!(
-            "{} (x{n} over {first})",
-            human::since(Some(e.last_timestamp), now)
-        ),
-    }
 }
 
 #[cfg(test)]
@@ -150,6 +167,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cli::args::testing;
 
     fn event(pod: &str, namespace: &str, count: u32) -> Event {
         serde_json::from_value(json!({"namespace": namespace, "pod": pod, "uid": "u", "fieldPath": "", "type": "Warning",
@@ -161,7 +179,7 @@ mod tests {
     #[test]
     fn a_row_is_kubectls() {
         let now = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
-        let text = "Liveness probe failed: a b [2J";
+        let text = "Liveness probe failed: a b^[[2J";
         assert_eq!(
             cells(&event("web", "default", 1), now),
             ["60s", "Warning", "Unhealthy", "pod/web", text]
@@ -202,5 +220,54 @@ mod tests {
         assert_eq!(names(Some("db"), Some("x")), ["db-edge"]);
         assert_eq!(names(Some("web"), Some("x")), ["web"]);
         assert!(names(Some("we"), None).is_empty());
+    }
+
+    #[track_caller]
+    fn check(line: &str, expected: Events) {
+        let got = testing::parse(&crate::cli::get::VERB, parse, line);
+        assert_eq!(got, Ok(expected), "{line}");
+    }
+
+    #[track_caller]
+    fn check_error(line: &str, expected: &str) {
+        let got = testing::parse(&crate::cli::get::VERB, parse, line);
+        assert_eq!(got, Err(expected.into()), "{line}");
+    }
+
+    #[test]
+    fn events_take_a_pod_or_none() {
+        let events = Events {
+            root: "/".into(),
+            pod: None,
+            namespace: None,
+            all_namespaces: false,
+            watch: false,
+        };
+        check("get events", events.clone());
+        check(
+            "get events -w -A",
+            Events {
+                watch: true,
+                all_namespaces: true,
+                ..events.clone()
+            },
+        );
+        check(
+            "get events pod/a -n x",
+            Events {
+                pod: Some("a".into()),
+                namespace: Some("x".into()),
+                ..events
+            },
+        );
+        check_error(
+            "get events a b",
+            "'get events' takes one pod at most: podprobe get events [POD] [-w] [-n NAMESPACE | -A]",
+        );
+        check_error(
+            "get events -o json",
+            "'get events' has no output form 'json'; it prints a table",
+        );
+        check_error("get events -A -n x", "-n and -A exclude each other");
     }
 }

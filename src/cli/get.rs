@@ -1,17 +1,115 @@
-//! `get pods`: the table, JSON or names, once or again with each change.
+//! `get`: dispatches `get events` to [`super::events`], and prints `get pods` as a table, JSON or names, once or with
+//! each change.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::args::{Get, Output};
+use super::args::{self, ALL_NAMESPACES, NAMESPACE, Opt, ROOT, Raw};
 use super::client::Client;
-use super::columns::{self, Row};
+use super::columns::{self, Row, visible};
 use super::error::CliError;
-use super::names;
+use super::problems::{write_problems, write_stalled};
+use super::table::write_rows;
+use super::{events, kinds, names};
 use crate::clock::Time;
 use crate::status::{PodView, Snapshot};
+
+/// `get pods` and `get events`.
+pub const VERB: args::Verb = args::Verb {
+    name: "get",
+    summary: &[
+        ("get pods", "list pods"),
+        ("get events", "list what happened to pods"),
+    ],
+    help: "\
+usage: podprobe get pods [NAME]… [-n NAMESPACE | -A] [-o wide|json|name] [-w] [--root DIR]
+       podprobe get events [POD] [-n NAMESPACE | -A] [-w] [--root DIR]
+
+Lists pods, or what happened to them. NAME may leave out the node's name at its end. Without NAME, each pod file that
+does not run as it stands is reported on stderr. Equal events are one row with a count. Events of a pod that has been
+removed are kept for an hour.
+
+  -n, --namespace NS       pods of one namespace; default all
+  -A, --all-namespaces     show the namespace also when all pods are in 'default'
+  -o, --output FORM        wide: with IP, node, paused probes and file
+                           json: a v1.PodList, or one v1.Pod when one NAME is given
+                           name: only pod/NAME
+  -w, --watch              then print each change
+",
+    options: &[
+        ROOT,
+        NAMESPACE,
+        ALL_NAMESPACES,
+        Opt::value("output", Some('o')),
+        Opt::flag("watch", Some('w')),
+    ],
+    run: |raw, out, err| {
+        match raw.words.first().is_some_and(|w| events::is_word(w)) {
+            true => events::run(&events::parse(raw).map_err(CliError::Usage)?, out, err)?,
+            false => run(&parse(raw).map_err(CliError::Usage)?, out, err)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    },
+};
+
+/// Output form of `get pods`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Output {
+    /// The table.
+    #[default]
+    Table,
+    /// The table with IP, node and file.
+    Wide,
+    /// `v1.PodList`, or the `v1.Pod` when one is named.
+    Json,
+    /// `pod/NAME`.
+    Name,
+}
+
+/// `get pods`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Get {
+    /// Where the daemon is.
+    pub root: PathBuf,
+    /// Empty means all.
+    pub names: Vec<String>,
+    /// None means all.
+    pub namespace: Option<String>,
+    /// Show the NAMESPACE column also when every pod is in `default`.
+    pub all_namespaces: bool,
+    /// What to print.
+    pub output: Output,
+    /// Then print each row that changes.
+    pub watch: bool,
+}
+
+fn parse(raw: &Raw) -> Result<Get, String> {
+    let output = match raw.text("output")?.as_deref() {
+        None => Output::Table,
+        Some("wide") => Output::Wide,
+        Some("json") => Output::Json,
+        Some("name") => Output::Name,
+        Some(other) => {
+            return Err(format!(
+                "unknown output form '{other}'; -o takes wide, json or name"
+            ));
+        }
+    };
+    let (namespace, all_namespaces) = raw.namespaces()?;
+    Ok(Get {
+        root: raw.root()?,
+        names: kinds::pod_names(raw, &["pods", "events"])?,
+        namespace,
+        all_namespaces,
+        output,
+        watch: raw.has("watch"),
+    })
+}
 
 /// Shows the pods on `out`; what is wrong with files goes to `err`.
 pub fn run(get: &Get, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
@@ -21,7 +119,10 @@ pub fn run(get: &Get, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Cl
     let pods = select(get, &snapshot)?;
     printer.first(&pods, out, err)?;
     if !matches!(get.output, Output::Json | Output::Name) {
-        write_problems(&snapshot, err)?;
+        write_stalled(&snapshot, err)?;
+        // With names given, only the files of those pods are of interest.
+        let asked = |file: &str| get.names.is_empty() || pods.iter().any(|p| p.file == file);
+        write_problems(&snapshot, asked, err)?;
     }
     out.flush()?;
     if get.watch {
@@ -43,7 +144,7 @@ fn select<'a>(get: &Get, snapshot: &'a Snapshot) -> Result<Vec<&'a PodView>, Cli
         .collect()
 }
 
-/// A watch sees the pods it was asked for also when they go and come.
+/// Prints changes of the pods asked for. A pod that is removed and comes back is watched again.
 fn watch(
     get: &Get,
     client: &mut Client,
@@ -84,7 +185,7 @@ fn is_named(get: &Get, snapshot: &Snapshot, pod: &PodView) -> bool {
     get.names.iter().any(named)
 }
 
-/// Pods whose row is new or says something else, and those that have gone (their last row), by name.
+/// Pods whose row is new or has changed, and the last row of those that are gone, by name.
 fn changed<'a>(
     before: &'a HashMap<String, PodView>,
     now: &'a HashMap<String, PodView>,
@@ -103,45 +204,6 @@ fn changed<'a>(
         .collect();
     pods.sort_by_key(|p| (columns::namespace(p), columns::name(p)));
     pods
-}
-
-/// What a row says, without the times that pass by themselves.
-pub(super) fn visible(pod: &PodView) -> (String, String, u32, &str, &str) {
-    let status = columns::status_word(pod);
-    let uid = pod.object["metadata"]["uid"].as_str().unwrap_or_default();
-    (
-        columns::ready(pod),
-        status,
-        columns::restart_count(pod),
-        &pod.status.pod_ip,
-        uid,
-    )
-}
-
-/// One line when the daemon stands still, and one per file that is not, or no longer, what runs.
-pub fn write_problems(snapshot: &Snapshot, err: &mut dyn Write) -> io::Result<()> {
-    write_stalled(snapshot, err)?;
-    for problem in &snapshot.problems {
-        let runs = snapshot
-            .pods
-            .iter()
-            .any(|p| p.file == problem.file && p.file_error.is_some());
-        let what = if runs {
-            "last good version runs"
-        } else {
-            "not running"
-        };
-        writeln!(err, "{}", problem.line(what))?;
-    }
-    Ok(())
-}
-
-/// What is shown may be old.
-pub fn write_stalled(snapshot: &Snapshot, err: &mut dyn Write) -> io::Result<()> {
-    snapshot
-        .stalled
-        .iter()
-        .try_for_each(|stalled| writeln!(err, "podprobe: {stalled}"))
 }
 
 /// Writes pods in one form, and remembers the widths of the table's columns between calls.
@@ -232,29 +294,6 @@ impl Printer {
     }
 }
 
-/// kubectl's table: columns at least six wide, three spaces between them, widths never shrink from one call to the next.
-pub(super) fn write_rows(
-    rows: &[Vec<String>],
-    widths: &mut Vec<usize>,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    for row in rows {
-        widths.resize(widths.len().max(row.len()), 6);
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count() + 3);
-        }
-    }
-    for row in rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(widths.iter()) {
-            line.push_str(cell);
-            line.extend(std::iter::repeat_n(' ', width - cell.chars().count()));
-        }
-        writeln!(out, "{}", line.trim_end())?;
-    }
-    Ok(())
-}
-
 /// A real `v1.PodList`.
 fn pod_list(pods: &[&PodView]) -> Value {
     let items: Vec<&Value> = pods.iter().map(|p| &p.object).collect();
@@ -263,8 +302,131 @@ fn pod_list(pods: &[&PodView]) -> Value {
 
 /// Indented by four, as kubectl does.
 fn write_json(value: &Value, out: &mut dyn Write) -> io::Result<()> {
+    let mut json = Vec::new();
     let format = serde_json::ser::PrettyFormatter::with_indent(b"    ");
-    let mut serializer = serde_json::Serializer::with_formatter(&mut *out, format);
+    let mut serializer = serde_json::Serializer::with_formatter(&mut json, format);
     serde::Serialize::serialize(value, &mut serializer)?;
-    writeln!(out)
+    writeln!(out, "{}", ascii_controls(String::from_utf8_lossy(&json)))
+}
+
+/// JSON escapes the control characters below U+0020; those from U+007F to U+009F stand only in strings, where the escaped
+/// form means the same.
+fn ascii_controls(json: Cow<'_, str>) -> Cow<'_, str> {
+    let is_control = |c: char| matches!(c, '\u{7f}'..='\u{9f}');
+    if !json.contains(is_control) {
+        return json;
+    }
+    let escaped = |c: char| match is_control(c) {
+        true => format!("\\u{:04x}", u32::from(c)),
+        false => c.to_string(),
+    };
+    json.chars().map(escaped).collect::<String>().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::args::testing;
+
+    #[track_caller]
+    fn check(line: &str, expected: Get) {
+        assert_eq!(testing::parse(&VERB, parse, line), Ok(expected), "{line}");
+    }
+
+    #[track_caller]
+    fn check_error(line: &str, expected: &str) {
+        let got = testing::parse(&VERB, parse, line);
+        assert_eq!(got, Err(expected.into()), "{line}");
+    }
+
+    fn get() -> Get {
+        Get {
+            root: "/".into(),
+            names: vec![],
+            namespace: None,
+            all_namespaces: false,
+            output: Output::Table,
+            watch: false,
+        }
+    }
+
+    #[test]
+    fn get_takes_pods_names_and_forms() {
+        check("get pods", get());
+        check(
+            "get po -o wide -w",
+            Get {
+                output: Output::Wide,
+                watch: true,
+                ..get()
+            },
+        );
+        check(
+            "get pods a b -ojson --root=/r",
+            Get {
+                root: "/r".into(),
+                names: vec!["a".into(), "b".into()],
+                output: Output::Json,
+                ..get()
+            },
+        );
+        check(
+            "get pod/a",
+            Get {
+                names: vec!["a".into()],
+                ..get()
+            },
+        );
+        check(
+            "get pods -A -o name",
+            Get {
+                all_namespaces: true,
+                output: Output::Name,
+                ..get()
+            },
+        );
+        check(
+            "get pods -n kube",
+            Get {
+                namespace: Some("kube".into()),
+                ..get()
+            },
+        );
+    }
+
+    #[test]
+    fn what_is_missing_or_too_much_is_said() {
+        check_error("get", "'get' needs what to show: podprobe get pods");
+        check_error(
+            "get pods --follow",
+            "'get' has no option '--follow'; see 'podprobe help get'",
+        );
+        check_error(
+            "get pods -x",
+            "'get' has no option '-x'; see 'podprobe help get'",
+        );
+        check_error(
+            "get pods -o yaml",
+            "unknown output form 'yaml'; -o takes wide, json or name",
+        );
+        check_error("get pods -A -n x", "-n and -A exclude each other");
+        for line in ["get pods -w=yes", "get pods --watch=yes"] {
+            let error = testing::parse(&VERB, parse, line).unwrap_err();
+            assert!(error.contains("unexpected"), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_kind_gets_the_likely_one_or_the_command_for_a_pod() {
+        check_error("get podz", "unknown kind 'podz', did you mean 'pods'?");
+        check_error("get evnts", "unknown kind 'evnts', did you mean 'events'?");
+        check_error(
+            "get nodes",
+            "'nodes' is not a kind that podprobe knows; for the pod of that name write 'podprobe get pods nodes'",
+        );
+        check_error(
+            "get svc/web",
+            "podprobe knows pods only, not 'svc'; write 'pod/web'",
+        );
+    }
 }

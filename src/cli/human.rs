@@ -35,6 +35,15 @@ pub fn since(then: Option<Time>, now: Time) -> String {
     )
 }
 
+/// When something last happened, and how often since when: `5s`, or `5s (x3 over 2m)`.
+pub fn last_seen(count: u32, first: Time, last: Time, now: Time) -> String {
+    let begun = since(Some(first), now);
+    match count {
+        0 | 1 => begun,
+        n => format!("{} (x{n} over {begun})", since(Some(last), now)),
+    }
+}
+
 /// `Mon, 02 Jan 2006 15:04:05 +0000`: Go's RFC1123Z, in UTC, the form of `describe`.
 pub fn date(t: Time) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];

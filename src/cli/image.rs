@@ -1,31 +1,159 @@
 //! `image`: loads, imports, lists and removes images. Works on the store's files, with or without a daemon.
 
+use std::ffi::OsString;
 use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-use super::args::{ImageAction, ImageSource};
-use super::connect::{ImageRow, Images};
+use super::args::{self, ROOT, Raw};
 use super::error::CliError;
-use super::get::write_rows;
+use super::suggest::did_you_mean;
+use super::table::write_rows;
+use super::terminal::say;
+use crate::images::{ImageConfig, ImageError, ImageRecord, ImageStore, LoadedImage};
+use crate::layout::Layout;
+use crate::runtime;
+
+/// `image`.
+pub const VERB: args::Verb = args::Verb {
+    name: "image",
+    summary: &[(
+        "image load|import|list|rm",
+        "put images on the node; nothing is pulled from a registry",
+    )],
+    help: "\
+usage: podprobe image load FILE… | import PATH NAME | list | rm NAME…   [--root DIR]
+
+  load FILE                an OCI layout (directory or tar) or a docker archive
+  import PATH NAME         make the image NAME from a plain root directory, a tar of one, or a statically linked
+                           program, which it then runs
+  list                     images on the node, the newest of each name first
+  rm NAME                  remove the name; the image itself is removed when nothing uses it
+
+Works with or without a daemon. An image that has lost its name to a newer one is listed as <none>; the daemon removes
+it after ten minutes unless a container uses it.
+",
+    options: &[ROOT],
+    run: |raw, out, _| {
+        let image = parse(raw).map_err(CliError::Usage)?;
+        run(&image, out).map(|()| ExitCode::SUCCESS)
+    },
+};
+
+/// What `image` is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Image {
+    /// Where the store is.
+    pub root: PathBuf,
+    /// What to do with it.
+    pub action: Action,
+}
+
+/// The verbs of `image`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// `load FILE…`.
+    Load(Vec<PathBuf>),
+    /// `import PATH NAME`.
+    Import(PathBuf, String),
+    /// `list`.
+    List,
+    /// `rm NAME…`.
+    Remove(Vec<String>),
+}
+
+fn parse(raw: &Raw) -> Result<Image, String> {
+    const ACTIONS: [&str; 4] = ["load", "import", "list", "rm"];
+    let usage = "'image' takes: load FILE…, import PATH NAME, list, or rm NAME…";
+    let words = raw.text_words()?;
+    let (action, rest) = words.split_first().ok_or(usage)?;
+    let action = match (action.as_str(), rest) {
+        ("load", [_, ..]) => Action::Load(rest.iter().map(PathBuf::from).collect()),
+        ("import", [path, name]) => Action::Import(path.into(), name.clone()),
+        ("list" | "ls", []) => Action::List,
+        ("rm", [_, ..]) => Action::Remove(rest.to_vec()),
+        (known, _) if ACTIONS.contains(&known) => {
+            return Err(format!("wrong arguments of 'image {known}': {usage}"));
+        }
+        (other, _) => {
+            return Err(format!(
+                "unknown verb 'image {other}'{}: {usage}",
+                did_you_mean(other, ACTIONS, "image ")
+            ));
+        }
+    };
+    Ok(Image {
+        root: raw.root()?,
+        action,
+    })
+}
+
+/// `FILE` or `FILE=NAME`, an image that `try` adds first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageSource {
+    /// Archive, OCI layout or root directory.
+    pub path: PathBuf,
+    /// With a name the path is a plain root directory or tar; without one it is an image that carries its name.
+    pub name: Option<String>,
+}
+
+impl ImageSource {
+    /// The last `=` divides: the path may hold some, the name none.
+    pub fn parse(value: &OsString) -> Result<Self, String> {
+        let (path, name) = match value.to_str().and_then(|v| v.rsplit_once('=')) {
+            Some((path, name)) => (PathBuf::from(path), Some(name.to_owned())),
+            None => (PathBuf::from(value), None),
+        };
+        if path.as_os_str().is_empty() || name.as_ref().is_some_and(String::is_empty) {
+            return Err(format!(
+                "--image takes FILE or FILE=NAME, not '{}'",
+                value.to_string_lossy()
+            ));
+        }
+        Ok(Self { path, name })
+    }
+
+    /// Loads or imports it.
+    pub fn add(&self, images: &ImageStore) -> Result<(), CliError> {
+        match &self.name {
+            Some(name) => import(images, &self.path, name).map(drop),
+            None => load(images, &self.path).map(drop),
+        }
+        .map_err(failed)
+    }
+}
+
+/// The store below a root.
+pub fn open(layout: &Layout) -> Result<ImageStore, CliError> {
+    ImageStore::open(layout.images()).map_err(failed)
+}
+
+fn failed(e: ImageError) -> CliError {
+    CliError::Failed(e.to_string())
+}
 
 /// Does one action and says on `out` what came of it.
-pub fn run(action: &ImageAction, images: &dyn Images, out: &mut dyn Write) -> Result<(), CliError> {
-    match action {
-        ImageAction::Load(paths) => {
+fn run(image: &Image, out: &mut dyn Write) -> Result<(), CliError> {
+    let layout = Layout::new(&image.root);
+    let images = open(&layout)?;
+    match &image.action {
+        Action::Load(paths) => {
             for path in paths {
-                for name in images.load(path).map_err(CliError::Failed)? {
+                for name in load(&images, path).map_err(failed)? {
                     writeln!(out, "loaded {name}")?;
                 }
             }
         }
-        ImageAction::Import(path, name) => writeln!(
-            out,
-            "imported {}",
-            images.import(path, name).map_err(CliError::Failed)?
-        )?,
-        ImageAction::List => list(&images.list().map_err(CliError::Failed)?, out)?,
-        ImageAction::Remove(names) => {
+        Action::Import(path, name) => {
+            let name = import(&images, path, name).map_err(failed)?;
+            writeln!(out, "imported {name}")?;
+        }
+        Action::List => list(&images.list().map_err(failed)?, out)?,
+        Action::Remove(names) => {
             for name in names {
-                images.remove(name).map_err(CliError::Failed)?;
+                images
+                    .remove(name, &|| runtime::images_in_use(&layout))
+                    .map_err(failed)?;
                 writeln!(out, "removed {name}")?;
             }
         }
@@ -33,36 +161,46 @@ pub fn run(action: &ImageAction, images: &dyn Images, out: &mut dyn Write) -> Re
     Ok(out.flush()?)
 }
 
-/// Loads or imports one `--image` of `try`.
-pub fn add(source: &ImageSource, images: &dyn Images) -> Result<(), String> {
-    match &source.name {
-        Some(name) => images.import(&source.path, name).map(|_| ()),
-        None => images.load(&source.path).map(|_| ()),
+/// The names of the images that were loaded; an image without one gives its id.
+fn load(images: &ImageStore, path: &Path) -> Result<Vec<String>, ImageError> {
+    let loaded = images.load(path)?;
+    Ok(loaded.into_iter().flat_map(said).collect())
+}
+
+/// The full name of the image that was made.
+fn import(images: &ImageStore, path: &Path, name: &str) -> Result<String, ImageError> {
+    let made = images.import(path, name, ImageConfig::default())?;
+    Ok(said(made).remove(0))
+}
+
+/// Says what could not be kept of an image's files, and gives its names.
+fn said(image: LoadedImage) -> Vec<String> {
+    image.warnings.iter().for_each(|warning| say(warning));
+    match image.names.is_empty() {
+        true => vec![image.id],
+        false => image.names,
     }
 }
 
-fn list(rows: &[ImageRow], out: &mut dyn Write) -> std::io::Result<()> {
+/// Said below a list that has images without a name.
+const NAMELESS: &str = "\n<none>: an old version whose name another image has now. The daemon removes it within ten minutes \
+                        after the last container that uses it is gone.\n";
+
+fn list(rows: &[ImageRecord], out: &mut dyn Write) -> std::io::Result<()> {
     let mut table = vec![["IMAGE", "IMAGE ID", "SIZE"].map(str::to_owned).to_vec()];
-    for row in rows {
-        let id = row
-            .id
-            .strip_prefix("sha256:")
-            .unwrap_or(&row.id)
-            .chars()
-            .take(13)
-            .collect::<String>();
-        let names = if row.names.is_empty() {
-            vec!["<none>".to_owned()]
-        } else {
-            row.names.clone()
-        };
-        table.extend(
-            names
-                .into_iter()
-                .map(|name| vec![name, id.clone(), size(row.size)]),
-        );
+    table.extend(rows.iter().map(|row| {
+        let id = row.id.strip_prefix("sha256:").unwrap_or(&row.id);
+        vec![
+            row.name.clone().unwrap_or_else(|| "<none>".to_owned()),
+            id.chars().take(13).collect(),
+            size(row.size),
+        ]
+    }));
+    write_rows(&table, &mut Vec::new(), out)?;
+    match rows.iter().any(|row| row.name.is_none()) {
+        true => out.write_all(NAMELESS.as_bytes()),
+        false => Ok(()),
     }
-    write_rows(&table, &mut Vec::new(), out)
 }
 
 /// Three digits in decimal units, as `crictl images` has them.
@@ -85,6 +223,7 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::args::testing;
 
     #[test]
     fn sizes_have_three_digits() {
@@ -101,18 +240,70 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_list_has_a_row_per_name() {
-        let mut out = Vec::new();
-        let rows = [ImageRow {
-            names: vec!["docker.io/library/a:1".into(), "b:2".into()],
+    #[track_caller]
+    fn check_list(names: &[Option<&str>], expected: &str) {
+        let row = |name: &Option<&str>| ImageRecord {
+            name: name.map(str::to_owned),
             id: "sha256:0123456789abcdef".into(),
             size: 1500,
-        }];
-        list(&rows, &mut out).unwrap();
-        let expected = "IMAGE                   IMAGE ID        SIZE\n\
-                        docker.io/library/a:1   0123456789abc   1.50kB\n\
-                        b:2                     0123456789abc   1.50kB\n";
+            created: None,
+        };
+        let mut out = Vec::new();
+        list(&names.iter().map(row).collect::<Vec<_>>(), &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn the_list_has_a_row_per_name_and_says_what_becomes_of_images_without_one() {
+        let named = "IMAGE                   IMAGE ID        SIZE\n\
+                     docker.io/library/a:1   0123456789abc   1.50kB\n\
+                     b:2                     0123456789abc   1.50kB\n";
+        check_list(&[Some("docker.io/library/a:1"), Some("b:2")], named);
+        let nameless = "IMAGE    IMAGE ID        SIZE\n\
+                        b:2      0123456789abc   1.50kB\n\
+                        <none>   0123456789abc   1.50kB\n";
+        check_list(&[Some("b:2"), None], &(nameless.to_owned() + NAMELESS));
+    }
+
+    #[track_caller]
+    fn check(line: &str, expected: Image) {
+        assert_eq!(testing::parse(&VERB, parse, line), Ok(expected), "{line}");
+    }
+
+    #[track_caller]
+    fn check_error(line: &str, expected: &str) {
+        let got = testing::parse(&VERB, parse, line);
+        assert_eq!(got, Err(expected.into()), "{line}");
+    }
+
+    #[test]
+    fn an_action_has_its_arguments() {
+        let image = |action| Image {
+            root: "/r".into(),
+            action,
+        };
+        check(
+            "image load a b --root /r",
+            image(Action::Load(vec!["a".into(), "b".into()])),
+        );
+        check(
+            "image import dir x:1 --root /r",
+            image(Action::Import("dir".into(), "x:1".into())),
+        );
+        check("image list --root /r", image(Action::List));
+        check(
+            "image rm x y --root /r",
+            image(Action::Remove(vec!["x".into(), "y".into()])),
+        );
+        let usage = "'image' takes: load FILE…, import PATH NAME, list, or rm NAME…";
+        check_error("image", usage);
+        check_error(
+            "image load",
+            &format!("wrong arguments of 'image load': {usage}"),
+        );
+        check_error(
+            "image imprt a b",
+            &format!("unknown verb 'image imprt', did you mean 'image import'?: {usage}"),
+        );
     }
 }

@@ -8,13 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::columns::{self, Row};
-use super::get::{visible, write_problems, write_rows};
+use super::problems::{write_problems, write_stalled};
+use super::table::write_rows;
+use super::terminal::{Printable, one_line};
 use crate::clock::Time;
 use crate::events::Event;
 use crate::server::Backend;
 use crate::status::{PodView, Snapshot};
 
-/// The table is drawn at least this often: ages pass, and the terminal may have another size.
+/// The table is drawn at least this often, because ages grow and the terminal may be resized.
 const REFRESH: Duration = Duration::from_millis(500);
 
 /// Shows the backend's pods on stdout until `stop` is set (within [`REFRESH`]) or stdout is closed.
@@ -23,7 +25,7 @@ pub fn show(backend: &dyn Backend, title: &str, stop: &AtomicBool) -> io::Result
     if out.is_terminal() {
         show_table(backend, title, stop, &mut out)
     } else {
-        show_lines(backend, title, stop, &mut out)
+        show_lines(backend, title, stop, &mut Printable::new(out))
     }
 }
 
@@ -43,7 +45,7 @@ fn show_table(
     Ok(())
 }
 
-/// The terminal's second screen, so that the first is as before afterwards; the cursor is hidden meanwhile.
+/// The terminal's second screen without a cursor. At the end the first screen is shown again as it was.
 struct Screen<'a>(&'a mut dyn Write);
 
 impl<'a> Screen<'a> {
@@ -73,7 +75,7 @@ fn terminal_size() -> (usize, usize) {
     (usize::from(size.0).max(20), usize::from(size.1).max(8))
 }
 
-/// The screen's lines: the title, the table, what is wrong with files, and the last events in what room is left.
+/// The screen's lines: those of the title, the table, problems with files, and as many of the last events as fit.
 fn frame(snapshot: &Snapshot, title: &str, now: Time, width: usize, height: usize) -> Vec<String> {
     let mut text = Vec::new();
     let mut rows = vec![
@@ -90,8 +92,10 @@ fn frame(snapshot: &Snapshot, title: &str, now: Time, width: usize, height: usiz
     );
     // Writing to a vector does not fail.
     let _ = write_rows(&rows, &mut Vec::new(), &mut text);
-    let _ = write_problems(snapshot, &mut text);
-    let mut lines = vec![title.to_owned(), String::new()];
+    let _ = write_stalled(snapshot, &mut text);
+    let _ = write_problems(snapshot, |_| true, &mut text);
+    let mut lines: Vec<String> = title.lines().map(str::to_owned).collect();
+    lines.push(String::new());
     lines.extend(String::from_utf8_lossy(&text).lines().map(str::to_owned));
     let room = height.saturating_sub(lines.len() + 2);
     if room > 0 {
@@ -120,20 +124,12 @@ fn event_text(e: &Event) -> String {
     } else {
         String::new()
     };
-    format!(
-        "{}  {}{times}: {}",
-        e.pod,
-        e.reason,
-        e.message.trim().replace(['\n', '\t', '\r'], " ")
-    )
+    format!("{}  {}{times}: {}", e.pod, e.reason, e.message.trim())
 }
 
-/// At most `width` characters; control characters of a container's output must not reach the terminal.
+/// At most `width` characters of one line.
 fn cut(line: &str, width: usize) -> String {
-    line.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .take(width)
-        .collect()
+    one_line(line).chars().take(width).collect()
 }
 
 fn show_lines(
@@ -163,7 +159,7 @@ fn changes(before: &Snapshot, now: &Snapshot) -> Vec<String> {
     for pod in &now.pods {
         let old = find(before, pod);
         lines.extend(new_events(old, pod).map(|e| format!("event  {}", cut(&event_text(e), 500))));
-        if old.is_none_or(|old| visible(old) != visible(pod)) {
+        if old.is_none_or(|old| columns::visible(old) != columns::visible(pod)) {
             lines.push(format!(
                 "pod    {}  {}",
                 columns::name(pod),
@@ -239,8 +235,8 @@ mod tests {
             "NAME       READY   STATUS    RESTARTS   AGE",
             "web-edge   1/1     Running   0          60s",
             "",
-            "  10s  web-edge  Pulled: why [2J",
-            "  10s  web-edge  Unhealthy (x3): why [2J",
+            "  10s  web-edge  Pulled: why^[[2J",
+            "  10s  web-edge  Unhealthy (x3): why^[[2J",
         ];
         assert_eq!(lines, expected);
         for (width, height) in [(20, 8), (10, 5), (80, 7)] {
@@ -260,7 +256,7 @@ mod tests {
             frame(&snapshot, "t", at_one_minute(), 80, 7)
                 .last()
                 .unwrap(),
-            "  10s  web-edge  Unhealthy (x3): why [2J"
+            "  10s  web-edge  Unhealthy (x3): why^[[2J"
         );
     }
 
@@ -289,7 +285,7 @@ mod tests {
         assert_eq!(
             changes(&Snapshot::default(), &before),
             [
-                "event  web-edge  Started: why [2J",
+                "event  web-edge  Started: why^[[2J",
                 "pod    web-edge  0/1 Running"
             ]
         );
@@ -303,7 +299,7 @@ mod tests {
         assert_eq!(
             changes(&ready, &restarted),
             [
-                "event  web-edge  Started (x3): why [2J",
+                "event  web-edge  Started (x3): why^[[2J",
                 "pod    web-edge  1/1 Running, 2 restarts"
             ]
         );

@@ -1,120 +1,134 @@
 //! The command line: which role this process plays, and the client verbs.
 //!
-//! Invariants: an inner role is found before anything else is set up; a verb writes to the writers it is given, so each
-//! is tested through its real function; what the rest of the program provides comes in through [`connect`] alone.
+//! Invariants: an inner role is found before anything else is set up. A verb is one file with a [`args::Verb`], and a
+//! row in [`verbs`]. A verb writes to the writers that it is given, or through [`terminal::say`]: the print macros panic
+//! when their terminal has been closed.
+
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod args;
 pub mod client;
 pub mod columns;
-pub mod connect;
-pub mod cri_lines;
 pub mod describe;
-pub mod describe_container;
-mod describe_history;
 pub mod error;
 pub mod events;
 pub mod get;
 pub mod help;
 pub mod human;
 pub mod image;
+pub mod kinds;
 pub mod live;
-pub mod log_files;
 pub mod logs;
+pub mod metrics;
 pub mod names;
 pub mod pause;
 pub mod probe;
 pub mod probe_names;
+pub mod probe_text;
+pub mod problems;
+mod roles;
 pub mod run;
+pub mod suggest;
+pub mod table;
 pub mod tabwriter;
+pub mod terminal;
 pub mod try_out;
 pub mod validate;
+pub mod verbs;
+pub mod version;
 
 use std::io::{self, Write};
-use std::path::Path;
 use std::process::ExitCode;
 
-use args::Command;
+use args::Line;
 use error::CliError;
-
-use crate::layout::Layout;
+use terminal::Printable;
+use verbs::VERBS;
 
 /// Runs the role the arguments name.
 pub fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
     let role = words
         .next()
-        .and_then(|word| connect::inner_role(word.to_str()?, words));
-    if let Some(code) = role {
-        return code;
-    }
-    let command = args::parse(std::env::args_os().skip(1)).map_err(CliError::Usage);
-    command
-        .and_then(|c| dispatch(&c))
-        .unwrap_or_else(|e| e.report())
+        .and_then(|word| roles::run(word.to_str()?, words));
+    role.unwrap_or_else(|| dispatch().unwrap_or_else(|e| e.report()))
 }
 
-fn dispatch(command: &Command) -> Result<ExitCode, CliError> {
-    // Buffered: stdout itself writes each line on its own, which a PodList has thousands of. Every verb flushes.
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    let mut err = io::stderr();
-    match command {
-        Command::Help(verb) => print(help::text(*verb), &mut out)?,
-        Command::Version(root) => version(root, &mut out)?,
-        Command::Get(get) => get::run(get, &mut out, &mut err)?,
-        Command::Describe(describe) => describe::run(describe, &mut out, &mut err)?,
-        Command::Events(events) => events::run(events, &mut out, &mut err)?,
-        Command::Probe(probe) => return probe::run(probe, &mut out),
-        Command::Pause(pause) => pause::run(pause, &mut out)?,
-        Command::Metrics(root) => print(&client::Client::connect(root)?.metrics()?, &mut out)?,
-        Command::Logs(logs) => logs::run(logs, &mut out)?,
-        Command::Validate(validate) => {
-            let node = validate.node_name.clone().unwrap_or_else(host_name);
-            validate::run(
-                validate,
-                &|bytes, path| connect::decode(bytes, &node, path),
-                &mut out,
-            )?;
-        }
-        Command::Image(image) => {
-            let images =
-                connect::open_images(&Layout::new(&image.root)).map_err(CliError::Failed)?;
-            image::run(&image.action, &*images, &mut out)?;
-        }
-        Command::Run(args) => {
-            drop(out);
-            return run::run(args);
-        }
-        Command::Try(args) => {
-            // The display's thread writes to stdout; this one must not hold its lock.
-            drop(out);
-            return try_out::run(args);
-        }
-    }
+fn dispatch() -> Result<ExitCode, CliError> {
+    let line = args::read(std::env::args_os().skip(1), &VERBS).map_err(CliError::Usage)?;
+    // Buffered: stdout itself writes each line on its own, and a PodList has thousands. Every verb flushes.
+    let mut out = Printable::new(io::BufWriter::new(io::stdout()));
+    let mut err = Printable::new(io::stderr());
+    let text = match line {
+        Line::Run(verb, raw) => return (verb.run)(&raw, &mut out, &mut err),
+        Line::Help(Some(verb)) => verb.help.to_owned(),
+        Line::Help(None) => help::overview(&VERBS),
+    };
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(text: &str, out: &mut dyn Write) -> Result<(), CliError> {
-    out.write_all(text.as_bytes())?;
-    Ok(out.flush()?)
-}
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
 
-/// The daemon's version too, if there is one; that there is none is no error here.
-fn version(root: &Path, out: &mut dyn Write) -> Result<(), CliError> {
-    writeln!(out, "Client Version: {}", env!("CARGO_PKG_VERSION"))?;
-    match client::Client::connect(root).and_then(|mut c| c.version()) {
-        Ok(version) => writeln!(out, "Daemon Version: {version}")?,
-        Err(client::ClientError::NotRunning { .. }) => {}
-        Err(e) => {
-            out.flush()?;
-            return Err(e.into());
+    use super::*;
+
+    fn parse(line: &[&str]) -> Result<Line, String> {
+        args::read(line.iter().map(OsString::from), &VERBS)
+    }
+
+    #[track_caller]
+    fn check_error(line: &str, expected: &str) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(parse(&words).err().as_deref(), Some(expected), "{line}");
+    }
+
+    #[test]
+    fn help_and_version_in_every_form() {
+        let help = |line: &[&str]| match parse(line) {
+            Ok(Line::Help(verb)) => Some(verb.map(|v| v.name)),
+            _ => None,
+        };
+        for line in [&[][..], &["help"], &["--help"], &["-h"], &["help", "help"]] {
+            assert_eq!(help(line), Some(None), "{line:?}");
+        }
+        assert_eq!(help(&["help", "get"]), Some(Some("get")));
+        assert_eq!(help(&["get", "--help"]), Some(Some("get")));
+        assert_eq!(help(&["image", "load", "-h"]), Some(Some("image")));
+        for word in ["version", "--version", "-V"] {
+            let Ok(Line::Run(verb, _)) = parse(&[word]) else {
+                panic!("{word}")
+            };
+            assert_eq!(verb.name, "version");
         }
     }
-    Ok(out.flush()?)
-}
 
-fn host_name() -> String {
-    nix::unistd::gethostname()
-        .ok()
-        .and_then(|n| n.into_string().ok())
-        .unwrap_or_else(|| "localhost".into())
+    #[test]
+    fn what_is_misspelt_names_the_likely_one() {
+        check_error(
+            "gte pods",
+            "unknown verb 'gte', did you mean 'get'?; 'podprobe help' lists the verbs",
+        );
+        check_error(
+            "frobnicate",
+            "unknown verb 'frobnicate'; 'podprobe help' lists the verbs",
+        );
+        check_error(
+            "--root /r get pods",
+            "option '--root' stands before the verb; write 'podprobe VERB --root …'",
+        );
+    }
+
+    #[test]
+    fn an_empty_root_is_refused() {
+        let Ok(Line::Run(_, raw)) = parse(&["run", "--root", ""]) else {
+            panic!()
+        };
+        assert_eq!(
+            raw.root(),
+            Err("option '--root' needs a path, not an empty word".into())
+        );
+    }
 }

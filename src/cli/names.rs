@@ -27,16 +27,13 @@ impl std::fmt::Display for NameError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::NotFound { name, likely: None } => {
-                write!(f, "Error from server (NotFound): pods \"{name}\" not found")
+                write!(f, "pods \"{name}\" not found")
             }
             Self::NotFound {
                 name,
                 likely: Some(likely),
             } => {
-                write!(
-                    f,
-                    "Error from server (NotFound): pods \"{name}\" not found\ndid you mean \"{likely}\"?"
-                )
+                write!(f, "pods \"{name}\" not found\ndid you mean \"{likely}\"?")
             }
             Self::Ambiguous { name, namespaces } => {
                 write!(
@@ -96,7 +93,7 @@ pub fn resolve<'a>(
     }
 }
 
-/// Compares with the names without suffix too, for the suffix is longer than most misspellings.
+/// Compares with the names without the node's suffix too, because the suffix is longer than most names.
 fn likely(snapshot: &Snapshot, namespace: Option<&str>, name: &str) -> Option<String> {
     let suffix = format!("-{}", snapshot.node_name.to_lowercase());
     let names: Vec<&str> = in_namespace(snapshot, namespace)
@@ -151,12 +148,7 @@ mod tests {
         check(&pods, None, "web", "default/web");
         check(&pods, None, "web-edge", "default/web-edge");
         check(&pods, None, "db", "default/db-edge");
-        check(
-            &pods,
-            Some("other"),
-            "db",
-            "Error from server (NotFound): pods \"db\" not found",
-        );
+        check(&pods, Some("other"), "db", "pods \"db\" not found");
     }
 
     #[test]
@@ -178,19 +170,14 @@ mod tests {
             &pods,
             None,
             "flaper",
-            "Error from server (NotFound): pods \"flaper\" not found\ndid you mean \"flapper\"?",
+            "pods \"flaper\" not found\ndid you mean \"flapper\"?",
         );
         check(
             &pods,
             None,
             "jbo-edge",
-            "Error from server (NotFound): pods \"jbo-edge\" not found\ndid you mean \"job-edge\"?",
+            "pods \"jbo-edge\" not found\ndid you mean \"job-edge\"?",
         );
-        check(
-            &pods,
-            None,
-            "database",
-            "Error from server (NotFound): pods \"database\" not found",
-        );
+        check(&pods, None, "database", "pods \"database\" not found");
     }
 }

@@ -5,9 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use super::args::{self, NAMESPACE, ROOT, Raw};
 use super::client::Client;
 use super::error::CliError;
-use super::probe_names::{Wanted, select, spelled};
+use super::probe_names::{self, Wanted, select, spelled};
+use super::probe_text::probe_text;
+use super::terminal::one_line;
 use crate::api::validation::probe_field;
 use crate::api::{Probe, ProbeType};
 use crate::clock::go_duration;
@@ -18,12 +21,45 @@ use crate::server::protocol::ProbeTarget;
 use crate::status::PodView;
 
 /// `probe`.
+pub const VERB: args::Verb = args::Verb {
+    name: "probe",
+    summary: &[
+        ("probe POD TYPE", "run a probe now and show what it does"),
+    ],
+    help: "\
+usage: podprobe probe POD[/CONTAINER] startup|readiness|liveness [-n NAMESPACE] [--root DIR]
+
+Runs the probe now, as the daemon would, and shows each step with its time. The result is only shown: it does not count
+for the thresholds, no event is written, and a paused probe stays paused. CONTAINER is needed when several containers
+have that probe.
+
+Exit codes: 0 success (or a warning), 1 failure, 2 it could not be run.
+",
+    options: &[ROOT, NAMESPACE],
+    run: |raw, out, _| run(&parse(raw).map_err(CliError::Usage)?, out),
+};
+
+/// What `probe` is asked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeNow {
     /// Where the daemon is.
     pub root: PathBuf,
     /// Which probe; the type is there.
     pub wanted: Wanted,
+}
+
+fn parse(raw: &Raw) -> Result<ProbeNow, String> {
+    let words = raw.text_words()?;
+    let [pod, probe_type] = words.as_slice() else {
+        return Err(
+            "'probe' needs a pod and a type: podprobe probe POD[/CONTAINER] startup|readiness|liveness"
+                .into(),
+        );
+    };
+    Ok(ProbeNow {
+        root: raw.root()?,
+        wanted: probe_names::parse(pod, Some(probe_type), raw.namespace()?)?,
+    })
 }
 
 /// Success 0, failure 1.
@@ -61,7 +97,7 @@ fn ask(args: &ProbeNow, out: &mut dyn Write) -> Result<ProbeReport, CliError> {
             out,
             "{} probe of {container}: {}",
             probe_type.as_str(),
-            super::describe_container::probe_text(spec)
+            probe_text(spec)
         )?;
         out.flush()?;
     }
@@ -117,16 +153,10 @@ fn text(report: &ProbeReport) -> String {
     lines
 }
 
-/// Control characters of a container's output must not reach the terminal.
-fn one_line(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::args::testing;
     use crate::prober::trace::Step;
 
     #[test]
@@ -142,7 +172,7 @@ mod tests {
             output: "HTTP probe failed\n\u{1b}[2Jmore\n".into(),
             micros: 1_500_000,
         };
-        let expected = "    0.012 ms  target 10.0.0.7\n 1234.567 ms  status 500 \nfailure at read after 1.5s\n  HTTP probe failed\n   [2Jmore\n";
+        let expected = "    0.012 ms  target 10.0.0.7\n 1234.567 ms  status 500 \nfailure at read after 1.5s\n  HTTP probe failed\n  ^[[2Jmore\n";
         assert_eq!(text(&report), expected);
         let good = ProbeReport {
             outcome: RunOutcome::Success,
@@ -151,5 +181,53 @@ mod tests {
             ..report
         };
         assert_eq!(text(&good), "success after 1.5s\n");
+    }
+
+    #[track_caller]
+    fn check(line: &str, expected: ProbeNow) {
+        assert_eq!(testing::parse(&VERB, parse, line), Ok(expected), "{line}");
+    }
+
+    #[track_caller]
+    fn check_error(line: &str, expected: &str) {
+        let got = testing::parse(&VERB, parse, line);
+        assert_eq!(got, Err(expected.into()), "{line}");
+    }
+
+    fn wanted(pod: &str, container: Option<&str>, probe_type: Option<ProbeType>) -> Wanted {
+        Wanted {
+            pod: pod.into(),
+            namespace: None,
+            container: container.map(Into::into),
+            probe_type,
+        }
+    }
+
+    #[test]
+    fn probe_takes_a_pod_and_a_type() {
+        let probe = |wanted| ProbeNow {
+            root: "/".into(),
+            wanted,
+        };
+        check(
+            "probe web liveness",
+            probe(wanted("web", None, Some(ProbeType::Liveness))),
+        );
+        check(
+            "probe web/main Startup",
+            probe(wanted("web", Some("main"), Some(ProbeType::Startup))),
+        );
+        check(
+            "probe pod/web/main readiness",
+            probe(wanted("web", Some("main"), Some(ProbeType::Readiness))),
+        );
+        let usage = "'probe' needs a pod and a type: podprobe probe POD[/CONTAINER] startup|readiness|liveness";
+        check_error("probe web", usage);
+        check_error("probe", usage);
+        check_error("probe web/ liveness", "'web/' is not POD or POD/CONTAINER");
+        check_error(
+            "probe web rediness",
+            "unknown probe type 'rediness', did you mean 'readiness'?; there are startup, readiness and liveness",
+        );
     }
 }

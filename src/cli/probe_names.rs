@@ -5,7 +5,8 @@
 use serde_json::Value;
 
 use super::columns;
-use super::names;
+use super::suggest::did_you_mean;
+use super::{kinds, names};
 use crate::api::ProbeType;
 use crate::api::validation::probe_field;
 use crate::spelling::nearest;
@@ -16,7 +17,7 @@ use crate::status::{PodView, Snapshot};
 pub struct Wanted {
     /// With or without the node's name at its end.
     pub pod: String,
-    /// None means all pods' namespaces.
+    /// None means every namespace.
     pub namespace: Option<String>,
     /// None means any.
     pub container: Option<String>,
@@ -42,12 +43,34 @@ pub fn parse_type(word: &str) -> Result<ProbeType, String> {
     if let Some(at) = words.iter().position(|w| *w == lower) {
         return Ok(ProbeType::ALL[at]);
     }
-    let likely = nearest(&lower, words.iter().map(String::as_str))
-        .map(|w| format!(", did you mean '{w}'?"))
-        .unwrap_or_default();
+    let likely = did_you_mean(&lower, words.iter().map(String::as_str), "");
     Err(format!(
         "unknown probe type '{word}'{likely}; there are startup, readiness and liveness"
     ))
+}
+
+/// What `POD[/CONTAINER] [TYPE]` means; `pod/` may stand before it.
+pub fn parse(
+    word: &str,
+    probe_type: Option<&String>,
+    namespace: Option<String>,
+) -> Result<Wanted, String> {
+    let rest = word
+        .split_once('/')
+        .filter(|(kind, _)| kinds::is_pod_word(kind))
+        .map_or(word, |(_, rest)| rest);
+    let (pod, container) = rest
+        .split_once('/')
+        .map_or((rest, None), |(pod, container)| (pod, Some(container)));
+    if pod.is_empty() || container.is_some_and(|c| c.is_empty() || c.contains('/')) {
+        return Err(format!("'{word}' is not POD or POD/CONTAINER"));
+    }
+    Ok(Wanted {
+        pod: pod.into(),
+        namespace,
+        container: container.map(Into::into),
+        probe_type: probe_type.map(|t| parse_type(t)).transpose()?,
+    })
 }
 
 /// The pod that is meant, and its probes that are: at least one, as (container, type) in the order of the spec.

@@ -1,17 +1,94 @@
 //! `run`: the daemon, until a signal ends it.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::args::Run;
-use super::connect;
+use super::args::{self, Opt, ROOT, Raw};
 use super::error::CliError;
+use super::terminal::printable;
+use crate::daemon::Daemon;
 use crate::layout::Layout;
-use crate::settings::{Overrides, Settings};
+use crate::settings::{Overrides, RuntimeChoice, Settings};
 
 /// Every thread ends within this time of a signal.
 const SHUTDOWN: Duration = Duration::from_secs(5);
+
+/// `--pods DIR`.
+pub(super) const PODS: Opt = Opt::value("pods", None);
+/// `--runtime embedded|PATH`.
+pub(super) const RUNTIME: Opt = Opt::value("runtime", None);
+
+/// `run`.
+pub const VERB: args::Verb = args::Verb {
+    name: "run",
+    summary: &[
+        ("run", "run the daemon on a directory of pod files"),
+    ],
+    help: "\
+usage: podprobe run [--config FILE] [--root DIR] [--pods DIR] [--runtime embedded|PATH] [--node-name NAME]
+
+Runs the pods whose files lie in DIR until TERM, INT or HUP ends the daemon; under nohup it ignores HUP. Containers keep
+running without the daemon, and the next daemon with the same root finds them again. Needs root.
+
+  --config FILE            default ROOT/etc/podprobe/config.json, which may be missing
+  --root DIR               every path lies below it; default /
+  --pods DIR               default ROOT/etc/podprobe/pods
+  --runtime embedded|PATH  this program's own OCI runtime (default), or the path of runc, crun or youki
+  --node-name NAME         every pod's name ends with it; default the host name
+
+PODPROBE_LOG sets the log level: error, warn, info (default), debug, trace, or a level for each module such as
+'warn,podprobe::prober=debug'.
+",
+    options: &[ROOT, Opt::value("config", None), PODS, RUNTIME, Opt::value("node-name", None)],
+    run: |raw, _, _| run(&parse(raw).map_err(CliError::Usage)?),
+};
+
+/// What `run` is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// Every path lies below it.
+    pub root: PathBuf,
+    /// Configuration file; None means the root's own, which may be missing.
+    pub config: Option<PathBuf>,
+    /// Wins over the configuration.
+    pub pods: Option<PathBuf>,
+    /// Wins over the configuration.
+    pub runtime: Option<RuntimeChoice>,
+    /// Wins over the configuration.
+    pub node_name: Option<String>,
+}
+
+fn parse(raw: &Raw) -> Result<Run, String> {
+    raw.no_words()?;
+    Ok(Run {
+        root: raw.root()?,
+        config: raw.path("config")?,
+        pods: raw.path(PODS.name)?,
+        runtime: runtime(raw)?,
+        node_name: raw.text("node-name")?,
+    })
+}
+
+/// `--runtime`.
+pub(super) fn runtime(raw: &Raw) -> Result<Option<RuntimeChoice>, String> {
+    let choice = |v: PathBuf| {
+        match v.to_str() {
+        Some("embedded") if cfg!(feature = "embedded") => Ok(RuntimeChoice::Embedded),
+        Some("embedded") => Err(
+            "this podprobe was built without the embedded runtime; give the path of an OCI runtime, such as --runtime /usr/bin/runc"
+                .to_owned(),
+        ),
+        _ if v.is_absolute() => Ok(RuntimeChoice::Path(v)),
+        _ => Err(format!(
+            "--runtime is 'embedded' or an absolute path such as /usr/bin/runc, not '{}'",
+            v.display()
+        )),
+    }
+    };
+    raw.path(RUNTIME.name)?.map(choice).transpose()
+}
 
 /// Runs the daemon. Exit code 0 when a signal ended it and every thread was in time, 1 otherwise.
 pub fn run(args: &Run) -> Result<ExitCode, CliError> {
@@ -21,16 +98,21 @@ pub fn run(args: &Run) -> Result<ExitCode, CliError> {
     let settings = settings(args, &layout).map_err(CliError::Failed)?;
     log_to(env_logger::Target::Stderr);
     warn_unsealed(sealed);
-    let daemon = connect::start_daemon(settings, layout).map_err(CliError::Failed)?;
+    let daemon = start_daemon(settings, layout)?;
     let signal = daemon.wait_for_signal();
-    log::info!("signal {signal}: stopping; containers go on running");
+    log::info!("{signal}: stopping; containers go on running");
     daemon.shutdown(SHUTDOWN).map_err(CliError::Failed)?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// Starts a daemon in this process.
+pub(super) fn start_daemon(settings: Settings, layout: Layout) -> Result<Daemon, CliError> {
+    Daemon::start(settings, layout).map_err(|e| CliError::Failed(e.to_string()))
+}
+
 /// The configuration, with the command line over it.
 pub(super) fn settings(args: &Run, layout: &Layout) -> Result<Settings, String> {
-    // Absolute, for the path is part of each pod's identity.
+    // Absolute, because the path is part of each pod's identity.
     let absolute = |p: &PathBuf| {
         std::path::absolute(p).map_err(|e| format!("cannot use {}: {e}", p.display()))
     };
@@ -40,21 +122,22 @@ pub(super) fn settings(args: &Run, layout: &Layout) -> Result<Settings, String> 
         runtime: None,
         node_name: args.node_name.clone(),
     };
-    let mut settings = connect::load_settings(args.config.as_deref(), layout, &overrides)?;
+    let mut settings =
+        Settings::load(layout, args.config.as_deref(), &overrides).map_err(|e| e.to_string())?;
     if let Some(runtime) = &args.runtime {
         settings.runtime = runtime.clone();
     }
     Ok(settings)
 }
 
-/// So that no container writes to the daemon's program (exec-in-container 4), which goes on under its own name: the
-/// kernel takes that of a descriptor.
+/// Makes this process run from a read-only copy of its program, so that no container can write to the program file
+/// (exec-in-container 4). The name is set again, because the kernel would show that of a descriptor.
 pub(super) fn seal() -> std::io::Result<()> {
     let _ = nix::sys::prctl::set_name(c"podprobe");
     crate::sys::exe::run_sealed()
 }
 
-/// Before Linux 5.12, or without CAP_SYS_ADMIN.
+/// Logs that sealing failed, as it does before Linux 5.12 or without CAP_SYS_ADMIN.
 pub(super) fn warn_unsealed(sealed: std::io::Result<()>) {
     if let Err(e) = sealed {
         log::warn!(
@@ -63,29 +146,65 @@ pub(super) fn warn_unsealed(sealed: std::io::Result<()>) {
     }
 }
 
-/// One sentence for whoever is not root.
+/// Fails unless this process is root.
 pub(super) fn need_root(verb: &str) -> Result<(), CliError> {
     match nix::unistd::geteuid().is_root() {
         true => Ok(()),
         false => Err(CliError::Failed(format!(
-            "podprobe {verb} needs root, for containers need mounts, namespaces and cgroups: run it again with sudo"
+            "podprobe {verb} needs root, because containers need mounts, namespaces and cgroups: run it again with sudo"
         ))),
     }
 }
 
-/// Level info unless PODPROBE_LOG says otherwise (`debug`, `warn`, `podprobe::prober=trace`).
+/// Where the log level comes from.
+const LOG_VARIABLE: &str = "PODPROBE_LOG";
+/// The level without it.
+const DEFAULT_LOG: &str = "info";
+
+/// Level info unless PODPROBE_LOG says otherwise (`debug`, `warn`, `podprobe::prober=trace`). Messages quote containers,
+/// and whoever reads the log may do so on a terminal.
 pub(super) fn log_to(target: env_logger::Target) {
-    let filter = env_logger::Env::new().filter_or("PODPROBE_LOG", "info");
+    let wanted = std::env::var(LOG_VARIABLE).unwrap_or_default();
+    let unknown = unknown_filter(&wanted);
+    let filter = match (wanted.trim(), unknown) {
+        ("", _) | (_, Some(_)) => DEFAULT_LOG,
+        (filter, None) => filter,
+    };
     // A second logger in one process can only come from a test.
-    let _ = env_logger::Builder::from_env(filter)
+    let _ = env_logger::Builder::new()
+        .parse_filters(filter)
         .target(target)
-        .format_timestamp_millis()
+        .format(|out, record| {
+            let (time, level) = (out.timestamp_millis(), record.level());
+            // Further lines of a message are indented, so that none looks like a line of the log.
+            let text = record.args().to_string().replace('\n', "\n    ");
+            let text = printable(&text);
+            writeln!(out, "[{time} {level:<5} {}] {text}", record.target())
+        })
         .try_init();
+    if let Some(word) = unknown {
+        log::warn!(
+            "{LOG_VARIABLE} is '{wanted}', and '{word}' is neither a level nor a module of podprobe; the level is {DEFAULT_LOG}. Levels are error, warn, info, debug, trace and off"
+        );
+    }
+}
+
+/// The part of a log filter that would match nothing, and so silence the log.
+fn unknown_filter(filter: &str) -> Option<&str> {
+    let is_level = |word: &str| word.trim().parse::<log::LevelFilter>().is_ok();
+    let is_module = |word: &str| word == "podprobe" || word.starts_with("podprobe::");
+    let directives = filter.split('/').next().unwrap_or_default();
+    let mut parts = directives.split(',').map(str::trim);
+    parts.find(|part| match part.split_once('=') {
+        None => !part.is_empty() && !is_level(part) && !is_module(part),
+        Some((_, level)) => !is_level(level),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::args::testing;
 
     #[test]
     fn the_command_line_wins() {
@@ -93,14 +212,87 @@ mod tests {
             root: "/r".into(),
             config: None,
             pods: Some("/p".into()),
-            runtime: Some(crate::settings::RuntimeChoice::Path("/usr/bin/crun".into())),
+            runtime: Some(RuntimeChoice::Path("/usr/bin/crun".into())),
             node_name: Some("n1".into()),
         };
         let s = settings(&args, &Layout::new("/r")).unwrap();
         assert_eq!((s.static_pod_path, s.node_name), ("/p".into(), "n1".into()));
-        assert_eq!(
-            s.runtime,
-            crate::settings::RuntimeChoice::Path("/usr/bin/crun".into())
+        assert_eq!(s.runtime, RuntimeChoice::Path("/usr/bin/crun".into()));
+    }
+
+    #[track_caller]
+    fn check(line: &str, expected: Run) {
+        assert_eq!(testing::parse(&VERB, parse, line), Ok(expected), "{line}");
+    }
+
+    #[track_caller]
+    fn check_error(line: &str, expected: &str) {
+        let got = testing::parse(&VERB, parse, line);
+        assert_eq!(got, Err(expected.into()), "{line}");
+    }
+
+    #[test]
+    fn run_has_its_options() {
+        check(
+            "run --config c.json --root /r --pods p --runtime /usr/bin/runc --node-name Edge1",
+            Run {
+                root: "/r".into(),
+                config: Some("c.json".into()),
+                pods: Some("p".into()),
+                runtime: Some(RuntimeChoice::Path("/usr/bin/runc".into())),
+                node_name: Some("Edge1".into()),
+            },
         );
+        check(
+            "run",
+            Run {
+                root: "/".into(),
+                config: None,
+                pods: None,
+                runtime: None,
+                node_name: None,
+            },
+        );
+    }
+
+    #[test]
+    fn what_is_missing_or_too_much_is_said() {
+        check_error("run --root", "option '--root' needs a value");
+        check_error(
+            "run now",
+            "'run' takes no argument 'now'; see 'podprobe help run'",
+        );
+        check_error(
+            "run --rot /r",
+            "'run' has no option '--rot', did you mean '--root'?; see 'podprobe help run'",
+        );
+        check_error(
+            "run --runtime runc",
+            "--runtime is 'embedded' or an absolute path such as /usr/bin/runc, not 'runc'",
+        );
+    }
+
+    #[test]
+    fn a_relative_root_is_made_absolute() {
+        let run = testing::parse(&VERB, parse, "run --root rel/ative").unwrap();
+        assert_eq!(run.root, std::env::current_dir().unwrap().join("rel/ative"));
+    }
+
+    #[test]
+    fn a_filter_that_would_silence_the_log_is_named() {
+        for good in [
+            "",
+            "debug",
+            "WARN",
+            "off",
+            "podprobe",
+            "warn,podprobe::prober=trace",
+            "info/regex",
+        ] {
+            assert_eq!(unknown_filter(good), None, "{good}");
+        }
+        assert_eq!(unknown_filter("foo"), Some("foo"));
+        assert_eq!(unknown_filter("info, debgu"), Some("debgu"));
+        assert_eq!(unknown_filter("podprobe=loud"), Some("podprobe=loud"));
     }
 }

@@ -8,16 +8,70 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::args::{Run, Try};
+use super::args::{self, Opt, ROOT, Raw};
 use super::error::CliError;
-use super::{connect, image, live, run};
+use super::image::{self, ImageSource};
+use super::run::{PODS, RUNTIME, Run};
+use super::terminal::say;
+use super::{live, run};
+use crate::daemon::Daemon;
 use crate::layout::Layout;
+use crate::settings::RuntimeChoice;
 
-/// Time for stopping every pod at the end; their grace periods lie within it.
+/// Time for stopping every pod at the end, grace periods included.
 const REMOVE: Duration = Duration::from_secs(60);
 
 /// Time for the daemon's threads after that.
 const SHUTDOWN: Duration = Duration::from_secs(5);
+
+/// `try`.
+pub const VERB: args::Verb = args::Verb {
+    name: "try",
+    summary: &[
+        ("try --pods DIR", "run a daemon under a root of its own, show the pods live, remove all at Ctrl-C"),
+    ],
+    help: "\
+usage: podprobe try --pods DIR [--image FILE[=NAME]]… [--root DIR] [--runtime embedded|PATH]
+
+Runs a daemon on the pods in DIR and shows them: on a terminal as a table that refreshes in place, elsewhere with one
+line for each change. Ctrl-C stops and removes everything, and so does closing the terminal. Needs root.
+
+  --pods DIR               the directory of pod files
+  --image FILE             load an OCI layout or docker archive first; may be repeated
+  --image PATH=NAME        make an image NAME of a root directory or tar first; may be repeated
+  --root DIR               every path lies below it; default a new directory that is removed at the end. A directory
+                           that you name stays.
+  --runtime embedded|PATH  this program's own OCI runtime (default), or the path of runc, crun or youki
+",
+    options: &[ROOT, PODS, RUNTIME, Opt::value("image", None)],
+    run: |raw, _, _| run(&parse(raw).map_err(CliError::Usage)?),
+};
+
+/// `try`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Try {
+    /// None means a fresh directory that is removed at the end.
+    pub root: Option<PathBuf>,
+    /// The watched directory.
+    pub pods: PathBuf,
+    /// Images to load first.
+    pub images: Vec<ImageSource>,
+    /// None means the default one.
+    pub runtime: Option<RuntimeChoice>,
+}
+
+fn parse(raw: &Raw) -> Result<Try, String> {
+    raw.no_words()?;
+    let images = raw.values("image").map(ImageSource::parse);
+    Ok(Try {
+        images: images.collect::<Result<_, _>>()?,
+        pods: raw
+            .path(PODS.name)?
+            .ok_or("'try' needs a directory of pod files: podprobe try --pods DIR")?,
+        root: raw.given_root()?,
+        runtime: run::runtime(raw)?,
+    })
+}
 
 /// Runs until a signal. Exit code 0 when everything is removed.
 pub fn run(args: &Try) -> Result<ExitCode, CliError> {
@@ -25,21 +79,17 @@ pub fn run(args: &Try) -> Result<ExitCode, CliError> {
     let sealed = run::seal();
     let root = Root::new(args.root.as_deref())?;
     let layout = Layout::new(&root.path);
-    let images = connect::open_images(&layout).map_err(CliError::Failed)?;
-    for source in &args.images {
-        image::add(source, &*images).map_err(CliError::Failed)?;
-    }
+    let images = image::open(&layout)?;
+    args.images
+        .iter()
+        .try_for_each(|source| source.add(&images))?;
     log_to_file(&root.path)?;
     run::warn_unsealed(sealed);
     let settings = run::settings(&as_run(args, &root.path), &layout).map_err(CliError::Failed)?;
-    let title = format!(
-        "pods in {} (log and files in {}); Ctrl-C stops and removes everything",
-        settings.static_pod_path.display(),
-        root.path.display()
-    );
-    let daemon = connect::start_daemon(settings, layout).map_err(CliError::Failed)?;
-    show_until_signal(&*daemon, &title)?;
-    eprintln!("podprobe: stopping and removing every pod");
+    let title = title(&settings.static_pod_path, &root.path);
+    let daemon = run::start_daemon(settings, layout)?;
+    show_until_signal(&daemon, &title)?;
+    say("podprobe: stopping and removing every pod");
     let removed = daemon.remove_all_pods(REMOVE);
     let ended = daemon.shutdown(SHUTDOWN);
     removed.and(ended).map_err(|e| {
@@ -47,6 +97,15 @@ pub fn run(args: &Try) -> Result<ExitCode, CliError> {
         CliError::Failed(format!("{e}; what is left lies in {}", kept.display()))
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What to do comes first: a narrow terminal cuts the paths.
+fn title(pods: &Path, root: &Path) -> String {
+    format!(
+        "Ctrl-C stops and removes everything\npods in {}, log and files in {}",
+        pods.display(),
+        root.display()
+    )
 }
 
 fn as_run(args: &Try, root: &Path) -> Run {
@@ -59,9 +118,9 @@ fn as_run(args: &Try, root: &Path) -> Run {
     }
 }
 
-/// The display has a thread of its own; this one waits for the signal. A display that ends early (its reader has gone)
-/// ends nothing else.
-fn show_until_signal(daemon: &dyn connect::Daemon, title: &str) -> Result<(), CliError> {
+/// Shows the pods on a thread of its own and waits for the signal. When the display ends early, because nobody reads it any
+/// more, the daemon goes on.
+fn show_until_signal(daemon: &Daemon, title: &str) -> Result<(), CliError> {
     let stop = Arc::new(AtomicBool::new(false));
     let (backend, title, stopped) = (daemon.backend(), title.to_owned(), Arc::clone(&stop));
     let display = thread::Builder::new()
@@ -70,7 +129,7 @@ fn show_until_signal(daemon: &dyn connect::Daemon, title: &str) -> Result<(), Cl
         .map_err(|e| CliError::Failed(format!("cannot start the display: {e}")))?;
     daemon.wait_for_signal();
     stop.store(true, Ordering::SeqCst);
-    // Its own words, if it has any, are of no use once its terminal has gone.
+    // It can only fail to write to its terminal, and there is nobody left to tell.
     let _ = display.join();
     Ok(())
 }
@@ -83,7 +142,7 @@ fn log_to_file(root: &Path) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The root: the one given, which stays, or a fresh directory that goes with this value.
+/// The root: the one given, which stays, or a fresh directory that is removed with this value.
 struct Root {
     path: PathBuf,
     fresh: std::cell::Cell<bool>,
@@ -115,12 +174,15 @@ impl Drop for Root {
         if self.fresh.get()
             && let Err(e) = std::fs::remove_dir_all(&self.path)
         {
-            eprintln!("podprobe: cannot remove {}: {e}", self.path.display());
+            say(&format!(
+                "podprobe: cannot remove {}: {e}",
+                self.path.display()
+            ));
         }
     }
 }
 
-/// A name nobody can have made before us: mkdtemp creates it, readable by us alone.
+/// A new directory with an unpredictable name that only its owner can read, made by mkdtemp.
 fn fresh_dir() -> Result<PathBuf, CliError> {
     let template = std::env::temp_dir().join("podprobe-try-XXXXXX");
     nix::unistd::mkdtemp(&template).map_err(|e| {
@@ -134,6 +196,7 @@ fn fresh_dir() -> Result<PathBuf, CliError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::args::testing;
 
     #[test]
     fn a_fresh_root_goes_and_a_given_one_stays() {
@@ -149,11 +212,63 @@ mod tests {
     }
 
     #[test]
+    fn a_narrow_terminal_says_how_to_end_it() {
+        let title = title(
+            Path::new(&"/long".repeat(20)),
+            Path::new(&"/long".repeat(20)),
+        );
+        let first = title.lines().next().unwrap();
+        assert!(first.contains("Ctrl-C") && first.len() < 40, "{first}");
+    }
+
+    #[test]
     fn what_is_kept_is_kept() {
         let fresh = Root::new(None).unwrap();
         let path = fresh.keep().to_owned();
         drop(fresh);
         assert!(path.is_dir());
         std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[track_caller]
+    fn check(line: &str, expected: Try) {
+        assert_eq!(testing::parse(&VERB, parse, line), Ok(expected), "{line}");
+    }
+
+    #[track_caller]
+    fn check_error(line: &str, expected: &str) {
+        let got = testing::parse(&VERB, parse, line);
+        assert_eq!(got, Err(expected.into()), "{line}");
+    }
+
+    #[test]
+    fn try_takes_images_with_and_without_name() {
+        let images = vec![
+            ImageSource {
+                path: "a.tar".into(),
+                name: None,
+            },
+            ImageSource {
+                path: "d=ir".into(),
+                name: Some("x:latest".into()),
+            },
+        ];
+        check(
+            "try --pods p --image a.tar --image d=ir=x:latest",
+            Try {
+                root: None,
+                pods: "p".into(),
+                images,
+                runtime: None,
+            },
+        );
+        check_error(
+            "try",
+            "'try' needs a directory of pod files: podprobe try --pods DIR",
+        );
+        check_error(
+            "try --pods p --image =x",
+            "--image takes FILE or FILE=NAME, not '=x'",
+        );
     }
 }

@@ -3,14 +3,70 @@
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-use super::args::Validate;
-use super::connect::Decoded;
+use super::args::{self, Opt, ROOT, Raw};
 use super::error::CliError;
+use crate::api::decode::{self, Problem};
+use crate::api::probe_host::{ProbeHosts, refused_hosts};
+use crate::api::{Pod, PodOrigin};
+use crate::layout::Layout;
 use crate::pod_config::files::is_pod_file;
+use crate::prober::target::is_node_address;
+use crate::settings::{Overrides, Settings};
 
 /// Largest pod file in bytes (kubelet-probes 6.1).
 const MAX_FILE: u64 = 10 << 20;
+
+/// `validate`.
+pub const VERB: args::Verb = args::Verb {
+    name: "validate",
+    summary: &[
+        ("validate FILE|DIR", "check pod files without running them"),
+    ],
+    help: "\
+usage: podprobe validate FILE|DIR… [--node-name NAME]
+
+Checks pod files as the daemon does, and names every error and every field that has no effect. Of a directory it reads
+every file whose name does not begin with a dot, as the daemon does. Exit code 1 when any file is refused.
+
+  --node-name NAME         every pod's name ends with it; default the host name
+",
+    options: &[ROOT, Opt::value("node-name", None)],
+    run: |raw, out, _| {
+        let args = parse(raw).map_err(CliError::Usage)?;
+        let node = args.node_name.clone().unwrap_or_else(host_name);
+        let allowed = allow_probe_hosts();
+        run(&args, &|bytes, path| decode(bytes, &node, path, &allowed), out)?;
+        Ok(ExitCode::SUCCESS)
+    },
+};
+
+/// What `validate` is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Validate {
+    /// Files and directories.
+    pub paths: Vec<PathBuf>,
+    /// Suffix of the pods' names; None means the host name.
+    pub node_name: Option<String>,
+}
+
+fn parse(raw: &Raw) -> Result<Validate, String> {
+    if raw.words.is_empty() {
+        return Err("'validate' needs a file or a directory: podprobe validate FILE|DIR".into());
+    }
+    Ok(Validate {
+        paths: raw.words.iter().map(PathBuf::from).collect(),
+        node_name: raw.text("node-name")?,
+    })
+}
+
+fn host_name() -> String {
+    nix::unistd::gethostname()
+        .ok()
+        .and_then(|n| n.into_string().ok())
+        .unwrap_or_else(|| "localhost".into())
+}
 
 /// Decodes a file's content, its pods named with the node's name.
 pub type Decoder<'a> = &'a dyn Fn(&[u8], &Path) -> Decoded;
@@ -44,11 +100,77 @@ pub fn run(validate: &Validate, decoder: Decoder<'_>, out: &mut dyn Write) -> Re
     out.flush()?;
     if files.is_empty() {
         return Err(CliError::Failed(
-            "no pod files there: every file counts but dotfiles and what editors leave (*~, *.swp, *.tmp, #*#)"
+            "no pod files there: a name that begins with a dot, or that an editor leaves behind, is not read"
                 .into(),
         ));
     }
-    if bad > 0 { Err(CliError::Told) } else { Ok(()) }
+    if bad > 0 {
+        Err(CliError::Reported)
+    } else {
+        Ok(())
+    }
+}
+
+/// What a pod file holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decoded {
+    /// Name and warnings of each pod.
+    pub pods: Vec<(String, Vec<String>)>,
+    /// Why it is refused; empty when it is good.
+    pub errors: Vec<String>,
+}
+
+/// What the node's configuration allows; nothing where it cannot be read.
+fn allow_probe_hosts() -> Vec<String> {
+    let settings = Settings::load(&Layout::new("/"), None, &Overrides::default());
+    settings.map(|s| s.allow_probe_hosts).unwrap_or_default()
+}
+
+/// Decodes and validates a pod file as the file source does. A probe to a host that is not allowed is an error here: the
+/// daemon runs such a pod, and each run of that probe is an error.
+fn decode(bytes: &[u8], node_name: &str, path: &Path, allow_probe_hosts: &[String]) -> Decoded {
+    let hosts = ProbeHosts {
+        allowed: allow_probe_hosts,
+        is_node_address: &is_node_address,
+    };
+    match decode::pods(bytes, &PodOrigin::File { node_name, path }) {
+        Ok(pods) => Decoded {
+            errors: pods
+                .iter()
+                .flat_map(|d| refused_hosts(&d.pod, &hosts))
+                .map(|e| e.to_string())
+                .collect(),
+            pods: pods
+                .into_iter()
+                .map(|d| {
+                    let unreachable = unreachable_ports(&d.pod);
+                    let warnings = d.warnings.into_iter().chain(unreachable).collect();
+                    (d.pod.metadata.name, warnings)
+                })
+                .collect(),
+        },
+        Err(e) => Decoded {
+            pods: vec![],
+            errors: e.problems().iter().map(problem).collect(),
+        },
+    }
+}
+
+/// A pod that says which ports it serves, and that nothing will reach.
+fn unreachable_ports(pod: &Pod) -> Option<String> {
+    let serves = pod.spec.all_containers().any(|c| !c.ports.is_empty());
+    (serves && !pod.spec.host_network).then(|| {
+        "the pod has ports and only a loopback network of its own: its probes reach them, nothing else does; hostNetwork: true gives it the node's network"
+            .into()
+    })
+}
+
+/// `line 3, column 5: spec.x: …`; the caller names the file.
+fn problem(p: &Problem) -> String {
+    match p.position {
+        Some(at) => format!("line {}, column {}: {}", at.line, at.column, p.text),
+        None => p.text.clone(),
+    }
 }
 
 fn verdict(file: &Path, decoded: &Decoded, out: &mut dyn Write) -> io::Result<()> {
@@ -107,7 +229,7 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// A file as named; of a directory the regular files (through links) that the daemon reads, sorted.
+/// A file as named; of a directory the files that the daemon reads, sorted.
 fn files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let cannot = |e: io::Error| CliError::Failed(format!("cannot read {}: {e}", path.display()));
     if !std::fs::metadata(path).map_err(cannot)?.is_dir() {
@@ -149,6 +271,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn ports_that_nothing_reaches_are_warned_of() {
+        let warnings = |spec: serde_json::Value| {
+            let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec});
+            let decoded = decode(pod.to_string().as_bytes(), "n", Path::new("/p/a.json"), &[]);
+            assert_eq!(decoded.errors, [] as [&str; 0]);
+            let all = decoded.pods[0].1.clone();
+            all.iter().filter(|w| w.contains("loopback")).count()
+        };
+        let container = |ports| serde_json::json!([{"name": "c", "image": "i", "ports": ports}]);
+        let port = serde_json::json!([{"containerPort": 80}]);
+        let with =
+            |ports, host| serde_json::json!({"hostNetwork": host, "containers": container(ports)});
+        assert_eq!(warnings(with(port.clone(), false)), 1);
+        assert_eq!(warnings(with(port, true)), 0);
+        assert_eq!(warnings(with(serde_json::json!([]), false)), 0);
+    }
+
     #[track_caller]
     fn check_files(files: &[(&str, &str)], expected: &str, good: bool) {
         let dir = tempfile::tempdir().unwrap();
@@ -174,14 +314,8 @@ mod tests {
     #[test]
     fn every_file_has_a_verdict() {
         check_files(
-            &[
-                ("a.json", "web"),
-                ("b", "w"),
-                (".b.json", "bad"),
-                ("a.json~", "bad"),
-                ("c.tmp", "bad"),
-            ],
-            "a.json: ok (pod web)\nb: ok (pod w)\n",
+            &[("a.json", "web"), (".b.json", "bad"), ("c.json~", "bad")],
+            "a.json: ok (pod web)\n",
             true,
         );
         let warned = "a.json: ok (pod web, 2 warnings)\na.json: warning: spec.x is not acted on\na.json: warning: spec.x is not acted on\n";
@@ -193,6 +327,16 @@ mod tests {
         );
         check_files(&[("a.json", "none")], "a.json: ok (no pods)\n", true);
         check_files(&[], "", false);
+    }
+
+    /// As the daemon does, whatever a name ends with.
+    #[test]
+    fn every_file_of_a_directory_is_read() {
+        check_files(
+            &[("a", "web"), ("b.txt", "bad")],
+            "a: ok (pod web)\nb.txt: error: spec: Required value\nb.txt: error: second\n",
+            false,
+        );
     }
 
     #[test]

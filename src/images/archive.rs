@@ -2,11 +2,15 @@
 //!
 //! Invariant: every document reached by a digest is checked against it before it is believed.
 
+use std::fs;
+use std::path::Path;
+
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::ImageError;
 use super::config::{OciConfig, Platform};
+use super::error::ImageError;
+use super::overlay;
 use super::reference::{Reference, is_digest, is_hex64};
 use super::source::Source;
 use super::stream::sha256;
@@ -352,10 +356,10 @@ fn checked(
             format!("image {id} has {has} layers, its configuration {wants}"),
         ));
     }
-    if wants > super::overlay::MAX_LAYERS {
+    if wants > overlay::MAX_LAYERS {
         return Err(ImageError::TooLarge {
             what: format!("image {id}"),
-            limit: format!("{} layers", super::overlay::MAX_LAYERS),
+            limit: format!("{} layers", overlay::MAX_LAYERS),
         });
     }
     Ok(Found {
@@ -365,4 +369,20 @@ fn checked(
         digests,
         layers,
     })
+}
+
+/// The file's name without the endings of an archive, in lower case: what an image without a name may be called.
+pub(super) fn stem(path: &Path) -> String {
+    let absolute = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    let name = absolute
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .to_lowercase();
+    let endings = [".tar.gz", ".tar.zst", ".tgz", ".tar"];
+    endings
+        .iter()
+        .find_map(|e| name.strip_suffix(e))
+        .unwrap_or(&name)
+        .to_owned()
 }

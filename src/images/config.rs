@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Time;
 
-use super::ImageError;
+use super::error::ImageError;
 
 /// The defaults an image brings for its containers; each empty where the image says nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! Archives dropped into a directory: each is loaded once, and again when it changes.
 //!
-//! Invariant: a bad file costs nobody else anything and is read once, not at every look; an image that was removed does
-//! not come back because its file still lies there.
+//! Invariants: a bad file stops no other file from being loaded, and is read once, not at every look. An image that was
+//! removed does not come back while its file is unchanged.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::archive::Naming;
-use super::store::{ImageStore, LoadedImage, stem};
-use super::{ImageError, Reference};
+use super::archive::{Naming, stem};
+use super::error::ImageError;
+use super::reference::Reference;
+use super::store::{ImageStore, LoadedImage};
 
-/// What a look at the directory found.
+/// What one look at the directory came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DropReport {
     /// Images loaded now.
@@ -34,16 +35,36 @@ struct Seen {
 
 const ENDINGS: [&str; 4] = [".tar", ".tar.gz", ".tgz", ".tar.zst"];
 
+impl ImageStore {
+    /// Loads what was dropped into `dir`: see [`DropReport`].
+    pub fn load_dropped(&self, dir: &Path) -> Result<DropReport, ImageError> {
+        self.load_dropped_except(dir, &|_| false)
+    }
+
+    /// As [`Self::load_dropped`]; a new or changed file of which `later` says yes is left for a later look.
+    pub fn load_dropped_except(
+        &self,
+        dir: &Path,
+        later: &dyn Fn(&Path) -> bool,
+    ) -> Result<DropReport, ImageError> {
+        load(self, dir, later)
+    }
+}
+
 /// Loads the new and changed archives of `dir` but those for `later`. A missing directory is an empty one.
-pub(super) fn load(
+fn load(
     store: &ImageStore,
     dir: &Path,
     later: &dyn Fn(&Path) -> bool,
 ) -> Result<DropReport, ImageError> {
     let memory = store.dir().join("dropped.json");
     // Lost or damaged: everything is loaded again, which changes nothing for what is there.
-    let before: BTreeMap<PathBuf, Seen> =
-        store.read_json(&memory).ok().flatten().unwrap_or_default();
+    let before: BTreeMap<PathBuf, Seen> = store
+        .files()
+        .read_json(&memory)
+        .ok()
+        .flatten()
+        .unwrap_or_default();
     let mut after: BTreeMap<PathBuf, Seen> = before
         .iter()
         .filter(|(p, _)| p.parent() != Some(dir))
@@ -62,7 +83,7 @@ pub(super) fn load(
                 Ok(images) => report
                     .loaded
                     .extend(images.into_iter().map(|i| (path.clone(), i))),
-                Err(e @ ImageError::Io { .. }) => {
+                Err(e @ (ImageError::Io { .. } | ImageError::NoSpace { .. })) => {
                     report.problems.push((path, e.to_string()));
                     continue;
                 }
@@ -75,12 +96,21 @@ pub(super) fn load(
         after.insert(path, now);
     }
     if after != before
-        && let Err(e) = store.locked(|| store.write_json(&memory, &after))
+        && let Err(e) = remember(store, &memory, &after)
     {
-        // What was loaded is loaded; it is only not remembered, and loaded once more at the next look.
+        // The images are in the store; their files are loaded once more at the next look, which changes nothing.
         report.problems.push((memory, e.to_string()));
     }
     Ok(report)
+}
+
+fn remember(
+    store: &ImageStore,
+    memory: &Path,
+    seen: &BTreeMap<PathBuf, Seen>,
+) -> Result<(), ImageError> {
+    let _lock = store.files().lock()?;
+    store.files().write_json(memory, seen)
 }
 
 fn load_one(store: &ImageStore, path: &Path) -> Result<Vec<LoadedImage>, ImageError> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 
 /// Why an image cannot be loaded, found or removed. The text is one sentence for people.
 #[derive(Debug)]
@@ -53,6 +54,13 @@ pub enum ImageError {
         /// The limit with its unit.
         limit: String,
     },
+    /// The file system of the store has no room for it.
+    NoSpace {
+        /// What was to be unpacked.
+        what: String,
+        /// How much room there is.
+        room: NoRoom,
+    },
     /// The archive has no image for this machine.
     WrongPlatform {
         /// `linux/amd64` and so on.
@@ -89,10 +97,12 @@ impl ImageError {
         if cause.raw_os_error().is_some() {
             return Self::io(format!("read {what}"), cause);
         }
-        match cause
-            .get_ref()
-            .and_then(|e| e.downcast_ref::<StreamTooLong>())
-        {
+        let inner = cause.get_ref();
+        if let Some(room) = inner.and_then(|e| e.downcast_ref::<NoRoom>()) {
+            let (what, room) = (what.into(), room.clone());
+            return Self::NoSpace { what, room };
+        }
+        match inner.and_then(|e| e.downcast_ref::<StreamTooLong>()) {
             Some(e) => Self::TooLarge {
                 what: what.into(),
                 limit: format!("{} bytes", e.0),
@@ -122,6 +132,53 @@ impl fmt::Display for StreamTooLong {
 
 impl std::error::Error for StreamTooLong {}
 
+/// The room on a file system, in bytes. Carried inside an `io::Error` by the reader that looks at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoRoom {
+    /// A directory on it.
+    pub dir: PathBuf,
+    /// At least this much more is needed.
+    pub needed: u64,
+    /// This much is free.
+    pub free: u64,
+    /// This much of it stays free.
+    pub kept: u64,
+}
+
+impl fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            dir,
+            needed,
+            free,
+            kept,
+        } = self;
+        write!(
+            f,
+            "no space left on the file system of {}: at least {} more are needed, {} are free and {} of them are kept free",
+            dir.display(),
+            Bytes(*needed),
+            Bytes(*free),
+            Bytes(*kept)
+        )
+    }
+}
+
+impl std::error::Error for NoRoom {}
+
+/// A number of bytes in the unit that fits.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            n if n < 1 << 10 => write!(f, "{n} bytes"),
+            n if n < 10 << 20 => write!(f, "{} KiB", n.div_ceil(1 << 10)),
+            n => write!(f, "{} MiB", n.div_ceil(1 << 20)),
+        }
+    }
+}
+
 impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -146,6 +203,10 @@ impl fmt::Display for ImageError {
             Self::NotAnImage { path, why } => write!(f, "cannot load {path}: {why}"),
             Self::Corrupt { what, why } => write!(f, "cannot use {what}: {why}"),
             Self::Refused { entry, why } => write!(f, "cannot unpack entry {entry:?}: {why}"),
+            Self::NoSpace { what, room } => write!(
+                f,
+                "cannot unpack {what}: {room}; free some space and try again, nothing was kept"
+            ),
             Self::TooLarge { what, limit } => write!(f, "cannot unpack {what}: more than {limit}"),
             Self::WrongPlatform { wanted, found } => {
                 write!(

@@ -1,29 +1,68 @@
-//! The store's files: lock, records, names, each read and replaced as a whole.
+//! The store's directory: its lock, and its files, each read and replaced as a whole.
 //!
-//! Invariant: a file is replaced by a rename of one that is on the disk already, so a reader without the lock and a
-//! power loss see the old content or the new one.
+//! Invariants: a file is replaced by a rename of one that is on the disk already, so a reader without the lock and a
+//! power loss see the old content or the new one. A file carries the digest of its content, so one that was changed or
+//! cut by something else is told from one that we wrote.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use nix::fcntl::{Flock, FlockArg};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use super::config::ImageConfig;
 use super::error::ImageError;
-use super::reference;
-use super::store::{ImageStore, Record};
+use super::{reference, stream};
+use crate::clock::Time;
 
 /// The file that maps names to image ids.
 pub const NAMES: &str = "names.json";
 
 /// Its content.
 pub(super) type Names = BTreeMap<String, String>;
+
+/// `images/<hex>.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) id: String,
+    pub(super) config: ImageConfig,
+    /// Bottom first.
+    pub(super) diff_ids: Vec<String>,
+    pub(super) created: Option<Time>,
+    pub(super) size: u64,
+    /// Digests of manifests and indexes it came by, for `name@sha256:…`.
+    pub(super) digests: BTreeSet<String>,
+    /// Its names, from which a lost [`NAMES`] is made again. None in a record of a version that did not keep them.
+    #[serde(default)]
+    pub(super) names: Option<BTreeSet<String>>,
+}
+
+/// `layers/<hex>/layer.json`.
+#[derive(Serialize, Deserialize)]
+pub(super) struct LayerRecord {
+    pub(super) bytes: u64,
+}
+
+/// What every file of the store holds. One without a digest is of a version that did not write it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sealed {
+    sha256: String,
+    content: Value,
+}
+
+/// The store's directory; holds no descriptor and no lock between calls.
+#[derive(Clone, Debug)]
+pub(super) struct StoreDir {
+    path: PathBuf,
+}
 
 /// A name no other process or thread uses at the moment.
 pub(super) fn unique() -> String {
@@ -53,9 +92,28 @@ pub(super) fn sync_dir(path: &Path) -> Result<(), ImageError> {
         .map_err(|e| ImageError::io(format!("write {}", path.display()), e))
 }
 
-impl ImageStore {
-    pub(super) fn lock_file(&self) -> Result<File, ImageError> {
-        let path = self.dir().join("lock");
+impl StoreDir {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes it, with its parts.
+    pub(super) fn create(&self) -> Result<(), ImageError> {
+        if let Some(above) = self.path.parent() {
+            fs::create_dir_all(above)
+                .map_err(|e| ImageError::io(format!("create {}", above.display()), e))?;
+        }
+        ["", "images", "layers", "tmp"]
+            .iter()
+            .try_for_each(|sub| private_dir(&self.path.join(sub)))
+    }
+
+    fn lock_file(&self) -> Result<File, ImageError> {
+        let path = self.path.join("lock");
         let file = File::options()
             .read(true)
             .write(true)
@@ -65,11 +123,21 @@ impl ImageStore {
         file.map_err(|e| ImageError::io(format!("open {}", path.display()), e))
     }
 
+    /// Waits until nobody else writes. Leftovers of a writer that died are removed.
     pub(super) fn lock(&self) -> Result<Flock<File>, ImageError> {
         let lock = Flock::lock(self.lock_file()?, FlockArg::LockExclusive);
         let lock =
-            lock.map_err(|(_, e)| ImageError::io(format!("lock {}", self.dir().display()), e))?;
+            lock.map_err(|(_, e)| ImageError::io(format!("lock {}", self.path.display()), e))?;
         self.clear_tmp();
+        Ok(lock)
+    }
+
+    /// As [`Self::lock`]; None while somebody else writes, whose files `tmp/` then holds.
+    pub(super) fn try_lock(&self) -> Result<Option<Flock<File>>, ImageError> {
+        let lock = Flock::lock(self.lock_file()?, FlockArg::LockExclusiveNonblock).ok();
+        if lock.is_some() {
+            self.clear_tmp();
+        }
         Ok(lock)
     }
 
@@ -90,23 +158,50 @@ impl ImageStore {
     }
 
     pub(super) fn tmp(&self) -> PathBuf {
-        self.dir().join("tmp")
+        self.path.join("tmp")
+    }
+
+    pub(super) fn names_path(&self) -> PathBuf {
+        self.path.join(NAMES)
     }
 
     pub(super) fn layer_dir(&self, diff_id: &str) -> PathBuf {
-        self.dir().join("layers").join(hex(diff_id))
+        self.path.join("layers").join(hex(diff_id))
+    }
+
+    /// Whether the layer's files are there.
+    pub(super) fn has_layer(&self, diff_id: &str) -> bool {
+        self.layer_dir(diff_id).join("fs").is_dir()
+    }
+
+    /// Bytes of a layer's files. They are counted again when their number was lost.
+    pub(super) fn layer_bytes(&self, diff_id: &str) -> Result<u64, ImageError> {
+        let dir = self.layer_dir(diff_id);
+        match self.read_json::<LayerRecord>(&dir.join("layer.json")) {
+            Ok(Some(record)) => return Ok(record.bytes),
+            Ok(None) | Err(ImageError::Corrupt { .. }) => {}
+            Err(e) => return Err(e),
+        }
+        let bytes = size_of_files(&dir.join("fs"))
+            .map_err(|e| ImageError::io(format!("read {}", dir.display()), e))?;
+        self.write_json(&dir.join("layer.json"), &LayerRecord { bytes })?;
+        Ok(bytes)
     }
 
     pub(super) fn record_path(&self, id: &str) -> PathBuf {
-        self.dir().join("images").join(format!("{}.json", hex(id)))
+        self.path.join("images").join(format!("{}.json", hex(id)))
     }
 
     pub(super) fn record(&self, id: &str) -> Result<Option<Record>, ImageError> {
-        self.read_json(&self.record_path(id))
+        let path = self.record_path(id);
+        match self.read_json::<Record>(&path)? {
+            Some(record) if record.id != id => Err(damaged_file(&path, "it is of another image")),
+            other => Ok(other),
+        }
     }
 
-    pub(super) fn names(&self) -> Result<Names, ImageError> {
-        Ok(self.read_json(&self.dir().join(NAMES))?.unwrap_or_default())
+    pub(super) fn write_record(&self, record: &Record) -> Result<(), ImageError> {
+        self.write_json(&self.record_path(&record.id), record)
     }
 
     pub(super) fn ids(&self) -> Result<Vec<String>, ImageError> {
@@ -119,8 +214,9 @@ impl ImageStore {
             .collect())
     }
 
+    /// The names in one of the store's directories, sorted.
     pub(super) fn entries(&self, sub: &str) -> Result<Vec<String>, ImageError> {
-        let dir = self.dir().join(sub);
+        let dir = self.path.join(sub);
         let list = fs::read_dir(&dir).and_then(|d| {
             d.map(|e| e.map(|e| e.file_name().to_string_lossy().into_owned()))
                 .collect::<io::Result<Vec<_>>>()
@@ -130,6 +226,7 @@ impl ImageStore {
         Ok(list)
     }
 
+    /// [`ImageError::Corrupt`] when the file is not one that we wrote.
     pub(super) fn read_json<T: DeserializeOwned>(
         &self,
         path: &Path,
@@ -137,44 +234,108 @@ impl ImageStore {
         match fs::read(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(ImageError::io(format!("read {}", path.display()), e)),
-            Ok(bytes) => {
-                let parsed = serde_json::from_slice(&bytes);
-                parsed.map(Some).map_err(|e| {
-                    ImageError::corrupt(
-                        path.display().to_string(),
-                        format!("{e}; load its images again"),
-                    )
-                })
-            }
+            Ok(bytes) => unseal(&bytes)
+                .map(Some)
+                .map_err(|why| damaged_file(path, why)),
         }
     }
 
     /// Replaces a file as a whole: after a power loss it has the old content or the new one. Only under the lock.
     pub(super) fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<(), ImageError> {
         let new = self.tmp().join(unique());
-        self.write_file(&new, value)?;
+        write_file(&new, value)?;
         fs::rename(&new, path)
             .map_err(|e| ImageError::io(format!("write {}", path.display()), e))?;
-        sync_dir(path.parent().unwrap_or(self.dir()))
+        sync_dir(path.parent().unwrap_or(&self.path))
     }
 
-    pub(super) fn write_file(&self, path: &Path, value: &impl Serialize) -> Result<(), ImageError> {
-        let write = || -> io::Result<()> {
-            let mut file = File::create(path)?;
-            file.write_all(&serde_json::to_vec_pretty(value)?)?;
-            file.sync_all()
-        };
-        write().map_err(|e| {
-            let _ = fs::remove_file(path);
-            ImageError::io(format!("write {}", path.display()), e)
-        })
+    /// Takes a damaged file out of the way, for a person to look at. Gives its new name.
+    pub(super) fn move_aside(&self, path: &Path) -> Result<PathBuf, ImageError> {
+        let mut aside = path.as_os_str().to_owned();
+        aside.push(".damaged");
+        fs::rename(path, &aside)
+            .map_err(|e| ImageError::io(format!("move {} aside", path.display()), e))?;
+        Ok(aside.into())
     }
+}
 
-    pub(super) fn locked<T>(
-        &self,
-        work: impl FnOnce() -> Result<T, ImageError>,
-    ) -> Result<T, ImageError> {
-        let _lock = self.lock()?;
-        work()
+fn damaged_file(path: &Path, why: impl std::fmt::Display) -> ImageError {
+    let why = format!("it is damaged ({why}); load its images again");
+    ImageError::corrupt(path.display().to_string(), why)
+}
+
+pub(super) fn write_file(path: &Path, value: &impl Serialize) -> Result<(), ImageError> {
+    let write = || -> io::Result<()> {
+        let mut file = File::create(path)?;
+        file.write_all(&seal(value)?)?;
+        file.sync_all()
+    };
+    write().map_err(|e| {
+        let _ = fs::remove_file(path);
+        ImageError::io(format!("write {}", path.display()), e)
+    })
+}
+
+fn seal(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+    let content = serde_json::to_value(value)?;
+    let sha256 = stream::sha256(content.to_string().as_bytes());
+    serde_json::to_vec_pretty(&Sealed { sha256, content })
+}
+
+fn unseal<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    let value: Value = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+    let content = if value.get("sha256").is_some() {
+        let sealed: Sealed = serde_json::from_value(value).map_err(|e| e.to_string())?;
+        if stream::sha256(sealed.content.to_string().as_bytes()) != sealed.sha256 {
+            return Err("its content does not have its digest".into());
+        }
+        sealed.content
+    } else {
+        value
+    };
+    serde_json::from_value(content).map_err(|e| e.to_string())
+}
+
+/// Bytes of the regular files below `dir`, a hard link counted once.
+fn size_of_files(dir: &Path) -> io::Result<u64> {
+    let (mut bytes, mut seen, mut todo) = (0, BTreeSet::new(), vec![dir.to_owned()]);
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            let meta = entry.metadata()?;
+            if meta.is_dir() {
+                todo.push(entry.path());
+            } else if meta.is_file() && (meta.nlink() == 1 || seen.insert(meta.ino())) {
+                bytes += meta.len();
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_tells_when_something_else_changed_it() {
+        let names = Names::from([("a:1".to_owned(), "sha256:x".to_owned())]);
+        let sealed = String::from_utf8(seal(&names).unwrap()).unwrap();
+        let read = |text: &str| unseal::<Names>(text.as_bytes());
+        assert_eq!(read(&sealed).unwrap(), names);
+        assert_eq!(
+            read(r#"{"a:1": "sha256:x"}"#).unwrap(),
+            names,
+            "an older version's"
+        );
+        for damaged in [
+            sealed.replace("a:1", "a:2"),
+            sealed[..sealed.len() - 2].to_owned(),
+            sealed.replace("content", "contend"),
+            String::new(),
+            "\0\0\0\0".to_owned(),
+        ] {
+            assert!(read(&damaged).is_err(), "{damaged}");
+        }
     }
 }

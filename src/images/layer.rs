@@ -20,8 +20,8 @@ use nix::sys::stat::{
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Gid, Uid, fchownat, linkat, symlinkat};
 
-use super::ImageError;
-use super::tarstream::{Entry, Kind, Stream, TarReader};
+use super::error::ImageError;
+use super::tarstream::{Kind, Stream, TarEntry, TarReader};
 use super::tree::{self, Tree};
 use crate::sys::xattr;
 
@@ -131,7 +131,7 @@ fn failed(path: &[u8], e: io::Error) -> ImageError {
 impl Unpacker {
     fn entry<R: Stream>(
         &mut self,
-        entry: &Entry,
+        entry: &TarEntry,
         tar: &mut TarReader<R>,
     ) -> Result<(), ImageError> {
         self.count(entry)?;
@@ -162,7 +162,7 @@ impl Unpacker {
         }
     }
 
-    fn count(&mut self, entry: &Entry) -> Result<(), ImageError> {
+    fn count(&mut self, entry: &TarEntry) -> Result<(), ImageError> {
         let too_large = |limit: String| ImageError::TooLarge {
             what: "layer".into(),
             limit,
@@ -184,7 +184,7 @@ impl Unpacker {
     }
 
     /// `./`: the layer's own root directory.
-    fn root(&mut self, entry: &Entry) -> Result<(), ImageError> {
+    fn root(&mut self, entry: &TarEntry) -> Result<(), ImageError> {
         if entry.kind != Kind::Directory {
             return Err(ImageError::refused(
                 &entry.path,
@@ -237,7 +237,7 @@ impl Unpacker {
     /// Puts the entry in place without its metadata; false when it is left out.
     fn make<R: Stream>(
         &mut self,
-        entry: &Entry,
+        entry: &TarEntry,
         place: &Place<'_>,
         tar: &mut TarReader<R>,
     ) -> Result<bool, ImageError> {
@@ -281,7 +281,7 @@ impl Unpacker {
         made.map(|()| true).map_err(|e| place.failed(e))
     }
 
-    fn device(&self, entry: &Entry, place: &Place<'_>, kind: SFlag) -> Result<(), Errno> {
+    fn device(&self, entry: &TarEntry, place: &Place<'_>, kind: SFlag) -> Result<(), Errno> {
         mknodat(
             place.dir,
             place.name,
@@ -293,7 +293,7 @@ impl Unpacker {
 
     /// Removes what an earlier entry of this layer left at the place, but a directory where a directory comes. True
     /// when that was a whiteout: a directory in its place hides what is below it.
-    fn clear(&mut self, entry: &Entry, place: &Place<'_>) -> Result<bool, ImageError> {
+    fn clear(&mut self, entry: &TarEntry, place: &Place<'_>) -> Result<bool, ImageError> {
         let Some(stat) = Tree::stat(place.dir, place.name).map_err(|e| place.failed(e))? else {
             return Ok(false);
         };
@@ -309,7 +309,7 @@ impl Unpacker {
     /// The directory and name a hard link's target has in this layer. The last component is not followed.
     fn link_target(
         &mut self,
-        entry: &Entry,
+        entry: &TarEntry,
         place: &Place<'_>,
     ) -> Result<(std::rc::Rc<OwnedFd>, Vec<u8>), ImageError> {
         let refuse = |why: &str| {
@@ -341,7 +341,7 @@ impl Unpacker {
 
     fn file<R: Stream>(
         &mut self,
-        entry: &Entry,
+        entry: &TarEntry,
         place: &Place<'_>,
         tar: &mut TarReader<R>,
     ) -> Result<(), ImageError> {
@@ -380,7 +380,7 @@ impl Unpacker {
     }
 
     /// Owner, mode, attributes, time: in this order, because a new owner clears setuid and `security.capability`.
-    fn metadata(&mut self, entry: &Entry, place: &Place<'_>) -> Result<(), ImageError> {
+    fn metadata(&mut self, entry: &TarEntry, place: &Place<'_>) -> Result<(), ImageError> {
         let (uid, gid) = (Uid::from_raw(entry.uid), Gid::from_raw(entry.gid));
         fchownat(
             place.dir,
@@ -403,7 +403,7 @@ impl Unpacker {
         set_time(place.dir, place.name, entry.mtime).map_err(|e| place.failed(e))
     }
 
-    fn xattrs(&mut self, entry: &Entry, place: &Place<'_>) -> Result<(), ImageError> {
+    fn xattrs(&mut self, entry: &TarEntry, place: &Place<'_>) -> Result<(), ImageError> {
         for (name, value) in entry.xattrs.iter().filter(|(name, _)| is_kept(name)) {
             match xattr::set(
                 &tree::path_of(place.dir, place.name),
@@ -428,7 +428,7 @@ impl Unpacker {
         Ok(())
     }
 
-    fn remember_directory(&mut self, entry: &Entry, path: &[u8]) -> Result<(), ImageError> {
+    fn remember_directory(&mut self, entry: &TarEntry, path: &[u8]) -> Result<(), ImageError> {
         self.directory_names += path.len() as u64 + 64;
         if self.directory_names > self.limits.directory_names {
             let limit = format!("{} bytes of directory names", self.limits.directory_names);

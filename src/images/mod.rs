@@ -1,9 +1,12 @@
-//! Images: loaded from archives and directories, unpacked once per layer, mounted with overlayfs. Nothing is pulled.
+//! Images: loaded from archives and directories, unpacked once per layer, mounted with overlayfs. Nothing is pulled yet.
 //!
 //! ```text
 //! archive ─ source ─▶ archive (which images, which blobs) ─▶ stream (digest, decompression, limit)
-//!                                                              └▶ tarstream ─▶ layer (tree) ─▶ store
+//!                                                              └▶ tarstream ─▶ layer (tree) ─▶ staging ─▶ store
 //! ```
+//!
+//! From the top: `manager` (an image for a container) and `housekeeping` (a thread) over `dropped`, `store`, `staging` and
+//! `repair`, `archive`, `source`, `layer`, `files`, and the leaves. No file uses one above it.
 //!
 //! Invariants: an archive is not trusted: every digest is checked, every size is bounded, nothing is written outside
 //! the store. A load succeeds as a whole or leaves nothing; what other images have is never touched by it.
@@ -12,12 +15,18 @@ mod archive;
 mod config;
 mod dropped;
 mod error;
+mod file_kind;
 mod files;
+pub mod housekeeping;
+mod in_use;
 mod layer;
+pub mod manager;
 pub mod overlay;
 mod pack;
 mod reference;
+mod repair;
 mod source;
+mod space;
 mod staging;
 mod store;
 mod stream;
@@ -26,8 +35,9 @@ mod tree;
 
 pub use config::ImageConfig;
 pub use dropped::DropReport;
-pub use error::ImageError;
+pub use error::{ImageError, NoRoom};
 pub use files::NAMES;
+pub use in_use::ImagesInUse;
 pub use layer::Limits;
 pub use reference::Reference;
 pub use store::{Image, ImageRecord, ImageStore, LoadedImage, Removed};

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use super::ImageError;
+use super::error::ImageError;
 
 /// A normalised reference: `busybox` is `docker.io/library/busybox:latest`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,10 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::ImageError;
+use super::error::ImageError;
+use super::file_kind::{self, FileKind};
+use super::files::unique;
+use super::space::{Space, WithRoom};
 use super::stream::{self, Limited};
 use super::tarstream::{Kind, Stream, TarReader};
 use super::tree;
@@ -72,6 +75,14 @@ impl Source {
             return Ok(Self::Directory(path.into()));
         }
         let file = plain_file(path, &name, scratch)?;
+        let kind = file_kind::of(&file).map_err(|e| ImageError::io(format!("read {name}"), e))?;
+        if kind != FileKind::Tar {
+            let why = "it is no tar archive; wanted is an OCI layout or a docker archive, and a root file system or a static program goes in with `podprobe image import`";
+            return Err(ImageError::NotAnImage {
+                path: name,
+                why: why.into(),
+            });
+        }
         let members = index(&file).map_err(|e| match e.kind() {
             io::ErrorKind::InvalidData => ImageError::corrupt(&name, e.to_string()),
             _ => ImageError::reading(&name, e),
@@ -83,7 +94,7 @@ impl Source {
         })
     }
 
-    /// What people know it by.
+    /// Its path, for messages.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Directory(path) => path.display().to_string(),
@@ -123,6 +134,20 @@ impl Source {
         }
     }
 
+    /// Bytes of a file of the archive, as it lies there; 0 when it has none of that name.
+    pub(super) fn size(&self, name: &str) -> u64 {
+        let Ok(name) = tree::clean(name.as_bytes()) else {
+            return 0;
+        };
+        match self {
+            Self::Directory(dir) => {
+                let path = dir.join(String::from_utf8_lossy(&name).as_ref());
+                std::fs::metadata(path).map_or(0, |m| m.size())
+            }
+            Self::Tar { members, .. } => find(members, name).map_or(0, |(_, size)| size),
+        }
+    }
+
     /// A small file as a whole.
     pub(super) fn document(&self, name: &str) -> Result<Option<Vec<u8>>, ImageError> {
         let Some(file) = self.file(name)? else {
@@ -158,9 +183,11 @@ fn plain_file(path: &Path, name: &str, scratch: &Path) -> Result<File, ImageErro
     }
     let write = |e| ImageError::io(format!("unpack {name} into {}", scratch.display()), e);
     let mut plain = nameless_file(scratch).map_err(write)?;
+    let space = Space::of(scratch)?;
+    space.require(file.metadata().map_err(read)?.size(), name)?;
     let content = stream::decompress(BufReader::with_capacity(1 << 16, file))
         .map_err(|e| ImageError::reading(name, e))?;
-    let mut content = Limited::new(content, MAX_ARCHIVE);
+    let mut content = Limited::new(WithRoom::new(content, space), MAX_ARCHIVE);
     copy(
         &mut content,
         &mut plain,
@@ -188,7 +215,7 @@ fn copy(
 
 /// A file that is gone with its descriptor, whatever happens to us.
 fn nameless_file(dir: &Path) -> io::Result<File> {
-    let path = dir.join(format!("scratch-{}", super::files::unique()));
+    let path = dir.join(format!("scratch-{}", unique()));
     let file = File::options()
         .read(true)
         .write(true)

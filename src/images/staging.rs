@@ -5,23 +5,23 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-
-use serde::{Deserialize, Serialize};
 
 use super::archive::Blob;
 use super::error::ImageError;
-use super::files::{sync_dir, unique};
+use super::file_kind::{self, FileKind};
+use super::files::{LayerRecord, StoreDir, sync_dir, unique, write_file};
+use super::layer::Limits;
 use super::source::Source;
-use super::store::ImageStore;
+use super::space::{Space, WithRoom};
 use super::stream::{self, Hashing, Limited};
 use super::{layer, pack};
 
-/// `layers/<hex>/layer.json`.
-#[derive(Serialize, Deserialize)]
-pub(super) struct LayerRecord {
-    pub(super) bytes: u64,
+/// Where layers are unpacked, and within which limits.
+pub(super) struct Staging<'a> {
+    pub(super) dir: &'a StoreDir,
+    pub(super) limits: Limits,
 }
 
 /// A layer unpacked in `tmp/`, gone with this value unless it was committed.
@@ -39,7 +39,7 @@ impl Drop for Staged {
     }
 }
 
-impl ImageStore {
+impl Staging<'_> {
     pub(super) fn stage_blob(
         &self,
         source: &Source,
@@ -66,13 +66,49 @@ impl ImageStore {
         Ok(staged)
     }
 
-    pub(super) fn stage_file(&self, path: &Path) -> Result<Staged, ImageError> {
+    /// Fails when there is no room for layers of so many bytes in all. Compressed ones will take more.
+    pub(super) fn require(&self, bytes: u64, what: &str) -> Result<(), ImageError> {
+        Space::of(&self.dir.tmp())?.require(bytes, what)
+    }
+
+    /// A tar, which may be compressed, or a program as the only file of a layer, which is then its path there.
+    pub(super) fn stage_file(&self, path: &Path) -> Result<(Staged, Option<String>), ImageError> {
         let what = path.display().to_string();
-        let file = File::open(path).map_err(|e| ImageError::io(format!("read {what}"), e))?;
+        let read = |e| ImageError::io(format!("read {what}"), e);
+        let mut file = File::open(path).map_err(read)?;
+        let meta = file.metadata().map_err(read)?;
+        self.require(meta.size(), &what)?;
+        let not_an_image = |why: &str| ImageError::NotAnImage {
+            path: what.clone(),
+            why: format!(
+                "{why}; wanted is a root directory, a tar of one (.tar, .tar.gz, .tar.zst), or a statically linked program"
+            ),
+        };
+        let mut start = [0; 4];
+        let length = std::os::unix::fs::FileExt::read_at(&file, &mut start, 0).map_err(read)?;
+        match file_kind::of(&file).map_err(read)? {
+            _ if stream::is_compressed(&start[..length]) => {}
+            FileKind::Tar => {}
+            FileKind::StaticProgram => {
+                let inside = program_path(path).ok_or_else(|| {
+                    not_an_image("its name is not plain text of at most 90 bytes")
+                })?;
+                let tar =
+                    program_as_tar(&mut file, meta.size(), meta.mtime(), &inside).map_err(read)?;
+                let (staged, ..) = self.stage(tar, &what)?;
+                return Ok((staged, Some(format!("/{inside}"))));
+            }
+            FileKind::DynamicProgram => {
+                return Err(not_an_image(
+                    "it is a program that needs shared libraries, which an image of it alone would lack",
+                ));
+            }
+            FileKind::Other => return Err(not_an_image("it is neither a tar nor a program")),
+        }
         let (staged, _, complete) = self.stage(file, &what)?;
         // No digest vouches for this one, so a missing end is the only sign of a cut file.
         if complete {
-            Ok(staged)
+            Ok((staged, None))
         } else {
             Err(ImageError::corrupt(
                 what,
@@ -88,7 +124,7 @@ impl ImageStore {
             let packer = scope.spawn(|| {
                 pack::pack(
                     root,
-                    self.dir(),
+                    self.dir.path(),
                     io::BufWriter::with_capacity(1 << 16, writer),
                 )
             });
@@ -108,7 +144,8 @@ impl ImageStore {
     /// Unpacks a layer into `tmp/`; gives it with the digest of the file as it was, and whether it had its end mark.
     fn stage(&self, file: impl Read, what: &str) -> Result<(Staged, String, bool), ImageError> {
         let read = |e| ImageError::reading(what, e);
-        let dir = self.tmp().join(unique());
+        let tmp = self.dir.tmp();
+        let dir = tmp.join(unique());
         let mut staged = Staged {
             dir: dir.clone(),
             diff_id: String::new(),
@@ -122,13 +159,14 @@ impl ImageStore {
         let mut blob = Hashing::new(file);
         let plain =
             stream::decompress(BufReader::with_capacity(1 << 16, &mut blob)).map_err(read)?;
-        let plain = Hashing::new(Limited::new(plain, self.limits().bytes));
+        let plain = WithRoom::new(plain, Space::of(&tmp)?);
+        let plain = Hashing::new(Limited::new(plain, self.limits.bytes));
         let (unpacked, plain) =
-            layer::unpack(plain, &root, self.limits()).map_err(|e| of_layer(e, what))?;
+            layer::unpack(plain, &root, self.limits).map_err(|e| of_layer(e, what))?;
         (staged.diff_id, _) = plain.finish().map_err(read)?;
         let (digest, _) = blob.finish().map_err(read)?;
         (staged.bytes, staged.warnings) = (unpacked.bytes, unpacked.warnings);
-        self.write_file(
+        write_file(
             &dir.join("layer.json"),
             &LayerRecord {
                 bytes: staged.bytes,
@@ -142,16 +180,21 @@ impl ImageStore {
         if staged.is_empty() {
             return Ok(());
         }
-        let failed = |e: io::Error| ImageError::io(format!("write {}", self.dir().display()), e);
-        let dir = File::open(self.dir()).map_err(failed)?;
+        let store = self.dir.path();
+        let failed = |e: io::Error| ImageError::io(format!("write {}", store.display()), e);
+        let dir = File::open(store).map_err(failed)?;
         nix::unistd::syncfs(&dir).map_err(|e| failed(e.into()))?;
         for layer in staged {
-            let to = self.layer_dir(&layer.diff_id);
+            let to = self.dir.layer_dir(&layer.diff_id);
+            // One without its files is of no use to anybody.
+            if to.exists() && !self.dir.has_layer(&layer.diff_id) {
+                fs::rename(&to, self.dir.tmp().join(unique())).map_err(failed)?;
+            }
             if !to.exists() {
                 fs::rename(&layer.dir, &to).map_err(failed)?;
             }
         }
-        sync_dir(&self.dir().join("layers"))
+        sync_dir(&store.join("layers"))
     }
 }
 
@@ -159,6 +202,10 @@ impl ImageStore {
 fn of_layer(e: ImageError, layer: &str) -> ImageError {
     match e {
         ImageError::Corrupt { why, .. } => ImageError::corrupt(layer, why),
+        ImageError::NoSpace { room, .. } => ImageError::NoSpace {
+            what: layer.into(),
+            room,
+        },
         ImageError::TooLarge { limit, .. } => ImageError::TooLarge {
             what: layer.into(),
             limit,
@@ -169,4 +216,37 @@ fn of_layer(e: ImageError, layer: &str) -> ImageError {
         },
         other => other,
     }
+}
+
+/// `bin/NAME`, where a shell-less image's program is looked for. None when a tar header has no room for it.
+fn program_path(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    (name.len() <= 90).then(|| format!("bin/{name}"))
+}
+
+/// A tar of the directory `bin` and the program, both root's.
+fn program_as_tar<'a>(
+    file: &'a mut File,
+    size: u64,
+    mtime: i64,
+    inside: &str,
+) -> io::Result<impl Read + 'a> {
+    let header = |kind, path: &str, size| {
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(kind);
+        header.set_path(path)?;
+        header.set_mode(0o755);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(u64::try_from(mtime).unwrap_or(0));
+        header.set_size(size);
+        header.set_cksum();
+        io::Result::Ok(*header.as_bytes())
+    };
+    let mut start = header(tar::EntryType::Directory, "bin/", 0)?.to_vec();
+    start.extend(header(tar::EntryType::Regular, inside, size)?);
+    let padding = size.next_multiple_of(512) - size;
+    // The end mark is two empty blocks.
+    let end = io::repeat(0).take(padding + 1024);
+    Ok(io::Cursor::new(start).chain(file.take(size)).chain(end))
 }

@@ -11,31 +11,33 @@
 //! ```
 //!
 //! Invariants: readers need no lock, because everything appears by rename, after it is on the disk, in the order layer,
-//! record, name. The directory is 0700: a setuid file of an image is out of reach of the node's users.
+//! record, name. Nothing that a container stands on is removed, whatever is lost of the store's own files. The directory
+//! is 0700: a setuid file of an image is out of reach of the node's users.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{Flock, FlockArg};
-use serde::{Deserialize, Serialize};
+use nix::fcntl::Flock;
 
-use super::archive::{self, Found, Naming};
+use super::archive::{self, Blob, Found, Naming, stem};
 use super::config::{ImageConfig, OciConfig};
 use super::error::ImageError;
-use super::files::{NAMES, Names, private_dir, sync_dir, unique};
+use super::files::{Names, Record, StoreDir, sync_dir, unique};
+use super::in_use::ImagesInUse;
 use super::layer::Limits;
 use super::reference::{self, Reference};
+use super::repair;
 use super::source::Source;
-use super::staging::{LayerRecord, Staged};
-use super::{dropped, stream};
+use super::staging::{Staged, Staging};
+use super::stream;
 use crate::clock::Time;
 
 /// A handle on the store; holds no descriptor and no lock between calls. May be used from several threads and
 /// processes at once.
 #[derive(Clone, Debug)]
 pub struct ImageStore {
-    dir: PathBuf,
+    dir: StoreDir,
     limits: Limits,
 }
 
@@ -89,38 +91,28 @@ pub struct Removed {
     pub in_use: Vec<String>,
 }
 
-/// `images/<hex>.json`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Record {
-    id: String,
-    config: ImageConfig,
-    /// Bottom first.
-    diff_ids: Vec<String>,
-    created: Option<Time>,
-    size: u64,
-    /// Digests of manifests and indexes it came by, for `name@sha256:…`.
-    digests: BTreeSet<String>,
-}
-
 impl ImageStore {
-    /// Opens the store at `dir`, creating it. Leftovers of a writer that died are removed, unless another is writing.
+    /// Opens the store at `dir`, creating it. Unless another process is writing, leftovers of a writer that died are
+    /// removed, and what is damaged is repaired.
     pub fn open(dir: PathBuf) -> Result<Self, ImageError> {
         let store = Self {
-            dir,
+            dir: StoreDir::new(dir),
             limits: Limits::default(),
         };
-        if let Some(above) = store.dir.parent() {
-            fs::create_dir_all(above)
-                .map_err(|e| ImageError::io(format!("create {}", above.display()), e))?;
-        }
-        ["", "images", "layers", "tmp"]
-            .iter()
-            .try_for_each(|sub| private_dir(&store.dir.join(sub)))?;
-        // Held by someone: what lies in tmp/ is theirs.
-        if let Ok(_lock) = Flock::lock(store.lock_file()?, FlockArg::LockExclusiveNonblock) {
-            store.clear_tmp();
+        store.dir.create()?;
+        // Images that can be read are of use also where nothing can be written.
+        if let Err(e) = store.tidy() {
+            log::warn!("{e}; images can be used, but not loaded or removed");
         }
         Ok(store)
+    }
+
+    /// Unless another process is writing.
+    fn tidy(&self) -> Result<(), ImageError> {
+        match self.dir.try_lock()? {
+            Some(_lock) => repair::repair(&self.dir).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// The same store with other limits.
@@ -149,7 +141,9 @@ impl ImageStore {
     }
 
     /// Makes an image of a root file system: a directory, which is copied, or a tar of one, which may be compressed.
-    /// Other file systems mounted below the directory are left out. The same content and configuration give the same id.
+    /// Other file systems mounted below the directory are left out. A statically linked program becomes an image of
+    /// `/bin/PROGRAM` alone, which it runs unless `config` says otherwise. The same content and configuration give the
+    /// same id.
     pub fn import(
         &self,
         path: &Path,
@@ -157,11 +151,19 @@ impl ImageStore {
         config: ImageConfig,
     ) -> Result<LoadedImage, ImageError> {
         let name = Reference::parse(name)?.to_string();
-        let _lock = self.lock()?;
+        let (_lock, names) = self.lock()?;
+        let mut config = config;
         let mut staged = if path.is_dir() {
-            self.stage_directory(path)?
+            self.staging().stage_directory(path)?
         } else {
-            self.stage_file(path)?
+            let (staged, program) = self.staging().stage_file(path)?;
+            if let Some(program) = program
+                && config.entrypoint.is_empty()
+                && config.cmd.is_empty()
+            {
+                config.entrypoint.push(program);
+            }
+            staged
         };
         let oci = OciConfig::for_import(&config, &staged.diff_id);
         let bytes = serde_json::to_vec(&oci)
@@ -173,19 +175,20 @@ impl ImageStore {
             created: Some(Time::now()),
             size: staged.bytes,
             digests: BTreeSet::new(),
+            names: None,
         };
         let warnings = std::mem::take(&mut staged.warnings);
-        self.commit(&[staged], vec![(record, vec![name])])
+        self.commit(names, &[staged], vec![(record, vec![name])])
             .map(|mut loaded| LoadedImage {
                 warnings,
                 ..loaded.remove(0)
             })
     }
 
-    /// One row per name, sorted by name, then the images without one.
+    /// One row per name: by repository, the newest image of each first; then the images without a name, newest first.
     pub fn list(&self) -> Result<Vec<ImageRecord>, ImageError> {
         let names = self.names()?;
-        let mut unnamed: BTreeSet<String> = self.ids()?.into_iter().collect();
+        let mut unnamed: BTreeSet<String> = self.dir.ids()?.into_iter().collect();
         let mut rows = Vec::new();
         for (name, id) in &names {
             unnamed.remove(id);
@@ -194,7 +197,7 @@ impl ImageStore {
         rows.extend(unnamed.into_iter().map(|id| (None, id)));
         let row = |(name, id): (Option<String>, String)| {
             // Removed by another process meanwhile, or damaged: it still has a row, so that it can be removed.
-            let record = self.record(&id).ok().flatten();
+            let record = self.dir.record(&id).ok().flatten();
             ImageRecord {
                 name,
                 id,
@@ -202,7 +205,9 @@ impl ImageStore {
                 created: record.and_then(|r| r.created),
             }
         };
-        Ok(rows.into_iter().map(row).collect())
+        let mut rows: Vec<ImageRecord> = rows.into_iter().map(row).collect();
+        rows.sort_by_cached_key(order);
+        Ok(rows)
     }
 
     /// The image a reference means: a name, a name with a digest, or the id (`sha256:…`) itself.
@@ -214,6 +219,7 @@ impl ImageStore {
         };
         if reference::is_digest(reference) {
             let record = self
+                .dir
                 .record(reference)?
                 .ok_or_else(|| not_found(Vec::new()))?;
             return self.image(record, reference.into());
@@ -229,24 +235,28 @@ impl ImageStore {
                 names.keys().map(String::as_str),
             ))
         })?;
-        let record = self
-            .record(&id)?
-            .ok_or_else(|| damaged(&id, "its record is missing"))?;
+        let record = match self.dir.record(&id) {
+            Ok(Some(record)) => record,
+            Ok(None) => return Err(damaged(&id, "its record is missing")),
+            Err(ImageError::Corrupt { .. }) => {
+                return Err(damaged(&id, "its record is damaged"));
+            }
+            Err(e) => return Err(e),
+        };
         self.image(record, wanted.to_string())
     }
 
     /// Removes a name, or all names of an id (`sha256:…`). Images left without a name go with the layers no other image
-    /// has, unless `in_use` says of their id that a container runs on them.
-    pub fn remove(&self, name: &str, in_use: &dyn Fn(&str) -> bool) -> Result<Removed, ImageError> {
-        let _lock = self.lock()?;
-        let mut names = self.names()?;
+    /// has, unless a container uses them. `in_use` is asked while the store is locked, and only when something would go.
+    pub fn remove(
+        &self,
+        name: &str,
+        in_use: &dyn Fn() -> ImagesInUse,
+    ) -> Result<Removed, ImageError> {
+        let (_lock, mut names) = self.lock()?;
         let by_id = reference::is_digest(name);
         let gone: Vec<String> = if by_id {
-            names
-                .iter()
-                .filter(|(_, id)| *id == name)
-                .map(|(n, _)| n.clone())
-                .collect()
+            repair::names_for(&names, name).into_iter().collect()
         } else {
             let wanted = Reference::parse(name)?;
             names
@@ -255,7 +265,11 @@ impl ImageStore {
                 .into_iter()
                 .collect()
         };
-        if gone.is_empty() && !(by_id && self.record_path(name).exists()) {
+        let record = match by_id {
+            true => self.dir.record(name)?,
+            false => None,
+        };
+        if gone.is_empty() && record.is_none() {
             let similar = Reference::parse(name)
                 .map(|r| reference::similar(&r, names.keys().map(String::as_str)));
             return Err(ImageError::NotFound {
@@ -263,41 +277,53 @@ impl ImageStore {
                 similar: similar.unwrap_or_default(),
             });
         }
+        // One whose names were lost goes too when a person names it.
+        if let Some(record) = record.filter(|r| r.names.is_none()) {
+            self.dir.write_record(&Record {
+                names: Some(BTreeSet::new()),
+                ..record
+            })?;
+        }
         names.retain(|name, _| !gone.contains(name));
-        self.write_json(&self.dir.join(NAMES), &names)?;
+        repair::write_names(&self.dir, &names)?;
         self.collect(&names, in_use).map(|done| Removed {
             names: gone,
             ..done
         })
     }
 
-    /// Removes images without a name that are not in use, and layers without an image.
-    pub fn prune(&self, in_use: &dyn Fn(&str) -> bool) -> Result<Removed, ImageError> {
-        let _lock = self.lock()?;
-        self.collect(&self.names()?, in_use)
+    /// Removes images without a name and layers without an image, but nothing that a container uses. `in_use` is asked
+    /// while the store is locked, and only when something would go.
+    pub fn prune(&self, in_use: &dyn Fn() -> ImagesInUse) -> Result<Removed, ImageError> {
+        let (_lock, names) = self.lock()?;
+        self.collect(&names, in_use)
     }
 
-    /// Loads what was dropped into `dir`: see [`DropReport`](super::DropReport).
-    pub fn load_dropped(&self, dir: &Path) -> Result<super::DropReport, ImageError> {
-        self.load_dropped_except(dir, &|_| false)
-    }
-
-    /// As [`Self::load_dropped`]; a new or changed file of which `later` says yes is left for a later look.
-    pub fn load_dropped_except(
-        &self,
-        dir: &Path,
-        later: &dyn Fn(&Path) -> bool,
-    ) -> Result<super::DropReport, ImageError> {
-        dropped::load(self, dir, later)
-    }
-
-    pub(super) fn limits(&self) -> Limits {
-        self.limits
-    }
-
-    /// The store's directory; [`NAMES`] in it is replaced whenever a name comes, goes or moves.
+    /// The store's directory; [`NAMES`](super::NAMES) in it is replaced whenever a name comes, goes or moves.
     pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(super) fn files(&self) -> &StoreDir {
         &self.dir
+    }
+
+    fn staging(&self) -> Staging<'_> {
+        Staging {
+            dir: &self.dir,
+            limits: self.limits,
+        }
+    }
+
+    /// For a reader: what is damaged is left to the next writer.
+    fn names(&self) -> Result<Names, ImageError> {
+        repair::read_names(&self.dir)
+    }
+
+    /// For a writer: what is damaged is repaired first.
+    fn lock(&self) -> Result<(Flock<File>, Names), ImageError> {
+        let lock = self.dir.lock()?;
+        Ok((lock, repair::repair(&self.dir)?))
     }
 
     pub(super) fn load_named(
@@ -305,29 +331,38 @@ impl ImageStore {
         path: &Path,
         naming: Naming<'_>,
     ) -> Result<Vec<LoadedImage>, ImageError> {
-        let _lock = self.lock()?;
-        let source = Source::open(path, &self.tmp())?;
+        let (_lock, names) = self.lock()?;
+        let source = Source::open(path, &self.dir.tmp())?;
         let found = archive::read(&source, naming)?;
-        let mut staged: Vec<Staged> = Vec::new();
-        for image in &found {
-            for (blob, diff_id) in image.layers.iter().zip(&image.config.rootfs.diff_ids) {
-                if !self.layer_dir(diff_id).exists()
-                    && !staged.iter().any(|s| s.diff_id == *diff_id)
-                {
-                    staged.push(self.stage_blob(&source, blob, diff_id)?);
-                }
-            }
-        }
+        let staging = self.staging();
+        let new = self.new_layers(&found);
+        let bytes = new.iter().map(|(blob, _)| source.size(&blob.path)).sum();
+        staging.require(bytes, &source.name())?;
+        let staged = new
+            .into_iter()
+            .map(|(blob, diff_id)| staging.stage_blob(&source, blob, diff_id))
+            .collect::<Result<Vec<_>, _>>()?;
         let records = found
             .into_iter()
             .map(|f| self.found_record(f, &staged))
             .collect::<Result<Vec<_>, _>>()?;
         let warnings: Vec<String> = staged.iter().flat_map(|s| s.warnings.clone()).collect();
-        let mut loaded = self.commit(&staged, records)?;
+        let mut loaded = self.commit(names, &staged, records)?;
         if let Some(first) = loaded.first_mut() {
             first.warnings = warnings;
         }
         Ok(loaded)
+    }
+
+    /// Layers that the store lacks, each once, with their diff ids.
+    fn new_layers<'a>(&self, found: &'a [Found]) -> Vec<(&'a Blob, &'a str)> {
+        let mut seen = BTreeSet::new();
+        let all = found
+            .iter()
+            .flat_map(|image| image.layers.iter().zip(&image.config.rootfs.diff_ids));
+        all.map(|(blob, diff_id)| (blob, diff_id.as_str()))
+            .filter(|(_, diff_id)| !self.dir.has_layer(diff_id) && seen.insert(*diff_id))
+            .collect()
     }
 
     fn found_record(
@@ -339,9 +374,7 @@ impl ImageStore {
         for diff_id in &found.config.rootfs.diff_ids {
             size += match staged.iter().find(|s| s.diff_id == *diff_id) {
                 Some(layer) => layer.bytes,
-                None => self
-                    .read_json::<LayerRecord>(&self.layer_dir(diff_id).join("layer.json"))?
-                    .map_or(0, |l| l.bytes),
+                None => self.dir.layer_bytes(diff_id)?,
             };
         }
         let record = Record {
@@ -351,6 +384,7 @@ impl ImageStore {
             diff_ids: found.config.rootfs.diff_ids,
             size,
             digests: found.digests.into_iter().collect(),
+            names: None,
         };
         Ok((record, found.names))
     }
@@ -358,23 +392,21 @@ impl ImageStore {
     /// Makes it all visible: layers, then records, then names, each only once the one before is on the disk.
     fn commit(
         &self,
+        mut names: Names,
         staged: &[Staged],
         images: Vec<(Record, Vec<String>)>,
     ) -> Result<Vec<LoadedImage>, ImageError> {
-        self.commit_layers(staged)?;
-        let mut names = self.names()?;
+        self.staging().commit_layers(staged)?;
         let mut loaded = Vec::new();
         for (mut record, new_names) in images {
-            // The same image by another archive: it keeps the digests it was known by.
-            record.digests.extend(
-                self.record(&record.id)
-                    .ok()
-                    .flatten()
-                    .into_iter()
-                    .flat_map(|r| r.digests),
-            );
-            self.write_json(&self.record_path(&record.id), &record)?;
             names.extend(new_names.iter().map(|n| (n.clone(), record.id.clone())));
+            record.names = Some(repair::names_for(&names, &record.id));
+            // The same image by another archive: it keeps the digests it was known by.
+            let before = self.dir.record(&record.id).ok().flatten();
+            record
+                .digests
+                .extend(before.into_iter().flat_map(|r| r.digests));
+            self.dir.write_record(&record)?;
             loaded.push(LoadedImage {
                 id: record.id,
                 names: new_names,
@@ -382,7 +414,7 @@ impl ImageStore {
                 warnings: Vec::new(),
             });
         }
-        self.write_json(&self.dir.join("names.json"), &names)?;
+        repair::write_names(&self.dir, &names)?;
         Ok(loaded)
     }
 
@@ -391,7 +423,7 @@ impl ImageStore {
             .diff_ids
             .iter()
             .rev()
-            .map(|d| self.layer_dir(d).join("fs"))
+            .map(|d| self.dir.layer_dir(d).join("fs"))
             .collect();
         match layers.iter().find(|l| !l.is_dir()) {
             Some(missing) => Err(damaged(
@@ -408,74 +440,108 @@ impl ImageStore {
     }
 
     fn id_by_digest(&self, digest: &str) -> Result<Option<String>, ImageError> {
-        for id in self.ids()? {
-            if id == digest
-                || self
-                    .record(&id)?
-                    .is_some_and(|r| r.digests.contains(digest))
-            {
-                return Ok(Some(id));
-            }
-        }
-        Ok(None)
+        let known = |id: &String| {
+            let record = self.dir.record(id).ok().flatten();
+            id == digest || record.is_some_and(|r| r.digests.contains(digest))
+        };
+        Ok(self.dir.ids()?.into_iter().find(known))
     }
 
-    /// Removes records without a name and layers without a record. A record that cannot be read keeps every layer.
-    fn collect(&self, names: &Names, in_use: &dyn Fn(&str) -> bool) -> Result<Removed, ImageError> {
+    /// Removes records without a name and layers without a record, but those in use.
+    fn collect(
+        &self,
+        names: &Names,
+        in_use: &dyn Fn() -> ImagesInUse,
+    ) -> Result<Removed, ImageError> {
         let named: BTreeSet<&String> = names.values().collect();
-        let mut done = Removed::default();
-        for id in self.ids()?.into_iter().filter(|id| !named.contains(id)) {
-            if in_use(&id) {
-                done.in_use.push(id);
+        let (mut needed, mut nameless) = (BTreeSet::new(), Vec::new());
+        for id in self.dir.ids()? {
+            let record = self.dir.record(&id)?;
+            // One that does not say its names may have one that was lost.
+            if !named.contains(&id) && record.as_ref().is_some_and(|r| r.names.is_some()) {
+                nameless.extend(record);
             } else {
-                let path = self.record_path(&id);
-                fs::remove_file(&path)
-                    .map_err(|e| ImageError::io(format!("remove {}", path.display()), e))?;
-                done.images.push(id);
+                needed.extend(record.into_iter().flat_map(|r| r.diff_ids));
             }
         }
-        sync_dir(&self.dir.join("images"))?;
-        let mut needed = BTreeSet::new();
-        for id in self.ids()? {
-            needed.extend(self.record(&id)?.into_iter().flat_map(|r| r.diff_ids));
+        let unneeded = |needed: &BTreeSet<String>| -> Result<Vec<String>, ImageError> {
+            let mut layers = self.dir.entries("layers")?;
+            layers.retain(|l| !needed.contains(&format!("sha256:{l}")));
+            Ok(layers)
+        };
+        let mut done = Removed::default();
+        if nameless.is_empty() && unneeded(&needed)?.is_empty() {
+            return Ok(done);
         }
-        for layer in self
-            .entries("layers")?
-            .into_iter()
-            .filter(|l| !needed.contains(&format!("sha256:{l}")))
-        {
+        let in_use = in_use();
+        for record in nameless {
+            if in_use.image(&record.id) {
+                needed.extend(record.diff_ids);
+                done.in_use.push(record.id);
+            } else {
+                let path = self.dir.record_path(&record.id);
+                fs::remove_file(&path)
+                    .map_err(|e| ImageError::io(format!("remove {}", path.display()), e))?;
+                done.images.push(record.id);
+            }
+        }
+        sync_dir(&self.dir().join("images"))?;
+        for layer in unneeded(&needed)?.iter().filter(|l| !in_use.layer(l)) {
             // Out of sight at once, then file by file.
             let (from, to) = (
-                self.dir.join("layers").join(&layer),
-                self.tmp().join(unique()),
+                self.dir().join("layers").join(layer),
+                self.dir.tmp().join(unique()),
             );
             fs::rename(&from, &to)
                 .map_err(|e| ImageError::io(format!("remove {}", from.display()), e))?;
         }
-        self.clear_tmp();
+        self.dir.clear_tmp();
         Ok(done)
     }
 }
 
-fn damaged(id: &str, why: &str) -> ImageError {
-    ImageError::corrupt(
-        format!("image {id}"),
-        format!("{why}; remove it and load it again"),
+/// What a list is sorted by: repository, newest first, name; nameless images last.
+fn order(row: &ImageRecord) -> impl Ord + use<> {
+    let reference = row.name.as_deref().map(Reference::parse);
+    let repository = reference.and_then(Result::ok).map(|r| r.repository);
+    (
+        row.name.is_none(),
+        repository,
+        std::cmp::Reverse(row.created),
+        row.name.clone(),
     )
 }
 
-/// The file's name without the endings of an archive, in lower case: what an image without a name may be called.
-pub(super) fn stem(path: &Path) -> String {
-    let absolute = fs::canonicalize(path).unwrap_or_else(|_| path.into());
-    let name = absolute
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .to_lowercase();
-    let endings = [".tar.gz", ".tar.zst", ".tgz", ".tar"];
-    endings
-        .iter()
-        .find_map(|e| name.strip_suffix(e))
-        .unwrap_or(&name)
-        .to_owned()
+fn damaged(id: &str, why: &str) -> ImageError {
+    ImageError::corrupt(format!("image {id}"), format!("{why}; load it again"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_by_repository_and_the_newest_first() {
+        let row = |name: Option<&str>, created: Option<&str>| ImageRecord {
+            name: name.map(str::to_owned),
+            id: String::new(),
+            size: 0,
+            created: created.map(|t| serde_json::from_value(t.into()).unwrap()),
+        };
+        let (old, new) = (Some("2024-01-01T00:00:00Z"), Some("2025-01-01T00:00:00Z"));
+        let sorted = [
+            row(Some("docker.io/library/a:9"), old),
+            row(Some("docker.io/library/b:10"), new),
+            row(Some("docker.io/library/b:1"), old),
+            row(Some("docker.io/library/b:2"), old),
+            row(Some("docker.io/library/b:3"), None),
+            row(Some("quay.io/a:1"), new),
+            row(None, new),
+            row(None, old),
+        ];
+        let mut rows = sorted.to_vec();
+        rows.reverse();
+        rows.sort_by_cached_key(order);
+        assert_eq!(rows, sorted);
+    }
 }

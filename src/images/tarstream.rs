@@ -29,7 +29,7 @@ pub(super) enum Kind {
 
 /// One entry with the extensions that precede it applied. Names are as in the archive: not to be trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct TarEntry {
     pub(super) path: Vec<u8>,
     /// Target of a symlink or hard link.
     pub(super) link: Vec<u8>,
@@ -105,7 +105,7 @@ impl<R: Stream> TarReader<R> {
     }
 
     /// The next entry, None at the end. What is left of the one before is skipped.
-    pub(super) fn next(&mut self) -> io::Result<Option<Entry>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<TarEntry>> {
         let mut ext = Extensions::default();
         loop {
             let skip = self.left + self.padding;
@@ -224,7 +224,7 @@ impl<R: Stream> TarReader<R> {
         kind: EntryType,
         size: u64,
         ext: Extensions,
-    ) -> io::Result<Option<Entry>> {
+    ) -> io::Result<Option<TarEntry>> {
         let number = |r: io::Result<u64>| r.map_err(|e| bad(e.to_string()));
         let id = |n: u64| {
             u32::try_from(n)
@@ -250,7 +250,7 @@ impl<R: Stream> TarReader<R> {
                 )));
             }
         };
-        let mut entry = Entry {
+        let mut entry = TarEntry {
             path,
             link: ext
                 .link
@@ -286,7 +286,7 @@ impl<R: Stream> TarReader<R> {
         Ok(Some(entry))
     }
 
-    fn sparse(&mut self, header: &Header, entry: &mut Entry, stored: u64) -> io::Result<()> {
+    fn sparse(&mut self, header: &Header, entry: &mut TarEntry, stored: u64) -> io::Result<()> {
         let gnu = header
             .as_gnu()
             .ok_or_else(|| bad("a sparse file without a GNU header"))?;
@@ -357,7 +357,7 @@ fn parse_pax(mut data: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     Some(records)
 }
 
-fn apply_pax(entry: &mut Entry, records: Vec<(Vec<u8>, Vec<u8>)>) -> io::Result<()> {
+fn apply_pax(entry: &mut TarEntry, records: Vec<(Vec<u8>, Vec<u8>)>) -> io::Result<()> {
     for (key, value) in records {
         let number = || {
             std::str::from_utf8(&value)
@@ -429,7 +429,7 @@ fn given(field: &[u8], number: io::Result<u64>) -> io::Result<u64> {
 mod tests {
     use super::*;
 
-    fn entries(data: &[u8]) -> io::Result<Vec<Entry>> {
+    fn entries(data: &[u8]) -> io::Result<Vec<TarEntry>> {
         let mut reader = TarReader::new(Box::new(data) as Box<dyn Read + '_>);
         let mut all = Vec::new();
         while let Some(e) = reader.next()? {

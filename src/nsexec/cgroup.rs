@@ -7,13 +7,12 @@
 //! running when it ends is killed with its leaf: nothing may be left behind on the node.
 
 use std::fs;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::signal::{Signal, kill};
@@ -167,53 +166,32 @@ pub(super) fn unique() -> String {
 #[derive(Debug)]
 pub(super) struct Cgroups {
     /// `tasks` of the v1 cgroups, to write into.
-    pub(super) join: Vec<OwnedFd>,
+    pub(super) join: Vec<PathBuf>,
     /// The v2 cgroup to be born in.
-    pub(super) born: Option<OwnedFd>,
+    pub(super) born: Option<PathBuf>,
     pub(super) leaf: Option<Leaf>,
 }
 
 impl Cgroups {
-    /// Makes the leaf and opens what is to be joined.
+    /// Makes the leaf, and says what is to be joined.
     pub(super) fn prepare(places: &[Place], name: &str) -> Result<Self, ExecError> {
         if frozen(places) {
             return Err(ExecError::Paused);
         }
-        let mut out = Cgroups {
-            join: Vec::new(),
-            born: None,
-            leaf: Leaf::make(places, name),
-        };
-        match out.open(places) {
-            Ok(()) => Ok(out),
-            Err(e) => {
-                out.leaf.inspect(|l| _ = l.remove());
-                Err(e)
-            }
-        }
-    }
-
-    fn open(&mut self, places: &[Place]) -> Result<(), ExecError> {
+        let leaf = Leaf::make(places, name);
+        let (mut join, mut born) = (Vec::new(), None);
         for p in places {
-            let inner = self
-                .leaf
+            let inner = leaf
                 .as_ref()
                 .filter(|l| l.v2 == p.v2 && l.dir.parent() == Some(&p.dir))
                 .map(|l| &l.dir);
-            if p.v2 {
-                self.born = Some(opened(
-                    inner.unwrap_or(&p.dir),
-                    OFlag::O_PATH | OFlag::O_DIRECTORY,
-                )?);
-            } else {
-                let leaf_file = inner.map(|d| d.join("tasks"));
-                self.join.push(opened(
-                    leaf_file.as_ref().unwrap_or(&p.join),
-                    OFlag::O_WRONLY,
-                )?);
+            match (p.v2, inner) {
+                (true, inner) => born = Some(inner.unwrap_or(&p.dir).clone()),
+                (false, Some(leaf)) => join.push(leaf.join("tasks")),
+                (false, None) => join.push(p.join.clone()),
             }
         }
-        Ok(())
+        Ok(Cgroups { join, born, leaf })
     }
 }
 
@@ -224,11 +202,6 @@ pub(super) fn name(places: &[Place], index: usize) -> Option<String> {
         .chain(v2)
         .nth(index)
         .map(|p| p.join.display().to_string())
-}
-
-fn opened(path: &Path, flags: OFlag) -> Result<OwnedFd, ExecError> {
-    open(path, flags | OFlag::O_CLOEXEC, Mode::empty())
-        .map_err(|e| ExecError::os(format!("cannot open {}", path.display()), e))
 }
 
 /// A command's own cgroup. Whoever has it removes it.
@@ -349,23 +322,6 @@ fn children(dir: &Path) -> Vec<PathBuf> {
         .map(|e| e.path());
     dirs.flat_map(|d| children(&d).into_iter().chain([d]))
         .collect()
-}
-
-/// Kills and removes the leaf of a helper that gave no answer.
-pub(super) fn clean(places: &[Place], name: &str) {
-    for p in places.iter().filter(|p| p.state.is_some()) {
-        let leaf = Leaf {
-            dir: p.dir.join(name),
-            v2: p.v2,
-        };
-        if leaf.dir.exists() && !leaf.remove() {
-            log::warn!(
-                "cannot remove cgroup {}: {}",
-                leaf.dir.display(),
-                Errno::EBUSY.desc()
-            );
-        }
-    }
 }
 
 #[cfg(test)]

@@ -3,12 +3,11 @@
 use std::fmt;
 
 use nix::errno::Errno;
-use serde::{Deserialize, Serialize};
 
 use crate::sys::enter::{Report, Step};
 
 /// Nothing can be said of the container: the probe's result is *unknown*, not *failure* (kubelet-probes 3.2).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExecError {
     /// The container's first process has ended, or its pid belongs to another process by now.
     NotRunning {
@@ -41,7 +40,7 @@ pub enum ExecError {
     Killed,
     /// The daemon ends, and its commands with it.
     Interrupted,
-    /// The separate helper process gave no answer.
+    /// The process that makes the commands' processes does not do it.
     Helper(String),
 }
 

@@ -43,8 +43,6 @@ const SEEN_LIMIT: usize = 512;
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) pidfd: OwnedFd,
-    /// Host `/proc`.
-    pub(super) proc: BorrowedFd<'static>,
     /// The container's root directory.
     pub(super) root: OwnedFd,
     /// Its cgroups.
@@ -58,7 +56,7 @@ pub(super) struct Seen {
     /// The inode of its pidfd, where the kernel gives each process one of its own (Linux 6.9): that of no other process of
     /// this boot.
     pub(super) inode: Option<u64>,
-    /// CLONE_NEW* flags of the namespaces that are not ours. Without that of the network when it is that of our process.
+    /// CLONE_NEW* flags of the namespaces that are not our process's.
     pub(super) namespaces: i32,
     /// Lines of `/proc/PID/cgroup`.
     pub(super) cgroups: String,
@@ -75,8 +73,6 @@ pub(super) struct Known {
     pub(super) namespaces: i32,
     /// Our permitted capabilities.
     pub(super) permitted: u64,
-    /// Our `oom_score_adj`.
-    pub(super) oom_score_adj: i64,
     /// The container's `/etc/passwd`, empty when it has none that can be read.
     pub(super) passwd: String,
 }
@@ -101,17 +97,13 @@ impl Facts {
         let root = openat(proc, root.as_c_str(), path, Mode::empty())
             .map_err(|e| gone(e, "open the root directory"))?;
         let known = Known {
-            namespaces: seen
-                .namespaces_now(proc, target.pid)
-                .map_err(|e| gone(e, "read the namespaces"))?,
+            namespaces: seen.namespaces,
             permitted: sys::permitted_capabilities()
                 .map_err(|e| ExecError::os("cannot read our capabilities", e))?,
-            oom_score_adj: own_oom_score(target.config),
             passwd: String::new(),
         };
         Ok(Facts {
             pidfd,
-            proc,
             root,
             seen,
             known,
@@ -186,17 +178,6 @@ impl Seen {
         all.insert(key, seen.clone());
         Ok(seen)
     }
-
-    /// A thread may stand in another network namespace than our process; then even ours has to be entered.
-    fn namespaces_now(&self, proc: BorrowedFd<'_>, pid: i32) -> Result<i32, Errno> {
-        let net = libc::CLONE_NEWNET;
-        if self.namespaces & net != 0
-            || identity(proc, c"thread-self/ns/net")? == identity(proc, &path_of(pid, "ns/net"))?
-        {
-            return Ok(self.namespaces);
-        }
-        Ok(self.namespaces | net)
-    }
 }
 
 fn forget(target: &Target<'_>) {
@@ -255,15 +236,6 @@ fn check_start(
     }
     forget(target);
     Err(ExecError::NotRunning { pid: target.pid })
-}
-
-/// Ours, where the config wants one: it is set only when it differs.
-fn own_oom_score(config: &serde_json::Value) -> i64 {
-    if config["process"]["oomScoreAdj"].is_null() {
-        return 0;
-    }
-    let read = host_proc().and_then(|proc| read_at(proc, c"self/oom_score_adj"));
-    read.ok().and_then(|s| s.trim().parse().ok()).unwrap_or(0)
 }
 
 /// Reads a small file of the kernel's.

@@ -1,13 +1,12 @@
 //! Runs a command inside a running container without an OCI runtime (exec-in-container 1 to 5).
 //!
-//! [`plan`] decides everything from config.json and `/proc`; [`crate::sys::enter`] has the two children that do it;
-//! [`run`] waits, reads and kills; [`cgroup`] has the leaf by which a whole tree dies; [`helper`] does the same in a
-//! process of its own for containers that could trace a process sharing our memory.
+//! [`plan`] decides everything from config.json and `/proc`; [`spawner`] asks a small process for the two children that
+//! do it ([`crate::sys::enter`]); [`run`] waits, reads and kills; [`cgroup`] has the leaf by which a whole tree dies.
 //!
 //! Invariants:
 //! - A container is entered by pid *and* start time; nothing is entered when the pid belongs to another by now.
 //! - A command has what the container's first process was given, and nothing of the daemon.
-//! - Privileges are dropped before the process is visible in the container: stricter than the order of section 3, which
+//! - Privileges are dropped before the process is visible in the container: stricter than exec-in-container 3, which
 //!   drops them in the second child, because a container with CAP_SYS_PTRACE could use that window.
 //! - When `exec` returns, no process, cgroup or descriptor of it is left, background processes of the command included.
 //!   One that does not die within 5 s (hung in the kernel) is collected by a later exec, with a warning.
@@ -16,35 +15,36 @@
 mod cgroup;
 mod error;
 mod facts;
-mod helper;
 mod plan;
 mod run;
+mod spawner;
 #[cfg(test)]
 mod stages;
 #[cfg(test)]
 mod tests;
 
 use std::ffi::CString;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
 
 use crate::runtime::ExecOutcome;
-use crate::sys;
-use crate::sys::enter::{Entering, Orders, Report, Step};
+use crate::sys::enter::{Board, Orders, Report, Step};
 
 pub use error::ExecError;
 pub use facts::start_time;
-pub use helper::helper_main;
 pub use plan::needed;
+pub use spawner::helper_main;
 
 use cgroup::Cgroups;
 use facts::{Facts, Seen};
 use plan::Plan;
 use run::{End, Procs, Started};
+use spawner::Spawner;
 
 /// The container to enter.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ pub struct Target<'a> {
 /// How to run.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
-    /// The podprobe binary, started again as `podprobe nsexec` where a process of its own is needed.
+    /// The podprobe binary, which is started once more as `podprobe nsexec` and makes the processes of all commands.
     pub helper: PathBuf,
     /// Once it is readable or closed, every command is killed and none is started any more: the daemon ends.
     pub interrupt: Option<BorrowedFd<'a>>,
@@ -116,16 +116,12 @@ pub fn exec_with(
         return Err(ExecError::Interrupted);
     }
     let (facts, plan) = prepare(target, command)?;
-    if plan.helper {
-        let request = helper::Request::new(target, command, timeout, limit);
-        return helper::run(&options.helper, &request, &facts, options.interrupt);
-    }
     let limits = Limits {
         timeout,
         output: limit,
         interrupt: options.interrupt,
     };
-    execute(facts, plan, &cgroup::unique(), command, limits, false)
+    execute(facts, plan, &options.helper, command, limits)
 }
 
 fn prepare(target: &Target<'_>, command: &[String]) -> Result<(Facts, Plan), ExecError> {
@@ -140,38 +136,41 @@ fn prepare(target: &Target<'_>, command: &[String]) -> Result<(Facts, Plan), Exe
     Ok((facts, plan))
 }
 
-/// Starts, waits, cleans up. `isolate` only in the helper.
+/// Starts, waits, cleans up.
 fn execute(
     facts: Facts,
     mut plan: Plan,
-    leaf: &str,
+    helper: &Path,
     command: &[String],
     limits: Limits<'_>,
-    isolate: bool,
 ) -> Result<ExecOutcome, ExecError> {
-    // Before every child: it must never be traceable by the container while it shares our memory.
-    sys::harden_process();
+    let spawner = Spawner::of(helper)?;
     let (out, out_end) = run::pipe()?;
     let (err, err_end) = run::pipe()?;
-    let cgroups = Cgroups::prepare(&facts.seen.places, leaf)?;
+    let (started, started_end) = run::pipe()?;
+    let board = Board::take().map_err(|e| ExecError::os("cannot make a memory file", e))?;
+    let cgroups = Cgroups::prepare(&facts.seen.places, &cgroup::unique())?;
     let objects = Objects {
         seen: facts.seen.clone(),
         limits: std::mem::take(&mut plan.limit_names),
         cwd: plan.cwd.clone(),
     };
-    let oom = plan.oom_score_adj;
-    let ends = [&out_end, &err_end].map(AsRawFd::as_raw_fd);
-    let orders = orders(facts, plan, cgroups.join, cgroups.born, ends, isolate);
-    let entering = match Entering::start(orders) {
-        Ok(e) => e,
-        Err(e) => {
-            cgroups.leaf.inspect(|l| _ = l.remove());
-            return Err(ExecError::os("cannot start a process", e));
+    let traceable = plan.traceable;
+    let message = orders(plan, &cgroups)?.encode();
+    let fds = [&facts.pidfd, &facts.root, &out_end, &err_end, &started_end];
+    let [a, b, c, d, e] = fds.map(AsFd::as_fd);
+    let sent = spawner.send(&message, [a, b, c, d, e, board.as_fd()]);
+    drop((out_end, err_end, started_end));
+    let mut procs = Procs::new(board, cgroups.leaf, traceable);
+    if let Err(e) = sent {
+        procs.finish();
+        return Err(e);
+    }
+    if let Err(why) = run::started(&mut procs, &started) {
+        if !procs.begun() {
+            procs.cancel();
+            spawner.end();
         }
-    };
-    drop((out_end, err_end));
-    let mut procs = Procs::new(entering, cgroups.leaf);
-    if let Err(why) = run::started(&mut procs, &mut |pid| set_oom_score(pid, oom)) {
         procs.finish();
         return not_started(why, command, &objects);
     }
@@ -192,33 +191,18 @@ fn execute(
     }
 }
 
-/// Sets the score of the process that waits for it. Lowering it without CAP_SYS_RESOURCE is refused, and the process
-/// keeps ours, the lowest it may have.
-fn set_oom_score(pid: i32, oom: Option<i64>) {
-    let Some(score) = oom else { return };
-    if let Err(e) = std::fs::write(format!("/proc/{pid}/oom_score_adj"), score.to_string()) {
-        log::debug!("cannot set oom_score_adj {score} of a command: {e}");
-    }
-}
-
-fn orders(
-    facts: Facts,
-    plan: Plan,
-    cgroups: Vec<OwnedFd>,
-    born: Option<OwnedFd>,
-    output: [i32; 2],
-    isolate: bool,
-) -> Orders {
-    Orders {
-        cgroups,
-        born,
+fn orders(plan: Plan, cgroups: &Cgroups) -> Result<Orders, ExecError> {
+    let path = |p: &PathBuf| {
+        CString::new(p.as_os_str().as_bytes())
+            .map_err(|_| ExecError::Invalid(format!("{} contains a NUL character", p.display())))
+    };
+    Ok(Orders {
+        cgroups: cgroups.join.iter().map(path).collect::<Result<_, _>>()?,
+        born: cgroups.born.as_ref().map(path).transpose()?,
+        oom_score_adj: plan.oom_score_adj,
         rlimits: plan.rlimits,
         label: plan.label,
-        proc: facts.proc,
-        pidfd: facts.pidfd,
         namespaces: plan.namespaces,
-        root: facts.root,
-        output,
         umask: plan.umask,
         caps: plan.caps,
         uid: plan.uid,
@@ -227,12 +211,11 @@ fn orders(
         cwd: plan.cwd,
         no_new_privs: plan.no_new_privs,
         seccomp: plan.seccomp.map(|f| (f.program, f.flags)),
-        wait: plan.oom_score_adj.is_some(),
-        isolate,
+        traceable: plan.traceable,
         files: plan.files,
         argv: plan.argv,
         envp: plan.envp,
-    }
+    })
 }
 
 /// What the steps work on, for error texts.
@@ -251,6 +234,7 @@ fn not_started(
         Started::Failed(r) if r.step == Step::Exec => not_executable(r.errno, command),
         Started::Failed(r) => Err(ExecError::step(r, object(r, objects))),
         Started::Killed => Err(ExecError::Killed),
+        Started::Unheard => Err(ExecError::Helper("it gave no answer".into())),
         Started::Late => Err(ExecError::StartTimeout(run::START_LIMIT.as_secs())),
         Started::Os(e) => Err(ExecError::os("cannot follow the start of a command", e)),
     }

@@ -52,14 +52,13 @@ pub(super) struct Plan {
     pub(super) no_new_privs: bool,
     pub(super) rlimits: Vec<(u32, u64, u64)>,
     pub(super) limit_names: Vec<String>,
-    /// The value to set, None where ours is right already.
     pub(super) oom_score_adj: Option<i64>,
     pub(super) label: Option<(CString, Vec<u8>)>,
     /// Not inherited by entering (exec-in-container 2).
     pub(super) seccomp: Option<Filter>,
     pub(super) namespaces: i32,
-    /// Whether the container could trace a process that shares our memory (exec-in-container 4).
-    pub(super) helper: bool,
+    /// Whether the container may trace the command's process as soon as it sees it (exec-in-container 4).
+    pub(super) traceable: bool,
 }
 
 /// The part of a config.json that an exec reads. The rest, mounts and limits and hooks, is several times as much.
@@ -126,13 +125,11 @@ impl Plan {
                 .collect::<Result<_, _>>()?,
             umask: user["umask"].as_u64().map_or(0o022, |u| u as u32 & 0o777),
             no_new_privs: process["noNewPrivileges"].as_bool().unwrap_or(false),
-            oom_score_adj: process["oomScoreAdj"]
-                .as_i64()
-                .filter(|o| *o != known.oom_score_adj),
+            oom_score_adj: process["oomScoreAdj"].as_i64(),
             label: label(process)?,
             seccomp: seccomp(&config["linux"]["seccomp"])?,
             namespaces: known.namespaces,
-            helper: caps.iter().any(|c| c & SYS_PTRACE != 0)
+            traceable: caps.iter().any(|c| c & SYS_PTRACE != 0)
                 && known.namespaces & libc::CLONE_NEWUSER == 0,
             uid,
             gid,
@@ -254,16 +251,19 @@ fn limits(process: &Value) -> Result<Limits, ExecError> {
     Ok(out)
 }
 
-/// The security label to write and the file below `/proc` to write it to.
+/// The security label to write and the file to write it to.
 fn label(process: &Value) -> Result<Option<(CString, Vec<u8>)>, ExecError> {
     let text = |key: &str| process[key].as_str().filter(|s| !s.is_empty());
     match (text("apparmorProfile"), text("selinuxLabel")) {
         (None, None) => Ok(None),
         (Some(profile), None) => Ok(Some((
-            c"self/attr/apparmor/exec".into(),
+            c"/proc/self/attr/apparmor/exec".into(),
             format!("exec {profile}").into_bytes(),
         ))),
-        (None, Some(label)) => Ok(Some((c"self/attr/exec".into(), label.as_bytes().to_vec()))),
+        (None, Some(label)) => Ok(Some((
+            c"/proc/self/attr/exec".into(),
+            label.as_bytes().to_vec(),
+        ))),
         (Some(_), Some(_)) => Err(ExecError::Invalid(
             "its config.json sets both an AppArmor profile and an SELinux label".into(),
         )),
@@ -336,10 +336,10 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_may_trace_us_gets_the_helper() {
+    fn a_container_with_sys_ptrace_may_trace_the_command() {
         let ptrace = json!({"capabilities": {"bounding": ["CAP_SYS_PTRACE"]}});
-        assert!(plan(ptrace.clone()).helper);
-        assert!(!plan(json!({"capabilities": {"bounding": ["CAP_CHOWN"]}})).helper);
+        assert!(plan(ptrace.clone()).traceable);
+        assert!(!plan(json!({"capabilities": {"bounding": ["CAP_CHOWN"]}})).traceable);
         let other = Known {
             namespaces: libc::CLONE_NEWUSER,
             ..known()
@@ -347,7 +347,7 @@ mod tests {
         assert!(
             !Plan::new(&json!({"process": ptrace}), &["x".into()], &other)
                 .unwrap()
-                .helper
+                .traceable
         );
     }
 
@@ -404,11 +404,11 @@ mod tests {
     fn labels_and_scores_are_written_only_where_asked_for() {
         let p = plan(json!({"apparmorProfile": "cri", "oomScoreAdj": 0}));
         assert_eq!(p.label.unwrap().1, b"exec cri");
-        assert_eq!(p.oom_score_adj, None);
+        assert_eq!(p.oom_score_adj, Some(0));
         let p = plan(json!({"selinuxLabel": "l", "oomScoreAdj": 7, "user": {"umask": 63}}));
         assert_eq!(
             (p.label.unwrap().0, p.oom_score_adj, p.umask),
-            (c"self/attr/exec".into(), Some(7), 0o077)
+            (c"/proc/self/attr/exec".into(), Some(7), 0o077)
         );
         assert_eq!(
             (plan(json!({})).umask, plan(json!({})).cwd),

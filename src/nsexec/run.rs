@@ -13,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use super::Limits;
 use super::cgroup::Leaf;
 use super::error::ExecError;
-use crate::sys::enter::{Entering, Report};
+use crate::sys::enter::{Board, Report};
 use crate::sys::pidfd;
 
 /// How long the start may take, from the first child to execve.
@@ -42,79 +42,96 @@ pub(super) fn sweep() {
     }
 }
 
-/// The two children of one exec, with all that must outlive them.
+/// The two children of one exec, with what they write on.
 pub(super) struct Procs {
-    entering: Option<Entering>,
+    /// Until both have ended.
+    board: Option<Board>,
     first_reaped: bool,
     second: Option<OwnedFd>,
     second_code: Option<i32>,
     leaf: Option<Leaf>,
+    /// Whether the container may have kept the board.
+    traceable: bool,
 }
 
 impl Procs {
-    pub(super) fn new(entering: Entering, leaf: Option<Leaf>) -> Self {
+    pub(super) fn new(board: Board, leaf: Option<Leaf>, traceable: bool) -> Self {
         Self {
-            entering: Some(entering),
+            board: Some(board),
             first_reaped: false,
             second: None,
             second_code: None,
             leaf,
+            traceable,
         }
     }
 
-    /// Opens the pidfd of the second child once there is one.
+    fn first(&self) -> Option<i32> {
+        self.board.as_ref().and_then(Board::first)
+    }
+
+    /// Whether the spawner has started anything.
+    pub(super) fn begun(&self) -> bool {
+        self.first().is_some()
+    }
+
+    /// The spawner starts nothing any more that it has not started yet.
+    pub(super) fn cancel(&self) {
+        if let Some(board) = &self.board {
+            board.cancel();
+        }
+    }
+
+    /// Opens the pidfd of the second child once there is one. It is our child, so its pid is not another's before we
+    /// have reaped it.
     fn find_second(&mut self) {
-        if let (None, Some(pid)) = (
-            &self.second,
-            self.entering.as_ref().and_then(Entering::second),
-        ) {
+        if let (None, Some(pid)) = (&self.second, self.board.as_ref().and_then(Board::second)) {
             self.second = pidfd::open(pid).ok();
         }
     }
 
     /// What a child said of its failure.
     pub(super) fn failed(&self) -> Option<Report> {
-        self.entering.as_ref().and_then(Entering::report)
+        self.board.as_ref().and_then(Board::report)
     }
 
     fn kill(&mut self) {
         if let Some(leaf) = &self.leaf {
             leaf.kill();
         }
-        if let (false, Some(e)) = (self.first_reaped, &self.entering) {
-            pidfd::kill(&e.first);
+        if let (false, Some(first)) = (self.first_reaped, self.first()) {
+            kill_child(first);
         }
         self.find_second();
         if let (None, Some(second)) = (self.second_code, &self.second) {
             pidfd::kill(second);
             if self.leaf.is_none() {
-                kill_group(self.entering.as_ref().and_then(Entering::second));
+                kill_group(self.board.as_ref().and_then(Board::second));
             }
         }
     }
 
     /// Reaps whatever has ended, frees everything when all has.
     fn try_reap(&mut self) -> bool {
-        let code = |fd: &OwnedFd| match pidfd::reap(fd) {
-            Ok(code) => code,
-            // Someone else reaped it (SIGCHLD ignored): gone all the same, the code is lost.
-            Err(_) => Some(255),
-        };
-        if let (false, Some(e)) = (self.first_reaped, &self.entering) {
-            self.first_reaped = code(&e.first).is_some();
+        // Someone else reaped it (SIGCHLD ignored): gone all the same, the code is lost.
+        let code = |reaped: nix::Result<Option<i32>>| reaped.unwrap_or(Some(255));
+        if !self.first_reaped {
+            self.first_reaped = self
+                .first()
+                .is_none_or(|first| code(pidfd::reap_pid(first)).is_some());
         }
         // The first child is the one that makes the second: only when it is gone, "no second" is final.
         self.find_second();
         if let (None, Some(second)) = (self.second_code, &self.second) {
-            self.second_code = code(second);
+            self.second_code = code(pidfd::reap(second));
         }
-        let unknown =
-            self.second.is_none() && self.entering.as_ref().is_some_and(|e| e.second().is_some());
+        let known = self.board.as_ref().and_then(Board::second);
+        let unknown = self.second.is_none() && known.is_some();
         let done =
             self.first_reaped && !unknown && (self.second.is_none() || self.second_code.is_some());
         if done {
-            if let Some(e) = self.entering.take() {
-                e.release();
+            if let Some(board) = self.board.take().filter(|_| !self.traceable) {
+                board.give_back();
             }
             if self.leaf.as_ref().is_some_and(|l| !l.remove()) {
                 return false;
@@ -131,14 +148,16 @@ impl Procs {
             if self.try_reap() {
                 return true;
             }
-            let alive = match (&self.entering, self.first_reaped, &self.second) {
-                (Some(e), false, _) => &e.first,
-                (Some(_), true, Some(second)) => second,
+            let left = until.saturating_duration_since(Instant::now());
+            let ended = match (self.first_reaped, self.first(), &self.second) {
+                (false, Some(first), _) => match pidfd::open(first) {
+                    Ok(first) => pidfd::ended(&first, left),
+                    Err(_) => return false,
+                },
+                (true, _, Some(second)) => pidfd::ended(second, left),
                 _ => return false,
             };
-            if Instant::now() >= until
-                || !pidfd::ended(alive, until.saturating_duration_since(Instant::now()))
-            {
+            if !ended {
                 return false;
             }
         }
@@ -162,6 +181,13 @@ impl Procs {
     }
 }
 
+/// Kills a child of ours that nobody has reaped.
+fn kill_child(pid: i32) {
+    if let Ok(fd) = pidfd::open(pid) {
+        pidfd::kill(&fd);
+    }
+}
+
 /// Without a leaf the session's first process group is all that can be named.
 fn kill_group(pid: Option<i32>) {
     static ONCE: std::sync::Once = std::sync::Once::new();
@@ -174,39 +200,29 @@ fn kill_group(pid: Option<i32>) {
     }
 }
 
-/// Waits until the command runs. `ready` is called with its host pid just before execve, when it was told to wait.
-///
-/// That is when the first child has ended, for it waits until the second has executed its file or ended.
-pub(super) fn started(procs: &mut Procs, ready: &mut dyn FnMut(i32)) -> Result<(), Started> {
+/// Waits until the command runs: until nobody holds the other end of that pipe any more. The first child holds it until
+/// the second has executed its file or ended.
+pub(super) fn started(procs: &mut Procs, pipe: &OwnedFd) -> Result<(), Started> {
     let until = Instant::now() + START_LIMIT;
-    let mut waits = true;
-    let Some(entering) = &procs.entering else {
-        return Err(Started::Killed);
-    };
     loop {
-        let signal = entering.signal().filter(|_| waits);
-        let mut fds = [
-            PollFd::new(entering.first.as_fd(), PollFlags::POLLIN),
-            PollFd::new(entering.first.as_fd(), PollFlags::empty()),
-        ];
-        if let Some(signal) = signal {
-            fds[1] = PollFd::new(signal, PollFlags::POLLIN);
-        }
+        let mut fds = [PollFd::new(pipe.as_fd(), PollFlags::empty())];
         match nix::poll::poll(&mut fds, remaining(until)) {
+            Ok(0) if Instant::now() < until => {}
             Ok(0) => return Err(Started::Late),
-            Ok(_) if fds[0].any() == Some(true) => break,
-            Ok(_) => {
-                waits = false;
-                ready(entering.second().unwrap_or_default());
-                entering.go();
-            }
+            Ok(_) => break,
             Err(Errno::EINTR) => {}
             Err(e) => return Err(Started::Os(e)),
         }
     }
-    let (is_ready, report) = (entering.ready(), entering.report());
+    let Some(board) = &procs.board else {
+        return Err(Started::Killed);
+    };
+    let (is_ready, report) = (board.ready(), board.report());
     if let Some(report) = report {
         return Err(Started::Failed(report));
+    }
+    if !procs.begun() {
+        return Err(Started::Unheard);
     }
     if !is_ready {
         return Err(Started::Killed);
@@ -223,6 +239,8 @@ pub(super) fn started(procs: &mut Procs, ready: &mut dyn FnMut(i32)) -> Result<(
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Started {
     Failed(Report),
+    /// The spawner ended before it started anything.
+    Unheard,
     Killed,
     Late,
     Os(Errno),

@@ -135,10 +135,11 @@ fn check(between: impl FnOnce(&mut Container)) -> ExecError {
         output: 100,
         interrupt: None,
     };
+    let helper = Options::default().helper;
     // The same without anything in between runs: the test would see it.
     let (facts, plan) = prepare(&target, &command).unwrap();
     assert_eq!(
-        execute(facts, plan, &cgroup::unique(), &command, limits, false),
+        execute(facts, plan, &helper, &command, limits),
         Ok(ExecOutcome::Exited {
             code: 0,
             output: vec![]
@@ -147,7 +148,7 @@ fn check(between: impl FnOnce(&mut Container)) -> ExecError {
     fs::remove_file(&ran).unwrap();
     let (facts, plan) = prepare(&target, &command).unwrap();
     between(&mut container);
-    let e = execute(facts, plan, &cgroup::unique(), &command, limits, false).unwrap_err();
+    let e = execute(facts, plan, &helper, &command, limits).unwrap_err();
     assert!(!ran.exists(), "it ran: {e}");
     assert_eq!(
         prepare(&target, &command).err(),

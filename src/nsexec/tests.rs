@@ -10,6 +10,16 @@ use serde_json::{Value, json};
 
 use super::facts::{SEEN, Seen, inode_of};
 use super::*;
+use crate::sys;
+
+/// Not a test: this program as the spawner of the others, started by [`super::spawner`].
+#[test]
+fn spawner_role() {
+    if std::env::var_os("NSEXEC_ROLE").is_some() {
+        helper_main([]);
+        std::process::exit(0);
+    }
+}
 
 fn skip() -> bool {
     if nix::unistd::geteuid().is_root() {
@@ -86,8 +96,14 @@ impl Sleeper {
 
     #[track_caller]
     fn output(&self, command: &[&str]) -> String {
+        self.output_with(&Options::default(), command)
+    }
+
+    #[track_caller]
+    fn output_with(&self, options: &Options<'_>, command: &[&str]) -> String {
         let command: Vec<String> = command.iter().map(|s| (*s).to_owned()).collect();
-        match exec(&self.target(), &command, Duration::from_secs(20), 1 << 16) {
+        let limit = Duration::from_secs(20);
+        match exec_with(options, &self.target(), &command, limit, 1 << 16) {
             Ok(ExecOutcome::Exited { code: 0, output }) => String::from_utf8(output).unwrap(),
             other => panic!("{other:?}"),
         }
@@ -96,8 +112,13 @@ impl Sleeper {
     /// A command's cgroups are the process's own, and in the hierarchy of the leaf one below it.
     #[track_caller]
     fn check_cgroups(&self) {
+        self.check_cgroups_with(&Options::default());
+    }
+
+    #[track_caller]
+    fn check_cgroups_with(&self, options: &Options<'_>) {
         let theirs = fs::read_to_string(format!("/proc/{}/cgroup", self.pid())).unwrap();
-        let ours = self.output(&["cat", "/proc/self/cgroup"]);
+        let ours = self.output_with(options, &["cat", "/proc/self/cgroup"]);
         assert_eq!(ours.lines().count(), theirs.lines().count());
         let mut below = 0;
         for (ours, theirs) in ours.lines().zip(theirs.lines()) {
@@ -154,10 +175,7 @@ fn without_v2_the_leaf_that_can_be_frozen_is_joined() {
     }
     let name = cgroup::unique();
     let cgroups = Cgroups::prepare(&places, &name).unwrap();
-    let files = cgroups
-        .join
-        .iter()
-        .map(|f| fs::read_link(format!("/proc/self/fd/{}", f.as_raw_fd())).unwrap());
+    let files = cgroups.join.iter();
     let of_leaf = files
         .filter(|f| f.ends_with(format!("{name}/tasks")))
         .count();
@@ -174,12 +192,19 @@ fn without_clone3_a_command_is_where_it_belongs() {
         return;
     }
     let s = Sleeper::new();
+    // A spawner of its own, started by a thread to which it is forbidden.
+    let options = Options {
+        helper: std::env::current_exe().unwrap(),
+        ..Options::default()
+    };
     let run = || {
         sys::enter::forbid_clone3();
-        s.check_cgroups();
-        s.output(&["grep", "-E", "Sig(Ign|Blk)", "/proc/self/status"])
+        s.check_cgroups_with(&options);
+        s.output_with(
+            &options,
+            &["grep", "-E", "Sig(Ign|Blk)", "/proc/self/status"],
+        )
     };
-    // The prohibition is the thread's own.
     let signals = std::thread::scope(|t| t.spawn(run).join().unwrap());
     assert_eq!(
         signals,

@@ -4,10 +4,10 @@ use std::time::SystemTime;
 
 use super::diff::{EventKind, events};
 use super::*;
-use crate::api::{Container, Pod};
+use crate::runtime::fake::{FakeRuntime, FakeState, container_status};
 use crate::runtime::{
-    Cancel, ContainerId, ExecOutcome, NetworkNamespace, RuntimeContainerStatus, RuntimeError,
-    RuntimeSandboxStatus, RuntimeState, StartErrorReason,
+    ContainerId, ContainerStatus, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus,
+    RuntimeState, labels,
 };
 
 const CEILING: Duration = Duration::from_secs(10);
@@ -138,80 +138,48 @@ fn health_has_the_kubelets_texts() {
     );
 }
 
-type Reply = Result<Vec<RuntimePodStatus>, RuntimeError>;
+/// A pod and its containers.
+type ListedPod = (&'static str, Vec<(&'static str, RuntimeState)>);
+/// What a full listing answers.
+type Reply = Result<Vec<ListedPod>, RuntimeError>;
 
-/// Lists what the test hands over; without anything it repeats itself. `panic` as a UID panics.
-struct Fake {
-    replies: Receiver<Reply>,
-    last: Mutex<Vec<RuntimePodStatus>>,
-    single: Mutex<RuntimePodStatus>,
+fn put(state: &mut FakeState, pods: &[ListedPod]) {
+    state.containers = pods
+        .iter()
+        .flat_map(|(uid, containers)| containers.iter().map(move |(id, s)| listed(uid, id, *s)))
+        .collect();
 }
 
-impl Runtime for Fake {
-    fn name(&self) -> &str {
-        "fake"
-    }
-    fn check(&self) -> Result<(), RuntimeError> {
-        Ok(())
-    }
-    fn list_pods(&self) -> Result<Vec<RuntimePodStatus>, RuntimeError> {
-        if let Ok(reply) = self.replies.try_recv() {
-            *self.last.lock().unwrap() = reply?;
+fn listed(uid: &str, id: &str, state: RuntimeState) -> ContainerStatus {
+    let labels = [
+        (labels::POD_UID, uid),
+        (labels::POD_NAME, "p"),
+        (labels::POD_NAMESPACE, "default"),
+    ];
+    let labels = labels.map(|(k, v)| (k.to_owned(), v.to_owned()));
+    container_status(id, labels.into(), state)
+}
+
+/// Each full listing takes the next reply; without one, and for a single pod, it repeats itself. A container `panic` makes
+/// it panic, once.
+fn scripted(replies: Receiver<Reply>) -> FakeRuntime {
+    FakeRuntime::with_list(move |pod, state| {
+        if pod.is_none()
+            && let Ok(reply) = replies.try_recv()
+        {
+            put(state, &reply?);
         }
-        let last = self.last.lock().unwrap().clone();
-        if last.iter().any(|p| p.uid == "panic".into()) {
-            self.last.lock().unwrap().clear();
+        if state.containers.iter().any(|c| c.id == "panic".into()) {
+            state.containers.clear();
             panic!("on purpose");
         }
-        Ok(last)
-    }
-    fn pod_status(&self, _: &PodUid) -> Result<RuntimePodStatus, RuntimeError> {
-        Ok(self.single.lock().unwrap().clone())
-    }
-    fn run_pod_sandbox(&self, _: &Pod, _: u32) -> Result<ContainerId, RuntimeError> {
-        unreachable!()
-    }
-    fn stop_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
-        unreachable!()
-    }
-    fn remove_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
-        unreachable!()
-    }
-    fn start_container(
-        &self,
-        _: &Pod,
-        _: &ContainerId,
-        _: &Container,
-        _: u32,
-    ) -> Result<ContainerId, RuntimeError> {
-        unreachable!()
-    }
-    fn stop_container(&self, _: &ContainerId, _: Duration, _: &Cancel) -> Result<(), RuntimeError> {
-        unreachable!()
-    }
-    fn remove_container(&self, _: &ContainerId) -> Result<(), RuntimeError> {
-        unreachable!()
-    }
-    fn remove_pod(&self, _: &PodUid) -> Result<(), RuntimeError> {
-        unreachable!()
-    }
-    fn exec(
-        &self,
-        _: &ContainerId,
-        _: &[String],
-        _: Duration,
-        _: usize,
-    ) -> Result<ExecOutcome, RuntimeError> {
-        unreachable!()
-    }
-    fn network_namespace(&self, _: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {
-        unreachable!()
-    }
+        Ok(())
+    })
 }
 
 struct Fixture {
     pleg: Pleg,
-    fake: Arc<Fake>,
+    runtime: Arc<FakeRuntime>,
     replies: Sender<Reply>,
     events: Receiver<PodLifecycleEvent>,
     stop: Option<Sender<()>>,
@@ -220,17 +188,13 @@ struct Fixture {
 fn start(first: Reply, capacity: usize) -> Fixture {
     let (replies, queue) = bounded(10);
     replies.send(first).unwrap();
-    let fake = Arc::new(Fake {
-        replies: queue,
-        last: Mutex::default(),
-        single: Mutex::default(),
-    });
+    let runtime = Arc::new(scripted(queue));
     let (send, events) = bounded(capacity);
     let (stop, stopped) = bounded(0);
-    let pleg = Pleg::spawn(fake.clone(), send, stopped).unwrap();
+    let pleg = Pleg::spawn(runtime.clone(), send, stopped).unwrap();
     Fixture {
         pleg,
-        fake,
+        runtime,
         replies,
         events,
         stop: Some(stop),
@@ -246,7 +210,7 @@ impl Drop for Fixture {
 
 #[test]
 fn a_relist_fills_the_cache_before_it_tells() {
-    let f = start(Ok(vec![pod("1", &[("c", RuntimeState::Running)])]), 10);
+    let f = start(Ok(vec![("1", vec![("c", RuntimeState::Running)])]), 10);
     let event = f.events.recv_timeout(CEILING).unwrap();
     assert_eq!(
         (event.kind, event.id),
@@ -270,14 +234,12 @@ fn a_request_relists_that_pod_at_once() {
         .get_newer_than(&"1".into(), Moment::default(), CEILING)
         .unwrap();
     // The full relists to come fail, so that only the request can tell.
-    let fail = || {
-        Err(RuntimeError::new(
-            StartErrorReason::CreatePodSandboxError,
-            "no",
-        ))
-    };
+    let fail = || Err(RuntimeError::failed("no"));
     (0..10).for_each(|_| f.replies.send(fail()).unwrap());
-    *f.fake.single.lock().unwrap() = pod("1", &[("c", RuntimeState::Running)]);
+    put(
+        &mut f.runtime.state(),
+        &[("1", vec![("c", RuntimeState::Running)])],
+    );
     f.pleg.request(&"1".into());
     assert_eq!(
         f.events.recv_timeout(CEILING).unwrap().kind,
@@ -317,20 +279,11 @@ fn a_wait_ends_with_a_newer_listing_the_ceiling_or_the_close() {
 
 #[test]
 fn an_error_or_a_panic_costs_one_round_and_a_full_channel_drops() {
-    let f = start(
-        Err(RuntimeError::new(
-            StartErrorReason::CreatePodSandboxError,
-            "no",
-        )),
-        1,
-    );
-    f.replies.send(Ok(vec![pod("panic", &[])])).unwrap();
-    f.replies
-        .send(Ok(vec![pod(
-            "1",
-            &[("a", RuntimeState::Running), ("b", RuntimeState::Exited)],
-        )]))
-        .unwrap();
+    let f = start(Err(RuntimeError::failed("no")), 1);
+    let panics = ("1", vec![("panic", RuntimeState::Running)]);
+    f.replies.send(Ok(vec![panics])).unwrap();
+    let both = vec![("a", RuntimeState::Running), ("b", RuntimeState::Exited)];
+    f.replies.send(Ok(vec![("1", both)])).unwrap();
     f.pleg
         .cache()
         .get_newer_than(&"1".into(), Moment::default(), CEILING)
@@ -343,15 +296,14 @@ fn an_error_or_a_panic_costs_one_round_and_a_full_channel_drops() {
 
 #[test]
 fn a_request_older_than_the_last_full_relist_is_skipped() {
-    let (_replies, replies) = bounded(1);
-    let single = Mutex::new(pod("1", &[("c", RuntimeState::Running)]));
+    let runtime = FakeRuntime::default();
+    put(
+        &mut runtime.state(),
+        &[("1", vec![("c", RuntimeState::Running)])],
+    );
     let (events, received) = bounded(10);
     let mut worker = Worker {
-        runtime: Arc::new(Fake {
-            replies,
-            last: Mutex::default(),
-            single,
-        }),
+        runtime: Arc::new(runtime),
         events,
         stop: crossbeam_channel::never(),
         queue: crossbeam_channel::never(),

@@ -96,7 +96,7 @@ pub fn compute(inputs: &Inputs) -> PodActions {
     }
 }
 
-/// Step 1: is a new sandbox needed, and its attempt (or the present one's).
+/// 8.3 step 1: is a new sandbox needed, and its attempt (or the present one's).
 pub(crate) fn sandbox_needed(pod: &Pod, status: &RuntimePodStatus) -> (bool, u32) {
     let Some(newest) = status.sandboxes.first() else {
         return (true, 0);
@@ -110,7 +110,7 @@ pub(crate) fn sandbox_needed(pod: &Pod, status: &RuntimePodStatus) -> (bool, u32
     }
 }
 
-/// Step 3.
+/// 8.3 step 3.
 fn with_new_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
     let Inputs { pod, status, .. } = inputs;
     let killed = PodActions {
@@ -160,7 +160,7 @@ fn with_new_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
     }
 }
 
-/// Steps 4 and 5.
+/// 8.3 steps 4 and 5.
 fn in_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
     let init = init::decide(inputs);
     let mut actions = PodActions {
@@ -212,14 +212,6 @@ pub(super) fn kill_unknown(status: &RuntimeContainerStatus) -> ToKill {
     )
 }
 
-/// 32-bit FNV-1a over the container's name and image, and nothing else (8.3, 15 O12).
-pub fn spec_hash(container: &Container) -> u32 {
-    let text = serde_json::json!({"name": container.name, "image": container.image}).to_string();
-    text.bytes().fold(0x811c_9dc5, |h, b| {
-        (h ^ u32::from(b)).wrapping_mul(0x0100_0193)
-    })
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use std::time::SystemTime;
@@ -228,6 +220,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::api::pod::ObjectMeta;
+    use crate::container_config::spec_hash;
     use crate::runtime::RuntimeSandboxStatus;
 
     pub(crate) fn container_status(

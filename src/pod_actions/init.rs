@@ -3,9 +3,9 @@
 
 use super::compute::{Inputs, KillReason, ToKill, kill_unknown, to_kill};
 use super::restart::should_restart_after;
-use super::spec_hash;
 use crate::api::Container;
 use crate::api::pod::RestartPolicy;
+use crate::container_config::spec_hash;
 use crate::prober::results::ProbeResult;
 use crate::runtime::{RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
 

@@ -16,7 +16,7 @@ mod walk;
 
 pub use backoff::{BackOff, BackOffKey, Held};
 pub(crate) use compute::sandbox_needed;
-pub use compute::{Inputs, KillReason, PodActions, ToKill, compute, spec_hash};
+pub use compute::{Inputs, KillReason, PodActions, ToKill, compute};
 pub use grace::{MINIMUM_GRACE_SECONDS, kill_grace_period, pod_grace_period};
 pub use init::has_initialized;
 pub use order::ends_after;

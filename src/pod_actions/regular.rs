@@ -2,9 +2,9 @@
 
 use super::compute::{Inputs, KillReason, ToKill, kill_unknown, to_kill};
 use super::restart::should_be_restarted;
-use super::spec_hash;
 use crate::api::Container;
 use crate::api::pod::RestartPolicy;
+use crate::container_config::spec_hash;
 use crate::prober::results::ProbeResult;
 use crate::runtime::RuntimeState;
 
@@ -41,7 +41,7 @@ enum Decision {
     Kill(ToKill),
 }
 
-/// The table of step 5 for one container.
+/// The table of kubelet-probes 8.3 for one container.
 fn one(inputs: &Inputs, container: &Container) -> Decision {
     let policy = inputs.pod.spec.restart_policy;
     let newest = inputs.status.container(&container.name);

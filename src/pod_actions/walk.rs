@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::compute::tests::container_status;
-use super::{Inputs, PodActions, compute, should_restart_after, spec_hash};
+use super::{Inputs, PodActions, compute, should_restart_after};
 use crate::api::{Container, Pod};
+use crate::container_config::spec_hash;
 use crate::prober::results::ProbeResult;
 use crate::runtime::{ContainerId, RuntimePodStatus, RuntimeSandboxStatus, RuntimeState};
 

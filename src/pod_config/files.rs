@@ -665,7 +665,7 @@ pub(super) mod tests {
 
     #[test]
     fn an_emptied_store_never_comes_back() {
-        // O10: the kubelet sends stale pods again with the next one.
+        // kubelet-probes 15 O10: the kubelet sends stale pods again with the next one.
         let mut f = files();
         f.step(at(0), Listing::Dir(vec![parsed("/p/a", "a@1;")]));
         f.step(at(10), Listing::Dir(vec![]));

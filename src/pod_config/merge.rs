@@ -176,7 +176,7 @@ impl Groups {
     }
 }
 
-/// Steps 2 to 5 of 6.6: the set to remember, and who goes into which operation.
+/// kubelet-probes 6.6 steps 2 to 5: the set to remember, and who goes into which operation.
 fn compare(
     source: PodSource,
     old: &BTreeMap<PodUid, Arc<Pod>>,

@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::syncer::{Problems, Syncer};
 use super::turns::{Ended, Turns};
 use crate::api::Pod;
+use crate::clock::Moment;
 use crate::events::EventType;
+use crate::lifecycle::HookSubject;
 use crate::pod_actions::{self, KillReason, MINIMUM_GRACE_SECONDS, ToKill, kill_grace_period};
 use crate::runtime::{Cancel, RuntimePodStatus, RuntimeState};
 
@@ -37,7 +39,7 @@ impl Syncer {
             .collect();
         self.kill_in_turn(pod, &kills, grace, problems);
         for sandbox in &runtime.sandboxes {
-            if let Err(e) = self.deps.runtime.stop_pod_sandbox(&sandbox.id) {
+            if let Err(e) = self.runtime().stop_sandbox(&sandbox.id) {
                 self.event(
                     pod,
                     "",
@@ -142,8 +144,14 @@ impl Syncer {
         if cancel.is_cancelled() {
             return Err(CANCELLED.to_owned());
         }
-        self.deps
-            .runtime
+        let began = Moment::now();
+        self.pre_stop(pod, kill, left, cancel);
+        // Whole seconds, as the kubelet counts them.
+        let taken = Duration::from_secs(Moment::now().since(began).as_secs());
+        let left = left
+            .saturating_sub(taken)
+            .max(Duration::from_secs(MINIMUM_GRACE_SECONDS as u64));
+        self.runtime()
             .stop_container(&kill.id, left, cancel)
             .map_err(|e| {
                 if cancel.is_cancelled() {
@@ -158,5 +166,32 @@ impl Syncer {
                 );
                 format!("cannot stop container {}: {e}", kill.name)
             })
+    }
+
+    /// The container's own hook, for as long as it has; whatever comes of it, the container is stopped afterwards.
+    fn pre_stop(&self, pod: &Pod, kill: &ToKill, grace: Duration, cancel: &Cancel) {
+        let Some(container) = pod.container(&kill.name) else {
+            return;
+        };
+        let subject = HookSubject {
+            pod,
+            container,
+            id: &kill.id,
+        };
+        if let Err(cause) = self.deps.hooks.pre_stop(subject, grace, cancel) {
+            log::warn!(
+                "pod {}, container {}: preStop: {cause}",
+                pod.reference(),
+                kill.name
+            );
+            let text = "PreStopHook failed";
+            self.event(
+                pod,
+                &kill.name,
+                EventType::Warning,
+                "FailedPreStopHook",
+                text,
+            );
+        }
     }
 }

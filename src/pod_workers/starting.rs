@@ -1,4 +1,5 @@
-//! A sync's acts, in the order of kubelet-probes 8.4: kill, create the sandbox, start.
+//! What a sync does, in the order of kubelet-probes 8.4: kill, volumes, sandbox; then for each container image,
+//! configuration, create, start, postStart.
 
 use std::sync::Arc;
 
@@ -6,14 +7,24 @@ use super::syncer::{Problems, Syncer};
 use crate::api::{Container, Pod, PodStatus};
 use crate::clock::{Moment, go_duration};
 use crate::events::EventType;
-use crate::pod_actions::{self, PodActions};
-use crate::runtime::{ContainerId, RuntimePodStatus, RuntimeState, StartErrorReason};
+use crate::images::manager::ImageEvent;
+use crate::kuberuntime::{StartError, StartErrorReason};
+use crate::lifecycle::HookSubject;
+use crate::pod_actions::{self, KillReason, PodActions, ToKill};
+use crate::runtime::{Cancel, ContainerId, RuntimePodStatus, RuntimeState};
+use crate::volumes::MountedVolumes;
 
 /// Instances of a container kept: the newest and the one before it.
 const KEPT_INSTANCES: usize = 2;
 
+/// What the containers of a pod start in.
+struct ReadySandbox {
+    id: ContainerId,
+    volumes: MountedVolumes,
+}
+
 impl Syncer {
-    /// Kill, create the sandbox, start: the order of 8.4.
+    /// Kill, create the sandbox, start: the order of kubelet-probes 8.4.
     pub(super) fn carry_out(
         &self,
         pod: &Arc<Pod>,
@@ -45,7 +56,7 @@ impl Syncer {
         }
         if actions.kill_pod || !actions.kill.is_empty() {
             // what was killed has a finish time now: the back-off counts from it (lessons E2)
-            match self.deps.runtime.pod_status(pod.uid()) {
+            match self.runtime().pod_status(pod.uid()) {
                 Ok(fresh) => runtime = Arc::new(fresh),
                 Err(e) => return problems.add(e.message),
             }
@@ -56,15 +67,40 @@ impl Syncer {
                 Err(e) => return problems.add(e),
             }
         }
+        let Some(volumes) = self.volumes(pod, problems) else {
+            return;
+        };
         let sandbox = match actions.create_sandbox {
             true => {
-                let created = self.create_sandbox(pod, actions.attempt, problems);
+                let created = self.create_sandbox(pod, actions.attempt, &volumes, problems);
                 created.inspect(|_| self.forget_sandboxes(&runtime))
             }
             false => runtime.sandboxes.first().map(|s| s.id.clone()),
         };
-        if let Some(sandbox) = sandbox {
+        if let Some(id) = sandbox {
+            let sandbox = ReadySandbox { id, volumes };
             self.start_all(pod, &sandbox, &runtime, actions, problems);
+        }
+    }
+
+    /// The pod's directory and volumes. Until they are ready the pod waits with ContainerCreating.
+    fn volumes(&self, pod: &Pod, problems: &mut Problems<'_>) -> Option<MountedVolumes> {
+        let kuberuntime = &self.deps.kuberuntime;
+        if let Err(e) = kuberuntime.make_pod_dir(pod) {
+            let text = format!("error making pod data directories: {e}");
+            let reason = "FailedToMakePodDataDirectories";
+            self.event(pod, "", EventType::Warning, reason, &text);
+            problems.add(text);
+            return None;
+        }
+        match kuberuntime.set_up_volumes(pod) {
+            Ok(volumes) => Some(volumes),
+            Err(e) => {
+                let text = e.to_string();
+                self.event(pod, "", EventType::Warning, "FailedMount", &text);
+                problems.add(text);
+                None
+            }
         }
     }
 
@@ -73,7 +109,7 @@ impl Syncer {
     fn start_all(
         &self,
         pod: &Pod,
-        sandbox: &ContainerId,
+        sandbox: &ReadySandbox,
         runtime: &RuntimePodStatus,
         actions: &PodActions,
         problems: &mut Problems<'_>,
@@ -109,27 +145,27 @@ impl Syncer {
         let init = |name: &str| pod.spec.init_containers.iter().any(|c| c.name == name);
         for old in left.containers.extract_if(.., |c| init(&c.name)) {
             self.deps
-                .runtime
-                .remove_container(&old.id)
+                .kuberuntime
+                .remove_container(runtime, &old.name, &old.id)
                 .map_err(|e| e.message)?;
         }
         Ok(left)
     }
 
+    /// A sandbox that does not come up leaves the containers waiting with ContainerCreating; the event says why.
     fn create_sandbox(
         &self,
         pod: &Pod,
         attempt: u32,
+        volumes: &MountedVolumes,
         problems: &mut Problems<'_>,
     ) -> Option<ContainerId> {
-        match self.deps.runtime.run_pod_sandbox(pod, attempt) {
+        match self.deps.kuberuntime.run_sandbox(pod, attempt, volumes) {
             Ok(id) => Some(id),
             Err(e) => {
                 let text = format!("Failed to create pod sandbox: {e}");
                 self.event(pod, "", EventType::Warning, "FailedCreatePodSandBox", &text);
-                for container in pod.spec.all_containers() {
-                    self.remember(pod.uid(), &container.name, e.reason.as_str(), &text);
-                }
+                self.forget_failures(pod.uid());
                 problems.add(text);
                 None
             }
@@ -139,7 +175,7 @@ impl Syncer {
     /// Those that the new one replaces: stopped before it was made, and nobody asks for them any more.
     fn forget_sandboxes(&self, runtime: &RuntimePodStatus) {
         for old in &runtime.sandboxes {
-            if let Err(e) = self.deps.runtime.remove_pod_sandbox(&old.id) {
+            if let Err(e) = self.runtime().remove_sandbox(&old.id) {
                 log::warn!("cannot remove an ended sandbox: {e}; it goes with the pod");
             }
         }
@@ -149,28 +185,12 @@ impl Syncer {
     fn start(
         &self,
         pod: &Pod,
-        sandbox: &ContainerId,
+        sandbox: &ReadySandbox,
         container: &Container,
         runtime: &RuntimePodStatus,
         problems: &mut Problems<'_>,
     ) -> bool {
-        if problems.cancel.is_cancelled() {
-            return false;
-        }
-        if let Err(held) = self.check_back_off(pod, container, runtime) {
-            let name = &container.name;
-            let of = pod.reference();
-            let event = format!("Back-off restarting failed container {name} in pod {of}");
-            self.event(pod, name, EventType::Warning, "BackOff", &event);
-            let delay = go_duration(held.delay);
-            let message = format!("back-off {delay} restarting failed container={name} pod={of}");
-            self.remember(
-                pod.uid(),
-                name,
-                StartErrorReason::CrashLoopBackOff.as_str(),
-                &message,
-            );
-            problems.held_until(held.retry_at);
+        if problems.cancel.is_cancelled() || self.is_held_back(pod, container, runtime, problems) {
             return false;
         }
         self.prune(container, runtime);
@@ -179,53 +199,120 @@ impl Syncer {
             runtime,
             self.deps.statuses.get(pod.uid()).as_deref(),
         );
-        let result = self
-            .deps
-            .runtime
-            .start_container(pod, sandbox, container, attempt);
-        let started = result.is_ok();
-        match result {
-            Ok(_) => {
+        match self.start_steps(pod, sandbox, container, attempt, problems.cancel) {
+            Ok(()) => {
                 self.failures
                     .lock()
                     .expect("no panic while the lock is held")
                     .remove(&(pod.uid().clone(), container.name.clone()));
                 if attempt > 0 {
-                    self.deps.probes.restarted(
-                        pod,
-                        &container.name,
-                        attempt,
-                        runtime.container(&container.name),
-                    );
+                    let before = runtime.container(&container.name);
+                    self.deps
+                        .probes
+                        .restarted(pod, &container.name, attempt, before);
                 }
-                self.event(
-                    pod,
-                    &container.name,
-                    EventType::Normal,
-                    "Created",
-                    "Container created",
-                );
-                self.event(
-                    pod,
-                    &container.name,
-                    EventType::Normal,
-                    "Started",
-                    "Container started",
-                );
+                true
             }
             Err(e) => {
-                self.event(
-                    pod,
-                    &container.name,
-                    EventType::Warning,
-                    "Failed",
-                    &format!("Error: {e}"),
-                );
                 self.remember(pod.uid(), &container.name, e.reason.as_str(), &e.message);
+                if let Some(at) = e.retry_at {
+                    problems.held_until(at);
+                }
                 problems.add(format!("cannot start container {}: {e}", container.name));
+                false
             }
         }
-        started
+    }
+
+    /// Image, configuration, create, start, hook: each with its event.
+    fn start_steps(
+        &self,
+        pod: &Pod,
+        sandbox: &ReadySandbox,
+        container: &Container,
+        attempt: u32,
+        cancel: &Cancel,
+    ) -> Result<(), StartError> {
+        let kuberuntime = &self.deps.kuberuntime;
+        let name = &container.name;
+        let failed = |e: StartError| {
+            let text = format!("Error: {e}");
+            self.event(pod, name, EventType::Warning, "Failed", &text);
+            e
+        };
+        let done = |reason, text| self.event(pod, name, EventType::Normal, reason, text);
+
+        let image = kuberuntime.image(pod, container, &mut |e| self.image_event(pod, name, &e));
+        let image = image.map_err(failed)?;
+        let config = kuberuntime
+            .container_config(pod, container, attempt, &image, &sandbox.volumes)
+            .map_err(failed)?;
+        let id = kuberuntime
+            .create_container(pod, &sandbox.id, &config, &sandbox.volumes)
+            .map_err(failed)?;
+        done("Created", "Container created");
+        kuberuntime
+            .start_container(pod, &config, &id)
+            .map_err(failed)?;
+        done("Started", "Container started");
+        self.post_start(pod, container, &id, cancel)
+    }
+
+    fn image_event(&self, pod: &Pod, container: &str, e: &ImageEvent) {
+        let type_ = match e.warning {
+            true => EventType::Warning,
+            false => EventType::Normal,
+        };
+        self.event(pod, container, type_, e.reason, &e.message);
+    }
+
+    /// A container whose postStart hook fails is killed.
+    fn post_start(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        id: &ContainerId,
+        cancel: &Cancel,
+    ) -> Result<(), StartError> {
+        let subject = HookSubject { pod, container, id };
+        let Err(cause) = self.deps.hooks.post_start(subject, cancel) else {
+            return Ok(());
+        };
+        let text = "PostStartHook failed";
+        let reason = "FailedPostStartHook";
+        self.event(pod, &container.name, EventType::Warning, reason, text);
+        let kill = ToKill {
+            id: id.clone(),
+            name: container.name.clone(),
+            message: reason.into(),
+            reason: KillReason::None,
+        };
+        let mut problems = Problems::new(cancel);
+        self.kill_all(pod, &[kill], None, &mut problems);
+        Err(StartError::new(StartErrorReason::PostStartHookError, cause))
+    }
+
+    /// Whether the crash-loop back-off keeps the container from starting now.
+    fn is_held_back(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        runtime: &RuntimePodStatus,
+        problems: &mut Problems<'_>,
+    ) -> bool {
+        let Err(held) = self.check_back_off(pod, container, runtime) else {
+            return false;
+        };
+        let name = &container.name;
+        let of = pod.reference();
+        let event = format!("Back-off restarting failed container {name} in pod {of}");
+        self.event(pod, name, EventType::Warning, "BackOff", &event);
+        let delay = go_duration(held.delay);
+        let message = format!("back-off {delay} restarting failed container={name} pod={of}");
+        let reason = StartErrorReason::CrashLoopBackOff.as_str();
+        self.remember(pod.uid(), name, reason, &message);
+        problems.held_until(held.retry_at);
+        true
     }
 
     fn check_back_off(
@@ -247,7 +334,11 @@ impl Syncer {
             .iter()
             .filter(|c| c.name == container.name && c.state != RuntimeState::Running);
         for old in ended.skip(KEPT_INSTANCES - 1) {
-            if let Err(e) = self.deps.runtime.remove_container(&old.id) {
+            let removed = self
+                .deps
+                .kuberuntime
+                .remove_container(runtime, &old.name, &old.id);
+            if let Err(e) = removed {
                 log::warn!(
                     "cannot remove an ended instance of container {}: {e}; trying again at its next restart",
                     container.name

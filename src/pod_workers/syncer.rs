@@ -12,13 +12,19 @@ use super::{Outcome, Phase, PodSyncer, Work};
 use crate::api::{Pod, PodStatus, PodUid};
 use crate::clock::{Moment, Time};
 use crate::events::{EventType, Recorder};
+use crate::kuberuntime::KubeRuntime;
+use crate::lifecycle::Hooks;
 use crate::pod_actions::{self, ALL_CONTAINERS_RESTARTING, BackOff, KillReason, ToKill, ToRemove};
 use crate::prober::results::ProbeResult;
-use crate::runtime::{Cancel, ContainerId, Runtime, RuntimeContainerStatus, RuntimePodStatus};
+use crate::runtime::{
+    Cancel, ContainerId, ENDING, Runtime, RuntimeContainerStatus, RuntimeError, RuntimePodStatus,
+};
 use crate::status::{self, StartFailure, StatusManager};
 
 /// Start failures remembered (kubelet-probes 9.3, note on S9).
 const MAX_FAILURES: usize = 1000;
+/// Length of a container id.
+const ID_DIGITS: usize = 64;
 
 /// What the syncer needs of PLEG.
 pub trait PodCache: Send + Sync {
@@ -63,8 +69,10 @@ pub trait Probes: Send + Sync {
 
 /// What a syncer works with.
 pub struct Deps {
-    /// Runs things.
-    pub runtime: Arc<dyn Runtime>,
+    /// Turns pods into sandboxes and containers.
+    pub kuberuntime: Arc<KubeRuntime>,
+    /// Hooks of containers.
+    pub hooks: Arc<dyn Hooks>,
     /// What runs.
     pub cache: Arc<dyn PodCache>,
     /// Probes.
@@ -107,7 +115,7 @@ pub(super) struct Problems<'a> {
 }
 
 impl<'a> Problems<'a> {
-    fn new(cancel: &'a Cancel) -> Self {
+    pub(super) fn new(cancel: &'a Cancel) -> Self {
         Self {
             cancel,
             errors: Vec::new(),
@@ -294,7 +302,8 @@ impl Syncer {
                 };
                 self.kill_all(pod, &[kill], Some(0), &mut problems);
             }
-            if let Err(e) = self.deps.runtime.remove_container(id) {
+            let removed = self.deps.kuberuntime.remove_container(runtime, name, id);
+            if let Err(e) = removed {
                 problems.add(e.message);
             }
         }
@@ -313,7 +322,7 @@ impl Syncer {
             return Outcome::Ok;
         }
         // why something waits or failed must be seen at once, not at the next sync
-        if let Ok(runtime) = self.deps.runtime.pod_status(pod.uid()) {
+        if let Ok(runtime) = self.runtime().pod_status(pod.uid()) {
             self.publish(pod, &runtime, Stage::Syncing);
         }
         match problems.errors.is_empty() {
@@ -332,7 +341,7 @@ impl Syncer {
 
     fn terminating(&self, work: &Work, cancel: &Cancel) -> Outcome {
         let pod = &work.pod;
-        let runtime = match self.deps.runtime.pod_status(pod.uid()) {
+        let runtime = match self.runtime().pod_status(pod.uid()) {
             Ok(status) => status,
             Err(e) => {
                 return Outcome::Failed {
@@ -347,7 +356,7 @@ impl Syncer {
         }
         let mut problems = Problems::new(cancel);
         self.kill_pod(pod, &runtime, Some(work.grace), &mut problems);
-        let runtime = self.deps.runtime.pod_status(pod.uid());
+        let runtime = self.runtime().pod_status(pod.uid());
         self.deps.cache.request_relist(pod.uid());
         match runtime {
             Err(e) => problems.add(e.message),
@@ -374,7 +383,14 @@ impl Syncer {
         let uid = work.pod.uid();
         self.forget_failures(uid);
         if !work.removed {
-            return Outcome::Ok;
+            // A pod that has finished keeps records and logs, not its emptyDirs.
+            return match self.deps.kuberuntime.tear_down_volumes(&work.pod) {
+                Ok(()) => Outcome::Ok,
+                Err(e) => Outcome::Failed {
+                    error: format!("cannot remove the volumes of a finished pod: {e}"),
+                    retry_at: None,
+                },
+            };
         }
         match self.remove_everything(uid) {
             Ok(()) => Outcome::Ok,
@@ -385,22 +401,28 @@ impl Syncer {
         }
     }
 
-    fn remove_everything(&self, uid: &PodUid) -> Result<(), crate::runtime::RuntimeError> {
-        let runtime = &self.deps.runtime;
-        let left = runtime.pod_status(uid)?;
-        left.containers
-            .iter()
-            .try_for_each(|c| runtime.remove_container(&c.id))?;
+    fn remove_everything(&self, uid: &PodUid) -> Result<(), RuntimeError> {
+        let left = self.runtime().pod_status(uid)?;
+        left.containers.iter().try_for_each(|c| {
+            self.deps
+                .kuberuntime
+                .remove_container(&left, &c.name, &c.id)
+        })?;
         left.sandboxes
             .iter()
-            .try_for_each(|s| runtime.remove_pod_sandbox(&s.id))?;
-        runtime.remove_pod(uid)?;
+            .try_for_each(|s| self.runtime().remove_sandbox(&s.id))?;
+        self.deps.kuberuntime.remove_pod_data(uid)?;
         self.deps.cache.request_relist(uid);
         Ok(())
     }
 
     // ---- small things ----
 
+    pub(super) fn runtime(&self) -> &dyn Runtime {
+        &**self.deps.kuberuntime.runtime()
+    }
+
+    /// What fails because the daemon ends is no event of the pod.
     pub(super) fn event(
         &self,
         pod: &Pod,
@@ -409,14 +431,18 @@ impl Syncer {
         reason: &str,
         message: &str,
     ) {
+        if message.ends_with(ENDING) {
+            return;
+        }
         let field_path = if container.is_empty() {
             String::new()
         } else {
             pod.field_path(container)
         };
+        let text = without_ids(message);
         self.deps
             .recorder
-            .record(&pod.reference(), &field_path, type_, reason, message);
+            .record(&pod.reference(), &field_path, type_, reason, &text);
     }
 
     fn ran(&self, uid: &PodUid) {
@@ -442,6 +468,9 @@ impl Syncer {
     }
 
     pub(super) fn remember(&self, uid: &PodUid, name: &str, reason: &str, message: &str) {
+        if message.ends_with(ENDING) {
+            return;
+        }
         let mut failures = self
             .failures
             .lock()
@@ -454,10 +483,31 @@ impl Syncer {
             key,
             StartFailure {
                 reason: reason.into(),
-                message: message.into(),
+                message: without_ids(message),
             },
         );
     }
+}
+
+/// A text without the ids of containers and sandboxes. Each start makes a new id, so that the same failure would be
+/// another event each time. The log has the text with them.
+fn without_ids(text: &str) -> String {
+    let is_id = |word: &str| word.len() == ID_DIGITS && word.bytes().all(|b| b.is_ascii_hexdigit());
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric());
+        let (word, tail) = rest.split_at(end.unwrap_or(rest.len()));
+        match is_id(word) {
+            true if out.ends_with(' ') => drop(out.pop()),
+            true => out.push_str("<id>"),
+            false => out.push_str(word),
+        }
+        let next = tail.chars().next().map_or(0, char::len_utf8);
+        out.push_str(&tail[..next]);
+        rest = &tail[next..];
+    }
+    out
 }
 
 /// Whether the pod has been active for its activeDeadlineSeconds (9.2); `age` is how long.

@@ -1,5 +1,5 @@
 //! When a worker's next step is due: a fixed cadence that never drifts and never piles up (lessons B4), and the start
-//! jitter (kubelet-probes 2.2, DESIGN 3).
+//! jitter (kubelet-probes 2.2, deviations: start-jitter).
 //!
 //! Invariants: pure. Ticks lie at whole periods from the last reset, however long a step takes; of the ticks that pass
 //! during a step one is kept.

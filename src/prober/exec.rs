@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::outcome::{HandlerResult, MAX_OUTPUT, Outcome, Phase};
 use super::trace::note;
 use crate::clock::go_duration;
-use crate::runtime::{ContainerId, ExecOutcome, Runtime, RuntimeError, StartErrorReason};
+use crate::runtime::{ContainerId, ExecOutcome, Runtime, RuntimeError, RuntimeErrorKind};
 
 /// Runs the expanded command in the container; `timeout` counts from the start of the command (lessons C3).
 #[inline(never)]
@@ -63,7 +63,7 @@ pub fn judge(
             Outcome::new(HandlerResult::Failure, message, Phase::Run)
         }
         Err(e) => {
-            let container_gone = e.reason == StartErrorReason::ContainerNotRunning;
+            let container_gone = e.kind == RuntimeErrorKind::NotRunning;
             Outcome {
                 container_gone,
                 ..Outcome::error(e.to_string(), Phase::ExecStart)
@@ -116,7 +116,7 @@ mod tests {
             timed_out,
             None,
         );
-        let error = RuntimeError::new(StartErrorReason::RunContainerError, "no descriptors");
+        let error = RuntimeError::failed("no descriptors");
         check(
             Err(error),
             HandlerResult::Unknown,

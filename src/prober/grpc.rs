@@ -6,27 +6,29 @@
 //! "connection refused" early. A call that the server says it never touched is made once more. Whatever the server does
 //! is a failure and never an error of the probe; only our own lack of descriptors or of the namespace is (lessons 16).
 
-mod call;
 mod health;
-mod link;
-mod socket;
-mod status;
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::client::SendRequest;
 
-use self::call::CallError;
-use self::health::SERVING;
-use self::link::{Ended, Link};
-use self::status::{Code, Status};
-use super::dial::{DialError, End, dial};
+use self::health::{HealthCheckRequest, HealthCheckResponse, SERVING};
 use super::outcome::{HandlerResult, Outcome, Phase};
+use super::progress::Progress;
 use super::target::Target;
 use super::trace::note;
 use crate::clock::go_duration;
+use crate::wire::connection::Connection;
+use crate::wire::dial::{Address, DialError, Dialer, End};
+use crate::wire::grpc::status::{Code, Status};
+use crate::wire::grpc::{Call, CallError, MAX_HEADERS, preface_error};
+use crate::wire::link::{Ended, Link};
+
+/// The one method of the health service that is called.
+const CHECK: &str = "/grpc.health.v1.Health/Check";
+/// The kubelet's name, then the client library's.
+const CLIENT: &str = concat!("kube-probe/1.36 podprobe/", env!("CARGO_PKG_VERSION"));
 
 /// The pause after the first failed connection …
 const BACKOFF: Duration = Duration::from_secs(1);
@@ -116,6 +118,17 @@ enum ConnectError {
     Ours(String),
 }
 
+impl From<DialError> for ConnectError {
+    fn from(e: DialError) -> Self {
+        match e {
+            DialError::Ours(text) => Self::Ours(text),
+            DialError::Failed(text) | DialError::TimedOut(text) => {
+                Self::Failed(format!("transport: Error while dialing: {text}"))
+            }
+        }
+    }
+}
+
 /// A connection and what makes requests on it.
 type Connected = (Link, SendRequest<Bytes>);
 
@@ -150,9 +163,11 @@ impl Client<'_> {
     /// Connects to the first address that answers as an HTTP/2 server does.
     fn connect_once(&self, pause: Duration) -> Result<Connected, ConnectError> {
         let until = self.deadline.min(Instant::now() + CONNECT_LIMIT.max(pause));
+        let progress = Progress::new();
+        let dialer = self.target.dialer(until, &progress)?;
         let mut first = None;
-        for ip in &self.target.addresses {
-            match self.open(SocketAddr::new(*ip, self.port), until) {
+        for address in self.target.at_port(self.port) {
+            match self.open(&dialer, address) {
                 Err(ConnectError::Failed(e)) => _ = first.get_or_insert(e),
                 done => return done,
             }
@@ -162,17 +177,16 @@ impl Client<'_> {
         })))
     }
 
-    fn open(&self, addr: SocketAddr, until: Instant) -> Result<Connected, ConnectError> {
-        let stream =
-            dial(addr, self.target.netns.as_ref(), until, End::HangUp).map_err(|e| match e {
-                DialError::Ours(text) => ConnectError::Ours(text),
-                DialError::Failed(text) => {
-                    ConnectError::Failed(format!("transport: Error while dialing: {text}"))
-                }
-            })?;
-        let (link, requests) = Link::open(stream, addr, until).map_err(ConnectError::Failed)?;
-        link.set_deadline(self.deadline);
-        Ok((link, requests))
+    fn open(&self, dialer: &Dialer<'_>, address: Address<'_>) -> Result<Connected, ConnectError> {
+        let socket = dialer.dial(address, End::HangUp)?;
+        let until = dialer.deadline;
+        let opened = Link::open(Connection::plain(socket, until), until, MAX_HEADERS);
+        let greeted = opened.and_then(|(mut link, requests)| {
+            link.await_settings()?;
+            link.set_deadline(self.deadline);
+            Ok((link, requests))
+        });
+        greeted.map_err(|e| ConnectError::Failed(preface_error(e)))
     }
 
     /// The call, once more on a fresh connection when the server has not touched it.
@@ -196,15 +210,24 @@ impl Client<'_> {
 
     fn check_once(&self, (mut link, requests): Connected) -> Result<i32, CallError> {
         let left = self.deadline.saturating_duration_since(Instant::now());
-        let done = link.drive(call::check(requests, &self.address, self.service, left));
-        match done {
+        let call = Call {
+            authority: &self.address,
+            method: CHECK,
+            user_agent: CLIENT,
+            left,
+            max_answer: health::MAX_MESSAGE,
+        };
+        let request = HealthCheckRequest {
+            service: self.service.into(),
+        };
+        match link.drive(call.make::<HealthCheckResponse>(requests, &request)) {
             // An answer that is there counts, also when the deadline passed as it was read.
-            Ok(Ok(status)) => Ok(status),
+            Ok(Ok(answer)) => Ok(answer.status),
             Ok(Err(e)) => Err(e.at_deadline(Instant::now() >= self.deadline)),
             Err(Ended::Expired) => Err(Status::deadline().into()),
-            Err(Ended::Closed(e)) => {
-                Err(e.map_or_else(|| Status::lost("EOF").into(), CallError::from))
-            }
+            Err(Ended::Closed(None)) => Err(Status::lost("EOF").into()),
+            Err(Ended::Closed(Some(e))) => Err(e.into()),
+            Err(Ended::Socket(e)) => Err(Status::lost(e).into()),
         }
     }
 }
@@ -242,12 +265,22 @@ mod tests {
             address: addr.to_string(),
             deadline,
         };
-        let Ok(connected) = client.open(addr, limit) else {
+        let dialer = Dialer {
+            namespace: None,
+            deadline: limit,
+            observer: &(),
+        };
+        let Ok(connected) = client.open(&dialer, Address::Tcp(addr)) else {
             panic!("no connection")
         };
         std::thread::sleep(limit.saturating_duration_since(Instant::now()));
         assert_eq!(client.check(connected).unwrap(), SERVING);
         server.join().unwrap();
+    }
+
+    #[test]
+    fn d5_the_client_names_itself_as_the_kubelet_does() {
+        assert!(CLIENT.starts_with(crate::prober::http::USER_AGENT));
     }
 
     #[test]

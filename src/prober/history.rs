@@ -19,6 +19,8 @@ use crate::runtime::{ContainerId, RuntimeContainerStatus};
 pub const MAX_RUNS: usize = 32;
 /// Bytes kept of what a probe said.
 pub const MAX_OUTPUT: usize = 256;
+/// The cause of the first start of a container after the node was down.
+pub const NODE_RESTARTED: &str = "the node was restarted";
 /// Restarts kept of each pod.
 pub const MAX_RESTARTS: usize = 10;
 
@@ -228,6 +230,11 @@ impl History {
             .filter(|(id, _)| before.is_some_and(|b| b.id == *id))
             .map(|(_, why)| why);
         let renewed = record.renewals.remove(container);
+        // The runtime's record outlives the boot where /run is on a disk.
+        let renewed = match before.is_some_and(ended_with_the_node) {
+            true => Some(NODE_RESTARTED.into()),
+            false => renewed,
+        };
         let cause = match (before.map(end), renewed.clone().or(killed)) {
             (None, Some(why)) if renewed.is_some() => why,
             (Some(end), Some(why)) => format!("{why} ({end})"),
@@ -308,6 +315,11 @@ impl Record {
             None => text.to_owned(),
         }
     }
+}
+
+/// It ran when the node went down, and nobody saw its end.
+fn ended_with_the_node(c: &RuntimeContainerStatus) -> bool {
+    c.reason == "ContainerStatusUnknown" && c.started_at.is_some() && c.started.is_none()
 }
 
 fn keep<T>(list: &mut VecDeque<T>, item: T, limit: usize) {
@@ -513,6 +525,14 @@ mod tests {
             Some(changed),
             Some(killed),
             "definition changed (exit code 137, signal 9)",
+        );
+        // it ran when the node went down: the record is of another boot, and has no end
+        let mut cut = ended("a", 137, None, "ContainerStatusUnknown");
+        (cut.started_at, cut.started) = (Some(SystemTime::UNIX_EPOCH), None);
+        check_cause(
+            None,
+            Some(cut),
+            "the node was restarted (ContainerStatusUnknown, exit code 137)",
         );
         // the kill of another instance is not this one's
         check_cause(

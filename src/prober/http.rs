@@ -4,19 +4,22 @@
 //! environment. Redirects are followed only within the host of the first request, so that a probe cannot be sent on.
 
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::connection::Progress;
-use super::dial::{DialError, go_errno};
-use super::exchange::{ExchangeError, Reply, exchange};
-use super::http1::RequestHead;
-use super::outcome::{HandlerResult, Outcome, Phase};
+use super::outcome::{HandlerResult, MAX_OUTPUT, Outcome, Phase};
+use super::progress::Progress;
 use super::target::Target;
 use super::trace::note;
 use super::url::{ProbeUrl, is_relative};
 use crate::api::pod::HttpHeader;
+use crate::wire::connection::Connection;
+use crate::wire::dial::{DialError, End};
+use crate::wire::exchange::{self, ExchangeError};
+use crate::wire::http1::RequestHead;
+use crate::wire::observer::{self, Observer};
+use crate::wire::text::quote;
+use crate::wire::{http2, tls};
 
 /// What the probe calls itself: the kubelet's name, at the version whose rules it follows.
 pub const USER_AGENT: &str = "kube-probe/1.36";
@@ -49,11 +52,12 @@ fn canonical(name: &str) -> String {
 }
 
 /// The headers that are sent, one by one, `Host` first: the spec's, those added, those an empty value removes. Names that
-/// the client itself decides (Content-Length, Transfer-Encoding, Trailer) are left out, as Go's client does. Ends with the
-/// first error of `send`.
+/// the client itself decides (Content-Length, Transfer-Encoding, Trailer) are left out, as Go's client does. After a
+/// redirect a `Referer` is sent, unless the spec has one. Ends with the first error of `send`.
 fn each_header<E>(
     spec: &[HttpHeader],
     authority: &str,
+    referer: Option<&str>,
     mut send: impl FnMut(&str, &str) -> Result<(), E>,
 ) -> Result<(), E> {
     let map = header_map(spec);
@@ -89,6 +93,9 @@ fn each_header<E>(
     if first("Accept").is_none() {
         send("Accept", "*/*")?;
     }
+    if let Some(referer) = referer.filter(|_| first("Referer").is_none_or(str::is_empty)) {
+        send("Referer", referer)?;
+    }
     if closes {
         Ok(())
     } else {
@@ -107,7 +114,7 @@ pub struct Get {
 impl Get {
     /// GETs `url` at `target`, which its host is at.
     pub fn new(url: ProbeUrl, headers: &[HttpHeader], target: Target) -> Self {
-        let request = request(&url, headers);
+        let request = request(&url, headers, None);
         Self {
             url,
             headers: headers.into(),
@@ -123,50 +130,51 @@ impl Get {
         let target = match self.target.looked_up(timeout) {
             Ok(target) => target,
             Err(e) => {
-                return Outcome::new(
-                    HandlerResult::Failure,
-                    client_error(&self.url, &format!("dial tcp: {e}")),
-                    Phase::Connect,
-                );
+                return failure(&self.url, &format!("dial tcp: {e}"), Phase::Connect);
             }
         };
-        let exchange = Exchange {
+        let client = Client {
             target: &target,
             deadline,
-            progress: Cell::new(Phase::Prepare),
+            progress: Progress::new(),
         };
-        match exchange.get(&self.url, &self.request) {
-            Ok(reply) if location(&reply).is_some() => self.follow(&exchange, reply),
-            Ok(reply) => finish(reply),
+        let first = Hop {
+            url: &self.url,
+            headers: &self.headers,
+            referer: None,
+        };
+        match client.get(&first, &self.request) {
+            Ok(answer) if answer.location().is_some() => self.follow(&client, answer),
+            Ok(answer) => finish(answer),
             Err(outcome) => outcome,
         }
     }
 
     /// Follows redirects to the end, within the host.
     #[inline(never)]
-    fn follow(&self, exchange: &Exchange<'_>, mut reply: Reply) -> Outcome {
+    fn follow(&self, client: &Client<'_>, mut answer: Answer) -> Outcome {
+        let failure = |url: &dyn std::fmt::Display, cause: &str| failure(url, cause, Phase::Read);
         let (mut url, mut headers) = (
             Cow::Borrowed(&self.url),
             Cow::Borrowed(self.headers.as_slice()),
         );
         for count in 1.. {
-            let Some(to) = location(&reply).map(str::to_owned) else {
-                return finish(reply);
+            let Some(to) = answer.location().map(Cow::into_owned) else {
+                return finish(answer);
             };
-            let Some(next) = url.join(&to) else {
-                let text = client_error(&url, &format!("failed to parse Location header {to:?}"));
-                return Outcome::new(HandlerResult::Failure, text, Phase::Read);
+            let next = match url.join(&to) {
+                Ok(next) => next,
+                Err(e) => {
+                    let to = quote(to.as_bytes());
+                    return failure(&url, &format!("failed to parse Location header {to}: {e}"));
+                }
             };
-            note(|| format!("status {}, redirected to {to}", reply.head.status));
+            note(|| format!("status {}, redirected to {to}", answer.status()));
             if next.host != self.url.host {
-                return finish(reply);
+                return finish(answer);
             }
             if count == MAX_REQUESTS {
-                return Outcome::new(
-                    HandlerResult::Failure,
-                    client_error(&next, "stopped after 10 redirects"),
-                    Phase::Read,
-                );
+                return failure(&to, "stopped after 10 redirects");
             }
             // A Host header of the spec stays on the way to the same place only.
             if !is_relative(&to) && next.authority() != url.authority() {
@@ -174,11 +182,17 @@ impl Get {
                     .to_mut()
                     .retain(|h| !h.name.eq_ignore_ascii_case("host"));
             }
+            let referer = (url.scheme != "https" || next.scheme != "http").then(|| url.to_string());
             url = Cow::Owned(next);
             // Ends the connection before the next is made.
-            drop(reply);
-            reply = match exchange.get(&url, &request(&url, &headers)) {
-                Ok(reply) => reply,
+            drop(answer);
+            let hop = Hop {
+                url: &url,
+                headers: &headers,
+                referer: referer.as_deref(),
+            };
+            answer = match client.get(&hop, &request(&url, &headers, hop.referer)) {
+                Ok(answer) => answer,
                 Err(outcome) => return outcome,
             };
         }
@@ -186,90 +200,183 @@ impl Get {
     }
 }
 
+/// One request of a probe.
+struct Hop<'a> {
+    url: &'a ProbeUrl,
+    headers: &'a [HttpHeader],
+    /// The request that led here.
+    referer: Option<&'a str>,
+}
+
 /// The bytes that are sent, or the name or value that no header may have: the client refuses it.
-fn request(url: &ProbeUrl, headers: &[HttpHeader]) -> Result<String, String> {
+fn request(
+    url: &ProbeUrl,
+    headers: &[HttpHeader],
+    referer: Option<&str>,
+) -> Result<String, String> {
     let mut request = RequestHead::new(&url.path, url.query.as_deref());
     let bad = |what: &str, name: &str| format!("net/http: invalid header field {what} {name:?}");
-    each_header(headers, &url.host_header(), |name, value| {
+    each_header(headers, &url.host_header(), referer, |name, value| {
         request.header(name, value).map_err(|what| bad(what, name))
     })?;
     Ok(request.finish())
 }
 
-/// Where it redirects to.
-fn location(reply: &Reply) -> Option<&str> {
-    if matches!(reply.head.status, 301 | 302 | 303 | 307 | 308) {
-        reply.head.location.as_deref()
-    } else {
-        None
-    }
+/// The same for HTTP/2, which has no headers about the connection.
+fn http2_request(hop: &Hop<'_>) -> http::Result<http::Request<()>> {
+    let (mut request, mut authority) = (http::Request::get("/"), String::new());
+    let url = hop.url;
+    each_header(
+        hop.headers,
+        &url.host_header(),
+        hop.referer,
+        |name, value| -> http::Result<()> {
+            match name {
+                "Host" => value.clone_into(&mut authority),
+                "Connection" | "Keep-Alive" | "Proxy-Connection" | "Upgrade" => {}
+                _ => request = std::mem::take(&mut request).header(name, value),
+            }
+            Ok(())
+        },
+    )?;
+    let path = if url.path.is_empty() { "/" } else { &url.path };
+    let query = url.query.as_ref().map(|q| format!("?{q}"));
+    let uri = format!(
+        "{}://{authority}{path}{}",
+        url.scheme,
+        query.unwrap_or_default()
+    );
+    request.uri(uri).version(http::Version::HTTP_2).body(())
 }
 
-/// Go's form of every error of its client.
-fn client_error(url: &ProbeUrl, cause: &str) -> String {
+/// A failure of the probe, in Go's form of every error of its client.
+fn failure(url: &dyn std::fmt::Display, cause: &str, phase: Phase) -> Outcome {
+    Outcome::new(HandlerResult::Failure, client_error(url, cause), phase)
+}
+
+fn client_error(url: &dyn std::fmt::Display, cause: &str) -> String {
     format!("Get \"{url}\": {cause}")
 }
 
+/// An answer whose head has come.
+enum Answer {
+    Http1(exchange::Reply),
+    Http2(Box<http2::Reply>),
+}
+
+impl Answer {
+    fn status(&self) -> u16 {
+        match self {
+            Self::Http1(reply) => reply.head.status,
+            Self::Http2(reply) => reply.status,
+        }
+    }
+
+    /// Where it redirects to.
+    fn location(&self) -> Option<Cow<'_, str>> {
+        if !matches!(self.status(), 301 | 302 | 303 | 307 | 308) {
+            return None;
+        }
+        match self {
+            Self::Http1(reply) => reply.head.location.as_deref().map(Cow::Borrowed),
+            Self::Http2(reply) => {
+                let location = reply.headers.get(http::header::LOCATION)?;
+                Some(String::from_utf8_lossy(location.as_bytes())).filter(|l| !l.is_empty())
+            }
+        }
+    }
+
+    fn into_body(self) -> io::Result<Vec<u8>> {
+        match self {
+            Self::Http1(reply) => reply.into_body(),
+            Self::Http2(reply) => reply.into_body(MAX_OUTPUT),
+        }
+    }
+}
+
 /// One probe's requests and answers.
-struct Exchange<'a> {
+struct Client<'a> {
     target: &'a Target,
     deadline: Instant,
     progress: Progress,
 }
 
-impl Exchange<'_> {
+/// Why a request has no answer.
+enum NoAnswer {
+    /// The other side's doing.
+    Theirs(String),
+    /// Ours: says nothing of the container.
+    Ours(String),
+}
+
+impl Client<'_> {
     /// One request and the head of its answer; Err is what came of a probe without one.
     #[inline(never)]
-    fn get(&self, url: &ProbeUrl, request: &Result<String, String>) -> Result<Reply, Outcome> {
+    fn get(&self, hop: &Hop<'_>, request: &Result<String, String>) -> Result<Answer, Outcome> {
+        let url = hop.url;
+        if url.scheme != "http" && url.scheme != "https" {
+            let text = format!(
+                "unsupported protocol scheme {}",
+                quote(url.scheme.as_bytes())
+            );
+            return Err(failure(url, &text, Phase::Prepare));
+        }
         let request = match request {
             Ok(request) => request,
-            Err(text) => {
-                return Err(Outcome::new(
-                    HandlerResult::Failure,
-                    client_error(url, text),
-                    Phase::Prepare,
-                ));
-            }
+            Err(text) => return Err(failure(url, text, Phase::Prepare)),
         };
         note(|| format!("GET {url}"));
-        let tls = (url.scheme == "https").then_some(url.host.as_str());
-        let reply = exchange(
-            self.target,
-            url.port_or_default(),
-            tls,
-            request,
-            self.deadline,
-            &self.progress,
-        );
-        reply.map_err(|e| self.gave_up(url, &e))
+        self.exchange(hop, request).map_err(|e| match e {
+            NoAnswer::Theirs(cause) => failure(url, &cause, self.progress.phase()),
+            NoAnswer::Ours(cause) => {
+                Outcome::error(client_error(url, &cause), self.progress.phase())
+            }
+        })
     }
 
-    /// A client that gave up, for a cause of the other side's or ours.
-    #[inline(never)]
-    fn gave_up(&self, url: &ProbeUrl, e: &ExchangeError) -> Outcome {
-        match cause(e) {
-            Ok(text) => Outcome::new(
-                HandlerResult::Failure,
-                client_error(url, &text),
-                self.progress.get(),
-            ),
-            Err(ours) => Outcome::error(client_error(url, &ours), self.progress.get()),
+    fn exchange(&self, hop: &Hop<'_>, request: &str) -> Result<Answer, NoAnswer> {
+        let connection = self.connect(hop.url)?;
+        if connection.is_http2() {
+            return self.exchange_http2(connection, hop);
         }
+        let reply = exchange::exchange(connection, request.as_bytes(), MAX_OUTPUT, &self.progress)?;
+        Ok(Answer::Http1(reply))
+    }
+
+    fn connect(&self, url: &ProbeUrl) -> Result<Connection, NoAnswer> {
+        self.progress.begin(observer::Phase::Connect);
+        let dialer = self.target.dialer(self.deadline, &self.progress)?;
+        let addresses = self.target.at_port(url.port_or_default());
+        let socket = dialer.dial_first(addresses, End::HangUp)?;
+        if url.scheme != "https" {
+            return Ok(Connection::plain(socket, self.deadline));
+        }
+        let config = tls::trusting_config();
+        let connection = Connection::tls(socket, self.deadline, &url.host, config, &self.progress)?;
+        Ok(connection)
+    }
+
+    #[inline(never)]
+    fn exchange_http2(&self, connection: Connection, hop: &Hop<'_>) -> Result<Answer, NoAnswer> {
+        let request = http2_request(hop).map_err(|e| NoAnswer::Theirs(e.to_string()))?;
+        let reply = http2::exchange(connection, request, self.deadline, &self.progress)?;
+        Ok(Answer::Http2(Box::new(reply)))
     }
 }
 
 /// Reads the body and judges the status. A body that breaks off is an error of the probe, a long one is cut.
 #[inline(never)]
-fn finish(reply: Reply) -> Outcome {
-    let status = reply.head.status;
+fn finish(answer: Answer) -> Outcome {
+    let status = answer.status();
     note(|| format!("status {status}"));
-    let body = match reply.into_body() {
+    let body = match answer.into_body() {
         Ok(body) => String::from_utf8(body)
             .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()),
         Err(e) => {
-            let text = io_cause(&e)
-                .unwrap_or_else(|ours| ours)
-                .replace("awaiting headers", "reading body");
+            let text = io_cause(
+                &e,
+                "Client.Timeout or context cancellation while reading body",
+            );
             return Outcome {
                 error: Some(text),
                 ..Outcome::new(HandlerResult::Failure, "", Phase::Read)
@@ -291,43 +398,45 @@ fn finish(reply: Reply) -> Outcome {
     }
 }
 
-/// The text of a client error; Err when it is our own doing and says nothing of the container.
-fn cause(e: &ExchangeError) -> Result<String, String> {
-    match e {
-        ExchangeError::Io(e) => io_cause(e),
-        ExchangeError::Malformed(text) => Ok(format!(
-            "net/http: HTTP/1.x transport connection broken: {text}"
-        )),
+/// What Go's client adds to a timeout before the head of the answer.
+const AWAITING_HEADERS: &str = "Client.Timeout exceeded while awaiting headers";
+
+impl From<DialError> for NoAnswer {
+    fn from(e: DialError) -> Self {
+        match e {
+            DialError::Ours(text) => Self::Ours(text),
+            DialError::Failed(text) => Self::Theirs(text),
+            DialError::TimedOut(text) => Self::Theirs(format!("{text} ({AWAITING_HEADERS})")),
+        }
     }
 }
 
-fn dial_cause(e: &DialError) -> Result<String, String> {
-    match e {
-        DialError::Ours(text) => Err(text.clone()),
-        DialError::Failed(text) if text.ends_with("i/o timeout") => Ok(format!(
-            "{text} (Client.Timeout exceeded while awaiting headers)"
-        )),
-        DialError::Failed(text) => Ok(text.clone()),
+impl From<io::Error> for NoAnswer {
+    fn from(e: io::Error) -> Self {
+        Self::Theirs(io_cause(&e, AWAITING_HEADERS))
     }
 }
 
-const TIMED_OUT: &str =
-    "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
+impl From<ExchangeError> for NoAnswer {
+    fn from(e: ExchangeError) -> Self {
+        match e {
+            ExchangeError::Io(e) => e.into(),
+            broken @ ExchangeError::Broken(_) => Self::Theirs(broken.to_string()),
+        }
+    }
+}
 
-fn io_cause(e: &io::Error) -> Result<String, String> {
+/// The text of an error of the connection; `at_deadline` is what a timeout adds.
+fn io_cause(e: &io::Error, at_deadline: &str) -> String {
     let inner = e.get_ref();
-    if let Some(e) = inner.and_then(|i| i.downcast_ref::<DialError>()) {
-        return dial_cause(e);
-    }
     if let Some(e) = inner.and_then(|i| i.downcast_ref::<rustls::Error>()) {
-        return Ok(tls_cause(e));
+        return tls_cause(e);
     }
-    Ok(match (e.kind(), e.raw_os_error()) {
-        (io::ErrorKind::TimedOut, None) => TIMED_OUT.into(),
-        (io::ErrorKind::UnexpectedEof, _) => "EOF".into(),
-        (_, Some(code)) => format!("read tcp: {}", go_errno(nix::errno::Errno::from_raw(code))),
+    match e.kind() {
+        io::ErrorKind::TimedOut => format!("context deadline exceeded ({at_deadline})"),
+        io::ErrorKind::UnexpectedEof => "EOF".into(),
         _ => e.to_string(),
-    })
+    }
 }
 
 fn tls_cause(e: &rustls::Error) -> String {

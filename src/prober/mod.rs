@@ -9,14 +9,10 @@
 //! ```
 
 pub mod cadence;
-pub mod connection;
-mod dial;
-mod exchange;
 pub mod exec;
 pub mod grpc;
 pub mod history;
 pub mod http;
-mod http1;
 pub mod lateness;
 mod mailbox;
 pub mod manager;
@@ -27,13 +23,13 @@ pub mod pauses;
 pub mod ports;
 #[allow(clippy::module_inception)]
 pub mod prober;
+mod progress;
 pub mod results;
 pub mod sight;
 pub mod status;
 pub mod target;
 pub mod tcp;
 mod thread;
-mod tls;
 pub mod trace;
 pub mod url;
 pub mod worker;

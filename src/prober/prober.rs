@@ -1,21 +1,22 @@
 //! One probe from spec to result: dispatch, retries, events (kubelet-probes 3.1).
 //!
 //! Invariants: knows no worker and no cache, so a probe can be run now without touching state; what it prepares the
-//! caller keeps, or not. Every failed run writes
-//! one event, also below the threshold; a run is up to three tries, and only errors are tried again.
+//! caller keeps, or not. Every failed run writes one event, also below the threshold; a run is up to three tries, and only
+//! errors are tried again. The log has a line when runs begin to fail and when they end to (at `debug` each run).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::outcome::{HandlerResult, Outcome, Phase};
 use super::ports::resolve_port;
-use super::target::{Target, resolve_target};
+use super::target::{Target, is_node_address, resolve_target};
 use super::trace::note;
 use super::url::ProbeUrl;
 use super::worker::Verdict;
 use super::{exec, grpc, http, tcp};
 use crate::api::expansion::probe_command;
 use crate::api::pod::{ContainerPort, GrpcAction, HttpGetAction, IntOrString, TcpSocketAction};
+use crate::api::probe_host::ProbeHosts;
 use crate::api::{Handler, Pod, PodStatus, ProbeType};
 use crate::events::{EventType, Recorder};
 use crate::runtime::{ContainerId, Runtime};
@@ -58,17 +59,23 @@ impl Prober {
     }
 
     /// Runs the container's probe of that type with retries, writes the event, and says what the worker makes of it.
-    /// `prepared` is for the same subject, or empty; what is left there is good for the next time.
+    /// `memory` is of the same subject, or new; what is left there is good for the next time.
     pub fn probe(
         &self,
         probe_type: ProbeType,
         subject: Subject<'_>,
-        prepared: &mut Option<Prepared>,
+        memory: &mut Memory,
     ) -> (Verdict, Outcome) {
-        let outcome = self.run(probe_type, subject, prepared);
+        let outcome = self.run(probe_type, subject, &mut memory.prepared);
+        if let Some((level, change)) = memory.change(&outcome) {
+            let (pod, container) = (&subject.pod.metadata.name, subject.container);
+            let probe = probe_type.as_str().to_lowercase();
+            log::log!(level, "probe {pod}/{container} {probe}: {change}");
+        }
         if let Some((reason, message)) = event(probe_type, &outcome) {
             let field_path = subject.pod.field_path(subject.container);
-            self.recorder.record(
+            self.recorder.record_at(
+                log::Level::Debug,
                 &subject.pod.reference(),
                 &field_path,
                 EventType::Warning,
@@ -183,7 +190,10 @@ impl Prober {
             host,
             subject.status,
             netns.as_ref(),
-            &self.allow_probe_hosts,
+            &ProbeHosts {
+                allowed: &self.allow_probe_hosts,
+                is_node_address: &is_node_address,
+            },
         )?;
         note(|| target.description());
         Ok(target)
@@ -204,6 +214,51 @@ impl Prober {
             Action::Nothing => Outcome::new(HandlerResult::Success, "", Phase::Prepare),
             Action::Impossible(error) => Outcome::error(error, Phase::Prepare),
         }
+    }
+}
+
+/// What the worker of a probe keeps for it from run to run.
+#[derive(Default)]
+pub struct Memory {
+    prepared: Option<Prepared>,
+    /// Of the last run that said something of the container.
+    verdict: Option<Verdict>,
+}
+
+impl Memory {
+    /// The status of the pod has changed: what was prepared may be wrong.
+    pub fn forget_prepared(&mut self) {
+        self.prepared = None;
+    }
+
+    /// A log line where the run came out other than the one before. A container that has just ended is no news: its
+    /// worker's next step sees the end.
+    fn change(&mut self, outcome: &Outcome) -> Option<(log::Level, String)> {
+        let is = verdict(outcome);
+        if outcome.container_gone || self.verdict == Some(is) {
+            return None;
+        }
+        let was = self.verdict.replace(is);
+        let level = match (was, is) {
+            (_, Verdict::Failure | Verdict::Error) => log::Level::Warn,
+            (Some(_), Verdict::Success) => log::Level::Info,
+            // That a new probe succeeds is said by the result it sets.
+            (None, Verdict::Success) => log::Level::Debug,
+        };
+        let was = was.map_or("not run yet", outcome_name);
+        let cause = outcome.cause();
+        Some((
+            level,
+            format!("runs went from {was} to {} ({cause})", outcome_name(is)),
+        ))
+    }
+}
+
+fn outcome_name(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Success => "success",
+        Verdict::Failure => "failure",
+        Verdict::Error => "error",
     }
 }
 
@@ -290,6 +345,35 @@ mod tests {
         );
     }
 
+    /// 86,400 failing runs of a day are one line, and one when it is over.
+    #[test]
+    fn only_a_change_is_logged() {
+        let mut memory = Memory::default();
+        let mut lines = |outcome: Outcome| memory.change(&outcome);
+        let failed = || Outcome::new(HandlerResult::Failure, "statuscode: 503", Phase::Read);
+        let ok = || Outcome::new(HandlerResult::Success, "", Phase::Read);
+        let broken = || Outcome::error("no namespace", Phase::Connect);
+        let gone = || Outcome {
+            container_gone: true,
+            ..broken()
+        };
+        let line = |level, text: &str| Some((level, text.to_owned()));
+        let first = "runs went from not run yet to success (read)";
+        assert_eq!(lines(ok()), line(log::Level::Debug, first));
+        let fails = "runs went from success to failure (statuscode: 503)";
+        assert_eq!(lines(failed()), line(log::Level::Warn, fails));
+        for _ in 0..1000 {
+            assert_eq!(lines(failed()), None);
+        }
+        assert_eq!(lines(gone()), None);
+        assert_eq!(lines(failed()), None, "the end of a container is no change");
+        let errs = "runs went from failure to error (no namespace)";
+        assert_eq!(lines(broken()), line(log::Level::Warn, errs));
+        assert_eq!(lines(broken()), None);
+        let over = "runs went from error to success (read)";
+        assert_eq!(lines(ok()), line(log::Level::Info, over));
+    }
+
     fn leak(s: &str) -> &'static str {
         if s == "Unhealthy" {
             "Unhealthy"
@@ -320,7 +404,7 @@ mod tests {
 
     #[test]
     fn f1_a_container_that_has_just_ended_has_no_event() {
-        use crate::runtime::{RuntimeError, StartErrorReason};
+        use crate::runtime::{RuntimeError, RuntimeErrorKind};
         let judged = |reason| {
             exec::judge(
                 Err(RuntimeError::new(reason, "it is not running")),
@@ -328,18 +412,12 @@ mod tests {
                 Duration::from_secs(1),
             )
         };
-        let outcome = judged(StartErrorReason::ContainerNotRunning);
+        let outcome = judged(RuntimeErrorKind::NotRunning);
         assert_eq!(
             (verdict(&outcome), event(ProbeType::Readiness, &outcome)),
             (Verdict::Error, None)
         );
-        assert!(
-            event(
-                ProbeType::Readiness,
-                &judged(StartErrorReason::RunContainerError)
-            )
-            .is_some()
-        );
+        assert!(event(ProbeType::Readiness, &judged(RuntimeErrorKind::Failed)).is_some());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Ready and Started of a fresh status (kubelet-probes 4.3, 4.4).
 //!
-//! Invariants: pure. Decided from the spec and the caches, never from whether a worker exists (lessons A7, O14).
+//! Invariants: pure. Decided from the spec and the caches, never from whether a worker exists (lessons A7, kubelet-probes 15 O14).
 
 use crate::api::pod::PodSpec;
 use crate::api::{Container, ContainerStatus};

@@ -1,17 +1,20 @@
 //! Where a network probe goes: its host, whether it may, and from which network namespace.
 //!
-//! Invariants: only the pod's own addresses and loopback may be probed, unless the configuration allows the host
-//! (lessons 6: `host` is a way to make the node send requests anywhere). An allowed foreign host is probed from the
+//! Invariants: only the pod's own addresses and loopback may be probed, and from the node's network the node's addresses,
+//! unless the configuration allows the host ([`crate::api::probe_host`]). An allowed foreign host is probed from the
 //! node's namespace, everything else from the pod's.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::api::PodStatus;
+use crate::api::probe_host::{ProbeHosts, host_address, host_refused};
 use crate::runtime::NetworkNamespace;
+use crate::wire::dial::{Address, DialError, Dialer, Namespace};
+use crate::wire::observer::Observer;
 
 /// Most name lookups under way at once: a lookup that hangs keeps its helper thread.
 const MAX_LOOKUPS: usize = 8;
@@ -27,7 +30,8 @@ pub struct Target {
     pub netns: Option<NetworkNamespace>,
 }
 
-/// The target of a probe with that `host` field (empty: the pod's own address).
+/// The target of a probe with that `host` field (empty: the pod's own address). Without `netns` the pod is on the node's
+/// network.
 ///
 /// # Errors
 /// A host that is neither of the pod nor loopback nor allowed: the text says how to allow it.
@@ -35,7 +39,7 @@ pub fn resolve_target(
     host: &str,
     status: &PodStatus,
     netns: Option<&NetworkNamespace>,
-    allowed: &[String],
+    hosts: &ProbeHosts<'_>,
 ) -> Result<Target, String> {
     let own = |host: &str, addresses| Target {
         host: host.into(),
@@ -62,30 +66,33 @@ pub fn resolve_target(
             ],
         ));
     }
-    let address: Option<IpAddr> = host
-        .trim_start_matches('[')
-        .trim_end_matches(']')
-        .parse()
-        .ok();
+    let address = host_address(host);
     let bare = address.map_or_else(|| host.to_owned(), |a| a.to_string());
     let is_own =
         |a: IpAddr| a.to_canonical().is_loopback() || pod_addresses(status).any(|ip| ip == a);
     if let Some(a) = address.filter(|a| is_own(*a)) {
         return Ok(own(&bare, vec![a]));
     }
-    if allowed
-        .iter()
-        .any(|h| h.eq_ignore_ascii_case(host) || h.eq_ignore_ascii_case(&bare))
-    {
-        return Ok(Target {
+    match host_refused(host, netns.is_none(), hosts) {
+        None => Ok(Target {
             host: bare,
             addresses: address.into_iter().collect(),
             netns: None,
-        });
+        }),
+        Some(why) => Err(format!("cannot probe host \"{host}\": {why}")),
     }
-    Err(format!(
-        "cannot probe host \"{host}\": it is neither the pod's address nor loopback; leave `host` out, or add it to allowProbeHosts in the configuration"
-    ))
+}
+
+/// Whether an interface of this network namespace has that address.
+pub fn is_node_address(address: IpAddr) -> bool {
+    let interfaces = nix::ifaddrs::getifaddrs().ok().into_iter().flatten();
+    interfaces
+        .filter_map(|i| {
+            let address = i.address?;
+            let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
+            v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
+        })
+        .any(|own| own == address)
 }
 
 fn pod_addresses(status: &PodStatus) -> impl Iterator<Item = IpAddr> {
@@ -101,6 +108,37 @@ impl Target {
             None => "the node's network namespace".into(),
         };
         format!("target {} in {place}", self.host)
+    }
+
+    /// Its addresses with that port.
+    pub(super) fn at_port(&self, port: u16) -> impl Iterator<Item = Address<'_>> {
+        self.addresses
+            .iter()
+            .map(move |ip| Address::Tcp(SocketAddr::new(*ip, port)))
+    }
+
+    /// Opens connections from its network namespace until `deadline`. The namespace is the one that was meant, also when
+    /// the pid it is found by has gone to another process.
+    ///
+    /// # Errors
+    /// The namespace cannot be opened.
+    pub(super) fn dialer<'a>(
+        &'a self,
+        deadline: Instant,
+        observer: &'a dyn Observer,
+    ) -> Result<Dialer<'a>, DialError> {
+        let open = |netns: &'a NetworkNamespace| match netns.open() {
+            Ok(file) => Ok(Namespace {
+                file,
+                path: &netns.path,
+            }),
+            Err(e) => Err(Namespace::refused(&netns.path, e)),
+        };
+        Ok(Dialer {
+            namespace: self.netns.as_ref().map(open).transpose()?,
+            deadline,
+            observer,
+        })
     }
 
     /// Itself, or with the addresses of its name where that is still to be looked up; bounded by `limit`.
@@ -164,6 +202,35 @@ mod tests {
     use super::*;
     use crate::api::status::PodIp;
 
+    /// On a node that has no address but [`NODE`].
+    fn only(allowed: &[String]) -> ProbeHosts<'_> {
+        ProbeHosts {
+            allowed,
+            is_node_address: &|a| a.to_string() == NODE,
+        }
+    }
+
+    const NODE: &str = "192.168.7.2";
+
+    #[test]
+    fn a_pod_on_the_nodes_network_may_name_an_address_of_the_node() {
+        let status = PodStatus {
+            pod_ip: "192.168.7.1".into(),
+            ..Default::default()
+        };
+        let target = resolve_target(NODE, &status, None, &only(&[])).unwrap();
+        assert_eq!((target.host.as_str(), target.netns), (NODE, None));
+        assert!(resolve_target("192.168.7.3", &status, None, &only(&[])).is_err());
+        check(NODE, &[], None);
+    }
+
+    #[test]
+    fn the_addresses_of_this_node_are_those_of_its_interfaces() {
+        assert!(is_node_address(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        // Documentation addresses (RFC 5737) are on no interface.
+        assert!(!is_node_address(Ipv4Addr::new(192, 0, 2, 77).into()));
+    }
+
     #[track_caller]
     fn check(host: &str, allowed: &[&str], expected: Option<(&str, bool)>) {
         let status = PodStatus {
@@ -178,7 +245,7 @@ mod tests {
             host,
             &status,
             Some(&NetworkNamespace::from(PathBuf::from("/ns"))),
-            &allowed,
+            &only(&allowed),
         );
         match expected {
             Some((host, inside)) => {
@@ -233,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_pod_without_an_address_is_probed_at_loopback() {
-        let target = resolve_target("", &PodStatus::default(), None, &[]).unwrap();
+        let target = resolve_target("", &PodStatus::default(), None, &only(&[])).unwrap();
         assert_eq!(target.addresses, [IpAddr::V4(Ipv4Addr::LOCALHOST)]);
     }
 }

@@ -1,11 +1,11 @@
 //! The tcpSocket handler: a connection is enough (kubelet-probes 3.5).
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::dial::{DialError, End, dial};
 use super::outcome::{HandlerResult, Outcome, Phase};
+use super::progress::Progress;
 use super::target::Target;
+use crate::wire::dial::{DialError, End};
 
 /// Connects to the first address that answers within `timeout`, and closes.
 #[inline(never)]
@@ -21,25 +21,14 @@ pub fn probe(target: &Target, port: u16, timeout: Duration) -> Outcome {
             );
         }
     };
-    let mut first = None;
-    for ip in &target.addresses {
-        match dial(
-            SocketAddr::new(*ip, port),
-            target.netns.as_ref(),
-            deadline,
-            End::Close,
-        ) {
-            Ok(_) => return Outcome::new(HandlerResult::Success, "", Phase::Connect),
-            Err(e) => _ = first.get_or_insert(e),
+    let dialed = target
+        .dialer(deadline, &Progress::new())
+        .and_then(|dialer| dialer.dial_first(target.at_port(port), End::Close));
+    match dialed {
+        Ok(_) => Outcome::new(HandlerResult::Success, "", Phase::Connect),
+        Err(DialError::Ours(text)) => Outcome::error(text, Phase::Connect),
+        Err(DialError::Failed(text) | DialError::TimedOut(text)) => {
+            Outcome::new(HandlerResult::Failure, text, Phase::Connect)
         }
-    }
-    match first {
-        Some(DialError::Ours(text)) => Outcome::error(text, Phase::Connect),
-        Some(DialError::Failed(text)) => Outcome::new(HandlerResult::Failure, text, Phase::Connect),
-        None => Outcome::new(
-            HandlerResult::Failure,
-            format!("dial tcp: no address of {}", target.host),
-            Phase::Connect,
-        ),
     }
 }

@@ -12,19 +12,19 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use super::cadence::{Cadence, max_jitter};
-use super::dial::namespace_lost;
 use super::history::Runs;
 use super::mailbox::{Mailbox, Told};
 use super::manager::{Key, Shared};
 use super::metrics::{Recorded, Series};
 use super::outcome::Outcome;
-use super::prober::{Prepared, Subject};
+use super::prober::{Memory, Subject};
 use super::results::ProbeResult;
 use super::sight::View;
 use super::worker::{Action, Next, StepInputs, Worker};
 use crate::api::{Pod, Probe, ProbeType};
 use crate::clock::{Moment, Time, go_duration, random_fraction};
 use crate::runtime::ContainerId;
+use crate::wire::dial::namespace_lost;
 
 /// Stack of a worker's thread: 128 KiB. tests/prober_net.rs measures what a probe needs of it; frames of a debug build
 /// are several times as large.
@@ -56,8 +56,8 @@ pub(super) struct Job {
     runs: Runs,
     worker: Worker,
     view: View,
-    /// Of the view.
-    prepared: Option<Prepared>,
+    /// Of the view and of the run before.
+    memory: Memory,
     period: Duration,
     cadence: Cadence,
     mailbox: Arc<Mailbox<Trigger>>,
@@ -100,7 +100,7 @@ impl Job {
             runs,
             worker,
             view: View::default(),
-            prepared: None,
+            memory: Memory::default(),
             period,
             cadence,
             mailbox,
@@ -156,7 +156,7 @@ impl Job {
         }
     }
 
-    /// Kubelet-probes 2.2 row 2; a stop ends it (O6).
+    /// kubelet-probes 2.2 step 2; a stop ends it (O6).
     fn wait_for_jitter(&mut self) -> bool {
         let now = Moment::now();
         let limit = max_jitter(
@@ -257,7 +257,7 @@ impl Job {
             &self.pod.spec,
             &self.key.container,
         ) {
-            self.prepared = None;
+            self.memory.forget_prepared();
         }
         let inputs = StepInputs {
             sight: &self.view.sight,
@@ -321,7 +321,7 @@ impl Job {
         let (verdict, outcome) =
             self.shared
                 .prober
-                .probe(self.key.probe_type, subject, &mut self.prepared);
+                .probe(self.key.probe_type, subject, &mut self.memory);
         self.recorded.record(verdict, outcome.all_tries);
         self.runs.record(&outcome, Time::now());
         if self.is_paused() {

@@ -5,12 +5,14 @@
 
 use std::fmt;
 
+use crate::wire::text::quote;
+
 /// An http or https URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeUrl {
-    /// `http` or `https`.
+    /// In lower case; `http` or `https`, but for what a redirect says.
     pub scheme: String,
-    /// Host name or address, IPv6 without brackets.
+    /// Host name or address, IPv6 without brackets; empty where a redirect names none.
     pub host: String,
     /// None only in a redirect that leaves it to the scheme.
     pub port: Option<u16>,
@@ -48,12 +50,12 @@ impl ProbeUrl {
             scheme.to_ascii_lowercase()
         };
         let (path, query, fragment) = match Reference::parse(path) {
-            Some(r) => (
+            Ok(r) if !r.is_opaque => (
                 escape_path(&rooted(r.path)),
                 r.query.map(str::to_owned),
                 r.fragment.map(escape_fragment),
             ),
-            None => (escape_all(&rooted(path)), None, None),
+            _ => (escape_all(&rooted(path)), None, None),
         };
         Self {
             scheme,
@@ -95,23 +97,21 @@ impl ProbeUrl {
             .unwrap_or(if self.scheme == "https" { 443 } else { 80 })
     }
 
-    /// Where a `Location` leads from here; None when it is no http or https URL.
-    pub fn join(&self, location: &str) -> Option<Self> {
-        let reference = Reference::parse(location)?;
-        let scheme = reference
-            .scheme
-            .map_or_else(|| self.scheme.clone(), str::to_ascii_lowercase);
-        if scheme != "http" && scheme != "https" {
-            return None;
-        }
+    /// Where a `Location` leads from here. Any scheme is taken, and a URL without a host.
+    ///
+    /// # Errors
+    /// The text is no URL: Go's text of it.
+    pub fn join(&self, location: &str) -> Result<Self, String> {
+        let reference = Reference::parse(location).map_err(|e| e.of(location))?;
         let (query, fragment) = (
             reference.query.map(str::to_owned),
             reference.fragment.map(escape_fragment),
         );
-        if let Some(authority) = reference.authority {
-            let (host, port) = split_authority(authority)?;
-            return Some(Self {
-                scheme,
+        if reference.scheme.is_some() || reference.authority.is_some() {
+            let (host, port) = reference.host().map_err(|e| e.of(location))?;
+            let scheme = reference.scheme.unwrap_or(&self.scheme);
+            return Ok(Self {
+                scheme: scheme.to_ascii_lowercase(),
                 host,
                 port,
                 path: escape_path(&remove_dots(reference.path)),
@@ -130,8 +130,8 @@ impl ProbeUrl {
                 )
             }
         };
-        Some(Self {
-            scheme,
+        Ok(Self {
+            scheme: self.scheme.clone(),
             host: self.host.clone(),
             port: self.port,
             path,
@@ -143,53 +143,83 @@ impl ProbeUrl {
 
 /// Whether a `Location` names no scheme: then a Host header of the spec stays (kubelet-probes 3.4).
 pub fn is_relative(location: &str) -> bool {
-    Reference::parse(location).is_none_or(|r| r.scheme.is_none())
+    Reference::parse(location).is_ok_and(|r| r.scheme.is_none())
 }
 
 /// A URL reference taken apart, as Go's `url.Parse` does.
+#[derive(Debug)]
 struct Reference<'a> {
     scheme: Option<&'a str>,
     authority: Option<&'a str>,
+    /// `mailto:somebody`: it has neither host nor path.
+    is_opaque: bool,
     path: &'a str,
     query: Option<&'a str>,
     fragment: Option<&'a str>,
 }
 
+/// Why a text is no URL.
+#[derive(Debug, PartialEq, Eq)]
+struct NoUrl(String);
+
+impl NoUrl {
+    /// Go's error: what was parsed, without its fragment, and why it cannot be.
+    fn of(&self, text: &str) -> String {
+        let parsed = text.split('#').next().unwrap_or_default();
+        format!("parse {}: {}", quote(parsed.as_bytes()), self.0)
+    }
+}
+
 impl<'a> Reference<'a> {
-    /// None: control characters, a bad percent escape, or a colon in the first segment of a relative path.
-    fn parse(text: &'a str) -> Option<Self> {
+    fn parse(text: &'a str) -> Result<Self, NoUrl> {
         if text.bytes().any(|b| b < b' ' || b == 0x7f) {
-            return None;
+            return Err(NoUrl("net/url: invalid control character in URL".into()));
         }
         let (rest, fragment) = text.split_once('#').map_or((text, None), |(rest, f)| {
             (rest, Some(f).filter(|f| !f.is_empty()))
         });
         let (scheme, rest) = match rest.split_once(':') {
-            Some((s, after)) if is_scheme(s) && after.starts_with('/') => (Some(s), after),
+            Some(("", _)) => return Err(NoUrl("missing protocol scheme".into())),
+            Some((s, after)) if is_scheme(s) => (Some(s), after),
             _ => (None, rest),
         };
         let (before, query) = rest
             .split_once('?')
             .map_or((rest, None), |(b, q)| (b, Some(q)));
+        let is_opaque = scheme.is_some() && !before.starts_with('/');
         let (authority, path) = match before.strip_prefix("//") {
             Some(after) => {
                 let (authority, path) = after.split_at(after.find('/').unwrap_or(after.len()));
                 (Some(authority), path)
             }
+            None if is_opaque => (None, ""),
             None => (None, before),
         };
-        let colon_first = !path.starts_with('/')
-            && path
-                .split('/')
-                .next()
-                .is_some_and(|segment| segment.contains(':'));
-        (!colon_first && has_valid_escapes(path)).then_some(Self {
+        if path
+            .split('/')
+            .next()
+            .is_some_and(|segment| segment.contains(':'))
+        {
+            let text = "first path segment in URL cannot contain colon";
+            return Err(NoUrl(text.into()));
+        }
+        let reference = Self {
             scheme,
             authority,
+            is_opaque,
             path,
             query,
             fragment,
-        })
+        };
+        reference.host()?;
+        check_escapes(path)?;
+        Ok(reference)
+    }
+
+    /// Host without brackets, and port.
+    fn host(&self) -> Result<(String, Option<u16>), NoUrl> {
+        self.authority
+            .map_or_else(|| Ok((String::new(), None)), split_authority)
     }
 }
 
@@ -200,26 +230,48 @@ fn is_scheme(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
 }
 
-fn has_valid_escapes(path: &str) -> bool {
-    path.split('%')
-        .skip(1)
-        .all(|rest| rest.len() >= 2 && rest.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit))
+fn check_escapes(text: &str) -> Result<(), NoUrl> {
+    for (at, _) in text.match_indices('%') {
+        let escape = &text.as_bytes()[at..text.len().min(at + 3)];
+        if escape.len() < 3 || !escape[1..].iter().all(u8::is_ascii_hexdigit) {
+            return Err(NoUrl(format!("invalid URL escape {}", quote(escape))));
+        }
+    }
+    Ok(())
 }
 
-fn split_authority(authority: &str) -> Option<(String, Option<u16>)> {
-    let authority = authority.rsplit('@').next()?;
-    let (host, port) = match authority.rfind(':') {
-        Some(at) if !authority[at..].contains(']') => (&authority[..at], &authority[at + 1..]),
-        _ => (authority, ""),
+fn split_authority(authority: &str) -> Result<(String, Option<u16>), NoUrl> {
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let (bare, after) = match (host.rfind('['), host.rfind(']')) {
+        (Some(_), None) => return Err(NoUrl("missing ']' in host".into())),
+        (Some(open), Some(close)) if open < close => (&host[open + 1..close], &host[close + 1..]),
+        _ => host.split_at(host.rfind(':').unwrap_or(host.len())),
     };
-    let port = if port.is_empty() {
-        None
-    } else {
-        Some(port.parse().ok()?)
-    };
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let is_host = !bare.is_empty() && !bare.bytes().any(|b| b" %/?\\^`{|}".contains(&b));
-    is_host.then(|| (bare.to_owned(), port))
+    let port = parse_port(after).ok_or_else(|| {
+        NoUrl(format!(
+            "invalid port {} after host",
+            quote(after.as_bytes())
+        ))
+    })?;
+    check_escapes(bare)?;
+    if let Some(bad) = bare.bytes().find(|b| b" /?\\^`{|}".contains(b)) {
+        return Err(NoUrl(format!(
+            "invalid character {} in host name",
+            quote(&[bad])
+        )));
+    }
+    Ok((bare.to_owned(), port))
+}
+
+/// Of `:80`; without digits there is no port. None: something else, or a number that no port has.
+fn parse_port(text: &str) -> Option<Option<u16>> {
+    match text.strip_prefix(':') {
+        None if text.is_empty() => Some(None),
+        None => None,
+        Some("") => Some(None),
+        Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => digits.parse().ok().map(Some),
+        Some(_) => None,
+    }
 }
 
 /// A relative path gets a slash when the URL is rendered.
@@ -395,7 +447,7 @@ mod tests {
     fn follow(location: &str, expected: Option<&str>) {
         let base = ProbeUrl::of_probe("http", "10.0.0.1", 80, "/a/b?q");
         assert_eq!(
-            base.join(location).map(|u| u.to_string()).as_deref(),
+            base.join(location).map(|u| u.to_string()).ok().as_deref(),
             expected,
             "{location}"
         );
@@ -413,11 +465,44 @@ mod tests {
         follow("https://10.0.0.1/p", Some("https://10.0.0.1/p"));
         follow("//[::1]:8/p", Some("http://[::1]:8/p"));
         follow("http://u:p@other/", Some("http://other/"));
-        follow("ftp://10.0.0.1/", None);
+        follow("ftp://10.0.0.1/", Some("ftp://10.0.0.1/"));
+        follow("mailto:a@b", Some("mailto://"));
+        follow("http:/p", Some("http:///p"));
+        follow("http:///p", Some("http:///p"));
         follow("http://10.0.0.1:99999/", None);
         follow("/a\r\nb", None);
         follow("http://%zz/", None);
         follow("http://a b/", None);
         follow("c#d", Some("http://10.0.0.1:80/a/c#d"));
+    }
+
+    #[track_caller]
+    fn no_url(location: &str, expected: &str) {
+        let base = ProbeUrl::of_probe("http", "10.0.0.1", 80, "/a");
+        assert_eq!(base.join(location), Err(expected.to_owned()));
+    }
+
+    #[test]
+    fn a_text_that_is_no_url_has_gos_error() {
+        no_url("http://[::1", r#"parse "http://[::1": missing ']' in host"#);
+        no_url(
+            "http://h:x/#f",
+            r#"parse "http://h:x/": invalid port ":x" after host"#,
+        );
+        no_url(
+            "http://a b/",
+            r#"parse "http://a b/": invalid character " " in host name"#,
+        );
+        no_url("/%zz", r#"parse "/%zz": invalid URL escape "%zz""#);
+        no_url("/%4", r#"parse "/%4": invalid URL escape "%4""#);
+        no_url(":80/", r#"parse ":80/": missing protocol scheme"#);
+        no_url(
+            "1:2/3",
+            r#"parse "1:2/3": first path segment in URL cannot contain colon"#,
+        );
+        no_url(
+            "/a\r\nb",
+            r#"parse "/a\r\nb": net/url: invalid control character in URL"#,
+        );
     }
 }

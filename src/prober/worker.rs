@@ -516,7 +516,7 @@ mod tests {
         }
     }
 
-    /// Kubelet-probes 2.4.3.
+    /// kubelet-probes 2.4 step 3.
     #[test]
     fn a2_a_started_sidecar_older_than_the_daemon_is_seeded_as_started() {
         let sidecar: PodSpec = serde_json::from_value(

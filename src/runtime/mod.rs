@@ -1,16 +1,28 @@
-//! The container runtime: sandboxes, containers, their logs and exec, as a small CRI of our own.
+//! The container runtime, cut where CRI is cut: it takes finished configurations and knows no pod.
 //!
-//! Invariants: nothing here decides *whether* to start or kill (that is [`crate::pod_actions`]). Containers belong to
-//! their shims, not to the daemon: everything the runtime knows it reads back from the shims' state files, so a new
-//! daemon finds what an old one started. A container id never comes back; every process is named by pid *and* start
-//! time, so a reused pid is never signalled or entered.
+//! Invariants: nothing here decides *whether* to start or kill (that is [`crate::pod_actions`]) or what a container looks
+//! like (that is [`crate::container_config`]). Containers do not belong to the daemon: a new daemon finds what an old one
+//! started. A container id never comes back; every process is named by pid *and* start time, so a reused pid is never
+//! signalled or entered.
 
 mod cancel;
+mod config;
+#[cfg(test)]
+pub(crate) mod fake;
+pub mod labels;
+pub mod logs;
+mod pod_status;
 pub mod shims;
 pub mod signals;
 
 pub use cancel::Cancel;
-pub use shims::{ImagesInUse, ShimRuntime};
+pub use config::{
+    ContainerConfig, ContainerMetadata, ImageSpec, Labels, Mount, NamespaceMode, NamespaceOptions,
+    Propagation, Resources, SandboxConfig, SandboxMetadata, SeccompProfile, Security,
+    TerminationMessage, Tmpfs,
+};
+pub use pod_status::{RuntimeContainerStatus, RuntimePodStatus, RuntimeSandboxStatus};
+pub use shims::{ShimRuntime, images_in_use};
 
 use std::fmt;
 use std::fs::File;
@@ -22,36 +34,52 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::{Container, Pod, PodUid};
 use crate::clock::Moment;
 use crate::sys::task;
 
-/// Identifies one instance of a container, or one sandbox: 64 hex digits, random, never reused.
+/// The end of the text of an error whose cause is that the daemon ends: nothing is wrong with the pod.
+pub const ENDING: &str = "the daemon is ending";
+
+/// Names one instance of a container, or one sandbox, of one runtime; never reused. Nobody but that runtime may read
+/// anything into it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct ContainerId(pub Arc<str>);
+pub struct ContainerId(Arc<str>);
+
+/// Between the scheme and the id.
+const SCHEME_END: &str = "://";
 
 impl ContainerId {
-    /// The bare id.
-    pub fn as_str(&self) -> &str {
-        &self.0
+    /// `id` of the runtime that calls itself `scheme`.
+    pub fn new(scheme: &str, id: &str) -> Self {
+        Self(format!("{scheme}{SCHEME_END}{id}").into())
     }
 
-    /// `podprobe://<id>`, the form of `status.containerStatuses[].containerID`.
+    /// The id as its runtime knows it, without the scheme.
+    pub fn as_str(&self) -> &str {
+        let after = |(_, id)| id;
+        self.0.split_once(SCHEME_END).map_or(&self.0, after)
+    }
+
+    /// `<scheme>://<id>`, the form of `status.containerStatuses[].containerID`.
     pub fn uri(&self) -> String {
-        format!("podprobe://{}", self.0)
+        self.0.to_string()
     }
 }
 
+/// Reads the form of [`ContainerId::uri`]; without a scheme it is an id of our own shims.
 impl From<&str> for ContainerId {
     fn from(s: &str) -> Self {
-        Self(s.strip_prefix("podprobe://").unwrap_or(s).into())
+        match s.contains(SCHEME_END) {
+            true => Self(s.into()),
+            false => Self::new(shims::SCHEME, s),
+        }
     }
 }
 
 impl fmt::Display for ContainerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
@@ -69,25 +97,21 @@ pub enum RuntimeState {
     Unknown,
 }
 
-/// One instance of a container as the runtime sees it.
+/// One instance of a container (CRI `ContainerStatus`).
 #[derive(Clone, Debug, PartialEq)]
-pub struct RuntimeContainerStatus {
+pub struct ContainerStatus {
     /// Which instance.
     pub id: ContainerId,
-    /// The container's name in the pod spec.
-    pub name: String,
     /// The sandbox it was created in.
     pub sandbox: ContainerId,
+    /// As in its configuration.
+    pub metadata: ContainerMetadata,
     /// What it does.
     pub state: RuntimeState,
-    /// Number of instances before this one (the restart count).
-    pub attempt: u32,
-    /// Image as in the spec.
+    /// The image reference as a person wrote it.
     pub image: String,
     /// What it resolved to (`sha256:…`).
     pub image_id: String,
-    /// Spec hash at creation: name and image (kubelet-probes 8.3).
-    pub hash: u32,
     /// Wall clock, display only.
     pub created_at: SystemTime,
     /// Wall clock, display only.
@@ -102,7 +126,7 @@ pub struct RuntimeContainerStatus {
     pub exit_code: i32,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// `Completed`, `Error`, `OOMKilled`, `ContainerCannotRun`, `ContainerStatusUnknown`; empty unless exited.
+    /// `Completed`, `Error`, `OOMKilled`, `ContainerCannotRun`, `Unknown`; empty unless exited.
     pub reason: String,
     /// Termination message (kubelet-probes 8.8).
     pub message: String,
@@ -110,119 +134,70 @@ pub struct RuntimeContainerStatus {
     pub pid: Option<i32>,
     /// The log file of this instance.
     pub log_path: PathBuf,
+    /// As in its configuration.
+    pub labels: Arc<Labels>,
+    /// As in its configuration.
+    pub annotations: Arc<Labels>,
 }
 
-/// A pod's sandbox: the holder of its namespaces.
+/// A sandbox (CRI `PodSandboxStatus`).
 #[derive(Clone, Debug, PartialEq)]
-pub struct RuntimeSandboxStatus {
+pub struct SandboxStatus {
     /// Which one.
     pub id: ContainerId,
-    /// Sandboxes of this pod before it.
-    pub attempt: u32,
-    /// Its holder lives.
+    /// As in its configuration.
+    pub metadata: SandboxMetadata,
+    /// It lives.
     pub ready: bool,
-    /// It has no network namespace of its own.
-    pub host_network: bool,
+    /// Whose network it uses.
+    pub network: NamespaceMode,
     /// Wall clock.
     pub created_at: SystemTime,
-    /// The pod's addresses, primary first.
+    /// Its addresses, primary first.
     pub ips: Vec<IpAddr>,
 }
 
-/// Everything the runtime knows of a pod.
+/// What a runtime has.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct RuntimePodStatus {
-    /// Which pod.
-    pub uid: PodUid,
-    /// `metadata.name`.
-    pub name: String,
-    /// `metadata.namespace`.
-    pub namespace: String,
-    /// Newest first by creation.
-    pub containers: Vec<RuntimeContainerStatus>,
-    /// Newest first by attempt.
-    pub sandboxes: Vec<RuntimeSandboxStatus>,
+pub struct Listing {
+    /// In no order.
+    pub sandboxes: Vec<SandboxStatus>,
+    /// In no order.
+    pub containers: Vec<ContainerStatus>,
 }
 
-impl RuntimePodStatus {
-    /// The newest instance of a container.
-    pub fn container(&self, name: &str) -> Option<&RuntimeContainerStatus> {
-        self.containers.iter().find(|c| c.name == name)
-    }
-
-    /// The addresses of the newest sandbox.
-    pub fn ips(&self) -> &[IpAddr] {
-        self.sandboxes.first().map_or(&[], |s| &s.ips)
-    }
-
-    /// Whether any container or sandbox of the pod still lives.
-    pub fn is_running(&self) -> bool {
-        self.containers
-            .iter()
-            .any(|c| c.state == RuntimeState::Running)
-            || self.sandboxes.iter().any(|s| s.ready)
-    }
-}
-
-/// Why a container does not start, in the words of `state.waiting.reason` (kubelet-probes 8.4).
+/// What kind of failure a runtime reports. What it means for a pod is decided above (`crate::kuberuntime`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum StartErrorReason {
-    /// Held back by the crash-loop back-off.
-    CrashLoopBackOff,
-    /// The image is not on the node; nothing is pulled.
-    ErrImageNeverPull,
-    /// The image is there and cannot be read.
-    ImageInspectError,
-    /// Not an image reference.
-    InvalidImageName,
-    /// The spec cannot become a container (unknown user, missing hostPath, …).
-    CreateContainerConfigError,
-    /// The OCI runtime could not create it.
-    CreateContainerError,
-    /// It was created and did not start (missing binary, …).
-    RunContainerError,
-    /// The sandbox did not come up.
-    CreatePodSandboxError,
-    /// It did not end.
-    KillContainerError,
+pub enum RuntimeErrorKind {
+    /// The configuration cannot become a container here: an unknown user, a missing controller.
+    InvalidConfig,
     /// What was asked of a running container was asked of one that has ended, or is gone.
-    ContainerNotRunning,
+    NotRunning,
+    /// Anything else.
+    Failed,
 }
 
-impl StartErrorReason {
-    /// The kubelet's word.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::CrashLoopBackOff => "CrashLoopBackOff",
-            Self::ErrImageNeverPull => "ErrImageNeverPull",
-            Self::ImageInspectError => "ImageInspectError",
-            Self::InvalidImageName => "InvalidImageName",
-            Self::CreateContainerConfigError => "CreateContainerConfigError",
-            Self::CreateContainerError => "CreateContainerError",
-            Self::RunContainerError => "RunContainerError",
-            Self::CreatePodSandboxError => "CreatePodSandboxError",
-            Self::KillContainerError => "KillContainerError",
-            Self::ContainerNotRunning => "ContainerNotRunning",
-        }
-    }
-}
-
-/// A runtime operation that failed: a reason for programs, a sentence for people (`cannot <verb> <object>: cause`).
+/// A runtime operation that failed: a kind for programs, a sentence for people (`cannot <verb> <object>: cause`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeError {
-    /// Becomes `state.waiting.reason`.
-    pub reason: StartErrorReason,
-    /// Becomes `state.waiting.message`; says what to do where there is something to do.
+    /// For whoever decides what to do.
+    pub kind: RuntimeErrorKind,
+    /// Says what to do where there is something to do.
     pub message: String,
 }
 
 impl RuntimeError {
-    /// An error of that reason.
-    pub fn new(reason: StartErrorReason, message: impl Into<String>) -> Self {
+    /// An error of that kind.
+    pub fn new(kind: RuntimeErrorKind, message: impl Into<String>) -> Self {
         Self {
-            reason,
+            kind,
             message: message.into(),
         }
+    }
+
+    /// An error of kind [`RuntimeErrorKind::Failed`].
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new(RuntimeErrorKind::Failed, message)
     }
 }
 
@@ -295,39 +270,35 @@ pub enum ExecOutcome {
     },
 }
 
-/// The container runtime. Every method may block for as long as it says; none is called by the sync loop's thread.
+/// A container runtime. Every method may block for as long as it says; none is called by the sync loop's thread.
 pub trait Runtime: Send + Sync {
-    /// `embedded`, or the path of the OCI runtime.
-    fn name(&self) -> &str;
-
     /// Whether containers can be run at all (cgroups, directories, the OCI runtime binary); at most a few milliseconds.
     fn check(&self) -> Result<(), RuntimeError>;
 
-    /// Every pod that has a sandbox or a container, dead ones too. This is PLEG's listing: one pass over the state files.
-    fn list_pods(&self) -> Result<Vec<RuntimePodStatus>, RuntimeError>;
+    /// Every sandbox and container, dead ones too; with `pod` only those of the pod with that UID.
+    fn list(&self, pod: Option<&str>) -> Result<Listing, RuntimeError>;
 
-    /// One pod, afresh; an unknown UID gives an empty status.
-    fn pod_status(&self, uid: &PodUid) -> Result<RuntimePodStatus, RuntimeError>;
+    /// Makes a pod's namespaces and returns once they are there.
+    fn run_sandbox(&self, config: &SandboxConfig) -> Result<ContainerId, RuntimeError>;
 
-    /// Makes the pod's directories and namespaces and returns once the holder runs.
-    fn run_pod_sandbox(&self, pod: &Pod, attempt: u32) -> Result<ContainerId, RuntimeError>;
+    /// Ends a sandbox; its record stays until `remove_sandbox`. Idempotent.
+    fn stop_sandbox(&self, id: &ContainerId) -> Result<(), RuntimeError>;
 
-    /// Ends the holder; its record stays until `remove_pod_sandbox`. Idempotent.
-    fn stop_pod_sandbox(&self, id: &ContainerId) -> Result<(), RuntimeError>;
+    /// Forgets a sandbox, and stops it before if it still lives. Idempotent.
+    fn remove_sandbox(&self, id: &ContainerId) -> Result<(), RuntimeError>;
 
-    /// Forgets a stopped sandbox. Idempotent.
-    fn remove_pod_sandbox(&self, id: &ContainerId) -> Result<(), RuntimeError>;
-
-    /// Resolves the image, prepares the file system and volumes, creates the container and starts it; returns once its
-    /// own process runs. A container that was created and did not start is left behind as Exited with reason
-    /// `ContainerCannotRun` and code 127 or 128, so that it counts for the back-off.
-    fn start_container(
+    /// Prepares a container whose first process waits for `start_container`. `sandbox_config` is what the sandbox was made
+    /// from. A container that cannot be created leaves nothing behind.
+    fn create_container(
         &self,
-        pod: &Pod,
         sandbox: &ContainerId,
-        container: &Container,
-        attempt: u32,
+        config: &ContainerConfig,
+        sandbox_config: &SandboxConfig,
     ) -> Result<ContainerId, RuntimeError>;
+
+    /// Starts a created container; returns once its own process runs. One that does not start is left behind as Exited
+    /// with reason `ContainerCannotRun` and code 127 or 128, so that it counts for the back-off.
+    fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError>;
 
     /// TERM (or the image's stop signal), then KILL after `grace`; returns when every process of it has ended and its
     /// exit is recorded. A container that is gone or has ended counts as stopped. An error, with the container left as
@@ -339,12 +310,8 @@ pub trait Runtime: Send + Sync {
         cancel: &Cancel,
     ) -> Result<(), RuntimeError>;
 
-    /// Forgets a stopped container: record, file system, cgroup. Its logs stay until the instance after
-    /// the next starts, or `remove_pod`. Idempotent.
+    /// Forgets a stopped container: record, file system, cgroup. Its logs stay. Idempotent.
     fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError>;
-
-    /// Removes what is left of a pod whose containers and sandboxes are gone: volumes, logs, cgroup. Idempotent.
-    fn remove_pod(&self, uid: &PodUid) -> Result<(), RuntimeError>;
 
     /// Runs a command in a running container as its own process would run it; kills the whole tree at `timeout`, which
     /// starts when the command does. `limit` bounds the output in bytes. An error means that nothing can be said of the
@@ -357,6 +324,10 @@ pub trait Runtime: Send + Sync {
         limit: usize,
     ) -> Result<ExecOutcome, RuntimeError>;
 
-    /// That of the pod's sandbox, or None when the pod uses the node's network.
-    fn network_namespace(&self, uid: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError>;
+    /// The network of the newest sandbox of the pod with that UID; None when it uses the node's.
+    fn pod_network(&self, pod: &str) -> Result<Option<NetworkNamespace>, RuntimeError>;
+
+    /// Ends, for good, every wait for a container to start or to stop; those calls return an error and leave the container
+    /// as it is, for the next daemon. For the daemon's own end.
+    fn interrupt(&self);
 }

@@ -26,7 +26,7 @@ pub(super) struct Facts<'a> {
     pub(super) old: &'a [PodCondition],
 }
 
-/// Every condition podprobe owns, in the order of 9.4. Transition times are set by [`keep_transition_times`].
+/// Every condition podprobe owns, in the order of kubelet-probes 9.4. Transition times are set by [`keep_transition_times`].
 pub(super) fn generate(spec: &PodSpec, status: &PodStatus, facts: &Facts) -> Vec<PodCondition> {
     let containers_ready = containers_ready(spec, Some(status), status.phase);
     let mut all = vec![

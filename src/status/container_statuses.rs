@@ -363,7 +363,7 @@ mod tests {
         );
     }
 
-    /// Kubelet-probes 9.3 S5.
+    /// kubelet-probes 9.3 S5.
     #[test]
     fn a1_started_is_inherited_by_id_not_by_name() {
         let old = |id: &str| json!({"name": "a", "containerID": format!("podprobe://{id}"), "started": true, "state": {"running": {"startedAt": null}}});

@@ -38,18 +38,20 @@ pub fn kill(fd: &impl AsFd) {
 
 /// Reaps our child: its exit code, 128 + signal when a signal ended it, or None while it still runs.
 pub fn reap(fd: &impl AsFd) -> Result<Option<i32>, Errno> {
+    wait_for(libc::P_PIDFD, fd.as_fd().as_raw_fd())
+}
+
+/// The same of a child that nobody else reaps, so that its pid is still its own.
+pub fn reap_pid(pid: i32) -> Result<Option<i32>, Errno> {
+    wait_for(libc::P_PID, pid)
+}
+
+fn wait_for(kind: libc::idtype_t, id: i32) -> Result<Option<i32>, Errno> {
     // SAFETY: all zeros is a valid siginfo_t, plain data.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let flags = libc::WEXITED | libc::WNOHANG | libc::__WALL;
     // SAFETY: waitid writes one siginfo_t, which `info` is.
-    Errno::result(unsafe {
-        libc::waitid(
-            libc::P_PIDFD,
-            fd.as_fd().as_raw_fd() as u32,
-            &mut info,
-            flags,
-        )
-    })?;
+    Errno::result(unsafe { libc::waitid(kind, id.cast_unsigned(), &mut info, flags) })?;
     // SAFETY: waitid filled the fields of SIGCHLD, or left all of them zero.
     let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
     Ok((pid != 0).then_some(if info.si_code == libc::CLD_EXITED {

@@ -110,6 +110,23 @@ pub fn drop_capabilities(mask: u64) -> io::Result<()> {
     }
 }
 
+/// Sets this thread's capabilities, a bit each, to exactly these sets.
+pub fn set_capabilities(effective: u64, permitted: u64, inheritable: u64) -> nix::Result<()> {
+    let header = super::raw::CapHeader {
+        version: super::raw::CAP_VERSION_3,
+        pid: 0,
+    };
+    let word = |shift: u32| super::raw::CapData {
+        effective: (effective >> shift) as u32,
+        permitted: (permitted >> shift) as u32,
+        inheritable: (inheritable >> shift) as u32,
+    };
+    let data = [word(0), word(32)];
+    // SAFETY: version 3 reads one header and two data structures, which is what both pointers refer to.
+    let r = unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) };
+    nix::errno::Errno::result(r).map(drop)
+}
+
 /// A new, empty session keyring for this process and what it starts. A kernel without keyrings has none to leave.
 pub fn new_session_keyring() -> io::Result<()> {
     // SAFETY: KEYCTL_JOIN_SESSION_KEYRING takes a name; null makes an anonymous keyring.

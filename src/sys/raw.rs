@@ -1,8 +1,4 @@
-//! System calls and `clone` without libc.
-//!
-//! Why not libc: a child that shares our memory also shares the thread-local storage of the thread that cloned it, and
-//! that thread goes on running. libc's wrappers write `errno` there, take locks, or (set*id) signal all threads. These
-//! use registers and the caller's stack only.
+//! `clone` without libc, whose own cannot pass all that the kernel takes, and structures that libc lacks.
 
 use std::arch::asm;
 use std::ffi::c_void;
@@ -26,39 +22,6 @@ pub(super) struct CapData {
     pub(super) inheritable: u32,
 }
 
-/// A system call; the kernel's answer as it is, `-errno` on failure.
-///
-/// # Safety
-/// The arguments must be what the call expects; pointers among them valid for what it does with them.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-pub(super) unsafe fn syscall(n: libc::c_long, a: [usize; 5]) -> isize {
-    let ret: isize;
-    // SAFETY: the x86-64 convention: number in rax, arguments in rdi, rsi, rdx, r10, r8; rcx and r11 are lost. Memory is
-    // not declared untouched, so the compiler assumes that the call reads and writes it.
-    unsafe {
-        asm!("syscall", inlateout("rax") n as isize => ret, in("rdi") a[0], in("rsi") a[1], in("rdx") a[2], in("r10") a[3],
-            in("r8") a[4], lateout("rcx") _, lateout("r11") _, options(nostack));
-    }
-    ret
-}
-
-/// A system call; the kernel's answer as it is, `-errno` on failure.
-///
-/// # Safety
-/// The arguments must be what the call expects; pointers among them valid for what it does with them.
-#[cfg(target_arch = "aarch64")]
-#[inline(always)]
-pub(super) unsafe fn syscall(n: libc::c_long, a: [usize; 5]) -> isize {
-    let ret: isize;
-    // SAFETY: the arm64 convention: number in x8, arguments from x0, answer in x0, all else kept.
-    unsafe {
-        asm!("svc 0", in("x8") n, inlateout("x0") a[0] as isize => ret, in("x1") a[1], in("x2") a[2], in("x3") a[3],
-            in("x4") a[4], options(nostack));
-    }
-    ret
-}
-
 /// `struct clone_args` of clone3.
 #[repr(C)]
 #[derive(Default)]
@@ -80,9 +43,9 @@ pub(super) struct CloneArgs {
 /// its size, 0, 0, 0), with a stack of its own: the child calls `entry(arg)` there. Returns the child's pid, or `-errno`.
 ///
 /// # Safety
-/// The stack has a 16-byte aligned end, is memory that nobody else uses, and it, `arg` and what `arg` leads to live until
-/// the child has ended or executed a file. `entry` makes system calls only. What the flags let the kernel write to is
-/// writable.
+/// The stack has a 16-byte aligned end and is memory that nobody else uses. With CLONE_VM it, `arg` and what `arg` leads
+/// to live until the child has ended or executed a file, and the caller waits for that (CLONE_VFORK). What the flags let
+/// the kernel write to is writable.
 #[cfg(target_arch = "x86_64")]
 pub(super) unsafe fn clone(
     n: libc::c_long,
@@ -106,9 +69,9 @@ pub(super) unsafe fn clone(
 /// its size, 0, 0, 0), with a stack of its own: the child calls `entry(arg)` there. Returns the child's pid, or `-errno`.
 ///
 /// # Safety
-/// The stack has a 16-byte aligned end, is memory that nobody else uses, and it, `arg` and what `arg` leads to live until
-/// the child has ended or executed a file. `entry` makes system calls only. What the flags let the kernel write to is
-/// writable.
+/// The stack has a 16-byte aligned end and is memory that nobody else uses. With CLONE_VM it, `arg` and what `arg` leads
+/// to live until the child has ended or executed a file, and the caller waits for that (CLONE_VFORK). What the flags let
+/// the kernel write to is writable.
 #[cfg(target_arch = "aarch64")]
 pub(super) unsafe fn clone(
     n: libc::c_long,

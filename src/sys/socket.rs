@@ -95,7 +95,7 @@ fn attach_own(fd: BorrowedFd<'_>) -> nix::Result<()> {
 ///
 /// # Errors
 /// ENOPROTOOPT where it is no TCP socket.
-pub fn wait_for_no_fin(fd: BorrowedFd<'_>) -> nix::Result<()> {
+pub fn end_without_their_fin(fd: BorrowedFd<'_>) -> nix::Result<()> {
     let seconds: libc::c_int = -1;
     let size = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the option's value is an int, which the kernel copies during the call.

@@ -1,414 +1,172 @@
-//! What a container sees besides its image: volumes and the generated files.
+//! Volumes: what a volume is, and how it comes to lie in a directory of the node.
 //!
-//! Invariants: a hostPath is checked before anything is mounted; a subPath is resolved by the shim, in the mount
-//! namespace the container's mounts are made in, and can never leave its volume: the kernel resolves it with the volume
-//! as the root (`openat2`, RESOLVE_IN_ROOT), and what is bound is the descriptor, not the path.
+//! Invariants: a type of volume is one implementor of [`VolumeType`], in a file of its own and in the list of
+//! [`Volumes::new`]; nothing outside this module asks which type a volume has. A volume lives in the directory
+//! `<pod>/volumes/<type>/<name>` until its pod has finished. What is set up already is set up again without harm.
 
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, Permissions};
+mod empty_dir;
+mod host_path;
+
+use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
-use nix::mount::{MsFlags, mount};
-use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
+use crate::api::Pod;
+use crate::api::pod::Volume;
+use crate::remove_tree::remove_tree;
+use crate::runtime::Tmpfs;
 
-use crate::api::pod::{EmptyDir, HostPath, Volume};
-use crate::api::{Container, Pod};
-use crate::layout::Layout;
-use crate::runtime::shims::oci_spec::Mount;
-use crate::runtime::shims::state::{MemoryVolume, SubPath};
-use crate::runtime::{RuntimeError, StartErrorReason};
+/// A type of volume (the kubelet's volume plugin).
+pub trait VolumeType: Send + Sync {
+    /// As in Kubernetes, `kubernetes.io/empty-dir`.
+    fn plugin_name(&self) -> &'static str;
 
-/// Bind mounts of one container, and the sub paths the shim has to bind before.
-#[derive(Clone, Debug, Default)]
-pub struct ContainerVolumes {
-    /// For the OCI configuration.
-    pub mounts: Vec<Mount>,
-    /// For the shim.
-    pub sub_paths: Vec<SubPath>,
-}
+    /// Whether the volume is of this type.
+    fn supports(&self, volume: &Volume) -> bool;
 
-fn config_error(message: String) -> RuntimeError {
-    RuntimeError::new(StartErrorReason::CreateContainerConfigError, message)
-}
+    /// Makes the volume ready for containers; `dir` is its own directory, which may not exist yet. Idempotent: what
+    /// containers have written stays.
+    ///
+    /// # Errors
+    /// Why not, for people. The pod waits with ContainerCreating, and this is tried again.
+    fn set_up(&self, volume: &Volume, dir: &Path) -> Result<SetUp, String>;
 
-/// The host name a pod's processes see: at most 63 characters, as the kubelet cuts it.
-pub fn hostname(pod: &Pod) -> String {
-    if pod.spec.host_network {
-        return nix::unistd::gethostname()
-            .map(|n| n.to_string_lossy().into_owned())
-            .unwrap_or_default();
-    }
-    let name = if pod.spec.hostname.is_empty() {
-        &pod.metadata.name
-    } else {
-        &pod.spec.hostname
-    };
-    name.chars()
-        .take(63)
-        .collect::<String>()
-        .trim_end_matches(['-', '.'])
-        .to_owned()
-}
-
-/// The directory of an emptyDir.
-fn empty_dir_path(layout: &Layout, pod: &Pod, volume: &Volume) -> PathBuf {
-    layout
-        .pod_data(pod.uid())
-        .join("volumes/kubernetes.io~empty-dir")
-        .join(&volume.name)
-}
-
-/// An emptyDir, also when the volume names no source (kubelet-probes 1.1).
-fn as_empty_dir(volume: &Volume) -> Option<EmptyDir> {
-    match (&volume.empty_dir, &volume.host_path) {
-        (Some(e), _) => Some(e.clone()),
-        (None, None) => Some(EmptyDir::default()),
-        (None, Some(_)) => None,
+    /// Removes what is only the pod's. Called when the pod has finished; `dir` may not exist.
+    ///
+    /// # Errors
+    /// It is tried again.
+    fn tear_down(&self, dir: &Path) -> io::Result<()> {
+        remove_tree(dir)
     }
 }
 
-/// Makes the pod's own directories and files; idempotent, and what containers wrote into volumes stays. Returns what the
-/// sandbox holder has to mount.
-pub fn prepare_pod(pod: &Pod, layout: &Layout) -> io::Result<Vec<MemoryVolume>> {
-    let data = layout.pod_data(pod.uid());
-    fs::create_dir_all(&data)?;
-    fs::set_permissions(&data, Permissions::from_mode(0o750))?;
-    let mut memory = Vec::new();
-    for volume in &pod.spec.volumes {
-        let Some(empty_dir) = as_empty_dir(volume) else {
-            continue;
-        };
-        let path = empty_dir_path(layout, pod, volume);
-        fs::create_dir_all(&path)?;
-        fs::set_permissions(&path, Permissions::from_mode(0o777))?;
-        if empty_dir.medium == "Memory" {
-            memory.push(MemoryVolume {
-                path,
-                size: size_limit(&empty_dir)?,
-            });
+/// A volume that is ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetUp {
+    /// What containers mount.
+    pub source: PathBuf,
+    /// A tmpfs that the sandbox mounts before.
+    pub tmpfs: Option<Tmpfs>,
+}
+
+/// The volumes of one pod, ready.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountedVolumes {
+    sources: BTreeMap<String, PathBuf>,
+    tmpfs: Vec<Tmpfs>,
+}
+
+impl MountedVolumes {
+    /// Where the volume of that name lies.
+    pub fn source(&self, name: &str) -> Option<&Path> {
+        self.sources.get(name).map(PathBuf::as_path)
+    }
+
+    /// Memory that the sandbox has to mount.
+    pub fn tmpfs(&self) -> &[Tmpfs] {
+        &self.tmpfs
+    }
+}
+
+/// A volume is not ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeError {
+    /// Name of the volume.
+    pub volume: String,
+    /// Why.
+    pub cause: String,
+}
+
+impl fmt::Display for VolumeError {
+    /// The kubelet's words.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { volume, cause } = self;
+        write!(
+            f,
+            "MountVolume.SetUp failed for volume {volume:?} : {cause}"
+        )
+    }
+}
+
+impl std::error::Error for VolumeError {}
+
+/// The types of volumes that this node has.
+pub struct Volumes {
+    /// The first that supports a volume has it.
+    types: Vec<Box<dyn VolumeType>>,
+}
+
+impl Default for Volumes {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Volumes {
+    /// Every type.
+    pub fn new() -> Self {
+        Self {
+            types: vec![
+                Box::new(host_path::HostPathVolume),
+                Box::new(empty_dir::EmptyDirVolume),
+            ],
         }
     }
-    let hostname = hostname(pod);
-    fs::write(data.join("etc-hosts"), etc_hosts(pod, &hostname))?;
-    fs::write(data.join("hostname"), format!("{hostname}\n"))?;
-    fs::write(
-        data.join("resolv.conf"),
-        fs::read("/etc/resolv.conf").unwrap_or_default(),
-    )?;
-    Ok(memory)
-}
 
-fn size_limit(empty_dir: &EmptyDir) -> io::Result<Option<u64>> {
-    let Some(limit) = &empty_dir.size_limit else {
-        return Ok(None);
-    };
-    let bytes = limit
-        .value()
-        .and_then(|n| u64::try_from(n).ok())
-        .filter(|&n| n > 0);
-    bytes
-        .map(Some)
-        .ok_or_else(|| io::Error::other(format!("sizeLimit {:?} is no positive quantity", limit.0)))
-}
-
-/// The node's file for pods on its network, else loopback and the pod itself.
-fn etc_hosts(pod: &Pod, hostname: &str) -> String {
-    if pod.spec.host_network
-        && let Ok(own) = fs::read_to_string("/etc/hosts")
-    {
-        return format!("# Managed by podprobe (host network).\n{own}");
+    /// One more type, which is asked before the others.
+    #[must_use]
+    pub fn with(mut self, more: Box<dyn VolumeType>) -> Self {
+        self.types.insert(0, more);
+        self
     }
-    format!(
-        "# Managed by podprobe.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\n\
-         fe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n127.0.0.1\t{hostname}\n"
-    )
-}
 
-/// The mounts of one container instance. `dir` is its record directory, `termination_log` its file for the last words.
-pub fn container(
-    pod: &Pod,
-    container: &Container,
-    layout: &Layout,
-    dir: &Path,
-    termination_log: &Path,
-) -> Result<ContainerVolumes, RuntimeError> {
-    let mut out = ContainerVolumes::default();
-    for (n, m) in container.volume_mounts.iter().enumerate() {
-        let volume = pod.spec.volumes.iter().find(|v| v.name == m.name);
-        let volume = volume.ok_or_else(|| {
-            config_error(format!(
-                "cannot mount volume {:?}: the pod has no such volume",
-                m.name
-            ))
-        })?;
-        let mut source = source(pod, volume, layout)?;
-        if !m.sub_path.is_empty() {
-            let target = dir.join(format!("subpaths/{n}"));
-            out.sub_paths.push(SubPath {
-                volume: source,
-                path: m.sub_path.clone().into(),
-                target: target.clone(),
-            });
-            source = target;
+    /// Makes every volume of a pod ready. `pod_dir` is the pod's directory.
+    ///
+    /// # Errors
+    /// The first that is not ready.
+    pub fn set_up(&self, pod: &Pod, pod_dir: &Path) -> Result<MountedVolumes, VolumeError> {
+        let mut mounted = MountedVolumes::default();
+        for volume in &pod.spec.volumes {
+            let ready = self
+                .type_of(volume)
+                .and_then(|t| t.set_up(volume, &directory(t, volume, pod_dir)));
+            let ready = ready.map_err(|cause| VolumeError {
+                volume: volume.name.clone(),
+                cause,
+            })?;
+            mounted.sources.insert(volume.name.clone(), ready.source);
+            mounted.tmpfs.extend(ready.tmpfs);
         }
-        out.mounts.push(Mount {
-            source,
-            destination: m.destination().into_owned(),
-            read_only: m.read_only,
-            options: propagation(volume),
-        });
+        Ok(mounted)
     }
-    let data = layout.pod_data(pod.uid());
-    for (file, destination) in [
-        ("etc-hosts", "/etc/hosts"),
-        ("hostname", "/etc/hostname"),
-        ("resolv.conf", "/etc/resolv.conf"),
-    ] {
-        add_file(&mut out, container, data.join(file), destination);
-    }
-    if !termination_log.as_os_str().is_empty() {
-        add_file(
-            &mut out,
-            container,
-            termination_log.into(),
-            &container.termination_message_destination(),
-        );
-    }
-    Ok(out)
-}
 
-fn propagation(_volume: &Volume) -> Vec<String> {
-    // mountPropagation None, the only one acted on: nothing mounted later on either side is seen on the other.
-    vec!["rprivate".into()]
-}
-
-/// A generated file, unless the pod mounts something of its own there.
-fn add_file(out: &mut ContainerVolumes, container: &Container, source: PathBuf, destination: &str) {
-    if !container
-        .volume_mounts
-        .iter()
-        .any(|m| Path::new(&*m.destination()) == Path::new(destination))
-    {
-        out.mounts.push(Mount {
-            source,
-            destination: destination.into(),
-            read_only: false,
-            options: Vec::new(),
-        });
-    }
-}
-
-fn source(pod: &Pod, volume: &Volume, layout: &Layout) -> Result<PathBuf, RuntimeError> {
-    match &volume.host_path {
-        Some(host_path) => {
-            check_host_path(&volume.name, host_path).map(|()| PathBuf::from(&*host_path.on_node()))
+    /// Removes what is only the pod's, as nothing of the pod runs any more.
+    ///
+    /// # Errors
+    /// Something stays; the rest is gone.
+    pub fn tear_down(&self, pod: &Pod, pod_dir: &Path) -> io::Result<()> {
+        let mut result = Ok(());
+        for volume in &pod.spec.volumes {
+            if let Ok(t) = self.type_of(volume) {
+                result = result.and(t.tear_down(&directory(t, volume, pod_dir)));
+            }
         }
-        None => Ok(empty_dir_path(layout, pod, volume)),
+        result
+    }
+
+    fn type_of(&self, volume: &Volume) -> Result<&dyn VolumeType, String> {
+        let mut all = self.types.iter().map(|t| &**t);
+        all.find(|t| t.supports(volume))
+            .ok_or_else(|| "no type of volume that podprobe has".to_owned())
     }
 }
 
-/// What a hostPath type asks for.
-struct Wanted {
-    word: &'static str,
-    fits: fn(&fs::FileType) -> bool,
-    create: Option<fn(&Path) -> io::Result<()>>,
+/// `<pod>/volumes/kubernetes.io~empty-dir/<name>`.
+fn directory(t: &dyn VolumeType, volume: &Volume, pod_dir: &Path) -> PathBuf {
+    let plugin = t.plugin_name().replace('/', "~");
+    pod_dir.join("volumes").join(plugin).join(&volume.name)
 }
 
-fn make_directory(path: &Path) -> io::Result<()> {
-    fs::create_dir_all(path)
-}
-
-fn make_file(path: &Path) -> io::Result<()> {
-    OpenOptions::new()
-        .create_new(true)
-        .write(true)
-        .mode(0o644)
-        .open(path)
-        .map(drop)
-}
-
-fn wanted(type_: &str) -> Option<Wanted> {
-    let w = |word, fits, create| Some(Wanted { word, fits, create });
-    match type_ {
-        // No check; what is missing is made a directory, as containerd does.
-        "" => w("path", |_| true, Some(make_directory)),
-        "DirectoryOrCreate" => w("directory", fs::FileType::is_dir, Some(make_directory)),
-        "Directory" => w("directory", fs::FileType::is_dir, None),
-        "FileOrCreate" => w("file", fs::FileType::is_file, Some(make_file)),
-        "File" => w("file", fs::FileType::is_file, None),
-        "Socket" => w("socket", |t| t.is_socket(), None),
-        "CharDevice" => w("character device", |t| t.is_char_device(), None),
-        "BlockDevice" => w("block device", |t| t.is_block_device(), None),
-        _ => None,
-    }
-}
-
-fn check_host_path(volume: &str, host_path: &HostPath) -> Result<(), RuntimeError> {
-    let (path, type_) = (host_path.on_node(), &host_path.type_);
-    let path = path.as_ref();
-    let fail =
-        |cause: String| config_error(format!("cannot mount hostPath volume {volume:?}: {cause}"));
-    let w = wanted(type_).ok_or_else(|| fail(format!("unknown type {type_:?}")))?;
-    let found = match fs::metadata(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => match w.create {
-            Some(create) => {
-                return create(Path::new(path))
-                    .map_err(|e| fail(format!("cannot create {path}: {e}")));
-            }
-            None => {
-                return Err(fail(format!(
-                    "{path} does not exist and type is {type_}; create the {} first{}",
-                    w.word,
-                    or_create(type_)
-                )));
-            }
-        },
-        found => found.map_err(|e| fail(format!("cannot look at {path}: {e}")))?,
-    };
-    let is = kind(&found.file_type());
-    if (w.fits)(&found.file_type()) {
-        Ok(())
-    } else {
-        Err(fail(format!(
-            "{path} is a {is} and type is {type_}; name a {} or change the type",
-            w.word
-        )))
-    }
-}
-
-fn or_create(type_: &str) -> &'static str {
-    match type_ {
-        "Directory" => ", or use type DirectoryOrCreate",
-        "File" => ", or use type FileOrCreate",
-        _ => "",
-    }
-}
-
-fn kind(t: &fs::FileType) -> &'static str {
-    match t {
-        t if t.is_dir() => "directory",
-        t if t.is_file() => "file",
-        t if t.is_socket() => "socket",
-        t if t.is_char_device() => "character device",
-        t if t.is_block_device() => "block device",
-        _ => "FIFO",
-    }
-}
-
-/// Opens `path` as if `root` were `/`: no symlink, absolute or with `..`, leads out of it.
-fn open_in_root(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
-    let how = OpenHow::new()
-        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
-        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    openat2(root, path, how)
-}
-
-/// Resolves a sub path safely and makes what is missing of it, with the volume's own mode.
-fn resolve(volume: &Path, path: &Path) -> io::Result<OwnedFd> {
-    let root = openat2(
-        AT_FDCWD,
-        volume,
-        OpenHow::new().flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC),
-    )?;
-    let mode = Mode::from_bits_truncate(fstat(&root)?.st_mode & 0o777);
-    let mut done = PathBuf::new();
-    let mut at = open_in_root(&root, Path::new("."))?;
-    for part in path.components() {
-        let Component::Normal(name) = part else {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "a subPath is relative and has no '..'",
-            ));
-        };
-        done.push(name);
-        at = match open_in_root(&root, &done) {
-            Err(Errno::ENOENT) => {
-                mkdirat(&at, name, mode)?;
-                open_in_root(&root, &done)?
-            }
-            other => other?,
-        };
-    }
-    Ok(at)
-}
-
-/// Binds a sub path at its target; called by the shim in its own mount namespace.
-pub fn bind_sub_path(s: &SubPath) -> io::Result<()> {
-    let source = resolve(&s.volume, &s.path)?;
-    if let Some(parent) = s.target.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    let is_dir =
-        SFlag::from_bits_truncate(fstat(&source)?.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR;
-    if is_dir {
-        fs::create_dir_all(&s.target)?
-    } else {
-        File::create(&s.target).map(drop)?
-    }
-    let by_fd = format!("/proc/self/fd/{}", source.as_raw_fd());
-    mount(
-        Some(by_fd.as_str()),
-        &s.target,
-        None::<&str>,
-        MsFlags::MS_BIND | MsFlags::MS_REC,
-        None::<&str>,
-    )?;
-    Ok(())
-}
-
-/// Mounts a memory volume; called by the sandbox holder in its own mount namespace.
-pub fn mount_memory(v: &MemoryVolume) -> io::Result<()> {
-    let size = v.size.map(|n| format!(",size={n}")).unwrap_or_default();
-    let options = format!("mode=0777{size}");
-    mount(
-        Some("tmpfs"),
-        &v.path,
-        Some("tmpfs"),
-        MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
-        Some(options.as_str()),
-    )?;
-    Ok(())
-}
-
-/// Removes a tree that is ours, but never through a mount: whatever somebody mounted below it would be emptied.
-pub fn remove_tree(dir: &Path) -> io::Result<()> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-    if let Some(at) = mounts
-        .lines()
-        .filter_map(|l| l.split(' ').nth(4))
-        .map(unescape)
-        .find(|at| at.starts_with(dir))
-    {
-        return Err(io::Error::other(format!(
-            "{} is mounted; unmount it first",
-            at.display()
-        )));
-    }
-    match fs::remove_dir_all(dir) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
-}
-
-/// Mount points have blanks and backslashes as octal escapes.
-fn unescape(field: &str) -> PathBuf {
-    let mut out = Vec::new();
-    let mut rest = field.as_bytes();
-    while let Some((&b, tail)) = rest.split_first() {
-        let octal = (b == b'\\')
-            .then(|| tail.get(..3))
-            .flatten()
-            .and_then(|d| u8::from_str_radix(std::str::from_utf8(d).ok()?, 8).ok());
-        (rest, _) = match octal {
-            Some(c) => (&tail[3..], out.push(c)),
-            None => (tail, out.push(b)),
-        };
-    }
-    OsString::from_vec(out).into()
-}
+#[cfg(test)]
+mod tests;

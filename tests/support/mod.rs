@@ -12,14 +12,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use podprobe::api::pod::ObjectMeta;
-use podprobe::api::{Pod, PodUid};
+use podprobe::api::{Container, Pod, PodUid};
+use podprobe::images::manager::{ImageManager, NoRegistry};
 use podprobe::images::{ImageConfig, ImageStore};
+use podprobe::kuberuntime::{KubeRuntime, StartError};
 use podprobe::layout::Layout;
 use podprobe::runtime::shims::cgroup::{self, Cgroups};
 use podprobe::runtime::shims::shim_runtime::ShimRuntime;
 use podprobe::runtime::shims::state::{ContainerState, Process, STATE, SandboxState};
-use podprobe::runtime::{Cancel, ContainerId, Runtime, RuntimeContainerStatus, RuntimeState};
+use podprobe::runtime::{
+    Cancel, ContainerId, Runtime, RuntimeContainerStatus, RuntimeError, RuntimeState,
+};
 use podprobe::settings::{RuntimeChoice, Settings};
+use podprobe::volumes::Volumes;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -79,11 +84,20 @@ impl Node {
     }
 
     /// A daemon's runtime; another call is the daemon started again.
-    pub(crate) fn runtime(&self) -> ShimRuntime {
+    pub(crate) fn runtime(&self) -> NodeRuntime {
         let images = ImageStore::open(self.layout.images()).unwrap();
-        ShimRuntime::new(&self.layout, &self.settings, images)
+        let shims = ShimRuntime::new(&self.layout, &self.settings, images.clone())
             .unwrap()
-            .with_program(PROGRAM)
+            .with_program(PROGRAM);
+        let layout = Layout::new(std::path::absolute(self.layout.root()).unwrap());
+        NodeRuntime {
+            kuberuntime: KubeRuntime::new(
+                Arc::new(shims),
+                Arc::new(ImageManager::new(images, Box::new(NoRegistry))),
+                Volumes::new(),
+                layout,
+            ),
+        }
     }
 
     /// The same node with another size and number of log files.
@@ -134,7 +148,7 @@ impl Node {
 
     pub(crate) fn wait_exit(
         &self,
-        rt: &dyn Runtime,
+        rt: &NodeRuntime,
         pod: &Pod,
         id: &ContainerId,
     ) -> RuntimeContainerStatus {
@@ -150,7 +164,7 @@ impl Node {
         found.unwrap()
     }
 
-    pub(crate) fn wait_log(&self, rt: &dyn Runtime, pod: &Pod, id: &ContainerId, text: &str) {
+    pub(crate) fn wait_log(&self, rt: &NodeRuntime, pod: &Pod, id: &ContainerId, text: &str) {
         let status = rt.pod_status(pod.uid()).unwrap();
         let log = &status
             .containers
@@ -164,26 +178,79 @@ impl Node {
     }
 
     /// As the pod worker does when a pod has gone.
-    pub(crate) fn remove_pod(&self, rt: &dyn Runtime, pod: &Pod) {
+    pub(crate) fn remove_pod(&self, rt: &NodeRuntime, pod: &Pod) {
         let status = rt.pod_status(pod.uid()).unwrap();
         for c in &status.containers {
             rt.stop_container(&c.id, Duration::ZERO, &Cancel::default())
                 .unwrap();
-            rt.remove_container(&c.id).unwrap();
-            rt.remove_container(&c.id).unwrap();
+            rt.kuberuntime
+                .remove_container(&status, &c.name, &c.id)
+                .unwrap();
+            rt.kuberuntime
+                .remove_container(&status, &c.name, &c.id)
+                .unwrap();
         }
         for s in &status.sandboxes {
-            rt.stop_pod_sandbox(&s.id).unwrap();
-            rt.remove_pod_sandbox(&s.id).unwrap();
+            rt.stop_sandbox(&s.id).unwrap();
+            rt.remove_sandbox(&s.id).unwrap();
         }
-        rt.remove_pod(pod.uid()).unwrap();
-        rt.remove_pod(pod.uid()).unwrap();
+        rt.kuberuntime.remove_pod_data(pod.uid()).unwrap();
+        rt.kuberuntime.remove_pod_data(pod.uid()).unwrap();
+    }
+}
+
+/// The runtime of a node, and the steps by which a pod worker uses it. Everything else is the runtime's own.
+pub(crate) struct NodeRuntime {
+    pub(crate) kuberuntime: KubeRuntime,
+}
+
+impl std::ops::Deref for NodeRuntime {
+    type Target = dyn Runtime;
+
+    fn deref(&self) -> &Self::Target {
+        &**self.kuberuntime.runtime()
+    }
+}
+
+impl NodeRuntime {
+    pub(crate) fn run_pod_sandbox(
+        &self,
+        pod: &Pod,
+        attempt: u32,
+    ) -> Result<ContainerId, RuntimeError> {
+        self.kuberuntime.make_pod_dir(pod).unwrap();
+        let volumes = self.kuberuntime.set_up_volumes(pod).unwrap();
+        self.kuberuntime.run_sandbox(pod, attempt, &volumes)
+    }
+
+    /// Volumes, image, configuration, create, start.
+    pub(crate) fn start_container(
+        &self,
+        pod: &Pod,
+        sandbox: &ContainerId,
+        container: &Container,
+        attempt: u32,
+    ) -> Result<ContainerId, StartError> {
+        let k = &self.kuberuntime;
+        let volumes = k.set_up_volumes(pod).unwrap();
+        let image = k.image(pod, container, &mut |_| ())?;
+        let config = k.container_config(pod, container, attempt, &image, &volumes)?;
+        let id = k.create_container(pod, sandbox, &config, &volumes)?;
+        k.start_container(pod, &config, &id)?;
+        Ok(id)
     }
 }
 
 impl Drop for Node {
-    /// Ends what a failed test has left: by record, then by cgroup.
+    /// Ends what a failed test has left.
     fn drop(&mut self) {
+        self.kill_everything();
+    }
+}
+
+impl Node {
+    /// Ends every process by record, then by cgroup, as a power cut does.
+    pub(crate) fn kill_everything(&self) {
         let dirs = |d: PathBuf| {
             fs::read_dir(d)
                 .into_iter()
@@ -237,6 +304,7 @@ pub(crate) fn assert_nothing_left(layout: &Layout) {
         layout.lib_dir().join("containers"),
         layout.lib_dir().join("pods"),
         layout.logs_dir(),
+        layout.container_log_links(),
     ] {
         assert_eq!(
             fs::read_dir(&dir).map_or(0, Iterator::count),

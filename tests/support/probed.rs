@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use podprobe::api::{Container, Pod, PodUid};
 use podprobe::runtime::{
-    Cancel, ContainerId, ExecOutcome, NetworkNamespace, Runtime, RuntimeError, RuntimePodStatus,
+    Cancel, ContainerConfig, ContainerId, ExecOutcome, Listing, NetworkNamespace, Runtime,
+    RuntimeError, SandboxConfig,
 };
 
 /// What a prober asks. The pods are in the node's network, unless it says something else.
@@ -13,7 +13,7 @@ pub trait Probed: Send + Sync {
     /// As [`Runtime::exec`].
     fn exec(&self, id: &ContainerId) -> Result<ExecOutcome, RuntimeError>;
 
-    /// As [`Runtime::network_namespace`].
+    /// As [`Runtime::pod_network`].
     fn network_namespace(&self) -> Result<Option<NetworkNamespace>, RuntimeError> {
         Ok(None)
     }
@@ -27,34 +27,30 @@ fn never<T>() -> T {
 }
 
 impl<T: Probed> Runtime for ProbedRuntime<T> {
-    fn name(&self) -> &str {
-        "made up"
-    }
     fn check(&self) -> Result<(), RuntimeError> {
         Ok(())
     }
-    fn list_pods(&self) -> Result<Vec<RuntimePodStatus>, RuntimeError> {
+    fn list(&self, _: Option<&str>) -> Result<Listing, RuntimeError> {
         never()
     }
-    fn pod_status(&self, _: &PodUid) -> Result<RuntimePodStatus, RuntimeError> {
+    fn run_sandbox(&self, _: &SandboxConfig) -> Result<ContainerId, RuntimeError> {
         never()
     }
-    fn run_pod_sandbox(&self, _: &Pod, _: u32) -> Result<ContainerId, RuntimeError> {
+    fn stop_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
         never()
     }
-    fn stop_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
+    fn remove_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
         never()
     }
-    fn remove_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
-        never()
-    }
-    fn start_container(
+    fn create_container(
         &self,
-        _: &Pod,
         _: &ContainerId,
-        _: &Container,
-        _: u32,
+        _: &ContainerConfig,
+        _: &SandboxConfig,
     ) -> Result<ContainerId, RuntimeError> {
+        never()
+    }
+    fn start_container(&self, _: &ContainerId) -> Result<(), RuntimeError> {
         never()
     }
     fn stop_container(&self, _: &ContainerId, _: Duration, _: &Cancel) -> Result<(), RuntimeError> {
@@ -63,9 +59,7 @@ impl<T: Probed> Runtime for ProbedRuntime<T> {
     fn remove_container(&self, _: &ContainerId) -> Result<(), RuntimeError> {
         never()
     }
-    fn remove_pod(&self, _: &PodUid) -> Result<(), RuntimeError> {
-        never()
-    }
+    fn interrupt(&self) {}
     fn exec(
         &self,
         id: &ContainerId,
@@ -75,7 +69,7 @@ impl<T: Probed> Runtime for ProbedRuntime<T> {
     ) -> Result<ExecOutcome, RuntimeError> {
         self.0.exec(id)
     }
-    fn network_namespace(&self, _: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {
+    fn pod_network(&self, _: &str) -> Result<Option<NetworkNamespace>, RuntimeError> {
         self.0.network_namespace()
     }
 }

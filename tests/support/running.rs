@@ -4,17 +4,16 @@ use std::time::Duration;
 
 use podprobe::api::Pod;
 use podprobe::nsexec::{self, ExecError};
-use podprobe::runtime::shims::shim_runtime::ShimRuntime;
 use podprobe::runtime::shims::state::{ContainerState, Process, STATE};
-use podprobe::runtime::{ContainerId, ExecOutcome, Runtime};
+use podprobe::runtime::{ContainerId, ExecOutcome};
 use serde_json::Value;
 
-use super::{Node, PROGRAM, pod};
+use super::{Node, NodeRuntime, PROGRAM, pod};
 
 /// A container that has said `up`. [`Self::end`] removes it; when a test fails, its [`Node`] does.
 pub(crate) struct Running<'a> {
     pub(crate) node: &'a Node,
-    pub(crate) rt: ShimRuntime,
+    pub(crate) rt: NodeRuntime,
     pub(crate) pod: Pod,
     pub(crate) id: ContainerId,
     pub(crate) process: Process,

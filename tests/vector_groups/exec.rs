@@ -11,9 +11,9 @@ use podprobe::events::Recorder;
 use podprobe::nsexec;
 use podprobe::prober::exec::judge;
 use podprobe::prober::outcome::{HandlerResult, Outcome, Phase};
-use podprobe::prober::prober::{Prober, Subject, event, verdict};
+use podprobe::prober::prober::{Memory, Prober, Subject, event, verdict};
 use podprobe::prober::worker::Verdict as WorkerVerdict;
-use podprobe::runtime::{ContainerId, ExecOutcome, RuntimeError, StartErrorReason};
+use podprobe::runtime::{ContainerId, ExecOutcome, RuntimeError, RuntimeErrorKind};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ impl Runner {
                 code: self.exit_code.unwrap_or(0),
                 output,
             }),
-            (None, Some(text)) => Err(RuntimeError::new(StartErrorReason::RunContainerError, text)),
+            (None, Some(text)) => Err(RuntimeError::new(RuntimeErrorKind::Failed, text)),
             (Some("timeout"), _) => Ok(ExecOutcome::TimedOut { output }),
             (Some(other), _) => return unknown("kind of error", other),
         })
@@ -186,7 +186,7 @@ fn run(probe_type: ProbeType, probe: Option<Probe>, answer: Answer) -> WorkerVer
         container: "c",
         id: &id,
     };
-    prober.probe(probe_type, subject, &mut None).0
+    prober.probe(probe_type, subject, &mut Memory::default()).0
 }
 
 /// A handler's word as it is judged, and through an exec probe where one can say it.
@@ -274,17 +274,14 @@ fn output_limit(case: &Case) -> Verdict {
     let case: OutputLimit = case.fields()?;
     if let Some(error) = case.run_error {
         let got = judge(
-            Err(RuntimeError::new(
-                StartErrorReason::RunContainerError,
-                error,
-            )),
+            Err(RuntimeError::new(RuntimeErrorKind::Failed, error)),
             &[],
             Duration::from_secs(1),
         );
         same("err", case.err, got.error)?;
         same("told", case.stdout, case.expect)?;
         return Ok(overruled(
-            "the error is as told; a run that says nothing of the container brings no output with it (3.2, last row)",
+            "the error is as told; a run that says nothing of the container brings no output with it (kubelet-probes 3.2, last row)",
         ));
     }
     same("err", None, case.err)?;
@@ -378,7 +375,7 @@ fn ev_1(case: &Case) -> Verdict {
             container: "c",
             id: &id,
         };
-        let (_, outcome) = prober.probe(probe_type, subject, &mut None);
+        let (_, outcome) = prober.probe(probe_type, subject, &mut Memory::default());
         let expected = (
             format!("{name} probe failed: {}", outcome.output),
             "Unhealthy",

@@ -451,7 +451,7 @@ fn redirect(case: &Case) -> Verdict {
         "a result",
     )?;
     Ok(overruled(format!(
-        "localOnly is as told; following to another host (told: {}) does not exist, the kubelet does not run that mode either (3.4)",
+        "localOnly is as told; following to another host (told: {}) does not exist, the kubelet does not run that mode either (kubelet-probes 3.4)",
         case.follow_non_local
     )))
 }

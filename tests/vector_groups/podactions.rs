@@ -6,12 +6,10 @@ use std::time::{Duration, SystemTime};
 use podprobe::api::pod::{ObjectMeta, PodSpec};
 use podprobe::api::{Container, Pod, PodRef};
 use podprobe::clock::Moment;
-use podprobe::pod_actions::{
-    BackOff, BackOffKey, Held, Inputs, compute, restart_all_wanted, spec_hash,
-};
-use podprobe::runtime::{
-    ContainerId, RuntimePodStatus, RuntimeSandboxStatus, RuntimeState, StartErrorReason,
-};
+use podprobe::container_config::spec_hash;
+use podprobe::kuberuntime::StartErrorReason;
+use podprobe::pod_actions::{BackOff, BackOffKey, Held, Inputs, compute, restart_all_wanted};
+use podprobe::runtime::{ContainerId, RuntimePodStatus, RuntimeSandboxStatus, RuntimeState};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

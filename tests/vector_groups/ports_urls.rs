@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use podprobe::api::PodStatus;
 use podprobe::api::pod::{ContainerPort, HttpHeader, IntOrString};
+use podprobe::api::probe_host::ProbeHosts;
 use podprobe::prober::http::header_map;
 use podprobe::prober::ports::{port_by_name, resolve_port};
 use podprobe::prober::target::resolve_target;
@@ -124,7 +125,15 @@ fn target(case: TargetCase, http: bool) -> Verdict {
     };
     let got = resolve_port(&case.port, &ports(case.ports)).and_then(|port| {
         // Whether a foreign host is allowed is another question than where it is.
-        let target = resolve_target(&case.host, &status, None, std::slice::from_ref(&case.host))?;
+        let target = resolve_target(
+            &case.host,
+            &status,
+            None,
+            &ProbeHosts {
+                allowed: std::slice::from_ref(&case.host),
+                is_node_address: &|_| false,
+            },
+        )?;
         Ok((target.host, port))
     });
     let (host, port) = match got {

@@ -13,7 +13,7 @@ use podprobe::events::Recorder;
 use podprobe::prober::manager::{Deps, ProberManager, Results, StatusSource};
 use podprobe::prober::results::{Manager, Update};
 use podprobe::runtime::{
-    ContainerId, ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeState, StartErrorReason,
+    ContainerId, ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeErrorKind, RuntimeState,
 };
 use serde_json::{Value, json};
 
@@ -68,7 +68,7 @@ impl Probed for World {
                 output: b"said".to_vec(),
             }),
             Answer::Error => Err(RuntimeError::new(
-                StartErrorReason::RunContainerError,
+                RuntimeErrorKind::Failed,
                 "no descriptors",
             )),
         }

@@ -1,206 +1,62 @@
 //! The syncs against a runtime that only remembers: what is asked of it, in which order, and what a person is told.
 //! That containers really start and end is tested in tests/runtime.rs and tests/day.rs.
 
-use std::collections::VecDeque;
-use std::path::PathBuf;
-use std::time::SystemTime;
-
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::{Container, PodPhase};
+use crate::api::PodPhase;
 use crate::events::Event;
+use crate::images::manager::{EnsureError, ImageEvent, ImageRequest, ImageWaitReason};
+use crate::images::{Image, ImageConfig};
+use crate::kuberuntime::ImageService;
+use crate::layout::Layout;
+use crate::lifecycle::{HookSubject, Hooks, NoHooks};
 use crate::notifier::Notifier;
-use crate::pod_actions::spec_hash;
 use crate::prober::history::History;
+use crate::runtime::fake::{FakeRuntime, end};
 use crate::runtime::{
-    ExecOutcome, NetworkNamespace, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus,
-    RuntimeState, StartErrorReason,
+    ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeErrorKind, RuntimeState,
 };
+use crate::volumes::Volumes;
 
-/// Containers start when asked, end when asked, and nothing else happens by itself.
-#[derive(Default)]
-struct FakeRuntime {
-    state: Mutex<FakeState>,
-}
+/// Every image is there.
+struct Images;
 
-#[derive(Default)]
-struct FakeState {
-    pod: RuntimePodStatus,
-    calls: Vec<String>,
-    next_id: u32,
-    /// Each start takes one; empty means it works.
-    start_errors: VecDeque<RuntimeError>,
-    sandbox_error: Option<RuntimeError>,
-    stop_error: Option<RuntimeError>,
-    /// The run is cancelled while it stops something.
-    cancel_in_stop: bool,
-}
-
-impl FakeState {
-    fn id(&mut self) -> ContainerId {
-        self.next_id += 1;
-        self.next_id.to_string().as_str().into()
-    }
-}
-
-impl Runtime for FakeRuntime {
-    fn name(&self) -> &str {
-        "fake"
-    }
-    fn check(&self) -> Result<(), RuntimeError> {
-        Ok(())
-    }
-    fn list_pods(&self) -> Result<Vec<RuntimePodStatus>, RuntimeError> {
-        Ok(vec![self.state.lock().unwrap().pod.clone()])
-    }
-    fn pod_status(&self, uid: &PodUid) -> Result<RuntimePodStatus, RuntimeError> {
-        let mut status = self.state.lock().unwrap().pod.clone();
-        status.uid = uid.clone();
-        Ok(status)
-    }
-    fn run_pod_sandbox(&self, _: &Pod, attempt: u32) -> Result<ContainerId, RuntimeError> {
-        let mut s = self.state.lock().unwrap();
-        s.calls.push(format!("sandbox {attempt}"));
-        if let Some(e) = s.sandbox_error.clone() {
-            return Err(e);
-        }
-        let id = s.id();
-        let ips = vec!["127.0.0.1".parse().unwrap()];
-        let created_at = SystemTime::now();
-        s.pod.sandboxes.insert(
-            0,
-            RuntimeSandboxStatus {
-                id: id.clone(),
-                attempt,
-                ready: true,
-                host_network: false,
-                created_at,
-                ips,
-            },
-        );
-        Ok(id)
-    }
-    fn stop_pod_sandbox(&self, _: &ContainerId) -> Result<(), RuntimeError> {
-        let mut s = self.state.lock().unwrap();
-        s.calls.push("stop sandbox".into());
-        s.pod.sandboxes.iter_mut().for_each(|s| s.ready = false);
-        Ok(())
-    }
-    fn remove_pod_sandbox(&self, id: &ContainerId) -> Result<(), RuntimeError> {
-        let mut s = self.state.lock().unwrap();
-        s.calls.push("remove sandbox".into());
-        s.pod.sandboxes.retain(|s| s.id != *id);
-        Ok(())
-    }
-    fn start_container(
+impl ImageService for Images {
+    fn ensure(
         &self,
-        _: &Pod,
-        _: &ContainerId,
-        c: &Container,
-        attempt: u32,
-    ) -> Result<ContainerId, RuntimeError> {
-        let mut s = self.state.lock().unwrap();
-        s.calls.push(format!("start {} {attempt}", c.name));
-        if let Some(e) = s.start_errors.pop_front() {
-            return Err(e);
+        request: ImageRequest<'_>,
+        record: &mut dyn FnMut(ImageEvent),
+    ) -> Result<Image, EnsureError> {
+        let event = |warning, reason| ImageEvent {
+            warning,
+            reason,
+            message: format!("image {}", request.image),
+        };
+        if request.image == "missing" {
+            record(event(true, "ErrImageNeverPull"));
+            return Err(EnsureError {
+                reason: ImageWaitReason::ErrImageNeverPull,
+                message: "cannot find it".into(),
+                retry_at: None,
+            });
         }
-        let id = s.id();
-        let status = container(
-            &c.name,
-            id.as_str(),
-            RuntimeState::Running,
-            attempt,
-            spec_hash(c),
-        );
-        s.pod.containers.insert(0, status);
-        Ok(id)
+        record(event(false, "Pulled"));
+        Ok(Image {
+            id: "sha256:1".into(),
+            name: request.image.into(),
+            config: ImageConfig::default(),
+            layers: Vec::new(),
+        })
     }
-    fn stop_container(
-        &self,
-        id: &ContainerId,
-        grace: Duration,
-        cancel: &Cancel,
-    ) -> Result<(), RuntimeError> {
-        let mut s = self.state.lock().unwrap();
-        s.calls.push(format!("stop {id} {}", grace.as_secs()));
-        if let Some(e) = s.stop_error.clone() {
-            if s.cancel_in_stop {
-                cancel.cancel();
-            }
-            return Err(e);
-        }
-        end(
-            s.pod.containers.iter_mut().find(|c| c.id == *id).unwrap(),
-            137,
-        );
-        Ok(())
-    }
-    fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
-        let mut s = self.state.lock().unwrap();
-        s.calls.push(format!("remove {id}"));
-        s.pod.containers.retain(|c| c.id != *id);
-        Ok(())
-    }
-    fn remove_pod(&self, _: &PodUid) -> Result<(), RuntimeError> {
-        self.state.lock().unwrap().calls.push("remove pod".into());
-        Ok(())
-    }
-    fn exec(
-        &self,
-        _: &ContainerId,
-        _: &[String],
-        _: Duration,
-        _: usize,
-    ) -> Result<ExecOutcome, RuntimeError> {
-        unreachable!("no probe runs here")
-    }
-    fn network_namespace(&self, _: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {
-        Ok(None)
-    }
-}
-
-fn container(
-    name: &str,
-    id: &str,
-    state: RuntimeState,
-    attempt: u32,
-    hash: u32,
-) -> RuntimeContainerStatus {
-    RuntimeContainerStatus {
-        id: id.into(),
-        name: name.into(),
-        sandbox: ContainerId::default(),
-        state,
-        attempt,
-        image: "i".into(),
-        image_id: "sha256:1".into(),
-        hash,
-        created_at: SystemTime::now(),
-        started_at: Some(SystemTime::now()),
-        started: Some(Moment::now()),
-        finished_at: None,
-        finished: None,
-        exit_code: 0,
-        signal: None,
-        reason: String::new(),
-        message: String::new(),
-        pid: None,
-        log_path: PathBuf::new(),
-    }
-}
-
-fn end(c: &mut RuntimeContainerStatus, code: i32) {
-    (c.state, c.exit_code) = (RuntimeState::Exited, code);
-    (c.finished, c.finished_at) = (Some(Moment::now()), Some(SystemTime::now()));
 }
 
 impl PodCache for FakeRuntime {
     fn newer_than(&self, uid: &PodUid, _: Moment) -> Result<Arc<RuntimePodStatus>, String> {
-        Ok(Arc::new(self.pod_status(uid).unwrap()))
+        Ok(Arc::new((self as &dyn Runtime).pod_status(uid).unwrap()))
     }
     fn request_relist(&self, _: &PodUid) {
-        self.state.lock().unwrap().calls.push("relist".into());
+        self.state().calls.push("relist".into());
     }
 }
 
@@ -258,10 +114,15 @@ struct Harness {
     statuses: Arc<StatusManager>,
     recorder: Arc<Recorder>,
     pod: Arc<Pod>,
+    dir: tempfile::TempDir,
 }
 
 impl Harness {
     fn new(spec: Value) -> Self {
+        Self::on(spec, Arc::default(), Arc::new(NoHooks))
+    }
+
+    fn on(spec: Value, runtime: Arc<FakeRuntime>, hooks: Arc<dyn Hooks>) -> Self {
         let metadata =
             serde_json::from_value(json!({"name": "p", "namespace": "default", "uid": "u"}))
                 .unwrap();
@@ -270,14 +131,22 @@ impl Harness {
             spec: serde_json::from_value(spec).unwrap(),
             raw: Value::Null,
         });
-        let (runtime, probes) = (Arc::<FakeRuntime>::default(), Arc::<FakeProbes>::default());
+        let probes = Arc::<FakeProbes>::default();
         let statuses = Arc::new(StatusManager::new(
             HashMap::new(),
             Arc::new(Notifier::default()),
         ));
         let recorder = Arc::<Recorder>::default();
+        let dir = tempfile::tempdir().unwrap();
+        let kuberuntime = KubeRuntime::new(
+            runtime.clone(),
+            Arc::new(Images),
+            Volumes::new(),
+            Layout::new(dir.path()),
+        );
         let syncer = Syncer::new(Deps {
-            runtime: runtime.clone(),
+            kuberuntime: Arc::new(kuberuntime),
+            hooks,
             cache: runtime.clone(),
             probes: probes.clone(),
             statuses: statuses.clone(),
@@ -292,6 +161,7 @@ impl Harness {
             statuses,
             recorder,
             pod,
+            dir,
         }
     }
 
@@ -314,20 +184,21 @@ impl Harness {
         )
     }
 
+    fn pod_dir(&self) -> std::path::PathBuf {
+        Layout::new(self.dir.path()).pod_data(self.pod.uid())
+    }
+
     fn calls(&self) -> Vec<String> {
-        std::mem::take(&mut self.runtime.state.lock().unwrap().calls)
+        std::mem::take(&mut self.runtime.state().calls)
     }
 
     fn end_newest(&self, code: i32) {
-        end(
-            &mut self.runtime.state.lock().unwrap().pod.containers[0],
-            code,
-        );
+        end(&mut self.runtime.state().containers[0], code);
     }
 
     /// The newest instance ended that long ago.
     fn ended_before(&self, seconds: u64) {
-        let newest = &mut self.runtime.state.lock().unwrap().pod.containers[0];
+        let newest = &mut self.runtime.state().containers[0];
         newest.finished = Some(Moment::now() - Duration::from_secs(seconds));
     }
 
@@ -350,9 +221,11 @@ impl Harness {
             .collect()
     }
 
+    /// Reason and text of each event; that an image is there is left out.
     fn texts(&self) -> Vec<String> {
         self.events()
             .into_iter()
+            .filter(|e| e.reason != "Pulled")
             .map(|e| format!("{} {}", e.reason, e.message))
             .collect()
     }
@@ -362,7 +235,10 @@ impl Harness {
 fn a_new_pod_gets_its_probes_a_sandbox_and_its_containers() {
     let h = Harness::one();
     assert_eq!(h.run(Phase::Sync), Outcome::Ok);
-    assert_eq!(h.calls(), ["sandbox 0", "start c 0", "relist"]);
+    assert_eq!(
+        h.calls(),
+        ["sandbox 0", "create c 0", "start c 0", "relist"]
+    );
     assert_eq!(*h.probes.calls.lock().unwrap(), ["add"]);
     assert_eq!(
         h.texts(),
@@ -391,9 +267,7 @@ fn the_first_restart_is_at_once_and_the_next_waits_ten_seconds_from_the_end() {
     else {
         panic!("held back")
     };
-    let finished = h.runtime.state.lock().unwrap().pod.containers[0]
-        .finished
-        .unwrap();
+    let finished = h.runtime.state().containers[0].finished.unwrap();
     assert_eq!(
         (error.as_str(), at),
         ("", finished + Duration::from_secs(10))
@@ -429,17 +303,14 @@ fn e2_a_kill_by_a_probe_counts_from_its_own_end() {
         // by the end of any older one the back-off would be over
         for ended in h
             .runtime
-            .state
-            .lock()
-            .unwrap()
-            .pod
+            .state()
             .containers
             .iter_mut()
             .filter(|c| c.state == RuntimeState::Exited)
         {
             ended.finished = Some(Moment::now() - Duration::from_secs(100));
         }
-        let id = h.runtime.state.lock().unwrap().pod.containers[0].id.clone();
+        let id = h.runtime.state().containers[0].id.clone();
         h.probes
             .liveness
             .lock()
@@ -482,48 +353,242 @@ fn the_newest_two_instances_are_kept() {
     }
     let attempts: Vec<u32> = h
         .runtime
-        .state
-        .lock()
-        .unwrap()
-        .pod
+        .state()
         .containers
         .iter()
-        .map(|c| c.attempt)
+        .map(|c| c.metadata.attempt)
         .collect();
     assert_eq!(attempts, [3, 2]);
+}
+
+/// The reason that the pod shows while a container waits.
+#[track_caller]
+fn waiting(h: &Harness) -> (String, String) {
+    let status = h.status();
+    let waiting = status.container_statuses[0].state.waiting.clone().unwrap();
+    (waiting.reason, waiting.message)
 }
 
 #[test]
 fn a_start_failure_is_shown_and_tried_again() {
     let h = Harness::one();
-    let error = RuntimeError::new(
-        StartErrorReason::ErrImageNeverPull,
-        "image i is not on the node; load it",
-    );
-    h.runtime
-        .state
-        .lock()
-        .unwrap()
-        .start_errors
-        .push_back(error);
-    assert!(matches!(
-        h.run(Phase::Sync),
-        Outcome::Failed { retry_at: None, .. }
-    ));
-    let waiting = h.status().container_statuses[0]
-        .state
-        .waiting
-        .clone()
-        .unwrap();
+    let failed = |e: RuntimeError, at_start| {
+        let mut state = h.runtime.state();
+        match at_start {
+            true => state.start_errors.push_back(e),
+            false => state.create_errors.push_back(e),
+        }
+        drop(state);
+        let outcome = h.run(Phase::Sync);
+        assert!(matches!(outcome, Outcome::Failed { retry_at: None, .. }));
+        waiting(&h).0
+    };
+    let invalid = RuntimeError::new(RuntimeErrorKind::InvalidConfig, "no such user");
+    assert_eq!(failed(invalid, false), "CreateContainerConfigError");
     assert_eq!(
-        (waiting.reason.as_str(), waiting.message.as_str()),
-        ("ErrImageNeverPull", "image i is not on the node; load it")
+        failed(RuntimeError::failed("no disk"), false),
+        "CreateContainerError"
     );
     assert_eq!(
         h.texts(),
-        ["Failed Error: image i is not on the node; load it"]
+        ["Failed Error: no such user", "Failed Error: no disk"]
+    );
+    assert_eq!(
+        failed(RuntimeError::failed("no such file"), true),
+        "RunContainerError"
+    );
+    assert_eq!(
+        h.texts()[2..],
+        ["Created Container created", "Failed Error: no such file"]
     );
     assert_eq!(h.run(Phase::Sync), Outcome::Ok);
+}
+
+/// Each attempt has an id of its own; the event is the same.
+#[test]
+fn equal_failures_are_one_event_whatever_the_ids_in_them() {
+    let h = Harness::one();
+    for digit in ["1", "a"] {
+        let id = digit.repeat(64);
+        let text = format!("cannot create container {id}: /run/{id}/x: no such user");
+        let error = RuntimeError::failed(text);
+        h.runtime.state().create_errors.push_back(error);
+        h.run(Phase::Sync);
+    }
+    let text = "cannot create container: /run/<id>/x: no such user";
+    assert_eq!(h.texts(), [format!("Failed Error: {text}")]);
+    assert_eq!(h.events()[0].count, 2);
+    let waiting = h.status().container_statuses[0].state.waiting.clone();
+    assert_eq!(waiting.unwrap().message, text);
+}
+
+/// The next daemon starts it.
+#[test]
+fn what_the_end_of_the_daemon_cuts_short_is_no_event() {
+    let h = Harness::one();
+    let text = format!("cannot start the container: {ENDING}");
+    let error = RuntimeError::failed(text);
+    h.runtime.state().create_errors.push_back(error);
+    assert!(matches!(h.run(Phase::Sync), Outcome::Failed { .. }));
+    assert_eq!(h.texts(), [] as [&str; 0]);
+}
+
+#[test]
+fn an_image_that_is_not_there_is_asked_for_before_anything_is_created() {
+    let h = Harness::new(json!({"containers": [{"name": "c", "image": "missing"}]}));
+    assert!(matches!(h.run(Phase::Sync), Outcome::Failed { .. }));
+    let expected = ("ErrImageNeverPull".to_owned(), "cannot find it".to_owned());
+    assert_eq!(waiting(&h), expected);
+    assert_eq!(
+        h.texts(),
+        [
+            "ErrImageNeverPull image missing",
+            "Failed Error: ErrImageNeverPull"
+        ]
+    );
+    assert_eq!(h.calls(), ["sandbox 0", "relist"]);
+}
+
+#[test]
+fn a_volume_that_is_not_ready_keeps_the_pod_from_its_sandbox() {
+    let h = Harness::new(json!({"containers": [{"name": "c", "image": "i"}],
+        "volumes": [{"name": "v", "hostPath": {"path": "/nowhere/at/all", "type": "Directory"}}]}));
+    assert!(matches!(h.run(Phase::Sync), Outcome::Failed { .. }));
+    assert_eq!(waiting(&h).0, "ContainerCreating");
+    assert_eq!(h.calls(), ["relist"]);
+    let text = "FailedMount MountVolume.SetUp failed for volume \"v\" : hostPath type check failed: /nowhere/at/all";
+    assert!(h.texts()[0].starts_with(text), "{:?}", h.texts());
+}
+
+/// A handler as a probe has it, run as a hook.
+struct ExecHooks {
+    runtime: Arc<FakeRuntime>,
+    pre_stop: Option<Result<(), String>>,
+    post_start: Option<Result<(), String>>,
+}
+
+impl ExecHooks {
+    fn run(
+        &self,
+        subject: HookSubject<'_>,
+        command: &str,
+        answer: Option<&Result<(), String>>,
+    ) -> Result<(), String> {
+        let Some(answer) = answer else {
+            return Ok(());
+        };
+        let outcome = self
+            .runtime
+            .exec(subject.id, &[command.to_owned()], Duration::ZERO, 0);
+        outcome
+            .map_err(|e| e.to_string())
+            .and_then(|_| answer.clone())
+    }
+}
+
+impl Hooks for ExecHooks {
+    fn pre_stop(&self, s: HookSubject<'_>, _: Duration, _: &Cancel) -> Result<(), String> {
+        self.run(s, "drain", self.pre_stop.as_ref())
+    }
+
+    fn post_start(&self, s: HookSubject<'_>, _: &Cancel) -> Result<(), String> {
+        self.run(s, "warm-up", self.post_start.as_ref())
+    }
+}
+
+fn with_hooks(
+    pre_stop: Option<Result<(), String>>,
+    post_start: Option<Result<(), String>>,
+) -> Harness {
+    let spec =
+        json!({"terminationGracePeriodSeconds": 30, "containers": [{"name": "c", "image": "i"}]});
+    let runtime = Arc::new(FakeRuntime::with_exec(|_, _| {
+        let output = Vec::new();
+        Ok(ExecOutcome::Exited { code: 0, output })
+    }));
+    let hooks = ExecHooks {
+        runtime: runtime.clone(),
+        pre_stop,
+        post_start,
+    };
+    Harness::on(spec, runtime, Arc::new(hooks))
+}
+
+/// The seam for hooks: one implementor of `Hooks`, and the order is the syncer's.
+#[test]
+fn a_pre_stop_hook_runs_before_the_kill_and_a_failure_of_it_delays_nothing() {
+    for (answer, event) in [(Ok(()), false), (Err("exit code 1".to_owned()), true)] {
+        let h = with_hooks(Some(answer), None);
+        h.run(Phase::Sync);
+        h.calls();
+        assert_eq!(h.run(Phase::Terminating), Outcome::Ok);
+        assert_eq!(
+            h.calls(),
+            ["exec c drain", "stop 2 7", "stop sandbox", "relist"]
+        );
+        let text = "FailedPreStopHook PreStopHook failed".to_owned();
+        assert_eq!(h.texts().contains(&text), event);
+    }
+}
+
+#[test]
+fn a_container_whose_post_start_hook_fails_is_killed() {
+    let h = with_hooks(None, Some(Ok(())));
+    assert_eq!(h.run(Phase::Sync), Outcome::Ok);
+    assert_eq!(
+        h.calls(),
+        [
+            "sandbox 0",
+            "create c 0",
+            "start c 0",
+            "exec c warm-up",
+            "relist"
+        ]
+    );
+    let h = with_hooks(None, Some(Err("exit code 1".into())));
+    assert!(matches!(h.run(Phase::Sync), Outcome::Failed { .. }));
+    assert_eq!(h.calls()[3..], ["exec c warm-up", "stop 2 30", "relist"]);
+    let texts = h.texts();
+    for text in [
+        "FailedPostStartHook PostStartHook failed",
+        "Killing FailedPostStartHook",
+    ] {
+        assert!(texts.iter().any(|t| t == text), "{texts:?}");
+    }
+}
+
+/// The seam for other runtimes: everything above ran on one that sees configurations only. None of them holds a word of the
+/// v1 API beyond the labels, or a path that CRI has no field for.
+#[test]
+fn a_runtime_sees_configurations_and_nothing_of_pods() {
+    let h = Harness::new(
+        json!({"containers": [{"name": "c", "image": "i", "command": ["/app"],
+        "livenessProbe": {"exec": {"command": ["/check"]}}, "volumeMounts": [{"name": "v", "mountPath": "/v"}]}],
+        "volumes": [{"name": "v"}]}),
+    );
+    h.run(Phase::Sync);
+    let state = h.runtime.state();
+    let (config, sandbox) = (&state.configs[0], &state.sandbox_configs[0]);
+    let text = format!("{config:?} {sandbox:?}");
+    for word in [
+        "/check",
+        "Probe",
+        "restartPolicy",
+        "emptyDir",
+        "CreateContainer",
+        "CrashLoop",
+        "/run/podprobe",
+        "/var/lib/podprobe/images",
+        "/var/lib/podprobe/containers",
+    ] {
+        assert!(!text.contains(word), "{word} in {text}");
+    }
+    assert_eq!(config.labels, {
+        let mut labels = sandbox.labels.clone();
+        labels.insert("io.kubernetes.container.name".into(), "c".into());
+        labels
+    });
+    assert_eq!(config.image.id, "sha256:1");
 }
 
 #[test]
@@ -531,24 +596,25 @@ fn one_container_that_cannot_start_holds_no_other_back() {
     let h = Harness::new(
         json!({"containers": [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}]}),
     );
-    let error = RuntimeError::new(StartErrorReason::RunContainerError, "no such file");
-    h.runtime
-        .state
-        .lock()
-        .unwrap()
-        .start_errors
-        .push_back(error);
+    let error = RuntimeError::failed("no such file");
+    h.runtime.state().start_errors.push_back(error);
     assert!(matches!(h.run(Phase::Sync), Outcome::Failed { .. }));
-    assert_eq!(h.calls()[..3], ["sandbox 0", "start a 0", "start b 0"]);
+    assert_eq!(
+        h.calls()[..5],
+        [
+            "sandbox 0",
+            "create a 0",
+            "start a 0",
+            "create b 0",
+            "start b 0"
+        ]
+    );
 }
 
 #[test]
 fn a_sandbox_that_fails_starts_nothing_and_says_so() {
     let h = Harness::one();
-    h.runtime.state.lock().unwrap().sandbox_error = Some(RuntimeError::new(
-        StartErrorReason::CreatePodSandboxError,
-        "no namespaces",
-    ));
+    h.runtime.state().sandbox_error = Some(RuntimeError::failed("no namespaces"));
     assert!(matches!(h.run(Phase::Sync), Outcome::Failed { .. }));
     assert_eq!(h.calls()[0], "sandbox 0");
     assert_eq!(
@@ -561,7 +627,7 @@ fn a_sandbox_that_fails_starts_nothing_and_says_so() {
 fn a_dead_sandbox_is_replaced_with_everything_in_it() {
     let h = Harness::one();
     h.run(Phase::Sync);
-    h.runtime.state.lock().unwrap().pod.sandboxes[0].ready = false;
+    h.runtime.state().sandboxes[0].ready = false;
     h.calls();
     h.run(Phase::Sync);
     assert_eq!(
@@ -571,19 +637,17 @@ fn a_dead_sandbox_is_replaced_with_everything_in_it() {
             "stop sandbox",
             "sandbox 1",
             "remove sandbox",
+            "create c 1",
             "start c 1",
             "relist"
         ]
     );
     let attempts: Vec<u32> = h
         .runtime
-        .state
-        .lock()
-        .unwrap()
-        .pod
+        .state()
         .sandboxes
         .iter()
-        .map(|s| s.attempt)
+        .map(|s| s.metadata.attempt)
         .collect();
     assert_eq!(attempts, [1], "the old one's record is gone too");
     assert!(h.texts().contains(
@@ -616,6 +680,28 @@ fn a_restart_of_all_says_who_asked_for_it() {
 }
 
 #[test]
+fn a_pod_that_has_finished_keeps_its_records_and_loses_its_empty_dirs() {
+    let h = Harness::new(json!({"restartPolicy": "Never", "volumes": [{"name": "v"}],
+        "containers": [{"name": "c", "image": "i"}]}));
+    h.run(Phase::Sync);
+    h.end_newest(0);
+    let volume = h.pod_dir().join("volumes/kubernetes.io~empty-dir/v");
+    assert!(volume.exists());
+    h.run(Phase::Terminating);
+    h.calls();
+    let work = Work {
+        phase: Phase::Terminated,
+        pod: h.pod.clone(),
+        grace: 7,
+        runtime_only: false,
+        removed: false,
+    };
+    assert_eq!(h.syncer.run(&work, &Cancel::default()), Outcome::Ok);
+    assert_eq!(h.calls(), [] as [&str; 0]);
+    assert!(!volume.exists() && h.pod_dir().exists());
+}
+
+#[test]
 fn a_finished_pod_is_terminal_and_starts_nothing() {
     let h = Harness::new(
         json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}),
@@ -627,7 +713,7 @@ fn a_finished_pod_is_terminal_and_starts_nothing() {
     assert_eq!((h.calls(), h.status().phase), (vec![], PodPhase::Succeeded));
 }
 
-/// 13.4 and lessons A8: liveness and startup stop first, readiness when nothing runs any more.
+/// kubelet-probes 13.4 and lessons A8: liveness and startup stop first, readiness when nothing runs any more.
 #[test]
 fn a8_termination_stops_probes_in_their_order_and_uses_the_pods_grace() {
     let h = Harness::one();
@@ -645,11 +731,10 @@ fn a8_termination_stops_probes_in_their_order_and_uses_the_pods_grace() {
             .contains(&"Killing Stopping container c".to_owned())
     );
     assert!(h.status().container_statuses[0].state.terminated.is_some());
+    assert!(h.pod_dir().exists());
     assert_eq!(h.run(Phase::Terminated), Outcome::Ok);
-    assert_eq!(
-        h.calls(),
-        ["remove 2", "remove sandbox", "remove pod", "relist"]
-    );
+    assert_eq!(h.calls(), ["remove 2", "remove sandbox", "relist"]);
+    assert!(!h.pod_dir().exists());
 }
 
 #[test]
@@ -657,8 +742,8 @@ fn a3_what_does_not_end_keeps_its_readiness_probe_and_is_tried_again() {
     let h = Harness::one();
     h.run(Phase::Sync);
     h.probes.calls.lock().unwrap().clear();
-    let error = RuntimeError::new(StartErrorReason::KillContainerError, "it will not die");
-    h.runtime.state.lock().unwrap().stop_error = Some(error);
+    let error = RuntimeError::failed("it will not die");
+    h.runtime.state().stop_error = Some(error);
     let Outcome::Failed { error, .. } = h.run(Phase::Terminating) else {
         panic!("it still runs")
     };
@@ -695,15 +780,15 @@ fn a_cancelled_run_is_no_error_and_starts_nothing() {
     h.run(Phase::Sync);
     h.calls();
     h.end_newest(1);
-    let id = h.runtime.state.lock().unwrap().pod.containers[1].id.clone();
+    let id = h.runtime.state().containers[1].id.clone();
     h.probes
         .liveness
         .lock()
         .unwrap()
         .insert(id, ProbeResult::Failure);
-    let error = RuntimeError::new(StartErrorReason::KillContainerError, "it is cancelled");
+    let error = RuntimeError::failed("it is cancelled");
     {
-        let mut state = h.runtime.state.lock().unwrap();
+        let mut state = h.runtime.state();
         (state.stop_error, state.cancel_in_stop) = (Some(error), true);
     }
     for phase in [Phase::Sync, Phase::Terminating] {
@@ -755,10 +840,14 @@ fn restart_counts_go_on_after_a_power_cut() {
     h.run(Phase::Sync);
     h.run(Phase::Sync);
     assert_eq!(h.status().container_statuses[0].restart_count, 1);
-    h.runtime.state.lock().unwrap().pod = RuntimePodStatus::default();
+    {
+        let mut state = h.runtime.state();
+        state.containers.clear();
+        state.sandboxes.clear();
+    }
     h.calls();
     h.run(Phase::Sync);
-    assert_eq!(h.calls()[..2], ["sandbox 0", "start c 2"]);
+    assert_eq!(h.calls()[..2], ["sandbox 0", "create c 2"]);
 }
 
 #[test]
@@ -810,7 +899,7 @@ fn a_passed_deadline_fails_the_pod() {
     h.run(Phase::Sync);
     // lessons B5: a wall clock that is set ends nothing
     let mut old = PodStatus::clone(&h.status());
-    old.start_time = Some(SystemTime::UNIX_EPOCH.into());
+    old.start_time = Some(std::time::SystemTime::UNIX_EPOCH.into());
     h.statuses.set(&h.pod, old);
     assert_eq!(h.run(Phase::Sync), Outcome::Ok);
     let began = Moment::now() - Duration::from_secs(61);

@@ -1,29 +1,25 @@
-//! The messages of grpc.health.v1 and how they are framed.
-//!
-//! Invariants: pure. No more than [`MAX_MESSAGE`] bytes of an answer are ever kept, and only one message is taken.
+//! The messages of grpc.health.v1.
 
-use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
-
-use super::status::{Code, Status};
 
 /// Largest answer taken, in bytes. A `HealthCheckResponse` is two bytes; the rest is room for fields of a later version.
 pub(super) const MAX_MESSAGE: usize = 4096;
-/// A flag for compression and the length.
-const PREFIX: usize = 5;
 /// `HealthCheckResponse.ServingStatus.SERVING`.
 pub(super) const SERVING: i32 = 1;
 
+/// What is asked.
 #[derive(Clone, PartialEq, Message)]
-struct HealthCheckRequest {
+pub(super) struct HealthCheckRequest {
+    /// Empty: the server as a whole.
     #[prost(string, tag = "1")]
-    service: String,
+    pub(super) service: String,
 }
 
+/// What is answered.
 #[derive(Clone, PartialEq, Message)]
-struct HealthCheckResponse {
+pub(super) struct HealthCheckResponse {
     #[prost(int32, tag = "1")]
-    status: i32,
+    pub(super) status: i32,
 }
 
 /// The name of a serving status as protobuf writes it; a number where it has none.
@@ -35,104 +31,9 @@ pub(super) fn status_name(status: i32) -> String {
         .map_or_else(|| status.to_string(), |name| (*name).to_owned())
 }
 
-/// The framed request for a service.
-pub(super) fn request(service: &str) -> Bytes {
-    let message = HealthCheckRequest {
-        service: service.to_owned(),
-    };
-    let length = message.encoded_len();
-    let mut frame = BytesMut::with_capacity(PREFIX + length);
-    frame.put_u8(0);
-    frame.put_u32(length.try_into().unwrap_or(u32::MAX));
-    frame.extend_from_slice(&message.encode_to_vec());
-    frame.freeze()
-}
-
-/// The answer as it comes in, in pieces of any size.
-#[derive(Debug, Default)]
-pub(super) struct Answer {
-    received: Vec<u8>,
-}
-
-impl Answer {
-    /// Takes the next piece.
-    ///
-    /// # Errors
-    /// A prefix that cannot be accepted, as soon as it is known, and a second message.
-    pub(super) fn push(&mut self, piece: &[u8], encoding: &str) -> Result<(), Status> {
-        let room = PREFIX + MAX_MESSAGE + 1 - self.received.len();
-        self.received
-            .extend_from_slice(&piece[..piece.len().min(room)]);
-        match self.length() {
-            Some(length) if length > MAX_MESSAGE => {
-                let text =
-                    format!("grpc: received message larger than max ({length} vs. {MAX_MESSAGE})");
-                Err(Status::new(Code::RESOURCE_EXHAUSTED, text))
-            }
-            Some(length) => {
-                check_flag(self.received[0], encoding)?;
-                if self.received.len() <= PREFIX + length {
-                    return Ok(());
-                }
-                let text = "cardinality violation: expected <EOF> for non server-streaming RPCs, but received another message";
-                Err(Status::new(Code::INTERNAL, text))
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn length(&self) -> Option<usize> {
-        let prefix = self.received.get(1..PREFIX)?;
-        Some(prefix.iter().fold(0, |n, b| n << 8 | usize::from(*b)))
-    }
-
-    /// The serving status, when all has come; None where there is no message at all.
-    ///
-    /// # Errors
-    /// A message that ends early or is none.
-    pub(super) fn status(&self) -> Result<Option<i32>, Status> {
-        if self.received.is_empty() {
-            return Ok(None);
-        }
-        if self
-            .length()
-            .is_none_or(|length| self.received.len() < PREFIX + length)
-        {
-            return Err(Status::new(Code::INTERNAL, "unexpected EOF"));
-        }
-        let unreadable = |e| {
-            Status::new(
-                Code::INTERNAL,
-                format!("grpc: failed to unmarshal the received message: {e}"),
-            )
-        };
-        HealthCheckResponse::decode(&self.received[PREFIX..])
-            .map(|r| Some(r.status))
-            .map_err(unreadable)
-    }
-}
-
-fn check_flag(flag: u8, encoding: &str) -> Result<(), Status> {
-    let text = match (flag, encoding) {
-        (0, _) => return Ok(()),
-        (1, "" | "identity") => {
-            "grpc: compressed flag set with identity or empty encoding".to_owned()
-        }
-        (1, other) => format!("grpc: Decompressor is not installed for grpc-encoding {other:?}"),
-        (other, _) => format!("grpc: received unexpected payload format {other}"),
-    };
-    Err(Status::new(Code::INTERNAL, text))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn requests_are_framed() {
-        assert_eq!(&request("")[..], [0, 0, 0, 0, 0]);
-        assert_eq!(&request("db")[..], [0, 0, 0, 0, 4, 0x0a, 2, b'd', b'b']);
-    }
 
     #[test]
     fn statuses_have_names() {
@@ -148,105 +49,5 @@ mod tests {
                 "-1"
             ]
         );
-    }
-
-    fn read(bytes: &[u8], size: usize, encoding: &str) -> Result<Option<i32>, Status> {
-        let mut answer = Answer::default();
-        bytes
-            .chunks(size.max(1))
-            .try_for_each(|piece| answer.push(piece, encoding))?;
-        answer.status()
-    }
-
-    #[track_caller]
-    fn check(bytes: &[u8], encoding: &str, expected: Result<Option<i32>, &str>) {
-        for size in 1..=bytes.len().clamp(1, 9) {
-            let got = read(bytes, size, encoding).map_err(|s| s.to_string());
-            assert_eq!(
-                got.as_ref().map_err(String::as_str),
-                expected.as_ref().map_err(|e| *e),
-                "pieces of {size}"
-            );
-        }
-    }
-
-    #[test]
-    fn answers_are_read_in_pieces_of_any_size_and_checked() {
-        const INTERNAL: &str = "rpc error: code = Internal desc = ";
-        check(&[], "", Ok(None));
-        check(&[0, 0, 0, 0, 0], "", Ok(Some(0)));
-        check(&[0, 0, 0, 0, 2, 8, 1], "gzip", Ok(Some(1)));
-        check(&[0, 0, 0, 0, 4, 8, 2, 0x10, 7], "", Ok(Some(2)));
-        for cut in [&[0][..], &[0, 0, 0, 0], &[0, 0, 0, 0, 2, 8]] {
-            check(cut, "", Err(&format!("{INTERNAL}unexpected EOF")));
-        }
-        check(
-            &[1, 0, 0, 0, 2, 8, 1],
-            "",
-            Err(&format!(
-                "{INTERNAL}grpc: compressed flag set with identity or empty encoding"
-            )),
-        );
-        check(
-            &[1, 0, 0, 0, 2, 8, 1],
-            "gzip",
-            Err(&format!(
-                "{INTERNAL}grpc: Decompressor is not installed for grpc-encoding \"gzip\""
-            )),
-        );
-        check(
-            &[7, 0, 0, 0, 2, 8, 1],
-            "",
-            Err(&format!(
-                "{INTERNAL}grpc: received unexpected payload format 7"
-            )),
-        );
-        let two = "cardinality violation: expected <EOF> for non server-streaming RPCs, but received another message";
-        check(
-            &[0, 0, 0, 0, 2, 8, 1, 0, 0, 0, 0, 0],
-            "",
-            Err(&format!("{INTERNAL}{two}")),
-        );
-        assert!(
-            read(&[0, 0, 0, 0, 1, 0xff], 9, "")
-                .unwrap_err()
-                .message
-                .starts_with("grpc: failed to unmarshal the received message: ")
-        );
-    }
-
-    #[test]
-    fn a_message_has_a_largest_size_and_nothing_beyond_is_kept() {
-        let message = |size: u32| {
-            [
-                &[0][..],
-                &size.to_be_bytes(),
-                &vec![0x22, 0][..0],
-                &vec![0; size as usize],
-            ]
-            .concat()
-        };
-        let unmarshal = |r: Result<_, Status>| {
-            r.unwrap_err()
-                .message
-                .starts_with("grpc: failed to unmarshal")
-        };
-        assert!(
-            unmarshal(read(&message(4096), 8192, "")),
-            "the largest is read: zeros are no message"
-        );
-        let text = "rpc error: code = ResourceExhausted desc = grpc: received message larger than max (4097 vs. 4096)";
-        assert_eq!(
-            read(&message(4097), 8192, "").unwrap_err().to_string(),
-            text
-        );
-        assert_eq!(
-            read(&message(4097)[..5], 8192, "").unwrap_err().to_string(),
-            text,
-            "known from the prefix"
-        );
-        let mut answer = Answer::default();
-        assert!(answer.push(&vec![0; 1 << 20], "").is_err());
-        assert!(answer.received.len() <= PREFIX + MAX_MESSAGE + 1);
     }
 }

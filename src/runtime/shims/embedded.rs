@@ -9,6 +9,7 @@ mod cause;
 mod cgroups;
 mod create;
 mod executor;
+mod proc_mounts;
 mod process;
 mod record;
 

@@ -11,6 +11,10 @@ pub mod sandbox;
 pub mod shim;
 pub mod shim_runtime;
 pub mod state;
+mod sub_path;
 pub mod termination;
 
-pub use shim_runtime::{ImagesInUse, ShimRuntime};
+/// The scheme of our container ids.
+pub const SCHEME: &str = "podprobe";
+
+pub use shim_runtime::{ShimRuntime, images_in_use};

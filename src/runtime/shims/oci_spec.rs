@@ -1,7 +1,8 @@
-//! The OCI configuration (`config.json`) of a container, as containerd's CRI plugin 1.7 writes it for the same pod.
+//! The OCI configuration (`config.json`) of a container, as containerd's CRI plugin 1.7 writes it for the same
+//! configuration.
 //!
 //! Invariants: no decision depends on anything but the [`Inputs`]; the only files read are `etc/passwd` and
-//! `etc/group` of the image's layers. Facts of the node come in as [`Host`]. What a pod asks for and cannot get is an
+//! `etc/group` of the image's layers. Facts of the node come in as [`Host`]. What a configuration asks for and cannot get is an
 //! error, never left out.
 
 mod capabilities;
@@ -14,10 +15,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use crate::api::pod::SeccompProfile;
-use crate::api::{Container, Pod};
 use crate::images::ImageConfig;
-use crate::runtime::{ContainerId, RuntimeError, StartErrorReason};
+use crate::runtime::{
+    ContainerConfig, ContainerId, NamespaceMode, Propagation, RuntimeError, RuntimeErrorKind,
+    SandboxConfig, SeccompProfile,
+};
 
 /// The namespaces that exist already, by path. Mount (and on cgroup v2 cgroup) namespaces are always new.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,17 +34,17 @@ pub struct Namespaces {
     pub pid: Option<PathBuf>,
 }
 
-/// A bind mount: a volume or a generated file (hosts, hostname, resolv.conf, termination log).
+/// A bind mount whose source is ready.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mount {
+pub struct Bind {
     /// Absolute path on the node.
     pub source: PathBuf,
     /// Absolute path in the container. A destination that equals a default one (`/dev/shm`) replaces it.
     pub destination: String,
     /// `ro`.
     pub read_only: bool,
-    /// Further mount options beside `rbind`, `rprivate` and `ro` or `rw`; a propagation here replaces `rprivate`.
-    pub options: Vec<String>,
+    /// How it is tied to the node's mounts.
+    pub propagation: Propagation,
 }
 
 /// A device node of the node, for privileged containers.
@@ -69,8 +71,6 @@ pub struct Host {
     pub bounding: u64,
     /// Lowest `oom_score_adj` that can be set: this process's own when it lacks CAP_SYS_RESOURCE, else None.
     pub oom_score_adj_floor: Option<i32>,
-    /// `MemTotal` in bytes.
-    pub memory_capacity: u64,
     /// Only cgroup v2, mounted at /sys/fs/cgroup.
     pub cgroup_v2_only: bool,
     /// Which of the cgroup controllers `cpu` and `memory` this node lacks.
@@ -79,14 +79,14 @@ pub struct Host {
     pub devices: Vec<HostDevice>,
 }
 
-/// Everything a container's configuration depends on.
+/// Everything a container's `config.json` depends on.
 #[derive(Clone, Debug)]
 pub struct Inputs<'a> {
-    /// Validated and defaulted.
-    pub pod: &'a Pod,
-    /// One of the pod's containers.
-    pub container: &'a Container,
-    /// Its sandbox, for the annotations.
+    /// What was asked for.
+    pub config: &'a ContainerConfig,
+    /// Its sandbox.
+    pub sandbox_config: &'a SandboxConfig,
+    /// Id of the sandbox, for the annotations.
     pub sandbox: &'a ContainerId,
     /// What the image says.
     pub image: &'a ImageConfig,
@@ -96,49 +96,23 @@ pub struct Inputs<'a> {
     pub rootfs: &'a Path,
     /// Namespaces to join.
     pub namespaces: Namespaces,
-    /// Bind mounts, in the order of the spec; sorted here so that parents come first.
-    pub mounts: Vec<Mount>,
-    /// Absolute in each hierarchy: [`crate::layout::Layout::cgroup`].
+    /// Bind mounts, in the order of the configuration; sorted here so that parents come first.
+    pub mounts: Vec<Bind>,
+    /// Absolute in each hierarchy.
     pub cgroups_path: String,
-    /// Becomes `HOSTNAME`; the uts namespace is the sandbox's and has its name already.
-    pub hostname: &'a str,
     /// Facts of the node.
     pub host: &'a Host,
-    /// The profile of `seccompProfile` type `Localhost`, in the form of `linux.seccomp`.
+    /// The profile of [`SeccompProfile::Localhost`], in the form of `linux.seccomp`.
     pub localhost_seccomp: Option<Value>,
 }
 
-/// Hidden, as the kubelet asks of every runtime (pkg/securitycontext/util.go).
-const MASKED: [&str; 11] = [
-    "/proc/asound",
-    "/proc/acpi",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/sys/firmware",
-    "/sys/devices/virtual/powercap",
-];
-
-/// Read-only, from the same list.
-const READONLY: [&str; 5] = [
-    "/proc/bus",
-    "/proc/fs",
-    "/proc/irq",
-    "/proc/sys",
-    "/proc/sysrq-trigger",
-];
-
 /// The whole `config.json`.
 ///
-/// Errors (reason `CreateContainerConfigError`): no command at all, a user or group that the image does not have,
-/// runAsNonRoot against root, an unknown capability or one this process cannot give, a quantity that is no number.
+/// # Errors
+/// Kind `InvalidConfig`: no command at all, a user or group that the image does not have, an unknown capability or one
+/// that this process cannot give, a limit whose controller the node lacks.
 pub fn build(i: &Inputs<'_>) -> Result<Value, RuntimeError> {
-    config(i)
-        .map_err(|cause| RuntimeError::new(StartErrorReason::CreateContainerConfigError, cause))
+    config(i).map_err(|cause| RuntimeError::new(RuntimeErrorKind::InvalidConfig, cause))
 }
 
 fn config(i: &Inputs<'_>) -> Result<Value, String> {
@@ -147,29 +121,18 @@ fn config(i: &Inputs<'_>) -> Result<Value, String> {
     Ok(json!({
         "ociVersion": "1.0.2",
         "process": process,
-        "root": { "path": i.rootfs, "readonly": i.container.security_context.read_only_root_filesystem == Some(true) },
+        "root": { "path": i.rootfs, "readonly": i.config.security.read_only_root },
         "mounts": mounts(i),
         "annotations": annotations(i),
         "linux": linux,
     }))
 }
 
-/// The container's own profile, else the pod's.
-pub fn seccomp_profile<'a>(pod: &'a Pod, container: &'a Container) -> Option<&'a SeccompProfile> {
-    container.security_context.seccomp_profile.as_ref().or(pod
-        .spec
-        .security_context
-        .seccomp_profile
-        .as_ref())
-}
-
-/// `linux.seccomp`. A privileged container has none, whatever it asks for, as in containerd.
+/// `linux.seccomp`.
 fn seccomp(i: &Inputs<'_>, bounding: &Value) -> Result<Option<Value>, String> {
-    let profile = seccomp_profile(i.pod, i.container).map_or("Unconfined", |p| p.type_.as_str());
-    match (profile, &i.localhost_seccomp) {
-        _ if privileged(i) => Ok(None),
-        ("Unconfined", _) => Ok(None),
-        ("RuntimeDefault", _) => {
+    match (&i.config.security.seccomp, &i.localhost_seccomp) {
+        (SeccompProfile::Unconfined, _) => Ok(None),
+        (SeccompProfile::RuntimeDefault, _) => {
             let bounding: Vec<&str> = bounding
                 .as_array()
                 .into_iter()
@@ -178,19 +141,18 @@ fn seccomp(i: &Inputs<'_>, bounding: &Value) -> Result<Option<Value>, String> {
                 .collect();
             Ok(Some(crate::seccomp::default::profile(&bounding)))
         }
-        ("Localhost", Some(own)) => Ok(Some(own.clone())),
-        (other, _) => Err(format!("cannot apply seccompProfile {other}")),
+        (SeccompProfile::Localhost(_), Some(own)) => Ok(Some(own.clone())),
+        (SeccompProfile::Localhost(file), None) => Err(format!(
+            "cannot apply seccomp profile {}: it was not read",
+            file.display()
+        )),
     }
 }
 
-fn privileged(i: &Inputs<'_>) -> bool {
-    i.container.security_context.privileged == Some(true)
-}
-
 fn linux(i: &Inputs<'_>, process: &Value) -> Result<Value, String> {
-    let privileged = privileged(i);
+    let privileged = i.config.security.privileged;
     let mut resources =
-        resources::linux_resources(&i.container.resources, &i.host.missing_controllers)?;
+        resources::linux_resources(&i.config.resources, &i.host.missing_controllers)?;
     // Nothing is allowed here: the runtimes themselves add what every container needs (null, zero, tty, pts, mknod).
     resources.insert(
         "devices".into(),
@@ -207,8 +169,8 @@ fn linux(i: &Inputs<'_>, process: &Value) -> Result<Value, String> {
     if privileged {
         linux["devices"] = i.host.devices.iter().map(device).collect();
     } else {
-        linux["maskedPaths"] = json!(MASKED);
-        linux["readonlyPaths"] = json!(READONLY);
+        linux["maskedPaths"] = json!(i.config.security.masked_paths);
+        linux["readonlyPaths"] = json!(i.config.security.readonly_paths);
     }
     Ok(linux)
 }
@@ -224,13 +186,13 @@ fn device(d: &HostDevice) -> Value {
 fn namespaces(i: &Inputs<'_>) -> Value {
     let n = &i.namespaces;
     let mut list = vec![json!({ "type": "mount" })];
-    if n.pid.is_some() || !i.pod.spec.host_pid {
+    if i.sandbox_config.namespaces.pid != NamespaceMode::Node {
         list.push(namespace("pid", n.pid.as_deref()));
     }
     for (name, path) in [("network", &n.net), ("ipc", &n.ipc), ("uts", &n.uts)] {
         list.extend(path.as_deref().map(|p| namespace(name, Some(p))));
     }
-    if i.host.cgroup_v2_only && !privileged(i) {
+    if i.host.cgroup_v2_only && !i.config.security.privileged {
         list.push(json!({ "type": "cgroup" }));
     }
     list.into()
@@ -254,7 +216,7 @@ fn mounts(i: &Inputs<'_>) -> Vec<Value> {
         .into_iter()
         .filter(|m| m["destination"].as_str().is_none_or(|d| !taken(d)))
         .collect();
-    let mut own: Vec<&Mount> = i.mounts.iter().collect();
+    let mut own: Vec<&Bind> = i.mounts.iter().collect();
     // Stable, by depth: a volume inside another is mounted after it, as containerd does (sort.Stable(orderedMounts)).
     own.sort_by_key(|m| clean(&m.destination).matches('/').count());
     list.extend(own.into_iter().map(bind));
@@ -266,23 +228,21 @@ fn clean(destination: &str) -> &str {
     if trimmed.is_empty() { "/" } else { trimmed }
 }
 
-fn bind(m: &Mount) -> Value {
-    let mut options = vec!["rbind".to_owned()];
-    if !m.options.iter().any(|o| {
-        matches!(
-            o.as_str(),
-            "rprivate" | "private" | "rslave" | "slave" | "rshared" | "shared"
-        )
-    }) {
-        options.push("rprivate".into());
-    }
-    options.push(if m.read_only { "ro" } else { "rw" }.into());
-    options.extend(m.options.iter().cloned());
+fn bind(m: &Bind) -> Value {
+    let propagation = match m.propagation {
+        Propagation::Private => "rprivate",
+    };
+    let access = if m.read_only { "ro" } else { "rw" };
+    let options = ["rbind", propagation, access];
     json!({ "destination": m.destination, "type": "bind", "source": m.source, "options": options })
 }
 
 fn default_mounts(i: &Inputs<'_>) -> Vec<Value> {
-    let access = if privileged(i) { "rw" } else { "ro" };
+    let access = if i.config.security.privileged {
+        "rw"
+    } else {
+        "ro"
+    };
     let mount = |destination: &str, kind: &str, source: &str, options: &[&str]| json!({ "destination": destination, "type": kind, "source": source, "options": options });
     vec![
         mount("/proc", "proc", "proc", &["nosuid", "noexec", "nodev"]),
@@ -323,7 +283,7 @@ fn default_mounts(i: &Inputs<'_>) -> Vec<Value> {
             "cgroup",
             &["nosuid", "noexec", "nodev", "relatime", access],
         ),
-        if i.pod.spec.host_ipc {
+        if i.sandbox_config.namespaces.ipc == NamespaceMode::Node {
             mount("/dev/shm", "bind", "/dev/shm", &["rbind", "rprivate", "rw"])
         } else {
             // One per container unless the caller binds the sandbox's, which replaces this one.
@@ -339,15 +299,15 @@ fn default_mounts(i: &Inputs<'_>) -> Vec<Value> {
 
 /// By these, tools find a container's pod (exec-in-container 7).
 fn annotations(i: &Inputs<'_>) -> Value {
-    let m = &i.pod.metadata;
+    let m = &i.sandbox_config.metadata;
     let pairs = [
         ("container-type", "container"),
-        ("container-name", &i.container.name),
-        ("image-name", &i.container.image),
+        ("container-name", i.config.metadata.name.as_str()),
+        ("image-name", &i.config.image.name),
         ("sandbox-id", i.sandbox.as_str()),
         ("sandbox-name", &m.name),
         ("sandbox-namespace", &m.namespace),
-        ("sandbox-uid", m.uid.as_str()),
+        ("sandbox-uid", &m.uid),
     ];
     pairs
         .into_iter()

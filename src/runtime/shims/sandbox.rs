@@ -14,7 +14,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal};
 
 use super::state::{self, Process, SANDBOX, STATE, SandboxRecord, SandboxState};
-use crate::volumes;
+use crate::runtime::Tmpfs;
 
 mod init;
 
@@ -72,11 +72,24 @@ fn set_up(dir: &Path) -> io::Result<Option<Child>> {
         crate::sys::task::loopback_up().map_err(|e| cause("set lo up", e))?;
     }
     for v in &record.memory_volumes {
-        volumes::mount_memory(v)
-            .map_err(|e| cause(&format!("mount a tmpfs at {}", v.path.display()), e))?;
+        mount_tmpfs(v).map_err(|e| cause(&format!("mount a tmpfs at {}", v.path.display()), e))?;
     }
     let first = record.share_pid.then(|| init::start(dir)).transpose();
     first.map_err(|e| cause("start the first process of the pod", e))
+}
+
+/// In the holder's own mount namespace.
+fn mount_tmpfs(v: &Tmpfs) -> io::Result<()> {
+    let size = v.size.map(|n| format!(",size={n}")).unwrap_or_default();
+    let options = format!("mode=0777{size}");
+    mount(
+        Some("tmpfs"),
+        &v.path,
+        Some("tmpfs"),
+        MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
+        Some(options.as_str()),
+    )?;
+    Ok(())
 }
 
 fn cause(what: &str, e: io::Error) -> io::Error {

@@ -27,13 +27,21 @@ use super::exits;
 use super::state::{
     self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, Process, STATE,
 };
-use super::{oci_cli, sandbox, termination};
+use super::{oci_cli, sandbox, sub_path, termination};
 use crate::clock::{Moment, Time, boot_id};
-use crate::runtime::StartErrorReason;
-use crate::volumes;
 
-/// What the shim tells the daemon when the container runs; else `error <reason> <text>`.
+/// What the shim tells the daemon when the container is created; else `error <kind> <text>`.
+pub const CREATED: &str = "created\n";
+/// What the daemon answers.
+pub const START: &str = "start\n";
+/// What the shim tells the daemon when the container runs; else `error <kind> <text>`.
 pub const STARTED: &str = "started\n";
+/// Reason of the end of a container that never ran.
+pub(super) const CANNOT_RUN: &str = "ContainerCannotRun";
+/// Kind of an error that lies in the container's configuration.
+pub const INVALID: &str = "invalid";
+/// Kind of every other error.
+const FAILED: &str = "failed";
 
 /// How long to wait when waiting itself fails: no memory, above all.
 const POLL_PAUSE: Duration = Duration::from_millis(100);
@@ -50,10 +58,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match Shim::new(dir) {
         Ok(shim) => shim.run(),
         Err(e) => {
-            report(&format!(
-                "error {} {e}",
-                StartErrorReason::CreateContainerError.as_str()
-            ));
+            report(&format!("error {FAILED} {e}"));
             ExitCode::FAILURE
         }
     }
@@ -67,7 +72,7 @@ fn report(text: &str) {
 
 /// Why there is no container.
 struct Failure {
-    reason: StartErrorReason,
+    kind: &'static str,
     code: i32,
     text: String,
 }
@@ -79,7 +84,7 @@ impl Failure {
 
     fn plain(text: String) -> Self {
         Self {
-            reason: StartErrorReason::CreateContainerError,
+            kind: FAILED,
             code: 128,
             text,
         }
@@ -92,7 +97,7 @@ impl Failure {
             s.volume.display()
         );
         Self {
-            reason: StartErrorReason::CreateContainerConfigError,
+            kind: INVALID,
             code: 128,
             text,
         }
@@ -100,7 +105,7 @@ impl Failure {
 
     fn run(text: String) -> Self {
         Self {
-            reason: StartErrorReason::RunContainerError,
+            kind: FAILED,
             code: oci_cli::exit_code_of(&text),
             text,
         }
@@ -153,6 +158,19 @@ impl Shim {
     }
 
     fn run(mut self) -> ExitCode {
+        // Nothing has run yet, and the daemon removes what there is.
+        if let Err(f) = self.prepare_mounts() {
+            report(&format!("error {} {}", f.kind, f.text));
+            return ExitCode::FAILURE;
+        }
+        report(CREATED);
+        match told_to_start() {
+            Ok(()) => {}
+            Err(why) => {
+                self.record_exit(128, None, CANNOT_RUN, &why);
+                return ExitCode::FAILURE;
+            }
+        }
         match self.start() {
             Ok((pid, output)) => {
                 sandbox::detach_stdio();
@@ -160,8 +178,8 @@ impl Shim {
                 ExitCode::SUCCESS
             }
             Err(f) => {
-                self.record_exit(f.code, None, "ContainerCannotRun", &f.text);
-                report(&format!("error {} {}", f.reason.as_str(), f.text));
+                self.record_exit(f.code, None, CANNOT_RUN, &f.text);
+                report(&format!("error {} {}", f.kind, f.text));
                 self.clean_up();
                 ExitCode::FAILURE
             }
@@ -174,7 +192,6 @@ impl Shim {
 
     /// Creates and starts the container; on an error nothing of it runs any more.
     fn start(&mut self) -> Result<(i32, Output), Failure> {
-        self.prepare_mounts()?;
         let mut output = Output::new(&self.record);
         let pid = self.create(&mut output)?;
         self.state.process = Process::of(pid);
@@ -234,7 +251,7 @@ impl Shim {
         crate::images::overlay::mount(&r.layers, &upper, &work, &r.rootfs)
             .map_err(|e| Failure::plain(e.to_string()))?;
         for s in &r.sub_paths {
-            volumes::bind_sub_path(s).map_err(|e| Failure::sub_path(s, &e))?;
+            sub_path::bind(s).map_err(|e| Failure::sub_path(s, &e))?;
         }
         Ok(())
     }
@@ -373,6 +390,17 @@ fn block_signals() -> io::Result<SignalFd> {
         &children,
         SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK,
     )?)
+}
+
+/// Waits for the daemon's word; an error when the daemon ends before, or gives the container up.
+fn told_to_start() -> Result<(), String> {
+    let mut word = [0; START.len()];
+    let read = io::stdin().read_exact(&mut word);
+    match read {
+        Ok(()) if word == *START.as_bytes() => Ok(()),
+        Ok(()) => Err("cannot start the container: the daemon said something else".into()),
+        Err(_) => Err("cannot start the container: the daemon ended before it was started".into()),
+    }
 }
 
 /// The daemon holds the other end of stdin until it has our answer.

@@ -1,4 +1,4 @@
-//! The runtime of this node: sandbox holders and shims, found again by their records (DESIGN 2).
+//! The runtime of this node: sandbox holders and shims, found again by their records.
 //!
 //! Invariants: all that is known is in the records; the cache in memory only saves reading what never changes. Shims and
 //! holders are waited for by pid, one at a time, never all children at once: other threads wait for their own.
@@ -10,8 +10,7 @@ mod stop;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Read};
-use std::net::{IpAddr, Ipv4Addr};
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -20,24 +19,27 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
+use ring::rand::{SecureRandom, SystemRandom};
+
 use super::cgroup::Cgroups;
 use super::state::{CONTAINER, ContainerRecord};
-use crate::api::{Container, Pod, PodUid};
-use crate::images::ImageStore;
+use crate::images::{ImageStore, ImagesInUse};
 use crate::layout::Layout;
+use crate::network::{NetworkOwner, Networks};
 use crate::nsexec;
+use crate::remove_tree::remove_tree;
 use crate::runtime::{
-    Cancel, ContainerId, ExecOutcome, NetworkNamespace, Runtime, RuntimeError, RuntimePodStatus,
-    StartErrorReason,
+    Cancel, ContainerConfig, ContainerId, ExecOutcome, Listing, NamespaceMode, NetworkNamespace,
+    Runtime, RuntimeError, RuntimeErrorKind, SandboxConfig, SandboxMetadata,
 };
 use crate::settings::{RuntimeChoice, Settings};
-use crate::volumes;
 use listing::Cache;
+use start::CreatedContainer;
+
+use super::SCHEME;
 
 /// Suffix of a record directory that is being written.
 const NEW: &str = ".new";
-/// Why a wait ended early.
-const ENDING: &str = "the daemon is ending";
 /// Suffix of a record directory that is being removed.
 const REMOVING: &str = ".removing";
 /// Suffix of a record directory that cannot be read.
@@ -47,19 +49,20 @@ const CORRUPT: &str = ".corrupt";
 pub struct ShimRuntime {
     layout: Layout,
     images: ImageStore,
-    name: String,
-    /// This program, for the roles `shim` and `pause`.
+    /// This program, for the inner roles.
     program: PathBuf,
     choice: RuntimeChoice,
-    node_ip: IpAddr,
+    networks: Networks,
     log_max_size: u64,
     log_max_files: u32,
     boot_id: String,
     cache: Mutex<Cache>,
     /// By container id: what an exec needs of its config.json, which never changes. Of no more containers than there are.
     configs: Mutex<HashMap<ContainerId, Arc<serde_json::Value>>>,
-    /// Containers whose shim this daemon is waiting for.
+    /// Containers that this daemon is creating or starting.
     starting: Mutex<HashSet<String>>,
+    /// Containers that are created and wait for the word to start.
+    created: Mutex<HashMap<String, CreatedContainer>>,
     /// Shims and holders that are our children.
     children: Mutex<Vec<Child>>,
     /// Held for reading while a container is created below the daemon's cgroup, for writing while that is removed.
@@ -97,25 +100,21 @@ impl ShimRuntime {
         for dir in [layout.sandboxes(), layout.containers(), layout.oci_state()] {
             fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
         }
-        let name = match &settings.runtime {
-            RuntimeChoice::Embedded => "embedded".to_owned(),
-            RuntimeChoice::Path(path) => path.display().to_string(),
-        };
         let interrupt = Cancel::default();
         interrupt.fd()?;
         let runtime = Self {
             layout,
             images,
-            name,
             program: "/proc/self/exe".into(),
             choice: settings.runtime.clone(),
-            node_ip: settings.node_ip,
+            networks: Networks::new(settings.node_ip),
             log_max_size: settings.container_log_max_size,
             log_max_files: settings.container_log_max_files,
             boot_id: crate::clock::boot_id(),
             cache: Mutex::default(),
             configs: Mutex::default(),
             starting: Mutex::default(),
+            created: Mutex::default(),
             children: Mutex::default(),
             cgroup_gate: RwLock::new(()),
             interrupt,
@@ -131,24 +130,9 @@ impl ShimRuntime {
         self
     }
 
-    /// Ends, for good, every wait for a container to start or to stop; those calls return an error and leave the
-    /// container as it is, for the next daemon. For the daemon's own end.
-    pub fn interrupt(&self) {
-        self.interrupt.cancel();
-    }
-
     /// Readable when the daemon is ending.
     fn ending(&self) -> BorrowedFd<'_> {
         self.interrupt.fd().expect("it is there from the start")
-    }
-
-    /// Pods that have data on the disk. Housekeeping removes that of pods which no longer exist: a daemon that was killed
-    /// while it removed a pod has left it.
-    pub fn pods_with_data(&self) -> Vec<PodUid> {
-        names(&self.layout.lib_dir().join("pods"))
-            .iter()
-            .map(|n| PodUid::from(n.as_str()))
-            .collect()
     }
 
     /// Clears away directories that never became records or were on their way out, and writable layers whose record is
@@ -176,7 +160,7 @@ impl ShimRuntime {
             .iter()
             .filter(|id| !known.contains(*id))
         {
-            if let Err(e) = volumes::remove_tree(&self.layout.container_data(id)) {
+            if let Err(e) = remove_tree(&self.layout.container_data(id)) {
                 log::warn!("cannot remove the file system of container {id}, which is gone: {e}");
             }
         }
@@ -213,15 +197,6 @@ impl ShimRuntime {
     fn adopt(&self, child: Child) {
         lock(&self.children).push(child);
     }
-
-    fn ips(&self, host_network: bool) -> Vec<IpAddr> {
-        // Without a network of its own the pod has loopback, and its probes run from inside its namespace.
-        vec![if host_network {
-            self.node_ip
-        } else {
-            IpAddr::V4(Ipv4Addr::LOCALHOST)
-        }]
-    }
 }
 
 /// The names in a directory; none when there is no directory, or when it cannot be read.
@@ -241,28 +216,21 @@ fn listed(dir: &Path) -> io::Result<Vec<String>> {
         .collect())
 }
 
-/// 64 random hex digits.
+/// 64 random hex digits, from the kernel and not from a file: a node may lack /dev/urandom.
 fn new_id() -> io::Result<String> {
     let mut bytes = [0; 32];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| io::Error::other("the kernel gives no random bytes (getrandom)"))?;
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
-fn kill_error(message: String) -> RuntimeError {
-    RuntimeError::new(StartErrorReason::KillContainerError, message)
-}
-
 impl Runtime for ShimRuntime {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
     fn check(&self) -> Result<(), RuntimeError> {
         let fail = |cause: String| {
-            Err(RuntimeError::new(
-                StartErrorReason::CreateContainerError,
-                format!("cannot run containers: {cause}"),
-            ))
+            Err(RuntimeError::failed(format!(
+                "cannot run containers: {cause}"
+            )))
         };
         match Cgroups::detect() {
             Ok(c) if c.is_empty() => {
@@ -299,49 +267,51 @@ impl Runtime for ShimRuntime {
         }
     }
 
-    fn list_pods(&self) -> Result<Vec<RuntimePodStatus>, RuntimeError> {
+    fn list(&self, pod: Option<&str>) -> Result<Listing, RuntimeError> {
         self.reap();
-        self.list(None)
+        self.listing(pod)
     }
 
-    fn pod_status(&self, uid: &PodUid) -> Result<RuntimePodStatus, RuntimeError> {
-        self.reap();
-        let found = self.list(Some(uid))?.into_iter().next();
-        Ok(found.unwrap_or_else(|| RuntimePodStatus {
-            uid: uid.clone(),
-            ..Default::default()
-        }))
+    fn run_sandbox(&self, config: &SandboxConfig) -> Result<ContainerId, RuntimeError> {
+        let id = self.start_sandbox(config).map_err(|cause| {
+            let SandboxMetadata {
+                name, namespace, ..
+            } = &config.metadata;
+            RuntimeError::failed(format!(
+                "cannot create the sandbox of pod {name}_{namespace}: {cause}"
+            ))
+        })?;
+        let host = config.namespaces.network == NamespaceMode::Node;
+        self.networks
+            .of(host)
+            .set_up(network_owner(&config.metadata))
+            .map_err(|cause| {
+                let _ = self.remove_sandbox(&id);
+                RuntimeError::failed(format!("cannot set up the network of a sandbox: {cause}"))
+            })?;
+        Ok(id)
     }
 
-    fn run_pod_sandbox(&self, pod: &Pod, attempt: u32) -> Result<ContainerId, RuntimeError> {
-        self.start_sandbox(pod, attempt).map_err(|cause| {
-            RuntimeError::new(
-                StartErrorReason::CreatePodSandboxError,
-                format!(
-                    "cannot create the sandbox of pod {}: {cause}",
-                    pod.full_name()
-                ),
-            )
-        })
-    }
-
-    fn stop_pod_sandbox(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+    fn stop_sandbox(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         self.stop_holder(id)
     }
 
-    fn remove_pod_sandbox(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+    fn remove_sandbox(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         self.stop_holder(id)?;
         self.forget_sandbox(id)
     }
 
-    fn start_container(
+    fn create_container(
         &self,
-        pod: &Pod,
         sandbox: &ContainerId,
-        container: &Container,
-        attempt: u32,
+        config: &ContainerConfig,
+        sandbox_config: &SandboxConfig,
     ) -> Result<ContainerId, RuntimeError> {
-        self.start(pod, sandbox, container, attempt)
+        self.create(sandbox, config, sandbox_config)
+    }
+
+    fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        self.start(id)
     }
 
     fn stop_container(
@@ -357,10 +327,6 @@ impl Runtime for ShimRuntime {
         self.remove(id)
     }
 
-    fn remove_pod(&self, uid: &PodUid) -> Result<(), RuntimeError> {
-        self.remove_pod_data(uid)
-    }
-
     fn exec(
         &self,
         id: &ContainerId,
@@ -368,11 +334,10 @@ impl Runtime for ShimRuntime {
         timeout: Duration,
         limit: usize,
     ) -> Result<ExecOutcome, RuntimeError> {
-        let fail = |cause: String| RuntimeError::new(StartErrorReason::RunContainerError, cause);
         let (record, process) = self.running(id)?;
         let config = self.config(id);
         let config = config.map_err(|e| {
-            fail(format!(
+            RuntimeError::failed(format!(
                 "cannot enter container {id}: its OCI configuration is not readable: {e}"
             ))
         })?;
@@ -388,15 +353,28 @@ impl Runtime for ShimRuntime {
         };
         nsexec::exec_with(&options, &target, command, timeout, limit).map_err(|e| match e {
             nsexec::ExecError::NotRunning { .. } => RuntimeError::new(
-                StartErrorReason::ContainerNotRunning,
+                RuntimeErrorKind::NotRunning,
                 format!("cannot enter container {id}: it is not running"),
             ),
-            e => fail(e.to_string()),
+            e => RuntimeError::failed(e.to_string()),
         })
     }
 
-    fn network_namespace(&self, uid: &PodUid) -> Result<Option<NetworkNamespace>, RuntimeError> {
-        self.namespace_of(uid)
+    fn pod_network(&self, pod: &str) -> Result<Option<NetworkNamespace>, RuntimeError> {
+        self.namespace_of(pod)
+    }
+
+    fn interrupt(&self) {
+        self.interrupt.cancel();
+    }
+}
+
+fn network_owner(m: &SandboxMetadata) -> NetworkOwner<'_> {
+    NetworkOwner {
+        name: &m.name,
+        namespace: &m.namespace,
+        uid: &m.uid,
+        attempt: m.attempt,
     }
 }
 
@@ -409,41 +387,34 @@ fn is_id(name: &OsStr) -> bool {
     name.len() == 64 && name.as_encoded_bytes().iter().all(u8::is_ascii_hexdigit)
 }
 
-/// Which images containers use. A record that cannot be read may name any image, so then all are.
-pub struct ImagesInUse {
-    ids: HashSet<String>,
-    unknown: bool,
+/// Which images containers use, by the records below `layout` and by what is mounted; needs no daemon. A record that
+/// cannot be read may name any image, so then all are in use.
+pub fn images_in_use(layout: &Layout) -> ImagesInUse {
+    let mut in_use = recorded_images(layout);
+    in_use.add_mounted();
+    in_use
 }
 
-impl ImagesInUse {
-    /// Looks at the records below `layout`; needs no daemon.
-    pub fn read(layout: &Layout) -> Self {
-        let (mut ids, mut unknown) = (HashSet::new(), false);
-        let Ok(containers) = listed(&layout.containers()) else {
-            return Self { ids, unknown: true };
-        };
-        for record in containers
-            .iter()
-            .map(|n| fs::read(layout.containers().join(n).join(CONTAINER)))
-        {
-            match record.map(|bytes| serde_json::from_slice::<ContainerRecord>(&bytes)) {
-                Ok(Ok(record)) => _ = ids.insert(record.image_id),
-                Err(e)
-                    if matches!(
-                        e.kind(),
-                        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                    ) => {}
-                // Damaged, or not to be read right now.
-                Ok(Err(_)) | Err(_) => unknown = true,
-            }
+fn recorded_images(layout: &Layout) -> ImagesInUse {
+    let mut in_use = ImagesInUse::default();
+    let Ok(containers) = listed(&layout.containers()) else {
+        in_use.assume_everything();
+        return in_use;
+    };
+    for name in containers {
+        let record = fs::read(layout.containers().join(name).join(CONTAINER));
+        match record.map(|bytes| serde_json::from_slice::<ContainerRecord>(&bytes)) {
+            Ok(Ok(record)) => in_use.add(&record.image_id, &record.layers),
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) => {}
+            // Damaged, or not to be read right now.
+            Ok(Err(_)) | Err(_) => in_use.assume_everything(),
         }
-        Self { ids, unknown }
     }
-
-    /// Whether a container uses, or may use, the image of this id (`sha256:…`).
-    pub fn contains(&self, id: &str) -> bool {
-        self.unknown || self.ids.contains(id)
-    }
+    in_use
 }
 
 #[cfg(test)]
@@ -455,7 +426,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path());
         make(&layout.containers());
-        assert_eq!(ImagesInUse::read(&layout).contains("sha256:any"), in_use);
+        assert_eq!(recorded_images(&layout).image("sha256:any"), in_use);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use nix::sys::signal::kill;
@@ -15,6 +16,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Moment;
+use crate::runtime::{Labels, SandboxMetadata, Tmpfs};
 use crate::sys::task::{PidFd, look, start_time};
 
 /// Written by the daemon before the shim starts.
@@ -63,12 +65,22 @@ impl Process {
 /// Which pod a record belongs to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PodIdentity {
-    /// `metadata.uid`.
+    /// UID of the pod.
     pub uid: String,
-    /// `metadata.name`.
+    /// Its name.
     pub name: String,
-    /// `metadata.namespace`.
+    /// Its namespace.
     pub namespace: String,
+}
+
+impl From<&SandboxMetadata> for PodIdentity {
+    fn from(m: &SandboxMetadata) -> Self {
+        Self {
+            uid: m.uid.clone(),
+            name: m.name.clone(),
+            namespace: m.namespace.clone(),
+        }
+    }
 }
 
 /// A path below a volume that the shim resolves and binds before the container is created.
@@ -99,8 +111,10 @@ pub struct ContainerRecord {
     pub image: String,
     /// `sha256:…`.
     pub image_id: String,
-    /// Spec hash (kubelet-probes 8.3).
-    pub hash: u32,
+    /// As in the configuration.
+    pub labels: Arc<Labels>,
+    /// As in the configuration.
+    pub annotations: Arc<Labels>,
     /// Wall clock.
     pub created_at: SystemTime,
     /// The boot it was created in.
@@ -181,15 +195,6 @@ pub struct ExitRecord {
     pub boot_id: String,
 }
 
-/// A tmpfs the holder mounts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MemoryVolume {
-    /// Directory it covers.
-    pub path: PathBuf,
-    /// Bytes; None is the kernel's default, half the memory.
-    pub size: Option<u64>,
-}
-
 /// Everything a holder needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SandboxRecord {
@@ -209,7 +214,7 @@ pub struct SandboxRecord {
     /// Host name in its uts namespace.
     pub hostname: String,
     /// Volumes in memory.
-    pub memory_volumes: Vec<MemoryVolume>,
+    pub memory_volumes: Vec<Tmpfs>,
     /// Wall clock.
     pub created_at: SystemTime,
 }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::cgroups::{self, Hierarchy};
 use super::executor::{MARK, Payload, SYS_ADMIN, Seccomp};
 use super::record::{self, Record};
-use super::{Error, cause, process};
+use super::{Error, cause, proc_mounts, process};
 
 /// Longest time from the start signal to execve; no step in between waits for anything.
 const START_LIMIT_MS: u16 = 30_000;
@@ -109,6 +109,7 @@ fn prepare(bundle: &Path, hierarchies: &[Hierarchy]) -> Result<Value, String> {
     let rootfs = fs::canonicalize(bundle.join(rootfs))
         .map_err(|e| format!("root file system {rootfs}: {e}"))?;
     config["root"]["path"] = json!(rootfs);
+    proc_mounts::check_config(&config, &rootfs)?;
     make_cwd(&config, &rootfs).map_err(|e| format!("make the working directory: {e}"))?;
     if hierarchies.iter().all(|h| h.v2) && !all_devices(&config) {
         drop_mknod(&mut config);
@@ -371,8 +372,9 @@ fn make(
     cause::capture(&log).map_err(|e| Error::new(format!("open {}", log.display()), e))?;
     let built = builder.as_init(&own).with_systemd(false).build();
     let container = built.map_err(|e| Error(with_first(causes(&e), cause::first(&log))))?;
-    deny_console(config, &record, hierarchies)?;
     record.pid = container.pid().map_or(0, |p| p.as_raw());
+    proc_mounts::check_mounts(config, record.pid)?;
+    deny_console(config, &record, hierarchies)?;
     tighten_device_dirs(config, record.pid).map_err(|e| Error::new("set modes below /dev", e))?;
     record.start_time = record::stat(record.pid).map_or(0, |s| s.1);
     record.save(root, id)

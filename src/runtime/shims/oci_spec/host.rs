@@ -24,7 +24,6 @@ impl Host {
         Self {
             bounding: hex(&status, "CapBnd:"),
             oom_score_adj_floor: own_oom.filter(|_| !may_lower),
-            memory_capacity: memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
             cgroup_v2_only: statfs("/sys/fs/cgroup")
                 .is_ok_and(|s| s.filesystem_type() == CGROUP2_SUPER_MAGIC),
             missing_controllers: missing_controllers(),
@@ -50,15 +49,6 @@ fn hex(status: &str, key: &str) -> u64 {
     field
         .and_then(|v| u64::from_str_radix(v.trim(), 16).ok())
         .unwrap_or(0)
-}
-
-/// `MemTotal` in bytes; 0 when it cannot be read.
-fn memory(meminfo: &str) -> u64 {
-    let field = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"));
-    field
-        .and_then(|v| v.split_whitespace().next()?.parse::<u64>().ok())
-        .unwrap_or(0)
-        * 1024
 }
 
 /// Character and block devices, directories included, links and the console excluded.
@@ -107,13 +97,11 @@ mod tests {
             0x1ff_feff_ffff
         );
         assert_eq!(hex("Name:\tx\n", "CapBnd:"), 0);
-        assert_eq!(memory("MemTotal:        8 kB\nMemFree: 1 kB\n"), 8192);
     }
 
     #[test]
     fn this_node() {
         let host = Host::read(true);
-        assert!(host.memory_capacity > 1 << 20);
         assert!(
             host.devices
                 .iter()

@@ -2,71 +2,52 @@
 
 use serde_json::{Value, json};
 
-use super::{Inputs, capabilities, privileged, resources, user};
-use crate::api::expansion::expand;
+use super::{Inputs, capabilities, user};
 
 /// containerd's, for an image without a PATH.
 const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// `process` of the configuration.
 pub(super) fn process(i: &Inputs<'_>) -> Result<Value, String> {
-    let security = &i.container.security_context;
-    let user = user::resolve(i.pod, i.container, &i.image.user, i.layers)?;
-    let caps = capabilities::names(capabilities::resolve(
-        &security.capabilities,
-        privileged(i),
-        i.host.bounding,
-    )?);
-    let oom = resources::oom_score_adj(
-        i.pod,
-        i.container,
-        i.host.memory_capacity,
-        i.host.oom_score_adj_floor,
-    )?;
+    let security = &i.config.security;
+    let user = user::resolve(security, &i.image.user, i.layers)?;
+    let caps = capabilities::names(capabilities::resolve(security, i.host.bounding)?);
+    let lowest = i.host.oom_score_adj_floor.unwrap_or(i32::MIN);
     Ok(json!({
         "terminal": false,
         "user": { "uid": user.uid, "gid": user.gid, "additionalGids": user.groups },
         "args": args(i)?,
-        "env": env(i),
+        "env": env(i, &user.home),
         "cwd": cwd(i)?,
         // Inheritable and ambient stay empty (CVE-2022-24769): a process of another user has none after its execve.
         "capabilities": { "bounding": caps, "effective": caps, "permitted": caps, "inheritable": [], "ambient": [] },
-        "noNewPrivileges": security.allow_privilege_escalation == Some(false),
-        "oomScoreAdj": oom,
+        "noNewPrivileges": security.no_new_privileges,
+        "oomScoreAdj": i.config.resources.oom_score_adj.max(lowest),
     }))
 }
 
 /// A command replaces the entrypoint and drops the image's cmd; args alone replace the cmd.
 fn args(i: &Inputs<'_>) -> Result<Vec<String>, String> {
-    let variables = variables(i);
-    let expanded = |words: &[String]| {
-        words
-            .iter()
-            .map(|w| expand(w, |n| find(&variables, n)))
-            .collect::<Vec<_>>()
-    };
-    let (command, args) = (expanded(&i.container.command), expanded(&i.container.args));
-    let entrypoint = if command.is_empty() {
-        i.image.entrypoint.clone()
+    let (c, name) = (i.config, &i.config.metadata.name);
+    let entrypoint = if c.command.is_empty() {
+        &i.image.entrypoint
     } else {
-        command.clone()
+        &c.command
     };
-    let cmd = if command.is_empty() && args.is_empty() {
-        i.image.cmd.clone()
+    let cmd = if c.command.is_empty() && c.args.is_empty() {
+        &i.image.cmd
     } else {
-        args
+        &c.args
     };
-    let all: Vec<String> = entrypoint.into_iter().chain(cmd).collect();
+    let all: Vec<String> = entrypoint.iter().chain(cmd).cloned().collect();
     match all.first() {
         None => Err(format!(
-            "cannot start container {}: no command specified; the image has neither Entrypoint nor Cmd, so set command in the pod",
-            i.container.name
+            "cannot start container {name}: no command specified; the image has neither Entrypoint nor Cmd, so set command in the pod"
         )),
         Some(first) if first.is_empty() => Err(format!(
-            "cannot start container {}: the first word of its command is empty",
-            i.container.name
+            "cannot start container {name}: the first word of its command is empty"
         )),
-        Some(_) => refuse_nul(all, &i.container.name),
+        Some(_) => refuse_nul(all, name),
     }
 }
 
@@ -80,34 +61,30 @@ fn refuse_nul(words: Vec<String>, container: &str) -> Result<Vec<String>, String
     }
 }
 
-/// The container's own variables, each expanded against those before it.
-fn variables(i: &Inputs<'_>) -> Vec<(String, String)> {
-    let mut all: Vec<(String, String)> = Vec::with_capacity(i.container.env.len());
-    for e in &i.container.env {
-        let value = expand(&e.value, |n| find(&all, n));
-        set(&mut all, &e.name, value);
-    }
-    all
-}
-
-/// PATH, HOSTNAME, the image's and the container's own variables; a later one replaces the value of an earlier one.
-fn env(i: &Inputs<'_>) -> Vec<String> {
+/// PATH, HOSTNAME, the image's and the container's own variables; a later one replaces the value of an earlier one. HOME is
+/// the user's where nobody sets it, as runc does.
+fn env(i: &Inputs<'_>, home: &str) -> Vec<String> {
     let mut all = Vec::new();
-    let fixed = [DEFAULT_PATH.to_owned(), format!("HOSTNAME={}", i.hostname)];
-    for pair in fixed.iter().chain(&i.image.env) {
+    let hostname = format!("HOSTNAME={}", i.sandbox_config.hostname);
+    for pair in [DEFAULT_PATH, &hostname]
+        .into_iter()
+        .chain(i.image.env.iter().map(String::as_str))
+    {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         set(&mut all, name, value.to_owned());
     }
-    for (name, value) in variables(i) {
-        set(&mut all, &name, value);
+    for (name, value) in &i.config.env {
+        set(&mut all, name, value.clone());
+    }
+    if all
+        .iter()
+        .all(|(name, value)| name != "HOME" || value.is_empty())
+    {
+        set(&mut all, "HOME", home.to_owned());
     }
     all.into_iter()
         .map(|(name, value)| format!("{name}={value}"))
         .collect()
-}
-
-fn find(all: &[(String, String)], name: &str) -> Option<String> {
-    all.iter().find(|v| v.0 == name).map(|v| v.1.clone())
 }
 
 fn set(all: &mut Vec<(String, String)>, name: &str, value: String) {
@@ -119,7 +96,7 @@ fn set(all: &mut Vec<(String, String)>, name: &str, value: String) {
 
 /// workingDir, else the image's, else the root.
 fn cwd<'a>(i: &'a Inputs<'_>) -> Result<&'a str, String> {
-    let wanted = [i.container.working_dir.as_str(), &i.image.working_dir, "/"];
+    let wanted = [i.config.working_dir.as_str(), &i.image.working_dir, "/"];
     let cwd = wanted.into_iter().find(|d| !d.is_empty()).unwrap_or("/");
     if cwd.starts_with('/') {
         Ok(cwd)

@@ -2,6 +2,10 @@
 
 use super::*;
 use crate::api::pod::{EnvVar, SeccompProfile};
+use crate::api::{Container, Pod};
+use crate::container_config::{self, NodeFacts};
+use crate::network::etc_files::EtcFiles;
+use crate::volumes::MountedVolumes;
 
 struct Case {
     pod: Pod,
@@ -9,7 +13,7 @@ struct Case {
     image: ImageConfig,
     host: Host,
     namespaces: Namespaces,
-    mounts: Vec<Mount>,
+    mounts: Vec<Bind>,
     localhost: Option<Value>,
 }
 
@@ -37,7 +41,6 @@ impl Case {
             },
             host: Host {
                 bounding: 0x1ff_ffff_ffff,
-                memory_capacity: 1 << 30,
                 ..Default::default()
             },
             namespaces: Namespaces::default(),
@@ -55,9 +58,34 @@ impl Case {
     fn build(&self) -> Result<Value, String> {
         let mut pod = self.pod.clone();
         pod.spec.containers = vec![self.container.clone()];
-        let inputs = Inputs {
+        let volumes = MountedVolumes::default();
+        let node = NodeFacts {
+            memory_capacity: 1 << 30,
+            ..Default::default()
+        };
+        let sandbox_config = container_config::sandbox(&container_config::SandboxInputs {
+            pod: &pod,
+            attempt: 0,
+            hostname: "web",
+            log_directory: "/logs".into(),
+            cgroup_parent: "/podprobe/u1".into(),
+            volumes: &volumes,
+        });
+        let config = container_config::container(&container_config::Inputs {
             pod: &pod,
             container: &self.container,
+            attempt: 0,
+            image_id: "sha256:1",
+            image_user: &self.image.user,
+            volumes: &volumes,
+            etc_files: &EtcFiles::below(Path::new("/pods/u1")),
+            termination_log: None,
+            seccomp_profiles: Path::new("/seccomp"),
+            node: &node,
+        })?;
+        let inputs = Inputs {
+            config: &config,
+            sandbox_config: &sandbox_config,
             sandbox: &ContainerId::from("s1"),
             image: &self.image,
             layers: &[],
@@ -65,12 +93,11 @@ impl Case {
             namespaces: self.namespaces.clone(),
             mounts: self.mounts.clone(),
             cgroups_path: "/podprobe/u1/c-0".into(),
-            hostname: "web",
             host: &self.host,
             localhost_seccomp: self.localhost.clone(),
         };
         build(&inputs).map_err(|e| {
-            assert_eq!(e.reason, StartErrorReason::CreateContainerConfigError);
+            assert_eq!(e.kind, RuntimeErrorKind::InvalidConfig);
             e.message
         })
     }
@@ -136,7 +163,11 @@ fn env(pairs: &[(&str, &str)]) -> Vec<EnvVar> {
 #[test]
 fn environment_and_expansion() {
     let path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-    check(|_| (), "/process/env", json!([path, "HOSTNAME=web"]));
+    check(
+        |_| (),
+        "/process/env",
+        json!([path, "HOSTNAME=web", "HOME=/"]),
+    );
     check(
         |c| {
             c.image.env = words("PATH=/opt A=image");
@@ -155,7 +186,8 @@ fn environment_and_expansion() {
             "A=1-$(LATER)",
             "B=2",
             "LATER=$(B)",
-            "C=21-$(LATER)"
+            "C=21-$(LATER)",
+            "HOME=/"
         ]),
     );
     check(
@@ -270,7 +302,10 @@ fn seccomp_profiles() {
         Value::Null,
     );
     let localhost = |c: &mut Case| {
-        c.container.security_context.seccomp_profile = profile("Localhost");
+        c.container.security_context.seccomp_profile = Some(SeccompProfile {
+            type_: "Localhost".into(),
+            localhost_profile: Some("own.json".into()),
+        });
         c.localhost = Some(json!({ "defaultAction": "SCMP_ACT_LOG" }));
     };
     check(localhost, action, json!("SCMP_ACT_LOG"));
@@ -315,8 +350,8 @@ fn paths_and_devices() {
             gid: 6,
         }];
     };
-    check(|_| (), "/linux/maskedPaths", json!(MASKED));
-    check(|_| (), "/linux/readonlyPaths", json!(READONLY));
+    check(|_| (), "/linux/maskedPaths/0", json!("/proc/asound"));
+    check(|_| (), "/linux/readonlyPaths/0", json!("/proc/bus"));
     check(
         |_| (),
         "/linux/resources/devices",
@@ -358,12 +393,12 @@ fn check_mount(change: impl FnOnce(&mut Case), destination: &str, expected: Valu
     );
 }
 
-fn volume(source: &str, destination: &str, read_only: bool) -> Mount {
-    Mount {
+fn volume(source: &str, destination: &str, read_only: bool) -> Bind {
+    Bind {
         source: source.into(),
         destination: destination.into(),
         read_only,
-        options: vec![],
+        ..Default::default()
     }
 }
 

@@ -7,7 +7,7 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use crate::api::pod::{Container, Pod};
+use crate::runtime::Security;
 
 /// passwd and group files larger than this are an error, not memory.
 const MAX_FILE: u64 = 4 << 20;
@@ -15,84 +15,46 @@ const MAX_FILE: u64 = 4 << 20;
 const MAX_LINKS: usize = 40;
 
 /// Numeric ids, the form the kernel takes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct User {
     /// User id.
     pub uid: u32,
     /// Primary group id.
     pub gid: u32,
-    /// Supplementary groups: the primary one, those of `etc/group`, the pod's; no repeats.
+    /// Supplementary groups: the primary one, those of `etc/group`, the configuration's; no repeats.
     pub groups: Vec<u32>,
+    /// Home directory by `etc/passwd`; `/` where it names none.
+    pub home: String,
 }
 
-/// runAsUser and runAsGroup (container, then pod), else the image's user; then runAsNonRoot (in the kubelet's words).
+/// The user and group that the configuration names, else the image's.
 pub(super) fn resolve(
-    pod: &Pod,
-    container: &Container,
+    wanted: &Security,
     image_user: &str,
     layers: &[PathBuf],
 ) -> Result<User, String> {
-    let (c, p) = (&container.security_context, &pod.spec.security_context);
-    let run_as_user = c.run_as_user.or(p.run_as_user);
-    if c.run_as_non_root.or(p.run_as_non_root) == Some(true) {
-        verify_non_root(pod, container, run_as_user, image_user)?;
-    }
     let files = Files::read(layers)?;
-    let mut user = match run_as_user {
-        Some(uid) => files.by_uid(id(uid, "runAsUser")?),
+    let mut user = match wanted.run_as_user {
+        Some(uid) => files.by_uid(uid),
         None => files.by_image(image_user)?,
     };
-    if let Some(gid) = c.run_as_group.or(p.run_as_group) {
-        user.gid = id(gid, "runAsGroup")?;
+    if let Some(gid) = wanted.run_as_group {
+        user.gid = gid;
     }
     let mut groups = vec![user.gid];
     groups.append(&mut user.groups);
-    for gid in &p.supplemental_groups {
-        groups.push(id(*gid, "supplementalGroups")?);
-    }
+    groups.extend(&wanted.supplemental_groups);
     let mut seen = std::collections::BTreeSet::new();
     groups.retain(|g| seen.insert(*g));
     Ok(User { groups, ..user })
 }
 
-/// `verifyRunAsNonRoot` of the kubelet. A name is refused whatever its uid: the file that maps it is the image's own.
-fn verify_non_root(
-    pod: &Pod,
-    container: &Container,
-    run_as_user: Option<i64>,
-    image_user: &str,
-) -> Result<(), String> {
-    let whose = format!(
-        "(pod: \"{}\", container: {})",
-        pod.reference(),
-        container.name
-    );
-    let name = image_user.split(':').next().unwrap_or_default();
-    match (run_as_user, name) {
-        (Some(0), _) => Err(format!(
-            "container's runAsUser breaks non-root policy {whose}"
-        )),
-        (Some(_), _) => Ok(()),
-        (None, "") => Err(format!(
-            "container has runAsNonRoot and image will run as root {whose}"
-        )),
-        (None, name) => match name.parse::<u32>() {
-            Ok(0) => Err(format!(
-                "container has runAsNonRoot and image will run as root {whose}"
-            )),
-            Ok(_) => Ok(()),
-            Err(_) => Err(format!(
-                "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root {whose}"
-            )),
-        },
-    }
-}
-
-fn id(value: i64, field: &str) -> Result<u32, String> {
-    u32::try_from(value)
-        .ok()
-        .filter(|v| *v <= i32::MAX as u32)
-        .ok_or_else(|| format!("cannot use {value} as {field}: must be between 0 and 2147483647"))
+/// A line of `etc/passwd`.
+struct PasswdEntry<'a> {
+    name: &'a str,
+    uid: u32,
+    gid: u32,
+    home: &'a str,
 }
 
 /// The two files of the image, empty when absent.
@@ -112,17 +74,28 @@ impl Files {
 
     /// A uid without a passwd entry has group 0 and no further groups.
     fn by_uid(&self, uid: u32) -> User {
-        match self.users().find(|u| u.1 == uid) {
-            Some((name, uid, gid)) => User {
-                uid,
-                gid,
-                groups: self.memberships(name),
-            },
+        match self.users().find(|entry| entry.uid == uid) {
+            Some(entry) => self.user(&entry),
             None => User {
                 uid,
                 gid: 0,
                 groups: vec![],
+                home: "/".into(),
             },
+        }
+    }
+
+    fn user(&self, entry: &PasswdEntry<'_>) -> User {
+        let home = if entry.home.is_empty() {
+            "/"
+        } else {
+            entry.home
+        };
+        User {
+            uid: entry.uid,
+            gid: entry.gid,
+            groups: self.memberships(entry.name),
+            home: home.to_owned(),
         }
     }
 
@@ -135,13 +108,13 @@ impl Files {
             ("", _) => self.by_uid(0),
             (_, Ok(uid)) => self.by_uid(uid),
             (name, Err(_)) => {
-                self.users().find(|u| u.0 == name).map(|(name, uid, gid)| User { uid, gid, groups: self.memberships(name) }).ok_or_else(
-                    || {
-                        format!(
-                            "cannot find user {name:?}: the image's /etc/passwd has no such user; set securityContext.runAsUser to a number"
-                        )
-                    },
-                )?
+                let entry = self.users().find(|entry| entry.name == name);
+                let entry = entry.ok_or_else(|| {
+                    format!(
+                        "cannot find user {name:?}: the image's /etc/passwd has no such user; set securityContext.runAsUser to a number"
+                    )
+                })?;
+                self.user(&entry)
             }
         };
         if let Some(group) = group.filter(|g| !g.is_empty()) {
@@ -165,12 +138,17 @@ impl Files {
             .collect()
     }
 
-    /// Name, uid, gid; lines that are no entries are skipped, as getpwnam does.
-    fn users(&self) -> impl Iterator<Item = (&str, u32, u32)> {
+    /// Lines that are no entries are skipped, as getpwnam does.
+    fn users(&self) -> impl Iterator<Item = PasswdEntry<'_>> {
         self.passwd.lines().filter_map(|line| {
             let mut f = line.split(':');
             let (name, _, uid, gid) = (f.next()?, f.next()?, f.next()?, f.next()?);
-            Some((name, uid.parse().ok()?, gid.parse().ok()?))
+            Some(PasswdEntry {
+                name,
+                uid: uid.parse().ok()?,
+                gid: gid.parse().ok()?,
+                home: f.nth(1).unwrap_or_default(),
+            })
         })
     }
 
@@ -310,18 +288,6 @@ mod tests {
         "root:x:0:0:root:/root:/bin/sh\n# no entry\napp:x:1000:1001::/:/bin/sh\nbroken:x:no:1\n";
     const GROUP: &str = "root:x:0:\nwheel:x:10:root,app\napp:x:1001:\naudio:x:29:app\n";
 
-    fn pod() -> Pod {
-        let mut pod = Pod {
-            metadata: Default::default(),
-            spec: Default::default(),
-            raw: serde_json::Value::Null,
-        };
-        pod.metadata.name = "web".into();
-        pod.metadata.namespace = "default".into();
-        pod.metadata.uid = "u1".into();
-        pod
-    }
-
     fn layer(files: &[(&str, &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in files {
@@ -335,26 +301,33 @@ mod tests {
     #[track_caller]
     fn check(
         image_user: &str,
-        run_as: (Option<i64>, Option<i64>),
+        run_as: (Option<u32>, Option<u32>),
         expected: Result<(u32, u32, &[u32]), &str>,
     ) {
         let dir = layer(&[("etc/passwd", PASSWD), ("etc/group", GROUP)]);
-        let mut pod = pod();
-        pod.spec.security_context.run_as_user = run_as.0;
-        let mut container = Container::default();
-        container.security_context.run_as_group = run_as.1;
-        let got = resolve(&pod, &container, image_user, &[dir.path().to_owned()]);
+        let wanted = Security {
+            run_as_user: run_as.0,
+            run_as_group: run_as.1,
+            ..Default::default()
+        };
+        let got = resolve(&wanted, image_user, &[dir.path().to_owned()]);
         match expected {
-            Ok((uid, gid, groups)) => assert_eq!(
-                got,
-                Ok(User {
-                    uid,
-                    gid,
-                    groups: groups.to_vec()
-                })
-            ),
+            Ok(expected) => {
+                let user = got.unwrap();
+                assert_eq!((user.uid, user.gid, &user.groups[..]), expected);
+            }
             Err(text) => assert!(got.as_ref().is_err_and(|e| e.contains(text)), "{got:?}"),
         }
+    }
+
+    #[test]
+    fn the_home_is_that_of_the_passwd_file() {
+        let dir = layer(&[("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nbare:x:5:5\n")]);
+        let home = |user: &str| {
+            let layers = [dir.path().to_owned()];
+            resolve(&Security::default(), user, &layers).unwrap().home
+        };
+        assert_eq!([home("0"), home("bare"), home("77")], ["/root", "/", "/"]);
     }
 
     #[test]
@@ -380,66 +353,14 @@ mod tests {
         );
         check("app", (Some(5), None), Ok((5, 0, &[0])));
         check("app", (None, Some(7)), Ok((1000, 7, &[7, 10, 29])));
-        check("", (Some(-1), None), Err("cannot use -1 as runAsUser"));
-        let (mut pod, mut container) = (pod(), Container::default());
-        pod.spec.security_context.run_as_user = Some(1);
-        pod.spec.security_context.run_as_group = Some(2);
-        pod.spec.security_context.supplemental_groups = vec![3, 2, 3];
-        container.security_context.run_as_user = Some(9);
-        assert_eq!(
-            resolve(&pod, &container, "x", &[]),
-            Ok(User {
-                uid: 9,
-                gid: 2,
-                groups: vec![2, 3]
-            })
-        );
-    }
-
-    #[track_caller]
-    fn check_non_root(run_as: Option<i64>, image_user: &str, expected: Option<&str>) {
-        let (pod, mut container) = (
-            pod(),
-            Container {
-                name: "c".into(),
-                ..Default::default()
-            },
-        );
-        container.security_context.run_as_non_root = Some(true);
-        container.security_context.run_as_user = run_as;
-        let got = resolve(&pod, &container, image_user, &[]).err();
-        assert_eq!(
-            got,
-            expected.map(|e| format!("{e} (pod: \"web_default(u1)\", container: c)"))
-        );
-    }
-
-    #[test]
-    fn non_root_in_the_kubelets_words() {
-        check_non_root(
-            Some(0),
-            "5",
-            Some("container's runAsUser breaks non-root policy"),
-        );
-        check_non_root(Some(5), "0", None);
-        check_non_root(
-            None,
-            "",
-            Some("container has runAsNonRoot and image will run as root"),
-        );
-        check_non_root(
-            None,
-            "0:5",
-            Some("container has runAsNonRoot and image will run as root"),
-        );
-        check_non_root(None, "5:0", None);
-        check_non_root(
-            None,
-            "app:5",
-            Some(
-                "container has runAsNonRoot and image has non-numeric user (app), cannot verify user is non-root",
-            ),
-        );
+        let wanted = Security {
+            run_as_user: Some(9),
+            run_as_group: Some(2),
+            supplemental_groups: vec![3, 2, 3],
+            ..Default::default()
+        };
+        let user = resolve(&wanted, "x", &[]).unwrap();
+        assert_eq!((user.uid, user.gid, user.groups), (9, 2, vec![2, 3]));
     }
 
     #[test]

@@ -1,25 +1,24 @@
 //! What the records say: PLEG's listing, and the lookups of the other operations.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{CORRUPT, ShimRuntime, is_id, lock};
-use crate::api::PodUid;
+use super::{CORRUPT, SCHEME, ShimRuntime, is_id, lock, network_owner};
 use crate::clock::Moment;
 use crate::nsexec;
+use crate::remove_tree::remove_tree;
 use crate::runtime::shims::state::{
     self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, Process, SANDBOX, STATE,
     SandboxRecord, SandboxState,
 };
 use crate::runtime::{
-    ContainerId, NetworkNamespace, RuntimeContainerStatus, RuntimeError, RuntimePodStatus,
-    RuntimeSandboxStatus, RuntimeState, StartErrorReason,
+    ContainerId, ContainerMetadata, ContainerStatus, Listing, NamespaceMode, NetworkNamespace,
+    RuntimeError, RuntimeErrorKind, RuntimeState, SandboxMetadata, SandboxStatus,
 };
-use crate::volumes;
 
 /// Records that never change, and the last state read.
 #[derive(Default)]
@@ -114,49 +113,29 @@ impl Entry {
 }
 
 impl ShimRuntime {
-    /// All pods, or the one; newest containers and sandboxes first.
-    pub(super) fn list(
-        &self,
-        only: Option<&PodUid>,
-    ) -> Result<Vec<RuntimePodStatus>, RuntimeError> {
+    /// All that is recorded, or what is recorded of one pod.
+    pub(super) fn listing(&self, pod: Option<&str>) -> Result<Listing, RuntimeError> {
         self.refresh().map_err(|e| {
             let dir = self.layout.run_dir();
-            RuntimeError::new(
-                StartErrorReason::CreateContainerError,
-                format!("cannot list containers below {}: {e}", dir.display()),
-            )
+            RuntimeError::failed(format!(
+                "cannot list containers below {}: {e}",
+                dir.display()
+            ))
         })?;
         let cache = lock(&self.cache);
-        let wanted = |uid: &str| only.is_none_or(|o| o.as_str() == uid);
-        let mut pods: BTreeMap<String, RuntimePodStatus> = BTreeMap::new();
-        for e in cache
-            .sandboxes
-            .values()
-            .filter(|e| wanted(&e.record.pod.uid))
-        {
-            entry(&mut pods, &e.record.pod)
-                .sandboxes
-                .push(self.sandbox_status(e));
-        }
-        for e in cache
-            .containers
-            .values()
-            .filter(|e| wanted(&e.record.pod.uid))
-        {
-            entry(&mut pods, &e.record.pod)
-                .containers
-                .push(self.container_status(e));
-        }
-        let mut pods: Vec<_> = pods.into_values().collect();
-        for p in &mut pods {
-            p.containers.sort_by(|a, b| {
-                (b.created_at, b.attempt, &b.id).cmp(&(a.created_at, a.attempt, &a.id))
-            });
-            p.sandboxes.sort_by(|a, b| {
-                (b.attempt, b.created_at, &b.id).cmp(&(a.attempt, a.created_at, &a.id))
-            });
-        }
-        Ok(pods)
+        let wanted = |uid: &str| pod.is_none_or(|p| p == uid);
+        let sandboxes = cache.sandboxes.values();
+        let containers = cache.containers.values();
+        Ok(Listing {
+            sandboxes: sandboxes
+                .filter(|e| wanted(&e.record.pod.uid))
+                .map(|e| self.sandbox_status(e))
+                .collect(),
+            containers: containers
+                .filter(|e| wanted(&e.record.pod.uid))
+                .map(|e| self.container_status(e))
+                .collect(),
+        })
     }
 
     /// Brings the cache up to date: one pass over the record directories.
@@ -281,7 +260,7 @@ impl ShimRuntime {
                 &s.cgroups,
             );
         }
-        if let Err(e) = volumes::remove_tree(&self.layout.container_data(id)) {
+        if let Err(e) = remove_tree(&self.layout.container_data(id)) {
             log::warn!("cannot remove the file system of container {id}: {e}");
         }
         self.rename_corrupt(&dir, id);
@@ -308,15 +287,28 @@ impl ShimRuntime {
         }
     }
 
-    fn sandbox_status(&self, e: &SandboxEntry) -> RuntimeSandboxStatus {
+    fn sandbox_status(&self, e: &SandboxEntry) -> SandboxStatus {
         let r = &e.record;
-        RuntimeSandboxStatus {
-            id: r.id.as_str().into(),
+        let network = match r.host_network {
+            true => NamespaceMode::Node,
+            false => NamespaceMode::Pod,
+        };
+        let metadata = SandboxMetadata {
+            name: r.pod.name.clone(),
+            namespace: r.pod.namespace.clone(),
+            uid: r.pod.uid.clone(),
             attempt: r.attempt,
+        };
+        SandboxStatus {
+            id: ContainerId::new(SCHEME, &r.id),
             ready: self.holder(e).is_some(),
-            host_network: r.host_network,
+            network,
             created_at: r.created_at,
-            ips: self.ips(r.host_network),
+            ips: self
+                .networks
+                .of(r.host_network)
+                .addresses(network_owner(&metadata)),
+            metadata,
         }
     }
 
@@ -329,19 +321,20 @@ impl ShimRuntime {
             .filter(|p| p.alive())
     }
 
-    fn container_status(&self, e: &Entry) -> RuntimeContainerStatus {
+    fn container_status(&self, e: &Entry) -> ContainerStatus {
         let r = &e.record;
         let this_boot = r.boot_id == self.boot_id;
         let state = self.state_of(e);
-        let mut status = RuntimeContainerStatus {
-            id: r.id.as_str().into(),
-            name: r.name.clone(),
-            sandbox: r.sandbox.as_str().into(),
+        let mut status = ContainerStatus {
+            id: ContainerId::new(SCHEME, &r.id),
+            sandbox: ContainerId::new(SCHEME, &r.sandbox),
+            metadata: ContainerMetadata {
+                name: r.name.clone(),
+                attempt: r.attempt,
+            },
             state,
-            attempt: r.attempt,
             image: r.image.clone(),
             image_id: r.image_id.clone(),
-            hash: r.hash,
             created_at: r.created_at,
             started_at: e.state.as_ref().and_then(|s| s.started_at),
             started: e
@@ -362,6 +355,8 @@ impl ShimRuntime {
                 .map(|p| p.pid)
                 .filter(|_| state == RuntimeState::Running),
             log_path: r.log_path.clone(),
+            labels: r.labels.clone(),
+            annotations: r.annotations.clone(),
         };
         match &e.exit {
             Some(x) => {
@@ -426,7 +421,7 @@ impl ShimRuntime {
     ) -> Result<(Arc<ContainerRecord>, Process), RuntimeError> {
         let fail = |why: &str| {
             RuntimeError::new(
-                StartErrorReason::ContainerNotRunning,
+                RuntimeErrorKind::NotRunning,
                 format!("cannot enter container {id}: {why}"),
             )
         };
@@ -475,22 +470,13 @@ impl ShimRuntime {
         Ok(config)
     }
 
-    pub(super) fn namespace_of(
-        &self,
-        uid: &PodUid,
-    ) -> Result<Option<NetworkNamespace>, RuntimeError> {
+    pub(super) fn namespace_of(&self, uid: &str) -> Result<Option<NetworkNamespace>, RuntimeError> {
         let fail = |why: &str| {
-            RuntimeError::new(
-                StartErrorReason::CreatePodSandboxError,
-                format!("cannot enter the network of pod {uid}: {why}"),
-            )
+            RuntimeError::failed(format!("cannot enter the network of pod {uid}: {why}"))
         };
         // The cache is enough: PLEG keeps it, and a holder in it is checked by its start time, here and when it is entered.
         let newest = |cache: &Cache| {
-            let of_pod = cache
-                .sandboxes
-                .values()
-                .filter(|e| e.record.pod.uid == uid.as_str());
+            let of_pod = cache.sandboxes.values().filter(|e| e.record.pod.uid == uid);
             of_pod
                 .filter_map(|e| Some((e.record.attempt, e.record.host_network, self.holder(e)?)))
                 .max_by_key(|(attempt, ..)| *attempt)
@@ -509,20 +495,7 @@ impl ShimRuntime {
 }
 
 /// Reason of an end nobody saw.
-pub(super) const UNKNOWN: &str = "ContainerStatusUnknown";
-
-fn entry<'a>(
-    pods: &'a mut BTreeMap<String, RuntimePodStatus>,
-    pod: &state::PodIdentity,
-) -> &'a mut RuntimePodStatus {
-    pods.entry(pod.uid.clone())
-        .or_insert_with(|| RuntimePodStatus {
-            uid: pod.uid.as_str().into(),
-            name: pod.name.clone(),
-            namespace: pod.namespace.clone(),
-            ..Default::default()
-        })
-}
+pub(super) const UNKNOWN: &str = "Unknown";
 
 /// The record directories in `dir`.
 fn ids(dir: &std::path::Path) -> io::Result<HashSet<String>> {

@@ -1,27 +1,28 @@
-//! Starting sandboxes and containers: records, bundle, shim, and its answer.
+//! Running sandboxes, creating and starting containers: records, bundle, shim, and its answers.
 
 use std::fs::{self, DirBuilder, Permissions};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, ChildStdin, ChildStdout};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{ENDING, NEW, REMOVING, ShimRuntime, lock, new_id};
-use crate::api::{Container, Pod};
+use super::{NEW, REMOVING, ShimRuntime, lock, new_id};
 use crate::clock::Moment;
-use crate::images::{Image, ImageError};
-use crate::pod_actions::spec_hash;
+use crate::images::Image;
 use crate::runtime::shims::oci_spec::{self, Namespaces};
 use crate::runtime::shims::state::{
-    self, CONTAINER, ContainerRecord, PodIdentity, Process, SANDBOX, SandboxRecord,
+    self, CONTAINER, ContainerRecord, Process, SANDBOX, SandboxRecord, SubPath,
 };
 use crate::runtime::shims::{cri_log, sandbox, shim};
-use crate::runtime::{ContainerId, RuntimeError, StartErrorReason, signals};
-use crate::volumes::{self, ContainerVolumes};
+use crate::runtime::{
+    ContainerConfig, ContainerId, ENDING, NamespaceMode, RuntimeError, RuntimeErrorKind,
+    SandboxConfig, SeccompProfile, signals,
+};
 
 /// The kubelet's limit for one request to its runtime.
 const START_LIMIT: Duration = Duration::from_secs(120);
@@ -32,32 +33,76 @@ const MAX_PROFILE: u64 = 1 << 20;
 /// Longest answer of a shim in bytes.
 const MAX_ANSWER: usize = 4096;
 
-/// What the steps of a container start hand on.
+/// What the steps of a creation hand on.
 struct Draft<'a> {
-    pod: &'a Pod,
-    container: &'a Container,
+    config: &'a ContainerConfig,
+    sandbox_config: &'a SandboxConfig,
     id: ContainerId,
     sandbox: &'a ContainerId,
-    attempt: u32,
     holder: Process,
     image: Image,
     /// The record directory under its final name.
     dir: PathBuf,
 }
 
-fn create_error(what: &str, cause: impl std::fmt::Display) -> RuntimeError {
-    RuntimeError::new(
-        StartErrorReason::CreateContainerError,
-        format!("cannot {what}: {cause}"),
-    )
+/// The shim of a created container, which waits for the word to start it. It removes the container when this is dropped.
+pub(super) struct CreatedContainer {
+    pid: i32,
+    pipes: RolePipes,
 }
 
-fn identity(pod: &Pod) -> PodIdentity {
-    PodIdentity {
-        uid: pod.uid().to_string(),
-        name: pod.metadata.name.clone(),
-        namespace: pod.metadata.namespace.clone(),
+/// Both ends of the talk with an inner role. Its stdin is held open for as long as the role is to go on: the end of it
+/// tells the role that the daemon is gone.
+struct RolePipes {
+    stdin: ChildStdin,
+    stdout: ChildStdout,
+}
+
+impl RolePipes {
+    fn of(child: &mut Child) -> io::Result<Self> {
+        let both = child.stdin.take().zip(child.stdout.take());
+        let (stdin, stdout) = both.ok_or_else(|| io::Error::other("it has no pipes"))?;
+        Ok(Self { stdin, stdout })
     }
+
+    /// One line, or less when the role has ended. `TimedOut` when it says nothing in time, `Interrupted` when the daemon is
+    /// ending.
+    fn answer(&mut self, limit: Duration, ending: BorrowedFd<'_>) -> io::Result<String> {
+        let end = Moment::now() + limit;
+        let mut said = Vec::new();
+        loop {
+            let left = PollTimeout::try_from(end.since(Moment::now())).unwrap_or(PollTimeout::MAX);
+            let mut fds = [
+                PollFd::new(self.stdout.as_fd(), PollFlags::POLLIN),
+                PollFd::new(ending, PollFlags::POLLIN),
+            ];
+            match poll(&mut fds, left) {
+                // The shim sees our end, and takes back what it has not started.
+                Ok(_) if fds[1].any() == Some(true) => {
+                    return Err(io::Error::new(io::ErrorKind::Interrupted, ENDING));
+                }
+                Ok(0) => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        format!("no answer within {}", crate::clock::go_duration(limit)),
+                    ));
+                }
+                Ok(_) => {}
+                Err(nix::errno::Errno::EINTR) => continue,
+                Err(e) => return Err(e.into()),
+            }
+            let mut chunk = [0; 512];
+            let n = self.stdout.read(&mut chunk)?;
+            said.extend_from_slice(&chunk[..n]);
+            if n == 0 || said.ends_with(b"\n") || said.len() > MAX_ANSWER {
+                return Ok(String::from_utf8_lossy(&said).into_owned());
+            }
+        }
+    }
+}
+
+fn create_error(what: &str, cause: impl std::fmt::Display) -> RuntimeError {
+    RuntimeError::failed(format!("cannot {what}: {cause}"))
 }
 
 /// A directory that only root enters.
@@ -88,26 +133,26 @@ fn take_away(dir: &Path) {
 }
 
 impl ShimRuntime {
-    /// A new holder for the pod's namespaces.
-    pub(super) fn start_sandbox(&self, pod: &Pod, attempt: u32) -> io::Result<ContainerId> {
+    /// A new holder for a pod's namespaces.
+    pub(super) fn start_sandbox(&self, config: &SandboxConfig) -> io::Result<ContainerId> {
         self.reap();
         let id = new_id()?;
-        let memory_volumes = volumes::prepare_pod(pod, &self.layout)?;
         let record = SandboxRecord {
             id: id.clone(),
-            pod: identity(pod),
-            attempt,
-            host_network: pod.spec.host_network,
-            host_ipc: pod.spec.host_ipc,
-            share_pid: pod.spec.share_process_namespace,
-            hostname: volumes::hostname(pod),
-            memory_volumes,
+            pod: (&config.metadata).into(),
+            attempt: config.metadata.attempt,
+            host_network: config.namespaces.network == NamespaceMode::Node,
+            host_ipc: config.namespaces.ipc == NamespaceMode::Node,
+            share_pid: config.namespaces.pid == NamespaceMode::Pod,
+            hostname: config.hostname.clone(),
+            memory_volumes: config.tmpfs.clone(),
             created_at: SystemTime::now(),
         };
         let dir = self.layout.sandboxes().join(&id);
         publish(&dir, |new| state::write(new, SANDBOX, &record, false))?;
         let answer = self.spawn_role("sandbox", &dir).and_then(|mut child| {
-            let answer = answer(&mut child, SANDBOX_LIMIT, self.ending());
+            let answer = RolePipes::of(&mut child)
+                .and_then(|mut pipes| pipes.answer(SANDBOX_LIMIT, self.ending()));
             if !matches!(&answer, Ok(text) if text == sandbox::READY) {
                 let _ = child.kill();
             }
@@ -115,7 +160,7 @@ impl ShimRuntime {
             answer
         });
         match answer {
-            Ok(text) if text == sandbox::READY => Ok(id.as_str().into()),
+            Ok(text) if text == sandbox::READY => Ok(ContainerId::new(super::SCHEME, &id)),
             failed => {
                 let said = said(&dir);
                 take_away(&dir);
@@ -124,13 +169,12 @@ impl ShimRuntime {
         }
     }
 
-    /// One instance of a container, from its image to the word of its shim.
-    pub(super) fn start(
+    /// One instance of a container, from its image to a shim that waits for the word to start it.
+    pub(super) fn create(
         &self,
-        pod: &Pod,
         sandbox: &ContainerId,
-        container: &Container,
-        attempt: u32,
+        config: &ContainerConfig,
+        sandbox_config: &SandboxConfig,
     ) -> Result<ContainerId, RuntimeError> {
         self.reap();
         let holder = self.find_sandbox(sandbox).and_then(|e| self.holder(&e));
@@ -140,51 +184,82 @@ impl ShimRuntime {
                 format!("sandbox {sandbox} is not running"),
             )
         })?;
-        let image = self.images.resolve(&container.image).map_err(image_error)?;
-        let id: ContainerId = new_id()
-            .map_err(|e| create_error("make a container id", e))?
-            .as_str()
-            .into();
-        let dir = self.layout.containers().join(id.as_str());
+        let image = self.images.resolve(&config.image.id);
+        let image = image.map_err(|e| RuntimeError::failed(e.to_string()))?;
+        let id = new_id().map_err(|e| create_error("make a container id", e))?;
+        let id = ContainerId::new(super::SCHEME, &id);
         let draft = Draft {
-            pod,
-            container,
+            config,
+            sandbox_config,
+            dir: self.layout.containers().join(id.as_str()),
             id: id.clone(),
             sandbox,
-            attempt,
             holder,
             image,
-            dir,
         };
-        let (record, config) = self.design(&draft)?;
+        let (record, spec) = self.design(&draft)?;
         let _gate = self
             .cgroup_gate
             .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        lock(&self.starting).insert(id.to_string());
-        let result = self.launch(&draft, &record, &config);
-        lock(&self.starting).remove(id.as_str());
-        result.map(|()| id)
+            .unwrap_or_else(PoisonError::into_inner);
+        lock(&self.starting).insert(id.as_str().to_owned());
+        let created = self.launch(&draft, &record, &spec);
+        if created.is_err() {
+            lock(&self.starting).remove(id.as_str());
+        }
+        let created = created?;
+        lock(&self.created).insert(id.as_str().to_owned(), created);
+        Ok(id)
     }
 
-    /// Everything decided about the container: its record and its OCI configuration. Only volumes' directories are made.
+    /// Tells the shim of a created container to start it, and waits for its answer.
+    pub(super) fn start(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let created = lock(&self.created).remove(id.as_str());
+        let Some(mut created) = created else {
+            let text = format!(
+                "cannot start container {id}: it was not created by this daemon, or has been started"
+            );
+            return Err(RuntimeError::failed(text));
+        };
+        let answer = created
+            .pipes
+            .stdin
+            .write_all(shim::START.as_bytes())
+            .and_then(|()| created.pipes.answer(START_LIMIT, self.ending()));
+        let result = match answer {
+            Ok(text) if text == shim::STARTED => Ok(()),
+            Ok(text) if text.starts_with("error ") => Err(refusal(&text)),
+            Ok(text) => {
+                let dir = self.layout.containers().join(id.as_str());
+                Err(self.abandon(id, created.pid, &cause_of(&text, &said(&dir))))
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {
+                Err(create_error("start the container", e))
+            }
+            Err(e) => Err(self.abandon(id, created.pid, &e.to_string())),
+        };
+        lock(&self.starting).remove(id.as_str());
+        result
+    }
+
+    /// A created container that is not to be started after all: its shim removes it.
+    pub(super) fn give_up_created(&self, id: &ContainerId) {
+        drop(lock(&self.created).remove(id.as_str()));
+        lock(&self.starting).remove(id.as_str());
+    }
+
+    /// Everything decided about the container on this node: its record and its OCI configuration. Writes nothing.
     fn design(&self, d: &Draft<'_>) -> Result<(ContainerRecord, serde_json::Value), RuntimeError> {
-        let termination_log = self
-            .termination_log(d)
-            .map_err(|e| create_error("make the termination log", e))?;
-        let ContainerVolumes { mounts, sub_paths } =
-            volumes::container(d.pod, d.container, &self.layout, &d.dir, &termination_log)?;
-        let cgroup = self
-            .layout
-            .cgroup(d.pod.uid(), &d.container.name, d.attempt);
-        let (rootfs, host) = (
-            d.dir.join("rootfs"),
-            oci_spec::Host::read(d.container.security_context.privileged == Some(true)),
+        let c = d.config;
+        let (mounts, sub_paths) = bind_sources(c, &d.dir);
+        let cgroup = format!(
+            "{}/{}-{}",
+            d.sandbox_config.cgroup_parent, c.metadata.name, c.metadata.attempt
         );
-        let hostname = volumes::hostname(d.pod);
+        let rootfs = d.dir.join("rootfs");
         let inputs = oci_spec::Inputs {
-            pod: d.pod,
-            container: d.container,
+            config: c,
+            sandbox_config: d.sandbox_config,
             sandbox: d.sandbox,
             image: &d.image.config,
             layers: &d.image.layers,
@@ -192,21 +267,21 @@ impl ShimRuntime {
             namespaces: namespaces(d),
             mounts,
             cgroups_path: cgroup.clone(),
-            hostname: &hostname,
-            host: &host,
-            localhost_seccomp: self.localhost_seccomp(d)?,
+            host: &oci_spec::Host::read(c.security.privileged),
+            localhost_seccomp: localhost_seccomp(c)?,
         };
-        let config = oci_spec::build(&inputs)?;
-        let (namespace, name) = (&d.pod.metadata.namespace, &d.pod.metadata.name);
+        let spec = oci_spec::build(&inputs)?;
+        let message = c.termination_message.as_ref();
         let record = ContainerRecord {
-            id: d.id.to_string(),
-            pod: identity(d.pod),
-            sandbox: d.sandbox.to_string(),
-            name: d.container.name.clone(),
-            attempt: d.attempt,
-            image: d.container.image.clone(),
+            id: d.id.as_str().to_owned(),
+            pod: (&d.sandbox_config.metadata).into(),
+            sandbox: d.sandbox.as_str().to_owned(),
+            name: c.metadata.name.clone(),
+            attempt: c.metadata.attempt,
+            image: c.image.name.clone(),
             image_id: d.image.id.clone(),
-            hash: spec_hash(d.container),
+            labels: Arc::new(c.labels.clone()),
+            annotations: Arc::new(c.annotations.clone()),
             created_at: SystemTime::now(),
             boot_id: self.boot_id.clone(),
             layers: d.image.layers.clone(),
@@ -214,75 +289,32 @@ impl ShimRuntime {
             rootfs,
             holder: d.holder,
             sub_paths,
-            log_path: self.layout.container_log(
-                namespace,
-                name,
-                d.pod.uid(),
-                &d.container.name,
-                d.attempt,
-            ),
+            log_path: d.sandbox_config.log_directory.join(&c.log_path),
             log_max_size: self.log_max_size,
             log_max_files: self.log_max_files,
             runtime: self.runtime_command(),
             oci_root: self.layout.oci_state(),
             cgroup,
-            user: config["process"]["user"]["uid"]
+            user: spec["process"]["user"]["uid"]
                 .as_u64()
                 .and_then(|u| u32::try_from(u).ok())
                 .unwrap_or(0),
-            termination_log,
-            message_from_log: d.container.termination_message_policy == "FallbackToLogsOnError",
+            termination_log: message.map(|m| m.file.clone()).unwrap_or_default(),
+            message_from_log: message.is_some_and(|m| m.fall_back_to_log),
             exits: self.layout.exits(),
             stop_signal: signals::number(&d.image.config.stop_signal).unwrap_or(libc::SIGTERM),
         };
-        Ok((record, config))
+        Ok((record, spec))
     }
 
-    /// The profile of type `Localhost`, from below the seccomp directory of the root.
-    fn localhost_seccomp(&self, d: &Draft<'_>) -> Result<Option<serde_json::Value>, RuntimeError> {
-        let profile =
-            oci_spec::seccomp_profile(d.pod, d.container).filter(|p| p.type_ == "Localhost");
-        let Some(name) = profile.and_then(|p| p.localhost_profile.as_deref()) else {
-            return Ok(None);
-        };
-        let file = self.layout.seccomp().join(name);
-        let read = fs::File::open(&file).and_then(|f| {
-            let mut text = Vec::new();
-            f.take(MAX_PROFILE).read_to_end(&mut text).map(|_| text)
-        });
-        let profile = read
-            .map_err(|e| e.to_string())
-            .and_then(|text| crate::seccomp::localhost::profile(&text));
-        profile
-            .map(Some)
-            .map_err(|e| create_error(&format!("use seccomp profile {}", file.display()), e))
-    }
-
-    /// A file that every user may write, of this instance alone.
-    fn termination_log(&self, d: &Draft<'_>) -> io::Result<PathBuf> {
-        if d.container.termination_message_path.is_empty() {
-            return Ok(PathBuf::new());
-        }
-        let dir = self
-            .layout
-            .pod_data(d.pod.uid())
-            .join("containers")
-            .join(&d.container.name);
-        fs::create_dir_all(&dir)?;
-        let file = dir.join(&d.id.as_str()[..8]);
-        fs::write(&file, "")?;
-        fs::set_permissions(&file, Permissions::from_mode(0o666))?;
-        Ok(file)
-    }
-
-    /// Writes record and bundle, runs the shim and waits for its answer.
+    /// Writes record and bundle, runs the shim and waits until it has created the container.
     fn launch(
         &self,
         d: &Draft<'_>,
         record: &ContainerRecord,
-        config: &serde_json::Value,
-    ) -> Result<(), RuntimeError> {
-        self.write_container(d, record, config).map_err(|e| {
+        spec: &serde_json::Value,
+    ) -> Result<CreatedContainer, RuntimeError> {
+        self.write_container(d, record, spec).map_err(|e| {
             self.discard(record);
             create_error("record the container", e)
         })?;
@@ -290,17 +322,22 @@ impl ShimRuntime {
             self.discard(record);
             create_error("start a shim", e)
         })?;
-        let answer = answer(&mut child, START_LIMIT, self.ending());
-        let shim = child.id() as i32;
+        let pid = child.id() as i32;
+        let pipes = RolePipes::of(&mut child);
         self.adopt(child);
-        match answer {
-            Ok(text) if text == shim::STARTED => Ok(()),
-            Ok(text) if text.starts_with("error ") => Err(refusal(&text)),
-            Ok(text) => Err(self.abandon(&d.id, shim, &cause_of(&text, &said(&d.dir)))),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {
-                Err(create_error("start the container", e))
+        let mut pipes = pipes.map_err(|e| create_error("talk to a shim", e))?;
+        match pipes.answer(START_LIMIT, self.ending()) {
+            Ok(text) if text == shim::CREATED => Ok(CreatedContainer { pid, pipes }),
+            failed => {
+                let said = said(&d.dir);
+                self.kill_child(pid);
+                self.discard(record);
+                Err(match failed {
+                    Ok(text) if text.starts_with("error ") => refusal(&text),
+                    Ok(text) => create_error("create the container", cause_of(&text, &said)),
+                    Err(e) => create_error("create the container", e),
+                })
             }
-            Err(e) => Err(self.abandon(&d.id, shim, &e.to_string())),
         }
     }
 
@@ -308,7 +345,7 @@ impl ShimRuntime {
         &self,
         d: &Draft<'_>,
         record: &ContainerRecord,
-        config: &serde_json::Value,
+        spec: &serde_json::Value,
     ) -> io::Result<()> {
         for dir in ["upper", "work"] {
             private_dir(&record.data.join(dir))?;
@@ -322,7 +359,7 @@ impl ShimRuntime {
         publish(&d.dir, |new| {
             private_dir(&new.join("rootfs"))?;
             private_dir(&new.join("bundle"))?;
-            fs::write(new.join("bundle/config.json"), serde_json::to_vec(config)?)?;
+            fs::write(new.join("bundle/config.json"), serde_json::to_vec(spec)?)?;
             state::write(new, CONTAINER, record, false)
         })
     }
@@ -335,79 +372,74 @@ impl ShimRuntime {
     }
 }
 
-/// Those of the holder, which `hostNetwork` and `hostIPC` leave out.
+/// The mounts by their sources on the node; where only a part of a source is asked for, by the place in the record
+/// directory where the shim binds that part first.
+fn bind_sources(c: &ContainerConfig, dir: &Path) -> (Vec<oci_spec::Bind>, Vec<SubPath>) {
+    let mut sub_paths = Vec::new();
+    let bind = |(n, m): (usize, &crate::runtime::Mount)| {
+        let target = dir.join(format!("subpaths/{n}"));
+        let source = match &m.sub_path {
+            Some(path) => {
+                sub_paths.push(SubPath {
+                    volume: m.host_path.clone(),
+                    path: path.clone(),
+                    target: target.clone(),
+                });
+                target
+            }
+            None => m.host_path.clone(),
+        };
+        oci_spec::Bind {
+            source,
+            destination: m.container_path.clone(),
+            read_only: m.read_only,
+            propagation: m.propagation,
+        }
+    };
+    let mounts = c.mounts.iter().enumerate().map(bind).collect();
+    (mounts, sub_paths)
+}
+
+/// The profile of [`SeccompProfile::Localhost`].
+fn localhost_seccomp(c: &ContainerConfig) -> Result<Option<serde_json::Value>, RuntimeError> {
+    let SeccompProfile::Localhost(file) = &c.security.seccomp else {
+        return Ok(None);
+    };
+    let read = fs::File::open(file).and_then(|f| {
+        let mut text = Vec::new();
+        f.take(MAX_PROFILE).read_to_end(&mut text).map(|_| text)
+    });
+    let profile = read
+        .map_err(|e| e.to_string())
+        .and_then(|text| crate::seccomp::localhost::profile(&text));
+    profile
+        .map(Some)
+        .map_err(|e| create_error(&format!("use seccomp profile {}", file.display()), e))
+}
+
+/// Those of the holder; what the pod shares with the node is left out.
 fn namespaces(d: &Draft<'_>) -> Namespaces {
     let of = |name: &str, own: bool| {
         own.then(|| PathBuf::from(format!("/proc/{}/ns/{name}", d.holder.pid)))
     };
-    let s = &d.pod.spec;
+    let n = d.sandbox_config.namespaces;
+    let own_network = n.network != NamespaceMode::Node;
     Namespaces {
-        net: of("net", !s.host_network),
-        ipc: of("ipc", !s.host_ipc),
-        uts: of("uts", !s.host_network),
-        pid: of("pid_for_children", s.share_process_namespace),
+        net: of("net", own_network),
+        ipc: of("ipc", n.ipc != NamespaceMode::Node),
+        uts: of("uts", own_network),
+        pid: of("pid_for_children", n.pid == NamespaceMode::Pod),
     }
 }
 
-fn image_error(e: ImageError) -> RuntimeError {
-    let reason = match &e {
-        ImageError::NotFound { .. } => StartErrorReason::ErrImageNeverPull,
-        ImageError::InvalidName { .. } => StartErrorReason::InvalidImageName,
-        _ => StartErrorReason::ImageInspectError,
-    };
-    RuntimeError::new(reason, e.to_string())
-}
-
-/// `error <reason> <text>`.
+/// `error <kind> <text>`.
 fn refusal(answer: &str) -> RuntimeError {
     let mut words = answer.trim_end().splitn(3, ' ').skip(1);
-    let reason = match words.next() {
-        Some("RunContainerError") => StartErrorReason::RunContainerError,
-        Some("CreateContainerConfigError") => StartErrorReason::CreateContainerConfigError,
-        _ => StartErrorReason::CreateContainerError,
+    let kind = match words.next() {
+        Some(shim::INVALID) => RuntimeErrorKind::InvalidConfig,
+        _ => RuntimeErrorKind::Failed,
     };
-    RuntimeError::new(reason, words.next().unwrap_or("the shim gave no reason"))
-}
-
-/// What an inner role answers: one line, or less when it ended. `TimedOut` when it says nothing in time, `Interrupted`
-/// when the daemon is ending.
-fn answer(child: &mut Child, limit: Duration, ending: BorrowedFd<'_>) -> io::Result<String> {
-    let mut stdout = child
-        .stdout
-        .take()
-        .ok_or_else(|| io::Error::other("it has no output"))?;
-    // Held open until the answer is there: its end tells the shim that we are gone.
-    let _stdin = child.stdin.take();
-    let end = Moment::now() + limit;
-    let mut said = Vec::new();
-    loop {
-        let left = PollTimeout::try_from(end.since(Moment::now())).unwrap_or(PollTimeout::MAX);
-        let mut fds = [
-            PollFd::new(stdout.as_fd(), PollFlags::POLLIN),
-            PollFd::new(ending, PollFlags::POLLIN),
-        ];
-        match poll(&mut fds, left) {
-            // The shim sees our end, and takes back what it has not started.
-            Ok(_) if fds[1].any() == Some(true) => {
-                return Err(io::Error::new(io::ErrorKind::Interrupted, ENDING));
-            }
-            Ok(0) => {
-                return Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    format!("no answer within {}", crate::clock::go_duration(limit)),
-                ));
-            }
-            Ok(_) => {}
-            Err(nix::errno::Errno::EINTR) => continue,
-            Err(e) => return Err(e.into()),
-        }
-        let mut chunk = [0; 512];
-        let n = stdout.read(&mut chunk)?;
-        said.extend_from_slice(&chunk[..n]);
-        if n == 0 || said.ends_with(b"\n") || said.len() > MAX_ANSWER {
-            return Ok(String::from_utf8_lossy(&said).into_owned());
-        }
-    }
+    RuntimeError::new(kind, words.next().unwrap_or("the shim gave no reason"))
 }
 
 /// What a role left on stderr.
@@ -455,26 +487,19 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(answer: &str, reason: StartErrorReason, message: &str) {
-        assert_eq!(refusal(answer), RuntimeError::new(reason, message));
+    fn check(answer: &str, kind: RuntimeErrorKind, message: &str) {
+        assert_eq!(refusal(answer), RuntimeError::new(kind, message));
     }
 
     #[test]
-    fn a_shim_s_refusal_keeps_its_reason() {
+    fn a_shim_s_refusal_keeps_its_kind() {
+        use RuntimeErrorKind::{Failed, InvalidConfig};
         check(
-            "error RunContainerError cannot run it: no\n",
-            StartErrorReason::RunContainerError,
+            "error failed cannot run it: no\n",
+            Failed,
             "cannot run it: no",
         );
-        check(
-            "error CreateContainerConfigError x y\n",
-            StartErrorReason::CreateContainerConfigError,
-            "x y",
-        );
-        check(
-            "error\n",
-            StartErrorReason::CreateContainerError,
-            "the shim gave no reason",
-        );
+        check("error invalid x y\n", InvalidConfig, "x y");
+        check("error\n", Failed, "the shim gave no reason");
     }
 }

@@ -13,15 +13,15 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::listing::{Entry, UNKNOWN};
-use super::{ENDING, REMOVING, ShimRuntime, kill_error, lock, names};
-use crate::api::PodUid;
+use super::{REMOVING, ShimRuntime, lock};
 use crate::clock::{Moment, go_duration};
+use crate::network::NetworkOwner;
+use crate::remove_tree::remove_tree;
 use crate::runtime::shims::cgroup::{self, Cgroups};
 use crate::runtime::shims::state::{self, EXIT, ExitRecord, Process};
-use crate::runtime::shims::{oci_cli, termination};
-use crate::runtime::{Cancel, ContainerId, RuntimeError, StartErrorReason};
+use crate::runtime::shims::{oci_cli, shim, termination};
+use crate::runtime::{Cancel, ContainerId, ENDING, RuntimeError};
 use crate::sys::task::{PidFd, Waited};
-use crate::volumes;
 
 /// How long a killed process may take to end: the kernel may be writing for it.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
@@ -44,6 +44,7 @@ impl ShimRuntime {
         grace: Duration,
         cancel: &Cancel,
     ) -> Result<(), RuntimeError> {
+        self.give_up_created(id);
         let Some(e) = self.find(id) else {
             return Ok(());
         };
@@ -66,7 +67,8 @@ impl ShimRuntime {
         cancel: &Cancel,
     ) -> Result<(), RuntimeError> {
         let id = &e.record.id;
-        let fail = |cause: String| kill_error(format!("cannot stop container {id}: {cause}"));
+        let fail =
+            |cause: String| RuntimeError::failed(format!("cannot stop container {id}: {cause}"));
         let Some(fd) = process
             .open()
             .map_err(|e| fail(format!("cannot open process {}: {e}", process.pid)))?
@@ -127,7 +129,7 @@ impl ShimRuntime {
         let shim = match e.state.as_ref().map(|s| s.shim.open()).transpose() {
             Ok(shim) => shim.flatten(),
             Err(cause) => {
-                return Err(kill_error(format!(
+                return Err(RuntimeError::failed(format!(
                     "cannot follow the end of container {}: {cause}",
                     e.record.id
                 )));
@@ -186,7 +188,7 @@ impl ShimRuntime {
         let dir = self.layout.containers().join(&r.id);
         match state::write(&dir, EXIT, &record, true) {
             // Removed by another thread in the meantime.
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(kill_error(format!(
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(RuntimeError::failed(format!(
                 "cannot record the end of container {}: {e}",
                 r.id
             ))),
@@ -245,29 +247,33 @@ impl ShimRuntime {
 
     /// A start that went wrong without the shim's word: ended and recorded, so that it counts for the back-off.
     pub(super) fn abandon(&self, id: &ContainerId, shim: i32, cause: &str) -> RuntimeError {
-        let error = RuntimeError::new(
-            StartErrorReason::RunContainerError,
-            format!("cannot start the container: {cause}"),
-        );
-        // While the list is held nobody waits for the child, so the pid is still its, and so is the group's.
-        if lock(&self.children).iter().any(|c| c.id() as i32 == shim) {
-            let _ = killpg(Pid::from_raw(shim), Signal::SIGKILL);
-        }
+        let error = RuntimeError::failed(format!("cannot start the container: {cause}"));
+        self.kill_child(shim);
         if let Some(e) = self.find(id).filter(|e| e.exit.is_none()) {
             self.kill_shim(&e);
             e.state.as_ref().and_then(|s| s.process).map(kill_process);
-            if let Err(e) = self.finish(&e, 128, "ContainerCannotRun", &error.message) {
+            if let Err(e) = self.finish(&e, 128, shim::CANNOT_RUN, &error.message) {
                 log::warn!("{e}");
             }
         }
         error
     }
 
+    /// Kills a shim that this daemon has started, with the OCI runtime it may be running.
+    pub(super) fn kill_child(&self, shim: i32) {
+        // While the list is held nobody waits for the child, so the pid is still its, and so is the group's.
+        if lock(&self.children).iter().any(|c| c.id() as i32 == shim) {
+            let _ = killpg(Pid::from_raw(shim), Signal::SIGKILL);
+        }
+    }
+
     pub(super) fn remove(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         let Some(e) = self.find(id) else {
             return Ok(());
         };
-        let fail = |cause: String| kill_error(format!("cannot remove container {id}: {cause}"));
+        let fail =
+            |cause: String| RuntimeError::failed(format!("cannot remove container {id}: {cause}"));
+        self.give_up_created(id);
         if e.process_runs() || lock(&self.starting).contains(id.as_str()) {
             return Err(fail("it is running; stop it first".into()));
         }
@@ -284,7 +290,7 @@ impl ShimRuntime {
         rename_away(&dir, &aside).map_err(|e| fail(e.to_string()))?;
         lock(&self.cache).containers.remove(id.as_str());
         let _ = fs::remove_file(&e.record.termination_log);
-        volumes::remove_tree(&e.record.data).map_err(|e| fail(e.to_string()))?;
+        remove_tree(&e.record.data).map_err(|e| fail(e.to_string()))?;
         fs::remove_dir_all(&aside).map_err(|e| fail(e.to_string()))
     }
 
@@ -292,7 +298,8 @@ impl ShimRuntime {
         let Some(holder) = self.find_sandbox(id).and_then(|e| self.holder(&e)) else {
             return Ok(());
         };
-        let fail = |cause: String| kill_error(format!("cannot stop sandbox {id}: {cause}"));
+        let fail =
+            |cause: String| RuntimeError::failed(format!("cannot stop sandbox {id}: {cause}"));
         if let Some(fd) = holder.open().map_err(|e| fail(e.to_string()))? {
             let never = Cancel::default();
             let ended = self
@@ -314,50 +321,33 @@ impl ShimRuntime {
     }
 
     pub(super) fn forget_sandbox(&self, id: &ContainerId) -> Result<(), RuntimeError> {
-        if self.find_sandbox(id).is_none() {
+        let Some(e) = self.find_sandbox(id) else {
             return Ok(());
-        }
+        };
+        let pod = &e.record.pod;
+        let owner = NetworkOwner {
+            name: &pod.name,
+            namespace: &pod.namespace,
+            uid: &pod.uid,
+            attempt: e.record.attempt,
+        };
+        self.networks
+            .of(e.record.host_network)
+            .tear_down(owner)
+            .map_err(|e| {
+                RuntimeError::failed(format!("cannot take down the network of sandbox {id}: {e}"))
+            })?;
         let dir = self.layout.sandboxes().join(id.as_str());
         let aside = dir.with_file_name(format!("{id}{REMOVING}"));
         let removed = rename_away(&dir, &aside).and_then(|()| fs::remove_dir_all(&aside));
         lock(&self.cache).sandboxes.remove(id.as_str());
-        removed.map_err(|e| kill_error(format!("cannot remove sandbox {id}: {e}")))
-    }
-
-    pub(super) fn remove_pod_data(&self, uid: &PodUid) -> Result<(), RuntimeError> {
-        let fail =
-            |cause: String| kill_error(format!("cannot remove what is left of pod {uid}: {cause}"));
-        if uid.as_str().is_empty()
-            || uid.as_str().contains(['/', '\0'])
-            || uid.as_str().starts_with('.')
-        {
-            return Err(fail("not a pod's UID".into()));
-        }
-        let left = self
-            .list(Some(uid))?
-            .iter()
-            .map(|p| p.containers.len() + p.sandboxes.len())
-            .sum::<usize>();
-        if left > 0 {
-            return Err(fail(format!(
-                "{left} of its containers and sandboxes are still there"
-            )));
-        }
-        self.remove_cgroups(uid).map_err(|e| fail(e.to_string()))?;
-        let suffix = format!("_{uid}");
-        for name in names(&self.layout.logs_dir())
-            .iter()
-            .filter(|n| n.ends_with(&suffix))
-        {
-            volumes::remove_tree(&self.layout.logs_dir().join(name))
-                .map_err(|e| fail(e.to_string()))?;
-        }
-        // last, for it tells the next daemon that there is still something to remove
-        volumes::remove_tree(&self.layout.pod_data(uid)).map_err(|e| fail(e.to_string()))
+        // Containers of the pod that are still there keep it; the next sandbox makes it again.
+        let _ = self.remove_cgroups(&e.record.pod.uid);
+        removed.map_err(|e| RuntimeError::failed(format!("cannot remove sandbox {id}: {e}")))
     }
 
     /// The pod's cgroup, and the daemon's own when it was the last; never while a container is being created below it.
-    fn remove_cgroups(&self, uid: &PodUid) -> io::Result<()> {
+    fn remove_cgroups(&self, uid: &str) -> io::Result<()> {
         let cgroups = Cgroups::detect()?;
         let top = format!("/{}", self.layout.id());
         cgroups.remove(&format!("{top}/{uid}"))?;

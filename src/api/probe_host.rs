@@ -1,0 +1,150 @@
+//! Which `host` a probe may name (kubelet-probes 3.3, lessons 6): a kubelet probes any, and so a pod file could make the
+//! node send requests anywhere.
+//!
+//! Invariants: pure. Whoever knows the pod's addresses takes them before this.
+
+use std::net::IpAddr;
+
+use super::field::FieldError;
+use super::pod::{Handler, Pod, ProbeType};
+use super::validation::probe_field;
+
+/// The hosts a probe may name besides loopback and its pod's own address.
+#[derive(Clone, Copy)]
+pub struct ProbeHosts<'a> {
+    /// `allowProbeHosts` of the configuration.
+    pub allowed: &'a [String],
+    /// Whether the address is one of this node's. Good for pods on the node's network.
+    pub is_node_address: &'a dyn Fn(IpAddr) -> bool,
+}
+
+/// The address that a host is written as, with or without brackets; None is a name.
+pub fn host_address(host: &str) -> Option<IpAddr> {
+    host.trim_start_matches('[')
+        .trim_end_matches(']')
+        .parse()
+        .ok()
+}
+
+/// Whether the host is on the list, as it is written or as the address is.
+pub fn is_allowed(host: &str, allowed: &[String]) -> bool {
+    let bare = host_address(host).map(|a| a.to_string());
+    allowed.iter().any(|h| {
+        h.eq_ignore_ascii_case(host) || bare.as_ref().is_some_and(|b| h.eq_ignore_ascii_case(b))
+    })
+}
+
+/// Why no probe of a pod may name that host, and the way out; None where it may. An empty host is the pod itself.
+pub fn host_refused(host: &str, host_network: bool, hosts: &ProbeHosts<'_>) -> Option<String> {
+    let is_ours =
+        |a: IpAddr| a.to_canonical().is_loopback() || (host_network && (hosts.is_node_address)(a));
+    let may = host.is_empty()
+        || host.eq_ignore_ascii_case("localhost")
+        || is_allowed(host, hosts.allowed)
+        || host_address(host).is_some_and(is_ours);
+    let node = if host_network {
+        ", nor an address of this node"
+    } else {
+        ""
+    };
+    (!may).then(|| {
+        format!(
+            "it is neither the pod's address nor loopback{node}; leave `host` out, or add it to allowProbeHosts in the configuration"
+        )
+    })
+}
+
+/// An error for each probe of the pod whose host is refused. The pod's own addresses are not known before it runs, so a
+/// file that names one is refused here and probed by the daemon.
+pub fn refused_hosts(pod: &Pod, hosts: &ProbeHosts<'_>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (list, index, container) in pod.spec.listed() {
+        for probe_type in [
+            ProbeType::Liveness,
+            ProbeType::Readiness,
+            ProbeType::Startup,
+        ] {
+            let handler = container.probe(probe_type).and_then(|p| p.handler());
+            let (name, host) = match handler {
+                Some(Handler::HttpGet(action)) => ("httpGet", &action.host),
+                Some(Handler::TcpSocket(action)) => ("tcpSocket", &action.host),
+                _ => continue,
+            };
+            if let Some(why) = host_refused(host, pod.spec.host_network, hosts) {
+                let probe = probe_field(probe_type);
+                let path = format!("spec.{list}[{index}].{probe}.{name}.host");
+                errors.push(FieldError::forbidden(
+                    path,
+                    format!("cannot probe host \"{host}\": {why}"),
+                ));
+            }
+        }
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::api::PodOrigin;
+    use crate::api::decode::pods;
+
+    const NODE: &str = "192.168.7.2";
+
+    fn refused(host: &str, host_network: bool, allowed: &[&str]) -> bool {
+        let allowed: Vec<_> = allowed.iter().map(|s| (*s).to_owned()).collect();
+        let hosts = ProbeHosts {
+            allowed: &allowed,
+            is_node_address: &|a| a.to_string() == NODE,
+        };
+        host_refused(host, host_network, &hosts).is_some()
+    }
+
+    #[test]
+    fn an_address_of_the_node_is_for_pods_on_its_network() {
+        assert!(!refused(NODE, true, &[]), "kubeadm's advertise address");
+        assert!(refused(NODE, false, &[]));
+        assert!(!refused(NODE, false, &[NODE]));
+        assert!(refused("192.168.7.3", true, &[]));
+        assert!(refused("example.com", true, &[]), "a name is no address");
+        for host in ["", "localhost", "127.0.0.9", "[::1]"] {
+            assert!(!refused(host, false, &[]), "{host}");
+        }
+        assert!(!refused("[fd00::7]", false, &["fd00::7"]));
+    }
+
+    #[test]
+    fn each_probe_that_is_refused_is_an_error() {
+        let raw = serde_json::json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p"},
+            "spec": {"hostNetwork": true, "containers": [{
+                "name": "c", "image": "i",
+                "livenessProbe": {"httpGet": {"port": 1, "host": NODE}},
+                "readinessProbe": {"tcpSocket": {"port": 1, "host": "10.0.0.9"}},
+                "startupProbe": {"exec": {"command": ["true"]}},
+            }]}
+        });
+        let source = PodOrigin::File {
+            node_name: "n",
+            path: Path::new("/p.json"),
+        };
+        let pods = pods(raw.to_string().as_bytes(), &source).unwrap();
+        let hosts = ProbeHosts {
+            allowed: &[],
+            is_node_address: &|a| a.to_string() == NODE,
+        };
+        let errors: Vec<_> = refused_hosts(&pods[0].pod, &hosts)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(
+            errors,
+            [
+                "spec.containers[0].readinessProbe.tcpSocket.host: Forbidden: cannot probe host \"10.0.0.9\": it is neither the pod's address nor loopback, nor an address of this node; leave `host` out, or add it to allowProbeHosts in the configuration"
+            ]
+        );
+    }
+}

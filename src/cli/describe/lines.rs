@@ -1,0 +1,26 @@
+//! The lines of a description: cells that end with a tab, for [`crate::cli::tabwriter`].
+
+use serde_json::Value;
+
+/// Appends one line to a String.
+macro_rules! put {
+    ($w:expr, $($arg:tt)*) => {{
+        $w.push_str(&format!($($arg)*));
+        $w.push('\n');
+    }};
+}
+pub(super) use put;
+
+/// `title:`, a tab, the value.
+pub(super) fn line(w: &mut String, title: &str, value: &str) {
+    put!(w, "{title}:\t{value}");
+}
+
+/// A string or number as it stands in the file.
+pub(super) fn scalar(v: &Value) -> Option<String> {
+    match v {
+        Value::String(s) => Some(s.clone()),
+        Value::Number(n) => Some(n.to_string()),
+        _ => None,
+    }
+}

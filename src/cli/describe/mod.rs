@@ -1,0 +1,371 @@
+//! `describe pod`: everything known of a pod in kubectl's layout, then what only podprobe knows: the file, which of its
+//! fields have no effect, and why an older version of it runs.
+
+mod containers;
+mod history;
+mod lines;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use self::lines::{line, put, scalar};
+use super::args::{self, NAMESPACE, ROOT, Raw};
+use super::client::Client;
+use super::columns::{self, string_map};
+use super::error::CliError;
+use super::problems::write_stalled;
+use super::terminal::one_line;
+use super::{human, kinds, names, tabwriter};
+use crate::clock::Time;
+use crate::events::Event;
+use crate::prober::history::PodHistory;
+use crate::status::{PodView, Snapshot};
+
+/// kubectl cuts longer annotations into lines.
+const MAX_ANNOTATION: usize = 140;
+
+/// `describe pod`.
+pub const VERB: args::Verb = args::Verb {
+    name: "describe",
+    summary: &[("describe pod NAME", "show all that is known of a pod")],
+    help: "\
+usage: podprobe describe pod [NAME]… [-n NAMESPACE] [--root DIR]
+
+Shows all that is known of pods: state, conditions, the last 32 results of each probe, why containers were restarted,
+events, the file, and which of its fields have no effect. Control characters in what a container said are shown as ^X.
+",
+    options: &[ROOT, NAMESPACE],
+    run: |raw, out, err| {
+        let describe = parse(raw).map_err(CliError::Usage)?;
+        run(&describe, out, err).map(|()| ExitCode::SUCCESS)
+    },
+};
+
+/// What `describe` is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Describe {
+    /// Where the daemon is.
+    pub root: PathBuf,
+    /// Empty means all.
+    pub names: Vec<String>,
+    /// None means all.
+    pub namespace: Option<String>,
+}
+
+fn parse(raw: &Raw) -> Result<Describe, String> {
+    Ok(Describe {
+        root: raw.root()?,
+        names: kinds::pod_names(raw, &["pod"])?,
+        namespace: raw.namespace()?,
+    })
+}
+
+/// Describes the pods on `out`; files that run no pod go to `err`.
+pub fn run(describe: &Describe, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
+    let mut client = Client::connect(&describe.root)?;
+    let snapshot = client.snapshot()?;
+    let pods = select(describe, &snapshot)?;
+    let mut texts = Vec::new();
+    for pod in pods {
+        let history = client.history(
+            pod.object["metadata"]["uid"]
+                .as_str()
+                .unwrap_or_default()
+                .into(),
+        )?;
+        texts.push(text(pod, &history, Time::now()));
+    }
+    if texts.is_empty() {
+        writeln!(err, "No resources found")?;
+    }
+    out.write_all(texts.join("\n\n").as_bytes())?;
+    out.flush()?;
+    write_stalled(&snapshot, err)?;
+    let without_pod = snapshot
+        .problems
+        .iter()
+        .filter(|p| describe.names.is_empty() && !snapshot.pods.iter().any(|v| v.file == p.file));
+    for problem in without_pod {
+        writeln!(err, "{}", problem.line("not running"))?;
+    }
+    Ok(())
+}
+
+fn select<'a>(describe: &Describe, snapshot: &'a Snapshot) -> Result<Vec<&'a PodView>, CliError> {
+    let namespace = describe.namespace.as_deref();
+    if describe.names.is_empty() {
+        return Ok(names::in_namespace(snapshot, namespace).collect());
+    }
+    describe
+        .names
+        .iter()
+        .map(|name| {
+            names::resolve(snapshot, namespace, name).map_err(|e| with_problems(e, snapshot, name))
+        })
+        .collect()
+}
+
+/// The pod may be missing because its file is broken: the error then names the file and what is wrong with it.
+fn with_problems(e: names::NameError, snapshot: &Snapshot, name: &str) -> CliError {
+    let about = snapshot
+        .problems
+        .iter()
+        .filter(|p| p.file.contains(name) || p.error.contains(name));
+    let lines: String = about
+        .map(|p| format!("\n{}", p.line("not running")))
+        .collect();
+    CliError::Failed(format!("{e}{lines}"))
+}
+
+/// The description of one pod at `now`.
+pub fn text(pod: &PodView, history: &PodHistory, now: Time) -> String {
+    let mut w = String::new();
+    head(&mut w, pod);
+    containers::all(
+        &mut w,
+        "Init Containers",
+        &pod.object["spec"]["initContainers"],
+        &pod.status.init_container_statuses,
+    );
+    containers::all(
+        &mut w,
+        "Containers",
+        &pod.object["spec"]["containers"],
+        &pod.status.container_statuses,
+    );
+    conditions(&mut w, pod);
+    volumes(&mut w, &pod.object["spec"]["volumes"]);
+    line(&mut w, "QoS Class", &pod.status.qos_class);
+    labels(
+        &mut w,
+        "Node-Selectors",
+        &pod.object["spec"]["nodeSelector"],
+    );
+    file(&mut w, pod);
+    history::all(&mut w, history, &pod.paused, now);
+    events(&mut w, &pod.events, now);
+    tabwriter::align(&w, 0, 2)
+}
+
+fn head(w: &mut String, pod: &PodView) {
+    let (meta, spec, status) = (&pod.object["metadata"], &pod.object["spec"], &pod.status);
+    line(w, "Name", columns::name(pod));
+    line(w, "Namespace", columns::namespace(pod));
+    line(w, "Node", spec["nodeName"].as_str().unwrap_or("<none>"));
+    if let Some(start) = status.start_time {
+        line(w, "Start Time", &human::date(start));
+    }
+    labels(w, "Labels", &meta["labels"]);
+    annotations(w, &meta["annotations"]);
+    line(
+        w,
+        "Status",
+        if pod.terminating && !status.phase.is_terminal() {
+            "Terminating"
+        } else {
+            status.phase.as_str()
+        },
+    );
+    for (title, value) in [("Reason", &status.reason), ("Message", &status.message)] {
+        if !value.is_empty() {
+            line(w, title, value);
+        }
+    }
+    line(w, "IP", &status.pod_ip);
+    if status.pod_ips.is_empty() {
+        line(w, "IPs", "<none>");
+        return;
+    }
+    put!(w, "IPs:");
+    for ip in &status.pod_ips {
+        put!(w, "  IP:\t{}", ip.ip);
+    }
+    if columns::is_loopback_only(pod) {
+        put!(
+            w,
+            "Network:\tloopback only: nothing outside of the pod reaches it; with hostNetwork: true it has the node's"
+        );
+    }
+}
+
+fn labels(w: &mut String, title: &str, map: &Value) {
+    let map = string_map(map);
+    if map.is_empty() {
+        line(w, title, "<none>");
+    }
+    for (i, (key, value)) in map.iter().enumerate() {
+        let title = if i == 0 {
+            format!("{title}:")
+        } else {
+            String::new()
+        };
+        put!(w, "{title}\t{key}={value}");
+    }
+}
+
+fn annotations(w: &mut String, map: &Value) {
+    let map = string_map(map);
+    if map.is_empty() {
+        line(w, "Annotations", "<none>");
+    }
+    for (i, (key, value)) in map.iter().enumerate() {
+        let title = if i == 0 { "Annotations:" } else { "" };
+        let value = value.strip_suffix('\n').unwrap_or(value);
+        if key.len() + value.len() + 2 <= MAX_ANNOTATION && !value.contains('\n') {
+            put!(w, "{title}\t{key}: {value}");
+            continue;
+        }
+        put!(w, "{title}\t{key}:");
+        for part in value.split('\n') {
+            put!(w, "\t  {}", shorten(part, MAX_ANNOTATION - 2));
+        }
+    }
+}
+
+fn shorten(s: &str, max: usize) -> String {
+    match s.char_indices().nth(max) {
+        Some((at, _)) => format!("{}...", &s[..at]),
+        None => s.into(),
+    }
+}
+
+fn conditions(w: &mut String, pod: &PodView) {
+    if pod.status.conditions.is_empty() {
+        return;
+    }
+    put!(w, "Conditions:\n  Type\tStatus");
+    for c in &pod.status.conditions {
+        // Unlike kubectl, with the reason and the message: they say why a pod is not ready.
+        let why = [c.reason.as_str(), &c.message]
+            .into_iter()
+            .filter(|s| !s.is_empty())
+            .collect::<Vec<_>>()
+            .join(": ");
+        put!(
+            w,
+            "  {}\t{}{}{why}",
+            c.type_,
+            c.status,
+            if why.is_empty() { "" } else { "\t" }
+        );
+    }
+}
+
+fn volumes(w: &mut String, list: &Value) {
+    let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
+    if list.is_empty() {
+        return line(w, "Volumes", "<none>");
+    }
+    put!(w, "Volumes:");
+    for v in list {
+        put!(w, "  {}:", v["name"].as_str().unwrap_or_default());
+        match v["hostPath"].is_object() {
+            true => {
+                put!(w, "    Type:\tHostPath (bare host directory volume)");
+                put!(
+                    w,
+                    "    Path:\t{}",
+                    v["hostPath"]["path"].as_str().unwrap_or_default()
+                );
+                put!(
+                    w,
+                    "    HostPathType:\t{}",
+                    v["hostPath"]["type"].as_str().unwrap_or_default()
+                );
+            }
+            false => {
+                put!(
+                    w,
+                    "    Type:\tEmptyDir (a temporary directory that shares a pod's lifetime)"
+                );
+                put!(
+                    w,
+                    "    Medium:\t{}",
+                    v["emptyDir"]["medium"].as_str().unwrap_or_default()
+                );
+                put!(
+                    w,
+                    "    SizeLimit:\t{}",
+                    scalar(&v["emptyDir"]["sizeLimit"]).unwrap_or_else(|| "<unset>".into())
+                );
+            }
+        }
+    }
+}
+
+fn file(w: &mut String, pod: &PodView) {
+    line(w, "File", &pod.file);
+    if let Some(error) = &pod.file_error {
+        put!(
+            w,
+            "File Error:\tlast good version runs: {}",
+            error.replace('\n', "\n\t")
+        );
+    }
+    for (i, warning) in pod.warnings.iter().enumerate() {
+        put!(
+            w,
+            "{}\t{}",
+            if i == 0 { "Warnings:" } else { "" },
+            warning.replace('\n', "\n\t")
+        );
+    }
+}
+
+fn events(w: &mut String, events: &[Event], now: Time) {
+    if events.is_empty() {
+        return line(w, "Events", "<none>");
+    }
+    put!(
+        w,
+        "Events:\n  Type\tReason\tAge\tFrom\tMessage\n  ----\t------\t----\t----\t-------"
+    );
+    for e in events {
+        let age = human::last_seen(e.count, e.first_timestamp, e.last_timestamp, now);
+        // A message of several lines (a probe's output) stays one row, as with kubectl, which trims it only.
+        put!(
+            w,
+            "  {:?}\t{}\t{age}\tpodprobe\t{}",
+            e.type_,
+            e.reason,
+            one_line(e.message.trim())
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::args::testing;
+
+    #[track_caller]
+    fn check(line: &str, expected: Result<&[&str], &str>) {
+        let names = testing::parse(&VERB, parse, line).map(|d| d.names);
+        let expected = expected.map(|names| names.iter().map(|n| (*n).to_owned()).collect());
+        assert_eq!(names, expected.map_err(str::to_owned), "{line}");
+    }
+
+    #[test]
+    fn describe_takes_pods() {
+        check("describe pod", Ok(&[]));
+        check("describe pod a b", Ok(&["a", "b"]));
+        check("describe pod/a pod/b", Ok(&["a", "b"]));
+        check(
+            "describe",
+            Err("'describe' needs what to show: podprobe describe pod"),
+        );
+        check(
+            "describe redis",
+            Err(
+                "'redis' is not a kind that podprobe knows; for the pod of that name write 'podprobe describe pod redis'",
+            ),
+        );
+        check(
+            "describe pdo web",
+            Err("unknown kind 'pdo', did you mean 'pod'?"),
+        );
+    }
+}

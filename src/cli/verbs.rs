@@ -1,0 +1,20 @@
+//! The table of the verbs. A new verb is a file of its own with a [`Verb`] in it, and a row here.
+
+use super::args::Verb;
+use super::{describe, get, image, logs, metrics, pause, probe, run, try_out, validate, version};
+
+/// Every verb but `help`, in the order of `help`.
+pub const VERBS: [&Verb; 12] = [
+    &run::VERB,
+    &try_out::VERB,
+    &get::VERB,
+    &describe::VERB,
+    &logs::VERB,
+    &probe::VERB,
+    &pause::PAUSE,
+    &pause::RESUME,
+    &metrics::VERB,
+    &validate::VERB,
+    &image::VERB,
+    &version::VERB,
+];

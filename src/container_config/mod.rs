@@ -1,0 +1,205 @@
+//! What a pod's sandbox and containers look like, as configurations for a runtime: the kubelet's
+//! `generatePodSandboxConfig` and `generateContainerConfig`.
+//!
+//! Invariants: it decides and does nothing. A configuration depends on the [`Inputs`] alone; files, volumes and images are
+//! there already. What a pod asks for and cannot be written down is an error, never left out.
+
+mod environment;
+mod node;
+mod resources;
+mod security;
+
+use std::path::{Path, PathBuf};
+
+pub use node::NodeFacts;
+
+use crate::api::{Container, Pod};
+use crate::network::etc_files::EtcFiles;
+use crate::runtime::{
+    ContainerConfig, ContainerMetadata, ImageSpec, Labels, Mount, NamespaceMode, NamespaceOptions,
+    Propagation, SandboxConfig, SandboxMetadata, TerminationMessage, labels,
+};
+use crate::volumes::MountedVolumes;
+
+/// Everything a sandbox's configuration depends on.
+pub struct SandboxInputs<'a> {
+    /// Validated and defaulted.
+    pub pod: &'a Pod,
+    /// Sandboxes of the pod before this one.
+    pub attempt: u32,
+    /// See [`crate::network::etc_files::hostname`].
+    pub hostname: &'a str,
+    /// Directory of the pod's logs.
+    pub log_directory: PathBuf,
+    /// Cgroup of the pod.
+    pub cgroup_parent: String,
+    /// The pod's volumes.
+    pub volumes: &'a MountedVolumes,
+}
+
+/// The sandbox of a pod.
+pub fn sandbox(i: &SandboxInputs<'_>) -> SandboxConfig {
+    let m = &i.pod.metadata;
+    SandboxConfig {
+        metadata: SandboxMetadata {
+            name: m.name.clone(),
+            namespace: m.namespace.clone(),
+            uid: m.uid.to_string(),
+            attempt: i.attempt,
+        },
+        hostname: i.hostname.to_owned(),
+        log_directory: i.log_directory.clone(),
+        cgroup_parent: i.cgroup_parent.clone(),
+        namespaces: namespaces(i.pod),
+        tmpfs: i.volumes.tmpfs().to_vec(),
+        labels: pod_labels(i.pod),
+    }
+}
+
+fn namespaces(pod: &Pod) -> NamespaceOptions {
+    let s = &pod.spec;
+    let of_node = |node, otherwise| if node { NamespaceMode::Node } else { otherwise };
+    NamespaceOptions {
+        network: of_node(s.host_network, NamespaceMode::Pod),
+        ipc: of_node(s.host_ipc, NamespaceMode::Pod),
+        pid: match s.share_process_namespace {
+            true => NamespaceMode::Pod,
+            false => of_node(s.host_pid, NamespaceMode::Container),
+        },
+    }
+}
+
+/// Everything a container's configuration depends on.
+pub struct Inputs<'a> {
+    /// Validated and defaulted.
+    pub pod: &'a Pod,
+    /// One of the pod's containers.
+    pub container: &'a Container,
+    /// Instances of the container before this one.
+    pub attempt: u32,
+    /// `sha256:…` of the image that its reference resolved to.
+    pub image_id: &'a str,
+    /// `user[:group]` of the image, names or numbers; empty is root.
+    pub image_user: &'a str,
+    /// The pod's volumes.
+    pub volumes: &'a MountedVolumes,
+    /// The pod's generated files.
+    pub etc_files: &'a EtcFiles,
+    /// File for the container's last words; None when it wants none.
+    pub termination_log: Option<PathBuf>,
+    /// Where profiles of type `Localhost` lie.
+    pub seccomp_profiles: &'a Path,
+    /// Facts of the node.
+    pub node: &'a NodeFacts,
+}
+
+/// A container.
+///
+/// # Errors
+/// What keeps it from becoming one, for people: a mount of a volume that the pod does not have, a quantity that is no
+/// number, `runAsNonRoot` against an image that runs as root.
+pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, String> {
+    let c = i.container;
+    let variables = environment::variables(c);
+    Ok(ContainerConfig {
+        metadata: ContainerMetadata {
+            name: c.name.clone(),
+            attempt: i.attempt,
+        },
+        image: ImageSpec {
+            id: i.image_id.to_owned(),
+            name: c.image.clone(),
+        },
+        command: environment::expand_words(&c.command, &variables),
+        args: environment::expand_words(&c.args, &variables),
+        working_dir: c.working_dir.clone(),
+        env: variables,
+        mounts: mounts(i)?,
+        resources: resources::resources(i.pod, c, i.node.memory_capacity)?,
+        security: security::security(i)?,
+        log_path: format!("{}/{}.log", c.name, i.attempt).into(),
+        termination_message: i.termination_log.clone().map(|file| TerminationMessage {
+            file,
+            fall_back_to_log: c.termination_message_policy == "FallbackToLogsOnError",
+        }),
+        labels: container_labels(i.pod, c),
+        annotations: Labels::from([(
+            labels::CONTAINER_HASH.to_owned(),
+            format!("{:x}", spec_hash(c)),
+        )]),
+    })
+}
+
+fn pod_labels(pod: &Pod) -> Labels {
+    let m = &pod.metadata;
+    let own = [
+        (labels::POD_NAME, m.name.as_str()),
+        (labels::POD_NAMESPACE, &m.namespace),
+        (labels::POD_UID, m.uid.as_str()),
+    ];
+    own.map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
+}
+
+fn container_labels(pod: &Pod, container: &Container) -> Labels {
+    let mut all = pod_labels(pod);
+    all.insert(labels::CONTAINER_NAME.to_owned(), container.name.clone());
+    all
+}
+
+/// Hash of what makes a container another one: name and image (kubelet-probes 8.3). FNV-1a, 32 bits.
+pub fn spec_hash(container: &Container) -> u32 {
+    let text = serde_json::json!({"name": container.name, "image": container.image}).to_string();
+    text.bytes().fold(0x811c_9dc5, |h, b| {
+        (h ^ u32::from(b)).wrapping_mul(0x0100_0193)
+    })
+}
+
+/// Volumes, then the generated files where no volume is mounted in their place.
+fn mounts(i: &Inputs<'_>) -> Result<Vec<Mount>, String> {
+    let c = i.container;
+    let mut all = Vec::with_capacity(c.volume_mounts.len() + 4);
+    for m in &c.volume_mounts {
+        let source = i.volumes.source(&m.name).ok_or_else(|| {
+            format!(
+                "cannot mount volume {:?}: the pod has no such volume",
+                m.name
+            )
+        })?;
+        all.push(Mount {
+            host_path: source.to_owned(),
+            sub_path: (!m.sub_path.is_empty()).then(|| m.sub_path.clone().into()),
+            container_path: m.destination().into_owned(),
+            read_only: m.read_only,
+            propagation: Propagation::Private,
+        });
+    }
+    let read_only_root = c.security_context.read_only_root_filesystem == Some(true);
+    let last_words = c.termination_message_destination();
+    let generated = [
+        (Some(&i.etc_files.hosts), "/etc/hosts", false),
+        // These two are shared by the pod: a container that may not write its root may not write them either.
+        (Some(&i.etc_files.hostname), "/etc/hostname", read_only_root),
+        (
+            Some(&i.etc_files.resolv_conf),
+            "/etc/resolv.conf",
+            read_only_root,
+        ),
+        (i.termination_log.as_ref(), last_words.as_ref(), false),
+    ];
+    for (file, path, read_only) in generated {
+        let taken = |m: &Mount| Path::new(&m.container_path) == Path::new(path);
+        if let Some(file) = file.filter(|_| !all.iter().any(taken)) {
+            all.push(Mount {
+                host_path: file.clone(),
+                container_path: path.to_owned(),
+                read_only,
+                ..Default::default()
+            });
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! cpu, memory and the out-of-memory score, by the kubelet's formulas (pkg/kubelet/cm and pkg/kubelet/qos).
+
+use crate::api::Container;
+use crate::api::pod::{Pod, ResourceRequirements};
+use crate::api::priority;
+use crate::api::qos::QosClass;
+use crate::api::quantity::Quantity;
+use crate::runtime::Resources;
+
+/// CFS period in microseconds.
+const PERIOD: i64 = 100_000;
+
+/// Limits and weights of a container. Limits of nothing are no limits.
+pub(super) fn resources(
+    pod: &Pod,
+    container: &Container,
+    memory_capacity: u64,
+) -> Result<Resources, String> {
+    let r = &container.resources;
+    let limit = |name, unit| Ok::<_, String>(amount(&r.limits, name, unit)?.filter(|l| *l > 0));
+    let cpu_limit = limit("cpu", 1000)?;
+    let request = amount(&r.requests, "cpu", 1000)?.or(amount(&r.limits, "cpu", 1000)?);
+    Ok(Resources {
+        cpu_shares: shares(request.unwrap_or(0)),
+        cpu_quota: cpu_limit.map(quota),
+        cpu_period: PERIOD,
+        memory_limit: limit("memory", 1)?,
+        oom_score_adj: oom_score_adj(pod, container, memory_capacity)?,
+    })
+}
+
+/// 1024 a core, 2–262144 (the kernel's range).
+fn shares(milli: i64) -> i64 {
+    (milli.saturating_mul(1024) / 1000).clamp(2, 262_144)
+}
+
+/// Microseconds in a period; at least 1 ms, the least the kernel takes.
+fn quota(milli: i64) -> i64 {
+    (milli.saturating_mul(PERIOD) / 1000).max(1000)
+}
+
+/// The container's `oom_score_adj`.
+fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: u64) -> Result<i32, String> {
+    let of = |request| burstable(request, memory_capacity);
+    Ok(match QosClass::of(pod) {
+        _ if priority::is_node_critical(pod) => -997,
+        QosClass::Guaranteed => -997,
+        QosClass::BestEffort => 1000,
+        QosClass::Burstable => {
+            let own = of(request(&container.resources, "memory", 1)?);
+            // A sidecar is not killed before the containers that it serves.
+            match least_regular_request(pod, container)? {
+                Some(least) => own.min(of(least)),
+                None => own,
+            }
+        }
+    })
+}
+
+/// Of a sidecar: the smallest memory request among the regular containers.
+fn least_regular_request(pod: &Pod, container: &Container) -> Result<Option<i64>, String> {
+    if !pod.spec.is_sidecar(&container.name) {
+        return Ok(None);
+    }
+    let requests = pod.spec.containers.iter();
+    let requests: Result<Vec<i64>, String> = requests
+        .map(|regular| request(&regular.resources, "memory", 1))
+        .collect();
+    Ok(requests?.into_iter().min())
+}
+
+/// 1000 less the thousandths of the node's memory asked for; 3–999, between Guaranteed and BestEffort.
+fn burstable(request: i64, capacity: u64) -> i32 {
+    let capacity = i128::from(capacity.max(1));
+    let score = 1000 - i128::from(request) * 1000 / capacity;
+    if score < 1000 - 997 {
+        3
+    } else {
+        score.min(999) as i32
+    }
+}
+
+/// The request; the limit when there is none (kubelet-probes 1.1); 0 when there is neither.
+fn request(r: &ResourceRequirements, name: &str, unit: i64) -> Result<i64, String> {
+    Ok(amount(&r.requests, name, unit)?
+        .or(amount(&r.limits, name, unit)?)
+        .unwrap_or(0))
+}
+
+/// The value in 1/`unit`, 1 or 1000, rounded up as Kubernetes does.
+fn amount(
+    map: &std::collections::BTreeMap<String, Quantity>,
+    name: &str,
+    unit: i64,
+) -> Result<Option<i64>, String> {
+    let Some(q) = map.get(name) else {
+        return Ok(None);
+    };
+    let value = if unit == 1 {
+        q.value()
+    } else {
+        q.milli_value()
+    };
+    value.map(Some).ok_or_else(|| {
+        format!(
+            "cannot set {name} to {:?}: not a quantity such as 100m, 64Mi or 1.5",
+            q.0
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::test_pods::pod;
+
+    fn requirements(limits: &[(&str, &str)], requests: &[(&str, &str)]) -> ResourceRequirements {
+        let map = |l: &[(&str, &str)]| {
+            l.iter()
+                .map(|(k, v)| ((*k).to_owned(), Quantity((*v).to_owned())))
+                .collect()
+        };
+        ResourceRequirements {
+            limits: map(limits),
+            requests: map(requests),
+        }
+    }
+
+    fn of(limits: &[(&str, &str)], requests: &[(&str, &str)]) -> Result<Resources, String> {
+        let container = Container {
+            resources: requirements(limits, requests),
+            ..Default::default()
+        };
+        resources(&pod_of(&container), &container, 1_000_000)
+    }
+
+    fn pod_of(container: &Container) -> Pod {
+        let mut pod = pod("p").build();
+        pod.spec.containers.push(container.clone());
+        pod
+    }
+
+    /// Shares, quota, memory limit.
+    #[track_caller]
+    fn check(
+        limits: &[(&str, &str)],
+        requests: &[(&str, &str)],
+        expected: (i64, Option<i64>, Option<i64>),
+    ) {
+        let r = of(limits, requests).unwrap();
+        assert_eq!((r.cpu_shares, r.cpu_quota, r.memory_limit), expected);
+        assert_eq!(r.cpu_period, 100_000);
+    }
+
+    #[test]
+    fn cgroup_values() {
+        check(&[], &[], (2, None, None));
+        check(&[("cpu", "500m")], &[], (512, Some(50_000), None));
+        check(
+            &[("cpu", "2")],
+            &[("cpu", "0.1")],
+            (102, Some(200_000), None),
+        );
+        check(&[("cpu", "1m")], &[("cpu", "1m")], (2, Some(1000), None));
+        let memory = Some(67_108_864);
+        check(
+            &[("memory", "64Mi")],
+            &[("cpu", "1e3")],
+            (262_144, None, memory),
+        );
+        check(&[("memory", "1.5k")], &[], (2, None, Some(1500)));
+        check(&[("memory", "100m")], &[], (2, None, Some(1)));
+        // the most that validation lets pass is the most that the kernel takes
+        let most = Some(17_592_186_000_000);
+        check(&[("cpu", "175921860")], &[], (262_144, most, None));
+        check(&[("memory", "1e19")], &[], (2, None, Some(i64::MAX)));
+        assert!(
+            of(&[("cpu", "much")], &[]).is_err_and(|e| e.contains("cannot set cpu to \"much\""))
+        );
+    }
+
+    #[track_caller]
+    fn check_oom(limits: &[(&str, &str)], requests: &[(&str, &str)], expected: i32) {
+        assert_eq!(of(limits, requests).unwrap().oom_score_adj, expected);
+    }
+
+    #[test]
+    fn the_pod_that_the_node_needs_is_killed_last() {
+        let score = |class: &str| {
+            let containers = json!([{"name": "a", "resources": {"requests": {"memory": "250k"}}}]);
+            let spec = json!({"priorityClassName": class, "containers": containers});
+            let pod = pod("p").spec(spec).build();
+            oom_score_adj(&pod, &pod.spec.containers[0], 1_000_000)
+        };
+        assert_eq!(score("system-node-critical"), Ok(-997));
+        assert_eq!(score("system-cluster-critical"), Ok(750));
+    }
+
+    #[test]
+    fn a_sidecar_is_not_killed_before_the_containers_it_serves() {
+        let with = |name: &str, request: &str| json!({"name": name, "resources": {"requests": {"memory": request}}});
+        let mut sidecar = with("s", "10k");
+        sidecar["restartPolicy"] = "Always".into();
+        let spec = json!({
+            "initContainers": [with("i", "10k"), sidecar],
+            "containers": [with("a", "400k"), with("b", "250k")],
+        });
+        let pod = pod("p").spec(spec).build();
+        let score = |name: &str| oom_score_adj(&pod, pod.container(name).unwrap(), 1_000_000);
+        assert_eq!(
+            ["s", "i", "a", "b"].map(score),
+            [750, 990, 600, 750].map(Ok)
+        );
+    }
+
+    #[test]
+    fn oom_score_by_qos() {
+        check_oom(&[], &[], 1000);
+        check_oom(&[("cpu", "1"), ("memory", "1k")], &[], -997);
+        check_oom(&[("cpu", "1")], &[], 999);
+        check_oom(&[], &[("memory", "250k")], 750);
+        check_oom(&[], &[("memory", "999k")], 3);
+        check_oom(&[], &[("memory", "5M")], 3);
+        let both = [("cpu", "1"), ("memory", "1k")];
+        check_oom(&both, &[("cpu", "500m")], 999);
+    }
+}

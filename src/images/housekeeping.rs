@@ -1,0 +1,395 @@
+//! Keeps the image store in order: loads archives dropped into a directory, removes images that nothing uses any more,
+//! and reports that names have changed, also when another process changed them.
+//!
+//! Invariants: an inotify event is only a hint, the listing of the directory decides. A problem is logged when it begins,
+//! changes and ends. An archive that is still being written is loaded later. A stop takes effect between two archives; an
+//! archive that is being unpacked at that moment is finished or, when the process ends first, left in the store's `tmp/`,
+//! which the next writer empties.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use super::dropped::DropReport;
+use super::files::NAMES;
+use super::in_use::ImagesInUse;
+use super::store::{ImageStore, LoadedImage};
+use crate::clock::Moment;
+use crate::directory_watch::{DirectoryWatch, Hints};
+
+/// How often the directory is listed without an event.
+const CHECK: Duration = Duration::from_secs(20);
+/// How often unused images are looked for.
+const PRUNE: Duration = Duration::from_secs(600);
+/// A file that was written less than this ago, and of which no event said that it is complete, is still being written.
+const SETTLED: Duration = Duration::from_secs(2);
+/// Pause after a panic.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What the image keeper needs.
+pub struct ImageKeeperConfig {
+    /// Where images are loaded into and removed from.
+    pub store: ImageStore,
+    /// Directory of dropped archives; made when it is missing.
+    pub drop_dir: PathBuf,
+    /// What containers use. Called on the keeper's thread while the store is locked.
+    pub in_use: Box<dyn Fn() -> ImagesInUse + Send>,
+    /// Called on the keeper's thread when the store's names changed, by the keeper or by another process (`podprobe image
+    /// import`); must not block.
+    pub on_change: Box<dyn Fn() + Send>,
+}
+
+/// A running keeper.
+pub struct ImageKeeper {
+    stopped: Arc<AtomicBool>,
+    wake: Arc<EventFd>,
+    thread: JoinHandle<()>,
+}
+
+impl ImageKeeper {
+    /// Starts the thread `images`; it loads and prunes at once.
+    ///
+    /// # Errors
+    /// No descriptor or no thread is left.
+    pub fn spawn(config: ImageKeeperConfig) -> io::Result<Self> {
+        let wake = Arc::new(EventFd::from_flags(
+            EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
+        )?);
+        let stopped = Arc::new(AtomicBool::new(false));
+        let drop_dir = std::path::absolute(&config.drop_dir)?;
+        let mut worker = Worker {
+            watch: DirectoryWatch::new(drop_dir.clone(), is_not_hidden),
+            names: DirectoryWatch::new(config.store.dir().to_owned(), is_not_hidden),
+            drop_dir,
+            config,
+            stopped: stopped.clone(),
+            wake: wake.clone(),
+            problems: Problems::default(),
+            pruned: None,
+        };
+        let thread = std::thread::Builder::new()
+            .name("images".into())
+            .spawn(move || worker.run())?;
+        Ok(Self {
+            stopped,
+            wake,
+            thread,
+        })
+    }
+
+    /// Tells the thread to end; never blocks, may be called again.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        let _ = self.wake.write(1);
+    }
+
+    /// Whether the thread has ended.
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits for the thread after [`ImageKeeper::stop`], at most for `limit`: it may be unpacking an archive. False when it
+    /// has not ended by then; the process may end all the same, and the next keeper loads the archive.
+    pub fn join(self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        while !self.thread.is_finished() && Instant::now() < deadline {
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
+        // Panics are caught inside.
+        self.thread.is_finished() && self.thread.join().is_ok()
+    }
+}
+
+/// What is wrong now, by path or subject.
+#[derive(Debug, Default)]
+struct Problems(BTreeMap<String, String>);
+
+impl Problems {
+    /// Replaces the problems that `about` matches; a line for each that is new or changed, and for each that is over.
+    fn replace(
+        &mut self,
+        about: impl Fn(&str) -> bool,
+        now: Vec<(String, String)>,
+    ) -> [Vec<String>; 2] {
+        let mut lines = Vec::new();
+        let mut old = std::mem::take(&mut self.0);
+        for (subject, text) in now {
+            if old.remove(&subject).as_ref() != Some(&text) {
+                lines.push(format!("{subject}: {text}"));
+            }
+            self.0.insert(subject, text);
+        }
+        let (over, others) = old
+            .into_iter()
+            .partition::<BTreeMap<_, _>, _>(|(subject, _)| about(subject));
+        self.0.extend(others);
+        [
+            lines,
+            over.into_keys()
+                .map(|subject| format!("{subject}: no problem any more"))
+                .collect(),
+        ]
+    }
+}
+
+/// The subject of a failed prune; every other one is a path.
+const PRUNING: &str = "unused images";
+
+struct Worker {
+    config: ImageKeeperConfig,
+    drop_dir: PathBuf,
+    watch: DirectoryWatch,
+    names: DirectoryWatch,
+    stopped: Arc<AtomicBool>,
+    wake: Arc<EventFd>,
+    problems: Problems,
+    pruned: Option<Moment>,
+}
+
+impl Worker {
+    fn run(&mut self) {
+        while catch_unwind(AssertUnwindSafe(|| self.rounds())).is_err() {
+            log::error!("the image keeper panicked and starts again; please report this");
+            self.wait(Moment::now() + PAUSE, |_| false);
+        }
+    }
+
+    fn rounds(&mut self) {
+        let mut complete = Hints::default();
+        while !self.is_stopped() {
+            self.watch();
+            let mut deadline = Moment::now() + CHECK;
+            if self.load(&complete) {
+                deadline = deadline.min(Moment::now() + SETTLED);
+            }
+            let due = |pruned: Moment| pruned + PRUNE;
+            if self
+                .pruned
+                .is_none_or(|pruned| Moment::now() >= due(pruned))
+                && !self.is_stopped()
+            {
+                self.prune();
+            }
+            let others = [self.pruned.map(due), self.watch.retry_at()];
+            complete = self.wait(
+                others.into_iter().flatten().fold(deadline, Moment::min),
+                |hints| hints.relist,
+            );
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Before the listing, so that a change after the listing gives an event.
+    fn watch(&mut self) {
+        let dir = self.drop_dir.display().to_string();
+        let made =
+            std::fs::create_dir_all(&self.drop_dir).map_err(|e| format!("cannot create it: {e}"));
+        let watched = self
+            .watch
+            .ensure(Moment::now())
+            .map_err(|e| format!("{e}; archives are found at the next look"));
+        // Only a hint: a pod that waits for an image tries again by itself.
+        let _ = self.names.ensure(Moment::now());
+        if self.watch.retry_at().is_none() || watched.is_err() {
+            let problem = made.and(watched).err().map(|text| (dir.clone(), text));
+            self.tell(|subject| subject == dir, problem.into_iter().collect());
+        }
+    }
+
+    fn tell(&mut self, about: impl Fn(&str) -> bool, now: Vec<(String, String)>) {
+        let [wrong, over] = self.problems.replace(about, now);
+        wrong.iter().for_each(|line| log::warn!("{line}"));
+        over.iter().for_each(|line| log::info!("{line}"));
+    }
+
+    /// True when an archive is still being written and is to be loaded later.
+    fn load(&mut self, complete: &Hints) -> bool {
+        let left = Cell::new(false);
+        let later = |path: &Path| {
+            let writing = is_being_written(path, &complete.dirty);
+            left.set(left.get() || writing);
+            writing || self.is_stopped()
+        };
+        let report = self
+            .config
+            .store
+            .load_dropped_except(&self.drop_dir, &later);
+        let report = report.unwrap_or_else(|e| DropReport {
+            loaded: Vec::new(),
+            problems: vec![(self.drop_dir.join("*"), e.to_string())],
+        });
+        for (path, image) in &report.loaded {
+            log::info!("loaded {} from {}", described(image), path.display());
+            image
+                .warnings
+                .iter()
+                .for_each(|warning| log::warn!("{}: {warning}", path.display()));
+        }
+        let below = self.drop_dir.clone();
+        let problems = report
+            .problems
+            .into_iter()
+            .map(|(path, text)| (path.display().to_string(), text))
+            .collect();
+        self.tell(
+            |subject| subject != PRUNING && Path::new(subject) != below,
+            problems,
+        );
+        if !report.loaded.is_empty() {
+            // Without waiting for the watch on the store, which may be missing.
+            (self.config.on_change)();
+        }
+        left.get()
+    }
+
+    fn prune(&mut self) {
+        self.pruned = Some(Moment::now());
+        let problem = match self.config.store.prune(&*self.config.in_use) {
+            Ok(removed) => {
+                removed.images.iter().for_each(|id| {
+                    log::info!("removed image {id}: it has no name and no container uses it")
+                });
+                None
+            }
+            Err(e) => Some((PRUNING.to_owned(), e.to_string())),
+        };
+        self.tell(|subject| subject == PRUNING, problem.into_iter().collect());
+    }
+
+    /// Returns at the deadline, at the stop, or when an event is a reason to.
+    fn wait(&mut self, deadline: Moment, reason: impl Fn(&Hints) -> bool) -> Hints {
+        loop {
+            let left = deadline.since(Moment::now());
+            if left.is_zero() || self.is_stopped() {
+                return Hints::default();
+            }
+            // Rounded up: waking a little early would spin.
+            let timeout =
+                PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+            let mut fds = vec![PollFd::new(self.wake.as_fd(), PollFlags::POLLIN)];
+            let watched = [self.watch.fd(), self.names.fd()];
+            fds.extend(
+                watched
+                    .into_iter()
+                    .flatten()
+                    .map(|fd| PollFd::new(fd, PollFlags::POLLIN)),
+            );
+            // EINTR and the like: the deadline and the stop are looked at again.
+            let _ = poll(&mut fds, timeout);
+            let names = self.names.drain();
+            if names.overflow || names.dirty.contains(OsStr::new(NAMES)) {
+                (self.config.on_change)();
+            }
+            let hints = self.watch.drain();
+            if reason(&hints) {
+                return hints;
+            }
+        }
+    }
+}
+
+fn is_not_hidden(name: &OsStr) -> bool {
+    !name.as_encoded_bytes().starts_with(b".")
+}
+
+/// `complete` holds the files of which an event said that they are complete. One with a modification time in the future
+/// counts as complete: the wall clock may have jumped.
+fn is_being_written(path: &Path, complete: &BTreeSet<OsString>) -> bool {
+    if path.file_name().is_some_and(|name| complete.contains(name)) {
+        return false;
+    }
+    let modified = path.metadata().and_then(|m| m.modified());
+    modified.is_ok_and(|at| {
+        SystemTime::now()
+            .duration_since(at)
+            .is_ok_and(|age| age < SETTLED)
+    })
+}
+
+fn described(image: &LoadedImage) -> String {
+    let names = if image.names.is_empty() {
+        "an image without a name".to_owned()
+    } else {
+        image.names.join(", ")
+    };
+    format!("{names} ({}, {} bytes)", image.id, image.size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_said_when_it_is_new_or_other_and_when_it_is_over() {
+        let mut problems = Problems::default();
+        let mut check = |about: &str, now: &[(&str, &str)], wrong: &[&str], over: &[&str]| {
+            let now = now
+                .iter()
+                .map(|(s, t)| (s.to_string(), t.to_string()))
+                .collect();
+            assert_eq!(
+                problems.replace(|s| s.starts_with(about), now),
+                [wrong, over]
+            );
+        };
+        check(
+            "/d",
+            &[("/d/a", "bad"), ("/d/b", "bad")],
+            &["/d/a: bad", "/d/b: bad"],
+            &[],
+        );
+        check(
+            "/d",
+            &[("/d/a", "bad"), ("/d/b", "worse")],
+            &["/d/b: worse"],
+            &[],
+        );
+        check("unused", &[("unused", "full")], &["unused: full"], &[]);
+        check(
+            "/d",
+            &[("/d/b", "worse")],
+            &[],
+            &["/d/a: no problem any more"],
+        );
+        check("unused", &[], &[], &["unused: no problem any more"]);
+        check(
+            "/d",
+            &[("/d/a", "bad"), ("/d/b", "worse")],
+            &["/d/a: bad"],
+            &[],
+        );
+    }
+
+    #[test]
+    fn only_a_file_written_just_now_without_an_event_is_being_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.tar");
+        let file = std::fs::File::create(&path).unwrap();
+        let check = |modified: SystemTime, expected: bool| {
+            file.set_modified(modified).unwrap();
+            assert_eq!(is_being_written(&path, &BTreeSet::new()), expected);
+            assert!(!is_being_written(&path, &BTreeSet::from(["a.tar".into()])));
+        };
+        check(SystemTime::now(), true);
+        check(SystemTime::now() - SETTLED, false);
+        check(SystemTime::now() + Duration::from_secs(3600), false);
+        assert!(!is_being_written(
+            &dir.path().join("gone"),
+            &BTreeSet::new()
+        ));
+    }
+}

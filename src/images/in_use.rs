@@ -1,0 +1,160 @@
+//! Which images and layers containers stand on: what a removal leaves alone.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What containers use. A layer is in use by itself too, because the record of its image may be lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImagesInUse {
+    images: HashSet<String>,
+    /// Names of the layers' directories.
+    layers: HashSet<OsString>,
+    /// How many layers the images of containers have.
+    counts: HashSet<usize>,
+    everything: bool,
+}
+
+impl ImagesInUse {
+    /// For a reader of containers that could not read one of them: it may use any image.
+    pub fn assume_everything(&mut self) {
+        self.everything = true;
+    }
+
+    /// A container of the image of this id (`sha256:…`) with these layers ([`super::Image::layers`]).
+    pub fn add<'a>(&mut self, id: &str, layers: impl IntoIterator<Item = &'a PathBuf>) {
+        self.images.insert(id.to_owned());
+        let count = layers
+            .into_iter()
+            .map(|layer| self.add_layer(layer))
+            .count();
+        self.counts.insert(count);
+    }
+
+    /// Adds the layers of every overlay that is mounted on this machine: a container runs on although its record is gone
+    /// (somebody emptied /run).
+    pub fn add_mounted(&mut self) {
+        if let Err(e) = self.read_mounts() {
+            log::warn!("cannot read which layers are mounted: {e}; all are kept");
+            self.everything = true;
+        }
+    }
+
+    /// Whether a container uses, or may use, the image of this id.
+    pub fn image(&self, id: &str) -> bool {
+        self.everything || self.images.contains(id)
+    }
+
+    /// Whether a container stands, or may stand, on the layer of this directory name (64 hex digits).
+    pub(super) fn layer(&self, name: &str) -> bool {
+        self.everything || self.layers.contains(OsStr::new(name))
+    }
+
+    /// `…/layers/<hex>/fs`.
+    fn add_layer(&mut self, path: &Path) {
+        self.layers
+            .extend(path.parent().and_then(Path::file_name).map(Into::into));
+    }
+
+    /// One process of each mount namespace is asked. A process that ends meanwhile has no mounts.
+    fn read_mounts(&mut self) -> io::Result<()> {
+        let mut seen = HashSet::new();
+        for entry in fs::read_dir("/proc")? {
+            let process = entry?.path();
+            let Ok(namespace) = fs::read_link(process.join("ns/mnt")) else {
+                continue;
+            };
+            if seen.insert(namespace)
+                && let Ok(text) = fs::read(process.join("mountinfo"))
+            {
+                self.add_overlays(&text);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_overlays(&mut self, mountinfo: &[u8]) {
+        for line in mountinfo.split(|b| *b == b'\n') {
+            let Some(at) = find(line, b" - overlay ") else {
+                continue;
+            };
+            let options = line[at..].rsplit(|b| *b == b' ').next().unwrap_or_default();
+            let values = options.split(|b| *b == b',').filter_map(lower_directories);
+            let lower: Vec<&[u8]> = values.flat_map(|v| v.split(|b| *b == b':')).collect();
+            // Many layers are mounted by descriptors (see `overlay`), and the kernel shows their numbers. It is one of
+            // the containers that we know, unless none has so many layers.
+            if lower.iter().all(|l| l.iter().all(u8::is_ascii_digit)) {
+                self.everything |= !self.counts.contains(&lower.len());
+            }
+            for path in lower {
+                self.add_layer(Path::new(OsStr::from_bytes(path)));
+            }
+        }
+    }
+}
+
+/// The value of `lowerdir=` (all of them, joined by colons) or `lowerdir+=` (one, as newer kernels show it).
+fn lower_directories(option: &[u8]) -> Option<&[u8]> {
+    option
+        .strip_prefix(b"lowerdir=")
+        .or_else(|| option.strip_prefix(b"lowerdir+="))
+}
+
+fn find(text: &[u8], words: &[u8]) -> Option<usize> {
+    text.windows(words.len()).position(|w| w == words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(mountinfo: &str, layer: &str, expected: bool) {
+        let mut used = ImagesInUse::default();
+        used.add_overlays(mountinfo.as_bytes());
+        assert_eq!(used.layer(layer), expected, "{mountinfo}");
+    }
+
+    #[test]
+    fn the_layers_of_mounted_overlays_are_in_use() {
+        let overlay = "90 80 0:50 / / rw - overlay overlay rw,lowerdir=/s/layers/aa/fs:/s/layers/bb/fs,upperdir=/u,workdir=/w\n";
+        check(overlay, "aa", true);
+        check(overlay, "bb", true);
+        check(overlay, "cc", false);
+        check(
+            "9 8 0:5 / / rw - overlay overlay rw,lowerdir+=/s/layers/aa/fs,lowerdir+=/s/layers/bb/fs",
+            "bb",
+            true,
+        );
+        check(
+            "9 8 0:5 / / rw - overlay overlay rw,lowerdir=3:4,upperdir=5",
+            "any",
+            true,
+        );
+        check("9 8 0:5 / /layers/aa rw - ext4 /dev/a rw", "aa", false);
+        check("", "aa", false);
+        let mut used = ImagesInUse::default();
+        used.add(
+            "sha256:a",
+            &[
+                PathBuf::from("/s/layers/aa/fs"),
+                PathBuf::from("/s/layers/bb/fs"),
+            ],
+        );
+        used.add_overlays(b"9 8 0:5 / / rw - overlay overlay rw,lowerdir=3:4,upperdir=5");
+        assert!(!used.layer("cc"), "it is the container that is known");
+    }
+
+    #[test]
+    fn a_container_that_cannot_be_read_may_use_any_image() {
+        let mut used = ImagesInUse::default();
+        assert!(!used.image("sha256:a") && !used.layer("a"));
+        used.add("sha256:a", &[PathBuf::from("/s/layers/bb/fs")]);
+        assert!(used.image("sha256:a") && used.layer("bb") && !used.image("sha256:b"));
+        used.assume_everything();
+        assert!(used.image("sha256:b") && used.layer("cc"));
+    }
+}

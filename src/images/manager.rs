@@ -1,0 +1,424 @@
+//! Has an image on the node before its container is made: pull policy, back-off and events, as the kubelet's image
+//! manager (pkg/kubelet/images/image_manager.go, `EnsureImageExists`).
+//!
+//! Invariants: [`should_pull`] alone says whether to pull. No lock is held while an image is pulled. Where no registry serves
+//! an image, one that is there is used whatever the policy, and one that is not waits to be loaded.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::error::ImageError;
+use super::reference::Reference;
+use super::store::{Image, ImageStore};
+use crate::clock::{Moment, go_duration};
+
+/// Delay after the first failed pull of an image for a pod; doubles up to [`MAX_DELAY`].
+const FIRST_DELAY: Duration = Duration::from_secs(10);
+/// Longest delay. A failure is forgotten after twice as long.
+const MAX_DELAY: Duration = Duration::from_secs(300);
+
+/// `imagePullPolicy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PullPolicy {
+    /// Pulled for each start.
+    Always,
+    /// Pulled when it is not there.
+    IfNotPresent,
+    /// Never pulled.
+    Never,
+}
+
+impl PullPolicy {
+    /// The policy of that name in a defaulted and validated pod.
+    pub fn named(name: &str) -> Self {
+        match name {
+            "Always" => Self::Always,
+            "Never" => Self::Never,
+            _ => Self::IfNotPresent,
+        }
+    }
+}
+
+/// Brings images from a registry into the store.
+pub trait Puller: Send + Sync {
+    /// Whether there is a registry for this image.
+    fn serves(&self, image: &Reference) -> bool;
+
+    /// Puts the image into the store under its name and returns how many bytes it has. Blocks until it is there; called
+    /// for several images at once.
+    ///
+    /// # Errors
+    /// The store is as it was.
+    fn pull(&self, image: &Reference, store: &ImageStore) -> Result<u64, PullError>;
+}
+
+/// No registry is configured: images are loaded by people.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoRegistry;
+
+impl Puller for NoRegistry {
+    fn serves(&self, _: &Reference) -> bool {
+        false
+    }
+
+    fn pull(&self, image: &Reference, _: &ImageStore) -> Result<u64, PullError> {
+        Err(PullError::Failed(format!(
+            "cannot pull {image}: no registry is configured"
+        )))
+    }
+}
+
+/// Why an image was not pulled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PullError {
+    /// The registry does not answer.
+    RegistryUnavailable(String),
+    /// Anything else.
+    Failed(String),
+}
+
+impl fmt::Display for PullError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RegistryUnavailable(why) => write!(f, "RegistryUnavailable: {why}"),
+            Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for PullError {}
+
+/// Whose image is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageRequest<'a> {
+    /// UID of the pod: each pod has a back-off of its own.
+    pub pod_uid: &'a str,
+    /// As the container names it.
+    pub image: &'a str,
+    /// The container's policy.
+    pub policy: PullPolicy,
+}
+
+/// An event to record of the container, in the kubelet's reasons and texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageEvent {
+    /// Type `Warning` instead of `Normal`.
+    pub warning: bool,
+    /// `Pulled`, `Pulling`, `Failed`, `BackOff`, `InspectFailed` or `ErrImageNeverPull`.
+    pub reason: &'static str,
+    /// The text.
+    pub message: String,
+}
+
+/// The reason a container shows while it waits for its image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageWaitReason {
+    /// It is not there and is not pulled.
+    ErrImageNeverPull,
+    /// It is no image name.
+    InvalidImageName,
+    /// It is there and cannot be used.
+    ImageInspectError,
+    /// Pulling it failed just now.
+    ErrImagePull,
+    /// The registry did not answer just now.
+    RegistryUnavailable,
+    /// Pulling it failed, and the next try is later.
+    ImagePullBackOff,
+}
+
+impl ImageWaitReason {
+    /// Every one, for those who look for containers that wait for an image.
+    pub const ALL: [Self; 6] = [
+        Self::ErrImageNeverPull,
+        Self::InvalidImageName,
+        Self::ImageInspectError,
+        Self::ErrImagePull,
+        Self::RegistryUnavailable,
+        Self::ImagePullBackOff,
+    ];
+
+    /// As in `state.waiting.reason`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ErrImageNeverPull => "ErrImageNeverPull",
+            Self::InvalidImageName => "InvalidImageName",
+            Self::ImageInspectError => "ImageInspectError",
+            Self::ErrImagePull => "ErrImagePull",
+            Self::RegistryUnavailable => "RegistryUnavailable",
+            Self::ImagePullBackOff => "ImagePullBackOff",
+        }
+    }
+}
+
+/// Why there is no image to start a container with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnsureError {
+    /// For `state.waiting.reason`.
+    pub reason: ImageWaitReason,
+    /// For `state.waiting.message`.
+    pub message: String,
+    /// When the back-off ends, where there is one.
+    pub retry_at: Option<Moment>,
+}
+
+impl fmt::Display for EnsureError {
+    /// The reason alone, as in the kubelet's event `Error: ErrImagePull`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.reason.as_str())
+    }
+}
+
+impl std::error::Error for EnsureError {}
+
+/// Whether to pull an image that a registry serves.
+fn should_pull(policy: PullPolicy, present: bool) -> bool {
+    match policy {
+        PullPolicy::Always => true,
+        PullPolicy::IfNotPresent => !present,
+        PullPolicy::Never => false,
+    }
+}
+
+/// The image manager of a node.
+pub struct ImageManager {
+    store: ImageStore,
+    puller: Box<dyn Puller>,
+    back_off: Mutex<BackOff>,
+}
+
+impl ImageManager {
+    /// Over that store and registry.
+    pub fn new(store: ImageStore, puller: Box<dyn Puller>) -> Self {
+        Self {
+            store,
+            puller,
+            back_off: Mutex::default(),
+        }
+    }
+
+    /// The image, pulled when the policy wants it. Blocks while it is pulled. Events are given to `record` as they
+    /// happen; `clock` says the time.
+    pub fn ensure(
+        &self,
+        request: ImageRequest<'_>,
+        clock: &dyn Fn() -> Moment,
+        record: &mut dyn FnMut(ImageEvent),
+    ) -> Result<Image, EnsureError> {
+        let image = request.image;
+        let found = self.store.resolve(image);
+        let present = match &found {
+            Ok(_) => true,
+            Err(ImageError::NotFound { .. }) => false,
+            Err(e @ ImageError::InvalidName { .. }) => {
+                let message = format!("Failed to apply default image tag {image:?}: {e}");
+                record(warning("InspectFailed", &message));
+                return Err(error(ImageWaitReason::InvalidImageName, message));
+            }
+            Err(e) => {
+                let message = format!("Failed to inspect image {image:?}: {e}");
+                record(warning("InspectFailed", &message));
+                return Err(error(ImageWaitReason::ImageInspectError, message));
+            }
+        };
+        // An image by its id is of no registry.
+        let reference = Reference::parse(image).ok();
+        let served = reference.filter(|r| self.puller.serves(r));
+        match (served, found) {
+            (Some(reference), _) if should_pull(request.policy, present) => {
+                self.pull(request, &reference, clock, record)
+            }
+            (_, Ok(found)) => {
+                record(normal("Pulled", present_on_machine(image)));
+                Ok(found)
+            }
+            (_, Err(e)) => {
+                let message = match request.policy {
+                    PullPolicy::Never => format!(
+                        "Container image {image:?} is not present with pull policy of Never: {e}"
+                    ),
+                    _ => e.to_string(),
+                };
+                record(warning("ErrImageNeverPull", &message));
+                Err(error(ImageWaitReason::ErrImageNeverPull, message))
+            }
+        }
+    }
+
+    fn pull(
+        &self,
+        request: ImageRequest<'_>,
+        reference: &Reference,
+        clock: &dyn Fn() -> Moment,
+        record: &mut dyn FnMut(ImageEvent),
+    ) -> Result<Image, EnsureError> {
+        let image = request.image;
+        let key = (request.pod_uid.to_owned(), image.to_owned());
+        if let Some((retry_at, last)) = self.lock().held(&key, clock()) {
+            let text = format!("Back-off pulling image {image:?}");
+            let message = format!("{text}: {last}");
+            record(normal("BackOff", text));
+            return Err(EnsureError {
+                retry_at: Some(retry_at),
+                ..error(ImageWaitReason::ImagePullBackOff, message)
+            });
+        }
+        record(normal("Pulling", format!("Pulling image {image:?}")));
+        let started = clock();
+        let pulled = self.puller.pull(reference, &self.store);
+        let now = clock();
+        let size = pulled.map_err(|e| {
+            record(warning(
+                "Failed",
+                &format!("Failed to pull image {image:?}: {e}"),
+            ));
+            let failed = pull_error(image, &e);
+            self.lock()
+                .advance(key, now, format!("{failed}: {}", failed.message));
+            failed
+        })?;
+        let took = go_duration(Duration::from_millis(
+            u64::try_from(now.since(started).as_millis()).unwrap_or(u64::MAX),
+        ));
+        record(normal(
+            "Pulled",
+            format!(
+                "Successfully pulled image {image:?} in {took} ({took} including waiting). Image size: {size} bytes."
+            ),
+        ));
+        self.lock().forget_old(now);
+        self.store.resolve(image).map_err(|e| {
+            let message = format!("Failed to inspect image {image:?}: {e}");
+            record(warning("InspectFailed", &message));
+            error(ImageWaitReason::ImageInspectError, message)
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BackOff> {
+        self.back_off.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// With the words of kubelets that check who may use an image, which are those of today.
+fn present_on_machine(image: &str) -> String {
+    format!("Container image {image:?} already present on machine and can be accessed by the pod")
+}
+
+fn pull_error(image: &str, e: &PullError) -> EnsureError {
+    match e {
+        PullError::RegistryUnavailable(why) => error(
+            ImageWaitReason::RegistryUnavailable,
+            format!("image pull failed for {image} because the registry is unavailable: {why}"),
+        ),
+        PullError::Failed(why) => error(ImageWaitReason::ErrImagePull, why.clone()),
+    }
+}
+
+fn error(reason: ImageWaitReason, message: String) -> EnsureError {
+    EnsureError {
+        reason,
+        message,
+        retry_at: None,
+    }
+}
+
+fn normal(reason: &'static str, message: String) -> ImageEvent {
+    ImageEvent {
+        warning: false,
+        reason,
+        message,
+    }
+}
+
+fn warning(reason: &'static str, message: &str) -> ImageEvent {
+    ImageEvent {
+        warning: true,
+        reason,
+        message: message.to_owned(),
+    }
+}
+
+/// Pod UID and image.
+type Key = (String, String);
+
+/// Failed pulls (client-go's flowcontrol.Backoff, 10 s to 5 min).
+#[derive(Debug, Default)]
+struct BackOff(HashMap<Key, FailedPull>);
+
+#[derive(Debug)]
+struct FailedPull {
+    delay: Duration,
+    at: Moment,
+    /// `ErrImagePull: …`.
+    error: String,
+}
+
+impl FailedPull {
+    fn is_forgotten(&self, now: Moment) -> bool {
+        now.since(self.at) > 2 * MAX_DELAY
+    }
+}
+
+impl BackOff {
+    /// When the image may be pulled again and why not now; None when it may.
+    fn held(&self, key: &Key, now: Moment) -> Option<(Moment, String)> {
+        let failed = self.0.get(key).filter(|f| !f.is_forgotten(now))?;
+        let retry_at = failed.at + failed.delay;
+        (now < retry_at).then(|| (retry_at, failed.error.clone()))
+    }
+
+    fn advance(&mut self, key: Key, now: Moment, error: String) {
+        self.forget_old(now);
+        let before = self.0.get(&key);
+        let delay = before.map_or(FIRST_DELAY, |f| (f.delay * 2).min(MAX_DELAY));
+        let failed = FailedPull {
+            delay,
+            at: now,
+            error,
+        };
+        self.0.insert(key, failed);
+    }
+
+    fn forget_old(&mut self, now: Moment) {
+        self.0.retain(|_, f| !f.is_forgotten(now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policy_decides() {
+        for (policy, when_present, when_missing) in [
+            ("Always", true, true),
+            ("IfNotPresent", false, true),
+            ("Never", false, false),
+        ] {
+            let policy = PullPolicy::named(policy);
+            let decided = (should_pull(policy, true), should_pull(policy, false));
+            assert_eq!(decided, (when_present, when_missing), "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn the_delay_doubles_from_10_s_to_5_min_and_is_forgotten_after_10_min() {
+        let key = || ("u".to_owned(), "i".to_owned());
+        let mut back_off = BackOff::default();
+        let mut now = Moment::from_boot(Duration::from_secs(1000));
+        for delay in [10, 20, 40, 80, 160, 300, 300] {
+            assert_eq!(back_off.held(&key(), now), None);
+            back_off.advance(key(), now, format!("after {delay}"));
+            let retry_at = now + Duration::from_secs(delay);
+            let held = Some((retry_at, format!("after {delay}")));
+            assert_eq!(back_off.held(&key(), now), held);
+            assert_eq!(back_off.held(&("other".into(), "i".into()), now), None);
+            now = retry_at;
+        }
+        now = now + 2 * MAX_DELAY;
+        back_off.advance(key(), now, String::new());
+        assert_eq!(back_off.held(&key(), now + FIRST_DELAY), None);
+    }
+}

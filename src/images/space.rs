@@ -1,0 +1,85 @@
+//! Room on the disk, looked at before a layer is unpacked and while it is: images never fill the disk that containers
+//! write their logs and volumes to.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use nix::sys::statvfs::fstatvfs;
+
+use super::error::{ImageError, NoRoom};
+
+/// Left free for everything else, unless a twentieth of the file system is less.
+const MOST_KEPT_FREE: u64 = 64 << 20;
+/// Bytes written between two looks.
+const INTERVAL: u64 = 4 << 20;
+
+/// The file system of one directory.
+pub(super) struct Space {
+    dir: PathBuf,
+    file: File,
+}
+
+impl Space {
+    pub(super) fn of(dir: &Path) -> Result<Self, ImageError> {
+        let file =
+            File::open(dir).map_err(|e| ImageError::io(format!("open {}", dir.display()), e))?;
+        Ok(Self {
+            dir: dir.to_owned(),
+            file,
+        })
+    }
+
+    /// An error when there is no room for `needed` more bytes.
+    pub(super) fn check(&self, needed: u64) -> io::Result<()> {
+        let fs = fstatvfs(&self.file)?;
+        // The width of both depends on the machine.
+        let unit = u128::from(fs.fragment_size());
+        let bytes = |blocks| u64::try_from(u128::from(blocks) * unit).unwrap_or(u64::MAX);
+        let free = bytes(fs.blocks_available());
+        let kept = (bytes(fs.blocks()) / 20).min(MOST_KEPT_FREE);
+        if free >= needed.saturating_add(kept) {
+            return Ok(());
+        }
+        Err(io::Error::other(NoRoom {
+            dir: self.dir.clone(),
+            needed,
+            free,
+            kept,
+        }))
+    }
+
+    /// As [`Self::check`], with what the bytes are for.
+    pub(super) fn require(&self, needed: u64, what: &str) -> Result<(), ImageError> {
+        self.check(needed).map_err(|e| ImageError::reading(what, e))
+    }
+}
+
+/// Looks at the room while what is read through it is written to the disk: a compressed layer does not say its size.
+pub(super) struct WithRoom<R> {
+    inner: R,
+    space: Space,
+    unchecked: u64,
+}
+
+impl<R> WithRoom<R> {
+    pub(super) fn new(inner: R, space: Space) -> Self {
+        Self {
+            inner,
+            space,
+            unchecked: 0,
+        }
+    }
+}
+
+impl<R: Read> Read for WithRoom<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.unchecked >= INTERVAL {
+            self.unchecked = 0;
+            self.space.check(INTERVAL)?;
+        }
+        let n = self.inner.read(buf)?;
+        self.unchecked += n as u64;
+        Ok(n)
+    }
+}

@@ -1,0 +1,123 @@
+//! `/var/log/containers/<pod>_<namespace>_<container>-<id>.log`: links to the logs by the names that fluent-bit, promtail
+//! and vector look for (the kubelet's legacy log symlinks).
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crate::layout::Layout;
+use crate::runtime::ContainerId;
+
+/// The longest name a file can have.
+const MAX_NAME: usize = 255;
+
+/// Links the log of a container. Nothing of podprobe needs the link, so a disk that does not take it costs no pod.
+pub(super) fn link(
+    layout: &Layout,
+    pod: &str,
+    namespace: &str,
+    container: &str,
+    id: &ContainerId,
+    log: &Path,
+) {
+    let path = layout
+        .container_log_links()
+        .join(name(pod, namespace, container, id.as_str()));
+    let made =
+        fs::create_dir_all(layout.container_log_links()).and_then(|()| match symlink(log, &path) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            other => other,
+        });
+    if let Err(e) = made {
+        log::warn!(
+            "cannot link {} to {}: {e}; log collectors do not find the log",
+            path.display(),
+            log.display()
+        );
+    }
+}
+
+/// Removes the link of a container that is gone.
+pub(super) fn unlink(
+    layout: &Layout,
+    pod: &str,
+    namespace: &str,
+    container: &str,
+    id: &ContainerId,
+) {
+    remove(
+        &layout
+            .container_log_links()
+            .join(name(pod, namespace, container, id.as_str())),
+    );
+}
+
+/// Removes every link into the log directory of a pod that is gone: also those of containers whose record was lost.
+pub(super) fn unlink_all(layout: &Layout, logs: &Path) {
+    let entries = fs::read_dir(layout.container_log_links());
+    for path in entries.into_iter().flatten().flatten().map(|e| e.path()) {
+        if fs::read_link(&path).is_ok_and(|target| target.starts_with(logs)) {
+            remove(&path);
+        }
+    }
+}
+
+fn remove(link: &Path) {
+    match fs::remove_file(link) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            log::warn!("cannot remove {}: {e}", link.display());
+        }
+        _ => {}
+    }
+}
+
+/// The part before the id is cut where the whole were too long for a file name, as the kubelet does.
+fn name(pod: &str, namespace: &str, container: &str, id: &str) -> String {
+    let suffix = format!("-{id}.log");
+    let mut prefix = format!("{pod}_{namespace}_{container}");
+    prefix.truncate(MAX_NAME.saturating_sub(suffix.len()));
+    prefix + &suffix
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_leads_to_the_log_and_goes_with_its_container_or_its_pod() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path());
+        let logs = dir.path().join("logs");
+        fs::create_dir(&logs).unwrap();
+        let log = logs.join("0.log");
+        fs::write(&log, "x").unwrap();
+        for id in ["1", "2"] {
+            link(&layout, "web", "default", "app", &id.into(), &log);
+            link(&layout, "web", "default", "app", &id.into(), &log);
+        }
+        let elsewhere = dir.path().join("1.log");
+        link(&layout, "other", "default", "app", &"3".into(), &elsewhere);
+        let at = |name: &str| layout.container_log_links().join(name);
+        let there = |name| fs::symlink_metadata(at(name)).is_ok();
+        assert_eq!(
+            fs::read_to_string(at("web_default_app-1.log")).unwrap(),
+            "x"
+        );
+        unlink(&layout, "web", "default", "app", &"1".into());
+        unlink(&layout, "web", "default", "app", &"1".into());
+        assert!(!there("web_default_app-1.log") && there("web_default_app-2.log"));
+        unlink_all(&layout, &logs);
+        assert!(!there("web_default_app-2.log") && there("other_default_app-3.log"));
+    }
+
+    #[test]
+    fn a_name_is_never_too_long_for_a_file() {
+        let long = name(&"p".repeat(253), "default", "app", &"a".repeat(64));
+        assert_eq!(long.len(), MAX_NAME);
+        assert!(
+            long.ends_with(&format!("-{}.log", "a".repeat(64))),
+            "{long}"
+        );
+    }
+}

@@ -1,0 +1,331 @@
+//! Between pods and the runtime (the kubelet's `kuberuntime`): the steps by which a pod becomes a sandbox and containers.
+//!
+//! Invariants: a step does one thing and is called by itself: pod directory, volumes, sandbox; then for each container
+//! image, configuration, create, start. Whoever calls them decides about order, events and back-off
+//! ([`crate::pod_workers`]). Only this module knows both pods and the runtime's configurations.
+
+mod error;
+mod log_links;
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use error::{StartError, StartErrorReason};
+
+use crate::api::{Container, Pod, PodUid};
+use crate::clock::Moment;
+use crate::container_config::{self, NodeFacts};
+use crate::images::Image;
+use crate::images::manager::{EnsureError, ImageEvent, ImageManager, ImageRequest, PullPolicy};
+use crate::layout::Layout;
+use crate::network::etc_files::{self, EtcFiles};
+use crate::remove_tree::remove_tree;
+use crate::runtime::{
+    ContainerConfig, ContainerId, Runtime, RuntimeError, RuntimePodStatus, SandboxConfig,
+};
+use crate::volumes::{MountedVolumes, VolumeError, Volumes};
+
+/// Has images on the node before containers are made of them.
+pub trait ImageService: Send + Sync {
+    /// The image, pulled when the policy wants it. Blocks while it is pulled. Events are given to `record` as they happen.
+    ///
+    /// # Errors
+    /// There is none to start a container with.
+    fn ensure(
+        &self,
+        request: ImageRequest<'_>,
+        record: &mut dyn FnMut(ImageEvent),
+    ) -> Result<Image, EnsureError>;
+}
+
+impl ImageService for ImageManager {
+    fn ensure(
+        &self,
+        request: ImageRequest<'_>,
+        record: &mut dyn FnMut(ImageEvent),
+    ) -> Result<Image, EnsureError> {
+        self.ensure(request, &Moment::now, record)
+    }
+}
+
+/// See the module. Every method blocks for as long as the disk or the runtime does.
+pub struct KubeRuntime {
+    runtime: Arc<dyn Runtime>,
+    images: Arc<dyn ImageService>,
+    volumes: Volumes,
+    node: NodeFacts,
+    layout: Layout,
+}
+
+impl KubeRuntime {
+    /// Pods of this node, run by `runtime`, with their files below `layout`.
+    pub fn new(
+        runtime: Arc<dyn Runtime>,
+        images: Arc<dyn ImageService>,
+        volumes: Volumes,
+        layout: Layout,
+    ) -> Self {
+        Self {
+            runtime,
+            images,
+            volumes,
+            node: NodeFacts::read(),
+            layout,
+        }
+    }
+
+    /// The runtime itself: for stopping, removing, listing and exec.
+    pub fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.runtime
+    }
+
+    /// The pod's directory and the files in it that all its containers see.
+    ///
+    /// # Errors
+    /// The disk does not take them.
+    pub fn make_pod_dir(&self, pod: &Pod) -> io::Result<()> {
+        let dir = self.layout.pod_data(pod.uid());
+        fs::create_dir_all(&dir)?;
+        fs::set_permissions(&dir, Permissions::from_mode(0o750))?;
+        let files = EtcFiles::below(&dir);
+        files.write(&hostname(pod), pod.spec.host_network)
+    }
+
+    /// Makes the pod's volumes ready; harmless when they are.
+    ///
+    /// # Errors
+    /// The first that is not ready.
+    pub fn set_up_volumes(&self, pod: &Pod) -> Result<MountedVolumes, VolumeError> {
+        self.volumes.set_up(pod, &self.layout.pod_data(pod.uid()))
+    }
+
+    /// Runs a new sandbox.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub fn run_sandbox(
+        &self,
+        pod: &Pod,
+        attempt: u32,
+        volumes: &MountedVolumes,
+    ) -> Result<ContainerId, RuntimeError> {
+        self.runtime
+            .run_sandbox(&self.sandbox_config(pod, attempt, volumes))
+    }
+
+    /// The image that a container is made of. Events are given to `record` as they happen.
+    ///
+    /// # Errors
+    /// There is none to start a container with.
+    pub fn image(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        record: &mut dyn FnMut(ImageEvent),
+    ) -> Result<Image, StartError> {
+        let request = ImageRequest {
+            pod_uid: pod.uid().as_str(),
+            image: &container.image,
+            policy: PullPolicy::named(&container.image_pull_policy),
+        };
+        Ok(self.images.ensure(request, record)?)
+    }
+
+    /// The configuration of one instance. Also makes the file for its last words.
+    ///
+    /// # Errors
+    /// The pod's spec cannot become a container.
+    pub fn container_config(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        attempt: u32,
+        image: &Image,
+        volumes: &MountedVolumes,
+    ) -> Result<ContainerConfig, StartError> {
+        let termination_log = self.termination_log(pod, container, attempt).map_err(|e| {
+            StartError::new(
+                StartErrorReason::CreateContainerError,
+                format!("cannot make the termination log: {e}"),
+            )
+        })?;
+        container_config::container(&container_config::Inputs {
+            pod,
+            container,
+            attempt,
+            image_id: &image.id,
+            image_user: &image.config.user,
+            volumes,
+            etc_files: &EtcFiles::below(&self.layout.pod_data(pod.uid())),
+            termination_log,
+            seccomp_profiles: &self.layout.seccomp(),
+            node: &self.node,
+        })
+        .map_err(StartError::config)
+    }
+
+    /// Creates a container.
+    ///
+    /// # Errors
+    /// The runtime's; nothing is left of it.
+    pub fn create_container(
+        &self,
+        pod: &Pod,
+        sandbox: &ContainerId,
+        config: &ContainerConfig,
+        volumes: &MountedVolumes,
+    ) -> Result<ContainerId, StartError> {
+        // The attempt of the sandbox plays no part in a container.
+        let sandbox_config = self.sandbox_config(pod, 0, volumes);
+        self.runtime
+            .create_container(sandbox, config, &sandbox_config)
+            .map_err(StartError::create)
+    }
+
+    /// Starts a created container, and links its log where log collectors look for it.
+    ///
+    /// # Errors
+    /// The runtime's; the container is left as one that has failed.
+    pub fn start_container(
+        &self,
+        pod: &Pod,
+        config: &ContainerConfig,
+        id: &ContainerId,
+    ) -> Result<(), StartError> {
+        self.runtime.start_container(id).map_err(StartError::run)?;
+        let log = self.log_directory(pod).join(&config.log_path);
+        let m = &pod.metadata;
+        log_links::link(
+            &self.layout,
+            &m.name,
+            &m.namespace,
+            &config.metadata.name,
+            id,
+            &log,
+        );
+        Ok(())
+    }
+
+    /// Forgets a stopped container of a pod.
+    ///
+    /// # Errors
+    /// The runtime's.
+    pub fn remove_container(
+        &self,
+        pod: &RuntimePodStatus,
+        name: &str,
+        id: &ContainerId,
+    ) -> Result<(), RuntimeError> {
+        self.runtime.remove_container(id)?;
+        log_links::unlink(&self.layout, &pod.name, &pod.namespace, name, id);
+        Ok(())
+    }
+
+    /// Removes what only a pod that runs needs: its emptyDirs.
+    ///
+    /// # Errors
+    /// Something stays.
+    pub fn tear_down_volumes(&self, pod: &Pod) -> io::Result<()> {
+        self.volumes
+            .tear_down(pod, &self.layout.pod_data(pod.uid()))
+    }
+
+    /// Pods that have data on the disk. Housekeeping removes that of pods which no longer exist: a daemon that was killed
+    /// while it removed a pod has left it.
+    pub fn pods_with_data(&self) -> Vec<PodUid> {
+        let entries = fs::read_dir(self.layout.lib_dir().join("pods"));
+        entries
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|e| e.file_name().to_str().map(PodUid::from))
+            .collect()
+    }
+
+    /// Removes what is left of a pod whose containers and sandboxes are gone: volumes and logs. Idempotent.
+    ///
+    /// # Errors
+    /// Something of the pod is still there, or the disk does not let go of it.
+    pub fn remove_pod_data(&self, uid: &PodUid) -> Result<(), RuntimeError> {
+        let fail = |cause: String| {
+            RuntimeError::failed(format!("cannot remove what is left of pod {uid}: {cause}"))
+        };
+        let name = uid.as_str();
+        if name.is_empty() || name.contains(['/', '\0']) || name.starts_with('.') {
+            return Err(fail("not a pod's UID".into()));
+        }
+        let RuntimePodStatus {
+            containers,
+            sandboxes,
+            ..
+        } = self.runtime.pod_status(uid)?;
+        let left = containers.len() + sandboxes.len();
+        if left > 0 {
+            return Err(fail(format!(
+                "{left} of its containers and sandboxes are still there"
+            )));
+        }
+        let suffix = format!("_{uid}");
+        for entry in fs::read_dir(self.layout.logs_dir())
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            if entry.file_name().to_string_lossy().ends_with(&suffix) {
+                remove_tree(&entry.path()).map_err(|e| fail(e.to_string()))?;
+                log_links::unlink_all(&self.layout, &entry.path());
+            }
+        }
+        // last, for it tells the next daemon that there is still something to remove
+        remove_tree(&self.layout.pod_data(uid)).map_err(|e| fail(e.to_string()))
+    }
+
+    fn sandbox_config(&self, pod: &Pod, attempt: u32, volumes: &MountedVolumes) -> SandboxConfig {
+        container_config::sandbox(&container_config::SandboxInputs {
+            pod,
+            attempt,
+            hostname: &hostname(pod),
+            log_directory: self.log_directory(pod),
+            cgroup_parent: self.layout.pod_cgroup(pod.uid()),
+            volumes,
+        })
+    }
+
+    fn log_directory(&self, pod: &Pod) -> PathBuf {
+        let m = &pod.metadata;
+        self.layout.pod_logs(&m.namespace, &m.name, pod.uid())
+    }
+
+    /// A file that every user may write, of this instance alone.
+    fn termination_log(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        attempt: u32,
+    ) -> io::Result<Option<PathBuf>> {
+        if container.termination_message_path.is_empty() {
+            return Ok(None);
+        }
+        let dir = self
+            .layout
+            .pod_data(pod.uid())
+            .join("containers")
+            .join(&container.name);
+        fs::create_dir_all(&dir)?;
+        let file = dir.join(attempt.to_string());
+        fs::write(&file, "")?;
+        fs::set_permissions(&file, Permissions::from_mode(0o666))?;
+        Ok(Some(file))
+    }
+}
+
+fn hostname(pod: &Pod) -> String {
+    etc_files::hostname(
+        &pod.spec.hostname,
+        &pod.metadata.name,
+        pod.spec.host_network,
+    )
+}

@@ -1,0 +1,226 @@
+//! What a runtime is asked for: finished configurations, cut where CRI is cut (`PodSandboxConfig`, `ContainerConfig`).
+//!
+//! Invariants: plain data. Nothing here names a v1 object, and a runtime needs nothing else to run a container. What a
+//! configuration contains is decided in [`crate::container_config`].
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Labels or annotations: kept by the runtime and given back with the status, never interpreted by it.
+pub type Labels = BTreeMap<String, String>;
+
+/// Which sandbox of which pod (CRI `PodSandboxMetadata`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxMetadata {
+    /// Name of the pod.
+    pub name: String,
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// UID of the pod.
+    pub uid: String,
+    /// Number of sandboxes of this pod before this one.
+    pub attempt: u32,
+}
+
+/// Which instance of which container (CRI `ContainerMetadata`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerMetadata {
+    /// Name of the container, unique in its pod.
+    pub name: String,
+    /// Number of instances of this container before this one.
+    pub attempt: u32,
+}
+
+/// Whose namespace a container's processes are in (CRI `NamespaceMode`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NamespaceMode {
+    /// One that the containers of the pod share.
+    #[default]
+    Pod,
+    /// One of the container's own.
+    Container,
+    /// The node's.
+    Node,
+}
+
+/// CRI `NamespaceOption`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceOptions {
+    /// Network and host name: the pod's or the node's.
+    pub network: NamespaceMode,
+    /// Processes.
+    pub pid: NamespaceMode,
+    /// System V IPC: the pod's or the node's.
+    pub ipc: NamespaceMode,
+}
+
+/// A tmpfs of the whole pod. It is mounted in the sandbox's own mount namespace, so it vanishes with the sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tmpfs {
+    /// The directory it covers.
+    pub path: PathBuf,
+    /// Bytes; None is the kernel's default, half the memory.
+    pub size: Option<u64>,
+}
+
+/// A pod's sandbox (CRI `PodSandboxConfig`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SandboxConfig {
+    /// Which one.
+    pub metadata: SandboxMetadata,
+    /// Host name that its processes see; unused in the node's network.
+    pub hostname: String,
+    /// Directory of the pod's logs; [`ContainerConfig::log_path`] lies below it.
+    pub log_directory: PathBuf,
+    /// Cgroup below which the pod's containers have theirs, absolute in each hierarchy.
+    pub cgroup_parent: String,
+    /// Whose namespaces the pod uses.
+    pub namespaces: NamespaceOptions,
+    /// Memory that its containers share through volumes.
+    pub tmpfs: Vec<Tmpfs>,
+    /// See [`Labels`].
+    pub labels: Labels,
+}
+
+/// The image of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageSpec {
+    /// What the reference resolved to, `sha256:…`; this is what runs.
+    pub id: String,
+    /// The reference as a person wrote it.
+    pub name: String,
+}
+
+/// How a mount is tied to the mounts of the node (CRI `MountPropagation`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Propagation {
+    /// Not at all.
+    #[default]
+    Private,
+}
+
+/// A directory or file of the node that a container sees.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mount {
+    /// Absolute path on the node.
+    pub host_path: PathBuf,
+    /// Only this path below `host_path`, relative and without `..`. The runtime makes what is missing of it, and follows
+    /// no link out of `host_path`. CRI has no counterpart: the kubelet resolves it before.
+    pub sub_path: Option<PathBuf>,
+    /// Absolute path in the container. One that equals a default mount (`/dev/shm`) replaces it.
+    pub container_path: String,
+    /// Whether the container may not write to it.
+    pub read_only: bool,
+    /// See [`Propagation`].
+    pub propagation: Propagation,
+}
+
+/// Limits and weights (CRI `LinuxContainerResources`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resources {
+    /// 1024 a core, 2 to 262144.
+    pub cpu_shares: i64,
+    /// Microseconds of processor time in each period; None is no limit.
+    pub cpu_quota: Option<i64>,
+    /// Length of a period in microseconds.
+    pub cpu_period: i64,
+    /// Bytes; None is no limit.
+    pub memory_limit: Option<i64>,
+    /// -1000 to 1000: how early the kernel ends it when memory is short. Where the node does not allow so low a score,
+    /// the runtime takes the lowest it can.
+    pub oom_score_adj: i32,
+}
+
+impl Default for Resources {
+    fn default() -> Self {
+        Self {
+            cpu_shares: 2,
+            cpu_quota: None,
+            cpu_period: 100_000,
+            memory_limit: None,
+            oom_score_adj: 0,
+        }
+    }
+}
+
+/// Which system calls a container may make (CRI `SecurityProfile`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SeccompProfile {
+    /// All.
+    #[default]
+    Unconfined,
+    /// The runtime's own profile.
+    RuntimeDefault,
+    /// A profile on the node.
+    Localhost(PathBuf),
+}
+
+/// What a container's processes may do (CRI `LinuxContainerSecurityContext`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Security {
+    /// Everything the node can give: all capabilities and devices, nothing masked, no seccomp profile.
+    pub privileged: bool,
+    /// Capabilities beyond the runtime's default set: upper case without `CAP_`, or `ALL`.
+    pub add_capabilities: Vec<String>,
+    /// Capabilities taken away, in the same form.
+    pub drop_capabilities: Vec<String>,
+    /// User id; None takes the image's user.
+    pub run_as_user: Option<u32>,
+    /// Group id; None takes the user's or the image's group.
+    pub run_as_group: Option<u32>,
+    /// Groups beside the primary one and those of the image's user.
+    pub supplemental_groups: Vec<u32>,
+    /// The root file system cannot be written to.
+    pub read_only_root: bool,
+    /// No program can gain privileges by being executed.
+    pub no_new_privileges: bool,
+    /// System calls.
+    pub seccomp: SeccompProfile,
+    /// Paths that read as empty.
+    pub masked_paths: Vec<String>,
+    /// Paths that cannot be written to.
+    pub readonly_paths: Vec<String>,
+}
+
+/// Where a container leaves its last words (kubelet-probes 8.8). The runtime reads them when the container ends, because
+/// the daemon may not run then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TerminationMessage {
+    /// The file on the node.
+    pub file: PathBuf,
+    /// The end of the log counts where the file is empty and the container failed.
+    pub fall_back_to_log: bool,
+}
+
+/// A container (CRI `ContainerConfig`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerConfig {
+    /// Which instance.
+    pub metadata: ContainerMetadata,
+    /// What it is made of.
+    pub image: ImageSpec,
+    /// Replaces the image's entrypoint and drops its arguments; empty keeps both.
+    pub command: Vec<String>,
+    /// Replaces the image's arguments.
+    pub args: Vec<String>,
+    /// Absolute path; empty takes the image's.
+    pub working_dir: String,
+    /// Variables that replace or follow those of the image.
+    pub env: Vec<(String, String)>,
+    /// What it sees beside its image, in the order of the pod spec.
+    pub mounts: Vec<Mount>,
+    /// Limits and weights.
+    pub resources: Resources,
+    /// Privileges.
+    pub security: Security,
+    /// Log file, relative to [`SandboxConfig::log_directory`].
+    pub log_path: PathBuf,
+    /// None: it has no file for its last words.
+    pub termination_message: Option<TerminationMessage>,
+    /// See [`Labels`].
+    pub labels: Labels,
+    /// See [`Labels`].
+    pub annotations: Labels,
+}

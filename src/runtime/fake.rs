@@ -1,0 +1,282 @@
+//! A CRI-shaped runtime that only remembers: it sees configurations and nothing else. Containers start when asked, end when
+//! asked, and nothing happens by itself. The tests of the daemon's parts run on it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime};
+
+use super::{
+    Cancel, ContainerConfig, ContainerId, ContainerStatus, ExecOutcome, Labels, Listing,
+    NetworkNamespace, Runtime, RuntimeError, RuntimeState, SandboxConfig, SandboxStatus,
+};
+use crate::clock::Moment;
+
+/// Called at each exec with the container's name and the command.
+type OnExec = dyn Fn(&str, &[String]) -> Result<ExecOutcome, RuntimeError> + Send + Sync;
+/// Called before each listing, with the pod that is asked for.
+type OnList = dyn Fn(Option<&str>, &mut FakeState) -> Result<(), RuntimeError> + Send + Sync;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct FakeRuntime {
+    state: Mutex<FakeState>,
+    on_exec: Option<Box<OnExec>>,
+    on_list: Option<Box<OnList>>,
+}
+
+/// What it remembers, and what it is to do.
+#[derive(Default)]
+pub(crate) struct FakeState {
+    /// Newest first.
+    pub(crate) containers: Vec<ContainerStatus>,
+    /// Newest first.
+    pub(crate) sandboxes: Vec<SandboxStatus>,
+    /// What was asked of it, in order.
+    pub(crate) calls: Vec<String>,
+    /// Every configuration it was given.
+    pub(crate) configs: Vec<ContainerConfig>,
+    /// Every sandbox configuration it was given.
+    pub(crate) sandbox_configs: Vec<SandboxConfig>,
+    /// Each creation takes one; without one it works.
+    pub(crate) create_errors: VecDeque<RuntimeError>,
+    /// Each start takes one; without one it works.
+    pub(crate) start_errors: VecDeque<RuntimeError>,
+    /// No sandbox can be made.
+    pub(crate) sandbox_error: Option<RuntimeError>,
+    /// No container can be stopped.
+    pub(crate) stop_error: Option<RuntimeError>,
+    /// The caller is cancelled while it stops something.
+    pub(crate) cancel_in_stop: bool,
+    next_id: u32,
+}
+
+impl FakeState {
+    fn id(&mut self) -> ContainerId {
+        self.next_id += 1;
+        ContainerId::new("fake", &self.next_id.to_string())
+    }
+
+    fn container(&mut self, id: &ContainerId) -> Result<&mut ContainerStatus, RuntimeError> {
+        let found = self.containers.iter_mut().find(|c| c.id == *id);
+        found.ok_or_else(|| RuntimeError::failed(format!("no container {id}")))
+    }
+}
+
+/// Ends a container, as of now.
+pub(crate) fn end(c: &mut ContainerStatus, code: i32) {
+    (c.state, c.exit_code) = (RuntimeState::Exited, code);
+    (c.finished, c.finished_at) = (Some(Moment::now()), Some(SystemTime::now()));
+}
+
+/// A container of which nothing but this is said.
+pub(crate) fn container_status(id: &str, labels: Labels, state: RuntimeState) -> ContainerStatus {
+    ContainerStatus {
+        id: id.into(),
+        sandbox: ContainerId::default(),
+        metadata: Default::default(),
+        state,
+        image: String::new(),
+        image_id: String::new(),
+        created_at: SystemTime::UNIX_EPOCH,
+        started_at: None,
+        started: None,
+        finished_at: None,
+        finished: None,
+        exit_code: 0,
+        signal: None,
+        reason: String::new(),
+        message: String::new(),
+        pid: None,
+        log_path: Default::default(),
+        labels: Arc::new(labels),
+        annotations: Arc::default(),
+    }
+}
+
+impl FakeRuntime {
+    /// Exec is answered by `answer`.
+    pub(crate) fn with_exec(
+        answer: impl Fn(&str, &[String]) -> Result<ExecOutcome, RuntimeError> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            on_exec: Some(Box::new(answer)),
+            ..Self::default()
+        }
+    }
+
+    /// `before` is called before each listing, which fails when it does.
+    pub(crate) fn with_list(
+        before: impl Fn(Option<&str>, &mut FakeState) -> Result<(), RuntimeError>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        Self {
+            on_list: Some(Box::new(before)),
+            ..Self::default()
+        }
+    }
+
+    /// What it remembers.
+    pub(crate) fn state(&self) -> MutexGuard<'_, FakeState> {
+        self.state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Runtime for FakeRuntime {
+    fn check(&self) -> Result<(), RuntimeError> {
+        Ok(())
+    }
+
+    fn list(&self, pod: Option<&str>) -> Result<Listing, RuntimeError> {
+        let mut s = self.state();
+        if let Some(before) = &self.on_list {
+            before(pod, &mut s)?;
+        }
+        let uid = |labels: &Labels| labels.get(super::labels::POD_UID).cloned();
+        let wanted = |of: Option<String>| pod.is_none_or(|p| of.as_deref() == Some(p));
+        let mut listing = Listing {
+            sandboxes: s.sandboxes.clone(),
+            containers: s.containers.clone(),
+        };
+        listing
+            .sandboxes
+            .retain(|s| wanted(Some(s.metadata.uid.clone())));
+        listing.containers.retain(|c| wanted(uid(&c.labels)));
+        Ok(listing)
+    }
+
+    fn run_sandbox(&self, config: &SandboxConfig) -> Result<ContainerId, RuntimeError> {
+        let mut s = self.state();
+        s.calls.push(format!("sandbox {}", config.metadata.attempt));
+        s.sandbox_configs.push(config.clone());
+        if let Some(e) = s.sandbox_error.clone() {
+            return Err(e);
+        }
+        let status = SandboxStatus {
+            id: s.id(),
+            metadata: config.metadata.clone(),
+            ready: true,
+            network: config.namespaces.network,
+            created_at: SystemTime::now(),
+            ips: vec!["127.0.0.1".parse().expect("an address")],
+        };
+        let id = status.id.clone();
+        s.sandboxes.insert(0, status);
+        Ok(id)
+    }
+
+    fn stop_sandbox(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let mut s = self.state();
+        s.calls.push("stop sandbox".into());
+        let found = s.sandboxes.iter_mut().filter(|s| s.id == *id);
+        found.for_each(|s| s.ready = false);
+        Ok(())
+    }
+
+    fn remove_sandbox(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let mut s = self.state();
+        s.calls.push("remove sandbox".into());
+        s.sandboxes.retain(|s| s.id != *id);
+        Ok(())
+    }
+
+    fn create_container(
+        &self,
+        sandbox: &ContainerId,
+        config: &ContainerConfig,
+        _: &SandboxConfig,
+    ) -> Result<ContainerId, RuntimeError> {
+        let mut s = self.state();
+        let (name, attempt) = (&config.metadata.name, config.metadata.attempt);
+        s.calls.push(format!("create {name} {attempt}"));
+        s.configs.push(config.clone());
+        if let Some(e) = s.create_errors.pop_front() {
+            return Err(e);
+        }
+        let id = s.id();
+        let status = ContainerStatus {
+            id: id.clone(),
+            sandbox: sandbox.clone(),
+            metadata: config.metadata.clone(),
+            image: config.image.name.clone(),
+            image_id: config.image.id.clone(),
+            created_at: SystemTime::now(),
+            annotations: Arc::new(config.annotations.clone()),
+            ..container_status("", config.labels.clone(), RuntimeState::Created)
+        };
+        s.containers.insert(0, status);
+        Ok(id)
+    }
+
+    fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let mut s = self.state();
+        let error = s.start_errors.pop_front();
+        let c = s.container(id)?;
+        let call = format!("start {} {}", c.metadata.name, c.metadata.attempt);
+        match &error {
+            Some(_) => {
+                end(c, 128);
+                c.reason = "ContainerCannotRun".into();
+            }
+            None => {
+                c.state = RuntimeState::Running;
+                (c.started, c.started_at) = (Some(Moment::now()), Some(SystemTime::now()));
+            }
+        }
+        s.calls.push(call);
+        error.map_or(Ok(()), Err)
+    }
+
+    fn stop_container(
+        &self,
+        id: &ContainerId,
+        grace: Duration,
+        cancel: &Cancel,
+    ) -> Result<(), RuntimeError> {
+        let mut s = self.state();
+        s.calls.push(format!("stop {id} {}", grace.as_secs()));
+        if let Some(e) = s.stop_error.clone() {
+            if s.cancel_in_stop {
+                cancel.cancel();
+            }
+            return Err(e);
+        }
+        end(s.container(id)?, 137);
+        Ok(())
+    }
+
+    fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let mut s = self.state();
+        s.calls.push(format!("remove {id}"));
+        s.containers.retain(|c| c.id != *id);
+        Ok(())
+    }
+
+    fn exec(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        _: Duration,
+        _: usize,
+    ) -> Result<ExecOutcome, RuntimeError> {
+        let name = {
+            let mut s = self.state();
+            let name = s.container(id)?.metadata.name.clone();
+            s.calls.push(format!("exec {name} {}", command.join(" ")));
+            name
+        };
+        match &self.on_exec {
+            Some(answer) => answer(&name, command),
+            None => Err(RuntimeError::failed("this runtime executes nothing")),
+        }
+    }
+
+    fn pod_network(&self, _: &str) -> Result<Option<NetworkNamespace>, RuntimeError> {
+        Ok(None)
+    }
+
+    fn interrupt(&self) {}
+}

@@ -1,0 +1,232 @@
+//! The files of one container's log: `<n>.log` is being written, `<n>.log.<time>` are rotated away, oldest first by name.
+//!
+//! Invariants: a byte is read once, also when the files are rotated meanwhile; a log that does not exist is empty.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Reads the rotated files, then the current one, then what rotation puts in its place.
+pub struct Files {
+    path: PathBuf,
+    current: Option<Current>,
+    older: VecDeque<File>,
+}
+
+/// The file that is being written, and its device and inode.
+struct Current {
+    file: File,
+    identity: (u64, u64),
+}
+
+impl Files {
+    /// Opens what there is. A shim creates the log with the first line, so a container that has written nothing has none.
+    ///
+    /// # Errors
+    /// A file or the directory is there and cannot be read.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        loop {
+            let current = match File::open(path) {
+                Ok(file) => Some(Current {
+                    identity: identity(&file)?,
+                    file,
+                }),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+                Err(e) => return Err(e),
+            };
+            let opened = current.as_ref().map(|c| c.identity);
+            let (older, seen) = open_rotated(path, opened)?;
+            // Rotated between the two steps: the file opened as the current one is among the older ones now.
+            if !seen && current_identity(path) == opened {
+                return Ok(Self {
+                    path: path.into(),
+                    current,
+                    older,
+                });
+            }
+        }
+    }
+
+    /// The next bytes, oldest first; 0 means that there are none for now.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        while let Some(file) = self.older.front_mut() {
+            match file.read(bytes)? {
+                0 => drop(self.older.pop_front()),
+                n => return Ok(n),
+            }
+        }
+        // Looked at before the read: when the file has been replaced by then, the end that the read finds is final.
+        let replaced = current_identity(&self.path) != self.current.as_ref().map(|c| c.identity);
+        if let Some(current) = &mut self.current {
+            match current.file.read(bytes)? {
+                0 => {}
+                n => return Ok(n),
+            }
+        }
+        if !replaced || !self.advance()? {
+            return Ok(0);
+        }
+        self.read(bytes)
+    }
+
+    /// Goes on to the files that are newer than the one just finished. False: there is none yet.
+    fn advance(&mut self) -> io::Result<bool> {
+        let mut next = Self::open(&self.path)?;
+        if next.current.is_none() {
+            return Ok(false);
+        }
+        // What was read already ends with the finished file. When that one has been removed, so were all before it.
+        let finished = self.current.as_ref().map(|c| c.identity);
+        let same = |f: &File| identity(f).ok() == finished;
+        let at = finished.and_then(|_| next.older.iter().position(same));
+        next.older.drain(..at.map_or(0, |i| i + 1));
+        *self = next;
+        Ok(true)
+    }
+}
+
+fn identity(file: &File) -> io::Result<(u64, u64)> {
+    file.metadata().map(|m| (m.dev(), m.ino()))
+}
+
+/// Device and inode of the file that has the name now.
+fn current_identity(path: &Path) -> Option<(u64, u64)> {
+    path.metadata().ok().map(|m| (m.dev(), m.ino()))
+}
+
+/// The rotated files beside `path`, oldest first, and whether the file `current` is one of them. Compressed ones are left out.
+fn open_rotated(path: &Path, current: Option<(u64, u64)>) -> io::Result<(VecDeque<File>, bool)> {
+    let prefix = format!(
+        "{}.",
+        path.file_name().unwrap_or_default().to_string_lossy()
+    );
+    let entries = match std::fs::read_dir(path.parent().unwrap_or(Path::new("."))) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((VecDeque::new(), false)),
+        entries => entries?,
+    };
+    let mut names: Vec<String> = entries
+        .filter_map(|e| e.ok()?.file_name().into_string().ok())
+        .collect();
+    names.retain(|n| {
+        n.strip_prefix(&prefix).is_some_and(|rest| {
+            rest.bytes()
+                .all(|b| b.is_ascii_digit() || matches!(b, b'-' | b'.'))
+        })
+    });
+    names.sort();
+    let mut files = VecDeque::new();
+    let mut seen = false;
+    for name in names {
+        match File::open(path.with_file_name(name)) {
+            Ok(file) => {
+                seen |= Some(identity(&file)?) == current;
+                files.push_back(file);
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok((files, seen))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn drain(f: &mut Files) -> String {
+        let (mut all, mut bytes) = (Vec::new(), [0; 3]);
+        loop {
+            match f.read(&mut bytes).unwrap() {
+                0 => return String::from_utf8(all).unwrap(),
+                n => all.extend_from_slice(&bytes[..n]),
+            }
+        }
+    }
+
+    fn append(path: &Path, text: &str) {
+        use std::io::Write;
+        fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
+    }
+
+    #[test]
+    fn older_files_come_first_and_strangers_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("1.log");
+        append(&dir.path().join("1.log.2026-01-01-000001.000000002"), "b");
+        append(&dir.path().join("1.log.2026-01-01-000001.000000001"), "a");
+        append(&dir.path().join("1.log.20260101-000000.gz"), "zip");
+        append(&dir.path().join("1.log.tmp"), "temporary");
+        append(&dir.path().join("11.log.20260101-000000"), "other");
+        append(&log, "c");
+        assert_eq!(drain(&mut Files::open(&log).unwrap()), "abc");
+    }
+
+    #[test]
+    fn what_is_appended_and_rotated_is_read_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("0.log");
+        append(&log, "one ");
+        let mut f = Files::open(&log).unwrap();
+        assert_eq!(drain(&mut f), "one ");
+        append(&log, "two ");
+        fs::rename(&log, dir.path().join("0.log.20260101-000001")).unwrap();
+        assert_eq!(drain(&mut f), "two ", "rotated, and no new file yet");
+        append(&log, "three ");
+        assert_eq!(drain(&mut f), "three ");
+    }
+
+    #[test]
+    fn two_rotations_between_two_looks_lose_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("0.log");
+        append(&log, "1");
+        let mut f = Files::open(&log).unwrap();
+        assert_eq!(drain(&mut f), "1");
+        append(&log, "2");
+        fs::rename(&log, dir.path().join("0.log.20260101-000001")).unwrap();
+        append(&log, "3");
+        fs::rename(&log, dir.path().join("0.log.20260101-000002")).unwrap();
+        append(&log, "4");
+        assert_eq!(drain(&mut f), "234");
+    }
+
+    #[test]
+    fn a_log_that_is_not_there_is_empty_until_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("main/0.log");
+        let mut f = Files::open(&log).unwrap();
+        assert_eq!(drain(&mut f), "", "no directory");
+        fs::create_dir(dir.path().join("main")).unwrap();
+        assert_eq!(drain(&mut f), "", "no file");
+        append(&log, "1");
+        fs::rename(&log, dir.path().join("main/0.log.20260101-000001")).unwrap();
+        append(&log, "2");
+        assert_eq!(drain(&mut f), "12");
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_read_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("main"), "").unwrap();
+        assert_eq!(
+            Files::open(&dir.path().join("main/0.log"))
+                .err()
+                .unwrap()
+                .kind(),
+            io::ErrorKind::NotADirectory
+        );
+    }
+}

@@ -1,0 +1,319 @@
+//! The spawner's loop: one message, one first child, which is the daemon's own child and none of the spawner's.
+//!
+//! Invariants:
+//! - The spawner has one thread, so its copies may do what any process may.
+//! - When the next message comes nothing of the one before is left in its memory but numbers: a container that may trace
+//!   what enters it reads no other container's environment there.
+
+use std::ffi::{CStr, c_char};
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use nix::sys::stat::{Mode, fstat};
+
+use super::board::Pages;
+use super::first::first;
+use super::orders::Received;
+use super::report::{Report, Step};
+use super::{MESSAGE_LIMIT, Start};
+use crate::sys::process::reset_signals;
+use crate::sys::raw::{self, CloneArgs};
+
+/// `CLONE_INTO_CGROUP`, which does not fit libc's type of it.
+const INTO_CGROUP: u64 = 1 << 33;
+
+/// A child's deepest frame has a path of 4 KiB.
+const STACK: usize = 64 << 10;
+const GUARD: usize = 64 << 10;
+
+/// Descriptors of one command, in the order in which they are sent.
+pub(super) struct Descriptors {
+    pub(super) container: OwnedFd,
+    pub(super) root: OwnedFd,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+    /// Its last copy is closed when the start is over.
+    pub(super) started: OwnedFd,
+    board: OwnedFd,
+    /// A message that is too long for the socket.
+    message: Option<OwnedFd>,
+    /// Directory of the v2 cgroup to be born in; opened here.
+    pub(super) born: Option<OwnedFd>,
+}
+
+impl Descriptors {
+    fn of(all: Vec<OwnedFd>) -> Option<Self> {
+        let mut all = all.into_iter();
+        Some(Self {
+            container: all.next()?,
+            root: all.next()?,
+            stdout: all.next()?,
+            stderr: all.next()?,
+            started: all.next()?,
+            board: all.next()?,
+            message: all.next(),
+            born: None,
+        })
+    }
+}
+
+/// Serves messages until the daemon has closed its end.
+///
+/// # Errors
+/// Memory cannot be mapped, or the socket is none.
+pub fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
+    // Children and commands inherit it.
+    reset_signals();
+    let (inbox, stacks) = (
+        Mapping::new(MESSAGE_LIMIT)?,
+        Mapping::new(2 * (GUARD + STACK))?,
+    );
+    for guard in [0, GUARD + STACK] {
+        stacks.forbid(guard, GUARD)?;
+    }
+    loop {
+        // SAFETY: the last message, and all that led into it, is gone when the next is received.
+        let buffer = unsafe { inbox.bytes() };
+        let Some((len, fds)) = receive(socket, buffer)? else {
+            return Ok(());
+        };
+        if let Some(fds) = Descriptors::of(fds) {
+            start(&buffer[..len], fds, &stacks)?;
+        }
+        inbox.forget()?;
+    }
+}
+
+/// The length of a message and its descriptors; None at the end.
+fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
+    let mut space = nix::cmsg_space!([libc::c_int; 7]);
+    let (mut fds, mut slices) = (Vec::new(), [IoSliceMut::new(buffer)]);
+    let got = loop {
+        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+        match recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut space), flags) {
+            Err(Errno::EINTR) => {}
+            other => break other?,
+        }
+    };
+    for message in got.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(received) = message {
+            // SAFETY: the kernel just made these descriptors for us.
+            fds.extend(
+                received
+                    .into_iter()
+                    .map(|f| unsafe { OwnedFd::from_raw_fd(f) }),
+            );
+        }
+    }
+    // No message is empty.
+    Ok(Some((got.bytes, fds)).filter(|(len, _)| *len > 0))
+}
+
+/// Starts the first child, or says on the board why there is none.
+fn start(message: &[u8], mut fds: Descriptors, stacks: &Mapping) -> io::Result<()> {
+    let pages = Pages::map(fds.board.as_fd())?;
+    let long = fds.message.take().map(Mapping::of).transpose()?;
+    // SAFETY: the mapping is written to by nobody: it is a private copy, and the daemon has sealed the file.
+    let message = long.as_ref().map_or(message, |m| unsafe { m.bytes() });
+    let started = match Received::decode(message) {
+        Some(_) if pages.cancelled() => Ok(()),
+        Some(orders) => start_first(orders, fds, &pages, stacks),
+        None => Err(Report {
+            step: Step::Clone,
+            index: 0,
+            errno: Errno::EBADMSG,
+        }),
+    };
+    if let Err(report) = started {
+        pages.report(report);
+    }
+    Ok(())
+}
+
+fn pointers(texts: &[&CStr]) -> Vec<*const c_char> {
+    let pointers = texts.iter().map(|s| s.as_ptr());
+    pointers.chain([std::ptr::null()]).collect()
+}
+
+fn start_first(
+    orders: Received<'_>,
+    mut fds: Descriptors,
+    pages: &Pages,
+    stacks: &Mapping,
+) -> Result<(), Report> {
+    if let Some(dir) = orders.born {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let opened = open(dir, flags, Mode::empty()).map_err(|errno| Report {
+            step: Step::Cgroup,
+            index: orders.cgroups.len(),
+            errno,
+        });
+        fds.born = Some(opened?);
+    }
+    let mut s = Start {
+        argv: pointers(&orders.argv),
+        envp: pointers(&orders.envp),
+        unbound: bounding(orders.namespaces) & !orders.caps[0],
+        unborn: false,
+        stack_end: stacks.end(2 * (GUARD + STACK)),
+        orders,
+        fds,
+        pages,
+    };
+    clone_first(&mut s, stacks).map_err(|errno| Report {
+        step: Step::Clone,
+        index: 0,
+        errno,
+    })
+}
+
+/// Starts the first child, with a copy of our memory: it is to stand in the container's cgroups, where the kernel may
+/// kill it together with everyone who shares its memory. In its v2 cgroup where clone3 lets us; else it joins by itself,
+/// and an error shows there: in some containers clone3 is forbidden (ENOSYS, EPERM).
+fn clone_first(s: &mut Start<'_>, stacks: &Mapping) -> nix::Result<()> {
+    let flags = libc::CLONE_PARENT | libc::CLONE_PARENT_SETTID;
+    let mut args = CloneArgs {
+        flags: flags as u64,
+        parent_tid: s.pages.first().as_ptr() as u64,
+        stack: stacks.end(GUARD) as u64,
+        stack_size: STACK as u64,
+        ..CloneArgs::default()
+    };
+    if let Some(born) = &s.fds.born {
+        args.flags |= INTO_CGROUP;
+        args.cgroup = born.as_raw_fd() as u64;
+    }
+    let given = [&raw const args as usize, size_of::<CloneArgs>(), 0, 0, 0];
+    let arg: *const Start<'_> = s;
+    // SAFETY: the child has a copy of all memory, a stack that nobody uses among it; the kernel writes one int to a
+    // shared page.
+    let mut pid = unsafe { raw::clone(libc::SYS_clone3, given, first, arg.cast()) };
+    if pid < 0 {
+        s.unborn = true;
+        let (end, first_pid) = (stacks.end(GUARD + STACK), s.pages.first().as_ptr());
+        let given = [flags as usize, end as usize, first_pid as usize, 0, 0];
+        let arg: *const Start<'_> = s;
+        // SAFETY: as above; no child came of the first call.
+        pid = unsafe { raw::clone(libc::SYS_clone, given, first, arg.cast()) };
+    }
+    Errno::result(pid)
+        .map(drop)
+        .map_err(|_| Errno::from_raw(-pid as i32))
+}
+
+/// The bounding set that a child has after it entered those namespaces: ours, or every capability of the kernel in a user
+/// namespace of its own.
+fn bounding(namespaces: i32) -> u64 {
+    static OURS: OnceLock<[u64; 2]> = OnceLock::new();
+    // SAFETY: PR_CAPBSET_READ takes numbers only. It fails for what this kernel does not know.
+    let read = |cap: u64| unsafe { libc::prctl(libc::PR_CAPBSET_READ, cap, 0, 0, 0) };
+    let [all, ours] = *OURS.get_or_init(|| {
+        (0..64)
+            .map(|cap| (1u64 << cap, read(cap)))
+            .fold([0; 2], |[all, ours], (bit, r)| {
+                [
+                    all | if r >= 0 { bit } else { 0 },
+                    ours | if r > 0 { bit } else { 0 },
+                ]
+            })
+    });
+    if namespaces & libc::CLONE_NEWUSER != 0 {
+        all
+    } else {
+        ours
+    }
+}
+
+/// Private memory of our own.
+struct Mapping {
+    at: NonNull<u8>,
+    len: usize,
+}
+
+impl Mapping {
+    fn new(len: usize) -> nix::Result<Self> {
+        Self::map(len, libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)
+    }
+
+    /// A copy of a file.
+    fn of(file: OwnedFd) -> io::Result<Self> {
+        let len = usize::try_from(fstat(&file)?.st_size).map_err(io::Error::other)?;
+        Ok(Self::map(len, 0, file.as_raw_fd())?)
+    }
+
+    fn map(len: usize, flags: i32, fd: i32) -> nix::Result<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = flags | libc::MAP_PRIVATE;
+        // SAFETY: a new mapping anywhere collides with nothing.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        let at = NonNull::new(at.cast()).ok_or(Errno::EFAULT)?;
+        Ok(Self { at, len })
+    }
+
+    /// # Safety
+    /// Nobody else uses it meanwhile.
+    #[expect(clippy::mut_from_ref, reason = "the caller's promise")]
+    unsafe fn bytes(&self) -> &mut [u8] {
+        // SAFETY: mapped, readable and writable, as long as `self` lives; every byte is a valid one.
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
+    }
+
+    /// The address that many bytes above its begin.
+    fn end(&self, bytes: usize) -> *mut u8 {
+        self.at.as_ptr().wrapping_add(bytes)
+    }
+
+    fn forbid(&self, from: usize, len: usize) -> nix::Result<()> {
+        // SAFETY: the range is a part of our mapping that nobody uses, page aligned for pages of up to 64 KiB.
+        Errno::result(unsafe { libc::mprotect(self.end(from).cast(), len, libc::PROT_NONE) })
+            .map(drop)
+    }
+
+    /// Fills it with zeros again.
+    fn forget(&self) -> nix::Result<()> {
+        // SAFETY: an anonymous mapping of ours, to which no reference is left.
+        let r = unsafe { libc::madvise(self.at.as_ptr().cast(), self.len, libc::MADV_DONTNEED) };
+        Errno::result(r).map(drop)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and no reference into it outlives `self`.
+        unsafe { libc::munmap(self.at.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Makes clone3 fail in the calling thread and in what it starts, for good, as it does in some containers.
+#[cfg(test)]
+pub(crate) fn forbid_clone3() {
+    let statement = |code: u32, k: u32, jt: u8| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf: 0,
+        k,
+    };
+    let program = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        statement(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            libc::SYS_clone3 as u32,
+            1,
+        ),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
+        statement(
+            libc::BPF_RET | libc::BPF_K,
+            libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32,
+            0,
+        ),
+    ];
+    crate::sys::process::apply_seccomp(&program, 0).unwrap();
+}

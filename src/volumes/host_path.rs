@@ -1,0 +1,117 @@
+//! `hostPath`: a directory or file of the node.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::{SetUp, VolumeType};
+use crate::api::pod::{HostPath, Volume};
+
+/// See the module.
+pub struct HostPathVolume;
+
+impl VolumeType for HostPathVolume {
+    fn plugin_name(&self) -> &'static str {
+        "kubernetes.io/host-path"
+    }
+
+    fn supports(&self, volume: &Volume) -> bool {
+        volume.host_path.is_some()
+    }
+
+    fn set_up(&self, volume: &Volume, _: &Path) -> Result<SetUp, String> {
+        let host_path = volume.host_path.as_ref().ok_or("it names no hostPath")?;
+        check(host_path)?;
+        Ok(SetUp {
+            source: PathBuf::from(&*host_path.on_node()),
+            tmpfs: None,
+        })
+    }
+}
+
+/// What a hostPath type asks for.
+struct Wanted {
+    word: &'static str,
+    fits: fn(&fs::FileType) -> bool,
+    create: Option<fn(&Path) -> io::Result<()>>,
+}
+
+fn make_directory(path: &Path) -> io::Result<()> {
+    fs::create_dir_all(path)
+}
+
+fn make_file(path: &Path) -> io::Result<()> {
+    OpenOptions::new()
+        .create_new(true)
+        .write(true)
+        .mode(0o644)
+        .open(path)
+        .map(drop)
+}
+
+fn wanted(type_: &str) -> Option<Wanted> {
+    let w = |word, fits, create| Some(Wanted { word, fits, create });
+    match type_ {
+        // No check; what is missing is made a directory, as containerd does.
+        "" => w("path", |_| true, Some(make_directory)),
+        "DirectoryOrCreate" => w("directory", fs::FileType::is_dir, Some(make_directory)),
+        "Directory" => w("directory", fs::FileType::is_dir, None),
+        "FileOrCreate" => w("file", fs::FileType::is_file, Some(make_file)),
+        "File" => w("file", fs::FileType::is_file, None),
+        "Socket" => w("socket", |t| t.is_socket(), None),
+        "CharDevice" => w("character device", |t| t.is_char_device(), None),
+        "BlockDevice" => w("block device", |t| t.is_block_device(), None),
+        _ => None,
+    }
+}
+
+/// Checks the type, and makes what is missing where the type says so.
+fn check(host_path: &HostPath) -> Result<(), String> {
+    let (path, type_) = (host_path.on_node(), &host_path.type_);
+    let path = path.as_ref();
+    let w = wanted(type_).ok_or_else(|| format!("unknown type {type_:?}"))?;
+    let found = match fs::metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => match w.create {
+            Some(create) => {
+                return create(Path::new(path)).map_err(|e| format!("cannot create {path}: {e}"));
+            }
+            None => {
+                return Err(format!(
+                    "hostPath type check failed: {path} does not exist and type is {type_}; create the {} first{}",
+                    w.word,
+                    or_create(type_)
+                ));
+            }
+        },
+        found => found.map_err(|e| format!("cannot look at {path}: {e}"))?,
+    };
+    let is = kind(&found.file_type());
+    if (w.fits)(&found.file_type()) {
+        Ok(())
+    } else {
+        Err(format!(
+            "hostPath type check failed: {path} is a {is} and type is {type_}; name a {} or change the type",
+            w.word
+        ))
+    }
+}
+
+fn or_create(type_: &str) -> &'static str {
+    match type_ {
+        "Directory" => ", or use type DirectoryOrCreate",
+        "File" => ", or use type FileOrCreate",
+        _ => "",
+    }
+}
+
+fn kind(t: &fs::FileType) -> &'static str {
+    match t {
+        t if t.is_dir() => "directory",
+        t if t.is_file() => "file",
+        t if t.is_socket() => "socket",
+        t if t.is_char_device() => "character device",
+        t if t.is_block_device() => "block device",
+        _ => "FIFO",
+    }
+}

@@ -1,0 +1,223 @@
+//! A connection of one exchange: plain or TLS, over whatever socket was dialed.
+//!
+//! Invariants: each read and write ends at one deadline, however slowly the other side trickles. TLS takes nothing of the
+//! stack of a plain exchange.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+use super::observer::{Observer, Phase};
+use super::socket::{Socket, left_until};
+
+/// A socket whose every operation ends at one deadline, or waits for nothing at all.
+struct DeadlineStream {
+    socket: Socket,
+    /// None: the socket is nonblocking.
+    deadline: Option<Instant>,
+}
+
+impl DeadlineStream {
+    /// Does `io` again when a signal has come, and names the deadline: a socket's own word for it is WouldBlock.
+    fn until_deadline(
+        &mut self,
+        set_timeout: impl Fn(&Socket, std::time::Duration) -> io::Result<()>,
+        mut io: impl FnMut(&mut Socket) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        loop {
+            if let Some(deadline) = self.deadline {
+                let left = left_until(deadline).ok_or(io::ErrorKind::TimedOut)?;
+                set_timeout(&self.socket, left)?;
+            }
+            match io(&mut self.socket) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && self.deadline.is_some() => {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                done => return done,
+            }
+        }
+    }
+}
+
+impl Read for DeadlineStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.until_deadline(Socket::set_read_timeout, |socket| socket.read(buf))
+    }
+}
+
+impl Write for DeadlineStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.until_deadline(Socket::set_write_timeout, |socket| socket.write(buf))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+type TlsStream = StreamOwned<ClientConnection, DeadlineStream>;
+
+/// A connection. The drop hangs up.
+pub struct Connection(Stream);
+
+enum Stream {
+    Plain(DeadlineStream),
+    Tls(Box<TlsStream>),
+}
+
+impl Connection {
+    /// Speaks in plain text. Everything ends at `deadline`.
+    pub fn plain(socket: Socket, deadline: Instant) -> Self {
+        Self(Stream::Plain(DeadlineStream {
+            socket,
+            deadline: Some(deadline),
+        }))
+    }
+
+    /// Shakes hands as a client of `host`. Everything ends at `deadline`.
+    ///
+    /// # Errors
+    /// A [`rustls::Error`] inside an [`io::Error`], or the socket's own.
+    #[inline(never)]
+    pub fn tls(
+        socket: Socket,
+        deadline: Instant,
+        host: &str,
+        config: Arc<ClientConfig>,
+        observer: &dyn Observer,
+    ) -> io::Result<Self> {
+        observer.begin(Phase::Tls);
+        // The request follows the last words of the handshake without waiting for their acknowledgement.
+        socket.set_nodelay()?;
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| io::Error::other("tls: the host is not a name that TLS can carry"))?;
+        let conn = ClientConnection::new(config, name).map_err(io::Error::other)?;
+        let socket = DeadlineStream {
+            socket,
+            deadline: Some(deadline),
+        };
+        let mut stream = Box::new(StreamOwned::new(conn, socket));
+        while stream.conn.is_handshaking() {
+            stream.conn.complete_io(&mut stream.sock)?;
+        }
+        if let Some(version) = stream.conn.protocol_version() {
+            observer.note(format_args!("TLS handshake: {version:?}"));
+        }
+        Ok(Self(Stream::Tls(stream)))
+    }
+
+    /// Whether both sides have agreed on HTTP/2 in the handshake.
+    pub fn is_http2(&self) -> bool {
+        match &self.0 {
+            Stream::Plain(_) => false,
+            Stream::Tls(stream) => stream.conn.alpn_protocol() == Some(super::tls::HTTP2),
+        }
+    }
+
+    /// Sends all of it.
+    ///
+    /// # Errors
+    /// The connection is closed, or the deadline came.
+    pub fn send(&mut self, request: &[u8]) -> io::Result<()> {
+        match &mut self.0 {
+            Stream::Plain(stream) => send_plain(stream, request),
+            Stream::Tls(stream) => send_tls(stream, request),
+        }
+    }
+
+    /// From now on no call waits. Its owner watches the socket ([`AsFd`]) and the clock.
+    ///
+    /// # Errors
+    /// The call's own.
+    pub(super) fn set_nonblocking(&mut self) -> io::Result<()> {
+        let stream = match &mut self.0 {
+            Stream::Plain(stream) => stream,
+            Stream::Tls(stream) => &mut stream.sock,
+        };
+        stream.deadline = None;
+        stream.socket.set_nonblocking()?;
+        stream.socket.set_nodelay()
+    }
+}
+
+/// Some bytes; none at the end.
+impl Read for Connection {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match &mut self.0 {
+            Stream::Plain(stream) => stream.read(buf),
+            Stream::Tls(stream) => read_tls(stream, buf),
+        }
+    }
+}
+
+impl Write for Connection {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match &mut self.0 {
+            Stream::Plain(stream) => stream.write(buf),
+            Stream::Tls(stream) => stream.write(buf),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.0 {
+            Stream::Plain(_) => Ok(()),
+            Stream::Tls(stream) => stream.flush(),
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.0 {
+            Stream::Plain(stream) => stream.socket.as_fd(),
+            Stream::Tls(stream) => stream.sock.socket.as_fd(),
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        match &mut self.0 {
+            Stream::Plain(stream) => stream.socket.hang_up(),
+            Stream::Tls(stream) => say_goodbye(stream),
+        }
+    }
+}
+
+// What TLS does is in no frame of a plain exchange: none of it is inlined.
+
+#[inline(never)]
+fn send_tls(stream: &mut TlsStream, request: &[u8]) -> io::Result<()> {
+    stream.write_all(request).and_then(|()| stream.flush())
+}
+
+/// A server that closes without saying so in TLS has ended its answer all the same, as Go sees it.
+#[inline(never)]
+fn read_tls(stream: &mut TlsStream, buf: &mut [u8]) -> io::Result<usize> {
+    stream.read(buf).or_else(|e| {
+        if e.kind() == io::ErrorKind::UnexpectedEof {
+            Ok(0)
+        } else {
+            Err(e)
+        }
+    })
+}
+
+#[inline(never)]
+fn say_goodbye(stream: &mut TlsStream) {
+    stream.conn.send_close_notify();
+    let _ = stream.conn.write_tls(&mut stream.sock);
+    stream.sock.socket.hang_up();
+}
+
+/// A request fits into the socket's buffer, so that the first call takes it all without waiting, and so without a
+/// timeout to set before.
+fn send_plain(stream: &mut DeadlineStream, request: &[u8]) -> io::Result<()> {
+    let sent = stream.socket.send_now(request)?;
+    stream.write_all(&request[sent..])
+}

@@ -1,0 +1,302 @@
+//! Opening a connection, if need be from another network namespace.
+//!
+//! Invariants: a thread is in a foreign namespace only while it makes a socket; a thread that cannot come back never
+//! goes on: it panics with [`namespace_lost`] set, and whoever runs it starts a fresh one. No connection
+//! leaves a socket in TIME-WAIT: that is what the kubelet's SO_LINGER of one second is for (kubelet-probes 3.4, 3.5), but
+//! on Linux that does not do it. The server always sees an end before any reset. There are two ways ([`End`]).
+
+use std::cell::Cell;
+use std::fmt;
+use std::fs::File;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, UnixAddr, connect, setsockopt, socket,
+    sockopt,
+};
+
+use super::observer::Observer;
+use super::socket::{Socket, left_until};
+use super::text::go_errno;
+
+thread_local! {
+    static NAMESPACE_LOST: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is stuck in a foreign network namespace and must end.
+pub fn namespace_lost() -> bool {
+    NAMESPACE_LOST.get()
+}
+
+/// Where a connection leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Address<'a> {
+    /// An address and a port.
+    Tcp(SocketAddr),
+    /// The path of a unix socket.
+    Unix(&'a Path),
+}
+
+/// As Go writes it: with the network before it.
+impl fmt::Display for Address<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(addr) => write!(f, "tcp {addr}"),
+            Self::Unix(path) => write!(f, "unix {}", path.display()),
+        }
+    }
+}
+
+/// A network namespace that is open.
+#[derive(Debug)]
+pub struct Namespace<'a> {
+    /// The open file.
+    pub file: File,
+    /// The path that it was opened by, for error texts.
+    pub path: &'a Path,
+}
+
+impl Namespace<'_> {
+    /// The error of a namespace that cannot be entered.
+    pub fn refused(path: &Path, cause: impl fmt::Display) -> DialError {
+        DialError::Ours(format!(
+            "cannot enter the network namespace {}: {cause}",
+            path.display()
+        ))
+    }
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DialError {
+    /// The other side's doing.
+    Failed(String),
+    /// The deadline came. The other side's doing too.
+    TimedOut(String),
+    /// Our own doing (no descriptors, no namespace): says nothing of the other side (lessons 16).
+    Ours(String),
+}
+
+impl fmt::Display for DialError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(text) | Self::TimedOut(text) | Self::Ours(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for DialError {}
+
+/// How a TCP connection is to end. A unix socket ends by the drop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By [`Socket::hang_up`]; a drop without it is a reset. A FIN goes first, then the close with linger zero drops what
+    /// would wait. In between nothing more is let in, or a server that answers our FIN with its own before we close would
+    /// bring the socket to TIME-WAIT after all. For a server that may end the connection at the same time, as http servers
+    /// do.
+    HangUp,
+    /// By the drop: a FIN, and its acknowledgement ends the socket. Half the cost, and right for a connection on which
+    /// nothing is said: only a server that hangs up by itself within the same microseconds leaves a socket waiting.
+    Close,
+}
+
+/// From where, until when and for how long connections are opened.
+pub struct Dialer<'a> {
+    /// Where sockets are made; None is the caller's own namespace.
+    pub namespace: Option<Namespace<'a>>,
+    /// When to give up.
+    pub deadline: Instant,
+    /// Is told of each connection.
+    pub observer: &'a dyn Observer,
+}
+
+impl Dialer<'_> {
+    /// Connects to the first address that answers.
+    ///
+    /// # Errors
+    /// Why the first of them does not.
+    pub fn dial_first<'s>(
+        &self,
+        addresses: impl IntoIterator<Item = Address<'s>>,
+        end: End,
+    ) -> Result<Socket, DialError> {
+        let mut first = None;
+        for address in addresses {
+            match self.dial(address, end) {
+                Ok(socket) => return Ok(socket),
+                Err(e) => _ = first.get_or_insert(e),
+            }
+        }
+        Err(first.unwrap_or_else(|| DialError::Failed("dial tcp: no address to connect to".into())))
+    }
+
+    /// Connects to `address`.
+    ///
+    /// # Errors
+    /// Texts in Go's form: `dial tcp <addr>: connect: connection refused`, `dial tcp <addr>: i/o timeout`.
+    pub fn dial(&self, address: Address<'_>, end: End) -> Result<Socket, DialError> {
+        let dialed = self.dial_unobserved(address, end);
+        match &dialed {
+            Ok(socket) => self.observer.note(format_args!(
+                "connected to {} from {}",
+                Bare(address),
+                socket.local()
+            )),
+            Err(e) => self.observer.note(format_args!("{e}")),
+        }
+        dialed
+    }
+
+    fn dial_unobserved(&self, address: Address<'_>, end: End) -> Result<Socket, DialError> {
+        let fd = match &self.namespace {
+            None => make_socket(address),
+            Some(namespace) => in_namespace(namespace, || make_socket(address))?,
+        };
+        let fd = fd.map_err(|e| failed(address, "socket", e))?;
+        let peer = match address {
+            Address::Tcp(addr) => {
+                prepare_end(&fd, end).map_err(|e| failed(address, "setsockopt", e))?;
+                Some(addr)
+            }
+            Address::Unix(_) => None,
+        };
+        let socket = Socket::connected(fd, peer);
+        let left = left_until(self.deadline).ok_or_else(|| timed_out(address))?;
+        // A socket that waits by itself takes four calls less than one that is polled.
+        socket
+            .set_write_timeout(left)
+            .map_err(|e| failed(address, "setsockopt", errno_of(&e)))?;
+        match (connect_to(&socket, address), address) {
+            (Ok(()), _) => {}
+            // The time is up, or a signal came: it goes on connecting.
+            (Err(Errno::EINPROGRESS | Errno::EINTR), Address::Tcp(_)) => {
+                await_connected(&socket, address, self.deadline)?;
+            }
+            // The server's queue stayed full until the time was up.
+            (Err(Errno::EAGAIN), Address::Unix(_)) => return Err(timed_out(address)),
+            (Err(e), _) => return Err(failed(address, "connect", e)),
+        }
+        Ok(socket)
+    }
+}
+
+fn errno_of(e: &std::io::Error) -> Errno {
+    e.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+
+/// An address without its network.
+struct Bare<'a>(Address<'a>);
+
+impl fmt::Display for Bare<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Address::Tcp(addr) => write!(f, "{addr}"),
+            Address::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+fn make_socket(address: Address<'_>) -> nix::Result<OwnedFd> {
+    let family = match address {
+        Address::Tcp(SocketAddr::V4(_)) => AddressFamily::Inet,
+        Address::Tcp(SocketAddr::V6(_)) => AddressFamily::Inet6,
+        Address::Unix(_) => AddressFamily::Unix,
+    };
+    socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
+}
+
+fn prepare_end(fd: &OwnedFd, end: End) -> nix::Result<()> {
+    match end {
+        End::HangUp => setsockopt(
+            fd,
+            sockopt::Linger,
+            &nix::libc::linger {
+                l_onoff: 1,
+                l_linger: 0,
+            },
+        ),
+        End::Close => crate::sys::socket::end_without_their_fin(fd.as_fd()),
+    }
+}
+
+fn connect_to(socket: &Socket, address: Address<'_>) -> nix::Result<()> {
+    let fd = socket.as_fd().as_raw_fd();
+    match address {
+        Address::Tcp(addr) => connect(fd, &SockaddrStorage::from(addr)),
+        Address::Unix(path) => {
+            let path = UnixAddr::new(path)?;
+            // A signal ends a connect to a unix socket before it has begun.
+            loop {
+                match connect(fd, &path) {
+                    Err(Errno::EINTR) => {}
+                    done => return done,
+                }
+            }
+        }
+    }
+}
+
+#[inline(never)]
+fn await_connected(
+    socket: &Socket,
+    address: Address<'_>,
+    deadline: Instant,
+) -> Result<(), DialError> {
+    loop {
+        let left = left_until(deadline).ok_or_else(|| timed_out(address))?;
+        match poll(
+            &mut [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)],
+            round_up(left),
+        ) {
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) => break,
+            Err(e) => return Err(failed(address, "poll", e)),
+        }
+    }
+    match nix::sys::socket::getsockopt(socket, sockopt::SocketError) {
+        Ok(0) => Ok(()),
+        Ok(code) => Err(failed(address, "connect", Errno::from_raw(code))),
+        Err(e) => Err(failed(address, "getsockopt", e)),
+    }
+}
+
+/// Whole milliseconds, never zero, so that a rest below one is waited for and not spun on.
+pub(super) fn round_up(left: Duration) -> PollTimeout {
+    let ms = left.as_nanos().div_ceil(1_000_000).min(60_000);
+    PollTimeout::from(u16::try_from(ms).unwrap_or(60_000))
+}
+
+fn timed_out(address: Address<'_>) -> DialError {
+    DialError::TimedOut(format!("dial {address}: i/o timeout"))
+}
+
+fn failed(address: Address<'_>, call: &str, errno: Errno) -> DialError {
+    let text = format!("dial {address}: {call}: {}", go_errno(errno));
+    match errno {
+        Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM => DialError::Ours(text),
+        _ => DialError::Failed(text),
+    }
+}
+
+/// Runs `f` with this thread in that network namespace.
+#[inline(never)]
+fn in_namespace<T>(namespace: &Namespace<'_>, f: impl FnOnce() -> T) -> Result<T, DialError> {
+    let refused = |e: &dyn fmt::Display| Namespace::refused(namespace.path, e);
+    let own = File::open("/proc/thread-self/ns/net").map_err(|e| refused(&e))?;
+    setns(&namespace.file, CloneFlags::CLONE_NEWNET).map_err(|e| refused(&e))?;
+    let value = f();
+    if let Err(e) = setns(&own, CloneFlags::CLONE_NEWNET) {
+        NAMESPACE_LOST.set(true);
+        panic!(
+            "cannot return from the network namespace {}: {e}",
+            namespace.path.display()
+        );
+    }
+    Ok(value)
+}

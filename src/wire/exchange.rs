@@ -1,0 +1,132 @@
+//! One HTTP/1.1 exchange: a request that is written already, an answer.
+//!
+//! Invariants: one request, one connection. A plain exchange whose answer comes in one piece costs ten calls
+//! into the kernel, no buffer but one on the stack, and no state of TLS (BENCHMARKS.md). How much of the stack it takes
+//! stays with each thread that makes one: keep it small.
+
+use std::fmt;
+use std::io::{self, Read};
+
+use super::connection::Connection;
+use super::http1::{Head, HeadReader};
+use super::observer::{Observer, Phase};
+
+/// One read; most answers are smaller. On the stack.
+const PIECE: usize = 1024;
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum ExchangeError {
+    /// The connection broke before a byte of the answer, or the deadline came.
+    Io(io::Error),
+    /// What came is no answer of HTTP/1, or it broke off.
+    Broken(String),
+}
+
+/// As Go's client says it.
+impl fmt::Display for ExchangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(e) if e.kind() == io::ErrorKind::UnexpectedEof => f.write_str("EOF"),
+            Self::Io(e) => write!(f, "{e}"),
+            Self::Broken(text) => {
+                write!(f, "net/http: HTTP/1.x transport connection broken: {text}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ExchangeError {}
+
+/// An answer whose head has come.
+pub struct Reply {
+    /// Its head.
+    pub head: Head,
+    body: Vec<u8>,
+    limit: usize,
+    /// Whether the body is complete, as far as it came with the head.
+    complete: Result<bool, String>,
+    connection: Connection,
+}
+
+/// Sends `request` and reads the head of the answer. Of the body at most `limit` bytes are kept.
+///
+/// # Errors
+/// Why there is none.
+pub fn exchange(
+    mut connection: Connection,
+    request: &[u8],
+    limit: usize,
+    observer: &dyn Observer,
+) -> Result<Reply, ExchangeError> {
+    observer.begin(Phase::Write);
+    connection.send(request).map_err(ExchangeError::Io)?;
+    observer.note(format_args!("sent {} bytes", request.len()));
+    observer.begin(Phase::Read);
+    let (mut reader, mut body) = (HeadReader::default(), Vec::new());
+    let mut piece = [0; PIECE];
+    loop {
+        let n = connection
+            .read(&mut piece)
+            .map_err(|e| broke_off(e, &reader))?;
+        if n == 0 {
+            return Err(ended_early(&reader));
+        }
+        if let Some((mut head, rest)) = reader.push(&piece[..n]).map_err(ExchangeError::Broken)? {
+            let complete = head.framing.push(rest, &mut body, limit);
+            return Ok(Reply {
+                head,
+                body,
+                limit,
+                complete,
+                connection,
+            });
+        }
+    }
+}
+
+impl Reply {
+    /// The first bytes of the body, up to the limit.
+    ///
+    /// # Errors
+    /// It broke off, breaks the rules of its encoding, or the deadline came.
+    #[inline(never)]
+    pub fn into_body(mut self) -> io::Result<Vec<u8>> {
+        let mut complete = self.complete.map_err(io::Error::other)?;
+        let mut piece = [0; PIECE];
+        while !complete {
+            let n = self.connection.read(&mut piece)?;
+            if n == 0 {
+                let all = self.head.framing.ends_with_the_connection();
+                return if all {
+                    Ok(self.body)
+                } else {
+                    Err(io::Error::other("unexpected EOF"))
+                };
+            }
+            complete = self
+                .head
+                .framing
+                .push(&piece[..n], &mut self.body, self.limit)
+                .map_err(io::Error::other)?;
+        }
+        Ok(self.body)
+    }
+}
+
+/// A connection that broke within the head. The deadline stays what it is.
+fn broke_off(e: io::Error, reader: &HeadReader) -> ExchangeError {
+    if reader.is_untouched() || e.kind() == io::ErrorKind::TimedOut {
+        ExchangeError::Io(e)
+    } else {
+        ExchangeError::Broken(e.to_string())
+    }
+}
+
+fn ended_early(reader: &HeadReader) -> ExchangeError {
+    if reader.is_untouched() {
+        ExchangeError::Io(io::ErrorKind::UnexpectedEof.into())
+    } else {
+        ExchangeError::Broken(reader.cut_off())
+    }
+}

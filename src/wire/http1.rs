@@ -1,0 +1,494 @@
+//! HTTP/1.1: the head of a request without a body, and an answer in pieces of any size.
+//!
+//! Invariants: pure. No more than [`MAX_HEAD`] bytes of a head are kept, and of a body what the caller wants of it.
+//! What an answer may look like is what Go's client takes (kubelet-probes 3.4); error texts are Go's.
+
+use std::fmt::Write;
+
+use super::text::quote;
+
+/// Largest head of an answer, 1xx answers before it included.
+pub const MAX_HEAD: usize = 128 * 1024;
+/// Longest line about a chunk: its size, and extensions that nobody reads.
+const MAX_CHUNK_LINE: usize = 4096;
+
+/// The bytes of a GET.
+pub struct RequestHead(String);
+
+impl RequestHead {
+    /// `GET <path>?<query> HTTP/1.1`
+    pub fn new(path: &str, query: Option<&str>) -> Self {
+        // Enough for most, so that it is one allocation.
+        let mut text = String::with_capacity(256);
+        let mark = if query.is_some() { "?" } else { "" };
+        let _ = write!(
+            text,
+            "GET {}{mark}{} HTTP/1.1\r\n",
+            if path.is_empty() { "/" } else { path },
+            query.unwrap_or_default()
+        );
+        Self(text)
+    }
+
+    /// Adds a header.
+    ///
+    /// # Errors
+    /// Whether the `name` or the `value for` it may not stand in a head.
+    pub fn header(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
+        if name.is_empty() || !name.bytes().all(is_token) {
+            return Err("name");
+        }
+        if value.bytes().any(|b| (b < b' ' && b != b'\t') || b == 0x7f) {
+            return Err("value for");
+        }
+        for part in [name, ": ", value, "\r\n"] {
+            self.0.push_str(part);
+        }
+        Ok(())
+    }
+
+    /// With the line that ends it.
+    pub fn finish(mut self) -> String {
+        self.0.push_str("\r\n");
+        self.0
+    }
+}
+
+fn is_token(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
+}
+
+/// What is read of an answer's head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The status code.
+    pub status: u16,
+    /// The first `Location`, not empty.
+    pub location: Option<String>,
+    /// How the body ends.
+    pub framing: Framing,
+}
+
+/// Where a body ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// After so many more bytes.
+    Length(u64),
+    /// Where the connection ends.
+    Connection,
+    /// After the last chunk.
+    Chunked(Chunks),
+}
+
+/// The head of an answer as it comes in.
+#[derive(Debug, Default)]
+pub struct HeadReader {
+    kept: Vec<u8>,
+    /// Bytes of earlier pieces, those of 1xx answers included.
+    seen: usize,
+    /// Whether the first line of what is kept is known to be one of HTTP.
+    checked: bool,
+}
+
+impl HeadReader {
+    /// Takes the next piece; when the head is complete, it and what follows of the piece. Informational answers before
+    /// it are passed over, as Go does, but for 101, which is one.
+    ///
+    /// # Errors
+    /// Why this is no answer of an HTTP/1 server.
+    pub fn push<'p>(&mut self, piece: &'p [u8]) -> Result<Option<(Head, &'p [u8])>, String> {
+        let mut rest = piece;
+        loop {
+            let kept = self.kept.len();
+            let Some(end) = head_end(&self.kept, rest) else {
+                self.seen += rest.len();
+                if self.seen > MAX_HEAD {
+                    return Err(format!(
+                        "net/http: server response headers exceeded {MAX_HEAD} bytes; aborted"
+                    ));
+                }
+                self.kept.extend_from_slice(rest);
+                return self.check_first_line().map(|()| None);
+            };
+            let (last, after) = rest.split_at(end - kept);
+            self.seen += last.len();
+            let head = if kept == 0 {
+                parse_head(last)?
+            } else {
+                self.kept.extend_from_slice(last);
+                self.checked = false;
+                parse_head(&std::mem::take(&mut self.kept))?
+            };
+            if !(100..200).contains(&head.status) || head.status == 101 {
+                return Ok(Some((head, after)));
+            }
+            rest = after;
+        }
+    }
+
+    /// Whether nothing has come.
+    pub fn is_untouched(&self) -> bool {
+        self.seen == 0
+    }
+
+    /// What an answer lacks that ends here: its first line counts as complete.
+    pub fn cut_off(&self) -> String {
+        match parse_status(first_line(&self.kept)) {
+            Err(text) if !self.kept.is_empty() => text,
+            _ => "unexpected EOF".into(),
+        }
+    }
+
+    /// Whoever speaks something else is refused at the end of the first line, not at the end of a head that never comes.
+    fn check_first_line(&mut self) -> Result<(), String> {
+        if !self.checked && self.kept.contains(&b'\n') {
+            self.checked = true;
+            parse_status(first_line(&self.kept))?;
+        }
+        Ok(())
+    }
+}
+
+/// Where the empty line ends, counted from the beginning of `kept`, which has none. CR is optional, as in Go.
+fn head_end(kept: &[u8], piece: &[u8]) -> Option<usize> {
+    let byte = |i: usize| {
+        if i < kept.len() {
+            kept[i]
+        } else {
+            piece[i - kept.len()]
+        }
+    };
+    // An end that began in `kept` has its last byte in the piece.
+    let mut next = 0;
+    while let Some(at) = piece[next..].iter().position(|b| *b == b'\n') {
+        next += at + 1;
+        let before = |n: usize| (kept.len() + next - 1).checked_sub(n).map(byte);
+        if before(1) == Some(b'\n') || (before(1) == Some(b'\r') && before(2) == Some(b'\n')) {
+            return Some(kept.len() + next);
+        }
+    }
+    None
+}
+
+/// `malformed HTTP status code "there"`; of a long line the beginning.
+fn malformed(what: &str, line: &[u8]) -> String {
+    format!("{what} {}", quote(shortened(line)))
+}
+
+fn shortened(line: &[u8]) -> &[u8] {
+    &line[..line.len().min(120)]
+}
+
+fn first_line(bytes: &[u8]) -> &[u8] {
+    trim_line(bytes.split(|b| *b == b'\n').next().unwrap_or_default())
+}
+
+fn trim_line(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+fn parse_head(bytes: &[u8]) -> Result<Head, String> {
+    let mut lines = bytes.split(|b| *b == b'\n').map(trim_line).peekable();
+    let (version, status) = parse_status(lines.next().unwrap_or_default())?;
+    if let Some(line) = lines.peek().filter(|l| begins_with_space(l)) {
+        return Err(bad_line("malformed MIME header initial line", line));
+    }
+    let mut fields = Fields::default();
+    // After the last line feed comes nothing, before it the empty line.
+    for line in lines.take_while(|l| !l.is_empty()) {
+        fields.read(line)?;
+    }
+    let framing = fields.framing(version, status)?;
+    Ok(Head {
+        status,
+        location: fields
+            .location
+            .map(|l| String::from_utf8_lossy(l).into_owned()),
+        framing,
+    })
+}
+
+/// Major and minor number.
+type Version = (u8, u8);
+
+fn parse_status(line: &[u8]) -> Result<(Version, u16), String> {
+    let Some(at) = line.iter().position(|b| *b == b' ') else {
+        return Err(malformed("malformed HTTP response", line));
+    };
+    let (version, rest) = (&line[..at], line[at + 1..].trim_ascii_start());
+    let code = rest.split(|b| *b == b' ').next().unwrap_or_default();
+    if code.len() != 3 || !code.iter().all(u8::is_ascii_digit) {
+        return Err(malformed("malformed HTTP status code", code));
+    }
+    let status = code.iter().fold(0, |n, d| n * 10 + u16::from(d - b'0'));
+    match version {
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            Ok(((major - b'0', minor - b'0'), status))
+        }
+        _ => Err(malformed("malformed HTTP version", version)),
+    }
+}
+
+fn begins_with_space(line: &[u8]) -> bool {
+    matches!(line.first(), Some(b' ' | b'\t'))
+}
+
+fn bad_line(what: &str, line: &[u8]) -> String {
+    format!("{what}: {}", String::from_utf8_lossy(shortened(line)))
+}
+
+/// What stands before the colon.
+enum FieldName<'a> {
+    /// A name.
+    Token(&'a [u8]),
+    /// With a space in it or after it: Go takes the line, but the field is none that it knows.
+    Spaced,
+}
+
+fn field_name(bytes: &[u8]) -> Option<FieldName<'_>> {
+    if bytes.is_empty() || !bytes.iter().all(|b| is_token(*b) || *b == b' ') {
+        None
+    } else if bytes.contains(&b' ') {
+        Some(FieldName::Spaced)
+    } else {
+        Some(FieldName::Token(bytes))
+    }
+}
+
+/// The header fields that matter, as they stand in the head.
+#[derive(Default)]
+struct Fields<'a> {
+    location: Option<&'a [u8]>,
+    length: Option<&'a [u8]>,
+    /// The first length that is another one.
+    other_length: Option<&'a [u8]>,
+    encoding: Option<&'a [u8]>,
+    other_encoding: Option<&'a [u8]>,
+}
+
+impl<'a> Fields<'a> {
+    fn read(&mut self, line: &'a [u8]) -> Result<(), String> {
+        let malformed = || bad_line("malformed MIME header line", line);
+        let value_of = |part: &'a [u8]| {
+            let good = !part
+                .iter()
+                .any(|b| (*b < b' ' && *b != b'\t') || *b == 0x7f);
+            good.then(|| part.trim_ascii()).ok_or_else(malformed)
+        };
+        if begins_with_space(line) {
+            // A value that goes on. None of ours does.
+            return value_of(line).map(drop);
+        }
+        let Some(colon) = line.iter().position(|b| *b == b':') else {
+            let text = quote(shortened(line));
+            return Err(format!("malformed MIME header: missing colon: {text}"));
+        };
+        let name = field_name(&line[..colon]).ok_or_else(malformed)?;
+        let value = value_of(&line[colon + 1..])?;
+        match name {
+            FieldName::Token(name) => self.set(name, value),
+            FieldName::Spaced => {}
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, name: &[u8], value: &'a [u8]) {
+        if name.eq_ignore_ascii_case(b"location") {
+            self.location.get_or_insert(value);
+        } else if name.eq_ignore_ascii_case(b"content-length") {
+            // The same length may be said more than once.
+            if *self.length.get_or_insert(value) != value {
+                self.other_length.get_or_insert(value);
+            }
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            if self.encoding.is_none() {
+                self.encoding = Some(value);
+            } else {
+                self.other_encoding.get_or_insert(value);
+            }
+        }
+    }
+
+    /// In Go's order: the encoding, what has no body, then the length.
+    fn framing(&mut self, version: Version, status: u16) -> Result<Framing, String> {
+        self.location = self.location.filter(|l| !l.is_empty());
+        let chunked = version >= (1, 1) && self.is_chunked()?;
+        if let (Some(one), Some(other)) = (self.length, self.other_length) {
+            return Err(format!(
+                "http: message cannot contain multiple Content-Length headers; got [{} {}]",
+                quote(one),
+                quote(other)
+            ));
+        }
+        Ok(match (status, chunked, self.length) {
+            (101 | 204 | 304, ..) => Framing::Length(0),
+            (_, true, _) => Framing::Chunked(Chunks::default()),
+            (_, false, Some(length)) => Framing::Length(parse_length(length)?),
+            (_, false, None) => Framing::Connection,
+        })
+    }
+
+    fn is_chunked(&self) -> Result<bool, String> {
+        match (self.encoding, self.other_encoding) {
+            (None, _) => Ok(false),
+            (Some(one), Some(other)) => Err(format!(
+                "too many transfer encodings: [{} {}]",
+                quote(one),
+                quote(other)
+            )),
+            (Some(one), None) if one.eq_ignore_ascii_case(b"chunked") => Ok(true),
+            (Some(one), None) => Err(format!("unsupported transfer encoding: {}", quote(one))),
+        }
+    }
+}
+
+fn parse_length(value: &[u8]) -> Result<u64, String> {
+    let add = |n: u64, digit: &u8| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        n.checked_mul(10)?.checked_add(digit)
+    };
+    if value.is_empty() {
+        return Err("invalid empty Content-Length \"\"".into());
+    }
+    let length = value.iter().try_fold(0, add);
+    length
+        .filter(|n| i64::try_from(*n).is_ok())
+        .ok_or_else(|| format!("bad Content-Length {}", quote(value)))
+}
+
+/// How far a chunked body has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chunks {
+    state: ChunkState,
+    /// The size line as far as it has come; only its digits are kept.
+    size: Option<u64>,
+    /// Bytes of the line.
+    line: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum ChunkState {
+    /// In the digits of the size.
+    #[default]
+    Size,
+    /// After them: up to the line feed.
+    Extension,
+    /// So many bytes are left.
+    Data(u64),
+    /// The line end after the data.
+    DataEnd,
+    /// After the last chunk; what trails is not read.
+    Done,
+}
+
+impl Framing {
+    /// Appends to `body` what a piece brings of it, up to `limit` bytes in all; true when there is nothing more to come
+    /// or to take.
+    ///
+    /// # Errors
+    /// Chunks that are none.
+    pub fn push(&mut self, piece: &[u8], body: &mut Vec<u8>, limit: usize) -> Result<bool, String> {
+        match self {
+            Self::Length(left) => {
+                let n = usize::try_from(*left)
+                    .unwrap_or(usize::MAX)
+                    .min(piece.len());
+                *left -= n as u64;
+                take(&piece[..n], body, limit);
+            }
+            Self::Connection => take(piece, body, limit),
+            Self::Chunked(chunks) => chunks.push(piece, body, limit)?,
+        }
+        Ok(self.is_done() || body.len() >= limit)
+    }
+
+    /// Whether the body is complete.
+    pub fn is_done(&self) -> bool {
+        matches!(
+            self,
+            Self::Length(0)
+                | Self::Chunked(Chunks {
+                    state: ChunkState::Done,
+                    ..
+                })
+        )
+    }
+
+    /// Whether the end of the connection is the end of the body.
+    pub fn ends_with_the_connection(&self) -> bool {
+        *self == Self::Connection
+    }
+}
+
+fn take(piece: &[u8], body: &mut Vec<u8>, limit: usize) {
+    body.extend_from_slice(&piece[..piece.len().min(limit - body.len())]);
+}
+
+impl Chunks {
+    fn push(&mut self, mut piece: &[u8], body: &mut Vec<u8>, limit: usize) -> Result<(), String> {
+        while !piece.is_empty() && body.len() < limit {
+            match self.state {
+                ChunkState::Done => return Ok(()),
+                ChunkState::Data(left) => {
+                    let n = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());
+                    take(&piece[..n], body, limit);
+                    piece = &piece[n..];
+                    self.state = if left == n as u64 {
+                        ChunkState::DataEnd
+                    } else {
+                        ChunkState::Data(left - n as u64)
+                    };
+                }
+                _ => {
+                    self.step(piece[0])?;
+                    piece = &piece[1..];
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A byte between the data.
+    fn step(&mut self, byte: u8) -> Result<(), String> {
+        self.line += 1;
+        if self.line > MAX_CHUNK_LINE {
+            return Err("header line too long".into());
+        }
+        match (self.state, byte) {
+            (ChunkState::DataEnd, b'\r') if self.line == 1 => {}
+            (ChunkState::DataEnd, b'\n') => self.begin(ChunkState::Size),
+            (ChunkState::DataEnd, _) => return Err("malformed chunked encoding".into()),
+            (ChunkState::Size | ChunkState::Extension, b'\n') => self.end_of_size()?,
+            (ChunkState::Size, b) if b.is_ascii_hexdigit() => {
+                let digit = char::from(b).to_digit(16).map_or(0, u64::from);
+                let size = self.size.unwrap_or(0);
+                self.size =
+                    Some(size.checked_mul(16).ok_or("http chunk length too large")? + digit);
+            }
+            (ChunkState::Size, b'\r' | b';' | b' ' | b'\t') => self.state = ChunkState::Extension,
+            (ChunkState::Size, _) => return Err("invalid byte in chunk length".into()),
+            (ChunkState::Extension | ChunkState::Data(_) | ChunkState::Done, _) => {}
+        }
+        Ok(())
+    }
+
+    fn end_of_size(&mut self) -> Result<(), String> {
+        match self.size.take() {
+            None => return Err("malformed chunked encoding".into()),
+            Some(0) => self.begin(ChunkState::Done),
+            Some(size) => self.begin(ChunkState::Data(size)),
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, state: ChunkState) {
+        self.state = state;
+        self.line = 0;
+    }
+}
+
+#[cfg(test)]
+#[path = "http1_tests.rs"]
+mod tests;

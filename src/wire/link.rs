@@ -1,0 +1,162 @@
+//! One HTTP/2 connection and the loop that drives it: poll what can go on, then poll(2) the socket until the deadline.
+//!
+//! Invariants: connection and call are polled together on this thread, so pings, settings and GOAWAY are answered while
+//! a call waits. The thread waits only when nothing was woken in the turn, and only for the socket.
+
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Instant;
+
+use bytes::Bytes;
+use h2::client::{Builder, Connection, SendRequest};
+
+use super::connection::Connection as ByteStream;
+use super::polled::{Polled, PolledStream};
+
+/// Why a future was not driven to its end.
+#[derive(Debug)]
+pub enum Ended {
+    /// The deadline has come.
+    Expired,
+    /// The connection has gone.
+    Closed(Option<h2::Error>),
+    /// The socket cannot be prepared.
+    Socket(io::Error),
+}
+
+/// A connection that its owner drives.
+pub struct Link {
+    connection: Connection<PolledStream, Bytes>,
+    polled: Rc<Polled>,
+    woken: Arc<Woken>,
+}
+
+impl Link {
+    /// Greets the server over a connection on which nothing was said. Headers of more than `max_headers` bytes are refused.
+    /// When what makes requests is dropped the connection ends.
+    ///
+    /// # Errors
+    /// The greeting cannot be written until the deadline.
+    pub fn open(
+        connection: ByteStream,
+        deadline: Instant,
+        max_headers: u32,
+    ) -> Result<(Self, SendRequest<Bytes>), Ended> {
+        let polled = Polled::new(connection, deadline).map_err(Ended::Socket)?;
+        let woken = Arc::new(Woken::default());
+        let mut handshake = pin!(builder(max_headers).handshake(PolledStream(polled.clone())));
+        let greeted = turns(&polled, &woken, |cx| handshake.as_mut().poll(cx).map(Ok))?;
+        let (requests, connection) = greeted.map_err(|e| Ended::Closed(Some(e)))?;
+        let link = Self {
+            connection,
+            polled,
+            woken,
+        };
+        Ok((link, requests))
+    }
+
+    /// Waits for the server's settings, with which an HTTP/2 server begins.
+    ///
+    /// # Errors
+    /// Whoever is there ends the connection, speaks something else, or says nothing until the deadline.
+    pub fn await_settings(&mut self) -> Result<(), Ended> {
+        let polled = self.polled.clone();
+        self.drive(std::future::poll_fn(|_| {
+            if polled.greeted() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        }))
+    }
+
+    /// From now on everything ends at another time.
+    pub fn set_deadline(&self, deadline: Instant) {
+        self.polled.set_deadline(deadline);
+    }
+
+    /// Drives the connection until `future` is ready.
+    ///
+    /// # Errors
+    /// The deadline, or the end of the connection, comes first.
+    pub fn drive<F: Future>(&mut self, future: F) -> Result<F::Output, Ended> {
+        let mut future = pin!(future);
+        let connection = &mut self.connection;
+        turns(&self.polled, &self.woken, |cx| {
+            let closed = Pin::new(&mut *connection).poll(cx);
+            // What came before the end still counts.
+            match (future.as_mut().poll(cx), closed) {
+                (Poll::Ready(done), _) => Poll::Ready(Ok(done)),
+                (Poll::Pending, Poll::Ready(closed)) => {
+                    Poll::Ready(Err(Ended::Closed(closed.err())))
+                }
+                (Poll::Pending, Poll::Pending) => Poll::Pending,
+            }
+        })
+    }
+}
+
+impl Drop for Link {
+    /// A last turn: with no call left the connection says GOAWAY, where there is still time and room for it.
+    fn drop(&mut self) {
+        self.polled.begin_turn();
+        let waker = Waker::noop();
+        let _ = Pin::new(&mut self.connection).poll(&mut Context::from_waker(waker));
+    }
+}
+
+fn builder(max_headers: u32) -> Builder {
+    let mut builder = Builder::new();
+    builder
+        .enable_push(false)
+        .max_header_list_size(max_headers)
+        .max_concurrent_reset_streams(1);
+    builder
+}
+
+/// The name of an HTTP/2 error code as Go writes it.
+pub(super) fn reason_name(reason: h2::Reason) -> String {
+    let code = u32::from(reason);
+    if code <= u32::from(h2::Reason::HTTP_1_1_REQUIRED) {
+        format!("{reason:?}")
+    } else {
+        format!("unknown error code 0x{code:x}")
+    }
+}
+
+/// Polls until there is a value or the deadline.
+fn turns<T>(
+    polled: &Polled,
+    woken: &Arc<Woken>,
+    mut turn: impl FnMut(&mut Context<'_>) -> Poll<Result<T, Ended>>,
+) -> Result<T, Ended> {
+    let waker = Waker::from(woken.clone());
+    loop {
+        polled.begin_turn();
+        woken.0.store(false, Ordering::Relaxed);
+        if let Poll::Ready(done) = turn(&mut Context::from_waker(&waker)) {
+            return done;
+        }
+        if polled.expired() {
+            return Err(Ended::Expired);
+        }
+        if !woken.0.load(Ordering::Relaxed) {
+            polled.wait();
+        }
+    }
+}
+
+/// Whether anything asks for another turn.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

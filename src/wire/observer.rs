@@ -1,0 +1,31 @@
+//! What a caller may see of an exchange while it goes on.
+
+use std::fmt;
+
+/// What an exchange has begun last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Opening the connection.
+    Connect,
+    /// The TLS handshake.
+    Tls,
+    /// Sending the request.
+    Write,
+    /// Waiting for the answer, or reading it.
+    Read,
+}
+
+/// Is told of each phase and each step. The unit type ignores both.
+pub trait Observer {
+    /// A phase begins.
+    fn begin(&self, phase: Phase);
+
+    /// Something happened. The text is made only when it is written out, so an observer that drops it costs nothing.
+    fn note(&self, step: fmt::Arguments<'_>);
+}
+
+impl Observer for () {
+    fn begin(&self, _: Phase) {}
+
+    fn note(&self, _: fmt::Arguments<'_>) {}
+}

@@ -1,0 +1,219 @@
+//! A connection under HTTP/2: nonblocking, with one deadline, watched for the server's first frame.
+//!
+//! Invariants: a turn reads no more than [`TURN_BYTES`], so a server that never pauses keeps nobody from looking at the
+//! clock and at what has come.
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use nix::poll::{PollFd, PollFlags, poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::connection::Connection;
+use super::dial::round_up;
+use super::socket::left_until;
+
+/// Most bytes read before what they bring is looked at: a frame of the largest size.
+const TURN_BYTES: usize = 16 * 1024;
+/// The head of a frame: length, type, flags, stream.
+const FRAME_HEAD: u64 = 9;
+const SETTINGS: u8 = 4;
+
+/// A connection that h2 and the driver of the link share.
+pub(super) struct Polled {
+    connection: RefCell<Connection>,
+    deadline: Cell<Instant>,
+    /// What a turn could not do.
+    blocked: Cell<PollFlags>,
+    left_in_turn: Cell<usize>,
+    first_frame: Cell<FirstFrame>,
+}
+
+impl Polled {
+    pub(super) fn new(mut connection: Connection, deadline: Instant) -> io::Result<Rc<Self>> {
+        connection.set_nonblocking()?;
+        Ok(Rc::new(Self {
+            connection: RefCell::new(connection),
+            deadline: Cell::new(deadline),
+            blocked: Cell::new(PollFlags::empty()),
+            left_in_turn: Cell::new(TURN_BYTES),
+            first_frame: Cell::default(),
+        }))
+    }
+
+    pub(super) fn set_deadline(&self, deadline: Instant) {
+        self.deadline.set(deadline);
+    }
+
+    pub(super) fn expired(&self) -> bool {
+        Instant::now() >= self.deadline.get()
+    }
+
+    /// Whether the server's settings have come, and so it is an HTTP/2 server.
+    pub(super) fn greeted(&self) -> bool {
+        self.first_frame.get() == FirstFrame::Complete
+    }
+
+    pub(super) fn begin_turn(&self) {
+        self.blocked.set(PollFlags::empty());
+        self.left_in_turn.set(TURN_BYTES);
+    }
+
+    /// Waits until what the turn could not do can be done, at most until the deadline.
+    pub(super) fn wait(&self) {
+        let Some(left) = left_until(self.deadline.get()) else {
+            return;
+        };
+        if self.blocked.get().is_empty() {
+            // A socket that nobody waits for would end a poll at once when the other side has hung up.
+            return std::thread::sleep(left);
+        }
+        // Interrupted or broken: the next turn finds out.
+        let _ = poll(
+            &mut [PollFd::new(
+                self.connection.borrow().as_fd(),
+                self.blocked.get(),
+            )],
+            round_up(left),
+        );
+    }
+
+    /// Does one operation on the connection.
+    fn attempt<T>(
+        &self,
+        wait_for: PollFlags,
+        mut io: impl FnMut(&mut Connection) -> io::Result<T>,
+    ) -> Poll<io::Result<T>> {
+        loop {
+            match io(&mut self.connection.borrow_mut()) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.blocked.set(self.blocked.get() | wait_for);
+                    return Poll::Pending;
+                }
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+}
+
+/// The end of the connection that h2 owns.
+pub(super) struct PolledStream(pub(super) Rc<Polled>);
+
+impl AsyncRead for PolledStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let polled = &self.0;
+        let room = polled.left_in_turn.get().min(buf.remaining());
+        if room == 0 {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let part = buf.initialize_unfilled_to(room);
+        let n = std::task::ready!(polled.attempt(PollFlags::POLLIN, |c| c.read(part)))?;
+        let first_frame = polled.first_frame.get().after(&part[..n]);
+        polled.first_frame.set(first_frame);
+        if first_frame == FirstFrame::Wrong {
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the first frame of the server is not one of settings",
+            )));
+        }
+        polled.left_in_turn.set(polled.left_in_turn.get() - n);
+        buf.advance(n);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for PolledStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.0.attempt(PollFlags::POLLOUT, |c| c.write(buf))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.attempt(PollFlags::POLLOUT, |c| c.flush())
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// How much of the server's first frame has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FirstFrame {
+    /// So many bytes, and the length of the frame after its head as far as it is known.
+    Partial(u64, u64),
+    Complete,
+    /// It is not one of settings.
+    Wrong,
+}
+
+impl Default for FirstFrame {
+    fn default() -> Self {
+        Self::Partial(0, 0)
+    }
+}
+
+impl FirstFrame {
+    fn after(mut self, bytes: &[u8]) -> Self {
+        for byte in bytes {
+            let Self::Partial(seen, length) = self else {
+                return self;
+            };
+            self = match seen {
+                0..3 => Self::Partial(seen + 1, length << 8 | u64::from(*byte)),
+                3 if *byte != SETTINGS => Self::Wrong,
+                _ if seen + 1 >= FRAME_HEAD && seen + 1 == FRAME_HEAD + length => Self::Complete,
+                _ => Self::Partial(seen + 1, length),
+            };
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_frame_is_one_of_settings_and_complete() {
+        let check = |bytes: &[u8], expected: FirstFrame| {
+            for size in 1..=bytes.len().max(1) {
+                let got = bytes
+                    .chunks(size)
+                    .fold(FirstFrame::default(), FirstFrame::after);
+                assert_eq!(got, expected, "{bytes:?} in pieces of {size}");
+            }
+        };
+        check(&[], FirstFrame::Partial(0, 0));
+        check(&[0, 0, 0, 4, 0, 0, 0, 0], FirstFrame::Partial(8, 0));
+        check(&[0, 0, 0, 4, 0, 0, 0, 0, 0], FirstFrame::Complete);
+        check(
+            &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0],
+            FirstFrame::Partial(14, 6),
+        );
+        check(
+            &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 9],
+            FirstFrame::Complete,
+        );
+        check(
+            &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 9, 9, 9],
+            FirstFrame::Complete,
+        );
+        check(b"HTTP/1.1 400 Bad Request", FirstFrame::Wrong);
+        check(&[0, 0, 8, 7, 0, 0, 0, 0, 0], FirstFrame::Wrong);
+    }
+}

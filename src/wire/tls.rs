@@ -1,0 +1,120 @@
+//! A TLS client that verifies no certificate and sends none (kubelet-probes 3.4), for HTTP/2 or HTTP/1.1.
+
+use std::sync::{Arc, LazyLock};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{
+    CryptoProvider, GetRandomFailed, KeyProvider, SecureRandom, WebPkiSupportedAlgorithms, ring,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::SigningKey;
+use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+
+/// HTTP/2 in a list of protocols.
+pub(super) const HTTP2: &[u8] = b"h2";
+
+/// The client configuration that trusts every server; made when it is first needed. It keeps no sessions: each connection
+/// is a full handshake, so that a server whose key is broken is noticed.
+pub fn trusting_config() -> Arc<ClientConfig> {
+    static CONFIG: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| {
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider()))
+            .with_safe_default_protocol_versions();
+        let builder = builder.expect("the provider's own suites cover the default versions");
+        let mut config = builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate))
+            .with_no_client_auth();
+        config.resumption = rustls::client::Resumption::disabled();
+        config.alpn_protocols = vec![HTTP2.into(), b"http/1.1".into()];
+        Arc::new(config)
+    });
+    CONFIG.clone()
+}
+
+/// ring's cipher suites and key exchanges, and none of what checks or makes signatures: nothing here does either, and
+/// left in it is a hundred kilobytes of the static file.
+fn provider() -> CryptoProvider {
+    CryptoProvider {
+        cipher_suites: ring::ALL_CIPHER_SUITES.to_vec(),
+        kx_groups: ring::ALL_KX_GROUPS.to_vec(),
+        signature_verification_algorithms: WebPkiSupportedAlgorithms {
+            all: &[],
+            mapping: &[],
+        },
+        secure_random: &Random,
+        key_provider: &NoKeys,
+    }
+}
+
+#[derive(Debug)]
+struct Random;
+
+impl SecureRandom for Random {
+    fn fill(&self, bytes: &mut [u8]) -> Result<(), GetRandomFailed> {
+        let system = ::ring::rand::SystemRandom::new();
+        ::ring::rand::SecureRandom::fill(&system, bytes).map_err(|_| GetRandomFailed)
+    }
+}
+
+/// This client has no certificate of its own.
+#[derive(Debug)]
+struct NoKeys;
+
+impl KeyProvider for NoKeys {
+    fn load_private_key(&self, _: PrivateKeyDer<'static>) -> Result<Arc<dyn SigningKey>, Error> {
+        Err(Error::General("this client sends no certificate".into()))
+    }
+}
+
+/// What servers' certificates are signed with; all that is asked of them is that the server has one.
+const SCHEMES: [SignatureScheme; 10] = [
+    SignatureScheme::ECDSA_NISTP256_SHA256,
+    SignatureScheme::ECDSA_NISTP384_SHA384,
+    SignatureScheme::ECDSA_NISTP521_SHA512,
+    SignatureScheme::ED25519,
+    SignatureScheme::RSA_PSS_SHA256,
+    SignatureScheme::RSA_PSS_SHA384,
+    SignatureScheme::RSA_PSS_SHA512,
+    SignatureScheme::RSA_PKCS1_SHA256,
+    SignatureScheme::RSA_PKCS1_SHA384,
+    SignatureScheme::RSA_PKCS1_SHA512,
+];
+
+/// Accepts every certificate; the signatures of the handshake are not checked either.
+#[derive(Debug)]
+struct AnyCertificate;
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        SCHEMES.to_vec()
+    }
+}

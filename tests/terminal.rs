@@ -1,0 +1,171 @@
+//! The daemon and the terminal it was started from: the terminal is closed, HUP is ignored, the log is read on a terminal.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::pty::openpty;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use podprobe::settings::Settings;
+use serde_json::json;
+
+mod support;
+use support::{Node, PROGRAM, on, processes_naming, wait_until};
+
+/// A child that does not outlive the test.
+struct Killed(Child);
+
+impl Killed {
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.0.id()).unwrap();
+        kill(Pid::from_raw(pid), signal).unwrap();
+    }
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn write_pod(dir: &Path, name: &str) {
+    fs::create_dir_all(dir).unwrap();
+    let mut container = support::sh("main", "exec sleep 1000");
+    container["imagePullPolicy"] = "Never".into();
+    let spec = json!({"containers": [container], "terminationGracePeriodSeconds": 1});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
+    fs::write(dir.join(format!("{name}.json")), pod.to_string()).unwrap();
+}
+
+/// Reads from the terminal until it shows the text.
+fn wait_for(mut master: &File, wanted: &str) {
+    let (mut shown, mut bytes) = (String::new(), [0; 4096]);
+    while !shown.contains(wanted) {
+        let n = master.read(&mut bytes).unwrap();
+        shown.push_str(&String::from_utf8_lossy(&bytes[..n]));
+    }
+}
+
+/// Writes to the terminal fail from then on, and HUP comes.
+#[test]
+fn closing_the_terminal_of_try_removes_everything() {
+    on(Settings::default().runtime, |node| {
+        let (pods, tmp) = (node.dir.path().join("pods"), node.dir.path().join("tmp"));
+        write_pod(&pods, "web");
+        fs::create_dir(&tmp).unwrap();
+        let terminal = openpty(None, None).unwrap();
+        let (master, slave) = (File::from(terminal.master), File::from(terminal.slave));
+        // a child with the other end would keep its own terminal open
+        fcntl(&master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
+        let stdio = || Stdio::from(slave.try_clone().unwrap());
+        let image = node.dir.path().join("image");
+        let child = Command::new(PROGRAM)
+            .arg("try")
+            .arg("--pods")
+            .arg(&pods)
+            .arg("--image")
+            .arg(format!("{}=busybox:test", image.display()))
+            .env("TMPDIR", &tmp)
+            .stdin(stdio())
+            .stdout(stdio())
+            .stderr(stdio())
+            .spawn()
+            .unwrap();
+        let mut child = Killed(child);
+        drop(slave);
+        wait_for(&master, "1/1");
+        let root = fs::read_dir(&tmp).unwrap().next().unwrap().unwrap().path();
+        drop(master);
+        child.signal(Signal::SIGHUP);
+        assert_eq!(child.0.wait().unwrap().code(), Some(0));
+        assert!(!root.exists(), "{} is left", root.display());
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let root = root.to_str().unwrap();
+        assert!(!mounts.contains(root), "{mounts}");
+        wait_until("every process to end", || processes_naming(root).is_empty());
+        fs::create_dir_all(node.layout.containers()).unwrap();
+    });
+}
+
+/// A daemon whose stderr is a file, started with HUP ignored where `nohup` says so; ended by HUP, then TERM.
+fn log_of_a_daemon(node: &Node, nohup: bool, level: &str) -> String {
+    let log = node.dir.path().join("log");
+    let script = match nohup {
+        true => "trap '' HUP; exec \"$0\" run --root \"$1\"",
+        false => "exec \"$0\" run --root \"$1\"",
+    };
+    let child = Command::new("/bin/sh")
+        .args(["-c", script, PROGRAM])
+        .arg(node.layout.root())
+        .env("PODPROBE_LOG", level)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let mut child = Killed(child);
+    wait_until("the daemon to run", || {
+        fs::read_to_string(&log).unwrap().contains("runs as node")
+    });
+    // Where both are pending the daemon takes HUP first, which has the lower number.
+    child.signal(Signal::SIGHUP);
+    child.signal(Signal::SIGTERM);
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
+    fs::read_to_string(log).unwrap()
+}
+
+#[test]
+fn a_daemon_that_was_told_to_ignore_hup_ignores_it() {
+    on(Settings::default().runtime, |node| {
+        let log = log_of_a_daemon(node, true, "info");
+        assert!(
+            log.contains("SIGTERM: stopping") && !log.contains("SIGHUP"),
+            "{log}"
+        );
+        let log = log_of_a_daemon(node, false, "info");
+        assert!(log.contains("SIGHUP: stopping"), "{log}");
+        fs::create_dir_all(node.layout.containers()).unwrap();
+    });
+}
+
+#[test]
+fn a_log_level_that_is_none_is_named_and_the_log_goes_on() {
+    on(Settings::default().runtime, |node| {
+        let log = log_of_a_daemon(node, false, "foo");
+        assert!(
+            log.contains("PODPROBE_LOG is 'foo', and 'foo' is neither a level nor a module"),
+            "{log}"
+        );
+        fs::create_dir_all(node.layout.containers()).unwrap();
+    });
+}
+
+#[test]
+fn what_the_log_quotes_does_not_act_on_the_terminal() {
+    on(Settings::default().runtime, |node| {
+        fs::create_dir_all(node.layout.pods_dir()).unwrap();
+        let evil = node.layout.pods_dir().join("a\u{1b}]0;pwned\u{7}.json");
+        fs::write(evil, "{}").unwrap();
+        fs::create_dir_all(node.layout.containers()).unwrap();
+        let log = node.dir.path().join("log");
+        let text = || fs::read_to_string(&log).unwrap();
+        let child = Command::new(PROGRAM)
+            .args(["run", "--root"])
+            .arg(node.layout.root())
+            .stdin(Stdio::null())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let child = Killed(child);
+        wait_until("the file to be named in the log", || {
+            text().contains("pwned")
+        });
+        assert!(text().contains("a^[]0;pwned^G.json"), "{}", text());
+        assert!(!text().contains('\u{1b}'), "{}", text());
+        drop(child);
+    });
+}
