@@ -132,8 +132,7 @@ impl Recorder {
         self.record_at(level, pod, field_path, type_, reason, message);
     }
 
-    /// As [`Self::record`], with the level of its log line: for what happens again and again, and is logged elsewhere when
-    /// it begins and ends.
+    /// As [`Self::record`], with the level of the log line of its first time; later ones are logged at debug.
     pub fn record_at(
         &self,
         level: log::Level,
@@ -143,7 +142,6 @@ impl Recorder {
         reason: &str,
         message: &str,
     ) {
-        log::log!(level, "{pod} {field_path} {reason}: {message}");
         let now = Time::now();
         let event = Event {
             namespace: pod.namespace.to_string(),
@@ -165,11 +163,7 @@ impl Recorder {
             newest.version = version;
         }
         drop(events);
-        let level = match type_ {
-            _ if !is_news => log::Level::Debug,
-            EventType::Normal => log::Level::Info,
-            EventType::Warning => log::Level::Warn,
-        };
+        let level = if is_news { level } else { log::Level::Debug };
         log::log!(level, "{pod} {field_path} {reason}: {message}");
     }
 

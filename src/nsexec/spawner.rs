@@ -126,15 +126,14 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear();
-    #[cfg(not(test))]
-    command.arg("nsexec");
-    // The unit tests are their own spawner.
-    #[cfg(test)]
-    command
-        .args(["nsexec::tests::spawner_role", "--exact", "--test-threads=1"])
-        .env("NSEXEC_ROLE", "1");
+    role(&mut command);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     command
+}
+
+#[cfg(not(test))]
+fn role(command: &mut Command) {
+    command.arg("nsexec");
 }
 
 /// The thread: starts a process each time it is asked, and ends the one before.
@@ -209,4 +208,12 @@ pub fn helper_main(_args: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// The unit tests are their own spawner.
+#[cfg(test)]
+fn role(command: &mut Command) {
+    command
+        .args(["nsexec::tests::spawner_role", "--exact", "--test-threads=1"])
+        .env("NSEXEC_ROLE", "1");
 }

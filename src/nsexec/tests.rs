@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::facts::{SEEN, Seen, inode_of};
 use super::*;
-use crate::sys::{self, task::start_time};
+use crate::sys;
+use crate::sys::task::{PidFd, start_time};
 
 /// Not a test: this program as the spawner of the others, started by [`super::spawner`].
 #[test]
@@ -321,4 +322,85 @@ fn a_thread_in_another_network_comes_into_the_containers() {
         std::thread::scope(|t| t.spawn(elsewhere).join().unwrap()),
         ours
     );
+}
+
+/// The spawner of this process, which has one as soon as it has run a command.
+fn spawner() -> PidFd {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let children = tasks.map(|t| fs::read_to_string(t.path().join("children")).unwrap_or_default());
+    let pids: Vec<i32> = children
+        .flat_map(|c| {
+            c.split_whitespace()
+                .map(|p| p.parse().unwrap())
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    let is = |pid: &i32| {
+        fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|c| c.contains("spawner_role"))
+    };
+    PidFd::of(pids.into_iter().find(is).expect("a spawner")).unwrap()
+}
+
+/// Runs the test again in a process of its own, whose spawner no other test uses.
+fn alone(name: &str) -> bool {
+    if std::env::var_os("NSEXEC_ALONE").is_some() {
+        return true;
+    }
+    let out = Command::new(std::env::current_exe().unwrap())
+        .args([&format!("nsexec::tests::{name}"), "--exact", "--nocapture"])
+        .env("NSEXEC_ALONE", "1")
+        .output()
+        .unwrap();
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    false
+}
+
+#[test]
+fn a_spawner_that_was_killed_is_started_again() {
+    if skip() || !alone("a_spawner_that_was_killed_is_started_again") {
+        return;
+    }
+    let s = Sleeper::new();
+    for _ in 0..3 {
+        assert_eq!(s.output(&["echo", "ran"]), "ran\n");
+        let spawner = spawner();
+        spawner.send(libc::SIGKILL).unwrap();
+        assert!(spawner.wait(Duration::from_secs(20)).unwrap());
+    }
+}
+
+#[test]
+fn a_command_that_a_stopped_spawner_did_not_start_never_runs() {
+    if skip() || !alone("a_command_that_a_stopped_spawner_did_not_start_never_runs") {
+        return;
+    }
+    let (s, dir) = (Sleeper::new(), tempfile::tempdir().unwrap());
+    let ran = dir.path().join("ran");
+    s.output(&["true"]);
+    let stopped = spawner();
+    stopped.send(libc::SIGSTOP).unwrap();
+    let command = ["touch", ran.to_str().unwrap()].map(str::to_owned);
+    let late = exec(&s.target(), &command, Duration::from_secs(1), 9);
+    assert_eq!(late, Err(ExecError::StartTimeout(10)));
+    assert!(stopped.wait(Duration::ZERO).unwrap(), "it may start it yet");
+    assert_eq!(s.output(&["echo", "ran"]), "ran\n");
+    assert!(!ran.exists());
+}
+
+#[test]
+fn an_environment_that_fits_no_message_arrives() {
+    if skip() {
+        return;
+    }
+    let mut s = Sleeper::new();
+    let long = "x".repeat(60_000);
+    let env = ["PATH=/usr/bin:/bin", "HOME=/"].map(str::to_owned);
+    let more = (0..5).map(|n| format!("LONG{n}={long}"));
+    s.config["process"]["env"] = json!(env.into_iter().chain(more).collect::<Vec<_>>());
+    let script = "echo ${#LONG0} ${#LONG4}";
+    assert_eq!(s.output(&["sh", "-c", script]), "60000 60000\n");
 }

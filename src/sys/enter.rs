@@ -26,8 +26,6 @@ use std::ffi::c_char;
 pub use board::Board;
 pub use orders::Orders;
 pub use report::{Report, Step};
-#[cfg(test)]
-pub(crate) use spawner::forbid_clone3;
 pub use spawner::serve;
 
 /// The longest message that goes through the socket, in bytes; a longer one is a file, sent with the other descriptors.
@@ -47,3 +45,6 @@ struct Start<'a> {
     /// Of the second child's stack.
     stack_end: *mut u8,
 }
+
+#[cfg(test)]
+pub(crate) use spawner::forbid_clone3;

@@ -61,8 +61,12 @@ fn enter(s: &Start<'_>) -> Result<Infallible, Report> {
     fchdir(&s.fds.root).at(Step::Root, 0)?;
     chroot(c".").at(Step::Root, 1)?;
     place_stdio(s)?;
-    keep_to_ourselves(s)?;
+    if o.traceable {
+        // What the daemon believes must not be where the container can write.
+        s.pages.keep_processes().at(Step::Clone, 0)?;
+    }
     drop_privileges(s)?;
+    close_all(s)?;
     start_second(s)
 }
 
@@ -142,18 +146,14 @@ fn is_null(file: &OwnedFd) -> bool {
     })
 }
 
-/// What the process that the container will see must not have: any descriptor but its stdio and the one that tells the
-/// daemon that the start is over; and, where the container may write to its memory, what the daemon believes.
-fn keep_to_ourselves(s: &Start<'_>) -> Result<(), Report> {
+/// Nothing stays open for the process that the container will see, but its stdio and what tells the daemon that the start
+/// is over.
+fn close_all(s: &Start<'_>) -> Result<(), Report> {
     let keep = s.fds.started.as_raw_fd() as u32;
     if keep > 3 {
         close_range(3, keep - 1).at(Step::Close, 0)?;
     }
-    close_range(keep.max(2) + 1, u32::MAX).at(Step::Close, 1)?;
-    if s.orders.traceable {
-        s.pages.keep_processes().at(Step::Clone, 0)?;
-    }
-    Ok(())
+    close_range(keep.max(2) + 1, u32::MAX).at(Step::Close, 1)
 }
 
 /// exec-in-container 3, steps 7 to 12: from here on this process may do no more than the container.
