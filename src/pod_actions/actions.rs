@@ -53,12 +53,12 @@ pub struct PodActions {
 impl PodActions {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        let starts = !self.init_start.is_empty() || !self.start.is_empty();
-        !self.kill_pod
-            && !self.create_sandbox
-            && !starts
-            && self.kill.is_empty()
-            && self.remove.is_empty()
+        !self.kill_pod && !self.starts() && self.kill.is_empty() && self.remove.is_empty()
+    }
+
+    /// Whether a sandbox or a container is to start.
+    pub fn starts(&self) -> bool {
+        self.create_sandbox || !self.init_start.is_empty() || !self.start.is_empty()
     }
 }
 
