@@ -142,7 +142,8 @@ fn by_pod(listing: Listing) -> Vec<RuntimePodStatus> {
             .push(sandbox_status(s));
     }
     for c in listing.containers {
-        let label = |key| c.labels.get(key);
+        let of_container = c.labels.clone();
+        let label = |key| of_container.get(key);
         let (Some(uid), Some(name), Some(namespace)) = (
             label(labels::POD_UID),
             label(labels::POD_NAME),
@@ -152,7 +153,7 @@ fn by_pod(listing: Listing) -> Vec<RuntimePodStatus> {
         };
         pod_of(&mut pods, uid, name, namespace)
             .containers
-            .push(container_status(&c));
+            .push(container_status(c));
     }
     let mut pods: Vec<RuntimePodStatus> = pods.into_values().collect();
     for p in &mut pods {
@@ -192,19 +193,19 @@ fn sandbox_status(s: SandboxStatus) -> RuntimeSandboxStatus {
     }
 }
 
-fn container_status(c: &ContainerStatus) -> RuntimeContainerStatus {
+fn container_status(c: ContainerStatus) -> RuntimeContainerStatus {
     let hash = c.annotations.get(labels::CONTAINER_HASH);
     RuntimeContainerStatus {
         hash: hash
             .and_then(|h| u32::from_str_radix(h, 16).ok())
             .unwrap_or(0),
-        name: c.metadata.name.clone(),
+        name: c.metadata.name,
         attempt: c.metadata.attempt,
-        id: c.id.clone(),
-        sandbox: c.sandbox.clone(),
+        id: c.id,
+        sandbox: c.sandbox,
         state: c.state,
-        image: c.image.clone(),
-        image_id: c.image_id.clone(),
+        image: c.image,
+        image_id: c.image_id,
         created_at: c.created_at,
         started_at: c.started_at,
         started: c.started,
@@ -215,10 +216,81 @@ fn container_status(c: &ContainerStatus) -> RuntimeContainerStatus {
         reason: match c.reason.as_str() {
             // The runtime's word for an end that nobody saw.
             "Unknown" => "ContainerStatusUnknown".into(),
-            reason => reason.into(),
+            _ => c.reason,
         },
-        message: c.message.clone(),
+        message: c.message,
         pid: c.pid,
-        log_path: c.log_path.clone(),
+        log_path: c.log_path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::runtime::fake::container_status as status;
+    use crate::runtime::{Labels, SandboxMetadata};
+
+    fn labels(uid: &str) -> Labels {
+        let all = [
+            (labels::POD_UID, uid),
+            (labels::POD_NAME, "web"),
+            (labels::POD_NAMESPACE, "default"),
+        ];
+        all.map(|(k, v)| (k.to_owned(), v.to_owned())).into()
+    }
+
+    fn sandbox(uid: &str, attempt: u32) -> SandboxStatus {
+        SandboxStatus {
+            id: attempt.to_string().as_str().into(),
+            metadata: SandboxMetadata {
+                name: "web".into(),
+                namespace: "default".into(),
+                uid: uid.into(),
+                attempt,
+            },
+            ready: true,
+            network: NamespaceMode::Node,
+            created_at: SystemTime::UNIX_EPOCH,
+            ips: vec![],
+        }
+    }
+
+    #[test]
+    fn a_listing_is_grouped_by_pods_the_newest_first_and_strangers_are_left_out() {
+        let old = status("old", labels("u1"), RuntimeState::Exited);
+        let mut new = status("new", labels("u1"), RuntimeState::Running);
+        new.created_at += Duration::from_secs(1);
+        let listing = Listing {
+            sandboxes: vec![sandbox("u1", 0), sandbox("u1", 1), sandbox("u2", 0)],
+            containers: vec![
+                old,
+                new,
+                status("stranger", Labels::new(), RuntimeState::Running),
+            ],
+        };
+        let pods = by_pod(listing);
+        let uids: Vec<_> = pods.iter().map(|p| p.uid.as_str()).collect();
+        assert_eq!(uids, ["u1", "u2"]);
+        let ids: Vec<_> = pods[0].containers.iter().map(|c| c.id.as_str()).collect();
+        assert_eq!(ids, ["new", "old"]);
+        let attempts: Vec<_> = pods[0].sandboxes.iter().map(|s| s.attempt).collect();
+        assert_eq!(attempts, [1, 0]);
+        assert!(pods[0].sandboxes[0].host_network && pods[1].containers.is_empty());
+    }
+
+    #[test]
+    fn what_the_pod_level_wrote_into_a_container_is_read_again() {
+        let mut c = status("a", labels("u1"), RuntimeState::Exited);
+        let hash = (labels::CONTAINER_HASH.to_owned(), "beef".to_owned());
+        c.annotations = Arc::new([hash].into());
+        c.reason = "Unknown".into();
+        let read = container_status(c);
+        assert_eq!(
+            (read.hash, read.reason.as_str()),
+            (0xbeef, "ContainerStatusUnknown")
+        );
     }
 }
