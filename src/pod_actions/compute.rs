@@ -1,4 +1,5 @@
-//! What to start and what to kill in one sync (kubelet-probes 8.3): the sandbox, and who decides the rest.
+//! What to start and what to kill in one sync (kubelet-probes 8.3). This file decides about the
+//! sandbox; `init`, `regular` and `restart_all` decide about the containers.
 
 use crate::api::pod::RestartPolicy;
 use crate::api::{Container, Pod, PodStatus};
@@ -66,7 +67,7 @@ impl PodActions {
     }
 }
 
-/// What a decision rests on.
+/// The inputs of a decision.
 pub struct Inputs<'a> {
     /// The pod.
     pub pod: &'a Pod,
@@ -78,12 +79,13 @@ pub struct Inputs<'a> {
     pub startup: &'a dyn Fn(&ContainerId) -> Option<ProbeResult>,
     /// The pod has the condition AllContainersRestarting (8.6).
     pub restart_all: bool,
-    /// Containers of which the runtime knows nothing and that are known to have ended for good: see [`ended_before`].
+    /// Containers that have ended for good and that the runtime no longer knows: see
+    /// [`ended_before`].
     pub ended_before: &'a [String],
 }
 
-/// The regular containers that have ended for good by the pod's stored status, and of which the runtime knows nothing any
-/// more: its records do not outlive a reboot, the status does.
+/// The regular containers that have ended for good according to the pod's stored status, and that
+/// the runtime no longer knows: its records do not survive a reboot, the status does.
 pub fn ended_before(pod: &Pod, stored: &PodStatus, runtime: &RuntimePodStatus) -> Vec<String> {
     let ended = |c: &&Container| {
         let status = stored.container_statuses.iter().find(|s| s.name == c.name);
@@ -112,7 +114,8 @@ pub fn compute(inputs: &Inputs) -> PodActions {
     }
 }
 
-/// 8.3 step 1: is a new sandbox needed, and its attempt (or the present one's).
+/// 8.3 step 1: whether a new sandbox is needed, and the attempt of the new one or of the present
+/// one.
 pub(crate) fn sandbox_needed(pod: &Pod, status: &RuntimePodStatus) -> (bool, u32) {
     let Some(newest) = status.sandboxes.first() else {
         return (true, 0);
@@ -370,7 +373,7 @@ pub(crate) mod tests {
                 ended_before: &[],
             })
         };
-        // Never: nothing is kept and nothing starts, so the whole pod goes
+        // policy Never: no container stays and none starts, so the whole pod is killed
         assert!(message(&pod, false).kill_pod);
         pod.spec.restart_policy = RestartPolicy::OnFailure;
         let kill = &message(&pod, false).kill[0];
@@ -391,7 +394,8 @@ pub(crate) mod tests {
         );
     }
 
-    /// Lessons E3: the failure that ended one instance is not held against the next, and what has ended is not killed.
+    /// Lessons E3: a failure counts only for the instance it was found on, and an ended instance is
+    /// not killed.
     #[test]
     fn e3_a_failure_restarts_the_instance_that_failed_only() {
         let pod = pod(&json!({"spec": {"containers": [{"name": "c", "image": "i"}]}}));

@@ -14,17 +14,17 @@ use crate::pod_actions::{self, KillReason, PodActions, ToKill};
 use crate::runtime::{Cancel, ContainerId, RuntimePodStatus, RuntimeState};
 use crate::volumes::MountedVolumes;
 
-/// Instances of a container kept: the newest and the one before it.
+/// How many instances of a container are kept: the newest and the one before it.
 const KEPT_INSTANCES: usize = 2;
 
-/// What the containers of a pod start in.
+/// The sandbox and volumes that a pod's containers start in.
 struct ReadySandbox {
     id: ContainerId,
     volumes: MountedVolumes,
 }
 
 impl Syncer {
-    /// Kill, create the sandbox, start: the order of kubelet-probes 8.4.
+    /// Kills, creates the sandbox, starts: in the order of kubelet-probes 8.4.
     pub(super) fn carry_out(
         &self,
         pod: &Arc<Pod>,
@@ -55,7 +55,7 @@ impl Syncer {
             return;
         }
         if actions.kill_pod || !actions.kill.is_empty() {
-            // what was killed has a finish time now: the back-off counts from it (lessons E2)
+            // killed containers have a finish time now, from which the back-off counts (lessons E2)
             match self.runtime().pod_status(pod.uid()) {
                 Ok(fresh) => runtime = Arc::new(fresh),
                 Err(e) => return problems.add(e.message),
@@ -83,7 +83,8 @@ impl Syncer {
         }
     }
 
-    /// The pod's directory and volumes. Until they are ready the pod waits with ContainerCreating.
+    /// Makes the pod's directory and volumes. Until they are ready the pod waits with
+    /// ContainerCreating.
     fn volumes(&self, pod: &Pod, problems: &mut Problems<'_>) -> Option<MountedVolumes> {
         let kuberuntime = &self.deps.kuberuntime;
         if let Err(e) = kuberuntime.make_pod_dir(pod) {
@@ -104,8 +105,9 @@ impl Syncer {
         }
     }
 
-    /// Init containers, then regular ones, in order. A plain init container that does not start ends the list; a sidecar
-    /// is passed over and tried again at the next sync.
+    /// Starts init containers, then regular ones, in order. A plain init container that does not
+    /// start ends the list; a sidecar that does not start is skipped and tried again at the next
+    /// sync.
     fn start_all(
         &self,
         pod: &Pod,
@@ -134,8 +136,8 @@ impl Syncer {
         }
     }
 
-    /// Initialisation starts anew with the sandbox, so what it came to before must not be taken for this one's. Returns
-    /// what the runtime still knows.
+    /// Removes the init containers of the old sandbox, so that their ends do not count for the new
+    /// one. Returns what is left of the runtime's status.
     fn purge_init_containers(
         &self,
         pod: &Pod,
@@ -152,7 +154,8 @@ impl Syncer {
         Ok(left)
     }
 
-    /// A sandbox that does not come up leaves the containers waiting with ContainerCreating; the event says why.
+    /// Creates the sandbox. If that fails, the containers wait with ContainerCreating and the event
+    /// has the cause.
     fn create_sandbox(
         &self,
         pod: &Pod,
@@ -172,7 +175,7 @@ impl Syncer {
         }
     }
 
-    /// Those that the new one replaces: stopped before it was made, and nobody asks for them any more.
+    /// Forgets the old sandboxes. They were stopped before the new one was made.
     fn forget_sandboxes(&self, runtime: &RuntimePodStatus) {
         for old in &runtime.sandboxes {
             if let Err(e) = self.runtime().remove_sandbox(&old.id) {
@@ -181,7 +184,7 @@ impl Syncer {
         }
     }
 
-    /// Back-off, then the start of one container; whether it was started.
+    /// Starts one container unless its back-off holds it back; returns whether it was started.
     fn start(
         &self,
         pod: &Pod,
@@ -224,7 +227,7 @@ impl Syncer {
         }
     }
 
-    /// Image, configuration, create, start, hook: each with its event.
+    /// Runs the steps image, configuration, create, start and hook, each with its event.
     fn start_steps(
         &self,
         pod: &Pod,
@@ -266,7 +269,7 @@ impl Syncer {
         self.event(pod, container, type_, e.reason, &e.message);
     }
 
-    /// A container whose postStart hook fails is killed.
+    /// Runs the postStart hook. A container whose hook fails is killed.
     fn post_start(
         &self,
         pod: &Pod,
@@ -327,7 +330,8 @@ impl Syncer {
             .check(&pod.reference(), container, runtime, Moment::now())
     }
 
-    /// Removes all but the newest ended instance, so that with the new one [`KEPT_INSTANCES`] are left.
+    /// Removes all ended instances but the newest, so that [`KEPT_INSTANCES`] are left with the new
+    /// one.
     fn prune(&self, container: &Container, runtime: &RuntimePodStatus) {
         let ended = runtime
             .containers
@@ -348,8 +352,9 @@ impl Syncer {
     }
 }
 
-/// Newest known instance + 1 (8.4, last paragraph). Where the runtime knows none, the status before tells: it has counted
-/// a container that vanished already (9.3 S3), one that ended not yet.
+/// The newest known instance + 1 (8.4, last paragraph). When the runtime knows none, the last
+/// status decides: its count already includes a container that vanished (9.3 S3), but not one that
+/// ended.
 fn next_attempt(container: &Container, runtime: &RuntimePodStatus, old: Option<&PodStatus>) -> u32 {
     let newest = runtime
         .containers
