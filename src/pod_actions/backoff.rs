@@ -12,7 +12,8 @@ const INITIAL: Duration = Duration::from_secs(10);
 /// An entry is forgotten when the container finished this long after its last advance.
 const FORGET_AFTER: Duration = Duration::from_secs(600);
 
-/// What a delay belongs to: pod, container, image and resources; a change of those starts anew.
+/// The key of a delay: pod, container, image and resources. A change of one of them begins with the
+/// first delay again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BackOffKey(String);
 
@@ -51,12 +52,12 @@ pub struct BackOff {
 }
 
 impl BackOff {
-    /// A table with that ceiling (`crashLoopBackOff.maxContainerRestartPeriod`); one below 10 s lowers the first delay too.
+    /// A table with this ceiling (`crash); one below 10 s lowers the first delay too.
     pub fn new(ceiling: Duration) -> Self {
         Self::with_initial(INITIAL, ceiling)
     }
 
-    /// A table with that first delay.
+    /// A table with this first delay.
     pub fn with_initial(initial: Duration, ceiling: Duration) -> Self {
         Self {
             initial: initial.min(ceiling),
@@ -65,11 +66,11 @@ impl BackOff {
         }
     }
 
-    /// As [`Self::start`], by what the runtime knows: a container without an ended instance is never held back, nor is
-    /// one that ended in an earlier boot.
+    /// Checks a start against the runtime's status. A container without an ended instance is never
+    /// held back, nor is one that ended in an earlier boot.
     ///
     /// # Errors
-    /// [`Held`], as there.
+    /// [`Held`], as in [`Self::start`].
     pub fn check(
         &mut self,
         pod: &PodRef,
@@ -87,7 +88,8 @@ impl BackOff {
         }
     }
 
-    /// Before a start of a container whose newest instance finished at `finished`: held back, or let go and advanced.
+    /// Asks for a start of a container whose newest instance finished at `finished`. Refuses it
+    /// while the delay lasts; otherwise allows it and doubles the delay.
     ///
     /// # Errors
     /// [`Held`] while `now - finished` is less than the current delay; nothing changes then.

@@ -35,16 +35,16 @@ const RETRY: Duration = Duration::from_secs(10);
 /// Stack of a worker's thread. A sync's deepest path (building an OCI config) touches below 100 KiB.
 const STACK: usize = 512 * 1024;
 
-/// What one run came to.
+/// The result of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Done.
     Ok,
     /// The pod is in a terminal phase.
     Terminal,
-    /// Failed; tried again at `retry_at`, or after 10–15 s.
+    /// Failed; the next try is at `retry_at`, or after 10–15 s.
     Failed {
-        /// Said once, in the log.
+        /// The text for the log, which has it once.
         error: String,
         /// The end of the earliest back-off.
         retry_at: Option<Moment>,
@@ -53,7 +53,8 @@ pub enum Outcome {
 
 /// The three syncs of a pod.
 pub trait PodSyncer: Send + Sync {
-    /// Runs the one that `work` names. May block: on the runtime, and on a grace period, which `cancel` cuts short.
+    /// Runs the sync that `work` names. May block: on the runtime, and on a grace period, which
+    /// `cancel` cuts short.
     fn run(&self, work: &Work, cancel: &Cancel) -> Outcome;
 }
 
@@ -76,7 +77,7 @@ struct State {
     threads: HashMap<PodUid, Thread>,
     /// Runs under way.
     runs: HashMap<PodUid, Arc<Cancel>>,
-    /// Ended, or about to: joined at housekeeping.
+    /// Threads that have ended or are about to; housekeeping joins them.
     parked: Vec<JoinHandle<()>>,
     stopping: bool,
 }
@@ -101,7 +102,7 @@ impl PodWorkers {
         }
     }
 
-    /// Hands an update to the pod's worker, starting it where there is none.
+    /// Hands an update to the pod's worker, and starts the worker if there is none.
     pub fn update(&self, update: Update) {
         let uid = update.pod.uid().clone();
         let mut state = self.inner.lock();
@@ -121,7 +122,8 @@ impl PodWorkers {
         }
     }
 
-    /// Pods whose time has come (the sync tick). One that only the runtime knows is woken here: nobody else has its pod.
+    /// Returns the pods whose next sync is due (the sync tick). The worker of a pod that only the
+    /// runtime knows is woken here, because the pod manager has no such pod.
     pub fn due(&self, now: Moment) -> Vec<PodUid> {
         let mut due = self.inner.queue.due(now);
         let mut state = self.inner.lock();
@@ -163,7 +165,7 @@ impl PodWorkers {
         self.inner.lock().table.probed()
     }
 
-    /// Whether there is a worker for that pod, finished or not.
+    /// Whether there is a worker for this pod, finished or not.
     pub fn contains(&self, uid: &PodUid) -> bool {
         self.inner.lock().table.contains(uid)
     }
@@ -183,8 +185,8 @@ impl PodWorkers {
         self.inner.panics.load(Ordering::Relaxed)
     }
 
-    /// Ends every thread after its present run; containers are left alone. Waits at most `limit` and names the pods
-    /// whose threads are late.
+    /// Ends every thread after its present run; containers keep running. Waits at most `limit` and
+    /// returns the names of the pods whose threads are late.
     pub fn shutdown(&self, limit: Duration) -> Vec<String> {
         let mut state = self.inner.lock();
         state.stopping = true;
@@ -216,7 +218,7 @@ impl Inner {
         self.state.lock().expect("no panic while the lock is held")
     }
 
-    /// A worker that is not finished has a thread, unless none was to be had when it came: then it gets one now.
+    /// Wakes the worker. If its thread could not be started when it was created, starts it now.
     fn wake(self: &Arc<Self>, state: &mut State, uid: PodUid) {
         match state.threads.get(&uid) {
             // full means it is woken already
@@ -287,13 +289,14 @@ impl Inner {
         })
     }
 
-    /// Books the end of a run; whether the worker has finished.
+    /// Records the end of a run; returns whether the worker has finished.
     fn complete(self: &Arc<Self>, uid: &PodUid, ran: Phase, outcome: Outcome) -> bool {
         let (done, retry_at) = match outcome {
             Outcome::Ok => (Done::Ok, None),
             Outcome::Terminal => (Done::Terminal, None),
             Outcome::Failed { error, retry_at } => {
-                // what went wrong in a sync has been told as an event; the others have none of their own
+                // errors of a sync were reported as events; the other two runs write no events, so
+                // their errors are logged here
                 match ran {
                     _ if error.is_empty() => {}
                     Phase::Sync => log::debug!("pod {uid}: {error}"),
@@ -329,8 +332,9 @@ impl Inner {
     }
 }
 
-/// After a failed sync: at the end of the earliest back-off, and without one after [`RETRY`]. A back-off has no jitter, for
-/// one node is no herd. It may be long, so that the next sync comes at the resync interval at the latest: another container
+/// When to try again after a failed sync: at the end of the earliest back-off, or after [`RETRY`]
+/// without one. A back-off has no jitter, because one node's retries need not be spread. A back-off
+/// may be long, so the next sync comes after the resync interval at the latest: another container
 /// of the pod may have failed for another reason.
 fn next_retry(now: Moment, back_off: Option<Moment>, resync: Duration, jitter: f64) -> Moment {
     match back_off {
@@ -362,7 +366,7 @@ mod tests {
         assert_eq!(retry(None), at(115));
     }
 
-    /// Runs are reported and end when the test says how.
+    /// Reports each run and ends it when the test gives its outcome.
     struct Scripted {
         ran: Sender<(String, Phase)>,
         outcomes: Receiver<Outcome>,
@@ -535,7 +539,7 @@ mod tests {
             error: "held".into(),
             retry_at: Some(retry_at),
         });
-        // shutdown joins the worker, so its run is booked
+        // shutdown joins the worker, so the end of its run is recorded
         assert!(h.workers.shutdown(Duration::from_secs(10)).is_empty());
         assert!(
             h.workers
@@ -560,7 +564,7 @@ mod tests {
             error: "the kernel holds it".into(),
             retry_at: None,
         });
-        // booked once its retry is in the queue
+        // the end of the run is recorded once its retry is in the queue
         while h.workers.inner.queue.is_empty() {
             std::thread::yield_now();
         }

@@ -16,9 +16,9 @@ pub enum UpdateKind {
     Create,
     /// The pod changed.
     Update,
-    /// Look again.
+    /// Sync it again.
     Sync,
-    /// End it: the pod was removed, or nobody wants it.
+    /// End it: the pod was removed, or no source has it.
     Kill {
         /// Lowers the grace period, in seconds.
         grace_override: Option<i64>,
@@ -28,15 +28,15 @@ pub enum UpdateKind {
 /// An update of a pod.
 #[derive(Clone, Debug)]
 pub struct Update {
-    /// What is asked.
+    /// What is asked of the worker.
     pub kind: UpdateKind,
-    /// The pod; of one only the runtime knows, the metadata alone.
+    /// The pod; a pod that only the runtime knows has metadata only.
     pub pod: Arc<Pod>,
     /// Only the runtime knows this pod: it can be killed and removed, nothing else.
     pub runtime_only: bool,
     /// Its stored phase is Succeeded or Failed.
     pub phase_is_terminal: bool,
-    /// The runtime shows something of it alive.
+    /// The runtime shows a live container or sandbox of it.
     pub is_running: bool,
 }
 
@@ -62,7 +62,7 @@ pub struct Work {
     pub grace: i64,
     /// See [`Update::runtime_only`].
     pub runtime_only: bool,
-    /// The pod was removed (not merely finished): its remains go too.
+    /// The pod was removed (not merely finished): its files are removed too.
     pub removed: bool,
 }
 
@@ -80,13 +80,13 @@ pub enum Done {
 /// What an update led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing: the worker has finished, or the update was only remembered.
+    /// Nothing to do now: the worker has finished, or the update is kept for later.
     Nothing,
     /// A new worker: start its thread.
     Spawn,
     /// Wake the worker's thread.
     Wake,
-    /// The same, and cancel the run under way: the pod is to end from now on, or in less time.
+    /// Wake the thread and cancel the run under way: the pod must end from now on, or in less time.
     Overtake,
 }
 
@@ -101,7 +101,7 @@ pub enum Next {
     Retry,
     /// The worker is done; wake the one that waited for its name.
     Finished {
-        /// Who may start now.
+        /// The pod that may start now.
         wake: Option<PodUid>,
     },
 }
@@ -122,14 +122,14 @@ struct Entry {
 #[derive(Debug, Default)]
 pub struct Table {
     entries: HashMap<PodUid, Entry>,
-    /// Who runs under a name.
+    /// The pod that runs under a name.
     running: HashMap<String, PodUid>,
-    /// Who waits for a name.
+    /// The pods that wait for a name.
     waiting: HashMap<String, VecDeque<PodUid>>,
 }
 
 impl Table {
-    /// Takes an update in.
+    /// Applies an update.
     pub fn update(&mut self, update: Update) -> Effect {
         let uid = update.pod.uid().clone();
         let Some(entry) = self.entries.get_mut(&uid) else {
@@ -174,7 +174,8 @@ impl Table {
         };
         entry.merge(&update);
         if entry.runtime_only && killed {
-            // What an earlier daemon started still has the name: no pod starts beside it.
+            // A pod that an earlier daemon started still has the name: no other pod starts beside
+            // it.
             self.running
                 .entry(update.pod.full_name())
                 .or_insert_with(|| uid.clone());
@@ -189,7 +190,8 @@ impl Table {
         Effect::Spawn
     }
 
-    /// Has the worker of a pod that only the runtime knows run again; false for any other.
+    /// Schedules another run for a pod that only the runtime knows; returns false for any other
+    /// pod.
     pub fn look_again(&mut self, uid: &PodUid) -> bool {
         let orphan = self
             .entries
@@ -238,7 +240,8 @@ impl Table {
         true
     }
 
-    /// Takes the end of a run in. `ran` is the phase that ran; when the worker was moved on meanwhile, that wins.
+    /// Records the end of a run. `ran` is the phase that ran; if the worker has moved on meanwhile,
+    /// its new phase counts.
     pub fn complete(&mut self, uid: &PodUid, ran: Phase, done: Done) -> Next {
         let Some(entry) = self.entries.get_mut(uid) else {
             return Next::Finished { wake: None };
@@ -270,7 +273,7 @@ impl Table {
         }
     }
 
-    /// Who may start under a name next: those that were killed while they waited are passed over.
+    /// The pod that may start under a name next. A pod that was killed while it waited is left out.
     fn next_waiting(&mut self, name: &str) -> Option<PodUid> {
         let queue = self.waiting.get_mut(name)?;
         queue.retain(|u| {
@@ -395,7 +398,7 @@ mod tests {
         UpdateKind::Kill { grace_override }
     }
 
-    /// Runs everything a worker has to do now; the phases it ran.
+    /// Runs everything a worker has to do now; returns the phases that ran.
     fn drive(table: &mut Table, uid: &str) -> Vec<Phase> {
         let uid = uid.into();
         let mut ran = Vec::new();

@@ -1,4 +1,5 @@
-//! What a runtime has of each pod: its listing, grouped by the labels of the containers (kubelet `kubecontainer.PodStatus`).
+//! The runtime status of each pod: the runtime's listing, grouped by the labels of the containers
+//! (kubelet `kubecontainer.PodStatus`).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,19 +16,19 @@ use crate::clock::Moment;
 /// One instance of a container as the runtime sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuntimeContainerStatus {
-    /// Which instance.
+    /// The id of the instance.
     pub id: ContainerId,
     /// The container's name in the pod spec.
     pub name: String,
     /// The sandbox it was created in.
     pub sandbox: ContainerId,
-    /// What it does.
+    /// Its state.
     pub state: RuntimeState,
     /// Number of instances before this one (the restart count).
     pub attempt: u32,
     /// Image as in the spec.
     pub image: String,
-    /// What it resolved to (`sha256:…`).
+    /// The image id that it resolved to (`sha256:…`).
     pub image_id: String,
     /// Spec hash at creation: name and image (kubelet-probes 8.3).
     pub hash: u32,
@@ -58,13 +59,13 @@ pub struct RuntimeContainerStatus {
 /// A pod's sandbox: the holder of its namespaces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuntimeSandboxStatus {
-    /// Which one.
+    /// The id of the sandbox.
     pub id: ContainerId,
-    /// Sandboxes of this pod before it.
+    /// The number of sandboxes of this pod before it.
     pub attempt: u32,
-    /// Its holder lives.
+    /// Whether its holder is alive.
     pub ready: bool,
-    /// It has no network namespace of its own.
+    /// Whether it uses the node's network.
     pub host_network: bool,
     /// Wall clock.
     pub created_at: SystemTime,
@@ -75,7 +76,7 @@ pub struct RuntimeSandboxStatus {
 /// Everything the runtime knows of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuntimePodStatus {
-    /// Which pod.
+    /// `metadata.uid`.
     pub uid: PodUid,
     /// `metadata.name`.
     pub name: String,
@@ -113,7 +114,7 @@ impl dyn Runtime + '_ {
         self.list(None).map(by_pod)
     }
 
-    /// One pod, afresh; an unknown UID gives an empty status.
+    /// The status of one pod, read from the runtime now; an unknown UID gives an empty status.
     pub fn pod_status(&self, uid: &PodUid) -> Result<RuntimePodStatus, RuntimeError> {
         let found = by_pod(self.list(Some(uid.as_str()))?).into_iter().next();
         Ok(found.unwrap_or_else(|| RuntimePodStatus {
@@ -131,8 +132,8 @@ impl dyn Runtime + '_ {
     }
 }
 
-/// Pods in the order of their UIDs; of each the newest containers and sandboxes first. A container without the labels of a
-/// pod was made by somebody else and is left out.
+/// Groups a listing by pod, in the order of the UIDs, with the newest containers and sandboxes
+/// first. A container without the labels of a pod was made by another program and is left out.
 fn by_pod(listing: Listing) -> Vec<RuntimePodStatus> {
     let mut pods = BTreeMap::new();
     for s in listing.sandboxes {
@@ -214,7 +215,7 @@ fn container_status(c: ContainerStatus) -> RuntimeContainerStatus {
         exit_code: c.exit_code,
         signal: c.signal,
         reason: match c.reason.as_str() {
-            // The runtime's word for an end that nobody saw.
+            // The runtime's reason for an end that was not recorded.
             "Unknown" => "ContainerStatusUnknown".into(),
             _ => c.reason,
         },
