@@ -1,9 +1,9 @@
 //! All metrics of the daemon in one text.
 
-use super::Shared;
+use super::backend::DaemonBackend;
 use crate::metrics::{Family, Kind};
 
-impl Shared {
+impl DaemonBackend {
     /// Every metric, in the text format.
     pub(super) fn metrics_text(&self) -> String {
         let mut out = String::new();
