@@ -27,7 +27,7 @@ pub use work_queue::WorkQueue;
 
 use crate::api::{Pod, PodUid};
 use crate::clock::Moment;
-use crate::runtime::Cancel;
+use crate::runtime::{Cancel, ENDING};
 use table::{Effect, Next, Table};
 
 /// Retry after a failed sync: 10 s, jittered to 10–15 s (kubelet-probes 5.6).
@@ -293,13 +293,9 @@ impl Inner {
             Outcome::Ok => (Done::Ok, None),
             Outcome::Terminal => (Done::Terminal, None),
             Outcome::Failed { error, retry_at } => {
-                // what went wrong in a sync has been told as an event; the others have none of their own
-                match ran {
-                    _ if error.is_empty() => {}
-                    Phase::Sync => log::debug!("pod {uid}: {error}"),
-                    Phase::Terminating | Phase::Terminated => {
-                        log::warn!("pod {uid}: {error}; trying again")
-                    }
+                if !error.is_empty() {
+                    let level = failure_level(ran, &error, self.lock().stopping);
+                    log::log!(level, "pod {uid}: {error}; trying again");
                 }
                 (Done::Failed, retry_at)
             }
@@ -326,6 +322,16 @@ impl Inner {
             }
         }
         false
+    }
+}
+
+/// What goes wrong in a sync is told as an event; the other runs have none. What the daemon's own end cuts short is no
+/// fault: the next daemon goes on with it.
+fn failure_level(ran: Phase, error: &str, stopping: bool) -> log::Level {
+    let cut_short = stopping || error.ends_with(ENDING);
+    match ran {
+        Phase::Terminating | Phase::Terminated if !cut_short => log::Level::Warn,
+        _ => log::Level::Debug,
     }
 }
 
@@ -360,6 +366,18 @@ mod tests {
         assert_eq!(retry(Some(110)), at(110));
         assert_eq!(retry(Some(400)), at(190));
         assert_eq!(retry(None), at(115));
+    }
+
+    #[test]
+    fn what_the_end_of_the_daemon_cuts_short_is_no_warning() {
+        let level = |ran, error, stopping| failure_level(ran, error, stopping);
+        let interrupted = format!("cannot stop container c: {ENDING}");
+        for ran in [Phase::Terminating, Phase::Terminated] {
+            assert_eq!(level(ran, "the disk is full", false), log::Level::Warn);
+            assert_eq!(level(ran, "the disk is full", true), log::Level::Debug);
+            assert_eq!(level(ran, &interrupted, false), log::Level::Debug);
+        }
+        assert_eq!(level(Phase::Sync, "no image", false), log::Level::Debug);
     }
 
     /// Runs are reported and end when the test says how.
