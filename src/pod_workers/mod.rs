@@ -27,7 +27,7 @@ pub use work_queue::WorkQueue;
 
 use crate::api::{Pod, PodUid};
 use crate::clock::Moment;
-use crate::runtime::Cancel;
+use crate::runtime::{Cancel, ENDING};
 use table::{Effect, Next, Table};
 
 /// Retry after a failed sync: 10 s, jittered to 10–15 s (kubelet-probes 5.6).
@@ -295,14 +295,9 @@ impl Inner {
             Outcome::Ok => (Done::Ok, None),
             Outcome::Terminal => (Done::Terminal, None),
             Outcome::Failed { error, retry_at } => {
-                // errors of a sync were reported as events; the other two runs write no events, so
-                // their errors are logged here
-                match ran {
-                    _ if error.is_empty() => {}
-                    Phase::Sync => log::debug!("pod {uid}: {error}"),
-                    Phase::Terminating | Phase::Terminated => {
-                        log::warn!("pod {uid}: {error}; trying again")
-                    }
+                if !error.is_empty() {
+                    let level = failure_level(ran, &error, self.lock().stopping);
+                    log::log!(level, "pod {uid}: {error}; trying again");
                 }
                 (Done::Failed, retry_at)
             }
@@ -332,9 +327,18 @@ impl Inner {
     }
 }
 
-/// When to try again after a failed sync: at the end of the earliest back-off, or after [`RETRY`]
-/// without one. A back-off has no jitter, because one node's retries need not be spread. A back-off
-/// may be long, so the next sync comes after the resync interval at the latest: another container
+/// What goes wrong in a sync is told as an event; the other runs have none. What the daemon's own end cuts short is no
+/// fault: the next daemon goes on with it.
+fn failure_level(ran: Phase, error: &str, stopping: bool) -> log::Level {
+    let cut_short = stopping || error.ends_with(ENDING);
+    match ran {
+        Phase::Terminating | Phase::Terminated if !cut_short => log::Level::Warn,
+        _ => log::Level::Debug,
+    }
+}
+
+/// After a failed sync: at the end of the earliest back-off, and without one after [`RETRY`]. A back-off has no jitter, for
+/// one node is no herd. It may be long, so that the next sync comes at the resync interval at the latest: another container
 /// of the pod may have failed for another reason.
 fn next_retry(now: Moment, back_off: Option<Moment>, resync: Duration, jitter: f64) -> Moment {
     match back_off {
@@ -366,7 +370,19 @@ mod tests {
         assert_eq!(retry(None), at(115));
     }
 
-    /// Reports each run and ends it when the test gives its outcome.
+    #[test]
+    fn what_the_end_of_the_daemon_cuts_short_is_no_warning() {
+        let level = |ran, error, stopping| failure_level(ran, error, stopping);
+        let interrupted = format!("cannot stop container c: {ENDING}");
+        for ran in [Phase::Terminating, Phase::Terminated] {
+            assert_eq!(level(ran, "the disk is full", false), log::Level::Warn);
+            assert_eq!(level(ran, "the disk is full", true), log::Level::Debug);
+            assert_eq!(level(ran, &interrupted, false), log::Level::Debug);
+        }
+        assert_eq!(level(Phase::Sync, "no image", false), log::Level::Debug);
+    }
+
+    /// Runs are reported and end when the test says how.
     struct Scripted {
         ran: Sender<(String, Phase)>,
         outcomes: Receiver<Outcome>,
