@@ -143,6 +143,11 @@ impl Layout {
         format!("podprobe-{hash:08x}")
     }
 
+    /// `/<id>/shims`: the cgroup of shims and sandbox holders, absolute in each hierarchy.
+    pub fn shims_cgroup(&self) -> String {
+        format!("/{}/shims", self.id())
+    }
+
     /// `/<id>/<uid>`: the cgroup of a pod, absolute in each hierarchy.
     pub fn pod_cgroup(&self, uid: &PodUid) -> String {
         format!("/{}/{uid}", self.id())

@@ -16,6 +16,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
@@ -67,6 +68,8 @@ pub struct ShimRuntime {
     children: Mutex<Vec<Child>>,
     /// Held for reading while a container is created below the daemon's cgroup, for writing while that is removed.
     cgroup_gate: RwLock<()>,
+    /// It has been said that shims and holders stay in the daemon's cgroup.
+    shims_stay: AtomicBool,
     /// The daemon is ending. Its descriptor is there from the start.
     interrupt: Cancel,
 }
@@ -117,6 +120,7 @@ impl ShimRuntime {
             created: Mutex::default(),
             children: Mutex::default(),
             cgroup_gate: RwLock::new(()),
+            shims_stay: AtomicBool::new(false),
             interrupt,
         };
         runtime.sweep();

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -146,6 +147,7 @@ impl ShimRuntime {
             share_pid: config.namespaces.pid == NamespaceMode::Pod,
             hostname: config.hostname.clone(),
             memory_volumes: config.tmpfs.clone(),
+            shims_cgroup: self.layout.shims_cgroup(),
             created_at: SystemTime::now(),
         };
         let dir = self.layout.sandboxes().join(&id);
@@ -160,12 +162,27 @@ impl ShimRuntime {
             answer
         });
         match answer {
-            Ok(text) if text == sandbox::READY => Ok(ContainerId::new(super::SCHEME, &id)),
+            Ok(text) if text == sandbox::READY => {
+                self.warn_of_the_daemon_s_cgroup(&said(&dir));
+                Ok(ContainerId::new(super::SCHEME, &id))
+            }
             failed => {
                 let said = said(&dir);
                 take_away(&dir);
+                let _ = self.remove_cgroups(&config.metadata.uid);
                 Err(failed.map_or_else(|e| e, |text| io::Error::other(cause_of(&text, &said))))
             }
+        }
+    }
+
+    /// A holder that runs says one thing only on stderr: why it could not leave the daemon's cgroup. Once is enough.
+    fn warn_of_the_daemon_s_cgroup(&self, said: &str) {
+        if !said.is_empty() && !self.shims_stay.swap(true, Ordering::Relaxed) {
+            log::warn!(
+                "{}; so the pods run below the daemon's own cgroup, and a service manager that ends everything in it ends \
+                 them with the daemon: for systemd set KillMode=process in the unit",
+                said.trim_end()
+            );
         }
     }
 
@@ -303,6 +320,7 @@ impl ShimRuntime {
             message_from_log: message.is_some_and(|m| m.fall_back_to_log),
             exits: self.layout.exits(),
             stop_signal: signals::number(&d.image.config.stop_signal).unwrap_or(libc::SIGTERM),
+            shims_cgroup: self.layout.shims_cgroup(),
         };
         Ok((record, spec))
     }

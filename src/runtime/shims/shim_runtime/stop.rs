@@ -347,10 +347,13 @@ impl ShimRuntime {
     }
 
     /// The pod's cgroup, and the daemon's own when it was the last; never while a container is being created below it.
-    fn remove_cgroups(&self, uid: &str) -> io::Result<()> {
+    pub(super) fn remove_cgroups(&self, uid: &str) -> io::Result<()> {
         let cgroups = Cgroups::detect()?;
         let top = format!("/{}", self.layout.id());
         cgroups.remove(&format!("{top}/{uid}"))?;
+        if lock(&self.cache).sandboxes.is_empty() {
+            cgroups.remove_unused(&self.layout.shims_cgroup());
+        }
         if let Ok(_gate) = self.cgroup_gate.try_write() {
             for dir in cgroups.dirs(&top) {
                 // Not empty: another pod's is in there.
