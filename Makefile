@@ -35,8 +35,8 @@ $(DEMO): examples/probe-target/main.rs $(wildcard examples/probe-target/*.rs)
 	@mkdir -p $(@D)
 	$(RUSTC) --edition 2024 -O -C target-feature=+crt-static -C panic=abort -C strip=symbols -o $@ $<
 
-test: ## all tests; those that need root say so when they are skipped
-	@if $(CARGO) nextest --version >/dev/null 2>&1; then $(CARGO) nextest run; else $(CARGO) test; fi
+test: ## all tests, also after a failure; those that need root say so when they are skipped
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then $(CARGO) nextest run --no-fail-fast; else $(CARGO) test --no-fail-fast; fi
 
 lint: ## formatting, clippy and documentation, warnings denied
 	$(CARGO) fmt --check

@@ -41,7 +41,8 @@ use crate::pod_workers::{Deps, PodWorkers, Syncer};
 use crate::prober::manager::{self, ProberManager, RestoredReady};
 use crate::prober::results;
 use crate::runtime::shims::exits::ExitListener;
-use crate::runtime::{self, ContainerId, Runtime, ShimRuntime};
+use crate::runtime::shims::{self, ShimRuntime};
+use crate::runtime::{ContainerId, Runtime};
 use crate::server::{self, Backend, Server};
 use crate::settings::Settings;
 use crate::status::StatusManager;
@@ -571,7 +572,7 @@ fn image_keeper_config(
     ImageKeeperConfig {
         store,
         drop_dir: shared.layout.image_drop(),
-        in_use: Box::new(move || runtime::images_in_use(&layout)),
+        in_use: Box::new(move || shims::images_in_use(&layout)),
         on_change: Box::new(move || _ = changed.try_send(())),
     }
 }

@@ -13,7 +13,8 @@ use serde::{Deserialize, Deserializer};
 use crate::api::validation::{is_qualified_name, is_valid_label_value};
 use crate::layout::Layout;
 
-/// What the daemon runs with, validated. The first word of a field's comment is its key; README.md's table is made of them.
+/// The validated configuration of the daemon. The first word of a field's comment is its key;
+/// README.md's table is made of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// `nodeName`: the end of every pod's name, in lower case; empty is the host name.
@@ -75,7 +76,7 @@ impl Default for Settings {
     }
 }
 
-/// What the command line says over the file; each None leaves the file's value.
+/// Options of the command line that override the file; None leaves the file's value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// `--pods`.
@@ -98,7 +99,7 @@ impl fmt::Display for SettingsError {
 
 impl std::error::Error for SettingsError {}
 
-/// config.json as it stands; every key is optional, and null is as good as absent.
+/// config.json as written; every key is optional, and null means absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 struct File {
@@ -135,8 +136,9 @@ struct CrashLoopBackOff {
 }
 
 impl Settings {
-    /// Reads the configuration: `named` is the file of `--config`; without it `layout.config_file()`, which may be missing.
-    /// Pods lie where `overrides` or the file say, else in `layout.pods_dir()`.
+    /// Reads the configuration: `named` is the file of `--config`; without it
+    /// `layout.config_file()`, which may be missing. The pods directory is the one of `overrides`,
+    /// else of the file, else `layout.pods_dir()`.
     ///
     /// # Errors
     /// A named file is missing, a file cannot be read, a key is unknown or a value is not allowed.
@@ -219,8 +221,9 @@ fn host_name() -> String {
         .unwrap_or_default()
 }
 
-/// The address that packets to other hosts leave from, as the kubelet finds it: that of the interface with the default
-/// route. None without a route. Nothing is sent: a datagram socket only picks its route.
+/// The source address of packets to other hosts, as the kubelet finds it: the address of the
+/// interface with the default route. None without a route. Nothing is sent: a datagram socket only
+/// chooses a route.
 fn own_address() -> Option<IpAddr> {
     let towards = |bind: &str, documentation: &str| {
         let socket = UdpSocket::bind((bind, 0)).ok()?;
@@ -232,7 +235,7 @@ fn own_address() -> Option<IpAddr> {
 
 /// The error names the key, the place and, for an unknown key, the likely one.
 fn parse(bytes: &[u8]) -> Result<File, String> {
-    // serde would take `[]` for an object without keys.
+    // serde would read `[]` as an object without keys.
     if !bytes.trim_ascii_start().starts_with(b"{") {
         return Err("it is not a JSON object; an empty one, {}, means every default".into());
     }
@@ -274,7 +277,7 @@ fn with_likely_key(text: &str) -> String {
 /// Parses a Go duration: `20s`, `1m30s`, `1.5h`, `100ms`. No sign, and a unit on every number but 0.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The text is not a duration.
 pub fn parse_go_duration(text: &str) -> Result<Duration, String> {
     const UNITS: [(&str, f64); 7] = [
         ("ns", 1e-9),
@@ -314,7 +317,7 @@ pub fn parse_go_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A value that is checked while it is read, so that the error has its place in the file.
+/// A value that is checked while it is read, so that the error has a position in the file.
 fn checked<'de, D: Deserializer<'de>, R: Deserialize<'de>, T>(
     d: D,
     check: impl Fn(R) -> Result<T, String>,

@@ -1,68 +1,23 @@
 //! Rules of the house that a machine can check: ARCHITECTURE.md says them, this keeps them.
 
+#[path = "support/sources.rs"]
+mod sources;
+
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Every Rust source under `src`: path below `src`, and the text up to its tests.
-fn sources() -> Vec<(String, String)> {
-    fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
-        for entry in fs::read_dir(dir).expect("src is there") {
-            let path = entry.expect("src can be listed").path();
-            match path.is_dir() {
-                true => walk(&path, found),
-                false => found.push(path),
-            }
-        }
-    }
-    let src = root().join("src");
-    let mut files = Vec::new();
-    walk(&src, &mut files);
-    let tests_only = |p: &Path| {
-        p.file_stem()
-            .is_some_and(|s| s == "tests" || s.to_string_lossy().ends_with("_tests"))
-    };
-    let read = |path: PathBuf| {
-        let text = fs::read_to_string(&path).expect("a source is text");
-        let code = text
-            .split("\n#[cfg(test)]\n")
-            .next()
-            .unwrap_or_default()
-            .to_owned();
-        (
-            path.strip_prefix(&src)
-                .expect("below src")
-                .display()
-                .to_string(),
-            code,
-        )
-    };
-    let found: Vec<_> = files
-        .into_iter()
-        .filter(|p| !tests_only(p))
-        .map(read)
-        .collect();
-    assert!(
-        found.len() > 50,
-        "only {} sources: is this looking in the right place?",
-        found.len()
-    );
-    found
-}
+use sources::{root, sources};
 
 /// Lines of code (no comments) that hold one of the words, as `file: line`.
 fn uses(words: &[&str], allowed: impl Fn(&str) -> bool) -> Vec<String> {
     let mut found = Vec::new();
-    for (file, text) in sources().into_iter().filter(|(f, _)| !allowed(f)) {
-        let code = text.lines().filter(|l| !l.trim_start().starts_with("//"));
+    for source in sources().into_iter().filter(|s| !allowed(&s.path)) {
+        let hits = source.lines.iter();
         found.extend(
-            code.filter(|l| words.iter().any(|w| l.contains(w)))
-                .map(|l| format!("{file}: {}", l.trim())),
+            hits.filter(|l| words.iter().any(|w| l.contains(w)))
+                .map(|l| format!("{}: {}", source.path, l.trim())),
         );
     }
     found
@@ -154,82 +109,6 @@ fn the_sync_loop_waits_in_its_select_only() {
         uses(&blocking, |f| f != "sync_loop.rs"),
         "the sync loop would wait",
     );
-}
-
-/// Layers: a part may not know the parts above it.
-#[test]
-fn layers_hold() {
-    let rules: [(&str, &[&str]); 6] = [
-        (
-            "api/",
-            &[
-                "crate::pod_config",
-                "crate::runtime",
-                "crate::prober",
-                "crate::status",
-                "crate::pod_workers",
-                "crate::daemon",
-                "crate::cli",
-            ],
-        ),
-        (
-            "runtime/",
-            &[
-                "crate::prober",
-                "crate::pod_workers",
-                "crate::sync_loop",
-                "crate::daemon",
-                "crate::cli",
-                "crate::server",
-                "crate::status",
-            ],
-        ),
-        (
-            "nsexec/",
-            &[
-                "crate::prober",
-                "crate::pod_workers",
-                "crate::daemon",
-                "crate::cli",
-                "crate::images",
-            ],
-        ),
-        (
-            "images/",
-            &[
-                "crate::runtime",
-                "crate::prober",
-                "crate::pod_workers",
-                "crate::daemon",
-                "crate::cli",
-            ],
-        ),
-        (
-            "prober/",
-            &[
-                "crate::pod_workers",
-                "crate::sync_loop",
-                "crate::daemon",
-                "crate::cli",
-                "crate::server",
-            ],
-        ),
-        (
-            "pleg/",
-            &[
-                "crate::prober",
-                "crate::pod_workers",
-                "crate::daemon",
-                "crate::cli",
-            ],
-        ),
-    ];
-    for (layer, above) in rules {
-        none(
-            uses(above, |f| !f.starts_with(layer)),
-            &format!("{layer} knows a part above it"),
-        );
-    }
 }
 
 /// No async runtime in any feature combination that we build.

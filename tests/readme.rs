@@ -48,7 +48,9 @@ fn defaults(value: &Value, path: &str, found: &mut BTreeMap<String, String>) {
     for (key, value) in value.as_object().expect("an object") {
         let path = [path, key].concat();
         match value {
-            Value::Object(inner) if !inner.is_empty() => defaults(value, &format!("{path}."), found),
+            Value::Object(inner) if !inner.is_empty() => {
+                defaults(value, &format!("{path}."), found)
+            }
             _ => drop(found.insert(path, value.to_string())),
         }
     }

@@ -1,6 +1,6 @@
 //! The capabilities of Linux by name.
 
-/// The known name that `name` means: it may be in any case and begin with `CAP_`.
+/// The capability that `name` means; `name` may be in any case and begin with `CAP_`.
 pub fn canonical(name: &str) -> Option<&'static str> {
     let upper = name.to_ascii_uppercase();
     let plain = upper.strip_prefix("CAP_").unwrap_or(&upper);

@@ -1,7 +1,7 @@
 //! From bytes to the pods of a source (kubelet-probes 6.2): parse, type, default, identify, validate.
 //!
-//! Invariants: pure; all errors of a file at once, each with its line; a pod that comes out is valid, has its
-//! defaults, and no field of it was dropped without a word.
+//! Invariants: pure; all errors of a file are returned at once, each with its line; a decoded pod
+//! is valid and has its defaults, and every field that was dropped has a warning.
 
 mod advice;
 mod error;
@@ -24,17 +24,18 @@ use super::support::{self, Verdict};
 use super::validation::{FieldError, validate_pod};
 use super::{identity, priority};
 
-/// A pod that may run, and what to tell the person who wrote it.
+/// A pod that may run, with warnings for the person who wrote it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecodedPod {
     /// Valid, with its defaults and its identity.
     pub pod: Pod,
-    /// One sentence for each field that is not acted on, starting with its path; then advice. At most 64, and a count of
-    /// the rest. Of a list the first pod has the skipped items before them.
+    /// One sentence for each field that is not acted on, starting with its path; then advice. At
+    /// most 64, and a count of the rest. In a list the warnings of the first pod begin with the
+    /// skipped items.
     pub warnings: Vec<String>,
 }
 
-/// The pods of a v1 Pod or PodList in JSON. One bad pod spoils the list.
+/// The pods of a v1 Pod or PodList in JSON. One bad pod makes the whole list an error.
 ///
 /// # Errors
 /// The text is too big, not UTF-8, not JSON, not a v1 Pod or PodList, or a pod in it is refused.
@@ -64,7 +65,7 @@ pub fn pods(bytes: &[u8], origin: &PodOrigin) -> Result<Vec<DecodedPod>, DecodeE
     findings.into_result(decoded)
 }
 
-/// One pod; whatever is wrong with it is in `findings`.
+/// Decodes one pod; its problems go to `findings`.
 fn pod(mut raw: Value, origin: &PodOrigin, findings: &mut Findings) -> DecodedPod {
     typed::strip_nulls(&mut raw);
     let ignored = typed::check(&mut raw, findings);
@@ -84,7 +85,7 @@ fn pod(mut raw: Value, origin: &PodOrigin, findings: &mut Findings) -> DecodedPo
     let as_written = raw.clone();
     defaults::apply(&mut raw);
     identity::apply(&mut raw, origin);
-    // After the identity, which is of what the file says.
+    // After the identity, which depends only on the content of the file.
     priority::resolve(&mut raw);
     let pod = typed::pod(raw, findings);
     for error in validate_pod(&pod)
@@ -100,7 +101,7 @@ fn pod(mut raw: Value, origin: &PodOrigin, findings: &mut Findings) -> DecodedPo
     }
 }
 
-/// The first of them, and the number of the others.
+/// The first `most` warnings, and the number of the others.
 fn at_most(mut warnings: Vec<String>, most: usize, what: &str) -> Vec<String> {
     let more = warnings.len().saturating_sub(most);
     if more > 0 {
@@ -134,7 +135,7 @@ fn unread_fields(
     warnings
 }
 
-/// Two pods of one list with one name would be one pod with two specs.
+/// Refuses two pods of one list with the same name: they would be one pod with two specs.
 fn refuse_twins(pods: &[DecodedPod], findings: &mut Findings) {
     for (index, DecodedPod { pod, .. }) in pods.iter().enumerate() {
         if !pod.metadata.name.is_empty()

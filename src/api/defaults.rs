@@ -1,7 +1,8 @@
-//! Defaults of kubelet-probes 1.1, put into the raw object so that whoever looks at it sees them.
+//! Defaults of kubelet-probes 1.1, written into the raw object so that every reader of it sees
+//! them.
 //!
-//! Invariant: never fails and never panics. What has the wrong shape is left alone: decoding has refused it or will.
-//! Applying them twice changes nothing.
+//! Invariant: never fails and never panics. A value of the wrong shape is left alone, because
+//! decoding refuses it. Applying the defaults twice changes nothing.
 
 use serde_json::{Map, Value, json};
 
@@ -49,7 +50,7 @@ pub fn apply(pod: &mut Value) {
     }
 }
 
-/// The objects of the list in that field.
+/// The objects of the list in a field.
 fn objects<'v>(owner: &'v mut Object, list: &str) -> impl Iterator<Item = &'v mut Object> {
     owner
         .get_mut(list)
@@ -126,7 +127,7 @@ fn default_http(owner: &mut Object) {
     }
 }
 
-/// Whether the tag is `latest`, or neither a tag nor a digest is there.
+/// Whether the tag is `latest`, or there is neither a tag nor a digest.
 fn pulls_always(image: &str) -> bool {
     let (named, digest) = image
         .split_once('@')

@@ -2,8 +2,9 @@
 
 use super::pod::EnvVar;
 
-/// Replaces each `$(NAME)` that `lookup` knows; a value put in is not scanned again. `$$` becomes `$`, so `$$(A)`
-/// gives `$(A)`; everything else is left as it is. NAME reaches to the first `)`.
+/// Replaces each `$(NAME)` that `lookup` knows; an inserted value is not expanded again. `$$`
+/// becomes `$`, so `$$(A)` gives `$(A)`; everything else is left as it is. NAME reaches to the
+/// first `)`.
 pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -16,7 +17,8 @@ pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
     out + rest
 }
 
-/// What the text that starts with `$` begins with becomes, and what follows it.
+/// Expands the first reference of a text that starts with `$`; returns its value and the rest of
+/// the text.
 fn reference<'t>(text: &'t str, lookup: &impl Fn(&str) -> Option<String>) -> (String, &'t str) {
     if let Some(after) = text.strip_prefix("$$") {
         return ("$".to_owned(), after);

@@ -1,7 +1,8 @@
-//! Fields of an object by path, and what can be wrong with one: the forms of kubelet-probes 1.2.
+//! Fields of an object by path, and the errors of a field in the forms of kubelet-probes 1.2.
 //!
-//! Invariant: one place writes paths. `push_key` decides between `.key` and `[key]` for errors, for fields nobody
-//! read and for the scanner that finds lines, so that a path from one of them is found by the others.
+//! Invariant: one place writes paths. `push_key` decides between `.key` and `[key]` for errors, for
+//! unread fields and for the scanner that finds lines, so all three write the same path for a
+//! field.
 
 use std::fmt;
 
@@ -12,21 +13,21 @@ use serde_json::Value;
 pub enum FieldErrorKind {
     /// Must be set.
     Required,
-    /// Is set to something that cannot be.
+    /// Has a value that is not allowed.
     Invalid,
-    /// Is none of a short list of values.
+    /// Is not in a short list of values.
     NotSupported,
     /// May not be set here.
     Forbidden,
     /// Must be unique.
     Duplicate,
-    /// Names something that does not exist.
+    /// Names an object that does not exist.
     NotFound,
     /// Too many bytes.
     TooLong,
     /// Too many items.
     TooMany,
-    /// Our own fault.
+    /// A bug of podprobe.
     Internal,
 }
 
@@ -55,16 +56,16 @@ impl FieldErrorKind {
     }
 }
 
-/// One thing wrong with one field. Prints as `<path>: <type text>[: <bad value>][: <detail>]`.
+/// One error of one field. Prints as `<path>: <type text>[: <bad value>][: <detail>]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// `spec.containers[0].livenessProbe.httpGet.port`.
     pub path: String,
-    /// What kind of wrong.
+    /// The type of the error.
     pub kind: FieldErrorKind,
     /// The bad value as printed: strings quoted, numbers plain, the rest as JSON.
     pub value: Option<String>,
-    /// What would be right; may be empty.
+    /// Which values are allowed; may be empty.
     pub detail: String,
 }
 
@@ -88,7 +89,7 @@ impl FieldError {
         Self::new(path, FieldErrorKind::Required, None, detail)
     }
 
-    /// The field's value cannot be.
+    /// The field's value is not allowed.
     pub fn invalid(
         path: impl Into<String>,
         value: impl Into<Value>,
@@ -134,7 +135,7 @@ impl FieldError {
         )
     }
 
-    /// The field names what does not exist.
+    /// The field names an object that does not exist.
     pub fn not_found(path: impl Into<String>, value: impl Into<Value>) -> Self {
         Self::new(
             path,
@@ -190,10 +191,10 @@ pub fn aggregate<T: fmt::Display>(errors: &[T]) -> String {
     }
 }
 
-/// Longest value or name that stands whole in a text, in characters.
+/// The longest value or name that a text contains uncut, in characters.
 const CLIP: usize = 160;
 
-/// `text`, cut at a length that a terminal and a log line can bear.
+/// `text`, cut to a length that suits a terminal and a log line.
 pub(crate) fn clip(text: &str) -> String {
     match text.char_indices().nth(CLIP) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -265,7 +266,7 @@ pub(crate) fn render(steps: &[Step]) -> String {
     })
 }
 
-/// The value those steps lead to.
+/// The value at the end of the steps.
 pub(crate) fn lookup<'v>(value: &'v Value, steps: &[Step]) -> Option<&'v Value> {
     steps.iter().try_fold(value, |value, step| match step {
         Step::Key(key) => value.get(key),

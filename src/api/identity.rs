@@ -1,14 +1,16 @@
 //! The identity that a pod's source gives it (kubelet-probes 6.1): UID, name suffix, namespace, node.
 //!
-//! Invariant: pure. The same content from the same origin gives the same UID, and any other content or origin another one. Layout, key order, nulls and spelled-out defaults are not content: they decode to the same pod.
+//! Invariant: pure. The same content from the same origin gives the same UID, and any other content
+//! or origin another one. Layout, key order, nulls and explicit defaults are not content: they
+//! decode to the same pod.
 
 use serde_json::{Map, Value, json};
 
 use super::source::{HASH_ANNOTATION, PodOrigin, PodSource};
 
-/// Gives a decoded and defaulted static pod its UID (when it has none), name suffix, namespace, node name, annotation,
-/// toleration and phase. A pod without a name keeps none, for validation to refuse. A pod of the API server has its
-/// identity already.
+/// Gives a decoded and defaulted static pod its UID (when it has none), name suffix, namespace,
+/// node name, annotation, toleration and phase. A pod without a name stays without one, and
+/// validation refuses it. A pod of the API server has its identity already.
 pub fn apply(raw: &mut Value, origin: &PodOrigin) {
     let Some(uid_texts) = origin.uid_texts() else {
         return;
@@ -120,13 +122,14 @@ impl Fnv128 {
         }
     }
 
-    /// A text with its length before it, so that two texts in a row are not the same as one of both.
+    /// Hashes a text with its length before it, so that two texts differ from one text made of
+    /// both.
     fn text(&mut self, text: &str) {
         self.write(&(text.len() as u64).to_le_bytes());
         self.write(text.as_bytes());
     }
 
-    /// A value with its keys in order of their names.
+    /// Hashes a value, with the keys of each object sorted by name.
     fn value(&mut self, value: &Value) {
         match value {
             Value::Object(map) => {

@@ -1,7 +1,8 @@
 //! The typed view of a v1 Pod: exactly the fields podprobe acts on or validates, in the API's names.
 //!
-//! A field that is missing here is a field that is not acted on: `serde_ignored` reports it by path, and
-//! [`super::support`] decides whether it refuses the pod or only warns. So adding a field here is a promise to act.
+//! A field that is missing here is not acted on: `serde_ignored` reports it by path, and
+//! [`super::support`] decides whether it refuses the pod or only warns. So adding a field here is a
+//! promise to act.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,13 +16,14 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::quantity::Quantity;
 use super::source::PodSource;
 
-/// The identity of a pod: unique over time, changes with the content of a static pod file (kubelet-probes 6.1).
+/// The identity of a pod: unique over time; that of a static pod changes with the content of its
+/// file (kubelet-probes 6.1).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PodUid(pub Arc<str>);
 
 impl PodUid {
-    /// The UID as text, as it stands in `metadata.uid`.
+    /// The UID as text, as in `metadata.uid`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -39,7 +41,7 @@ impl fmt::Display for PodUid {
     }
 }
 
-/// What names a pod in texts: prints as `<name>_<namespace>(<uid>)`, the kubelet's form.
+/// Names a pod in texts: prints as `<name>_<namespace>(<uid>)`, the kubelet's form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodRef {
     /// `metadata.namespace`.
@@ -99,12 +101,13 @@ impl Pod {
         PodSource::of_annotations(&self.metadata.annotations)
     }
 
-    /// The container of that name, of whatever kind: names are unique over all of them.
+    /// The container of this name, regular or init: names are unique among all containers.
     pub fn container(&self, name: &str) -> Option<&Container> {
         self.spec.all_containers().find(|c| c.name == name)
     }
 
-    /// Where that container stands, in the form of an event: `spec.initContainers{name}`, or `spec.containers{name}`.
+    /// The path of a container in the form of an event: `spec.initContainers{name}`, or
+    /// `spec.containers{name}`.
     pub fn field_path(&self, container: &str) -> String {
         let list = if self
             .spec
@@ -140,7 +143,7 @@ pub struct ObjectMeta {
     pub deletion_grace_period_seconds: Option<i64>,
 }
 
-/// What of a v1 Pod is read. `status` is known and not read.
+/// The parts of a v1 Pod that are read. `status` is known and not read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodObject {
@@ -166,13 +169,13 @@ impl<'de> Deserialize<'de> for IgnoredText {
 /// When a container that ended is started again (kubelet-probes 8.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RestartPolicy {
-    /// After every exit; an empty text means it too.
+    /// After every exit; an empty text means the same.
     #[default]
     #[serde(alias = "")]
     Always,
     /// After an exit with a code other than 0.
     OnFailure,
-    /// Not at all.
+    /// Never.
     Never,
 }
 
@@ -180,7 +183,8 @@ pub enum RestartPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
-    /// Run before the regular ones, in order: to their end, or as sidecars until they have started.
+    /// Containers that run before the regular ones, in order: a plain one to its end, a sidecar
+    /// until it has started.
     pub init_containers: Vec<Container>,
     /// The regular ones; at least one.
     pub containers: Vec<Container>,
@@ -210,7 +214,7 @@ pub struct PodSpec {
     pub security_context: PodSecurityContext,
     /// Labels that the node must have.
     pub node_selector: BTreeMap<String, String>,
-    /// Of its rules the required ones on the node count.
+    /// Only its required rules on the node have an effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
     /// Validated only: a static pod is never evicted for a taint.
@@ -225,7 +229,7 @@ pub struct PodSpec {
     pub priority_class_name: String,
 }
 
-/// `affinity`: of it the required rules on the node.
+/// `affinity`: only the required rules on the node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Affinity {
@@ -260,7 +264,7 @@ pub struct NodeSelector {
 pub struct NodeSelectorTerm {
     /// On the node's labels.
     pub match_expressions: Vec<NodeSelectorRequirement>,
-    /// On the node's fields, of which there is `metadata.name`.
+    /// On the node's fields; the only field is `metadata.name`.
     pub match_fields: Vec<NodeSelectorRequirement>,
 }
 
@@ -272,7 +276,7 @@ pub struct NodeSelectorRequirement {
     pub key: String,
     /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
     pub operator: String,
-    /// None for Exists and DoesNotExist, one for Gt and Lt.
+    /// Empty for Exists and DoesNotExist; one value for Gt and Lt.
     pub values: Vec<String>,
 }
 
@@ -394,11 +398,11 @@ pub struct Container {
     /// Exceptions from its restart policy by exit code; the first that matches decides. At most 20.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub restart_policy_rules: Vec<RestartRule>,
-    /// Restart when it fails.
+    /// A failure restarts the container.
     pub liveness_probe: Option<Probe>,
-    /// Traffic only while it succeeds.
+    /// The container gets traffic only while it succeeds.
     pub readiness_probe: Option<Probe>,
-    /// The other two wait for it; restart when it fails.
+    /// The other two probes wait for its success; a failure restarts the container.
     pub startup_probe: Option<Probe>,
     /// Default `/dev/termination-log`.
     pub termination_message_path: String,
@@ -409,7 +413,7 @@ pub struct Container {
 }
 
 impl Container {
-    /// Its own restart policy is Always: for an init container, it is a sidecar.
+    /// Whether its own restart policy is Always; such an init container is a sidecar.
     pub fn always_restarts(&self) -> bool {
         self.restart_policy == Some(RestartPolicy::Always)
     }
@@ -429,7 +433,8 @@ impl Container {
     }
 }
 
-/// Unlike the pod's, a policy of a container's own has no empty form: read as Always it would make a sidecar.
+/// Unlike the pod's policy, a container's own policy may not be empty: read as Always it would make
+/// a sidecar.
 fn own_restart_policy<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<RestartPolicy>, D::Error> {
@@ -453,7 +458,7 @@ fn own_restart_policy<'de, D: Deserializer<'de>>(
 pub struct RestartRule {
     /// `Restart`, or `RestartAllContainers` for the whole pod.
     pub action: String,
-    /// Which exits it is for; required.
+    /// The exit codes that the rule is for; required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_codes: Option<RestartExitCodes>,
 }
@@ -505,7 +510,7 @@ pub struct ResourceRequirements {
     pub requests: BTreeMap<String, Quantity>,
 }
 
-/// A path that the API lets be relative means the one below the root.
+/// The absolute form of a path that the API allows to be relative: it starts at the root.
 fn below_root(path: &str) -> Cow<'_, str> {
     if path.is_empty() || path.starts_with('/') {
         path.into()
@@ -514,7 +519,7 @@ fn below_root(path: &str) -> Cow<'_, str> {
     }
 }
 
-/// Where a volume stands in a container.
+/// A volume at a path in a container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeMount {
@@ -555,7 +560,7 @@ pub struct Volume {
 pub struct EmptyDir {
     /// Empty (the node's disk) or `Memory` (a tmpfs).
     pub medium: String,
-    /// Enforced for `Memory`; for a disk-backed one it refuses the pod.
+    /// Enforced for `Memory`; a disk-backed emptyDir with it is refused.
     pub size_limit: Option<Quantity>,
 }
 
@@ -612,11 +617,11 @@ pub struct Capabilities {
 /// The three probes of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ProbeType {
-    /// Holds the other two back until it has succeeded once.
+    /// The other two probes wait until it has succeeded once.
     Startup,
-    /// Decides who is given traffic.
+    /// Decides whether the container gets traffic.
     Readiness,
-    /// Decides who is restarted.
+    /// Decides whether the container is restarted.
     Liveness,
 }
 
@@ -654,7 +659,7 @@ pub struct Probe {
     pub timeout_seconds: i32,
     /// Seconds; default 10.
     pub period_seconds: i32,
-    /// 0 or at least 10; counts instead of the seconds, to the millisecond.
+    /// 0 or at least 10; used instead of the seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_delay_milliseconds: Option<i32>,
     /// At least 10; counts instead of the seconds.
@@ -667,7 +672,8 @@ pub struct Probe {
     pub success_threshold: i32,
     /// Failures in a row; default 3.
     pub failure_threshold: i32,
-    /// Seconds; liveness and startup only; wins over the pod's when the probe kills (kubelet-probes 8.5).
+    /// Seconds; liveness and startup only; replaces the pod's grace period when the probe kills
+    /// (kubelet-probes 8.5).
     pub termination_grace_period_seconds: Option<i64>,
     /// Run a command in the container.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -741,7 +747,7 @@ impl Probe {
     }
 }
 
-/// The milliseconds where they are given, else the seconds.
+/// The milliseconds if they are given, else the seconds.
 fn time(milliseconds: Option<i32>, seconds: i32) -> Duration {
     match milliseconds {
         Some(milliseconds) => Duration::from_millis(milliseconds.max(0) as u64),
@@ -768,7 +774,8 @@ pub enum IntOrString {
 }
 
 impl<'de> Deserialize<'de> for IntOrString {
-    /// By hand, because the text of a derived untagged enum does not say what was expected.
+    /// Written by hand, because the error of a derived untagged enum does not say what was
+    /// expected.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Port;
         impl Visitor<'_> for Port {

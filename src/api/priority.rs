@@ -21,7 +21,8 @@ pub fn of_class(name: &str) -> Option<i32> {
     }
 }
 
-/// Sets `spec.priority` from the class, as the admission plugin of the API server does. A priority that is given stays.
+/// Sets `spec.priority` from the class, as the admission plugin of the API server does. An explicit
+/// priority stays.
 pub fn resolve(raw: &mut Value) {
     let Some(spec) = raw.get_mut("spec").and_then(Value::as_object_mut) else {
         return;
@@ -32,7 +33,7 @@ pub fn resolve(raw: &mut Value) {
     }
 }
 
-/// Whether other pods make room for it: it is static, or mirrors a static pod, or has a critical priority.
+/// Whether the pod is critical: it is static, or mirrors a static pod, or has a critical priority.
 pub fn is_critical(pod: &Pod) -> bool {
     pod.source().is_static()
         || pod.metadata.annotations.contains_key(MIRROR_ANNOTATION)
@@ -42,7 +43,7 @@ pub fn is_critical(pod: &Pod) -> bool {
             .is_some_and(|p| p >= SYSTEM_CRITICAL_PRIORITY)
 }
 
-/// Whether it is a critical pod of the class `system-node-critical`: the last one the kernel should kill.
+/// Whether the pod has the class `system-node-critical`, so that the kernel should kill it last.
 pub fn is_node_critical(pod: &Pod) -> bool {
     is_critical(pod) && pod.spec.priority_class_name == SYSTEM_NODE_CRITICAL
 }

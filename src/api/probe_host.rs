@@ -1,7 +1,7 @@
-//! Which `host` a probe may name (kubelet-probes 3.3, lessons 6): a kubelet probes any, and so a pod file could make the
-//! node send requests anywhere.
+//! Which `host` a probe may name (kubelet-probes 3.3, lessons 6): a kubelet allows any, so a pod
+//! file could make the node send requests anywhere.
 //!
-//! Invariants: pure. Whoever knows the pod's addresses takes them before this.
+//! Invariants: pure. The caller that knows the pod's addresses accepts them before it asks here.
 
 use std::net::IpAddr;
 
@@ -14,11 +14,12 @@ use super::validation::probe_field;
 pub struct ProbeHosts<'a> {
     /// `allowProbeHosts` of the configuration.
     pub allowed: &'a [String],
-    /// Whether the address is one of this node's. Good for pods on the node's network.
+    /// Whether an address is one of this node's. Pods on the node's network may name such an
+    /// address.
     pub is_node_address: &'a dyn Fn(IpAddr) -> bool,
 }
 
-/// The address that a host is written as, with or without brackets; None is a name.
+/// The host as an address, with or without brackets; None when it is a name.
 pub fn host_address(host: &str) -> Option<IpAddr> {
     host.trim_start_matches('[')
         .trim_end_matches(']')
@@ -26,7 +27,7 @@ pub fn host_address(host: &str) -> Option<IpAddr> {
         .ok()
 }
 
-/// Whether the host is on the list, as it is written or as the address is.
+/// Whether the list has the host, compared as text or as address.
 pub fn is_allowed(host: &str, allowed: &[String]) -> bool {
     let bare = host_address(host).map(|a| a.to_string());
     allowed.iter().any(|h| {
@@ -34,7 +35,8 @@ pub fn is_allowed(host: &str, allowed: &[String]) -> bool {
     })
 }
 
-/// Why no probe of a pod may name that host, and the way out; None where it may. An empty host is the pod itself.
+/// Why no probe of a pod may name this host, and the way out; None if it may. An empty host is the
+/// pod itself.
 pub fn host_refused(host: &str, host_network: bool, hosts: &ProbeHosts<'_>) -> Option<String> {
     let is_ours =
         |a: IpAddr| a.to_canonical().is_loopback() || (host_network && (hosts.is_node_address)(a));
@@ -54,8 +56,9 @@ pub fn host_refused(host: &str, host_network: bool, hosts: &ProbeHosts<'_>) -> O
     })
 }
 
-/// An error for each probe of the pod whose host is refused. The pod's own addresses are not known before it runs, so a
-/// file that names one is refused here and probed by the daemon.
+/// An error for each probe of the pod whose host is refused. The pod's own addresses are not known
+/// before it runs, so a file that names one of them is refused here, although the daemon would
+/// probe it.
 pub fn refused_hosts(pod: &Pod, hosts: &ProbeHosts<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (list, index, container) in pod.spec.listed() {

@@ -3,14 +3,14 @@
 use super::pod::{Pod, ResourceRequirements};
 use super::quantity::Amount;
 
-/// How a pod's requests stand to its limits.
+/// The class of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QosClass {
     /// Every container limits cpu and memory to what it requests.
     Guaranteed,
     /// Some container asks for cpu or memory.
     Burstable,
-    /// None does.
+    /// No container asks for cpu or memory.
     BestEffort,
 }
 

@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 #[serde(transparent)]
 pub struct Quantity(pub String);
 
-/// The value of a quantity. Beyond ±(2⁶³−1) units it stays there, as in Kubernetes; below a nano unit it is rounded
-/// away from zero, so that something never becomes nothing.
+/// The value of a quantity. It saturates at ±(2⁶³−1) units, as in Kubernetes; below a nano unit it
+/// is rounded away from zero, so that a small value never becomes 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Amount {
     nanos: i128,
@@ -40,12 +40,12 @@ impl Amount {
         self.in_steps_of(NANO)
     }
 
-    /// Thousandths, rounded up; beyond 2⁶³−1 it stays there.
+    /// Thousandths, rounded up; saturates at 2⁶³−1.
     pub fn milli_value(self) -> i64 {
         self.in_steps_of(NANO / 1000)
     }
 
-    /// Whether it is below 0; rounded up, a small one would not be.
+    /// Whether it is below 0. The rounded value would not tell: -0.5 becomes 0.
     pub fn is_negative(self) -> bool {
         self.nanos < 0
     }
@@ -65,7 +65,7 @@ impl Quantity {
     /// The value.
     ///
     /// # Errors
-    /// The text is not a quantity. One that was decoded always is.
+    /// The text is not a quantity. A decoded quantity never has this error.
     pub fn parse(&self) -> Result<Amount, QuantityError> {
         let text = self.0.as_str();
         let (negative, text) = match text.strip_prefix('-') {
@@ -97,7 +97,7 @@ impl Quantity {
     }
 }
 
-/// What a suffix multiplies by: `factor` · 10^`tens`.
+/// The multiplier of a suffix: `factor` · 10^`tens`.
 #[derive(Clone, Copy)]
 struct Scale {
     factor: i128,
@@ -143,20 +143,22 @@ impl Scale {
     }
 }
 
-/// Nano units of `whole.fraction` at that scale, rounded up, at most [`MOST`].
+/// Nano units of `whole.fraction` at this scale, rounded up, at most [`MOST`].
 fn magnitude(whole: &str, fraction: &str, scale: Scale) -> i128 {
     let digits = format!("{whole}{fraction}");
     let digits = digits.trim_start_matches('0');
     if digits.is_empty() {
         return 0;
     }
-    // The value is digits · factor · 10^tens nanos. `digits` has its first digit not 0, so its length is its size.
+    // The value is digits · factor · 10^tens nanos. `digits` does not begin with 0, so its length
+    // shows its magnitude.
     let tens = i64::from(scale.tens) + 9 - fraction.len() as i64;
     let size = digits.len() as i64 + tens;
     if size > 30 {
         return MOST;
     }
-    // Of more digits than 20 the rest can only decide whether to round up: 10²⁰ · 2⁶⁰ still fits 128 bits.
+    // Only 20 digits count, the others only decide whether to round up: 10²⁰ · 2⁶⁰ still fits 128
+    // bits.
     let (head, rest) = digits.split_at(digits.len().min(20));
     let mut inexact = rest.bytes().any(|digit| digit != b'0');
     let tens = tens + rest.len() as i64;
@@ -181,7 +183,8 @@ impl fmt::Display for Quantity {
 }
 
 impl<'de> Deserialize<'de> for Quantity {
-    /// From a string or a number, as in Kubernetes; what is not a quantity is an error here already.
+    /// Reads a string or a number, as in Kubernetes; a text that is not a quantity is an error
+    /// already here.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;
         impl Visitor<'_> for Text {

@@ -1,9 +1,10 @@
-//! Where a pod comes from, and what that decides: its identity, what it may reference, and how its end is reported.
+//! The sources of pods. The source decides the identity of a pod, what it may reference, and how
+//! its end is reported.
 //!
-//! Architecture Invariant: this file alone knows what sets one source apart from another. A new source is a variant
-//! of both enums, and the compiler then names each rule that needs an answer. A mirror pod is the copy that an API
-//! server holds of a static pod: it is never run, and [`PodSource::of_annotations`] and [`MIRROR_ANNOTATION`] tell
-//! it from the pod that is.
+//! Architecture Invariant: only this file knows the differences between sources. A new source is a
+//! variant of both enums; the compiler then names each rule that needs an answer. A mirror pod is
+//! the copy of a static pod in an API server. It is never run; [`PodSource::of_annotations`] and
+//! [`MIRROR_ANNOTATION`] tell it from the pod that runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,7 +41,8 @@ impl PodSource {
         }
     }
 
-    /// The source that a pod's annotations name. A pod that was not merged yet names none: it is from a file.
+    /// The source that a pod's annotations name. A pod that was not merged yet names none; it comes
+    /// from a file.
     pub fn of_annotations(annotations: &BTreeMap<String, String>) -> Self {
         match annotations.get(SOURCE_ANNOTATION).map(String::as_str) {
             Some("api") => Self::Api,
@@ -65,7 +67,8 @@ impl fmt::Display for PodSource {
     }
 }
 
-/// Where one pod was read: its source, with what that source gives a pod its identity from.
+/// Where one pod was read: its source, with the texts from which the source makes the pod's
+/// identity.
 #[derive(Clone, Copy, Debug)]
 pub enum PodOrigin<'a> {
     /// A pod file on this node.
@@ -108,7 +111,7 @@ impl<'a> PodOrigin<'a> {
         }
     }
 
-    /// What error texts name as the place of the pod.
+    /// The place of the pod in error texts.
     pub fn place(&self) -> &'a Path {
         match self {
             Self::File { path, .. } => path,
@@ -117,7 +120,8 @@ impl<'a> PodOrigin<'a> {
         }
     }
 
-    /// What besides its content makes the UID of a static pod (kubelet-probes 6.1). None where the pod has a UID.
+    /// The texts that make the UID of a static pod, besides its content (kubelet-probes 6.1). None
+    /// when the source's pods already have UIDs.
     pub fn uid_texts(&self) -> Option<Vec<String>> {
         match self {
             Self::File { node_name, path } => Some(vec![

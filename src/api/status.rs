@@ -1,4 +1,5 @@
-//! `status` of a v1 Pod: the types, in the API's names and JSON form. What they hold is decided in [`crate::status`].
+//! `status` of a v1 Pod: the types, in the API's names and JSON form. [`crate::status`] decides
+//! their values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,18 +16,18 @@ pub enum PodPhase {
     /// Accepted; not every container has started.
     #[default]
     Pending,
-    /// Every container was started, at least one runs or will.
+    /// Every container was started, and at least one runs or will run.
     Running,
-    /// All ended with 0 and none will start again.
+    /// All containers ended with 0 and none will start again.
     Succeeded,
-    /// All ended, one or more with an error, and none will start again.
+    /// All containers ended, one or more with an error, and none will start again.
     Failed,
     /// Never set by podprobe.
     Unknown,
 }
 
 impl PodPhase {
-    /// Succeeded or Failed: never left again (kubelet-probes 9.2).
+    /// Whether it is Succeeded or Failed, which a pod never leaves (kubelet-probes 9.2).
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
@@ -135,23 +136,23 @@ pub struct PodCondition {
 pub struct ContainerStatus {
     /// The container's name.
     pub name: String,
-    /// What it does now.
+    /// Its state now.
     pub state: ContainerState,
-    /// How the instance before ended.
+    /// How the previous instance ended.
     pub last_state: ContainerState,
-    /// Gets traffic.
+    /// Whether it gets traffic.
     pub ready: bool,
     /// Instances before this one.
     pub restart_count: u32,
     /// As in the spec.
     pub image: String,
-    /// What it resolved to.
+    /// The image id that it resolved to.
     #[serde(rename = "imageID")]
     pub image_id: String,
     /// `podprobe://<id>`; empty until there is one.
     #[serde(rename = "containerID", skip_serializing_if = "String::is_empty")]
     pub container_id: String,
-    /// Whether the startup probe has passed (or there is none and it runs).
+    /// Whether the startup probe has passed; without one, whether the container runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started: Option<bool>,
     /// The requests that were granted.
@@ -176,7 +177,7 @@ pub struct VolumeMountStatus {
     /// Not writable.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
-    /// `Disabled` for what is read-only: mounts below it may be writable.
+    /// `Disabled` for a read-only mount: mounts below it may be writable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recursive_read_only: Option<String>,
 }
@@ -222,7 +223,7 @@ pub struct ContainerStateRunning {
 pub struct ContainerStateTerminated {
     /// 128 + signal when a signal ended it.
     pub exit_code: i32,
-    /// Never set by podprobe, as the kubelet does; the exit code says it.
+    /// Never set, as in the kubelet; the exit code shows the signal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
     /// `Completed`, `Error`, `OOMKilled`, `ContainerStatusUnknown`, `ContainerCannotRun`.
@@ -237,7 +238,7 @@ pub struct ContainerStateTerminated {
     /// Wall clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
-    /// Which instance.
+    /// The id of the instance.
     #[serde(rename = "containerID", skip_serializing_if = "String::is_empty")]
     pub container_id: String,
 }

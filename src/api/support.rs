@@ -1,11 +1,13 @@
-//! What becomes of a field that podprobe does not act on.
+//! The verdict on a field that podprobe does not act on.
 //!
-//! A field that no type reads is one of: without meaning for a container (nothing is said), without effect on what a
-//! container sees or may do (a warning), or needed to be what it says (the pod is refused). Which of them is a table;
-//! the fields that *are* acted on come from the types themselves, so no field can be in both or in neither.
+//! A field that no type reads has no meaning for a container (no message), or does not change what
+//! a container sees or may do (a warning), or changes it (the pod is refused). A table says which.
+//! The fields that *are* acted on come from the types themselves, so no field can be in both or in
+//! neither.
 //!
-//! Invariant: pure, and every path gets an answer. An unknown field inside a security context, resources, a probe or
-//! a volume refuses; so does one that is likely a misspelt or misplaced field whose absence would matter.
+//! Invariant: pure, and every path gets a verdict. An unknown field inside a security context,
+//! resources, a probe or a volume refuses the pod; so does a likely misspelt or misplaced field
+//! whose absence would matter.
 
 mod fields;
 mod rules;
@@ -22,11 +24,11 @@ use crate::spelling;
 /// What to do about a field that no type reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing: it has no meaning for a container, or says what is the case anyway.
+    /// Nothing: the field has no meaning for a container, or its value is the default anyway.
     Fine,
-    /// Say this, run the pod.
+    /// Warn with this text and run the pod.
     Warn(String),
-    /// Say this, refuse the pod. `meant` is the path of the field that was likely meant.
+    /// Refuse the pod with this text. `meant` is the path of the field that was likely meant.
     Refuse { text: String, meant: Option<String> },
 }
 
@@ -51,13 +53,13 @@ pub(crate) fn verdict(source: PodSource, path: &[Step], value: &Value) -> Verdic
     }
 }
 
-/// Whether the object at `path` is one whose fields are known, so that it may be nothing but an object.
+/// Whether the fields of the value at `path` are known, so that it must be an object.
 pub(crate) fn must_be_object(path: &[Step]) -> bool {
     level_at(path).is_some()
 }
 
-/// The level of the object at `path`, by its path without indexes; the three probes are taken as one, and so are the
-/// two kinds of containers.
+/// The level of the object at `path`, by its path without indexes. The three probes share one
+/// level, and so do the two kinds of containers.
 fn level_at(path: &[Step]) -> Option<&'static Level> {
     let mut generic = String::new();
     for step in path {
@@ -137,7 +139,8 @@ fn unknown(level: &Level, key: &str, around: &[Step], at: &str) -> Verdict {
     Verdict::Warn(format!("{at}: not acted on: unknown field"))
 }
 
-/// Where a field with a telling name belongs. Short ones (`name`, `path`) stand at many places and tell nothing.
+/// Where a field belongs, by its name. Short names (`name`, `path`) occur at many places and are
+/// not used.
 fn misplaced(key: &str) -> Option<&'static str> {
     let home = |level: &&Level| key.len() > 6 && level.fields().contains(&key);
     LEVELS.iter().find(home).map(|level| match level.at {
@@ -147,8 +150,8 @@ fn misplaced(key: &str) -> Option<&'static str> {
     })
 }
 
-/// Values of fields that are read whose meaning podprobe does not give them yet: acting on half of them would run a
-/// pod as something it is not.
+/// Values that podprobe reads but does not support yet. A pod with one of them is refused, because
+/// it would run differently from what its file says.
 pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (index, volume) in pod.spec.volumes.iter().enumerate() {

@@ -1,8 +1,9 @@
-//! Validation of a defaulted pod: kubelet-probes 1.3–1.5, the rules of the API on create, and what the node needs of
-//! the values it hands to the kernel.
+//! Validation of a defaulted pod: kubelet-probes 1.3–1.5, the API's rules on create, and checks of
+//! the values that the node hands to the kernel.
 //!
-//! Invariants: pure; all errors at once, in the API's order; texts and paths are those of kubelet-probes 1.2. What
-//! podprobe cannot do *yet* is not here but in [`super::support`].
+//! Invariants: pure; all errors at once, in the API's order; texts and paths are as in
+//! kubelet-probes 1.2. Values that podprobe does not support *yet* are refused in
+//! [`super::support`], not here.
 
 mod checks;
 mod containers;
@@ -31,7 +32,7 @@ use super::pod::{ObjectMeta, Pod, PodSpec};
 /// Total of all annotation keys and values, in bytes.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 
-/// Everything wrong with a pod that has its defaults.
+/// All errors of a pod that has its defaults.
 pub fn validate_pod(pod: &Pod) -> Vec<FieldError> {
     let mut errors = metadata(&pod.metadata);
     errors.extend(spec(&pod.spec));
@@ -85,7 +86,7 @@ fn metadata(meta: &ObjectMeta) -> Vec<FieldError> {
     errors
 }
 
-/// The UID names directories and cgroups, so it may not lead out of them.
+/// Checks the UID, which names directories and cgroups and may not lead out of them.
 fn uid(errors: &mut Vec<FieldError>, meta: &ObjectMeta) {
     let uid = meta.uid.as_str();
     let plain = uid

@@ -13,7 +13,7 @@ use super::table::write_rows;
 use super::terminal::say;
 use crate::images::{ImageConfig, ImageError, ImageRecord, ImageStore, LoadedImage};
 use crate::layout::Layout;
-use crate::runtime;
+use crate::runtime::shims;
 
 /// `image`.
 pub const VERB: args::Verb = args::Verb {
@@ -155,7 +155,7 @@ fn run(image: &Image, out: &mut dyn Write) -> Result<(), CliError> {
         Action::Remove(names) => {
             for name in names {
                 images
-                    .remove(name, &|| runtime::images_in_use(&layout))
+                    .remove(name, &|| shims::images_in_use(&layout))
                     .map_err(failed)?;
                 writeln!(out, "removed {name}")?;
             }

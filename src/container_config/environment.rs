@@ -3,7 +3,8 @@
 use crate::api::Container;
 use crate::api::expansion::expand;
 
-/// The container's own variables, each expanded against those before it. The last one of a name counts.
+/// The container's own variables, each expanded against those before it. When a name is repeated,
+/// the last one counts.
 pub(super) fn variables(container: &Container) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = Vec::with_capacity(container.env.len());
     for e in &container.env {
@@ -16,7 +17,8 @@ pub(super) fn variables(container: &Container) -> Vec<(String, String)> {
     all
 }
 
-/// Words of a command, expanded against the container's own variables; those of the image take no part.
+/// Expands the words of a command with the container's own variables; the image's variables are not
+/// used.
 pub(super) fn expand_words(words: &[String], variables: &[(String, String)]) -> Vec<String> {
     words
         .iter()

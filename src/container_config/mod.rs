@@ -1,8 +1,9 @@
-//! What a pod's sandbox and containers look like, as configurations for a runtime: the kubelet's
+//! Makes the configurations of a pod's sandbox and containers for a runtime: the kubelet's
 //! `generatePodSandboxConfig` and `generateContainerConfig`.
 //!
-//! Invariants: it decides and does nothing. A configuration depends on the [`Inputs`] alone; files, volumes and images are
-//! there already. What a pod asks for and cannot be written down is an error, never left out.
+//! Invariants: pure. A configuration depends on the [`Inputs`] alone; files, volumes and images
+//! exist already. A request of a pod that a configuration cannot express is an error; it is never
+//! left out.
 
 mod environment;
 mod node;
@@ -37,7 +38,7 @@ pub struct SandboxInputs<'a> {
     pub volumes: &'a MountedVolumes,
 }
 
-/// The sandbox of a pod.
+/// The configuration of a pod's sandbox.
 pub fn sandbox(i: &SandboxInputs<'_>) -> SandboxConfig {
     let m = &i.pod.metadata;
     SandboxConfig {
@@ -85,19 +86,19 @@ pub struct Inputs<'a> {
     pub volumes: &'a MountedVolumes,
     /// The pod's generated files.
     pub etc_files: &'a EtcFiles,
-    /// File for the container's last words; None when it wants none.
+    /// File for the container's last words, if it has one.
     pub termination_log: Option<PathBuf>,
-    /// Where profiles of type `Localhost` lie.
+    /// Directory of the profiles of type `Localhost`.
     pub seccomp_profiles: &'a Path,
     /// Facts of the node.
     pub node: &'a NodeFacts,
 }
 
-/// A container.
+/// The configuration of a container.
 ///
 /// # Errors
-/// What keeps it from becoming one, for people: a mount of a volume that the pod does not have, a quantity that is no
-/// number, `runAsNonRoot` against an image that runs as root.
+/// Why there is no configuration, for people: a mount of a volume that the pod does not have, a bad
+/// quantity, `runAsNonRoot` for an image that runs as root.
 pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, String> {
     let c = i.container;
     let variables = environment::variables(c);
@@ -147,7 +148,8 @@ fn container_labels(pod: &Pod, container: &Container) -> Labels {
     all
 }
 
-/// Hash of what makes a container another one: name and image (kubelet-probes 8.3). FNV-1a, 32 bits.
+/// Hash of name and image, whose change makes a container a new one (kubelet-probes 8.3). FNV-1a,
+/// 32 bits.
 pub fn spec_hash(container: &Container) -> u32 {
     let text = serde_json::json!({"name": container.name, "image": container.image}).to_string();
     text.bytes().fold(0x811c_9dc5, |h, b| {
@@ -155,7 +157,7 @@ pub fn spec_hash(container: &Container) -> u32 {
     })
 }
 
-/// Volumes, then the generated files where no volume is mounted in their place.
+/// The mounts: volumes, then the generated files unless a volume is mounted over them.
 fn mounts(i: &Inputs<'_>) -> Result<Vec<Mount>, String> {
     let c = i.container;
     let mut all = Vec::with_capacity(c.volume_mounts.len() + 4);
@@ -178,7 +180,8 @@ fn mounts(i: &Inputs<'_>) -> Result<Vec<Mount>, String> {
     let last_words = c.termination_message_destination();
     let generated = [
         (Some(&i.etc_files.hosts), "/etc/hosts", false),
-        // These two are shared by the pod: a container that may not write its root may not write them either.
+        // The containers of the pod share these two files: a container with a read-only root may
+        // not write them either.
         (Some(&i.etc_files.hostname), "/etc/hostname", read_only_root),
         (
             Some(&i.etc_files.resolv_conf),

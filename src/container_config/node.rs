@@ -1,4 +1,4 @@
-//! Facts of the node that configurations depend on.
+//! Facts about the node that configurations depend on.
 
 use std::fs;
 use std::path::Path;
@@ -8,13 +8,13 @@ use std::path::Path;
 pub struct NodeFacts {
     /// `MemTotal` in bytes; 0 when it cannot be read.
     pub memory_capacity: u64,
-    /// `/sys/devices/system/cpu/cpu*/thermal_throttle`, where there is one: they tell of other tenants' load, so no
-    /// container sees them.
+    /// The existing `/sys/devices/system/cpu/cpu*/thermal_throttle` directories: they show the load
+    /// of other tenants, so they are hidden from containers.
     pub thermal_throttle: Vec<String>,
 }
 
 impl NodeFacts {
-    /// Asks the node.
+    /// Reads the facts.
     pub fn read() -> Self {
         Self {
             memory_capacity: memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),

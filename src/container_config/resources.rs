@@ -10,7 +10,7 @@ use crate::runtime::Resources;
 /// CFS period in microseconds.
 const PERIOD: i64 = 100_000;
 
-/// Limits and weights of a container. Limits of nothing are no limits.
+/// Limits and weights of a container. A limit of 0 is no limit.
 pub(super) fn resources(
     pod: &Pod,
     container: &Container,
@@ -29,12 +29,12 @@ pub(super) fn resources(
     })
 }
 
-/// 1024 a core, 2–262144 (the kernel's range).
+/// 1024 per core; 2–262144 (the kernel's range).
 fn shares(milli: i64) -> i64 {
     (milli.saturating_mul(1024) / 1000).clamp(2, 262_144)
 }
 
-/// Microseconds in a period; at least 1 ms, the least the kernel takes.
+/// Microseconds in a period; at least 1 ms, the kernel's minimum.
 fn quota(milli: i64) -> i64 {
     (milli.saturating_mul(PERIOD) / 1000).max(1000)
 }
@@ -48,7 +48,7 @@ fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: u64) -> Resu
         QosClass::BestEffort => 1000,
         QosClass::Burstable => {
             let own = of(request(&container.resources, "memory", 1)?);
-            // A sidecar is not killed before the containers that it serves.
+            // The kernel kills a sidecar after the containers that it serves.
             match least_regular_request(pod, container)? {
                 Some(least) => own.min(of(least)),
                 None => own,
@@ -57,7 +57,7 @@ fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: u64) -> Resu
     })
 }
 
-/// Of a sidecar: the smallest memory request among the regular containers.
+/// For a sidecar: the smallest memory request among the regular containers.
 fn least_regular_request(pod: &Pod, container: &Container) -> Result<Option<i64>, String> {
     if !pod.spec.is_sidecar(&container.name) {
         return Ok(None);
@@ -69,7 +69,8 @@ fn least_regular_request(pod: &Pod, container: &Container) -> Result<Option<i64>
     Ok(requests?.into_iter().min())
 }
 
-/// 1000 less the thousandths of the node's memory asked for; 3–999, between Guaranteed and BestEffort.
+/// 1000 minus the requested thousandths of the node's memory; 3–999, between Guaranteed and
+/// BestEffort.
 fn burstable(request: i64, capacity: u64) -> i32 {
     let capacity = i128::from(capacity.max(1));
     let score = 1000 - i128::from(request) * 1000 / capacity;
@@ -80,7 +81,7 @@ fn burstable(request: i64, capacity: u64) -> i32 {
     }
 }
 
-/// The request; the limit when there is none (kubelet-probes 1.1); 0 when there is neither.
+/// The request, else the limit (kubelet-probes 1.1), else 0.
 fn request(r: &ResourceRequirements, name: &str, unit: i64) -> Result<i64, String> {
     Ok(amount(&r.requests, name, unit)?
         .or(amount(&r.limits, name, unit)?)
@@ -172,7 +173,7 @@ mod tests {
         );
         check(&[("memory", "1.5k")], &[], (2, None, Some(1500)));
         check(&[("memory", "100m")], &[], (2, None, Some(1)));
-        // the most that validation lets pass is the most that the kernel takes
+        // the most that validation accepts is the most that the kernel accepts
         let most = Some(17_592_186_000_000);
         check(&[("cpu", "175921860")], &[], (262_144, most, None));
         check(&[("memory", "1e19")], &[], (2, None, Some(i64::MAX)));

@@ -6,7 +6,7 @@ use crate::api::pod::{Capabilities, SeccompProfile as Wanted};
 use crate::api::{Container, Pod};
 use crate::runtime::{SeccompProfile, Security};
 
-/// Hidden, as the kubelet asks of every runtime (pkg/securitycontext/util.go).
+/// Paths that the kubelet tells every runtime to hide (pkg/securitycontext/util.go).
 const MASKED: [&str; 12] = [
     "/proc/asound",
     "/proc/acpi",
@@ -22,7 +22,7 @@ const MASKED: [&str; 12] = [
     "/sys/devices/virtual/powercap",
 ];
 
-/// Read-only, from the same list.
+/// Paths that are read-only, from the same list.
 const READONLY: [&str; 5] = [
     "/proc/bus",
     "/proc/fs",
@@ -31,7 +31,7 @@ const READONLY: [&str; 5] = [
     "/proc/sysrq-trigger",
 ];
 
-/// The container's own fields, else the pod's.
+/// The privileges: the container's own fields, else the pod's.
 pub(super) fn security(i: &Inputs<'_>) -> Result<Security, String> {
     let (c, p) = (&i.container.security_context, &i.pod.spec.security_context);
     let run_as_user = c.run_as_user.or(p.run_as_user);
@@ -57,7 +57,7 @@ pub(super) fn security(i: &Inputs<'_>) -> Result<Security, String> {
         read_only_root: c.read_only_root_filesystem == Some(true),
         no_new_privileges: c.allow_privilege_escalation == Some(false),
         seccomp: match seccomp_profile(i.pod, i.container) {
-            // A privileged container has none, whatever it asks for, as in containerd.
+            // A privileged container never has a profile, as in containerd.
             Some(_) if privileged => SeccompProfile::Unconfined,
             None => SeccompProfile::Unconfined,
             Some(wanted) => seccomp(i, wanted)?,
@@ -67,7 +67,8 @@ pub(super) fn security(i: &Inputs<'_>) -> Result<Security, String> {
     })
 }
 
-/// Upper case and without `CAP_`; a name that nobody knows is left to the runtime, which refuses it.
+/// Names in upper case and without `CAP_`. An unknown name is passed on to the runtime, which
+/// refuses it.
 fn names(all: &Capabilities, which: impl Fn(&Capabilities) -> &Vec<String>) -> Vec<String> {
     let plain = |name: &String| match canonical(name) {
         Some(known) => known.to_owned(),
@@ -95,7 +96,8 @@ fn seccomp(i: &Inputs<'_>, wanted: &Wanted) -> Result<SeccompProfile, String> {
     }
 }
 
-/// `verifyRunAsNonRoot` of the kubelet. A name is refused whatever its uid: the file that maps it is the image's own.
+/// `verifyRunAsNonRoot` of the kubelet. A user name is refused whatever its uid, because the image
+/// itself maps names to uids.
 fn verify_non_root(i: &Inputs<'_>, run_as_user: Option<i64>) -> Result<(), String> {
     let whose = format!(
         "(pod: \"{}\", container: {})",

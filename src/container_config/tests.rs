@@ -1,4 +1,4 @@
-//! What a container's configuration contains, by what its pod says.
+//! Container configurations made from pods.
 
 use serde_json::json;
 

@@ -59,16 +59,14 @@ impl KubeRuntime {
         &self.runtime
     }
 
-    /// The pod's directory and the files in it that all its containers see.
+    /// Makes the pod's directory.
     ///
     /// # Errors
-    /// The disk does not take them.
+    /// The disk does not take it.
     pub fn make_pod_dir(&self, pod: &Pod) -> io::Result<()> {
         let dir = self.layout.pod_data(pod.uid());
         fs::create_dir_all(&dir)?;
-        fs::set_permissions(&dir, Permissions::from_mode(0o750))?;
-        let files = EtcFiles::below(&dir);
-        files.write(&hostname(pod), pod.spec.host_network)
+        fs::set_permissions(&dir, Permissions::from_mode(0o750))
     }
 
     /// Makes the pod's volumes ready; harmless when they are.
@@ -79,18 +77,23 @@ impl KubeRuntime {
         self.volumes.set_up(pod, &self.layout.pod_data(pod.uid()))
     }
 
-    /// Runs a new sandbox.
+    /// Runs a new sandbox, and writes /etc/hosts and the like for its containers. They are written at no other time: running
+    /// containers have them mounted, and may have changed them.
     ///
     /// # Errors
-    /// The runtime's.
+    /// The disk's or the runtime's.
     pub fn run_sandbox(
         &self,
         pod: &Pod,
         attempt: u32,
         volumes: &MountedVolumes,
     ) -> Result<ContainerId, RuntimeError> {
-        self.runtime
-            .run_sandbox(&self.sandbox_config(pod, attempt, volumes))
+        let config = self.sandbox_config(pod, attempt, volumes);
+        let files = EtcFiles::below(&self.layout.pod_data(pod.uid()));
+        let written = files.write(&config.hostname, pod.spec.host_network);
+        written
+            .map_err(|e| RuntimeError::failed(format!("cannot write the files of /etc: {e}")))?;
+        self.runtime.run_sandbox(&config)
     }
 
     /// The image that a container is made of. Events are given to `record` as they happen.

@@ -25,7 +25,7 @@ impl EtcFiles {
         }
     }
 
-    /// Writes them for a pod with that host name.
+    /// Writes the files for a pod with this host name.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -39,8 +39,8 @@ impl EtcFiles {
     }
 }
 
-/// The host name that a pod's processes see: the node's on the node's network, else `spec.hostname` or the pod's name,
-/// at most 63 characters of it, as the kubelet cuts it.
+/// The host name that a pod's processes see: the node's name on the node's network, else
+/// `spec.hostname` or the pod's name, cut to 63 characters as in the kubelet.
 pub fn hostname(wanted: &str, pod_name: &str, host_network: bool) -> String {
     if host_network {
         return nix::unistd::gethostname()
@@ -55,7 +55,8 @@ pub fn hostname(wanted: &str, pod_name: &str, host_network: bool) -> String {
         .to_owned()
 }
 
-/// The node's file for pods on its network, else loopback and the pod itself.
+/// The text of `/etc/hosts`: the node's file for pods on its network, else loopback and the pod
+/// itself.
 fn hosts(hostname: &str, host_network: bool) -> String {
     if host_network && let Ok(own) = fs::read_to_string("/etc/hosts") {
         return format!("# Managed by podprobe (host network).\n{own}");

@@ -1,4 +1,4 @@
-//! The network of a pod: which addresses it has, and the files that tell its containers.
+//! The network of a pod: its addresses, and the files in its containers that hold them.
 //!
 //! Invariants: a kind of network is one implementor of [`PodNetwork`]; nothing outside this module asks which kind it is.
 
@@ -7,7 +7,7 @@ pub mod etc_files;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Whose network it is about.
+/// The sandbox whose network it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkOwner<'a> {
     /// Name of the pod.
@@ -28,14 +28,14 @@ pub trait PodNetwork: Send + Sync {
     /// The sandbox is removed again; the text is shown to the user.
     fn set_up(&self, owner: NetworkOwner<'_>) -> io::Result<()>;
 
-    /// Takes back what `set_up` has done outside of the sandbox's namespace. Idempotent; also called for a sandbox that is
-    /// long gone.
+    /// Undoes what `set_up` did outside of the sandbox's namespace. Idempotent; also called for a
+    /// sandbox that is gone.
     ///
     /// # Errors
-    /// It is called again with the next removal.
+    /// The caller tries again with the next removal.
     fn tear_down(&self, owner: NetworkOwner<'_>) -> io::Result<()>;
 
-    /// The addresses of a sandbox, primary first. Cheap: asked at every listing.
+    /// The addresses of a sandbox, primary first. Must be cheap, because every listing calls it.
     fn addresses(&self, owner: NetworkOwner<'_>) -> Vec<IpAddr>;
 }
 
@@ -56,8 +56,8 @@ impl PodNetwork for Host {
     }
 }
 
-/// A namespace with nothing but a loopback interface, which the sandbox sets up itself. Only the pod's own containers and
-/// its probes, which enter the namespace, reach it.
+/// A namespace with only a loopback interface, which the sandbox sets up itself. Only the pod's own
+/// containers and its probes can reach it, because they are in the namespace.
 struct Loopback;
 
 impl PodNetwork for Loopback {
@@ -87,7 +87,7 @@ impl Networks {
         }
     }
 
-    /// The network of pods that use the node's (`host`), or of the others.
+    /// The network of pods that use the node's network (`host`), or of other pods.
     pub fn of(&self, host: bool) -> &dyn PodNetwork {
         if host { &self.host } else { &*self.pods }
     }

@@ -1,7 +1,7 @@
 //! Init containers and sidecars (kubelet-probes 8.3.1): walked from the last to the first, so that the first status met
 //! tells how far the pod has come.
 
-use super::compute::{Inputs, KillReason, ToKill, kill_unknown, to_kill};
+use super::actions::{Inputs, KillReason, ToKill, kill_unknown, to_kill};
 use super::restart::should_restart_after;
 use crate::api::Container;
 use crate::api::pod::RestartPolicy;

@@ -3,6 +3,7 @@
 //! Invariants: pure. Nothing here starts, kills, waits, locks, logs or reads a clock; inputs are the spec, what the
 //! runtime said and the cached probe results, outputs are data that [`crate::pod_workers`] carries out.
 
+mod actions;
 mod backoff;
 mod compute;
 mod grace;
@@ -14,9 +15,10 @@ mod restart_all;
 #[cfg(test)]
 mod walk;
 
+pub use actions::{Inputs, KillReason, PodActions, ToKill};
 pub use backoff::{BackOff, BackOffKey, Held};
 pub(crate) use compute::sandbox_needed;
-pub use compute::{Inputs, KillReason, PodActions, ToKill, compute, ended_before};
+pub use compute::{compute, ended_before};
 pub use grace::{MINIMUM_GRACE_SECONDS, kill_grace_period, pod_grace_period};
 pub use init::has_initialized;
 pub use order::ends_after;

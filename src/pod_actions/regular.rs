@@ -1,6 +1,6 @@
 //! Regular containers of an initialised pod (kubelet-probes 8.3 step 5).
 
-use super::compute::{Inputs, KillReason, ToKill, kill_unknown, to_kill};
+use super::actions::{Inputs, KillReason, ToKill, kill_unknown, to_kill};
 use super::restart::should_be_restarted;
 use crate::api::Container;
 use crate::api::pod::RestartPolicy;

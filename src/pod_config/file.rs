@@ -1,9 +1,10 @@
 //! The file source's thread: waits for inotify, the re-listing time or the stop, then lists, reads and sends
 //! (kubelet-probes 6.3).
 //!
-//! Invariants: never waits for a file (no FIFO is opened, nothing is read past [`MAX_FILE_SIZE`]); holds at most one file's
-//! content at a time; what a listing means is decided in [`super::files`]. When the disk refuses a last good version, a line
-//! is logged and the pods run on.
+//! Invariants: the thread never waits for a file (it opens no FIFO and reads nothing past
+//! [`MAX_FILE_SIZE`]); it holds the content of one file at a time; [`super::files`] decides what a
+//! listing means. When a last good version cannot be written, this is logged and the pods keep
+//! running.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
@@ -32,21 +33,22 @@ use crate::clock::Moment;
 use crate::directory_watch::{DirectoryWatch, Hints, WatchError};
 use crate::events::{EventType, Recorder};
 
-/// How often a missing path is looked for, and the pause after a panic.
+/// The time between two looks for a missing path, and the pause after a panic.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A file changed less than this ago may be changed again without any trace in its times.
+/// A file changed less than this ago may change again while its times stay the same.
 const SETTLED: Duration = Duration::from_millis(50);
 
-/// What the source works with.
+/// The settings and connections of the source.
 pub struct FileSourceConfig {
     /// A directory or one file; symbolic links are followed. Relative to the working directory at the start.
     pub path: PathBuf,
     /// `fileCheckFrequency`.
     pub check_frequency: Duration,
-    /// Directory of the last good versions; of this source alone, made when it is missing.
+    /// Directory of the last good versions, for this source alone; created when it is missing.
     pub last_good: PathBuf,
-    /// Pods that an earlier daemon ran: of two files with one pod theirs comes first.
+    /// Pods that an earlier daemon ran: when two files have the same pod, the file of a running pod
+    /// wins.
     pub running: HashSet<crate::api::PodUid>,
     /// Bytes to pods.
     pub decode: Decode,
@@ -54,7 +56,7 @@ pub struct FileSourceConfig {
     pub config: Arc<PodConfig>,
     /// Where the updates go; the source waits while it is full, and ends when it is closed.
     pub updates: Sender<PodUpdate>,
-    /// What clients see of the files.
+    /// The state of the files that clients see.
     pub states: Arc<FileStates>,
     /// For pods that the merge drops.
     pub events: Arc<Recorder>,
@@ -71,7 +73,7 @@ impl FileSource {
     /// Starts the thread `pod-files`; the first listing is made at once.
     ///
     /// # Errors
-    /// No descriptor or no thread is left.
+    /// There are no descriptors left, or the thread cannot be started.
     pub fn spawn(config: FileSourceConfig) -> io::Result<Self> {
         let wake = Arc::new(EventFd::from_flags(
             EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
@@ -106,7 +108,7 @@ impl FileSource {
         self.thread.is_finished()
     }
 
-    /// Waits for the thread; a moment after [`FileSource::stop`].
+    /// Waits for the thread; short after [`FileSource::stop`].
     pub fn join(self) {
         // Panics are caught inside.
         let _ = self.thread.join();
@@ -121,7 +123,7 @@ struct Worker {
     path: PathBuf,
     files: Files,
     last_good: LastGood,
-    /// Whether the earlier daemon's last good versions have been looked at.
+    /// Whether the earlier daemon's last good versions have been restored.
     restored: bool,
     watch: DirectoryWatch,
     watch_error: Option<WatchError>,
@@ -131,7 +133,7 @@ struct Worker {
 
 impl Worker {
     fn run(&mut self) {
-        // What is known of the files outlives a panic: a kept last good version must not be lost by it.
+        // The knowledge about the files survives a panic, so that no last good version is lost.
         while catch_unwind(AssertUnwindSafe(|| self.rounds())).is_err() {
             log::error!("the pod file source panicked and starts again; please report this");
             if self.stopped.recv_timeout(RETRY).is_ok() {
@@ -162,7 +164,7 @@ impl Worker {
                 .flatten()
                 .fold(now + self.config.check_frequency, Moment::min);
             let published = self.publish(step);
-            // After the pods are on their way: a slow disk makes none of them wait.
+            // After the pods are sent, so that a slow disk delays none of them.
             self.keep();
             if published.is_err() {
                 return;
@@ -174,8 +176,8 @@ impl Worker {
         }
     }
 
-    /// At the first listing that could be made: what was good when the last daemon ended. A path that is still missing or
-    /// unreadable then says nothing of the files that will be there.
+    /// Restores the last good versions at the first successful listing. A path that is missing or
+    /// unreadable does not show which files there will be.
     fn restore(&mut self, listing: &Listing) {
         let readings: Vec<(&Path, &Reading)> = match listing {
             _ if self.restored => return,
@@ -202,7 +204,7 @@ impl Worker {
         self.restored = true;
     }
 
-    /// Brings the last good versions on the disk up to those in memory.
+    /// Writes the last good versions in memory to the disk.
     fn keep(&mut self) {
         self.last_good.commit(|path| self.files.accepted(path));
         if self.restored {
@@ -214,7 +216,7 @@ impl Worker {
             .for_each(|line| log::warn!("{line}"));
     }
 
-    /// Watching comes before listing, so that what happens in between gives an event.
+    /// Watches before listing, so that a change in between gives an event.
     fn watch(&mut self) {
         match self.watch.ensure(Moment::now()) {
             Ok(()) if self.watch.retry_at().is_none() => self.watch_error = None,
@@ -240,7 +242,7 @@ impl Worker {
                 PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
             let mut fds = vec![PollFd::new(self.wake.as_fd(), PollFlags::POLLIN)];
             fds.extend(self.watch.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-            // EINTR and the like: the deadline and the stop are looked at again.
+            // After EINTR and similar errors the deadline and the stop are checked again.
             let _ = poll(&mut fds, timeout);
             if self.stopped.try_recv().is_ok() {
                 return Err(Ended);

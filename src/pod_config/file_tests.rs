@@ -9,7 +9,7 @@ use super::*;
 const CEILING: Duration = Duration::from_secs(10);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A source on `<dir>/pods`; stopped and joined when dropped.
+/// A source on `<dir>/pods`; dropping it stops and joins its thread.
 struct Fixture {
     dir: Option<tempfile::TempDir>,
     source: Option<FileSource>,
@@ -60,7 +60,8 @@ impl Fixture {
         }
     }
 
-    /// Another daemon on the same files; `meanwhile` works on the pods directory while there is none.
+    /// Starts another daemon on the same files; `meanwhile` changes the pods directory while no
+    /// daemon runs.
     fn restarted_with(mut self, decode: Decode, meanwhile: impl FnOnce(&Path)) -> Self {
         self.end_source();
         let dir = self.dir.take().unwrap();
@@ -76,7 +77,7 @@ impl Fixture {
         self.dir.as_ref().unwrap().path()
     }
 
-    /// The entries' contents without their headers, sorted; once the source has come to rest.
+    /// The contents of the entries without their headers, sorted, once the source is idle.
     fn kept(&mut self) -> Vec<String> {
         self.end_source();
         let content = |path: PathBuf| {
@@ -125,7 +126,7 @@ impl Fixture {
         self.dir().join("pods").join(name)
     }
 
-    /// Writes aside and renames into place.
+    /// Writes a temporary file and renames it into place.
     fn put(&self, name: &str, text: &str) {
         let aside = self.dir().join("aside");
         fs::write(&aside, text).unwrap();
@@ -151,7 +152,8 @@ impl Fixture {
         );
     }
 
-    /// Waits until these pods are removed, in one update or in several, and nothing else is sent meanwhile.
+    /// Waits until these pods are removed, in one update or in several, and checks that nothing
+    /// else is sent meanwhile.
     #[track_caller]
     fn expect_removed(&self, names: &[&str]) {
         let mut left: Vec<&str> = names.to_vec();
@@ -315,7 +317,8 @@ fn a_replaced_directory_is_watched_afresh() {
     f.expect_content("2");
     f.put("b", "b@2;");
     f.expect(Add, &["b"]);
-    // The files go one after the other. A listing may fall in between, and then their pods go one after the other too.
+    // The files are removed one after the other. A listing may happen in between; then their pods
+    // are removed one after the other too.
     fs::remove_dir_all(f.path("")).unwrap();
     f.expect_removed(&["a", "b"]);
     f.expect_nothing_sent();
@@ -426,7 +429,8 @@ fn what_inotify_misses_the_re_listing_finds() {
 fn a_flood_of_events_ends_in_the_truth() {
     let f = Fixture::with_dir(|_| ());
     f.expect(Add, &[]);
-    // Far more than fs.inotify.max_queued_events (16384): the queue may overflow, the end state may not be missed.
+    // Far more than fs.inotify.max_queued_events (16384): the queue may overflow, but the source
+    // must see the last state.
     for _ in 0..10_000 {
         fs::write(f.path("x~"), "").unwrap();
         fs::remove_file(f.path("x~")).unwrap();
@@ -562,7 +566,7 @@ fn what_was_never_accepted_is_not_kept() {
     f.put("a", "b@1;");
     f.expect_problems(&["default/a has become default/b"]);
     assert_eq!(f.kept(), ["a@1;"]);
-    // Nor does a restart make it good.
+    // A restart does not make the file good either.
     let f = f.restarted(|_| ());
     f.expect(Add, &["a"]);
     f.expect_problems(&["default/a has become default/b"]);
@@ -583,7 +587,7 @@ fn a_deleted_file_takes_its_last_good_version_along() {
     fs::remove_file(f.path("a")).unwrap();
     f.expect(Remove, &["a"]);
     assert_eq!(f.kept(), ["b@2;"]);
-    // Also when no daemon sees it go; a bad file of the same name has no pod then.
+    // Also when no daemon sees its removal; a bad file of the same name has no pod then.
     let mut f = f.restarted(|d| fs::remove_file(d.join("b")).unwrap());
     f.expect(Add, &[]);
     assert_eq!(f.kept(), Vec::<String>::new());
@@ -677,7 +681,7 @@ fn what_a_bad_disk_did_not_take_is_kept_at_a_later_listing() {
         fs::create_dir(d.join("pods")).unwrap();
         fs::write(d.join("last-good"), "not a directory").unwrap();
         fs::write(d.join("pods/a"), "a@1;").unwrap();
-        // So that nothing but the missing entry is a reason to read it a second time.
+        // So that the missing entry is the only reason to read it a second time.
         while !is_settled(&d.join("pods/a").metadata().unwrap(), SystemTime::now()) {
             std::thread::yield_now();
         }

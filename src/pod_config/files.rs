@@ -1,8 +1,9 @@
 //! What a listing of the pods directory means: which pods, which problems, which log lines (kubelet-probes 6.3).
 //!
-//! Invariants: pure. A file that is bad, unreadable or half written keeps the pods of its last good version; only a file
-//! that is gone for [`REMOVAL_SETTLE`] takes its pods with it. The same holds across a restart of the daemon: see
-//! [`Files::restore`]. Each pod name and each UID has one file. A problem is logged once while it stays the same.
+//! Invariants: pure. A file that is bad, unreadable or half written keeps the pods of its last good
+//! version; the pods of a file end only when the file is missing for [`REMOVAL_SETTLE`]. The same
+//! holds across a restart of the daemon: see [`Files::restore`]. Each pod name and each UID has one
+//! file. A problem is logged once while it stays the same.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -15,8 +16,9 @@ use super::states::PodFile;
 use crate::api::{Pod, PodUid};
 use crate::clock::Moment;
 
-/// How long a file must be gone before its pods go. Editors and configuration tools that move the old file away before
-/// they put the new one down would otherwise restart the pod each time it is saved.
+/// How long a file must be missing before its pods are removed. Some editors and configuration
+/// tools move the old file away before they write the new one; without this time each save would
+/// restart the pod.
 pub const REMOVAL_SETTLE: Duration = Duration::from_millis(100);
 
 /// A decoded file: pods with their warnings.
@@ -28,7 +30,8 @@ pub type Decode = Arc<dyn Fn(&[u8], &Path) -> Result<Decoded, String> + Send + S
 /// SHA-256 of a file's content.
 pub type Digest = [u8; 32];
 
-/// Equal while a file is surely the same: any write changes `ctime`, any replacement the inode.
+/// Equal signatures mean the same file with the same content: any write changes `ctime`, any
+/// replacement changes the inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
     /// Device and inode of the file behind all links.
@@ -41,24 +44,25 @@ pub struct Signature {
     pub ctime: (i64, i64),
 }
 
-/// What was found behind a name in the directory. `signature` is None when the file was touched so recently that a further
-/// write could leave it as it is: it is then read again next time.
+/// The result of reading a name in the directory. `signature` is None when the file was changed so
+/// recently that a further write could leave the signature the same; the file is then read again
+/// next time.
 #[derive(Clone, Debug)]
 pub enum Reading {
-    /// The signature is the known one; not opened.
+    /// The signature is the known one; the file was not opened.
     Unchanged,
-    /// Opened, and the content is what it was.
+    /// The file was opened, and its content is the same.
     SameContent {
-        /// To be compared next time.
+        /// The signature to compare next time.
         signature: Option<Signature>,
     },
-    /// Opened, and the content is new.
+    /// The file was opened, and its content is new.
     Parsed {
         /// To be compared next time.
         signature: Option<Signature>,
-        /// Of the content.
+        /// The digest of the content.
         digest: Digest,
-        /// Of decoding.
+        /// The result of decoding.
         result: Result<Decoded, String>,
     },
     /// It could not be read.
@@ -67,33 +71,33 @@ pub enum Reading {
     Skipped(&'static str),
 }
 
-/// What was found at the configured path.
+/// The listing of the configured path.
 #[derive(Clone, Debug)]
 pub enum Listing {
-    /// A directory: the names that count, each with its reading.
+    /// A directory: its pod files, each with its reading.
     Dir(Vec<(PathBuf, Reading)>),
     /// One file.
     File(Reading),
-    /// Nothing; the text says so.
+    /// Nothing is there; the text says so.
     Missing(String),
-    /// It is there and cannot be listed.
+    /// It exists and cannot be listed.
     Unreadable(String),
 }
 
-/// What follows from a listing.
+/// The consequences of a listing.
 #[derive(Debug, Default)]
 pub struct Step {
-    /// The full set, when it is not the one handed over last; None also when nothing can be said yet.
+    /// The full set of pods if it has changed; None also while the set is not known yet.
     pub set: Option<Vec<Arc<Pod>>>,
-    /// Of every pod of the set, its file.
+    /// The file of every pod of the set.
     pub pods: BTreeMap<PodUid, PodFile>,
     /// Sorted by file.
     pub problems: Vec<FileProblem>,
-    /// What is wrong since this listing, a line each.
+    /// Log lines for new problems.
     pub log: Vec<String>,
-    /// What is no longer wrong, a line each: no warning.
+    /// Log lines for problems that are gone.
     pub mended: Vec<String>,
-    /// List again then, even if nothing happens.
+    /// The time of the next listing, even if nothing happens.
     pub wake: Option<Moment>,
 }
 
@@ -109,20 +113,20 @@ struct KnownFile {
     signature: Option<Signature>,
     digest: Option<Digest>,
     good: Vec<GoodPod>,
-    /// Of the content that `good` came from.
+    /// The digest of the content that `good` came from.
     accepted: Option<Digest>,
-    /// Why the last good version of an earlier daemon is none for this one.
+    /// Why this daemon refuses the last good version of an earlier one.
     refused: Option<String>,
     read_error: Option<String>,
     decode_error: Option<String>,
     vanished: Option<Moment>,
-    /// When the file came, if that was after the first listing.
+    /// When the file appeared, if after the first listing.
     appeared: Option<Moment>,
 }
 
 impl KnownFile {
-    /// Editors such as `sed -i` write a copy beside the file and rename it into place, so for a moment two files have one
-    /// pod. Until the time returned here that is not reported.
+    /// Editors such as `sed -i` write a copy beside the file and rename it into place, so for a
+    /// moment two files have the same pod. Until the time returned here this is not reported.
     fn may_be_a_copy_until(&self, now: Moment) -> Option<Moment> {
         let until = self.appeared? + REMOVAL_SETTLE;
         (self.vanished.is_none() && now < until).then_some(until)
@@ -170,7 +174,8 @@ impl KnownFile {
         (self.accepted, self.refused) = (Some(digest), None);
     }
 
-    /// A pod that is given another name under its old UID would go on under the old name: say it instead.
+    /// Refuses a pod that has a new name under its old UID, because it would keep running under the
+    /// old name.
     fn same_names(&self, pods: Decoded) -> Result<Decoded, String> {
         for (pod, _) in &pods {
             if let Some(old) = self
@@ -192,7 +197,7 @@ impl KnownFile {
         let error = self.read_error.as_ref().or(self.decode_error.as_ref())?;
         let why_none = match &self.refused {
             Some(why) if self.good.is_empty() && why == error => {
-                "; an earlier version of podprobe accepted this content, this one does not: its pod does not run until the file is mended"
+                "; an earlier version of podprobe accepted this content, this one does not: its pod does not run until the file is corrected"
             }
             Some(why) if self.good.is_empty() => {
                 return Some(format!(
@@ -204,7 +209,8 @@ impl KnownFile {
         Some(format!("{error}{why_none}"))
     }
 
-    /// What goes on although the file is bad; for the log, as views say it in their own form.
+    /// The log text about the pods that keep running although the file is bad. Views have their own
+    /// text.
     fn consequence(&self) -> &'static str {
         match self.good.len() {
             0 => "",
@@ -214,7 +220,7 @@ impl KnownFile {
     }
 }
 
-/// Everything known of the pod files between two listings.
+/// Everything known about the pod files between two listings.
 pub struct Files {
     path: PathBuf,
     entries: BTreeMap<PathBuf, KnownFile>,
@@ -222,15 +228,15 @@ pub struct Files {
     /// Problems of the last listing, by file.
     reported: BTreeMap<String, Vec<String>>,
     sent: Option<Vec<Arc<Pod>>>,
-    /// Pods of the last set; before the first one, those that an earlier daemon ran.
+    /// Pods of the last set; before the first set, the pods that an earlier daemon ran.
     held: HashSet<PodUid>,
-    /// Files they came from.
+    /// The files of these pods.
     holders: HashSet<PathBuf>,
 }
 
 impl Files {
-    /// Nothing is known yet; `path` is the configured directory or file. Of files with one pod the one whose pod is in
-    /// `running` comes first.
+    /// Starts without knowledge; `path` is the configured directory or file. When several files
+    /// have the same pod, the file whose pod is in `running` wins.
     pub fn new(path: PathBuf, running: HashSet<PodUid>) -> Self {
         Self {
             path,
@@ -250,7 +256,7 @@ impl Files {
             .is_none_or(|e| e.signature.as_ref() != Some(signature))
     }
 
-    /// Digest of the content last read from that file.
+    /// Digest of the content last read from the file.
     pub fn digest(&self, path: &Path) -> Option<&Digest> {
         self.entries.get(path).and_then(|e| e.digest.as_ref())
     }
@@ -260,14 +266,16 @@ impl Files {
         self.entries.get(path).and_then(|e| e.accepted.as_ref())
     }
 
-    /// The files that count: those that are there, and those that went less than [`REMOVAL_SETTLE`] ago.
+    /// The known files: the existing ones, and the ones that vanished less than [`REMOVAL_SETTLE`]
+    /// ago.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.entries.keys().map(PathBuf::as_path)
     }
 
-    /// Takes the last good version that an earlier daemon kept of a file, as if it had been read before the file became
-    /// what it is now: to be called before the first [`Files::step`], for files that [`needs_last_good`]. Of content that
-    /// no longer decodes the error is shown while the file itself is bad too.
+    /// Takes the last good version of a file from an earlier daemon, as if it had been read before
+    /// the present content. Call it before the first [`Files::step`], for files that
+    /// [`needs_last_good`]. If this version no longer decodes, its error is shown while the file
+    /// itself is bad too.
     pub fn restore(&mut self, path: &Path, digest: Digest, last_good: Result<Decoded, String>) {
         let entry = self.entries.entry(path.to_owned()).or_default();
         match last_good {
@@ -309,7 +317,8 @@ impl Files {
             .values()
             .map(|file| PathBuf::from(&file.file))
             .collect();
-        // A single file that was never good says nothing of what is wanted (6.3 "bad single file").
+        // A single file that was never good does not show which pods are wanted (6.3 "bad single
+        // file").
         is_known &= !(single
             && self.sent.is_none()
             && self
@@ -341,7 +350,7 @@ impl Files {
         step
     }
 
-    /// Stores the readings and ages what is no longer there.
+    /// Stores the readings and ages the files that have vanished.
     fn take(&mut self, now: Moment, files: Vec<(PathBuf, Reading)>, log: &mut Vec<String>) {
         let mut there: HashMap<PathBuf, Reading> = files.into_iter().collect();
         let skipped: BTreeMap<PathBuf, &'static str> = there
@@ -378,13 +387,14 @@ impl Files {
         }
     }
 
-    /// Whether a file has a pod that is wanted already: a newcomer with the same pod does not end it.
+    /// Whether a pod of the file is in the last set; a new file with the same pod does not replace
+    /// it.
     fn holds(&self, path: &Path, entry: &KnownFile) -> bool {
         self.holders.contains(path) || entry.good.iter().any(|g| self.held.contains(g.pod.uid()))
     }
 
-    /// One file for each name and UID: those that are there before those that vanished, those whose pods are wanted
-    /// already before others, then the first by path.
+    /// Chooses one file for each name and UID: existing files before vanished ones, files of
+    /// running pods before others, then the first by path.
     fn choose(
         &self,
         now: Moment,
@@ -434,7 +444,7 @@ impl Files {
         set
     }
 
-    /// Log lines for what is new or over since the last listing.
+    /// Adds log lines for problems that are new or gone since the last listing.
     fn log_changes(&self, problems: &BTreeMap<String, Vec<String>>, step: &mut Step) {
         for (file, texts) in problems {
             let old = self.reported.get(file);
@@ -462,8 +472,8 @@ impl Files {
     }
 }
 
-/// Whether the version that an earlier daemon kept of a file has a say beside what the file is now. Of a good file it has:
-/// a pod may not change its name under its UID, whoever read the old name.
+/// Whether the last good version of an earlier daemon matters besides the present file. It also
+/// matters for a good file, because a pod may not change its name under the same UID.
 pub fn needs_last_good(reading: &Reading, kept: &Digest) -> bool {
     match reading {
         Reading::Skipped(_) => false,
@@ -476,8 +486,9 @@ pub fn needs_last_good(reading: &Reading, kept: &Digest) -> bool {
     }
 }
 
-/// Whether a name in the directory is a pod file's. Beyond the kubelet's rule (no leading dot) the leftovers of editors do not
-/// count: vim's `4913`, `*.swp` and `*.swx`, emacs' `#x#`, backups `*~`, and `*.tmp` of everybody who renames into place.
+/// Whether a name in the directory is the name of a pod file. The kubelet excludes names with a
+/// leading dot; this also excludes the temporary files of editors: vim's `4913`, `*.swp` and
+/// `*.swx`, emacs' `#x#`, backups `*~`, and `*.tmp` of programs that rename into place.
 pub fn is_pod_file(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     let ends = |suffix: &str| name.ends_with(suffix.as_bytes());
@@ -520,7 +531,8 @@ pub(super) mod tests {
     use crate::api::test_pods;
     use serde_json::json;
 
-    /// A pod named after its text `name[@uid][#content]`; without a uid it depends on content and path, as in 6.1.
+    /// Makes a pod from the text `name[@uid][#content]`; without a uid the UID depends on content
+    /// and path, as in 6.1.
     pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Decoded, String> {
         let text = std::str::from_utf8(bytes).map_err(|e| e.to_string())?;
         let one = |line: &str| {
@@ -723,7 +735,7 @@ pub(super) mod tests {
             None,
             &[text],
         );
-        // nor an edit of the first one, nor a daemon that comes later
+        // nor does an edit of the first file, nor a later daemon
         check(
             &f.step(
                 at(120),

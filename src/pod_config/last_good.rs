@@ -1,12 +1,14 @@
 //! The last good version of each pod file, on disk: so that a daemon that starts while a file is bad still knows its pod.
 //!
-//! One file each in a directory of its own, named by the SHA-256 of the pod file's path: a line of JSON ([`Header`]), then
-//! the bytes as they were accepted. The bytes, not the pods: the same decoder makes the same UID of them, and a version of
-//! podprobe that refuses them never runs them as something they are not.
+//! Each version is a file in a separate directory, named by the SHA-256 of the pod file's path: a
+//! line of JSON ([`Header`]), then the accepted bytes. It holds the bytes and not the pods: the
+//! same decoder makes the same UID from them, and a version of podprobe that refuses them does not
+//! run a wrong pod.
 //!
-//! Invariants: an entry is renamed into place after it is on the disk, and is used only when its checksum is right. There is
-//! at most one entry, and one set aside as `*.corrupt`, for each pod file, each no bigger than a pod file. When the disk
-//! refuses writes (it is full or read-only), that is logged once and the older entry stays.
+//! Invariants: an entry is renamed into place after it is on the disk, and is used only when its
+//! checksum is right. Each pod file has at most one entry and one damaged entry `*.corrupt`, each
+//! no bigger than a pod file. When a write fails (the disk is full or read-only), this is logged
+//! once and the older entry stays.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
@@ -28,13 +30,13 @@ const MAX_HEADER: u64 = 64 << 10;
 #[derive(Serialize, Deserialize)]
 struct Header {
     version: u32,
-    /// For people; the name of the entry is what counts.
+    /// The path for people; the program uses the name of the entry.
     path: String,
-    /// Of the bytes after this line.
+    /// The checksum of the bytes after this line.
     sha256: String,
 }
 
-/// The directory, and what is known to lie in it.
+/// The directory and its known entries.
 pub(super) struct LastGood {
     dir: PathBuf,
     entries: HashMap<String, Digest>,
@@ -45,7 +47,8 @@ pub(super) struct LastGood {
 }
 
 impl LastGood {
-    /// Reads what is there. Damaged entries are set aside, leftovers of a writer that died are removed; nothing is created.
+    /// Reads the entries. Renames damaged ones and removes the temporary files of a writer that
+    /// died; creates nothing.
     pub(super) fn new(dir: PathBuf) -> Self {
         let (entries, aside, staged) = Default::default();
         let mut new = Self {
@@ -81,7 +84,7 @@ impl LastGood {
         }
     }
 
-    /// Sets a damaged entry aside.
+    /// Reads an entry; renames a damaged one to `*.corrupt`.
     fn read(&mut self, name: &str) -> Option<(Digest, Vec<u8>)> {
         let path = self.dir.join(name);
         match read_limited(&path, MAX_FILE_SIZE + MAX_HEADER)
@@ -104,17 +107,18 @@ impl LastGood {
         }
     }
 
-    /// Of the content kept for that pod file.
+    /// The digest of the content kept for this pod file.
     pub(super) fn digest(&self, path: &Path) -> Option<Digest> {
         self.entries.get(&name(path)).copied()
     }
 
-    /// The content kept for that pod file.
+    /// The content kept for this pod file.
     pub(super) fn load(&mut self, path: &Path) -> Option<Vec<u8>> {
         self.read(&name(path)).map(|(_, bytes)| bytes)
     }
 
-    /// Writes content that may turn out to be good beside the entry, unless it is the entry's; nothing waits for the disk.
+    /// Writes content that may turn out to be good to a file beside the entry, unless the entry
+    /// already has it. Does not wait for the disk.
     pub(super) fn stage(&mut self, path: &Path, digest: Digest, bytes: &[u8]) {
         if self.digest(path) == Some(digest) {
             return;
@@ -150,7 +154,7 @@ impl LastGood {
         file.write_all(bytes)
     }
 
-    /// Makes entries of what was staged and then accepted, and drops the rest.
+    /// Turns staged content that was accepted into entries, and drops the rest.
     pub(super) fn commit<'f>(&mut self, accepted: impl Fn(&Path) -> Option<&'f Digest>) {
         let (mut kept, mut failed) = (false, false);
         for (path, digest) in std::mem::take(&mut self.staged) {
@@ -176,7 +180,7 @@ impl LastGood {
             }
         }
         if kept {
-            // The entries are there; at worst a power loss brings the older ones back.
+            // The entries are written; at worst a power loss brings the older ones back.
             let _ = File::open(&self.dir).and_then(|d| d.sync_all());
         }
         if kept && !failed && std::mem::take(&mut self.failed) {
@@ -211,7 +215,8 @@ impl LastGood {
         self.dir.join(name(path)).with_extension("tmp")
     }
 
-    /// Logged once until a write works again; the file source tries again at each listing.
+    /// Logs a failed write once, until a write succeeds; the file source tries again at each
+    /// listing.
     fn fail(&mut self, path: &Path, e: &io::Error) {
         if !std::mem::replace(&mut self.failed, true) {
             let (path, dir) = (path.display(), self.dir.display());

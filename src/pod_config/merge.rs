@@ -1,8 +1,9 @@
 //! The merge of full sets into operations, per source and by UID (kubelet-probes 6.6).
 //!
-//! Invariants: the operations of one merge, in their order, turn the set before into the set after. A pod that did not
-//! change is in none of them, and its `config.seen` never changes. Nothing is sent from here: the source's thread
-//! sends, outside the lock, and one thread per source keeps the order.
+//! Invariants: the operations of one merge, in their order, turn the set before into the set after.
+//! A pod that did not change is in none of them, and its `config.seen` never changes. The merge
+//! sends nothing: the thread of the source sends, outside the lock; one thread per source keeps the
+//! order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,7 +17,7 @@ use crate::clock::Time;
 /// Capacity of the channel of [`PodUpdate`]s into the sync loop; a source waits when it is full.
 pub const UPDATES_CAPACITY: usize = 50;
 
-/// Annotations of the node itself, which no comparison looks at.
+/// Annotations that the node sets; comparisons ignore them.
 const LOCAL: [&str; 3] = [SOURCE_ANNOTATION, MIRROR_ANNOTATION, SEEN_ANNOTATION];
 
 /// What to do with the pods of an update; the numbers are the kubelet's.
@@ -24,7 +25,7 @@ const LOCAL: [&str; 3] = [SOURCE_ANNOTATION, MIRROR_ANNOTATION, SEEN_ANNOTATION]
 pub enum PodOperation {
     /// New on this source.
     Add = 0,
-    /// To be ended gracefully: it has got a deletion timestamp.
+    /// It got a deletion timestamp and must end gracefully.
     Delete = 1,
     /// No longer in the source.
     Remove = 2,
@@ -51,16 +52,16 @@ impl fmt::Display for PodOperation {
 pub struct PodUpdate {
     /// What to do.
     pub op: PodOperation,
-    /// Who says so.
+    /// The source.
     pub source: PodSource,
-    /// With these; empty only in the ADD that tells of an empty first set.
+    /// The pods; empty only in the ADD for an empty first set.
     pub pods: Vec<Arc<Pod>>,
 }
 
-/// What a merge comes to.
+/// The result of a merge.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Merged {
-    /// In the order in which they are to be sent.
+    /// The updates, in sending order.
     pub updates: Vec<PodUpdate>,
     /// Pods that were dropped, each with the text of its Warning event `FailedValidation`.
     pub dropped: Vec<(PodRef, String)>,
@@ -79,7 +80,7 @@ pub struct PodConfig {
 }
 
 impl PodConfig {
-    /// Waits for these sources before [`PodConfig::all_seen`] says yes.
+    /// A merge of these sources; [`PodConfig::all_seen`] waits for all of them.
     pub fn new(sources: &[PodSource]) -> Self {
         Self {
             sources: Mutex::new(
@@ -111,18 +112,19 @@ impl PodConfig {
         }
     }
 
-    /// The sync loop has handled an update of this source.
+    /// Records that the sync loop has handled an update of this source.
     pub fn mark_handled(&self, source: PodSource) {
         self.lock().entry(source).or_default().handled = true;
     }
 
-    /// Every source has sent a set and the sync loop has handled an item of each: what is not known now is not wanted.
+    /// Whether every source has sent a set and the sync loop has handled an update of each. From
+    /// then on an unknown pod is not wanted.
     pub fn all_seen(&self) -> bool {
         self.lock().values().all(|s| s.sent && s.handled)
     }
 }
 
-/// The second pod of a name, or of a UID, in one set is dropped (6.6 step 1).
+/// Drops the second pod with the same name or UID in one set (6.6 step 1).
 fn drop_duplicates(
     source: PodSource,
     set: Vec<Arc<Pod>>,
@@ -157,7 +159,7 @@ struct Groups {
 }
 
 impl Groups {
-    /// 6.6 step 6.
+    /// The updates in sending order (6.6 step 6).
     fn in_order(self, source: PodSource, first: bool) -> Vec<PodUpdate> {
         let tells_nothing = self.add.is_empty() && self.update.is_empty() && self.delete.is_empty();
         let mut out = Vec::new();
@@ -176,7 +178,7 @@ impl Groups {
     }
 }
 
-/// kubelet-probes 6.6 steps 2 to 5: the set to remember, and who goes into which operation.
+/// kubelet-probes 6.6 steps 2 to 5: the set to remember, and the pods of each operation.
 fn compare(
     source: PodSource,
     old: &BTreeMap<PodUid, Arc<Pod>>,
@@ -224,7 +226,8 @@ fn compare(
     (pods, groups)
 }
 
-/// Everything a worker could act on is equal. The raw spec counts too: it is what is shown.
+/// Whether everything that a worker could act on is equal. The raw spec counts too, because people
+/// see it.
 fn same_but_status(a: &Pod, b: &Pod) -> bool {
     let own = |p: &Pod| {
         let keep = |k: &&String| !LOCAL.contains(&k.as_str());
@@ -243,7 +246,8 @@ fn same_but_status(a: &Pod, b: &Pod) -> bool {
         && own(a) == own(b)
 }
 
-/// The new content under the known identity: name, namespace and the local annotations stay what they were.
+/// The new content with the known identity: name, namespace and the local annotations stay the
+/// same.
 fn adopt(known: &Pod, mut new: Pod) -> Pod {
     for (field, value) in [
         ("name", &known.metadata.name),

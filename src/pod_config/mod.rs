@@ -1,8 +1,8 @@
 //! Pod sources and their merge (kubelet-probes 6): which pods should run on this node.
 //!
-//! Invariants: a source only ever hands over its full set; [`merge::PodConfig`] alone turns sets into operations. What
-//! is wrong with a file never costs a running pod. Deciding ([`files`], [`merge`]) knows no thread, descriptor or clock;
-//! [`mod@file`] and `last_good` only wait, read, write and send.
+//! Invariants: a source always hands over its full set; only [`merge::PodConfig`] turns sets into
+//! operations. An error in a file never ends a running pod. [`files`] and [`merge`] decide and know
+//! no thread, descriptor or clock; [`mod@file`] and `last_good` only wait, read, write and send.
 
 pub mod file;
 pub mod files;

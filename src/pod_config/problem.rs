@@ -1,14 +1,14 @@
-//! What is wrong with a pod file, for people.
+//! The problem of a pod file, for people.
 
 use serde::{Deserialize, Serialize};
 
-/// A file in the pods directory that is not (or no longer) what runs.
+/// A file in the pods directory whose present content does not run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FileProblem {
     /// Path of the file.
     pub file: String,
-    /// What is wrong, where, and what to do.
+    /// The problem, its place in the file, and the way out.
     pub error: String,
 }
 

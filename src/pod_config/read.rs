@@ -1,4 +1,4 @@
-//! Reading one file from the disk: never waits for it, and never reads more than a limit.
+//! Reads one file from the disk without waiting, up to a limit.
 
 use std::fs;
 use std::io::{self, Read};
@@ -17,7 +17,7 @@ pub(super) fn sha256(bytes: &[u8]) -> Digest {
         .expect("SHA-256 has 32 bytes")
 }
 
-/// What a directory entry that is no regular file is, with its article.
+/// The kind of a directory entry that is not a regular file, with its article.
 pub(super) fn kind(meta: &fs::Metadata) -> &'static str {
     let t = meta.file_type();
     let kinds = [
@@ -32,7 +32,8 @@ pub(super) fn kind(meta: &fs::Metadata) -> &'static str {
         .map_or("a block device", |(_, what)| what)
 }
 
-/// Opens without ever waiting, and looks again at what was opened: the name may have become something else.
+/// Opens a file without waiting, and checks the type of the open file: the name may have been
+/// replaced meanwhile.
 pub(super) fn read_limited(path: &Path, limit: u64) -> io::Result<(fs::Metadata, Vec<u8>)> {
     let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
     let file = fs::OpenOptions::new()

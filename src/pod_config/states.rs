@@ -1,4 +1,4 @@
-//! What readers may know of the pod files: the file behind each pod, and what is wrong with which file.
+//! The state of the pod files for readers: the file of each pod, and the problems of files.
 //!
 //! Invariants: written only by the file source, before it sends the pods; the change hook runs outside the lock.
 
@@ -11,14 +11,14 @@ use crate::api::PodUid;
 /// How many removed pods are remembered, so that a pod that is being stopped still shows its file.
 const MAX_REMOVED: usize = 200;
 
-/// The file side of a pod.
+/// The file of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodFile {
     /// Path of the file.
     pub file: String,
     /// Advice from decoding, one sentence each.
     pub warnings: Vec<String>,
-    /// Set when the file has turned bad and this is its last good version.
+    /// The error of the file when it has become bad and the pod runs from its last good version.
     pub file_error: Option<String>,
 }
 
@@ -29,7 +29,7 @@ struct Inner {
     problems: Vec<FileProblem>,
 }
 
-/// Hears of the pods whose file side has changed.
+/// Called with the pods whose file or its state has changed.
 type OnChange = dyn Fn(&[PodUid]) + Send + Sync;
 
 /// Shared between the file source, which writes, and the snapshot, which reads.
@@ -39,8 +39,8 @@ pub struct FileStates {
 }
 
 impl FileStates {
-    /// Empty; `on_change` is called after each change, with the pods whose file side has changed, on the file source's
-    /// thread, and must not block.
+    /// Starts empty. `on_change` is called after each change, with the pods concerned, on the file
+    /// source's thread; it must not block.
     pub fn new(on_change: impl Fn(&[PodUid]) + Send + Sync + 'static) -> Self {
         Self {
             inner: Mutex::default(),
@@ -52,7 +52,8 @@ impl FileStates {
         self.inner.lock().expect("no panic while the lock is held")
     }
 
-    /// The file side of a pod; also of one whose file went recently. None when the pod came from no file.
+    /// The file of a pod, also when the file was removed recently. None when the pod did not come
+    /// from a file.
     pub fn get(&self, uid: &PodUid) -> Option<PodFile> {
         let inner = self.lock();
         let removed = || {
@@ -66,12 +67,12 @@ impl FileStates {
         inner.pods.get(uid).or_else(removed).cloned()
     }
 
-    /// What is wrong, sorted by file.
+    /// All problems, sorted by file.
     pub fn problems(&self) -> Vec<FileProblem> {
         self.lock().problems.clone()
     }
 
-    /// Replaces everything; the hook is called when something differs.
+    /// Replaces everything; calls the hook when something has changed.
     pub(super) fn replace(&self, pods: BTreeMap<PodUid, PodFile>, problems: Vec<FileProblem>) {
         let mut inner = self.lock();
         if inner.pods == pods && inner.problems == problems {

@@ -24,48 +24,19 @@ struct ReadySandbox {
 }
 
 impl Syncer {
-    /// Kill, create the sandbox, start: the order of kubelet-probes 8.4.
+    /// Kill, volumes, sandbox, start: the order of kubelet-probes 8.4.
     pub(super) fn carry_out(
         &self,
         pod: &Arc<Pod>,
-        mut runtime: Arc<RuntimePodStatus>,
+        runtime: Arc<RuntimePodStatus>,
         actions: &PodActions,
         problems: &mut Problems<'_>,
     ) {
-        if actions.kill_pod {
-            if actions.create_sandbox && !runtime.sandboxes.is_empty() {
-                let text = "Pod sandbox changed, it will be killed and re-created.";
-                self.event(pod, "", EventType::Normal, "SandboxChanged", text);
-                let init = |name: &str| pod.spec.init_containers.iter().any(|c| c.name == name);
-                for c in runtime
-                    .containers
-                    .iter()
-                    .filter(|c| c.state != RuntimeState::Exited || init(&c.name))
-                {
-                    self.deps
-                        .probes
-                        .renewing(pod, &c.name, "the pod's sandbox was made anew");
-                }
-            }
-            self.kill_pod(pod, &runtime, None, problems);
-        } else {
-            self.kill_all(pod, &actions.kill, None, problems);
-        }
-        if !problems.errors.is_empty() {
+        let Some(runtime) = self.kill_first(pod, runtime, actions, problems) else {
             return;
-        }
-        if actions.kill_pod || !actions.kill.is_empty() {
-            // what was killed has a finish time now: the back-off counts from it (lessons E2)
-            match self.runtime().pod_status(pod.uid()) {
-                Ok(fresh) => runtime = Arc::new(fresh),
-                Err(e) => return problems.add(e.message),
-            }
-        }
-        if actions.create_sandbox {
-            match self.purge_init_containers(pod, &runtime) {
-                Ok(left) => runtime = Arc::new(left),
-                Err(e) => return problems.add(e),
-            }
+        };
+        if !actions.starts() {
+            return;
         }
         let Some(volumes) = self.volumes(pod, problems) else {
             return;
@@ -80,6 +51,62 @@ impl Syncer {
         if let Some(id) = sandbox {
             let sandbox = ReadySandbox { id, volumes };
             self.start_all(pod, &sandbox, &runtime, actions, problems);
+        }
+    }
+
+    /// Kills the pod or single containers, and removes the init containers that a new sandbox makes run again. Returns what
+    /// the runtime has then; None when something did not work.
+    fn kill_first(
+        &self,
+        pod: &Arc<Pod>,
+        mut runtime: Arc<RuntimePodStatus>,
+        actions: &PodActions,
+        problems: &mut Problems<'_>,
+    ) -> Option<Arc<RuntimePodStatus>> {
+        if actions.kill_pod {
+            if actions.create_sandbox && !runtime.sandboxes.is_empty() {
+                self.say_that_the_sandbox_changes(pod, &runtime);
+            }
+            self.kill_pod(pod, &runtime, None, problems);
+        } else {
+            self.kill_all(pod, &actions.kill, None, problems);
+        }
+        if !problems.errors.is_empty() {
+            return None;
+        }
+        if actions.kill_pod || !actions.kill.is_empty() {
+            // What was killed has a finish time now: the back-off counts from it (lessons E2).
+            match self.runtime().pod_status(pod.uid()) {
+                Ok(fresh) => runtime = Arc::new(fresh),
+                Err(e) => {
+                    problems.add(e.message);
+                    return None;
+                }
+            }
+        }
+        if actions.create_sandbox {
+            match self.purge_init_containers(pod, &runtime) {
+                Ok(left) => runtime = Arc::new(left),
+                Err(e) => {
+                    problems.add(e);
+                    return None;
+                }
+            }
+        }
+        Some(runtime)
+    }
+
+    fn say_that_the_sandbox_changes(&self, pod: &Arc<Pod>, runtime: &RuntimePodStatus) {
+        let text = "Pod sandbox changed, it will be killed and re-created.";
+        self.event(pod, "", EventType::Normal, "SandboxChanged", text);
+        let init = |name: &str| pod.spec.init_containers.iter().any(|c| c.name == name);
+        let affected = runtime
+            .containers
+            .iter()
+            .filter(|c| c.state != RuntimeState::Exited || init(&c.name));
+        for c in affected {
+            let cause = "the pod's sandbox was made anew";
+            self.deps.probes.renewing(pod, &c.name, cause);
         }
     }
 

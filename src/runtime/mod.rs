@@ -22,7 +22,6 @@ pub use config::{
     TerminationMessage, Tmpfs,
 };
 pub use pod_status::{RuntimeContainerStatus, RuntimePodStatus, RuntimeSandboxStatus};
-pub use shims::{ShimRuntime, images_in_use};
 
 use std::fmt;
 use std::fs::File;
@@ -46,6 +45,8 @@ pub const ENDING: &str = "the daemon is ending";
 #[serde(transparent)]
 pub struct ContainerId(Arc<str>);
 
+/// The scheme of the ids of our own shims.
+pub const SHIMS_SCHEME: &str = "podprobe";
 /// Between the scheme and the id.
 const SCHEME_END: &str = "://";
 
@@ -72,7 +73,7 @@ impl From<&str> for ContainerId {
     fn from(s: &str) -> Self {
         match s.contains(SCHEME_END) {
             true => Self(s.into()),
-            false => Self::new(shims::SCHEME, s),
+            false => Self::new(SHIMS_SCHEME, s),
         }
     }
 }

@@ -1,7 +1,8 @@
-//! How long each pod has been active: what activeDeadlineSeconds counts (kubelet-probes 9.2).
+//! How long each pod has been active, for activeDeadlineSeconds (kubelet-probes 9.2).
 //!
-//! Invariants: pure. Counted on the boot clock, so that a wall clock that is set, as on a board without a battery, ends no
-//! pod and spares none (lessons B5). Only what passed before this boot is told by the wall clock, which is all there is.
+//! Invariants: pure. Ages are counted on the boot clock, so setting the wall clock, as on a board
+//! without a battery, neither ends a pod nor extends its life (lessons B5). Only the time before
+//! this boot comes from the wall clock, because there is no other source.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -11,19 +12,19 @@ use serde::{Deserialize, Serialize};
 use crate::api::{PodStatus, PodUid};
 use crate::clock::{Moment, Time};
 
-/// Since when, in this boot, and how long before.
+/// The start in this boot, and the age before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Age {
     since: Moment,
     before: Duration,
 }
 
-/// By pod.
+/// The age of each pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ages(HashMap<PodUid, Age>);
 
 impl Ages {
-    /// The pod is active from `now` on, unless it has been already.
+    /// Starts the age of a pod at `now`, unless the pod is active already.
     pub fn begin(&mut self, uid: &PodUid, now: Moment) {
         self.0.entry(uid.clone()).or_insert(Age {
             since: now,
@@ -41,8 +42,8 @@ impl Ages {
         self.0.retain(|uid, _| known.contains(uid));
     }
 
-    /// What an earlier daemon knew: of the same boot all of it, of another, or where nothing was noted, what the start
-    /// times of the statuses say.
+    /// Takes over the ages of an earlier daemon in the same boot. After a reboot, or for a pod
+    /// without an age, it uses the start time in the status.
     pub fn restored(
         self,
         same_boot: bool,

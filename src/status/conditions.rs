@@ -15,7 +15,7 @@ fn condition(type_: &str, status: bool, reason: &str, message: String) -> PodCon
     }
 }
 
-/// What the conditions rest on besides spec and status.
+/// The inputs of the conditions besides spec and status.
 pub(super) struct Facts<'a> {
     pub(super) sandbox_ready: bool,
     /// All containers are being restarted (8.6).
@@ -26,7 +26,8 @@ pub(super) struct Facts<'a> {
     pub(super) old: &'a [PodCondition],
 }
 
-/// Every condition podprobe owns, in the order of kubelet-probes 9.4. Transition times are set by [`keep_transition_times`].
+/// Every condition that podprobe sets, in the order of kubelet-probes 9.4. Transition times are set
+/// by [`keep_transition_times`].
 pub(super) fn generate(spec: &PodSpec, status: &PodStatus, facts: &Facts) -> Vec<PodCondition> {
     let containers_ready = containers_ready(spec, Some(status), status.phase);
     let mut all = vec![
@@ -51,7 +52,8 @@ pub(super) fn generate(spec: &PodSpec, status: &PodStatus, facts: &Facts) -> Vec
     all
 }
 
-/// A pod in a terminal phase restarts nothing any more.
+/// The condition AllContainersRestarting; never True in a terminal phase, because such a pod
+/// restarts nothing.
 fn all_containers_restarting(phase: PodPhase, restarting: bool) -> PodCondition {
     let no = |reason| condition(ALL_CONTAINERS_RESTARTING, false, reason, String::new());
     match phase {
@@ -67,14 +69,15 @@ fn all_containers_restarting(phase: PodPhase, restarting: bool) -> PodCondition 
     }
 }
 
-/// Whether the condition of that type is there and True.
+/// Whether the condition of this type exists and is True.
 pub(super) fn is_true(conditions: &[PodCondition], type_: &str) -> bool {
     conditions
         .iter()
         .any(|c| c.type_ == type_ && c.status == "True")
 }
 
-/// Without readiness gates (refused at decoding: nobody sets them) Ready says what ContainersReady says.
+/// Ready equals ContainersReady, because there are no readiness gates (decoding refuses them:
+/// nothing on the node sets them).
 pub(super) fn ready(containers_ready: &PodCondition) -> PodCondition {
     PodCondition {
         type_: "Ready".into(),
@@ -82,8 +85,9 @@ pub(super) fn ready(containers_ready: &PodCondition) -> PodCondition {
     }
 }
 
-/// Ready of a pod that is being stopped: nothing new is to be sent to it, however long its containers go on answering
-/// their readiness probes (lessons A8). Those go on, and show in the containers and in ContainersReady.
+/// Ready of a pod that is being stopped is False, so that it gets no new traffic while its
+/// containers still answer their readiness probes (lessons A8). The probes continue, and their
+/// results show in the containers and in ContainersReady.
 fn leaving() -> PodCondition {
     condition(
         "Ready",
@@ -93,14 +97,15 @@ fn leaving() -> PodCondition {
     )
 }
 
-/// Whether that is what the condition says.
+/// Whether the condition is the one for a pod that is being stopped.
 pub(super) fn is_leaving(ready: &PodCondition) -> bool {
     ready.reason == TERMINATING
 }
 
 const TERMINATING: &str = "PodTerminating";
 
-/// Once True it stays: init containers that run again are part of a restart, not of a beginning.
+/// Once True it stays True: init containers that run again belong to a restart, not to the
+/// initialisation.
 fn initialized(spec: &PodSpec, status: &PodStatus, was: bool) -> PodCondition {
     let yes = |reason| condition("Initialized", true, reason, String::new());
     let (unknown, known) = by_knowledge(spec.init_containers.iter(), status);
@@ -130,7 +135,7 @@ fn initialized(spec: &PodSpec, status: &PodStatus, was: bool) -> PodCondition {
     }
 }
 
-/// The containers without a status, and those with theirs.
+/// The containers without a status, and the containers with one and their statuses.
 fn by_knowledge<'a>(
     containers: impl Iterator<Item = &'a Container>,
     status: &'a PodStatus,

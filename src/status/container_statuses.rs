@@ -1,4 +1,5 @@
-//! Container statuses from the runtime's word, the status before, and recorded start failures (kubelet-probes 9.3).
+//! Container statuses, made from the runtime status, the previous status and recorded start
+//! failures (kubelet-probes 9.3).
 
 use crate::api::pod::VolumeMount;
 use crate::api::status::{
@@ -12,9 +13,9 @@ use crate::pod_actions::{
 };
 use crate::runtime::{RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
 
-/// Exit code of a container whose end nobody saw (S3, S4).
+/// Exit code of a container whose end was not recorded (S3, S4).
 pub(super) const UNSEEN_EXIT_CODE: i32 = 137;
-/// What a container that a restart of all removes waits for, and why it has ended (8.6).
+/// The message of a container that a restart of all has removed (8.6).
 const REMOVED_FOR_RESTART: &str = "The container is removed because RestartAllContainers in place";
 /// Bytes that the termination messages of a pod may take together (8.8).
 const MAX_MESSAGES: usize = 12_288;
@@ -24,11 +25,11 @@ const MAX_MESSAGES: usize = 12_288;
 pub struct StartFailure {
     /// `CrashLoopBackOff`, `ErrImageNeverPull`, …
     pub reason: String,
-    /// Why, and what to do.
+    /// The cause and the way out.
     pub message: String,
 }
 
-/// What container statuses rest on.
+/// The inputs of container statuses.
 pub(super) struct Inputs<'a> {
     pub(super) pod: &'a Pod,
     pub(super) runtime: &'a RuntimePodStatus,
@@ -52,7 +53,7 @@ pub(super) fn regular(inputs: &Inputs) -> Vec<ContainerStatus> {
     statuses
 }
 
-/// The same for init containers, in spec order; with S8.
+/// The statuses of init containers, in spec order, with S8.
 pub(super) fn init(inputs: &Inputs) -> Vec<ContainerStatus> {
     let has_initialized = has_initialized(inputs.pod, inputs.runtime);
     let init = |container: &Container| {
@@ -84,7 +85,7 @@ fn one(inputs: &Inputs, container: &Container, may_fail: bool) -> ContainerStatu
     let deleted = pod.metadata.deletion_timestamp.is_some();
     let newest = runtime.container(&container.name);
     let policy = pod.spec.restart_policy;
-    // all that is left of it is the status before, as after a reboot
+    // only the previous status is left of it, as after a reboot
     let ended_before = newest.is_none()
         && old
             .and_then(|o| o.state.terminated.as_ref())
@@ -103,7 +104,8 @@ fn one(inputs: &Inputs, container: &Container, may_fail: bool) -> ContainerStatu
     status
 }
 
-/// What the kubelet repeats of the spec: the mounts of each container, and the resources of one that was created.
+/// Adds the fields that the kubelet copies from the spec: the mounts of each container, and the
+/// resources of a created one.
 fn fill_from_spec(status: &mut ContainerStatus, container: &Container) {
     let mount = |m: &VolumeMount| VolumeMountStatus {
         name: m.name.clone(),
@@ -118,7 +120,7 @@ fn fill_from_spec(status: &mut ContainerStatus, container: &Container) {
     }
 }
 
-/// 8.8: what all the termination messages of a pod may take together is split evenly.
+/// 8.8: the size limit of all the termination messages of a pod is split evenly.
 pub(super) fn cut_messages(pod: &Pod, statuses: &mut [ContainerStatus]) {
     let limit = MAX_MESSAGES / pod.spec.all_containers().count().max(1);
     let states = statuses
@@ -172,7 +174,7 @@ fn from_runtime(
     if let Some(second) = instances.next() {
         status.last_state = instance(second, None).state;
     } else if let Some(old) = old {
-        // the instance before may have been pruned; what is known of it stays
+        // the previous instance may have been pruned; its last known state stays
         let ended = old.state.terminated.is_some() && old.container_id != status.container_id;
         status.last_state = if ended {
             old.state.clone()
@@ -191,7 +193,8 @@ fn is_restarting(status: &ContainerStatus) -> bool {
         .is_some_and(|w| w.reason == RESTARTING_ALL_CONTAINERS)
 }
 
-/// 8.6: removed because all containers are restarted. Counted once, however often it is looked at.
+/// 8.6: the container was removed because all containers restart. The restart counts once, also
+/// when this runs several times.
 fn removed(container: &Container, old: &ContainerStatus) -> ContainerStatus {
     ContainerStatus {
         name: container.name.clone(),
@@ -578,7 +581,7 @@ mod tests {
             got[1]["state"]["waiting"].is_object(),
             "a sidecar is to be started again"
         );
-        // the container of a sandbox before says nothing of this one
+        // a container of an earlier sandbox does not count for this one
         known.sandboxes[0].id = "another".into();
         assert!(init_statuses(&known, None, "")[0]["state"]["waiting"].is_object());
     }
@@ -625,7 +628,7 @@ mod tests {
             assert_eq!(
                 (other.restart_count, &other.last_state),
                 (0, &ContainerState::default()),
-                "what never ran is not restarted"
+                "a container that never ran is not restarted"
             );
         }
     }

@@ -13,17 +13,18 @@ use crate::pod_actions::{
 };
 use crate::runtime::RuntimePodStatus;
 
-/// What a status rests on.
+/// The inputs of a status.
 pub struct Inputs<'a> {
     /// The pod.
     pub pod: &'a Pod,
-    /// What the runtime said last.
+    /// The last runtime status.
     pub runtime: &'a RuntimePodStatus,
-    /// The status before.
+    /// The previous status.
     pub old: Option<&'a PodStatus>,
     /// Recorded start failure of a container.
     pub failure: &'a dyn Fn(&str) -> Option<StartFailure>,
-    /// Writes Ready and Started by what the probes have found (kubelet-probes 4.3); must change nothing else.
+    /// Writes Ready and Started from the probe results (kubelet-probes 4.3); must change nothing
+    /// else.
     pub probed: &'a dyn Fn(&mut PodStatus),
     /// Wall clock, for transition times.
     pub now: Time,
@@ -37,13 +38,13 @@ pub struct Inputs<'a> {
     pub deadline_exceeded: bool,
 }
 
-/// The status.
+/// Computes the status.
 pub fn generate(inputs: &Inputs) -> PodStatus {
     let Inputs {
         pod, runtime, old, ..
     } = inputs;
     let old_conditions = old.map_or(&[][..], |o| &o.conditions);
-    // until the last instance is gone; those that miss are counted in the status after that, too
+    // until the last instance is gone; the status after that counts the removed ones too
     let was_restarting = conditions::is_true(old_conditions, ALL_CONTAINERS_RESTARTING);
     let wanted = restart_all_wanted(pod, runtime);
     let of_containers = container_statuses::Inputs {
@@ -308,7 +309,7 @@ mod tests {
             &no,
         );
         let wanted = step(vec![ended("a", 3), ended("b", 0)], Some(&alive), &yes);
-        // who asked is removed already, the other is not
+        // the container that asked is removed already, the other one is not
         let half = step(vec![ended("b", 0)], Some(&wanted), &yes);
         let gone = step(vec![], Some(&half), &no);
         let counts: Vec<u32> = gone
@@ -317,7 +318,7 @@ mod tests {
             .map(|c| c.restart_count)
             .collect();
         assert_eq!(counts, [1, 1]);
-        // without such a rule the condition is none of the pod's
+        // without such a rule the pod does not have the condition
         assert_eq!(
             says(&run(
                 &super::tests::pod(json!({"containers": [{"name": "a"}]})),

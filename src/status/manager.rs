@@ -17,7 +17,7 @@ use crate::clock::{Moment, Time};
 use crate::pod_actions::{ALL_CONTAINERS_RESTARTING, should_restart_after};
 use crate::runtime::ContainerId;
 
-/// See the module.
+/// Holds the latest status of every pod.
 pub struct StatusManager {
     statuses: Mutex<HashMap<PodUid, Arc<PodStatus>>>,
     ages: Mutex<Ages>,
@@ -25,7 +25,8 @@ pub struct StatusManager {
 }
 
 impl StatusManager {
-    /// With the statuses of an earlier daemon (a cache: may be empty), telling `feed` of every change.
+    /// Starts with the statuses of an earlier daemon (a cache: may be empty) and reports every
+    /// change to `feed`.
     pub fn new(restored: HashMap<PodUid, PodStatus>, feed: Arc<ChangeFeed>) -> Self {
         let statuses = restored
             .into_iter()
@@ -38,7 +39,7 @@ impl StatusManager {
         }
     }
 
-    /// The same, with the ages the earlier daemon knew.
+    /// As [`Self::new`], with the ages of the earlier daemon.
     pub fn with_ages(self, ages: Ages) -> Self {
         Self {
             ages: Mutex::new(ages),
@@ -61,7 +62,7 @@ impl StatusManager {
         self.lock_ages().clone()
     }
 
-    /// The feed that hears of every change of a status, after the change.
+    /// The feed that gets every change of a status, after the change.
     pub fn feed(&self) -> &ChangeFeed {
         &self.feed
     }
@@ -80,8 +81,8 @@ impl StatusManager {
         self.lock().clone()
     }
 
-    /// Stores a fresh status unless it says the same, or a container in it comes back to life against its restart policy:
-    /// then the old status stays as a whole (9.6 "Refused").
+    /// Stores a new status. The whole old status stays if nothing has changed, or if a container
+    /// would come back to life against its restart policy (9.6 "Refused").
     pub fn set(&self, pod: &Pod, status: PodStatus) {
         self.lock_ages().begin(pod.uid(), Moment::now());
         let mut statuses = self.lock();
@@ -102,8 +103,8 @@ impl StatusManager {
         self.changed(pod.uid());
     }
 
-    /// Readiness of one container, from the sync loop. Recomputes Ready and ContainersReady, not the phase. Nothing
-    /// happens when the pod does not (or no longer) hold that instance.
+    /// Sets the readiness of one container, for the sync loop. Recomputes Ready and
+    /// ContainersReady, not the phase. Does nothing when the pod does not have this instance.
     pub fn set_container_readiness(&self, pod: &Pod, id: &ContainerId, ready: bool) {
         self.change_container(pod, id, |container| {
             let changed = container.ready != ready;
@@ -112,7 +113,7 @@ impl StatusManager {
         });
     }
 
-    /// Started of one container, from the sync loop. Sets nothing else.
+    /// Sets Started of one container, for the sync loop, and nothing else.
     pub fn set_container_started(&self, pod: &Pod, id: &ContainerId, started: bool) {
         self.change_container(pod, id, |container| {
             let changed = container.started != Some(started);
@@ -183,8 +184,8 @@ fn refresh_ready(pod: &Pod, status: &mut PodStatus) {
     }
 }
 
-/// 9.6 "Refused": a container that was terminated and is not any more, unless the pod policy is Always, the exit code
-/// allows a restart, or all containers are restarted.
+/// 9.6 "Refused": finds a container that was terminated and is not any more, unless the pod policy
+/// is Always, the exit code allows a restart, or all containers are restarted.
 fn revived_against_policy<'a>(
     pod: &Pod,
     old: &'a PodStatus,
@@ -214,9 +215,10 @@ fn revived_against_policy<'a>(
     ended.find(|c| lives(&c.name)).map(|c| c.name.as_str())
 }
 
-/// The last status of a finished pod (9.7): every container has ended, whatever was last seen of it. The phase of a
-/// static pod is left as it is. What initialisation never came to stays as it is: the init containers after the last one
-/// that ran, and without all of them done the regular ones.
+/// The last status of a finished pod (9.7): every container counts as ended, whatever its last
+/// known state. The phase of a static pod does not change. Containers that initialisation never
+/// reached do not change either: the init containers after the last one that ran, and, while not
+/// all of them are done, the regular ones.
 pub fn finished(spec: &PodSpec, mut status: PodStatus) -> PodStatus {
     let untouched = |c: &ContainerStatus| {
         c.container_id.is_empty()
@@ -298,7 +300,8 @@ mod tests {
         json!({"name": "a", "containerID": format!("podprobe://{id}"), "state": {"running": {"startedAt": null}}, "started": false})
     }
 
-    /// Lessons A8: a readiness probe that goes on while the pod ends does not bring it back.
+    /// Lessons A8: a readiness probe that succeeds while the pod ends does not make the pod ready
+    /// again.
     #[test]
     fn a8_a_pod_that_is_being_stopped_stays_unready() {
         let (m, _) = manager();
@@ -430,7 +433,8 @@ mod tests {
         );
     }
 
-    /// Init containers `i1`, `i2` and a regular container; each `did` run or not. Which of them end as unknown?
+    /// Checks which of the init containers `i1`, `i2` and the regular container end as unknown;
+    /// `did` says which of them ran.
     #[track_caller]
     fn check_finished(did: [bool; 3], expected: [bool; 3]) {
         let spec =

@@ -5,7 +5,7 @@ use crate::api::status::{ContainerState, ContainerStateTerminated};
 use crate::api::{Container, ContainerStatus, PodPhase};
 use crate::pod_actions::{RESTARTING_ALL_CONTAINERS, should_restart_after};
 
-/// What the phase is to be known of besides the statuses.
+/// The inputs of the phase besides the statuses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts {
     /// All its containers were stopped for good. It does not count for a static pod.
@@ -73,7 +73,7 @@ fn decide(n: &Counts, facts: Facts) -> PodPhase {
     }
 }
 
-/// How the container ended, now or before what it waits for.
+/// How the container ended: its termination, or the last one while it waits.
 fn end(state: &ContainerState, last: &ContainerState) -> Option<ContainerStateTerminated> {
     let before = state.waiting.as_ref().and(last.terminated.as_ref());
     state
@@ -84,7 +84,7 @@ fn end(state: &ContainerState, last: &ContainerState) -> Option<ContainerStateTe
         .cloned()
 }
 
-/// What a restart of all containers has removed starts again, whatever its policy.
+/// A container that a restart of all has removed starts again, whatever its policy.
 fn may_restart(spec: &PodSpec, container: &Container, end: &ContainerStateTerminated) -> bool {
     end.reason == RESTARTING_ALL_CONTAINERS
         || should_restart_after(spec.restart_policy, container, end.exit_code)

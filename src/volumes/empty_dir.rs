@@ -8,7 +8,7 @@ use super::{SetUp, VolumeType};
 use crate::api::pod::{EmptyDir, Volume};
 use crate::runtime::Tmpfs;
 
-/// See the module.
+/// The volume type `emptyDir`.
 pub struct EmptyDirVolume;
 
 impl VolumeType for EmptyDirVolume {
@@ -16,7 +16,7 @@ impl VolumeType for EmptyDirVolume {
         "kubernetes.io/empty-dir"
     }
 
-    /// Also a volume that names no source (kubelet-probes 1.1).
+    /// True also for a volume without a source (kubelet-probes 1.1).
     fn supports(&self, volume: &Volume) -> bool {
         volume.empty_dir.is_some() || volume.host_path.is_none()
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::{SetUp, VolumeType};
 use crate::api::pod::{HostPath, Volume};
 
-/// See the module.
+/// The volume type `hostPath`.
 pub struct HostPathVolume;
 
 impl VolumeType for HostPathVolume {
@@ -30,7 +30,7 @@ impl VolumeType for HostPathVolume {
     }
 }
 
-/// What a hostPath type asks for.
+/// What a hostPath type demands of the path.
 struct Wanted {
     word: &'static str,
     fits: fn(&fs::FileType) -> bool,
@@ -53,7 +53,7 @@ fn make_file(path: &Path) -> io::Result<()> {
 fn wanted(type_: &str) -> Option<Wanted> {
     let w = |word, fits, create| Some(Wanted { word, fits, create });
     match type_ {
-        // No check; what is missing is made a directory, as containerd does.
+        // No check; a missing path becomes a directory, as in containerd.
         "" => w("path", |_| true, Some(make_directory)),
         "DirectoryOrCreate" => w("directory", fs::FileType::is_dir, Some(make_directory)),
         "Directory" => w("directory", fs::FileType::is_dir, None),
@@ -66,7 +66,7 @@ fn wanted(type_: &str) -> Option<Wanted> {
     }
 }
 
-/// Checks the type, and makes what is missing where the type says so.
+/// Checks the type, and creates a missing path if the type says so.
 fn check(host_path: &HostPath) -> Result<(), String> {
     let (path, type_) = (host_path.on_node(), &host_path.type_);
     let path = path.as_ref();

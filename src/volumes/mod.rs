@@ -1,8 +1,9 @@
-//! Volumes: what a volume is, and how it comes to lie in a directory of the node.
+//! Volumes: the types of volumes, and how each makes a directory on the node.
 //!
-//! Invariants: a type of volume is one implementor of [`VolumeType`], in a file of its own and in the list of
-//! [`Volumes::new`]; nothing outside this module asks which type a volume has. A volume lives in the directory
-//! `<pod>/volumes/<type>/<name>` until its pod has finished. What is set up already is set up again without harm.
+//! Invariants: a type of volume is one implementor of [`VolumeType`], in a file of its own and in
+//! the list of [`Volumes::new`]; nothing outside this module asks which type a volume has. A volume
+//! lives in the directory `<pod>/volumes/<type>/<name>` until its pod has finished. Setting up a
+//! volume again does no harm.
 
 mod empty_dir;
 mod host_path;
@@ -25,17 +26,18 @@ pub trait VolumeType: Send + Sync {
     /// Whether the volume is of this type.
     fn supports(&self, volume: &Volume) -> bool;
 
-    /// Makes the volume ready for containers; `dir` is its own directory, which may not exist yet. Idempotent: what
-    /// containers have written stays.
+    /// Makes the volume ready for containers; `dir` is its own directory, which may not exist yet.
+    /// Idempotent: data of containers stays.
     ///
     /// # Errors
-    /// Why not, for people. The pod waits with ContainerCreating, and this is tried again.
+    /// The cause, for people. The pod waits with ContainerCreating, and the set-up is tried again.
     fn set_up(&self, volume: &Volume, dir: &Path) -> Result<SetUp, String>;
 
-    /// Removes what is only the pod's. Called when the pod has finished; `dir` may not exist.
+    /// Removes the volume if it belongs only to the pod. Called when the pod has finished; `dir`
+    /// may not exist.
     ///
     /// # Errors
-    /// It is tried again.
+    /// The volume could not be removed; this is tried again.
     fn tear_down(&self, dir: &Path) -> io::Result<()> {
         remove_tree(dir)
     }
@@ -44,9 +46,9 @@ pub trait VolumeType: Send + Sync {
 /// A volume that is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetUp {
-    /// What containers mount.
+    /// The path that containers mount.
     pub source: PathBuf,
-    /// A tmpfs that the sandbox mounts before.
+    /// A tmpfs that the sandbox mounts there first.
     pub tmpfs: Option<Tmpfs>,
 }
 
@@ -58,12 +60,12 @@ pub struct MountedVolumes {
 }
 
 impl MountedVolumes {
-    /// Where the volume of that name lies.
+    /// The path of the volume of this name.
     pub fn source(&self, name: &str) -> Option<&Path> {
         self.sources.get(name).map(PathBuf::as_path)
     }
 
-    /// Memory that the sandbox has to mount.
+    /// The tmpfs that the sandbox must mount.
     pub fn tmpfs(&self) -> &[Tmpfs] {
         &self.tmpfs
     }
@@ -74,7 +76,7 @@ impl MountedVolumes {
 pub struct VolumeError {
     /// Name of the volume.
     pub volume: String,
-    /// Why.
+    /// The cause.
     pub cause: String,
 }
 
@@ -93,7 +95,7 @@ impl std::error::Error for VolumeError {}
 
 /// The types of volumes that this node has.
 pub struct Volumes {
-    /// The first that supports a volume has it.
+    /// The first type that supports a volume is its type.
     types: Vec<Box<dyn VolumeType>>,
 }
 
@@ -114,7 +116,7 @@ impl Volumes {
         }
     }
 
-    /// One more type, which is asked before the others.
+    /// Adds a type that is asked before the others.
     #[must_use]
     pub fn with(mut self, more: Box<dyn VolumeType>) -> Self {
         self.types.insert(0, more);
@@ -124,7 +126,7 @@ impl Volumes {
     /// Makes every volume of a pod ready. `pod_dir` is the pod's directory.
     ///
     /// # Errors
-    /// The first that is not ready.
+    /// The first volume that is not ready.
     pub fn set_up(&self, pod: &Pod, pod_dir: &Path) -> Result<MountedVolumes, VolumeError> {
         let mut mounted = MountedVolumes::default();
         for volume in &pod.spec.volumes {
@@ -141,10 +143,11 @@ impl Volumes {
         Ok(mounted)
     }
 
-    /// Removes what is only the pod's, as nothing of the pod runs any more.
+    /// Removes the volumes that belong only to the pod. Called when nothing of the pod runs any
+    /// more.
     ///
     /// # Errors
-    /// Something stays; the rest is gone.
+    /// A part could not be removed; the rest is gone.
     pub fn tear_down(&self, pod: &Pod, pod_dir: &Path) -> io::Result<()> {
         let mut result = Ok(());
         for volume in &pod.spec.volumes {

@@ -63,7 +63,7 @@ fn a_type_that_does_not_fit_names_the_volume_and_the_way_out() {
     assert_eq!(error.to_string(), expected);
 }
 
-/// A type of volume that only this test has: a file with its own name in it.
+/// A volume type of this test: a file that contains the volume's name.
 struct NameVolume;
 
 impl VolumeType for NameVolume {
@@ -86,7 +86,7 @@ impl VolumeType for NameVolume {
     }
 }
 
-/// The seam: one implementor, and nothing else has to know of it.
+/// The seam: a new volume type is one implementor, and no other code knows it.
 #[test]
 fn a_new_type_of_volume_is_set_up_mounted_and_torn_down_like_any_other() {
     let dir = tempfile::tempdir().unwrap();

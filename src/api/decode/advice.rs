@@ -1,4 +1,4 @@
-//! What to tell the person who wrote a pod that may run but perhaps not as meant.
+//! Warnings for the person who wrote a pod that may run, but perhaps not as meant.
 
 use serde_json::Value;
 
@@ -8,7 +8,8 @@ use crate::api::priority;
 use crate::api::source::{MIRROR_ANNOTATION, PodSource};
 use crate::api::validation::probe_field;
 
-/// Takes what only an API server sets out of a static pod, where keeping it would make the pod something else.
+/// Removes from a static pod the fields that only an API server sets and that would change what the
+/// pod is.
 pub(super) fn drop_server_fields(raw: &mut Value, source: PodSource) -> Vec<String> {
     let mut warnings = Vec::new();
     if !source.is_static() {
@@ -80,7 +81,8 @@ pub(super) fn advice(as_written: &Value, pod: &Pod) -> Vec<String> {
     warnings
 }
 
-/// A time given in both units: the milliseconds count, since only a person who wants them writes them.
+/// Warns of a time given in both units. The milliseconds count, because nobody writes them by
+/// accident.
 fn both_units(written: &Value, path: &str) -> Vec<String> {
     let given = |field: String| {
         written
@@ -94,7 +96,8 @@ fn both_units(written: &Value, path: &str) -> Vec<String> {
         .collect()
 }
 
-/// Without a time of its own an exec probe has one second, which a shell on a busy node can miss.
+/// Warns of an exec probe without a timeout: it has one second, and a shell on a busy node can take
+/// longer.
 fn no_timeout(written: &Value, probe: &Probe, path: &str) -> Option<String> {
     let unset = written
         .get("timeoutSeconds")
@@ -103,7 +106,8 @@ fn no_timeout(written: &Value, probe: &Probe, path: &str) -> Option<String> {
         .then(|| format!("{path}.timeoutSeconds: not set: the command has the default of 1s, and taking longer counts as a failure"))
 }
 
-/// A port name is looked up when probing, where a wrong one is an error each time (kubelet-probes 3.3).
+/// Warns of a port name that no port has: it is looked up at each probe and is an error each time
+/// (kubelet-probes 3.3).
 fn port_name(container: &Container, probe: &Probe, path: &str) -> Option<String> {
     let (handler, port) = match probe.handler()? {
         Handler::HttpGet(http) => ("httpGet", &http.port),
@@ -140,7 +144,7 @@ fn host_ports(container: &Container, path: &str) -> Vec<String> {
         .collect()
 }
 
-/// Fields of the spec that are read and checked, and decide nothing on this node.
+/// Warns of fields of the spec that are read and checked but have no effect on this node.
 fn spec_advice(spec: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     let mut warn =
@@ -174,7 +178,7 @@ fn is_given_to_every_pod(toleration: &Value) -> bool {
     }
 }
 
-/// What the API lets pass and no runtime starts.
+/// Warns of values that the API accepts and no runtime can start.
 fn will_not_start(pod: &Pod, container: &Container, path: &str) -> Vec<String> {
     let mut warnings = Vec::new();
     let directory = &container.working_dir;
@@ -209,10 +213,11 @@ fn ephemeral_storage(container: &Container, path: &str) -> Option<String> {
     ))
 }
 
-/// Bytes below which a limit on memory is a mistake: no process starts with less. 0 means no limit.
+/// The smallest memory limit in bytes with which a process starts; a smaller one is a mistake. 0
+/// means no limit.
 const LEAST_MEMORY: i64 = 1 << 20;
 
-/// `64m` is not 64 megabytes, and `64` is not either.
+/// Warns of a memory limit such as `64m` or `64`, which is not 64 megabytes.
 fn memory(container: &Container, path: &str) -> Vec<String> {
     let resources = &container.resources;
     let both = [

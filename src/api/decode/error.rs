@@ -1,4 +1,4 @@
-//! What is wrong with a pod file, as a person reads it.
+//! The problems of a pod file, in texts for people.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,7 +9,7 @@ use crate::api::field::{Step, aggregate, clip, render};
 use crate::api::validation::{FieldError, FieldErrorKind};
 use crate::spelling;
 
-/// Most problems told of one file; the rest is counted.
+/// The most problems reported for one file; the rest is counted.
 pub(super) const MOST: usize = 64;
 
 /// A pod file that cannot be used. Displays as one line for each problem: `<file>:<line>:<column>: <path>: <text>`.
@@ -20,17 +20,17 @@ pub struct DecodeError {
     left_out: usize,
 }
 
-/// One thing wrong with a pod file.
+/// One problem of a pod file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where; None when it is about the whole file.
+    /// The position; None when the problem concerns the whole file.
     pub position: Option<Position>,
-    /// What, starting with the path of the field if it is about one.
+    /// The text; it starts with the path of the field, if there is one.
     pub text: String,
 }
 
 impl DecodeError {
-    /// An error with the one problem.
+    /// An error with a single problem.
     pub(super) fn one(file: &Path, position: Option<Position>, text: impl Into<String>) -> Self {
         Self {
             file: file.to_owned(),
@@ -47,7 +47,8 @@ impl DecodeError {
         &self.problems
     }
 
-    /// All in one line without places, for an event or a status: `invalid pod: [e1, e2]` (kubelet-probes 1.2).
+    /// All problems in one line without positions, for an event or a status: `invalid pod: [e1,
+    /// e2]` (kubelet-probes 1.2).
     pub fn one_line(&self) -> String {
         let texts: Vec<&str> = self
             .problems
@@ -79,7 +80,7 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Where a problem is.
+/// The place of a problem.
 enum Place {
     Field(String),
     At(Position),
@@ -94,7 +95,7 @@ pub(super) struct Findings<'t> {
     prefix: String,
     problems: Vec<(Place, String)>,
     left_out: usize,
-    /// Fields about which enough is said.
+    /// Fields whose further problems are not reported, because they follow from reported ones.
     hidden: BTreeSet<String>,
 }
 
@@ -110,7 +111,7 @@ impl<'t> Findings<'t> {
         }
     }
 
-    /// From here on paths are of the pod at `around`.
+    /// From now on paths are relative to the pod at `around`.
     pub(super) fn enter(&mut self, around: &[Step]) {
         self.prefix = if around.is_empty() {
             String::new()
@@ -120,7 +121,8 @@ impl<'t> Findings<'t> {
         self.hidden.clear();
     }
 
-    /// A problem of the field at `path`; validation need not say more about it. `text` starts with the path.
+    /// Adds a problem of the field at `path`; further problems of this field are hidden. `text`
+    /// starts with the path.
     pub(super) fn add_for(&mut self, path: &str, text: String) {
         self.hide(path);
         let place = Place::Field(format!("{}{path}", self.prefix));
@@ -128,17 +130,17 @@ impl<'t> Findings<'t> {
         self.add(place, text);
     }
 
-    /// A problem at a place that is known already.
+    /// Adds a problem whose position is known already.
     pub(super) fn add_at(&mut self, at: Position, text: String) {
         self.add(Place::At(at), text);
     }
 
-    /// A problem of the whole file.
+    /// Adds a problem of the whole file.
     pub(super) fn add_for_file(&mut self, text: String) {
         self.add(Place::File, text);
     }
 
-    /// What validation found, unless it follows from something said already.
+    /// Adds an error of validation, unless it follows from a reported problem.
     pub(super) fn add_error(&mut self, error: &FieldError) {
         if !self
             .hidden
@@ -151,7 +153,8 @@ impl<'t> Findings<'t> {
         }
     }
 
-    /// Validation need not speak of the field at `path`, what is in it and what it is in.
+    /// Hides further problems of the field at `path`, of the fields in it and of the fields around
+    /// it.
     pub(super) fn hide(&mut self, path: &str) {
         if self.hidden.len() < 2 * MOST {
             self.hidden.insert(path.to_owned());
@@ -220,7 +223,7 @@ fn is_within(inner: &str, outer: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-/// What to write instead, where that can be guessed. Comes after the API's own text.
+/// What to write instead, if it can be guessed. It follows the API's own text.
 fn hint(error: &FieldError) -> String {
     let Some(value) = error
         .value

@@ -17,7 +17,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// Of the byte at `offset`.
+    /// The position of the byte at `offset`.
     pub(super) fn of(text: &str, offset: usize) -> Self {
         let before = text.get(..offset).unwrap_or(text);
         let start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -28,11 +28,11 @@ impl Position {
     }
 }
 
-/// A key that stands twice in one object.
+/// A key that occurs twice in one object.
 pub(super) struct Repeated {
     /// The path of the field.
     pub(super) path: String,
-    /// Where it stands again.
+    /// The position of the second one.
     pub(super) at: Position,
 }
 
@@ -53,7 +53,8 @@ pub(super) fn repeated_keys(text: &str, most: usize) -> Vec<Repeated> {
         .collect()
 }
 
-/// The places of those fields, in one walk. A field that is not there has the place of the nearest one around it.
+/// The positions of the fields, found in one walk. A missing field has the position of the nearest
+/// field around it.
 pub(super) fn positions(text: &str, paths: &[&str]) -> Vec<Option<Position>> {
     let mut offsets: HashMap<&str, Option<usize>> = paths
         .iter()

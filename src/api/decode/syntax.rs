@@ -1,4 +1,5 @@
-//! From bytes to the objects of the pods in them, with a sentence for each way of not being a pod file.
+//! From bytes to the objects of the pods in them, with an error text for each way in which a file
+//! can be none of a pod.
 
 use std::path::Path;
 
@@ -138,13 +139,13 @@ fn syntax_hint(rest: &str) -> &'static str {
 /// The pods of a file.
 #[derive(Default)]
 pub(super) struct Found {
-    /// Each with its path.
+    /// The pods, each with its path.
     pub(super) pods: Vec<(Vec<Step>, Value)>,
-    /// A sentence for each object of a `List` that is of another kind.
+    /// One sentence for each object of a `List` that is not a pod.
     pub(super) skipped: Vec<String>,
 }
 
-/// The pods of the object. What should be one and is not is in `findings`.
+/// The pods of the object. Objects that should be pods and are not go to `findings`.
 pub(super) fn pods(root: Value, findings: &mut Findings) -> Found {
     let Value::Object(map) = root else {
         let sentence = match root {
@@ -167,8 +168,8 @@ pub(super) fn pods(root: Value, findings: &mut Findings) -> Found {
     }
 }
 
-/// The items of a list. Those of a `List`, as `kubectl get -o json` writes it, must say that they are pods, and may be of
-/// other kinds.
+/// The items of a list. In a `List`, as `kubectl get -o json` writes it, each item must name its
+/// kind, and may be of another kind than Pod.
 fn items(mut list: Map<String, Value>, typed: bool, findings: &mut Findings) -> Found {
     let known = ["apiVersion", "kind", "metadata", "items"];
     for key in list.keys().filter(|key| !known.contains(&key.as_str())) {
@@ -220,14 +221,14 @@ fn items(mut list: Map<String, Value>, typed: bool, findings: &mut Findings) -> 
     found
 }
 
-/// The kind of an object that is surely meant to be something else than a pod.
+/// The kind of an object that surely is not meant to be a pod.
 fn other_kind(map: &Map<String, Value>) -> Option<&str> {
     let kind = map.get("kind")?.as_str()?;
     (!kind.is_empty() && spelling::nearest(kind, ["Pod"]).is_none()).then_some(kind)
 }
 
-/// The kind of a v1 object, when it is one that can be used; in a list only a Pod can. `implied` is the kind of one
-/// that does not say.
+/// The kind of a v1 object if it can be used; in a list only a Pod can. `implied` is the kind of an
+/// object that names none.
 fn type_of(
     map: &Map<String, Value>,
     at: &str,

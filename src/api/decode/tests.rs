@@ -40,7 +40,7 @@ fn container(more: Value) -> Value {
     pod
 }
 
-/// The whole text of the error, file name left out.
+/// Checks the whole text of the error, without the file name.
 #[track_caller]
 fn check(text: &str, expected: &[&str]) {
     let error = decode(text).unwrap_err().to_string();
@@ -641,7 +641,7 @@ fn other_kinds_in_a_list_are_skipped_with_a_warning() {
     );
 }
 
-/// Each of them is what the API lets pass, and is read and checked.
+/// The API accepts each of these values; each is read and checked.
 #[test]
 fn what_is_valid_and_does_nothing_or_cannot_start_is_advised() {
     let warnings = |spec: Value| good(&pod(spec)).warnings;
@@ -715,7 +715,7 @@ fn a_priority_class_gives_a_priority_and_no_other_identity() {
     );
 }
 
-/// Lessons C1: the default of one second is a surprise to a command, and to nothing else.
+/// Lessons C1: the default timeout of one second gives a warning for commands only.
 #[test]
 fn c1_an_exec_probe_without_a_timeout_is_warned_of() {
     let warnings = |probe: Value| good(&container(json!({"readinessProbe": probe}))).warnings;
@@ -728,7 +728,7 @@ fn c1_an_exec_probe_without_a_timeout_is_warned_of() {
     assert_eq!(warnings(json!({"tcpSocket": {"port": 80}})), [""; 0]);
 }
 
-/// Lessons D6: lower case is refused, and the right word is at hand.
+/// Lessons D6: lower case is refused, and the error names the right word.
 #[test]
 fn d6_a_scheme_in_lower_case_is_told_the_right_one() {
     for (written, meant) in [("https", "HTTPS"), ("http", "HTTP")] {
@@ -744,7 +744,7 @@ fn d6_a_scheme_in_lower_case_is_told_the_right_one() {
     }
 }
 
-/// Lessons D7: the name of a UDP port is no port that a probe over TCP can reach.
+/// Lessons D7: a probe over TCP cannot reach the port that a UDP port's name means.
 #[test]
 fn d7_a_udp_port_of_a_tcp_probe_is_warned_of() {
     let ports = json!([{"name": "dns", "containerPort": 53, "protocol": "UDP"}, {"name": "web", "containerPort": 53}]);

@@ -9,7 +9,8 @@ use crate::api::pod::{Pod, PodObject};
 use crate::api::support;
 use crate::spelling;
 
-/// null means absent in Kubernetes JSON: takes such members out. In a map of texts it means the empty text.
+/// Removes members that are null, which means absent in Kubernetes JSON. In a map of texts null
+/// means the empty text.
 pub(super) fn strip_nulls(value: &mut Value) {
     strip(value, &mut String::new());
 }
@@ -41,13 +42,13 @@ fn strip(value: &mut Value, path: &mut String) {
     }
 }
 
-/// Finds every value of a wrong type and takes it out, so that what is left can be validated; gives the fields that
-/// no type read.
+/// Finds every value of a wrong type and removes it, so that the rest can be validated. Returns the
+/// fields that no type read.
 pub(super) fn check(raw: &mut Value, findings: &mut Findings) -> Vec<Vec<Step>> {
     let mut wrong = Vec::new();
     not_objects(raw, &mut Vec::new(), &mut wrong);
     for path in wrong {
-        // An earlier one may have taken this one out with it.
+        // The removal of an earlier value may have removed this one too.
         if let Some(value) = lookup(raw, &path) {
             let text = mismatch(&render(&path), value, "an object ({...})");
             findings.add_for(&render(&path), text);
@@ -123,7 +124,8 @@ fn steps_of_tracked(path: &serde_path_to_error::Path) -> Vec<Step> {
     path.iter().filter_map(step).collect()
 }
 
-/// serde would read a list as the fields of a struct in their order, so what must be an object is looked at here.
+/// Finds values that must be objects and are not: serde would read a list as the fields of a struct
+/// in their order.
 fn not_objects(value: &Value, path: &mut Vec<Step>, wrong: &mut Vec<Vec<Step>>) {
     if !value.is_object() && support::must_be_object(path) {
         return wrong.push(path.clone());
@@ -145,7 +147,8 @@ fn not_objects(value: &Value, path: &mut Vec<Step>, wrong: &mut Vec<Vec<Step>>) 
     }
 }
 
-/// Removes the value at `path`; of a list element the whole list, so that the others keep their numbers.
+/// Removes the value at `path`. For a list element it removes the whole list, so that no other
+/// element changes its index.
 fn take_out(raw: &mut Value, path: &[Step]) {
     let members = path.iter().rposition(|step| matches!(step, Step::Key(_)));
     let Some(last) = members else {
@@ -159,7 +162,7 @@ fn take_out(raw: &mut Value, path: &[Step]) {
     }
 }
 
-/// The text of a type error, from the cause as serde words it.
+/// The text of a type error, made from serde's text.
 fn type_error(path: &str, value: &Value, cause: &str) -> String {
     if let (Some((_, listed)), Some(text)) = (
         cause
@@ -209,7 +212,7 @@ fn mismatch(path: &str, value: &Value, expected: &str) -> String {
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     };
-    // A number that is out of range, a text that is no quantity: the kind is right.
+    // The type is right and the value is not: a number out of range, a text that is not a quantity.
     let out_of_range = expected.contains("number") && found == "a number"
         || expected.contains("quantity") && found == "a text";
     let found = if out_of_range {
@@ -224,7 +227,8 @@ fn mismatch(path: &str, value: &Value, expected: &str) -> String {
     )
 }
 
-/// The commonest slip: quotes around a number or a boolean, or none around a text.
+/// The hint for the most common mistake: quotes around a number or a boolean, or none around a
+/// text.
 fn quoting(value: &Value, expected: &str) -> String {
     match value {
         Value::String(text)

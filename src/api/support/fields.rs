@@ -1,10 +1,10 @@
-//! The names of the fields a type reads, asked from the type itself.
+//! The names of the fields that a type reads, taken from the type itself.
 
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
-/// The JSON names of the fields of `T`, empty when it is no struct.
+/// The JSON names of the fields of `T`; empty when it is not a struct.
 pub(super) fn of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
     match T::deserialize(Ask) {
         Err(Answer(fields)) => fields,
@@ -12,7 +12,8 @@ pub(super) fn of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
     }
 }
 
-/// A deserializer that holds no data: a struct that asks it for its fields has them thrown back as the error.
+/// A deserializer without data: when a struct asks it for its fields, it returns their names as the
+/// error.
 struct Ask;
 
 /// The fields a struct asked for.

@@ -1,4 +1,4 @@
-//! The table: for each object of a pod the fields that no type reads, and what becomes of them.
+//! The table of the fields that no type reads, for each object of a pod, with a rule for each.
 //!
 //! Field names are those of core/v1. A field that is neither here nor read by a type is unknown.
 
@@ -10,29 +10,30 @@ use super::fields;
 use crate::api::pod::*;
 use crate::api::source::PodSource;
 
-/// What becomes of a field that no type reads.
+/// The rule for a field that no type reads.
 pub(super) enum Rule {
     /// Has no meaning for a container.
     Fine,
     /// Changes nothing that a container sees or may do.
     Warn(&'static str),
-    /// As `Warn`, unless the value says what is the case anyway.
+    /// As `Warn`, unless the value is the default anyway.
     WarnUnless(fn(&Value) -> bool, &'static str),
     /// Refuses the pod unless it is false or empty.
     Refuse(&'static str),
     /// Refuses the pod unless it has one of these values.
     Only(&'static [&'static str], &'static str),
-    /// Refuses the pod, empty or not: its presence is its meaning.
+    /// Refuses the pod, also when it is empty: its presence is its meaning.
     Source(&'static str),
-    /// Refuses the pod unless it is false or empty: it names an object of the API that is kept nowhere on the node.
+    /// Refuses the pod unless it is false or empty: it names an object of the API, and the node has
+    /// none.
     Reference(&'static str),
-    /// As `Reference`, empty or not.
+    /// As `Reference`, also when it is empty.
     ReferenceSource(&'static str),
-    /// Refuses the pod for the reason given, if one is: from the pod's source and the value.
+    /// Refuses the pod if the function, given the pod's source and the value, returns a reason.
     Check(fn(PodSource, &Value) -> Option<String>),
 }
 
-/// One object of a pod: where it stands, what is read of it, and the rest.
+/// One object of a pod: its path, its fields that are read, and rules for the others.
 pub(super) struct Level {
     /// Path without indexes; `probe` stands for each of the three, `containers` for init containers as well.
     pub(super) at: &'static str,
@@ -448,7 +449,7 @@ pub(super) static LEVELS: [Level; 32] = [
     strict("spec.volumes[].hostPath", fields::of::<HostPath>, &[]),
 ];
 
-/// Without a cluster DNS all of them mean the node's resolver, as in the kubelet.
+/// Without a cluster DNS every policy but `None` means the node's resolver, as in the kubelet.
 fn dns_policy(_: PodSource, policy: &Value) -> Option<String> {
     match policy.as_str() {
         Some("" | "ClusterFirst" | "ClusterFirstWithHostNet" | "Default") => None,
@@ -465,7 +466,7 @@ fn app_armor(_: PodSource, profile: &Value) -> Option<String> {
         .then(|| APP_ARMOR.to_owned())
 }
 
-/// false, empty or zero-length: what a field holds that asks for nothing.
+/// Whether a value asks for nothing: it is false, empty or has no elements.
 pub(super) fn asks_for_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -477,7 +478,7 @@ pub(super) fn asks_for_nothing(value: &Value) -> bool {
     }
 }
 
-/// Why a pod of that source may not reference `what` (kubelet-probes 1.6).
+/// Why a pod of this source may not reference `what` (kubelet-probes 1.6).
 pub(super) fn no_reference(source: PodSource, what: &str) -> String {
     if source.is_static() {
         format!("static pods may not reference {what}")

@@ -1,4 +1,4 @@
-//! Checks that several objects of a pod share.
+//! Checks for several objects of a pod.
 
 use crate::api::field::FieldError;
 
@@ -28,7 +28,7 @@ pub(super) fn range(errors: &mut Vec<FieldError>, path: &str, value: i64, low: i
     }
 }
 
-/// The kernel ends a text at its first NUL, so one inside would silently cut it.
+/// Refuses a NUL: the kernel ends a text at the first one and would silently cut it.
 pub(super) fn no_nul(errors: &mut Vec<FieldError>, path: &str, text: &str) {
     if text.contains('\0') {
         errors.push(FieldError::invalid(

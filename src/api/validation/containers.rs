@@ -40,7 +40,8 @@ pub(super) fn validate_containers(errors: &mut Vec<FieldError>, spec: &PodSpec, 
     host_port_conflicts(errors, &spec.containers, path);
 }
 
-/// Their names are unique among all containers; a plain one has no probes, for nothing would come of them.
+/// Checks init containers. Their names are unique among all containers; a plain one may have no
+/// probes, because they would have no effect.
 pub(super) fn validate_init_containers(errors: &mut Vec<FieldError>, spec: &PodSpec, path: &str) {
     let mut names: HashSet<&str> = spec.containers.iter().map(|c| c.name.as_str()).collect();
     for (index, container) in spec.init_containers.iter().enumerate() {
@@ -181,7 +182,8 @@ fn ports(errors: &mut Vec<FieldError>, ports: &[ContainerPort], path: &str) {
     }
 }
 
-/// In the node's network a port of the container is the node's. As in the API, init containers are not asked.
+/// In the node's network a port of the container is a port of the node. As in the API, init
+/// containers are not checked.
 fn ports_of_the_node(errors: &mut Vec<FieldError>, ports: &[ContainerPort], path: &str) {
     for (index, port) in ports.iter().enumerate() {
         if port.host_port != port.container_port {
@@ -240,7 +242,8 @@ fn env(errors: &mut Vec<FieldError>, env: &[EnvVar], path: &str) {
     }
 }
 
-/// Cores beyond which the kernel takes no quota: 2⁴⁴−1 µs in each 100 ms. A container with more never starts.
+/// The most cores for which the kernel accepts a quota: 2⁴⁴−1 µs in each 100 ms. A container with
+/// more never starts.
 const MOST_CPUS: i64 = 175_921_860;
 
 fn resources(errors: &mut Vec<FieldError>, resources: &ResourceRequirements, path: &str) {

@@ -1,4 +1,4 @@
-//! Forms of names. Each rule gives its complaints, none when the name is good.
+//! Forms of names. Each rule returns its complaints, or none when the name is good.
 
 /// Longest DNS label, in bytes.
 const LABEL_MAX: usize = 63;

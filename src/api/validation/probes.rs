@@ -7,10 +7,10 @@ use crate::api::pod::{
     ExecAction, GrpcAction, HttpGetAction, IntOrString, Probe, ProbeType, TcpSocketAction,
 };
 
-/// Shortest time a field in milliseconds may give: below it a worker would do little but wake up.
+/// The smallest value of a field in milliseconds: with less a worker would do little but wake up.
 pub const MIN_MILLISECONDS: i32 = 10;
 
-/// The field of a container that holds the probe of that type.
+/// The field of a container for the probe of this type.
 pub fn probe_field(probe_type: ProbeType) -> &'static str {
     match probe_type {
         ProbeType::Startup => "startupProbe",
@@ -72,7 +72,8 @@ pub fn validate_probe(probe: &Probe, path: &str) -> Vec<FieldError> {
     errors
 }
 
-/// The fields in milliseconds, which are podprobe's own: none below [`MIN_MILLISECONDS`]; only a delay may be 0.
+/// Checks podprobe's own fields in milliseconds: none is below [`MIN_MILLISECONDS`]; only a delay
+/// may be 0.
 fn validate_milliseconds(probe: &Probe, path: &str) -> Vec<FieldError> {
     let times = [
         (
@@ -172,7 +173,8 @@ fn grpc(grpc: &GrpcAction, path: &str) -> Vec<FieldError> {
     validate_port(&IntOrString::Int(grpc.port), &child(path, "port"))
 }
 
-/// A port by number or name. That the name is a port of the container is not checked here: it fails when probing.
+/// Checks a port given by number or name. A name that no port of the container has is not refused
+/// here; the probe fails.
 pub fn validate_port(port: &IntOrString, path: &str) -> Vec<FieldError> {
     let (value, details): (serde_json::Value, _) = match port {
         IntOrString::Int(number) => ((*number).into(), is_valid_port_number((*number).into())),

@@ -451,6 +451,19 @@ fn an_image_that_is_not_there_is_asked_for_before_anything_is_created() {
     assert_eq!(h.calls(), ["sandbox 0", "relist"]);
 }
 
+/// A running container may have changed them, and reads them at any time.
+#[test]
+fn files_of_etc_are_written_with_the_sandbox_and_not_with_a_restart() {
+    let h = Harness::one();
+    h.run(Phase::Sync);
+    let hosts = h.pod_dir().join("etc-hosts");
+    std::fs::write(&hosts, "own").unwrap();
+    h.end_newest(1);
+    h.run(Phase::Sync);
+    assert!(h.calls().contains(&"start c 1".to_owned()));
+    assert_eq!(std::fs::read_to_string(hosts).unwrap(), "own");
+}
+
 #[test]
 fn a_volume_that_is_not_ready_keeps_the_pod_from_its_sandbox() {
     let h = Harness::new(json!({"containers": [{"name": "c", "image": "i"}],

@@ -14,7 +14,6 @@ pub mod state;
 mod sub_path;
 pub mod termination;
 
-/// The scheme of our container ids.
-pub const SCHEME: &str = "podprobe";
-
 pub use shim_runtime::{ShimRuntime, images_in_use};
+
+use super::SHIMS_SCHEME as SCHEME;

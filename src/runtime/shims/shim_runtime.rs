@@ -23,7 +23,7 @@ use std::time::Duration;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::cgroup::Cgroups;
-use super::state::{CONTAINER, ContainerRecord};
+use super::state::{CONTAINER, ContainerRecord, Process};
 use crate::images::{ImageStore, ImagesInUse};
 use crate::layout::Layout;
 use crate::network::{NetworkOwner, Networks};
@@ -39,6 +39,8 @@ use start::CreatedContainer;
 
 use super::SCHEME;
 
+/// How long a killed process may take to end: the kernel may be writing for it.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// Suffix of a record directory that is being written.
 const NEW: &str = ".new";
 /// Suffix of a record directory that is being removed.
@@ -200,6 +202,14 @@ impl ShimRuntime {
 
     fn adopt(&self, child: Child) {
         lock(&self.children).push(child);
+    }
+}
+
+/// Kills one process and waits for it, best effort.
+fn kill_process(p: Process) -> bool {
+    match p.open() {
+        Ok(Some(fd)) => fd.send(libc::SIGKILL).is_ok() && fd.wait(KILL_LIMIT).unwrap_or(false),
+        _ => true,
     }
 }
 

@@ -259,7 +259,7 @@ impl ShimRuntime {
         let dir = self.layout.containers().join(id);
         if let Some(s) = state::read::<ContainerState>(&dir, STATE) {
             for p in [Some(s.shim), s.process].into_iter().flatten() {
-                super::stop::kill_process(p);
+                super::kill_process(p);
             }
             self.clear_leftovers(
                 id,
@@ -277,7 +277,7 @@ impl ShimRuntime {
     fn set_aside_sandbox(&self, id: &str) {
         let dir = self.layout.sandboxes().join(id);
         if let Some(s) = state::read::<SandboxState>(&dir, STATE) {
-            super::stop::kill_process(s.process);
+            super::kill_process(s.process);
         }
         self.rename_corrupt(&dir, id);
     }

@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::listing::{Entry, UNKNOWN};
-use super::{REMOVING, ShimRuntime, lock};
+use super::{KILL_LIMIT, REMOVING, ShimRuntime, kill_process, lock};
 use crate::clock::{Moment, go_duration};
 use crate::network::NetworkOwner;
 use crate::remove_tree::remove_tree;
@@ -23,18 +23,8 @@ use crate::runtime::shims::{oci_cli, shim, termination};
 use crate::runtime::{Cancel, ContainerId, ENDING, RuntimeError};
 use crate::sys::task::{PidFd, Waited};
 
-/// How long a killed process may take to end: the kernel may be writing for it.
-const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// How long a shim may take from its container's end to its own.
 const SHIM_LIMIT: Duration = Duration::from_secs(10);
-
-/// Kills one process and waits for it, best effort.
-pub(super) fn kill_process(p: Process) -> bool {
-    match p.open() {
-        Ok(Some(fd)) => fd.send(libc::SIGKILL).is_ok() && fd.wait(KILL_LIMIT).unwrap_or(false),
-        _ => true,
-    }
-}
 
 impl ShimRuntime {
     /// Signal, grace, KILL; returns with the exit recorded.
