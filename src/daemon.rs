@@ -482,18 +482,14 @@ fn block_signals() {
     }
 }
 
-/// Makes the directories and takes the lock.
+/// Makes the directories and takes the lock: on `/var/lib/podprobe` itself, which nobody clears away while the daemon
+/// runs, as happens to /run, and which may be read-only.
 fn prepare_root(layout: &Layout) -> Result<Flock<File>, DaemonError> {
     for dir in [layout.run_dir(), layout.lib_dir(), layout.logs_dir()] {
         fs::create_dir_all(&dir).map_err(cannot(format!("create {}", dir.display())))?;
     }
-    let path = layout.lock();
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .map_err(cannot(format!("open {}", path.display())))?;
+    let path = layout.lib_dir();
+    let file = File::open(&path).map_err(cannot(format!("open {}", path.display())))?;
     take_lock(file, LOCK_PATIENCE).ok_or_else(|| {
         let root = layout.root().display();
         DaemonError(format!("another podprobe daemon already runs with root {root}; stop it, or give this one another --root"))

@@ -4,6 +4,7 @@
 //! holders are waited for by pid, one at a time, never all children at once: other threads wait for their own.
 
 mod listing;
+mod restore;
 mod start;
 mod stop;
 
@@ -88,22 +89,8 @@ impl ShimRuntime {
     /// Errors: the directories cannot be made.
     pub fn new(layout: &Layout, settings: &Settings, images: ImageStore) -> io::Result<Self> {
         let layout = Layout::new(std::path::absolute(layout.root())?);
-        for dir in [
-            layout.sandboxes(),
-            layout.containers(),
-            layout.exits(),
-            layout.oci_state(),
-            layout.lib_dir(),
-            layout.logs_dir(),
-        ] {
-            fs::create_dir_all(&dir).map_err(|e| {
-                io::Error::new(e.kind(), format!("cannot make {}: {e}", dir.display()))
-            })?;
-        }
-        // Records name images, commands and paths of every pod: nobody but root reads them.
-        fs::set_permissions(layout.run_dir(), fs::Permissions::from_mode(0o711))?;
-        for dir in [layout.sandboxes(), layout.containers(), layout.oci_state()] {
-            fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
+        for dir in [layout.lib_dir(), layout.logs_dir()] {
+            restore::make_dir(&dir)?;
         }
         let interrupt = Cancel::default();
         interrupt.fd()?;
@@ -125,6 +112,7 @@ impl ShimRuntime {
             shims_stay: AtomicBool::new(false),
             interrupt,
         };
+        runtime.make_directories()?;
         runtime.sweep();
         Ok(runtime)
     }
@@ -193,6 +181,17 @@ impl ShimRuntime {
             .stdout(Stdio::piped())
             .stderr(stderr)
             .spawn()
+    }
+
+    /// Runs what takes a record directory away. Meanwhile and afterwards nobody writes the record again.
+    fn taking_away<T>(&self, id: &str, take: impl FnOnce() -> T) -> T {
+        lock(&self.cache).leaving.insert(id.to_owned());
+        let result = take();
+        let mut cache = lock(&self.cache);
+        cache.containers.remove(id);
+        cache.sandboxes.remove(id);
+        cache.leaving.remove(id);
+        result
     }
 
     /// Waits for those of our children that have ended.

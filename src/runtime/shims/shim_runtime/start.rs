@@ -107,12 +107,12 @@ fn create_error(what: &str, cause: impl std::fmt::Display) -> RuntimeError {
 }
 
 /// A directory that only root enters.
-fn private_dir(dir: &Path) -> io::Result<()> {
+pub(super) fn private_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
 /// Fills `<dir>.new` and gives it its name: a record is there whole or not at all.
-fn publish(dir: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+pub(super) fn publish(dir: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let mut new = dir.as_os_str().to_owned();
     new.push(NEW);
     let new = PathBuf::from(new);
@@ -168,7 +168,7 @@ impl ShimRuntime {
             }
             failed => {
                 let said = said(&dir);
-                take_away(&dir);
+                self.taking_away(&id, || take_away(&dir));
                 let _ = self.remove_cgroups(&config.metadata.uid);
                 Err(failed.map_or_else(|e| e, |text| io::Error::other(cause_of(&text, &said))))
             }
@@ -384,7 +384,8 @@ impl ShimRuntime {
 
     /// Nothing has run yet: no record stays.
     fn discard(&self, record: &ContainerRecord) {
-        take_away(&self.layout.containers().join(&record.id));
+        let dir = self.layout.containers().join(&record.id);
+        self.taking_away(&record.id, || take_away(&dir));
         let _ = fs::remove_dir_all(&record.data);
         let _ = fs::remove_file(&record.termination_log);
     }
