@@ -36,11 +36,6 @@ impl Layout {
         self.run_dir().join("podprobe.sock")
     }
 
-    /// `/run/podprobe/daemon.lock`: held by the one daemon of this root.
-    pub fn lock(&self) -> PathBuf {
-        self.run_dir().join("daemon.lock")
-    }
-
     /// `/run/podprobe`.
     pub fn run_dir(&self) -> PathBuf {
         self.root.join("run/podprobe")
@@ -66,7 +61,7 @@ impl Layout {
         self.run_dir().join("oci")
     }
 
-    /// `/var/lib/podprobe`.
+    /// `/var/lib/podprobe`: locked (flock) by the one daemon of this root.
     pub fn lib_dir(&self) -> PathBuf {
         self.root.join("var/lib/podprobe")
     }
@@ -141,6 +136,11 @@ impl Layout {
                 (h ^ u32::from(*b)).wrapping_mul(0x0100_0193)
             });
         format!("podprobe-{hash:08x}")
+    }
+
+    /// `/<id>/shims`: the cgroup of shims and sandbox holders, absolute in each hierarchy.
+    pub fn shims_cgroup(&self) -> String {
+        format!("/{}/shims", self.id())
     }
 
     /// `/<id>/<uid>`: the cgroup of a pod, absolute in each hierarchy.

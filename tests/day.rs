@@ -7,8 +7,11 @@ mod support;
 use std::collections::HashSet;
 use std::fs;
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use podprobe::runtime::shims::cgroup;
+use podprobe::sys::mountinfo;
 use podprobe::views::Snapshot;
 use serde_json::{Value, json};
 use support::Node;
@@ -32,6 +35,8 @@ on_both![
     a_daemon_killed_at_once_after_each_change,
     readiness_and_restart_counts_survive_a_daemon,
     a_killed_shim_costs_its_own_container_only,
+    what_ends_the_daemon_s_cgroup_ends_no_pod,
+    run_is_cleared_away_under_the_daemon,
 ];
 
 on_one![
@@ -304,6 +309,128 @@ fn a_killed_shim_costs_its_own_container_only(node: &Node) {
         (bystander, 1, 3)
     );
     day.end();
+}
+
+/// A systemd unit with the default KillMode, stopped and started: everything in the cgroup of the service is killed.
+fn what_ends_the_daemon_s_cgroup_ends_no_pod(node: &Node) {
+    let name = format!("{}.service", node.layout.id());
+    let mounts = mountinfo::read().unwrap().into_iter();
+    let dirs: Vec<_> = mounts
+        .filter(|m| {
+            let of_v1 = |name: &str| m.kind == "cgroup" && m.options.iter().any(|o| o == name);
+            m.kind == "cgroup2" || of_v1("name=systemd") || of_v1("memory")
+        })
+        .map(|m| m.at.join(&name))
+        .collect();
+    assert!(!dirs.is_empty());
+    let service = Service::new(dirs);
+    let mut day = Day::begin_in(node, &service.0);
+    let mut subject = steady(&day, "subject");
+    subject["spec"]["shareProcessNamespace"] = true.into();
+    day.put("subject", subject);
+    day.wait_ready("subject");
+    let (process, shim) = (day.process("subject"), day.shim("subject"));
+    for pid in [process.pid, shim.pid] {
+        let own = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+        assert!(!own.contains(&name), "{own}");
+    }
+    let daemon = fs::read_to_string(format!("/proc/{}/cgroup", day.pid())).unwrap();
+    assert!(daemon.contains(&name), "{daemon}");
+    day.kill_all_in(&service.0);
+    day.start();
+    day.wait_ready("subject");
+    assert_eq!(
+        (day.process("subject"), day.shim("subject")),
+        (process, shim),
+        "{}",
+        day.log()
+    );
+    assert!(!day.log().contains("KillMode"), "{}", day.log());
+    day.end();
+}
+
+/// systemd's RuntimeDirectory=, a tidy operator: everything below /run/podprobe goes while pods run.
+fn run_is_cleared_away_under_the_daemon(node: &Node) {
+    let mut day = Day::begin(node);
+    day.put(
+        "subject",
+        day.pod("subject", FOREVER, gate("/starts/ready")),
+    );
+    let gate = node.dir.path().join("starts/ready");
+    fs::write(&gate, "").unwrap();
+    day.wait_ready("subject");
+    let (process, shim) = (day.process("subject"), day.shim("subject"));
+
+    support::wait_until("the directory to be removed", || {
+        let _ = fs::remove_dir_all(node.layout.run_dir());
+        !node.layout.containers().exists()
+    });
+    let second = day.command().output().unwrap();
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(
+        !second.status.success() && said.contains("another podprobe daemon already runs"),
+        "{said}"
+    );
+    support::wait_until("clients to be answered", || day.snapshot().is_some());
+    support::wait_until("the records", || {
+        day.processes().get("subject") == Some(&process)
+    });
+    let said_once = |day: &Day| {
+        let log = day.log();
+        let lines = log
+            .lines()
+            .filter(|l| l.contains("were removed by"))
+            .count();
+        assert_eq!((lines, log.matches(" ERROR ").count()), (1, 0), "{log}");
+    };
+    for gate_is_there in [false, true] {
+        match gate_is_there {
+            true => fs::write(&gate, "").unwrap(),
+            false => fs::remove_file(&gate).unwrap(),
+        }
+        day.wait("the probe to see the gate", |s| {
+            let ready = find(s, "subject")?.status.is_ready();
+            (ready == gate_is_there).then_some(())
+        });
+        said_once(&day);
+        day.crash();
+    }
+    day.wait_ready("subject");
+    assert_eq!(
+        (day.process("subject"), day.shim("subject")),
+        (process, shim)
+    );
+    assert_eq!(day.starts("subject").len(), 1);
+    // Its end is recorded, and so is the next instance.
+    support::kill9(process);
+    day.wait("the restart", |s| {
+        (restarts(s, "subject") == Some(1)).then_some(())
+    });
+    let ended = day.wait("how it ended", |s| {
+        let c = find(s, "subject")?.status.container_statuses.first()?;
+        c.last_state.terminated.as_ref().map(|t| t.exit_code)
+    });
+    assert_eq!(ended, 137);
+    day.end();
+}
+
+/// The cgroups of a service, removed in the end.
+struct Service(Vec<PathBuf>);
+
+impl Service {
+    fn new(dirs: Vec<PathBuf>) -> Self {
+        dirs.iter().for_each(|d| fs::create_dir_all(d).unwrap());
+        Self(dirs)
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        cgroup::kill_until_empty(&self.0);
+        for dir in &self.0 {
+            let _ = cgroup::remove_tree(dir);
+        }
+    }
 }
 
 mod tests {

@@ -13,18 +13,14 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(3);
 /// How often it tries.
 const LOCK_STEP: Duration = Duration::from_millis(20);
 
-/// Makes the directories and takes the lock, which is held until it is dropped.
+/// Makes the directories and takes the lock, which is held until it is dropped. The lock is on `/var/lib/podprobe` itself:
+/// nobody clears that away while the daemon runs, as happens to /run, and it may be read-only.
 pub(super) fn prepare(layout: &Layout) -> Result<Flock<File>, DaemonError> {
     for dir in [layout.run_dir(), layout.lib_dir(), layout.logs_dir()] {
         fs::create_dir_all(&dir).map_err(cannot(format!("create {}", dir.display())))?;
     }
-    let path = layout.lock();
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .map_err(cannot(format!("open {}", path.display())))?;
+    let path = layout.lib_dir();
+    let file = File::open(&path).map_err(cannot(format!("open {}", path.display())))?;
     take_lock(file, LOCK_PATIENCE).ok_or_else(|| {
         let root = layout.root().display();
         DaemonError(format!("another podprobe daemon already runs with root {root}; stop it, or give this one another --root"))

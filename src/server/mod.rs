@@ -11,7 +11,7 @@ use std::fmt;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +23,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::api::PodUid;
+use crate::clock::Moment;
+use crate::directory_watch::DirectoryWatch;
 use crate::events::EventList;
 use crate::views::ProbeReport;
 use crate::views::history::PodHistory;
@@ -37,6 +39,9 @@ pub const IDLE: Duration = Duration::from_secs(5);
 
 /// How often a thread that waits for a change or for its client looks whether the client has gone or the server stops.
 const SLICE: Duration = Duration::from_millis(500);
+
+/// How long a socket that was removed stays away.
+const REBIND_PAUSE: Duration = Duration::from_millis(100);
 
 /// Stack of a connection thread in bytes; writing a snapshot as JSON needs the most of it.
 const STACK: usize = 256 << 10;
@@ -136,7 +141,7 @@ pub fn spawn(path: &Path, backend: Arc<dyn Backend>) -> Result<Server, ListenErr
 }
 
 fn open(path: &Path, backend: Arc<dyn Backend>) -> io::Result<Server> {
-    let listener = bind(path)?;
+    let door = Door::open(path)?;
     let (wake, woken) = UnixStream::pair()?;
     let connections = Arc::new(Connections {
         backend,
@@ -147,7 +152,7 @@ fn open(path: &Path, backend: Arc<dyn Backend>) -> io::Result<Server> {
     let accept = thread::Builder::new()
         .name("server".into())
         .stack_size(STACK)
-        .spawn(move || accept_loop(&listener, &woken, &for_thread))?;
+        .spawn(move || accept_loop(door, &woken, &for_thread))?;
     Ok(Server {
         path: path.to_owned(),
         connections,
@@ -203,17 +208,90 @@ impl Drop for Server {
     }
 }
 
-fn accept_loop(listener: &UnixListener, woken: &UnixStream, connections: &Arc<Connections>) {
+/// The socket, made again when its file is removed: whoever clears /run would lock every client out.
+struct Door {
+    path: PathBuf,
+    listener: UnixListener,
+    /// Device and inode of the socket's file.
+    file: (u64, u64),
+    /// Without room in inotify the file is looked for now and then.
+    watch: DirectoryWatch,
+    /// Why the socket could not be made again, as last logged.
+    problem: String,
+}
+
+impl Door {
+    fn open(path: &Path) -> io::Result<Self> {
+        let listener = bind(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            listener,
+            file: inode(path)?,
+            watch: DirectoryWatch::new(path.to_owned(), |_| false),
+            problem: String::new(),
+        })
+    }
+
+    /// Watched before it is looked for, so that a removal at any moment is seen. True when it must be looked for again.
+    fn keep(&mut self) -> bool {
+        let watched = self.watch.ensure(Moment::now());
+        if inode(&self.path).is_ok_and(|file| file == self.file) {
+            return false;
+        }
+        // Whoever removes the directory is let finish: a new file would be in its way.
+        thread::park_timeout(REBIND_PAUSE);
+        let bound = bind(&self.path).and_then(|listener| {
+            self.file = inode(&self.path)?;
+            self.listener = listener;
+            Ok(())
+        });
+        match bound {
+            Ok(()) => {
+                self.problem.clear();
+                log::warn!("{} was removed; it is made again", self.path.display());
+            }
+            Err(e) => {
+                let problem = format!("cannot listen on {}: {e}", self.path.display());
+                if self.problem != problem {
+                    log::error!("{problem}; clients cannot reach the daemon until this works");
+                }
+                self.problem = problem;
+            }
+        }
+        watched.is_ok()
+    }
+
+    /// How long to wait for a client before the socket's file is looked for again.
+    fn patience(&self) -> PollTimeout {
+        let retry = self.watch.retry_at().map(|at| at.since(Moment::now()));
+        // Rounded up: waking a little early would spin.
+        retry.map_or(PollTimeout::NONE, |left| {
+            PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+        })
+    }
+}
+
+fn inode(path: &Path) -> io::Result<(u64, u64)> {
+    let found = std::fs::symlink_metadata(path)?;
+    Ok((found.dev(), found.ino()))
+}
+
+fn accept_loop(mut door: Door, woken: &UnixStream, connections: &Arc<Connections>) {
     while !connections.is_stopping() {
-        let mut fds = [
-            PollFd::new(listener.as_fd(), PollFlags::POLLIN),
+        if door.keep() {
+            continue;
+        }
+        let mut fds = vec![
+            PollFd::new(door.listener.as_fd(), PollFlags::POLLIN),
             PollFd::new(woken.as_fd(), PollFlags::POLLIN),
         ];
-        match poll(&mut fds, PollTimeout::NONE) {
+        fds.extend(door.watch.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        match poll(&mut fds, door.patience()) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(e) => return log::error!("cannot wait for clients: {e}"),
         }
-        match listener.accept() {
+        door.watch.drain();
+        match door.listener.accept() {
             Ok((stream, _)) => admit(stream, connections),
             Err(e)
                 if matches!(
@@ -226,6 +304,10 @@ fn accept_loop(listener: &UnixListener, woken: &UnixStream, connections: &Arc<Co
                 thread::park_timeout(Duration::from_millis(200));
             }
         }
+    }
+    // It may have been made again after the stop had removed it.
+    if inode(&door.path).is_ok_and(|file| file == door.file) {
+        let _ = std::fs::remove_file(&door.path);
     }
 }
 

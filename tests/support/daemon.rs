@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use podprobe::layout::Layout;
-use podprobe::runtime::shims::cgroup::Cgroups;
+use podprobe::runtime::shims::cgroup::{self, Cgroups};
 use podprobe::runtime::shims::state::{
     self, CONTAINER, ContainerRecord, ContainerState, Process, STATE,
 };
@@ -34,19 +34,50 @@ pub(crate) const NODE: &str = "edge";
 pub(crate) struct Day<'a> {
     pub(crate) node: &'a Node,
     child: Option<Child>,
+    /// The cgroups that the daemon is started in, as a service manager does; none: those of the test.
+    cgroups: Vec<PathBuf>,
 }
 
 impl<'a> Day<'a> {
     pub(crate) fn begin(node: &'a Node) -> Self {
         fs::create_dir_all(node.layout.pods_dir()).unwrap();
         fs::create_dir_all(node.dir.path().join("starts")).unwrap();
-        let mut day = Self { node, child: None };
+        let mut day = Self {
+            node,
+            child: None,
+            cgroups: Vec::new(),
+        };
+        day.start();
+        day
+    }
+
+    /// The same with a daemon in cgroups of its own, which the caller has made and removes.
+    pub(crate) fn begin_in(node: &'a Node, cgroups: &[PathBuf]) -> Self {
+        fs::create_dir_all(node.layout.pods_dir()).unwrap();
+        fs::create_dir_all(node.dir.path().join("starts")).unwrap();
+        let mut day = Self {
+            node,
+            child: None,
+            cgroups: cgroups.to_vec(),
+        };
         day.start();
         day
     }
 
     pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(PROGRAM);
+        let join = self.cgroups.iter().map(|dir| {
+            let procs = dir.join("cgroup.procs");
+            format!("echo 0 >'{}' && ", procs.display())
+        });
+        let script = join.collect::<String>() + "exec \"$0\" \"$@\"";
+        let mut command = match self.cgroups.is_empty() {
+            true => Command::new(PROGRAM),
+            false => {
+                let mut shell = Command::new("/bin/sh");
+                shell.args(["-c", &script, PROGRAM]);
+                shell
+            }
+        };
         command
             .args(["run", "--node-name", NODE, "--root"])
             .arg(self.node.layout.root())
@@ -93,6 +124,25 @@ impl<'a> Day<'a> {
         child.kill().unwrap();
         assert_eq!(
             child.wait().unwrap().signal(),
+            Some(9),
+            "the daemon had ended by itself: {}",
+            self.log()
+        );
+    }
+
+    /// A signal to each process, as systemd sends it: `cgroup.kill` would also kill what a later daemon in the same cgroup
+    /// starts in another one (a fault of recent kernels with CLONE_INTO_CGROUP).
+    pub(crate) fn kill_all_in(&mut self, cgroups: &[PathBuf]) {
+        let pids = || cgroups.iter().flat_map(|d| cgroup::processes(d));
+        super::wait_until("the cgroups to be empty", || {
+            for pid in pids() {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+            let _ = self.child.as_mut().unwrap().try_wait();
+            pids().next().is_none()
+        });
+        assert_eq!(
+            self.child.take().unwrap().wait().unwrap().signal(),
             Some(9),
             "the daemon had ended by itself: {}",
             self.log()

@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -16,6 +17,8 @@ use crate::sys::mountinfo::{self, Mount};
 
 /// How long a cgroup may take to become empty after its processes were killed.
 const EMPTY_LIMIT: Duration = Duration::from_secs(2);
+/// How often a process makes its cgroup again that is removed while it moves in.
+const JOIN_TRIES: u32 = 20;
 
 /// A mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +115,51 @@ impl Cgroups {
             .collect()
     }
 
+    /// Moves this process into the cgroup `path`, which is made where it is missing: in every hierarchy where the process
+    /// is below the root, and so in a cgroup that somebody else made for whoever started it. cpuset is left out: a new
+    /// cgroup takes no process there until it is given processors.
+    ///
+    /// # Errors
+    /// It stays where it is in at least one hierarchy.
+    pub fn join(&self, path: &str) -> io::Result<()> {
+        let own = fs::read_to_string("/proc/self/cgroup")?;
+        let results: Vec<_> = self
+            .to_leave(&own)
+            .into_iter()
+            .map(|h| {
+                let dir = h.at.join(path.trim_start_matches('/'));
+                join_dir(&dir).map_err(|e| {
+                    let text = format!("cannot move into the cgroup {}: {e}", dir.display());
+                    io::Error::new(e.kind(), text)
+                })
+            })
+            .collect();
+        results.into_iter().collect()
+    }
+
+    /// The hierarchies in which a process with these lines in `/proc/PID/cgroup` is below the root.
+    fn to_leave(&self, proc_cgroup: &str) -> Vec<&Hierarchy> {
+        let lines = proc_cgroup.lines().filter_map(|line| {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let (controllers, at) = (parts.next()?, parts.next()?);
+            let h = self.0.iter().find(|h| h.carries(controllers))?;
+            let below = at.strip_prefix(h.root.trim_end_matches('/'))?;
+            let is_cpuset = controllers.split(',').any(|c| c == "cpuset");
+            (!below.trim_matches('/').is_empty() && !is_cpuset).then_some(h)
+        });
+        lines.collect()
+    }
+
+    /// Removes the cgroup `path` where no process is in it. One that a process is just leaving is waited for.
+    pub fn remove_unused(&self, path: &str) {
+        for dir in self.dirs(path) {
+            if processes(&dir).is_empty() {
+                // Busy: somebody has just moved in.
+                let _ = remove_tree(&dir);
+            }
+        }
+    }
+
     /// Removes the tree at `path` in every hierarchy. What still has processes stays, and is an error.
     pub fn remove(&self, path: &str) -> io::Result<()> {
         self.dirs(path).iter().try_for_each(|d| remove_tree(d))
@@ -132,6 +180,22 @@ impl Hierarchy {
     }
 }
 
+/// A cgroup without processes may be removed by the daemon between the two steps.
+fn join_dir(dir: &Path) -> io::Result<()> {
+    let mut tries = 0;
+    loop {
+        fs::create_dir_all(dir)?;
+        match fs::write(dir.join("cgroup.procs"), "0") {
+            Err(e) if is_gone(&e) && tries < JOIN_TRIES => tries += 1,
+            other => return other,
+        }
+    }
+}
+
+fn is_gone(e: &io::Error) -> bool {
+    e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(Errno::ENODEV as i32)
+}
+
 fn hierarchy(mount: Mount) -> Option<Hierarchy> {
     let v1_options = match mount.kind.as_str() {
         "cgroup2" => None,
@@ -144,6 +208,18 @@ fn hierarchy(mount: Mount) -> Option<Hierarchy> {
         v1_options,
         read_only: mount.read_only,
     })
+}
+
+/// Moves this shim or holder out of the daemon's cgroup into `path`: a service manager that stops the daemon kills what is
+/// in there. Where that is not possible it says so on stderr, and the pod runs all the same.
+pub fn leave_the_daemon(path: &str) {
+    // a record of an older podprobe names none
+    if path.is_empty() {
+        return;
+    }
+    if let Err(e) = Cgroups::detect().and_then(|c| c.join(path)) {
+        eprintln!("{e}");
+    }
 }
 
 /// Removes a cgroup and those below it, deepest first; waits a moment for processes that are about to be gone.
@@ -298,6 +374,31 @@ mod tests {
             parse(HYBRID).match_lines("0::/anything", "/"),
             Vec::<PathBuf>::new()
         );
+    }
+
+    #[test]
+    fn a_shim_leaves_a_cgroup_that_somebody_made_and_no_root() {
+        let left = |mountinfo: &str, lines: &str| {
+            let cgroups = parse(mountinfo);
+            let at = cgroups.to_leave(lines).into_iter().map(|h| h.at.clone());
+            at.map(|at| at.to_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        let service = "4:memory:/\n3:cpu,cpuacct:/system.slice/podprobe.service\n\
+                       1:name=systemd:/system.slice/podprobe.service\n0::/system.slice/podprobe.service";
+        assert_eq!(
+            left(HYBRID, service),
+            [
+                "/sys/fs/cgroup/cpu,cpuacct",
+                "/sys/fs/cgroup/systemd",
+                "/sys/fs/cgroup/unified"
+            ]
+        );
+        assert_eq!(left(HYBRID, "4:memory:/\n0::/"), [""; 0]);
+        assert_eq!(left(NESTED, "0::/docker/abc"), [""; 0]);
+        assert_eq!(left(NESTED, "0::/docker/abc/init"), ["/sys/fs/cgroup"]);
+        let cpuset = "26 24 0:24 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset";
+        assert_eq!(left(cpuset, "4:cpuset:/service"), [""; 0]);
     }
 
     #[test]

@@ -23,6 +23,9 @@ use crate::directory_watch::{DirectoryWatch, WatchError};
 /// Stack of the thread: it reads names.
 const STACK: usize = 128 * 1024;
 
+/// How long a directory that was removed stays away.
+const REMAKE_PAUSE: Duration = Duration::from_millis(100);
+
 /// A container of that pod has ended: its record says how. Called by the shim, which has nobody to tell of an error.
 pub fn tell(dir: &Path, pod: &str) {
     // a record of an older podprobe names no directory
@@ -67,6 +70,12 @@ impl ExitListener {
                 let mut problem = None;
                 while !stop.load(Ordering::Acquire) {
                     ensure(&mut watch, &mut problem);
+                    if !dir.is_dir() {
+                        // Somebody clears /run, and is let finish: a new directory would be in the way.
+                        std::thread::park_timeout(REMAKE_PAUSE);
+                        let _ = fs::create_dir_all(&dir);
+                        continue;
+                    }
                     take(&dir, &on_exit);
                     wait(&mut watch, &ours, &stop);
                 }

@@ -13,6 +13,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal};
 
+use super::cgroup;
 use super::state::{self, Process, SANDBOX, STATE, SandboxRecord, SandboxState};
 use crate::runtime::Tmpfs;
 
@@ -64,6 +65,7 @@ fn set_up(dir: &Path) -> io::Result<Option<Child>> {
         },
         false,
     )?;
+    cgroup::leave_the_daemon(&record.shims_cgroup);
     unshare(namespaces(&record)).map_err(|e| cause("make namespaces", e.into()))?;
     slave_mounts().map_err(|e| cause("set mount propagation", e))?;
     if !record.host_network {

@@ -154,6 +154,7 @@ impl Shim {
             children,
         };
         me.save()?;
+        cgroup::leave_the_daemon(&me.record.shims_cgroup);
         Ok(me)
     }
 

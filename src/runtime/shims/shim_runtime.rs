@@ -4,6 +4,7 @@
 //! holders are waited for by pid, one at a time, never all children at once: other threads wait for their own.
 
 mod listing;
+mod restore;
 mod start;
 mod stop;
 
@@ -16,6 +17,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
@@ -69,6 +71,8 @@ pub struct ShimRuntime {
     children: Mutex<Vec<Child>>,
     /// Held for reading while a container is created below the daemon's cgroup, for writing while that is removed.
     cgroup_gate: RwLock<()>,
+    /// It has been said that shims and holders stay in the daemon's cgroup.
+    shims_stay: AtomicBool,
     /// The daemon is ending. Its descriptor is there from the start.
     interrupt: Cancel,
 }
@@ -85,22 +89,8 @@ impl ShimRuntime {
     /// Errors: the directories cannot be made.
     pub fn new(layout: &Layout, settings: &Settings, images: ImageStore) -> io::Result<Self> {
         let layout = Layout::new(std::path::absolute(layout.root())?);
-        for dir in [
-            layout.sandboxes(),
-            layout.containers(),
-            layout.exits(),
-            layout.oci_state(),
-            layout.lib_dir(),
-            layout.logs_dir(),
-        ] {
-            fs::create_dir_all(&dir).map_err(|e| {
-                io::Error::new(e.kind(), format!("cannot make {}: {e}", dir.display()))
-            })?;
-        }
-        // Records name images, commands and paths of every pod: nobody but root reads them.
-        fs::set_permissions(layout.run_dir(), fs::Permissions::from_mode(0o711))?;
-        for dir in [layout.sandboxes(), layout.containers(), layout.oci_state()] {
-            fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
+        for dir in [layout.lib_dir(), layout.logs_dir()] {
+            restore::make_dir(&dir)?;
         }
         let interrupt = Cancel::default();
         interrupt.fd()?;
@@ -119,8 +109,10 @@ impl ShimRuntime {
             created: Mutex::default(),
             children: Mutex::default(),
             cgroup_gate: RwLock::new(()),
+            shims_stay: AtomicBool::new(false),
             interrupt,
         };
+        runtime.make_directories()?;
         runtime.sweep();
         Ok(runtime)
     }
@@ -189,6 +181,17 @@ impl ShimRuntime {
             .stdout(Stdio::piped())
             .stderr(stderr)
             .spawn()
+    }
+
+    /// Runs what takes a record directory away. Meanwhile and afterwards nobody writes the record again.
+    fn taking_away<T>(&self, id: &str, take: impl FnOnce() -> T) -> T {
+        lock(&self.cache).leaving.insert(id.to_owned());
+        let result = take();
+        let mut cache = lock(&self.cache);
+        cache.containers.remove(id);
+        cache.sandboxes.remove(id);
+        cache.leaving.remove(id);
+        result
     }
 
     /// Waits for those of our children that have ended.

@@ -120,6 +120,9 @@ pub struct ContainerRecord {
     pub exits: PathBuf,
     /// Number of the stop signal.
     pub stop_signal: i32,
+    /// The cgroup that the shim moves to (see [`super::cgroup::leave_the_daemon`]).
+    #[serde(default)]
+    pub shims_cgroup: String,
 }
 
 /// What runs for a container.
@@ -179,6 +182,9 @@ pub struct SandboxRecord {
     pub hostname: String,
     /// Volumes in memory.
     pub memory_volumes: Vec<Tmpfs>,
+    /// The cgroup that the holder moves to (see [`super::cgroup::leave_the_daemon`]).
+    #[serde(default)]
+    pub shims_cgroup: String,
     /// Wall clock.
     pub created_at: SystemTime,
 }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ use crate::runtime::{
 pub(super) struct Cache {
     pub(super) containers: HashMap<String, Entry>,
     pub(super) sandboxes: HashMap<String, SandboxEntry>,
+    /// Records that this runtime is removing.
+    pub(super) leaving: HashSet<String>,
     /// When the shims of running containers were last looked for.
     attended: Option<Moment>,
 }
@@ -144,8 +147,16 @@ impl ShimRuntime {
         let (containers, sandboxes) = (self.layout.containers(), self.layout.sandboxes());
         let (container_ids, sandbox_ids) = (ids(&containers)?, ids(&sandboxes)?);
         let mut cache = lock(&self.cache);
-        cache.containers.retain(|id, _| container_ids.contains(id));
-        cache.sandboxes.retain(|id, _| sandbox_ids.contains(id));
+        self.restore_records(&cache, &container_ids, &sandbox_ids)?;
+        let is_there = |listed: &HashSet<String>, dir: &Path, id: &String| {
+            listed.contains(id) || dir.join(id).exists()
+        };
+        cache
+            .containers
+            .retain(|id, _| is_there(&container_ids, &containers, id));
+        cache
+            .sandboxes
+            .retain(|id, _| is_there(&sandbox_ids, &sandboxes, id));
         let of_another = |uid: &str| only.is_some_and(|only| only != uid);
         for id in container_ids {
             let known = cache.containers.get(&id);
@@ -282,7 +293,7 @@ impl ShimRuntime {
         self.rename_corrupt(&dir, id);
     }
 
-    fn rename_corrupt(&self, dir: &std::path::Path, id: &str) {
+    fn rename_corrupt(&self, dir: &Path, id: &str) {
         let aside = dir.with_file_name(format!("{id}{CORRUPT}"));
         match fs::rename(dir, &aside) {
             Ok(()) => log::error!(
@@ -402,8 +413,11 @@ impl ShimRuntime {
 
     /// A container as it is now; None when there is none of that id.
     pub(super) fn find(&self, id: &ContainerId) -> Option<Entry> {
-        if !is_id(id.as_str().as_ref()) || !self.layout.containers().join(id.as_str()).is_dir() {
+        if !is_id(id.as_str().as_ref()) {
             return None;
+        }
+        if !self.layout.containers().join(id.as_str()).is_dir() {
+            self.restore_if_known(|cache| cache.containers.contains_key(id.as_str()))?;
         }
         let mut cache = lock(&self.cache);
         self.refresh_container(&mut cache, id.as_str().to_owned())
@@ -411,10 +425,21 @@ impl ShimRuntime {
         cache.containers.get(id.as_str()).cloned()
     }
 
+    /// A record that is known and not there was removed by somebody else.
+    fn restore_if_known(&self, is_known: impl FnOnce(&Cache) -> bool) -> Option<()> {
+        let known = is_known(&lock(&self.cache));
+        known.then(|| {
+            self.refresh(None).unwrap_or_else(|e| log::warn!("{e}"));
+        })
+    }
+
     /// A sandbox as it is now.
     pub(super) fn find_sandbox(&self, id: &ContainerId) -> Option<SandboxEntry> {
-        if !is_id(id.as_str().as_ref()) || !self.layout.sandboxes().join(id.as_str()).is_dir() {
+        if !is_id(id.as_str().as_ref()) {
             return None;
+        }
+        if !self.layout.sandboxes().join(id.as_str()).is_dir() {
+            self.restore_if_known(|cache| cache.sandboxes.contains_key(id.as_str()))?;
         }
         let mut cache = lock(&self.cache);
         self.refresh_sandbox(&mut cache, id.as_str().to_owned())
@@ -471,9 +496,10 @@ impl ShimRuntime {
             .join(id.as_str())
             .join("bundle/config.json");
         let config = Arc::new(nsexec::needed(&serde_json::from_slice(&fs::read(file)?)?));
-        let gone = |id: &ContainerId| !lock(&self.cache).containers.contains_key(id.as_str());
+        // Not both locks at once: whoever writes records again takes them in the other order.
+        let known: HashSet<String> = lock(&self.cache).containers.keys().cloned().collect();
         let mut all = lock(&self.configs);
-        all.retain(|id, _| !gone(id));
+        all.retain(|id, _| known.contains(id.as_str()));
         all.insert(id.clone(), config.clone());
         Ok(config)
     }
@@ -505,10 +531,14 @@ impl ShimRuntime {
 /// Reason of an end nobody saw.
 pub(super) const UNKNOWN: &str = "Unknown";
 
-/// The record directories in `dir`.
-fn ids(dir: &std::path::Path) -> io::Result<HashSet<String>> {
+/// The record directories in `dir`; none when somebody has removed it.
+fn ids(dir: &Path) -> io::Result<HashSet<String>> {
     let mut found = HashSet::new();
-    for entry in fs::read_dir(dir)? {
+    let entries = match fs::read_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(found),
+        entries => entries?,
+    };
+    for entry in entries {
         let name = entry?.file_name();
         if is_id(&name) {
             found.insert(String::from_utf8_lossy(name.as_bytes()).into_owned());

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -106,12 +107,12 @@ fn create_error(what: &str, cause: impl std::fmt::Display) -> RuntimeError {
 }
 
 /// A directory that only root enters.
-fn private_dir(dir: &Path) -> io::Result<()> {
+pub(super) fn private_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
 /// Fills `<dir>.new` and gives it its name: a record is there whole or not at all.
-fn publish(dir: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+pub(super) fn publish(dir: &Path, fill: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let mut new = dir.as_os_str().to_owned();
     new.push(NEW);
     let new = PathBuf::from(new);
@@ -146,6 +147,7 @@ impl ShimRuntime {
             share_pid: config.namespaces.pid == NamespaceMode::Pod,
             hostname: config.hostname.clone(),
             memory_volumes: config.tmpfs.clone(),
+            shims_cgroup: self.layout.shims_cgroup(),
             created_at: SystemTime::now(),
         };
         let dir = self.layout.sandboxes().join(&id);
@@ -160,12 +162,27 @@ impl ShimRuntime {
             answer
         });
         match answer {
-            Ok(text) if text == sandbox::READY => Ok(ContainerId::new(super::SCHEME, &id)),
+            Ok(text) if text == sandbox::READY => {
+                self.warn_of_the_daemon_s_cgroup(&said(&dir));
+                Ok(ContainerId::new(super::SCHEME, &id))
+            }
             failed => {
                 let said = said(&dir);
-                take_away(&dir);
+                self.taking_away(&id, || take_away(&dir));
+                let _ = self.remove_cgroups(&config.metadata.uid);
                 Err(failed.map_or_else(|e| e, |text| io::Error::other(cause_of(&text, &said))))
             }
+        }
+    }
+
+    /// A holder that runs says one thing only on stderr: why it could not leave the daemon's cgroup. Once is enough.
+    fn warn_of_the_daemon_s_cgroup(&self, said: &str) {
+        if !said.is_empty() && !self.shims_stay.swap(true, Ordering::Relaxed) {
+            log::warn!(
+                "{}; so the pods run below the daemon's own cgroup, and a service manager that ends everything in it ends \
+                 them with the daemon: for systemd set KillMode=process in the unit",
+                said.trim_end()
+            );
         }
     }
 
@@ -303,6 +320,7 @@ impl ShimRuntime {
             message_from_log: message.is_some_and(|m| m.fall_back_to_log),
             exits: self.layout.exits(),
             stop_signal: signals::number(&d.image.config.stop_signal).unwrap_or(libc::SIGTERM),
+            shims_cgroup: self.layout.shims_cgroup(),
         };
         Ok((record, spec))
     }
@@ -366,7 +384,8 @@ impl ShimRuntime {
 
     /// Nothing has run yet: no record stays.
     fn discard(&self, record: &ContainerRecord) {
-        take_away(&self.layout.containers().join(&record.id));
+        let dir = self.layout.containers().join(&record.id);
+        self.taking_away(&record.id, || take_away(&dir));
         let _ = fs::remove_dir_all(&record.data);
         let _ = fs::remove_file(&record.termination_log);
     }

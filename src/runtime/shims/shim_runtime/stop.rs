@@ -277,11 +277,11 @@ impl ShimRuntime {
         self.clear_processes(&e);
         let dir = self.layout.containers().join(id.as_str());
         let aside = dir.with_file_name(format!("{id}{REMOVING}"));
-        rename_away(&dir, &aside).map_err(|e| fail(e.to_string()))?;
-        lock(&self.cache).containers.remove(id.as_str());
+        self.taking_away(id.as_str(), || rename_away(&dir, &aside))
+            .map_err(|e| fail(e.to_string()))?;
         let _ = fs::remove_file(&e.record.termination_log);
         remove_tree(&e.record.data).map_err(|e| fail(e.to_string()))?;
-        fs::remove_dir_all(&aside).map_err(|e| fail(e.to_string()))
+        remove_dir_if_there(&aside).map_err(|e| fail(e.to_string()))
     }
 
     pub(super) fn stop_holder(&self, id: &ContainerId) -> Result<(), RuntimeError> {
@@ -329,18 +329,22 @@ impl ShimRuntime {
             })?;
         let dir = self.layout.sandboxes().join(id.as_str());
         let aside = dir.with_file_name(format!("{id}{REMOVING}"));
-        let removed = rename_away(&dir, &aside).and_then(|()| fs::remove_dir_all(&aside));
-        lock(&self.cache).sandboxes.remove(id.as_str());
+        let removed = self.taking_away(id.as_str(), || {
+            rename_away(&dir, &aside).and_then(|()| remove_dir_if_there(&aside))
+        });
         // Containers of the pod that are still there keep it; the next sandbox makes it again.
         let _ = self.remove_cgroups(&e.record.pod.uid);
         removed.map_err(|e| RuntimeError::failed(format!("cannot remove sandbox {id}: {e}")))
     }
 
     /// The pod's cgroup, and the daemon's own when it was the last; never while a container is being created below it.
-    fn remove_cgroups(&self, uid: &str) -> io::Result<()> {
+    pub(super) fn remove_cgroups(&self, uid: &str) -> io::Result<()> {
         let cgroups = Cgroups::detect()?;
         let top = format!("/{}", self.layout.id());
         cgroups.remove(&format!("{top}/{uid}"))?;
+        if lock(&self.cache).sandboxes.is_empty() {
+            cgroups.remove_unused(&self.layout.shims_cgroup());
+        }
         if let Ok(_gate) = self.cgroup_gate.try_write() {
             for dir in cgroups.dirs(&top) {
                 // Not empty: another pod's is in there.
@@ -364,6 +368,14 @@ impl Entry {
 
 fn rename_away(dir: &Path, aside: &Path) -> io::Result<()> {
     match fs::rename(dir, aside) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// As `remove_dir_all`; somebody else may have taken it.
+fn remove_dir_if_there(dir: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }

@@ -1,0 +1,118 @@
+//! Records that somebody else has removed, written again from memory.
+//!
+//! Invariants: nothing but this runtime ends the record of a container, so a directory that is gone without its doing was
+//! taken by whoever cleared /run, while the processes run on. Only memory knows them then: the next daemon would start
+//! every pod a second time beside the first.
+
+use std::collections::HashSet;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::listing::{Cache, Entry, SandboxEntry};
+use super::start::{private_dir, publish};
+use super::{ShimRuntime, lock};
+use crate::runtime::ContainerId;
+use crate::runtime::shims::SCHEME;
+use crate::runtime::shims::state::{self, CONTAINER, EXIT, SANDBOX, STATE};
+
+impl ShimRuntime {
+    /// Makes the directories that all records lie in.
+    pub(super) fn make_directories(&self) -> io::Result<()> {
+        let layout = &self.layout;
+        for dir in [
+            layout.sandboxes(),
+            layout.containers(),
+            layout.exits(),
+            layout.oci_state(),
+        ] {
+            make_dir(&dir)?;
+        }
+        // Records name images, commands and paths of every pod: nobody but root reads them.
+        fs::set_permissions(layout.run_dir(), Permissions::from_mode(0o711))?;
+        for dir in [layout.sandboxes(), layout.containers(), layout.oci_state()] {
+            fs::set_permissions(dir, Permissions::from_mode(0o700))?;
+        }
+        Ok(())
+    }
+
+    /// Writes every known record that is not among these ids and that this runtime is not removing or starting.
+    pub(super) fn restore_records(
+        &self,
+        cache: &Cache,
+        container_ids: &HashSet<String>,
+        sandbox_ids: &HashSet<String>,
+    ) -> io::Result<()> {
+        let (containers, sandboxes) = (self.layout.containers(), self.layout.sandboxes());
+        let is_lost = |id: &String, listed: &HashSet<String>, dir: &Path| {
+            !listed.contains(id) && !cache.leaving.contains(id) && !dir.join(id).exists()
+        };
+        let lost_containers: Vec<_> = cache
+            .containers
+            .iter()
+            .filter(|(id, _)| is_lost(id, container_ids, &containers))
+            .filter(|(id, _)| !lock(&self.starting).contains(*id))
+            .collect();
+        let lost_sandboxes: Vec<_> = cache
+            .sandboxes
+            .iter()
+            .filter(|(id, _)| is_lost(id, sandbox_ids, &sandboxes))
+            .collect();
+        if lost_containers.is_empty() && lost_sandboxes.is_empty() {
+            return Ok(());
+        }
+        self.make_directories()?;
+        for (id, e) in &lost_sandboxes {
+            restore_sandbox(&sandboxes.join(id), e)?;
+        }
+        for (id, e) in &lost_containers {
+            self.restore_container(&containers.join(id), e)?;
+        }
+        log::warn!(
+            "the records of {} containers and {} sandboxes below {} were removed by somebody else; they are written again \
+             from memory",
+            lost_containers.len(),
+            lost_sandboxes.len(),
+            self.layout.run_dir().display()
+        );
+        Ok(())
+    }
+
+    /// Of the OCI configuration what an exec needs, if there has been one.
+    fn restore_container(&self, dir: &Path, e: &Entry) -> io::Result<()> {
+        let id = ContainerId::new(SCHEME, &e.record.id);
+        let config = lock(&self.configs).get(&id).cloned();
+        publish(dir, |new| {
+            private_dir(&new.join("rootfs"))?;
+            private_dir(&new.join("bundle"))?;
+            if let Some(config) = config {
+                fs::write(
+                    new.join("bundle/config.json"),
+                    serde_json::to_vec(&*config)?,
+                )?;
+            }
+            if let Some(s) = &e.state {
+                state::write(new, STATE, s, false)?;
+            }
+            if let Some(exit) = &e.exit {
+                state::write(new, EXIT, &**exit, false)?;
+            }
+            state::write(new, CONTAINER, &*e.record, false)
+        })
+    }
+}
+
+fn restore_sandbox(dir: &Path, e: &SandboxEntry) -> io::Result<()> {
+    publish(dir, |new| {
+        if let Some(s) = &e.state {
+            state::write(new, STATE, s, false)?;
+        }
+        state::write(new, SANDBOX, &*e.record, false)
+    })
+}
+
+pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir)
+        .map_err(|e| io::Error::new(e.kind(), format!("cannot make {}: {e}", dir.display())))
+}
