@@ -54,7 +54,7 @@ Ends pauses: each probe runs again at its next period.
     },
 };
 
-/// What `pause` and `resume` are asked.
+/// The arguments of `pause` and `resume`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pause {
     /// Where the daemon is.

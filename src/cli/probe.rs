@@ -39,7 +39,7 @@ Exit codes: 0 success (or a warning), 1 failure, 2 it could not be run.
     run: |raw, out, _| run(&parse(raw).map_err(CliError::Usage)?, out),
 };
 
-/// What `probe` is asked.
+/// The arguments of `probe`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeNow {
     /// Where the daemon is.
@@ -62,10 +62,10 @@ fn parse(raw: &Raw) -> Result<ProbeNow, String> {
     })
 }
 
-/// Success 0, failure 1.
+/// Runs the probe. Exit code 0 for success, 1 for failure.
 ///
 /// # Errors
-/// It cannot be run, or errored: exit code 2.
+/// The probe cannot run, or errored: exit code 2.
 pub fn run(args: &ProbeNow, out: &mut dyn Write) -> Result<ExitCode, CliError> {
     let report = ask(args, out).map_err(CliError::cannot_run)?;
     out.write_all(text(&report).as_bytes())?;
@@ -128,7 +128,7 @@ fn spec(pod: &PodView, container: &str, probe_type: ProbeType) -> Option<Probe> 
     serde_json::from_value(object[probe_field(probe_type)].clone()).ok()
 }
 
-/// One line a step, with the time since the beginning; then the result and what the probe said.
+/// One line per step, with the time since the beginning; then the result and the probe's output.
 fn text(report: &ProbeReport) -> String {
     let line = |micros: u64, text: &str| {
         format!("{:>9.3} ms  {}\n", micros as f64 / 1000.0, one_line(text))

@@ -1,4 +1,4 @@
-//! From `POD[/CONTAINER] [TYPE]` to the probes that are meant.
+//! Finds the probes for `POD[/CONTAINER] [TYPE]`.
 //!
 //! Invariants: pure; an unknown name, container or type is an error with the likely one.
 
@@ -12,7 +12,7 @@ use crate::api::validation::probe_field;
 use crate::spelling::nearest;
 use crate::views::{PodView, Snapshot};
 
-/// What stood on the command line.
+/// The probes as named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// With or without the node's name at its end.
@@ -36,7 +36,7 @@ pub fn type_word(t: ProbeType) -> String {
 /// The type of that name.
 ///
 /// # Errors
-/// It is none; the text names the three, or the likely one.
+/// There is no such type; the text names the three, or the likely one.
 pub fn parse_type(word: &str) -> Result<ProbeType, String> {
     let lower = word.to_lowercase();
     let words = ProbeType::ALL.map(type_word);
@@ -73,7 +73,7 @@ pub fn parse(
     })
 }
 
-/// The pod that is meant, and its probes that are: at least one, as (container, type) in the order of the spec.
+/// The pod and the probes: at least one, as (container, type) in the order of the spec.
 ///
 /// # Errors
 /// There is no such pod, container or probe.

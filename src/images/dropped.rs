@@ -1,7 +1,7 @@
-//! Archives dropped into a directory: each is loaded once, and again when it changes.
+//! Loads archives dropped into a directory: each once, and again when it changes.
 //!
-//! Invariants: a bad file stops no other file from being loaded, and is read once, not at every look. An image that was
-//! removed does not come back while its file is unchanged.
+//! Invariants: a bad file does not keep other files from being loaded, and is read only once while
+//! it is unchanged. A removed image does not come back while its file is unchanged.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,17 +15,17 @@ use super::error::ImageError;
 use super::reference::Reference;
 use super::store::{ImageStore, LoadedImage};
 
-/// What one look at the directory came to.
+/// The result of one look at the directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DropReport {
     /// Images loaded now.
     pub loaded: Vec<(PathBuf, LoadedImage)>,
-    /// Files that could not be loaded, now or before, with why. A failure of the system (a full disk) is tried again at
-    /// the next look; a bad file when it changes.
+    /// Files that could not be loaded, now or before, with the cause. A failure of the system (a
+    /// full disk) is tried again at the next look; a bad file when it changes.
     pub problems: Vec<(PathBuf, String)>,
 }
 
-/// How a file looked when it was tried.
+/// The state of a file when it was tried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Seen {
     size: u64,
@@ -36,12 +36,13 @@ struct Seen {
 const ENDINGS: [&str; 4] = [".tar", ".tar.gz", ".tgz", ".tar.zst"];
 
 impl ImageStore {
-    /// Loads what was dropped into `dir`: see [`DropReport`].
+    /// Loads the archives in `dir`: see [`DropReport`].
     pub fn load_dropped(&self, dir: &Path) -> Result<DropReport, ImageError> {
         self.load_dropped_except(dir, &|_| false)
     }
 
-    /// As [`Self::load_dropped`]; a new or changed file of which `later` says yes is left for a later look.
+    /// As [`Self::load_dropped`], but skips new or changed files for which `later` is true; a later
+    /// look loads them.
     pub fn load_dropped_except(
         &self,
         dir: &Path,
@@ -51,14 +52,15 @@ impl ImageStore {
     }
 }
 
-/// Loads the new and changed archives of `dir` but those for `later`. A missing directory is an empty one.
+/// Loads the new and changed archives of `dir`, except the ones for `later`. A missing directory
+/// counts as empty.
 fn load(
     store: &ImageStore,
     dir: &Path,
     later: &dyn Fn(&Path) -> bool,
 ) -> Result<DropReport, ImageError> {
     let memory = store.dir().join("dropped.json");
-    // Lost or damaged: everything is loaded again, which changes nothing for what is there.
+    // Lost or damaged: everything is loaded again, which does not change existing images.
     let before: BTreeMap<PathBuf, Seen> = store
         .files()
         .read_json(&memory)
