@@ -13,6 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+pub use super::container_view::StatusSource;
 use super::context::Context;
 use super::context::WorkerKey;
 pub use super::context::{ProbeRecord, ProbeRecords, RestoredReady};
@@ -21,7 +22,6 @@ use super::pauses::Pauses;
 use super::prober::Prober;
 use super::results::ProbeResult;
 pub use super::results::Results;
-pub use super::sight::StatusSource;
 use super::status::{self, Known};
 pub use super::thread::STACK_SIZE;
 use super::thread::{Job, Seen, ThreadEnd, Trigger};

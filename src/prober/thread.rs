@@ -14,12 +14,12 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use super::cadence::{Cadence, max_jitter};
+use super::container_view::StatusView;
 use super::context::{Context, ProbeRecord, WorkerKey};
 use super::mailbox::{Mailbox, Woken};
 use super::outcome::Outcome;
 use super::prober::{Memory, Subject};
 use super::results::ProbeResult;
-use super::sight::View;
 use super::worker::{Action, Next, StepInputs, Worker};
 use crate::api::{Pod, Probe};
 use crate::clock::{Moment, go_duration, random_fraction};
@@ -62,7 +62,7 @@ pub(super) struct Job {
     on_end: OnEnd,
     record: Box<dyn ProbeRecord>,
     worker: Worker,
-    view: View,
+    view: StatusView,
     /// The memory of the last look and of the last run.
     memory: Memory,
     period: Duration,
@@ -99,7 +99,7 @@ impl Job {
             on_end,
             record,
             worker,
-            view: View::default(),
+            view: StatusView::default(),
             memory: Memory::default(),
             period,
             cadence,
@@ -255,7 +255,7 @@ impl Job {
             self.memory.forget_prepared();
         }
         let inputs = StepInputs {
-            sight: &self.view.sight,
+            container: &self.view.container,
             deletion_timestamp: self.pod.metadata.deletion_timestamp.is_some(),
             manager_started: context.started,
             container_started: &|id| context.statuses.started_moment(&self.key.uid, id),
