@@ -167,17 +167,17 @@ fn run(image: &Image, out: &mut dyn Write) -> Result<(), CliError> {
 /// The names of the loaded images, or the id of an image without a name.
 fn load(images: &ImageStore, path: &Path) -> Result<Vec<String>, ImageError> {
     let loaded = images.load(path)?;
-    Ok(loaded.into_iter().flat_map(said).collect())
+    Ok(loaded.into_iter().flat_map(warn_and_name).collect())
 }
 
 /// The full name of the image that was made.
 fn import(images: &ImageStore, path: &Path, name: &str) -> Result<String, ImageError> {
     let made = images.import(path, name, ImageConfig::default())?;
-    Ok(said(made).remove(0))
+    Ok(warn_and_name(made).remove(0))
 }
 
 /// Prints warnings about an image's files, and returns its names.
-fn said(image: LoadedImage) -> Vec<String> {
+fn warn_and_name(image: LoadedImage) -> Vec<String> {
     image.warnings.iter().for_each(|warning| say(warning));
     match image.names.is_empty() {
         true => vec![image.id],

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::args::{self, NAMESPACE, ROOT, Raw};
 use super::client::Client;
 use super::error::CliError;
-use super::probe_names::{self, Wanted, select, spelled};
+use super::probe_names::{self, ProbeSelector, select, spelled};
 use super::probe_text::probe_text;
 use super::terminal::one_line;
 use crate::api::validation::probe_field;
@@ -45,7 +45,7 @@ pub struct ProbeNow {
     /// Where the daemon is.
     pub root: PathBuf,
     /// Which probe; the type is there.
-    pub wanted: Wanted,
+    pub wanted: ProbeSelector,
 }
 
 fn parse(raw: &Raw) -> Result<ProbeNow, String> {
@@ -194,8 +194,8 @@ mod tests {
         assert_eq!(got, Err(expected.into()), "{line}");
     }
 
-    fn wanted(pod: &str, container: Option<&str>, probe_type: Option<ProbeType>) -> Wanted {
-        Wanted {
+    fn wanted(pod: &str, container: Option<&str>, probe_type: Option<ProbeType>) -> ProbeSelector {
+        ProbeSelector {
             pod: pod.into(),
             namespace: None,
             container: container.map(Into::into),

@@ -27,7 +27,7 @@ pub struct DropReport {
 
 /// The state of a file when it was tried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Seen {
+struct FileState {
     size: u64,
     mtime: (i64, i64),
     problem: Option<String>,
@@ -61,13 +61,13 @@ fn load(
 ) -> Result<DropReport, ImageError> {
     let memory = store.dir().join("dropped.json");
     // Lost or damaged: everything is loaded again, which does not change existing images.
-    let before: BTreeMap<PathBuf, Seen> = store
+    let before: BTreeMap<PathBuf, FileState> = store
         .files()
         .read_json(&memory)
         .ok()
         .flatten()
         .unwrap_or_default();
-    let mut after: BTreeMap<PathBuf, Seen> = before
+    let mut after: BTreeMap<PathBuf, FileState> = before
         .iter()
         .filter(|(p, _)| p.parent() != Some(dir))
         .map(|(p, s)| (p.clone(), s.clone()))
@@ -77,8 +77,8 @@ fn load(
         archives(dir).map_err(|e| ImageError::io(format!("read {}", dir.display()), e))?
     {
         match before.get(&path) {
-            Some(seen) if (seen.size, seen.mtime) == (now.size, now.mtime) => {
-                now.problem = seen.problem.clone()
+            Some(tried) if (tried.size, tried.mtime) == (now.size, now.mtime) => {
+                now.problem = tried.problem.clone()
             }
             _ if later(&path) => continue,
             _ => match load_one(store, &path) {
@@ -109,10 +109,10 @@ fn load(
 fn remember(
     store: &ImageStore,
     memory: &Path,
-    seen: &BTreeMap<PathBuf, Seen>,
+    tried: &BTreeMap<PathBuf, FileState>,
 ) -> Result<(), ImageError> {
     let _lock = store.files().lock()?;
-    store.files().write_json(memory, seen)
+    store.files().write_json(memory, tried)
 }
 
 fn load_one(store: &ImageStore, path: &Path) -> Result<Vec<LoadedImage>, ImageError> {
@@ -128,7 +128,7 @@ fn load_one(store: &ImageStore, path: &Path) -> Result<Vec<LoadedImage>, ImageEr
     )
 }
 
-fn archives(dir: &Path) -> io::Result<Vec<(PathBuf, Seen)>> {
+fn archives(dir: &Path) -> io::Result<Vec<(PathBuf, FileState)>> {
     let entries = match std::fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
@@ -147,7 +147,7 @@ fn archives(dir: &Path) -> io::Result<Vec<(PathBuf, Seen)>> {
         if meta.is_file() && !name.starts_with('.') && ENDINGS.iter().any(|e| name.ends_with(e)) {
             found.push((
                 path,
-                Seen {
+                FileState {
                     size: meta.size(),
                     mtime: (meta.mtime(), meta.mtime_nsec()),
                     problem: None,

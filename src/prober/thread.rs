@@ -32,7 +32,7 @@ pub const STACK_SIZE: usize = if cfg!(debug_assertions) { 256 } else { 128 } * 1
 
 /// The instance that a worker has seen last; the manager triggers a worker that has not seen the
 /// newest one.
-pub(super) type Seen = Arc<Mutex<Option<ContainerId>>>;
+pub(super) type LastInstance = Arc<Mutex<Option<ContainerId>>>;
 
 /// A trigger: a step must run now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(super) struct Job {
     period: Duration,
     cadence: Cadence,
     mailbox: Arc<Mailbox<Trigger>>,
-    seen: Seen,
+    last_instance: LastInstance,
     /// The end of the initial delay: a step is due then, and the cadence restarts with it.
     delayed_until: Option<Moment>,
     /// When the step was due; None for a trigger.
@@ -84,7 +84,7 @@ impl Job {
         pod: Arc<Pod>,
         probe: &Probe,
         mailbox: Arc<Mailbox<Trigger>>,
-        seen: Seen,
+        last_instance: LastInstance,
         on_end: OnEnd,
     ) -> Box<Self> {
         let worker = Worker::new(key.probe_type, probe);
@@ -104,7 +104,7 @@ impl Job {
             period,
             cadence,
             mailbox,
-            seen,
+            last_instance,
             delayed_until: None,
             due: None,
             started: false,
@@ -263,8 +263,10 @@ impl Job {
         };
         let before = self.worker.before(Moment::now(), &inputs);
         if before.adopted {
-            *self.seen.lock().unwrap_or_else(PoisonError::into_inner) =
-                self.worker.container_id().cloned();
+            *self
+                .last_instance
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = self.worker.container_id().cloned();
         }
         for action in before.actions {
             self.apply(action, None);
