@@ -645,13 +645,13 @@ fn run_sequence(case: &Sequence, probe_type: ProbeType) -> Result<bool, String> 
 fn wc_1(case: &Case) -> Verdict {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Told {
+    struct Fields {
         #[serde(rename = "for")]
         types: Vec<String>,
         #[serde(rename = "expect")]
         _expect: String,
     }
-    let case: Told = case.fields()?;
+    let case: Fields = case.fields()?;
     for word in &case.types {
         let probe_type = probe_type(word)?;
         let daemon = Daemon::new();
