@@ -152,7 +152,7 @@ impl Pace {
 }
 
 /// Keeps the file current until `stop` closes, and writes it once more then. Who closes `stop` must
-/// also wake the thread through the feed. `also` is called at each turn, at least once in
+/// also wake the thread through the feed. `each_turn` is called at each turn, at least once in
 /// [`INTERVAL`]: for other small files.
 ///
 /// # Errors
@@ -161,7 +161,7 @@ pub fn spawn(
     path: PathBuf,
     statuses: Arc<StatusManager>,
     stop: Receiver<()>,
-    mut also: impl FnMut() + Send + 'static,
+    mut each_turn: impl FnMut() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("checkpoint".into()).stack_size(STACK).spawn(move || {
         let (mut written, mut failed, mut pace) = (None, false, Pace::new(Moment::now()));
@@ -185,7 +185,7 @@ pub fn spawn(
                     }
                 }
             }
-            also();
+            each_turn();
             if stopped {
                 return;
             }

@@ -29,8 +29,8 @@ impl BackOffKey {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    delay: Duration,
+struct Delay {
+    length: Duration,
     advanced: Moment,
 }
 
@@ -48,7 +48,7 @@ pub struct Held {
 pub struct BackOff {
     initial: Duration,
     ceiling: Duration,
-    entries: HashMap<BackOffKey, Entry>,
+    delays: HashMap<BackOffKey, Delay>,
 }
 
 impl BackOff {
@@ -62,7 +62,7 @@ impl BackOff {
         Self {
             initial: initial.min(ceiling),
             ceiling,
-            entries: HashMap::new(),
+            delays: HashMap::new(),
         }
     }
 
@@ -95,11 +95,11 @@ impl BackOff {
     /// [`Held`] while `now - finished` is less than the current delay; nothing changes then.
     pub fn start(&mut self, key: &BackOffKey, finished: Moment, now: Moment) -> Result<(), Held> {
         let known = self
-            .entries
+            .delays
             .get(key)
             .copied()
             .filter(|e| finished.since(e.advanced) <= FORGET_AFTER);
-        if let Some(Entry { delay, .. }) = known
+        if let Some(Delay { length: delay, .. }) = known
             && now.since(finished) < delay
         {
             return Err(Held {
@@ -107,11 +107,11 @@ impl BackOff {
                 retry_at: finished + delay,
             });
         }
-        let delay = known.map_or(self.initial, |e| (e.delay * 2).min(self.ceiling));
-        self.entries.insert(
+        let delay = known.map_or(self.initial, |e| (e.length * 2).min(self.ceiling));
+        self.delays.insert(
             key.clone(),
-            Entry {
-                delay,
+            Delay {
+                length: delay,
                 advanced: now,
             },
         );
@@ -121,7 +121,7 @@ impl BackOff {
     /// Drops entries that can no longer hold anything back: not advanced for twice the longest wait.
     pub fn collect_garbage(&mut self, now: Moment) {
         let keep = (self.ceiling + FORGET_AFTER) * 2;
-        self.entries.retain(|_, e| now.since(e.advanced) <= keep);
+        self.delays.retain(|_, e| now.since(e.advanced) <= keep);
     }
 }
 
@@ -213,12 +213,12 @@ mod tests {
     }
 
     #[test]
-    fn garbage_goes_and_live_entries_stay() {
+    fn garbage_goes_and_live_delays_stay() {
         let mut table = BackOff::new(Duration::from_secs(300));
         table.start(&key(), at(0), at(0)).unwrap();
         table.collect_garbage(at(1800));
-        assert_eq!(table.entries.len(), 1);
+        assert_eq!(table.delays.len(), 1);
         table.collect_garbage(at(1801));
-        assert!(table.entries.is_empty());
+        assert!(table.delays.is_empty());
     }
 }

@@ -60,10 +60,10 @@ pub trait PodSyncer: Send + Sync {
 
 /// The workers.
 pub struct PodWorkers {
-    inner: Arc<Inner>,
+    inner: Arc<WorkerThreads>,
 }
 
-struct Inner {
+struct WorkerThreads {
     state: Mutex<State>,
     syncer: Arc<dyn PodSyncer>,
     queue: WorkQueue,
@@ -90,7 +90,7 @@ struct Thread {
 impl PodWorkers {
     /// No workers yet. A healthy pod is synced again every `resync`, jittered to 1–1.5 times that.
     pub fn new(syncer: Arc<dyn PodSyncer>, resync: Duration) -> Self {
-        let inner = Inner {
+        let inner = WorkerThreads {
             state: Mutex::default(),
             syncer,
             queue: WorkQueue::default(),
@@ -213,7 +213,7 @@ impl PodWorkers {
     }
 }
 
-impl Inner {
+impl WorkerThreads {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no panic while the lock is held")
     }

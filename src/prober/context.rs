@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::container_view::StatusSource;
 use super::outcome::Outcome;
 use super::pauses::Pauses;
 use super::prober::Prober;
 use super::results::Results;
-use super::sight::StatusSource;
 use super::worker::Verdict;
 use crate::api::{PodRef, PodUid, ProbeType};
 use crate::clock::Moment;

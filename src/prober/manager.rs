@@ -13,6 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+pub use super::container_view::StatusSource;
 use super::context::Context;
 use super::context::WorkerKey;
 pub use super::context::{ProbeRecord, ProbeRecords, RestoredReady};
@@ -21,10 +22,9 @@ use super::pauses::Pauses;
 use super::prober::Prober;
 use super::results::ProbeResult;
 pub use super::results::Results;
-pub use super::sight::StatusSource;
 use super::status::{self, Known};
 pub use super::thread::STACK_SIZE;
-use super::thread::{Job, Seen, ThreadEnd, Trigger};
+use super::thread::{Job, LastInstance, ThreadEnd, Trigger};
 use crate::api::{Container, ContainerStatus, Pod, PodStatus, PodUid, Probe, ProbeType};
 use crate::clock::Moment;
 use crate::events::Recorder;
@@ -52,7 +52,7 @@ pub struct Deps {
 
 struct Handle {
     mailbox: Arc<Mailbox<Trigger>>,
-    seen: Seen,
+    last_instance: LastInstance,
     thread: JoinHandle<()>,
     /// The pod as it was when the worker began; the worker keeps using its probe (kubelet-probes
     /// 2.1).
@@ -200,7 +200,8 @@ impl ProberManager {
         let Entry::Vacant(vacant) = table.workers.entry(key.clone()) else {
             return;
         };
-        let (mailbox, seen) = (Arc::<Mailbox<Trigger>>::default(), Seen::default());
+        let (mailbox, last_instance) =
+            (Arc::<Mailbox<Trigger>>::default(), LastInstance::default());
         let workers = self.workers.clone();
         let job = Job::new(
             self.context.clone(),
@@ -208,13 +209,13 @@ impl ProberManager {
             pod.clone(),
             probe,
             mailbox.clone(),
-            seen.clone(),
+            last_instance.clone(),
             Arc::new(move |end| workers.thread_ended(end)),
         );
         match job.spawn() {
             Ok(thread) => drop(vacant.insert(Handle {
                 mailbox,
-                seen,
+                last_instance,
                 thread,
                 probe: probe.clone(),
             })),
@@ -307,7 +308,7 @@ impl ProberManager {
                 continue;
             };
             let unseen = handle
-                .seen
+                .last_instance
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .as_ref()

@@ -11,6 +11,7 @@
 //! ```
 
 pub mod cadence;
+pub mod container_view;
 pub mod context;
 pub mod exec;
 pub mod grpc;
@@ -25,7 +26,6 @@ pub mod ports;
 pub mod prober;
 mod progress;
 pub mod results;
-pub mod sight;
 pub mod status;
 pub mod target;
 pub mod tcp;

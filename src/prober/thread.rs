@@ -14,12 +14,12 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use super::cadence::{Cadence, max_jitter};
+use super::container_view::StatusView;
 use super::context::{Context, ProbeRecord, WorkerKey};
 use super::mailbox::{Mailbox, Woken};
 use super::outcome::Outcome;
 use super::prober::{Memory, Subject};
 use super::results::ProbeResult;
-use super::sight::View;
 use super::worker::{Action, Next, StepInputs, Worker};
 use crate::api::{Pod, Probe};
 use crate::clock::{Moment, go_duration, random_fraction};
@@ -32,7 +32,7 @@ pub const STACK_SIZE: usize = if cfg!(debug_assertions) { 256 } else { 128 } * 1
 
 /// The instance that a worker has seen last; the manager triggers a worker that has not seen the
 /// newest one.
-pub(super) type Seen = Arc<Mutex<Option<ContainerId>>>;
+pub(super) type LastInstance = Arc<Mutex<Option<ContainerId>>>;
 
 /// A trigger: a step must run now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,13 +62,13 @@ pub(super) struct Job {
     on_end: OnEnd,
     record: Box<dyn ProbeRecord>,
     worker: Worker,
-    view: View,
+    view: StatusView,
     /// The memory of the last look and of the last run.
     memory: Memory,
     period: Duration,
     cadence: Cadence,
     mailbox: Arc<Mailbox<Trigger>>,
-    seen: Seen,
+    last_instance: LastInstance,
     /// The end of the initial delay: a step is due then, and the cadence restarts with it.
     delayed_until: Option<Moment>,
     /// When the step was due; None for a trigger.
@@ -84,7 +84,7 @@ impl Job {
         pod: Arc<Pod>,
         probe: &Probe,
         mailbox: Arc<Mailbox<Trigger>>,
-        seen: Seen,
+        last_instance: LastInstance,
         on_end: OnEnd,
     ) -> Box<Self> {
         let worker = Worker::new(key.probe_type, probe);
@@ -99,12 +99,12 @@ impl Job {
             on_end,
             record,
             worker,
-            view: View::default(),
+            view: StatusView::default(),
             memory: Memory::default(),
             period,
             cadence,
             mailbox,
-            seen,
+            last_instance,
             delayed_until: None,
             due: None,
             started: false,
@@ -255,7 +255,7 @@ impl Job {
             self.memory.forget_prepared();
         }
         let inputs = StepInputs {
-            sight: &self.view.sight,
+            container: &self.view.container,
             deletion_timestamp: self.pod.metadata.deletion_timestamp.is_some(),
             manager_started: context.started,
             container_started: &|id| context.statuses.started_moment(&self.key.uid, id),
@@ -263,8 +263,10 @@ impl Job {
         };
         let before = self.worker.before(Moment::now(), &inputs);
         if before.adopted {
-            *self.seen.lock().unwrap_or_else(PoisonError::into_inner) =
-                self.worker.container_id().cloned();
+            *self
+                .last_instance
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = self.worker.container_id().cloned();
         }
         for action in before.actions {
             self.apply(action, None);

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use super::sight::{Instance, Sight};
+use super::container_view::{ContainerView, Instance};
 use crate::api::{Probe, ProbeType};
 use crate::clock::Moment;
 use crate::prober::results::ProbeResult;
@@ -21,7 +21,7 @@ pub const OLDER_MARGIN: Duration = Duration::from_secs(10);
 /// The inputs of a step.
 pub struct StepInputs<'a> {
     /// The container in the pod's stored API status.
-    pub sight: &'a Sight,
+    pub container: &'a ContainerView,
     /// The worker's pod object carries a deletion timestamp.
     pub deletion_timestamp: bool,
     /// When the manager was made.
@@ -158,10 +158,10 @@ impl Worker {
 
     /// Rows 1–10 of kubelet-probes 2.3.
     pub fn before(&mut self, now: Moment, inputs: &StepInputs<'_>) -> Before {
-        let instance = match inputs.sight {
-            Sight::Nothing => return Before::only(Next::Continue),
-            Sight::PodEnded => return Before::only(Next::Exit),
-            Sight::Instance(instance) => instance,
+        let instance = match inputs.container {
+            ContainerView::NoInstance => return Before::only(Next::Continue),
+            ContainerView::PodEnded => return Before::only(Next::Exit),
+            ContainerView::Instance(instance) => instance,
         };
         let mut actions = Vec::new();
         let adopted = self.id.as_ref() != Some(&instance.id);
@@ -396,7 +396,7 @@ mod tests {
         fn step(&mut self, verdict: Verdict) -> Next {
             let (started, restored) = (self.started, self.restored);
             let inputs = StepInputs {
-                sight: &Sight::of(self.status.as_ref(), &self.spec, "c"),
+                container: &ContainerView::of(self.status.as_ref(), &self.spec, "c"),
                 deletion_timestamp: self.deleting,
                 manager_started: MANAGER,
                 container_started: &|_| started,
