@@ -99,11 +99,11 @@ fn a_pod_runs_restarts_and_goes_on_a_runtime_that_sees_configurations_only() {
     fs::write(h.pod_file(), pod(json!({"containers": [container]}))).unwrap();
     let ready_after = |s: &Snapshot, restarts: u32| {
         let is = |p: &Arc<PodView>| {
-            let c = &p.status.container_statuses[0];
-            p.status.phase == PodPhase::Running
-                && p.status.is_ready()
-                && c.restart_count == restarts
-                && c.container_id.starts_with("fake://")
+            let container = p.status.container_statuses.first();
+            let is_of_instance = container.is_some_and(|c| {
+                c.restart_count == restarts && c.container_id.starts_with("fake://")
+            });
+            p.status.phase == PodPhase::Running && p.status.is_ready() && is_of_instance
         };
         s.pods.iter().any(is)
     };

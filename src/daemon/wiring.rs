@@ -1,5 +1,7 @@
 //! How the daemon is put together: [`start`] makes the parts, as the kubelet's `NewMainKubelet` does, and then starts the
-//! threads, as its `Run` does. Each function here makes or starts one part, and takes what that part needs.
+//! threads, as its `Run` does. Each other function makes or starts one part, and takes what that part needs.
+//!
+//! PLEG's thread alone starts before all parts are made, because the sync loop wants its first listing.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -78,90 +80,51 @@ pub(super) fn start(
     let started = Moment::now();
     let restored = checkpoint::read(&layout.checkpoint());
     let last = LastDaemon::new(&restored);
-    let stores = Stores::new(restored);
+    let stores = Stores::new(restored, started);
     let kuberuntime = Arc::new(kuberuntime(&engine, layout));
     let pods_with_data = kuberuntime.pods_with_data();
-    let (pleg, lifecycle, stop_pleg) = start_pleg(engine.runtime.clone())?;
+    let StartedPleg {
+        pleg,
+        lifecycle,
+        stop: stop_pleg,
+    } = start_pleg(engine.runtime.clone())?;
     let (results, result_updates) = results_managers();
     let prober = Arc::new(Prober {
-        manager: prober_manager(
-            settings,
-            &stores,
-            &engine.runtime,
-            &pleg,
-            &results,
-            started,
-            last.readiness,
-        ),
+        manager: prober_manager(settings, &stores, &engine, &pleg, &results, last.readiness),
         results,
         records: stores.records.clone(),
     });
     prober.manager.pauses().open(layout.pauses());
-    let syncer = Arc::new(syncer(settings, &stores, kuberuntime, &pleg, &prober));
-    let workers = Arc::new(PodWorkers::new(syncer.clone(), settings.sync_frequency));
     for (uid, container) in last.ended_with_the_node {
         let history = &stores.records.history;
         history.renewing(&uid, &container, NODE_RESTARTED);
     }
-    let backend = Arc::new(DaemonBackend {
-        layout: layout.clone(),
-        node_name: settings.node_name.clone(),
-        feed: stores.feed.clone(),
-        recorder: stores.recorder.clone(),
-        pods: stores.pods.clone(),
-        workers: workers.clone(),
-        statuses: stores.statuses.clone(),
-        files: stores.files.clone(),
-        config: stores.config.clone(),
-        prober: prober.clone(),
-        pleg: pleg.clone(),
-        heartbeat: Arc::default(),
-        started,
-    });
-
-    let (updates, config) = bounded(UPDATES_CAPACITY);
-    let (images_changed, images) = bounded(1);
-    let (stop_loop, stop) = bounded(0);
-    let [liveness, readiness, startup] = result_updates;
-    let channels = Channels {
-        config,
-        pleg: lifecycle,
-        liveness,
-        readiness,
-        startup,
-        images,
-        stop,
-    };
-    let garbage = Garbage {
-        syncer,
-        pods: stores.pods.clone(),
-        workers: workers.clone(),
-        prober: prober.clone(),
-        recorder: stores.recorder.clone(),
-        feed: stores.feed.clone(),
-    };
+    let syncer = Arc::new(syncer(settings, &stores, kuberuntime, &pleg, &prober));
+    let workers = Arc::new(PodWorkers::new(syncer.clone(), settings.sync_frequency));
+    let backend = Arc::new(backend(settings, layout, &stores, &pleg, &prober, &workers));
+    let (channels, senders) = channels(lifecycle, result_updates);
     let parts = Parts {
         node: node(settings),
         pods: stores.pods.clone(),
-        workers,
+        workers: workers.clone(),
         statuses: stores.statuses.clone(),
         config: stores.config.clone(),
         runtime: Arc::new(RuntimeCache(pleg.clone())),
         probes: prober.clone(),
         recorder: stores.recorder.clone(),
-        garbage: Box::new(garbage),
+        garbage: Box::new(garbage(&stores, syncer, workers, &prober)),
         pods_with_data,
     };
+
+    let sync_loop = start_sync_loop(channels, parts, backend.heartbeat.clone())?;
+    let updates = senders.updates;
     let threads = Threads {
-        sync_loop: (
-            start_sync_loop(channels, parts, backend.heartbeat.clone())?,
-            stop_loop,
-        ),
+        sync_loop: (sync_loop, senders.stop),
         checkpoint: start_checkpoint(layout, &stores, prober)?,
         server: start_server(layout, backend.clone())?,
         files: start_file_source(settings, layout, &stores, last.pods, updates.clone())?,
         exits: start_exit_listener(layout, pleg.clone())?,
-        images: start_image_keeper(layout, engine.store, images_changed)?,
+        images: start_image_keeper(layout, engine.store, senders.images_changed)?,
         pleg: (pleg, stop_pleg),
     };
     let running = Running {
@@ -183,10 +146,12 @@ struct Stores {
     config: Arc<PodConfig>,
     files: Arc<FileStates>,
     records: Arc<Records>,
+    /// When the daemon started.
+    started: Moment,
 }
 
 impl Stores {
-    fn new(restored: Restored) -> Self {
+    fn new(restored: Restored, started: Moment) -> Self {
         let feed = Arc::new(ChangeFeed::default());
         let statuses = StatusManager::new(restored.statuses, feed.clone());
         let changed = feed.clone();
@@ -203,6 +168,7 @@ impl Stores {
             config: Arc::new(PodConfig::new(&[PodSource::File])),
             files: Arc::new(files),
             records: Arc::default(),
+            started,
             feed,
         }
     }
@@ -217,10 +183,9 @@ fn kuberuntime(engine: &Engine, layout: &Layout) -> KubeRuntime {
 fn prober_manager(
     settings: &Settings,
     stores: &Stores,
-    runtime: &Arc<dyn Runtime>,
+    engine: &Engine,
     pleg: &Pleg,
     results: &manager::Results,
-    started: Moment,
     restored: HashMap<ContainerId, RestoredReady>,
 ) -> ProberManager {
     ProberManager::new(manager::Deps {
@@ -228,10 +193,10 @@ fn prober_manager(
             statuses: stores.statuses.clone(),
             cache: pleg.cache().clone(),
         }),
-        runtime: runtime.clone(),
+        runtime: engine.runtime.clone(),
         results: results.clone(),
         recorder: stores.recorder.clone(),
-        started,
+        started: stores.started,
         allow_probe_hosts: settings.allow_probe_hosts.clone(),
         restored,
         records: stores.records.clone(),
@@ -255,6 +220,79 @@ fn syncer(
         node_ip: settings.node_ip,
         max_back_off: settings.max_container_restart_period,
     })
+}
+
+fn backend(
+    settings: &Settings,
+    layout: &Layout,
+    stores: &Stores,
+    pleg: &Arc<Pleg>,
+    prober: &Arc<Prober>,
+    workers: &Arc<PodWorkers>,
+) -> DaemonBackend {
+    DaemonBackend {
+        layout: layout.clone(),
+        node_name: settings.node_name.clone(),
+        feed: stores.feed.clone(),
+        recorder: stores.recorder.clone(),
+        pods: stores.pods.clone(),
+        workers: workers.clone(),
+        statuses: stores.statuses.clone(),
+        files: stores.files.clone(),
+        config: stores.config.clone(),
+        prober: prober.clone(),
+        pleg: pleg.clone(),
+        heartbeat: Arc::default(),
+        started: stores.started,
+    }
+}
+
+fn garbage(
+    stores: &Stores,
+    syncer: Arc<Syncer>,
+    workers: Arc<PodWorkers>,
+    prober: &Arc<Prober>,
+) -> Garbage {
+    Garbage {
+        syncer,
+        pods: stores.pods.clone(),
+        workers,
+        prober: prober.clone(),
+        recorder: stores.recorder.clone(),
+        feed: stores.feed.clone(),
+    }
+}
+
+/// The ends at which other parts write to the sync loop.
+struct Senders {
+    updates: Sender<PodUpdate>,
+    images_changed: Sender<()>,
+    /// Dropping it ends the loop.
+    stop: Sender<()>,
+}
+
+fn channels(
+    lifecycle: Receiver<PodLifecycleEvent>,
+    [liveness, readiness, startup]: [ResultUpdates; 3],
+) -> (Channels, Senders) {
+    let (updates, config) = bounded(UPDATES_CAPACITY);
+    let (images_changed, images) = bounded(1);
+    let (stop, stopped) = bounded(0);
+    let channels = Channels {
+        config,
+        pleg: lifecycle,
+        liveness,
+        readiness,
+        startup,
+        images,
+        stop: stopped,
+    };
+    let senders = Senders {
+        updates,
+        images_changed,
+        stop,
+    };
+    (channels, senders)
 }
 
 type ResultUpdates = Receiver<results::Update>;
@@ -291,11 +329,16 @@ fn node(settings: &Settings) -> admission::Node {
 
 // ---- the threads ----
 
+struct StartedPleg {
+    pleg: Arc<Pleg>,
+    lifecycle: Receiver<PodLifecycleEvent>,
+    /// Dropping it ends the thread.
+    stop: Sender<()>,
+}
+
 /// Starts PLEG and waits for its first listing, so that the sync loop's first look finds the runtime listed. When the
-/// listing takes longer, the sync loop rests instead. Dropping the last value ends PLEG.
-fn start_pleg(
-    runtime: Arc<dyn Runtime>,
-) -> Result<(Arc<Pleg>, Receiver<PodLifecycleEvent>, Sender<()>), DaemonError> {
+/// listing takes longer, the sync loop rests instead.
+fn start_pleg(runtime: Arc<dyn Runtime>) -> Result<StartedPleg, DaemonError> {
     let (events, lifecycle) = bounded(pleg::EVENTS_CAPACITY);
     let (stop, stopped) = bounded(0);
     let pleg = Pleg::spawn(runtime, events, stopped).map_err(cannot("start the relist thread"))?;
@@ -303,7 +346,11 @@ fn start_pleg(
     let _ = pleg
         .cache()
         .get_newer_than(&no_pod, Moment::default(), FIRST_LISTING);
-    Ok((Arc::new(pleg), lifecycle, stop))
+    Ok(StartedPleg {
+        pleg: Arc::new(pleg),
+        lifecycle,
+        stop,
+    })
 }
 
 fn start_sync_loop(
