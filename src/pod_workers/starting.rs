@@ -225,6 +225,7 @@ impl Syncer {
             container,
             runtime,
             self.deps.statuses.get(pod.uid()).as_deref(),
+            || self.deps.kuberuntime.newest_log(pod, &container.name),
         );
         match self.start_steps(pod, sandbox, container, attempt, problems.cancel) {
             Ok(()) => {
@@ -376,8 +377,15 @@ impl Syncer {
 }
 
 /// Newest known instance + 1 (8.4, last paragraph). Where the runtime knows none, the status before tells: it has counted
-/// a container that vanished already (9.3 S3), one that ended not yet.
-fn next_attempt(container: &Container, runtime: &RuntimePodStatus, old: Option<&PodStatus>) -> u32 {
+/// a container that vanished already (9.3 S3), one that ended not yet. Where neither knows an instance, the newest log
+/// that one has left tells (`calcRestartCountByLogDir`). An instance that was created and did not start is one, as for the
+/// kubelet; one that could not be created is none.
+fn next_attempt(
+    container: &Container,
+    runtime: &RuntimePodStatus,
+    old: Option<&PodStatus>,
+    newest_log: impl FnOnce() -> Option<u32>,
+) -> u32 {
     let newest = runtime
         .containers
         .iter()
@@ -386,7 +394,13 @@ fn next_attempt(container: &Container, runtime: &RuntimePodStatus, old: Option<&
         .max();
     let counted = || {
         let before = old?.container(&container.name)?;
-        Some(before.restart_count + u32::from(!before.container_id.is_empty()))
+        let next = before.restart_count + u32::from(!before.container_id.is_empty());
+        (next > 0).then_some(next)
     };
-    newest.map(|n| n + 1).or_else(counted).unwrap_or(0)
+    let logged = || Some(newest_log()? + 1);
+    newest
+        .map(|n| n + 1)
+        .or_else(counted)
+        .or_else(logged)
+        .unwrap_or(0)
 }
