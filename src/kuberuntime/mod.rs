@@ -274,6 +274,19 @@ impl KubeRuntime {
         })
     }
 
+    /// The number of the newest instance of a container that has left a log.
+    pub fn newest_log(&self, pod: &Pod, container: &str) -> Option<u32> {
+        let entries = fs::read_dir(self.log_directory(pod).join(container)).ok()?;
+        let number = |name: &str| {
+            let (number, rest) = name.split_once(".log")?;
+            let rotated = rest.is_empty() || rest.starts_with('.');
+            rotated.then(|| number.parse().ok()).flatten()
+        };
+        entries
+            .filter_map(|e| number(e.ok()?.file_name().to_str()?))
+            .max()
+    }
+
     fn log_directory(&self, pod: &Pod) -> PathBuf {
         let m = &pod.metadata;
         self.layout.pod_logs(&m.namespace, &m.name, pod.uid())

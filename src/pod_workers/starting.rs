@@ -227,6 +227,7 @@ impl Syncer {
             container,
             runtime,
             self.deps.statuses.get(pod.uid()).as_deref(),
+            || self.deps.kuberuntime.newest_log(pod, &container.name),
         );
         match self.start_steps(pod, sandbox, container, attempt, problems.cancel) {
             Ok(()) => {
@@ -380,8 +381,14 @@ impl Syncer {
 
 /// The newest known instance + 1 (8.4, last paragraph). When the runtime knows none, the last
 /// status decides: its count already includes a container that vanished (9.3 S3), but not one that
-/// ended.
-fn next_attempt(container: &Container, runtime: &RuntimePodStatus, old: Option<&PodStatus>) -> u32 {
+/// ended. When neither knows an instance, the newest log decides. An instance that was created and
+/// did not start counts, as for the kubelet; one that could not be created does not.
+fn next_attempt(
+    container: &Container,
+    runtime: &RuntimePodStatus,
+    old: Option<&PodStatus>,
+    newest_log: impl FnOnce() -> Option<u32>,
+) -> u32 {
     let newest = runtime
         .containers
         .iter()
@@ -390,7 +397,13 @@ fn next_attempt(container: &Container, runtime: &RuntimePodStatus, old: Option<&
         .max();
     let counted = || {
         let before = old?.container(&container.name)?;
-        Some(before.restart_count + u32::from(!before.container_id.is_empty()))
+        let next = before.restart_count + u32::from(!before.container_id.is_empty());
+        (next > 0).then_some(next)
     };
-    newest.map(|n| n + 1).or_else(counted).unwrap_or(0)
+    let logged = || Some(newest_log()? + 1);
+    newest
+        .map(|n| n + 1)
+        .or_else(counted)
+        .or_else(logged)
+        .unwrap_or(0)
 }

@@ -900,6 +900,28 @@ fn restart_counts_go_on_after_a_power_cut() {
     assert_eq!(h.calls()[..2], ["sandbox 0", "create c 2"]);
 }
 
+/// Parity B13.
+#[test]
+fn b13_where_nobody_knows_an_instance_the_logs_tell_how_many_there_were() {
+    let h = Harness::one();
+    let logs = h.dir.path().join("var/log/pods/default_p_u/c");
+    std::fs::create_dir_all(&logs).unwrap();
+    for name in [
+        "3.log",
+        "11.log.2026-01-01-000000.000000000",
+        "12.txt",
+        "x.log",
+        "13.logs",
+    ] {
+        std::fs::write(logs.join(name), "").unwrap();
+    }
+    h.run(Phase::Sync);
+    assert_eq!(h.runtime.state().containers[0].metadata.attempt, 12);
+    h.end_newest(1);
+    h.run(Phase::Sync);
+    assert_eq!(h.runtime.state().containers[0].metadata.attempt, 13);
+}
+
 #[test]
 fn a_container_is_killed_with_at_least_two_seconds() {
     let h = Harness::one();

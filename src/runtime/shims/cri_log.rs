@@ -2,11 +2,12 @@
 //!
 //! Invariants: writing never blocks on a full disk and never fails towards the container: what cannot be written is
 //! counted, and the gap is noted in the log as soon as writing works again. A line of the file is always whole: a write
-//! cut short is closed with a newline before anything else. Memory is bounded by one partial line per stream.
+//! cut short is closed with a newline before anything else. Memory is bounded by one partial line per stream. Nothing is
+//! written to a file that nobody can find any more. The names of rotated files sort by age, whatever the clock does.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -127,6 +128,7 @@ impl LogFile {
         if lines.is_empty() {
             return;
         }
+        self.leave_removed_file();
         if self.size >= self.max_size {
             self.rotate();
         }
@@ -134,6 +136,20 @@ impl LogFile {
         if let Err((written, e)) = result {
             self.lost += lines.iter().skip(written).filter(|&&b| b == b'\n').count() as u64;
             self.cause = e.to_string();
+        }
+    }
+
+    /// A log cleaner or a person may have removed the file, put another in its place, or cut it.
+    fn leave_removed_file(&mut self) {
+        let Some(own) = self.file.as_ref().and_then(|f| f.metadata().ok()) else {
+            return;
+        };
+        match fs::symlink_metadata(&self.path) {
+            Ok(there) if (there.dev(), there.ino()) == (own.dev(), own.ino()) => {
+                self.size = there.len();
+            }
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {}
+            _ => (self.file, self.size, self.torn) = (None, 0, false),
         }
     }
 
@@ -195,11 +211,19 @@ impl LogFile {
 
     /// `0.log` becomes `0.log.<UTC time>`; the oldest go. When it cannot be renamed the file grows on.
     fn rotate(&mut self) {
-        let stamp = Time::with_nanos(SystemTime::now())
+        self.rotate_at(SystemTime::now());
+    }
+
+    fn rotate_at(&mut self, now: SystemTime) {
+        let stamp = Time::with_nanos(now)
             .replace([':', 'Z'], "")
             .replace('T', "-");
         let mut name = self.path.clone().into_os_string();
         name.push(format!(".{stamp}"));
+        let mut name = PathBuf::from(name);
+        if let Some(newest) = rotated(&self.path).pop().filter(|newest| *newest >= name) {
+            name = just_after(&newest);
+        }
         if fs::rename(&self.path, name).is_ok() {
             self.file = None;
             self.size = 0;
@@ -210,6 +234,17 @@ impl LogFile {
             let _ = fs::remove_file(path);
         }
     }
+}
+
+/// The name for a file that is newer than `newest` although the clock, which was set back, says otherwise: one nanosecond
+/// later.
+fn just_after(newest: &Path) -> PathBuf {
+    let name = newest.as_os_str().to_string_lossy();
+    let later = name.rsplit_once('.').and_then(|(rest, nanos)| {
+        let next = nanos.parse::<u32>().ok()?.checked_add(1)?;
+        (nanos.len() == 9 && next < 1_000_000_000).then(|| format!("{rest}.{next:09}"))
+    });
+    later.unwrap_or_else(|| format!("{name}0")).into()
 }
 
 /// The rotated files of a log, oldest first.
@@ -333,6 +368,51 @@ mod tests {
             .map(|p| fs::read_to_string(p).unwrap())
             .collect();
         assert_eq!(old, ["line number 3\n", "line number 4\n"]);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_costs_no_newer_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("0.log");
+        let mut log = LogFile::new(path.clone(), 1, 4);
+        let day = std::time::Duration::from_secs(86_400);
+        for (n, days) in [9, 8, 7, 7, 1].into_iter().enumerate() {
+            log.append(format!("{n}\n").as_bytes()).unwrap();
+            log.rotate_at(SystemTime::UNIX_EPOCH + days * day);
+        }
+        let old: Vec<_> = rotated(&path)
+            .iter()
+            .map(|p| fs::read_to_string(p).unwrap())
+            .collect();
+        assert_eq!(old, ["2\n", "3\n", "4\n"]);
+        assert_eq!(
+            just_after(Path::new("a.999999999")),
+            Path::new("a.9999999990")
+        );
+        assert!(just_after(Path::new("a.999999999")) > Path::new("a.999999999").to_owned());
+    }
+
+    #[test]
+    fn a_removed_or_replaced_log_is_begun_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c/0.log");
+        let mut log = LogFile::new(path.clone(), 10, 2);
+        log.write(b"one\n");
+        fs::remove_dir_all(dir.path().join("c")).unwrap();
+        log.write(b"two\n");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two\n");
+        fs::rename(&path, dir.path().join("c/moved")).unwrap();
+        fs::write(&path, "other\n").unwrap();
+        log.write(b"three\n");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "other\nthree\n");
+        // It is full with both: rotation goes on with the file that is there.
+        log.write(b"four\n");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "four\n");
+        File::create(&path).unwrap();
+        for _ in 0..2 {
+            log.write(b"five\n");
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), "five\nfive\n");
     }
 
     #[test]
