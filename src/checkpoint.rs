@@ -152,7 +152,7 @@ impl Pace {
 }
 
 /// Keeps the file current until `stop` closes, and writes it once more then; who closes it wakes the thread by the feed.
-/// `also` is called at each turn, at least once in [`INTERVAL`]: for other small files.
+/// `save_others` is called at each turn, at least once in [`INTERVAL`], and writes other small files.
 ///
 /// # Errors
 /// No thread is left.
@@ -160,7 +160,7 @@ pub fn spawn(
     path: PathBuf,
     statuses: Arc<StatusManager>,
     stop: Receiver<()>,
-    mut also: impl FnMut() + Send + 'static,
+    mut save_others: impl FnMut() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("checkpoint".into()).stack_size(STACK).spawn(move || {
         let (mut written, mut failed, mut pace) = (None, false, Pace::new(Moment::now()));
@@ -184,7 +184,7 @@ pub fn spawn(
                     }
                 }
             }
-            also();
+            save_others();
             if stopped {
                 return;
             }
