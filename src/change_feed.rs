@@ -52,7 +52,7 @@ enum Subject {
     Pod(PodUid, Aspect),
     /// Files that no pod runs of.
     Files,
-    /// Nothing: whoever waits is to look.
+    /// Nothing has changed: readers wake and look whether they are to end.
     Wake,
 }
 

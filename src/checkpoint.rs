@@ -151,9 +151,8 @@ impl Pace {
     }
 }
 
-/// Keeps the file current until `stop` closes, and writes it once more then. Who closes `stop` must
-/// also wake the thread through the feed. `each_turn` is called at each turn, at least once in
-/// [`INTERVAL`]: for other small files.
+/// Keeps the file current until `stop` closes, and writes it once more then; who closes it wakes the thread by the feed.
+/// `save_others` is called at each turn, at least once in [`INTERVAL`], and writes other small files.
 ///
 /// # Errors
 /// The thread cannot be started.
@@ -161,7 +160,7 @@ pub fn spawn(
     path: PathBuf,
     statuses: Arc<StatusManager>,
     stop: Receiver<()>,
-    mut each_turn: impl FnMut() + Send + 'static,
+    mut save_others: impl FnMut() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("checkpoint".into()).stack_size(STACK).spawn(move || {
         let (mut written, mut failed, mut pace) = (None, false, Pace::new(Moment::now()));
@@ -185,7 +184,7 @@ pub fn spawn(
                     }
                 }
             }
-            each_turn();
+            save_others();
             if stopped {
                 return;
             }

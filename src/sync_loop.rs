@@ -84,7 +84,7 @@ pub trait GarbageCollector: Send {
     fn collect(&self, now: Moment);
 }
 
-/// Whom the loop acts on.
+/// The parts that the loop acts on.
 pub struct Parts {
     /// What pods may ask of this node.
     pub node: admission::Node,
@@ -111,7 +111,8 @@ pub struct Parts {
 /// A loop that has not turned for this long stands still (11.2). Its ticks alone turn it each second.
 const STALL_THRESHOLD: Duration = Duration::from_secs(120);
 
-/// When the loop last turned, for the health check (5.1, 11.2). A rest is no turn: nothing is looked after.
+/// When the loop last turned, for the health check (5.1, 11.2). A rest does not count as a turn, because nothing is done
+/// in it.
 #[derive(Default)]
 pub struct Heartbeat(AtomicU64);
 
@@ -136,8 +137,8 @@ impl Heartbeat {
         (nanos != 0).then(|| Moment::from_boot(Duration::from_nanos(nanos)))
     }
 
-    /// What to tell whoever reads what the loop keeps, when it stands still (lessons F3): they still get answers, for
-    /// those come from other threads. `started` stands in for the first turn.
+    /// What clients are told when the loop stands still (lessons F3). They still get answers, because other threads give
+    /// them. `started` stands in for the first turn.
     pub fn stalled(&self, started: Moment, now: Moment) -> Option<String> {
         let ago = now.since(self.last().unwrap_or(started));
         let seconds = go_duration(Duration::from_secs(ago.as_secs()));
@@ -314,8 +315,8 @@ impl Parts {
         }
     }
 
-    /// Pods of the same name that an earlier daemon started from what the file said then: ended before the new ones are
-    /// told to start, so that these wait for them.
+    /// Ends pods of the same names that an earlier daemon started from an older version of their files. They are told to
+    /// end before the new pods are told to start, so that the new ones wait for them.
     fn end_predecessors(&self, pods: &[Arc<Pod>]) {
         let new = |r: &RuntimePodStatus| {
             pods.iter()
@@ -352,7 +353,7 @@ impl Parts {
 
     /// Before all sources have spoken a missing pod may only be late: housekeeping ends it then.
     fn handle_removal(&self, pod: &Arc<Pod>) {
-        // told to end before it is forgotten: a reader sees it as wanted or as ending, never as gone
+        // it is told to end before it is forgotten, so that a reader sees it as wanted or as ending until it is gone
         if self.config.all_seen() {
             self.dispatch(
                 pod.clone(),
@@ -388,7 +389,7 @@ impl Parts {
         self.sync(&update.pod);
     }
 
-    /// Those that wait for an image may find it now. One that is just starting may have looked a moment ago.
+    /// Syncs the pods that wait for an image, and those that are starting: these may have looked just before it came.
     fn handle_images_changed(&self) {
         for pod in self.pods.all() {
             let status = self.statuses.get(pod.uid());

@@ -20,7 +20,7 @@ pub(super) fn wait() -> Signal {
     }
 }
 
-/// HUP only where whoever started the daemon has not ignored it, as nohup does.
+/// HUP is among them unless the daemon was started with HUP ignored, as nohup does.
 fn handled() -> SigSet {
     let mut signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     if !ignores(Signal::SIGHUP) {

@@ -51,7 +51,7 @@ impl Threads {
         self.files.is_finished()
     }
 
-    /// Tells every thread to end and waits for none. The order is that of the work: first whoever brings in something new.
+    /// Tells every thread to end and waits for none. Threads that bring in work are told first.
     pub(super) fn stop(self) -> Vec<Ending> {
         let Self {
             server,

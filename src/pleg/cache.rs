@@ -141,8 +141,8 @@ impl Cache {
         self.changed.notify_all();
     }
 
-    /// As [`Cache::set`] for a pod read by itself. One that is gone keeps an empty entry until the next full relist, so that
-    /// whoever waits for it learns that it is gone.
+    /// As [`Cache::set`], for a pod read by itself. A pod that is gone keeps an empty entry until the next full relist, so
+    /// that a worker that waits for it learns that it is gone.
     pub(super) fn observe(&self, uid: PodUid, status: Option<RuntimePodStatus>, at: Moment) {
         let status = status.unwrap_or_else(|| RuntimePodStatus {
             uid: uid.clone(),

@@ -1,9 +1,9 @@
 //! The daemon's side of the unix socket: answers clients from the snapshot.
 //!
-//! Invariants: at most [`MAX_CLIENTS`] connections at once, each on one small thread, the next one is told so and
-//! closed; a client that has not sent a whole request or not read a whole answer within [`IDLE`] is dropped; nothing a client sends changes a pod but
-//! the pauses of its probes; the accept thread and every connection thread end when the [`Server`] is stopped. Architecture Invariant: nothing here
-//! sends to the sync loop or holds a lock across a write.
+//! Invariants: at most [`MAX_CLIENTS`] clients are connected at once, each served by one small thread; the next one is
+//! told so and closed. A client that has not sent a whole request or not read a whole answer within [`IDLE`] is dropped.
+//! A client can change nothing but the pauses of probes. Every thread ends when the [`Server`] is stopped. Architecture
+//! Invariant: nothing here sends to the sync loop or holds a lock across a write.
 
 pub mod protocol;
 
