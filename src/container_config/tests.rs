@@ -3,18 +3,12 @@
 use serde_json::json;
 
 use super::*;
+use crate::api::test_pods;
 
 const CPUS: &str = "/sys/devices/system/cpu/cpu0/thermal_throttle";
 
 fn pod(spec: serde_json::Value) -> Pod {
-    let mut pod = Pod {
-        metadata: Default::default(),
-        spec: serde_json::from_value(spec).unwrap(),
-        raw: serde_json::Value::Null,
-    };
-    (pod.metadata.name, pod.metadata.namespace) = ("web".into(), "default".into());
-    pod.metadata.uid = "u1".into();
-    pod
+    test_pods::pod("web").uid("u1").spec(spec).build()
 }
 
 fn build(pod: &Pod, image_user: &str) -> Result<ContainerConfig, String> {

@@ -134,7 +134,7 @@ fn in_sandbox(inputs: &Inputs, attempt: u32) -> PodActions {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use std::time::SystemTime;
 
     use serde_json::{Value, json};
@@ -144,36 +144,8 @@ pub(crate) mod tests {
     use crate::container_config::spec_hash;
     use crate::pod_actions::KillReason;
     use crate::probe_result::ProbeResult;
-    use crate::runtime::{ContainerId, RuntimeContainerStatus, RuntimeSandboxStatus};
-
-    pub(crate) fn container_status(
-        name: &str,
-        id: &str,
-        state: RuntimeState,
-        exit_code: i32,
-    ) -> RuntimeContainerStatus {
-        RuntimeContainerStatus {
-            id: id.into(),
-            name: name.into(),
-            sandbox: "sandbox".into(),
-            state,
-            attempt: 0,
-            image: String::new(),
-            image_id: String::new(),
-            hash: 0,
-            created_at: SystemTime::UNIX_EPOCH,
-            started_at: None,
-            started: None,
-            finished_at: None,
-            finished: None,
-            exit_code,
-            signal: None,
-            reason: String::new(),
-            message: String::new(),
-            pid: None,
-            log_path: "".into(),
-        }
-    }
+    use crate::runtime::fake::runtime_container_status;
+    use crate::runtime::{ContainerId, RuntimeSandboxStatus};
 
     fn runtime_state(v: &Value) -> RuntimeState {
         match v.as_str().unwrap() {
@@ -222,7 +194,7 @@ pub(crate) mod tests {
     fn status(pod: &Pod, input: &Value) -> RuntimePodStatus {
         let containers = input["statuses"].as_array().unwrap().iter().map(|s| {
             let name = s["name"].as_str().unwrap();
-            let mut status = container_status(
+            let mut status = runtime_container_status(
                 name,
                 s["id"].as_str().unwrap(),
                 runtime_state(&s["state"]),

@@ -28,6 +28,3 @@ pub use restart_all::{
     ALL_CONTAINERS_RESTARTING, RESTARTING_ALL_CONTAINERS, ToRemove, may_restart_all,
     restart_all_asked_by, restart_all_going_on, restart_all_wanted,
 };
-
-#[cfg(test)]
-pub(crate) use compute::tests as tests_support;

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::compute::tests::container_status;
 use super::{Inputs, PodActions, compute, should_restart_after};
 use crate::api::{Container, Pod};
 use crate::container_config::spec_hash;
 use crate::probe_result::ProbeResult;
+use crate::runtime::fake::runtime_container_status;
 use crate::runtime::{ContainerId, RuntimePodStatus, RuntimeSandboxStatus, RuntimeState};
 
 /// Splitmix64: a walk is named by its seed.
@@ -100,7 +100,7 @@ impl World {
 
     fn start(&mut self, container: &Container) {
         self.created += 1;
-        let mut new = container_status(
+        let mut new = runtime_container_status(
             &container.name,
             &self.created.to_string(),
             RuntimeState::Running,

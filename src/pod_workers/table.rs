@@ -369,20 +369,14 @@ impl WorkerState {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
+    use crate::api::test_pods;
 
     fn pod(uid: &str, name: &str) -> Arc<Pod> {
-        let metadata =
-            serde_json::from_value(json!({"name": name, "namespace": "default", "uid": uid}))
-                .unwrap();
-        let spec = serde_json::from_value(json!({"terminationGracePeriodSeconds": 30})).unwrap();
-        Arc::new(Pod {
-            metadata,
-            spec,
-            raw: Value::Null,
-        })
+        let spec = json!({"terminationGracePeriodSeconds": 30});
+        test_pods::pod(name).uid(uid).spec(spec).arc()
     }
 
     fn update(kind: UpdateKind, uid: &str) -> Update {

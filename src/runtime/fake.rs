@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use super::{
     Cancel, ContainerConfig, ContainerId, ContainerStatus, ExecOutcome, Labels, Listing,
-    NetworkNamespace, Runtime, RuntimeError, RuntimeState, SandboxConfig, SandboxStatus,
+    NetworkNamespace, Runtime, RuntimeContainerStatus, RuntimeError, RuntimeState, SandboxConfig,
+    SandboxStatus,
 };
 use crate::clock::Moment;
 
@@ -90,6 +91,36 @@ pub(crate) fn container_status(id: &str, labels: Labels, state: RuntimeState) ->
         log_path: Default::default(),
         labels: Arc::new(labels),
         annotations: Arc::default(),
+    }
+}
+
+/// The status of an instance as the pod workers see it, with defaults for everything else.
+pub(crate) fn runtime_container_status(
+    name: &str,
+    id: &str,
+    state: RuntimeState,
+    exit_code: i32,
+) -> RuntimeContainerStatus {
+    RuntimeContainerStatus {
+        id: id.into(),
+        name: name.into(),
+        sandbox: "sandbox".into(),
+        state,
+        attempt: 0,
+        image: String::new(),
+        image_id: String::new(),
+        hash: 0,
+        created_at: SystemTime::UNIX_EPOCH,
+        started_at: None,
+        started: None,
+        finished_at: None,
+        finished: None,
+        exit_code,
+        signal: None,
+        reason: String::new(),
+        message: String::new(),
+        pid: None,
+        log_path: Default::default(),
     }
 }
 

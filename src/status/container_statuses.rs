@@ -311,14 +311,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::pod_actions::tests_support::container_status;
+    use crate::api::test_pods;
+    use crate::runtime::fake::runtime_container_status;
 
     fn pod(spec: Value) -> Pod {
-        Pod {
-            metadata: Default::default(),
-            spec: serde_json::from_value(spec).unwrap(),
-            raw: Value::Null,
-        }
+        test_pods::pod("p").spec(spec).build()
     }
 
     fn runtime(containers: Vec<RuntimeContainerStatus>) -> RuntimePodStatus {
@@ -329,11 +326,11 @@ mod tests {
     }
 
     fn two_instances() -> RuntimePodStatus {
-        let mut new = container_status("a", "2", RuntimeState::Running, 0);
+        let mut new = runtime_container_status("a", "2", RuntimeState::Running, 0);
         new.attempt = 1;
         runtime(vec![
             new,
-            container_status("a", "1", RuntimeState::Exited, 3),
+            runtime_container_status("a", "1", RuntimeState::Exited, 3),
         ])
     }
 
@@ -421,7 +418,12 @@ mod tests {
 
     #[test]
     fn a_pruned_instance_stays_the_last_state() {
-        let new = runtime(vec![container_status("a", "2", RuntimeState::Running, 0)]);
+        let new = runtime(vec![runtime_container_status(
+            "a",
+            "2",
+            RuntimeState::Running,
+            0,
+        )]);
         let old = json!({"name": "a", "containerID": "podprobe://1", "state": {"terminated": {"exitCode": 9}}});
         check(
             &new,
@@ -433,7 +435,12 @@ mod tests {
 
     #[test]
     fn s7_a_start_failure_shows_as_waiting_and_moves_the_end_to_last_state() {
-        let exited = runtime(vec![container_status("a", "1", RuntimeState::Exited, 3)]);
+        let exited = runtime(vec![runtime_container_status(
+            "a",
+            "1",
+            RuntimeState::Exited,
+            3,
+        )]);
         check(
             &exited,
             None,
@@ -482,7 +489,7 @@ mod tests {
 
     #[test]
     fn a_terminated_state_names_no_signal() {
-        let mut killed = container_status("a", "1", RuntimeState::Exited, 137);
+        let mut killed = runtime_container_status("a", "1", RuntimeState::Exited, 137);
         killed.signal = Some(9);
         check(
             &runtime(vec![killed]),
@@ -549,7 +556,14 @@ mod tests {
 
     #[test]
     fn s8_an_init_container_that_succeeded_has_no_start_failure() {
-        let ended = |code| runtime(vec![container_status("i", "1", RuntimeState::Exited, code)]);
+        let ended = |code| {
+            runtime(vec![runtime_container_status(
+                "i",
+                "1",
+                RuntimeState::Exited,
+                code,
+            )])
+        };
         assert!(init_statuses(&ended(0), None, "i")[0]["state"]["terminated"].is_object());
         assert_eq!(
             init_statuses(&ended(1), None, "i")[0]["state"]["waiting"]["reason"],
@@ -567,7 +581,12 @@ mod tests {
             created_at: std::time::SystemTime::UNIX_EPOCH,
             ips: vec![],
         };
-        let mut known = runtime(vec![container_status("a", "1", RuntimeState::Running, 0)]);
+        let mut known = runtime(vec![runtime_container_status(
+            "a",
+            "1",
+            RuntimeState::Running,
+            0,
+        )]);
         known.sandboxes = vec![sandbox];
         let got = init_statuses(&known, None, "");
         assert_eq!(

@@ -130,15 +130,11 @@ mod tests {
 
     use super::*;
     use crate::api::test_pods;
-    use crate::pod_actions::tests_support::container_status;
+    use crate::runtime::fake::runtime_container_status;
     use crate::runtime::{RuntimeSandboxStatus, RuntimeState};
 
     fn pod(spec: Value) -> Pod {
-        Pod {
-            metadata: Default::default(),
-            spec: serde_json::from_value(spec).unwrap(),
-            raw: Value::Null,
-        }
+        test_pods::pod("p").spec(spec).build()
     }
 
     fn sandbox(ip: &str) -> RuntimeSandboxStatus {
@@ -178,7 +174,7 @@ mod tests {
     }
 
     fn running() -> RuntimePodStatus {
-        let containers = vec![container_status("a", "1", RuntimeState::Running, 0)];
+        let containers = vec![runtime_container_status("a", "1", RuntimeState::Running, 0)];
         RuntimePodStatus {
             containers,
             sandboxes: vec![sandbox("10.0.0.7")],
@@ -205,7 +201,7 @@ mod tests {
                 .spec(json!({"containers": [{"name": "a"}]}))
                 .build();
             let mut runtime = running();
-            runtime.containers = vec![container_status("a", "1", RuntimeState::Exited, 0)];
+            runtime.containers = vec![runtime_container_status("a", "1", RuntimeState::Exited, 0)];
             generate(&Inputs {
                 pod: &pod,
                 runtime: &runtime,
@@ -282,7 +278,8 @@ mod tests {
             sandboxes: vec![sandbox("10.0.0.7")],
             ..Default::default()
         };
-        let ended = |name: &str, code| container_status(name, name, RuntimeState::Exited, code);
+        let ended =
+            |name: &str, code| runtime_container_status(name, name, RuntimeState::Exited, code);
         let says = |status: &PodStatus| {
             status
                 .condition("AllContainersRestarting")
@@ -302,7 +299,7 @@ mod tests {
         };
         let alive = step(
             vec![
-                container_status("a", "a", RuntimeState::Running, 0),
+                runtime_container_status("a", "a", RuntimeState::Running, 0),
                 ended("b", 0),
             ],
             None,
@@ -335,7 +332,7 @@ mod tests {
     fn init_containers_have_statuses_and_hold_the_phase() {
         let pod = pod(json!({"initContainers": [{"name": "i"}], "containers": [{"name": "a"}]}));
         let mut runtime = running();
-        runtime.containers = vec![container_status("i", "1", RuntimeState::Running, 0)];
+        runtime.containers = vec![runtime_container_status("i", "1", RuntimeState::Running, 0)];
         let status = run(&pod, &runtime, None, true, false);
         assert_eq!(
             (status.phase, status.init_container_statuses.len()),

@@ -265,16 +265,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::PodPhase;
+    use crate::api::{PodPhase, test_pods};
 
     fn pod(policy: &str) -> Pod {
         let spec = json!({"restartPolicy": policy, "containers": [{"name": "a"}]});
-        let metadata = json!({"name": "p", "uid": "u"});
-        Pod {
-            metadata: serde_json::from_value(metadata).unwrap(),
-            spec: serde_json::from_value(spec).unwrap(),
-            raw: Value::Null,
-        }
+        test_pods::pod("p").uid("u").spec(spec).build()
     }
 
     fn status(pod: &Pod, container: Value) -> PodStatus {

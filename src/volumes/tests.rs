@@ -3,13 +3,12 @@ use std::fs;
 use serde_json::json;
 
 use super::*;
+use crate::api::test_pods;
 
 fn pod(volumes: serde_json::Value) -> Pod {
-    Pod {
-        metadata: Default::default(),
-        spec: serde_json::from_value(json!({"volumes": volumes})).unwrap(),
-        raw: serde_json::Value::Null,
-    }
+    test_pods::pod("p")
+        .spec(json!({"volumes": volumes}))
+        .build()
 }
 
 #[test]
