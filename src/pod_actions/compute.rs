@@ -171,6 +171,7 @@ pub(crate) mod tests {
             message: String::new(),
             pid: None,
             log_path: "".into(),
+            user: None,
         }
     }
 

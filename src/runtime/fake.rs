@@ -88,6 +88,7 @@ pub(crate) fn container_status(id: &str, labels: Labels, state: RuntimeState) ->
         message: String::new(),
         pid: None,
         log_path: Default::default(),
+        user: None,
         labels: Arc::new(labels),
         annotations: Arc::default(),
     }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use super::{
-    ContainerId, ContainerStatus, Listing, NamespaceMode, NetworkNamespace, Runtime, RuntimeError,
-    RuntimeState, SandboxStatus, labels,
+    ContainerId, ContainerStatus, LinuxUser, Listing, NamespaceMode, NetworkNamespace, Runtime,
+    RuntimeError, RuntimeState, SandboxStatus, labels,
 };
 use crate::api::PodUid;
 use crate::clock::Moment;
@@ -53,6 +53,8 @@ pub struct RuntimeContainerStatus {
     pub pid: Option<i32>,
     /// The log file of this instance.
     pub log_path: PathBuf,
+    /// Whom its first process was started as; None where the runtime does not say.
+    pub user: Option<LinuxUser>,
 }
 
 /// A pod's sandbox: the holder of its namespaces.
@@ -220,5 +222,6 @@ fn container_status(c: &ContainerStatus) -> RuntimeContainerStatus {
         message: c.message.clone(),
         pid: c.pid,
         log_path: c.log_path.clone(),
+        user: c.user.clone(),
     }
 }

@@ -374,6 +374,7 @@ impl ShimRuntime {
                 .map(|p| p.pid)
                 .filter(|_| state == RuntimeState::Running),
             log_path: r.log_path.clone(),
+            user: r.linux_user.clone(),
             labels: r.labels.clone(),
             annotations: r.annotations.clone(),
         };
