@@ -14,14 +14,14 @@ use crate::api::{Container, Pod};
 /// The label of a node's and a pod's operating system.
 const OS_LABEL: &str = "kubernetes.io/os";
 
-/// What a pod can ask of the node.
+/// What the node has for pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// `nodeName`.
     pub name: String,
     /// The labels of [`node_labels`].
     pub labels: BTreeMap<String, String>,
-    /// Thousandths of a processor; 0 when unknown, and then nothing is refused for it.
+    /// Thousandths of a processor; 0 is unknown, and then no pod is refused for lack of processors.
     pub cpu_milli: i64,
     /// Bytes; 0 when unknown.
     pub memory: i64,
@@ -29,7 +29,8 @@ pub struct Node {
     pub max_pods: usize,
 }
 
-/// The labels of the node: those that every kubelet sets, and those of the configuration over them.
+/// The labels of the node: the ones that every kubelet sets, replaced and extended by the
+/// configured ones.
 pub fn node_labels(name: &str, configured: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -48,12 +49,13 @@ pub fn node_labels(name: &str, configured: &BTreeMap<String, String>) -> BTreeMa
     own.into_iter().chain(configured.clone()).collect()
 }
 
-/// Why a pod is refused; becomes `status.reason` and, after `Pod was rejected: `, `status.message`.
+/// Why a pod is refused. `reason` becomes `status.reason`; `message` follows `Pod was rejected: `
+/// in `status.message`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// One word.
     pub reason: &'static str,
-    /// The kubelet's sentence, and what of the pod it is about.
+    /// The kubelet's sentence, and the part of the pod that it is about.
     pub message: String,
 }
 
@@ -82,7 +84,7 @@ pub fn admit<'a>(
     affinity(pod, node)?;
     node_name(pod, node)?;
     free_ports(pod, &others)?;
-    // Of a critical pod a lack of resources is told last (10).
+    // For a critical pod a lack of resources is reported last (10).
     resources
 }
 
@@ -121,7 +123,7 @@ fn requests(pod: &Pod) -> [i64; 2] {
     max(lasting, step)
 }
 
-/// The request; the limit when there is none (kubelet-probes 1.1).
+/// The request, or the limit when there is no request (kubelet-probes 1.1).
 fn request(resources: &ResourceRequirements, name: &str) -> i64 {
     let given = resources.requests.get(name).or(resources.limits.get(name));
     let amount = given.and_then(|q| {
@@ -261,7 +263,8 @@ fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
     lasting.flat_map(|c| &c.ports).filter(|p| p.host_port > 0)
 }
 
-/// Same protocol and port, and one address is every address, or both are equal.
+/// Whether two ports conflict: protocol and port are the same, and the addresses are equal or one
+/// of them is every address.
 fn conflict(a: &ContainerPort, b: &ContainerPort) -> bool {
     let every = |ip: &str| ip.is_empty() || ip == "0.0.0.0";
     a.protocol == b.protocol
@@ -298,7 +301,7 @@ mod tests {
         json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]})
     }
 
-    /// The reason that `pod` is rejected for beside these others.
+    /// The reason for which `pod` is rejected beside these others.
     fn reason(pod: PodBuilder, others: &[Pod]) -> Option<&'static str> {
         admit(&pod.build(), &node(), others.iter())
             .err()

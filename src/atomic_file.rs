@@ -8,15 +8,15 @@ use std::path::Path;
 /// Replaces a file that only its owner may read. The new content is on disk when it returns.
 ///
 /// # Errors
-/// The disk does not take it; the old content is as before.
+/// The file cannot be written; the old content stays.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_with(path, |file| file.write_all(bytes))
 }
 
-/// The same for content that is written piece by piece, so that no whole copy of it is made.
+/// As [`replace`], for content that is written piece by piece, so that no whole copy of it is made.
 ///
 /// # Errors
-/// The disk does not take it, or `write` failed; the old content is as before.
+/// The file cannot be written, or `write` failed; the old content stays.
 pub fn replace_with(
     path: &Path,
     write: impl FnOnce(&mut File) -> io::Result<()>,

@@ -1,8 +1,8 @@
 //! The statuses of the last daemon, on disk: so that readiness, start times and restart counts survive its restart.
 //!
-//! Invariants: it is a cache; a missing, old or corrupt file costs history and nothing else. Replaced atomically
-//! (temporary file, fsync, rename), at once after a status has changed, in the long run at most once in
-//! [`INTERVAL`]; a disk that is full is said once.
+//! Invariants: the file is a cache; when it is missing, old or corrupt, only history is lost. It is
+//! replaced atomically (temporary file, fsync, rename) at once after a status has changed, in the
+//! long run at most once in [`INTERVAL`]. A full disk is logged once.
 
 use std::collections::HashMap;
 use std::fs;
@@ -21,7 +21,7 @@ use crate::change_feed::Aspect;
 use crate::clock::{self, Moment, Time};
 use crate::status::{Ages, StatusManager};
 
-/// Time between two writes when there are many, and the longest turn.
+/// The time between two writes when there are many, and the longest wait of the thread.
 const INTERVAL: Duration = Duration::from_secs(2);
 /// Shortest time between two writes.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -30,25 +30,25 @@ const BURST: u32 = 30;
 /// Stack of the thread: it serialises a map.
 const STACK: usize = 256 * 1024;
 
-/// `Status` is a [`PodStatus`], shared when it is written: a copy of each at every change would be most of what the daemon
-/// allocates.
+/// `Status` is a [`PodStatus`]. The writer uses shared ones, because copies at every change would
+/// be most of what the daemon allocates.
 #[derive(Serialize, Deserialize)]
 struct Content<Status> {
     version: u32,
     statuses: HashMap<PodUid, Status>,
-    /// What the moments in `ages` belong to.
+    /// The boot in which the moments in `ages` are valid.
     #[serde(default)]
     boot_id: String,
     #[serde(default)]
     ages: Ages,
 }
 
-/// What the file says.
+/// The content of the file.
 #[derive(Debug, Default, PartialEq)]
 pub struct Restored {
     /// The last status of each pod.
     pub statuses: HashMap<PodUid, PodStatus>,
-    /// How long they have been active.
+    /// How long the pods have been active.
     pub ages: Ages,
     /// The node was started again since the file was written, so that no container of these statuses runs.
     pub rebooted: bool,
@@ -96,7 +96,7 @@ pub fn read(path: &Path) -> Restored {
         Err(e) => {
             let aside = path.with_extension("json.corrupt");
             log::warn!(
-                "{} is damaged ({e}); it is kept as {} and its content is done without",
+                "{} is damaged ({e}); it is kept as {}; going on without the last daemon's statuses",
                 path.display(),
                 aside.display()
             );
@@ -120,8 +120,8 @@ fn write(path: &Path, statuses: &StatusManager) -> io::Result<()> {
     })
 }
 
-/// How soon one write may follow another: at once as long as there are few, so that what a person has seen is there after
-/// a `kill -9`, and each [`INTERVAL`] when there are many.
+/// How soon one write may follow another. A few writes follow at once, so that a status that a
+/// person has seen survives a `kill -9`; when there are many, one follows each [`INTERVAL`].
 struct Pace {
     left: u32,
     refilled: Moment,
@@ -151,16 +151,17 @@ impl Pace {
     }
 }
 
-/// Keeps the file current until `stop` closes, and writes it once more then; who closes it wakes the thread by the feed.
-/// `also` is called at each turn, at least once in [`INTERVAL`]: for other small files.
+/// Keeps the file current until `stop` closes, and writes it once more then. Who closes `stop` must
+/// also wake the thread through the feed. `each_turn` is called at each turn, at least once in
+/// [`INTERVAL`]: for other small files.
 ///
 /// # Errors
-/// No thread is left.
+/// The thread cannot be started.
 pub fn spawn(
     path: PathBuf,
     statuses: Arc<StatusManager>,
     stop: Receiver<()>,
-    mut also: impl FnMut() + Send + 'static,
+    mut each_turn: impl FnMut() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("checkpoint".into()).stack_size(STACK).spawn(move || {
         let (mut written, mut failed, mut pace) = (None, false, Pace::new(Moment::now()));
@@ -169,7 +170,7 @@ pub fn spawn(
             if let (Some(version), false) = (written, is_stopped()) {
                 statuses.feed().wait_newer_of(Aspect::Status, version, INTERVAL);
             }
-            // in this order: what changed before the stop is written
+            // in this order, so that a change before the stop is written
             let stopped = is_stopped();
             let version = statuses.feed().version_of(Aspect::Status);
             let mut pause = Duration::ZERO;
@@ -184,7 +185,7 @@ pub fn spawn(
                     }
                 }
             }
-            also();
+            each_turn();
             if stopped {
                 return;
             }

@@ -1,8 +1,9 @@
 //! The two clocks: [`Moment`] for every delay and comparison, wall time for display only.
 //!
-//! Invariants: a `Moment` never jumps with the wall clock, goes on while the machine sleeps (`CLOCK_BOOTTIME`), and
-//! means the same in every process of one boot, so a shim may record it and the daemon compare it. Across boots it
-//! means nothing: whoever stores one stores [`boot_id`] beside it.
+//! Invariants: a `Moment` never jumps with the wall clock, goes on while the machine sleeps
+//! (`CLOCK_BOOTTIME`), and means the same in every process of one boot, so a shim may record it and
+//! the daemon compare it. Across boots it means nothing: a file that holds one also holds
+//! [`boot_id`].
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// A random fraction, at least 0 and below 1, for the jitter of a delay.
 pub fn random_fraction() -> f64 {
-    // Each state has keys of its own; 53 bits are what an f64 holds.
+    // Each `RandomState` has its own keys; an f64 holds 53 bits.
     (RandomState::new().build_hasher().finish() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
@@ -41,7 +42,7 @@ impl Moment {
         self.0
     }
 
-    /// How long ago `earlier` was, zero when it lies ahead.
+    /// How long ago `earlier` was; zero when it lies in the future.
     pub const fn since(self, earlier: Moment) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
@@ -83,7 +84,7 @@ impl Time {
         self.0.as_second()
     }
 
-    /// RFC 3339 with a fixed nine-digit fraction, as `kubernetes.io/config.seen` and CRI logs have it.
+    /// RFC 3339 with a fraction of nine digits, as in `kubernetes.io/config.seen` and CRI logs.
     pub fn with_nanos(t: SystemTime) -> String {
         let t = jiff::Timestamp::try_from(t).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
         format!("{t:.9}")

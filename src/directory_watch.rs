@@ -1,7 +1,8 @@
-//! inotify on a path and on the directory it lies in: says when to list the path again, nothing more.
+//! inotify on a path and on its parent directory: tells when to list the path again, nothing more.
 //!
-//! Invariants: an event is only a hint. After a lost event, a full queue or a failed watch the caller finds the change
-//! at its next listing. A watch that failed is set up again by itself once inotify has room.
+//! Invariants: an event is only a hint. After a lost event, a full queue or a failed watch the
+//! caller finds the change at its next listing. A watch that failed is set up again without help
+//! once inotify has room.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -30,12 +31,12 @@ const MASK: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
     .union(AddWatchFlags::IN_DELETE_SELF)
     .union(AddWatchFlags::IN_MOVE_SELF);
 
-/// What the events since the last look come to.
+/// What follows from the events since the last look.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     /// List again.
     pub relist: bool,
-    /// Names whose content may be new whatever their signature says.
+    /// Names whose content may be new although their signature is the same.
     pub dirty: BTreeSet<OsString>,
     /// Events were lost: every content may be new.
     pub overflow: bool,
@@ -46,9 +47,9 @@ pub struct Hints {
 enum Place {
     /// The watched path itself.
     Path,
-    /// The directory it lies in.
+    /// The parent directory of the watched path.
     Parent,
-    /// A watch that was given up.
+    /// A watch that is no longer used.
     Old,
 }
 
@@ -84,7 +85,8 @@ impl Hints {
         let counts = match place {
             Place::Old => false,
             Place::Parent => name == base,
-            // `..data`, the link that Kubernetes' volumes swap, has a name that does not count and moves what does.
+            // `..data`, the link that Kubernetes' volumes swap, has a name that does not count, but
+            // its change changes the names that count.
             Place::Path => counts(name) || mask.intersects(AddWatchFlags::IN_MOVED_TO),
         };
         let being_written =
@@ -142,8 +144,8 @@ pub struct DirectoryWatch {
 }
 
 impl DirectoryWatch {
-    /// Watches nothing until [`DirectoryWatch::ensure`]. Events of names in the directory for which `counts` says no are
-    /// left out; whatever is renamed into place counts.
+    /// Watches nothing until [`DirectoryWatch::ensure`]. Events of names in the directory for which
+    /// `counts` is false are left out, except those of a rename into place.
     pub fn new(path: PathBuf, counts: fn(&OsStr) -> bool) -> Self {
         Self::with_inotify(path, counts, || {
             Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
@@ -168,7 +170,7 @@ impl DirectoryWatch {
         }
     }
 
-    /// To be polled for reading.
+    /// The descriptor to poll for reading.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.inotify.as_ref().map(AsFd::as_fd)
     }
@@ -178,11 +180,12 @@ impl DirectoryWatch {
         self.retry_at
     }
 
-    /// Makes the watches those of the inodes that are there now; to be called before each listing. A missing path is no
-    /// error. After an error nothing is tried until [`DirectoryWatch::retry_at`].
+    /// Sets the watches to the inodes that the paths have now; call it before each listing. A
+    /// missing path is not an error. After an error nothing is tried until
+    /// [`DirectoryWatch::retry_at`].
     ///
     /// # Errors
-    /// inotify refuses: mostly one of its limits is used up.
+    /// inotify refuses, mostly because one of its limits is used up.
     pub fn ensure(&mut self, now: Moment) -> Result<(), WatchError> {
         if self.retry_at.is_some_and(|at| now < at) {
             return Ok(());
@@ -208,7 +211,7 @@ impl DirectoryWatch {
         rewatch(inotify, &mut self.own, &self.path).and(up)
     }
 
-    /// Reads every event there is.
+    /// Reads all waiting events.
     pub fn drain(&mut self) -> Hints {
         let mut hints = Hints::default();
         let base = self.path.file_name().unwrap_or_default();
@@ -251,7 +254,7 @@ impl DirectoryWatch {
     }
 }
 
-/// Moves a watch to the inode that `path` is now.
+/// Moves a watch to the inode that `path` names now.
 fn rewatch(
     inotify: &Inotify,
     watched: &mut Option<Watched>,
@@ -262,7 +265,7 @@ fn rewatch(
         return Ok(());
     }
     if let Some(old) = watched.take() {
-        // It fails when the inode is gone, and then so is the watch.
+        // It fails when the inode is gone; then the watch is gone too.
         let _ = inotify.rm_watch(old.descriptor);
     }
     let Some(inode) = inode else { return Ok(()) };

@@ -1,10 +1,11 @@
-//! Events: what happened to a pod, in the kubelet's reasons and texts: a bounded list for `describe` and `get events`. The
-//! log has each that is news at `info` or `warn`, and those that repeat at `debug`: a probe that fails each second is one
-//! line in ten minutes at most, not 600.
+//! Events: what happened to a pod, in the kubelet's reasons and texts: a bounded list for
+//! `describe` and `get events`. The log has a new event at `info` or `warn` and a repeated one at
+//! `debug`, so a probe that fails each second writes at most one line in ten minutes, not 600.
 //!
-//! Invariants: equal events are one with a count; of events that differ in their text only, the first
-//! [`MAX_SIMILAR`] within [`SIMILAR_INTERVAL`] are kept apart and the rest is one, as client-go's recorder does it, so
-//! that a probe with a time in its output crowds nothing out. A pod that is gone keeps its events for [`KEPT`].
+//! Invariants: equal events become one with a count. Of events that differ only in their text, the
+//! first [`MAX_SIMILAR`] within [`SIMILAR_INTERVAL`] are kept apart and the rest become one, as in
+//! client-go's recorder. So a probe with a time in its output does not push out other events. The
+//! events of a removed pod are kept for [`KEPT`].
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,22 +17,23 @@ use crate::api::{PodRef, PodUid};
 use crate::change_feed::{Aspect, ChangeFeed};
 use crate::clock::{Moment, Time};
 
-/// Most events kept per daemon; the oldest goes first.
+/// The most events that a daemon keeps; the oldest are dropped first.
 pub const MAX_EVENTS: usize = 1000;
 
-/// Most bytes kept of a text; the log has it whole.
+/// The most bytes kept of a text; the log has the whole text.
 pub const MAX_MESSAGE: usize = 1024;
 
-/// Events of one object, type and reason that differ in their text and are kept apart.
+/// How many events of one object, type and reason are kept apart when they differ only in their
+/// text.
 pub const MAX_SIMILAR: usize = 10;
 
 /// Events this far apart are not similar.
 pub const SIMILAR_INTERVAL: Duration = Duration::from_secs(600);
 
-/// What stands before the text of the last of several similar events.
+/// The prefix of the text that stands for several similar events.
 pub const COMBINED: &str = "(combined from similar events): ";
 
-/// Events of a pod that is gone are kept this long after they last happened: an API server's default.
+/// How long the events of a removed pod are kept after they last happened: an API server's default.
 pub const KEPT: Duration = Duration::from_secs(3600);
 
 /// `Normal` or `Warning`.
@@ -70,7 +72,7 @@ pub struct Event {
     pub last_timestamp: Time,
 }
 
-/// An event, when it last happened on the boot clock, and as which change it was told.
+/// An event, the boot-clock time when it last happened, and the number of its change.
 struct Kept {
     event: Arc<Event>,
     last: Moment,
@@ -107,7 +109,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// An empty list that tells `feed` of every event.
+    /// An empty list that reports every event to `feed`.
     pub fn new(feed: Arc<ChangeFeed>) -> Self {
         Self {
             events: Mutex::default(),
@@ -132,7 +134,8 @@ impl Recorder {
         self.record_at(level, pod, field_path, type_, reason, message);
     }
 
-    /// As [`Self::record`], with the level of the log line of its first time; later ones are logged at debug.
+    /// As [`Self::record`]. `level` is the level of the first log line; later ones are logged at
+    /// debug.
     pub fn record_at(
         &self,
         level: log::Level,
@@ -157,7 +160,7 @@ impl Recorder {
         };
         let mut events = self.lock();
         let is_news = keep(&mut events, event, Moment::now());
-        // under the lock: whoever reads the version finds the event
+        // under the lock: a reader that sees the version finds the event
         let version = self.feed.tell(&pod.uid, Aspect::Events);
         if let Some(newest) = events.last_mut() {
             newest.version = version;
@@ -200,8 +203,8 @@ impl Recorder {
     }
 }
 
-/// Counts an event that is there already, and moves it to the end; else adds it. Whether it is news: it has not happened
-/// within [`SIMILAR_INTERVAL`].
+/// Counts an event that is in the list and moves it to the end, or adds a new one. Returns whether
+/// it is news: it has not happened within [`SIMILAR_INTERVAL`].
 fn keep(events: &mut Vec<Kept>, mut event: Event, now: Moment) -> bool {
     let same = |k: &Kept, e: &Event| k.is_of(e) && k.event.message == e.message;
     let mut at = events.iter().position(|k| same(k, &event));

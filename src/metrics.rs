@@ -79,6 +79,8 @@ pub struct Family<'a> {
     begun: bool,
     /// The bounds of the buckets as they are written: `le="0.005"} `. A thousand histograms share them.
     bounds: Vec<String>,
+    /// What every line of a histogram begins with; kept for its memory.
+    head: String,
 }
 
 impl<'a> Family<'a> {
@@ -91,40 +93,65 @@ impl<'a> Family<'a> {
             kind,
             begun: false,
             bounds: Vec::new(),
+            head: String::new(),
         }
     }
 
     /// A counter or gauge.
-    pub fn value(&mut self, labels: &Labels<'_>, value: impl std::fmt::Display) {
-        self.begin();
-        let _ = writeln!(self.out, "{}{} {value}", self.name, Braces::of(labels));
+    pub fn value(&mut self, labels: &Labels<'_>, value: u64) {
+        self.value_of(&[&pairs(labels)], value);
     }
 
-    /// The buckets, sum and count of a histogram.
-    pub fn histogram(&mut self, labels: &Labels<'_>, h: &Histogram) {
-        self.buckets(labels, &DEFAULT_BUCKETS, &h.counts, h.sum);
+    /// The same for labels that [`pairs`] has written; the parts follow one another as they are.
+    pub fn value_of(&mut self, pairs: &[&str], value: u64) {
+        self.begin();
+        self.out.push_str(self.name);
+        push_braces(pairs, self.out);
+        self.out.push(' ');
+        push_number(value, self.out);
+        self.out.push('\n');
+    }
+
+    /// The buckets, sum and count of a histogram, for labels that [`pairs`] has written.
+    pub fn histogram_of(&mut self, pairs: &[&str], h: &Histogram) {
+        self.buckets_of(pairs, &DEFAULT_BUCKETS, &h.counts, h.sum);
     }
 
     /// The same of buckets with other bounds: `counts` has one more, for what exceeds all, and is not cumulative.
-    pub fn buckets(&mut self, labels: &Labels<'_>, bounds: &[f64], counts: &[u64], sum: f64) {
+    pub fn buckets_of(&mut self, pairs: &[&str], bounds: &[f64], counts: &[u64], sum: f64) {
         self.begin();
         if self.bounds.len() != counts.len() {
             let texts = bounds.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
             self.bounds = texts.map(|le| format!("le=\"{le}\"}} ")).collect();
         }
-        let (name, labels) = (self.name, Braces::of(labels));
-        let comma = if labels.pairs.is_empty() { "" } else { "," };
-        let head = format!("{name}_bucket{{{}{comma}", labels.pairs);
+        self.head.clear();
+        self.head.push_str(self.name);
+        self.head.push_str("_bucket{");
+        pairs.iter().for_each(|part| self.head.push_str(part));
+        if pairs.iter().any(|part| !part.is_empty()) {
+            self.head.push(',');
+        }
+        // one growth for all lines of the histogram
+        let line = self.head.len() + LONGEST_VALUE;
+        self.out.reserve((counts.len() + 2) * line);
         let mut count = 0;
         for (bound, n) in self.bounds.iter().zip(counts) {
             count += n;
-            self.out.push_str(&head);
+            self.out.push_str(&self.head);
             self.out.push_str(bound);
             push_number(count, self.out);
             self.out.push('\n');
         }
-        let _ = writeln!(self.out, "{name}_sum{labels} {sum}");
-        let _ = writeln!(self.out, "{name}_count{labels} {count}");
+        self.out.push_str(self.name);
+        self.out.push_str("_sum");
+        push_braces(pairs, self.out);
+        let _ = writeln!(self.out, " {sum}");
+        self.out.push_str(self.name);
+        self.out.push_str("_count");
+        push_braces(pairs, self.out);
+        self.out.push(' ');
+        push_number(count, self.out);
+        self.out.push('\n');
     }
 
     fn begin(&mut self) {
@@ -141,34 +168,32 @@ impl<'a> Family<'a> {
     }
 }
 
-/// `{a="b",c="d"}` in the order of the names, as client_golang writes them; empty without labels. Made once for all the
-/// samples that have these labels.
-struct Braces {
-    pairs: String,
-}
+/// More than a bound and a number take.
+const LONGEST_VALUE: usize = 40;
 
-impl Braces {
-    fn of(labels: &Labels<'_>) -> Self {
-        let mut labels = labels.to_vec();
-        labels.sort_unstable();
-        let mut pairs = String::new();
-        for (name, value) in labels {
-            let comma = if pairs.is_empty() { "" } else { "," };
-            let _ = write!(pairs, "{comma}{name}=\"");
-            escape(value, &mut pairs);
-            pairs.push('"');
+/// `a="b",c="d"` in the order of the names, as client_golang writes them; empty without labels. Written once for all the
+/// samples that have these labels, because a scrape of a thousand probes spends most of its time on labels.
+pub fn pairs(labels: &Labels<'_>) -> String {
+    let mut labels = labels.to_vec();
+    labels.sort_unstable();
+    let mut pairs = String::new();
+    for (name, value) in labels {
+        if !pairs.is_empty() {
+            pairs.push(',');
         }
-        Self { pairs }
+        pairs.push_str(name);
+        pairs.push_str("=\"");
+        escape(value, &mut pairs);
+        pairs.push('"');
     }
+    pairs
 }
 
-impl std::fmt::Display for Braces {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.pairs.is_empty() {
-            Ok(())
-        } else {
-            write!(f, "{{{}}}", self.pairs)
-        }
+fn push_braces(pairs: &[&str], out: &mut String) {
+    if pairs.iter().any(|part| !part.is_empty()) {
+        out.push('{');
+        pairs.iter().for_each(|part| out.push_str(part));
+        out.push('}');
     }
 }
 
@@ -184,7 +209,8 @@ fn push_number(mut n: u64, out: &mut String) {
             break;
         }
     }
-    out.extend(digits[at..].iter().map(|d| char::from(*d)));
+    // They are digits.
+    out.push_str(std::str::from_utf8(&digits[at..]).unwrap_or_default());
 }
 
 fn escape(value: &str, out: &mut String) {
@@ -235,7 +261,8 @@ mod tests {
             h.observe(Duration::from_millis(ms));
         }
         let mut out = String::new();
-        Family::new(&mut out, "d_seconds", Kind::Histogram, "D.").histogram(&[("t", "x")], &h);
+        Family::new(&mut out, "d_seconds", Kind::Histogram, "D.")
+            .histogram_of(&[&pairs(&[("t", "x")])], &h);
         let expected = "# HELP d_seconds D.\n# TYPE d_seconds histogram\n\
             d_seconds_bucket{t=\"x\",le=\"0.005\"} 1\nd_seconds_bucket{t=\"x\",le=\"0.01\"} 2\nd_seconds_bucket{t=\"x\",le=\"0.025\"} 2\n\
             d_seconds_bucket{t=\"x\",le=\"0.05\"} 2\nd_seconds_bucket{t=\"x\",le=\"0.1\"} 2\nd_seconds_bucket{t=\"x\",le=\"0.25\"} 2\n\

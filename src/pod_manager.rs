@@ -1,4 +1,4 @@
-//! The pods that should run, by UID: what the sources said last. Written by the sync loop only.
+//! The pods that should run, by UID, as the sources gave them last. Only the sync loop writes here.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::api::{Pod, PodUid};
 use crate::change_feed::{Aspect, ChangeFeed};
 
-/// See the module. The lock is held for map operations only.
+/// The pods by UID. The lock is held for map operations only.
 #[derive(Default)]
 pub struct PodManager {
     pods: Mutex<HashMap<PodUid, Arc<Pod>>>,
@@ -14,7 +14,8 @@ pub struct PodManager {
 }
 
 impl PodManager {
-    /// No pods; `feed` hears of each change, also of a pod whose status is known already from an earlier daemon.
+    /// A manager without pods. `feed` gets each change, also that of a pod whose status is known
+    /// from an earlier daemon.
     pub fn new(feed: Arc<ChangeFeed>) -> Self {
         Self {
             pods: Mutex::default(),

@@ -1,11 +1,12 @@
-//! What a probe has come to for a container: the value that is cached, sent to the sync loop and decided on.
+//! The result of a probe for a container: it is cached, sent to the sync loop and used in
+//! decisions.
 
 use std::fmt;
 
-/// What is cached for a container.
+/// The cached result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProbeResult {
-    /// Not known yet: the seed of startup.
+    /// Not known yet: the initial result of startup.
     Unknown,
     /// At or above successThreshold.
     Success,

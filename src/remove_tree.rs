@@ -1,4 +1,4 @@
-//! Removing directories of ours.
+//! Removes our own directories.
 
 use std::fs;
 use std::io;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use crate::sys::mountinfo;
 
-/// Removes a tree that is ours, but never through a mount: whatever somebody mounted below it would be emptied.
+/// Removes a tree, but never through a mount, because that would empty the mounted file system.
 ///
 /// # Errors
-/// Something is mounted below it, or the disk does not let go of it. A tree that is not there is no error.
+/// Something is mounted below it, or a file cannot be removed. A missing tree is not an error.
 pub fn remove_tree(dir: &Path) -> io::Result<()> {
     let mounts = mountinfo::read()?;
     if let Some(at) = mounts.iter().map(|m| &m.at).find(|at| at.starts_with(dir)) {

@@ -1,7 +1,7 @@
-//! The likely intended one among known names: of fields, keys, verbs, pods and images.
+//! Finds the known name that a misspelt one likely means: of fields, keys, verbs, pods and images.
 
-/// The known name `word` most likely stands for: the same but for case, `-` and `_`, or a few slips of a finger away
-/// (one for each four letters, at most three).
+/// The known name that `word` most likely means: equal except for case, `-` and `_`, or with a few
+/// typing errors (one for each four letters, at most three).
 pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let plain = simplified(word);
     let length = plain.chars().count();

@@ -5,7 +5,6 @@
 //! disk, no lock that another thread holds across a wait. It alone writes the pod manager. One event is handled a
 //! turn, then the loop looks again.
 
-use std::cell::Cell;
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -79,6 +78,12 @@ pub trait ProbeHousekeeping: Send + Sync {
     fn reap(&self);
 }
 
+/// Drops what is kept of pods that are gone, at each housekeeping.
+pub trait GarbageCollector: Send {
+    /// Must not block.
+    fn collect(&self, now: Moment);
+}
+
 /// Whom the loop acts on.
 pub struct Parts {
     /// What pods may ask of this node.
@@ -97,10 +102,10 @@ pub struct Parts {
     pub probes: Arc<dyn ProbeHousekeeping>,
     /// Events.
     pub recorder: Arc<Recorder>,
-    /// Small things done at each housekeeping, such as dropping stale back-off entries. Must not block.
-    pub also: Box<dyn Fn(Moment) + Send>,
-    /// Pods that an earlier daemon has left data of; not all of them need be unwanted.
-    pub left_behind: Cell<Vec<PodUid>>,
+    /// Back-off entries, histories, events and pauses.
+    pub garbage: Box<dyn GarbageCollector>,
+    /// Pods that had data on the disk when the daemon started, wanted or not. The first housekeeping takes them.
+    pub pods_with_data: Vec<PodUid>,
 }
 
 /// A loop that has not turned for this long stands still (11.2). Its ticks alone turn it each second.
@@ -412,7 +417,7 @@ impl Parts {
     }
 
     /// The clean-up pass of kubelet-probes 5.5.
-    fn handle_housekeeping(&self) {
+    fn handle_housekeeping(&mut self) {
         if !self.config.all_seen() {
             return;
         }
@@ -421,7 +426,7 @@ impl Parts {
         self.probes.clean_up(&self.workers.probed());
         self.probes.reap();
         self.end_orphans();
-        (self.also)(started);
+        self.garbage.collect(started);
         let took = Moment::now().since(started);
         if took > HOUSEKEEPING_WARNING {
             log::error!("housekeeping took {took:?}, more than {HOUSEKEEPING_WARNING:?}");
@@ -449,12 +454,12 @@ impl Parts {
         }
     }
 
-    /// 5.5 step 6: ends what the runtime holds and nobody wants, the remains of ended pods included. kubelet-probes 5.5
-    /// step 4: removes what an earlier daemon did not live to remove. It looks once; a removal that fails is tried again by
-    /// its worker.
-    fn end_orphans(&self) {
+    /// 5.5 step 6: ends the pods that the runtime holds and nobody wants, and removes what is left of those that have ended.
+    /// 5.5 step 4: removes the data of pods that an earlier daemon did not get to remove. This is looked for once: a worker
+    /// tries again when its removal fails.
+    fn end_orphans(&mut self) {
         self.runtime.pods().iter().for_each(|r| self.end_orphan(r));
-        for uid in self.left_behind.take() {
+        for uid in std::mem::take(&mut self.pods_with_data) {
             self.end_orphan(&RuntimePodStatus {
                 uid,
                 ..Default::default()
@@ -617,6 +622,20 @@ mod tests {
         fn reap(&self) {}
     }
 
+    struct NoGarbage;
+
+    impl GarbageCollector for NoGarbage {
+        fn collect(&self, _: Moment) {}
+    }
+
+    struct Panics;
+
+    impl GarbageCollector for Panics {
+        fn collect(&self, _: Moment) {
+            panic!("asked for by the test");
+        }
+    }
+
     struct Harness {
         parts: Parts,
         runtime: Arc<FakeRuntime>,
@@ -652,8 +671,8 @@ mod tests {
                 runtime: runtime.clone(),
                 probes: probes.clone(),
                 recorder: Arc::default(),
-                also: Box::new(|_| {}),
-                left_behind: Cell::default(),
+                garbage: Box::new(NoGarbage),
+                pods_with_data: Vec::new(),
             };
             Self {
                 parts,
@@ -834,7 +853,7 @@ mod tests {
         h.expect("orphan", Phase::Terminating);
         h.expect("orphan", Phase::Terminated);
         h.runtime.pods.lock().unwrap().clear();
-        h.parts.left_behind.set(vec!["a".into(), "left".into()]);
+        h.parts.pods_with_data = vec!["a".into(), "left".into()];
         h.parts.handle_housekeeping();
         h.expect("left", Phase::Terminating);
         h.expect("left", Phase::Terminated);
@@ -1068,7 +1087,7 @@ mod tests {
         let mut h = Harness::new();
         h.open();
         h.seen();
-        h.parts.also = Box::new(|_| panic!("asked for by the test"));
+        h.parts.garbage = Box::new(Panics);
         let (channels, (config, _pleg, _results, _images, stop)) = channels();
         let mut sync_loop = SyncLoop::new(channels, h.parts, Arc::default());
         sync_loop.housekeeping = crossbeam_channel::at(std::time::Instant::now());

@@ -1,8 +1,8 @@
-//! Small conversions for what people read.
+//! Small conversions for texts.
 
 use std::time::Duration;
 
-/// The first `limit` bytes of a text, less where a character would be cut.
+/// The first `limit` bytes of a text, or fewer so that no character is cut.
 pub fn head(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }

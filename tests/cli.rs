@@ -1,4 +1,5 @@
-//! The client verbs of the real binary against a real socket, with a backend whose pods the test makes up.
+//! The client verbs of the real binary against a real socket, with a backend whose pods the test
+//! defines.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! Days in the life of the real binary: pods come, change, break and go while the daemon is killed, stopped and started.
-//! That a container was not restarted is proved by its first process (pid and start time), that one was started exactly
-//! once by what it writes at each start.
+//! Days in the life of the real binary: pods come, change, break and go while the daemon is killed,
+//! stopped and started. The first process of a container (pid and start time) shows that it was not
+//! restarted; its own output at each start shows that it was started exactly once.
 
 mod support;
 

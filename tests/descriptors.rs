@@ -1,4 +1,5 @@
-//! Without a free descriptor nothing is taken for ended. A test binary of its own: the limit is the whole process's.
+//! Without a free descriptor no container counts as ended. This is a separate test binary, because
+//! the limit applies to the whole process.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use podprobe::runtime::shims::state::{Process, STATE, try_read, write};

@@ -96,7 +96,8 @@ impl Fixture {
         fs::rename(self.path("aside"), self.path("drop").join(name)).unwrap();
     }
 
-    /// Told at least once, and then these names are there; one change may be told twice.
+    /// Waits for at least one report, and checks that these names exist then; one change may be
+    /// reported twice.
     #[track_caller]
     fn expect_loaded(&self, names: &[&str]) {
         loop {

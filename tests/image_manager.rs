@@ -1,4 +1,4 @@
-//! The image manager on a real store and a registry that the test plays.
+//! The image manager on a real store, with a registry that the test imitates.
 
 use std::collections::VecDeque;
 use std::fs;

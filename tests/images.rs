@@ -1,7 +1,8 @@
-//! Images on a real file system: archives of every kind, hostile ones among them, and real overlay mounts.
+//! Images on a real file system: archives of every kind, including hostile ones, and real overlay
+//! mounts.
 //!
-//! Each test builds its archives itself. Those that mount run again as a child in a mount namespace of its own, so that
-//! nothing can stay behind.
+//! Each test builds its archives itself. A test that mounts runs again as a child in a new mount
+//! namespace, so that no mount can stay behind.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,5 @@
-//! Real containers: the same configuration through `podprobe oci` and through runc must come out the same.
+//! Real containers: the same configuration must have the same effect with `podprobe oci` and with
+//! runc.
 #![cfg(feature = "embedded")]
 
 use std::fs::{self, File};

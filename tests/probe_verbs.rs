@@ -1,5 +1,5 @@
-//! What a person does with the probes of a real daemon: pause and resume across its death, run one now, read what
-//! happened (kubelet-probes 3.1, 8.4; lessons 12, 13, 21).
+//! The probe verbs on a real daemon: pause and resume across its death, run a probe now, read the
+//! history (kubelet-probes 3.1, 8.4; lessons 12, 13, 21).
 
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};

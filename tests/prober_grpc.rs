@@ -1,4 +1,5 @@
-//! The grpc handler against a real server in another language, against odd ones, and the conformance vectors (3.6).
+//! The grpc handler against a real server in another language, against misbehaving ones, and the
+//! conformance vectors (3.6).
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,5 @@
-//! What a probe leaves in the log and in the events: in a process of its own, for a process has one log.
+//! What a probe writes to the log and to the events. This is a separate test binary, because a
+//! process has only one log.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,5 @@
-//! The probe manager with its real threads, against a world made up here (kubelet-probes 2, 4; lessons A, B).
+//! The probe manager with its real threads, on statuses and a runtime defined here (kubelet-probes
+//! 2, 4; lessons A, B).
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write;

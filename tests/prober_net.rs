@@ -1,4 +1,4 @@
-//! The network handlers against real servers, odd ones among them (kubelet-probes 3.4, 3.5).
+//! The network handlers against real servers, including misbehaving ones (kubelet-probes 3.4, 3.5).
 
 use std::fs;
 use std::io::{Read, Write};

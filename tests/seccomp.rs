@@ -1,5 +1,5 @@
-//! Seccomp profiles on real containers: what is forbidden fails in the container's own process and in every command that
-//! enters it, on each runtime. Needs root, runc and a static busybox.
+//! Seccomp profiles on real containers: a forbidden call fails in the container's own process and
+//! in every command that enters it, on each runtime. Needs root, runc and a static busybox.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! The daemon and the terminal it was started from: the terminal is closed, HUP is ignored, the log is read on a terminal.
+//! The daemon and its terminal: the terminal is closed, HUP is ignored, the log is read on a
+//! terminal.
 
 use std::fs::{self, File};
 use std::io::Read;

@@ -1,7 +1,8 @@
-//! The timelines of kubelet-probes 13 on the real daemon with real containers: which probe ran when, what it found and
-//! what followed. Each probe notes its runs itself, inside the container and on the boot clock, together with the start
-//! of the instance it ran in: neither the daemon's word nor its clock is taken for it. A wrong rule shows in the sequence
-//! and in the counts; times are held to [`tolerance`], so that a busy machine does not matter.
+//! The timelines of kubelet-probes 13 on the real daemon with real containers: which probe ran
+//! when, its result and the effect. Each probe records its runs itself, inside the container and on
+//! the boot clock, with the start of its instance, so the tests do not depend on the daemon's
+//! records or clock. A wrong rule shows in the sequence and in the counts; times are compared with
+//! [`tolerance`], so that a busy machine does not matter.
 
 mod support;
 

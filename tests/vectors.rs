@@ -1,9 +1,10 @@
 //! The conformance vectors: every case of tests/vectors/*.json, or of the directory `PODPROBE_VECTORS` names, through
 //! the functions the daemon runs.
 //!
-//! Nothing is skipped: an unknown file, group, field or word fails, and so does a case that is told in words and has no
-//! test of its id. What a decision of podprobe overrules is listed with its reason, and so is what is a later step.
-//! Understands libtest's `--list`, `--exact` and filters; a test is `<file>::<group>`.
+//! Nothing is skipped: an unknown file, group, field or word fails, and so does a case described in
+//! words without a test of its id. Cases that a decision of podprobe overrules are listed with the
+//! reason, and so are cases for later. Understands libtest's `--list`, `--exact` and filters; a
+//! test is `<file>::<group>`.
 
 #[path = "support/probed.rs"]
 mod probed;

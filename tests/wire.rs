@@ -1,4 +1,5 @@
-//! The wire over unix sockets: the same exchanges as over TCP, for what later speaks to a socket of this node.
+//! The wire over unix sockets: the same exchanges as over TCP, for later clients of a unix socket
+//! on this node.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

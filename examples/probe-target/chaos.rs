@@ -1,7 +1,7 @@
-//! Misbehaviour at random: unhealthy, unready, slow, stuck, with its ports closed, deaf to TERM, gone.
+//! Random misbehaviour: unhealthy, unready, slow, stuck, with closed ports, ignoring TERM, gone.
 //!
-//! Invariant: what happens, for how long and after which rest follows from the seed and the number of the instance (the
-//! `start` lines in its stamp file); only calm interrupts it.
+//! Invariant: the seed and the number of the instance (the `start` lines in its stamp file)
+//! determine each fault, its length and the pause before it; only calm interrupts it.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use super::{FAIL, OK, SLOW, STUCK, Target, stamp};
 /// TERM is ignored.
 pub(crate) static IS_DEAF: AtomicBool = AtomicBool::new(false);
 
-/// How often it looks whether it is to be calm.
+/// How often it checks for the calm file.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// splitmix64.
@@ -75,7 +75,7 @@ impl Fault {
     }
 }
 
-/// Until it ends by itself.
+/// Misbehaves until it ends by itself.
 pub(crate) fn play(target: &Target, seed: u64, calm: Option<&str>) -> ExitCode {
     let stamps = target
         .stamps
@@ -120,7 +120,7 @@ pub(crate) fn play(target: &Target, seed: u64, calm: Option<&str>) -> ExitCode {
     }
 }
 
-/// The fault, so long; calm ends it.
+/// Holds a fault for a time; calm ends it.
 fn last(fault: Fault, time: Duration, target: &Target, calm: Option<&Path>) {
     if !is_calm(calm) {
         fault.begin(target);
@@ -133,7 +133,7 @@ fn is_calm(calm: Option<&Path>) -> bool {
     calm.is_some_and(Path::exists)
 }
 
-/// Waits so long; false when calm has come meanwhile.
+/// Waits; returns false when calm has come meanwhile.
 fn rest(time: Duration, calm: Option<&Path>) -> bool {
     let end = Instant::now() + time;
     loop {

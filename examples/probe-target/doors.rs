@@ -1,7 +1,7 @@
 //! Ports that open and close.
 //!
-//! Invariant: a door that is to be closed has no listener soon after: whoever changes a state knocks at it, so that its
-//! thread wakes from `accept` and looks.
+//! Invariant: a door that must close has no listener soon after. A change of a state connects to
+//! the door, so that its thread wakes from `accept` and checks the state.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use std::{io, thread};
 
 use super::{OK, Target, accept, answer, grpc};
 
-/// What is behind a door.
+/// What a door serves.
 #[derive(Clone, Copy)]
 pub(crate) enum Serves {
     Http,
@@ -24,14 +24,14 @@ pub(crate) enum Serves {
 
 #[derive(Default)]
 pub(crate) struct Doors {
-    /// Every port is closed, whatever the states are.
+    /// Whether every port is closed, whatever the states are.
     shut: AtomicBool,
     ports: Mutex<Vec<(u16, Serves)>>,
     change: Condvar,
 }
 
 impl Doors {
-    /// Closes every port, or lets each be as its state says.
+    /// Closes every port, or opens each according to its state.
     pub(crate) fn shut(&self, shut: bool, target: &Target) {
         if self.shut.swap(shut, Ordering::SeqCst) != shut {
             target.say(if shut { "ports: closed" } else { "ports: open" });
@@ -39,7 +39,7 @@ impl Doors {
         }
     }
 
-    /// To be called after a state has changed.
+    /// Call it after a state has changed.
     pub(crate) fn changed(&self, target: &Target) {
         let ports = self.ports.lock().expect("no panic while the lock is held");
         for (port, _) in ports
@@ -102,7 +102,7 @@ pub(crate) fn open(port: u16, serves: Serves, target: &Arc<Target>) -> io::Resul
     Ok(())
 }
 
-/// Until the door is to be closed.
+/// Serves until the door must close.
 fn serve(listener: &TcpListener, serves: Serves, target: &Arc<Target>) {
     while target.doors.is_open(serves, target) {
         let Ok((stream, _)) = listener.accept() else {

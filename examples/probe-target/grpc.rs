@@ -1,7 +1,7 @@
-//! grpc.health.v1's Check over HTTP/2 without TLS: as much of it as one call on a connection of its own needs.
+//! grpc.health.v1's Check over HTTP/2 without TLS: only what one call per connection needs.
 //!
-//! Headers of the request are not read (their compression would need a table): whatever is called is a Check. The answer
-//! is written as literals that enter no table.
+//! Headers of the request are not read (their compression would need a table): every call counts as
+//! a Check. The answer is written as literals that enter no table.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -84,7 +84,7 @@ fn read_request(stream: &mut TcpStream) -> std::io::Result<(u32, Vec<u8>)> {
     }
 }
 
-/// Kind, flags, stream and payload of the next frame; acknowledges what is to be acknowledged.
+/// Kind, flags, stream and payload of the next frame; acknowledges settings and pings.
 fn read_frame(stream: &mut TcpStream) -> std::io::Result<(u8, u8, u32, Vec<u8>)> {
     let mut head = [0; 9];
     stream.read_exact(&mut head)?;

@@ -5,16 +5,17 @@
 //! HTTP: `/healthz`, `/readyz` and `/startz` answer 200 or 500 by their state; `/set?health=STATE&ready=STATE&start=STATE`
 //! changes it, where STATE is `ok`, `fail`, `slow` (answers after 5 s) or `stuck` (never answers); `/exit?code=N` ends it.
 //!
-//! By itself (times are `500ms`, `3s` or `2m`, since the start):
-//! `--start-after T`, `--ready-after T`, `--fail-after T` (liveness turns 500), `--stuck-after T` (liveness never answers),
-//! `--unready-every T` (readiness toggles), `--exit-after T`, `--exit-code N`, `--die` (ends at once, with code 1 unless
-//! `--exit-code` says otherwise), `--port N` (default 8080, 0 for none), `--tcp-port N` (default none).
-//! `--health-port N`, `--ready-port N` and `--start-port N` are TCP ports that are open while that state is `ok`.
-//! `--grpc-port N` serves grpc.health.v1 without TLS for the services `health` (also the empty one), `ready` and `start`.
-//! `--chaos SEED` misbehaves at random (chaos.rs), the same way for a seed and an instance; `--calm FILE`: while FILE is
-//! there it behaves.
-//! `--stamp FILE` adds a line `start NS` (the wall clock, unix nanoseconds) to FILE as its first act, and `fail NS` when
-//! `/healthz` first answers 500; `--chaos` adds `exit NS` before it ends by itself.
+//! By itself (times are `500ms`, `3s` or `2m`, since the start): `--start-after T`, `--ready-after
+//! T`, `--fail-after T` (liveness turns 500), `--stuck-after T` (liveness never answers),
+//! `--unready-every T` (readiness toggles), `--exit-after T`, `--exit-code N`, `--die` (ends at
+//! once, with code 1 unless `--exit-code` says otherwise), `--port N` (default 8080, 0 for none),
+//! `--tcp-port N` (default none). `--health-port N`, `--ready-port N` and `--start-port N` are TCP
+//! ports that are open while that state is `ok`. `--grpc-port N` serves grpc.health.v1 without TLS
+//! for the services `health` (also the empty one), `ready` and `start`. `--chaos SEED` misbehaves
+//! at random (chaos.rs), in the same way for a seed and an instance; with `--calm FILE` it behaves
+//! while FILE exists. `--stamp FILE` adds a line `start NS` (the wall clock, unix nanoseconds) to
+//! FILE as its first act, and `fail NS` when `/healthz` first answers 500; `--chaos` adds `exit NS`
+//! before it ends by itself.
 //!
 //! `probe-target --check PATH [--port N]` asks a running one and ends with 0 or 1: a command for an exec probe.
 
@@ -84,7 +85,7 @@ impl Target {
     }
 
     fn say(&self, text: &str) {
-        // Whoever read the output may have gone; the server goes on.
+        // The reader of the output may be gone; the server continues.
         let _ = writeln!(
             std::io::stdout(),
             "{:.1}s {text}",
@@ -175,7 +176,7 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     Ok(o)
 }
 
-/// Adds the time to a file; a server that cannot do so serves all the same.
+/// Adds the time to a file. If this fails, the server still serves.
 fn stamp(file: &str, what: &str) {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -247,7 +248,7 @@ fn run(o: &Options) -> ExitCode {
     }
 }
 
-/// Plays what the options say, in the order of time, until the exit if there is one.
+/// Plays the events of the options in the order of time, until the exit if there is one.
 fn script(o: &Options, target: &Target) -> ExitCode {
     let once = [
         (o.start_after, "start", OK),
@@ -371,7 +372,7 @@ fn by_state(state: &AtomicU8, stream: &mut TcpStream) -> (&'static str, String) 
     }
 }
 
-/// Waits as the state says; whether the answer is a good one.
+/// Waits as long as the state demands; returns whether the answer is a good one.
 fn behave(state: &AtomicU8, stream: &mut TcpStream) -> bool {
     match state.load(Ordering::SeqCst) {
         FAIL => return false,

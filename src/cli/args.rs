@@ -23,7 +23,8 @@ pub struct Verb {
     pub help: &'static str,
     /// The options it knows; every verb knows `--help`.
     pub options: &'static [Opt],
-    /// Converts the words and does the work. What is shown goes to the first writer, what is wrong to the second.
+    /// Converts the words and does the work. Output goes to the first writer, problems to the
+    /// second.
     pub run: fn(&Raw, &mut dyn Write, &mut dyn Write) -> Result<ExitCode, CliError>,
 }
 
@@ -48,7 +49,7 @@ impl Opt {
         }
     }
 
-    /// An option without one.
+    /// An option without a value.
     pub const fn flag(name: &'static str, letter: Option<char>) -> Self {
         Self {
             name,
@@ -66,7 +67,7 @@ pub const NAMESPACE: Opt = Opt::value("namespace", Some('n'));
 pub const ALL_NAMESPACES: Opt = Opt::flag("all-namespaces", Some('A'));
 const HELP: Opt = Opt::flag("help", Some('h'));
 
-/// What a person wants.
+/// The request of a person.
 pub enum Line {
     /// `help [VERB]`, `VERB --help`, or nothing at all.
     Help(Option<&'static Verb>),
@@ -74,7 +75,7 @@ pub enum Line {
     Run(&'static Verb, Raw),
 }
 
-/// What stands after the verb, unchecked but for the options' names.
+/// The arguments after the verb; only the names of options are checked.
 pub struct Raw {
     verb: &'static str,
     /// The words that are no options, in their order.
@@ -209,7 +210,8 @@ impl Raw {
         Ok(self.given_root()?.unwrap_or_else(|| PathBuf::from("/")))
     }
 
-    /// `--root`. It is made absolute: it is part of cgroup names, of the mount table and of what the shims write down.
+    /// `--root`. It is made absolute, because it is part of cgroup names, of the mount table and of
+    /// the shims' records.
     pub fn given_root(&self) -> Result<Option<PathBuf>, String> {
         let absolute = |path: PathBuf| {
             std::path::absolute(&path)
@@ -255,12 +257,12 @@ fn utf8(word: &OsStr, what: &str) -> Result<String, String> {
         .ok_or_else(|| format!("{what} is not valid UTF-8: '{}'", word.to_string_lossy()))
 }
 
-/// For the tests of the verbs' own conversions.
+/// Helpers for tests of the verbs' own conversions.
 #[cfg(test)]
 pub mod testing {
     use super::*;
 
-    /// What `convert` makes of a line that begins with the verb.
+    /// The result of `convert` for a line that begins with the verb.
     pub fn parse<T>(
         verb: &'static Verb,
         convert: impl Fn(&Raw) -> Result<T, String>,

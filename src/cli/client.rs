@@ -35,11 +35,11 @@ pub enum ClientError {
         /// Why.
         cause: io::Error,
     },
-    /// It has closed the connection, or stopped.
+    /// The daemon has closed the connection, or stopped.
     Gone,
-    /// It has not answered within this time.
+    /// The daemon has not answered within this time.
     Silent(Duration),
-    /// It refused the request, or this client does not understand the answer.
+    /// The daemon refused the request, or this client does not understand the answer.
     Refused(String),
 }
 
@@ -106,7 +106,7 @@ impl Client {
         })
     }
 
-    /// Everything, now.
+    /// The present snapshot.
     pub fn snapshot(&mut self) -> Result<Arc<Snapshot>, ClientError> {
         match self.ask(&Request::Snapshot, ANSWER)? {
             Answer::Snapshot(snapshot) => Ok(snapshot),
@@ -114,7 +114,7 @@ impl Client {
         }
     }
 
-    /// What has changed after that version, once something has; nothing after [`WATCH_CEILING`].
+    /// The changes after a version; waits for one, at most [`WATCH_CEILING`].
     pub fn watch(&mut self, after: u64) -> Result<SnapshotUpdate, ClientError> {
         match self.ask(&Request::Watch { after }, WATCH_CEILING + ANSWER)? {
             Answer::Update(update) => Ok(update),
@@ -130,7 +130,7 @@ impl Client {
         }
     }
 
-    /// Every event; with a version, once there is something newer.
+    /// All events; with a version, the call waits until there is a newer one.
     pub fn events(&mut self, after: Option<u64>) -> Result<EventList, ClientError> {
         let limit = if after.is_some() {
             WATCH_CEILING + ANSWER
@@ -143,7 +143,7 @@ impl Client {
         }
     }
 
-    /// What a pod's probes found, and its restarts.
+    /// The history of a pod's probes and restarts.
     pub fn history(&mut self, uid: PodUid) -> Result<PodHistory, ClientError> {
         match self.ask(&Request::History { uid }, ANSWER)? {
             Answer::History(history) => Ok(history),
@@ -163,7 +163,7 @@ impl Client {
         }
     }
 
-    /// Pauses probes; gives their names.
+    /// Pauses probes; returns their names.
     pub fn pause(
         &mut self,
         target: PauseTarget,
@@ -175,7 +175,7 @@ impl Client {
         })
     }
 
-    /// Resumes probes; gives the names of those that were paused.
+    /// Resumes probes; returns the names of the paused ones.
     pub fn resume(&mut self, target: PauseTarget) -> Result<Vec<String>, ClientError> {
         self.change(&Request::Resume(target))
     }

@@ -124,7 +124,8 @@ pub fn restart_count(view: &PodView) -> u32 {
     restarts(view).0
 }
 
-/// `metadata.creationTimestamp`, which a static pod lacks until an API server has its mirror, else the start time.
+/// `metadata.creationTimestamp`, else the start time. A static pod has no timestamp until an API
+/// server has its mirror.
 fn first_seen(view: &PodView) -> Option<Time> {
     let created = serde_json::from_value(view.object["metadata"]["creationTimestamp"].clone()).ok();
     created.or(view.status.start_time)
@@ -152,7 +153,7 @@ pub fn ready(view: &PodView) -> String {
     format!("{ready}/{all}")
 }
 
-/// As in the printer: a container that waits or has ended does not count, whatever its `ready` says.
+/// As in the printer: a container that waits or has ended does not count, whatever its `ready` is.
 fn is_ready(c: &ContainerStatus) -> bool {
     c.ready
         && c.state.running.is_some()
@@ -160,7 +161,7 @@ fn is_ready(c: &ContainerStatus) -> bool {
         && waiting_reason(&c.state).is_none()
 }
 
-/// The word of a pod that is being initialised, and whether its regular containers count for the columns.
+/// The status word during initialisation, and whether the regular containers count for the columns.
 fn counts(view: &PodView) -> (Option<String>, bool) {
     let word = init_word(view);
     let initialized = view
@@ -200,8 +201,8 @@ fn restarts(view: &PodView) -> (u32, Option<Time>) {
     )
 }
 
-/// STATUS: the phase, unless the pod's reason, an init container or the first container that waits or has ended says
-/// more.
+/// STATUS: the phase, unless there is a more specific word from the pod's reason, an init
+/// container, or the first container that waits or has ended.
 pub fn status_word(view: &PodView) -> String {
     let status = &view.status;
     if view.terminating && !status.phase.is_terminal() {
@@ -218,8 +219,8 @@ pub fn status_word(view: &PodView) -> String {
     }
 }
 
-/// The word of the first init container that is not done: a plain one when it has ended well, a sidecar when it has
-/// started.
+/// The word of the first init container that is not done. A plain one is done when it has ended
+/// well, a sidecar when it has started.
 fn init_word(view: &PodView) -> Option<String> {
     let inits = &view.status.init_container_statuses;
     let completed = |c: &ContainerStatus| {
@@ -271,7 +272,7 @@ fn ended(state: &ContainerState) -> Option<String> {
     })
 }
 
-/// The contents of a row without its times, which change by themselves.
+/// The contents of a row without its times, which change all the time.
 pub fn visible(pod: &PodView) -> (String, String, u32, &str, &str) {
     let status = status_word(pod);
     let uid = pod.object["metadata"]["uid"].as_str().unwrap_or_default();
@@ -396,7 +397,7 @@ mod tests {
         );
     }
 
-    /// For a moment a status may call a container ready that no longer runs.
+    /// A status may briefly call a container ready that no longer runs.
     #[test]
     fn only_what_runs_counts_as_ready() {
         for (mut c, word) in [
@@ -575,7 +576,7 @@ mod tests {
             false,
             ["0/2", "Init:0/1", "2"],
         );
-        // the restarts of a plain init container stand there only until it is done
+        // the restarts of a plain init container are shown only until it is done
         let mut slow = done;
         slow["restartCount"] = 7.into();
         check(

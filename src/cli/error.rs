@@ -13,14 +13,14 @@ use super::terminal::say;
 pub enum CliError {
     /// The command line is wrong (exit code 2).
     Usage(String),
-    /// It could not be done (exit code 1).
+    /// The work failed (exit code 1).
     Failed(String),
-    /// The probe could not be run (exit code 2, because 1 means that it has failed). Empty when the verb has already said
-    /// why.
+    /// The probe could not run (exit code 2, because 1 means that it has failed). Empty when the
+    /// verb has already printed the cause.
     CannotRun(String),
-    /// It could not be done, and the verb has already said why (exit code 1).
+    /// The work failed, and the verb has already printed the cause (exit code 1).
     Reported,
-    /// The reader of the output has gone (`| head`): no message and no failure.
+    /// The reader of the output is gone (`| head`): no message and no failure.
     BrokenPipe,
 }
 
@@ -34,7 +34,7 @@ impl CliError {
         }
     }
 
-    /// Prints what is to be said on stderr and gives the exit code.
+    /// Prints the message on stderr and returns the exit code.
     pub fn report(&self) -> ExitCode {
         match self {
             Self::BrokenPipe => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! `get events`: what happened, in the columns of `kubectl events`, once or again with each event.
+//! `get events`: prints events in the columns of `kubectl events`, once or continuously.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -65,7 +65,7 @@ pub fn parse(raw: &Raw) -> Result<Events, String> {
 /// Shows the events on `out`, the latest last.
 ///
 /// # Errors
-/// There is no such pod, and no event of one; or no daemon.
+/// There is no such pod and no event of one, or there is no daemon.
 pub fn run(args: &Events, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), CliError> {
     let mut client = Client::connect(&args.root)?;
     let mut list = client.events(None)?;
@@ -93,7 +93,7 @@ pub fn run(args: &Events, out: &mut dyn Write, err: &mut dyn Write) -> Result<()
     }
 }
 
-/// The events asked for. A pod that is gone still has some.
+/// The requested events. A removed pod still has some.
 fn select(args: &Events, list: &EventList) -> Vec<Arc<Event>> {
     let suffixed = args
         .pod
@@ -119,7 +119,7 @@ fn no_such_pod(args: &Events, client: &mut Client) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The table, whose columns keep their widths as it goes on.
+/// The table; its columns keep their widths between calls.
 struct Table {
     namespaces: bool,
     begun: bool,

@@ -132,7 +132,7 @@ pub fn run(get: &Get, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Cl
     }
 }
 
-/// The pods asked for, in the snapshot's order, or in the order of the names.
+/// The requested pods, in the snapshot's order, or in the order of the names.
 fn select<'a>(get: &Get, snapshot: &'a Snapshot) -> Result<Vec<&'a PodView>, CliError> {
     let namespace = get.namespace.as_deref();
     if get.names.is_empty() {
@@ -144,7 +144,7 @@ fn select<'a>(get: &Get, snapshot: &'a Snapshot) -> Result<Vec<&'a PodView>, Cli
         .collect()
 }
 
-/// Prints changes of the pods asked for. A pod that is removed and comes back is watched again.
+/// Prints changes of the requested pods. A pod that is removed and comes back is watched again.
 fn watch(
     get: &Get,
     client: &mut Client,
@@ -171,7 +171,7 @@ fn watch(
     }
 }
 
-/// Unique among the pods of a snapshot.
+/// A key that is unique among the pods of a snapshot.
 fn key(pod: &PodView) -> String {
     format!("{}/{}", columns::namespace(pod), columns::name(pod))
 }
@@ -184,7 +184,7 @@ fn is_named(get: &Get, snapshot: &Snapshot, pod: &PodView) -> bool {
     get.names.iter().any(named)
 }
 
-/// Pods whose row is new or has changed, and the last row of those that are gone, by name.
+/// Pods whose row is new or has changed, and the last rows of removed pods, by name.
 fn changed<'a>(
     before: &'a HashMap<String, PodView>,
     now: &'a HashMap<String, PodView>,

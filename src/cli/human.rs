@@ -27,7 +27,7 @@ pub fn duration(seconds: i64) -> String {
     }
 }
 
-/// How long before `now` it was; `<unknown>` when it never was.
+/// How long ago a time was; `<unknown>` for None.
 pub fn since(then: Option<Time>, now: Time) -> String {
     then.map_or_else(
         || "<unknown>".into(),

@@ -37,13 +37,13 @@ it after ten minutes unless a container uses it.
     options: &[ROOT],
     run: |raw, out, _| {
         let image = parse(raw).map_err(CliError::Usage)?;
-        // What the store repairs is a line on stderr.
+        // Repairs of the store are logged on stderr.
         log_to(env_logger::Target::Stderr);
         run(&image, out).map(|()| ExitCode::SUCCESS)
     },
 };
 
-/// What `image` is asked.
+/// The arguments of `image`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Image {
     /// Where the store is.
@@ -101,7 +101,7 @@ pub struct ImageSource {
 }
 
 impl ImageSource {
-    /// The last `=` divides: the path may hold some, the name none.
+    /// The last `=` is the separator: a path may contain `=`, a name may not.
     pub fn parse(value: &OsString) -> Result<Self, String> {
         let (path, name) = match value.to_str().and_then(|v| v.rsplit_once('=')) {
             Some((path, name)) => (PathBuf::from(path), Some(name.to_owned())),
@@ -135,7 +135,7 @@ fn failed(e: ImageError) -> CliError {
     CliError::Failed(e.to_string())
 }
 
-/// Does one action and says on `out` what came of it.
+/// Does one action and prints its result on `out`.
 fn run(image: &Image, out: &mut dyn Write) -> Result<(), CliError> {
     let layout = Layout::new(&image.root);
     let images = open(&layout)?;
@@ -164,20 +164,20 @@ fn run(image: &Image, out: &mut dyn Write) -> Result<(), CliError> {
     Ok(out.flush()?)
 }
 
-/// The names of the images that were loaded; an image without one gives its id.
+/// The names of the loaded images, or the id of an image without a name.
 fn load(images: &ImageStore, path: &Path) -> Result<Vec<String>, ImageError> {
     let loaded = images.load(path)?;
-    Ok(loaded.into_iter().flat_map(said).collect())
+    Ok(loaded.into_iter().flat_map(warn_and_name).collect())
 }
 
 /// The full name of the image that was made.
 fn import(images: &ImageStore, path: &Path, name: &str) -> Result<String, ImageError> {
     let made = images.import(path, name, ImageConfig::default())?;
-    Ok(said(made).remove(0))
+    Ok(warn_and_name(made).remove(0))
 }
 
-/// Says what could not be kept of an image's files, and gives its names.
-fn said(image: LoadedImage) -> Vec<String> {
+/// Prints warnings about an image's files, and returns its names.
+fn warn_and_name(image: LoadedImage) -> Vec<String> {
     image.warnings.iter().for_each(|warning| say(warning));
     match image.names.is_empty() {
         true => vec![image.id],
@@ -185,7 +185,7 @@ fn said(image: LoadedImage) -> Vec<String> {
     }
 }
 
-/// Said below a list that has images without a name.
+/// The note below a list that has images without a name.
 const NAMELESS: &str = "\n<none>: an old version whose name another image has now. The daemon removes it within ten minutes \
                         after the last container that uses it is gone.\n";
 

@@ -1,6 +1,7 @@
-//! From the words after `get` and `describe` to the names of pods.
+//! Finds the names of pods in the words after `get` and `describe`.
 //!
-//! Invariants: pure. A word that is no kind gets the likely kind, or the command that shows the pod of that name.
+//! Invariants: pure. The error for a word that is no kind names the likely kind, or the command
+//! that shows the pod of this name.
 
 use super::args::Raw;
 use super::suggest::did_you_mean;

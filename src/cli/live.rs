@@ -1,6 +1,8 @@
-//! What `try` shows: a table that refreshes in place on a terminal, one plain line per change elsewhere.
+//! The display of `try`: a table that refreshes in place on a terminal, one plain line per change
+//! elsewhere.
 //!
-//! Invariants: [`frame`] and [`changes`] are pure; the terminal is left as it was found however the display ends.
+//! Invariants: [`frame`] and [`changes`] are pure; the terminal is restored however the display
+//! ends.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;

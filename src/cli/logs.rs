@@ -21,7 +21,7 @@ use crate::views::{PodView, Snapshot};
 /// Time between two looks at a log that is followed.
 const POLL: Duration = Duration::from_millis(100);
 
-/// The daemon is asked at every fifth look whether the container still runs.
+/// At every fifth look the daemon is asked whether the container still runs.
 const ASK_EVERY: u32 = 5;
 
 /// `logs`.
@@ -47,13 +47,14 @@ terminal.
     ],
     run: |raw, _, _| {
         let args = parse(raw).map_err(CliError::Usage)?;
-        // Not through the writer that shows control characters: the output is the container's, byte for byte.
+        // Written directly, without escaping control characters: the output is the container's,
+        // byte for byte.
         let mut out = BufWriter::new(io::stdout());
         run(&args, &mut out).map(|()| ExitCode::SUCCESS)
     },
 };
 
-/// What `logs` is asked.
+/// The arguments of `logs`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Logs {
     /// Where the daemon is.
@@ -210,8 +211,8 @@ enum NoLog {
     Waiting(String),
 }
 
-/// The instance whose log is meant. A container that waits for its restart still shows the instance that ended, which
-/// is its previous one as well.
+/// The instance whose log is requested. A container that waits for its restart has only the ended
+/// instance, which is its previous one as well.
 fn attempt(status: Option<&ContainerStatus>, previous: bool) -> Result<u32, NoLog> {
     let creating = || NoLog::Waiting("ContainerCreating".into());
     let s = status.ok_or_else(|| {

@@ -1,8 +1,8 @@
-//! The command line: which role this process plays, and the client verbs.
+//! The command line: the role of this process, and the client verbs.
 //!
-//! Invariants: an inner role is found before anything else is set up. A verb is one file with a [`args::Verb`], and a
-//! row in [`verbs`]. A verb writes to the writers that it is given, or through [`terminal::say`]: the print macros panic
-//! when their terminal has been closed.
+//! Invariants: an inner role is recognised before anything is set up. A verb is one file with a
+//! [`args::Verb`], and a row in [`verbs`]. A verb writes to the writers that it is given, or
+//! through [`terminal::say`]: the print macros panic when their terminal has been closed.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 

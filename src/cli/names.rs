@@ -1,13 +1,13 @@
-//! From what a person typed to the pod that is meant.
+//! Finds the pod for a typed name.
 
 use super::columns;
 use crate::spelling::nearest;
 use crate::views::{PodView, Snapshot};
 
-/// The name is of no pod, or of more than one.
+/// No pod has the name, or several have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameError {
-    /// No such pod; perhaps this one was meant.
+    /// There is no such pod; perhaps another one was meant.
     NotFound {
         /// As typed.
         name: String,
@@ -60,7 +60,8 @@ pub fn in_namespace<'a>(
         .filter(move |p| namespace.is_none_or(|n| columns::namespace(p) == n))
 }
 
-/// The pod of that name, with or without the node's suffix. A whole name goes before a shortened one.
+/// The pod of this name, with or without the node's suffix. A full name takes precedence over a
+/// shortened one.
 pub fn resolve<'a>(
     snapshot: &'a Snapshot,
     namespace: Option<&str>,

@@ -9,7 +9,7 @@ use super::args::{self, NAMESPACE, Opt, ROOT, Raw};
 use super::client::Client;
 use super::columns;
 use super::error::CliError;
-use super::probe_names::{self, Wanted, select};
+use super::probe_names::{self, ProbeSelector, select};
 use crate::clock::go_duration;
 use crate::prober::pauses::{MAX_PAUSE, MIN_PAUSE};
 use crate::server::protocol::PauseTarget;
@@ -54,13 +54,13 @@ Ends pauses: each probe runs again at its next period.
     },
 };
 
-/// What `pause` and `resume` are asked.
+/// The arguments of `pause` and `resume`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pause {
     /// Where the daemon is.
     pub root: PathBuf,
     /// Which probes.
-    pub wanted: Wanted,
+    pub wanted: ProbeSelector,
     /// For how long; None ends a pause.
     pub length: Option<Duration>,
 }
@@ -166,8 +166,8 @@ mod tests {
         assert_eq!(parse_line(line), Err(expected.into()), "{line}");
     }
 
-    fn wanted(pod: &str, container: Option<&str>, probe_type: Option<ProbeType>) -> Wanted {
-        Wanted {
+    fn wanted(pod: &str, container: Option<&str>, probe_type: Option<ProbeType>) -> ProbeSelector {
+        ProbeSelector {
             pod: pod.into(),
             namespace: None,
             container: container.map(Into::into),

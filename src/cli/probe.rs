@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::args::{self, NAMESPACE, ROOT, Raw};
 use super::client::Client;
 use super::error::CliError;
-use super::probe_names::{self, Wanted, select, spelled};
+use super::probe_names::{self, ProbeSelector, select, spelled};
 use super::probe_text::probe_text;
 use super::terminal::one_line;
 use crate::api::validation::probe_field;
@@ -39,13 +39,13 @@ Exit codes: 0 success (or a warning), 1 failure, 2 it could not be run.
     run: |raw, out, _| run(&parse(raw).map_err(CliError::Usage)?, out),
 };
 
-/// What `probe` is asked.
+/// The arguments of `probe`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeNow {
     /// Where the daemon is.
     pub root: PathBuf,
     /// Which probe; the type is there.
-    pub wanted: Wanted,
+    pub wanted: ProbeSelector,
 }
 
 fn parse(raw: &Raw) -> Result<ProbeNow, String> {
@@ -62,10 +62,10 @@ fn parse(raw: &Raw) -> Result<ProbeNow, String> {
     })
 }
 
-/// Success 0, failure 1.
+/// Runs the probe. Exit code 0 for success, 1 for failure.
 ///
 /// # Errors
-/// It cannot be run, or errored: exit code 2.
+/// The probe cannot run, or errored: exit code 2.
 pub fn run(args: &ProbeNow, out: &mut dyn Write) -> Result<ExitCode, CliError> {
     let report = ask(args, out).map_err(CliError::cannot_run)?;
     out.write_all(text(&report).as_bytes())?;
@@ -128,7 +128,7 @@ fn spec(pod: &PodView, container: &str, probe_type: ProbeType) -> Option<Probe> 
     serde_json::from_value(object[probe_field(probe_type)].clone()).ok()
 }
 
-/// One line a step, with the time since the beginning; then the result and what the probe said.
+/// One line per step, with the time since the beginning; then the result and the probe's output.
 fn text(report: &ProbeReport) -> String {
     let line = |micros: u64, text: &str| {
         format!("{:>9.3} ms  {}\n", micros as f64 / 1000.0, one_line(text))
@@ -194,8 +194,8 @@ mod tests {
         assert_eq!(got, Err(expected.into()), "{line}");
     }
 
-    fn wanted(pod: &str, container: Option<&str>, probe_type: Option<ProbeType>) -> Wanted {
-        Wanted {
+    fn wanted(pod: &str, container: Option<&str>, probe_type: Option<ProbeType>) -> ProbeSelector {
+        ProbeSelector {
             pod: pod.into(),
             namespace: None,
             container: container.map(Into::into),

@@ -1,4 +1,4 @@
-//! From `POD[/CONTAINER] [TYPE]` to the probes that are meant.
+//! Finds the probes for `POD[/CONTAINER] [TYPE]`.
 //!
 //! Invariants: pure; an unknown name, container or type is an error with the likely one.
 
@@ -12,9 +12,9 @@ use crate::api::validation::probe_field;
 use crate::spelling::nearest;
 use crate::views::{PodView, Snapshot};
 
-/// What stood on the command line.
+/// The probes as named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ProbeSelector {
     /// With or without the node's name at its end.
     pub pod: String,
     /// None means every namespace.
@@ -36,7 +36,7 @@ pub fn type_word(t: ProbeType) -> String {
 /// The type of that name.
 ///
 /// # Errors
-/// It is none; the text names the three, or the likely one.
+/// There is no such type; the text names the three, or the likely one.
 pub fn parse_type(word: &str) -> Result<ProbeType, String> {
     let lower = word.to_lowercase();
     let words = ProbeType::ALL.map(type_word);
@@ -54,7 +54,7 @@ pub fn parse(
     word: &str,
     probe_type: Option<&String>,
     namespace: Option<String>,
-) -> Result<Wanted, String> {
+) -> Result<ProbeSelector, String> {
     let rest = word
         .split_once('/')
         .filter(|(kind, _)| kinds::is_pod_word(kind))
@@ -65,7 +65,7 @@ pub fn parse(
     if pod.is_empty() || container.is_some_and(|c| c.is_empty() || c.contains('/')) {
         return Err(format!("'{word}' is not POD or POD/CONTAINER"));
     }
-    Ok(Wanted {
+    Ok(ProbeSelector {
         pod: pod.into(),
         namespace,
         container: container.map(Into::into),
@@ -73,13 +73,13 @@ pub fn parse(
     })
 }
 
-/// The pod that is meant, and its probes that are: at least one, as (container, type) in the order of the spec.
+/// The pod and the probes: at least one, as (container, type) in the order of the spec.
 ///
 /// # Errors
 /// There is no such pod, container or probe.
 pub fn select<'a>(
     snapshot: &'a Snapshot,
-    wanted: &Wanted,
+    wanted: &ProbeSelector,
 ) -> Result<(&'a PodView, Vec<NamedProbe>), String> {
     let pod = names::resolve(snapshot, wanted.namespace.as_deref(), &wanted.pod)
         .map_err(|e| e.to_string())?;
@@ -169,7 +169,7 @@ mod tests {
         probe_type: Option<ProbeType>,
         expected: Result<&[&str], &str>,
     ) {
-        let wanted = Wanted {
+        let wanted = ProbeSelector {
             pod: "app".into(),
             namespace: None,
             container: container.map(Into::into),
@@ -231,7 +231,7 @@ mod tests {
                 "pod \"app-edge\" has no startup probe; it has web/readiness, web/liveness, side/liveness",
             ),
         );
-        let wanted = Wanted {
+        let wanted = ProbeSelector {
             pod: "ap".into(),
             namespace: None,
             container: None,

@@ -1,10 +1,11 @@
-//! The lines below a table: files that do not run as they stand, and a daemon whose sync loop stands still.
+//! The lines below a table: files whose present content does not run, and a daemon whose sync loop
+//! stands still.
 
 use std::io::{self, Write};
 
 use crate::views::Snapshot;
 
-/// One line for each of the files asked for that does not run as it stands.
+/// One line for each requested file whose present content does not run.
 pub fn write_problems(
     snapshot: &Snapshot,
     asked: impl Fn(&str) -> bool,
@@ -25,7 +26,7 @@ pub fn write_problems(
     Ok(())
 }
 
-/// One line when the daemon stands still, so that what is shown may be old.
+/// One line when the daemon stands still, because the shown data may be old.
 pub fn write_stalled(snapshot: &Snapshot, err: &mut dyn Write) -> io::Result<()> {
     snapshot
         .stalled

@@ -1,12 +1,12 @@
-//! The inner roles: what this program is when another part of it has started it.
+//! The inner roles: what this program does when another part of it has started it.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use crate::{nsexec, runtime};
 
-/// Runs an inner role, or gives None when the word is none. These processes are many and small: nothing is set up for
-/// them before this.
+/// Runs an inner role, or returns None when the word is not one. Nothing is set up before this,
+/// because these processes are many and small.
 pub fn run(word: &str, args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     match word {
         "shim" => Some(runtime::shims::shim::main(args)),

@@ -12,7 +12,7 @@ use crate::daemon::Daemon;
 use crate::layout::Layout;
 use crate::settings::{Overrides, RuntimeChoice, Settings};
 
-/// Every thread ends within this time of a signal.
+/// The time for every thread to end after a signal.
 const SHUTDOWN: Duration = Duration::from_secs(5);
 
 /// `--pods DIR`.
@@ -45,7 +45,7 @@ PODPROBE_LOG sets the log level: error, warn, info (default), debug, trace, or a
     run: |raw, _, _| run(&parse(raw).map_err(CliError::Usage)?),
 };
 
-/// What `run` is asked.
+/// The arguments of `run`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
     /// Every path lies below it.
@@ -158,11 +158,11 @@ pub(super) fn need_root(verb: &str) -> Result<(), CliError> {
 
 /// Where the log level comes from.
 const LOG_VARIABLE: &str = "PODPROBE_LOG";
-/// The level without it.
+/// The level without this variable.
 const DEFAULT_LOG: &str = "info";
 
-/// Level info unless PODPROBE_LOG says otherwise (`debug`, `warn`, `podprobe::prober=trace`). Messages quote containers,
-/// and whoever reads the log may do so on a terminal.
+/// Level info unless PODPROBE_LOG says otherwise (`debug`, `warn`, `podprobe::prober=trace`).
+/// Messages quote containers, and the log may be read on a terminal.
 pub(super) fn log_to(target: env_logger::Target) {
     let wanted = std::env::var(LOG_VARIABLE).unwrap_or_default();
     let unknown = unknown_filter(&wanted);
@@ -189,7 +189,7 @@ pub(super) fn log_to(target: env_logger::Target) {
     }
 }
 
-/// The part of a log filter that would match nothing, and so silence the log.
+/// The part of a log filter that matches no module and would silence the log.
 fn unknown_filter(filter: &str) -> Option<&str> {
     let is_level = |word: &str| word.trim().parse::<log::LevelFilter>().is_ok();
     let is_module = |word: &str| word == "podprobe" || word.starts_with("podprobe::");

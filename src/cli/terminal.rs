@@ -1,8 +1,10 @@
-//! Untrusted text on its way to a terminal or to the log: a terminal acts on control characters, which containers, pod
-//! files and probed servers can put into events, messages and probe results.
+//! Makes untrusted text safe for a terminal or the log: containers, pod files and probed servers
+//! can put control characters into events, messages and probe results, and a terminal would act on
+//! them.
 //!
-//! Invariants: no control character but newline and tab passes [`Printable`], which stands between every verb and the
-//! terminal. Only `logs` goes past it: it prints what the container wrote, as kubectl does.
+//! Invariants: no control character except newline and tab passes [`Printable`], through which
+//! every verb writes. Only `logs` does not use it: it prints what the container wrote, as kubectl
+//! does.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -108,8 +110,8 @@ impl<W: Write> Write for Printable<W> {
     }
 }
 
-/// A line on stderr. A terminal that has been closed takes none, and nothing can be done about that: `eprintln!` would
-/// panic.
+/// Prints a line on stderr. An error is ignored, because the terminal may be closed: `eprintln!`
+/// would panic.
 pub fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{}", printable(line));
 }

@@ -89,7 +89,8 @@ pub fn run(args: &Try) -> Result<ExitCode, CliError> {
     let settings = run::settings(&as_run(args, &root.path), &layout).map_err(CliError::Failed)?;
     let title = title(&settings.static_pod_path, &root.path);
     let daemon = run::start_daemon(settings, layout)?;
-    // Containers use the root from here on, so it must stay until they are gone, whatever goes wrong meanwhile.
+    // Containers use the root from here on, so it must stay until they are gone, whatever fails
+    // meanwhile.
     root.keep();
     let shown = show_until_signal(&daemon, &title);
     say("podprobe: stopping and removing every pod");
@@ -103,7 +104,7 @@ pub fn run(args: &Try) -> Result<ExitCode, CliError> {
     shown.map(|()| ExitCode::SUCCESS)
 }
 
-/// What to do comes first: a narrow terminal cuts the paths.
+/// The instruction comes first, because a narrow terminal cuts the paths.
 fn title(pods: &Path, root: &Path) -> String {
     format!(
         "Ctrl-C stops and removes everything\npods in {}, log and files in {}",
@@ -122,8 +123,8 @@ fn as_run(args: &Try, root: &Path) -> Run {
     }
 }
 
-/// Shows the pods on a thread of its own and waits for the signal. When the display ends early, because nobody reads it any
-/// more, the daemon goes on.
+/// Shows the pods on a thread of its own and waits for the signal. When the display ends early
+/// because its reader is gone, the daemon continues.
 fn show_until_signal(daemon: &Daemon, title: &str) -> Result<(), CliError> {
     let stop = Arc::new(AtomicBool::new(false));
     let (backend, title, stopped) = (daemon.backend(), title.to_owned(), Arc::clone(&stop));
@@ -133,7 +134,7 @@ fn show_until_signal(daemon: &Daemon, title: &str) -> Result<(), CliError> {
         .map_err(|e| CliError::Failed(format!("cannot start the display: {e}")))?;
     daemon.wait_for_signal();
     stop.store(true, Ordering::SeqCst);
-    // It can only fail to write to its terminal, and there is nobody left to tell.
+    // It can only fail to write to its terminal, and this error cannot be shown anywhere.
     let _ = display.join();
     Ok(())
 }
@@ -150,7 +151,7 @@ fn log_to_file(root: &Path) -> Result<(), CliError> {
 struct Root {
     path: PathBuf,
     fresh: bool,
-    /// It is in use.
+    /// Whether containers use it.
     kept: Cell<bool>,
 }
 

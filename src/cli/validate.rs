@@ -1,4 +1,4 @@
-//! `validate`: what the daemon would say of pod files, without a daemon.
+//! `validate`: checks pod files as the daemon would, without a daemon.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -42,7 +42,7 @@ every file whose name does not begin with a dot, as the daemon does. Exit code 1
     },
 };
 
-/// What `validate` is asked.
+/// The arguments of `validate`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Validate {
     /// Files and directories.
@@ -89,7 +89,7 @@ pub fn run(validate: &Validate, decoder: Decoder<'_>, out: &mut dyn Write) -> Re
                 .filter(|first| first != file)
             {
                 decoded.errors.push(format!(
-                    "pod \"{name}\" is in {} too; of two files with one pod only the first runs",
+                    "pod \"{name}\" is in {} too; when two files have the same pod, only the first runs",
                     first.display()
                 ));
             }
@@ -111,7 +111,7 @@ pub fn run(validate: &Validate, decoder: Decoder<'_>, out: &mut dyn Write) -> Re
     }
 }
 
-/// What a pod file holds.
+/// The content of a pod file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
     /// Name and warnings of each pod.
@@ -120,7 +120,7 @@ pub struct Decoded {
     pub errors: Vec<String>,
 }
 
-/// What the node's configuration allows; nothing where it cannot be read.
+/// The hosts that the node's configuration allows; none when it cannot be read.
 fn allow_probe_hosts() -> Vec<String> {
     let settings = Settings::load(&Layout::new("/"), None, &Overrides::default());
     settings.map(|s| s.allow_probe_hosts).unwrap_or_default()
@@ -156,7 +156,7 @@ fn decode(bytes: &[u8], node_name: &str, path: &Path, allow_probe_hosts: &[Strin
     }
 }
 
-/// A pod that says which ports it serves, and that nothing will reach.
+/// Warns of a pod that declares ports that nothing outside of it can reach.
 fn unreachable_ports(pod: &Pod) -> Option<String> {
     let serves = pod.spec.all_containers().any(|c| !c.ports.is_empty());
     (serves && !pod.spec.host_network).then(|| {
@@ -229,7 +229,8 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// A file as named; of a directory the regular files (through links) that the daemon reads, sorted.
+/// A file as named, or the regular files (through links) of a directory that the daemon reads,
+/// sorted.
 fn files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let cannot = |e: io::Error| CliError::Failed(format!("cannot read {}: {e}", path.display()));
     if !std::fs::metadata(path).map_err(cannot)?.is_dir() {

@@ -25,7 +25,7 @@ Prints the version of this program, and of the daemon if one runs.
     },
 };
 
-/// Without a daemon there is no version of one; that is no error here.
+/// Without a daemon only the client's version is printed; this is not an error.
 fn run(root: &Path, out: &mut dyn Write) -> Result<(), CliError> {
     writeln!(out, "Client Version: {}", env!("CARGO_PKG_VERSION"))?;
     match Client::connect(root).and_then(|mut c| c.version()) {

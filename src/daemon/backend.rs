@@ -4,14 +4,21 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Shared;
+use super::adapters::Prober;
 use crate::api::validation::probe_field;
 use crate::api::{Container, Pod, PodUid};
-use crate::change_feed::Aspect;
+use crate::change_feed::{Aspect, ChangeFeed};
 use crate::clock::Moment;
-use crate::events::{Event, EventList};
+use crate::events::{Event, EventList, Recorder};
+use crate::layout::Layout;
+use crate::pleg::Pleg;
+use crate::pod_config::{FileStates, PodConfig};
+use crate::pod_manager::PodManager;
+use crate::pod_workers::PodWorkers;
 use crate::server::Backend;
 use crate::server::protocol::{PauseTarget, ProbeTarget};
+use crate::status::StatusManager;
+use crate::sync_loop::Heartbeat;
 use crate::views::ProbeReport;
 use crate::views::history::PodHistory;
 use crate::views::{Manifest, PodView, Snapshot, SnapshotUpdate};
@@ -21,7 +28,25 @@ const FIRST_READING: Duration = Duration::from_secs(5);
 /// How often it looks.
 const FIRST_READING_STEP: Duration = Duration::from_millis(20);
 
-impl Backend for Shared {
+/// Every place where something is known that clients may ask for.
+pub(super) struct DaemonBackend {
+    pub(super) layout: Layout,
+    pub(super) node_name: String,
+    pub(super) feed: Arc<ChangeFeed>,
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) pods: Arc<PodManager>,
+    pub(super) workers: Arc<PodWorkers>,
+    pub(super) statuses: Arc<StatusManager>,
+    pub(super) files: Arc<FileStates>,
+    pub(super) config: Arc<PodConfig>,
+    pub(super) prober: Arc<Prober>,
+    pub(super) pleg: Arc<Pleg>,
+    pub(super) heartbeat: Arc<Heartbeat>,
+    /// When the daemon started.
+    pub(super) started: Moment,
+}
+
+impl Backend for DaemonBackend {
     fn snapshot(&self) -> Arc<Snapshot> {
         Arc::new(Snapshot::default().updated(self.everything()))
     }
@@ -45,7 +70,7 @@ impl Backend for Shared {
         SnapshotUpdate {
             pods: shown.iter().map(&mut view).collect(),
             gone: gone.into_iter().map(|uid| uid.to_string()).collect(),
-            problems: changes.files.then(|| self.states.problems()),
+            problems: changes.files.then(|| self.files.problems()),
             ..self.update(version)
         }
     }
@@ -93,7 +118,7 @@ impl Backend for Shared {
     }
 }
 
-impl Shared {
+impl DaemonBackend {
     /// All pods, once the pod files have been read: a daemon that has just started knows none before.
     fn everything(&self) -> SnapshotUpdate {
         let begun = Moment::now();
@@ -114,7 +139,7 @@ impl Shared {
         SnapshotUpdate {
             complete: true,
             pods: self.shown(|_| true).iter().map(&mut view).collect(),
-            problems: Some(self.states.problems()),
+            problems: Some(self.files.problems()),
             ..self.update(version)
         }
     }
@@ -170,7 +195,7 @@ impl Shared {
     }
 
     fn view(&self, pod: &Arc<Pod>, terminating: bool, events: Vec<Arc<Event>>) -> Arc<PodView> {
-        let file = self.states.get(pod.uid()).unwrap_or_default();
+        let file = self.files.get(pod.uid()).unwrap_or_default();
         let logs = self
             .layout
             .pod_logs(&pod.metadata.namespace, &pod.metadata.name, pod.uid());

@@ -1,9 +1,9 @@
 //! All metrics of the daemon in one text.
 
-use super::Shared;
+use super::backend::DaemonBackend;
 use crate::metrics::{Family, Kind};
 
-impl Shared {
+impl DaemonBackend {
     /// Every metric, in the text format.
     pub(super) fn metrics_text(&self) -> String {
         let mut out = String::new();
@@ -22,7 +22,7 @@ impl Shared {
         }
         let help = "Probe workers: one for each probe of each container that may still run.";
         Family::new(&mut out, "podprobe_prober_workers", Kind::Gauge, help)
-            .value(&[], self.prober.manager.worker_count());
+            .value(&[], self.prober.manager.worker_count() as u64);
         out
     }
 }

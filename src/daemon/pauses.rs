@@ -1,18 +1,17 @@
-//! Pausing probes on request, and dropping what is kept of pods that are gone.
+//! Pausing probes on request.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Shared;
 use super::adapters::Prober;
+use super::backend::DaemonBackend;
 use crate::api::{Container, Pod, PodUid, ProbeType};
 use crate::change_feed::Aspect;
 use crate::clock::{Moment, go_duration};
-use crate::pod_workers::Syncer;
 use crate::prober::pauses::{MAX_PAUSE, MIN_PAUSE, ProbeKey};
 use crate::server::protocol::PauseTarget;
 
-impl Shared {
+impl DaemonBackend {
     /// A pod that runs or is ending.
     pub(super) fn pod(&self, uid: &PodUid) -> Result<Arc<Pod>, String> {
         let ending = || {
@@ -52,24 +51,6 @@ impl Shared {
         keys.iter()
             .for_each(|key| log::info!("probe {} of pod {}: {what}", name(key), key.uid));
         Ok(keys.iter().map(name).collect())
-    }
-
-    /// What is kept of pods goes with them. On the sync loop's thread: memory only.
-    pub(super) fn housekeeping(&self, syncer: &Syncer, now: Moment) {
-        syncer.collect_garbage(now);
-        let mut known = self.pods.uids();
-        known.extend(
-            self.workers
-                .working()
-                .into_iter()
-                .map(|(pod, _)| pod.uid().clone()),
-        );
-        let manager = &self.prober.manager;
-        self.prober.records.history.retain(&known);
-        self.recorder.tidy(&known, now);
-        for uid in manager.pauses().tidy(&known, now) {
-            self.feed.tell(&uid, Aspect::Probes);
-        }
     }
 
     /// Backend's `pause`.

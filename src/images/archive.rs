@@ -1,6 +1,6 @@
-//! What images an archive holds: OCI layouts and docker archives, told apart by their files.
+//! The images in an archive: OCI layouts and docker archives, told apart by their files.
 //!
-//! Invariant: every document reached by a digest is checked against it before it is believed.
+//! Invariant: every document found by a digest is checked against it before it is used.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub(super) struct Found {
 /// A layer's file in the archive.
 pub(super) struct Blob {
     pub(super) path: String,
-    /// Of the file as it is, where the archive says it; the diff id is checked in any case.
+    /// The digest of the file as stored, if the archive has one; the diff id is always checked.
     pub(super) digest: Option<String>,
 }
 
@@ -70,10 +70,11 @@ struct DockerImage {
     layers: Vec<String>,
 }
 
-/// How an image of an archive comes by its name.
+/// How the images of an archive get their names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Naming<'a> {
-    /// What a bare tag belongs to: `org.opencontainers.image.ref.name: "1.0"` in a layout called `app` is `app:1.0`.
+    /// The name to which a bare tag belongs: `org.opencontainers.image.ref.name: "1.0"` in a layout
+    /// called `app` is `app:1.0`.
     pub(super) stem: &'a str,
     /// A further name for the only image of the archive.
     pub(super) name: Option<&'a str>,
@@ -156,7 +157,7 @@ struct Leaf {
     platform: Platform,
     /// Its own digest first, then those of the indexes above it.
     digests: Vec<String>,
-    /// The configuration, for those that do not say their platform elsewhere.
+    /// The configuration, for an image whose platform is not given elsewhere.
     config: Option<Vec<u8>>,
 }
 
@@ -222,7 +223,8 @@ fn collect(
             format!("indexes nested more than {MAX_NESTING} deep"),
         ));
     }
-    // A layout may hold only some of the platforms its index lists, so a foreign one is not looked into.
+    // A layout may hold only some of the platforms that its index lists, so manifests of other
+    // platforms are not read.
     if !runs && !index {
         let manifest = Manifest {
             config: Descriptor::default(),
@@ -267,7 +269,7 @@ fn choose(source: &Source, names: Vec<String>, leaves: Vec<Leaf>) -> Result<Foun
     let fitting = leaves
         .into_iter()
         .filter_map(|l| Some((l.platform.fits(&host)?, l)));
-    // The first of the best.
+    // The best image; the first one of equals.
     let best = fitting.reduce(|a, b| if b.0 > a.0 { b } else { a });
     let (_, leaf) = best.ok_or_else(|| ImageError::WrongPlatform {
         wanted: host.to_string(),
@@ -371,7 +373,8 @@ fn checked(
     })
 }
 
-/// The file's name without the endings of an archive, in lower case: what an image without a name may be called.
+/// The file's name without the endings of an archive, in lower case: a possible name for an image
+/// without one.
 pub(super) fn stem(path: &Path) -> String {
     let absolute = fs::canonicalize(path).unwrap_or_else(|_| path.into());
     let name = absolute

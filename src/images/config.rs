@@ -1,4 +1,5 @@
-//! The image configuration: what podprobe takes of it, the platform it is for, and the one `import` writes.
+//! The image configuration: the fields that podprobe reads, its platform, and the configuration
+//! that `import` writes.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,13 +7,13 @@ use crate::clock::Time;
 
 use super::error::ImageError;
 
-/// The defaults an image brings for its containers; each empty where the image says nothing.
+/// The defaults of an image for its containers; each is empty if the image has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ImageConfig {
-    /// What `command` of the pod spec replaces.
+    /// The entrypoint; `command` of the pod spec replaces it.
     pub entrypoint: Vec<String>,
-    /// What `args` of the pod spec replaces.
+    /// The arguments; `args` of the pod spec replaces them.
     pub cmd: Vec<String>,
     /// `NAME=value`, in order.
     pub env: Vec<String>,
@@ -89,7 +90,7 @@ impl OciConfig {
         }
     }
 
-    /// What `import` stores: one layer, this machine's platform.
+    /// The configuration that `import` stores: one layer, this machine's platform.
     pub(super) fn for_import(config: &ImageConfig, diff_id: &str) -> Self {
         let map = |keys: &[String]| {
             (!keys.is_empty()).then(|| {
@@ -184,8 +185,8 @@ impl Platform {
         }
     }
 
-    /// How well an image of platform `self` runs on `host`: larger is better, None not at all. An image that does not say
-    /// is taken at its word by the person who loads it.
+    /// How well an image of platform `self` runs on `host`: larger is better, None is not at all.
+    /// An image without a platform is accepted.
     pub(super) fn fits(&self, host: &Self) -> Option<u32> {
         let same = |a: &str, b: &str| a.is_empty() || a == b;
         if !same(&self.os, &host.os) || !same(&self.architecture, &host.architecture) {

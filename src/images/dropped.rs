@@ -1,7 +1,7 @@
-//! Archives dropped into a directory: each is loaded once, and again when it changes.
+//! Loads archives dropped into a directory: each once, and again when it changes.
 //!
-//! Invariants: a bad file stops no other file from being loaded, and is read once, not at every look. An image that was
-//! removed does not come back while its file is unchanged.
+//! Invariants: a bad file does not keep other files from being loaded, and is read only once while
+//! it is unchanged. A removed image does not come back while its file is unchanged.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,19 +15,19 @@ use super::error::ImageError;
 use super::reference::Reference;
 use super::store::{ImageStore, LoadedImage};
 
-/// What one look at the directory came to.
+/// The result of one look at the directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DropReport {
     /// Images loaded now.
     pub loaded: Vec<(PathBuf, LoadedImage)>,
-    /// Files that could not be loaded, now or before, with why. A failure of the system (a full disk) is tried again at
-    /// the next look; a bad file when it changes.
+    /// Files that could not be loaded, now or before, with the cause. A failure of the system (a
+    /// full disk) is tried again at the next look; a bad file when it changes.
     pub problems: Vec<(PathBuf, String)>,
 }
 
-/// How a file looked when it was tried.
+/// The state of a file when it was tried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Seen {
+struct FileState {
     size: u64,
     mtime: (i64, i64),
     problem: Option<String>,
@@ -36,12 +36,13 @@ struct Seen {
 const ENDINGS: [&str; 4] = [".tar", ".tar.gz", ".tgz", ".tar.zst"];
 
 impl ImageStore {
-    /// Loads what was dropped into `dir`: see [`DropReport`].
+    /// Loads the archives in `dir`: see [`DropReport`].
     pub fn load_dropped(&self, dir: &Path) -> Result<DropReport, ImageError> {
         self.load_dropped_except(dir, &|_| false)
     }
 
-    /// As [`Self::load_dropped`]; a new or changed file of which `later` says yes is left for a later look.
+    /// As [`Self::load_dropped`], but skips new or changed files for which `later` is true; a later
+    /// look loads them.
     pub fn load_dropped_except(
         &self,
         dir: &Path,
@@ -51,21 +52,22 @@ impl ImageStore {
     }
 }
 
-/// Loads the new and changed archives of `dir` but those for `later`. A missing directory is an empty one.
+/// Loads the new and changed archives of `dir`, except the ones for `later`. A missing directory
+/// counts as empty.
 fn load(
     store: &ImageStore,
     dir: &Path,
     later: &dyn Fn(&Path) -> bool,
 ) -> Result<DropReport, ImageError> {
     let memory = store.dir().join("dropped.json");
-    // Lost or damaged: everything is loaded again, which changes nothing for what is there.
-    let before: BTreeMap<PathBuf, Seen> = store
+    // Lost or damaged: everything is loaded again, which does not change existing images.
+    let before: BTreeMap<PathBuf, FileState> = store
         .files()
         .read_json(&memory)
         .ok()
         .flatten()
         .unwrap_or_default();
-    let mut after: BTreeMap<PathBuf, Seen> = before
+    let mut after: BTreeMap<PathBuf, FileState> = before
         .iter()
         .filter(|(p, _)| p.parent() != Some(dir))
         .map(|(p, s)| (p.clone(), s.clone()))
@@ -75,8 +77,8 @@ fn load(
         archives(dir).map_err(|e| ImageError::io(format!("read {}", dir.display()), e))?
     {
         match before.get(&path) {
-            Some(seen) if (seen.size, seen.mtime) == (now.size, now.mtime) => {
-                now.problem = seen.problem.clone()
+            Some(tried) if (tried.size, tried.mtime) == (now.size, now.mtime) => {
+                now.problem = tried.problem.clone()
             }
             _ if later(&path) => continue,
             _ => match load_one(store, &path) {
@@ -107,10 +109,10 @@ fn load(
 fn remember(
     store: &ImageStore,
     memory: &Path,
-    seen: &BTreeMap<PathBuf, Seen>,
+    tried: &BTreeMap<PathBuf, FileState>,
 ) -> Result<(), ImageError> {
     let _lock = store.files().lock()?;
-    store.files().write_json(memory, seen)
+    store.files().write_json(memory, tried)
 }
 
 fn load_one(store: &ImageStore, path: &Path) -> Result<Vec<LoadedImage>, ImageError> {
@@ -126,7 +128,7 @@ fn load_one(store: &ImageStore, path: &Path) -> Result<Vec<LoadedImage>, ImageEr
     )
 }
 
-fn archives(dir: &Path) -> io::Result<Vec<(PathBuf, Seen)>> {
+fn archives(dir: &Path) -> io::Result<Vec<(PathBuf, FileState)>> {
     let entries = match std::fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
@@ -145,7 +147,7 @@ fn archives(dir: &Path) -> io::Result<Vec<(PathBuf, Seen)>> {
         if meta.is_file() && !name.starts_with('.') && ENDINGS.iter().any(|e| name.ends_with(e)) {
             found.push((
                 path,
-                Seen {
+                FileState {
                     size: meta.size(),
                     mtime: (meta.mtime(), meta.mtime_nsec()),
                     problem: None,

@@ -1,4 +1,4 @@
-//! What can go wrong with images, each with what to do about it.
+//! The errors of images, each with the way out.
 
 use std::fmt;
 use std::io;
@@ -7,16 +7,16 @@ use std::path::PathBuf;
 /// Why an image cannot be loaded, found or removed. The text is one sentence for people.
 #[derive(Debug)]
 pub enum ImageError {
-    /// No loaded image answers to this reference. Nothing is pulled.
+    /// No loaded image has this reference. Nothing is pulled.
     NotFound {
-        /// As it was asked for.
+        /// The reference as given.
         reference: String,
-        /// Loaded names that look like it, at most three.
+        /// Loaded names similar to it, at most three.
         similar: Vec<String>,
     },
     /// Not an image reference.
     InvalidName {
-        /// As it was given.
+        /// The text as given.
         name: String,
         /// The rule it breaks.
         why: String,
@@ -30,17 +30,17 @@ pub enum ImageError {
     NotAnImage {
         /// The file.
         path: String,
-        /// What was looked for and not found.
+        /// What is missing.
         why: String,
     },
-    /// Truncated, damaged, or not what its digest says.
+    /// The content is truncated, damaged, or does not have its digest.
     Corrupt {
         /// The archive, blob, layer or image.
         what: String,
-        /// How.
+        /// The damage.
         why: String,
     },
-    /// A layer's entry that would leave the layer, or that no layer may have.
+    /// A layer's entry that would lead out of the layer, or that is not allowed in a layer.
     Refused {
         /// The entry's path in the archive.
         entry: String,
@@ -56,7 +56,7 @@ pub enum ImageError {
     },
     /// The file system of the store has no room for it.
     NoSpace {
-        /// What was to be unpacked.
+        /// The object that did not fit.
         what: String,
         /// How much room there is.
         room: NoRoom,
@@ -68,9 +68,9 @@ pub enum ImageError {
         /// The platforms it has.
         found: Vec<String>,
     },
-    /// The system refused.
+    /// A system call failed.
     Io {
-        /// "read /srv/x.tar", "write layer sha256:…".
+        /// The operation: "read /srv/x.tar", "write layer sha256:…".
         doing: String,
         /// The cause.
         cause: io::Error,
@@ -120,7 +120,7 @@ impl ImageError {
     }
 }
 
-/// Carried inside an `io::Error` by the reader that enforces the limit, in bytes.
+/// The limit in bytes, inside an `io::Error` of the reader that enforces it.
 #[derive(Debug)]
 pub(super) struct StreamTooLong(pub(super) u64);
 
@@ -132,7 +132,7 @@ impl fmt::Display for StreamTooLong {
 
 impl std::error::Error for StreamTooLong {}
 
-/// The room on a file system, in bytes. Carried inside an `io::Error` by the reader that looks at it.
+/// The room on a file system, in bytes, inside an `io::Error` of the reader that checks it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoRoom {
     /// A directory on it.
@@ -166,7 +166,7 @@ impl fmt::Display for NoRoom {
 
 impl std::error::Error for NoRoom {}
 
-/// A number of bytes in the unit that fits.
+/// A number of bytes in a suitable unit.
 struct Bytes(u64);
 
 impl fmt::Display for Bytes {

@@ -1,4 +1,4 @@
-//! What a file that someone wants to load or import is, by its first bytes.
+//! The kind of a file to load or import, by its first bytes.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -39,7 +39,8 @@ pub(super) fn of(file: &File) -> io::Result<FileKind> {
     })
 }
 
-/// By the checksum, the only thing that all kinds of tar have. The end mark of an empty tar is all zero.
+/// Recognises a tar by the checksum, which all kinds of tar have. The end mark of an empty tar is
+/// all zero.
 fn is_tar_header(block: &[u8]) -> bool {
     if block.len() < BLOCK {
         return false;
@@ -59,7 +60,7 @@ fn is_tar_header(block: &[u8]) -> bool {
     stored == Some(sum) || block.iter().all(|b| *b == 0)
 }
 
-/// Whether one of the program headers is `PT_INTERP`; None when this is no program.
+/// Whether one of the program headers is `PT_INTERP`; None when the file is not a program.
 fn needs_interpreter(file: &File, start: &[u8]) -> Option<bool> {
     const PT_INTERP: u64 = 3;
     let wide = start.get(4)? == &2;

@@ -1,8 +1,8 @@
 //! The store's directory: its lock, and its files, each read and replaced as a whole.
 //!
-//! Invariants: a file is replaced by a rename of one that is on the disk already, so a reader without the lock and a
-//! power loss see the old content or the new one. A file carries the digest of its content, so one that was changed or
-//! cut by something else is told from one that we wrote.
+//! Invariants: a file is replaced by a rename of one that is on the disk already, so a reader
+//! without the lock and a power loss see the old content or the new one. A file has the digest of
+//! its content, so a file that another program changed or cut is detected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File};
@@ -37,9 +37,10 @@ pub(super) struct Record {
     pub(super) diff_ids: Vec<String>,
     pub(super) created: Option<Time>,
     pub(super) size: u64,
-    /// Digests of manifests and indexes it came by, for `name@sha256:…`.
+    /// Digests of the manifests and indexes that led to it, for `name@sha256:…`.
     pub(super) digests: BTreeSet<String>,
-    /// Its names, from which a lost [`NAMES`] is made again. None in a record of a version that did not keep them.
+    /// Its names, from which a lost [`NAMES`] is made again. None in a record of an older version
+    /// that did not store them.
     #[serde(default)]
     pub(super) names: Option<BTreeSet<String>>,
 }
@@ -50,7 +51,7 @@ pub(super) struct LayerRecord {
     pub(super) bytes: u64,
 }
 
-/// What every file of the store holds. One without a digest is of a version that did not write it.
+/// The form of every file of the store. A file without a digest comes from an older version.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sealed {
@@ -101,7 +102,7 @@ impl StoreDir {
         &self.path
     }
 
-    /// Makes it, with its parts.
+    /// Creates the directory with its parts.
     pub(super) fn create(&self) -> Result<(), ImageError> {
         if let Some(above) = self.path.parent() {
             fs::create_dir_all(above)
@@ -123,7 +124,7 @@ impl StoreDir {
         file.map_err(|e| ImageError::io(format!("open {}", path.display()), e))
     }
 
-    /// Waits until nobody else writes. Leftovers of a writer that died are removed.
+    /// Waits for the lock. Removes the temporary files of a writer that died.
     pub(super) fn lock(&self) -> Result<Flock<File>, ImageError> {
         let lock = Flock::lock(self.lock_file()?, FlockArg::LockExclusive);
         let lock =
@@ -132,7 +133,8 @@ impl StoreDir {
         Ok(lock)
     }
 
-    /// As [`Self::lock`]; None while somebody else writes, whose files `tmp/` then holds.
+    /// As [`Self::lock`], without waiting: None while another process writes and `tmp/` has its
+    /// files.
     pub(super) fn try_lock(&self) -> Result<Option<Flock<File>>, ImageError> {
         let lock = Flock::lock(self.lock_file()?, FlockArg::LockExclusiveNonblock).ok();
         if lock.is_some() {
@@ -141,7 +143,8 @@ impl StoreDir {
         Ok(lock)
     }
 
-    /// Only under the lock. What cannot be removed stays for the next time: it costs space, nothing else.
+    /// Empties `tmp/`. Only under the lock. A file that cannot be removed stays until the next
+    /// time; it only costs space.
     pub(super) fn clear_tmp(&self) {
         for entry in fs::read_dir(self.tmp()).into_iter().flatten().flatten() {
             let path = entry.path();
@@ -169,12 +172,12 @@ impl StoreDir {
         self.path.join("layers").join(hex(diff_id))
     }
 
-    /// Whether the layer's files are there.
+    /// Whether the layer's files exist.
     pub(super) fn has_layer(&self, diff_id: &str) -> bool {
         self.layer_dir(diff_id).join("fs").is_dir()
     }
 
-    /// Bytes of a layer's files. They are counted again when their number was lost.
+    /// Bytes of a layer's files; counted again when the number was lost.
     pub(super) fn layer_bytes(&self, diff_id: &str) -> Result<u64, ImageError> {
         let dir = self.layer_dir(diff_id);
         match self.read_json::<LayerRecord>(&dir.join("layer.json")) {
@@ -249,7 +252,7 @@ impl StoreDir {
         sync_dir(path.parent().unwrap_or(&self.path))
     }
 
-    /// Takes a damaged file out of the way, for a person to look at. Gives its new name.
+    /// Renames a damaged file, so that a person can look at it. Returns its new name.
     pub(super) fn move_aside(&self, path: &Path) -> Result<PathBuf, ImageError> {
         let mut aside = path.as_os_str().to_owned();
         aside.push(".damaged");

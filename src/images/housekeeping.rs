@@ -1,10 +1,10 @@
-//! Keeps the image store in order: loads archives dropped into a directory, removes images that nothing uses any more,
-//! and reports that names have changed, also when another process changed them.
+//! Keeps the image store in order: loads archives dropped into a directory, removes unused images,
+//! and reports changes of names, also by other processes.
 //!
-//! Invariants: an inotify event is only a hint, the listing of the directory decides. A problem is logged when it begins,
-//! changes and ends. An archive that is still being written is loaded later. A stop takes effect between two archives; an
-//! archive that is being unpacked at that moment is finished or, when the process ends first, left in the store's `tmp/`,
-//! which the next writer empties.
+//! Invariants: an inotify event is only a hint, the listing of the directory decides. A problem is
+//! logged when it begins, changes and ends. An archive that is still being written is loaded later.
+//! A stop takes effect between two archives; an archive that is being unpacked then is finished or,
+//! if the process ends first, left in the store's `tmp/`, which the next writer empties.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,18 +32,19 @@ use crate::directory_watch::{DirectoryWatch, Hints};
 const CHECK: Duration = Duration::from_secs(20);
 /// How often unused images are looked for.
 const PRUNE: Duration = Duration::from_secs(600);
-/// A file that was written less than this ago, and of which no event said that it is complete, is still being written.
+/// A file written less than this ago counts as still being written, unless an event showed that it
+/// is complete.
 const SETTLED: Duration = Duration::from_secs(2);
 /// Pause after a panic.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// What the image keeper needs.
 pub struct ImageKeeperConfig {
-    /// Where images are loaded into and removed from.
+    /// The image store.
     pub store: ImageStore,
-    /// Directory of dropped archives; made when it is missing.
+    /// Directory of dropped archives; created when it is missing.
     pub drop_dir: PathBuf,
-    /// What containers use. Called on the keeper's thread while the store is locked.
+    /// Returns what containers use. Called on the keeper's thread while the store is locked.
     pub in_use: Box<dyn Fn() -> ImagesInUse + Send>,
     /// Called on the keeper's thread when the store's names changed, by the keeper or by another process (`podprobe image
     /// import`); must not block.
@@ -61,7 +62,7 @@ impl ImageKeeper {
     /// Starts the thread `images`; it loads and prunes at once.
     ///
     /// # Errors
-    /// No descriptor or no thread is left.
+    /// There are no descriptors left, or the thread cannot be started.
     pub fn spawn(config: ImageKeeperConfig) -> io::Result<Self> {
         let wake = Arc::new(EventFd::from_flags(
             EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
@@ -99,8 +100,9 @@ impl ImageKeeper {
         self.thread.is_finished()
     }
 
-    /// Waits for the thread after [`ImageKeeper::stop`], at most for `limit`: it may be unpacking an archive. False when it
-    /// has not ended by then; the process may end all the same, and the next keeper loads the archive.
+    /// Waits for the thread after [`ImageKeeper::stop`], at most `limit`, because it may be
+    /// unpacking an archive. Returns false when it has not ended by then; the process may end
+    /// anyway, and the next keeper loads the archive.
     pub fn join(self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         while !self.thread.is_finished() && Instant::now() < deadline {
@@ -111,12 +113,13 @@ impl ImageKeeper {
     }
 }
 
-/// What is wrong now, by path or subject.
+/// The present problems, by path or subject.
 #[derive(Debug, Default)]
 struct Problems(BTreeMap<String, String>);
 
 impl Problems {
-    /// Replaces the problems that `about` matches; a line for each that is new or changed, and for each that is over.
+    /// Replaces the problems that `about` matches; returns a line for each new, changed or ended
+    /// problem.
     fn replace(
         &mut self,
         about: impl Fn(&str) -> bool,
@@ -216,7 +219,7 @@ impl Worker {
         over.iter().for_each(|line| log::info!("{line}"));
     }
 
-    /// True when an archive is still being written and is to be loaded later.
+    /// Returns whether an archive is still being written, so that it must be loaded later.
     fn load(&mut self, complete: &Hints) -> bool {
         let left = Cell::new(false);
         let later = |path: &Path| {
@@ -270,7 +273,7 @@ impl Worker {
         self.tell(|subject| subject == PRUNING, problem.into_iter().collect());
     }
 
-    /// Returns at the deadline, at the stop, or when an event is a reason to.
+    /// Waits until the deadline, the stop, or an event that matters.
     fn wait(&mut self, deadline: Moment, reason: impl Fn(&Hints) -> bool) -> Hints {
         loop {
             let left = deadline.since(Moment::now());
@@ -288,7 +291,7 @@ impl Worker {
                     .flatten()
                     .map(|fd| PollFd::new(fd, PollFlags::POLLIN)),
             );
-            // EINTR and the like: the deadline and the stop are looked at again.
+            // After EINTR and similar errors the deadline and the stop are checked again.
             let _ = poll(&mut fds, timeout);
             let names = self.names.drain();
             if names.overflow || names.dirty.contains(OsStr::new(NAMES)) {
@@ -306,8 +309,9 @@ fn is_not_hidden(name: &OsStr) -> bool {
     !name.as_encoded_bytes().starts_with(b".")
 }
 
-/// `complete` holds the files of which an event said that they are complete. One with a modification time in the future
-/// counts as complete: the wall clock may have jumped.
+/// Whether a file is still being written. `complete` has the files that an event showed to be
+/// complete. A file with a modification time in the future counts as complete, because the wall
+/// clock may have jumped.
 fn is_being_written(path: &Path, complete: &BTreeSet<OsString>) -> bool {
     if path.file_name().is_some_and(|name| complete.contains(name)) {
         return false;

@@ -1,4 +1,4 @@
-//! Which images and layers containers stand on: what a removal leaves alone.
+//! The images and layers that containers use and that a removal must keep.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -7,24 +7,26 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What containers use. A layer is in use by itself too, because the record of its image may be lost.
+/// What containers use. Layers are listed besides images, because the record of an image may be
+/// lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImagesInUse {
     images: HashSet<String>,
     /// Names of the layers' directories.
     layers: HashSet<OsString>,
-    /// How many layers the images of containers have.
+    /// The numbers of layers of the containers' images.
     counts: HashSet<usize>,
     everything: bool,
 }
 
 impl ImagesInUse {
-    /// For a reader of containers that could not read one of them: it may use any image.
+    /// Marks everything as used: for a container that cannot be read and may use any image.
     pub fn assume_everything(&mut self) {
         self.everything = true;
     }
 
-    /// A container of the image of this id (`sha256:…`) with these layers ([`super::Image::layers`]).
+    /// Adds a container with the image of this id (`sha256:…`) and these layers
+    /// ([`super::Image::layers`]).
     pub fn add<'a>(&mut self, id: &str, layers: impl IntoIterator<Item = &'a PathBuf>) {
         self.images.insert(id.to_owned());
         let count = layers
@@ -34,8 +36,8 @@ impl ImagesInUse {
         self.counts.insert(count);
     }
 
-    /// Adds the layers of every overlay that is mounted on this machine: a container runs on although its record is gone
-    /// (somebody emptied /run).
+    /// Adds the layers of every overlay that is mounted on this machine: a container keeps running
+    /// when its record is lost (for example when /run was emptied).
     pub fn add_mounted(&mut self) {
         if let Err(e) = self.read_mounts() {
             log::warn!("cannot read which layers are mounted: {e}; all are kept");
@@ -48,7 +50,7 @@ impl ImagesInUse {
         self.everything || self.images.contains(id)
     }
 
-    /// Whether a container stands, or may stand, on the layer of this directory name (64 hex digits).
+    /// Whether a container uses, or may use, the layer of this directory name (64 hex digits).
     pub(super) fn layer(&self, name: &str) -> bool {
         self.everything || self.layers.contains(OsStr::new(name))
     }
@@ -59,7 +61,8 @@ impl ImagesInUse {
             .extend(path.parent().and_then(Path::file_name).map(Into::into));
     }
 
-    /// One process of each mount namespace is asked. A process that ends meanwhile has no mounts.
+    /// Reads the mounts of one process per mount namespace. A process that ends meanwhile has no
+    /// mounts.
     fn read_mounts(&mut self) -> io::Result<()> {
         let mut seen = HashSet::new();
         for entry in fs::read_dir("/proc")? {
@@ -84,8 +87,9 @@ impl ImagesInUse {
             let options = line[at..].rsplit(|b| *b == b' ').next().unwrap_or_default();
             let values = options.split(|b| *b == b',').filter_map(lower_directories);
             let lower: Vec<&[u8]> = values.flat_map(|v| v.split(|b| *b == b':')).collect();
-            // Many layers are mounted by descriptors (see `overlay`), and the kernel shows their numbers. It is one of
-            // the containers that we know, unless none has so many layers.
+            // An overlay of many layers is mounted by descriptors (see `overlay`), and the kernel
+            // shows only their numbers. It belongs to a known container, unless no known image has
+            // this many layers.
             if lower.iter().all(|l| l.iter().all(u8::is_ascii_digit)) {
                 self.everything |= !self.counts.contains(&lower.len());
             }

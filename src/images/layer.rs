@@ -25,7 +25,7 @@ use super::tarstream::{Kind, Stream, TarEntry, TarReader};
 use super::tree::{self, Tree};
 use crate::sys::xattr;
 
-/// What one layer may cost.
+/// The limits of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Uncompressed bytes of a layer, holes of sparse files included; default 16 GiB.
@@ -46,14 +46,14 @@ impl Default for Limits {
     }
 }
 
-/// What came of a layer.
+/// The result of unpacking a layer.
 #[derive(Debug, Default)]
 pub(super) struct Unpacked {
     /// Bytes of its files.
     pub(super) bytes: u64,
-    /// What could not be kept, at most [`MAX_WARNINGS`].
+    /// Attributes and files that could not be kept, at most [`MAX_WARNINGS`].
     pub(super) warnings: Vec<String>,
-    /// The archive had its end mark.
+    /// Whether the archive had its end mark.
     pub(super) complete: bool,
 }
 
@@ -104,7 +104,8 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Turns a system error into one that names the entry: the archive's fault, or the system's.
+    /// Turns a system error into one that names the entry and says whether the archive or the
+    /// system caused it.
     fn failed(&self, e: impl Into<io::Error>) -> ImageError {
         failed(self.path, e.into())
     }
@@ -115,7 +116,7 @@ fn failed(path: &[u8], e: io::Error) -> ImageError {
         Some(Errno::ELOOP) => "too many symlinks on the way",
         Some(Errno::ENOTDIR) => "its parent is not a directory",
         Some(Errno::ENAMETOOLONG) => "directories nested more than 256 deep, or a name too long",
-        Some(Errno::ENOENT) => "what it links to goes with what it replaces",
+        Some(Errno::ENOENT) => "it links to a file that it replaces",
         Some(Errno::EMLINK) => "more hard links than the file system can have",
         Some(Errno::EINVAL | Errno::EOVERFLOW) => "a value the system does not know",
         _ => {
@@ -154,7 +155,7 @@ impl Unpacker {
         if !self.make(entry, &place, tar)? {
             return Ok(());
         }
-        // A hard link shares all of this with its target, which has it already.
+        // A hard link shares its metadata with its target, which has it already.
         if entry.kind == Kind::HardLink {
             Ok(())
         } else {
@@ -205,8 +206,9 @@ impl Unpacker {
         )
     }
 
-    /// `.wh.NAME` hides NAME of the layers below, `.wh..wh..opq` all of the directory. It says nothing of this layer's
-    /// own entries: a file of that name here stays and hides the lower one anyway, a directory becomes opaque.
+    /// `.wh.NAME` hides NAME of the layers below, `.wh..wh..opq` all of the directory. It does not
+    /// affect this layer's own entries: a file of this name stays and hides the lower one anyway, a
+    /// directory becomes opaque.
     fn whiteout(&mut self, place: &Place<'_>) -> Result<(), ImageError> {
         if place.name == OPAQUE {
             return self.opaque(place, b".");
@@ -255,7 +257,7 @@ impl Unpacker {
         let made = match entry.kind {
             Kind::File => return self.file(entry, place, tar).map(|()| true),
             Kind::Directory => match tree::make_dir(place.dir, place.name) {
-                // `clear` keeps a directory where a directory comes.
+                // `clear` keeps a directory if the entry is a directory.
                 Err(Errno::EEXIST) => Ok(()),
                 Ok(()) if was_whiteout => return self.opaque(place, place.name).map(|()| true),
                 other => other,
@@ -291,8 +293,9 @@ impl Unpacker {
         )
     }
 
-    /// Removes what an earlier entry of this layer left at the place, but a directory where a directory comes. True
-    /// when that was a whiteout: a directory in its place hides what is below it.
+    /// Removes the earlier entry of this layer at the place, except a directory when the new entry
+    /// is a directory too. Returns whether it was a whiteout: a directory in its place hides the
+    /// layers below.
     fn clear(&mut self, entry: &TarEntry, place: &Place<'_>) -> Result<bool, ImageError> {
         let Some(stat) = Tree::stat(place.dir, place.name).map_err(|e| place.failed(e))? else {
             return Ok(false);
@@ -306,7 +309,8 @@ impl Unpacker {
         Ok(tree::is_whiteout(&stat))
     }
 
-    /// The directory and name a hard link's target has in this layer. The last component is not followed.
+    /// The directory and name of a hard link's target in this layer. The last component is not
+    /// followed.
     fn link_target(
         &mut self,
         entry: &TarEntry,
@@ -391,7 +395,7 @@ impl Unpacker {
         )
         .map_err(|e| place.failed(e))?;
         if entry.kind != Kind::Symlink {
-            // Follows nothing: what is there was made by us just now and is not a symlink.
+            // Follows no link: we have just made this file, and it is not a symlink.
             let mode = Mode::from_bits_truncate(entry.mode);
             fchmodat(place.dir, place.name, mode, FchmodatFlags::FollowSymlink)
                 .map_err(|e| place.failed(e))?;
@@ -444,7 +448,7 @@ impl Unpacker {
     fn finish_directories(&mut self) -> Result<(), ImageError> {
         for (path, mtime) in std::mem::take(&mut self.directories) {
             let (parent, name) = tree::split(&path).unwrap_or((b"", b"."));
-            // A later entry may have taken its place; then there is nothing to set.
+            // A later entry may have replaced it; then there is nothing to set.
             let Ok(dir) = self.tree.dir(parent, false) else {
                 continue;
             };
@@ -468,8 +472,8 @@ fn is_dir(stat: &FileStat) -> bool {
     stat.st_mode & libc::S_IFMT == libc::S_IFDIR
 }
 
-/// Attributes an image may set. `trusted.*` and `user.overlay.*` would speak to overlayfs, the other `security.*` to
-/// this node's own policy.
+/// Whether an image may set an attribute. `trusted.*` and `user.overlay.*` would control overlayfs,
+/// other `security.*` this node's security policy.
 fn is_kept(name: &[u8]) -> bool {
     let posix_acl = matches!(
         name,

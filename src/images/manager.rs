@@ -1,8 +1,10 @@
-//! Has an image on the node before its container is made: pull policy, back-off and events, as the kubelet's image
-//! manager (pkg/kubelet/images/image_manager.go, `EnsureImageExists`).
+//! Makes sure that an image is on the node before its container is made: pull policy, back-off and
+//! events, as the kubelet's image manager (pkg/kubelet/images/image_manager.go,
+//! `EnsureImageExists`).
 //!
-//! Invariants: [`should_pull`] alone says whether to pull. No lock is held while an image is pulled. Where no registry serves
-//! an image, one that is there is used whatever the policy, and one that is not waits to be loaded.
+//! Invariants: only [`should_pull`] decides whether to pull. No lock is held while an image is
+//! pulled. If no registry serves an image, a present image is used whatever the policy, and a
+//! container waits for a missing one to be loaded.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,7 +26,7 @@ const MAX_DELAY: Duration = Duration::from_secs(300);
 pub enum PullPolicy {
     /// Pulled for each start.
     Always,
-    /// Pulled when it is not there.
+    /// Pulled when it is missing.
     IfNotPresent,
     /// Never pulled.
     Never,
@@ -41,7 +43,7 @@ impl PullPolicy {
     }
 }
 
-/// Where images are found (CRI `ImageService`).
+/// The images of the node (CRI `ImageService`).
 pub trait ImageService: Send + Sync {
     /// The image that a reference names.
     ///
@@ -56,16 +58,16 @@ impl ImageService for ImageStore {
     }
 }
 
-/// Brings images from a registry to where they are found.
+/// Pulls images from a registry to the node.
 pub trait Puller: Send + Sync {
     /// Whether there is a registry for this image.
     fn serves(&self, image: &Reference) -> bool;
 
-    /// Makes the image one that is found under its name, and returns how many bytes it has. Blocks until it is there;
-    /// called for several images at once.
+    /// Pulls an image and stores it under its name; returns its size in bytes. Blocks until it is
+    /// stored; called for several images at once.
     ///
     /// # Errors
-    /// Nothing of it is kept.
+    /// The pull failed; no part of the image is kept.
     fn pull(&self, image: &Reference) -> Result<u64, PullError>;
 }
 
@@ -105,12 +107,12 @@ impl fmt::Display for PullError {
 
 impl std::error::Error for PullError {}
 
-/// Whose image is wanted.
+/// The container that needs an image.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageRequest<'a> {
     /// UID of the pod: each pod has a back-off of its own.
     pub pod_uid: &'a str,
-    /// As the container names it.
+    /// The image as the container names it.
     pub image: &'a str,
     /// The container's policy.
     pub policy: PullPolicy,
@@ -130,22 +132,22 @@ pub struct ImageEvent {
 /// The reason a container shows while it waits for its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageWaitReason {
-    /// It is not there and is not pulled.
+    /// The image is missing and is not pulled.
     ErrImageNeverPull,
-    /// It is no image name.
+    /// The name is not an image name.
     InvalidImageName,
-    /// It is there and cannot be used.
+    /// The image is present and cannot be used.
     ImageInspectError,
-    /// Pulling it failed just now.
+    /// The pull has just failed.
     ErrImagePull,
-    /// The registry did not answer just now.
+    /// The registry has just not answered.
     RegistryUnavailable,
-    /// Pulling it failed, and the next try is later.
+    /// A pull failed, and the next try is later.
     ImagePullBackOff,
 }
 
 impl ImageWaitReason {
-    /// Every one, for those who look for containers that wait for an image.
+    /// All reasons, to find containers that wait for an image.
     pub const ALL: [Self; 6] = [
         Self::ErrImageNeverPull,
         Self::InvalidImageName,
@@ -168,14 +170,14 @@ impl ImageWaitReason {
     }
 }
 
-/// Why there is no image to start a container with.
+/// Why a container has no image to start with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnsureError {
     /// For `state.waiting.reason`.
     pub reason: ImageWaitReason,
     /// For `state.waiting.message`.
     pub message: String,
-    /// When the back-off ends, where there is one.
+    /// When the back-off ends, if there is one.
     pub retry_at: Option<Moment>,
 }
 
@@ -205,7 +207,7 @@ pub struct ImageManager {
 }
 
 impl ImageManager {
-    /// Over those images and that registry.
+    /// A manager of these images and this registry.
     pub fn new(images: Arc<dyn ImageService>, puller: Box<dyn Puller>) -> Self {
         Self {
             images,
@@ -214,8 +216,8 @@ impl ImageManager {
         }
     }
 
-    /// The image, pulled when the policy wants it. Blocks while it is pulled. Events are given to `record` as they
-    /// happen; `clock` says the time.
+    /// Returns the image; pulls it when the policy asks for it. Blocks during a pull. Passes events
+    /// to `record` as they happen; `clock` returns the time.
     pub fn ensure(
         &self,
         request: ImageRequest<'_>,
@@ -238,7 +240,7 @@ impl ImageManager {
                 return Err(error(ImageWaitReason::ImageInspectError, message));
             }
         };
-        // An image by its id is of no registry.
+        // An image given by its id has no registry.
         let reference = Reference::parse(image).ok();
         let served = reference.filter(|r| self.puller.serves(r));
         match (served, found) {
@@ -316,7 +318,7 @@ impl ImageManager {
     }
 }
 
-/// With the words of kubelets that check who may use an image, which are those of today.
+/// The text of today's kubelets, which check who may use an image.
 fn present_on_machine(image: &str) -> String {
     format!("Container image {image:?} already present on machine and can be accessed by the pod")
 }
@@ -377,7 +379,7 @@ impl FailedPull {
 }
 
 impl BackOff {
-    /// When the image may be pulled again and why not now; None when it may.
+    /// When the image may be pulled again and the last error; None when it may be pulled now.
     fn held(&self, key: &Key, now: Moment) -> Option<(Moment, String)> {
         let failed = self.0.get(key).filter(|f| !f.is_forgotten(now))?;
         let retry_at = failed.at + failed.delay;

@@ -8,8 +8,9 @@
 //! From the top: `manager` (an image for a container) and `housekeeping` (a thread) over `dropped`, `store`, `staging` and
 //! `repair`, `archive`, `source`, `layer`, `files`, and the leaves. No file uses one above it.
 //!
-//! Invariants: an archive is not trusted: every digest is checked, every size is bounded, nothing is written outside
-//! the store. A load succeeds as a whole or leaves nothing; what other images have is never touched by it.
+//! Invariants: an archive is not trusted: every digest is checked, every size is bounded, nothing
+//! is written outside the store. A load succeeds as a whole or leaves nothing; it never changes
+//! other images.
 
 mod archive;
 mod config;

@@ -1,6 +1,6 @@
 //! Mounts a container's root: the image's layers below, one writable directory above.
 //!
-//! Invariant: what is handed to mount(2) fits one page whatever the number of layers, up to [`MAX_LAYERS`].
+//! Invariant: the data for mount(2) fits one page with any number of layers up to [`MAX_LAYERS`].
 
 use std::fmt;
 use std::fs::File;
@@ -84,8 +84,8 @@ pub fn mount(
     }
 }
 
-/// The mount data with the paths themselves, as people like to see it in /proc/mounts; None when it does not fit, or
-/// when a path has a character that means something to overlayfs.
+/// The mount data with paths, which are readable in /proc/mounts; None when it does not fit, or
+/// when a path has a character with a meaning for overlayfs.
 fn plain_data(layers: &[PathBuf], upper: &Path, work: &Path, index_off: bool) -> Option<String> {
     let text = |p: &Path| {
         p.to_str()
@@ -106,7 +106,8 @@ fn data(lower: &[String], upper: &str, work: &str, index_off: bool) -> String {
     )
 }
 
-/// With descriptors as names, seen from /proc/self/fd: at most 4 bytes a layer, and nothing to escape.
+/// The mount data with descriptor numbers, relative to /proc/self/fd: at most 4 bytes per layer,
+/// and nothing to escape.
 fn mount_by_descriptors(
     layers: &[PathBuf],
     upper: &Path,

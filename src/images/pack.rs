@@ -1,4 +1,5 @@
-//! Writes a root directory as a tar stream, so that `import` of a directory takes the way of every other layer.
+//! Writes a root directory as a tar stream, so that `import` unpacks a directory like every other
+//! layer.
 //!
 //! Invariants: the same tree gives the same bytes (entries are sorted); symlinks are not followed; other file systems
 //! mounted in the tree, and the image store itself, are left out.
@@ -39,7 +40,7 @@ struct Packer<W: Write> {
 }
 
 impl<W: Write> Packer<W> {
-    /// Without recursion: the stack holds what is still to be visited, last name first.
+    /// Without recursion: the stack holds the paths still to visit, last name first.
     fn directory(&mut self, root: &Path) -> io::Result<()> {
         let mut todo = names(root)?;
         while let Some(path) = todo.pop() {
@@ -110,7 +111,8 @@ impl<W: Write> Packer<W> {
         }
     }
 
-    /// What a plain header cannot hold: extended attributes and the fraction of the time.
+    /// The metadata that does not fit a plain header: extended attributes and the fraction of the
+    /// time.
     fn attributes(&mut self, path: &Path, meta: &Metadata) -> io::Result<()> {
         let mut records: Vec<(String, Vec<u8>)> = Vec::new();
         if meta.mtime_nsec() != 0 || meta.mtime() < 0 {
@@ -149,7 +151,8 @@ fn plain_header(meta: &Metadata, kind: EntryType) -> Header {
     header
 }
 
-/// The entries of a directory, in descending order. A name like a whiteout's cannot be told from one in a layer.
+/// The entries of a directory, in descending order. A name like a whiteout's is refused, because a
+/// layer would treat it as a whiteout.
 fn names(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for entry in fs::read_dir(dir)? {

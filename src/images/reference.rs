@@ -13,11 +13,11 @@ pub struct Reference {
     pub repository: String,
     /// The tag; `latest` when neither a tag nor a digest was given.
     pub tag: Option<String>,
-    /// `sha256:<64 hex digits>`. Where there is one, it alone decides.
+    /// `sha256:<64 hex digits>`. If there is one, only it decides which image is meant.
     pub digest: Option<String>,
 }
 
-/// Domain, path, tag and digest together are at most this long, in bytes.
+/// The longest reference in bytes: domain, path, tag and digest together.
 const MAX_NAME: usize = 255;
 
 impl Reference {
@@ -156,7 +156,8 @@ impl fmt::Display for Reference {
     }
 }
 
-/// Up to three of `known` that `wanted` may have meant: another tag of it, the same last part, or one or two letters off.
+/// Up to three names of `known` that `wanted` may have meant: with another tag, with the same last
+/// part, or with one or two different letters.
 pub(super) fn similar<'a>(wanted: &Reference, known: impl Iterator<Item = &'a str>) -> Vec<String> {
     let last = |r: &str| r.rsplit('/').next().unwrap_or_default().to_owned();
     let mut ranked: Vec<(usize, &str)> = known

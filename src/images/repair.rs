@@ -1,7 +1,8 @@
-//! Names and records that something else damaged or removed: put aside, made again from each other, and said.
+//! Repairs names and records that another program damaged or removed: renames damaged files, makes
+//! names and records again from each other, and logs it.
 //!
-//! Invariants: a record says the names of its image, so the names are never lost with their file. Nothing is repaired
-//! that could not be read: that may be over at the next try.
+//! Invariants: a record has the names of its image, so the names are never lost with their file. A
+//! file that could not be read is not repaired, because the next read may succeed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +11,7 @@ use std::time::SystemTime;
 use super::error::ImageError;
 use super::files::{Names, Record, StoreDir};
 
-/// The names as they are to be used, for a reader without the lock: nothing is written.
+/// The names, for a reader without the lock: nothing is written.
 pub(super) fn read_names(dir: &StoreDir) -> Result<Names, ImageError> {
     match names_file(dir)? {
         NamesFile::Good(names) => Ok(names),
@@ -54,7 +55,8 @@ pub(super) fn repair(dir: &StoreDir) -> Result<Names, ImageError> {
     }
 }
 
-/// Takes over the names of a version whose records did not say them: a record without a name had none.
+/// Takes over the names of an older version whose records did not have them: an image without a
+/// name in the file had none.
 fn adopt(dir: &StoreDir, names: &Names, mut records: Vec<Record>) -> Result<(), ImageError> {
     for record in records.iter_mut().filter(|r| r.names.is_none()) {
         record.names = Some(names_for(names, &record.id));
@@ -64,7 +66,7 @@ fn adopt(dir: &StoreDir, names: &Names, mut records: Vec<Record>) -> Result<(), 
     dir.write_json(&dir.names_path(), names)
 }
 
-/// Replaces the names, and what each record says of its own. Only under the lock.
+/// Replaces the file of names, and the names in each record. Only under the lock.
 pub(super) fn write_names(dir: &StoreDir, names: &Names) -> Result<(), ImageError> {
     dir.write_json(&dir.names_path(), names)?;
     let records = dir.ids()?.into_iter();
@@ -83,11 +85,12 @@ pub(super) fn names_for(names: &Names, id: &str) -> BTreeSet<String> {
 /// The file of names.
 enum NamesFile {
     Good(Names),
-    /// With what is wrong.
+    /// The damage.
     Lost(String),
 }
 
-/// A missing file is lost when there are images, and so is an empty one that we did not write.
+/// A missing file counts as lost when there are images; so does an empty file that we did not
+/// write.
 fn names_file(dir: &StoreDir) -> Result<NamesFile, ImageError> {
     match dir.read_json::<Names>(&dir.names_path()) {
         Ok(Some(names)) if !names.is_empty() || is_sealed(dir)? => Ok(NamesFile::Good(names)),
@@ -101,12 +104,13 @@ fn names_file(dir: &StoreDir) -> Result<NamesFile, ImageError> {
     }
 }
 
-/// What to do about it is being done.
+/// The error without its way out, because the repair is under way.
 fn without_advice(why: &str) -> &str {
     why.split(';').next().unwrap_or_default()
 }
 
-/// Whether the file of names carries its digest. One of an older version does not, nor does `{}` of somebody else.
+/// Whether the file of names has its digest. The file of an older version has none; nor has a `{}`
+/// of another program.
 fn is_sealed(dir: &StoreDir) -> Result<bool, ImageError> {
     let path = dir.names_path();
     let text =
@@ -115,7 +119,7 @@ fn is_sealed(dir: &StoreDir) -> Result<bool, ImageError> {
     Ok(value.get("sha256").is_some())
 }
 
-/// All that can be read; those that are damaged are moved aside.
+/// All readable records; damaged ones are renamed.
 fn repair_records(dir: &StoreDir) -> Result<Vec<Record>, ImageError> {
     let mut records = Vec::new();
     for id in dir.ids()? {
@@ -135,7 +139,8 @@ fn repair_records(dir: &StoreDir) -> Result<Vec<Record>, ImageError> {
     Ok(records)
 }
 
-/// What the records say. Of two that claim a name, which a power loss can leave behind, the one written last has it.
+/// The names in the records. When two records have the same name, which a power loss can cause, the
+/// newer one wins.
 fn names_of(dir: &StoreDir, records: &[Record]) -> Names {
     let written = |record: &&Record| {
         let meta = fs::metadata(dir.record_path(&record.id));
@@ -152,8 +157,9 @@ fn names_of(dir: &StoreDir, records: &[Record]) -> Names {
     names
 }
 
-/// Writes the names into the records that say others. A record that says none at all and has none stays as it is: it
-/// is of an older version, its names were lost, and it may have had one. Nothing removes it but a person.
+/// Writes the names into the records that have others. A record of an older version without a list
+/// of names stays as it is, because its lost names may include this image's; only a person removes
+/// it.
 fn say_names(dir: &StoreDir, names: &Names, records: Vec<Record>) -> Result<(), ImageError> {
     for mut record in records {
         let own = names_for(names, &record.id);

@@ -1,4 +1,4 @@
-//! The files of an image archive by name: a directory, or a tar that is read where it lies.
+//! The files of an image archive by name: in a directory, or in a tar that is read in place.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -77,7 +77,7 @@ impl Source {
         let file = plain_file(path, &name, scratch)?;
         let kind = file_kind::of(&file).map_err(|e| ImageError::io(format!("read {name}"), e))?;
         if kind != FileKind::Tar {
-            let why = "it is no tar archive; wanted is an OCI layout or a docker archive, and a root file system or a static program goes in with `podprobe image import`";
+            let why = "it is no tar archive; give an OCI layout or a docker archive, and add a root file system or a static program with `podprobe image import`";
             return Err(ImageError::NotAnImage {
                 path: name,
                 why: why.into(),
@@ -102,7 +102,7 @@ impl Source {
         }
     }
 
-    /// The content of a file of the archive; None when it has none of that name.
+    /// The content of a file of the archive; None when there is no such file.
     pub(super) fn file(&self, name: &str) -> Result<Option<Box<dyn Read + '_>>, ImageError> {
         let name = tree::clean(name.as_bytes()).map_err(|why| {
             ImageError::corrupt(self.name(), format!("file name {name:?}: {why}"))
@@ -134,7 +134,7 @@ impl Source {
         }
     }
 
-    /// Bytes of a file of the archive, as it lies there; 0 when it has none of that name.
+    /// The stored size of a file of the archive in bytes; 0 when there is no such file.
     pub(super) fn size(&self, name: &str) -> u64 {
         let Ok(name) = tree::clean(name.as_bytes()) else {
             return 0;
@@ -213,7 +213,7 @@ fn copy(
     }
 }
 
-/// A file that is gone with its descriptor, whatever happens to us.
+/// A file that vanishes with its descriptor, even when the process is killed.
 fn nameless_file(dir: &Path) -> io::Result<File> {
     let path = dir.join(format!("scratch-{}", unique()));
     let file = File::options()

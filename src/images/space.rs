@@ -1,5 +1,5 @@
-//! Room on the disk, looked at before a layer is unpacked and while it is: images never fill the disk that containers
-//! write their logs and volumes to.
+//! Checks the room on the disk before and while a layer is unpacked: images never fill the disk
+//! that containers need for logs and volumes.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,9 +9,9 @@ use nix::sys::statvfs::fstatvfs;
 
 use super::error::{ImageError, NoRoom};
 
-/// Left free for everything else, unless a twentieth of the file system is less.
+/// The room left free for everything else, or a twentieth of the file system if that is less.
 const MOST_KEPT_FREE: u64 = 64 << 20;
-/// Bytes written between two looks.
+/// Bytes written between two checks.
 const INTERVAL: u64 = 4 << 20;
 
 /// The file system of one directory.
@@ -30,7 +30,7 @@ impl Space {
         })
     }
 
-    /// An error when there is no room for `needed` more bytes.
+    /// Fails when there is no room for `needed` more bytes.
     pub(super) fn check(&self, needed: u64) -> io::Result<()> {
         let fs = fstatvfs(&self.file)?;
         // The width of both depends on the machine.
@@ -49,13 +49,14 @@ impl Space {
         }))
     }
 
-    /// As [`Self::check`], with what the bytes are for.
+    /// As [`Self::check`]; the error names what the bytes are for.
     pub(super) fn require(&self, needed: u64, what: &str) -> Result<(), ImageError> {
         self.check(needed).map_err(|e| ImageError::reading(what, e))
     }
 }
 
-/// Looks at the room while what is read through it is written to the disk: a compressed layer does not say its size.
+/// A reader that checks the room while its data is written to the disk, because the size of a
+/// compressed layer is unknown.
 pub(super) struct WithRoom<R> {
     inner: R,
     space: Space,

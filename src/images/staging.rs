@@ -1,7 +1,7 @@
 //! Layers on their way into the store: unpacked under `tmp/`, checked, moved to their place.
 //!
-//! Invariants: all of it only under the store's lock; a layer gets its place by one rename, after everything of it is on
-//! the disk, so a power loss leaves all of it or nothing.
+//! Invariants: everything here happens under the store's lock. A layer is moved to its place by one
+//! rename after all of it is on the disk, so a power loss leaves a whole layer or none.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
@@ -24,7 +24,7 @@ pub(super) struct Staging<'a> {
     pub(super) limits: Limits,
 }
 
-/// A layer unpacked in `tmp/`, gone with this value unless it was committed.
+/// A layer unpacked in `tmp/`; dropping the value removes it unless it was committed.
 pub(super) struct Staged {
     dir: PathBuf,
     pub(super) diff_id: String,
@@ -34,7 +34,8 @@ pub(super) struct Staged {
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        // Gone when it was committed. What cannot be removed is removed by the next writer.
+        // The directory is gone if the layer was committed. If it cannot be removed, the next
+        // writer removes it.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
@@ -66,7 +67,8 @@ impl Staging<'_> {
         Ok(staged)
     }
 
-    /// Fails when there is no room for layers of so many bytes in all. Compressed ones will take more.
+    /// Fails when there is no room for layers of this many bytes in all. Compressed layers need
+    /// more.
     pub(super) fn require(&self, bytes: u64, what: &str) -> Result<(), ImageError> {
         Space::of(&self.dir.tmp())?.require(bytes, what)
     }
@@ -81,7 +83,7 @@ impl Staging<'_> {
         let not_an_image = |why: &str| ImageError::NotAnImage {
             path: what.clone(),
             why: format!(
-                "{why}; wanted is a root directory, a tar of one (.tar, .tar.gz, .tar.zst), or a statically linked program"
+                "{why}; give a root directory, a tar of one (.tar, .tar.gz, .tar.zst), or a statically linked program"
             ),
         };
         let mut start = [0; 4];
@@ -106,7 +108,7 @@ impl Staging<'_> {
             FileKind::Other => return Err(not_an_image("it is neither a tar nor a program")),
         }
         let (staged, _, complete) = self.stage(file, &what)?;
-        // No digest vouches for this one, so a missing end is the only sign of a cut file.
+        // This layer has no digest, so a missing end is the only sign of a cut file.
         if complete {
             Ok((staged, None))
         } else {
@@ -133,7 +135,8 @@ impl Staging<'_> {
                 .join()
                 .unwrap_or_else(|_| Err(io::Error::other("a panic while reading it")));
             match (staged, packed) {
-                // Our own failure closes the pipe, so the packer's is only its echo.
+                // Our own failure closes the pipe and makes the packer fail too, so ours is the
+                // cause.
                 (Err(e), Err(p)) if p.kind() == io::ErrorKind::BrokenPipe => Err(e),
                 (_, Err(p)) => Err(ImageError::io(format!("read {what}"), p)),
                 (staged, Ok(())) => staged.map(|(staged, ..)| staged),
@@ -141,7 +144,8 @@ impl Staging<'_> {
         })
     }
 
-    /// Unpacks a layer into `tmp/`; gives it with the digest of the file as it was, and whether it had its end mark.
+    /// Unpacks a layer into `tmp/`; returns it, the digest of the stored file, and whether it had
+    /// its end mark.
     fn stage(&self, file: impl Read, what: &str) -> Result<(Staged, String, bool), ImageError> {
         let read = |e| ImageError::reading(what, e);
         let tmp = self.dir.tmp();
@@ -186,7 +190,7 @@ impl Staging<'_> {
         nix::unistd::syncfs(&dir).map_err(|e| failed(e.into()))?;
         for layer in staged {
             let to = self.dir.layer_dir(&layer.diff_id);
-            // One without its files is of no use to anybody.
+            // A layer record without files is useless.
             if to.exists() && !self.dir.has_layer(&layer.diff_id) {
                 fs::rename(&to, self.dir.tmp().join(unique())).map_err(failed)?;
             }
@@ -218,7 +222,7 @@ fn of_layer(e: ImageError, layer: &str) -> ImageError {
     }
 }
 
-/// `bin/NAME`, where a shell-less image's program is looked for. None when a tar header has no room for it.
+/// `bin/NAME`, the path of the program in its image. None when a tar header has no room for it.
 fn program_path(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     (name.len() <= 90).then(|| format!("bin/{name}"))

@@ -10,9 +10,10 @@
 //! dropped.json           see `dropped`
 //! ```
 //!
-//! Invariants: readers need no lock, because everything appears by rename, after it is on the disk, in the order layer,
-//! record, name. Nothing that a container stands on is removed, whatever is lost of the store's own files. The directory
-//! is 0700: a setuid file of an image is out of reach of the node's users.
+//! Invariants: readers need no lock, because everything appears by rename, after it is on the disk,
+//! in the order layer, record, name. Nothing that a container uses is removed, even when files of
+//! the store are lost. The directory is 0700, so the node's users cannot reach a setuid file of an
+//! image.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -41,7 +42,7 @@ pub struct ImageStore {
     limits: Limits,
 }
 
-/// What a load or import put into the store.
+/// An image that a load or import put into the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadedImage {
     /// `sha256:…` of the configuration.
@@ -50,7 +51,8 @@ pub struct LoadedImage {
     pub names: Vec<String>,
     /// Bytes of the files of its layers.
     pub size: u64,
-    /// What could not be kept of its files (an attribute the file system does not know), at most 20 a layer.
+    /// Parts of its files that could not be kept (an attribute unknown to the file system), at most
+    /// 20 per layer.
     pub warnings: Vec<String>,
 }
 
@@ -63,7 +65,7 @@ pub struct ImageRecord {
     pub id: String,
     /// Bytes of the files of its layers; layers shared with other images count for each.
     pub size: u64,
-    /// When it was built, as the image says it.
+    /// When it was built, according to the image.
     pub created: Option<Time>,
 }
 
@@ -72,22 +74,23 @@ pub struct ImageRecord {
 pub struct Image {
     /// `sha256:…` of the configuration.
     pub id: String,
-    /// What the reference resolved to, normalised.
+    /// The resolved reference, normalised.
     pub name: String,
-    /// What the image says of its process.
+    /// The image's defaults for its process.
     pub config: ImageConfig,
     /// The unpacked layers, topmost first: the order of overlayfs and of [`super::overlay::mount`].
     pub layers: Vec<PathBuf>,
 }
 
-/// What came of a removal.
+/// The result of a removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// Names that are gone.
+    /// Removed names.
     pub names: Vec<String>,
-    /// Ids of the images that are gone with their last name.
+    /// Ids of the images removed with their last name.
     pub images: Vec<String>,
-    /// Ids that have no name any more and stay because they are in use; a later `remove` or `prune` takes them.
+    /// Ids that have no name any more and stay because they are in use; a later `remove` or `prune`
+    /// removes them.
     pub in_use: Vec<String>,
 }
 
@@ -100,14 +103,14 @@ impl ImageStore {
             limits: Limits::default(),
         };
         store.dir.create()?;
-        // Images that can be read are of use also where nothing can be written.
+        // Readable images are useful also when nothing can be written.
         if let Err(e) = store.tidy() {
             log::warn!("{e}; images can be used, but not loaded or removed");
         }
         Ok(store)
     }
 
-    /// Unless another process is writing.
+    /// Repairs the store, unless another process is writing.
     fn tidy(&self) -> Result<(), ImageError> {
         match self.dir.try_lock()? {
             Some(_lock) => repair::repair(&self.dir).map(drop),
@@ -246,8 +249,9 @@ impl ImageStore {
         self.image(record, wanted.to_string())
     }
 
-    /// Removes a name, or all names of an id (`sha256:…`). Images left without a name go with the layers no other image
-    /// has, unless a container uses them. `in_use` is asked while the store is locked, and only when something would go.
+    /// Removes a name, or all names of an id (`sha256:…`). An image without a name is removed with
+    /// the layers that no other image has, unless a container uses it. `in_use` is called while the
+    /// store is locked, and only when something would be removed.
     pub fn remove(
         &self,
         name: &str,
@@ -277,7 +281,7 @@ impl ImageStore {
                 similar: similar.unwrap_or_default(),
             });
         }
-        // One whose names were lost goes too when a person names it.
+        // An image whose names were lost is removed too when a person names it.
         if let Some(record) = record.filter(|r| r.names.is_none()) {
             self.dir.write_record(&Record {
                 names: Some(BTreeSet::new()),
@@ -292,14 +296,16 @@ impl ImageStore {
         })
     }
 
-    /// Removes images without a name and layers without an image, but nothing that a container uses. `in_use` is asked
-    /// while the store is locked, and only when something would go.
+    /// Removes images without a name and layers without an image, except those in use by a
+    /// container. `in_use` is called while the store is locked, and only when something would be
+    /// removed.
     pub fn prune(&self, in_use: &dyn Fn() -> ImagesInUse) -> Result<Removed, ImageError> {
         let (_lock, names) = self.lock()?;
         self.collect(&names, in_use)
     }
 
-    /// The store's directory; [`NAMES`](super::NAMES) in it is replaced whenever a name comes, goes or moves.
+    /// The store's directory; [`NAMES`](super::NAMES) in it is replaced with every change of a
+    /// name.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -315,12 +321,12 @@ impl ImageStore {
         }
     }
 
-    /// For a reader: what is damaged is left to the next writer.
+    /// For a reader: the next writer repairs damage.
     fn names(&self) -> Result<Names, ImageError> {
         repair::read_names(&self.dir)
     }
 
-    /// For a writer: what is damaged is repaired first.
+    /// For a writer: repairs damage first.
     fn lock(&self) -> Result<(Flock<File>, Names), ImageError> {
         let lock = self.dir.lock()?;
         Ok((lock, repair::repair(&self.dir)?))
@@ -354,7 +360,7 @@ impl ImageStore {
         Ok(loaded)
     }
 
-    /// Layers that the store lacks, each once, with their diff ids.
+    /// The layers missing in the store, each once, with their diff ids.
     fn new_layers<'a>(&self, found: &'a [Found]) -> Vec<(&'a Blob, &'a str)> {
         let mut seen = BTreeSet::new();
         let all = found
@@ -389,7 +395,8 @@ impl ImageStore {
         Ok((record, found.names))
     }
 
-    /// Makes it all visible: layers, then records, then names, each only once the one before is on the disk.
+    /// Makes everything visible: layers, then records, then names, each after the one before is on
+    /// the disk.
     fn commit(
         &self,
         mut names: Names,
@@ -401,7 +408,7 @@ impl ImageStore {
         for (mut record, new_names) in images {
             names.extend(new_names.iter().map(|n| (n.clone(), record.id.clone())));
             record.names = Some(repair::names_for(&names, &record.id));
-            // The same image by another archive: it keeps the digests it was known by.
+            // The same image from another archive: it keeps its earlier digests.
             let before = self.dir.record(&record.id).ok().flatten();
             record
                 .digests
@@ -447,7 +454,7 @@ impl ImageStore {
         Ok(self.dir.ids()?.into_iter().find(known))
     }
 
-    /// Removes records without a name and layers without a record, but those in use.
+    /// Removes records without a name and layers without a record, unless they are in use.
     fn collect(
         &self,
         names: &Names,
@@ -457,7 +464,7 @@ impl ImageStore {
         let (mut needed, mut nameless) = (BTreeSet::new(), Vec::new());
         for id in self.dir.ids()? {
             let record = self.dir.record(&id)?;
-            // One that does not say its names may have one that was lost.
+            // A record without a list of names may have a name that was lost.
             if !named.contains(&id) && record.as_ref().is_some_and(|r| r.names.is_some()) {
                 nameless.extend(record);
             } else {
@@ -487,7 +494,7 @@ impl ImageStore {
         }
         sync_dir(&self.dir().join("images"))?;
         for layer in unneeded(&needed)?.iter().filter(|l| !in_use.layer(l)) {
-            // Out of sight at once, then file by file.
+            // Renamed at once, then removed file by file.
             let (from, to) = (
                 self.dir().join("layers").join(layer),
                 self.dir.tmp().join(unique()),
@@ -500,7 +507,7 @@ impl ImageStore {
     }
 }
 
-/// What a list is sorted by: repository, newest first, name; nameless images last.
+/// The sort key of a list: repository, newest first, name; nameless images last.
 fn order(row: &ImageRecord) -> impl Ord + use<> {
     let reference = row.name.as_deref().map(Reference::parse);
     let repository = reference.and_then(Result::ok).map(|r| r.repository);

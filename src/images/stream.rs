@@ -1,4 +1,4 @@
-//! Readers a blob passes through on its way to the disk: digest, decompression, limit.
+//! The readers between a blob and the disk: digest, decompression, limit.
 
 use std::io::{self, BufRead, Read};
 
@@ -35,7 +35,7 @@ impl<R: Read> Hashing<R> {
         }
     }
 
-    /// Reads what is left and gives the digest and the length of the whole.
+    /// Reads the rest and returns the digest and the length of the whole.
     pub(super) fn finish(mut self) -> io::Result<(String, u64)> {
         io::copy(&mut self, &mut io::sink())?;
         Ok((name(self.context.finish()), self.bytes))
@@ -51,7 +51,7 @@ impl<R: Read> Read for Hashing<R> {
     }
 }
 
-/// Fails with [`StreamTooLong`] once more than `limit` bytes came through: what bounds a decompression bomb.
+/// Fails with [`StreamTooLong`] after `limit` bytes: this bounds a decompression bomb.
 pub(super) struct Limited<R> {
     inner: R,
     limit: u64,
@@ -79,7 +79,8 @@ impl<R: Read> Read for Limited<R> {
     }
 }
 
-/// Whether these first bytes are gzip's or zstd's. Media types lie; the magic does not.
+/// Whether these first bytes are gzip's or zstd's. Media types are often wrong; the magic bytes are
+/// not.
 pub(super) fn is_compressed(start: &[u8]) -> bool {
     start.starts_with(GZIP) || is_zstd(start)
 }
@@ -110,7 +111,7 @@ pub(super) fn decompress<'a, R: BufRead + 'a>(mut source: R) -> io::Result<Box<d
     })
 }
 
-/// All frames of a zstd stream; the decoder itself knows one.
+/// Reads all frames of a zstd stream; the decoder itself reads one.
 struct Zstd<R> {
     source: R,
     decoder: FrameDecoder,

@@ -1,7 +1,8 @@
 //! A tar stream as a sequence of entries: ustar, GNU (long names, sparse files) and PAX, with every size bounded.
 //!
-//! The `tar` crate parses the fields of a header; what headers mean together is done here, because its own iterator
-//! reads a long name of any declared length into memory and splits PAX values at newlines.
+//! The `tar` crate parses the fields of a header. This file combines headers itself, because the
+//! crate's iterator reads a long name of any declared length into memory and splits PAX values at
+//! newlines.
 //!
 //! Invariants: memory is bounded by [`MAX_EXTENSION`] whatever the stream declares; the reader never goes back.
 
@@ -15,7 +16,7 @@ const MAX_EXTENSION: u64 = 1 << 20;
 /// Most segments of a sparse file.
 const MAX_SEGMENTS: usize = 65_536;
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     File,
@@ -27,7 +28,8 @@ pub(super) enum Kind {
     BlockDevice,
 }
 
-/// One entry with the extensions that precede it applied. Names are as in the archive: not to be trusted.
+/// One entry with the extensions that precede it applied. Names are as in the archive and must not
+/// be trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TarEntry {
     pub(super) path: Vec<u8>,
@@ -45,7 +47,7 @@ pub(super) struct TarEntry {
     pub(super) device: (u32, u32),
     /// Bytes of the file, holes included.
     pub(super) size: u64,
-    /// Offset and length of the stored parts; None: all of it.
+    /// Offset and length of the stored parts; None when the file is not sparse.
     pub(super) segments: Option<Vec<(u64, u64)>>,
 }
 
@@ -65,7 +67,7 @@ pub(super) trait Stream: Read + Sized {
 impl Stream for Box<dyn Read + '_> {}
 impl<R: Read> Stream for super::stream::Hashing<R> {}
 
-/// The entries of a tar stream, then the content of the one just returned.
+/// Reads the entries of a tar stream, and the content of the last returned one.
 pub(super) struct TarReader<R> {
     inner: R,
     /// Bytes consumed so far.
@@ -73,7 +75,7 @@ pub(super) struct TarReader<R> {
     /// Content of the current entry not yet read, and its padding.
     left: u64,
     padding: u64,
-    /// The end-of-archive block was seen.
+    /// Whether the end-of-archive block was read.
     pub(super) complete: bool,
 }
 
@@ -104,7 +106,7 @@ impl<R: Stream> TarReader<R> {
         self.position
     }
 
-    /// The next entry, None at the end. What is left of the one before is skipped.
+    /// The next entry; None at the end. Skips the rest of the one before.
     pub(super) fn next(&mut self) -> io::Result<Option<TarEntry>> {
         let mut ext = Extensions::default();
         loop {
@@ -151,7 +153,7 @@ impl<R: Stream> TarReader<R> {
         Ok(n)
     }
 
-    /// Gives the source back, for what follows the archive's end.
+    /// Returns the source, to read the bytes after the end of the archive.
     pub(super) fn into_inner(self) -> R {
         self.inner
     }
@@ -234,7 +236,7 @@ impl<R: Stream> TarReader<R> {
         };
         let path = ext.path.unwrap_or_else(|| header.path_bytes().into_owned());
         let kind_here = match kind {
-            // Version 7 has no directory type: a trailing slash says it.
+            // Version 7 has no directory type: a trailing slash marks a directory.
             EntryType::Regular if path.ends_with(b"/") && size == 0 => Kind::Directory,
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => Kind::File,
             EntryType::Directory => Kind::Directory,
@@ -377,7 +379,7 @@ fn apply_pax(entry: &mut TarEntry, records: Vec<(Vec<u8>, Vec<u8>)>) -> io::Resu
                 .ok_or_else(wrong)
         };
         match key.as_slice() {
-            // An empty value takes the header's own.
+            // An empty value restores the header's own.
             b"path" if !value.is_empty() => entry.path = value,
             b"linkpath" if !value.is_empty() => entry.link = value,
             b"size" => entry.size = number().ok_or_else(wrong)?,
@@ -416,7 +418,7 @@ fn parse_time(value: &[u8]) -> Option<(i64, i64)> {
     }
 }
 
-/// A field left blank is 0, as every other reader of tar has it.
+/// A blank field is 0, as in every other reader of tar.
 fn given(field: &[u8], number: io::Result<u64>) -> io::Result<u64> {
     if field.iter().all(|b| matches!(b, 0 | b' ')) {
         Ok(0)

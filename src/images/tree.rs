@@ -1,7 +1,9 @@
-//! A directory tree that nothing leaves: every name is resolved from its root, one component at a time.
+//! A directory tree that no path can leave: every name is resolved from its root, one component at
+//! a time.
 //!
-//! Invariants: no system call is given a path with more than one component that came from an archive; a symlink met on
-//! the way is resolved here, with `/` and `..` ending at the root, as in a chroot. Nobody else writes to the tree.
+//! Invariants: no system call gets more than one path component from an archive; symlinks are
+//! resolved here, with `/` and `..` ending at the root, as in a chroot. No other process writes to
+//! the tree.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -23,7 +25,7 @@ const MAX_PATH: usize = 4096;
 const MAX_COMPONENT: usize = 255;
 /// Deepest directory. Bounds the descriptors of a walk and the recursion of a removal.
 const MAX_DEPTH: usize = 256;
-/// Symlinks followed on the way to one entry, as the kernel has it.
+/// The most symlinks followed for one entry, as in the kernel.
 const MAX_LINKS: usize = 40;
 
 /// A path of an archive as clean components joined by single slashes; empty for the root itself.
@@ -64,8 +66,8 @@ pub(super) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
 /// The tree, by a descriptor of its root.
 pub(super) struct Tree {
     root: Rc<OwnedFd>,
-    /// The directory resolved last: entries come sorted, so most have the parent of the one before. Forgotten with
-    /// every removal, because what a path means may change then.
+    /// The last resolved directory: entries are sorted, so most have the same parent as the one
+    /// before. Forgotten with every removal, which may change the meaning of a path.
     last: Option<(Vec<u8>, Rc<OwnedFd>)>,
 }
 
@@ -81,8 +83,8 @@ impl Tree {
         })
     }
 
-    /// The directory at a clean path. Missing ones are made (0755, ours) when `create`; in place of a whiteout an opaque
-    /// one, because what lay there below is gone.
+    /// The directory at a clean path. With `create`, missing directories are made (0755, our
+    /// owner); a whiteout is replaced by an opaque directory, because the lower content is deleted.
     pub(super) fn dir(&mut self, path: &[u8], create: bool) -> Result<Rc<OwnedFd>, Errno> {
         if let Some((known, fd)) = &self.last
             && known == path
@@ -141,7 +143,7 @@ impl Tree {
         Ok(above.pop().expect("the root is never popped"))
     }
 
-    /// What is at `name` of a directory; None when nothing is. Symlinks are not followed.
+    /// The file at `name` in a directory, if there is one. Symlinks are not followed.
     pub(super) fn stat(dir: &OwnedFd, name: &[u8]) -> Result<Option<FileStat>, Errno> {
         match fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -150,7 +152,7 @@ impl Tree {
         }
     }
 
-    /// Removes what is at `name`, with everything below it.
+    /// Removes `name` with everything below it.
     pub(super) fn remove(
         &mut self,
         dir: &OwnedFd,
@@ -188,7 +190,7 @@ pub(super) fn is_whiteout(stat: &FileStat) -> bool {
     stat.st_mode & libc::S_IFMT == libc::S_IFCHR && stat.st_rdev == 0
 }
 
-/// Makes a directory hide all that layers below have in it.
+/// Makes a directory hide the content of lower layers.
 pub(super) fn make_opaque(dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     let set = xattr::set(
         &path_of(dir, name),
@@ -198,7 +200,8 @@ pub(super) fn make_opaque(dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     set.map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO)))
 }
 
-/// A path for the calls that have no `…at` form: through our own descriptor, so only `name` is looked up.
+/// A path for calls without an `…at` form: it leads through our own descriptor, so only `name` is
+/// resolved.
 pub(super) fn path_of(dir: &OwnedFd, name: &[u8]) -> PathBuf {
     Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(OsStr::from_bytes(name))
 }

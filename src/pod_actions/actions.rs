@@ -62,7 +62,7 @@ impl PodActions {
     }
 }
 
-/// What a decision rests on.
+/// The inputs of a decision.
 pub struct Inputs<'a> {
     /// The pod.
     pub pod: &'a Pod,

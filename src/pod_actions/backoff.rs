@@ -12,7 +12,8 @@ const INITIAL: Duration = Duration::from_secs(10);
 /// An entry is forgotten when the container finished this long after its last advance.
 const FORGET_AFTER: Duration = Duration::from_secs(600);
 
-/// What a delay belongs to: pod, container, image and resources; a change of those starts anew.
+/// The key of a delay: pod, container, image and resources. A change of one of them begins with the
+/// first delay again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BackOffKey(String);
 
@@ -28,8 +29,8 @@ impl BackOffKey {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    delay: Duration,
+struct Delay {
+    length: Duration,
     advanced: Moment,
 }
 
@@ -47,29 +48,29 @@ pub struct Held {
 pub struct BackOff {
     initial: Duration,
     ceiling: Duration,
-    entries: HashMap<BackOffKey, Entry>,
+    delays: HashMap<BackOffKey, Delay>,
 }
 
 impl BackOff {
-    /// A table with that ceiling (`crashLoopBackOff.maxContainerRestartPeriod`); one below 10 s lowers the first delay too.
+    /// A table with this ceiling (`crash); one below 10 s lowers the first delay too.
     pub fn new(ceiling: Duration) -> Self {
         Self::with_initial(INITIAL, ceiling)
     }
 
-    /// A table with that first delay.
+    /// A table with this first delay.
     pub fn with_initial(initial: Duration, ceiling: Duration) -> Self {
         Self {
             initial: initial.min(ceiling),
             ceiling,
-            entries: HashMap::new(),
+            delays: HashMap::new(),
         }
     }
 
-    /// As [`Self::start`], by what the runtime knows: a container without an ended instance is never held back, nor is
-    /// one that ended in an earlier boot.
+    /// Checks a start against the runtime's status. A container without an ended instance is never
+    /// held back, nor is one that ended in an earlier boot.
     ///
     /// # Errors
-    /// [`Held`], as there.
+    /// [`Held`], as in [`Self::start`].
     pub fn check(
         &mut self,
         pod: &PodRef,
@@ -87,17 +88,18 @@ impl BackOff {
         }
     }
 
-    /// Before a start of a container whose newest instance finished at `finished`: held back, or let go and advanced.
+    /// Asks for a start of a container whose newest instance finished at `finished`. Refuses it
+    /// while the delay lasts; otherwise allows it and doubles the delay.
     ///
     /// # Errors
     /// [`Held`] while `now - finished` is less than the current delay; nothing changes then.
     pub fn start(&mut self, key: &BackOffKey, finished: Moment, now: Moment) -> Result<(), Held> {
         let known = self
-            .entries
+            .delays
             .get(key)
             .copied()
             .filter(|e| finished.since(e.advanced) <= FORGET_AFTER);
-        if let Some(Entry { delay, .. }) = known
+        if let Some(Delay { length: delay, .. }) = known
             && now.since(finished) < delay
         {
             return Err(Held {
@@ -105,11 +107,11 @@ impl BackOff {
                 retry_at: finished + delay,
             });
         }
-        let delay = known.map_or(self.initial, |e| (e.delay * 2).min(self.ceiling));
-        self.entries.insert(
+        let delay = known.map_or(self.initial, |e| (e.length * 2).min(self.ceiling));
+        self.delays.insert(
             key.clone(),
-            Entry {
-                delay,
+            Delay {
+                length: delay,
                 advanced: now,
             },
         );
@@ -119,7 +121,7 @@ impl BackOff {
     /// Drops entries that can no longer hold anything back: not advanced for twice the longest wait.
     pub fn collect_garbage(&mut self, now: Moment) {
         let keep = (self.ceiling + FORGET_AFTER) * 2;
-        self.entries.retain(|_, e| now.since(e.advanced) <= keep);
+        self.delays.retain(|_, e| now.since(e.advanced) <= keep);
     }
 }
 
@@ -211,12 +213,12 @@ mod tests {
     }
 
     #[test]
-    fn garbage_goes_and_live_entries_stay() {
+    fn garbage_goes_and_live_delays_stay() {
         let mut table = BackOff::new(Duration::from_secs(300));
         table.start(&key(), at(0), at(0)).unwrap();
         table.collect_garbage(at(1800));
-        assert_eq!(table.entries.len(), 1);
+        assert_eq!(table.delays.len(), 1);
         table.collect_garbage(at(1801));
-        assert!(table.entries.is_empty());
+        assert!(table.delays.is_empty());
     }
 }

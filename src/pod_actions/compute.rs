@@ -9,8 +9,8 @@ use crate::api::pod::RestartPolicy;
 use crate::api::{Container, Pod, PodStatus};
 use crate::runtime::{RuntimePodStatus, RuntimeState};
 
-/// The regular containers that have ended for good by the pod's stored status, and of which the runtime knows nothing any
-/// more: its records do not outlive a reboot, the status does.
+/// The regular containers that have ended for good according to the pod's stored status, and that
+/// the runtime no longer knows: its records do not survive a reboot, the status does.
 pub fn ended_before(pod: &Pod, stored: &PodStatus, runtime: &RuntimePodStatus) -> Vec<String> {
     let ended = |c: &&Container| {
         let status = stored.container_statuses.iter().find(|s| s.name == c.name);
@@ -39,7 +39,8 @@ pub fn compute(inputs: &Inputs) -> PodActions {
     }
 }
 
-/// 8.3 step 1: is a new sandbox needed, and its attempt (or the present one's).
+/// 8.3 step 1: whether a new sandbox is needed, and the attempt of the new one or of the present
+/// one.
 pub(crate) fn sandbox_needed(pod: &Pod, status: &RuntimePodStatus) -> (bool, u32) {
     let Some(newest) = status.sandboxes.first() else {
         return (true, 0);
@@ -277,7 +278,7 @@ pub(crate) mod tests {
                 ended_before: &[],
             })
         };
-        // Never: nothing is kept and nothing starts, so the whole pod goes
+        // policy Never: no container stays and none starts, so the whole pod is killed
         assert!(message(&pod, false).kill_pod);
         pod.spec.restart_policy = RestartPolicy::OnFailure;
         let kill = &message(&pod, false).kill[0];
@@ -298,7 +299,8 @@ pub(crate) mod tests {
         );
     }
 
-    /// Lessons E3: the failure that ended one instance is not held against the next, and what has ended is not killed.
+    /// Lessons E3: a failure counts only for the instance it was found on, and an ended instance is
+    /// not killed.
     #[test]
     fn e3_a_failure_restarts_the_instance_that_failed_only() {
         let pod = pod(&json!({"spec": {"containers": [{"name": "c", "image": "i"}]}}));

@@ -3,11 +3,11 @@
 use super::KillReason;
 use crate::api::{Container, Pod};
 
-/// The runtime is never asked for less, in seconds (8.5).
+/// The shortest grace period given to the runtime, in seconds (8.5).
 pub const MINIMUM_GRACE_SECONDS: i64 = 2;
 
-/// Grace of one container's kill in seconds, before any override (8.5 rules 1–3). The probe that kills brings its own,
-/// also when it is longer (lessons E1).
+/// Grace of one container's kill in seconds, before any override (8.5 rules 1–3). A grace period of
+/// the failed probe replaces the pod's, also when it is longer (lessons E1).
 pub fn kill_grace_period(pod: &Pod, container: Option<&Container>, reason: KillReason) -> i64 {
     if let Some(seconds) = pod.metadata.deletion_grace_period_seconds {
         return seconds;
@@ -68,7 +68,8 @@ mod tests {
         }
     }
 
-    /// Lessons E1: the probe that kills brings its own grace period, also when it is the longer one; the other does not.
+    /// Lessons E1: the grace period of the failed probe counts, also when it is longer than the
+    /// pod's; that of the other probe does not.
     #[test]
     fn e1_the_probe_that_kills_brings_its_grace_period() {
         let grace = |pod: &Pod, reason| kill_grace_period(pod, pod.container("c"), reason);

@@ -1,5 +1,5 @@
-//! Init containers and sidecars (kubelet-probes 8.3.1): walked from the last to the first, so that the first status met
-//! tells how far the pod has come.
+//! Init containers and sidecars (kubelet-probes 8.3.1): walked from the last to the first, so that
+//! the first status found shows how far the pod has come.
 
 use super::actions::{Inputs, KillReason, ToKill, kill_unknown, to_kill};
 use super::restart::should_restart_after;
@@ -9,7 +9,7 @@ use crate::container_config::spec_hash;
 use crate::probe_result::ProbeResult;
 use crate::runtime::{RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
 
-/// What becomes of all of them.
+/// The decision about all init containers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Init {
     /// Regular containers may start.
@@ -68,7 +68,8 @@ pub fn has_initialized(pod: &crate::api::Pod, status: &RuntimePodStatus) -> bool
 
 struct Walk<'a> {
     inputs: &'a Inputs<'a>,
-    /// The containers from here on have been reached before: by a regular container, or by a status met already.
+    /// Whether this container and the ones after it were reached before: a regular container was
+    /// created, or a later init container has a status.
     began: bool,
     all: Init,
 }
@@ -144,7 +145,7 @@ impl Walk<'_> {
         if !self.began || index + 1 == self.inputs.pod.spec.init_containers.len() {
             self.done(index);
         }
-        // Neither holds back the next container.
+        // A restart for one of these two reasons does not delay the next container.
         if status.hash != spec_hash(container) {
             self.restart(index, kill("definition changed", KillReason::None));
         } else if container.liveness_probe.is_some()
@@ -157,7 +158,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The one after it is next, or nothing is missing.
+    /// Marks a container as done: the next one starts, or the pod is initialised.
     fn done(&mut self, index: usize) {
         match index + 1 == self.inputs.pod.spec.init_containers.len() {
             true => self.all.initialized = true,

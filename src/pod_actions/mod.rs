@@ -1,7 +1,8 @@
 //! What to start and what to kill, and when: the decisions of a pod's sync (kubelet-probes 8).
 //!
-//! Invariants: pure. Nothing here starts, kills, waits, locks, logs or reads a clock; inputs are the spec, what the
-//! runtime said and the cached probe results, outputs are data that [`crate::pod_workers`] carries out.
+//! Invariants: pure. Nothing here starts, kills, waits, locks, logs or reads a clock; its inputs
+//! are the spec, the runtime's status and the cached probe results; its outputs are data that
+//! [`crate::pod_workers`] carries out.
 
 mod actions;
 mod backoff;

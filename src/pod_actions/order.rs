@@ -1,9 +1,9 @@
-//! Whom a container waits for when the whole pod is killed (kubelet-probes 8.5, "turn order").
+//! Which containers end first when the whole pod is killed (kubelet-probes 8.5, "turn order").
 
 use crate::api::pod::PodSpec;
 
-/// The containers that end before that one: for a sidecar every regular container and the sidecars after it, for
-/// anything else none.
+/// The containers that must end before this one: for a sidecar all regular containers and the
+/// sidecars after it, for others none.
 pub fn ends_after<'a>(spec: &'a PodSpec, name: &str) -> Vec<&'a str> {
     if !spec.is_sidecar(name) {
         return Vec::new();

@@ -8,13 +8,13 @@ use crate::container_config::spec_hash;
 use crate::probe_result::ProbeResult;
 use crate::runtime::RuntimeState;
 
-/// What becomes of all of them.
+/// The decision about all regular containers.
 #[derive(Default)]
 pub(super) struct Regular {
     /// Indexes into the spec, in its order.
     pub(super) start: Vec<usize>,
     pub(super) kill: Vec<ToKill>,
-    /// How many go on as they are.
+    /// How many keep running.
     pub(super) kept: usize,
 }
 
@@ -59,7 +59,7 @@ fn one(inputs: &Inputs, container: &Container) -> Decision {
             false => Decision::Leave,
         };
     };
-    // a probe's kill has no exit code yet, so rules are not asked
+    // a kill by a probe has no exit code yet, so the restart rules cannot be asked
     let restarts = container.restart_policy.unwrap_or(policy) != RestartPolicy::Never;
     let (what, reason, restart) = if running.hash != spec_hash(container) {
         ("definition changed", KillReason::None, true)

@@ -4,7 +4,8 @@ use crate::api::Container;
 use crate::api::pod::{RestartPolicy, RestartRule};
 use crate::runtime::{RuntimeContainerStatus, RuntimeState};
 
-/// After an exit with that code (8.2, "after an exit"): its own rules, then its own policy, then the pod's.
+/// Decides after an exit with this code (8.2, "after an exit"): by the container's rules, then its
+/// policy, then the pod's policy.
 pub fn should_restart_after(pod: RestartPolicy, container: &Container, exit_code: i32) -> bool {
     if matching_rule(container, exit_code).is_some() {
         return true;
@@ -16,12 +17,12 @@ pub fn should_restart_after(pod: RestartPolicy, container: &Container, exit_code
     }
 }
 
-/// Whether an exit with that code asks for a restart of all containers (8.6).
+/// Whether an exit with this code asks for a restart of all containers (8.6).
 pub fn restarts_all(container: &Container, exit_code: i32) -> bool {
     matching_rule(container, exit_code).is_some_and(|rule| rule.action == "RestartAllContainers")
 }
 
-/// The first rule for that code. Rules without a policy of the container's own do not count.
+/// The first rule for this code. Rules of a container without a policy of its own do not count.
 fn matching_rule(container: &Container, exit_code: i32) -> Option<&RestartRule> {
     let rules = container
         .restart_policy
@@ -37,7 +38,8 @@ fn matching_rule(container: &Container, exit_code: i32) -> Option<&RestartRule> 
     })
 }
 
-/// At a start decision (8.2, second table): `newest` is the newest instance, if the runtime knows one.
+/// Decides about a start (8.2, second table). `newest` is the newest instance, if the runtime knows
+/// one.
 pub fn should_be_restarted(
     pod: RestartPolicy,
     container: &Container,
@@ -115,7 +117,7 @@ mod tests {
             false,
         );
         check(json!(null), &[("Restart", "In", &[1])], 1, false, false);
-        // the first rule that matches decides, and where none does, the policy
+        // the first rule that matches decides; without one the policy decides
         check(
             json!("Never"),
             &[

@@ -6,23 +6,26 @@ use crate::api::pod::PodSpec;
 use crate::api::{Container, Pod, PodStatus};
 use crate::runtime::{ContainerId, RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
 
-/// The condition that is True while every container is removed because a rule of one of them asked for it.
+/// The condition that is True while all containers are removed because a rule of one of them asked
+/// for a restart of all.
 pub const ALL_CONTAINERS_RESTARTING: &str = "AllContainersRestarting";
-/// Why a container that a restart of all removes is said to have ended, and what it waits for.
+/// The reason in the status of a container that a restart of all has removed, both terminated and
+/// waiting.
 pub const RESTARTING_ALL_CONTAINERS: &str = "RestartingAllContainers";
 
 /// An instance to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToRemove {
-    /// Which one.
+    /// The id of the instance.
     pub id: ContainerId,
     /// The container's name.
     pub name: String,
-    /// It has not ended yet.
+    /// Whether it still runs, so that it is killed first.
     pub kill: bool,
 }
 
-/// Whether any container of the pod may ask for it: such pods have the condition AllContainersRestarting.
+/// Whether a rule of some container can ask for a restart of all; such pods have the condition
+/// AllContainersRestarting.
 pub fn may_restart_all(spec: &PodSpec) -> bool {
     let asks = |c: &Container| {
         c.restart_policy.is_some()
@@ -33,12 +36,12 @@ pub fn may_restart_all(spec: &PodSpec) -> bool {
     spec.all_containers().any(asks)
 }
 
-/// Whether the newest instance of a container has ended in a way that asks for it.
+/// Whether the newest instance of a container has ended in a way that asks for a restart of all.
 pub fn restart_all_wanted(pod: &Pod, status: &RuntimePodStatus) -> bool {
     restart_all_asked_by(pod, status).is_some()
 }
 
-/// The first such instance.
+/// The first instance whose end asks for a restart of all.
 pub fn restart_all_asked_by<'a>(
     pod: &Pod,
     status: &'a RuntimePodStatus,
@@ -49,7 +52,7 @@ pub fn restart_all_asked_by<'a>(
     })
 }
 
-/// The same of the API status, or the restart is going on already (2.5).
+/// Whether the API status shows such an end, or the restart is under way already (2.5).
 pub fn restart_all_going_on(spec: &PodSpec, status: &PodStatus) -> bool {
     let asks = |c: &Container| {
         let ended = status
@@ -63,8 +66,8 @@ pub fn restart_all_going_on(spec: &PodSpec, status: &PodStatus) -> bool {
         || spec.all_containers().any(asks)
 }
 
-/// Every instance, in spec order: regular, then init; those that asked for it come last, so that who asked is known
-/// until the end.
+/// Every instance in spec order: regular containers, then init containers. The ones that asked for
+/// the restart come last, so that the cause stays visible to the end.
 pub(super) fn removals(pod: &Pod, status: &RuntimePodStatus) -> Vec<ToRemove> {
     let (mut first, mut last) = (Vec::new(), Vec::new());
     for container in pod.spec.containers.iter().chain(&pod.spec.init_containers) {

@@ -1,4 +1,5 @@
-//! Random walks: pods of every kind through exits, probe failures and lost containers, against what must always hold.
+//! Random walks: pods of every kind go through exits, probe failures and lost containers; after
+//! each step the invariants are checked.
 
 use std::collections::HashMap;
 
@@ -47,7 +48,7 @@ fn random_pod(dice: &mut Dice) -> Pod {
     }
 }
 
-/// A pod and what runs of it.
+/// A pod and its containers.
 struct World {
     pod: Pod,
     status: RuntimePodStatus,
@@ -141,7 +142,7 @@ impl World {
             .for_each(|i| self.start(&spec.containers[*i]));
     }
 
-    /// Something happens to one of the newest instances, or to the sandbox.
+    /// Changes one of the newest instances, or the sandbox.
     fn happen(&mut self, dice: &mut Dice) {
         if dice.below(40) == 0 {
             self.status
@@ -183,8 +184,9 @@ impl World {
         }
     }
 
-    /// The init containers before this one are done: plain ones have ended well, sidecars have been started, the last of
-    /// them has passed its startup probe. An earlier sidecar that restarts holds nothing back.
+    /// Whether every init container before this one is done: a plain one has ended well, a sidecar
+    /// was started, and the last sidecar has passed its startup probe. An earlier sidecar that
+    /// restarts does not delay this one.
     fn reached(&self, index: usize) -> bool {
         let before = &self.pod.spec.init_containers[..index];
         let passed = |id: &ContainerId, c: &Container| {
@@ -201,7 +203,7 @@ impl World {
         })
     }
 
-    /// What must hold of every decision.
+    /// Checks the invariants of every decision.
     fn check(&self, actions: &PodActions, seed: u64) {
         let spec = &self.pod.spec;
         let known = |id: &ContainerId| {
@@ -260,7 +262,8 @@ impl World {
         self.check_order(actions, seed);
     }
 
-    /// Regular containers come after all init containers, and each of those after the ones before it.
+    /// Checks that regular containers start after all init containers, and each init container
+    /// after the one before it.
     fn check_order(&self, actions: &PodActions, seed: u64) {
         let spec = &self.pod.spec;
         if actions.create_sandbox {

@@ -23,7 +23,7 @@ pub struct PodFile {
 }
 
 #[derive(Default)]
-struct Inner {
+struct PodFiles {
     pods: BTreeMap<PodUid, PodFile>,
     removed: VecDeque<(PodUid, PodFile)>,
     problems: Vec<FileProblem>,
@@ -34,7 +34,7 @@ type OnChange = dyn Fn(&[PodUid]) + Send + Sync;
 
 /// Shared between the file source, which writes, and the snapshot, which reads.
 pub struct FileStates {
-    inner: Mutex<Inner>,
+    files: Mutex<PodFiles>,
     on_change: Box<OnChange>,
 }
 
@@ -43,28 +43,28 @@ impl FileStates {
     /// source's thread; it must not block.
     pub fn new(on_change: impl Fn(&[PodUid]) + Send + Sync + 'static) -> Self {
         Self {
-            inner: Mutex::default(),
+            files: Mutex::default(),
             on_change: Box::new(on_change),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("no panic while the lock is held")
+    fn lock(&self) -> MutexGuard<'_, PodFiles> {
+        self.files.lock().expect("no panic while the lock is held")
     }
 
     /// The file of a pod, also when the file was removed recently. None when the pod did not come
     /// from a file.
     pub fn get(&self, uid: &PodUid) -> Option<PodFile> {
-        let inner = self.lock();
+        let files = self.lock();
         let removed = || {
-            inner
+            files
                 .removed
                 .iter()
                 .rev()
                 .find(|(u, _)| u == uid)
                 .map(|(_, f)| f)
         };
-        inner.pods.get(uid).or_else(removed).cloned()
+        files.pods.get(uid).or_else(removed).cloned()
     }
 
     /// All problems, sorted by file.
@@ -74,28 +74,28 @@ impl FileStates {
 
     /// Replaces everything; calls the hook when something has changed.
     pub(super) fn replace(&self, pods: BTreeMap<PodUid, PodFile>, problems: Vec<FileProblem>) {
-        let mut inner = self.lock();
-        if inner.pods == pods && inner.problems == problems {
+        let mut files = self.lock();
+        if files.pods == pods && files.problems == problems {
             return;
         }
-        let changed: Vec<PodUid> = inner
+        let changed: Vec<PodUid> = files
             .pods
             .keys()
             .chain(pods.keys())
-            .filter(|uid| inner.pods.get(*uid) != pods.get(*uid))
+            .filter(|uid| files.pods.get(*uid) != pods.get(*uid))
             .cloned()
             .collect();
-        for (uid, file) in std::mem::take(&mut inner.pods) {
+        for (uid, file) in std::mem::take(&mut files.pods) {
             if !pods.contains_key(&uid) {
-                inner.removed.push_back((uid, file));
+                files.removed.push_back((uid, file));
             }
         }
-        let excess = inner.removed.len().saturating_sub(MAX_REMOVED);
-        inner.removed.drain(..excess);
-        inner.removed.retain(|(uid, _)| !pods.contains_key(uid));
-        inner.pods = pods;
-        inner.problems = problems;
-        drop(inner);
+        let excess = files.removed.len().saturating_sub(MAX_REMOVED);
+        files.removed.drain(..excess);
+        files.removed.retain(|(uid, _)| !pods.contains_key(uid));
+        files.pods = pods;
+        files.problems = problems;
+        drop(files);
         (self.on_change)(&changed);
     }
 }

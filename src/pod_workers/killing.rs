@@ -11,13 +11,13 @@ use crate::lifecycle::HookSubject;
 use crate::pod_actions::{self, KillReason, MINIMUM_GRACE_SECONDS, ToKill, kill_grace_period};
 use crate::runtime::{Cancel, RuntimePodStatus, RuntimeState};
 
-/// Nobody reads it: a cancelled run is not an error.
+/// The error text of a cancelled run. It is never shown, because a cancelled run is not an error.
 const CANCELLED: &str = "cancelled";
 /// Stack of a thread that only waits for one container to end.
 const KILL_STACK: usize = 256 * 1024;
 
 impl Syncer {
-    /// Every running container at once, sidecars in their turn, then the sandboxes (8.5).
+    /// Kills every running container at once, sidecars in their turn, then the sandboxes (8.5).
     pub(super) fn kill_pod(
         &self,
         pod: &Pod,
@@ -52,7 +52,7 @@ impl Syncer {
         }
     }
 
-    /// In parallel: the slowest decides how long it takes.
+    /// Kills containers in parallel; returns when the slowest has ended.
     pub(super) fn kill_all(
         &self,
         pod: &Pod,
@@ -63,7 +63,8 @@ impl Syncer {
         self.kill_each(pod, kills, grace, None, problems);
     }
 
-    /// In parallel too, but a sidecar waits for those it has to outlive, as long as its grace period lasts.
+    /// Also in parallel. A sidecar first waits for the containers that must end before it, at most
+    /// for its grace period.
     fn kill_in_turn(
         &self,
         pod: &Pod,
@@ -108,7 +109,8 @@ impl Syncer {
                     Ok(handle) => handle
                         .join()
                         .unwrap_or_else(|_| Err("killing panicked".into())),
-                    // no thread to be had: one after the other, without a turn
+                    // no thread could be started: this container is killed here, without waiting
+                    // for its turn
                     Err((kill, _)) => {
                         let _ended = turns.map(|turns| Ended(turns, &kill.name));
                         self.kill(pod, kill, grace, None, cancel)
@@ -128,7 +130,7 @@ impl Syncer {
         turns: Option<&Turns>,
         cancel: &Cancel,
     ) -> Result<(), String> {
-        // also when it fails or panics: whoever waits for it is not to wait in vain
+        // also on failure and on panic, so that the containers that wait for this one go on
         let _ended = turns.map(|turns| Ended(turns, &kill.name));
         self.deps.probes.killing(pod, kill);
         self.event(pod, &kill.name, EventType::Normal, "Killing", &kill.message);
@@ -140,7 +142,7 @@ impl Syncer {
         let left = given
             .saturating_sub(waited)
             .max(Duration::from_secs(MINIMUM_GRACE_SECONDS as u64));
-        // those it waited for may have been given up
+        // the wait may have ended by a cancel: look again
         if cancel.is_cancelled() {
             return Err(CANCELLED.to_owned());
         }
@@ -168,7 +170,8 @@ impl Syncer {
             })
     }
 
-    /// The container's own hook, for as long as it has; whatever comes of it, the container is stopped afterwards.
+    /// Runs the container's preStop hook, at most for the grace period. The container is stopped
+    /// afterwards, also when the hook failed.
     fn pre_stop(&self, pod: &Pod, kill: &ToKill, grace: Duration, cancel: &Cancel) {
         let Some(container) = pod.container(&kill.name) else {
             return;

@@ -27,7 +27,7 @@ pub use work_queue::WorkQueue;
 
 use crate::api::{Pod, PodUid};
 use crate::clock::Moment;
-use crate::runtime::Cancel;
+use crate::runtime::{Cancel, ENDING};
 use table::{Effect, Next, Table};
 
 /// Retry after a failed sync: 10 s, jittered to 10–15 s (kubelet-probes 5.6).
@@ -35,16 +35,16 @@ const RETRY: Duration = Duration::from_secs(10);
 /// Stack of a worker's thread. A sync's deepest path (building an OCI config) touches below 100 KiB.
 const STACK: usize = 512 * 1024;
 
-/// What one run came to.
+/// The result of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Done.
     Ok,
     /// The pod is in a terminal phase.
     Terminal,
-    /// Failed; tried again at `retry_at`, or after 10–15 s.
+    /// Failed; the next try is at `retry_at`, or after 10–15 s.
     Failed {
-        /// Said once, in the log.
+        /// The text for the log, which has it once.
         error: String,
         /// The end of the earliest back-off.
         retry_at: Option<Moment>,
@@ -53,16 +53,17 @@ pub enum Outcome {
 
 /// The three syncs of a pod.
 pub trait PodSyncer: Send + Sync {
-    /// Runs the one that `work` names. May block: on the runtime, and on a grace period, which `cancel` cuts short.
+    /// Runs the sync that `work` names. May block: on the runtime, and on a grace period, which
+    /// `cancel` cuts short.
     fn run(&self, work: &Work, cancel: &Cancel) -> Outcome;
 }
 
 /// The workers.
 pub struct PodWorkers {
-    inner: Arc<Inner>,
+    inner: Arc<WorkerThreads>,
 }
 
-struct Inner {
+struct WorkerThreads {
     state: Mutex<State>,
     syncer: Arc<dyn PodSyncer>,
     queue: WorkQueue,
@@ -76,7 +77,7 @@ struct State {
     threads: HashMap<PodUid, Thread>,
     /// Runs under way.
     runs: HashMap<PodUid, Arc<Cancel>>,
-    /// Ended, or about to: joined at housekeeping.
+    /// Threads that have ended or are about to; housekeeping joins them.
     parked: Vec<JoinHandle<()>>,
     stopping: bool,
 }
@@ -89,7 +90,7 @@ struct Thread {
 impl PodWorkers {
     /// No workers yet. A healthy pod is synced again every `resync`, jittered to 1–1.5 times that.
     pub fn new(syncer: Arc<dyn PodSyncer>, resync: Duration) -> Self {
-        let inner = Inner {
+        let inner = WorkerThreads {
             state: Mutex::default(),
             syncer,
             queue: WorkQueue::default(),
@@ -101,7 +102,7 @@ impl PodWorkers {
         }
     }
 
-    /// Hands an update to the pod's worker, starting it where there is none.
+    /// Hands an update to the pod's worker, and starts the worker if there is none.
     pub fn update(&self, update: Update) {
         let uid = update.pod.uid().clone();
         let mut state = self.inner.lock();
@@ -121,7 +122,8 @@ impl PodWorkers {
         }
     }
 
-    /// Pods whose time has come (the sync tick). One that only the runtime knows is woken here: nobody else has its pod.
+    /// Returns the pods whose next sync is due (the sync tick). The worker of a pod that only the
+    /// runtime knows is woken here, because the pod manager has no such pod.
     pub fn due(&self, now: Moment) -> Vec<PodUid> {
         let mut due = self.inner.queue.due(now);
         let mut state = self.inner.lock();
@@ -163,7 +165,7 @@ impl PodWorkers {
         self.inner.lock().table.probed()
     }
 
-    /// Whether there is a worker for that pod, finished or not.
+    /// Whether there is a worker for this pod, finished or not.
     pub fn contains(&self, uid: &PodUid) -> bool {
         self.inner.lock().table.contains(uid)
     }
@@ -183,8 +185,8 @@ impl PodWorkers {
         self.inner.panics.load(Ordering::Relaxed)
     }
 
-    /// Ends every thread after its present run; containers are left alone. Waits at most `limit` and names the pods
-    /// whose threads are late.
+    /// Ends every thread after its present run; containers keep running. Waits at most `limit` and
+    /// returns the names of the pods whose threads are late.
     pub fn shutdown(&self, limit: Duration) -> Vec<String> {
         let mut state = self.inner.lock();
         state.stopping = true;
@@ -211,12 +213,12 @@ impl PodWorkers {
     }
 }
 
-impl Inner {
+impl WorkerThreads {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no panic while the lock is held")
     }
 
-    /// A worker that is not finished has a thread, unless none was to be had when it came: then it gets one now.
+    /// Wakes the worker. If its thread could not be started when it was created, starts it now.
     fn wake(self: &Arc<Self>, state: &mut State, uid: PodUid) {
         match state.threads.get(&uid) {
             // full means it is woken already
@@ -287,19 +289,15 @@ impl Inner {
         })
     }
 
-    /// Books the end of a run; whether the worker has finished.
+    /// Records the end of a run; returns whether the worker has finished.
     fn complete(self: &Arc<Self>, uid: &PodUid, ran: Phase, outcome: Outcome) -> bool {
         let (done, retry_at) = match outcome {
             Outcome::Ok => (Done::Ok, None),
             Outcome::Terminal => (Done::Terminal, None),
             Outcome::Failed { error, retry_at } => {
-                // what went wrong in a sync has been told as an event; the others have none of their own
-                match ran {
-                    _ if error.is_empty() => {}
-                    Phase::Sync => log::debug!("pod {uid}: {error}"),
-                    Phase::Terminating | Phase::Terminated => {
-                        log::warn!("pod {uid}: {error}; trying again")
-                    }
+                if !error.is_empty() {
+                    let level = failure_level(ran, &error, self.lock().stopping);
+                    log::log!(level, "pod {uid}: {error}; trying again");
                 }
                 (Done::Failed, retry_at)
             }
@@ -326,6 +324,16 @@ impl Inner {
             }
         }
         false
+    }
+}
+
+/// What goes wrong in a sync is told as an event; the other runs have none. What the daemon's own end cuts short is no
+/// fault: the next daemon goes on with it.
+fn failure_level(ran: Phase, error: &str, stopping: bool) -> log::Level {
+    let cut_short = stopping || error.ends_with(ENDING);
+    match ran {
+        Phase::Terminating | Phase::Terminated if !cut_short => log::Level::Warn,
+        _ => log::Level::Debug,
     }
 }
 
@@ -360,6 +368,18 @@ mod tests {
         assert_eq!(retry(Some(110)), at(110));
         assert_eq!(retry(Some(400)), at(190));
         assert_eq!(retry(None), at(115));
+    }
+
+    #[test]
+    fn what_the_end_of_the_daemon_cuts_short_is_no_warning() {
+        let level = |ran, error, stopping| failure_level(ran, error, stopping);
+        let interrupted = format!("cannot stop container c: {ENDING}");
+        for ran in [Phase::Terminating, Phase::Terminated] {
+            assert_eq!(level(ran, "the disk is full", false), log::Level::Warn);
+            assert_eq!(level(ran, "the disk is full", true), log::Level::Debug);
+            assert_eq!(level(ran, &interrupted, false), log::Level::Debug);
+        }
+        assert_eq!(level(Phase::Sync, "no image", false), log::Level::Debug);
     }
 
     /// Runs are reported and end when the test says how.
@@ -535,7 +555,7 @@ mod tests {
             error: "held".into(),
             retry_at: Some(retry_at),
         });
-        // shutdown joins the worker, so its run is booked
+        // shutdown joins the worker, so the end of its run is recorded
         assert!(h.workers.shutdown(Duration::from_secs(10)).is_empty());
         assert!(
             h.workers
@@ -560,7 +580,7 @@ mod tests {
             error: "the kernel holds it".into(),
             retry_at: None,
         });
-        // booked once its retry is in the queue
+        // the end of the run is recorded once its retry is in the queue
         while h.workers.inner.queue.is_empty() {
             std::thread::yield_now();
         }

@@ -14,10 +14,10 @@ use crate::pod_actions::{self, KillReason, PodActions, ToKill};
 use crate::runtime::{Cancel, ContainerId, RuntimePodStatus, RuntimeState};
 use crate::volumes::MountedVolumes;
 
-/// Instances of a container kept: the newest and the one before it.
+/// How many instances of a container are kept: the newest and the one before it.
 const KEPT_INSTANCES: usize = 2;
 
-/// What the containers of a pod start in.
+/// The sandbox and volumes that a pod's containers start in.
 struct ReadySandbox {
     id: ContainerId,
     volumes: MountedVolumes,
@@ -131,8 +131,9 @@ impl Syncer {
         }
     }
 
-    /// Init containers, then regular ones, in order. A plain init container that does not start ends the list; a sidecar
-    /// is passed over and tried again at the next sync.
+    /// Starts init containers, then regular ones, in order. A plain init container that does not
+    /// start ends the list; a sidecar that does not start is skipped and tried again at the next
+    /// sync.
     fn start_all(
         &self,
         pod: &Pod,
@@ -161,8 +162,8 @@ impl Syncer {
         }
     }
 
-    /// Initialisation starts anew with the sandbox, so what it came to before must not be taken for this one's. Returns
-    /// what the runtime still knows.
+    /// Removes the init containers of the old sandbox, so that their ends do not count for the new
+    /// one. Returns what is left of the runtime's status.
     fn purge_init_containers(
         &self,
         pod: &Pod,
@@ -179,7 +180,8 @@ impl Syncer {
         Ok(left)
     }
 
-    /// A sandbox that does not come up leaves the containers waiting with ContainerCreating; the event says why.
+    /// Creates the sandbox. If that fails, the containers wait with ContainerCreating and the event
+    /// has the cause.
     fn create_sandbox(
         &self,
         pod: &Pod,
@@ -199,7 +201,7 @@ impl Syncer {
         }
     }
 
-    /// Those that the new one replaces: stopped before it was made, and nobody asks for them any more.
+    /// Forgets the old sandboxes. They were stopped before the new one was made.
     fn forget_sandboxes(&self, runtime: &RuntimePodStatus) {
         for old in &runtime.sandboxes {
             if let Err(e) = self.runtime().remove_sandbox(&old.id) {
@@ -208,7 +210,7 @@ impl Syncer {
         }
     }
 
-    /// Back-off, then the start of one container; whether it was started.
+    /// Starts one container unless its back-off holds it back; returns whether it was started.
     fn start(
         &self,
         pod: &Pod,
@@ -252,7 +254,7 @@ impl Syncer {
         }
     }
 
-    /// Image, configuration, create, start, hook: each with its event.
+    /// Runs the steps image, configuration, create, start and hook, each with its event.
     fn start_steps(
         &self,
         pod: &Pod,
@@ -294,7 +296,7 @@ impl Syncer {
         self.event(pod, container, type_, e.reason, &e.message);
     }
 
-    /// A container whose postStart hook fails is killed.
+    /// Runs the postStart hook. A container whose hook fails is killed.
     fn post_start(
         &self,
         pod: &Pod,
@@ -355,7 +357,8 @@ impl Syncer {
             .check(&pod.reference(), container, runtime, Moment::now())
     }
 
-    /// Removes all but the newest ended instance, so that with the new one [`KEPT_INSTANCES`] are left.
+    /// Removes all ended instances but the newest, so that [`KEPT_INSTANCES`] are left with the new
+    /// one.
     fn prune(&self, container: &Container, runtime: &RuntimePodStatus) {
         let ended = runtime
             .containers
@@ -376,10 +379,10 @@ impl Syncer {
     }
 }
 
-/// Newest known instance + 1 (8.4, last paragraph). Where the runtime knows none, the status before tells: it has counted
-/// a container that vanished already (9.3 S3), one that ended not yet. Where neither knows an instance, the newest log
-/// that one has left tells (`calcRestartCountByLogDir`). An instance that was created and did not start is one, as for the
-/// kubelet; one that could not be created is none.
+/// The newest known instance + 1 (8.4, last paragraph). When the runtime knows none, the last
+/// status decides: its count already includes a container that vanished (9.3 S3), but not one that
+/// ended. When neither knows an instance, the newest log decides. An instance that was created and
+/// did not start counts, as for the kubelet; one that could not be created does not.
 fn next_attempt(
     container: &Container,
     runtime: &RuntimePodStatus,

@@ -28,31 +28,31 @@ const ID_DIGITS: usize = 64;
 
 /// What the syncer needs of PLEG.
 pub trait PodCache: Send + Sync {
-    /// The pod's runtime status as seen after `since`; blocks until there is one.
+    /// The pod's runtime status, read after `since`; blocks until there is one.
     ///
     /// # Errors
     /// The runtime did not answer in time.
     fn newer_than(&self, uid: &PodUid, since: Moment) -> Result<Arc<RuntimePodStatus>, String>;
 
-    /// Look at this pod again soon: something was done to it. Never blocks.
+    /// Asks for a new look at a pod that was changed. Never blocks.
     fn request_relist(&self, uid: &PodUid);
 }
 
 /// What the syncer needs of the probe manager (kubelet-probes 4.2, 4.3).
 pub trait Probes: Send + Sync {
-    /// Starts the workers the pod lacks.
+    /// Starts the probe workers that the pod does not have yet.
     fn add_pod(&self, pod: &Arc<Pod>);
-    /// The pod is ending: only readiness goes on.
+    /// The pod is ending: only readiness probes continue.
     fn stop_liveness_and_startup(&self, pod: &Pod);
     /// Nothing of the pod runs any more.
     fn remove_pod(&self, pod: &Pod);
     /// Writes Ready and Started into a fresh status. Changes nothing else.
     fn update_pod_status(&self, pod: &Pod, status: &mut PodStatus);
-    /// A status has been stored: wakes the workers that it concerns.
+    /// A status has been stored: wakes the probe workers that it concerns.
     fn trigger_workers(&self, _pod: &Pod, _stored: &PodStatus) {}
     /// A container is about to be killed: for the history.
     fn killing(&self, _pod: &Pod, _kill: &ToKill) {}
-    /// A container is about to start again for a reason that lies outside of it: for the history.
+    /// A container is about to restart for a cause outside of it: for the history.
     fn renewing(&self, _pod: &Pod, _container: &str, _cause: &str) {}
     /// A new instance of a container has started in place of `before`: for the history.
     fn restarted(
@@ -75,7 +75,7 @@ pub struct Deps {
     pub kuberuntime: Arc<KubeRuntime>,
     /// Hooks of containers.
     pub hooks: Arc<dyn Hooks>,
-    /// What runs.
+    /// The runtime status of each pod.
     pub cache: Arc<dyn PodCache>,
     /// Probes.
     pub probes: Arc<dyn Probes>,
@@ -89,28 +89,28 @@ pub struct Deps {
     pub max_back_off: Duration,
 }
 
-/// See the module.
+/// Carries out the three syncs.
 pub struct Syncer {
     pub(super) deps: Deps,
     pub(super) back_off: Mutex<BackOff>,
     pub(super) failures: Mutex<HashMap<(PodUid, String), StartFailure>>,
-    /// When each pod's last run ended: the next one waits for news after that.
+    /// When each pod's last run ended; the next run waits for a runtime status newer than this.
     last_run: Mutex<HashMap<PodUid, Moment>>,
 }
 
-/// Of which sync a status is.
+/// Which of the three syncs computes the status.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Syncing,
     /// The pod is being stopped.
     Ending,
-    /// All its containers have been.
+    /// All its containers have stopped.
     Ended,
 }
 
-/// Why a run did not do all it should.
+/// Collects why a run did not do all it should.
 pub(super) struct Problems<'a> {
-    /// Where it is cancelled it does nothing new.
+    /// A cancelled run starts nothing new.
     pub(super) cancel: &'a Cancel,
     pub(super) errors: Vec<String>,
     retry_at: Option<Moment>,
@@ -174,7 +174,7 @@ impl Syncer {
         }
     }
 
-    /// Housekeeping: drops back-off entries nobody can meet again.
+    /// Housekeeping: drops back-off entries that can no longer hold anything back.
     pub fn collect_garbage(&self, now: Moment) {
         self.back_off
             .lock()
@@ -216,7 +216,7 @@ impl Syncer {
         self.outcome(pod, problems)
     }
 
-    /// The runtime's word, newer than the end of this pod's last run.
+    /// The pod's runtime status, read after the end of the pod's last run.
     fn runtime_status(&self, pod: &Pod) -> Result<Arc<RuntimePodStatus>, Outcome> {
         let last_run = self
             .last_run
@@ -316,7 +316,7 @@ impl Syncer {
         if !problems.errors.is_empty() {
             return self.outcome(pod, problems);
         }
-        // the next look must be newer than the removal
+        // the next sync needs a status newer than the removal
         self.ran(pod.uid());
         self.sync(pod, cancel)
     }
@@ -325,7 +325,7 @@ impl Syncer {
         if problems.errors.is_empty() && problems.retry_at.is_none() {
             return Outcome::Ok;
         }
-        // why something waits or failed must be seen at once, not at the next sync
+        // the status shows at once, not at the next sync, why something waits or failed
         if let Ok(runtime) = self.runtime().pod_status(pod.uid()) {
             self.publish(pod, &runtime, Stage::Syncing);
         }
@@ -365,7 +365,10 @@ impl Syncer {
         match runtime {
             Err(e) => problems.add(e.message),
             Ok(runtime) if runtime.is_running() && problems.errors.is_empty() => {
-                problems.add("cannot end the pod: something of it still runs; trying again".into());
+                problems.add(
+                    "cannot end the pod: a container or sandbox of it still runs; trying again"
+                        .into(),
+                );
             }
             Ok(runtime) if !runtime.is_running() => {
                 self.deps.probes.remove_pod(pod);
@@ -382,7 +385,8 @@ impl Syncer {
         }
     }
 
-    /// A removed pod goes with all its remains; one that merely finished keeps its records and logs.
+    /// Clears up. A removed pod loses all its files; a pod that only finished keeps its records and
+    /// logs.
     fn terminated(&self, work: &Work) -> Outcome {
         let uid = work.pod.uid();
         self.forget_failures(uid);
@@ -420,13 +424,13 @@ impl Syncer {
         Ok(())
     }
 
-    // ---- small things ----
+    // ---- events and logs ----
 
     pub(super) fn runtime(&self) -> &dyn Runtime {
         &**self.deps.kuberuntime.runtime()
     }
 
-    /// What fails because the daemon ends is no event of the pod.
+    /// Records an event, unless the failure came from the end of the daemon.
     pub(super) fn event(
         &self,
         pod: &Pod,
@@ -493,8 +497,8 @@ impl Syncer {
     }
 }
 
-/// A text without the ids of containers and sandboxes. Each start makes a new id, so that the same failure would be
-/// another event each time. The log has the text with them.
+/// Removes the ids of containers and sandboxes from a text. Each start makes a new id, so the same
+/// failure would become another event each time. The log keeps the ids.
 fn without_ids(text: &str) -> String {
     let is_id = |word: &str| word.len() == ID_DIGITS && word.bytes().all(|b| b.is_ascii_hexdigit());
     let mut out = String::with_capacity(text.len());

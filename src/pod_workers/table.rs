@@ -16,9 +16,9 @@ pub enum UpdateKind {
     Create,
     /// The pod changed.
     Update,
-    /// Look again.
+    /// Sync it again.
     Sync,
-    /// End it: the pod was removed, or nobody wants it.
+    /// End it: the pod was removed, or no source has it.
     Kill {
         /// Lowers the grace period, in seconds.
         grace_override: Option<i64>,
@@ -28,15 +28,15 @@ pub enum UpdateKind {
 /// An update of a pod.
 #[derive(Clone, Debug)]
 pub struct Update {
-    /// What is asked.
+    /// What is asked of the worker.
     pub kind: UpdateKind,
-    /// The pod; of one only the runtime knows, the metadata alone.
+    /// The pod; a pod that only the runtime knows has metadata only.
     pub pod: Arc<Pod>,
     /// Only the runtime knows this pod: it can be killed and removed, nothing else.
     pub runtime_only: bool,
     /// Its stored phase is Succeeded or Failed.
     pub phase_is_terminal: bool,
-    /// The runtime shows something of it alive.
+    /// The runtime shows a live container or sandbox of it.
     pub is_running: bool,
 }
 
@@ -62,7 +62,7 @@ pub struct Work {
     pub grace: i64,
     /// See [`Update::runtime_only`].
     pub runtime_only: bool,
-    /// The pod was removed (not merely finished): its remains go too.
+    /// The pod was removed (not merely finished): its files are removed too.
     pub removed: bool,
 }
 
@@ -80,13 +80,13 @@ pub enum Done {
 /// What an update led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing: the worker has finished, or the update was only remembered.
+    /// Nothing to do now: the worker has finished, or the update is kept for later.
     Nothing,
     /// A new worker: start its thread.
     Spawn,
     /// Wake the worker's thread.
     Wake,
-    /// The same, and cancel the run under way: the pod is to end from now on, or in less time.
+    /// Wake the thread and cancel the run under way: the pod must end from now on, or in less time.
     Overtake,
 }
 
@@ -101,13 +101,13 @@ pub enum Next {
     Retry,
     /// The worker is done; wake the one that waited for its name.
     Finished {
-        /// Who may start now.
+        /// The pod that may start now.
         wake: Option<PodUid>,
     },
 }
 
 #[derive(Debug)]
-struct Entry {
+struct WorkerState {
     pod: Arc<Pod>,
     phase: Phase,
     finished: bool,
@@ -121,32 +121,32 @@ struct Entry {
 /// All workers.
 #[derive(Debug, Default)]
 pub struct Table {
-    entries: HashMap<PodUid, Entry>,
-    /// Who runs under a name.
+    workers: HashMap<PodUid, WorkerState>,
+    /// The pod that runs under a name.
     running: HashMap<String, PodUid>,
-    /// Who waits for a name.
+    /// The pods that wait for a name.
     waiting: HashMap<String, VecDeque<PodUid>>,
 }
 
 impl Table {
-    /// Takes an update in.
+    /// Applies an update.
     pub fn update(&mut self, update: Update) -> Effect {
         let uid = update.pod.uid().clone();
-        let Some(entry) = self.entries.get_mut(&uid) else {
+        let Some(worker) = self.workers.get_mut(&uid) else {
             return self.insert(uid, update);
         };
-        if entry.finished || entry.phase != Phase::Sync {
+        if worker.finished || worker.phase != Phase::Sync {
             if update.kind == UpdateKind::Create {
-                entry.restart_requested = true;
+                worker.restart_requested = true;
                 return Effect::Nothing;
             }
-            if entry.finished {
+            if worker.finished {
                 return Effect::Nothing;
             }
         }
-        let (phase, grace) = (entry.phase, entry.grace);
-        entry.merge(&update);
-        match entry.phase != phase || entry.grace < grace {
+        let (phase, grace) = (worker.phase, worker.grace);
+        worker.merge(&update);
+        match worker.phase != phase || worker.grace < grace {
             true => Effect::Overtake,
             false => Effect::Wake,
         }
@@ -158,7 +158,7 @@ impl Table {
             return Effect::Nothing;
         }
         let ended = update.phase_is_terminal && !update.is_running && !killed;
-        let mut entry = Entry {
+        let mut worker = WorkerState {
             pod: update.pod.clone(),
             phase: if ended {
                 Phase::Terminated
@@ -172,27 +172,29 @@ impl Table {
             removed: false,
             restart_requested: false,
         };
-        entry.merge(&update);
-        if entry.runtime_only && killed {
-            // What an earlier daemon started still has the name: no pod starts beside it.
+        worker.merge(&update);
+        if worker.runtime_only && killed {
+            // A pod that an earlier daemon started still has the name: no other pod starts beside
+            // it.
             self.running
                 .entry(update.pod.full_name())
                 .or_insert_with(|| uid.clone());
         }
-        if entry.phase == Phase::Sync {
+        if worker.phase == Phase::Sync {
             self.waiting
                 .entry(update.pod.full_name())
                 .or_default()
                 .push_back(uid.clone());
         }
-        self.entries.insert(uid, entry);
+        self.workers.insert(uid, worker);
         Effect::Spawn
     }
 
-    /// Has the worker of a pod that only the runtime knows run again; false for any other.
+    /// Schedules another run for a pod that only the runtime knows; returns false for any other
+    /// pod.
     pub fn look_again(&mut self, uid: &PodUid) -> bool {
         let orphan = self
-            .entries
+            .workers
             .get_mut(uid)
             .filter(|e| e.runtime_only && !e.finished);
         orphan.map(|e| e.pending = true).is_some()
@@ -200,30 +202,30 @@ impl Table {
 
     /// The next run of a worker, if there is one to do now.
     pub fn begin(&mut self, uid: &PodUid) -> Option<Work> {
-        let entry = self.entries.get(uid)?;
-        if entry.finished
-            || !entry.pending
-            || (entry.phase == Phase::Sync && !self.allowed_to_start(uid))
+        let worker = self.workers.get(uid)?;
+        if worker.finished
+            || !worker.pending
+            || (worker.phase == Phase::Sync && !self.allowed_to_start(uid))
         {
             return None;
         }
-        let entry = self.entries.get_mut(uid)?;
-        entry.pending = false;
+        let worker = self.workers.get_mut(uid)?;
+        worker.pending = false;
         Some(Work {
-            phase: entry.phase,
-            pod: entry.pod.clone(),
-            grace: entry.grace,
-            runtime_only: entry.runtime_only,
-            removed: entry.removed,
+            phase: worker.phase,
+            pod: worker.pod.clone(),
+            grace: worker.grace,
+            runtime_only: worker.runtime_only,
+            removed: worker.removed,
         })
     }
 
     /// Static pods of one name start one at a time, in order of arrival.
     fn allowed_to_start(&mut self, uid: &PodUid) -> bool {
-        let Some(entry) = self.entries.get(uid) else {
+        let Some(worker) = self.workers.get(uid) else {
             return false;
         };
-        let name = entry.pod.full_name();
+        let name = worker.pod.full_name();
         if let Some(holder) = self.running.get(&name) {
             return holder == uid;
         }
@@ -238,19 +240,20 @@ impl Table {
         true
     }
 
-    /// Takes the end of a run in. `ran` is the phase that ran; when the worker was moved on meanwhile, that wins.
+    /// Records the end of a run. `ran` is the phase that ran; if the worker has moved on meanwhile,
+    /// its new phase counts.
     pub fn complete(&mut self, uid: &PodUid, ran: Phase, done: Done) -> Next {
-        let Some(entry) = self.entries.get_mut(uid) else {
+        let Some(worker) = self.workers.get_mut(uid) else {
             return Next::Finished { wake: None };
         };
         match (ran, done) {
             (_, Done::Failed) => {}
-            (Phase::Sync, Done::Terminal) => entry.move_on(Phase::Terminating),
+            (Phase::Sync, Done::Terminal) => worker.move_on(Phase::Terminating),
             (Phase::Sync, Done::Ok) => {}
-            (Phase::Terminating, _) => entry.move_on(Phase::Terminated),
+            (Phase::Terminating, _) => worker.move_on(Phase::Terminated),
             (Phase::Terminated, _) => return self.finish(uid),
         }
-        match entry.pending {
+        match worker.pending {
             true => Next::Again,
             false if done == Done::Failed => Next::Retry,
             false => Next::Resync,
@@ -258,10 +261,10 @@ impl Table {
     }
 
     fn finish(&mut self, uid: &PodUid) -> Next {
-        let entry = self.entries.get_mut(uid).expect("looked up by the caller");
-        entry.finished = true;
-        entry.pending = false;
-        let name = entry.pod.full_name();
+        let worker = self.workers.get_mut(uid).expect("looked up by the caller");
+        worker.finished = true;
+        worker.pending = false;
+        let name = worker.pod.full_name();
         if self.running.get(&name) == Some(uid) {
             self.running.remove(&name);
         }
@@ -270,11 +273,11 @@ impl Table {
         }
     }
 
-    /// Who may start under a name next: those that were killed while they waited are passed over.
+    /// The pod that may start under a name next. A pod that was killed while it waited is left out.
     fn next_waiting(&mut self, name: &str) -> Option<PodUid> {
         let queue = self.waiting.get_mut(name)?;
         queue.retain(|u| {
-            self.entries
+            self.workers
                 .get(u)
                 .is_some_and(|e| e.phase == Phase::Sync && !e.finished)
         });
@@ -288,44 +291,45 @@ impl Table {
     /// Drops finished workers that are no longer desired, or whose pod was re-created with the same UID (lessons A10).
     /// Returns the dropped.
     pub fn sync_known(&mut self, desired: &HashSet<PodUid>) -> Vec<PodUid> {
-        let gone = |(uid, e): (&PodUid, &Entry)| {
+        let gone = |(uid, e): (&PodUid, &WorkerState)| {
             (e.finished && (!desired.contains(uid) || e.restart_requested)).then(|| uid.clone())
         };
-        let dropped: Vec<PodUid> = self.entries.iter().filter_map(gone).collect();
+        let dropped: Vec<PodUid> = self.workers.iter().filter_map(gone).collect();
         for uid in &dropped {
-            self.entries.remove(uid);
+            self.workers.remove(uid);
         }
         dropped
     }
 
     /// UIDs whose probes may run: syncing or terminating (kubelet-probes 5.5).
     pub fn probed(&self) -> HashSet<PodUid> {
-        let alive = |(uid, e): (&PodUid, &Entry)| {
+        let alive = |(uid, e): (&PodUid, &WorkerState)| {
             (e.phase != Phase::Terminated && !e.finished).then(|| uid.clone())
         };
-        self.entries.iter().filter_map(alive).collect()
+        self.workers.iter().filter_map(alive).collect()
     }
 
     /// Whether there is a worker, finished or not.
     pub fn contains(&self, uid: &PodUid) -> bool {
-        self.entries.contains_key(uid)
+        self.workers.contains_key(uid)
     }
 
     /// Whether the worker has been told to end, or has ended.
     pub fn is_terminating(&self, uid: &PodUid) -> bool {
-        self.entries
+        self.workers
             .get(uid)
             .is_some_and(|e| e.finished || e.phase != Phase::Sync)
     }
 
     /// Every pod with an unfinished worker: (pod, is it being removed or killed).
     pub fn working(&self) -> Vec<(Arc<Pod>, bool)> {
-        let each = |e: &Entry| (!e.finished && !e.runtime_only).then(|| (e.pod.clone(), e.removed));
-        self.entries.values().filter_map(each).collect()
+        let each =
+            |e: &WorkerState| (!e.finished && !e.runtime_only).then(|| (e.pod.clone(), e.removed));
+        self.workers.values().filter_map(each).collect()
     }
 }
 
-impl Entry {
+impl WorkerState {
     /// Merges an update: only the newest pod counts, the phase only moves on.
     fn merge(&mut self, update: &Update) {
         self.pending = true;
@@ -395,7 +399,7 @@ mod tests {
         UpdateKind::Kill { grace_override }
     }
 
-    /// Runs everything a worker has to do now; the phases it ran.
+    /// Runs everything a worker has to do now; returns the phases that ran.
     fn drive(table: &mut Table, uid: &str) -> Vec<Phase> {
         let uid = uid.into();
         let mut ran = Vec::new();

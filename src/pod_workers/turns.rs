@@ -1,4 +1,5 @@
-//! Turns: who waits for whom while all containers of a pod are killed at once (kubelet-probes 8.5).
+//! Turns: which container waits for which while all containers of a pod are killed at once
+//! (kubelet-probes 8.5).
 
 use std::collections::HashSet;
 use std::sync::{Condvar, Mutex};
@@ -13,7 +14,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Those containers are about to be killed.
+    /// Turns of these containers, which are about to be killed.
     pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         Self {
             alive: Mutex::new(names.map(str::to_owned).collect()),
@@ -21,7 +22,7 @@ impl Turns {
         }
     }
 
-    /// That one has ended.
+    /// Records that a container has ended.
     pub(super) fn ended(&self, name: &str) {
         self.alive
             .lock()
@@ -30,7 +31,7 @@ impl Turns {
         self.fewer.notify_all();
     }
 
-    /// Waits until none of `before` is left, at most `limit`; how long that took.
+    /// Waits until none of `before` is left, at most `limit`; returns how long that took.
     pub(super) fn wait(&self, before: &[&str], limit: Duration) -> Duration {
         if before.is_empty() {
             return Duration::ZERO;
@@ -47,7 +48,7 @@ impl Turns {
     }
 }
 
-/// Tells the end of a container when it is dropped.
+/// Records the end of a container when it is dropped.
 pub(super) struct Ended<'a>(pub(super) &'a Turns, pub(super) &'a str);
 
 impl Drop for Ended<'_> {
@@ -85,7 +86,7 @@ mod tests {
             order.try_iter().collect::<Vec<_>>(),
             ["app", "helper", "proxy"]
         );
-        // one that is not killed is waited for by nobody
+        // nobody waits for a container that is not being killed
         assert!(turns.wait(&["never"], limit) < limit);
         let stuck = Turns::new(["app"].into_iter());
         assert!(stuck.wait(&["app"], Duration::from_millis(20)) >= Duration::from_millis(20));

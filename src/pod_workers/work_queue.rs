@@ -1,4 +1,5 @@
-//! When each pod is to be synced again; the sync tick asks (kubelet-probes 5.2).
+//! When each pod is synced again; the sync tick takes out the pods that are due (kubelet-probes
+//! 5.2).
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -13,7 +14,7 @@ pub struct WorkQueue {
 }
 
 impl WorkQueue {
-    /// Sync that pod at that time.
+    /// Schedules a sync of a pod; an earlier time for the same pod is replaced.
     pub fn enqueue(&self, uid: PodUid, at: Moment) {
         self.times
             .lock()
@@ -38,7 +39,7 @@ impl WorkQueue {
             .is_empty()
     }
 
-    /// Takes out every pod whose time has come.
+    /// Takes out every pod that is due.
     pub fn due(&self, now: Moment) -> Vec<PodUid> {
         let mut times = self.times.lock().expect("no panic while the lock is held");
         let due: Vec<PodUid> = times

@@ -1,8 +1,8 @@
 //! When a worker's next step is due: a fixed cadence that never drifts and never piles up (lessons B4), and the start
 //! jitter (kubelet-probes 2.2, deviations: start-jitter).
 //!
-//! Invariants: pure. Ticks lie at whole periods from the last reset, however long a step takes; of the ticks that pass
-//! during a step one is kept.
+//! Invariants: pure. Ticks are whole periods apart, counted from the last reset, however long a
+//! step takes; of the ticks that pass during a step only one is kept.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub struct Cadence {
 }
 
 impl Cadence {
-    /// Ticks one period from now, and so on.
+    /// A ticker whose first tick is one period from now.
     pub fn new(period: Duration, now: Moment) -> Self {
         let period = period.max(MIN_PERIOD);
         Self {
@@ -31,7 +31,7 @@ impl Cadence {
         }
     }
 
-    /// A full period from now.
+    /// Restarts the cadence: the next tick is a full period from now.
     pub fn reset(&mut self, now: Moment) {
         self.next = now + self.period;
     }
@@ -41,7 +41,8 @@ impl Cadence {
         self.next
     }
 
-    /// Takes the tick that is due, and all others that have passed with it; says when the first of them was due.
+    /// Takes the tick that is due and all others that have passed; returns when the first of them
+    /// was due.
     pub fn take(&mut self, now: Moment) -> Option<Moment> {
         let due = self.next;
         if now < due {
@@ -54,8 +55,8 @@ impl Cadence {
     }
 }
 
-/// Upper bound of a worker's start jitter: only after a start of the daemon, and only for a container that was there
-/// before it; a new container is probed at its initial delay.
+/// Upper bound of a worker's start jitter. There is jitter only after a start of the daemon and for
+/// a container that is older than the daemon; a new container is probed at its initial delay.
 pub fn max_jitter(period: Duration, manager_age: Duration, container_is_older: bool) -> Duration {
     if container_is_older && manager_age < period {
         period.min(MAX_JITTER)
@@ -96,7 +97,8 @@ mod tests {
         );
     }
 
-    /// Each step is late by some other part of a millisecond, as the scheduler has it, and takes its time.
+    /// Each step is late by a different part of a millisecond, as on a real scheduler, and takes
+    /// some time.
     #[test]
     fn an_hour_of_late_steps_does_not_drift() {
         for period in [10, 1000, 7000] {
@@ -110,7 +112,8 @@ mod tests {
         }
     }
 
-    /// A suspended machine, a stopped process: one step for all that was missed, and then the old instants again.
+    /// After a suspended machine or a stopped process: one step for all missed ticks, then ticks at
+    /// the old instants.
     #[test]
     fn a_stall_of_any_length_leaves_one_step_and_the_same_instants() {
         for stalled in [1, 999, 1000, 1001, 5000, 3_600_000, 30 * 86_400_000] {

@@ -1,29 +1,30 @@
-//! What all workers of a manager share: where they look, what they run, and where they put what came of it.
+//! What all workers of a manager share: the statuses they read, the prober they use, and the caches
+//! for their results.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::container_view::StatusSource;
 use super::outcome::Outcome;
 use super::pauses::Pauses;
 use super::prober::Prober;
 use super::results::Results;
-use super::sight::StatusSource;
 use super::worker::Verdict;
 use crate::api::{PodRef, PodUid, ProbeType};
 use crate::clock::Moment;
 use crate::runtime::ContainerId;
 
-/// Takes down what probes do, for people: nothing is decided from it.
+/// Records what probes do, for people: no decision uses it.
 pub trait ProbeRecords: Send + Sync {
     /// The record of one probe, from the start of its worker on.
     fn open(&self, pod: &PodRef, container: &str, probe_type: ProbeType) -> Box<dyn ProbeRecord>;
 }
 
-/// What is taken down of one probe. Called on its worker's thread; must not block.
+/// The record of one probe. Called on the worker's thread; must not block.
 pub trait ProbeRecord: Send {
-    /// A run begins so long after it was due.
+    /// A run begins this long after it was due.
     fn begun(&self, late: Duration);
     /// A run has ended.
     fn ran(&self, verdict: Verdict, outcome: &Outcome);
@@ -31,7 +32,7 @@ pub trait ProbeRecord: Send {
     fn close(&self);
 }
 
-/// What an earlier daemon knew of a container that still runs.
+/// What an earlier daemon knew about a container that still runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestoredReady {
     /// It was ready.
@@ -59,7 +60,7 @@ impl WorkerKey {
     }
 }
 
-/// See the module.
+/// What all workers of a manager share.
 pub(super) struct Context {
     pub(super) statuses: Arc<dyn StatusSource>,
     pub(super) results: Results,
@@ -73,7 +74,7 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// Whether an earlier daemon has told of that container.
+    /// Whether an earlier daemon knew this container.
     pub(super) fn is_restored(&self, id: &ContainerId) -> bool {
         self.restored.contains_key(id)
     }

@@ -1,4 +1,4 @@
-//! The exec handler: what the runtime's answer means (kubelet-probes 3.2).
+//! The exec handler: runs the command and judges the runtime's answer (kubelet-probes 3.2).
 
 use std::time::Duration;
 
@@ -37,7 +37,8 @@ pub fn probe(
     judge(answer, command, timeout)
 }
 
-/// The outcome of what the runtime answered. A text that is not UTF-8 is shown with replacement characters.
+/// Makes the outcome from the runtime's answer. Output that is not UTF-8 is shown with replacement
+/// characters.
 pub fn judge(
     answer: Result<ExecOutcome, RuntimeError>,
     command: &[String],

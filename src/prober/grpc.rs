@@ -1,10 +1,12 @@
 //! The grpc handler (kubelet-probes 3.6): grpc.health.v1.Health/Check over HTTP/2 in plain text, without a runtime.
 //!
-//! Invariants: one deadline covers connecting and the call. Connected means that the server's SETTINGS have come, as in
-//! gRPC's Go client: a server that accepts and says nothing, or speaks HTTP/1, is never connected. What cannot be
-//! connected is tried again after a pause until the deadline, for a server may still be starting; so nobody is told
-//! "connection refused" early. A call that the server says it never touched is made once more. Whatever the server does
-//! is a failure and never an error of the probe; only our own lack of descriptors or of the namespace is (lessons 16).
+//! Invariants: one deadline covers connecting and the call. A connection counts from the server's
+//! SETTINGS, as in gRPC's Go client: a server that accepts and stays silent, or speaks HTTP/1, is
+//! never connected. A failed connection is tried again after a pause until the deadline, because
+//! the server may still be starting; so "connection refused" is reported only at the deadline. A
+//! call that the server says it did not process is made once more. Any behaviour of the server is a
+//! failure and never an error of the probe; only our own lack of descriptors or of the namespace is
+//! an error (lessons 16).
 
 mod health;
 
@@ -25,9 +27,9 @@ use crate::wire::grpc::status::{Code, Status};
 use crate::wire::grpc::{Call, CallError, MAX_HEADERS, preface_error};
 use crate::wire::link::{Ended, Link};
 
-/// The one method of the health service that is called.
+/// The method of the health service that a probe calls.
 const CHECK: &str = "/grpc.health.v1.Health/Check";
-/// The kubelet's name, then the client library's.
+/// The user agent: the kubelet's name, then the client library's.
 const CLIENT: &str = concat!("kube-probe/1.36 podprobe/", env!("CARGO_PKG_VERSION"));
 
 /// The pause after the first failed connection …
@@ -36,10 +38,12 @@ const BACKOFF: Duration = Duration::from_secs(1);
 const BACKOFF_FACTOR: f64 = 1.6;
 /// … up to this.
 const MAX_BACKOFF: Duration = Duration::from_secs(120);
-/// No single connection is waited for longer than this, or than the pause that would follow it.
+/// The longest wait for one connection; if the pause after it would be longer, the wait is as long
+/// as the pause.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 
-/// Asks the health service at `target` and `port` for `service` (empty: the server as a whole); `timeout` covers all.
+/// Asks the health service at `target` and `port` for `service` (empty: the whole server);
+/// `timeout` covers everything.
 #[inline(never)]
 pub fn probe(target: &Target, port: u16, service: &str, timeout: Duration) -> Outcome {
     let deadline = Instant::now() + timeout;
@@ -112,9 +116,9 @@ fn join_host_port(host: &str, port: u16) -> String {
 
 /// Why there is no connection.
 enum ConnectError {
-    /// The other side's doing.
+    /// The other side caused it.
     Failed(String),
-    /// Ours.
+    /// We caused it.
     Ours(String),
 }
 
@@ -129,7 +133,7 @@ impl From<DialError> for ConnectError {
     }
 }
 
-/// A connection and what makes requests on it.
+/// A connection and its sender of requests.
 type Connected = (Link, SendRequest<Bytes>);
 
 /// One probe.
@@ -142,7 +146,7 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// Connects, again and again until the deadline.
+    /// Connects; tries again until the deadline.
     fn connect(&self) -> Result<Connected, ConnectError> {
         let mut pause = BACKOFF;
         loop {
@@ -160,7 +164,7 @@ impl Client<'_> {
         }
     }
 
-    /// Connects to the first address that answers as an HTTP/2 server does.
+    /// Connects to the first address with an HTTP/2 server.
     fn connect_once(&self, pause: Duration) -> Result<Connected, ConnectError> {
         let until = self.deadline.min(Instant::now() + CONNECT_LIMIT.max(pause));
         let progress = Progress::new();
@@ -189,7 +193,7 @@ impl Client<'_> {
         greeted.map_err(|e| ConnectError::Failed(preface_error(e)))
     }
 
-    /// The call, once more on a fresh connection when the server has not touched it.
+    /// Makes the call; makes it once more on a new connection when the server has not processed it.
     fn check(&self, connected: Connected) -> Result<i32, Status> {
         match self.check_once(connected) {
             Err(e) if e.unprocessed => {}
@@ -221,7 +225,7 @@ impl Client<'_> {
             service: self.service.into(),
         };
         match link.drive(call.make::<HealthCheckResponse>(requests, &request)) {
-            // An answer that is there counts, also when the deadline passed as it was read.
+            // A complete answer counts, also when the deadline passed while it was read.
             Ok(Ok(answer)) => Ok(answer.status),
             Ok(Err(e)) => Err(e.at_deadline(Instant::now() >= self.deadline)),
             Err(Ended::Expired) => Err(Status::deadline().into()),

@@ -1,7 +1,8 @@
 //! The httpGet handler (kubelet-probes 3.4): header rules, redirects within the host, what a status means.
 //!
-//! Invariants: one request is one connection. One deadline covers redirects and bodies. Nothing is taken from the
-//! environment. Redirects are followed only within the host of the first request, so that a probe cannot be sent on.
+//! Invariants: one request is one connection. One deadline covers redirects and bodies. The
+//! environment has no effect. Redirects are followed only within the host of the first request, so
+//! that a server cannot send a probe to another host.
 
 use std::borrow::Cow;
 use std::io;
@@ -21,10 +22,10 @@ use crate::wire::observer::{self, Observer};
 use crate::wire::text::quote;
 use crate::wire::{http2, tls};
 
-/// What the probe calls itself: the kubelet's name, at the version whose rules it follows.
+/// The probe's user agent: the kubelet's name, with the version whose rules it follows.
 pub const USER_AGENT: &str = "kube-probe/1.36";
 
-/// The request that would follow this many is refused.
+/// The most requests of one probe, redirects included.
 const MAX_REQUESTS: usize = 10;
 
 /// The headers of a spec in canonical form, grouped by name in order of first use; every value is kept.
@@ -51,9 +52,10 @@ fn canonical(name: &str) -> String {
     name.split('-').map(word).collect::<Vec<String>>().join("-")
 }
 
-/// The headers that are sent, one by one, `Host` first: the spec's, those added, those an empty value removes. Names that
-/// the client itself decides (Content-Length, Transfer-Encoding, Trailer) are left out, as Go's client does. After a
-/// redirect a `Referer` is sent, unless the spec has one. Ends with the first error of `send`.
+/// Passes the headers to `send` one by one, `Host` first: the headers of the spec and the default
+/// ones, which an empty value in the spec removes. Headers that the client itself sets
+/// (Content-Length, Transfer-Encoding, Trailer) are left out, as in Go's client. After a redirect a
+/// `Referer` is sent, unless the spec has one. Ends with the first error of `send`.
 fn each_header<E>(
     spec: &[HttpHeader],
     authority: &str,
@@ -112,7 +114,7 @@ pub struct Get {
 }
 
 impl Get {
-    /// GETs `url` at `target`, which its host is at.
+    /// A GET of `url`, whose host is at `target`.
     pub fn new(url: ProbeUrl, headers: &[HttpHeader], target: Target) -> Self {
         let request = request(&url, headers, None);
         Self {
@@ -123,7 +125,8 @@ impl Get {
         }
     }
 
-    /// Sends it and judges the answer; `timeout` covers everything from the lookup to the last byte of the body.
+    /// Sends the request and judges the answer; `timeout` covers everything from the lookup to the
+    /// last byte of the body.
     #[inline(never)]
     pub fn run(&self, timeout: Duration) -> Outcome {
         let deadline = Instant::now() + timeout;
@@ -176,7 +179,7 @@ impl Get {
             if count == MAX_REQUESTS {
                 return failure(&to, "stopped after 10 redirects");
             }
-            // A Host header of the spec stays on the way to the same place only.
+            // A Host header of the spec is kept only for a redirect to the same host.
             if !is_relative(&to) && next.authority() != url.authority() {
                 headers
                     .to_mut()
@@ -184,7 +187,7 @@ impl Get {
             }
             let referer = (url.scheme != "https" || next.scheme != "http").then(|| url.to_string());
             url = Cow::Owned(next);
-            // Ends the connection before the next is made.
+            // Ends this connection before the next one is made.
             drop(answer);
             let hop = Hop {
                 url: &url,
@@ -204,11 +207,11 @@ impl Get {
 struct Hop<'a> {
     url: &'a ProbeUrl,
     headers: &'a [HttpHeader],
-    /// The request that led here.
+    /// The request that was redirected here.
     referer: Option<&'a str>,
 }
 
-/// The bytes that are sent, or the name or value that no header may have: the client refuses it.
+/// The bytes to send, or an error that names a header name or value that the client refuses.
 fn request(
     url: &ProbeUrl,
     headers: &[HttpHeader],
@@ -222,7 +225,7 @@ fn request(
     Ok(request.finish())
 }
 
-/// The same for HTTP/2, which has no headers about the connection.
+/// The request for HTTP/2, which has no headers about the connection.
 fn http2_request(hop: &Hop<'_>) -> http::Result<http::Request<()>> {
     let (mut request, mut authority) = (http::Request::get("/"), String::new());
     let url = hop.url;
@@ -249,7 +252,7 @@ fn http2_request(hop: &Hop<'_>) -> http::Result<http::Request<()>> {
     request.uri(uri).version(http::Version::HTTP_2).body(())
 }
 
-/// A failure of the probe, in Go's form of every error of its client.
+/// A failure of the probe, in the form of Go's client errors.
 fn failure(url: &dyn std::fmt::Display, cause: &str, phase: Phase) -> Outcome {
     Outcome::new(HandlerResult::Failure, client_error(url, cause), phase)
 }
@@ -272,7 +275,7 @@ impl Answer {
         }
     }
 
-    /// Where it redirects to.
+    /// The redirect target.
     fn location(&self) -> Option<Cow<'_, str>> {
         if !matches!(self.status(), 301 | 302 | 303 | 307 | 308) {
             return None;
@@ -303,14 +306,15 @@ struct Client<'a> {
 
 /// Why a request has no answer.
 enum NoAnswer {
-    /// The other side's doing.
+    /// The other side caused it.
     Theirs(String),
-    /// Ours: says nothing of the container.
+    /// We caused it, so it shows nothing about the container.
     Ours(String),
 }
 
 impl Client<'_> {
-    /// One request and the head of its answer; Err is what came of a probe without one.
+    /// Sends one request and reads the head of the answer. Err is the outcome of a probe without an
+    /// answer.
     #[inline(never)]
     fn get(&self, hop: &Hop<'_>, request: &Result<String, String>) -> Result<Answer, Outcome> {
         let url = hop.url;
@@ -364,7 +368,8 @@ impl Client<'_> {
     }
 }
 
-/// Reads the body and judges the status. A body that breaks off is an error of the probe, a long one is cut.
+/// Reads the body and judges the status. A truncated body is an error of the probe; a long one is
+/// cut.
 #[inline(never)]
 fn finish(answer: Answer) -> Outcome {
     let status = answer.status();
@@ -398,7 +403,7 @@ fn finish(answer: Answer) -> Outcome {
     }
 }
 
-/// What Go's client adds to a timeout before the head of the answer.
+/// The text that Go's client adds to a timeout before the head of the answer.
 const AWAITING_HEADERS: &str = "Client.Timeout exceeded while awaiting headers";
 
 impl From<DialError> for NoAnswer {
@@ -426,7 +431,7 @@ impl From<ExchangeError> for NoAnswer {
     }
 }
 
-/// The text of an error of the connection; `at_deadline` is what a timeout adds.
+/// The text of a connection error; `at_deadline` is added to a timeout.
 fn io_cause(e: &io::Error, at_deadline: &str) -> String {
     if let Some(text) = tls::error_text(e) {
         return text;

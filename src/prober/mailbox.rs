@@ -1,7 +1,8 @@
 //! How a waiting worker is woken: to stop, or to probe now.
 //!
-//! Invariants: waking never blocks. At most one trigger waits to be read; a stop wins over it and stays. One
-//! lock and one condition cost a worker's waiting a third of what a select over two channels and a timeout does.
+//! Invariants: waking never blocks. At most one trigger waits to be read; a stop takes precedence
+//! over it and stays. A wait on one lock and one condition costs a third of a select over two
+//! channels and a timeout.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,17 +11,17 @@ use std::time::{Duration, Instant};
 /// Why a wait ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Woken<T> {
-    /// End.
+    /// The worker must end.
     Stop,
     /// A trigger came.
     Trigger(T),
-    /// The wait is over and nothing has come.
+    /// The time is over and nothing has come.
     TimeUp,
 }
 
-/// One worker waits, any number of threads wake it.
+/// The mailbox of one worker; any number of threads may wake it.
 pub(super) struct Mailbox<T> {
-    /// Set under the lock, so that no wait misses it.
+    /// Written under the lock, so that no wait misses it.
     stop: AtomicBool,
     trigger: Mutex<Option<T>>,
     came: Condvar,
@@ -37,14 +38,14 @@ impl<T> Default for Mailbox<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// From now on every wait ends at once.
+    /// Stops the worker: from now on every wait ends at once.
     pub(super) fn stop(&self) {
         let _lock = self.lock();
         self.stop.store(true, Ordering::Release);
         self.came.notify_one();
     }
 
-    /// Leaves a trigger; false when one waits there already.
+    /// Leaves a trigger; returns false when one is there already.
     pub(super) fn trigger(&self, trigger: T) -> bool {
         let mut place = self.lock();
         if place.is_some() {
@@ -55,18 +56,19 @@ impl<T> Mailbox<T> {
         true
     }
 
-    /// Whether the reader is to end.
+    /// Whether the worker must end.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Waits for a stop at most that long; true when it came. A trigger stays where it is.
+    /// Waits for a stop, at most this long; returns whether it came. A trigger stays in the
+    /// mailbox.
     pub(super) fn wait_for_stop(&self, limit: Duration) -> bool {
         drop(self.wait_until(limit, |_| self.is_stopped()));
         self.is_stopped()
     }
 
-    /// Waits for anything at most that long.
+    /// Waits for a stop or a trigger, at most this long.
     pub(super) fn wait(&self, limit: Duration) -> Woken<T> {
         let mut trigger = self.wait_until(limit, |trigger| self.is_stopped() || trigger.is_some());
         if self.is_stopped() {
@@ -76,7 +78,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Looks at the clock again only when it is woken before the time is up, which is seldom.
+    /// Reads the clock again only when it is woken early, which is rare.
     fn wait_until(
         &self,
         limit: Duration,
@@ -143,7 +145,7 @@ mod tests {
         std::thread::scope(|s| {
             let reader = s.spawn(|| (mailbox.wait(LONG), mailbox.wait_for_stop(LONG)));
             assert!(mailbox.trigger(7));
-            // Read before the stop, which would win.
+            // Read before the stop, which takes precedence.
             while mailbox.lock().is_some() {
                 std::thread::yield_now();
             }

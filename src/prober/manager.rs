@@ -1,8 +1,10 @@
-//! The probe manager: which workers there are, and what their results mean for a status (kubelet-probes 4.2–4.4).
+//! The probe manager: starts and stops workers, and writes their results into statuses
+//! (kubelet-probes 4.2–4.4).
 //!
-//! Invariants: one worker per (pod UID, container, probe type), made only in the vacant arm of its map entry. Sending
-//! to a worker never blocks. No method joins a thread but `reap` (those that have ended) and `shutdown` (with a limit).
-//! The table's lock is never held while a probe, a runtime call or a send that can block goes on.
+//! Invariants: one worker per (pod UID, container, probe type), made only in the vacant arm of its
+//! map entry. Sending to a worker never blocks. Only `reap` (ended threads) and `shutdown` (with a
+//! limit) join threads. The table's lock is never held during a probe, a runtime call or a send
+//! that can block.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -11,6 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+pub use super::container_view::StatusSource;
 use super::context::Context;
 use super::context::WorkerKey;
 pub use super::context::{ProbeRecord, ProbeRecords, RestoredReady};
@@ -19,24 +22,23 @@ use super::pauses::Pauses;
 use super::prober::Prober;
 use super::results::ProbeResult;
 pub use super::results::Results;
-pub use super::sight::StatusSource;
 use super::status::{self, Known};
 pub use super::thread::STACK_SIZE;
-use super::thread::{Job, Seen, ThreadEnd, Trigger};
+use super::thread::{Job, LastInstance, ThreadEnd, Trigger};
 use crate::api::{Container, ContainerStatus, Pod, PodStatus, PodUid, Probe, ProbeType};
 use crate::clock::Moment;
 use crate::events::Recorder;
 use crate::runtime::{ContainerId, Runtime};
 
-/// What the manager is made of.
+/// The parts that the manager uses.
 pub struct Deps {
     /// The stored statuses.
     pub statuses: Arc<dyn StatusSource>,
     /// Runs exec probes and knows the network namespaces.
     pub runtime: Arc<dyn Runtime>,
-    /// The caches the workers write.
+    /// The caches that the workers write.
     pub results: Results,
-    /// Takes the events.
+    /// Receives the events.
     pub recorder: Arc<Recorder>,
     /// When the daemon started.
     pub started: Moment,
@@ -44,15 +46,16 @@ pub struct Deps {
     pub allow_probe_hosts: Vec<String>,
     /// Readiness and started by container id, from the checkpoint of an earlier daemon.
     pub restored: HashMap<ContainerId, RestoredReady>,
-    /// Takes down what the probes do.
+    /// Records what the probes do.
     pub records: Arc<dyn ProbeRecords>,
 }
 
 struct Handle {
     mailbox: Arc<Mailbox<Trigger>>,
-    seen: Seen,
+    last_instance: LastInstance,
     thread: JoinHandle<()>,
-    /// The probe of the pod as it was when the worker began; the worker keeps to it (kubelet-probes 2.1).
+    /// The pod as it was when the worker began; the worker keeps using its probe (kubelet-probes
+    /// 2.1).
     probe: Probe,
 }
 
@@ -75,7 +78,7 @@ impl Workers {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What follows the end of a worker's thread.
+    /// Handles the end of a worker's thread.
     fn thread_ended(&self, end: ThreadEnd) {
         match end {
             ThreadEnd::WorkerOver(key) => self.remove(&key),
@@ -91,7 +94,8 @@ impl Workers {
         }
     }
 
-    /// A worker whose thread cannot go on continues on a fresh one; without one it is gone until the next sync.
+    /// A worker whose thread cannot continue gets a new thread. If none can be started, the worker
+    /// is missing until the next sync.
     fn restart(&self, job: Box<Job>) {
         let mut table = self.table();
         let key = job.key.clone();
@@ -123,7 +127,7 @@ pub struct ProberManager {
 }
 
 impl ProberManager {
-    /// A manager without workers; what was restored is in the caches when it returns.
+    /// A manager without workers; when it returns, the restored results are in the caches.
     pub fn new(deps: Deps) -> Self {
         let Deps {
             statuses,
@@ -169,8 +173,9 @@ impl ProberManager {
         }
     }
 
-    /// Makes the workers the pod lacks: regular containers in order, then sidecars, for each startup, readiness, liveness.
-    /// One that cannot be made is logged and tried again at the next sync.
+    /// Makes the missing workers of a pod: regular containers in order, then sidecars; for each
+    /// startup, readiness, liveness. A worker that cannot be made is logged and tried again at the
+    /// next sync.
     pub fn add_pod(&self, pod: &Arc<Pod>) {
         for container in pod.spec.containers.iter().chain(pod.spec.sidecars()) {
             for probe_type in ProbeType::ALL {
@@ -195,7 +200,8 @@ impl ProberManager {
         let Entry::Vacant(vacant) = table.workers.entry(key.clone()) else {
             return;
         };
-        let (mailbox, seen) = (Arc::<Mailbox<Trigger>>::default(), Seen::default());
+        let (mailbox, last_instance) =
+            (Arc::<Mailbox<Trigger>>::default(), LastInstance::default());
         let workers = self.workers.clone();
         let job = Job::new(
             self.context.clone(),
@@ -203,13 +209,13 @@ impl ProberManager {
             pod.clone(),
             probe,
             mailbox.clone(),
-            seen.clone(),
+            last_instance.clone(),
             Arc::new(move |end| workers.thread_ended(end)),
         );
         match job.spawn() {
             Ok(thread) => drop(vacant.insert(Handle {
                 mailbox,
-                seen,
+                last_instance,
                 thread,
                 probe: probe.clone(),
             })),
@@ -221,8 +227,9 @@ impl ProberManager {
         }
     }
 
-    /// Stops the liveness and startup workers of a terminating pod; readiness goes on (lessons A8), and so do all those of
-    /// sidecars, which work on until the others have ended (O8).
+    /// Stops the liveness and startup workers of a terminating pod. Readiness workers continue
+    /// (lessons A8), and so do all workers of sidecars, which run until the other containers have
+    /// ended (O8).
     pub fn stop_liveness_and_startup(&self, pod: &Pod) {
         let ends = |key: &WorkerKey| {
             key.probe_type != ProbeType::Readiness && !pod.spec.is_sidecar(&key.container)
@@ -246,7 +253,7 @@ impl ProberManager {
         stopped.for_each(|(_, handle)| handle.mailbox.stop());
     }
 
-    /// Writes Ready and Started into a fresh status (kubelet-probes 4.3, 4.4). Changes nothing else.
+    /// Writes Ready and Started into a new status (kubelet-probes 4.3, 4.4). Changes nothing else.
     pub fn update_pod_status(&self, pod: &Pod, fresh: &mut PodStatus) {
         let stored = self.context.statuses.pod_status(pod.uid());
         for entry in fresh
@@ -260,8 +267,9 @@ impl ProberManager {
         }
     }
 
-    /// Wakes the workers that a status which has just been stored concerns: readiness workers of containers without a
-    /// Success, and workers that have not seen a new instance yet. They look at the stored status, so it must be there.
+    /// Wakes workers after a status has been stored: readiness workers of containers without a
+    /// Success, and workers that have not seen a new instance yet. They read the stored status, so
+    /// it must be stored first.
     pub fn trigger_workers(&self, pod: &Pod, stored: &PodStatus) {
         let all = stored.init_container_statuses.iter();
         let all = all.chain(&stored.container_statuses);
@@ -300,7 +308,7 @@ impl ProberManager {
                 continue;
             };
             let unseen = handle
-                .seen
+                .last_instance
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .as_ref()
@@ -316,8 +324,9 @@ impl ProberManager {
         }
     }
 
-    /// The probes of a pod that its file has changed, added to or taken away under workers that go on with what they began
-    /// with, by container: a pod that keeps its UID keeps its workers (kubelet-probes 2.1, 13.5).
+    /// The probes of a pod that its file has changed, added or removed while the workers continue
+    /// with the old ones, by container: a pod that keeps its UID keeps its workers (kubelet-probes
+    /// 2.1, 13.5).
     pub fn outdated(&self, pod: &Pod) -> Vec<(String, ProbeType)> {
         let table = self.workers.table();
         let differs = |container: &Container, probe_type: ProbeType| {
@@ -344,7 +353,7 @@ impl ProberManager {
         &self.context
     }
 
-    /// The probes that are paused; a worker looks there before each run.
+    /// The paused probes; a worker checks them before each run.
     pub fn pauses(&self) -> &Arc<Pauses> {
         &self.context.pauses
     }
@@ -381,8 +390,9 @@ impl ProberManager {
         }
     }
 
-    /// Stops all workers, takes no new ones and waits for their threads at most `limit`. Names each that is late in the
-    /// log and returns how many there are. Someone must still read, or have dropped, the results' receivers.
+    /// Stops all workers, accepts no new ones and waits for their threads, at most `limit`. Logs
+    /// each late thread and returns their number. Until then the receivers of the results must be
+    /// read or dropped.
     pub fn shutdown(&self, limit: Duration) -> usize {
         let deadline = Instant::now() + limit;
         self.workers.table().closed = true;
@@ -404,7 +414,7 @@ impl ProberManager {
         }
         let late = table.workers.len();
         drop(table);
-        // These have left the table: what remains of them is the end of their threads.
+        // These workers have left the table; only their threads must still end.
         ended.into_iter().for_each(|t| drop(t.join()));
         late
     }

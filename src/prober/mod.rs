@@ -1,7 +1,9 @@
-//! Probing: one thread per (pod, container, probe type), the pure machine that says what a step does, the handlers.
+//! Probing: one thread per (pod, container, probe type), the pure state machine that decides what a
+//! step does, and the handlers.
 //!
-//! Invariants: a worker lives as long as its container may, not as long as the sync that made it (lessons A3). A probe
-//! *error* is not a probe *failure*: an error changes nothing but the history. Results carry the container id.
+//! Invariants: a worker may live as long as its container; it does not end with the sync that made
+//! it (lessons A3). A probe *error* is not a probe *failure*: an error changes only the history.
+//! Results carry the container id.
 //!
 //! ```text
 //! manager ─ add, stop, trigger ─▶ thread ─▶ worker (pure) ─▶ prober ─▶ exec | http | tcp | grpc
@@ -9,6 +11,7 @@
 //! ```
 
 pub mod cadence;
+pub mod container_view;
 pub mod context;
 pub mod exec;
 pub mod grpc;
@@ -23,7 +26,6 @@ pub mod ports;
 pub mod prober;
 mod progress;
 pub mod results;
-pub mod sight;
 pub mod status;
 pub mod target;
 pub mod tcp;

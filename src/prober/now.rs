@@ -1,4 +1,5 @@
-//! A probe run now, for a person: through the same handlers as a worker's, without its worker, cache, events or metrics.
+//! Runs a probe now, for a person: with the same handlers as a worker, but without worker, cache,
+//! events or metrics.
 
 use std::thread::Builder;
 
@@ -12,17 +13,18 @@ use crate::api::{Pod, ProbeType};
 use crate::runtime::ContainerId;
 
 impl ProberManager {
-    /// Runs a probe now and waits for it: at most three times its timeout. Touches no state. Gives its steps, too.
+    /// Runs a probe now and waits for it, at most three times its timeout. Changes no state. Also
+    /// returns its steps.
     ///
     /// # Errors
-    /// There is no such probe, its container does not run, or no thread is left.
+    /// There is no such probe, its container does not run, or no thread can be started.
     pub fn probe_now(
         &self,
         pod: &Pod,
         container: &str,
         probe_type: ProbeType,
     ) -> Result<(Outcome, Vec<Step>), String> {
-        // a thread of its own: entering a network namespace may cost it
+        // on a separate thread, which may be lost when it enters a network namespace
         let name = format!("now:{container}");
         let run = || self.context().probe_now(pod, container, probe_type);
         std::thread::scope(|scope| {

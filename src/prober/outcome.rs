@@ -1,4 +1,4 @@
-//! What came of one handler run: result, output, error, how far it got and how long it took.
+//! The outcome of one handler run: result, output, error, phase and duration.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 /// Most bytes kept of a body or of a command's output (kubelet-probes 3.2, 3.4).
 pub const MAX_OUTPUT: usize = 10240;
 
-/// The handler's word (kubelet-probes 3.1).
+/// The result of a handler (kubelet-probes 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HandlerResult {
-    /// As wanted.
+    /// The probe succeeded.
     Success,
     /// Counts as Success, with an event.
     Warning,
-    /// Not as wanted.
+    /// The probe failed.
     Failure,
-    /// Nothing can be said.
+    /// The probe has no result.
     Unknown,
 }
 
@@ -32,11 +32,11 @@ impl fmt::Display for HandlerResult {
     }
 }
 
-/// The last thing that was begun. Written as it is shown.
+/// The phase that a probe has reached. The names are the shown texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// Finding out what to do: port, host, namespace.
+    /// Looking up port, host and namespace.
     Prepare,
     /// Opening the TCP connection.
     Connect,
@@ -50,7 +50,7 @@ pub enum Phase {
     /// Bringing the command into the container.
     #[serde(rename = "exec start")]
     ExecStart,
-    /// The command ran.
+    /// Running the command.
     Run,
 }
 
@@ -71,15 +71,15 @@ impl fmt::Display for Phase {
 /// One handler run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The handler's word.
+    /// The result of the handler.
     pub result: HandlerResult,
     /// Body, command output or failure text; at most [`MAX_OUTPUT`] bytes of the former two.
     pub output: String,
     /// Set when the probe itself did not work; such a run is tried again.
     pub error: Option<String>,
-    /// The container had ended meanwhile: nobody is told of that as of something unhealthy (lessons F1).
+    /// Whether the container had ended meanwhile; this is not reported as unhealthy (lessons F1).
     pub container_gone: bool,
-    /// How far it got.
+    /// The phase that it reached.
     pub phase: Phase,
     /// How long the last try took.
     pub duration: Duration,
@@ -109,7 +109,7 @@ impl Outcome {
         }
     }
 
-    /// The head of what it said, on one line of at most 120 characters, for a log line.
+    /// The beginning of the output, as one line of at most 120 characters, for the log.
     pub fn cause(&self) -> String {
         let text = self.error.as_deref().unwrap_or(&self.output).trim();
         let head: String = text

@@ -1,8 +1,9 @@
 //! Probes that a person has paused: their workers keep their cached result and run nothing until it is over.
 //!
-//! Invariants: a pause ends by itself, on the boot clock, at most [`MAX_PAUSE`] after it was made; after a reboot the wall
-//! clock says what is left, never more than was given. It belongs to a pod's UID and goes with the pod. The file is a
-//! copy of what is in memory, replaced as a whole; a lost or damaged one costs the pauses and nothing else.
+//! Invariants: a pause ends by itself, on the boot clock, at most [`MAX_PAUSE`] after it was made;
+//! after a reboot the wall clock shows how much is left, never more than its length. A pause
+//! belongs to a pod's UID and is removed with the pod. The file is a copy of the memory and is
+//! replaced as a whole; when it is lost or damaged, only the pauses are lost.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -25,11 +26,11 @@ pub const MIN_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbeKey {
-    /// Of which pod.
+    /// The pod.
     pub uid: PodUid,
-    /// Of which container.
+    /// The container.
     pub container: String,
-    /// Which of the three.
+    /// The probe type.
     pub probe_type: ProbeType,
 }
 
@@ -41,7 +42,7 @@ pub struct PausedProbe {
     pub container: String,
     /// Which of the three.
     pub probe_type: ProbeType,
-    /// When it goes on, wall clock.
+    /// When it runs again, wall clock.
     pub until: Time,
 }
 
@@ -56,7 +57,7 @@ struct Pause {
 #[derive(Default)]
 struct State {
     pauses: BTreeMap<ProbeKey, Pause>,
-    /// The file says something else.
+    /// Whether the file differs from the memory.
     dirty: bool,
 }
 
@@ -72,7 +73,8 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// Takes over what an earlier daemon has left in `file`, and keeps the copy there from now on. Once.
+    /// Takes over the pauses of an earlier daemon from `file`, and keeps the copy there from now
+    /// on. Called once.
     pub fn open(&self, file: PathBuf) {
         let now = Moment::now();
         let restored = read(&file, now, Time::now());
@@ -105,7 +107,7 @@ impl Pauses {
         });
     }
 
-    /// Ends pauses; gives those there were.
+    /// Ends pauses; returns the ended ones.
     pub fn resume(&self, keys: &[ProbeKey], now: Moment) -> Vec<ProbeKey> {
         self.change(|state| {
             let ended: Vec<_> = keys
@@ -118,12 +120,12 @@ impl Pauses {
         })
     }
 
-    /// Whether there may be any: as long as there are none no worker waits for a lock, or for a key.
+    /// Whether there may be any pause. Without one, no worker takes the lock or builds a key.
     pub fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Whether that probe may not run now.
+    /// Whether a probe may not run now.
     pub fn covers(
         &self,
         uid: &PodUid,
@@ -156,7 +158,8 @@ impl Pauses {
         .collect()
     }
 
-    /// Drops what is over and what belongs to no pod in `alive`; gives the pods of which something went.
+    /// Drops pauses that are over or whose pod is not in `alive`; returns the pods of the dropped
+    /// pauses.
     pub fn tidy(&self, alive: &HashSet<PodUid>, now: Moment) -> BTreeSet<PodUid> {
         self.change(|state| {
             let mut gone = BTreeSet::new();
@@ -172,10 +175,10 @@ impl Pauses {
         })
     }
 
-    /// Writes the file if it says something else.
+    /// Writes the file if it differs from the memory.
     ///
     /// # Errors
-    /// The disk does not take it: the pauses hold in memory, and the next call tries again.
+    /// The file cannot be written: the pauses stay in memory, and the next call tries again.
     pub fn save(&self) -> io::Result<()> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(file), Some(content)) = (self.file.get(), self.copy_if_dirty()) else {
@@ -235,8 +238,9 @@ struct Record {
 }
 
 impl Record {
-    /// What is left of it at `now`. In another boot `until` means nothing; and a wall clock that is behind the pause, as
-    /// on a board without a battery, says nothing of what has passed.
+    /// What is left of the pause at `now`. In another boot `until` has no meaning. A wall clock
+    /// that is earlier than the pause, as on a board without a battery, does not show how much time
+    /// has passed.
     fn restore(self, same_boot: bool, now: Moment, wall: Time) -> Option<(ProbeKey, Pause)> {
         let length = Duration::from_secs(self.seconds).min(MAX_PAUSE);
         let passed = Duration::from_secs(

@@ -5,7 +5,7 @@ use crate::api::pod::{ContainerPort, IntOrString};
 /// The port number; a name is looked up among the ports of the same container, then read as a decimal number.
 ///
 /// # Errors
-/// The text of a number that does not parse, or that is not in 1–65535.
+/// The text is not a number, or the number is not in 1–65535.
 pub fn resolve_port(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, String> {
     let number = match port {
         IntOrString::Int(n) => i64::from(*n),
@@ -19,7 +19,7 @@ pub fn resolve_port(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, 
         .ok_or_else(|| format!("invalid port number: {number}"))
 }
 
-/// The number of the first port of that name, whatever it is.
+/// The number of the first port with this name, of any protocol and value.
 pub fn port_by_name(name: &str, ports: &[ContainerPort]) -> Option<i32> {
     ports
         .iter()

@@ -1,8 +1,9 @@
 //! One probe from spec to result: dispatch, retries, events (kubelet-probes 3.1).
 //!
-//! Invariants: knows no worker and no cache, so a probe can be run now without touching state; what it prepares the
-//! caller keeps, or not. Every failed run writes one event, also below the threshold; a run is up to three tries, and only
-//! errors are tried again. The log has a line when runs begin to fail and when they end to (at `debug` each run).
+//! Invariants: knows no worker and no cache, so a probe can run now without changing state; the
+//! caller may keep the prepared parts. Every failed run writes one event, also below the threshold;
+//! a run has up to three tries, and only errors are tried again. The log has a line when runs begin
+//! to fail and when they stop failing (each run at `debug`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,12 +32,12 @@ pub struct Prober {
     allow_probe_hosts: Vec<String>,
 }
 
-/// What to probe.
+/// The subject of a probe.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
     /// The pod.
     pub pod: &'a Pod,
-    /// Its stored API status: where it is.
+    /// Its stored API status, with its addresses.
     pub status: &'a PodStatus,
     /// The name of its container.
     pub container: &'a str,
@@ -58,8 +59,9 @@ impl Prober {
         }
     }
 
-    /// Runs the container's probe of that type with retries, writes the event, and says what the worker makes of it.
-    /// `memory` is of the same subject, or new; what is left there is good for the next time.
+    /// Runs the container's probe of this type with retries, writes the event, and returns the
+    /// verdict for the worker. `memory` is of the same subject, or new; pass it again the next
+    /// time.
     pub fn probe(
         &self,
         probe_type: ProbeType,
@@ -86,7 +88,7 @@ impl Prober {
         (verdict(&outcome), outcome)
     }
 
-    /// Runs a probe with retries and without an event. After an error nothing that was prepared is trusted.
+    /// Runs a probe with retries and without an event. After an error everything is prepared again.
     pub fn run(
         &self,
         probe_type: ProbeType,
@@ -114,7 +116,7 @@ impl Prober {
         }
     }
 
-    /// Finds out all that can be known before a run.
+    /// Prepares everything that does not change from run to run.
     #[inline(never)]
     fn prepare(&self, probe_type: ProbeType, subject: Subject<'_>) -> Prepared {
         let container = subject.pod.container(subject.container);
@@ -221,18 +223,18 @@ impl Prober {
 #[derive(Default)]
 pub struct Memory {
     prepared: Option<Prepared>,
-    /// Of the last run that said something of the container.
+    /// The outcome of the last run with a result.
     verdict: Option<Verdict>,
 }
 
 impl Memory {
-    /// The status of the pod has changed: what was prepared may be wrong.
+    /// The status of the pod has changed, so the prepared parts may be wrong.
     pub fn forget_prepared(&mut self) {
         self.prepared = None;
     }
 
-    /// A log line where the run came out other than the one before. A container that has just ended is no news: its
-    /// worker's next step sees the end.
+    /// Logs a run whose outcome differs from the one before. The end of the container is not
+    /// logged: the worker's next step sees it.
     fn change(&mut self, outcome: &Outcome) -> Option<(log::Level, String)> {
         let is = verdict(outcome);
         if outcome.container_gone || self.verdict == Some(is) {
@@ -242,7 +244,7 @@ impl Memory {
         let level = match (was, is) {
             (_, Verdict::Failure | Verdict::Error) => log::Level::Warn,
             (Some(_), Verdict::Success) => log::Level::Info,
-            // That a new probe succeeds is said by the result it sets.
+            // The first success needs no line here: the log shows the new result.
             (None, Verdict::Success) => log::Level::Debug,
         };
         let was = was.map_or("not run yet", outcome_name);
@@ -262,8 +264,9 @@ fn outcome_name(verdict: Verdict) -> &'static str {
     }
 }
 
-/// What a run of a probe needs: command, addresses, port, request. It holds as long as the status of the pod does, and
-/// until an error: a network namespace whose holder has ended is one, and the runtime is asked for another.
+/// The prepared parts of a run: command, addresses, port, request. They are valid until the status
+/// of the pod changes or a run has an error. A network namespace whose holder has ended is such an
+/// error; then the runtime is asked again.
 pub struct Prepared {
     timeout: Duration,
     action: Action,
@@ -280,11 +283,11 @@ enum Action {
     },
     /// The container has no such probe.
     Nothing,
-    /// The text says why.
+    /// The probe cannot be prepared; the text has the cause.
     Impossible(String),
 }
 
-/// What a worker makes of an outcome.
+/// The verdict on an outcome, for the worker.
 pub fn verdict(outcome: &Outcome) -> Verdict {
     match (&outcome.error, outcome.result) {
         (Some(_), _) => Verdict::Error,
@@ -293,8 +296,8 @@ pub fn verdict(outcome: &Outcome) -> Verdict {
     }
 }
 
-/// The event of an outcome: reason and text. Of a container that ended before it could be probed there is none: its
-/// worker's next step sees the end (lessons F1).
+/// The event of an outcome: reason and text. A container that ended before the probe has no event:
+/// the worker's next step sees its end (lessons F1).
 pub fn event(probe_type: ProbeType, outcome: &Outcome) -> Option<(&'static str, String)> {
     let Outcome {
         result,
@@ -345,7 +348,7 @@ mod tests {
         );
     }
 
-    /// 86,400 failing runs of a day are one line, and one when it is over.
+    /// 86,400 failing runs of a day give one line, and one line when they end.
     #[test]
     fn only_a_change_is_logged() {
         let mut memory = Memory::default();
@@ -382,7 +385,7 @@ mod tests {
         }
     }
 
-    /// Lessons F1: a probe that ran out of time says so, also when its command had written nothing or something else.
+    /// Lessons F1: a probe that ran out of time reports this, whatever its command has written.
     #[test]
     fn f1_a_timeout_has_a_text() {
         for output in ["", "half a line"] {

@@ -1,4 +1,4 @@
-//! How far a network probe has come, and its steps for whoever records them.
+//! The phase of a network probe, and its steps for the trace.
 
 use std::cell::Cell;
 use std::fmt;
@@ -7,16 +7,16 @@ use super::outcome::Phase;
 use super::trace::note;
 use crate::wire::observer::{self, Observer};
 
-/// The phase of one probe; what the wire tells of it becomes steps of the trace.
+/// The phase of one probe; the notes of the wire become steps of the trace.
 pub(super) struct Progress(Cell<Phase>);
 
 impl Progress {
-    /// Nothing has begun.
+    /// A probe that has not begun.
     pub(super) fn new() -> Self {
         Self(Cell::new(Phase::Prepare))
     }
 
-    /// What was begun last.
+    /// The last phase that began.
     pub(super) fn phase(&self) -> Phase {
         self.0.get()
     }

@@ -9,21 +9,22 @@ use crate::api::{PodUid, ProbeType};
 pub use crate::probe_result::ProbeResult;
 use crate::runtime::ContainerId;
 
-/// Capacity of each update channel: sending blocks a worker when the sync loop is this far behind.
+/// Capacity of each update channel: a worker blocks when the sync loop has this many unread
+/// updates.
 pub const UPDATES_CAPACITY: usize = 20;
 
 /// A change, for the sync loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
-    /// Which instance.
+    /// The id of the instance.
     pub container: ContainerId,
     /// The new value.
     pub result: ProbeResult,
-    /// Of which pod.
+    /// The pod.
     pub pod: PodUid,
 }
 
-/// One probe type's cache. The lock is never held while sending.
+/// The cache of one probe type. The lock is never held while sending.
 pub struct Manager {
     cache: Mutex<HashMap<ContainerId, ProbeResult>>,
     updates: Sender<Update>,
@@ -43,8 +44,8 @@ impl Manager {
         self.lock().get(id).copied()
     }
 
-    /// Stores and returns what was there; when that was nothing or differs, sends it. Blocks while the channel is full;
-    /// a closed one (the daemon ends) drops it.
+    /// Stores a value and returns the old one; sends the new value if it differs from the old one.
+    /// Blocks while the channel is full; a closed channel (the daemon ends) drops the value.
     pub fn set(&self, id: &ContainerId, result: ProbeResult, pod: &PodUid) -> Option<ProbeResult> {
         let old = self.replace(id, result);
         if old != Some(result) {
@@ -65,7 +66,8 @@ impl Manager {
         }
     }
 
-    /// Stores what an earlier daemon knew; sends nothing, since nobody has seen it otherwise.
+    /// Stores a value of an earlier daemon; sends nothing, because the stored status has it
+    /// already.
     pub fn restore(&self, id: &ContainerId, result: ProbeResult) {
         self.lock().insert(id.clone(), result);
     }
@@ -159,7 +161,7 @@ mod tests {
             let (m, pod) = (m.clone(), pod.clone());
             move || m.set(&ContainerId::from("b"), ProbeResult::Success, &pod)
         });
-        // The writer stores before it sends, so the value shows while it is held back.
+        // The writer stores before it sends, so the value can be read while the send waits.
         while m.get(&ContainerId::from("b")).is_none() {
             std::thread::yield_now();
         }

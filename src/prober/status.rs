@@ -1,12 +1,13 @@
 //! Ready and Started of a fresh status (kubelet-probes 4.3, 4.4).
 //!
-//! Invariants: pure. Decided from the spec and the caches, never from whether a worker exists (lessons A7, kubelet-probes 15 O14).
+//! Invariants: pure. Spec and caches decide; the existence of a worker has no effect (lessons A7,
+//! kubelet-probes 15 O14).
 
 use crate::api::pod::PodSpec;
 use crate::api::{Container, ContainerStatus};
 use crate::prober::results::ProbeResult;
 
-/// What is known of a container besides its fresh status.
+/// What is known of a container besides its new status.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known {
     /// The startup cache's value for its id.
@@ -28,8 +29,8 @@ pub fn update(entry: &mut ContainerStatus, spec: &PodSpec, known: Known) {
     }
 }
 
-/// Whether a container's readiness worker is to probe at once, by its stored status: it has started and has no Success
-/// yet (kubelet-probes 4.3).
+/// Whether a container's readiness worker must probe at once: by its stored status it has started
+/// and has no Success yet (kubelet-probes 4.3).
 pub fn awaits_readiness(entry: &ContainerStatus, spec: &PodSpec) -> bool {
     let waits = entry.started == Some(true) && !entry.ready;
     let container = spec.all_containers().find(|c| c.name == entry.name);

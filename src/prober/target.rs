@@ -1,4 +1,5 @@
-//! Where a network probe goes: its host, whether it may, and from which network namespace.
+//! The target of a network probe: its host, whether it is allowed, and the network namespace to
+//! use.
 //!
 //! Invariants: only the pod's own addresses and loopback may be probed, and from the node's network the node's addresses,
 //! unless the configuration allows the host ([`crate::api::probe_host`]). An allowed foreign host is probed from the
@@ -16,25 +17,25 @@ use crate::runtime::NetworkNamespace;
 use crate::wire::dial::{Address, DialError, Dialer, Namespace};
 use crate::wire::observer::Observer;
 
-/// Most name lookups under way at once: a lookup that hangs keeps its helper thread.
+/// The most name lookups at a time: a lookup that hangs keeps its helper thread.
 const MAX_LOOKUPS: usize = 8;
 
 /// A host and how to reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// As it stands in URLs and texts, IPv6 without brackets.
+    /// The host as in URLs and texts, IPv6 without brackets.
     pub host: String,
-    /// Addresses to try, in order; empty for a name that is still to be looked up.
+    /// Addresses to try, in order; empty for a name that was not looked up yet.
     pub addresses: Vec<IpAddr>,
     /// The network namespace to open sockets in; None is the daemon's own.
     pub netns: Option<NetworkNamespace>,
 }
 
-/// The target of a probe with that `host` field (empty: the pod's own address). Without `netns` the pod is on the node's
-/// network.
+/// The target of a probe with this `host` field (empty: the pod's own address). Without `netns` the
+/// pod is on the node's network.
 ///
 /// # Errors
-/// A host that is neither of the pod nor loopback nor allowed: the text says how to allow it.
+/// The host is neither the pod's nor loopback nor allowed; the text says how to allow it.
 pub fn resolve_target(
     host: &str,
     status: &PodStatus,
@@ -83,7 +84,7 @@ pub fn resolve_target(
     }
 }
 
-/// Whether an interface of this network namespace has that address.
+/// Whether an interface of this network namespace has the address.
 pub fn is_node_address(address: IpAddr) -> bool {
     let interfaces = nix::ifaddrs::getifaddrs().ok().into_iter().flatten();
     interfaces
@@ -110,15 +111,15 @@ impl Target {
         format!("target {} in {place}", self.host)
     }
 
-    /// Its addresses with that port.
+    /// Its addresses with a port.
     pub(super) fn at_port(&self, port: u16) -> impl Iterator<Item = Address<'_>> {
         self.addresses
             .iter()
             .map(move |ip| Address::Tcp(SocketAddr::new(*ip, port)))
     }
 
-    /// Opens connections from its network namespace until `deadline`. The namespace is the one that was meant, also when
-    /// the pid it is found by has gone to another process.
+    /// Opens connections from its network namespace until `deadline`. It never uses another
+    /// namespace, even when the pid that leads to it belongs to another process now.
     ///
     /// # Errors
     /// The namespace cannot be opened.
@@ -141,10 +142,11 @@ impl Target {
         })
     }
 
-    /// Itself, or with the addresses of its name where that is still to be looked up; bounded by `limit`.
+    /// The target with its addresses; a name that was not looked up yet is looked up, at most for
+    /// `limit`.
     ///
     /// # Errors
-    /// Go's text of a lookup that failed or took too long.
+    /// The lookup failed or took too long; the text is Go's.
     pub fn looked_up(&self, limit: Duration) -> Result<Cow<'_, Self>, String> {
         if self.addresses.is_empty() {
             let addresses = look_up(&self.host, limit)?;
@@ -202,7 +204,7 @@ mod tests {
     use super::*;
     use crate::api::status::PodIp;
 
-    /// On a node that has no address but [`NODE`].
+    /// Checks on a node whose only address is [`NODE`].
     fn only(allowed: &[String]) -> ProbeHosts<'_> {
         ProbeHosts {
             allowed,

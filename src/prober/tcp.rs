@@ -1,4 +1,4 @@
-//! The tcpSocket handler: a connection is enough (kubelet-probes 3.5).
+//! The tcpSocket handler: a connection is a success (kubelet-probes 3.5).
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use super::progress::Progress;
 use super::target::Target;
 use crate::wire::dial::{DialError, End};
 
-/// Connects to the first address that answers within `timeout`, and closes.
+/// Connects to the first address that answers within `timeout`, and closes the connection.
 #[inline(never)]
 pub fn probe(target: &Target, port: u16, timeout: Duration) -> Outcome {
     let deadline = Instant::now() + timeout;

@@ -1,8 +1,10 @@
 //! The thread of one worker: waits for tick, trigger or stop, runs a step, applies what the machine decided.
 //!
-//! Invariants: steps never overlap. Stop wins over everything that is ready with it. A panic in a step costs that step;
-//! one outside, or one that leaves the thread in a foreign network namespace, costs the thread: the worker goes on with
-//! its state on a fresh one. On leaving the cached result goes first, then the entry in the manager's table.
+//! Invariants: steps never overlap. A stop takes precedence over everything else that is ready. A
+//! panic in a step ends only this step. A panic elsewhere, or one that leaves the thread in a
+//! foreign network namespace, ends the thread; the worker continues with its state on a new thread.
+//! At the end of a worker its cached result is removed first, then its entry in the manager's
+//! table.
 
 use std::any::Any;
 use std::io;
@@ -12,12 +14,12 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use super::cadence::{Cadence, max_jitter};
+use super::container_view::StatusView;
 use super::context::{Context, ProbeRecord, WorkerKey};
 use super::mailbox::{Mailbox, Woken};
 use super::outcome::Outcome;
 use super::prober::{Memory, Subject};
 use super::results::ProbeResult;
-use super::sight::View;
 use super::worker::{Action, Next, StepInputs, Worker};
 use crate::api::{Pod, Probe};
 use crate::clock::{Moment, go_duration, random_fraction};
@@ -28,15 +30,16 @@ use crate::wire::dial::namespace_lost;
 /// are several times as large.
 pub const STACK_SIZE: usize = if cfg!(debug_assertions) { 256 } else { 128 } * 1024;
 
-/// The instance a worker has last seen; the manager nudges a worker that has not seen a new one.
-pub(super) type Seen = Arc<Mutex<Option<ContainerId>>>;
+/// The instance that a worker has seen last; the manager triggers a worker that has not seen the
+/// newest one.
+pub(super) type LastInstance = Arc<Mutex<Option<ContainerId>>>;
 
-/// A wish for a step now.
+/// A trigger: a step must run now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Trigger {
-    /// The container has no Success: probe (kubelet-probes 4.3). For readiness.
+    /// The container has no Success yet: probe now (kubelet-probes 4.3). For readiness.
     Probe(ContainerId),
-    /// There is a new instance; void once the worker has seen it.
+    /// There is a new instance; no effect once the worker has seen it.
     Notice(ContainerId),
 }
 
@@ -44,11 +47,11 @@ pub(super) enum Trigger {
 pub(super) enum ThreadEnd {
     /// The worker is over.
     WorkerOver(WorkerKey),
-    /// The thread cannot go on. The worker can, on another one.
+    /// The thread cannot continue; the worker can, on another thread.
     ThreadLost(Box<Job>),
 }
 
-/// Hears of the end of a worker's thread, as the last act of that thread.
+/// Called at the end of a worker's thread, as its last action.
 pub(super) type OnEnd = Arc<dyn Fn(ThreadEnd) + Send + Sync>;
 
 /// A worker with everything its thread needs.
@@ -59,16 +62,16 @@ pub(super) struct Job {
     on_end: OnEnd,
     record: Box<dyn ProbeRecord>,
     worker: Worker,
-    view: View,
-    /// Of the view and of the run before.
+    view: StatusView,
+    /// The memory of the last look and of the last run.
     memory: Memory,
     period: Duration,
     cadence: Cadence,
     mailbox: Arc<Mailbox<Trigger>>,
-    seen: Seen,
-    /// The end of the initial delay: a step is due then, and the cadence starts anew with it.
+    last_instance: LastInstance,
+    /// The end of the initial delay: a step is due then, and the cadence restarts with it.
     delayed_until: Option<Moment>,
-    /// The instant of the step, where it has one: not that of a trigger.
+    /// When the step was due; None for a trigger.
     due: Option<Moment>,
     started: bool,
 }
@@ -81,7 +84,7 @@ impl Job {
         pod: Arc<Pod>,
         probe: &Probe,
         mailbox: Arc<Mailbox<Trigger>>,
-        seen: Seen,
+        last_instance: LastInstance,
         on_end: OnEnd,
     ) -> Box<Self> {
         let worker = Worker::new(key.probe_type, probe);
@@ -96,22 +99,23 @@ impl Job {
             on_end,
             record,
             worker,
-            view: View::default(),
+            view: StatusView::default(),
             memory: Memory::default(),
             period,
             cadence,
             mailbox,
-            seen,
+            last_instance,
             delayed_until: None,
             due: None,
             started: false,
         })
     }
 
-    /// Starts the thread: `startup:<container>`, `readiness:…`, `liveness:…`; the kernel shows the first 15 bytes.
+    /// Starts the thread, named `startup:<container>`, `readiness:…`, `liveness:…`; the kernel
+    /// shows the first 15 bytes.
     ///
     /// # Errors
-    /// No thread can be made; the worker is lost.
+    /// No thread can be started; the worker is lost.
     pub(super) fn spawn(self: Box<Self>) -> io::Result<JoinHandle<()>> {
         Builder::new()
             .name(self.key.thread_name())
@@ -183,7 +187,7 @@ impl Job {
                 .is_some_and(|s| s < self.context.started)
     }
 
-    /// Waits for the next step; false when it is to end.
+    /// Waits for the next step; returns false when the worker must end.
     #[inline(never)]
     fn wait(&mut self) -> bool {
         let free = Moment::now();
@@ -199,7 +203,7 @@ impl Job {
                 return true;
             }
             if let Some(due) = self.cadence.take(now) {
-                // A run that outlasts its period is not late for what it missed itself.
+                // The ticks that a long run itself missed do not count as late.
                 self.due = Some(due.max(free));
                 return true;
             }
@@ -208,7 +212,8 @@ impl Job {
             match self.mailbox.wait(until.since(now)) {
                 Woken::Stop => return false,
                 Woken::Trigger(Trigger::Notice(id)) if self.worker.container_id() == Some(&id) => {}
-                // sent while the probe that found Success was still running: once that is known no sync triggers
+                // this trigger was sent while the probe that found Success still ran; with a
+                // Success no sync triggers
                 Woken::Trigger(Trigger::Probe(id))
                     if self.context.results.readiness.get(&id) == Some(ProbeResult::Success) => {}
                 Woken::Trigger(_) => {
@@ -250,7 +255,7 @@ impl Job {
             self.memory.forget_prepared();
         }
         let inputs = StepInputs {
-            sight: &self.view.sight,
+            container: &self.view.container,
             deletion_timestamp: self.pod.metadata.deletion_timestamp.is_some(),
             manager_started: context.started,
             container_started: &|id| context.statuses.started_moment(&self.key.uid, id),
@@ -258,8 +263,10 @@ impl Job {
         };
         let before = self.worker.before(Moment::now(), &inputs);
         if before.adopted {
-            *self.seen.lock().unwrap_or_else(PoisonError::into_inner) =
-                self.worker.container_id().cloned();
+            *self
+                .last_instance
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = self.worker.container_id().cloned();
         }
         for action in before.actions {
             self.apply(action, None);
@@ -296,7 +303,7 @@ impl Job {
                 .probe(self.key.probe_type, subject, &mut self.memory);
         self.record.ran(verdict, &outcome);
         if self.is_paused() {
-            // paused while it ran: the state is as the person who paused it saw it
+            // the probe was paused while it ran: the state stays as it was at the pause
             return;
         }
         if let Some(action) = self.worker.after(verdict) {
@@ -348,7 +355,7 @@ impl Job {
     }
 }
 
-/// To microseconds: more digits say nothing.
+/// Rounded to microseconds; more digits are not useful.
 fn round(d: Duration) -> Duration {
     Duration::from_micros(d.as_micros().try_into().unwrap_or(u64::MAX))
 }

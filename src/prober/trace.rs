@@ -1,7 +1,7 @@
-//! What a probe does, step by step, for `podprobe probe`.
+//! The steps of a probe, for `podprobe probe`.
 //!
-//! Invariants: only the thread that called [`record`] takes notes, and only while it lasts; everywhere else a note costs
-//! one look at a thread-local. At most [`MAX_STEPS`] of [`MAX_STEP`] bytes.
+//! Invariants: only the thread in [`record`] collects notes; on every other thread a note costs one
+//! read of a thread-local. At most [`MAX_STEPS`] of [`MAX_STEP`] bytes.
 
 use std::cell::RefCell;
 use std::time::Instant;
@@ -21,7 +21,7 @@ pub const MAX_STEP: usize = 1024;
 pub struct Step {
     /// Microseconds since the beginning.
     pub micros: u64,
-    /// What was done and what came of it.
+    /// The action and its outcome.
     pub text: String,
 }
 
@@ -34,7 +34,7 @@ thread_local! {
     static RECORDING: RefCell<Option<Recording>> = const { RefCell::new(None) };
 }
 
-/// Notes a step; `text` is only made when someone listens.
+/// Notes a step; `text` is only made when this thread collects notes.
 pub fn note<T: Into<String>>(text: impl FnOnce() -> T) {
     RECORDING.with_borrow_mut(|recording| {
         let Some(r) = recording.as_mut().filter(|r| r.steps.len() < MAX_STEPS) else {
@@ -48,7 +48,7 @@ pub fn note<T: Into<String>>(text: impl FnOnce() -> T) {
     });
 }
 
-/// Runs `f` on this thread and gives the steps it noted with what it returns.
+/// Runs `f` on this thread; returns its result and the steps that it noted.
 pub fn record<T>(f: impl FnOnce() -> T) -> (T, Vec<Step>) {
     RECORDING.set(Some(Recording {
         begun: Instant::now(),

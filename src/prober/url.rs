@@ -1,7 +1,8 @@
 //! The URLs of an httpGet probe: from a spec's path, and from a redirect (kubelet-probes 3.4).
 //!
-//! Invariants: pure. A URL is always absolute, with scheme, host and port; its path holds only bytes that
-//! may stand in a request line, its query no control characters: it goes as it is written, as with Go.
+//! Invariants: pure. A URL is always absolute, with scheme, host and port; its path has only bytes
+//! that are allowed in a request line. Its query has no control characters and is sent as written,
+//! as in Go.
 
 use std::fmt;
 
@@ -10,17 +11,17 @@ use crate::wire::text::quote;
 /// An http or https URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeUrl {
-    /// In lower case; `http` or `https`, but for what a redirect says.
+    /// The scheme in lower case: `http` or `https`; a redirect may have another one.
     pub scheme: String,
-    /// Host name or address, IPv6 without brackets; empty where a redirect names none.
+    /// Host name or address, IPv6 without brackets; empty in a redirect without a host.
     pub host: String,
-    /// None only in a redirect that leaves it to the scheme.
+    /// None only in a redirect without a port.
     pub port: Option<u16>,
     /// Empty, or beginning with a slash; escaped.
     pub path: String,
     /// Without the question mark, as it is written; None when there is none.
     pub query: Option<String>,
-    /// Without the number sign; shown where the URL is, and never sent.
+    /// Without the number sign; shown with the URL, never sent.
     pub fragment: Option<String>,
 }
 
@@ -41,8 +42,8 @@ impl fmt::Display for ProbeUrl {
 }
 
 impl ProbeUrl {
-    /// The URL of a probe: `path` is read as a URL reference, of which path, query and fragment stay; a text that is none
-    /// is a plain path.
+    /// The URL of a probe: `path` is read as a URL reference, from which path, query and fragment
+    /// are used. A text that is not a URL reference is a plain path.
     pub fn of_probe(scheme: &str, host: &str, port: u16, path: &str) -> Self {
         let scheme = if scheme.is_empty() {
             "http".to_owned()
@@ -78,7 +79,7 @@ impl ProbeUrl {
             .map_or_else(|| host.clone(), |port| format!("{host}:{port}"))
     }
 
-    /// The same for a Host header, where the zone of an address has no meaning.
+    /// The host and port for a Host header, without the zone of an address.
     pub fn host_header(&self) -> String {
         match (self.host.split_once('%'), self.port) {
             (None, _) => self.authority(),
@@ -97,10 +98,11 @@ impl ProbeUrl {
             .unwrap_or(if self.scheme == "https" { 443 } else { 80 })
     }
 
-    /// Where a `Location` leads from here. Any scheme is taken, and a URL without a host.
+    /// The URL of a `Location`, relative to this one. Any scheme is accepted, also a URL without a
+    /// host.
     ///
     /// # Errors
-    /// The text is no URL: Go's text of it.
+    /// The text is not a URL; the error is Go's.
     pub fn join(&self, location: &str) -> Result<Self, String> {
         let reference = Reference::parse(location).map_err(|e| e.of(location))?;
         let (query, fragment) = (
@@ -141,12 +143,12 @@ impl ProbeUrl {
     }
 }
 
-/// Whether a `Location` names no scheme: then a Host header of the spec stays (kubelet-probes 3.4).
+/// Whether a `Location` has no scheme; then the spec's Host header is kept (kubelet-probes 3.4).
 pub fn is_relative(location: &str) -> bool {
     Reference::parse(location).is_ok_and(|r| r.scheme.is_none())
 }
 
-/// A URL reference taken apart, as Go's `url.Parse` does.
+/// The parts of a URL reference, as Go's `url.Parse` returns them.
 #[derive(Debug)]
 struct Reference<'a> {
     scheme: Option<&'a str>,
@@ -158,12 +160,12 @@ struct Reference<'a> {
     fragment: Option<&'a str>,
 }
 
-/// Why a text is no URL.
+/// Why a text is not a URL.
 #[derive(Debug, PartialEq, Eq)]
 struct NoUrl(String);
 
 impl NoUrl {
-    /// Go's error: what was parsed, without its fragment, and why it cannot be.
+    /// Go's error: the parsed text without its fragment, and the cause.
     fn of(&self, text: &str) -> String {
         let parsed = text.split('#').next().unwrap_or_default();
         format!("parse {}: {}", quote(parsed.as_bytes()), self.0)
@@ -263,7 +265,8 @@ fn split_authority(authority: &str) -> Result<(String, Option<u16>), NoUrl> {
     Ok((bare.to_owned(), port))
 }
 
-/// Of `:80`; without digits there is no port. None: something else, or a number that no port has.
+/// The port of `:80`; without digits there is no port. None for any other text or a number that is
+/// no port.
 fn parse_port(text: &str) -> Option<Option<u16>> {
     match text.strip_prefix(':') {
         None if text.is_empty() => Some(None),
@@ -274,7 +277,7 @@ fn parse_port(text: &str) -> Option<Option<u16>> {
     }
 }
 
-/// A relative path gets a slash when the URL is rendered.
+/// A relative path gets a leading slash in the rendered URL.
 fn rooted(path: &str) -> String {
     if path.is_empty() || path.starts_with('/') {
         path.into()
@@ -305,7 +308,7 @@ fn remove_dots(path: &str) -> String {
     }
 }
 
-/// A path that is already in valid form stays as it is written; another is decoded and escaped anew.
+/// A path in valid form stays as written; another one is decoded and escaped again.
 fn escape_path(path: &str) -> String {
     let written = |b: u8| b.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:@[]/%".contains(&b);
     if path.bytes().all(written) {
@@ -315,7 +318,7 @@ fn escape_path(path: &str) -> String {
     }
 }
 
-/// A plain path, in which a percent sign means itself.
+/// Escapes a plain path, in which a percent sign means itself.
 fn escape_all(path: &str) -> String {
     escape_bytes(path.as_bytes())
 }

@@ -1,45 +1,48 @@
-//! The pure machine of one probe worker: what a step does before and after its handler (kubelet-probes 2.3–2.5).
+//! The pure state machine of one probe worker: what a step does before and after its handler
+//! (kubelet-probes 2.3–2.5).
 //!
-//! Invariants: no thread, clock, lock or channel; what is to be cached is returned as data. A result is only ever set
-//! for the id the worker holds. On hold no handler runs, until a new container id. All run lengths start anew with a
-//! new container id (lessons A6, against v1.36 where a readiness streak is carried over). Delays are counted on the
-//! boot clock (lessons B5).
+//! Invariants: no thread, clock, lock or channel; changes of the cache are returned as data. A
+//! result is set only for the id that the worker holds. While a worker is on hold no handler runs,
+//! until there is a new container id. All run lengths start again with a new container id (lessons
+//! A6; v1.36 carries a readiness streak over). Delays are counted on the boot clock (lessons B5).
 
 use std::time::Duration;
 
-use super::sight::{Instance, Sight};
+use super::container_view::{ContainerView, Instance};
 use crate::api::{Probe, ProbeType};
 use crate::clock::Moment;
 use crate::prober::results::ProbeResult;
 use crate::runtime::ContainerId;
 
-/// A container that started this long before the manager has been there before it (kubelet-probes 2.4).
+/// A container that started at least this long before the manager is older than the manager
+/// (kubelet-probes 2.4).
 pub const OLDER_MARGIN: Duration = Duration::from_secs(10);
 
-/// What a step looks at.
+/// The inputs of a step.
 pub struct StepInputs<'a> {
-    /// What the stored API status of the pod says of the container.
-    pub sight: &'a Sight,
+    /// The container in the pod's stored API status.
+    pub container: &'a ContainerView,
     /// The worker's pod object carries a deletion timestamp.
     pub deletion_timestamp: bool,
     /// When the manager was made.
     pub manager_started: Moment,
-    /// When a running container started; None when nobody knows (yet). It never changes once it is known.
+    /// When a running container started; None while it is unknown. It never changes once it is
+    /// known.
     pub container_started: &'a dyn Fn(&ContainerId) -> Option<Moment>,
     /// Readiness and started of this container were restored from an earlier daemon, so it is older than the manager.
     pub restored: &'a dyn Fn(&ContainerId) -> bool,
 }
 
-/// A change of the result cache. What a worker has set for an instance it does not set again.
+/// A change of the result cache. A worker does not set the same value again for the same instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Store and, when it is a change, send.
+    /// Store the value; send it if it has changed.
     Set(ContainerId, ProbeResult),
-    /// Forget.
+    /// Remove the value.
     Remove(ContainerId),
 }
 
-/// What follows the first half of a step.
+/// What to do after the first half of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Wait for the next tick.
@@ -57,9 +60,9 @@ pub enum Next {
 pub struct Before {
     /// Cache changes, in order.
     pub actions: Vec<Action>,
-    /// The worker watches another instance from now on.
+    /// Whether the worker watches another instance from now on.
     pub adopted: bool,
-    /// What follows.
+    /// What to do next.
     pub next: Next,
 }
 
@@ -73,14 +76,14 @@ impl Before {
     }
 }
 
-/// What the handler said. An error is no verdict: it changes nothing (row 11).
+/// The result of a handler. An error is no verdict: it changes nothing (row 11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The prober's Success.
     Success,
     /// The prober's Failure without an error.
     Failure,
-    /// Nothing can be said of the container.
+    /// There is no result.
     Error,
 }
 
@@ -94,18 +97,18 @@ pub struct Worker {
     success_threshold: u32,
     failure_threshold: u32,
     id: Option<ContainerId>,
-    /// When this instance was first seen; stands in for a start time nobody knows.
+    /// When this instance was first seen; used instead of an unknown start time.
     seen: Moment,
     /// When it started, once that is known.
     started: Option<Moment>,
     last: ProbeResult,
     run: u32,
     on_hold: bool,
-    /// What it has last set for this instance.
+    /// The last value that it has set for this instance.
     set: Option<ProbeResult>,
 }
 
-/// The seed of a new container (kubelet-probes 2.1).
+/// The initial result of a new container (kubelet-probes 2.1).
 pub fn initial_value(probe_type: ProbeType) -> ProbeResult {
     match probe_type {
         ProbeType::Liveness => ProbeResult::Success,
@@ -114,13 +117,13 @@ pub fn initial_value(probe_type: ProbeType) -> ProbeResult {
     }
 }
 
-/// Whether a container that started then was there before the manager (kubelet-probes 2.4, 4.4).
+/// Whether a container that started then is older than the manager (kubelet-probes 2.4, 4.4).
 pub fn is_older(started: Moment, manager_started: Moment) -> bool {
     started + OLDER_MARGIN < manager_started
 }
 
 impl Worker {
-    /// A worker for one probe of one container; the probe's numbers are fixed from here on.
+    /// A worker for one probe of one container; the probe's numbers do not change any more.
     pub fn new(probe_type: ProbeType, probe: &Probe) -> Self {
         Self {
             probe_type,
@@ -155,10 +158,10 @@ impl Worker {
 
     /// Rows 1–10 of kubelet-probes 2.3.
     pub fn before(&mut self, now: Moment, inputs: &StepInputs<'_>) -> Before {
-        let instance = match inputs.sight {
-            Sight::Nothing => return Before::only(Next::Continue),
-            Sight::PodEnded => return Before::only(Next::Exit),
-            Sight::Instance(instance) => instance,
+        let instance = match inputs.container {
+            ContainerView::NoInstance => return Before::only(Next::Continue),
+            ContainerView::PodEnded => return Before::only(Next::Exit),
+            ContainerView::Instance(instance) => instance,
         };
         let mut actions = Vec::new();
         let adopted = self.id.as_ref() != Some(&instance.id);
@@ -206,7 +209,7 @@ impl Worker {
         }
     }
 
-    /// Row 8: when the initial delay ends that is not over yet.
+    /// Row 8: the end of the initial delay, if it is not over yet.
     fn end_of_delay(&mut self, now: Moment, inputs: &StepInputs<'_>) -> Option<Moment> {
         if self.initial_delay.is_zero() {
             return None;
@@ -243,7 +246,8 @@ impl Worker {
                 || self
                     .started
                     .is_some_and(|s| is_older(s, inputs.manager_started)));
-        // a sidecar that has started goes on counting as started: what comes after it may have to restart (lessons A2)
+        // a sidecar that has started still counts as started, because the containers after it may
+        // have to restart (lessons A2)
         if instance.sidecar && self.probe_type == ProbeType::Startup && instance.started {
             actions.extend(self.set(ProbeResult::Success));
         }
@@ -255,7 +259,8 @@ impl Worker {
         self.run = 0;
     }
 
-    /// Rows 11–16 of kubelet-probes 2.3: what the handler's verdict changes. Only after [`Next::Probe`].
+    /// Rows 11–16 of kubelet-probes 2.3: applies the handler's verdict. Call it only after
+    /// [`Next::Probe`].
     pub fn after(&mut self, verdict: Verdict) -> Option<Action> {
         let (result, threshold) = match verdict {
             Verdict::Success => (ProbeResult::Success, self.success_threshold),
@@ -280,7 +285,8 @@ impl Worker {
         self.set(result)
     }
 
-    /// Once a worker has set something under an instance's id nobody else does, so the same again needs no action.
+    /// Once a worker has set a value for an instance's id, no other code sets one, so the same
+    /// value again needs no action.
     fn set(&mut self, result: ProbeResult) -> Option<Action> {
         if self.set.replace(result) == Some(result) {
             return None;
@@ -385,11 +391,12 @@ mod tests {
             }
         }
 
-        /// One step; None when the handler did not run, else what was cached after it.
+        /// Runs one step; returns None when the handler did not run, else the cached value after
+        /// it.
         fn step(&mut self, verdict: Verdict) -> Next {
             let (started, restored) = (self.started, self.restored);
             let inputs = StepInputs {
-                sight: &Sight::of(self.status.as_ref(), &self.spec, "c"),
+                container: &ContainerView::of(self.status.as_ref(), &self.spec, "c"),
                 deletion_timestamp: self.deleting,
                 manager_started: MANAGER,
                 container_started: &|_| started,
@@ -615,7 +622,7 @@ mod tests {
         }
     }
 
-    /// Lessons A5: what startup has found says nothing of the next instance.
+    /// Lessons A5: a startup result does not count for the next instance.
     #[test]
     fn a5_each_instance_passes_its_own_startup_probe() {
         let mut w = World::new(ProbeType::Startup, 1, 3, 0);
@@ -684,7 +691,7 @@ mod tests {
         check_delay(100_000, true);
     }
 
-    /// Lessons B5: a wall clock that was set back (or forward) moves no probe; the status carries its times.
+    /// Lessons B5: setting the wall clock back or forward moves no probe.
     #[test]
     fn b5_the_initial_delay_does_not_ask_the_wall_clock() {
         for started_at in ["2001-01-01T00:00:00Z", "2199-01-01T00:00:00Z"] {
@@ -795,7 +802,7 @@ mod tests {
             let failure = 1 + walk.below(3) as i32;
             let mut w = World::new(kind, success, failure, walk.below(3) as i32 * 5);
             w.spec = spec(RestartPolicy::Always);
-            // An independent count: verdicts of handler runs against the present instance.
+            // An independent count of the verdicts of handler runs on the present instance.
             let (mut instance, mut streak) = (0, Vec::new());
             for _ in 0..60 {
                 let held = w.worker.on_hold();

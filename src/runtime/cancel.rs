@@ -1,6 +1,8 @@
-//! A wish that waits end, for every thread that shares it: a run that is overtaken, a daemon that ends.
+//! A flag that ends waits, shared by several threads: for a run that must end early, or for the end
+//! of the daemon.
 //!
-//! Invariants: once cancelled it stays so. It costs a descriptor only when somebody waits.
+//! Invariants: once cancelled it stays cancelled. It uses a descriptor only while a thread waits
+//! for it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,25 +19,26 @@ pub struct Cancel {
 }
 
 impl Cancel {
-    /// Ends the waits, those to come too.
+    /// Ends all waits, also later ones.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::SeqCst);
         self.tell();
     }
 
-    /// Whether waits are to end.
+    /// Whether it was cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::SeqCst)
     }
 
-    /// Becomes readable, for good, with the cancellation. To poll, not to read.
+    /// A descriptor that becomes readable with the cancellation and stays readable. Poll it; do not
+    /// read it.
     ///
     /// # Errors
-    /// No descriptor can be had.
+    /// There are no descriptors left.
     pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
         if self.event.get().is_none() {
             let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-            // another thread may have been faster
+            // another thread may have set it first
             let _ = self.event.set(event);
         }
         if self.is_cancelled() {

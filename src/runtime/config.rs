@@ -1,4 +1,5 @@
-//! What a runtime is asked for: finished configurations, cut where CRI is cut (`PodSandboxConfig`, `ContainerConfig`).
+//! The configurations that a runtime gets, divided as in CRI (`PodSandboxConfig`,
+//! `ContainerConfig`).
 //!
 //! Invariants: plain data. Nothing here names a v1 object, and a runtime needs nothing else to run a container. What a
 //! configuration contains is decided in [`crate::container_config`].
@@ -8,7 +9,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Labels or annotations: kept by the runtime and given back with the status, never interpreted by it.
+/// Labels or annotations. The runtime keeps them and returns them with the status; it never
+/// interprets them.
 pub type Labels = BTreeMap<String, String>;
 
 /// Which sandbox of which pod (CRI `PodSandboxMetadata`).
@@ -36,10 +38,10 @@ pub struct ContainerMetadata {
 /// Whose namespace a container's processes are in (CRI `NamespaceMode`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NamespaceMode {
-    /// One that the containers of the pod share.
+    /// A namespace that the containers of the pod share.
     #[default]
     Pod,
-    /// One of the container's own.
+    /// A namespace of its own.
     Container,
     /// The node's.
     Node,
@@ -68,7 +70,7 @@ pub struct Tmpfs {
 /// A pod's sandbox (CRI `PodSandboxConfig`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxConfig {
-    /// Which one.
+    /// Which sandbox it is.
     pub metadata: SandboxMetadata,
     /// Host name that its processes see; unused in the node's network.
     pub hostname: String,
@@ -87,16 +89,16 @@ pub struct SandboxConfig {
 /// The image of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageSpec {
-    /// What the reference resolved to, `sha256:…`; this is what runs.
+    /// The image id that the reference resolved to, `sha256:…`; this image runs.
     pub id: String,
     /// The reference as a person wrote it.
     pub name: String,
 }
 
-/// How a mount is tied to the mounts of the node (CRI `MountPropagation`).
+/// Whether later mounts of the node appear below a mount (CRI `MountPropagation`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Propagation {
-    /// Not at all.
+    /// They do not.
     #[default]
     Private,
 }
@@ -106,8 +108,9 @@ pub enum Propagation {
 pub struct Mount {
     /// Absolute path on the node.
     pub host_path: PathBuf,
-    /// Only this path below `host_path`, relative and without `..`. The runtime makes what is missing of it, and follows
-    /// no link out of `host_path`. CRI has no counterpart: the kubelet resolves it before.
+    /// Only this path below `host_path`, relative and without `..`. The runtime makes its missing
+    /// parts, and follows no link out of `host_path`. CRI has no counterpart: the kubelet resolves
+    /// it before.
     pub sub_path: Option<PathBuf>,
     /// Absolute path in the container. One that equals a default mount (`/dev/shm`) replaces it.
     pub container_path: String,
@@ -120,7 +123,7 @@ pub struct Mount {
 /// Limits and weights (CRI `LinuxContainerResources`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resources {
-    /// 1024 a core, 2 to 262144.
+    /// 1024 per core; 2 to 262144.
     pub cpu_shares: i64,
     /// Microseconds of processor time in each period; None is no limit.
     pub cpu_quota: Option<i64>,
@@ -128,8 +131,8 @@ pub struct Resources {
     pub cpu_period: i64,
     /// Bytes; None is no limit.
     pub memory_limit: Option<i64>,
-    /// -1000 to 1000: how early the kernel ends it when memory is short. Where the node does not allow so low a score,
-    /// the runtime takes the lowest it can.
+    /// How early the kernel kills it when memory is short: -1000 (last) to 1000 (first). Where the
+    /// node does not allow so low a score, the runtime takes the lowest it can.
     pub oom_score_adj: i32,
 }
 
@@ -190,16 +193,16 @@ pub struct Security {
 pub struct TerminationMessage {
     /// The file on the node.
     pub file: PathBuf,
-    /// The end of the log counts where the file is empty and the container failed.
+    /// Whether the end of the log is the message when the file is empty and the container failed.
     pub fall_back_to_log: bool,
 }
 
 /// A container (CRI `ContainerConfig`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerConfig {
-    /// Which instance.
+    /// Which instance it is.
     pub metadata: ContainerMetadata,
-    /// What it is made of.
+    /// Its image.
     pub image: ImageSpec,
     /// Replaces the image's entrypoint and drops its arguments; empty keeps both.
     pub command: Vec<String>,
@@ -209,7 +212,7 @@ pub struct ContainerConfig {
     pub working_dir: String,
     /// Variables that replace or follow those of the image.
     pub env: Vec<(String, String)>,
-    /// What it sees beside its image, in the order of the pod spec.
+    /// The mounts over its image, in the order of the pod spec.
     pub mounts: Vec<Mount>,
     /// Limits and weights.
     pub resources: Resources,
@@ -217,7 +220,7 @@ pub struct ContainerConfig {
     pub security: Security,
     /// Log file, relative to [`SandboxConfig::log_directory`].
     pub log_path: PathBuf,
-    /// None: it has no file for its last words.
+    /// The file for its last words, if it has one.
     pub termination_message: Option<TerminationMessage>,
     /// See [`Labels`].
     pub labels: Labels,

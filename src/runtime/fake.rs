@@ -1,5 +1,5 @@
-//! A CRI-shaped runtime that only remembers: it sees configurations and nothing else. Containers start when asked, end when
-//! asked, and nothing happens by itself. The tests of the daemon's parts run on it.
+//! A CRI-shaped runtime for tests that runs nothing: it sees only configurations and remembers
+//! them. Containers start and end only when a call or a test says so.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -24,28 +24,28 @@ pub(crate) struct FakeRuntime {
     on_list: Option<Box<OnList>>,
 }
 
-/// What it remembers, and what it is to do.
+/// What the runtime remembers, and the failures it must produce.
 #[derive(Default)]
 pub(crate) struct FakeState {
     /// Newest first.
     pub(crate) containers: Vec<ContainerStatus>,
     /// Newest first.
     pub(crate) sandboxes: Vec<SandboxStatus>,
-    /// What was asked of it, in order.
+    /// The calls, in order.
     pub(crate) calls: Vec<String>,
     /// Every configuration it was given.
     pub(crate) configs: Vec<ContainerConfig>,
     /// Every sandbox configuration it was given.
     pub(crate) sandbox_configs: Vec<SandboxConfig>,
-    /// Each creation takes one; without one it works.
+    /// Each creation takes one and fails with it; without one it succeeds.
     pub(crate) create_errors: VecDeque<RuntimeError>,
-    /// Each start takes one; without one it works.
+    /// Each start takes one and fails with it; without one it succeeds.
     pub(crate) start_errors: VecDeque<RuntimeError>,
-    /// No sandbox can be made.
+    /// Every creation of a sandbox fails with this.
     pub(crate) sandbox_error: Option<RuntimeError>,
-    /// No container can be stopped.
+    /// Every stop of a container fails with this.
     pub(crate) stop_error: Option<RuntimeError>,
-    /// The caller is cancelled while it stops something.
+    /// Whether a stop cancels its caller.
     pub(crate) cancel_in_stop: bool,
     next_id: u32,
 }
@@ -68,7 +68,7 @@ pub(crate) fn end(c: &mut ContainerStatus, code: i32) {
     (c.finished, c.finished_at) = (Some(Moment::now()), Some(SystemTime::now()));
 }
 
-/// A container of which nothing but this is said.
+/// The status of a container with defaults for everything else.
 pub(crate) fn container_status(id: &str, labels: Labels, state: RuntimeState) -> ContainerStatus {
     ContainerStatus {
         id: id.into(),
@@ -105,7 +105,7 @@ impl FakeRuntime {
         }
     }
 
-    /// `before` is called before each listing, which fails when it does.
+    /// `before` is called before each listing; the listing fails when it fails.
     pub(crate) fn with_list(
         before: impl Fn(Option<&str>, &mut FakeState) -> Result<(), RuntimeError>
         + Send

@@ -1,4 +1,4 @@
-//! The labels and annotations by which a pod's sandboxes and containers are found again (the kubelet's
+//! The labels and annotations that identify the sandboxes and containers of a pod (the kubelet's
 //! `pkg/kubelet/types/labels.go`). Tools that read a container runtime know them too.
 
 /// Label: name of the pod.

@@ -36,11 +36,11 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Moment;
 use crate::sys::task;
 
-/// The end of the text of an error whose cause is that the daemon ends: nothing is wrong with the pod.
+/// The last words of an error that comes from the end of the daemon, not from the pod.
 pub const ENDING: &str = "the daemon is ending";
 
-/// Names one instance of a container, or one sandbox, of one runtime; never reused. Nobody but that runtime may read
-/// anything into it.
+/// Names one instance of a container, or one sandbox, of one runtime; never reused. Only that
+/// runtime may interpret it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ContainerId(Arc<str>);
@@ -84,7 +84,7 @@ impl fmt::Display for ContainerId {
     }
 }
 
-/// What the runtime says of a container (kubelet-probes 7).
+/// The state of a container (kubelet-probes 7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuntimeState {
@@ -94,7 +94,7 @@ pub enum RuntimeState {
     Running,
     /// Its first process has ended.
     Exited,
-    /// Its shim is gone without a word.
+    /// Its shim is gone and has recorded no exit.
     Unknown,
 }
 
@@ -112,17 +112,17 @@ pub struct LinuxUser {
 /// One instance of a container (CRI `ContainerStatus`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerStatus {
-    /// Which instance.
+    /// The id of the instance.
     pub id: ContainerId,
     /// The sandbox it was created in.
     pub sandbox: ContainerId,
     /// As in its configuration.
     pub metadata: ContainerMetadata,
-    /// What it does.
+    /// Its state.
     pub state: RuntimeState,
     /// The image reference as a person wrote it.
     pub image: String,
-    /// What it resolved to (`sha256:…`).
+    /// The image id that it resolved to (`sha256:…`).
     pub image_id: String,
     /// Wall clock, display only.
     pub created_at: SystemTime,
@@ -157,11 +157,11 @@ pub struct ContainerStatus {
 /// A sandbox (CRI `PodSandboxStatus`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct SandboxStatus {
-    /// Which one.
+    /// The id of the sandbox.
     pub id: ContainerId,
     /// As in its configuration.
     pub metadata: SandboxMetadata,
-    /// It lives.
+    /// Whether it is alive.
     pub ready: bool,
     /// Whose network it uses.
     pub network: NamespaceMode,
@@ -171,7 +171,7 @@ pub struct SandboxStatus {
     pub ips: Vec<IpAddr>,
 }
 
-/// What a runtime has.
+/// Everything that a runtime has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Listing {
     /// In no order.
@@ -180,12 +180,14 @@ pub struct Listing {
     pub containers: Vec<ContainerStatus>,
 }
 
-/// What kind of failure a runtime reports. What it means for a pod is decided above (`crate::kuberuntime`).
+/// The kinds of failures that a runtime reports. `crate::kuberuntime` decides what each means for a
+/// pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RuntimeErrorKind {
-    /// The configuration cannot become a container here: an unknown user, a missing controller.
+    /// The configuration cannot become a container on this node: an unknown user, a missing
+    /// controller.
     InvalidConfig,
-    /// What was asked of a running container was asked of one that has ended, or is gone.
+    /// The operation needs a running container, and this one has ended or is gone.
     NotRunning,
     /// Anything else.
     Failed,
@@ -194,14 +196,14 @@ pub enum RuntimeErrorKind {
 /// A runtime operation that failed: a kind for programs, a sentence for people (`cannot <verb> <object>: cause`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeError {
-    /// For whoever decides what to do.
+    /// The kind, for the code that decides what to do.
     pub kind: RuntimeErrorKind,
     /// Says what to do where there is something to do.
     pub message: String,
 }
 
 impl RuntimeError {
-    /// An error of that kind.
+    /// An error of this kind.
     pub fn new(kind: RuntimeErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -223,18 +225,18 @@ impl fmt::Display for RuntimeError {
 
 impl std::error::Error for RuntimeError {}
 
-/// Where a network namespace is found: by a path that leads to another one when its holder has ended and the pid is in
-/// use again.
+/// Where a network namespace is found. The path names a pid, so it leads to another namespace once
+/// the holder has ended and its pid is in use again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkNamespace {
     /// `/proc/<pid>/ns/net`.
     pub path: PathBuf,
-    /// The process of that pid. None when the path is no process's.
+    /// The process with this pid. None when the path does not belong to a process.
     pub holder: Option<task::Process>,
 }
 
 impl NetworkNamespace {
-    /// That of a process.
+    /// The network namespace of a process.
     pub fn of(holder: task::Process) -> Self {
         Self {
             path: format!("/proc/{}/ns/net", holder.pid).into(),
@@ -242,13 +244,13 @@ impl NetworkNamespace {
         }
     }
 
-    /// Opens it, and makes sure that it was still the holder's.
+    /// Opens the namespace, and makes sure that it still belonged to the holder.
     ///
     /// # Errors
-    /// The holder has ended, or that cannot be told now; no descriptors are left.
+    /// The holder has ended, or this cannot be found out now, or there are no descriptors left.
     pub fn open(&self) -> io::Result<File> {
         let file = File::open(&self.path)?;
-        // Compared after the open: whoever has the pid now had it then.
+        // Compared after the open: the process that has the pid now also had it then.
         match self.holder {
             Some(holder) if task::look(holder.pid)? != Some(holder.start_time) => {
                 Err(io::Error::new(
@@ -267,10 +269,11 @@ impl From<PathBuf> for NetworkNamespace {
     }
 }
 
-/// What came of a command run in a container (kubelet-probes 3.2).
+/// The outcome of a command that ran in a container (kubelet-probes 3.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExecOutcome {
-    /// It ended by itself. A signal counts as 128 + its number; a missing or not executable file as 127 or 126.
+    /// The command ended by itself. A signal counts as 128 + its number, a missing file as 127, a
+    /// file that cannot be executed as 126.
     Exited {
         /// Exit code.
         code: i32,
@@ -289,7 +292,8 @@ pub trait Runtime: Send + Sync {
     /// Whether containers can be run at all (cgroups, directories, the OCI runtime binary); at most a few milliseconds.
     fn check(&self) -> Result<(), RuntimeError>;
 
-    /// Every sandbox and container, dead ones too; with `pod` only those of the pod with that UID.
+    /// Every sandbox and container, dead ones too; with `pod` only the ones of the pod with this
+    /// UID.
     fn list(&self, pod: Option<&str>) -> Result<Listing, RuntimeError>;
 
     /// Makes a pod's namespaces and returns once they are there.
@@ -301,8 +305,8 @@ pub trait Runtime: Send + Sync {
     /// Forgets a sandbox, and stops it before if it still lives. Idempotent.
     fn remove_sandbox(&self, id: &ContainerId) -> Result<(), RuntimeError>;
 
-    /// Prepares a container whose first process waits for `start_container`. `sandbox_config` is what the sandbox was made
-    /// from. A container that cannot be created leaves nothing behind.
+    /// Prepares a container whose first process waits for `start_container`. `sandbox_config` is
+    /// the configuration of the sandbox. A container that cannot be created leaves nothing behind.
     fn create_container(
         &self,
         sandbox: &ContainerId,
@@ -310,13 +314,15 @@ pub trait Runtime: Send + Sync {
         sandbox_config: &SandboxConfig,
     ) -> Result<ContainerId, RuntimeError>;
 
-    /// Starts a created container; returns once its own process runs. One that does not start is left behind as Exited
-    /// with reason `ContainerCannotRun` and code 127 or 128, so that it counts for the back-off.
+    /// Starts a created container; returns once its own process runs. A container that does not
+    /// start is recorded as Exited with reason `ContainerCannotRun` and code 127 or 128, so that it
+    /// counts for the back-off.
     fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError>;
 
-    /// TERM (or the image's stop signal), then KILL after `grace`; returns when every process of it has ended and its
-    /// exit is recorded. A container that is gone or has ended counts as stopped. An error, with the container left as
-    /// it is by then, soon after `cancel`.
+    /// Sends TERM (or the image's stop signal), then KILL after `grace`; returns when every process
+    /// of the container has ended and its exit is recorded. A container that is gone or has ended
+    /// counts as stopped. Soon after `cancel` it returns an error and leaves the container as it
+    /// is.
     fn stop_container(
         &self,
         id: &ContainerId,
@@ -327,9 +333,10 @@ pub trait Runtime: Send + Sync {
     /// Forgets a stopped container: record, file system, cgroup. Its logs stay. Idempotent.
     fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError>;
 
-    /// Runs a command in a running container as its own process would run it; kills the whole tree at `timeout`, which
-    /// starts when the command does. `limit` bounds the output in bytes. An error means that nothing can be said of the
-    /// container (it is not running, we lack descriptors), never that the command failed.
+    /// Runs a command in a running container as its own process would run it; kills the whole tree
+    /// at `timeout`, which starts when the command does. `limit` bounds the output in bytes. An
+    /// error means that the command could not run (the container is not running, we lack
+    /// descriptors), never that the command failed.
     fn exec(
         &self,
         id: &ContainerId,
@@ -338,10 +345,10 @@ pub trait Runtime: Send + Sync {
         limit: usize,
     ) -> Result<ExecOutcome, RuntimeError>;
 
-    /// The network of the newest sandbox of the pod with that UID; None when it uses the node's.
+    /// The network of the newest sandbox of the pod with this UID; None when it uses the node's.
     fn pod_network(&self, pod: &str) -> Result<Option<NetworkNamespace>, RuntimeError>;
 
-    /// Ends, for good, every wait for a container to start or to stop; those calls return an error and leave the container
-    /// as it is, for the next daemon. For the daemon's own end.
+    /// Called when the daemon ends. Every wait for a container to start or to stop ends, now and
+    /// later: the calls return an error and leave the container as it is for the next daemon.
     fn interrupt(&self);
 }

@@ -1,4 +1,5 @@
-//! What a runtime has of each pod: its listing, grouped by the labels of the containers (kubelet `kubecontainer.PodStatus`).
+//! The runtime status of each pod: the runtime's listing, grouped by the labels of the containers
+//! (kubelet `kubecontainer.PodStatus`).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,19 +16,19 @@ use crate::clock::Moment;
 /// One instance of a container as the runtime sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuntimeContainerStatus {
-    /// Which instance.
+    /// The id of the instance.
     pub id: ContainerId,
     /// The container's name in the pod spec.
     pub name: String,
     /// The sandbox it was created in.
     pub sandbox: ContainerId,
-    /// What it does.
+    /// Its state.
     pub state: RuntimeState,
     /// Number of instances before this one (the restart count).
     pub attempt: u32,
     /// Image as in the spec.
     pub image: String,
-    /// What it resolved to (`sha256:…`).
+    /// The image id that it resolved to (`sha256:…`).
     pub image_id: String,
     /// Spec hash at creation: name and image (kubelet-probes 8.3).
     pub hash: u32,
@@ -60,13 +61,13 @@ pub struct RuntimeContainerStatus {
 /// A pod's sandbox: the holder of its namespaces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuntimeSandboxStatus {
-    /// Which one.
+    /// The id of the sandbox.
     pub id: ContainerId,
-    /// Sandboxes of this pod before it.
+    /// The number of sandboxes of this pod before it.
     pub attempt: u32,
-    /// Its holder lives.
+    /// Whether its holder is alive.
     pub ready: bool,
-    /// It has no network namespace of its own.
+    /// Whether it uses the node's network.
     pub host_network: bool,
     /// Wall clock.
     pub created_at: SystemTime,
@@ -77,7 +78,7 @@ pub struct RuntimeSandboxStatus {
 /// Everything the runtime knows of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuntimePodStatus {
-    /// Which pod.
+    /// `metadata.uid`.
     pub uid: PodUid,
     /// `metadata.name`.
     pub name: String,
@@ -115,7 +116,7 @@ impl dyn Runtime + '_ {
         self.list(None).map(by_pod)
     }
 
-    /// One pod, afresh; an unknown UID gives an empty status.
+    /// The status of one pod, read from the runtime now; an unknown UID gives an empty status.
     pub fn pod_status(&self, uid: &PodUid) -> Result<RuntimePodStatus, RuntimeError> {
         let found = by_pod(self.list(Some(uid.as_str()))?).into_iter().next();
         Ok(found.unwrap_or_else(|| RuntimePodStatus {
@@ -133,8 +134,8 @@ impl dyn Runtime + '_ {
     }
 }
 
-/// Pods in the order of their UIDs; of each the newest containers and sandboxes first. A container without the labels of a
-/// pod was made by somebody else and is left out.
+/// Groups a listing by pod, in the order of the UIDs, with the newest containers and sandboxes
+/// first. A container without the labels of a pod was made by another program and is left out.
 fn by_pod(listing: Listing) -> Vec<RuntimePodStatus> {
     let mut pods = BTreeMap::new();
     for s in listing.sandboxes {
@@ -144,7 +145,8 @@ fn by_pod(listing: Listing) -> Vec<RuntimePodStatus> {
             .push(sandbox_status(s));
     }
     for c in listing.containers {
-        let label = |key| c.labels.get(key);
+        let of_container = c.labels.clone();
+        let label = |key| of_container.get(key);
         let (Some(uid), Some(name), Some(namespace)) = (
             label(labels::POD_UID),
             label(labels::POD_NAME),
@@ -154,7 +156,7 @@ fn by_pod(listing: Listing) -> Vec<RuntimePodStatus> {
         };
         pod_of(&mut pods, uid, name, namespace)
             .containers
-            .push(container_status(&c));
+            .push(container_status(c));
     }
     let mut pods: Vec<RuntimePodStatus> = pods.into_values().collect();
     for p in &mut pods {
@@ -194,19 +196,19 @@ fn sandbox_status(s: SandboxStatus) -> RuntimeSandboxStatus {
     }
 }
 
-fn container_status(c: &ContainerStatus) -> RuntimeContainerStatus {
+fn container_status(c: ContainerStatus) -> RuntimeContainerStatus {
     let hash = c.annotations.get(labels::CONTAINER_HASH);
     RuntimeContainerStatus {
         hash: hash
             .and_then(|h| u32::from_str_radix(h, 16).ok())
             .unwrap_or(0),
-        name: c.metadata.name.clone(),
+        name: c.metadata.name,
         attempt: c.metadata.attempt,
-        id: c.id.clone(),
-        sandbox: c.sandbox.clone(),
+        id: c.id,
+        sandbox: c.sandbox,
         state: c.state,
-        image: c.image.clone(),
-        image_id: c.image_id.clone(),
+        image: c.image,
+        image_id: c.image_id,
         created_at: c.created_at,
         started_at: c.started_at,
         started: c.started,
@@ -215,13 +217,84 @@ fn container_status(c: &ContainerStatus) -> RuntimeContainerStatus {
         exit_code: c.exit_code,
         signal: c.signal,
         reason: match c.reason.as_str() {
-            // The runtime's word for an end that nobody saw.
+            // The runtime's reason for an end that was not recorded.
             "Unknown" => "ContainerStatusUnknown".into(),
-            reason => reason.into(),
+            _ => c.reason,
         },
-        message: c.message.clone(),
+        message: c.message,
         pid: c.pid,
-        log_path: c.log_path.clone(),
-        user: c.user.clone(),
+        log_path: c.log_path,
+        user: c.user,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::runtime::fake::container_status as status;
+    use crate::runtime::{Labels, SandboxMetadata};
+
+    fn labels(uid: &str) -> Labels {
+        let all = [
+            (labels::POD_UID, uid),
+            (labels::POD_NAME, "web"),
+            (labels::POD_NAMESPACE, "default"),
+        ];
+        all.map(|(k, v)| (k.to_owned(), v.to_owned())).into()
+    }
+
+    fn sandbox(uid: &str, attempt: u32) -> SandboxStatus {
+        SandboxStatus {
+            id: attempt.to_string().as_str().into(),
+            metadata: SandboxMetadata {
+                name: "web".into(),
+                namespace: "default".into(),
+                uid: uid.into(),
+                attempt,
+            },
+            ready: true,
+            network: NamespaceMode::Node,
+            created_at: SystemTime::UNIX_EPOCH,
+            ips: vec![],
+        }
+    }
+
+    #[test]
+    fn a_listing_is_grouped_by_pods_the_newest_first_and_strangers_are_left_out() {
+        let old = status("old", labels("u1"), RuntimeState::Exited);
+        let mut new = status("new", labels("u1"), RuntimeState::Running);
+        new.created_at += Duration::from_secs(1);
+        let listing = Listing {
+            sandboxes: vec![sandbox("u1", 0), sandbox("u1", 1), sandbox("u2", 0)],
+            containers: vec![
+                old,
+                new,
+                status("stranger", Labels::new(), RuntimeState::Running),
+            ],
+        };
+        let pods = by_pod(listing);
+        let uids: Vec<_> = pods.iter().map(|p| p.uid.as_str()).collect();
+        assert_eq!(uids, ["u1", "u2"]);
+        let ids: Vec<_> = pods[0].containers.iter().map(|c| c.id.as_str()).collect();
+        assert_eq!(ids, ["new", "old"]);
+        let attempts: Vec<_> = pods[0].sandboxes.iter().map(|s| s.attempt).collect();
+        assert_eq!(attempts, [1, 0]);
+        assert!(pods[0].sandboxes[0].host_network && pods[1].containers.is_empty());
+    }
+
+    #[test]
+    fn what_the_pod_level_wrote_into_a_container_is_read_again() {
+        let mut c = status("a", labels("u1"), RuntimeState::Exited);
+        let hash = (labels::CONTAINER_HASH.to_owned(), "beef".to_owned());
+        c.annotations = Arc::new([hash].into());
+        c.reason = "Unknown".into();
+        let read = container_status(c);
+        assert_eq!(
+            (read.hash, read.reason.as_str()),
+            (0xbeef, "ContainerStatusUnknown")
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! Signals by the names images use for `StopSignal`.
+//! Signals by the names that images use for `StopSignal`.
 
 use nix::sys::signal::Signal;
 
-/// `SIGTERM`, `TERM`, `15`, `SIGRTMIN+3`, `RTMAX-1`; None for what is no signal, and for the empty text.
+/// `SIGTERM`, `TERM`, `15`, `SIGRTMIN+3`, `RTMAX-1`; None for any other text, also the empty one.
 pub fn number(text: &str) -> Option<i32> {
     let text = text.trim().to_ascii_uppercase();
     if let Ok(n) = text.parse::<i32>() {

@@ -1,7 +1,8 @@
 //! The program that the kernel runs before each system call. Pure.
 //!
-//! Invariants: a tree of comparisons over ranges of numbers, so a call costs some eight of them however long the profile;
-//! every jump is forward and every path ends in a return, as the kernel wants it.
+//! Invariants: the program is a tree of comparisons over ranges of numbers, so a system call costs
+//! about eight comparisons, however long the profile is. Every jump is forward and every path ends
+//! in a return, as the kernel demands.
 
 use super::Condition;
 
@@ -32,12 +33,12 @@ fn plain(code: u16, k: u32) -> Instruction {
     instruction(code, k, 0, 0)
 }
 
-/// What becomes of a call.
+/// What the kernel does with a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// Always this `SECCOMP_RET_…`.
     Return(u32),
-    /// The first whose conditions all hold, else the last value.
+    /// The value of the first entry whose conditions all hold, else the last value.
     First(Vec<(Vec<Condition>, u32)>, u32),
 }
 
@@ -56,7 +57,7 @@ pub(super) fn program(sections: &[Section], other: u32) -> Vec<Instruction> {
     for section in sections {
         let mut body = vec![plain(LOAD, NUMBER)];
         body.extend(tree(&section.ranges));
-        // Not this one: over the whole section.
+        // Another architecture: jump over the whole section.
         out.push(instruction(EQUAL, section.audit, 1, 0));
         out.push(plain(JUMP, body.len() as u32));
         out.extend(body);
@@ -99,7 +100,8 @@ fn leaf(outcome: &Outcome) -> Vec<Instruction> {
     }
 }
 
-/// Falls through to what follows it when a condition does not hold. At most six conditions of five instructions: in reach.
+/// Falls through to the next rule when a condition does not hold. Six conditions of five
+/// instructions at most are within reach of a jump.
 fn rule(conditions: &[Condition], value: u32) -> Vec<Instruction> {
     let mut out = vec![plain(RETURN, value)];
     for condition in conditions.iter().rev() {
@@ -110,14 +112,15 @@ fn rule(conditions: &[Condition], value: u32) -> Vec<Instruction> {
     out
 }
 
-/// Jumps over what follows it and `rest` more when it does not hold. Arguments are compared as 64 bits, each half alone.
+/// Jumps over `rest` more instructions when the condition does not hold. An argument has 64 bits;
+/// its halves are compared one by one.
 fn compare(c: &Condition, rest: u8) -> Vec<Instruction> {
     use super::Operator::*;
     // Little-endian, as all architectures supported are.
     let low = plain(LOAD, ARGUMENTS + 8 * c.index);
     let high = plain(LOAD, ARGUMENTS + 8 * c.index + 4);
     let (v_low, v_high) = (c.value as u32, (c.value >> 32) as u32);
-    // high; decide by it or go on; low; decide.
+    // Compare the high half and decide, or go on with the low half.
     let decide = |greater: Option<bool>, last: Instruction| {
         let (over, holds) = (rest + 2, 2);
         match greater {
@@ -196,7 +199,7 @@ mod tests {
     use super::super::Operator;
     use super::*;
 
-    /// Against the comparison itself, at the edges of both halves.
+    /// Compares the program's answer with Rust's own comparison, at the edges of both halves.
     #[test]
     fn each_operator_compares_64_bits() {
         use Operator::*;
@@ -225,7 +228,7 @@ mod tests {
         ] {
             for value in edges {
                 for value_two in [0, 1, 1 << 32, u64::MAX] {
-                    // Two of them, so that jumps over what follows are there too.
+                    // Two conditions, so that there are jumps over a later condition too.
                     let second = Condition {
                         index: 5,
                         operator: Equal,

@@ -1,4 +1,5 @@
-//! Filters of the profiles in use: a probe compiles none. Most containers of a node have the same one or two.
+//! Keeps the filters of the profiles in use, so that a probe compiles none. Most containers of a
+//! node have the same one or two profiles.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,12 +7,12 @@ use serde_json::Value;
 
 use super::{Filter, compile};
 
-/// Profiles kept, the last used first; one has some 50 KB.
+/// How many profiles are kept, the last used first; one has about 50 KB.
 const KEPT: usize = 4;
 
 static FILTERS: Mutex<Vec<(Value, Filter)>> = Mutex::new(Vec::new());
 
-/// As [`compile`], which is done once for a profile that is used again and again. The whole profile is compared.
+/// As [`compile`], but the filters of profiles in use are kept. Profiles are compared as a whole.
 ///
 /// # Errors
 /// See [`compile`].

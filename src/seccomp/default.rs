@@ -1,7 +1,9 @@
-//! The profile of `RuntimeDefault`: that of containerd 2, which is Docker's, for amd64 and arm64. Pure.
+//! The profile of `RuntimeDefault` for amd64 and arm64: containerd 2's profile, which is Docker's.
+//! Pure.
 //!
-//! What is not named is refused with EPERM. Since Linux 4.8 ptrace is safe to allow, and older kernels are not supported.
-//! io_uring is not among the allowed: too many holes. Of address families, those up to AF_MCTP but AF_ALG and AF_VSOCK.
+//! A call that is not named is refused with EPERM. ptrace is allowed: it is safe since Linux 4.8,
+//! and older kernels are not supported. io_uring is refused, because it had too many security
+//! holes. Address families up to AF_MCTP are allowed, except AF_ALG and AF_VSOCK.
 
 use serde_json::{Value, json};
 
@@ -40,14 +42,14 @@ const ALLOWED: &str = "\
     truncate64 ugetrlimit umask uname unlink unlinkat uretprobe utime utimensat utimensat_time64 utimes vfork vmsplice wait4 \
     waitid waitpid write writev";
 
-/// Further ones by architecture.
+/// Further calls of one architecture.
 const OF_THIS_MACHINE: &str = if cfg!(target_arch = "aarch64") {
     "arm_fadvise64_64 arm_sync_file_range breakpoint cacheflush set_tls sync_file_range2"
 } else {
     "arch_prctl modify_ldt"
 };
 
-/// Further ones for containers whose bounding set has the capability.
+/// Further calls for containers whose bounding set has the capability.
 const WITH_CAPABILITY: [(&str, &str); 14] = [
     ("CAP_BPF", "bpf"),
     ("CAP_DAC_READ_SEARCH", "open_by_handle_at"),

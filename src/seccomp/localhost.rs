@@ -1,6 +1,7 @@
 //! A profile from a file: the OCI form, or Docker's with its `archMap`. Pure.
 //!
-//! Invariant: nothing in the file is passed over that could matter: what is not understood refuses the container.
+//! Invariant: anything in the file that is not understood refuses the container; nothing is left
+//! out silently.
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +10,7 @@ use super::{ABIS, compile, strings};
 /// `linux.seccomp` of the file's text.
 ///
 /// # Errors
-/// It is no JSON object, holds what is not known here, or cannot be compiled.
+/// The text is not a JSON object, holds an unknown key or value, or cannot be compiled.
 pub fn profile(text: &[u8]) -> Result<Value, String> {
     let file: Value = serde_json::from_slice(text).map_err(|e| e.to_string())?;
     let Value::Object(mut profile) = file else {
@@ -57,7 +58,7 @@ fn known(object: &Map<String, Value>, names: &[&str], at: &str) -> Result<(), St
     }
 }
 
-/// Of the entry for this machine: itself and its others.
+/// The architecture of the entry for this machine, and its sub-architectures.
 fn architectures(map: &Value) -> Value {
     let entries = || map.as_array().into_iter().flatten();
     let own = entries().find(|e| e["architecture"] == ABIS[0].name);
@@ -82,7 +83,8 @@ fn entry(n: usize, entry: &Value) -> Result<Value, String> {
     )?;
     entry.remove("comment");
     for key in ["includes", "excludes"] {
-        // Whether they hold would have to be found out for each container; containerd takes the entry as if they did.
+        // Whether these conditions hold would have to be decided for each container, so an entry
+        // with conditions is refused; containerd ignores the conditions.
         if entry
             .remove(key)
             .is_some_and(|v| v.as_object().is_none_or(|o| !o.is_empty()))

@@ -1,13 +1,15 @@
 //! Seccomp profiles: from the OCI form (`linux.seccomp` of a config.json) to the program that the kernel runs.
 //!
-//! A filter is not inherited by a process that enters a container, so it is compiled again for each command
-//! (exec-in-container 2); the embedded runtime uses the same. What a profile says is taken as runc with libseccomp takes
-//! it: names this kernel's ABI lacks are passed over, a rule without conditions wins over those with, conditions of one
-//! rule on one argument are alternatives, and calls newer than all that the profile names get ENOSYS instead of its default
-//! error, so that programs fall back on older ones.
+//! A filter is not inherited by a process that enters a container, so it is compiled again for each
+//! command (exec-in-container 2); the embedded runtime uses the same. A profile means what it means
+//! to runc with libseccomp: names that this kernel's ABI lacks are skipped, a rule without
+//! conditions wins over those with, conditions of one rule on one argument are alternatives, and
+//! calls newer than all that the profile names get ENOSYS instead of its default error, so that
+//! programs fall back on older ones.
 //!
-//! Invariants: pure, but for the tables read once; a profile that cannot be applied exactly is an error, never less.
-//! A difference: of 32-bit x86, libseccomp lets a rule on `socket` and the like reach into `socketcall`, too.
+//! Invariants: pure, except for tables that are read once; a profile that cannot be applied exactly
+//! is an error. One difference from libseccomp: for 32-bit x86 it also applies rules on `socket`
+//! and similar calls to `socketcall`.
 
 mod bpf;
 mod cache;
@@ -74,21 +76,22 @@ struct Condition {
 struct Rule<'a> {
     names: Vec<&'a str>,
     value: u32,
-    /// One of these; none at all is always.
+    /// The rule applies when one of these holds, or always when there are none.
     alternatives: Vec<Vec<Condition>>,
 }
 
 /// The filter of `linux.seccomp`.
 ///
 /// # Errors
-/// An action, operator or flag that is unknown or needs a listener, or a profile too large for the kernel: the reason,
-/// to follow "cannot apply seccomp profile: ".
+/// An action, operator or flag is unknown or needs a listener, or the profile is too large for the
+/// kernel. The text follows "cannot apply seccomp profile: ".
 pub fn compile(profile: &Value) -> Result<Filter, String> {
     let default = action(&profile["defaultAction"], &profile["defaultErrnoRet"])?;
     let listed = profile["syscalls"]
         .as_array()
         .map_or(&[][..], Vec::as_slice);
-    // One that says what the default says is of no use, and libseccomp refuses it; runc passes it over.
+    // A rule whose action is the default has no effect. libseccomp refuses it, so runc leaves it
+    // out; we do too.
     let rules: Vec<Rule<'_>> = listed
         .iter()
         .map(rule)
@@ -136,7 +139,8 @@ fn strings(v: &Value) -> impl Iterator<Item = &str> {
     v.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// SECCOMP_RET_*. SCMP_ACT_NOTIFY needs somebody who answers.
+/// The SECCOMP_RET_* of an action. SCMP_ACT_NOTIFY is refused, because it needs a process that
+/// answers.
 fn action(name: &Value, errno: &Value) -> Result<u32, String> {
     let data = match errno {
         Value::Null => libc::EPERM as u32,
@@ -165,7 +169,7 @@ fn flags(profile: &Value) -> Result<u32, String> {
     strings(&profile["flags"]).try_fold(0, |flags, name| match name {
         "SECCOMP_FILTER_FLAG_LOG" => Ok(flags | libc::SECCOMP_FILTER_FLAG_LOG as u32),
         "SECCOMP_FILTER_FLAG_SPEC_ALLOW" => Ok(flags | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW as u32),
-        // For threads that a process has already; there is one.
+        // This flag is for processes with several threads; ours has one.
         "SECCOMP_FILTER_FLAG_TSYNC" => Ok(flags),
         other => Err(format!("flag {other} is not supported")),
     })
@@ -221,7 +225,7 @@ fn condition(arg: &Value) -> Result<Condition, String> {
     })
 }
 
-/// What becomes of each number of an ABI, neighbours that fare alike together.
+/// The outcome of each number of an ABI; neighbours with the same outcome form one range.
 fn ranges(abi: &Abi, rules: &[Rule<'_>], default: u32) -> Vec<Range> {
     // Ascending by number; a tree of its own type would cost the static file more than this costs time.
     let mut calls: Vec<Range> = Vec::new();
@@ -262,7 +266,8 @@ fn ranges(abi: &Abi, rules: &[Rule<'_>], default: u32) -> Vec<Range> {
     out
 }
 
-/// The first rule without conditions decides; until there is one, each alternative is tried in order.
+/// Adds a rule to an outcome: the first rule without conditions decides; until there is one, each
+/// alternative is tried in order.
 fn add(outcome: &mut Outcome, rule: &Rule<'_>) {
     let Outcome::First(tried, _) = outcome else {
         return;
@@ -273,7 +278,8 @@ fn add(outcome: &mut Outcome, rule: &Rule<'_>) {
     }
 }
 
-/// For calls after the last one that the profile names: it was written before there were any.
+/// The outcome of calls newer than all that the profile names: the profile was written before they
+/// existed.
 fn unknown(default: u32) -> u32 {
     let permits = [libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_LOG].contains(&default)
         || default >> 16 == libc::SECCOMP_RET_TRACE >> 16;

@@ -1,11 +1,13 @@
 //! Names of system calls and their numbers, in each ABI that a program of this machine can use.
 //!
-//! A table is names in the order of their numbers; a number before a name is where counting goes on. Known up to Linux 6.17:
-//! a name that is not here cannot be allowed, and gets what the profile has for all others.
+//! A table lists names in the order of their numbers; a number before a name sets the number of
+//! that name. The tables go up to Linux 6.17. A name that is not here cannot be allowed; its call
+//! gets the profile's default action.
 
 use std::sync::OnceLock;
 
-/// One ABI: a value of `seccomp_data.arch`, and what tells it from another with the same.
+/// One ABI: its value in `seccomp_data.arch`, and the bit that tells it from another ABI with the
+/// same value.
 pub(super) struct Abi {
     /// As in an OCI profile.
     pub(super) name: &'static str,
@@ -54,7 +56,7 @@ impl Abi {
 /// The bit that tells an x32 call from an x86-64 one.
 pub(super) const X32_BIT: u32 = 0x4000_0000;
 
-/// What this machine's kernel can run, its own first.
+/// The ABIs that this machine's kernel can run, its own first.
 #[cfg(target_arch = "x86_64")]
 pub(super) static ABIS: [Abi; 3] = [
     Abi::new("SCMP_ARCH_X86_64", 0xc000_003e, 0, X86_64, ""),
@@ -69,7 +71,7 @@ pub(super) static ABIS: [Abi; 2] = [
     Abi::new("SCMP_ARCH_ARM", 0x4000_0028, 0, ARM, ""),
 ];
 
-/// Where a name is, or belongs.
+/// The position of a name in the sorted table, or where it would be inserted.
 fn find(known: &[(&'static str, u32)], name: &str) -> Result<usize, usize> {
     known.binary_search_by(|(k, _)| (*k).cmp(name))
 }
@@ -128,7 +130,7 @@ const X86_64: &str = "\
     fchmodat2 map_shadow_stack futex_wake futex_wait futex_requeue statmount listmount lsm_get_self_attr lsm_set_self_attr \
     lsm_list_modules mseal setxattrat getxattrat listxattrat removexattrat open_tree_attr file_getattr file_setattr";
 
-/// Those of x32 that have a number of their own.
+/// The calls that have a number of their own in x32.
 #[cfg(target_arch = "x86_64")]
 const X32: &str = "\
     512 rt_sigaction rt_sigreturn ioctl readv writev recvfrom sendmsg recvmsg execve ptrace rt_sigpending rt_sigtimedwait \

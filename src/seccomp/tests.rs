@@ -1,4 +1,4 @@
-//! Profiles against what they let through, in our own run of the program.
+//! Which calls a profile lets through, by our own interpreter of the program.
 
 use super::*;
 use serde_json::json;
@@ -52,7 +52,7 @@ fn an_unnamed_call_gets_the_default_and_a_later_one_enosys() {
         KILL,
         "another architecture"
     );
-    // A profile that only forbids knows what it wants with all others.
+    // A profile that only forbids has a default for all other calls.
     let p = json!({ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{ "names": ["read"], "action": "SCMP_ACT_ERRNO", "errnoRet": 5 }] });
     check(p.clone(), "read", [0; 6], ERRNO | 5);
     check(p, "mseal", [0; 6], ALLOW);

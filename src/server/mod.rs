@@ -9,12 +9,13 @@ pub mod protocol;
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -36,8 +37,8 @@ pub const MAX_CLIENTS: usize = 32;
 /// How long a client may take to send its next request or to read an answer.
 pub const IDLE: Duration = Duration::from_secs(5);
 
-/// How often a waiting `watch` looks whether its client has gone or the server is stopping.
-const WATCH_SLICE: Duration = Duration::from_millis(500);
+/// How often a thread that waits for a change or for its client looks whether the client has gone or the server stops.
+const SLICE: Duration = Duration::from_millis(500);
 
 /// How long a socket that was removed stays away.
 const REBIND_PAUSE: Duration = Duration::from_millis(100);
@@ -110,14 +111,24 @@ pub struct Server {
     path: PathBuf,
     connections: Arc<Connections>,
     wake: UnixStream,
-    accept: Option<JoinHandle<()>>,
+    accept: JoinHandle<()>,
 }
 
-/// What the threads share.
+/// Who is served, and from what.
 struct Connections {
     backend: Arc<dyn Backend>,
     stopping: AtomicBool,
-    clients: AtomicUsize,
+    clients: Mutex<Vec<Arc<UnixStream>>>,
+}
+
+impl Connections {
+    fn clients(&self) -> MutexGuard<'_, Vec<Arc<UnixStream>>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
 }
 
 /// Listens on `path` (mode 0600) and answers from `backend` until stopped. A file that is in the way is replaced: the
@@ -135,7 +146,7 @@ fn open(path: &Path, backend: Arc<dyn Backend>) -> io::Result<Server> {
     let connections = Arc::new(Connections {
         backend,
         stopping: AtomicBool::new(false),
-        clients: AtomicUsize::new(0),
+        clients: Mutex::default(),
     });
     let for_thread = Arc::clone(&connections);
     let accept = thread::Builder::new()
@@ -146,7 +157,7 @@ fn open(path: &Path, backend: Arc<dyn Backend>) -> io::Result<Server> {
         path: path.to_owned(),
         connections,
         wake,
-        accept: Some(accept),
+        accept,
     })
 }
 
@@ -173,22 +184,21 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
 }
 
 impl Server {
-    /// Ends the accept thread and every connection, and removes the socket. Does not wait; idempotent.
+    /// Ends the accept thread and every connection, and removes the socket. Does not wait; idempotent. A client gets the
+    /// answer that is being made for it, and no other.
     pub fn stop(&self) {
         if !self.connections.stopping.swap(true, Ordering::SeqCst) {
-            let _ = self.wake.shutdown(std::net::Shutdown::Both);
+            let _ = self.wake.shutdown(Shutdown::Both);
+            for client in self.connections.clients().iter() {
+                let _ = client.shutdown(Shutdown::Read);
+            }
             let _ = std::fs::remove_file(&self.path);
         }
     }
 
     /// Whether the accept thread and every connection thread have ended.
     pub fn is_finished(&self) -> bool {
-        self.accept.as_ref().is_none_or(JoinHandle::is_finished) && self.clients() == 0
-    }
-
-    /// Connections served at the moment.
-    fn clients(&self) -> usize {
-        self.connections.clients.load(Ordering::SeqCst)
+        self.accept.is_finished() && self.connections.clients().is_empty()
     }
 }
 
@@ -267,7 +277,7 @@ fn inode(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 fn accept_loop(mut door: Door, woken: &UnixStream, connections: &Arc<Connections>) {
-    while !connections.stopping.load(Ordering::SeqCst) {
+    while !connections.is_stopping() {
         if door.keep() {
             continue;
         }
@@ -301,57 +311,67 @@ fn accept_loop(mut door: Door, woken: &UnixStream, connections: &Arc<Connections
     }
 }
 
-/// Counts a client for as long as its thread lives.
-struct Seat(Arc<Connections>);
+/// A client that is served, for as long as its thread lives.
+struct Seat {
+    client: Arc<UnixStream>,
+    connections: Arc<Connections>,
+}
 
 impl Seat {
-    fn take(connections: &Arc<Connections>) -> Option<Self> {
-        let seat = |n: usize| (n < MAX_CLIENTS).then_some(n + 1);
-        connections
-            .clients
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, seat)
-            .ok()?;
-        Some(Self(Arc::clone(connections)))
+    /// None when all seats are taken, or when the server is stopping.
+    fn take(client: &Arc<UnixStream>, connections: &Arc<Connections>) -> Option<Self> {
+        let mut clients = connections.clients();
+        // under the lock: `stop` sees this client, or this client sees the stop
+        if connections.is_stopping() || clients.len() >= MAX_CLIENTS {
+            return None;
+        }
+        clients.push(client.clone());
+        Some(Self {
+            client: client.clone(),
+            connections: connections.clone(),
+        })
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.0.clients.fetch_sub(1, Ordering::SeqCst);
+        let mut clients = self.connections.clients();
+        clients.retain(|other| !Arc::ptr_eq(other, &self.client));
     }
 }
 
-fn admit(mut stream: UnixStream, connections: &Arc<Connections>) {
-    let Some(seat) = Seat::take(connections) else {
-        // Fits into the socket's buffer, so the accept thread does not wait for the client.
-        let _ = stream.set_nonblocking(true);
-        let _ = write_line(
-            &mut stream,
-            &Answer::Error(format!(
-                "{MAX_CLIENTS} clients are connected already; try again later"
-            )),
-        );
-        return;
+fn admit(stream: UnixStream, connections: &Arc<Connections>) {
+    let client = Arc::new(stream);
+    let Some(seat) = Seat::take(&client, connections) else {
+        return refuse(&client);
     };
     let spawned = thread::Builder::new()
         .name("server-client".into())
         .stack_size(STACK)
         .spawn(move || {
             // A client that hangs up or is too slow is no error of the daemon.
-            let _ = serve(stream, &seat.0);
+            let _ = serve(&seat.client, &seat.connections);
         });
     if let Err(e) = spawned {
         log::warn!("cannot serve a client: {e}");
     }
 }
 
-fn serve(stream: UnixStream, connections: &Connections) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.set_write_timeout(Some(IDLE))?;
-    let whole = Deadline::new(stream.try_clone()?);
+/// The line fits into the socket's buffer, so the accept thread does not wait for the client.
+fn refuse(mut client: &UnixStream) {
+    let text = format!("{MAX_CLIENTS} clients are connected already; try again later");
+    let mut line = serde_json::to_vec(&Answer::Error(text)).unwrap_or_default();
+    line.push(b'\n');
+    let _ = client.set_nonblocking(true);
+    let _ = client.write_all(&line);
+}
+
+fn serve(client: &UnixStream, connections: &Connections) -> io::Result<()> {
+    client.set_nonblocking(false)?;
+    client.set_write_timeout(Some(SLICE))?;
+    let whole = Deadline::new(client, connections);
     let mut reader = BufReader::with_capacity(MAX_REQUEST, whole);
-    let mut writer = stream;
-    while !connections.stopping.load(Ordering::SeqCst) {
+    while !connections.is_stopping() {
         let mut line = Vec::new();
         reader.get_mut().renew();
         reader
@@ -362,11 +382,11 @@ fn serve(stream: UnixStream, connections: &Connections) -> io::Result<()> {
             return Ok(());
         }
         let answer = match parse(&line) {
-            Ok(request) => answer(request, &writer, connections),
+            Ok(request) => answer(request, client, connections),
             Err(text) => Answer::Error(text),
         };
         let fatal = !line.ends_with(b"\n");
-        write_line(&mut writer, &answer)?;
+        write_line(client, &answer, connections)?;
         if fatal {
             return Ok(());
         }
@@ -428,9 +448,9 @@ fn in_slices<T>(
 ) -> T {
     let begun = Instant::now();
     loop {
-        let state = wait(WATCH_SLICE);
+        let state = wait(SLICE);
         let over = is_news(&state) || begun.elapsed() >= WATCH_CEILING;
-        if over || connections.stopping.load(Ordering::SeqCst) || has_hung_up(client) {
+        if over || connections.is_stopping() || has_hung_up(client) {
             return state;
         }
     }
@@ -443,8 +463,8 @@ fn has_hung_up(client: &UnixStream) -> bool {
 }
 
 /// Writes an answer piece by piece, so that a list of all pods never lies in memory as a whole.
-fn write_line(stream: &mut UnixStream, answer: &Answer) -> io::Result<()> {
-    let mut out = BufWriter::new(Deadline::new(stream));
+fn write_line(client: &UnixStream, answer: &Answer, connections: &Connections) -> io::Result<()> {
+    let mut out = BufWriter::new(Deadline::new(client, connections));
     serde_json::to_writer(&mut out, answer)?;
     out.write_all(b"\n")?;
     out.flush()
@@ -452,15 +472,17 @@ fn write_line(stream: &mut UnixStream, answer: &Answer) -> io::Result<()> {
 
 /// A socket whose whole request must come, and whose whole answer must go, within [`IDLE`]. Its own timeouts bound each
 /// read and each write, not their sum: a client that moves a byte at a time would hold its thread for hours.
-struct Deadline<S> {
-    stream: S,
+struct Deadline<'a> {
+    client: &'a UnixStream,
+    connections: &'a Connections,
     end: Instant,
 }
 
-impl<S> Deadline<S> {
-    fn new(stream: S) -> Self {
+impl<'a> Deadline<'a> {
+    fn new(client: &'a UnixStream, connections: &'a Connections) -> Self {
         Self {
-            stream,
+            client,
+            connections,
             end: Instant::now() + IDLE,
         }
     }
@@ -480,21 +502,29 @@ impl<S> Deadline<S> {
     }
 }
 
-impl Read for Deadline<UnixStream> {
+impl Read for Deadline<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(self.left()?))?;
-        self.stream.read(buffer)
+        self.client.set_read_timeout(Some(self.left()?))?;
+        (&*self.client).read(buffer)
     }
 }
 
-impl Write for Deadline<&mut UnixStream> {
+impl Write for Deadline<'_> {
+    /// A client that does not read is waited for in slices, and given up when the server stops.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.left()?;
-        self.stream.write(bytes)
+        loop {
+            self.left()?;
+            match (&*self.client).write(bytes) {
+                Err(e)
+                    if e.kind() == io::ErrorKind::WouldBlock && !self.connections.is_stopping() => {
+                }
+                written => return written,
+            }
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
+        (&*self.client).flush()
     }
 }
 

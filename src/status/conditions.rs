@@ -16,7 +16,7 @@ fn condition(type_: &str, status: bool, reason: &str, message: String) -> PodCon
 }
 
 /// The inputs of the conditions besides spec and status.
-pub(super) struct Facts<'a> {
+pub(super) struct ConditionInputs<'a> {
     pub(super) sandbox_ready: bool,
     /// All containers are being restarted (8.6).
     pub(super) restarting: bool,
@@ -28,17 +28,21 @@ pub(super) struct Facts<'a> {
 
 /// Every condition that podprobe sets, in the order of kubelet-probes 9.4. Transition times are set
 /// by [`keep_transition_times`].
-pub(super) fn generate(spec: &PodSpec, status: &PodStatus, facts: &Facts) -> Vec<PodCondition> {
+pub(super) fn generate(
+    spec: &PodSpec,
+    status: &PodStatus,
+    inputs: &ConditionInputs,
+) -> Vec<PodCondition> {
     let containers_ready = containers_ready(spec, Some(status), status.phase);
     let mut all = vec![
         condition(
             "PodReadyToStartContainers",
-            facts.sandbox_ready,
+            inputs.sandbox_ready,
             "",
             String::new(),
         ),
-        initialized(spec, status, is_true(facts.old, "Initialized")),
-        if facts.terminating && !status.phase.is_terminal() {
+        initialized(spec, status, is_true(inputs.old, "Initialized")),
+        if inputs.terminating && !status.phase.is_terminal() {
             leaving()
         } else {
             ready(&containers_ready)
@@ -47,7 +51,7 @@ pub(super) fn generate(spec: &PodSpec, status: &PodStatus, facts: &Facts) -> Vec
         condition("PodScheduled", true, "", String::new()),
     ];
     if may_restart_all(spec) {
-        all.push(all_containers_restarting(status.phase, facts.restarting));
+        all.push(all_containers_restarting(status.phase, inputs.restarting));
     }
     all
 }

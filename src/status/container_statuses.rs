@@ -662,15 +662,15 @@ mod tests {
         let pod = pod(
             json!({"initContainers": [{"name": "i"}], "containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}]}),
         );
-        let said = |text: String| {
+        let terminated_with = |text: String| {
             terminated(ContainerStateTerminated {
                 message: text,
                 ..Default::default()
             })
         };
         let mut statuses = [ContainerStatus {
-            state: said("x".repeat(4096)),
-            last_state: said("ä".repeat(2000)),
+            state: terminated_with("x".repeat(4096)),
+            last_state: terminated_with("ä".repeat(2000)),
             ..Default::default()
         }];
         cut_messages(&pod, &mut statuses);
@@ -680,7 +680,7 @@ mod tests {
             (3072, 3072)
         );
         let mut odd = [ContainerStatus {
-            state: said(format!("x{}", "ä".repeat(2000))),
+            state: terminated_with(format!("x{}", "ä".repeat(2000))),
             ..Default::default()
         }];
         cut_messages(&pod, &mut odd);

@@ -66,7 +66,7 @@ pub fn generate(inputs: &Inputs) -> PodStatus {
     set_phase(inputs, &mut status);
     set_ips(inputs, &mut status);
     (inputs.probed)(&mut status);
-    let facts = conditions::Facts {
+    let facts = conditions::ConditionInputs {
         sandbox_ready: !sandbox_needed(pod, runtime).0,
         restarting: wanted || (was_restarting && !runtime.containers.is_empty()),
         terminating: inputs.terminating,
@@ -79,7 +79,7 @@ pub fn generate(inputs: &Inputs) -> PodStatus {
 
 /// 9.2: a terminal phase never goes back, a deadline forces Failed, an unchanged phase keeps its reason.
 fn set_phase(inputs: &Inputs, status: &mut PodStatus) {
-    let facts = phase::Facts {
+    let facts = phase::PhaseInputs {
         pod_is_terminal: inputs.pod_is_terminal,
         has_initialized: has_initialized(inputs.pod, inputs.runtime),
         static_pod: inputs.pod.source().is_static(),

@@ -286,7 +286,7 @@ mod tests {
         s.conditions = conditions::generate(
             &pod.spec,
             &s,
-            &conditions::Facts {
+            &conditions::ConditionInputs {
                 sandbox_ready: true,
                 restarting: false,
                 terminating: false,
@@ -307,7 +307,7 @@ mod tests {
         let (m, _) = manager();
         let pod = pod("Always");
         let mut leaving = status(&pod, running("1"));
-        let facts = conditions::Facts {
+        let facts = conditions::ConditionInputs {
             sandbox_ready: true,
             restarting: false,
             terminating: true,

@@ -13,4 +13,4 @@ pub use container_statuses::StartFailure;
 pub use generate::{Inputs, generate, qos_class};
 pub use manager::{StatusManager, finished};
 
-pub use phase::{Facts as PhaseFacts, phase};
+pub use phase::{PhaseInputs, phase};

@@ -7,7 +7,7 @@ use crate::pod_actions::{RESTARTING_ALL_CONTAINERS, should_restart_after};
 
 /// The inputs of the phase besides the statuses.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Facts {
+pub struct PhaseInputs {
     /// All its containers were stopped for good. It does not count for a static pod.
     pub pod_is_terminal: bool,
     /// A regular container of the present sandbox was created.
@@ -30,7 +30,7 @@ struct Counts {
 }
 
 /// The phase. `statuses` holds init and regular containers and is searched by name.
-pub fn phase(spec: &PodSpec, statuses: &[ContainerStatus], facts: Facts) -> PodPhase {
+pub fn phase(spec: &PodSpec, statuses: &[ContainerStatus], inputs: PhaseInputs) -> PodPhase {
     let mut n = Counts::default();
     let found = |c: &Container| statuses.iter().find(|s| s.name == c.name);
     for container in &spec.init_containers {
@@ -42,10 +42,10 @@ pub fn phase(spec: &PodSpec, statuses: &[ContainerStatus], facts: Facts) -> PodP
     for container in &spec.containers {
         count(&mut n, spec, container, found(container));
     }
-    decide(&n, facts)
+    decide(&n, inputs)
 }
 
-fn decide(n: &Counts, facts: Facts) -> PodPhase {
+fn decide(n: &Counts, inputs: PhaseInputs) -> PodPhase {
     let ended = || {
         if n.stopped == n.succeeded {
             PodPhase::Succeeded
@@ -56,7 +56,7 @@ fn decide(n: &Counts, facts: Facts) -> PodPhase {
     if n.init_failed_for_good > 0 {
         PodPhase::Failed
     } else if n.pending_init > 0
-        || (n.pending_sidecar > 0 && !facts.has_initialized)
+        || (n.pending_sidecar > 0 && !inputs.has_initialized)
         || n.waiting > 0
     {
         PodPhase::Pending
@@ -64,7 +64,7 @@ fn decide(n: &Counts, facts: Facts) -> PodPhase {
         PodPhase::Running
     } else if n.running == 0 && n.stopped > 0 && n.unknown == 0 {
         match () {
-            () if facts.pod_is_terminal && !facts.static_pod => ended(),
+            () if inputs.pod_is_terminal && !inputs.static_pod => ended(),
             () if n.stopped != n.stopped_for_good => PodPhase::Running,
             () => ended(),
         }

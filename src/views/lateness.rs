@@ -50,7 +50,7 @@ impl Lateness {
             let name = "podprobe_prober_probe_lateness_seconds";
             let help = "Seconds from the instant a probe was due, or the end of its previous run, to its beginning.";
             let sum = Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed)).as_secs_f64();
-            Family::new(out, name, Kind::Histogram, help).buckets(&[], &BOUNDS, &counts, sum);
+            Family::new(out, name, Kind::Histogram, help).buckets_of(&[], &BOUNDS, &counts, sum);
         }
     }
 }

@@ -8,18 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::api::{PodRef, ProbeType};
-use crate::metrics::{Family, Histogram, Kind};
+use crate::metrics::{Family, Histogram, Kind, pairs};
 use crate::prober::worker::Verdict;
 
-/// Of which probe a series is.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Series {
-    /// The pod.
-    pub pod: PodRef,
-    /// Its container.
-    pub container: String,
-    /// Which of its probes.
-    pub probe_type: ProbeType,
+/// Of which probe a series is: its labels as they are written, made once. The order is that of the series in a scrape.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Series {
+    /// `container="…",namespace="…",pod="…"`.
+    place: String,
+    probe_type: ProbeType,
+    /// `,pod_uid="…"`.
+    uid: String,
 }
 
 #[derive(Clone, Default)]
@@ -75,8 +74,8 @@ pub struct ProbeMetrics {
 
 impl ProbeMetrics {
     /// The numbers of a worker, which it counts in from now on.
-    pub fn add(&self, series: Series) -> Recorded {
-        let series = Arc::new(series);
+    pub fn add(&self, pod: &PodRef, container: &str, probe_type: ProbeType) -> Recorded {
+        let series = Arc::new(Series::new(pod, container, probe_type));
         let numbers = self.lock().entry(series.clone()).or_default().clone();
         Recorded {
             series,
@@ -122,18 +121,18 @@ fn counters(out: &mut String, all: &[(Arc<Series>, Numbers)]) {
     for (series, numbers) in all {
         // client_golang has a series from its first increment on
         for (result, n) in [
-            ("failed", numbers.failed),
-            ("successful", numbers.successful),
-        ]
-        .into_iter()
-        .filter(|(_, n)| *n > 0)
-        {
-            let labels = [
-                series.labels().as_slice(),
-                &[("result", result), ("pod_uid", series.pod.uid.as_str())],
-            ]
-            .concat();
-            family.value(&labels, n);
+            (",result=\"failed\"", numbers.failed),
+            (",result=\"successful\"", numbers.successful),
+        ] {
+            if n > 0 {
+                let pairs = [
+                    series.place.as_str(),
+                    &series.uid,
+                    series.probe_pair(),
+                    result,
+                ];
+                family.value_of(&pairs, n);
+            }
         }
     }
     let help = "Cumulative number of probes that did not work themselves and so said nothing of the container.";
@@ -144,41 +143,56 @@ fn counters(out: &mut String, all: &[(Arc<Series>, Numbers)]) {
         help,
     );
     for (series, numbers) in all.iter().filter(|(_, n)| n.errored > 0) {
-        let labels = [
-            series.labels().as_slice(),
-            &[("pod_uid", series.pod.uid.as_str())],
-        ]
-        .concat();
-        family.value(&labels, numbers.errored);
+        let pairs = [series.place.as_str(), &series.uid, series.probe_pair()];
+        family.value_of(&pairs, numbers.errored);
     }
 }
 
-/// Without the UID, as 2.7 has it: two pods that follow one another under a name share a series for a moment.
+/// Without the UID, as 2.7 has it: two pods that follow one another under a name share a series for a moment. They are
+/// neighbours in `all`.
 fn durations(
     mut family: Family<'_>,
     all: &[(Arc<Series>, Numbers)],
     of: impl Fn(&Numbers) -> &Histogram,
 ) {
-    let mut merged: BTreeMap<[(&str, &str); 4], Histogram> = BTreeMap::new();
-    for (series, numbers) in all.iter().filter(|(_, n)| !of(n).is_empty()) {
-        merged
-            .entry(series.labels())
-            .or_default()
-            .merge(of(numbers));
+    let same = |a: &Series, b: &Series| a.place == b.place && a.probe_type == b.probe_type;
+    for namesakes in all.chunk_by(|(a, _), (b, _)| same(a, b)) {
+        let (series, numbers) = &namesakes[0];
+        let pairs = [series.place.as_str(), series.probe_pair()];
+        match namesakes {
+            [_] if of(numbers).is_empty() => {}
+            [_] => family.histogram_of(&pairs, of(numbers)),
+            several => {
+                let mut sum = Histogram::default();
+                several.iter().for_each(|(_, n)| sum.merge(of(n)));
+                if !sum.is_empty() {
+                    family.histogram_of(&pairs, &sum);
+                }
+            }
+        }
     }
-    merged
-        .iter()
-        .for_each(|(labels, h)| family.histogram(labels, h));
 }
 
 impl Series {
-    fn labels(&self) -> [(&str, &str); 4] {
-        [
-            ("container", &self.container),
-            ("namespace", &self.pod.namespace),
-            ("pod", &self.pod.name),
-            ("probe_type", self.probe_type.as_str()),
-        ]
+    fn new(pod: &PodRef, container: &str, probe_type: ProbeType) -> Self {
+        let place = [
+            ("container", container),
+            ("namespace", &pod.namespace),
+            ("pod", &pod.name),
+        ];
+        Self {
+            place: pairs(&place),
+            probe_type,
+            uid: format!(",{}", pairs(&[("pod_uid", pod.uid.as_str())])),
+        }
+    }
+
+    fn probe_pair(&self) -> &'static str {
+        match self.probe_type {
+            ProbeType::Startup => ",probe_type=\"Startup\"",
+            ProbeType::Readiness => ",probe_type=\"Readiness\"",
+            ProbeType::Liveness => ",probe_type=\"Liveness\"",
+        }
     }
 }
 
@@ -186,16 +200,13 @@ impl Series {
 mod tests {
     use super::*;
 
-    fn series(uid: &str, probe_type: ProbeType) -> Series {
-        Series {
-            pod: PodRef {
-                namespace: "ns".into(),
-                name: "web".into(),
-                uid: uid.into(),
-            },
-            container: "c".into(),
-            probe_type,
-        }
+    fn add(m: &ProbeMetrics, uid: &str, probe_type: ProbeType) -> Recorded {
+        let pod = PodRef {
+            namespace: "ns".into(),
+            name: "web".into(),
+            uid: uid.into(),
+        };
+        m.add(&pod, "c", probe_type)
     }
 
     fn text(m: &ProbeMetrics) -> String {
@@ -213,7 +224,7 @@ mod tests {
     #[test]
     fn results_durations_and_errors_have_series_of_their_own() {
         let m = ProbeMetrics::default();
-        let recorded = m.add(series("u", ProbeType::Liveness));
+        let recorded = add(&m, "u", ProbeType::Liveness);
         assert_eq!(text(&m), "", "nothing before the first run");
         let record = |verdict, ms| recorded.record(verdict, Duration::from_millis(ms));
         record(Verdict::Success, 20);
@@ -271,9 +282,21 @@ mod tests {
     }
 
     #[test]
+    fn the_types_of_a_probe_have_the_names_that_the_api_gives_them() {
+        for probe_type in ProbeType::ALL {
+            let m = ProbeMetrics::default();
+            let recorded = add(&m, "u\"1", probe_type);
+            recorded.record(Verdict::Error, Duration::ZERO);
+            let labels = r#"container="c",namespace="ns",pod="web",pod_uid="u\"1",probe_type="#;
+            let name = "podprobe_prober_probe_errors_total";
+            check(&m, &format!("{name}{{{labels}\"{probe_type}\"}} 1"), true);
+        }
+    }
+
+    #[test]
     fn f2_series_name_their_pod_and_go_with_their_worker() {
         let m = ProbeMetrics::default();
-        let [u, v] = ["u", "v"].map(|uid| m.add(series(uid, ProbeType::Readiness)));
+        let [u, v] = ["u", "v"].map(|uid| add(&m, uid, ProbeType::Readiness));
         [&u, &v]
             .into_iter()
             .for_each(|r| r.record(Verdict::Success, Duration::ZERO));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::history::{History, Runs};
 use super::lateness::Lateness;
-use super::probe_metrics::{ProbeMetrics, Recorded, Series};
+use super::probe_metrics::{ProbeMetrics, Recorded};
 use crate::api::{PodRef, ProbeType};
 use crate::clock::Time;
 use crate::prober::context::{ProbeRecord, ProbeRecords};
@@ -35,11 +35,7 @@ impl ProbeRecords for Records {
     fn open(&self, pod: &PodRef, container: &str, probe_type: ProbeType) -> Box<dyn ProbeRecord> {
         Box::new(OfOneProbe {
             runs: self.history.runs(&pod.uid, container, probe_type),
-            recorded: self.metrics.add(Series {
-                pod: pod.clone(),
-                container: container.into(),
-                probe_type,
-            }),
+            recorded: self.metrics.add(pod, container, probe_type),
             lateness: self.lateness.clone(),
         })
     }

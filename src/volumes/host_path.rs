@@ -30,8 +30,8 @@ impl VolumeType for HostPathVolume {
     }
 }
 
-/// What a hostPath type demands of the path.
-struct Wanted {
+/// The rule of a hostPath type: which files fit it, and how a missing one is made.
+struct TypeRule {
     word: &'static str,
     fits: fn(&fs::FileType) -> bool,
     create: Option<fn(&Path) -> io::Result<()>>,
@@ -50,18 +50,18 @@ fn make_file(path: &Path) -> io::Result<()> {
         .map(drop)
 }
 
-fn wanted(type_: &str) -> Option<Wanted> {
-    let w = |word, fits, create| Some(Wanted { word, fits, create });
+fn type_rule(type_: &str) -> Option<TypeRule> {
+    let rule = |word, fits, create| Some(TypeRule { word, fits, create });
     match type_ {
         // No check; a missing path becomes a directory, as in containerd.
-        "" => w("path", |_| true, Some(make_directory)),
-        "DirectoryOrCreate" => w("directory", fs::FileType::is_dir, Some(make_directory)),
-        "Directory" => w("directory", fs::FileType::is_dir, None),
-        "FileOrCreate" => w("file", fs::FileType::is_file, Some(make_file)),
-        "File" => w("file", fs::FileType::is_file, None),
-        "Socket" => w("socket", |t| t.is_socket(), None),
-        "CharDevice" => w("character device", |t| t.is_char_device(), None),
-        "BlockDevice" => w("block device", |t| t.is_block_device(), None),
+        "" => rule("path", |_| true, Some(make_directory)),
+        "DirectoryOrCreate" => rule("directory", fs::FileType::is_dir, Some(make_directory)),
+        "Directory" => rule("directory", fs::FileType::is_dir, None),
+        "FileOrCreate" => rule("file", fs::FileType::is_file, Some(make_file)),
+        "File" => rule("file", fs::FileType::is_file, None),
+        "Socket" => rule("socket", |t| t.is_socket(), None),
+        "CharDevice" => rule("character device", |t| t.is_char_device(), None),
+        "BlockDevice" => rule("block device", |t| t.is_block_device(), None),
         _ => None,
     }
 }
@@ -70,7 +70,7 @@ fn wanted(type_: &str) -> Option<Wanted> {
 fn check(host_path: &HostPath) -> Result<(), String> {
     let (path, type_) = (host_path.on_node(), &host_path.type_);
     let path = path.as_ref();
-    let w = wanted(type_).ok_or_else(|| format!("unknown type {type_:?}"))?;
+    let w = type_rule(type_).ok_or_else(|| format!("unknown type {type_:?}"))?;
     let found = match fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => match w.create {
             Some(create) => {

@@ -1,7 +1,7 @@
-//! A connection of one exchange: plain or TLS, over whatever socket was dialed.
+//! The connection of one exchange: plain or TLS, over a dialed socket.
 //!
-//! Invariants: each read and write ends at one deadline, however slowly the other side trickles. TLS takes nothing of the
-//! stack of a plain exchange.
+//! Invariants: all reads and writes end at one deadline, however slowly the other side sends. TLS
+//! uses no stack in a plain exchange.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,18 +14,18 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use super::observer::{Observer, Phase};
 use super::socket::{Socket, left_until};
 
-/// A socket whose every operation ends at one deadline, or waits for nothing at all.
+/// A socket whose operations all end at one deadline, or never wait.
 struct DeadlineStream {
     socket: Socket,
     /// None: the socket is nonblocking.
     deadline: Option<Instant>,
 }
 
-/// A socket under a TLS handshake, which keeps how the other side began.
+/// A socket during a TLS handshake, which keeps the first bytes of the other side.
 struct FirstBytes<'a> {
     stream: &'a mut DeadlineStream,
     first: [u8; 5],
-    /// How many of them have come.
+    /// How many of them were received.
     seen: usize,
 }
 
@@ -50,7 +50,8 @@ impl Write for FirstBytes<'_> {
 }
 
 impl DeadlineStream {
-    /// Does `io` again when a signal has come, and names the deadline: a socket's own word for it is WouldBlock.
+    /// Repeats `io` after a signal, and turns WouldBlock, the socket's error at its deadline, into
+    /// a timeout.
     fn until_deadline(
         &mut self,
         set_timeout: impl Fn(&Socket, std::time::Duration) -> io::Result<()>,
@@ -90,7 +91,7 @@ impl Write for DeadlineStream {
 
 type TlsStream = StreamOwned<ClientConnection, DeadlineStream>;
 
-/// A connection. The drop hangs up.
+/// A connection. Dropping it hangs up.
 pub struct Connection(Stream);
 
 enum Stream {
@@ -99,7 +100,7 @@ enum Stream {
 }
 
 impl Connection {
-    /// Speaks in plain text. Everything ends at `deadline`.
+    /// A plain connection. Everything ends at `deadline`.
     pub fn plain(socket: Socket, deadline: Instant) -> Self {
         Self(Stream::Plain(DeadlineStream {
             socket,
@@ -120,7 +121,8 @@ impl Connection {
         observer: &dyn Observer,
     ) -> io::Result<Self> {
         observer.begin(Phase::Tls);
-        // The request follows the last words of the handshake without waiting for their acknowledgement.
+        // The request follows the last bytes of the handshake without waiting for their
+        // acknowledgement.
         socket.set_nodelay()?;
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| io::Error::other("tls: the host is not a name that TLS can carry"))?;
@@ -156,7 +158,7 @@ impl Connection {
         }
     }
 
-    /// From now on no call waits. Its owner watches the socket ([`AsFd`]) and the clock.
+    /// Makes the connection nonblocking. Its owner watches the socket ([`AsFd`]) and the clock.
     ///
     /// # Errors
     /// The call's own.
@@ -171,7 +173,7 @@ impl Connection {
     }
 }
 
-/// Some bytes; none at the end.
+/// Reads some bytes; 0 at the end.
 impl Read for Connection {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         match &mut self.0 {
@@ -215,7 +217,7 @@ impl Drop for Connection {
     }
 }
 
-// What TLS does is in no frame of a plain exchange: none of it is inlined.
+// No TLS code is inlined, so that it is in no stack frame of a plain exchange.
 
 #[inline(never)]
 fn shake_hands(stream: &mut TlsStream) -> io::Result<()> {
@@ -244,7 +246,7 @@ fn send_tls(stream: &mut TlsStream, request: &[u8]) -> io::Result<()> {
     stream.write_all(request).and_then(|()| stream.flush())
 }
 
-/// A server that closes without saying so in TLS has ended its answer all the same, as Go sees it.
+/// A server that closes without TLS's close message has ended its answer too, as in Go.
 #[inline(never)]
 fn read_tls(stream: &mut TlsStream, buf: &mut [u8]) -> io::Result<usize> {
     stream.read(buf).or_else(|e| {
@@ -263,8 +265,8 @@ fn say_goodbye(stream: &mut TlsStream) {
     stream.sock.socket.hang_up();
 }
 
-/// A request fits into the socket's buffer, so that the first call takes it all without waiting, and so without a
-/// timeout to set before.
+/// A request fits into the socket's buffer, so the first call takes it all without waiting, and no
+/// timeout must be set before.
 fn send_plain(stream: &mut DeadlineStream, request: &[u8]) -> io::Result<()> {
     let sent = stream.socket.send_now(request)?;
     stream.write_all(&request[sent..])

@@ -1,9 +1,10 @@
-//! Opening a connection, if need be from another network namespace.
+//! Opens a connection, if necessary from another network namespace.
 //!
-//! Invariants: a thread is in a foreign namespace only while it makes a socket; a thread that cannot come back never
-//! goes on: it panics with [`namespace_lost`] set, and whoever runs it starts a fresh one. No connection
-//! leaves a socket in TIME-WAIT: that is what the kubelet's SO_LINGER of one second is for (kubelet-probes 3.4, 3.5), but
-//! on Linux that does not do it. The server always sees an end before any reset. There are two ways ([`End`]).
+//! Invariants: a thread is in a foreign namespace only while it makes a socket; a thread that
+//! cannot return panics with [`namespace_lost`] set, and its owner starts a new thread. No
+//! connection leaves a socket in TIME-WAIT. The kubelet sets SO_LINGER of one second for this
+//! purpose (kubelet-probes 3.4, 3.5), which has no such effect on Linux. The server always sees an
+//! end before any reset. There are two ways to end ([`End`]).
 
 use std::cell::Cell;
 use std::fmt;
@@ -34,7 +35,7 @@ pub fn namespace_lost() -> bool {
     NAMESPACE_LOST.get()
 }
 
-/// Where a connection leads to.
+/// The peer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address<'a> {
     /// An address and a port.
@@ -43,7 +44,7 @@ pub enum Address<'a> {
     Unix(&'a Path),
 }
 
-/// As Go writes it: with the network before it.
+/// The address as Go writes it, with the network before it.
 impl fmt::Display for Address<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -58,7 +59,7 @@ impl fmt::Display for Address<'_> {
 pub struct Namespace<'a> {
     /// The open file.
     pub file: File,
-    /// The path that it was opened by, for error texts.
+    /// The path from which it was opened, for error texts.
     pub path: &'a Path,
 }
 
@@ -75,11 +76,12 @@ impl Namespace<'_> {
 /// Why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DialError {
-    /// The other side's doing.
+    /// The other side caused it.
     Failed(String),
-    /// The deadline came. The other side's doing too.
+    /// The deadline passed. The other side caused this too.
     TimedOut(String),
-    /// Our own doing (no descriptors, no namespace): says nothing of the other side (lessons 16).
+    /// We caused it (no descriptors, no namespace), so it shows nothing about the other side
+    /// (lessons 16).
     Ours(String),
 }
 
@@ -93,24 +95,25 @@ impl fmt::Display for DialError {
 
 impl std::error::Error for DialError {}
 
-/// How a TCP connection is to end. A unix socket ends by the drop.
+/// How a TCP connection ends. A unix socket ends when it is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// By [`Socket::hang_up`]; a drop without it is a reset. A FIN goes first, then the close with linger zero drops what
-    /// would wait. In between nothing more is let in, or a server that answers our FIN with its own before we close would
-    /// bring the socket to TIME-WAIT after all. For a server that may end the connection at the same time, as http servers
-    /// do.
+    /// By [`Socket::hang_up`]; a drop without it is a reset. A FIN is sent first; then a close with
+    /// linger zero drops the socket. In between no packet is accepted, because a server that
+    /// answers our FIN with its own before the close would bring the socket to TIME-WAIT. For a
+    /// server that may end the connection at the same time, as http servers do.
     HangUp,
-    /// By the drop: a FIN, and its acknowledgement ends the socket. Half the cost, and right for a connection on which
-    /// nothing is said: only a server that hangs up by itself within the same microseconds leaves a socket waiting.
+    /// By the drop: it sends a FIN, whose acknowledgement ends the socket. This costs half as much
+    /// and suits a connection without any data: only a server that hangs up within the same
+    /// microseconds leaves a socket in TIME-WAIT.
     Close,
 }
 
-/// From where, until when and for how long connections are opened.
+/// How connections are opened: from which namespace and until when.
 pub struct Dialer<'a> {
-    /// Where sockets are made; None is the caller's own namespace.
+    /// The namespace in which sockets are made; None is the caller's own.
     pub namespace: Option<Namespace<'a>>,
-    /// When to give up.
+    /// The deadline.
     pub deadline: Instant,
     /// Is told of each connection.
     pub observer: &'a dyn Observer,
@@ -120,7 +123,7 @@ impl Dialer<'_> {
     /// Connects to the first address that answers.
     ///
     /// # Errors
-    /// Why the first of them does not.
+    /// The error of the first address.
     pub fn dial_first<'s>(
         &self,
         addresses: impl IntoIterator<Item = Address<'s>>,
@@ -168,17 +171,17 @@ impl Dialer<'_> {
         };
         let socket = Socket::connected(fd, peer);
         let left = left_until(self.deadline).ok_or_else(|| timed_out(address))?;
-        // A socket that waits by itself takes four calls less than one that is polled.
+        // A blocking socket needs four system calls less than a polled one.
         socket
             .set_write_timeout(left)
             .map_err(|e| failed(address, "setsockopt", errno_of(&e)))?;
         match (connect_to(&socket, address), address) {
             (Ok(()), _) => {}
-            // The time is up, or a signal came: it goes on connecting.
+            // The time is up, or a signal came: the connect continues.
             (Err(Errno::EINPROGRESS | Errno::EINTR), Address::Tcp(_)) => {
                 await_connected(&socket, address, self.deadline)?;
             }
-            // The server's queue stayed full until the time was up.
+            // The server's queue stayed full until the deadline.
             (Err(Errno::EAGAIN), Address::Unix(_)) => return Err(timed_out(address)),
             (Err(e), _) => return Err(failed(address, "connect", e)),
         }
@@ -266,7 +269,7 @@ fn await_connected(
     }
 }
 
-/// Whole milliseconds, never zero, so that a rest below one is waited for and not spun on.
+/// Whole milliseconds, never zero: less than a millisecond is waited for, without a busy loop.
 pub(super) fn round_up(left: Duration) -> PollTimeout {
     let ms = left.as_nanos().div_ceil(1_000_000).min(60_000);
     PollTimeout::from(u16::try_from(ms).unwrap_or(60_000))
@@ -284,7 +287,7 @@ fn failed(address: Address<'_>, call: &str, errno: Errno) -> DialError {
     }
 }
 
-/// Runs `f` with this thread in that network namespace.
+/// Runs `f` with this thread in a network namespace.
 #[inline(never)]
 fn in_namespace<T>(namespace: &Namespace<'_>, f: impl FnOnce() -> T) -> Result<T, DialError> {
     let refused = |e: &dyn fmt::Display| Namespace::refused(namespace.path, e);

@@ -1,8 +1,8 @@
-//! One HTTP/1.1 exchange: a request that is written already, an answer.
+//! One HTTP/1.1 exchange: sends prepared bytes, reads an answer.
 //!
-//! Invariants: one request, one connection. A plain exchange whose answer comes in one piece costs ten calls
-//! into the kernel, no buffer but one on the stack, and no state of TLS (BENCHMARKS.md). How much of the stack it takes
-//! stays with each thread that makes one: keep it small.
+//! Invariants: one request, one connection. A plain exchange whose answer comes in one piece costs
+//! ten system calls, one buffer on the stack, and no TLS state (BENCHMARKS.md). The used stack
+//! stays resident in each thread: keep it small.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -11,19 +11,19 @@ use super::connection::Connection;
 use super::http1::{Head, HeadReader};
 use super::observer::{Observer, Phase};
 
-/// One read; most answers are smaller. On the stack.
+/// The size of one read, on the stack; most answers are smaller.
 const PIECE: usize = 1024;
 
 /// Why there is no answer.
 #[derive(Debug)]
 pub enum ExchangeError {
-    /// The connection broke before a byte of the answer, or the deadline came.
+    /// The connection broke before the first byte of the answer, or the deadline passed.
     Io(io::Error),
-    /// What came is no answer of HTTP/1, or it broke off.
+    /// The received bytes are not an HTTP/1 answer, or the answer is truncated.
     Broken(String),
 }
 
-/// As Go's client says it.
+/// The text of Go's client.
 impl fmt::Display for ExchangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -44,15 +44,15 @@ pub struct Reply {
     pub head: Head,
     body: Vec<u8>,
     limit: usize,
-    /// Whether the body is complete, as far as it came with the head.
+    /// Whether the body came complete with the head.
     complete: Result<bool, String>,
     connection: Connection,
 }
 
-/// Sends `request` and reads the head of the answer. Of the body at most `limit` bytes are kept.
+/// Sends `request` and reads the head of the answer. At most `limit` bytes of the body are kept.
 ///
 /// # Errors
-/// Why there is none.
+/// There is no answer; the error has the cause.
 pub fn exchange(
     mut connection: Connection,
     request: &[u8],
@@ -89,7 +89,7 @@ impl Reply {
     /// The first bytes of the body, up to the limit.
     ///
     /// # Errors
-    /// It broke off, breaks the rules of its encoding, or the deadline came.
+    /// The body is truncated or wrongly encoded, or the deadline passed.
     #[inline(never)]
     pub fn into_body(mut self) -> io::Result<Vec<u8>> {
         let mut complete = self.complete.map_err(io::Error::other)?;
@@ -114,7 +114,7 @@ impl Reply {
     }
 }
 
-/// A connection that broke within the head. The deadline stays what it is.
+/// The error of a connection that broke within the head. A deadline stays a deadline.
 fn broke_off(e: io::Error, reader: &HeadReader) -> ExchangeError {
     if reader.is_untouched() || e.kind() == io::ErrorKind::TimedOut {
         ExchangeError::Io(e)

@@ -1,15 +1,16 @@
 //! HTTP/1.1: the head of a request without a body, and an answer in pieces of any size.
 //!
-//! Invariants: pure. No more than [`MAX_HEAD`] bytes of a head are kept, and of a body what the caller wants of it.
-//! What an answer may look like is what Go's client takes (kubelet-probes 3.4); error texts are Go's.
+//! Invariants: pure. At most [`MAX_HEAD`] bytes of a head are kept, and as much of a body as the
+//! caller asks for. It accepts the answers that Go's client accepts (kubelet-probes 3.4); error
+//! texts are Go's.
 
 use std::fmt::Write;
 
 use super::text::quote;
 
-/// Largest head of an answer, 1xx answers before it included.
+/// The largest head of an answer, including 1xx answers before it.
 pub const MAX_HEAD: usize = 128 * 1024;
-/// Longest line about a chunk: its size, and extensions that nobody reads.
+/// The longest size line of a chunk, including extensions, which are ignored.
 const MAX_CHUNK_LINE: usize = 4096;
 
 /// The bytes of a GET.
@@ -18,7 +19,7 @@ pub struct RequestHead(String);
 impl RequestHead {
     /// `GET <path>?<query> HTTP/1.1`
     pub fn new(path: &str, query: Option<&str>) -> Self {
-        // Enough for most, so that it is one allocation.
+        // Enough for most requests, so that there is one allocation.
         let mut text = String::with_capacity(256);
         let mark = if query.is_some() { "?" } else { "" };
         let _ = write!(
@@ -33,7 +34,7 @@ impl RequestHead {
     /// Adds a header.
     ///
     /// # Errors
-    /// Whether the `name` or the `value for` it may not stand in a head.
+    /// The header is not allowed: `name` or `value for` says which part.
     pub fn header(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
         if name.is_empty() || !name.bytes().all(is_token) {
             return Err("name");
@@ -47,7 +48,7 @@ impl RequestHead {
         Ok(())
     }
 
-    /// With the line that ends it.
+    /// The head with the empty line that ends it.
     pub fn finish(mut self) -> String {
         self.0.push_str("\r\n");
         self.0
@@ -58,7 +59,7 @@ fn is_token(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
 }
 
-/// What is read of an answer's head.
+/// The parts of an answer's head that are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The status code.
@@ -72,30 +73,30 @@ pub struct Head {
 /// Where a body ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// After so many more bytes.
+    /// After this many more bytes.
     Length(u64),
-    /// Where the connection ends.
+    /// At the end of the connection.
     Connection,
     /// After the last chunk.
     Chunked(Chunks),
 }
 
-/// The head of an answer as it comes in.
+/// Collects the head of an answer.
 #[derive(Debug, Default)]
 pub struct HeadReader {
     kept: Vec<u8>,
-    /// Bytes of earlier pieces, those of 1xx answers included.
+    /// Bytes of earlier pieces, including 1xx answers.
     seen: usize,
-    /// Whether the first line of what is kept is known to be one of HTTP.
+    /// Whether the first kept line is known to be a status line of HTTP.
     checked: bool,
 }
 
 impl HeadReader {
-    /// Takes the next piece; when the head is complete, it and what follows of the piece. Informational answers before
-    /// it are passed over, as Go does, but for 101, which is one.
+    /// Adds the next piece. Once the head is complete, returns it and the rest of the piece.
+    /// Informational answers before it are skipped, as in Go, except 101, which is an answer.
     ///
     /// # Errors
-    /// Why this is no answer of an HTTP/1 server.
+    /// The bytes are not the answer of an HTTP/1 server; the text is Go's.
     pub fn push<'p>(&mut self, piece: &'p [u8]) -> Result<Option<(Head, &'p [u8])>, String> {
         let mut rest = piece;
         loop {
@@ -126,12 +127,12 @@ impl HeadReader {
         }
     }
 
-    /// Whether nothing has come.
+    /// Whether nothing was received.
     pub fn is_untouched(&self) -> bool {
         self.seen == 0
     }
 
-    /// What an answer lacks that ends here: its first line counts as complete.
+    /// The error of an answer that ends here: its first line counts as complete.
     pub fn cut_off(&self) -> String {
         match parse_status(first_line(&self.kept)) {
             Err(text) if !self.kept.is_empty() => text,
@@ -139,8 +140,8 @@ impl HeadReader {
         }
     }
 
-    /// Refuses a server of another protocol at the end of its first line: it may never send an empty one. `newest` is what
-    /// has just come.
+    /// Refuses a server of another protocol at the end of its first line, because it may never send
+    /// an empty line. `newest` is the last piece.
     fn check_first_line(&mut self, newest: &[u8]) -> Result<(), String> {
         if !self.checked && newest.contains(&b'\n') {
             self.checked = true;
@@ -150,7 +151,8 @@ impl HeadReader {
     }
 }
 
-/// Where the empty line ends, counted from the beginning of `kept`, which has none. CR is optional, as in Go.
+/// The end of the empty line, counted from the beginning of `kept`, which has no empty line. CR is
+/// optional, as in Go.
 fn head_end(kept: &[u8], piece: &[u8]) -> Option<usize> {
     let byte = |i: usize| {
         if i < kept.len() {
@@ -159,7 +161,7 @@ fn head_end(kept: &[u8], piece: &[u8]) -> Option<usize> {
             piece[i - kept.len()]
         }
     };
-    // An end that began in `kept` has its last byte in the piece.
+    // An empty line that began in `kept` has its last byte in the piece.
     let mut next = 0;
     while let Some(at) = piece[next..].iter().position(|b| *b == b'\n') {
         next += at + 1;
@@ -171,7 +173,7 @@ fn head_end(kept: &[u8], piece: &[u8]) -> Option<usize> {
     None
 }
 
-/// `malformed HTTP status code "there"`; of a long line the beginning.
+/// `malformed HTTP status code "there"`; a long line is cut.
 fn malformed(what: &str, line: &[u8]) -> String {
     format!("{what} {}", quote(shortened(line)))
 }
@@ -195,7 +197,7 @@ fn parse_head(bytes: &[u8]) -> Result<Head, String> {
         return Err(bad_line("malformed MIME header initial line", line));
     }
     let mut fields = Fields::default();
-    // After the last line feed comes nothing, before it the empty line.
+    // Nothing follows the last line feed, and the empty line precedes it.
     for line in lines.take_while(|l| !l.is_empty()) {
         fields.read(line)?;
     }
@@ -240,11 +242,11 @@ fn bad_line(what: &str, line: &[u8]) -> String {
     format!("{what}: {}", String::from_utf8_lossy(shortened(line)))
 }
 
-/// What stands before the colon.
+/// The part of a header line before the colon.
 enum FieldName<'a> {
     /// A name.
     Token(&'a [u8]),
-    /// With a space in it or after it: Go takes the line, but the field is none that it knows.
+    /// A name with a space in it or after it: Go accepts the line and ignores the field.
     Spaced,
 }
 
@@ -258,12 +260,12 @@ fn field_name(bytes: &[u8]) -> Option<FieldName<'_>> {
     }
 }
 
-/// The header fields that matter, as they stand in the head.
+/// The header fields that matter, as in the head.
 #[derive(Default)]
 struct Fields<'a> {
     location: Option<&'a [u8]>,
     length: Option<&'a [u8]>,
-    /// The first length that is another one.
+    /// The first length that differs from the first one.
     other_length: Option<&'a [u8]>,
     encoding: Option<&'a [u8]>,
     other_encoding: Option<&'a [u8]>,
@@ -279,7 +281,7 @@ impl<'a> Fields<'a> {
             good.then(|| part.trim_ascii()).ok_or_else(malformed)
         };
         if begins_with_space(line) {
-            // A value that goes on. None of ours does.
+            // A continued value. None of the fields that matter has one.
             return value_of(line).map(drop);
         }
         let Some(colon) = line.iter().position(|b| *b == b':') else {
@@ -299,7 +301,7 @@ impl<'a> Fields<'a> {
         if name.eq_ignore_ascii_case(b"location") {
             self.location.get_or_insert(value);
         } else if name.eq_ignore_ascii_case(b"content-length") {
-            // The same length may be said more than once.
+            // The same length may be repeated.
             if *self.length.get_or_insert(value) != value {
                 self.other_length.get_or_insert(value);
             }
@@ -312,7 +314,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// In Go's order: the encoding, what has no body, then the length.
+    /// In Go's order: the encoding, answers without a body, then the length.
     fn framing(&mut self, version: Version, status: u16) -> Result<Framing, String> {
         self.location = self.location.filter(|l| !l.is_empty());
         let chunked = version >= (1, 1) && self.is_chunked()?;
@@ -359,11 +361,11 @@ fn parse_length(value: &[u8]) -> Result<u64, String> {
         .ok_or_else(|| format!("bad Content-Length {}", quote(value)))
 }
 
-/// How far a chunked body has come.
+/// The progress in a chunked body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunks {
     state: ChunkState,
-    /// The size line as far as it has come; only its digits are kept.
+    /// In the size line; only its digits are kept.
     size: Option<u64>,
     /// Bytes of the line.
     line: usize,
@@ -376,20 +378,20 @@ enum ChunkState {
     Size,
     /// After them: up to the line feed.
     Extension,
-    /// So many bytes are left.
+    /// In the data; this many bytes are left.
     Data(u64),
     /// The line end after the data.
     DataEnd,
-    /// After the last chunk; what trails is not read.
+    /// After the last chunk; trailers are not read.
     Done,
 }
 
 impl Framing {
-    /// Appends to `body` what a piece brings of it, up to `limit` bytes in all; true when there is nothing more to come
-    /// or to take.
+    /// Appends the body bytes of a piece to `body`, up to `limit` bytes in all; returns true when
+    /// the body is complete or full.
     ///
     /// # Errors
-    /// Chunks that are none.
+    /// The chunks are malformed.
     pub fn push(&mut self, piece: &[u8], body: &mut Vec<u8>, limit: usize) -> Result<bool, String> {
         match self {
             Self::Length(left) => {
@@ -451,7 +453,7 @@ impl Chunks {
         Ok(())
     }
 
-    /// A byte between the data.
+    /// Reads one byte outside of the data.
     fn step(&mut self, byte: u8) -> Result<(), String> {
         self.line += 1;
         if self.line > MAX_CHUNK_LINE {

@@ -2,7 +2,7 @@ use super::*;
 
 const LIMIT: usize = 20;
 
-/// What comes of an answer that arrives in pieces of that size: status, location, body, and whether it is complete.
+/// Reads an answer in pieces of this size: status, location, body, and whether it is complete.
 fn read(answer: &[u8], size: usize) -> Result<Option<(Head, Vec<u8>, bool)>, String> {
     let (mut reader, mut body) = (HeadReader::default(), Vec::new());
     let mut pieces = answer.chunks(size);
@@ -24,7 +24,7 @@ fn read(answer: &[u8], size: usize) -> Result<Option<(Head, Vec<u8>, bool)>, Str
     Ok(Some((head, body, complete)))
 }
 
-/// In pieces of every size.
+/// Checks an answer in pieces of every size.
 #[track_caller]
 fn each_size(answer: &str, check: impl Fn(Result<Option<(Head, Vec<u8>, bool)>, String>, usize)) {
     for size in (1..=answer.len()).rev() {
@@ -270,7 +270,7 @@ fn what_is_no_answer_is_refused() {
     );
 }
 
-/// A small embedded server writes `Name : value`. Go takes the line, and knows no field of that name.
+/// A small embedded server writes `Name : value`. Go accepts the line and ignores the field.
 #[test]
 fn a_space_before_the_colon_is_taken() {
     check(
@@ -295,7 +295,7 @@ fn a_status_line_may_have_any_version() {
         let answer = format!("HTTP/{version} 200 OK\r\nContent-Length: 2\r\n\r\nok");
         check(&answer, 200, None, "ok", true);
     }
-    // An encoding counts from HTTP/1.1 on.
+    // An encoding has an effect from HTTP/1.1 on.
     let chunks = "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n";
     check(&format!("HTTP/2.0 200\r\n{chunks}"), 200, None, "a", true);
     check(
@@ -328,7 +328,7 @@ fn a_control_character_in_a_value_is_refused() {
     );
 }
 
-/// Go takes a line without an end as one when the connection ends.
+/// Go accepts a line without an end when the connection ends.
 #[test]
 fn an_answer_that_is_cut_off_says_what_is_wrong() {
     let cut_off = |bytes: &[u8]| {
@@ -363,7 +363,7 @@ fn a_head_is_bounded_and_takes_time_that_grows_with_its_length() {
         e,
         "net/http: server response headers exceeded 131072 bytes; aborted"
     );
-    // A byte at a time: would be ten billion steps if each looked at all that is kept.
+    // One byte at a time: this would take ten billion steps if each piece looked at all kept bytes.
     assert!(read(head(MAX_HEAD - 200).as_bytes(), 1).unwrap().is_some());
 }
 

@@ -13,7 +13,7 @@ use super::connection::Connection;
 use super::link::{Ended, Link, reason_name};
 use super::observer::{Observer, Phase};
 
-/// Most bytes of headers taken from a server.
+/// The most bytes of headers accepted from a server.
 const MAX_HEADERS: u32 = 128 * 1024;
 
 /// An answer whose head has come.
@@ -44,7 +44,8 @@ pub fn exchange(
         let (response, _) = requests.send_request(request, true)?;
         observer.note(format_args!("sent an HTTP/2 request"));
         observer.begin(Phase::Read);
-        // What makes requests is kept until the answer: its end would end the connection.
+        // The sender of requests is kept until the answer, because dropping it would end the
+        // connection.
         response.await.map(|response| (response, requests))
     });
     let (response, _) = answer.map_err(ended)?.map_err(|e| broken(&e))?;
@@ -95,7 +96,7 @@ fn ended(e: Ended) -> io::Error {
     }
 }
 
-/// In the words of Go's HTTP/2 client where it has some.
+/// The error text of Go's HTTP/2 client, if it has one.
 fn broken(e: &h2::Error) -> io::Error {
     let reason = e.reason().map(reason_name);
     io::Error::other(match (e.get_io(), reason) {

@@ -1,7 +1,9 @@
-//! One HTTP/2 connection and the loop that drives it: poll what can go on, then poll(2) the socket until the deadline.
+//! One HTTP/2 connection and its loop: poll the futures, then poll(2) the socket until the
+//! deadline.
 //!
-//! Invariants: connection and call are polled together on this thread, so pings, settings and GOAWAY are answered while
-//! a call waits. The thread waits only when nothing was woken in the turn, and only for the socket.
+//! Invariants: connection and call are polled together on this thread, so pings, settings and
+//! GOAWAY are answered while a call waits. The thread waits only when no future was woken in the
+//! turn, and only for the socket.
 
 use std::future::Future;
 use std::io;
@@ -21,9 +23,9 @@ use super::polled::{Polled, PolledStream};
 /// Why a future was not driven to its end.
 #[derive(Debug)]
 pub enum Ended {
-    /// The deadline has come.
+    /// The deadline passed.
     Expired,
-    /// The connection has gone.
+    /// The connection is gone.
     Closed(Option<h2::Error>),
     /// The socket cannot be prepared.
     Socket(io::Error),
@@ -37,11 +39,11 @@ pub struct Link {
 }
 
 impl Link {
-    /// Greets the server over a connection on which nothing was said. Headers of more than `max_headers` bytes are refused.
-    /// When what makes requests is dropped the connection ends.
+    /// Starts HTTP/2 on an unused connection. Headers of more than `max_headers` bytes are refused.
+    /// The connection ends when the sender of requests is dropped.
     ///
     /// # Errors
-    /// The greeting cannot be written until the deadline.
+    /// The client's preface cannot be written before the deadline.
     pub fn open(
         connection: ByteStream,
         deadline: Instant,
@@ -63,7 +65,8 @@ impl Link {
     /// Waits for the server's settings, with which an HTTP/2 server begins.
     ///
     /// # Errors
-    /// Whoever is there ends the connection, speaks something else, or says nothing until the deadline.
+    /// The server ends the connection, speaks another protocol, or sends nothing until the
+    /// deadline.
     pub fn await_settings(&mut self) -> Result<(), Ended> {
         let polled = self.polled.clone();
         self.drive(std::future::poll_fn(|_| {
@@ -75,7 +78,7 @@ impl Link {
         }))
     }
 
-    /// From now on everything ends at another time.
+    /// Sets another deadline.
     pub fn set_deadline(&self, deadline: Instant) {
         self.polled.set_deadline(deadline);
     }
@@ -83,13 +86,13 @@ impl Link {
     /// Drives the connection until `future` is ready.
     ///
     /// # Errors
-    /// The deadline, or the end of the connection, comes first.
+    /// The deadline passed or the connection ended first.
     pub fn drive<F: Future>(&mut self, future: F) -> Result<F::Output, Ended> {
         let mut future = pin!(future);
         let connection = &mut self.connection;
         turns(&self.polled, &self.woken, |cx| {
             let closed = Pin::new(&mut *connection).poll(cx);
-            // What came before the end still counts.
+            // Data from before the end still counts.
             match (future.as_mut().poll(cx), closed) {
                 (Poll::Ready(done), _) => Poll::Ready(Ok(done)),
                 (Poll::Pending, Poll::Ready(closed)) => {
@@ -102,7 +105,8 @@ impl Link {
 }
 
 impl Drop for Link {
-    /// A last turn: with no call left the connection says GOAWAY, where there is still time and room for it.
+    /// A last turn: without a call the connection sends GOAWAY, if there is still time and room for
+    /// it.
     fn drop(&mut self) {
         self.polled.begin_turn();
         let waker = Waker::noop();
@@ -151,7 +155,7 @@ fn turns<T>(
     }
 }
 
-/// Whether anything asks for another turn.
+/// Whether a future asks for another turn.
 #[derive(Default)]
 struct Woken(AtomicBool);
 

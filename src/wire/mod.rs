@@ -1,7 +1,8 @@
 //! Bytes on sockets: dialing, TLS, HTTP/1.1, HTTP/2 and unary gRPC calls, over TCP and over unix sockets.
 //!
-//! Invariants: knows no probe, no pod and no runtime. What a request says, how an answer is judged and how often it is
-//! asked is the caller's. Everything ends at a deadline that the caller gives. Error texts are those of Go's clients.
+//! Invariants: knows no probe, no pod and no runtime. The caller decides what a request contains,
+//! how an answer is judged and how often to ask. Everything ends at a deadline of the caller. Error
+//! texts are the ones of Go's clients.
 //!
 //! ```text
 //! observer, text ◀─ socket ◀─ dial ◀─ tls, connection ◀─ http1, link ◀─ exchange, http2, grpc

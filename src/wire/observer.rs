@@ -1,8 +1,8 @@
-//! What a caller may see of an exchange while it goes on.
+//! What a caller can observe during an exchange.
 
 use std::fmt;
 
-/// What an exchange has begun last.
+/// The phase of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Opening the connection.
@@ -15,7 +15,7 @@ pub enum Phase {
     Read,
 }
 
-/// Is told of each phase and each step. The unit type ignores both.
+/// Observes each phase and each step. The unit type ignores both.
 pub trait Observer {
     /// A phase begins.
     fn begin(&self, phase: Phase);

@@ -1,7 +1,7 @@
 //! A connection under HTTP/2: nonblocking, with one deadline, watched for the server's first frame.
 //!
-//! Invariants: a turn reads no more than [`TURN_BYTES`], so a server that never pauses keeps nobody from looking at the
-//! clock and at what has come.
+//! Invariants: a turn reads no more than [`TURN_BYTES`], so the deadline and the received data are
+//! checked even when a server never pauses.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read, Write};
@@ -18,7 +18,7 @@ use super::connection::Connection;
 use super::dial::round_up;
 use super::socket::left_until;
 
-/// Most bytes read before what they bring is looked at: a frame of the largest size.
+/// The most bytes read in one turn: a frame of the largest size.
 const TURN_BYTES: usize = 16 * 1024;
 /// The head of a frame: length, type, flags, stream.
 const FRAME_HEAD: u64 = 9;
@@ -28,7 +28,7 @@ const SETTINGS: u8 = 4;
 pub(super) struct Polled {
     connection: RefCell<Connection>,
     deadline: Cell<Instant>,
-    /// What a turn could not do.
+    /// The operations that a turn could not complete.
     blocked: Cell<PollFlags>,
     left_in_turn: Cell<usize>,
     first_frame: Cell<FirstFrame>,
@@ -54,7 +54,7 @@ impl Polled {
         Instant::now() >= self.deadline.get()
     }
 
-    /// Whether the server's settings have come, and so it is an HTTP/2 server.
+    /// Whether the server's settings were received, so that it is an HTTP/2 server.
     pub(super) fn greeted(&self) -> bool {
         self.first_frame.get() == FirstFrame::Complete
     }
@@ -64,13 +64,14 @@ impl Polled {
         self.left_in_turn.set(TURN_BYTES);
     }
 
-    /// Waits until what the turn could not do can be done, at most until the deadline.
+    /// Waits until an operation of the turn can complete, at most until the deadline.
     pub(super) fn wait(&self) {
         let Some(left) = left_until(self.deadline.get()) else {
             return;
         };
         if self.blocked.get().is_empty() {
-            // A socket that nobody waits for would end a poll at once when the other side has hung up.
+            // A socket without a waiting operation would end the poll at once when the other side
+            // has hung up.
             return std::thread::sleep(left);
         }
         // Interrupted or broken: the next turn finds out.
@@ -151,13 +152,13 @@ impl AsyncWrite for PolledStream {
     }
 }
 
-/// How much of the server's first frame has come.
+/// How much of the server's first frame was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FirstFrame {
-    /// So many bytes, and the length of the frame after its head as far as it is known.
+    /// The number of bytes, and the length of the frame after its head as far as it is known.
     Partial(u64, u64),
     Complete,
-    /// It is not one of settings.
+    /// It is not a settings frame.
     Wrong,
 }
 

@@ -1,8 +1,9 @@
 //! A connected stream socket, of TCP or of a unix path.
 //!
-//! Invariants: a write to a connection that is closed raises no signal. Errors of reads and writes are Go's:
-//! `read tcp <from>-><to>: read: connection reset by peer`. A timeout and a call that would wait keep their kind and
-//! their number, so that a caller can tell them from the end of a connection.
+//! Invariants: a write to a connection that is closed raises no signal. Errors of reads and writes
+//! are Go's: `read tcp <from>-><to>: read: connection reset by peer`. A timeout and a call that
+//! would block keep their error kind and number, so that a caller can tell them from the end of a
+//! connection.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -20,11 +21,11 @@ use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::text::go_errno;
 
-/// A connected stream socket. The drop closes it.
+/// A connected stream socket. Dropping it closes it.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
-    /// Where it leads to; None for a unix socket.
+    /// The peer; None for a unix socket.
     peer: Option<SocketAddr>,
 }
 
@@ -34,12 +35,12 @@ impl Socket {
         Self { fd, peer }
     }
 
-    /// Whether it is one of TCP.
+    /// Whether it is a TCP socket.
     pub fn is_tcp(&self) -> bool {
         self.peer.is_some()
     }
 
-    /// Reads wait at most so long.
+    /// Limits the wait of a read.
     ///
     /// # Errors
     /// The call's own.
@@ -51,7 +52,7 @@ impl Socket {
         )?)
     }
 
-    /// Writes wait at most so long.
+    /// Limits the wait of a write.
     ///
     /// # Errors
     /// The call's own.
@@ -63,7 +64,7 @@ impl Socket {
         )?)
     }
 
-    /// No call on it waits any more.
+    /// Makes the socket nonblocking.
     ///
     /// # Errors
     /// The call's own.
@@ -73,7 +74,8 @@ impl Socket {
         Ok(())
     }
 
-    /// A small write is sent without waiting for the acknowledgement of the one before. A unix socket never waits.
+    /// Sends a small write without waiting for the acknowledgement of the one before. A unix socket
+    /// never waits.
     ///
     /// # Errors
     /// The call's own.
@@ -84,7 +86,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends what the socket takes at once, which may be nothing.
+    /// Sends as much as the socket takes at once, which may be nothing.
     ///
     /// # Errors
     /// The connection is closed.
@@ -95,13 +97,15 @@ impl Socket {
         }
     }
 
-    /// Ends a connection so that the other side reads an end of file and no TIME-WAIT stays here; to be called right
-    /// before the drop, on a socket that was dialed to be hung up. A unix socket has no such state.
+    /// Ends a connection so that the other side reads an end of file and no TIME-WAIT stays here.
+    /// Call it right before the drop, on a socket that was dialed with
+    /// [`End::HangUp`](super::dial::End). A unix socket has no such state.
     pub fn hang_up(&self) {
         if !self.is_tcp() {
             return;
         }
-        // Without the filter (no memory for it) the close only has to be faster than the server.
+        // Without the filter (no memory for it) there is only a TIME-WAIT if the server answers
+        // before the close.
         let _ = crate::sys::socket::let_nothing_in(self.fd.as_fd());
         if !self.has_ended() {
             // An error means that the other side was faster.
@@ -109,7 +113,7 @@ impl Socket {
         }
     }
 
-    /// Whether the other side's FIN has come. What it sent and nobody has read makes the close a reset anyway.
+    /// Whether the other side's FIN was received. Unread data makes the close a reset anyway.
     fn has_ended(&self) -> bool {
         let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
         recv(self.fd.as_raw_fd(), &mut [0; 1], flags) == Ok(0)
@@ -120,13 +124,13 @@ impl Socket {
             .map_err(|e| self.named("write", e))
     }
 
-    /// A call that failed, in Go's words.
+    /// The error of a failed call, in Go's words.
     fn named(&self, call: &str, errno: Errno) -> io::Error {
         let e = io::Error::from(errno);
         if is_transient(&e) {
             return e;
         }
-        // TimedOut is the word for a deadline of ours, and this is none.
+        // TimedOut means our own deadline, and this is not our deadline.
         let kind = match e.kind() {
             io::ErrorKind::TimedOut => io::ErrorKind::ConnectionAborted,
             kind => kind,
@@ -177,13 +181,13 @@ impl fmt::Display for Local<'_> {
     }
 }
 
-/// As a socket's timeout, which zero would switch off.
+/// A timeout for a socket, never zero, because zero would switch it off.
 fn as_timeout(timeout: Duration) -> TimeVal {
     let micros = i64::try_from(timeout.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX);
     TimeVal::microseconds(micros.max(1))
 }
 
-/// What is left of the time until `deadline`; None when it has come.
+/// The time left until `deadline`; None when it has passed.
 pub(super) fn left_until(deadline: Instant) -> Option<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     (!left.is_zero()).then_some(left)

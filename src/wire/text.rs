@@ -1,8 +1,8 @@
-//! Texts as Go writes them, for the errors of a kubelet are those of Go's libraries.
+//! Texts as Go writes them, because a kubelet's errors come from Go's libraries.
 
 use nix::errno::Errno;
 
-/// The error's text: the C library's, beginning in lower case.
+/// The C library's error text, beginning in lower case.
 pub fn go_errno(errno: Errno) -> String {
     let text = errno.desc();
     let mut chars = text.chars();
@@ -11,7 +11,7 @@ pub fn go_errno(errno: Errno) -> String {
     })
 }
 
-/// The bytes in double quotes, as `%q` writes them: what is not printable is escaped.
+/// The bytes in double quotes, as `%q` writes them: unprintable ones are escaped.
 pub fn quote(bytes: &[u8]) -> String {
     let mut quoted = String::with_capacity(bytes.len() + 2);
     quoted.push('"');

@@ -32,7 +32,7 @@ pub fn trusting_config() -> Arc<ClientConfig> {
     CONFIG.clone()
 }
 
-/// The text of an error of TLS as Go's client words it; None where it is another error.
+/// The text of a TLS error as in Go's client; None for another error.
 pub fn error_text(e: &io::Error) -> Option<String> {
     let e = e.get_ref()?.downcast_ref::<Error>()?;
     Some(match e {
@@ -41,7 +41,7 @@ pub fn error_text(e: &io::Error) -> Option<String> {
     })
 }
 
-/// A handshake with somebody who does not speak TLS: `first` is how he began.
+/// The error of a handshake with a server that does not speak TLS; `first` is its first bytes.
 pub(super) fn not_tls(first: &[u8]) -> &'static str {
     if first.starts_with(b"HTTP/") {
         "http: server gave HTTP response to HTTPS client"
@@ -74,8 +74,8 @@ fn alert_text(alert: AlertDescription) -> String {
     known.to_owned()
 }
 
-/// ring's cipher suites and key exchanges, and none of what checks or makes signatures: nothing here does either, and
-/// left in it is a hundred kilobytes of the static file.
+/// ring's cipher suites and key exchanges, without its code for signatures: this client neither
+/// checks nor makes any, and the code would add a hundred kilobytes to the static file.
 fn provider() -> CryptoProvider {
     CryptoProvider {
         cipher_suites: ring::ALL_CIPHER_SUITES.to_vec(),
@@ -109,7 +109,7 @@ impl KeyProvider for NoKeys {
     }
 }
 
-/// What servers' certificates are signed with; all that is asked of them is that the server has one.
+/// The signature schemes offered to servers; the signatures are not checked.
 const SCHEMES: [SignatureScheme; 10] = [
     SignatureScheme::ECDSA_NISTP256_SHA256,
     SignatureScheme::ECDSA_NISTP384_SHA384,

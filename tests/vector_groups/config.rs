@@ -412,13 +412,13 @@ fn put(dir: &Path, at: &Path, is_link: bool, container: &str) -> PathBuf {
 fn f_3(case: &Case) -> Verdict {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Told {
+    struct Fields {
         matrix: Vec<Vec<String>>,
         recheck: String,
         #[serde(rename = "expect")]
         _expect: String,
     }
-    let case: Told = case.fields()?;
+    let case: Fields = case.fields()?;
     for row in &case.matrix {
         let (is_dir, is_link, recheck) = combination(row, &case.recheck)?;
         let files = Files::new(recheck, |dir| {
@@ -445,12 +445,12 @@ fn f_3(case: &Case) -> Verdict {
 fn f_4(case: &Case) -> Verdict {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Told {
+    struct Fields {
         matrix: Vec<Vec<String>>,
         #[serde(rename = "expect")]
         _expect: String,
     }
-    let case: Told = case.fields()?;
+    let case: Fields = case.fields()?;
     for row in &case.matrix {
         let (is_dir, is_link, recheck) = combination(row, "60s")?;
         let mut real = PathBuf::new();

@@ -1,4 +1,5 @@
-//! exec.json: the exec handler, what a prober makes of a handler's word, command words (kubelet-probes 3.1, 3.2).
+//! exec.json: the exec handler, the prober's verdict on a handler's result, command words
+//! (kubelet-probes 3.1, 3.2).
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;

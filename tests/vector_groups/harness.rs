@@ -1,4 +1,5 @@
-//! The harness itself, run as a child on vectors made up here: what it must refuse, and that unseen cases run.
+//! The harness itself, run as a child on vectors defined here: it must refuse bad ones and run new
+//! ones.
 
 use std::process::Command;
 

@@ -50,14 +50,14 @@ struct PlegRow {
 }
 
 /// Pod, event, container.
-type Told = (String, String, String);
+type PodEventTriple = (String, String, String);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Round {
     /// By pod, by container; or `same`.
     relist: Value,
-    events: Vec<Told>,
+    events: Vec<PodEventTriple>,
 }
 
 fn pleg(value: &Value) -> Result<Rows, String> {
@@ -154,7 +154,7 @@ fn scenario(rounds: &[Round]) -> Verdict {
         }
         let changes = relist::step(&mut records, last.clone());
         let events = changes.into_iter().flat_map(|c| c.events);
-        let mut got: Vec<Told> = events
+        let mut got: Vec<PodEventTriple> = events
             .map(|e| (e.uid.to_string(), format!("{:?}", e.kind), e.id.to_string()))
             .collect();
         let mut expected = round.events.clone();

@@ -1,4 +1,4 @@
-//! Which groups there are and what runs each; what all of them need.
+//! The groups with their tests, and the parts that all of them need.
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use podprobe::api::pod::PodSpec;
 use podprobe::api::{ContainerStatus, PodPhase};
-use podprobe::status::{PhaseFacts, phase};
+use podprobe::status::{PhaseInputs, phase};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -68,7 +68,7 @@ fn case(case: &Case) -> Verdict {
         .into_iter()
         .map(Status::typed)
         .collect::<Result<Vec<_>, _>>()?;
-    let facts = PhaseFacts {
+    let facts = PhaseInputs {
         pod_is_terminal: case.pod_is_terminal,
         has_initialized: case.pod_has_initialized,
         static_pod: case.static_pod,

@@ -6,8 +6,8 @@ use crossbeam_channel::{Receiver, bounded};
 use podprobe::api::pod::RestartPolicy;
 use podprobe::api::{Pod, PodPhase, PodStatus, PodUid, Probe, ProbeType};
 use podprobe::clock::Moment;
+use podprobe::prober::container_view::ContainerView;
 use podprobe::prober::results::{Manager, ProbeResult, Update};
-use podprobe::prober::sight::Sight;
 use podprobe::prober::worker::{Action, Next, StepInputs, Verdict as Handled, Worker};
 use podprobe::runtime::ContainerId;
 use serde::Deserialize;
@@ -127,7 +127,7 @@ impl World {
     fn step(&mut self, handled: Handled) -> bool {
         let started = self.started;
         let inputs = StepInputs {
-            sight: &Sight::of(self.status.as_ref(), &self.pod.spec, "c"),
+            container: &ContainerView::of(self.status.as_ref(), &self.pod.spec, "c"),
             deletion_timestamp: self.deleting,
             manager_started: MANAGER,
             container_started: &|_| started,
@@ -645,13 +645,13 @@ fn run_sequence(case: &Sequence, probe_type: ProbeType) -> Result<bool, String> 
 fn wc_1(case: &Case) -> Verdict {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Told {
+    struct Fields {
         #[serde(rename = "for")]
         types: Vec<String>,
         #[serde(rename = "expect")]
         _expect: String,
     }
-    let case: Told = case.fields()?;
+    let case: Fields = case.fields()?;
     for word in &case.types {
         let probe_type = probe_type(word)?;
         let daemon = Daemon::new();

@@ -1,4 +1,5 @@
-//! What the prober and its manager look at, made up: statuses, start times and a runtime whose exec answers as told.
+//! A fake environment of the prober and its manager: statuses, start times and a runtime whose exec
+//! gives the answers of the test.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

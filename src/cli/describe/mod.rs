@@ -1,5 +1,5 @@
-//! `describe pod`: everything known of a pod in kubectl's layout, then what only podprobe knows: the file, which of its
-//! fields have no effect, and why an older version of it runs.
+//! `describe pod`: shows a pod in kubectl's layout, then podprobe's own facts: the file, its fields
+//! without effect, and why an older version of it runs.
 
 mod containers;
 mod history;
@@ -45,7 +45,7 @@ events, the file, and which of its fields have no effect. Control characters in 
     },
 };
 
-/// What `describe` is asked.
+/// The arguments of `describe`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Describe {
     /// Where the daemon is.
@@ -109,7 +109,7 @@ fn select<'a>(describe: &Describe, snapshot: &'a Snapshot) -> Result<Vec<&'a Pod
         .collect()
 }
 
-/// The pod may be missing because its file is broken: the error then names the file and what is wrong with it.
+/// The pod may be missing because its file is bad: the error then names the file and its problem.
 fn with_problems(e: names::NameError, snapshot: &Snapshot, name: &str) -> CliError {
     let about = snapshot
         .problems

@@ -1,5 +1,5 @@
-//! The syncs against a runtime that only remembers: what is asked of it, in which order, and what a person is told.
-//! That containers really start and end is tested in tests/runtime.rs and tests/day.rs.
+//! The syncs on the fake runtime: which calls it gets, in which order, and which events a person
+//! sees. That containers really start and end is tested in tests/runtime.rs and tests/day.rs.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,7 +52,7 @@ struct FakeProbes {
     calls: Mutex<Vec<&'static str>>,
     liveness: Mutex<HashMap<ContainerId, ProbeResult>>,
     history: History,
-    /// What a trigger finds stored.
+    /// The status manager, so that a trigger can read the stored status.
     statuses: OnceLock<Arc<StatusManager>>,
     triggers: AtomicUsize,
 }
@@ -189,7 +189,7 @@ impl Harness {
         end(&mut self.runtime.state().containers[0], code);
     }
 
-    /// The newest instance ended that long ago.
+    /// Lets the newest instance have ended this long ago.
     fn ended_before(&self, seconds: u64) {
         let newest = &mut self.runtime.state().containers[0];
         newest.finished = Some(Moment::now() - Duration::from_secs(seconds));
@@ -214,7 +214,7 @@ impl Harness {
             .collect()
     }
 
-    /// Reason and text of each event; that an image is there is left out.
+    /// Reason and text of each event, without the events about images.
     fn texts(&self) -> Vec<String> {
         self.events()
             .into_iter()
@@ -298,7 +298,7 @@ fn e2_a_kill_by_a_probe_counts_from_its_own_end() {
     let h = Harness::one();
     h.run(Phase::Sync);
     for round in 0..2 {
-        // by the end of any older one the back-off would be over
+        // counted from the end of an older instance, the back-off would be over
         for ended in h
             .runtime
             .state()
@@ -572,8 +572,8 @@ fn a_container_whose_post_start_hook_fails_is_killed() {
     }
 }
 
-/// The seam for other runtimes: everything above ran on one that sees configurations only. None of them holds a word of the
-/// v1 API beyond the labels, or a path that CRI has no field for.
+/// The seam for other runtimes: the tests above ran on a runtime that sees configurations only. No
+/// configuration holds a word of the v1 API beyond the labels, or a path that CRI has no field for.
 #[test]
 fn a_runtime_sees_configurations_and_nothing_of_pods() {
     let h = Harness::new(
@@ -677,7 +677,8 @@ fn a_dead_sandbox_is_replaced_with_everything_in_it() {
     );
 }
 
-/// Kubelet-probes 8.6: nothing is left of the instances before, and yet it is known why there are new ones.
+/// Kubelet-probes 8.6: the old instances are gone, and the status still shows why there are new
+/// ones.
 #[test]
 fn a_restart_of_all_says_who_asked_for_it() {
     let rules =
@@ -820,7 +821,7 @@ fn a3_what_does_not_end_keeps_its_readiness_probe_and_is_tried_again() {
     );
 }
 
-/// Kubelet-probes 8.1: nothing is said of it, and nothing new begins.
+/// Kubelet-probes 8.1: a cancelled run writes no event and starts nothing new.
 #[test]
 fn a_cancelled_run_is_no_error_and_starts_nothing() {
     let h = Harness::new(

@@ -2,27 +2,28 @@
 
 use prost::Message;
 
-/// Largest answer taken, in bytes. A `HealthCheckResponse` is two bytes; the rest is room for fields of a later version.
+/// The largest accepted answer, in bytes. A `HealthCheckResponse` has two bytes; the rest is room
+/// for fields of a later version.
 pub(super) const MAX_MESSAGE: usize = 4096;
 /// `HealthCheckResponse.ServingStatus.SERVING`.
 pub(super) const SERVING: i32 = 1;
 
-/// What is asked.
+/// The request.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct HealthCheckRequest {
-    /// Empty: the server as a whole.
+    /// The service; empty means the whole server.
     #[prost(string, tag = "1")]
     pub(super) service: String,
 }
 
-/// What is answered.
+/// The response.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct HealthCheckResponse {
     #[prost(int32, tag = "1")]
     pub(super) status: i32,
 }
 
-/// The name of a serving status as protobuf writes it; a number where it has none.
+/// The name of a serving status as protobuf writes it, or its number if it has no name.
 pub(super) fn status_name(status: i32) -> String {
     let names = ["UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"];
     usize::try_from(status)

@@ -1,4 +1,5 @@
-//! The files of one container's log: `<n>.log` is being written, `<n>.log.<time>` are rotated away, oldest first by name.
+//! The files of one container's log: `<n>.log` is being written; `<n>.log.<time>` are rotated
+//! files, oldest first by name.
 //!
 //! Invariants: a byte is read once, also when the files are rotated meanwhile; a log that does not exist is empty.
 
@@ -8,7 +9,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Reads the rotated files, then the current one, then what rotation puts in its place.
+/// Reads the rotated files, then the current one, then the files that replace it.
 pub struct Files {
     path: PathBuf,
     current: Option<Current>,
@@ -22,10 +23,11 @@ struct Current {
 }
 
 impl Files {
-    /// Opens what there is. A shim creates the log with the first line, so a container that has written nothing has none.
+    /// Opens the existing files. A shim creates the log with the first line, so a container that
+    /// has written nothing has none.
     ///
     /// # Errors
-    /// A file or the directory is there and cannot be read.
+    /// A file or the directory exists and cannot be read.
     pub fn open(path: &Path) -> io::Result<Self> {
         loop {
             let current = match File::open(path) {
@@ -38,7 +40,8 @@ impl Files {
             };
             let opened = current.as_ref().map(|c| c.identity);
             let (older, seen) = open_rotated(path, opened)?;
-            // Rotated between the two steps: the file opened as the current one is among the older ones now.
+            // If the log was rotated between the two steps, the file opened as the current one is
+            // among the older ones now.
             if !seen && current_identity(path) == opened {
                 return Ok(Self {
                     path: path.into(),
@@ -60,7 +63,8 @@ impl Files {
                 n => return Ok(n),
             }
         }
-        // Looked at before the read: when the file has been replaced by then, the end that the read finds is final.
+        // Checked before the read: if the file was already replaced, the end that the read finds is
+        // final.
         let replaced = current_identity(&self.path) != self.current.as_ref().map(|c| c.identity);
         if let Some(current) = &mut self.current {
             match current.file.read(bytes)? {
@@ -74,13 +78,15 @@ impl Files {
         self.read(bytes)
     }
 
-    /// Goes on to the files that are newer than the one just finished. False: there is none yet.
+    /// Goes on to the files that are newer than the one just finished; returns false when there is
+    /// none yet.
     fn advance(&mut self) -> io::Result<bool> {
         let mut next = Self::open(&self.path)?;
         if next.current.is_none() {
             return Ok(false);
         }
-        // What was read already ends with the finished file. When that one has been removed, so were all before it.
+        // The bytes read so far end with the finished file. If it was removed, all files before it
+        // were removed too.
         let finished = self.current.as_ref().map(|c| c.identity);
         let same = |f: &File| identity(f).ok() == finished;
         let at = finished.and_then(|_| next.older.iter().position(same));

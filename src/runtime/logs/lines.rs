@@ -1,4 +1,5 @@
-//! The CRI log format (`<time> <stdout|stderr> <P|F> <text>`) back to what the container wrote.
+//! Turns the CRI log format (`<time> <stdout|stderr> <P|F> <text>`) back into what the container
+//! wrote.
 //!
 //! Invariants: pure but for the writer; never holds more than [`MAX_LINE`] bytes per stream. A partial line of one stream is
 //! not mixed with the other stream's.
@@ -8,7 +9,7 @@ use std::io::{self, Write};
 /// Longest line kept until its end is seen; a longer one is written in parts.
 const MAX_LINE: usize = 1 << 20;
 
-/// Joins partial lines (`P`) with what ends them (`F`). Takes bytes in pieces of any size.
+/// Joins partial lines (`P`) with the line that ends them (`F`). Takes bytes in pieces of any size.
 #[derive(Default)]
 pub struct Lines {
     record: Vec<u8>,
@@ -32,7 +33,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Writes what has no end yet: the log ends here.
+    /// Writes the last line, which has no end yet: the log ends here.
     ///
     /// # Errors
     /// The writer's.
@@ -67,7 +68,8 @@ impl Lines {
     }
 }
 
-/// Stream, whether the line goes on, and the text without its newline. The tag may have more parts after a colon.
+/// Returns the stream, whether the line is partial, and the text without its newline. The tag may
+/// have more parts after a colon.
 fn parse(record: &[u8]) -> Option<(&[u8], bool, &[u8])> {
     let record = record.strip_suffix(b"\n").unwrap_or(record);
     let mut parts = record.splitn(4, |b| *b == b' ');
@@ -86,7 +88,7 @@ mod tests {
 
     const T: &str = "2026-11-21T01:02:03.000000004Z";
 
-    /// The same outcome whatever the pieces.
+    /// Checks that the result does not depend on the size of the pieces.
     #[track_caller]
     fn check(log: &str, expected: &str) {
         let log = log.replace('@', T);

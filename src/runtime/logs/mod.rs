@@ -20,7 +20,7 @@ const CHUNK: usize = 64 << 10;
 pub enum LogError {
     /// The log cannot be read.
     Read(io::Error),
-    /// The writer does not take it.
+    /// The writer failed.
     Write(io::Error),
 }
 
@@ -34,7 +34,7 @@ impl LogReader {
     /// Opens the log whose current file is `path` (`<attempt>.log`); the rotated files lie beside it.
     ///
     /// # Errors
-    /// A file is there and cannot be read.
+    /// A file exists and cannot be read.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self {
             files: Files::open(path)?,
@@ -45,7 +45,7 @@ impl LogReader {
     /// Writes every line that has come since the last call, without its CRI prefix.
     ///
     /// # Errors
-    /// Tells reading from writing.
+    /// The log cannot be read, or the writer failed.
     pub fn copy(&mut self, out: &mut dyn Write) -> Result<(), LogError> {
         let mut bytes = vec![0; CHUNK];
         loop {
@@ -56,7 +56,7 @@ impl LogReader {
         }
     }
 
-    /// Writes what has no end of line: nothing more will come.
+    /// Writes the last line without an end of line: nothing more will come.
     ///
     /// # Errors
     /// The writer's.

@@ -87,11 +87,11 @@ impl ExitListener {
         })
     }
 
-    /// Tells the thread to end and waits for it: a moment.
-    pub fn stop(self) {
+    /// Tells the thread to end, and gives it to whoever waits for it; it ends in a moment.
+    pub fn stop(self) -> JoinHandle<()> {
         self.stopped.store(true, Ordering::Release);
         let _ = self.wake.write(1);
-        let _ = self.thread.join();
+        self.thread
     }
 }
 
@@ -162,7 +162,7 @@ mod tests {
             tell(dir.path(), "a");
             assert_eq!(told.recv_timeout(CEILING).unwrap(), "a");
         }
-        listener.stop();
+        listener.stop().join().unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
@@ -181,7 +181,7 @@ mod tests {
         .unwrap();
         tell(dir.path(), "a");
         assert_eq!(told.recv_timeout(CEILING).unwrap(), "a");
-        listener.stop();
+        listener.stop().join().unwrap();
     }
 
     #[test]

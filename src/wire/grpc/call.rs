@@ -1,7 +1,8 @@
-//! One unary call on a connection: what is sent, and the order in which an answer is judged.
+//! One unary call on a connection: the request, and the order in which an answer is judged.
 //!
-//! Invariants: a future that waits for nothing but h2's streams, so that a [`Link`](crate::wire::link::Link) can drive it. The order is that
-//! of gRPC's Go client: head, then each message's prefix, then the message, then the trailers.
+//! Invariants: a future that waits only for h2's streams, so that a
+//! [`Link`](crate::wire::link::Link) can drive it. The order is the one of gRPC's Go client: head,
+//! then each message's prefix, then the message, then the trailers.
 
 use std::time::Duration;
 
@@ -17,14 +18,14 @@ use crate::wire::link::reason_name;
 /// Why a call gave no answer.
 #[derive(Debug)]
 pub struct CallError {
-    /// What the caller of a gRPC client would see.
+    /// The status that the caller of a gRPC client would see.
     pub status: Status,
-    /// The server says that it has not touched the call, so it may be made again.
+    /// The server has not processed the call, so it may be made again.
     pub unprocessed: bool,
 }
 
 impl CallError {
-    /// A server that knows the deadline cancels the call at it.
+    /// A server that knows the deadline cancels the call then.
     pub fn at_deadline(self, passed: bool) -> Self {
         if passed && self.status.code == Code::CANCELED {
             Status::deadline().into()
@@ -46,7 +47,7 @@ impl From<Status> for CallError {
 impl From<h2::Error> for CallError {
     fn from(e: h2::Error) -> Self {
         if let Some(e) = e.get_io() {
-            // What h2 says to its streams at the end of the connection.
+            // The error that h2 gives its streams at the end of the connection.
             let ended = [
                 std::io::ErrorKind::BrokenPipe,
                 std::io::ErrorKind::UnexpectedEof,
@@ -78,23 +79,23 @@ impl From<h2::Error> for CallError {
     }
 }
 
-/// A unary call: where to, and as whom.
+/// A unary call.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     /// The server's name: `host:port`, or `localhost` for a unix socket.
     pub authority: &'a str,
     /// `/package.Service/Method`.
     pub method: &'a str,
-    /// What the client calls itself.
+    /// The user agent.
     pub user_agent: &'a str,
-    /// The time that is left, which the server is told.
+    /// The time that is left; it is sent to the server.
     pub left: Duration,
-    /// Largest answer taken, in bytes.
+    /// The largest accepted answer, in bytes.
     pub max_answer: usize,
 }
 
 impl Call<'_> {
-    /// Sends `request` and takes the answer.
+    /// Sends `request` and returns the answer.
     ///
     /// # Errors
     /// Every status but OK.
@@ -164,7 +165,8 @@ async fn answer<A: Message + Default>(
     finish(&trailers, &incoming)
 }
 
-/// A message that cannot be read is reported before the status, the status before a message that is missing.
+/// An unreadable message is reported before the status; the status is reported before a missing
+/// message.
 fn finish<A: Message + Default>(trailers: &HeaderMap, incoming: &Incoming) -> Result<A, CallError> {
     let message = incoming.message()?;
     Status::of_trailers(trailers)?;

@@ -1,6 +1,7 @@
 //! How gRPC frames its messages.
 //!
-//! Invariants: pure. No more of an answer is kept than its caller wants, and only one message is taken.
+//! Invariants: pure. It keeps at most as much of an answer as the caller allows, and accepts only
+//! one message.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
@@ -10,7 +11,7 @@ use super::status::{Code, Status};
 /// A flag for compression and the length.
 const PREFIX: usize = 5;
 
-/// A message as it is sent.
+/// The bytes of a message to send.
 pub(super) fn frame(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut frame = BytesMut::with_capacity(PREFIX + length);
@@ -20,7 +21,7 @@ pub(super) fn frame(message: &impl Message) -> Bytes {
     frame.freeze()
 }
 
-/// The answer as it comes in, in pieces of any size.
+/// Collects an answer from pieces of any size.
 #[derive(Debug)]
 pub(super) struct Incoming {
     received: Vec<u8>,
@@ -36,10 +37,10 @@ impl Incoming {
         }
     }
 
-    /// Takes the next piece.
+    /// Adds the next piece.
     ///
     /// # Errors
-    /// A prefix that cannot be accepted, as soon as it is known, and a second message.
+    /// The prefix cannot be accepted, or there is a second message.
     pub(super) fn push(&mut self, piece: &[u8], encoding: &str) -> Result<(), Status> {
         let room = PREFIX + self.max + 1 - self.received.len();
         self.received
@@ -69,10 +70,10 @@ impl Incoming {
         Some(prefix.iter().fold(0, |n, b| n << 8 | usize::from(*b)))
     }
 
-    /// The message, when all has come; None where there is none at all.
+    /// The message at the end of the answer; None when there is none.
     ///
     /// # Errors
-    /// A message that ends early or is none of that type.
+    /// The message is truncated or not of this type.
     pub(super) fn message<M: Message + Default>(&self) -> Result<Option<M>, Status> {
         if self.received.is_empty() {
             return Ok(None);

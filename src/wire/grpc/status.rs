@@ -1,6 +1,7 @@
 //! The outcome of a call as gRPC's Go client sees it: codes, and what headers, trailers and broken streams mean.
 //!
-//! Invariants: pure. The texts are those of the Go client, for events of a kubelet carry them (kubelet-probes 3.6).
+//! Invariants: pure. The texts are the Go client's, because a kubelet's events contain them
+//! (kubelet-probes 3.6).
 
 use std::fmt;
 
@@ -15,21 +16,21 @@ pub struct Code(pub u32);
 impl Code {
     /// The call has an answer.
     pub const OK: Self = Self(0);
-    /// Somebody gave the call up.
+    /// The call was cancelled.
     pub const CANCELED: Self = Self(1);
     /// No code was given.
     pub const UNKNOWN: Self = Self(2);
-    /// The deadline came first.
+    /// The deadline passed.
     pub const DEADLINE_EXCEEDED: Self = Self(4);
-    /// The caller may not.
+    /// The caller is not allowed to.
     pub const PERMISSION_DENIED: Self = Self(7);
     /// Too big, or too many.
     pub const RESOURCE_EXHAUSTED: Self = Self(8);
     /// The server has no such method.
     pub const UNIMPLEMENTED: Self = Self(12);
-    /// What came breaks the rules of the protocol.
+    /// The answer breaks the rules of the protocol.
     pub const INTERNAL: Self = Self(13);
-    /// There is no connection, or no more.
+    /// There is no connection, or it is gone.
     pub const UNAVAILABLE: Self = Self(14);
     /// The server does not know the caller.
     pub const UNAUTHENTICATED: Self = Self(16);
@@ -69,7 +70,7 @@ impl fmt::Display for Code {
 pub struct Status {
     /// The code.
     pub code: Code,
-    /// The text, as the server or this client words it.
+    /// The text of the server or of this client.
     pub message: String,
 }
 
@@ -80,7 +81,7 @@ impl fmt::Display for Status {
 }
 
 impl Status {
-    /// A status of that code.
+    /// A status with this code.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -88,12 +89,12 @@ impl Status {
         }
     }
 
-    /// The deadline came before the answer.
+    /// The deadline passed before the answer.
     pub fn deadline() -> Self {
         Self::new(Code::DEADLINE_EXCEEDED, "context deadline exceeded")
     }
 
-    /// The connection has gone.
+    /// The connection is gone.
     pub(crate) fn lost(cause: impl fmt::Display) -> Self {
         Self::new(
             Code::UNAVAILABLE,
@@ -101,7 +102,7 @@ impl Status {
         )
     }
 
-    /// What a stream error with that code means (RST_STREAM).
+    /// The status for a stream error with this code (RST_STREAM).
     pub(crate) fn reset(reason: h2::Reason) -> Self {
         Self::new(
             code_of_reset(reason),
@@ -112,7 +113,7 @@ impl Status {
         )
     }
 
-    /// The status in trailers, or in the headers of an answer that is nothing but trailers.
+    /// The status in trailers, or in the headers of an answer that has only trailers.
     ///
     /// # Errors
     /// Every status but OK.
@@ -140,10 +141,10 @@ impl Status {
         }
     }
 
-    /// Whether an answer that begins so is one of gRPC.
+    /// Checks that an answer with these headers is a gRPC answer.
     ///
     /// # Errors
-    /// Another HTTP status than 200 or another content type: their meaning.
+    /// The HTTP status is not 200 or the content type is another; the status says what this means.
     pub(crate) fn of_head(status: StatusCode, headers: &HeaderMap) -> Result<(), Self> {
         let content_type = text(headers, "content-type");
         let type_error = match content_type {
@@ -166,7 +167,7 @@ impl Status {
     }
 }
 
-/// `grpc-encoding` and the like; bytes that are no text are replaced.
+/// A header such as `grpc-encoding`; bytes that are not text are replaced.
 pub(crate) fn text(headers: &HeaderMap, name: &str) -> Option<String> {
     headers
         .get(name)
@@ -203,7 +204,7 @@ fn code_of_reset(reason: h2::Reason) -> Code {
     }
 }
 
-/// `%41` is `A`; what is no such pair stays as it is.
+/// Decodes `%41` to `A`; anything else stays as it is.
 fn percent_decode(text: &str) -> String {
     let hex = |b: u8| char::from(b).to_digit(16);
     let bytes = text.as_bytes();

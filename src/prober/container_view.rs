@@ -1,7 +1,7 @@
-//! What a worker sees of its pod: what the stored API status says of its container.
+//! A worker's view of its container: the part of the stored API status that a step needs.
 //!
-//! Invariants: a worker looks at the status again only when one has changed, for in a thousand workers most of what a
-//! look reads has long left the caches. [`Sight`] is pure.
+//! Invariants: a worker reads the status again only when a status has changed, because with a
+//! thousand workers each read misses the processor's caches. [`ContainerView`] is pure.
 
 use std::sync::Arc;
 
@@ -11,51 +11,51 @@ use crate::clock::Moment;
 use crate::pod_actions::{restart_all_going_on, should_restart_after};
 use crate::runtime::ContainerId;
 
-/// Where the workers see what is known of their pod. Called from their threads; must not block.
+/// The statuses that workers read. Called from their threads; must not block.
 pub trait StatusSource: Send + Sync {
-    /// A number that grows with every change of a status, after the change. While it stays no worker looks at its status
-    /// again.
+    /// A number that grows with every change of a status, after the change. While it stays the same
+    /// no worker reads its status again.
     fn version(&self) -> u64;
 
     /// The stored API status.
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>>;
 
-    /// When a container of this boot started, as the runtime says.
+    /// When a container of this boot started, according to the runtime.
     fn started_moment(&self, uid: &PodUid, id: &ContainerId) -> Option<Moment>;
 }
 
-/// All that a step needs of a status (kubelet-probes 2.3).
+/// The part of a status that a step needs (kubelet-probes 2.3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Sight {
-    /// There is no status yet, or it knows no instance of the container (rows 1 and 3).
+pub enum ContainerView {
+    /// There is no status yet, or it has no instance of the container (rows 1 and 3).
     #[default]
-    Nothing,
+    NoInstance,
     /// The pod has ended (row 2).
     PodEnded,
     /// The container's newest instance.
     Instance(Instance),
 }
 
-/// An instance of a container as the status has it.
+/// An instance of a container in the status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// Which.
+    /// The id of the instance.
     pub id: ContainerId,
-    /// It runs.
+    /// Whether it runs.
     pub running: bool,
-    /// Its startup probe has passed, or it has none.
+    /// Whether its startup probe has passed, or it has none.
     pub started: bool,
-    /// It has ended, and there will be no other (kubelet-probes 2.5).
+    /// Whether it has ended and no other instance will follow (kubelet-probes 2.5).
     pub over: bool,
-    /// Of an init container that always restarts.
+    /// Whether it belongs to an init container that always restarts.
     pub sidecar: bool,
 }
 
-impl Sight {
-    /// What `status` says of the container with that name.
+impl ContainerView {
+    /// The view of a container in `status`.
     pub fn of(status: Option<&PodStatus>, spec: &PodSpec, container: &str) -> Self {
         let Some(status) = status else {
-            return Self::Nothing;
+            return Self::NoInstance;
         };
         if status.phase.is_terminal() {
             return Self::PodEnded;
@@ -64,7 +64,7 @@ impl Sight {
             .container(container)
             .filter(|c| !c.container_id.is_empty())
         else {
-            return Self::Nothing;
+            return Self::NoInstance;
         };
         Self::Instance(Instance {
             id: entry.container_id.as_str().into(),
@@ -85,17 +85,17 @@ fn is_over(entry: &ContainerStatus, status: &PodStatus, spec: &PodSpec) -> bool 
     !restarts && !restart_all_going_on(spec, status)
 }
 
-/// The status as it was at the last look.
+/// The status as last read.
 #[derive(Default)]
-pub(super) struct View {
-    /// None before the first look.
+pub(super) struct StatusView {
+    /// None before the first read.
     version: Option<u64>,
     pub(super) status: Option<Arc<PodStatus>>,
-    pub(super) sight: Sight,
+    pub(super) container: ContainerView,
 }
 
-impl View {
-    /// Looks again where something may have changed; true when it did for this pod.
+impl StatusView {
+    /// Reads the status again if it may have changed; returns whether it has changed for this pod.
     pub(super) fn refresh(
         &mut self,
         source: &dyn StatusSource,
@@ -103,7 +103,7 @@ impl View {
         spec: &PodSpec,
         container: &str,
     ) -> bool {
-        // Read before the status: what changes in between is seen the next time.
+        // Read before the status, so that a change in between is seen the next time.
         let version = Some(source.version());
         if version == self.version {
             return false;
@@ -111,7 +111,7 @@ impl View {
         let status = source.pod_status(uid);
         let same = status.as_ref().map(Arc::as_ptr) == self.status.as_ref().map(Arc::as_ptr);
         if !same {
-            self.sight = Sight::of(status.as_deref(), spec, container);
+            self.container = ContainerView::of(status.as_deref(), spec, container);
             self.status = status;
         }
         self.version = version;
@@ -150,13 +150,19 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(view: &mut View, source: &Statuses, changed: bool, looks: u64, sight: &Sight) {
+    fn check(
+        view: &mut StatusView,
+        source: &Statuses,
+        changed: bool,
+        looks: u64,
+        container: &ContainerView,
+    ) {
         assert_eq!(
             view.refresh(source, &"u".into(), &PodSpec::default(), "c"),
             changed
         );
         assert_eq!(source.looks.load(Ordering::Relaxed), looks);
-        assert_eq!(view.sight, *sight);
+        assert_eq!(view.container, *container);
     }
 
     #[test]
@@ -166,17 +172,17 @@ mod tests {
             phase: PodPhase::Succeeded,
             ..Default::default()
         };
-        let mut view = View::default();
-        check(&mut view, &source, false, 1, &Sight::Nothing);
-        check(&mut view, &source, false, 1, &Sight::Nothing);
+        let mut view = StatusView::default();
+        check(&mut view, &source, false, 1, &ContainerView::NoInstance);
+        check(&mut view, &source, false, 1, &ContainerView::NoInstance);
         *source.status.lock().unwrap() = Some(Arc::new(ended));
         source.version.store(1, Ordering::Relaxed);
-        check(&mut view, &source, true, 2, &Sight::PodEnded);
-        // that of another pod
+        check(&mut view, &source, true, 2, &ContainerView::PodEnded);
+        // the status of another pod has changed
         source.version.store(2, Ordering::Relaxed);
-        check(&mut view, &source, false, 3, &Sight::PodEnded);
+        check(&mut view, &source, false, 3, &ContainerView::PodEnded);
         *source.status.lock().unwrap() = None;
         source.version.store(3, Ordering::Relaxed);
-        check(&mut view, &source, true, 4, &Sight::Nothing);
+        check(&mut view, &source, true, 4, &ContainerView::NoInstance);
     }
 }

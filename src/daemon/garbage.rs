@@ -1,0 +1,35 @@
+//! What is kept of pods goes with them.
+
+use std::sync::Arc;
+
+use super::adapters::Prober;
+use crate::change_feed::{Aspect, ChangeFeed};
+use crate::clock::Moment;
+use crate::events::Recorder;
+use crate::pod_manager::PodManager;
+use crate::pod_workers::{PodWorkers, Syncer};
+use crate::sync_loop::GarbageCollector;
+
+/// The sync loop's garbage collector. It runs on the loop's thread and touches memory only.
+pub(super) struct Garbage {
+    pub(super) syncer: Arc<Syncer>,
+    pub(super) pods: Arc<PodManager>,
+    pub(super) workers: Arc<PodWorkers>,
+    pub(super) prober: Arc<Prober>,
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) feed: Arc<ChangeFeed>,
+}
+
+impl GarbageCollector for Garbage {
+    fn collect(&self, now: Moment) {
+        self.syncer.collect_garbage(now);
+        let mut known = self.pods.uids();
+        let working = self.workers.working();
+        known.extend(working.into_iter().map(|(pod, _)| pod.uid().clone()));
+        self.prober.records.history.retain(&known);
+        self.recorder.tidy(&known, now);
+        for uid in self.prober.manager.pauses().tidy(&known, now) {
+            self.feed.tell(&uid, Aspect::Probes);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The root's directories, and its lock: one daemon a root.
+
+use std::fs::{self, File};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use super::error::{DaemonError, cannot};
+use crate::layout::Layout;
+
+/// How long a new daemon waits for the lock; a daemon that runs keeps it far longer.
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+/// How often it tries.
+const LOCK_STEP: Duration = Duration::from_millis(20);
+
+/// Makes the directories and takes the lock, which is held until it is dropped. The lock is on `/var/lib/podprobe` itself:
+/// nobody clears that away while the daemon runs, as happens to /run, and it may be read-only.
+pub(super) fn prepare(layout: &Layout) -> Result<Flock<File>, DaemonError> {
+    for dir in [layout.run_dir(), layout.lib_dir(), layout.logs_dir()] {
+        fs::create_dir_all(&dir).map_err(cannot(format!("create {}", dir.display())))?;
+    }
+    let path = layout.lib_dir();
+    let file = File::open(&path).map_err(cannot(format!("open {}", path.display())))?;
+    take_lock(file, LOCK_PATIENCE).ok_or_else(|| {
+        let root = layout.root().display();
+        DaemonError(format!("another podprobe daemon already runs with root {root}; stop it, or give this one another --root"))
+    })
+}
+
+/// A daemon that was killed is not gone at once: the kernel tears it down, and a process that it was just starting ends
+/// after it.
+fn take_lock(mut file: File, patience: Duration) -> Option<Flock<File>> {
+    let deadline = Instant::now() + patience;
+    loop {
+        file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Some(lock),
+            Err(_) if Instant::now() >= deadline => return None,
+            Err((file, _)) => file,
+        };
+        std::thread::sleep(LOCK_STEP);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crossbeam_channel::bounded;
+
+    use super::*;
+
+    fn open_at(dir: &Path) -> File {
+        File::create(dir.join("lock")).unwrap()
+    }
+
+    #[test]
+    fn the_lock_of_a_daemon_that_is_just_ending_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let old = take_lock(open_at(dir.path()), Duration::ZERO).unwrap();
+        assert!(take_lock(open_at(dir.path()), Duration::ZERO).is_none());
+        let (waits, waiting) = bounded(0);
+        let new = std::thread::spawn(move || {
+            waits.send(()).unwrap();
+            take_lock(open_at(dir.path()), Duration::from_secs(60)).is_some()
+        });
+        waiting.recv().unwrap();
+        drop(old);
+        assert!(new.join().unwrap());
+    }
+}

@@ -1,0 +1,180 @@
+//! The whole daemon on a runtime that sees configurations only, and its end.
+
+use std::fs;
+
+use crossbeam_channel::{Receiver, bounded};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::PodPhase;
+use crate::clock::Moment;
+use crate::images::manager::ImageService;
+use crate::images::{Image, ImageConfig, ImageError};
+use crate::runtime::ExecOutcome;
+use crate::runtime::fake::{FakeRuntime, end};
+use crate::views::{PodView, Snapshot};
+
+/// A ceiling for what happens within seconds unless something is broken.
+const CEILING: Duration = Duration::from_secs(60);
+
+/// Every image is there.
+struct Images;
+
+impl ImageService for Images {
+    fn image(&self, reference: &str) -> Result<Image, ImageError> {
+        Ok(Image {
+            id: "sha256:1".into(),
+            name: reference.into(),
+            config: ImageConfig::default(),
+            layers: Vec::new(),
+        })
+    }
+}
+
+struct Harness {
+    dir: tempfile::TempDir,
+    runtime: Arc<FakeRuntime>,
+    daemon: Daemon,
+}
+
+impl Harness {
+    fn on(runtime: FakeRuntime) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path());
+        fs::create_dir_all(layout.pods_dir()).unwrap();
+        let settings = Settings {
+            static_pod_path: layout.pods_dir(),
+            node_name: "node".into(),
+            ..Settings::default()
+        };
+        let runtime = Arc::new(runtime);
+        let engine = Engine {
+            runtime: runtime.clone(),
+            images: Arc::new(Images),
+            store: ImageStore::open(layout.images()).unwrap(),
+        };
+        let lock = root::prepare(&layout).unwrap();
+        let daemon = Daemon::wire(&settings, &layout, lock, engine).unwrap();
+        Self {
+            dir,
+            runtime,
+            daemon,
+        }
+    }
+
+    fn pod_file(&self) -> std::path::PathBuf {
+        Layout::new(self.dir.path()).pods_dir().join("web.json")
+    }
+
+    /// Follows the daemon as a client does.
+    #[track_caller]
+    fn until(&self, what: &str, condition: impl Fn(&Snapshot) -> bool) {
+        let backend = self.daemon.backend();
+        let (deadline, mut now) = (Instant::now() + CEILING, backend.snapshot());
+        while !condition(&now) {
+            assert!(Instant::now() < deadline, "{what}: {now:#?}");
+            let update = backend.watch(now.version, Duration::from_secs(1));
+            now = Arc::new(now.updated(update));
+        }
+    }
+}
+
+fn pod(spec: Value) -> String {
+    let metadata = json!({"name": "web", "uid": "u"});
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}).to_string()
+}
+
+/// Issue 9, shows 2: nothing above the trait `Runtime` needs our own shims.
+#[test]
+fn a_pod_runs_restarts_and_goes_on_a_runtime_that_sees_configurations_only() {
+    let h = Harness::on(FakeRuntime::with_exec(|_, _| {
+        Ok(ExecOutcome::Exited {
+            code: 0,
+            output: Vec::new(),
+        })
+    }));
+    let probe = json!({"exec": {"command": ["check"]}, "periodSeconds": 1});
+    let container =
+        json!({"name": "c", "image": "i", "command": ["serve"], "readinessProbe": probe});
+    fs::write(h.pod_file(), pod(json!({"containers": [container]}))).unwrap();
+    let ready_after = |s: &Snapshot, restarts: u32| {
+        let is = |p: &Arc<PodView>| {
+            let container = p.status.container_statuses.first();
+            let is_of_instance = container.is_some_and(|c| {
+                c.restart_count == restarts && c.container_id.starts_with("fake://")
+            });
+            p.status.phase == PodPhase::Running && p.status.is_ready() && is_of_instance
+        };
+        s.pods.iter().any(is)
+    };
+    h.until("the pod is ready", |s| ready_after(s, 0));
+    let (asked, sandbox) = {
+        let state = h.runtime.state();
+        (state.configs.clone(), state.sandbox_configs.clone())
+    };
+    assert_eq!((asked.len(), sandbox.len()), (1, 1));
+    assert_eq!(asked[0].command, ["serve"]);
+    assert!(h.runtime.state().calls.contains(&"exec c check".to_owned()));
+
+    end(&mut h.runtime.state().containers[0], 1);
+    h.until("the pod is ready again", |s| ready_after(s, 1));
+
+    fs::remove_file(h.pod_file()).unwrap();
+    h.until("the pod is gone", |s| s.pods.is_empty());
+    let state = h.runtime.state();
+    assert!(state.containers.is_empty() && state.sandboxes.is_empty());
+    drop(state);
+    h.daemon.shutdown(CEILING).unwrap();
+}
+
+/// A runtime whose next listing stands still once somebody waits for `entered`, until the sender of `blocked` is gone.
+fn blocking_list(blocked: Receiver<()>, entered: crossbeam_channel::Sender<()>) -> FakeRuntime {
+    FakeRuntime::with_list(move |_, _| {
+        if entered.try_send(()).is_ok() {
+            let _ = blocked.recv();
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn shutdown_waits_for_every_thread_and_names_those_that_are_late() {
+    let (open, blocked) = bounded(0);
+    let (entered, listing) = bounded(0);
+    let h = Harness::on(blocking_list(blocked, entered));
+    // from here on PLEG stands in the runtime
+    listing.recv_timeout(CEILING).unwrap();
+    let late = h.daemon.shutdown(Duration::from_millis(300)).unwrap_err();
+    assert_eq!(late, "PLEG did not end within 300ms");
+    drop(open);
+}
+
+/// Lessons F3.
+#[test]
+fn f3_a_snapshot_says_that_the_sync_loop_stands_still() {
+    if !nix::unistd::geteuid().is_root() {
+        assert_ne!(
+            std::env::var("CI").as_deref(),
+            Ok("true"),
+            "CI runs as root"
+        );
+        return eprintln!("SKIPPED: needs root to start a daemon");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let layout = Layout::new(dir.path());
+    let settings = Settings {
+        static_pod_path: layout.pods_dir(),
+        ..Settings::default()
+    };
+    let daemon = Daemon::start(settings, layout).unwrap();
+    let stalled = || daemon.backend().snapshot().stalled.clone();
+    assert_eq!(stalled(), None);
+    daemon.shutdown(CEILING).unwrap();
+    // long ago, unless the machine has only just been started
+    let at = Moment::from_boot(Duration::from_nanos(1));
+    daemon.running.backend.heartbeat.turned(at);
+    assert_eq!(
+        stalled().is_some(),
+        Moment::now().since(at) > Duration::from_secs(120)
+    );
+}

@@ -1,0 +1,92 @@
+//! The threads that the daemon has started, and how they end.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+
+use crate::images::housekeeping::ImageKeeper;
+use crate::pleg::Pleg;
+use crate::pod_config::file::FileSource;
+use crate::runtime::shims::exits::ExitListener;
+use crate::server::Server;
+
+/// How often a thread that is told to end is looked at.
+const STEP: Duration = Duration::from_millis(2);
+
+/// All threads but those of pod workers and probe workers, which end with their managers.
+pub(super) struct Threads {
+    pub(super) server: Server,
+    pub(super) files: FileSource,
+    pub(super) images: ImageKeeper,
+    pub(super) exits: ExitListener,
+    pub(super) pleg: (Arc<Pleg>, Sender<()>),
+    pub(super) sync_loop: (JoinHandle<()>, Sender<()>),
+    pub(super) checkpoint: (JoinHandle<()>, Sender<()>),
+}
+
+/// A thread that has been told to end.
+pub(super) struct Ending {
+    name: String,
+    is_finished: Box<dyn Fn() -> bool>,
+}
+
+impl Ending {
+    fn new(name: &str, is_finished: impl Fn() -> bool + 'static) -> Self {
+        Self {
+            name: name.to_owned(),
+            is_finished: Box::new(is_finished),
+        }
+    }
+}
+
+impl Threads {
+    /// Ends the watcher of pod files, so that nothing adds a pod any more; false when it has not ended by then.
+    pub(super) fn stop_files(&self, deadline: Instant) -> bool {
+        self.files.stop();
+        while !self.files.is_finished() && Instant::now() < deadline {
+            std::thread::park_timeout(STEP);
+        }
+        self.files.is_finished()
+    }
+
+    /// Tells every thread to end and waits for none. The order is that of the work: first whoever brings in something new.
+    pub(super) fn stop(self) -> Vec<Ending> {
+        let Self {
+            server,
+            files,
+            images,
+            exits,
+            pleg: (pleg, stop_pleg),
+            sync_loop: (sync_loop, stop_loop),
+            checkpoint: (checkpoint, stop_checkpoint),
+        } = self;
+        server.stop();
+        files.stop();
+        images.stop();
+        let exits = exits.stop();
+        // the loop's end closes the channels of results, so that no probe worker waits in a send
+        drop((stop_loop, stop_checkpoint, stop_pleg));
+        vec![
+            Ending::new("the server", move || server.is_finished()),
+            Ending::new("the watcher of pod files", move || files.is_finished()),
+            Ending::new("the image keeper", move || images.is_finished()),
+            Ending::new("the listener for ends", move || exits.is_finished()),
+            Ending::new("PLEG", move || pleg.is_finished()),
+            Ending::new("the sync loop", move || sync_loop.is_finished()),
+            Ending::new("the checkpoint", move || checkpoint.is_finished()),
+        ]
+    }
+}
+
+/// Waits until all have ended, at most until `deadline`, and names those that have not.
+pub(super) fn late(mut ending: Vec<Ending>, deadline: Instant) -> Vec<String> {
+    loop {
+        ending.retain(|thread| !(thread.is_finished)());
+        if ending.is_empty() || Instant::now() >= deadline {
+            return ending.into_iter().map(|thread| thread.name).collect();
+        }
+        std::thread::park_timeout(STEP);
+    }
+}

@@ -1,0 +1,435 @@
+//! How the daemon is put together: [`start`] makes the parts, as the kubelet's `NewMainKubelet` does, and then starts the
+//! threads, as its `Run` does. Each other function makes or starts one part, and takes what that part needs.
+//!
+//! PLEG's thread alone starts before all parts are made, because the sync loop wants its first listing.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use nix::unistd::{SysconfVar, sysconf};
+
+use super::adapters::{Prober, RuntimeCache, Seen};
+use super::backend::DaemonBackend;
+use super::error::{DaemonError, cannot};
+use super::garbage::Garbage;
+use super::last_daemon::LastDaemon;
+use super::pauses;
+use super::threads::Threads;
+use crate::admission;
+use crate::api::{PodOrigin, PodSource, PodUid, decode};
+use crate::change_feed::{Aspect, ChangeFeed};
+use crate::checkpoint::{self, Restored};
+use crate::clock::Moment;
+use crate::events::Recorder;
+use crate::images::ImageStore;
+use crate::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
+use crate::images::manager::{ImageManager, ImageService, NoRegistry};
+use crate::kuberuntime::KubeRuntime;
+use crate::layout::Layout;
+use crate::lifecycle::NoHooks;
+use crate::pleg::{self, Pleg, PodLifecycleEvent};
+use crate::pod_config::file::{FileSource, FileSourceConfig};
+use crate::pod_config::files::Decode;
+use crate::pod_config::merge::UPDATES_CAPACITY;
+use crate::pod_config::{FileStates, PodConfig, PodUpdate};
+use crate::pod_manager::PodManager;
+use crate::pod_workers::{self, PodWorkers, Syncer};
+use crate::prober::manager::{self, ProberManager, RestoredReady};
+use crate::prober::results;
+use crate::runtime::shims;
+use crate::runtime::shims::exits::ExitListener;
+use crate::runtime::{ContainerId, Runtime};
+use crate::server::{self, Server};
+use crate::settings::Settings;
+use crate::status::StatusManager;
+use crate::sync_loop::{Channels, Heartbeat, Parts, SyncLoop};
+use crate::views::Records;
+use crate::views::history::NODE_RESTARTED;
+use crate::volumes::Volumes;
+
+/// The first listing is waited for this long at the start.
+const FIRST_LISTING: Duration = Duration::from_secs(1);
+
+/// What runs containers, and what they are made of.
+pub(super) struct Engine {
+    pub(super) runtime: Arc<dyn Runtime>,
+    /// Where containers get their images.
+    pub(super) images: Arc<dyn ImageService>,
+    /// The store that is kept in order.
+    pub(super) store: ImageStore,
+}
+
+/// What a daemon is asked for while its threads run.
+pub(super) struct Running {
+    pub(super) backend: Arc<DaemonBackend>,
+    pub(super) runtime: Arc<dyn Runtime>,
+    /// Where pod sources send to the sync loop.
+    pub(super) updates: Sender<PodUpdate>,
+}
+
+/// Makes every part and starts every thread.
+pub(super) fn start(
+    settings: &Settings,
+    layout: &Layout,
+    engine: Engine,
+) -> Result<(Running, Threads), DaemonError> {
+    let started = Moment::now();
+    let restored = checkpoint::read(&layout.checkpoint());
+    let last = LastDaemon::new(&restored);
+    let stores = Stores::new(restored, started);
+    let kuberuntime = Arc::new(kuberuntime(&engine, layout));
+    let pods_with_data = kuberuntime.pods_with_data();
+    let StartedPleg {
+        pleg,
+        lifecycle,
+        stop: stop_pleg,
+    } = start_pleg(engine.runtime.clone())?;
+    let (results, result_updates) = results_managers();
+    let prober = Arc::new(Prober {
+        manager: prober_manager(settings, &stores, &engine, &pleg, &results, last.readiness),
+        results,
+        records: stores.records.clone(),
+    });
+    prober.manager.pauses().open(layout.pauses());
+    for (uid, container) in last.ended_with_the_node {
+        let history = &stores.records.history;
+        history.renewing(&uid, &container, NODE_RESTARTED);
+    }
+    let syncer = Arc::new(syncer(settings, &stores, kuberuntime, &pleg, &prober));
+    let workers = Arc::new(PodWorkers::new(syncer.clone(), settings.sync_frequency));
+    let backend = Arc::new(backend(settings, layout, &stores, &pleg, &prober, &workers));
+    let (channels, senders) = channels(lifecycle, result_updates);
+    let parts = Parts {
+        node: node(settings),
+        pods: stores.pods.clone(),
+        workers: workers.clone(),
+        statuses: stores.statuses.clone(),
+        config: stores.config.clone(),
+        runtime: Arc::new(RuntimeCache(pleg.clone())),
+        probes: prober.clone(),
+        recorder: stores.recorder.clone(),
+        garbage: Box::new(garbage(&stores, syncer, workers, &prober)),
+        pods_with_data,
+    };
+
+    let sync_loop = start_sync_loop(channels, parts, backend.heartbeat.clone())?;
+    let updates = senders.updates;
+    let threads = Threads {
+        sync_loop: (sync_loop, senders.stop),
+        checkpoint: start_checkpoint(layout, &stores, prober)?,
+        server: start_server(layout, backend.clone())?,
+        files: start_file_source(settings, layout, &stores, last.pods, updates.clone())?,
+        exits: start_exit_listener(layout, pleg.clone())?,
+        images: start_image_keeper(layout, engine.store, senders.images_changed)?,
+        pleg: (pleg, stop_pleg),
+    };
+    let running = Running {
+        backend,
+        runtime: engine.runtime,
+        updates,
+    };
+    Ok((running, threads))
+}
+
+// ---- the parts ----
+
+/// What is known of pods, files and probes: many parts write to it, and more read it.
+struct Stores {
+    feed: Arc<ChangeFeed>,
+    recorder: Arc<Recorder>,
+    pods: Arc<PodManager>,
+    statuses: Arc<StatusManager>,
+    config: Arc<PodConfig>,
+    files: Arc<FileStates>,
+    records: Arc<Records>,
+    /// When the daemon started.
+    started: Moment,
+}
+
+impl Stores {
+    fn new(restored: Restored, started: Moment) -> Self {
+        let feed = Arc::new(ChangeFeed::default());
+        let statuses = StatusManager::new(restored.statuses, feed.clone());
+        let changed = feed.clone();
+        let files = FileStates::new(move |uids| {
+            for uid in uids {
+                changed.tell(uid, Aspect::File);
+            }
+            changed.tell_files();
+        });
+        Self {
+            recorder: Arc::new(Recorder::new(feed.clone())),
+            pods: Arc::new(PodManager::new(feed.clone())),
+            statuses: Arc::new(statuses.with_ages(restored.ages)),
+            config: Arc::new(PodConfig::new(&[PodSource::File])),
+            files: Arc::new(files),
+            records: Arc::default(),
+            started,
+            feed,
+        }
+    }
+}
+
+fn kuberuntime(engine: &Engine, layout: &Layout) -> KubeRuntime {
+    let images = ImageManager::new(engine.images.clone(), Box::new(NoRegistry));
+    let runtime = engine.runtime.clone();
+    KubeRuntime::new(runtime, images, Volumes::new(), layout.clone())
+}
+
+fn prober_manager(
+    settings: &Settings,
+    stores: &Stores,
+    engine: &Engine,
+    pleg: &Pleg,
+    results: &manager::Results,
+    restored: HashMap<ContainerId, RestoredReady>,
+) -> ProberManager {
+    ProberManager::new(manager::Deps {
+        statuses: Arc::new(Seen {
+            statuses: stores.statuses.clone(),
+            cache: pleg.cache().clone(),
+        }),
+        runtime: engine.runtime.clone(),
+        results: results.clone(),
+        recorder: stores.recorder.clone(),
+        started: stores.started,
+        allow_probe_hosts: settings.allow_probe_hosts.clone(),
+        restored,
+        records: stores.records.clone(),
+    })
+}
+
+fn syncer(
+    settings: &Settings,
+    stores: &Stores,
+    kuberuntime: Arc<KubeRuntime>,
+    pleg: &Arc<Pleg>,
+    prober: &Arc<Prober>,
+) -> Syncer {
+    Syncer::new(pod_workers::Deps {
+        kuberuntime,
+        hooks: Arc::new(NoHooks),
+        cache: Arc::new(RuntimeCache(pleg.clone())),
+        probes: prober.clone(),
+        statuses: stores.statuses.clone(),
+        recorder: stores.recorder.clone(),
+        node_ip: settings.node_ip,
+        max_back_off: settings.max_container_restart_period,
+    })
+}
+
+fn backend(
+    settings: &Settings,
+    layout: &Layout,
+    stores: &Stores,
+    pleg: &Arc<Pleg>,
+    prober: &Arc<Prober>,
+    workers: &Arc<PodWorkers>,
+) -> DaemonBackend {
+    DaemonBackend {
+        layout: layout.clone(),
+        node_name: settings.node_name.clone(),
+        feed: stores.feed.clone(),
+        recorder: stores.recorder.clone(),
+        pods: stores.pods.clone(),
+        workers: workers.clone(),
+        statuses: stores.statuses.clone(),
+        files: stores.files.clone(),
+        config: stores.config.clone(),
+        prober: prober.clone(),
+        pleg: pleg.clone(),
+        heartbeat: Arc::default(),
+        started: stores.started,
+    }
+}
+
+fn garbage(
+    stores: &Stores,
+    syncer: Arc<Syncer>,
+    workers: Arc<PodWorkers>,
+    prober: &Arc<Prober>,
+) -> Garbage {
+    Garbage {
+        syncer,
+        pods: stores.pods.clone(),
+        workers,
+        prober: prober.clone(),
+        recorder: stores.recorder.clone(),
+        feed: stores.feed.clone(),
+    }
+}
+
+/// The ends at which other parts write to the sync loop.
+struct Senders {
+    updates: Sender<PodUpdate>,
+    images_changed: Sender<()>,
+    /// Dropping it ends the loop.
+    stop: Sender<()>,
+}
+
+fn channels(
+    lifecycle: Receiver<PodLifecycleEvent>,
+    [liveness, readiness, startup]: [ResultUpdates; 3],
+) -> (Channels, Senders) {
+    let (updates, config) = bounded(UPDATES_CAPACITY);
+    let (images_changed, images) = bounded(1);
+    let (stop, stopped) = bounded(0);
+    let channels = Channels {
+        config,
+        pleg: lifecycle,
+        liveness,
+        readiness,
+        startup,
+        images,
+        stop: stopped,
+    };
+    let senders = Senders {
+        updates,
+        images_changed,
+        stop,
+    };
+    (channels, senders)
+}
+
+type ResultUpdates = Receiver<results::Update>;
+
+/// The three caches, and their channels in the order liveness, readiness, startup.
+fn results_managers() -> (manager::Results, [ResultUpdates; 3]) {
+    let make = || {
+        let (send, receive) = bounded(results::UPDATES_CAPACITY);
+        (Arc::new(results::Manager::new(send)), receive)
+    };
+    let (liveness, of_liveness) = make();
+    let (readiness, of_readiness) = make();
+    let (startup, of_startup) = make();
+    let results = manager::Results {
+        startup,
+        readiness,
+        liveness,
+    };
+    (results, [of_liveness, of_readiness, of_startup])
+}
+
+/// What pods may ask of this node. An amount that the kernel does not tell is 0.
+fn node(settings: &Settings) -> admission::Node {
+    let of = |variable| sysconf(variable).ok().flatten().unwrap_or(0);
+    let name = settings.node_name.clone();
+    admission::Node {
+        labels: admission::node_labels(&name, &settings.node_labels),
+        name,
+        cpu_milli: of(SysconfVar::_NPROCESSORS_ONLN) * 1000,
+        memory: of(SysconfVar::_PHYS_PAGES) * of(SysconfVar::PAGE_SIZE),
+        max_pods: settings.max_pods,
+    }
+}
+
+// ---- the threads ----
+
+struct StartedPleg {
+    pleg: Arc<Pleg>,
+    lifecycle: Receiver<PodLifecycleEvent>,
+    /// Dropping it ends the thread.
+    stop: Sender<()>,
+}
+
+/// Starts PLEG and waits for its first listing, so that the sync loop's first look finds the runtime listed. When the
+/// listing takes longer, the sync loop rests instead.
+fn start_pleg(runtime: Arc<dyn Runtime>) -> Result<StartedPleg, DaemonError> {
+    let (events, lifecycle) = bounded(pleg::EVENTS_CAPACITY);
+    let (stop, stopped) = bounded(0);
+    let pleg = Pleg::spawn(runtime, events, stopped).map_err(cannot("start the relist thread"))?;
+    let no_pod = PodUid::default();
+    let _ = pleg
+        .cache()
+        .get_newer_than(&no_pod, Moment::default(), FIRST_LISTING);
+    Ok(StartedPleg {
+        pleg: Arc::new(pleg),
+        lifecycle,
+        stop,
+    })
+}
+
+fn start_sync_loop(
+    channels: Channels,
+    parts: Parts,
+    heartbeat: Arc<Heartbeat>,
+) -> Result<JoinHandle<()>, DaemonError> {
+    let sync_loop = SyncLoop::new(channels, parts, heartbeat);
+    std::thread::Builder::new()
+        .name("sync-loop".into())
+        .spawn(move || sync_loop.run())
+        .map_err(cannot("start the thread sync-loop"))
+}
+
+/// Dropping the sender ends the thread.
+fn start_checkpoint(
+    layout: &Layout,
+    stores: &Stores,
+    prober: Arc<Prober>,
+) -> Result<(JoinHandle<()>, Sender<()>), DaemonError> {
+    let (stop, stopped) = bounded(0);
+    let save_pauses = pauses::saver(prober);
+    let statuses = stores.statuses.clone();
+    let thread = checkpoint::spawn(layout.checkpoint(), statuses, stopped, save_pauses)
+        .map_err(cannot("start the checkpoint thread"))?;
+    Ok((thread, stop))
+}
+
+fn start_server(layout: &Layout, backend: Arc<DaemonBackend>) -> Result<Server, DaemonError> {
+    server::spawn(&layout.socket(), backend).map_err(|e| DaemonError(e.to_string()))
+}
+
+fn start_file_source(
+    settings: &Settings,
+    layout: &Layout,
+    stores: &Stores,
+    running: HashSet<PodUid>,
+    updates: Sender<PodUpdate>,
+) -> Result<FileSource, DaemonError> {
+    FileSource::spawn(FileSourceConfig {
+        path: settings.static_pod_path.clone(),
+        check_frequency: settings.file_check_frequency,
+        last_good: layout.last_good(),
+        running,
+        decode: decoder(settings.node_name.clone()),
+        config: stores.config.clone(),
+        updates,
+        states: stores.files.clone(),
+        events: stores.recorder.clone(),
+    })
+    .map_err(cannot("watch the pods directory"))
+}
+
+fn decoder(node_name: String) -> Decode {
+    Arc::new(move |bytes: &[u8], path: &Path| {
+        let node_name = &node_name;
+        let decoded =
+            decode::pods(bytes, &PodOrigin::File { node_name, path }).map_err(|e| e.to_string())?;
+        Ok(decoded.into_iter().map(|d| (d.pod, d.warnings)).collect())
+    })
+}
+
+fn start_exit_listener(layout: &Layout, pleg: Arc<Pleg>) -> Result<ExitListener, DaemonError> {
+    ExitListener::spawn(layout.exits(), move |uid| pleg.request(uid))
+        .map_err(cannot("listen for ends"))
+}
+
+/// A change of names that the sync loop has not taken yet stands for those that follow.
+fn start_image_keeper(
+    layout: &Layout,
+    store: ImageStore,
+    changed: Sender<()>,
+) -> Result<ImageKeeper, DaemonError> {
+    let of_layout = layout.clone();
+    ImageKeeper::spawn(ImageKeeperConfig {
+        store,
+        drop_dir: layout.image_drop(),
+        in_use: Box::new(move || shims::images_in_use(&of_layout)),
+        on_change: Box::new(move || _ = changed.try_send(())),
+    })
+    .map_err(cannot("watch the image directory"))
+}
