@@ -10,6 +10,7 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use podprobe::runtime::shims::cgroup;
 use podprobe::sys::mountinfo;
 use podprobe::views::Snapshot;
@@ -50,6 +51,7 @@ on_one![
     bad_files_say_why_and_harm_no_pod,
     what_is_over_is_no_warning,
     a_killed_shim_is_said_once,
+    a_read_only_var_keeps_no_daemon_from_its_containers,
 ];
 
 /// Ready while a file exists.
@@ -466,6 +468,42 @@ mod tests {
         day.end();
     }
 
+    /// A mount, taken away in the end.
+    struct ReadOnly(PathBuf);
+
+    impl ReadOnly {
+        fn over(dir: PathBuf) -> Self {
+            let remount = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+            for flags in [MsFlags::MS_BIND, remount] {
+                mount(Some(&dir), &dir, None::<&str>, flags, None::<&str>).unwrap();
+            }
+            Self(dir)
+        }
+    }
+
+    impl Drop for ReadOnly {
+        fn drop(&mut self) {
+            let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+        }
+    }
+
+    /// A disk with an error is mounted read-only by the kernel.
+    pub(crate) fn a_read_only_var_keeps_no_daemon_from_its_containers(node: &Node) {
+        let mut day = Day::begin(node);
+        day.put("subject", steady(&day, "subject"));
+        day.wait_ready("subject");
+        let process = day.process("subject");
+        let read_only = ReadOnly::over(node.layout.root().join("var"));
+        day.crash();
+        day.wait_ready("subject");
+        assert_eq!(day.process("subject"), process, "{}", day.log());
+        drop(read_only);
+        day.crash();
+        day.wait_ready("subject");
+        assert_eq!(day.process("subject"), process, "{}", day.log());
+        day.end();
+    }
+
     pub(crate) fn a_killed_shim_is_said_once(node: &Node) {
         let mut day = Day::begin(node);
         let said = |day: &Day, name: &str| {
@@ -494,6 +532,11 @@ mod tests {
         support::wait_until("the next daemon to tell of both", || {
             said(&day, "first") > 1 && said(&day, "second") > 1
         });
+        let noted = |name: &str| {
+            let logs = day.says(&["logs", &format!("{name}-{NODE}")]);
+            logs.matches("from here on is lost").count()
+        };
+        assert_eq!(["first", "second", "whole"].map(noted), [1, 1, 0]);
         assert_eq!(
             ["first", "second", "whole"].map(|name| said(&day, name)),
             [2, 2, 0],

@@ -795,6 +795,8 @@ fn a_user_of_the_image_comes_from_its_topmost_layer(node: &Node) {
     let ended = node.wait_exit(&rt, &pod, &id);
     let log = fs::read_to_string(&ended.log_path).unwrap();
     assert!(log.ends_with(" stdout F 2000\n"), "{log}");
+    let user = ended.user.unwrap();
+    assert_eq!((user.uid, user.gid), (2000, 2000));
     node.remove_pod(&rt, &pod);
 }
 

@@ -164,6 +164,31 @@ pub struct ContainerStatus {
     /// In the order of the spec.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volume_mounts: Vec<VolumeMountStatus>,
+    /// Whom the first process was started as.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<ContainerUser>,
+}
+
+/// `user` of a container status.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ContainerUser {
+    /// On Linux.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub linux: Option<LinuxContainerUser>,
+}
+
+/// `user.linux` of a container status.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LinuxContainerUser {
+    /// User id.
+    pub uid: u32,
+    /// Primary group id.
+    pub gid: u32,
+    /// The other groups.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub supplemental_groups: Vec<u32>,
 }
 
 /// An entry of `volumeMounts` of a container status.

@@ -33,6 +33,7 @@ fn container(id: &str, state: RuntimeState) -> RuntimeContainerStatus {
         message: String::new(),
         pid: None,
         log_path: PathBuf::new(),
+        user: None,
     }
 }
 

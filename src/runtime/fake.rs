@@ -89,6 +89,7 @@ pub(crate) fn container_status(id: &str, labels: Labels, state: RuntimeState) ->
         message: String::new(),
         pid: None,
         log_path: Default::default(),
+        user: None,
         labels: Arc::new(labels),
         annotations: Arc::default(),
     }
@@ -121,6 +122,7 @@ pub(crate) fn runtime_container_status(
         message: String::new(),
         pid: None,
         log_path: Default::default(),
+        user: None,
     }
 }
 

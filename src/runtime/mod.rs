@@ -98,6 +98,17 @@ pub enum RuntimeState {
     Unknown,
 }
 
+/// Whom a process runs as (CRI `LinuxContainerUser`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinuxUser {
+    /// User id.
+    pub uid: u32,
+    /// Primary group id.
+    pub gid: u32,
+    /// The other groups.
+    pub supplemental_groups: Vec<u32>,
+}
+
 /// One instance of a container (CRI `ContainerStatus`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerStatus {
@@ -135,6 +146,8 @@ pub struct ContainerStatus {
     pub pid: Option<i32>,
     /// The log file of this instance.
     pub log_path: PathBuf,
+    /// Whom its first process was started as; None where the runtime does not say.
+    pub user: Option<LinuxUser>,
     /// As in its configuration.
     pub labels: Arc<Labels>,
     /// As in its configuration.

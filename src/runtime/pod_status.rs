@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use super::{
-    ContainerId, ContainerStatus, Listing, NamespaceMode, NetworkNamespace, Runtime, RuntimeError,
-    RuntimeState, SandboxStatus, labels,
+    ContainerId, ContainerStatus, LinuxUser, Listing, NamespaceMode, NetworkNamespace, Runtime,
+    RuntimeError, RuntimeState, SandboxStatus, labels,
 };
 use crate::api::PodUid;
 use crate::clock::Moment;
@@ -54,6 +54,8 @@ pub struct RuntimeContainerStatus {
     pub pid: Option<i32>,
     /// The log file of this instance.
     pub log_path: PathBuf,
+    /// Whom its first process was started as; None where the runtime does not say.
+    pub user: Option<LinuxUser>,
 }
 
 /// A pod's sandbox: the holder of its namespaces.
@@ -222,6 +224,7 @@ fn container_status(c: ContainerStatus) -> RuntimeContainerStatus {
         message: c.message,
         pid: c.pid,
         log_path: c.log_path,
+        user: c.user,
     }
 }
 

@@ -4,14 +4,14 @@
 use crate::api::pod::VolumeMount;
 use crate::api::status::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    VolumeMountStatus,
+    ContainerUser, LinuxContainerUser, VolumeMountStatus,
 };
 use crate::api::{Container, ContainerStatus, Pod, PodStatus};
 use crate::clock::Time;
 use crate::pod_actions::{
     RESTARTING_ALL_CONTAINERS, has_initialized, should_be_restarted, should_restart_after,
 };
-use crate::runtime::{RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
+use crate::runtime::{LinuxUser, RuntimeContainerStatus, RuntimePodStatus, RuntimeState};
 
 /// Exit code of a container whose end was not recorded (S3, S4).
 pub(super) const UNSEEN_EXIT_CODE: i32 = 137;
@@ -171,6 +171,7 @@ fn from_runtime(
     };
     let mut status = instance(newest, old);
     status.image.clone_from(&container.image);
+    status.user = newest.user.as_ref().map(user);
     if let Some(second) = instances.next() {
         status.last_state = instance(second, None).state;
     } else if let Some(old) = old {
@@ -183,6 +184,15 @@ fn from_runtime(
         };
     }
     status
+}
+
+fn user(user: &LinuxUser) -> ContainerUser {
+    let linux = LinuxContainerUser {
+        uid: user.uid,
+        gid: user.gid,
+        supplemental_groups: user.supplemental_groups.clone(),
+    };
+    ContainerUser { linux: Some(linux) }
 }
 
 fn is_restarting(status: &ContainerStatus) -> bool {
@@ -485,6 +495,20 @@ mod tests {
         let waiting = got(&runtime(vec![]));
         assert_eq!(waiting["volumeMounts"], shown);
         assert!(waiting.get("resources").is_none() && waiting.get("allocatedResources").is_none());
+    }
+
+    /// Parity B10.
+    #[test]
+    fn b10_a_status_says_whom_the_container_runs_as() {
+        let mut known = two_instances();
+        known.containers[0].user = Some(LinuxUser {
+            uid: 1000,
+            gid: 3000,
+            supplemental_groups: vec![3000, 4000],
+        });
+        let linux = json!({"uid": 1000, "gid": 3000, "supplementalGroups": [3000, 4000]});
+        check(&known, None, None, json!({"user": {"linux": linux}}));
+        check(&two_instances(), None, None, json!({"user": null}));
     }
 
     #[test]

@@ -368,6 +368,7 @@ mod tests {
             message: String::new(),
             pid: None,
             log_path: Default::default(),
+            user: None,
         }
     }
 

@@ -221,6 +221,7 @@ pub fn runtime_container(
         message: String::new(),
         pid: None,
         log_path: PathBuf::new(),
+        user: None,
     }
 }
 

@@ -6,7 +6,7 @@
 //! written to a file that nobody can find any more. The names of rotated files sort by age, whatever the clock does.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -236,6 +236,31 @@ impl LogFile {
     }
 }
 
+/// Says at the end of a log that its writer, the shim, is gone: whoever reads the log would wait for more. It says so once,
+/// also when a later daemon finds the same.
+pub fn note_loss(log: &Path) {
+    let text = "stderr F podprobe: the shim of this container was killed: what the container writes from here on is lost";
+    let end = last_bytes(log).unwrap_or_default();
+    if String::from_utf8_lossy(&end).trim_end().ends_with(text) {
+        return;
+    }
+    let stamp = Time::with_nanos(SystemTime::now());
+    let mut file = LogFile::new(log.to_owned(), u64::MAX, 1);
+    // The shim may have been killed in the middle of a line.
+    file.torn = end.last().is_some_and(|b| *b != b'\n');
+    file.write(format!("{stamp} {text}\n").as_bytes());
+}
+
+/// The last bytes of a log, more than the note of a loss has.
+fn last_bytes(log: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(log)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(512)))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// The name for a file that is newer than `newest` although the clock, which was set back, says otherwise: one nanosecond
 /// later.
 fn just_after(newest: &Path) -> PathBuf {
@@ -385,11 +410,9 @@ mod tests {
             .map(|p| fs::read_to_string(p).unwrap())
             .collect();
         assert_eq!(old, ["2\n", "3\n", "4\n"]);
-        assert_eq!(
-            just_after(Path::new("a.999999999")),
-            Path::new("a.9999999990")
-        );
-        assert!(just_after(Path::new("a.999999999")) > Path::new("a.999999999").to_owned());
+        let last = Path::new("a.999999999");
+        assert_eq!(just_after(last), Path::new("a.9999999990"));
+        assert!(*just_after(last) > *last);
     }
 
     #[test]
@@ -413,6 +436,20 @@ mod tests {
             log.write(b"five\n");
         }
         assert_eq!(fs::read_to_string(&path).unwrap(), "five\nfive\n");
+    }
+
+    #[test]
+    fn a_log_without_a_shim_says_once_that_it_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c/0.log");
+        LogFile::new(path.clone(), 1000, 2)
+            .append(b"half a li")
+            .unwrap();
+        (0..2).for_each(|_| note_loss(&path));
+        let text = fs::read_to_string(&path).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!((lines.len(), lines[0]), (2, "half a li"), "{text}");
+        assert!(lines[1].ends_with("from here on is lost"), "{text}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Moment;
-use crate::runtime::{Labels, SandboxMetadata, Tmpfs};
+use crate::runtime::{Labels, LinuxUser, SandboxMetadata, Tmpfs};
 pub use crate::sys::task::Process;
 
 /// Written by the daemon before the shim starts.
@@ -109,6 +109,9 @@ pub struct ContainerRecord {
     /// User that may open the output pipes again through /dev/stdout.
     #[serde(default)]
     pub user: u32,
+    /// Whom the first process is started as; None in the record of an older podprobe.
+    #[serde(default)]
+    pub linux_user: Option<LinuxUser>,
     /// The termination-log file on the node; empty when the container has none.
     #[serde(default)]
     pub termination_log: PathBuf,

@@ -12,6 +12,7 @@ use super::{CORRUPT, SCHEME, ShimRuntime, is_id, lock, network_owner};
 use crate::clock::Moment;
 use crate::nsexec;
 use crate::remove_tree::remove_tree;
+use crate::runtime::shims::cri_log;
 use crate::runtime::shims::state::{
     self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, Process, SANDBOX, STATE,
     SandboxRecord, SandboxState,
@@ -24,12 +25,12 @@ use crate::runtime::{
 /// Records that never change, and the last state read.
 #[derive(Default)]
 pub(super) struct Cache {
-    pub(super) containers: HashMap<String, Entry>,
-    pub(super) sandboxes: HashMap<String, SandboxEntry>,
+    pub(super) containers: HashMap<String, KnownContainer>,
+    pub(super) sandboxes: HashMap<String, KnownSandbox>,
     /// Records that this runtime is removing.
     pub(super) leaving: HashSet<String>,
     /// When the shims of running containers were last looked for.
-    attended: Option<Moment>,
+    shims_looked_at: Option<Moment>,
 }
 
 /// A shim that was killed is noticed within this: of a container that runs nobody else asks for it.
@@ -37,62 +38,62 @@ const SHIM_LOOK: Duration = Duration::from_secs(5);
 
 /// A container as last read.
 #[derive(Clone)]
-pub(super) struct Entry {
+pub(super) struct KnownContainer {
     pub(super) record: Arc<ContainerRecord>,
     pub(super) state: Option<ContainerState>,
     pub(super) exit: Option<Arc<ExitRecord>>,
     /// It has been said that its shim is gone.
-    told: bool,
+    loss_reported: bool,
 }
 
 /// A sandbox as last read.
 #[derive(Clone)]
-pub(super) struct SandboxEntry {
+pub(super) struct KnownSandbox {
     pub(super) record: Arc<SandboxRecord>,
     pub(super) state: Option<SandboxState>,
 }
 
 /// What the state of a container without an exit record follows from.
 #[derive(Clone, Copy, Debug, Default)]
-struct Facts {
+struct Evidence {
     /// Its records are of this boot.
     this_boot: bool,
     /// `start` succeeded.
     started: bool,
     /// Its first process runs.
     alive: bool,
-    /// Its shim runs, or this daemon is starting it.
-    attended: bool,
+    /// Its shim runs, or this daemon is starting it, or nobody needs to ask.
+    shim_alive: bool,
 }
 
-/// Without an exit record: attended containers are where their shim has them; one whose shim was killed runs as long as
-/// its process; what a reboot ended has exited; the rest is unknown.
-fn live_state(f: Facts) -> RuntimeState {
+/// The state of a container without an exit record. While its shim lives, it is created or running, as the shim has recorded.
+/// After its shim was killed, it runs as long as its process does. What a reboot ended has exited. Everything else is unknown.
+fn live_state(f: Evidence) -> RuntimeState {
     match f {
-        Facts {
+        Evidence {
             this_boot: false, ..
         } => RuntimeState::Exited,
-        Facts {
+        Evidence {
             started: true,
             alive: true,
             ..
         } => RuntimeState::Running,
         // It has just ended and the shim is about to say so.
-        Facts {
+        Evidence {
             started: true,
-            attended: true,
+            shim_alive: true,
             ..
         } => RuntimeState::Running,
-        Facts {
+        Evidence {
             started: false,
-            attended: true,
+            shim_alive: true,
             ..
         } => RuntimeState::Created,
         _ => RuntimeState::Unknown,
     }
 }
 
-impl Entry {
+impl KnownContainer {
     fn process_alive(&self) -> bool {
         self.state
             .as_ref()
@@ -101,7 +102,7 @@ impl Entry {
     }
 
     /// It runs and its shim does not. In this order: a container that ends does so before its shim.
-    fn is_forsaken(&self, boot_id: &str) -> bool {
+    fn has_lost_its_shim(&self, boot_id: &str) -> bool {
         let started = self.exit.is_none()
             && self
                 .state
@@ -177,18 +178,18 @@ impl ShimRuntime {
     /// A container runs on without its shim, but nobody reads its output or learns how it ends: that is said once.
     fn look_for_shims(&self, cache: &mut Cache, now: Moment) {
         if cache
-            .attended
+            .shims_looked_at
             .is_some_and(|last| now.since(last) < SHIM_LOOK)
         {
             return;
         }
-        cache.attended = Some(now);
+        cache.shims_looked_at = Some(now);
         for e in cache
             .containers
             .values_mut()
-            .filter(|e| !e.told && e.is_forsaken(&self.boot_id))
+            .filter(|e| !e.loss_reported && e.has_lost_its_shim(&self.boot_id))
         {
-            e.told = true;
+            e.loss_reported = true;
             let r = &e.record;
             log::warn!(
                 "the shim of container {} of pod {}/{} is gone: the container runs on, but its output is lost and its exit code \
@@ -197,6 +198,7 @@ impl ShimRuntime {
                 r.pod.namespace,
                 r.pod.name
             );
+            cri_log::note_loss(&r.log_path);
         }
     }
 
@@ -209,11 +211,11 @@ impl ShimRuntime {
                     let record = Arc::new(record);
                     cache.containers.insert(
                         id.clone(),
-                        Entry {
+                        KnownContainer {
                             record,
                             state: None,
                             exit: None,
-                            told: false,
+                            loss_reported: false,
                         },
                     );
                 }
@@ -246,7 +248,7 @@ impl ShimRuntime {
                     let record = Arc::new(record);
                     cache.sandboxes.insert(
                         id.clone(),
-                        SandboxEntry {
+                        KnownSandbox {
                             record,
                             state: None,
                         },
@@ -306,7 +308,7 @@ impl ShimRuntime {
         }
     }
 
-    fn sandbox_status(&self, e: &SandboxEntry) -> SandboxStatus {
+    fn sandbox_status(&self, e: &KnownSandbox) -> SandboxStatus {
         let r = &e.record;
         let network = match r.host_network {
             true => NamespaceMode::Node,
@@ -332,7 +334,7 @@ impl ShimRuntime {
     }
 
     /// The living holder.
-    pub(super) fn holder(&self, e: &SandboxEntry) -> Option<Process> {
+    pub(super) fn holder(&self, e: &KnownSandbox) -> Option<Process> {
         e.state
             .as_ref()
             .filter(|s| s.boot_id == self.boot_id)
@@ -340,7 +342,7 @@ impl ShimRuntime {
             .filter(|p| p.alive())
     }
 
-    fn container_status(&self, e: &Entry) -> ContainerStatus {
+    fn container_status(&self, e: &KnownContainer) -> ContainerStatus {
         let r = &e.record;
         let this_boot = r.boot_id == self.boot_id;
         let state = self.state_of(e);
@@ -374,6 +376,7 @@ impl ShimRuntime {
                 .map(|p| p.pid)
                 .filter(|_| state == RuntimeState::Running),
             log_path: r.log_path.clone(),
+            user: r.linux_user.clone(),
             labels: r.labels.clone(),
             annotations: r.annotations.clone(),
         };
@@ -394,25 +397,25 @@ impl ShimRuntime {
         status
     }
 
-    pub(super) fn state_of(&self, e: &Entry) -> RuntimeState {
+    pub(super) fn state_of(&self, e: &KnownContainer) -> RuntimeState {
         if e.exit.is_some() {
             return RuntimeState::Exited;
         }
         let started = e.state.as_ref().is_some_and(|s| s.started.is_some());
         let alive = e.process_alive();
         // Of a container that runs nobody asks for the shim.
-        let attended =
+        let shim_alive =
             started && alive || e.shim_alive() || lock(&self.starting).contains(&e.record.id);
-        live_state(Facts {
+        live_state(Evidence {
             this_boot: e.record.boot_id == self.boot_id,
             started,
             alive,
-            attended,
+            shim_alive,
         })
     }
 
     /// A container as it is now; None when there is none of that id.
-    pub(super) fn find(&self, id: &ContainerId) -> Option<Entry> {
+    pub(super) fn find(&self, id: &ContainerId) -> Option<KnownContainer> {
         if !is_id(id.as_str().as_ref()) {
             return None;
         }
@@ -434,7 +437,7 @@ impl ShimRuntime {
     }
 
     /// A sandbox as it is now.
-    pub(super) fn find_sandbox(&self, id: &ContainerId) -> Option<SandboxEntry> {
+    pub(super) fn find_sandbox(&self, id: &ContainerId) -> Option<KnownSandbox> {
         if !is_id(id.as_str().as_ref()) {
             return None;
         }
@@ -552,13 +555,19 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(this_boot: bool, started: bool, alive: bool, attended: bool, expected: RuntimeState) {
+    fn check(
+        this_boot: bool,
+        started: bool,
+        alive: bool,
+        shim_alive: bool,
+        expected: RuntimeState,
+    ) {
         assert_eq!(
-            live_state(Facts {
+            live_state(Evidence {
                 this_boot,
                 started,
                 alive,
-                attended
+                shim_alive
             }),
             expected
         );

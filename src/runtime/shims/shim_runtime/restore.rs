@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::listing::{Cache, Entry, SandboxEntry};
+use super::listing::{Cache, KnownContainer, KnownSandbox};
 use super::start::{private_dir, publish};
 use super::{ShimRuntime, lock};
 use crate::runtime::ContainerId;
@@ -80,7 +80,7 @@ impl ShimRuntime {
     }
 
     /// Of the OCI configuration what an exec needs, if there has been one.
-    fn restore_container(&self, dir: &Path, e: &Entry) -> io::Result<()> {
+    fn restore_container(&self, dir: &Path, e: &KnownContainer) -> io::Result<()> {
         let id = ContainerId::new(SCHEME, &e.record.id);
         let config = lock(&self.configs).get(&id).cloned();
         publish(dir, |new| {
@@ -103,7 +103,7 @@ impl ShimRuntime {
     }
 }
 
-fn restore_sandbox(dir: &Path, e: &SandboxEntry) -> io::Result<()> {
+fn restore_sandbox(dir: &Path, e: &KnownSandbox) -> io::Result<()> {
     publish(dir, |new| {
         if let Some(s) = &e.state {
             state::write(new, STATE, s, false)?;

@@ -21,7 +21,7 @@ use crate::runtime::shims::state::{
 };
 use crate::runtime::shims::{cri_log, sandbox, shim};
 use crate::runtime::{
-    ContainerConfig, ContainerId, ENDING, NamespaceMode, RuntimeError, RuntimeErrorKind,
+    ContainerConfig, ContainerId, ENDING, LinuxUser, NamespaceMode, RuntimeError, RuntimeErrorKind,
     SandboxConfig, SeccompProfile, signals,
 };
 
@@ -289,6 +289,7 @@ impl ShimRuntime {
         };
         let spec = oci_spec::build(&inputs)?;
         let message = c.termination_message.as_ref();
+        let linux_user = linux_user(&spec["process"]["user"]);
         let record = ContainerRecord {
             id: d.id.as_str().to_owned(),
             pod: (&d.sandbox_config.metadata).into(),
@@ -312,10 +313,8 @@ impl ShimRuntime {
             runtime: self.runtime_command(),
             oci_root: self.layout.oci_state(),
             cgroup,
-            user: spec["process"]["user"]["uid"]
-                .as_u64()
-                .and_then(|u| u32::try_from(u).ok())
-                .unwrap_or(0),
+            user: linux_user.uid,
+            linux_user: Some(linux_user),
             termination_log: message.map(|m| m.file.clone()).unwrap_or_default(),
             message_from_log: message.is_some_and(|m| m.fall_back_to_log),
             exits: self.layout.exits(),
@@ -388,6 +387,17 @@ impl ShimRuntime {
         self.taking_away(&record.id, || take_away(&dir));
         let _ = fs::remove_dir_all(&record.data);
         let _ = fs::remove_file(&record.termination_log);
+    }
+}
+
+/// `process.user` of the configuration.
+fn linux_user(user: &serde_json::Value) -> LinuxUser {
+    let id = |v: &serde_json::Value| v.as_u64().and_then(|n| u32::try_from(n).ok());
+    let groups = user["additionalGids"].as_array();
+    LinuxUser {
+        uid: id(&user["uid"]).unwrap_or(0),
+        gid: id(&user["gid"]).unwrap_or(0),
+        supplemental_groups: groups.into_iter().flatten().filter_map(id).collect(),
     }
 }
 

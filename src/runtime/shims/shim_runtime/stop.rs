@@ -12,7 +12,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::listing::{Entry, UNKNOWN};
+use super::listing::{KnownContainer, UNKNOWN};
 use super::{KILL_LIMIT, REMOVING, ShimRuntime, kill_process, lock};
 use crate::clock::{Moment, go_duration};
 use crate::network::NetworkOwner;
@@ -51,7 +51,7 @@ impl ShimRuntime {
 
     fn end_process(
         &self,
-        e: &Entry,
+        e: &KnownContainer,
         process: Process,
         grace: Duration,
         cancel: &Cancel,
@@ -114,7 +114,7 @@ impl ShimRuntime {
     }
 
     /// The first process has ended: waits for the shim's record of it, or makes it in the shim's place.
-    fn settle(&self, e: &Entry) -> Result<(), RuntimeError> {
+    fn settle(&self, e: &KnownContainer) -> Result<(), RuntimeError> {
         let dir = self.layout.containers().join(&e.record.id);
         let shim = match e.state.as_ref().map(|s| s.shim.open()).transpose() {
             Ok(shim) => shim.flatten(),
@@ -141,7 +141,7 @@ impl ShimRuntime {
     }
 
     /// The shim and the OCI runtime it may be running; both are in the session the shim made.
-    fn kill_shim(&self, e: &Entry) {
+    fn kill_shim(&self, e: &KnownContainer) {
         let Some(s) = &e.state else { return };
         if s.shim.alive() {
             let _ = killpg(Pid::from_raw(s.shim.pid), Signal::SIGKILL);
@@ -153,7 +153,7 @@ impl ShimRuntime {
     /// What the shim would have done: nothing of the container is left but its record, overlay and log.
     fn finish(
         &self,
-        e: &Entry,
+        e: &KnownContainer,
         code: i32,
         reason: &str,
         message: &str,
@@ -187,7 +187,7 @@ impl ShimRuntime {
     }
 
     /// Processes, OCI runtime state and cgroups.
-    fn clear_processes(&self, e: &Entry) {
+    fn clear_processes(&self, e: &KnownContainer) {
         self.clear_leftovers(
             &e.record.id,
             &e.record.runtime,
@@ -224,7 +224,7 @@ impl ShimRuntime {
         }
     }
 
-    fn cgroups_of(&self, e: &Entry) -> Vec<PathBuf> {
+    fn cgroups_of(&self, e: &KnownContainer) -> Vec<PathBuf> {
         let mut dirs = Cgroups::detect()
             .map(|c| c.dirs(&e.record.cgroup))
             .unwrap_or_default();
@@ -355,7 +355,7 @@ impl ShimRuntime {
     }
 }
 
-impl Entry {
+impl KnownContainer {
     fn process_runs(&self) -> bool {
         self.exit.is_none()
             && self
