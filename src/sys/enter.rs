@@ -22,6 +22,7 @@ mod second;
 mod spawner;
 
 use std::ffi::c_char;
+use std::os::fd::BorrowedFd;
 
 pub use board::Board;
 pub use orders::Orders;
@@ -35,6 +36,8 @@ pub const MESSAGE_LIMIT: usize = 128 << 10;
 struct Start<'a> {
     orders: orders::Received<'a>,
     fds: spawner::Descriptors,
+    /// Between the daemon and the spawner.
+    socket: BorrowedFd<'a>,
     pages: &'a board::Pages,
     argv: Vec<*const c_char>,
     envp: Vec<*const c_char>,
