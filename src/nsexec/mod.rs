@@ -1,7 +1,7 @@
 //! Runs a command inside a running container without an OCI runtime (exec-in-container 1 to 5).
 //!
-//! [`plan`] decides everything from config.json and `/proc`; [`spawner`] asks a small process for the two children that
-//! do it ([`crate::sys::enter`]); [`run`] waits, reads and kills; [`cgroup`] has the leaf by which a whole tree dies.
+//! [`plan`] decides everything from config.json and `/proc`; [`spawner`] lends a small process that starts the two
+//! children that do it ([`crate::sys::enter`]); [`run`] waits, reads and kills; [`cgroup`] has the leaf by which a whole tree dies.
 //!
 //! Invariants:
 //! - A container is entered by pid *and* start time; nothing is entered when the pid belongs to another by now.

@@ -1,7 +1,8 @@
-//! The spawner's loop: one message, one first child, which is the daemon's own child and none of the spawner's.
+//! The spawner's loop: one message, one first child, which is the daemon's own child and none of the spawner's, and one
+//! answer when the start is over.
 //!
 //! Invariants:
-//! - The spawner has one thread, so its copies may do what any process may.
+//! - The spawner has one thread, and waits while a child uses its memory.
 //! - When the next message comes nothing of the one before is left in its memory but numbers: a container that may trace
 //!   what enters it reads no other container's environment there.
 
