@@ -120,7 +120,7 @@ fn who_enters_lives(node: &Node, security: &Value) {
     while memory.kills() < before + KILLS && (c.process.alive() || !grouped) {
         match run() {
             // Killed on its way in, or as the command; or there was no memory to be had for what it needs.
-            Err(ExecError::Killed | ExecError::Step { .. })
+            Err(ExecError::Killed | ExecError::SpawnerLost | ExecError::Step { .. })
             | Ok(ExecOutcome::Exited { code: 137, .. }) => runs += 1,
             Err(ExecError::NotRunning { .. }) if grouped => break,
             other => assert!(other == done && runs < 1000, "{other:?}"),

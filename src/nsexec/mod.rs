@@ -1,7 +1,7 @@
 //! Runs a command inside a running container without an OCI runtime (exec-in-container 1 to 5).
 //!
-//! [`plan`] decides everything from config.json and `/proc`; [`spawner`] asks a small process for the two children that
-//! do it ([`crate::sys::enter`]); [`run`] waits, reads and kills; [`cgroup`] has the leaf by which a whole tree dies.
+//! [`plan`] decides everything from config.json and `/proc`; [`spawner`] lends a small process that starts the two
+//! children that do it ([`crate::sys::enter`]); [`run`] waits, reads and kills; [`cgroup`] has the leaf by which a whole tree dies.
 //!
 //! Invariants:
 //! - A container is entered by pid *and* start time; nothing is entered when the pid belongs to another by now.
@@ -42,8 +42,8 @@ pub use spawner::helper_main;
 use cgroup::Cgroups;
 use facts::{Facts, Seen};
 use plan::Plan;
-use run::{End, Procs, Started};
-use spawner::Spawner;
+use run::{End, Finished, Procs, Started};
+use spawner::Pool;
 
 /// The container to enter.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +84,10 @@ struct Limits<'a> {
     interrupt: Option<BorrowedFd<'a>>,
 }
 
+/// How often a command is asked for again whose spawner was killed before the command was executed. The spawner shares
+/// memory with what is in the container by then, so a container out of memory may kill it each time.
+const RETRIES: usize = 3;
+
 /// Runs `command` in the container and waits for it; [`exec_with`] the running binary as helper.
 ///
 /// # Errors
@@ -114,13 +118,19 @@ pub fn exec_with(
     if options.interrupt.is_some_and(run::interrupted) {
         return Err(ExecError::Interrupted);
     }
-    let (facts, plan) = prepare(target, command)?;
     let limits = Limits {
         timeout,
         output: limit,
         interrupt: options.interrupt,
     };
-    execute(facts, plan, &options.helper, command, limits)
+    let mut retries = RETRIES;
+    loop {
+        let (facts, plan) = prepare(target, command)?;
+        match execute(facts, plan, &options.helper, command, limits) {
+            Err(ExecError::SpawnerLost) if retries > 0 => retries -= 1,
+            outcome => return outcome,
+        }
+    }
 }
 
 fn prepare(target: &Target<'_>, command: &[String]) -> Result<(Facts, Plan), ExecError> {
@@ -143,10 +153,9 @@ fn execute(
     command: &[String],
     limits: Limits<'_>,
 ) -> Result<ExecOutcome, ExecError> {
-    let spawner = Spawner::of(helper)?;
+    let pool = Pool::of(helper)?;
     let (out, out_end) = run::pipe()?;
     let (err, err_end) = run::pipe()?;
-    let (started, started_end) = run::pipe()?;
     let board = Board::take().map_err(|e| ExecError::os("cannot make a memory file", e))?;
     let cgroups = Cgroups::prepare(&facts.seen.places, &cgroup::unique())?;
     let objects = Objects {
@@ -161,28 +170,32 @@ fn execute(
         facts.root.as_fd(),
         out_end.as_fd(),
         err_end.as_fd(),
-        started_end.as_fd(),
         board.as_fd(),
     ];
-    let sent = spawner.send(&message, fds);
-    drop((out_end, err_end, started_end));
+    let asked = pool.lend().and_then(|spawner| {
+        let heard = spawner.send(&message, fds)?;
+        Ok((spawner, heard))
+    });
+    drop((out_end, err_end));
     let mut procs = Procs::new(board, cgroups.leaf, traceable);
-    if let Err(e) = sent {
-        procs.finish();
-        return Err(e);
-    }
-    if let Err(why) = run::started(&mut procs, &started) {
-        if !procs.begun() {
-            procs.cancel();
-            spawner.end();
-        }
-        procs.finish();
+    let started = match asked {
+        Ok((spawner, true)) => run::started(&mut procs, spawner),
+        Ok((_, false)) => Err(Started::Lost),
+        Err(e) => Err(Started::Unasked(e)),
+    };
+    if let Err(why) = started {
+        // Until both have ended, one that was to be lost may still come as far as execve.
+        let Finished { executed, .. } = procs.finish();
+        let why = match why {
+            Started::Lost if executed => Started::Killed,
+            why => why,
+        };
         return not_started(why, command, &objects);
     }
     let (end, output) = run::wait(&procs, [out, err], limits);
     // Where the first child was killed before the second had executed its file.
     let late = procs.failed();
-    let code = procs.finish();
+    let Finished { code, .. } = procs.finish();
     if let (End::Exited, Some(r)) = (end, late) {
         return not_started(Started::Failed(r), command, &objects);
     }
@@ -239,7 +252,8 @@ fn not_started(
         Started::Failed(r) if r.step == Step::Exec => not_executable(r.errno, command),
         Started::Failed(r) => Err(ExecError::step(r, object(r, objects))),
         Started::Killed => Err(ExecError::Killed),
-        Started::Unheard => Err(ExecError::Helper("it gave no answer".into())),
+        Started::Lost => Err(ExecError::SpawnerLost),
+        Started::Unasked(e) => Err(e),
         Started::Late => Err(ExecError::StartTimeout(run::START_LIMIT.as_secs())),
         Started::Os(e) => Err(ExecError::os("cannot follow the start of a command", e)),
     }

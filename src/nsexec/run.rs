@@ -13,6 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use super::Limits;
 use super::cgroup::Leaf;
 use super::error::ExecError;
+use super::spawner::{Answer, Spawner};
 use crate::sys::enter::{Board, Report};
 use crate::sys::task::{PidFd, reap_pid};
 
@@ -52,6 +53,8 @@ pub(super) struct Procs {
     leaf: Option<Leaf>,
     /// Whether the container may have kept the board.
     traceable: bool,
+    /// Whether the second child had come as far as execve when both had ended.
+    executed: bool,
 }
 
 impl Procs {
@@ -63,23 +66,12 @@ impl Procs {
             second_code: None,
             leaf,
             traceable,
+            executed: false,
         }
     }
 
     fn first(&self) -> Option<i32> {
         self.board.as_ref().and_then(Board::first)
-    }
-
-    /// Whether the spawner has started anything.
-    pub(super) fn begun(&self) -> bool {
-        self.first().is_some()
-    }
-
-    /// The spawner starts nothing any more that it has not started yet.
-    pub(super) fn cancel(&self) {
-        if let Some(board) = &self.board {
-            board.cancel();
-        }
     }
 
     /// Opens the pidfd of the second child once there is one. It is our child, so its pid is not another's before we
@@ -130,8 +122,11 @@ impl Procs {
         let done =
             self.first_reaped && !unknown && (self.second.is_none() || self.second_code.is_some());
         if done {
-            if let Some(board) = self.board.take().filter(|_| !self.traceable) {
-                board.give_back();
+            if let Some(board) = self.board.take() {
+                self.executed = board.ready();
+                if !self.traceable {
+                    board.give_back();
+                }
             }
             if self.leaf.as_ref().is_some_and(|l| !l.remove()) {
                 return false;
@@ -161,12 +156,15 @@ impl Procs {
     }
 
     /// Ends everything: kill, reap, remove; what does not die in time is parked.
-    pub(super) fn finish(mut self) -> Option<i32> {
+    pub(super) fn finish(mut self) -> Finished {
         if !self.try_reap() {
             self.kill();
         }
         if self.wait(DEATH_LIMIT) {
-            return self.second_code;
+            return Finished {
+                code: self.second_code,
+                executed: self.executed,
+            };
         }
         log::warn!(
             "cannot end a command in a container: it does not die within {} s, its remains are collected later",
@@ -174,8 +172,19 @@ impl Procs {
         );
         let code = self.second_code;
         PARKED.lock().unwrap_or_else(|e| e.into_inner()).push(self);
-        code
+        Finished {
+            code,
+            executed: true,
+        }
     }
+}
+
+/// How a command has ended.
+pub(super) struct Finished {
+    /// Its exit code.
+    pub(super) code: Option<i32>,
+    /// It came as far as execve, or that cannot be told.
+    pub(super) executed: bool,
 }
 
 /// Kills a child of ours that nobody has reaped.
@@ -195,32 +204,26 @@ fn kill_group(pid: Option<i32>) {
     }
 }
 
-/// Waits until the command runs: until nobody holds the other end of that pipe any more. The first child holds it until
-/// the second has executed its file or ended.
-pub(super) fn started(procs: &mut Procs, pipe: &OwnedFd) -> Result<(), Started> {
-    let until = Instant::now() + START_LIMIT;
-    loop {
-        let mut fds = [PollFd::new(pipe.as_fd(), PollFlags::empty())];
-        match nix::poll::poll(&mut fds, remaining(until)) {
-            Ok(0) if Instant::now() < until => {}
-            Ok(0) => return Err(Started::Late),
-            Ok(_) => break,
-            Err(Errno::EINTR) => {}
-            Err(e) => return Err(Started::Os(e)),
-        }
+/// Waits until the command runs. The spawner waits for the end of the first child, and that one until the second has
+/// executed its file or ended.
+pub(super) fn started(procs: &mut Procs, spawner: Spawner<'_>) -> Result<(), Started> {
+    let answer = spawner.answer();
+    if answer == Answer::Over {
+        spawner.give_back();
+    } else {
+        drop(spawner);
     }
     let Some(board) = &procs.board else {
         return Err(Started::Killed);
     };
-    let (is_ready, report) = (board.ready(), board.report());
-    if let Some(report) = report {
+    if let Some(report) = board.report() {
         return Err(Started::Failed(report));
     }
-    if !procs.begun() {
-        return Err(Started::Unheard);
-    }
-    if !is_ready {
-        return Err(Started::Killed);
+    match (answer, board.ready()) {
+        (Answer::Late, _) => return Err(Started::Late),
+        (Answer::Over, false) => return Err(Started::Killed),
+        (Answer::Ended, false) => return Err(Started::Lost),
+        (_, true) => {}
     }
     procs.find_second();
     if procs.second.is_some() {
@@ -234,11 +237,13 @@ pub(super) fn started(procs: &mut Procs, pipe: &OwnedFd) -> Result<(), Started> 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Started {
     Failed(Report),
-    /// The spawner ended before it started anything.
-    Unheard,
+    /// The spawner ended before the command was executed.
+    Lost,
     Killed,
     Late,
     Os(Errno),
+    /// There was no spawner to ask.
+    Unasked(ExecError),
 }
 
 /// One of stdout and stderr.

@@ -28,7 +28,8 @@ static POOL: Mutex<Vec<Board>> = Mutex::new(Vec::new());
 struct Processes {
     first: AtomicI32,
     second: AtomicI32,
-    cancelled: AtomicU32,
+    /// 1 when the first child has seen the second execute a file or end.
+    seen_off: AtomicU32,
 }
 
 /// The second page. All zeros before.
@@ -87,9 +88,17 @@ impl Pages {
         &self.processes().second
     }
 
-    /// Whether nobody waits for the command any more.
-    pub(super) fn cancelled(&self) -> bool {
-        self.processes().cancelled.load(Ordering::Acquire) != 0
+    /// The first child has seen the second execute a file or end.
+    pub(super) fn set_seen_off(&self) {
+        self.processes().seen_off.store(1, Ordering::Release);
+    }
+
+    /// Whether no child uses the spawner's memory any more, now that the first has ended. One that was killed while it
+    /// waited cannot say so: then the second may be about to execute its file.
+    pub(super) fn memory_is_left(&self) -> bool {
+        let failed = self.progress().report.load(Ordering::Acquire) != 0;
+        let alone = self.second().load(Ordering::Acquire) == 0;
+        failed || alone || self.processes().seen_off.load(Ordering::Acquire) != 0
     }
 
     pub(super) fn report(&self, report: Report) {
@@ -113,7 +122,7 @@ impl Pages {
         let (processes, progress) = (self.processes(), self.progress());
         processes.first.store(0, Ordering::Relaxed);
         processes.second.store(0, Ordering::Relaxed);
-        processes.cancelled.store(0, Ordering::Relaxed);
+        processes.seen_off.store(0, Ordering::Relaxed);
         progress.report.store(0, Ordering::Relaxed);
         progress.ready.store(0, Ordering::Relaxed);
     }
@@ -171,11 +180,6 @@ impl Board {
     /// Which step failed.
     pub fn report(&self) -> Option<Report> {
         Report::decode(self.pages.progress().report.load(Ordering::Acquire))
-    }
-
-    /// A spawner that has not started the first child yet does not do it any more.
-    pub fn cancel(&self) {
-        self.pages.processes().cancelled.store(1, Ordering::Release);
     }
 
     /// For the next command. Only when both children have ended or executed a file, and the container could not trace

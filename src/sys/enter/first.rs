@@ -10,7 +10,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::prctl;
 use nix::sys::stat::{Mode, SFlag, fstat, umask};
-use nix::unistd::{Gid, Uid, chdir, chroot, fchdir, fchown, getegid, geteuid};
+use nix::unistd::{Gid, Uid, chdir, chroot, close, fchdir, fchown, getegid, geteuid};
 
 use super::Start;
 use super::report::{At, Report, Step};
@@ -22,7 +22,7 @@ use crate::sys::raw;
 const SYS_ADMIN: u64 = 1 << 21;
 
 pub(super) extern "C" fn first(arg: *const c_void) -> ! {
-    // SAFETY: the spawner passes a `Start` of its own frame; this process has a copy of it, which stays.
+    // SAFETY: the spawner passes a `Start` of its own frame, and waits while this process uses it.
     let s = unsafe { &*arg.cast::<Start<'_>>() };
     let report = match enter(s) {
         Ok(never) => match never {},
@@ -32,7 +32,7 @@ pub(super) extern "C" fn first(arg: *const c_void) -> ! {
     exit()
 }
 
-/// Ends the calling process: without running what is registered for the end of the spawner, whose copy it is.
+/// Ends the calling process, without running what is registered for the end of the spawner.
 pub(super) fn exit() -> ! {
     // SAFETY: _exit runs nothing of ours.
     unsafe { libc::_exit(127) }
@@ -40,9 +40,14 @@ pub(super) fn exit() -> ! {
 
 fn enter(s: &Start<'_>) -> Result<Infallible, Report> {
     let o = &s.orders;
+    // So that the daemon sees the end of the spawner, not ours.
+    let _ = close(s.socket.as_raw_fd());
     if let Some(score) = o.oom_score_adj {
         // Lowering it without CAP_SYS_RESOURCE is refused; the command keeps ours, the lowest it may have.
-        let _ = std::fs::write("/proc/self/oom_score_adj", score.to_string());
+        let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+        if let Ok(file) = open(c"/proc/self/oom_score_adj", flags, Mode::empty()) {
+            let _ = nix::unistd::write(&file, score);
+        }
     }
     join_cgroups(s)?;
     for (i, (resource, soft, hard)) in o.rlimits.iter().enumerate() {
@@ -66,7 +71,8 @@ fn enter(s: &Start<'_>) -> Result<Infallible, Report> {
         s.pages.keep_processes().at(Step::Clone, 0)?;
     }
     drop_privileges(s)?;
-    close_all(s)?;
+    // Nothing stays open for the process that the container will see.
+    close_from(3).at(Step::Close, 0)?;
     start_second(s)
 }
 
@@ -144,16 +150,6 @@ fn is_null(file: &OwnedFd) -> bool {
         s.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFCHR.bits()
             && s.st_rdev == libc::makedev(1, 3)
     })
-}
-
-/// Nothing stays open for the process that the container will see, but its stdio and what tells the daemon that the start
-/// is over.
-fn close_all(s: &Start<'_>) -> Result<(), Report> {
-    let keep = s.fds.started.as_raw_fd() as u32;
-    if keep > 3 {
-        close_range(3, keep - 1).at(Step::Close, 0)?;
-    }
-    close_range(keep.max(2) + 1, u32::MAX).at(Step::Close, 1)
 }
 
 /// exec-in-container 3, steps 7 to 12: from here on this process may do no more than the container.
@@ -272,11 +268,13 @@ fn start_second(s: &Start<'_>) -> Result<Infallible, Report> {
     if pid < 0 {
         return Err(Errno::from_raw(-pid as i32)).at(Step::Clone, 1);
     }
+    s.pages.set_seen_off();
     exit()
 }
 
-pub(super) fn close_range(from: u32, to: u32) -> nix::Result<()> {
-    // SAFETY: takes numbers only. The owners of the descriptors closed here never run again: this process ends by _exit
-    // or execve.
-    Errno::result(unsafe { libc::syscall(libc::SYS_close_range, from, to, 0) }).map(drop)
+/// Closes that descriptor and all above it.
+fn close_from(from: u32) -> nix::Result<()> {
+    // SAFETY: takes numbers only. The owners of the descriptors closed here never run again in this process: it ends by
+    // _exit.
+    Errno::result(unsafe { libc::syscall(libc::SYS_close_range, from, u32::MAX, 0) }).map(drop)
 }

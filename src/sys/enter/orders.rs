@@ -52,7 +52,9 @@ impl Orders {
         let mut w = Writer(Vec::with_capacity(4096));
         w.list(&self.cgroups, |w, c| w.text(c));
         w.list(&self.born, |w, c| w.text(c));
-        w.list(&self.oom_score_adj, |w, n| w.number(n.cast_unsigned()));
+        w.list(&self.oom_score_adj, |w, n| {
+            w.bytes(n.to_string().as_bytes())
+        });
         w.list(&self.rlimits, |w, (resource, soft, hard)| {
             w.numbers([u64::from(*resource), *soft, *hard]);
         });
@@ -130,7 +132,7 @@ impl Writer {
 pub(super) struct Received<'m> {
     pub(super) cgroups: Vec<&'m CStr>,
     pub(super) born: Option<&'m CStr>,
-    pub(super) oom_score_adj: Option<i64>,
+    pub(super) oom_score_adj: Option<&'m [u8]>,
     pub(super) rlimits: Vec<(u32, u64, u64)>,
     pub(super) label: Option<(&'m CStr, &'m [u8])>,
     pub(super) namespaces: i32,
@@ -155,7 +157,7 @@ impl<'m> Received<'m> {
         Some(Received {
             cgroups: r.list(Reader::text)?,
             born: r.list(Reader::text)?.pop(),
-            oom_score_adj: r.list(Reader::number)?.pop().map(u64::cast_signed),
+            oom_score_adj: r.list(Reader::bytes)?.pop(),
             rlimits: r.list(|r| Some((r.number()? as u32, r.number()?, r.number()?)))?,
             label: r.list(|r| Some((r.text()?, r.bytes()?)))?.pop(),
             namespaces: r.number()? as i32,
@@ -244,7 +246,10 @@ mod tests {
         let (orders, message) = (full(), full().encode());
         let r = Received::decode(&message).unwrap();
         assert_eq!(r.cgroups, [c"/a/tasks", c"/b/tasks"]);
-        assert_eq!((r.born, r.oom_score_adj), (Some(c"/u/leaf"), Some(-997)));
+        assert_eq!(
+            (r.born, r.oom_score_adj),
+            (Some(c"/u/leaf"), Some(&b"-997"[..]))
+        );
         assert_eq!(r.rlimits, orders.rlimits);
         assert_eq!(r.label, Some((c"/proc/self/attr/exec", &b"label"[..])));
         assert_eq!((r.namespaces, r.umask), (orders.namespaces, orders.umask));

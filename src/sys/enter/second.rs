@@ -1,5 +1,5 @@
 //! The second child: the only one that the container can see. By now it holds no privilege that the container lacks and
-//! no descriptor but its own stdio and one end of a pipe.
+//! no descriptor but its own stdio.
 
 use std::convert::Infallible;
 use std::ffi::c_void;
@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::setsid;
 
 use super::Start;
-use super::first::{close_range, exit, filter_system_calls};
+use super::first::{exit, filter_system_calls};
 use super::report::{At, Report, Step};
 
 pub(super) extern "C" fn second(arg: *const c_void) -> ! {
@@ -25,7 +25,6 @@ pub(super) extern "C" fn second(arg: *const c_void) -> ! {
 }
 
 fn become_command(s: &Start<'_>) -> Result<Infallible, Report> {
-    close_range(3, u32::MAX).at(Step::Close, 2)?;
     setsid().at(Step::Session, 0)?;
     // A daemon that is killed leaves no probe behind that nobody times out.
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);

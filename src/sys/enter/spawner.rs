@@ -1,7 +1,8 @@
-//! The spawner's loop: one message, one first child, which is the daemon's own child and none of the spawner's.
+//! The spawner's loop: one message, one first child, which is the daemon's own child and none of the spawner's, and one
+//! answer when the start is over.
 //!
 //! Invariants:
-//! - The spawner has one thread, so its copies may do what any process may.
+//! - The spawner has one thread, and waits while a child uses its memory.
 //! - When the next message comes nothing of the one before is left in its memory but numbers: a container that may trace
 //!   what enters it reads no other container's environment there.
 
@@ -13,14 +14,15 @@ use std::sync::OnceLock;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, send};
 use nix::sys::stat::{Mode, fstat};
 
 use super::board::Pages;
-use super::first::first;
+use super::first::{exit, first};
 use super::orders::Received;
 use super::report::{Report, Step};
 use super::{MESSAGE_LIMIT, Start};
+use crate::sys::harden_process;
 use crate::sys::process::reset_signals;
 use crate::sys::raw::{self, CloneArgs};
 
@@ -37,8 +39,6 @@ pub(super) struct Descriptors {
     pub(super) root: OwnedFd,
     pub(super) stdout: OwnedFd,
     pub(super) stderr: OwnedFd,
-    /// Its last copy is closed when the start is over.
-    pub(super) started: OwnedFd,
     board: OwnedFd,
     /// A message that is too long for the socket.
     message: Option<OwnedFd>,
@@ -54,7 +54,6 @@ impl Descriptors {
             root: all.next()?,
             stdout: all.next()?,
             stderr: all.next()?,
-            started: all.next()?,
             board: all.next()?,
             message: all.next(),
             born: None,
@@ -62,7 +61,7 @@ impl Descriptors {
     }
 }
 
-/// Serves messages until the daemon has closed its end.
+/// Serves messages until the daemon has closed its end. The socket is none of descriptors 0 to 2.
 ///
 /// # Errors
 /// Memory cannot be mapped, or the socket is none.
@@ -83,15 +82,18 @@ pub fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
             return Ok(());
         };
         if let Some(fds) = Descriptors::of(fds) {
-            start(&buffer[..len], fds, &stacks)?;
+            start(socket, &buffer[..len], fds, &stacks)?;
         }
-        inbox.forget()?;
+        buffer[..len].fill(0);
+        // A change of uid makes the memory readable for that user where fs.suid_dumpable is 1, and so ours.
+        harden_process();
+        send(socket.as_raw_fd(), &[0], MsgFlags::MSG_NOSIGNAL)?;
     }
 }
 
 /// The length of a message and its descriptors; None at the end.
 fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
-    let mut space = nix::cmsg_space!([libc::c_int; 7]);
+    let mut space = nix::cmsg_space!([libc::c_int; 6]);
     let (mut fds, mut slices) = (Vec::new(), [IoSliceMut::new(buffer)]);
     let got = loop {
         let flags = MsgFlags::MSG_CMSG_CLOEXEC;
@@ -115,14 +117,18 @@ fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<(usiz
 }
 
 /// Starts the first child, or says on the board why there is none.
-fn start(message: &[u8], mut fds: Descriptors, stacks: &Mapping) -> io::Result<()> {
+fn start(
+    socket: BorrowedFd<'_>,
+    message: &[u8],
+    mut fds: Descriptors,
+    stacks: &Mapping,
+) -> io::Result<()> {
     let pages = Pages::map(fds.board.as_fd())?;
     let long = fds.message.take().map(Mapping::of).transpose()?;
     // SAFETY: the mapping is written to by nobody: it is a private copy, and the daemon has sealed the file.
     let message = long.as_ref().map_or(message, |m| unsafe { m.bytes() });
     let started = match Received::decode(message) {
-        Some(_) if pages.cancelled() => Ok(()),
-        Some(orders) => start_first(orders, fds, &pages, stacks),
+        Some(orders) => start_first(socket, orders, fds, &pages, stacks),
         None => Err(Report {
             step: Step::Clone,
             index: 0,
@@ -141,6 +147,7 @@ fn pointers(texts: &[&CStr]) -> Vec<*const c_char> {
 }
 
 fn start_first(
+    socket: BorrowedFd<'_>,
     orders: Received<'_>,
     mut fds: Descriptors,
     pages: &Pages,
@@ -163,20 +170,28 @@ fn start_first(
         stack_end: stacks.end(2 * (GUARD + STACK)),
         orders,
         fds,
+        socket,
         pages,
     };
-    clone_first(&mut s, stacks).map_err(|errno| Report {
+    let cloned = clone_first(&mut s, stacks);
+    if !s.orders.traceable && !s.pages.memory_is_left() {
+        // Somebody killed the first child. What the second may still read stays as it is.
+        exit();
+    }
+    cloned.map_err(|errno| Report {
         step: Step::Clone,
         index: 0,
         errno,
     })
 }
 
-/// Starts the first child, with a copy of our memory: it is to stand in the container's cgroups, where the kernel may
-/// kill it together with everyone who shares its memory. In its v2 cgroup where clone3 lets us; else it joins by itself,
-/// and an error shows there: in some containers clone3 is forbidden (ENOSYS, EPERM).
+/// Starts the first child and waits for its end. In its v2 cgroup where clone3 lets us; else it joins by itself, and an
+/// error shows there: in some containers clone3 is forbidden (ENOSYS, EPERM).
 fn clone_first(s: &mut Start<'_>, stacks: &Mapping) -> nix::Result<()> {
-    let flags = libc::CLONE_PARENT | libc::CLONE_PARENT_SETTID;
+    let mut flags = libc::CLONE_PARENT | libc::CLONE_VFORK | libc::CLONE_PARENT_SETTID;
+    if !s.orders.traceable {
+        flags |= libc::CLONE_VM;
+    }
     let mut args = CloneArgs {
         flags: flags as u64,
         parent_tid: s.pages.first().as_ptr() as u64,
@@ -190,8 +205,8 @@ fn clone_first(s: &mut Start<'_>, stacks: &Mapping) -> nix::Result<()> {
     }
     let given = [&raw const args as usize, size_of::<CloneArgs>(), 0, 0, 0];
     let arg: *const Start<'_> = s;
-    // SAFETY: the child has a copy of all memory, a stack that nobody uses among it; the kernel writes one int to a
-    // shared page.
+    // SAFETY: the stack is used by nobody else; `s` stays, and this process waits in the call until the child has ended
+    // (CLONE_VFORK); the kernel writes one int to a page shared with the daemon.
     let mut pid = unsafe { raw::clone(libc::SYS_clone3, given, first, arg.cast()) };
     if pid < 0 {
         s.unborn = true;
@@ -275,13 +290,6 @@ impl Mapping {
         // SAFETY: the range is a part of our mapping that nobody uses, page aligned for pages of up to 64 KiB.
         Errno::result(unsafe { libc::mprotect(self.end(from).cast(), len, libc::PROT_NONE) })
             .map(drop)
-    }
-
-    /// Fills it with zeros again.
-    fn forget(&self) -> nix::Result<()> {
-        // SAFETY: an anonymous mapping of ours, to which no reference is left.
-        let r = unsafe { libc::madvise(self.at.as_ptr().cast(), self.len, libc::MADV_DONTNEED) };
-        Errno::result(r).map(drop)
     }
 }
 
