@@ -646,6 +646,19 @@ fn a_watch_prints_the_rows_that_change() {
     );
 }
 
+/// The limit ends a `try` that would go on.
+#[test]
+fn try_ends_at_once_without_its_directory_of_pods() {
+    let output = Command::new("timeout")
+        .args(["20", env!("CARGO_BIN_EXE_podprobe")])
+        .args(["try", "--pods", "/nonexistent/pods"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let why = "cannot read pods from /nonexistent/pods: it does not exist; create it, or name another with --pods\n";
+    check_output(&output, 1, "", why);
+}
+
 /// Ends a child also when the test fails.
 struct Killed(Child);
 
