@@ -120,6 +120,12 @@ fn write(path: &Path, statuses: &StatusManager) -> io::Result<()> {
     })
 }
 
+/// Whether a failed write is a warning: the first of a row is. The write at the daemon's end is none: it is not tried
+/// again, and the next daemon looks at the containers.
+fn is_told(at_the_end: bool, failed_before: bool) -> bool {
+    !at_the_end && !failed_before
+}
+
 /// How soon one write may follow another. A few writes follow at once, so that a status that a
 /// person has seen survives a `kill -9`; when there are many, one follows each [`INTERVAL`].
 struct Pace {
@@ -177,7 +183,7 @@ pub fn spawn(
                 match write(&path, &statuses) {
                     Ok(()) => (written, failed, pause) = (Some(version), false, pace.pause(Moment::now())),
                     Err(e) => {
-                        if !std::mem::replace(&mut failed, true) {
+                        if is_told(stopped, std::mem::replace(&mut failed, true)) {
                             log::warn!("cannot write {}: {e}; statuses are kept in memory, trying again", path.display());
                         }
                         pause = INTERVAL;
@@ -299,6 +305,13 @@ mod tests {
             assert!(!path.exists() && dir.path().join("checkpoint.json.corrupt").exists());
         }
         assert!(read(&path) == Restored::default(), "a missing file is fine");
+    }
+
+    #[test]
+    fn a_write_that_is_not_tried_again_says_nothing_of_it() {
+        assert!(is_told(false, false));
+        assert!(!is_told(false, true));
+        assert!(!is_told(true, false));
     }
 
     #[test]

@@ -647,6 +647,31 @@ fn a_watch_prints_the_rows_that_change() {
     );
 }
 
+/// The limit ends a `try` that would go on.
+#[test]
+fn try_ends_at_once_without_its_directory_of_pods() {
+    let output = Command::new("timeout")
+        .args(["20", env!("CARGO_BIN_EXE_podprobe")])
+        .args(["try", "--pods", "/nonexistent/pods"])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let why = "cannot read pods from /nonexistent/pods: it does not exist; create it, or name another with --pods\n";
+    check_output(&output, 1, "", why);
+}
+
+#[test]
+fn a_watch_tells_of_a_new_pod_with_an_age() {
+    let mut new = pod("default", "a");
+    new["object"]["metadata"]["creationTimestamp"] = Value::Null;
+    new["status"] = json!({"phase": "Pending"});
+    let world = World::new(vec![new], vec![]);
+    world.check(
+        "get pods",
+        "NAME     READY   STATUS    RESTARTS   AGE\na-edge   0/1     Pending   0          0s\n",
+    );
+}
+
 /// Ends a child also when the test fails.
 struct Killed(Child);
 
@@ -794,6 +819,17 @@ fn logs_of_several_containers_need_a_choice() {
     );
     let previous = "previous terminated container \"a\" in pod \"web-edge\" not found\n";
     world.check_failure("logs web -c a -p", 1, previous);
+}
+
+#[test]
+fn the_log_of_a_rejected_pod_is_why_it_was_rejected() {
+    let mut rejected = pod("default", "a");
+    rejected["status"] = json!({"phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected: Node didn't have enough resource: cpu"});
+    let world = World::new(vec![rejected], vec![]);
+    let why = "pod \"a-edge\" was rejected: OutOfcpu: Node didn't have enough resource: cpu\n";
+    for line in ["logs a", "logs a -p", "logs a -f"] {
+        world.check_failure(line, 1, why);
+    }
 }
 
 #[test]

@@ -287,6 +287,55 @@ fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
+/// What a person reads in the log about the pod `pod-lines`; the other tests of this process have other pods.
+struct Log;
+
+static LINES: Mutex<Vec<(log::Level, String)>> = Mutex::new(Vec::new());
+
+impl log::Log for Log {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::Level::Info
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let line = record.args().to_string();
+        if self.enabled(record.metadata()) && line.contains("pod-lines/") {
+            LINES.lock().unwrap().push((record.level(), line));
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn a_probe_that_begins_to_fail_or_recovers_is_one_line() {
+    log::set_logger(&Log).unwrap();
+    log::set_max_level(log::LevelFilter::Info);
+    let d = counting_daemon();
+    let p = pod("lines", 1, &["r"]);
+    *d.world.answer.lock().unwrap() = Answer::Code(1);
+    d.manager.add_pod(&p);
+    d.store(&p, 0);
+    until("a failure", || !d.recorder.list().is_empty());
+    *d.world.answer.lock().unwrap() = Answer::Code(0);
+    let id = ContainerId::from("c0-0");
+    until("the success", || {
+        d.results.readiness.get(&id) == Some(ProbeResult::Success)
+    });
+    assert_eq!(d.manager.shutdown(CEILING), 0);
+    let line = |level, text: &str| (level, format!("probe pod-lines/c0 readiness: {text}"));
+    assert_eq!(
+        *LINES.lock().unwrap(),
+        [
+            line(
+                log::Level::Warn,
+                "runs went from not run yet to failure (said)"
+            ),
+            line(log::Level::Info, "runs went from failure to success (said)"),
+        ]
+    );
+}
+
 #[test]
 fn a9_workers_come_once_and_go_with_their_pod() {
     let d = daemon();

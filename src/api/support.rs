@@ -167,21 +167,29 @@ pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
     }
     for (list, index, container) in pod.spec.listed() {
         let path = item(&child("spec", list), index);
-        for name in container
-            .resources
-            .limits
-            .keys()
-            .filter(|name| !["cpu", "memory", "ephemeral-storage"].contains(&name.as_str()))
-        {
-            let path = entry(&format!("{path}.resources.limits"), name);
-            errors.push(FieldError::forbidden(
-                path,
-                "not supported: only limits of cpu and memory are enforced",
-            ));
+        let (limits, requests) = (&container.resources.limits, &container.resources.requests);
+        let mut refuse = |list: &str, name: &str, why: &str| {
+            let path = entry(&format!("{path}.resources.{list}"), name);
+            errors.push(FieldError::forbidden(path, why));
+        };
+        for name in limits.keys().filter(|name| !is_of_the_node(name)) {
+            let why = "not supported: only limits of cpu and memory are enforced";
+            refuse("limits", name, why);
+        }
+        // A limit is the default of its request and has its error above.
+        let alone = |name: &&String| !is_of_the_node(name) && !limits.contains_key(*name);
+        for name in requests.keys().filter(alone) {
+            let why = "not supported: the node has only cpu, memory and ephemeral-storage to give";
+            refuse("requests", name, why);
         }
     }
     app_armor_annotations(&mut errors, pod);
     errors
+}
+
+/// A resource that a container may have here. Others, such as those of device plugins, nobody gives it.
+fn is_of_the_node(resource: &str) -> bool {
+    ["cpu", "memory", "ephemeral-storage"].contains(&resource)
 }
 
 /// The old form of `appArmorProfile`, which the API still honours.

@@ -50,7 +50,8 @@ impl Row {
                 Some(_) if count > 0 => format!("{count} ({} ago)", human::since(last, now)),
                 _ => count.to_string(),
             },
-            age: human::since(first_seen(view), now),
+            // Without either time the daemon has just read the pod.
+            age: human::since(first_seen(view).or(Some(now)), now),
             ip: match view.status.pod_ip.as_str() {
                 "" => none(),
                 _ if is_loopback_only(view) => "loopback".into(),
@@ -610,6 +611,6 @@ mod tests {
         assert_eq!(Row::new(&view, now).age, "4m");
         view.object = json!({"metadata": {"creationTimestamp": null}}).into();
         view.status = Default::default();
-        assert_eq!(Row::new(&view, now).age, "<unknown>");
+        assert_eq!(Row::new(&view, now).age, "0s");
     }
 }

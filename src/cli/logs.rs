@@ -162,15 +162,20 @@ fn uid(pod: &PodView) -> &str {
 fn target(pod: &PodView, logs: &Logs) -> Result<Target, String> {
     let container = container(pod, logs.container.as_deref())?;
     let attempt =
-        attempt(pod.status.container(container), logs.previous).map_err(|why| match why {
-            NoLog::NoPrevious => format!(
-                "previous terminated container \"{container}\" in pod \"{}\" not found",
-                columns::name(pod)
-            ),
-            NoLog::Waiting(reason) => format!(
-                "container \"{container}\" in pod \"{}\" is waiting to start: {reason}",
-                columns::name(pod)
-            ),
+        attempt(pod.status.container(container), logs.previous).map_err(|why| {
+            match (rejection(pod), why) {
+                (Some(reason), _) => {
+                    format!("pod \"{}\" was rejected: {reason}", columns::name(pod))
+                }
+                (None, NoLog::NoPrevious) => format!(
+                    "previous terminated container \"{container}\" in pod \"{}\" not found",
+                    columns::name(pod)
+                ),
+                (None, NoLog::Waiting(reason)) => format!(
+                    "container \"{container}\" in pod \"{}\" is waiting to start: {reason}",
+                    columns::name(pod)
+                ),
+            }
         })?;
     let file = Path::new(&pod.log_dir)
         .join(container)
@@ -181,6 +186,12 @@ fn target(pod: &PodView, logs: &Logs) -> Result<Target, String> {
         attempt,
         file,
     })
+}
+
+/// `OutOfcpu: Node didn't have enough resource: cpu`: why admission refused the pod.
+fn rejection(pod: &PodView) -> Option<String> {
+    let why = pod.status.message.strip_prefix("Pod was rejected: ")?;
+    Some(format!("{}: {why}", pod.status.reason))
 }
 
 fn container<'a>(pod: &'a PodView, wanted: Option<&'a str>) -> Result<&'a str, String> {

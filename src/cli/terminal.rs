@@ -1,28 +1,49 @@
 //! Makes untrusted text safe for a terminal or the log: containers, pod files and probed servers
-//! can put control characters into events, messages and probe results, and a terminal would act on
-//! them.
+//! can put characters into events, messages and probe results that a terminal acts on, or that make
+//! a line look like another one.
 //!
-//! Invariants: no control character except newline and tab passes [`Printable`], through which
-//! every verb writes. Only `logs` does not use it: it prints what the container wrote, as kubectl
-//! does.
+//! Invariants: no control character except newline and tab, and no invisible character that changes
+//! the order or the look of a line, passes [`Printable`], through which every verb writes. Only
+//! `logs` does not use it: it prints what the container wrote, as kubectl does.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// The first byte of U+0080 to U+00BF in UTF-8.
-const C1_LEAD: u8 = 0xc2;
+/// A terminal acts on it, or a person does not see it: control characters, and the invisible format characters and line
+/// separators of Unicode, of which some turn the order of a line round.
+pub fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{1bca0}'..='\u{1bca3}'
+                | '\u{1d173}'..='\u{1d17a}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
 
-/// `text` with each control character but newline and tab in a visible form: `^[` for escape and `\r` for a carriage
-/// return, as kubectl has them.
+fn is_unsafe_in_text(c: char) -> bool {
+    is_unsafe(c) && !matches!(c, '\n' | '\t')
+}
+
+/// `text` with each unsafe character but newline and tab in a visible form: `^[` for escape and `\r` for a carriage
+/// return, as kubectl has them, and `\u{202e}` for the rest.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    replace(text, |c| c.is_control() && !matches!(c, '\n' | '\t'))
+    replace(text, is_unsafe_in_text)
 }
 
 /// The same in one line: line ends and tabs become spaces.
 pub fn one_line(text: &str) -> String {
     let spaces = text.replace("\r\n", " ").replace(['\n', '\t'], " ");
-    replace(&spaces, char::is_control).into_owned()
+    replace(&spaces, is_unsafe).into_owned()
 }
 
 fn replace(text: &str, is_unsafe: impl Fn(char) -> bool) -> Cow<'_, str> {
@@ -49,59 +70,75 @@ fn visible(c: char, out: &mut String) {
     };
 }
 
-/// Shows control characters instead of passing them on. Text may come in pieces of any size.
+/// Shows unsafe characters instead of passing them on. Text may come in pieces of any size.
 pub struct Printable<W: Write> {
     inner: W,
-    /// The last byte was [`C1_LEAD`], which may begin a control character.
-    lead: bool,
+    /// The beginning of a character whose other bytes have not come.
+    begun: Vec<u8>,
 }
 
 impl<W: Write> Printable<W> {
     /// A writer before `inner`.
     pub fn new(inner: W) -> Self {
-        Self { inner, lead: false }
+        Self {
+            inner,
+            begun: Vec::new(),
+        }
     }
+}
 
-    fn show(&mut self, c: char) -> io::Result<()> {
+/// The length of the character that begins with this byte; None when a character of several bytes does not begin so.
+fn length(lead: u8) -> Option<usize> {
+    match lead {
+        0xc2..=0xdf => Some(2),
+        0xe0..=0xef => Some(3),
+        0xf0..=0xf4 => Some(4),
+        _ => None,
+    }
+}
+
+/// Adds `byte` to `out`, or to the character that has begun.
+fn pass(byte: u8, begun: &mut Vec<u8>, out: &mut Vec<u8>) {
+    let show = |c: char, out: &mut Vec<u8>| {
         let mut text = String::new();
         visible(c, &mut text);
-        self.inner.write_all(text.as_bytes())
-    }
-
-    fn byte(&mut self, byte: u8) -> io::Result<()> {
-        let after_lead = std::mem::take(&mut self.lead);
-        match byte {
-            // U+0080 to U+009F
-            0x80..=0x9f if after_lead => return self.show(char::from(byte)),
-            _ if after_lead => self.inner.write_all(&[C1_LEAD])?,
-            _ => {}
-        }
-        match byte {
-            C1_LEAD => {
-                self.lead = true;
-                Ok(())
+        out.extend_from_slice(text.as_bytes());
+    };
+    if let (Some(lead), 0x80..=0xbf) = (begun.first(), byte) {
+        let whole = length(*lead);
+        begun.push(byte);
+        if Some(begun.len()) == whole {
+            let text = std::str::from_utf8(begun).unwrap_or_default();
+            match text.chars().find(|c| is_unsafe(*c)) {
+                Some(c) => show(c, out),
+                None => out.extend_from_slice(begun),
             }
-            b'\n' | b'\t' => self.inner.write_all(&[byte]),
-            0..0x20 | 0x7f => self.show(char::from(byte)),
-            _ => self.inner.write_all(&[byte]),
+            begun.clear();
         }
+        return;
+    }
+    // What had begun is no character.
+    out.append(begun);
+    match byte {
+        b'\n' | b'\t' => out.push(byte),
+        0..0x20 | 0x7f => show(char::from(byte), out),
+        _ if length(byte).is_some() => begun.push(byte),
+        _ => out.push(byte),
     }
 }
 
 impl<W: Write> Write for Printable<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let harmless = |b: &u8| !matches!(b, 0..0x20 | 0x7f | &C1_LEAD) || *b == b'\n';
-        let mut rest = bytes;
-        while let Some(first) = rest.first() {
-            let run = rest.iter().take_while(|b| harmless(b)).count();
-            if run > 0 && !self.lead {
-                self.inner.write_all(&rest[..run])?;
-                rest = &rest[run..];
-            } else {
-                self.byte(*first)?;
-                rest = &rest[1..];
-            }
+        let is_plain = |b: &u8| matches!(b, 0x20..0x7f | b'\n' | b'\t');
+        if self.begun.is_empty() && bytes.iter().all(is_plain) {
+            self.inner.write_all(bytes)?;
+            return Ok(bytes.len());
         }
+        let mut out = Vec::with_capacity(bytes.len() + 8);
+        for byte in bytes {
+            pass(*byte, &mut self.begun, &mut out);
+        }
+        self.inner.write_all(&out)?;
         Ok(bytes.len())
     }
 
@@ -145,6 +182,39 @@ mod tests {
             "\u{9b}2J \u{80}\u{9f}\u{a0}Â",
             "\\u{9b}2J \\u{80}\\u{9f}\u{a0}Â",
         );
+    }
+
+    #[test]
+    fn a_terminal_gets_no_characters_that_change_the_order_or_are_not_seen() {
+        check("a\u{202e}txt.exe", "a\\u{202e}txt.exe");
+        check(
+            "\u{2066}\u{2067}\u{2068}\u{2069}",
+            "\\u{2066}\\u{2067}\\u{2068}\\u{2069}",
+        );
+        check("\u{ad}\u{61c}\u{200b}", "\\u{ad}\\u{61c}\\u{200b}");
+        check("\u{200e}\u{200f}\u{feff}", "\\u{200e}\\u{200f}\\u{feff}");
+        check("\u{2028}\u{2029}", "\\u{2028}\\u{2029}");
+        check("\u{e0041}\u{e007f}", "\\u{e0041}\\u{e007f}");
+        check(
+            "\u{200a}\u{2010}\u{2027}\u{202f}\u{feee}",
+            "\u{200a}\u{2010}\u{2027}\u{202f}\u{feee}",
+        );
+        assert_eq!(one_line("a\u{202e}b"), "a\\u{202e}b");
+    }
+
+    #[test]
+    fn bytes_that_are_no_character_hide_nothing() {
+        for bytes in [
+            &b"a\xe2\x80b"[..],
+            b"a\xe2\x1bb",
+            b"\xf0\x9f\xc2b",
+            b"\xff\x80b",
+        ] {
+            let mut writer = Printable::new(Vec::new());
+            writer.write_all(bytes).unwrap();
+            let shown = String::from_utf8_lossy(bytes).replace('\u{1b}', "^[");
+            assert_eq!(String::from_utf8_lossy(&writer.inner), shown, "{bytes:?}");
+        }
     }
 
     #[test]

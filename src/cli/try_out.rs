@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -77,6 +78,7 @@ fn parse(raw: &Raw) -> Result<Try, String> {
 /// Runs until a signal. Exit code 0 when everything is removed.
 pub fn run(args: &Try) -> Result<ExitCode, CliError> {
     run::need_root("try")?;
+    need_pods(&args.pods)?;
     let sealed = run::seal();
     let root = Root::new(args.root.as_deref())?;
     let layout = Layout::new(&root.path);
@@ -102,6 +104,19 @@ pub fn run(args: &Try) -> Result<ExitCode, CliError> {
     })?;
     root.release();
     shown.map(|()| ExitCode::SUCCESS)
+}
+
+/// Fails when there is nothing at `pods`: unlike `run`, nobody makes a directory for a `try` later.
+fn need_pods(pods: &Path) -> Result<(), CliError> {
+    let shown = pods.display();
+    pods.metadata().map(drop).map_err(|e| {
+        CliError::Failed(match e.kind() {
+            io::ErrorKind::NotFound => format!(
+                "cannot read pods from {shown}: it does not exist; create it, or name another with --pods"
+            ),
+            _ => format!("cannot read pods from {shown}: {e}"),
+        })
+    })
 }
 
 /// The instruction comes first, because a narrow terminal cuts the paths.

@@ -330,7 +330,7 @@ impl WorkerThreads {
 /// What goes wrong in a sync is told as an event; the other runs have none. What the daemon's own end cuts short is no
 /// fault: the next daemon goes on with it.
 fn failure_level(ran: Phase, error: &str, stopping: bool) -> log::Level {
-    let cut_short = stopping || error.ends_with(ENDING);
+    let cut_short = stopping || error.contains(ENDING);
     match ran {
         Phase::Terminating | Phase::Terminated if !cut_short => log::Level::Warn,
         _ => log::Level::Debug,
@@ -372,12 +372,16 @@ mod tests {
 
     #[test]
     fn what_the_end_of_the_daemon_cuts_short_is_no_warning() {
-        let level = |ran, error, stopping| failure_level(ran, error, stopping);
+        let level = |ran, error: &str, stopping| failure_level(ran, error, stopping);
         let interrupted = format!("cannot stop container c: {ENDING}");
         for ran in [Phase::Terminating, Phase::Terminated] {
             assert_eq!(level(ran, "the disk is full", false), log::Level::Warn);
             assert_eq!(level(ran, "the disk is full", true), log::Level::Debug);
             assert_eq!(level(ran, &interrupted, false), log::Level::Debug);
+            for more in ["; cannot list containers: no answer", " (os error 4)"] {
+                let interrupted = format!("{interrupted}{more}");
+                assert_eq!(level(ran, &interrupted, false), log::Level::Debug);
+            }
         }
         assert_eq!(level(Phase::Sync, "no image", false), log::Level::Debug);
     }

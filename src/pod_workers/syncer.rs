@@ -439,7 +439,7 @@ impl Syncer {
         reason: &str,
         message: &str,
     ) {
-        if message.ends_with(ENDING) {
+        if message.contains(ENDING) {
             return;
         }
         let field_path = if container.is_empty() {
@@ -476,7 +476,7 @@ impl Syncer {
     }
 
     pub(super) fn remember(&self, uid: &PodUid, name: &str, reason: &str, message: &str) {
-        if message.ends_with(ENDING) {
+        if message.contains(ENDING) {
             return;
         }
         let mut failures = self

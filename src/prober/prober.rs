@@ -241,11 +241,9 @@ impl Memory {
             return None;
         }
         let was = self.verdict.replace(is);
-        let level = match (was, is) {
-            (_, Verdict::Failure | Verdict::Error) => log::Level::Warn,
-            (Some(_), Verdict::Success) => log::Level::Info,
-            // The first success needs no line here: the log shows the new result.
-            (None, Verdict::Success) => log::Level::Debug,
+        let level = match is {
+            Verdict::Failure | Verdict::Error => log::Level::Warn,
+            Verdict::Success => log::Level::Info,
         };
         let was = was.map_or("not run yet", outcome_name);
         let cause = outcome.cause();
@@ -362,7 +360,7 @@ mod tests {
         };
         let line = |level, text: &str| Some((level, text.to_owned()));
         let first = "runs went from not run yet to success (read)";
-        assert_eq!(lines(ok()), line(log::Level::Debug, first));
+        assert_eq!(lines(ok()), line(log::Level::Info, first));
         let fails = "runs went from success to failure (statuscode: 503)";
         assert_eq!(lines(failed()), line(log::Level::Warn, fails));
         for _ in 0..1000 {

@@ -339,13 +339,14 @@ impl Job {
                     self.key.probe_type.as_str().to_lowercase()
                 );
                 let old = old.map_or_else(|| "none".to_owned(), |o| o.to_string());
+                // The log at level info has the first of the runs that led here.
                 match outcome {
-                    Some(o) => log::info!(
+                    Some(o) => log::debug!(
                         "probe {name}: {old} -> {result} after {} ({})",
                         go_duration(round(o.duration)),
                         o.cause()
                     ),
-                    None => log::info!(
+                    None => log::debug!(
                         "probe {name}: {old} -> {result} (container {})",
                         &id.as_str()[..id.as_str().len().min(12)]
                     ),

@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Moment;
 use crate::sys::task;
 
-/// The last words of an error that comes from the end of the daemon, not from the pod.
+/// An error with these words comes from the end of the daemon, not from the pod.
 pub const ENDING: &str = "the daemon is ending";
 
 /// Names one instance of a container, or one sandbox, of one runtime; never reused. Only that

@@ -405,6 +405,12 @@ fn values_that_are_not_acted_on_yet_refuse() {
         )),
         ["spec.containers[0].resources.limits[nvidia.com/gpu]"]
     );
+    assert_eq!(
+        refused(container(
+            json!({"resources": {"requests": {"cpu": 1, "nvidia.com/gpu": 1}}})
+        )),
+        ["spec.containers[0].resources.requests[nvidia.com/gpu]"]
+    );
     assert!(
         refused(container(
             json!({"resources": {"requests": {"ephemeral-storage": 1}}})

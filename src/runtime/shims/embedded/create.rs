@@ -17,10 +17,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{Mode, mkdirat};
 use serde_json::{Value, json};
 
+use super::cause::{self, Cause};
 use super::cgroups::{self, Hierarchy};
 use super::executor::{MARK, Payload, SYS_ADMIN, Seccomp};
 use super::record::{self, Record};
-use super::{Error, cause, proc_mounts, process};
+use super::{Error, proc_mounts, process};
 
 /// Longest time from the start signal to execve; no step in between waits for anything.
 const START_LIMIT_MS: u16 = 30_000;
@@ -443,10 +444,13 @@ pub(super) fn start(root: &Path, id: &str) -> Result<(), Error> {
     }
 }
 
-/// Our own executor's text needs no more; libcontainer's outer words follow the cause.
-fn with_first(outer: String, first: Option<String>) -> String {
+/// Our own executor's text needs no more, nor does a sentence; otherwise libcontainer's outer words follow the cause.
+fn with_first(outer: String, first: Option<Cause>) -> String {
     match first {
-        Some(first) if !outer.starts_with("exec: ") => {
+        _ if outer.starts_with("exec: ") => outer,
+        None => outer,
+        Some(Cause::Sentence(text)) => text,
+        Some(Cause::Event(first)) => {
             let noise = [
                 "failed to create container: ",
                 "exec process failed with error error in executing process : ",
@@ -456,7 +460,6 @@ fn with_first(outer: String, first: Option<String>) -> String {
                 noise.iter().fold(outer, |text, n| text.replace(n, ""))
             )
         }
-        _ => outer,
     }
 }
 
