@@ -987,7 +987,7 @@ fn attack_hard_link_to_itself_or_a_directory() {
     Bench::check_refused(Tar::new().dir("d/").hard("f", "d"), "it is a directory");
     Bench::check_refused(
         Tar::new().file("d/x", "x").hard("d", "d/x"),
-        "goes with what it replaces",
+        "it links to a file that it replaces",
     );
 }
 

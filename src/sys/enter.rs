@@ -28,6 +28,7 @@ mod first;
 mod orders;
 mod report;
 mod second;
+mod shared_steps;
 mod spawner;
 
 use std::ffi::c_char;

@@ -235,7 +235,11 @@ pub fn remove_tree(dir: &Path) -> io::Result<()> {
     }
 }
 
-fn try_remove_tree(dir: &Path) -> io::Result<()> {
+/// As [`remove_tree`], without waiting for processes that are about to end.
+///
+/// # Errors
+/// Something stays.
+pub fn try_remove_tree(dir: &Path) -> io::Result<()> {
     for child in subdirectories(dir) {
         try_remove_tree(&child)?;
     }

@@ -17,7 +17,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
@@ -69,8 +69,10 @@ pub struct ShimRuntime {
     created: Mutex<HashMap<String, CreatedContainer>>,
     /// Shims and holders that are our children.
     children: Mutex<Vec<Child>>,
-    /// Held for reading while a container is created below the daemon's cgroup, for writing while that is removed.
+    /// Held for reading while a container starts and its cgroups are made, for writing while cgroups are removed.
     cgroup_gate: RwLock<()>,
+    /// There may be cgroups that no record names.
+    unused_cgroups: AtomicBool,
     /// It has been said that shims and holders stay in the daemon's cgroup.
     shims_stay: AtomicBool,
     /// The daemon is ending. Its descriptor is there from the start.
@@ -109,6 +111,7 @@ impl ShimRuntime {
             created: Mutex::default(),
             children: Mutex::default(),
             cgroup_gate: RwLock::new(()),
+            unused_cgroups: AtomicBool::new(true),
             shims_stay: AtomicBool::new(false),
             interrupt,
         };
@@ -282,7 +285,11 @@ impl Runtime for ShimRuntime {
 
     fn list(&self, pod: Option<&str>) -> Result<Listing, RuntimeError> {
         self.reap();
-        self.listing(pod)
+        let listing = self.listing(pod)?;
+        if pod.is_none() && self.unused_cgroups.load(Ordering::Relaxed) {
+            self.remove_unused_cgroups();
+        }
+        Ok(listing)
     }
 
     fn run_sandbox(&self, config: &SandboxConfig) -> Result<ContainerId, RuntimeError> {

@@ -15,7 +15,8 @@ use nix::unistd::{Gid, Uid, chdir, chroot, close, fchdir, fchown, getegid, geteu
 use super::Start;
 use super::report::{At, Report, Step};
 use super::second::second;
-use crate::sys::process::{apply_seccomp, new_session_keyring, set_capabilities};
+use super::shared_steps::{exit, filter_system_calls};
+use crate::sys::process::{new_session_keyring, set_capabilities};
 use crate::sys::raw;
 
 /// CAP_SYS_ADMIN.
@@ -30,12 +31,6 @@ pub(super) extern "C" fn first(arg: *const c_void) -> ! {
     };
     s.pages.report(report);
     exit()
-}
-
-/// Ends the calling process, without running what is registered for the end of the spawner.
-pub(super) fn exit() -> ! {
-    // SAFETY: _exit runs nothing of ours.
-    unsafe { libc::_exit(127) }
 }
 
 fn enter(s: &Start<'_>) -> Result<Infallible, Report> {
@@ -222,17 +217,6 @@ fn set_ids(s: &Start<'_>) -> Result<(), Report> {
     Errno::result(unsafe { libc::syscall(libc::SYS_setresuid, o.uid, o.uid, o.uid) })
         .at(Step::Uid, 0)?;
     Ok(())
-}
-
-/// From here on every call is subject to the container's profile.
-pub(super) fn filter_system_calls(s: &Start<'_>) -> Result<(), Report> {
-    let Some((program, flags)) = &s.orders.seccomp else {
-        return Ok(());
-    };
-    let applied = apply_seccomp(program, *flags);
-    applied
-        .map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO)))
-        .at(Step::Seccomp, 1)
 }
 
 /// It must lie inside the root: the kernel marks one that does not (CVE-2024-21626).

@@ -10,8 +10,8 @@ use nix::sys::signal::Signal;
 use nix::unistd::setsid;
 
 use super::Start;
-use super::first::{exit, filter_system_calls};
 use super::report::{At, Report, Step};
+use super::shared_steps::{exit, filter_system_calls};
 
 pub(super) extern "C" fn second(arg: *const c_void) -> ! {
     // SAFETY: the first child passes the `Start` that it was given, and waits while this one uses it.

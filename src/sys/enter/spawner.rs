@@ -18,9 +18,10 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, send};
 use nix::sys::stat::{Mode, fstat};
 
 use super::board::Pages;
-use super::first::{exit, first};
+use super::first::first;
 use super::orders::Received;
 use super::report::{Report, Step};
+use super::shared_steps::exit;
 use super::{MESSAGE_LIMIT, Start};
 use crate::sys::harden_process;
 use crate::sys::process::reset_signals;

@@ -169,7 +169,8 @@ impl ShimRuntime {
             failed => {
                 let said = said(&dir);
                 self.taking_away(&id, || take_away(&dir));
-                let _ = self.remove_cgroups(&config.metadata.uid);
+                self.unused_cgroups.store(true, Ordering::Relaxed);
+                self.remove_unused_cgroups();
                 Err(failed.map_or_else(|e| e, |text| io::Error::other(cause_of(&text, &said))))
             }
         }
@@ -215,10 +216,6 @@ impl ShimRuntime {
             image,
         };
         let (record, spec) = self.design(&draft)?;
-        let _gate = self
-            .cgroup_gate
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
         lock(&self.starting).insert(id.as_str().to_owned());
         let created = self.launch(&draft, &record, &spec);
         if created.is_err() {
@@ -238,6 +235,10 @@ impl ShimRuntime {
             );
             return Err(RuntimeError::failed(text));
         };
+        let _gate = self
+            .cgroup_gate
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         let answer = created
             .pipes
             .stdin

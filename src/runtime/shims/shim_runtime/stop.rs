@@ -1,10 +1,12 @@
 //! Stopping and forgetting: with the shim where there is one, without it where it was killed.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -332,26 +334,47 @@ impl ShimRuntime {
         let removed = self.taking_away(id.as_str(), || {
             rename_away(&dir, &aside).and_then(|()| remove_dir_if_there(&aside))
         });
-        // Containers of the pod that are still there keep it; the next sandbox makes it again.
-        let _ = self.remove_cgroups(&e.record.pod.uid);
+        self.unused_cgroups.store(true, Ordering::Relaxed);
+        self.remove_unused_cgroups();
         removed.map_err(|e| RuntimeError::failed(format!("cannot remove sandbox {id}: {e}")))
     }
 
-    /// The pod's cgroup, and the daemon's own when it was the last; never while a container is being created below it.
-    pub(super) fn remove_cgroups(&self, uid: &str) -> io::Result<()> {
-        let cgroups = Cgroups::detect()?;
-        let top = format!("/{}", self.layout.id());
-        cgroups.remove(&format!("{top}/{uid}"))?;
-        if lock(&self.cache).sandboxes.is_empty() {
-            cgroups.remove_unused(&self.layout.shims_cgroup());
+    /// Removes the cgroups of pods that no record names any more, and with the last pod the daemon's own. A daemon that was
+    /// killed while it removed a pod has left some, and a process that has not quite ended keeps its cgroup for a moment: what
+    /// cannot be removed now is tried again with the next listing. Nothing is removed while a container starts, because its
+    /// cgroups may be about to be made.
+    pub(super) fn remove_unused_cgroups(&self) {
+        let Ok(_gate) = self.cgroup_gate.try_write() else {
+            return;
+        };
+        let Ok(cgroups) = Cgroups::detect() else {
+            return;
+        };
+        let (known, any_sandbox) = {
+            let cache = lock(&self.cache);
+            let sandboxes = cache.sandboxes.values().map(|s| s.record.pod.uid.clone());
+            let containers = cache.containers.values().map(|c| c.record.pod.uid.clone());
+            let known: HashSet<String> = sandboxes.chain(containers).collect();
+            (known, !cache.sandboxes.is_empty())
+        };
+        let shims = self.layout.shims_cgroup();
+        if !any_sandbox {
+            cgroups.remove_unused(&shims);
         }
-        if let Ok(_gate) = self.cgroup_gate.try_write() {
-            for dir in cgroups.dirs(&top) {
-                // Not empty: another pod's is in there.
-                let _ = fs::remove_dir(dir);
+        let shims = Path::new(&shims).file_name();
+        let mut left = false;
+        for top in cgroups.dirs(&format!("/{}", self.layout.id())) {
+            let children = fs::read_dir(&top).into_iter().flatten().flatten();
+            for child in children.filter(|c| c.file_type().is_ok_and(|t| t.is_dir())) {
+                let name = child.file_name();
+                let unknown = Some(name.as_os_str()) != shims
+                    && !name.to_str().is_some_and(|uid| known.contains(uid));
+                left |= unknown && cgroup::try_remove_tree(&child.path()).is_err();
             }
+            // It is not empty while any pod has cgroups.
+            left |= fs::remove_dir(&top).is_err() && !any_sandbox;
         }
-        Ok(())
+        self.unused_cgroups.store(left, Ordering::Relaxed);
     }
 }
 
