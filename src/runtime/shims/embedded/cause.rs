@@ -101,8 +101,13 @@ fn cgroup(first: &str) -> Option<String> {
     let error = first.strip_prefix("failed to apply cgroup")?;
     if let Some((_, rest)) = error.split_once("UnableToSet { target: ") {
         let (limit, _) = rest.split_once(',')?;
+        // Most likely a slip: 64m is 0.064 bytes, which is rounded up to 1.
+        let suffix = match limit.parse::<u64>() {
+            Ok(..1024) => " (the suffix m means thousandths, M and Mi megabytes)",
+            _ => "",
+        };
         return Some(format!(
-            "cannot set the memory limit of {limit} bytes: a container needs more to start; raise resources.limits.memory"
+            "cannot set a memory limit of {limit} B: a container needs more to start; raise resources.limits.memory{suffix}"
         ));
     }
     let (before, _) = error.split_once("Controller(")?;
@@ -136,12 +141,20 @@ mod tests {
 
     #[test]
     fn a_memory_limit_that_cannot_be_set_is_one_sentence() {
-        let expected = "cannot set the memory limit of 1 bytes: a container needs more to start; raise resources.limits.memory";
         for used in ["278528", "282624"] {
-            let event = format!(
-                "failed to apply cgroup, err V1(MemoryController(UnableToSet {{ target: 1, current: {used}, peak: {used} }}))\n"
+            let event = |limit: u64| {
+                format!(
+                    "failed to apply cgroup, err V1(MemoryController(UnableToSet {{ target: {limit}, current: {used}, peak: {used} }}))\n"
+                )
+            };
+            check(
+                &event(4096),
+                "cannot set a memory limit of 4096 B: a container needs more to start; raise resources.limits.memory",
             );
-            check(&event, expected);
+            check(
+                &event(1),
+                "cannot set a memory limit of 1 B: a container needs more to start; raise resources.limits.memory (the suffix m means thousandths, M and Mi megabytes)",
+            );
         }
     }
 
