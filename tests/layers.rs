@@ -37,7 +37,9 @@ fn module_of(path: &str) -> &str {
     let nested = NESTED
         .iter()
         .find(|n| path == **n || path.starts_with(&format!("{n}::")));
-    nested.map_or_else(|| path.split("::").next().unwrap_or(path), |n| n)
+    nested
+        .copied()
+        .unwrap_or_else(|| path.split("::").next().unwrap_or(path))
 }
 
 /// Every path that a file names, from the root of the crate: `a::b` for `crate::a::b`, and for `super::` and a child's name
