@@ -87,13 +87,13 @@ fn main() {
         "cpu, podprobe / posix_spawn",
         &cpu_of(OURS),
         &cpu_of(FLOOR),
-        Some(2.0),
+        Some(1.5),
     );
     report.ratio(
         "cpu, podprobe with an oom_score_adj / posix_spawn",
         &cpu_of(SCORED),
         &cpu_of(FLOOR),
-        Some(2.0),
+        Some(1.5),
     );
     report.ratio(
         "cpu, 1,000 threads and 200 MB / small",
@@ -105,7 +105,7 @@ fn main() {
         "cpu, a probe of the daemon / posix_spawn between",
         daemon::CPU,
         daemon::FLOOR,
-        None,
+        Some(2.0),
     );
     for (name, ..) in &runners[4..] {
         let target = (*name == "runc exec").then_some(1.0 / 25.0);
