@@ -13,12 +13,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use super::Limits;
 use super::cgroup::Leaf;
 use super::error::ExecError;
-use super::spawner::{Answer, Spawner};
+use super::spawner::{Answer, START_LIMIT, Spawner};
 use crate::sys::enter::{Board, Report};
 use crate::sys::task::{PidFd, reap_pid};
 
-/// How long the start may take, from the first child to execve.
-pub(super) const START_LIMIT: Duration = Duration::from_secs(10);
 /// How long a killed process may take to end.
 const DEATH_LIMIT: Duration = Duration::from_secs(5);
 /// How much output is read away beyond the limit before the pipe is closed; the command gets EPIPE then.

@@ -30,9 +30,10 @@ use nix::sys::socket::{
 use nix::sys::time::TimeVal;
 
 use super::error::ExecError;
-use super::run::START_LIMIT;
 use crate::sys::enter::{MESSAGE_LIMIT, serve};
 
+/// How long the start may take, from the first child to execve.
+pub(super) const START_LIMIT: Duration = Duration::from_secs(10);
 /// What the thread that starts it needs.
 const THREAD_STACK: usize = 128 << 10;
 

@@ -499,7 +499,7 @@ mod tests {
 
     /// Parity B10.
     #[test]
-    fn b10_a_status_says_whom_the_container_runs_as() {
+    fn a_status_says_whom_the_container_runs_as() {
         let mut known = two_instances();
         known.containers[0].user = Some(LinuxUser {
             uid: 1000,

@@ -902,7 +902,7 @@ fn restart_counts_go_on_after_a_power_cut() {
 
 /// Parity B13.
 #[test]
-fn b13_where_nobody_knows_an_instance_the_logs_tell_how_many_there_were() {
+fn where_nobody_knows_an_instance_the_logs_tell_how_many_there_were() {
     let h = Harness::one();
     let logs = h.dir.path().join("var/log/pods/default_p_u/c");
     std::fs::create_dir_all(&logs).unwrap();

@@ -286,7 +286,7 @@ impl Runtime for ShimRuntime {
     fn list(&self, pod: Option<&str>) -> Result<Listing, RuntimeError> {
         self.reap();
         let listing = self.listing(pod)?;
-        if pod.is_none() && self.unused_cgroups.load(Ordering::Relaxed) {
+        if pod.is_none() && self.unused_cgroups.load(Ordering::SeqCst) {
             self.remove_unused_cgroups();
         }
         Ok(listing)

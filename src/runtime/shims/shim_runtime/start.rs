@@ -169,7 +169,7 @@ impl ShimRuntime {
             failed => {
                 let said = said(&dir);
                 self.taking_away(&id, || take_away(&dir));
-                self.unused_cgroups.store(true, Ordering::Relaxed);
+                self.unused_cgroups.store(true, Ordering::SeqCst);
                 self.remove_unused_cgroups();
                 Err(failed.map_or_else(|e| e, |text| io::Error::other(cause_of(&text, &said))))
             }

@@ -334,7 +334,7 @@ impl ShimRuntime {
         let removed = self.taking_away(id.as_str(), || {
             rename_away(&dir, &aside).and_then(|()| remove_dir_if_there(&aside))
         });
-        self.unused_cgroups.store(true, Ordering::Relaxed);
+        self.unused_cgroups.store(true, Ordering::SeqCst);
         self.remove_unused_cgroups();
         removed.map_err(|e| RuntimeError::failed(format!("cannot remove sandbox {id}: {e}")))
     }
@@ -350,6 +350,8 @@ impl ShimRuntime {
         let Ok(cgroups) = Cgroups::detect() else {
             return;
         };
+        // Before the look at what is known: what is forgotten from here on sets it again.
+        self.unused_cgroups.store(false, Ordering::SeqCst);
         let (known, any_sandbox) = {
             let cache = lock(&self.cache);
             let sandboxes = cache.sandboxes.values().map(|s| s.record.pod.uid.clone());
@@ -374,7 +376,9 @@ impl ShimRuntime {
             // It is not empty while any pod has cgroups.
             left |= fs::remove_dir(&top).is_err() && !any_sandbox;
         }
-        self.unused_cgroups.store(left, Ordering::Relaxed);
+        if left {
+            self.unused_cgroups.store(true, Ordering::SeqCst);
+        }
     }
 }
 
