@@ -254,7 +254,7 @@ fn not_started(
         Started::Killed => Err(ExecError::Killed),
         Started::Lost => Err(ExecError::SpawnerLost),
         Started::Unasked(e) => Err(e),
-        Started::Late => Err(ExecError::StartTimeout(run::START_LIMIT.as_secs())),
+        Started::Late => Err(ExecError::StartTimeout(spawner::START_LIMIT.as_secs())),
         Started::Os(e) => Err(ExecError::os("cannot follow the start of a command", e)),
     }
 }

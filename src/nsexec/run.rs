@@ -13,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use super::Limits;
 use super::cgroup::Leaf;
 use super::error::ExecError;
-use super::spawner::{Answer, START_LIMIT, Spawner};
+use super::spawner::{Answer, Spawner};
 use crate::sys::enter::{Board, Report};
 use crate::sys::task::{PidFd, reap_pid};
 
