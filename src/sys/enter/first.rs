@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::ffi::{CStr, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
@@ -245,6 +246,9 @@ fn start_second(s: &Start<'_>) -> Result<Infallible, Report> {
         0,
         0,
     ];
+    // Has the kernel find the page in place. To a copy it is new, and where the container has no memory for it the process
+    // id would be lost: nobody could reap the second child, and the container's namespace would never end.
+    s.pages.second().store(0, Ordering::Relaxed);
     let arg: *const Start<'_> = s;
     // SAFETY: the stack is used by nobody else; `s` stays, as this process waits in the call until the second child has
     // executed a file or ended; the kernel writes one int to the shared page.
