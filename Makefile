@@ -48,7 +48,7 @@ static: ## one static file with and one without the embedded runtime, and their 
 	@[ "$(STATIC_PATH)" != none ] || { echo "no Rust standard library for $(MUSL): run 'rustup target add $(MUSL)', or .ci/musl/make-musl-target.sh on Debian" >&2; exit 1; }
 	PATH="$(STATIC_PATH)$$PATH" $(CARGO) build --release --target $(MUSL) --target-dir target/static-slim --no-default-features
 	PATH="$(STATIC_PATH)$$PATH" $(CARGO) build --release --target $(MUSL) --target-dir target/static
-	@sh .ci/size target/static/$(MUSL)/release/podprobe 8 && sh .ci/size target/static-slim/$(MUSL)/release/podprobe 5
+	@for f in static static-slim; do sh .ci/size target/$$f/$(MUSL)/release/podprobe; done
 
 bench: $(DEMO) ## times and memory, as root (BENCHMARKS.md); of the static binary when `make static` has built it
 	$(CARGO) bench --profile $(PROFILE) --bench start --bench idle --bench exec
