@@ -11,6 +11,9 @@ DEMO := target/demo/rootfs/probe-target
 STATIC_PATH := $(shell has() { ls "$$($$1 --print target-libdir --target $(MUSL) 2>/dev/null)"/libstd-*.rlib >/dev/null 2>&1; }; \
 	has rustc || { has /usr/bin/rustc && echo /usr/bin:; } || echo none)
 
+# lld folds functions of the same machine code into one, which saves 44 KB of the static file; without lld it is so much larger.
+FOLD := $(shell command -v ld.lld >/dev/null 2>&1 && echo -C link-arg=-fuse-ld=lld -C link-arg=-Wl,--icf=all)
+
 # Workers are measured in this program's own processes, so it is built as the static file is (and with what that left).
 ifeq ($(STATIC_PATH),none)
 NETWORK_BENCH := $(CARGO) bench --bench network
@@ -46,8 +49,8 @@ lint: ## formatting, clippy and documentation, warnings denied
 
 static: ## one static file with and one without the embedded runtime, and their sizes
 	@[ "$(STATIC_PATH)" != none ] || { echo "no Rust standard library for $(MUSL): run 'rustup target add $(MUSL)', or .ci/musl/make-musl-target.sh on Debian" >&2; exit 1; }
-	PATH="$(STATIC_PATH)$$PATH" $(CARGO) build --release --target $(MUSL) --target-dir target/static-slim --no-default-features
-	PATH="$(STATIC_PATH)$$PATH" $(CARGO) build --release --target $(MUSL) --target-dir target/static
+	PATH="$(STATIC_PATH)$$PATH" $(CARGO) rustc --release --bin podprobe --target $(MUSL) --target-dir target/static-slim --no-default-features -- $(FOLD)
+	PATH="$(STATIC_PATH)$$PATH" $(CARGO) rustc --release --bin podprobe --target $(MUSL) --target-dir target/static -- $(FOLD)
 	@for f in static static-slim; do sh .ci/size target/$$f/$(MUSL)/release/podprobe; done
 
 bench: $(DEMO) ## times and memory, as root (BENCHMARKS.md); of the static binary when `make static` has built it
