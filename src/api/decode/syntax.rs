@@ -98,13 +98,7 @@ fn syntax_error(text: &str, offset: usize, error: &serde_json::Error) -> String 
     if cause == "trailing characters" {
         return more_than_one(rest);
     }
-    let near: String = rest
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .chars()
-        .take(24)
-        .collect();
+    let near = near(rest);
     let near = if near.trim().is_empty() {
         String::new()
     } else {
@@ -113,18 +107,18 @@ fn syntax_error(text: &str, offset: usize, error: &serde_json::Error) -> String 
     format!("not JSON: {cause}{near}{}", syntax_hint(rest))
 }
 
+/// What a person finds the place by: the first 24 characters of its line.
+fn near(rest: &str) -> String {
+    let line = rest.lines().next().unwrap_or_default();
+    line.chars().take(24).collect()
+}
+
 fn more_than_one(rest: &str) -> String {
     if rest.starts_with(['{', '[']) || rest.starts_with("---") {
         return "a second document begins here: a file holds one object; write several pods as one v1 PodList or as several files"
             .to_owned();
     }
-    let near: String = rest
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .chars()
-        .take(24)
-        .collect();
+    let near = near(rest);
     format!("not JSON: text after the end of the object: `{near}`")
 }
 
