@@ -46,7 +46,6 @@ pub(super) struct CloneArgs {
 /// The stack has a 16-byte aligned end and is memory that nobody else uses. With CLONE_VM it, `arg` and what `arg` leads
 /// to live until the child has ended or executed a file, and the caller waits for that (CLONE_VFORK). What the flags let
 /// the kernel write to is writable.
-#[cfg(target_arch = "x86_64")]
 pub(super) unsafe fn clone(
     n: libc::c_long,
     a: [usize; 5],
@@ -57,31 +56,14 @@ pub(super) unsafe fn clone(
     // SAFETY: in the parent this is a plain system call. The child starts with our registers and an empty stack, aligned as
     // a call needs it, and never comes back out of the block. What it reads after the call is in registers named here: left
     // to the compiler one of them may be rbp, which is cleared before.
+    #[cfg(target_arch = "x86_64")]
     unsafe {
         asm!("syscall", "test rax, rax", "jnz 2f", "xor ebp, ebp", "mov rdi, r13", "call r12", "ud2", "2:",
             in("r13") arg, in("r12") entry, inlateout("rax") n as isize => ret, in("rdi") a[0], in("rsi") a[1],
             in("rdx") a[2], in("r10") a[3], in("r8") a[4], out("rcx") _, out("r11") _);
     }
-    ret
-}
-
-/// `clone` (flags, end of the stack, where CLONE_PIDFD or CLONE_PARENT_SETTID writes, 0, 0) or `clone3` (a [`CloneArgs`],
-/// its size, 0, 0, 0), with a stack of its own: the child calls `entry(arg)` there. Returns the child's pid, or `-errno`.
-///
-/// # Safety
-/// The stack has a 16-byte aligned end and is memory that nobody else uses. With CLONE_VM it, `arg` and what `arg` leads
-/// to live until the child has ended or executed a file, and the caller waits for that (CLONE_VFORK). What the flags let
-/// the kernel write to is writable.
-#[cfg(target_arch = "aarch64")]
-pub(super) unsafe fn clone(
-    n: libc::c_long,
-    a: [usize; 5],
-    entry: extern "C" fn(*const c_void) -> !,
-    arg: *const c_void,
-) -> isize {
-    let ret: isize;
-    // SAFETY: in the parent this is a plain system call. The child starts with our registers and an empty stack, aligned as
-    // a call needs it, and never comes back out of the block. What it reads after the call is in registers named here.
+    // SAFETY: as above; here the frame pointer, which is cleared, is x29.
+    #[cfg(target_arch = "aarch64")]
     unsafe {
         asm!("svc 0", "cbnz x0, 2f", "mov x29, xzr", "mov x30, xzr", "mov x0, x9", "blr x10", "brk 1", "2:",
             in("x9") arg, in("x10") entry, in("x8") n, inlateout("x0") a[0] as isize => ret, in("x1") a[1],
