@@ -1,40 +1,18 @@
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
 use super::diff::{EventKind, events};
 use super::*;
-use crate::runtime::fake::{FakeRuntime, FakeState, container_status};
+use crate::runtime::fake::{FakeRuntime, FakeState, container_status, runtime_container_status};
 use crate::runtime::{
-    ContainerId, ContainerStatus, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus,
-    RuntimeState, labels,
+    ContainerStatus, RuntimeContainerStatus, RuntimeError, RuntimeSandboxStatus, RuntimeState,
+    labels,
 };
 
 const CEILING: Duration = Duration::from_secs(10);
 
 fn container(id: &str, state: RuntimeState) -> RuntimeContainerStatus {
-    RuntimeContainerStatus {
-        id: id.into(),
-        name: id.into(),
-        sandbox: ContainerId::default(),
-        state,
-        attempt: 0,
-        image: String::new(),
-        image_id: String::new(),
-        hash: 0,
-        created_at: SystemTime::UNIX_EPOCH,
-        started_at: None,
-        started: None,
-        finished_at: None,
-        finished: None,
-        exit_code: 0,
-        signal: None,
-        reason: String::new(),
-        message: String::new(),
-        pid: None,
-        log_path: PathBuf::new(),
-        user: None,
-    }
+    runtime_container_status(id, id, state, 0)
 }
 
 fn sandbox(id: &str, ready: bool, ips: &[IpAddr]) -> RuntimeSandboxStatus {
