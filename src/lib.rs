@@ -39,6 +39,9 @@ pub mod runtime;
 pub mod seccomp;
 pub mod server;
 pub mod settings;
+#[cfg(test)]
+#[path = "../tests/support/skip.rs"]
+mod skip;
 mod spelling;
 pub mod status;
 pub mod sync_loop;

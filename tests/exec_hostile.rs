@@ -1108,7 +1108,7 @@ fn c2_a_fork_bomb_dies_at_the_timeout() {
             .filter(|d| fs::write(d.join("pids.max"), "200").is_ok())
             .collect();
         let Some(pids) = limited.first() else {
-            return support::skip("no pids controller reaches the container's cgroup");
+            return support::skip::skip("no pids controller reaches the container's cgroup");
         };
         let was_reached = || {
             let events = fs::read_to_string(pids.join("pids.events")).unwrap();

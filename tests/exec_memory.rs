@@ -100,7 +100,7 @@ fn who_enters_lives(node: &Node, security: &Value) {
     let c = Running::start(node, "full", &json!({"containers": [container]}));
     let Some(memory) = Memory::of(&c) else {
         c.end();
-        return support::skip("no memory controller");
+        return support::skip::skip("no memory controller");
     };
     wait_until("the shell to become a sleep", || {
         fs::read(format!("/proc/{}/cmdline", c.process.pid))

@@ -10,16 +10,11 @@ use podprobe::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
 use podprobe::images::{ImageStore, ImagesInUse};
 use serde_json::json;
 
-const CEILING: Duration = Duration::from_secs(10);
+#[path = "support/skip.rs"]
+mod skip;
+use skip::is_root;
 
-fn is_root() -> bool {
-    if nix::unistd::geteuid().is_root() {
-        return true;
-    }
-    assert!(std::env::var_os("CI").is_none(), "this test needs root");
-    eprintln!("SKIPPED: needs root");
-    false
-}
+const CEILING: Duration = Duration::from_secs(10);
 
 fn tar_of(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());

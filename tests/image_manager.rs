@@ -13,14 +13,9 @@ use podprobe::images::manager::{
 };
 use podprobe::images::{Image, ImageConfig, ImageStore, ImagesInUse, Reference};
 
-fn is_root() -> bool {
-    if nix::unistd::geteuid().is_root() {
-        return true;
-    }
-    assert!(std::env::var_os("CI").is_none(), "this test needs root");
-    eprintln!("SKIPPED: needs root");
-    false
-}
+#[path = "support/skip.rs"]
+mod skip;
+use skip::is_root;
 
 /// Serves images of quay.io; each pull takes two seconds of the test's clock and ends as the next of `outcomes` says.
 struct FakeRegistry {

