@@ -544,39 +544,46 @@ fn torn_records(node: &Node) {
     node.remove_pod(&rt, &pod);
 }
 
-/// What cannot be read at the moment is not damaged: nothing is ended for it, and the listing says so.
+/// A record that cannot be read costs its own container, and hides no other pod.
 fn unreadable_records(node: &Node) {
     let rt = node.runtime();
-    let pod = pod(
-        "unread",
-        json!({"containers": [sh("a", "while :; do sleep 0.05; done")]}),
-    );
-    let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
-    let id = rt
-        .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
-        .unwrap();
-    let state: ContainerState = node.record(&id, STATE);
-    for (dir, name) in [
-        (node.layout.containers().join(id.as_str()), CONTAINER),
-        (node.layout.sandboxes().join(sandbox.as_str()), STATE),
-    ] {
-        fs::rename(dir.join(name), dir.join("aside")).unwrap();
-        fs::create_dir(dir.join(name)).unwrap();
-        let e = node.runtime().list_pods().unwrap_err();
-        assert!(
-            e.message.contains("cannot read") && e.message.contains(name),
-            "{e}"
+    let start = |name: &str| {
+        let pod = pod(
+            name,
+            json!({"containers": [sh("a", "while :; do sleep 0.05; done")]}),
         );
-        fs::remove_dir(dir.join(name)).unwrap();
-        fs::rename(dir.join("aside"), dir.join(name)).unwrap();
+        let sandbox = rt.run_pod_sandbox(&pod, 0).unwrap();
+        let id = rt
+            .start_container(&pod, &sandbox, &pod.spec.containers[0], 0)
+            .unwrap();
+        (pod, id)
+    };
+    let (other, other_id) = start("readable");
+    let (pod, id) = start("unread");
+    let process = node
+        .record::<ContainerState>(&id, STATE)
+        .process
+        .expect("it runs");
+    let dir = node.layout.containers().join(id.as_str());
+    fs::rename(dir.join(CONTAINER), dir.join("aside")).unwrap();
+    fs::create_dir(dir.join(CONTAINER)).unwrap();
+    // A new daemon has not read it before.
+    let new = node.runtime();
+    let listed = new.list_pods().unwrap();
+    let of = |uid| listed.iter().find(|p| &p.uid == uid).unwrap();
+    assert_eq!(
+        of(other.uid()).container("a").unwrap().state,
+        RuntimeState::Running
+    );
+    assert!(of(pod.uid()).containers.is_empty());
+    assert!(!process.alive(), "nobody can name it any more, so it ends");
+    for (pod, id) in [(pod, None), (other, Some(other_id))] {
+        if let Some(id) = id {
+            new.stop_container(&id, Duration::ZERO, &Cancel::default())
+                .unwrap();
+        }
+        node.remove_pod(&new, &pod);
     }
-    assert!(state.process.unwrap().alive());
-    let status = node.runtime().pod_status(pod.uid()).unwrap();
-    assert_eq!(status.container("a").unwrap().state, RuntimeState::Running);
-    assert!(status.sandboxes[0].ready);
-    rt.stop_container(&id, Duration::ZERO, &Cancel::default())
-        .unwrap();
-    node.remove_pod(&rt, &pod);
 }
 
 /// `kill -9` of the daemon between create and start: the shim takes the container back. Here: its stdin is closed.

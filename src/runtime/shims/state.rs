@@ -226,35 +226,42 @@ pub fn read<T: DeserializeOwned>(dir: &Path, name: &str) -> Option<T> {
     })
 }
 
-/// Reads `dir/name`: None when it is missing, or when it was not a record and has been moved to `<name>.corrupt`.
+/// Reads `dir/name`: None when it is missing, or when it was not a record and has been moved to
+/// `<name>.corrupt`. A directory in its place and a bad block are damage of this one record, as a
+/// torn file is: it must not hide the others.
 ///
 /// # Errors
-/// It is there but cannot be read right now (no descriptors left, a bad disk): nothing is known of what it says.
+/// This process lacks something, such as descriptors: nothing is known of what the record says.
 pub fn try_read<T: DeserializeOwned>(dir: &Path, name: &str) -> io::Result<Option<T>> {
     let path = dir.join(name);
-    let bytes = match fs::read(&path) {
-        Ok(bytes) => bytes,
+    let read = match fs::read(&path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => {
-            return Err(io::Error::new(
-                e.kind(),
-                format!("cannot read {}: {e}", path.display()),
-            ));
+        Err(e) if is_shortage(&e) => {
+            let text = format!("cannot read {}: {e}", path.display());
+            return Err(io::Error::new(e.kind(), text));
         }
+        read => read.and_then(|bytes| Ok(serde_json::from_slice(&bytes)?)),
     };
-    match serde_json::from_slice(&bytes) {
-        Ok(record) => Ok(Some(record)),
-        Err(e) => {
-            let aside = dir.join(format!("{name}.corrupt"));
-            log::error!(
-                "cannot use {}: {e}; it is kept as {}",
-                path.display(),
-                aside.display()
-            );
-            let _ = fs::rename(&path, aside);
-            Ok(None)
-        }
-    }
+    read.map(Some).or_else(|e| {
+        let aside = dir.join(format!("{name}.corrupt"));
+        log::error!(
+            "cannot use {}: {e}; it is kept as {}",
+            path.display(),
+            aside.display()
+        );
+        let _ = fs::rename(&path, aside);
+        Ok(None)
+    })
+}
+
+/// Whether a read failed for a lack of ours or the node's, and not for the file.
+fn is_shortage(e: &io::Error) -> bool {
+    use nix::errno::Errno;
+    let errno = e.raw_os_error().map(Errno::from_raw);
+    matches!(
+        errno,
+        Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM | Errno::EAGAIN | Errno::EINTR)
+    )
 }
 
 #[cfg(test)]
@@ -288,6 +295,29 @@ mod tests {
         assert!(dir.path().join("state.json.corrupt").exists());
         assert!(!dir.path().join(STATE).exists());
         assert_eq!(read::<Process>(dir.path(), STATE), None);
+    }
+
+    #[test]
+    fn a_directory_in_place_of_a_record_is_moved_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join(STATE)).unwrap();
+        assert_eq!(try_read::<Process>(dir.path(), STATE).unwrap(), None);
+        assert!(dir.path().join("state.json.corrupt").is_dir());
+    }
+
+    #[test]
+    fn a_lack_of_descriptors_is_not_damage_and_a_bad_block_is() {
+        let is_lack = |errno| is_shortage(&io::Error::from_raw_os_error(errno));
+        assert!(
+            [libc::EMFILE, libc::ENFILE, libc::ENOMEM]
+                .into_iter()
+                .all(is_lack)
+        );
+        assert!(
+            ![libc::EIO, libc::EISDIR, libc::ELOOP]
+                .into_iter()
+                .any(is_lack)
+        );
     }
 
     #[test]
