@@ -138,9 +138,10 @@ impl Layout {
         format!("podprobe-{hash:08x}")
     }
 
-    /// `/<id>/shims`: the cgroup of shims and sandbox holders, absolute in each hierarchy.
+    /// `/<id>/podprobe.shims`: the cgroup of shims and sandbox holders, absolute in each hierarchy. No
+    /// UID has a dot, so no pod's cgroup can have this name.
     pub fn shims_cgroup(&self) -> String {
-        format!("/{}/shims", self.id())
+        format!("/{}/podprobe.shims", self.id())
     }
 
     /// `/<id>/<uid>`: the cgroup of a pod, absolute in each hierarchy.

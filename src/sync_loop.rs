@@ -104,7 +104,7 @@ pub struct Parts {
     pub recorder: Arc<Recorder>,
     /// Back-off entries, histories, events and pauses.
     pub garbage: Box<dyn GarbageCollector>,
-    /// Pods that had data on the disk when the daemon started, wanted or not. The first housekeeping takes them.
+    /// Pods that had data on the disk when the daemon started. Housekeeping takes each once nobody wants it.
     pub pods_with_data: Vec<PodUid>,
 }
 
@@ -456,11 +456,16 @@ impl Parts {
     }
 
     /// 5.5 step 6: ends the pods that the runtime holds and nobody wants, and removes what is left of those that have ended.
-    /// 5.5 step 4: removes the data of pods that an earlier daemon did not get to remove. This is looked for once: a worker
-    /// tries again when its removal fails.
+    /// 5.5 step 4: removes the data of pods that an earlier daemon did not get to remove. Each is ended once: a worker tries
+    /// again when its removal fails. A pod that is wanted now may have completed before the node was started again; then
+    /// the runtime does not know it, and nothing else removes its data when its file goes.
     fn end_orphans(&mut self) {
         self.runtime.pods().iter().for_each(|r| self.end_orphan(r));
-        for uid in std::mem::take(&mut self.pods_with_data) {
+        let with_data = std::mem::take(&mut self.pods_with_data);
+        let (wanted, left): (Vec<_>, Vec<_>) =
+            with_data.into_iter().partition(|uid| self.is_wanted(uid));
+        self.pods_with_data = wanted;
+        for uid in left {
             self.end_orphan(&RuntimePodStatus {
                 uid,
                 ..Default::default()
@@ -468,8 +473,12 @@ impl Parts {
         }
     }
 
+    fn is_wanted(&self, uid: &PodUid) -> bool {
+        self.workers.contains(uid) || self.pods.get(uid).is_some()
+    }
+
     fn end_orphan(&self, runtime: &RuntimePodStatus) {
-        if self.workers.contains(&runtime.uid) || self.pods.get(&runtime.uid).is_some() {
+        if self.is_wanted(&runtime.uid) {
             return;
         }
         self.workers.update(Update {
@@ -859,6 +868,11 @@ mod tests {
         h.expect("left", Phase::Terminating);
         h.expect("left", Phase::Terminated);
         h.parts.handle_housekeeping();
+        assert_eq!(
+            h.parts.pods_with_data,
+            ["a".into()],
+            "its data goes when its file does"
+        );
         assert_eq!(
             *h.probes.0.lock().unwrap(),
             vec![HashSet::from(["a".into()]); 3]

@@ -28,6 +28,7 @@ pub use work_queue::WorkQueue;
 use crate::api::{Pod, PodUid};
 use crate::clock::Moment;
 use crate::runtime::{Cancel, ENDING};
+use crate::sys;
 use table::{Effect, Next, Table};
 
 /// Retry after a failed sync: 10 s, jittered to 10–15 s (kubelet-probes 5.6).
@@ -260,6 +261,8 @@ impl WorkerThreads {
                     return;
                 }
             }
+            // A sync needs six pages of stack, the wait for the next one. An error costs memory only.
+            let _ = sys::stack::give_back();
         }
     }
 

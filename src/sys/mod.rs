@@ -10,6 +10,7 @@ pub mod mountinfo;
 pub mod process;
 mod raw;
 pub mod socket;
+pub mod stack;
 pub mod task;
 pub mod terminal;
 pub mod xattr;

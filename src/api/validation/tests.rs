@@ -2,6 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::pod::{Container, ProbeType, Volume};
+use crate::layout::Layout;
 
 fn from<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
@@ -620,6 +621,13 @@ fn metadata_of_a_pod() {
     );
     assert_eq!(
         metadata(json!({"name": "a", "namespace": "d", "uid": "../../etc"})),
+        ["metadata.uid Invalid"]
+    );
+    // A pod's cgroup has its UID as its name and lies beside that of the shims.
+    let shims = Layout::new("/").shims_cgroup();
+    let name = shims.rsplit('/').next();
+    assert_eq!(
+        metadata(json!({"name": "a", "namespace": "d", "uid": name})),
         ["metadata.uid Invalid"]
     );
     assert_eq!(
