@@ -27,17 +27,17 @@ pub const VERB: args::Verb = args::Verb {
     help: "\
 usage: podprobe validate FILE|DIR… [--node-name NAME]
 
-Checks pod files as the daemon does, and names every error and every field that has no effect. Of a directory it reads
-every file whose name does not begin with a dot, as the daemon does. Exit code 1 when any file is refused.
+Checks pod files as the daemon does, by the configuration of --root, and names every error and every field that has no
+effect. Of a directory it reads every file whose name does not begin with a dot, as the daemon does. Exit code 1 when
+any file is refused.
 
-  --node-name NAME         every pod's name ends with it; default the host name
+  --node-name NAME         every pod's name ends with it; default that of the configuration, else the host name
 ",
     options: &[ROOT, Opt::value("node-name", None)],
     run: |raw, out, _| {
         let args = parse(raw).map_err(CliError::Usage)?;
-        let node = args.node_name.clone().unwrap_or_else(host_name);
-        let allowed = allow_probe_hosts();
-        run(&args, &|bytes, path| decode(bytes, &node, path, &allowed), out)?;
+        let node = settings(&args)?;
+        run(&args.paths, &|bytes, path| decode(bytes, &node, path), out)?;
         Ok(ExitCode::SUCCESS)
     },
 };
@@ -47,8 +47,10 @@ every file whose name does not begin with a dot, as the daemon does. Exit code 1
 pub struct Validate {
     /// Files and directories.
     pub paths: Vec<PathBuf>,
-    /// Suffix of the pods' names; None means the host name.
+    /// Suffix of the pods' names; None means that of the configuration.
     pub node_name: Option<String>,
+    /// Where the configuration is.
+    pub root: PathBuf,
 }
 
 fn parse(raw: &Raw) -> Result<Validate, String> {
@@ -58,23 +60,26 @@ fn parse(raw: &Raw) -> Result<Validate, String> {
     Ok(Validate {
         paths: raw.words.iter().map(PathBuf::from).collect(),
         node_name: raw.text("node-name")?,
+        root: raw.root()?,
     })
 }
 
-fn host_name() -> String {
-    nix::unistd::gethostname()
-        .ok()
-        .and_then(|n| n.into_string().ok())
-        .unwrap_or_else(|| "localhost".into())
+/// What the daemon of that root would go by.
+fn settings(args: &Validate) -> Result<Settings, CliError> {
+    let given = Overrides {
+        node_name: args.node_name.clone(),
+        ..Overrides::default()
+    };
+    Settings::load(&Layout::new(&args.root), None, &given)
+        .map_err(|e| CliError::Failed(e.to_string()))
 }
 
 /// Decodes a file's content, its pods named with the node's name.
 pub type Decoder<'a> = &'a dyn Fn(&[u8], &Path) -> Decoded;
 
 /// Prints one verdict per file on `out`; fails when any file is bad.
-pub fn run(validate: &Validate, decoder: Decoder<'_>, out: &mut dyn Write) -> Result<(), CliError> {
-    let files = validate
-        .paths
+pub fn run(paths: &[PathBuf], decoder: Decoder<'_>, out: &mut dyn Write) -> Result<(), CliError> {
+    let files = paths
         .iter()
         .map(|p| files(p))
         .collect::<Result<Vec<_>, _>>()?
@@ -120,19 +125,14 @@ pub struct Decoded {
     pub errors: Vec<String>,
 }
 
-/// The hosts that the node's configuration allows; none when it cannot be read.
-fn allow_probe_hosts() -> Vec<String> {
-    let settings = Settings::load(&Layout::new("/"), None, &Overrides::default());
-    settings.map(|s| s.allow_probe_hosts).unwrap_or_default()
-}
-
 /// Decodes and validates a pod file as the file source does. A probe to a host that is not allowed is an error here: the
 /// daemon runs such a pod, and each run of that probe is an error.
-fn decode(bytes: &[u8], node_name: &str, path: &Path, allow_probe_hosts: &[String]) -> Decoded {
+fn decode(bytes: &[u8], node: &Settings, path: &Path) -> Decoded {
     let hosts = ProbeHosts {
-        allowed: allow_probe_hosts,
+        allowed: &node.allow_probe_hosts,
         is_node_address: &is_node_address,
     };
+    let node_name = &node.node_name;
     match decode::pods(bytes, &PodOrigin::File { node_name, path }) {
         Ok(pods) => Decoded {
             errors: pods
@@ -272,11 +272,44 @@ mod tests {
         }
     }
 
+    /// What `validate --node-name n` goes by with this configuration.
+    fn node(config: &str) -> Result<Settings, CliError> {
+        let root = tempfile::tempdir().unwrap();
+        let file = Layout::new(root.path()).config_file();
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, config).unwrap();
+        settings(&Validate {
+            paths: Vec::new(),
+            node_name: Some("n".into()),
+            root: root.path().into(),
+        })
+    }
+
+    #[test]
+    fn the_configuration_below_the_root_counts() {
+        let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [
+            {"name": "c", "image": "i", "livenessProbe": {"httpGet": {"host": "192.0.2.7", "port": 80}}}]}});
+        let errors = |config: &str| {
+            let decoded = decode(
+                pod.to_string().as_bytes(),
+                &node(config).unwrap(),
+                Path::new("/p/a.json"),
+            );
+            assert!(decoded.pods.iter().all(|(name, _)| name == "a-n"));
+            decoded.errors.len()
+        };
+        assert_eq!(errors("{}"), 1);
+        assert_eq!(errors(r#"{"allowProbeHosts": ["192.0.2.7"]}"#), 0);
+        let e = node(r#"{"allowProbeHost": []}"#).unwrap_err().to_string();
+        assert!(e.contains("allowProbeHost"), "{e}");
+    }
+
     #[test]
     fn ports_that_nothing_reaches_are_warned_of() {
+        let node = node("{}").unwrap();
         let warnings = |spec: serde_json::Value| {
             let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec});
-            let decoded = decode(pod.to_string().as_bytes(), "n", Path::new("/p/a.json"), &[]);
+            let decoded = decode(pod.to_string().as_bytes(), &node, Path::new("/p/a.json"));
             assert_eq!(decoded.errors, [] as [&str; 0]);
             let all = decoded.pods[0].1.clone();
             all.iter().filter(|w| w.contains("loopback")).count()
@@ -297,14 +330,7 @@ mod tests {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
         let mut out = Vec::new();
-        let result = run(
-            &Validate {
-                paths: vec![dir.path().into()],
-                node_name: None,
-            },
-            &decoder,
-            &mut out,
-        );
+        let result = run(&[dir.path().into()], &decoder, &mut out);
         let text = String::from_utf8(out)
             .unwrap()
             .replace(&format!("{}/", dir.path().display()), "");
@@ -354,17 +380,7 @@ mod tests {
             std::fs::write(file, "web").unwrap();
         }
         let mut out = Vec::new();
-        assert!(
-            run(
-                &Validate {
-                    paths: vec![a.clone(), b.clone()],
-                    node_name: None
-                },
-                &decoder,
-                &mut out
-            )
-            .is_err()
-        );
+        assert!(run(&[a.clone(), b.clone()], &decoder, &mut out).is_err());
         let text = String::from_utf8(out).unwrap();
         assert!(
             text.contains(&format!(
@@ -377,10 +393,7 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_read_is_an_error() {
-        let missing = Validate {
-            paths: vec!["/nonexistent/x.json".into()],
-            node_name: None,
-        };
+        let missing = ["/nonexistent/x.json".into()];
         let e = run(&missing, &decoder, &mut Vec::new()).unwrap_err();
         assert_eq!(
             e.to_string(),
