@@ -1,4 +1,4 @@
-//! podprobe: the kubelet's probes, restarts and readiness-gated services for nodes too small for a kubelet.
+//! podprobe: the kubelet's probes and restarts for nodes too small for a kubelet.
 //!
 //! The modules carry the names of the kubelet's own parts; ARCHITECTURE.md has the code map, the threads, the
 //! channels and the invariants. Data flows in one circle:

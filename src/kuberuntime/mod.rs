@@ -2,7 +2,7 @@
 //!
 //! Invariants: a step does one thing and is called by itself: pod directory, volumes, sandbox; then for each container
 //! image, configuration, create, start. Whoever calls them decides about order, events and back-off
-//! ([`crate::pod_workers`]). Only this module knows both pods and the runtime's configurations.
+//! ([`crate::pod_workers`]). What a configuration contains is [`crate::container_config`]'s to decide.
 
 mod error;
 mod log_links;
