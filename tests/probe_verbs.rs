@@ -71,10 +71,11 @@ fn after_the_node_was_down_the_cause_of_the_start_says_so() {
         fs::write(node.layout.checkpoint(), before).unwrap();
 
         let daemon = Daemon::start(node);
+        let described = || says(node, "describe pod web");
         wait_until("the start after the power cut", || {
-            says(node, "get pods").contains("Running")
+            described().contains("Restarts:")
         });
-        let described = says(node, "describe pod web");
+        let described = described();
         let restarts = described.split_once("Restarts:").expect(&described).1;
         assert!(restarts.contains("the node was restarted"), "{described}");
         fs::remove_file(&file).unwrap();
