@@ -141,7 +141,34 @@ impl Container {
 impl Drop for Container {
     fn drop(&mut self) {
         let _ = runc(&["delete", "--force", &self.id]);
+        // runc leaves a cgroup in which a killed process has not quite ended.
+        for cgroup in cgroups(&self.id) {
+            let until = Instant::now() + Duration::from_secs(10);
+            while cgroup.exists() && Instant::now() < until {
+                remove_cgroup(&cgroup);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
     }
+}
+
+/// The cgroup of that name at the top of each hierarchy.
+fn cgroups(name: &str) -> Vec<PathBuf> {
+    let tops = fs::read_dir("/sys/fs/cgroup").into_iter().flatten();
+    let here = [PathBuf::from("/sys/fs/cgroup")].into_iter();
+    here.chain(tops.flatten().map(|top| top.path()))
+        .map(|top| top.join(name))
+        .filter(|cgroup| cgroup.exists())
+        .collect()
+}
+
+/// Removes it and those below it, as far as they are empty.
+fn remove_cgroup(cgroup: &Path) {
+    let below = fs::read_dir(cgroup).into_iter().flatten().flatten();
+    for child in below.filter(|c| c.file_type().is_ok_and(|t| t.is_dir())) {
+        remove_cgroup(&child.path());
+    }
+    let _ = fs::remove_dir(cgroup);
 }
 
 fn make_root(root: &Path) {
