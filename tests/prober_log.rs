@@ -90,7 +90,7 @@ fn a_day_of_failures_is_one_line_and_a_host_that_is_refused_an_event() {
     let line = |level, text: &str| Some(Some((level, text.to_owned())));
 
     let mut memory = Memory::default();
-    let begins = "probe web-n/c liveness: runs went from not run yet to failure (words)";
+    let begins = "liveness probe of web-n/c failed: words";
     let liveness = ProbeType::Liveness;
     assert_eq!(
         seen(&mut memory, liveness, 1000),
@@ -98,7 +98,7 @@ fn a_day_of_failures_is_one_line_and_a_host_that_is_refused_an_event() {
     );
     assert_eq!(seen(&mut memory, liveness, 1000), Some(None));
     *exits.0.lock().unwrap() = 0;
-    let ends = "probe web-n/c liveness: runs went from failure to success (words)";
+    let ends = "liveness probe of web-n/c succeeded again";
     assert_eq!(
         seen(&mut memory, liveness, 1000),
         line(log::Level::Info, ends)
@@ -107,8 +107,7 @@ fn a_day_of_failures_is_one_line_and_a_host_that_is_refused_an_event() {
     // Parity A1: the event says how to allow the host.
     let mut memory = Memory::default();
     let why = "cannot probe host \"192.0.2.77\": it is neither the pod's address nor loopback, nor an address of this node; leave `host` out, or add it to allowProbeHosts in the configuration";
-    let cut: String = why.chars().take(120).collect();
-    let errs = format!("probe web-n/c readiness: runs went from not run yet to error ({cut})");
+    let errs = format!("readiness probe of web-n/c cannot be run: {why}");
     let readiness = ProbeType::Readiness;
     assert_eq!(
         seen(&mut memory, readiness, 9),

@@ -323,15 +323,12 @@ fn a_probe_that_begins_to_fail_or_recovers_is_one_line() {
         d.results.readiness.get(&id) == Some(ProbeResult::Success)
     });
     assert_eq!(d.manager.shutdown(CEILING), 0);
-    let line = |level, text: &str| (level, format!("probe pod-lines/c0 readiness: {text}"));
+    let line = |level, text: &str| (level, format!("readiness probe of pod-lines/c0 {text}"));
     assert_eq!(
         *LINES.lock().unwrap(),
         [
-            line(
-                log::Level::Warn,
-                "runs went from not run yet to failure (said)"
-            ),
-            line(log::Level::Info, "runs went from failure to success (said)"),
+            line(log::Level::Warn, "failed: said"),
+            line(log::Level::Info, "succeeded again"),
         ]
     );
 }

@@ -109,18 +109,13 @@ impl Outcome {
         }
     }
 
-    /// The beginning of the output, as one line of at most 120 characters, for the log.
+    /// The beginning of the error, else of the output, as one line of at most 300 characters for the
+    /// log; it may be empty.
     pub fn cause(&self) -> String {
         let text = self.error.as_deref().unwrap_or(&self.output).trim();
-        let head: String = text
-            .chars()
-            .take(120)
+        text.chars()
+            .take(300)
             .map(|c| if c.is_control() { ' ' } else { c })
-            .collect();
-        if head.is_empty() {
-            self.phase.to_string()
-        } else {
-            head
-        }
+            .collect()
     }
 }

@@ -72,7 +72,7 @@ impl Prober {
         if let Some((level, change)) = memory.change(&outcome) {
             let (pod, container) = (&subject.pod.metadata.name, subject.container);
             let probe = probe_type.as_str().to_lowercase();
-            log::log!(level, "probe {pod}/{container} {probe}: {change}");
+            log::log!(level, "{probe} probe of {pod}/{container} {change}");
         }
         if let Some((reason, message)) = event(probe_type, &outcome) {
             let field_path = subject.pod.field_path(subject.container);
@@ -233,32 +233,24 @@ impl Memory {
         self.prepared = None;
     }
 
-    /// Logs a run whose outcome differs from the one before. The end of the container is not
-    /// logged: the worker's next step sees it.
+    /// The level and text of the log line for a run whose outcome differs from the one before. The end
+    /// of the container is not logged: the worker's next step sees it.
     fn change(&mut self, outcome: &Outcome) -> Option<(log::Level, String)> {
         let is = verdict(outcome);
         if outcome.container_gone || self.verdict == Some(is) {
             return None;
         }
-        let was = self.verdict.replace(is);
-        let level = match is {
-            Verdict::Failure | Verdict::Error => log::Level::Warn,
-            Verdict::Success => log::Level::Info,
-        };
-        let was = was.map_or("not run yet", outcome_name);
+        let first = self.verdict.replace(is).is_none();
         let cause = outcome.cause();
-        Some((
-            level,
-            format!("runs went from {was} to {} ({cause})", outcome_name(is)),
-        ))
-    }
-}
-
-fn outcome_name(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Success => "success",
-        Verdict::Failure => "failure",
-        Verdict::Error => "error",
+        Some(match is {
+            Verdict::Success if first => (log::Level::Info, "succeeded".into()),
+            Verdict::Success => (log::Level::Info, "succeeded again".into()),
+            Verdict::Failure if cause.is_empty() => {
+                (log::Level::Warn, "failed without output".into())
+            }
+            Verdict::Failure => (log::Level::Warn, format!("failed: {cause}")),
+            Verdict::Error => (log::Level::Warn, format!("cannot be run: {cause}")),
+        })
     }
 }
 
@@ -359,20 +351,23 @@ mod tests {
             ..broken()
         };
         let line = |level, text: &str| Some((level, text.to_owned()));
-        let first = "runs went from not run yet to success (read)";
+        let first = "succeeded";
         assert_eq!(lines(ok()), line(log::Level::Info, first));
-        let fails = "runs went from success to failure (statuscode: 503)";
+        let fails = "failed: statuscode: 503";
         assert_eq!(lines(failed()), line(log::Level::Warn, fails));
         for _ in 0..1000 {
             assert_eq!(lines(failed()), None);
         }
         assert_eq!(lines(gone()), None);
         assert_eq!(lines(failed()), None, "the end of a container is no change");
-        let errs = "runs went from failure to error (no namespace)";
+        let errs = "cannot be run: no namespace";
         assert_eq!(lines(broken()), line(log::Level::Warn, errs));
         assert_eq!(lines(broken()), None);
-        let over = "runs went from error to success (read)";
+        let over = "succeeded again";
         assert_eq!(lines(ok()), line(log::Level::Info, over));
+        let silent = Outcome::new(HandlerResult::Failure, "", Phase::Run);
+        let fails = "failed without output";
+        assert_eq!(lines(silent), line(log::Level::Warn, fails));
     }
 
     fn leak(s: &str) -> &'static str {
