@@ -266,9 +266,10 @@ fn an_error_or_a_panic_costs_one_round_and_a_full_channel_drops() {
     f.replies.send(Ok(vec![panics])).unwrap();
     let both = vec![("a", RuntimeState::Running), ("b", RuntimeState::Exited)];
     f.replies.send(Ok(vec![("1", both)])).unwrap();
+    // An unknown pod is only as new as the whole listing, whose events have been sent by then.
     f.pleg
         .cache()
-        .get_newer_than(&"1".into(), Moment::default(), CEILING)
+        .get_newer_than(&"unknown".into(), Moment::default(), CEILING)
         .unwrap();
     assert_eq!(
         (f.pleg.panics(), f.pleg.discarded(), f.events.len()),
