@@ -462,8 +462,9 @@ impl Parts {
     fn end_orphans(&mut self) {
         self.runtime.pods().iter().for_each(|r| self.end_orphan(r));
         let with_data = std::mem::take(&mut self.pods_with_data);
-        let (wanted, left): (Vec<_>, Vec<_>) =
-            with_data.into_iter().partition(|uid| self.is_wanted(uid));
+        let (wanted, left): (Vec<_>, Vec<_>) = with_data
+            .into_iter()
+            .partition(|uid| self.pods.get(uid).is_some());
         self.pods_with_data = wanted;
         for uid in left {
             self.end_orphan(&RuntimePodStatus {

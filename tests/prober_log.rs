@@ -98,7 +98,7 @@ fn a_day_of_failures_is_one_line_and_a_host_that_is_refused_an_event() {
     );
     assert_eq!(seen(&mut memory, liveness, 1000), Some(None));
     *exits.0.lock().unwrap() = 0;
-    let ends = "liveness probe of web-n/c succeeded again";
+    let ends = "liveness probe of web-n/c succeeded";
     assert_eq!(
         seen(&mut memory, liveness, 1000),
         line(log::Level::Info, ends)

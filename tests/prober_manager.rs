@@ -328,7 +328,7 @@ fn a_probe_that_begins_to_fail_or_recovers_is_one_line() {
         *LINES.lock().unwrap(),
         [
             line(log::Level::Warn, "failed: said"),
-            line(log::Level::Info, "succeeded again"),
+            line(log::Level::Info, "succeeded"),
         ]
     );
 }

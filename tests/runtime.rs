@@ -564,9 +564,13 @@ fn unreadable_records(node: &Node) {
         .record::<ContainerState>(&id, STATE)
         .process
         .expect("it runs");
-    let dir = node.layout.containers().join(id.as_str());
-    fs::rename(dir.join(CONTAINER), dir.join("aside")).unwrap();
-    fs::create_dir(dir.join(CONTAINER)).unwrap();
+    let damage = |dir: &Path, name| {
+        fs::rename(dir.join(name), dir.join("aside")).unwrap();
+        fs::create_dir(dir.join(name)).unwrap();
+    };
+    damage(&node.layout.containers().join(id.as_str()), CONTAINER);
+    let sandbox = rt.pod_status(other.uid()).unwrap().sandboxes[0].id.clone();
+    damage(&node.layout.sandboxes().join(sandbox.as_str()), STATE);
     // A new daemon has not read it before.
     let new = node.runtime();
     let listed = new.list_pods().unwrap();
@@ -574,6 +578,10 @@ fn unreadable_records(node: &Node) {
     assert_eq!(
         of(other.uid()).container("a").unwrap().state,
         RuntimeState::Running
+    );
+    assert!(
+        of(other.uid()).sandboxes[0].ready,
+        "its container names the holder"
     );
     assert!(of(pod.uid()).containers.is_empty());
     assert!(!process.alive(), "nobody can name it any more, so it ends");

@@ -11,7 +11,7 @@ use podprobe::runtime::ExecOutcome;
 use podprobe::settings::RuntimeChoice;
 use serde_json::{Value, json};
 use support::running::Running;
-use support::{CEILING, Node, pod, sh};
+use support::{CEILING, Node, pod, sh, wait_until};
 
 /// Everything but making directories, which fails with an error that nothing else here gives (EXFULL).
 fn no_mkdir() -> Value {
@@ -58,6 +58,10 @@ fn a_profile_holds_in_the_container_and_in_what_enters_it() {
             c["securityContext"] = localhost("sub/no-mkdir.json", more.clone());
             let c = Running::start(node, "profile", &json!({"containers": [c]}));
             let log = &c.rt.pod_status(c.pod.uid()).unwrap().containers[0].log_path;
+            // Its two streams are copied by themselves, and the line of stderr may come later.
+            wait_until("both lines", || {
+                fs::read_to_string(log).unwrap().lines().count() == 2
+            });
             let log = fs::read_to_string(log).unwrap();
             assert!(
                 log.contains("can't create directory '/tmp/d': Exchange full")

@@ -13,7 +13,7 @@ use crate::api::{Pod, PodOrigin};
 use crate::layout::Layout;
 use crate::pod_config::files::is_pod_file;
 use crate::prober::target::is_node_address;
-use crate::settings::{Overrides, Settings};
+use crate::settings::{Overrides, Settings, SettingsError};
 
 /// Largest pod file in bytes (kubelet-probes 6.1).
 const MAX_FILE: u64 = 10 << 20;
@@ -36,9 +36,11 @@ any file is refused.
     options: &[ROOT, Opt::value("node-name", None)],
     run: |raw, out, _| {
         let args = parse(raw).map_err(CliError::Usage)?;
-        let node = settings(&args)?;
+        let (node, unusable) = Node::of(&args);
         run(&args.paths, &|bytes, path| decode(bytes, &node, path), out)?;
-        Ok(ExitCode::SUCCESS)
+        unusable.map_or(Ok(ExitCode::SUCCESS), |e| {
+            Err(CliError::Failed(format!("{e}; the files were checked without it")))
+        })
     },
 };
 
@@ -64,14 +66,34 @@ fn parse(raw: &Raw) -> Result<Validate, String> {
     })
 }
 
-/// What the daemon of that root would go by.
-fn settings(args: &Validate) -> Result<Settings, CliError> {
-    let given = Overrides {
-        node_name: args.node_name.clone(),
-        ..Overrides::default()
-    };
-    Settings::load(&Layout::new(&args.root), None, &given)
-        .map_err(|e| CliError::Failed(e.to_string()))
+/// What pod files are checked by.
+struct Node {
+    name: String,
+    allow_probe_hosts: Vec<String>,
+}
+
+impl Node {
+    /// As the daemon of that root has it. A configuration that cannot be used is an error, but the files are checked all
+    /// the same.
+    fn of(args: &Validate) -> (Self, Option<SettingsError>) {
+        let given = Overrides {
+            node_name: args.node_name.clone(),
+            ..Overrides::default()
+        };
+        let (name, allow_probe_hosts, unusable) =
+            match Settings::load(&Layout::new(&args.root), None, &given) {
+                Ok(s) => (s.node_name, s.allow_probe_hosts, None),
+                Err(e) => {
+                    let name = given.node_name.unwrap_or_else(|| "localhost".into());
+                    (name, Vec::new(), Some(e))
+                }
+            };
+        let node = Self {
+            name,
+            allow_probe_hosts,
+        };
+        (node, unusable)
+    }
 }
 
 /// Decodes a file's content, its pods named with the node's name.
@@ -127,12 +149,12 @@ pub struct Decoded {
 
 /// Decodes and validates a pod file as the file source does. A probe to a host that is not allowed is an error here: the
 /// daemon runs such a pod, and each run of that probe is an error.
-fn decode(bytes: &[u8], node: &Settings, path: &Path) -> Decoded {
+fn decode(bytes: &[u8], node: &Node, path: &Path) -> Decoded {
     let hosts = ProbeHosts {
         allowed: &node.allow_probe_hosts,
         is_node_address: &is_node_address,
     };
-    let node_name = &node.node_name;
+    let node_name = &node.name;
     match decode::pods(bytes, &PodOrigin::File { node_name, path }) {
         Ok(pods) => Decoded {
             errors: pods
@@ -273,12 +295,12 @@ mod tests {
     }
 
     /// What `validate --node-name n` goes by with this configuration.
-    fn node(config: &str) -> Result<Settings, CliError> {
+    fn node(config: &str) -> (Node, Option<SettingsError>) {
         let root = tempfile::tempdir().unwrap();
         let file = Layout::new(root.path()).config_file();
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, config).unwrap();
-        settings(&Validate {
+        Node::of(&Validate {
             paths: Vec::new(),
             node_name: Some("n".into()),
             root: root.path().into(),
@@ -292,7 +314,7 @@ mod tests {
         let errors = |config: &str| {
             let decoded = decode(
                 pod.to_string().as_bytes(),
-                &node(config).unwrap(),
+                &node(config).0,
                 Path::new("/p/a.json"),
             );
             assert!(decoded.pods.iter().all(|(name, _)| name == "a-n"));
@@ -300,13 +322,14 @@ mod tests {
         };
         assert_eq!(errors("{}"), 1);
         assert_eq!(errors(r#"{"allowProbeHosts": ["192.0.2.7"]}"#), 0);
-        let e = node(r#"{"allowProbeHost": []}"#).unwrap_err().to_string();
+        let (_, unusable) = node(r#"{"allowProbeHost": []}"#);
+        let e = unusable.expect("the key is unknown").to_string();
         assert!(e.contains("allowProbeHost"), "{e}");
     }
 
     #[test]
     fn ports_that_nothing_reaches_are_warned_of() {
-        let node = node("{}").unwrap();
+        let (node, _) = node("{}");
         let warnings = |spec: serde_json::Value| {
             let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec});
             let decoded = decode(pod.to_string().as_bytes(), &node, Path::new("/p/a.json"));

@@ -225,6 +225,8 @@ pub struct Memory {
     prepared: Option<Prepared>,
     /// The outcome of the last run with a result.
     verdict: Option<Verdict>,
+    /// Whether a run has succeeded.
+    succeeded: bool,
 }
 
 impl Memory {
@@ -240,11 +242,13 @@ impl Memory {
         if outcome.container_gone || self.verdict == Some(is) {
             return None;
         }
-        let first = self.verdict.replace(is).is_none();
+        self.verdict = Some(is);
+        let before = self.succeeded;
+        self.succeeded |= is == Verdict::Success;
         let cause = outcome.cause();
         Some(match is {
-            Verdict::Success if first => (log::Level::Info, "succeeded".into()),
-            Verdict::Success => (log::Level::Info, "succeeded again".into()),
+            Verdict::Success if before => (log::Level::Info, "succeeded again".into()),
+            Verdict::Success => (log::Level::Info, "succeeded".into()),
             Verdict::Failure if cause.is_empty() => {
                 (log::Level::Warn, "failed without output".into())
             }

@@ -227,41 +227,45 @@ pub fn read<T: DeserializeOwned>(dir: &Path, name: &str) -> Option<T> {
 }
 
 /// Reads `dir/name`: None when it is missing, or when it was not a record and has been moved to
-/// `<name>.corrupt`. A directory in its place and a bad block are damage of this one record, as a
-/// torn file is: it must not hide the others.
+/// `<name>.corrupt`. A directory or a link in its place is damage of this one record, as a torn file
+/// is: it must not hide the others.
 ///
 /// # Errors
-/// This process lacks something, such as descriptors: nothing is known of what the record says.
+/// It is there but cannot be read right now (no descriptors left, a bad disk, not permitted): nothing
+/// is known of what it says.
 pub fn try_read<T: DeserializeOwned>(dir: &Path, name: &str) -> io::Result<Option<T>> {
     let path = dir.join(name);
-    let read = match fs::read(&path) {
+    let damage = match fs::read(&path) {
+        Ok(bytes) => match serde_json::from_slice(&bytes) {
+            Ok(record) => return Ok(Some(record)),
+            Err(e) => e.to_string(),
+        },
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) if is_shortage(&e) => {
+        Err(e) if is_no_file(&e) => e.to_string(),
+        Err(e) => {
             let text = format!("cannot read {}: {e}", path.display());
             return Err(io::Error::new(e.kind(), text));
         }
-        read => read.and_then(|bytes| Ok(serde_json::from_slice(&bytes)?)),
     };
-    read.map(Some).or_else(|e| {
-        let aside = dir.join(format!("{name}.corrupt"));
-        log::error!(
-            "cannot use {}: {e}; it is kept as {}",
+    let aside = dir.join(format!("{name}.corrupt"));
+    match fs::rename(&path, &aside) {
+        Ok(()) => log::error!(
+            "cannot use {}: {damage}; it is kept as {}",
             path.display(),
             aside.display()
-        );
-        let _ = fs::rename(&path, aside);
-        Ok(None)
-    })
+        ),
+        Err(e) => log::error!(
+            "cannot use {}: {damage}; it cannot be moved aside: {e}",
+            path.display()
+        ),
+    }
+    Ok(None)
 }
 
-/// Whether a read failed for a lack of ours or the node's, and not for the file.
-fn is_shortage(e: &io::Error) -> bool {
-    use nix::errno::Errno;
-    let errno = e.raw_os_error().map(Errno::from_raw);
-    matches!(
-        errno,
-        Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM | Errno::EAGAIN | Errno::EINTR)
-    )
+/// Whether a read failed because something else than a file is there.
+fn is_no_file(e: &io::Error) -> bool {
+    let errno = e.raw_os_error();
+    errno.is_some_and(|n| [libc::EISDIR, libc::ELOOP, libc::ENOTDIR, libc::ENXIO].contains(&n))
 }
 
 #[cfg(test)]
@@ -306,18 +310,12 @@ mod tests {
     }
 
     #[test]
-    fn a_lack_of_descriptors_is_not_damage_and_a_bad_block_is() {
-        let is_lack = |errno| is_shortage(&io::Error::from_raw_os_error(errno));
-        assert!(
-            [libc::EMFILE, libc::ENFILE, libc::ENOMEM]
-                .into_iter()
-                .all(is_lack)
-        );
-        assert!(
-            ![libc::EIO, libc::EISDIR, libc::ELOOP]
-                .into_iter()
-                .any(is_lack)
-        );
+    fn only_what_is_no_file_is_damage() {
+        let is_damage = |errno| is_no_file(&io::Error::from_raw_os_error(errno));
+        assert!([libc::EISDIR, libc::ELOOP].into_iter().all(is_damage));
+        let ours = [libc::EMFILE, libc::ENOMEM, libc::EIO, libc::EACCES];
+        assert!(!ours.into_iter().any(is_damage));
+        assert!(!is_no_file(&io::ErrorKind::OutOfMemory.into()));
     }
 
     #[test]

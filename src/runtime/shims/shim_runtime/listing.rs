@@ -219,10 +219,7 @@ impl ShimRuntime {
                         },
                     );
                 }
-                None => {
-                    self.set_aside(&id);
-                    return Ok(());
-                }
+                None => return self.set_aside(&id),
             }
         }
         let e = cache.containers.get_mut(&id).expect("just inserted");
@@ -254,45 +251,51 @@ impl ShimRuntime {
                         },
                     );
                 }
-                None => {
-                    self.set_aside_sandbox(&id);
-                    return Ok(());
-                }
+                None => return self.set_aside_sandbox(cache, &id),
             }
         }
         let e = cache.sandboxes.get_mut(&id).expect("just inserted");
         if e.state.is_none() {
-            e.state = state::try_read(&dir, STATE)?;
+            let read = state::try_read(&dir, STATE)?;
+            e.state = read.or_else(|| holder_by_containers(&cache.containers, &id));
         }
         Ok(())
     }
 
-    /// A container nobody can name: its processes are ended, its directory is kept for a person to look at.
-    fn set_aside(&self, id: &str) {
+    /// A container nobody can name: its processes are ended, its directory is kept for a person to look at. An error
+    /// leaves everything as it is.
+    fn set_aside(&self, id: &str) -> io::Result<()> {
         let dir = self.layout.containers().join(id);
-        if let Some(s) = state::read::<ContainerState>(&dir, STATE) {
-            for p in [Some(s.shim), s.process].into_iter().flatten() {
-                super::kill_process(p);
-            }
-            self.clear_leftovers(
-                id,
-                &self.runtime_command(),
-                &self.layout.oci_state(),
-                &s.cgroups,
-            );
+        let state = state::try_read::<ContainerState>(&dir, STATE)?;
+        for p in state
+            .iter()
+            .flat_map(|s| [Some(s.shim), s.process])
+            .flatten()
+        {
+            super::kill_process(p);
         }
+        // Without its state, the OCI runtime still knows the container's process and cgroups.
+        self.clear_leftovers(
+            id,
+            &self.runtime_command(),
+            &self.layout.oci_state(),
+            state.as_ref().map_or(&[], |s| &s.cgroups),
+        );
         if let Err(e) = remove_tree(&self.layout.container_data(id)) {
             log::warn!("cannot remove the file system of container {id}: {e}");
         }
         self.rename_corrupt(&dir, id);
+        Ok(())
     }
 
-    fn set_aside_sandbox(&self, id: &str) {
+    fn set_aside_sandbox(&self, cache: &Cache, id: &str) -> io::Result<()> {
         let dir = self.layout.sandboxes().join(id);
-        if let Some(s) = state::read::<SandboxState>(&dir, STATE) {
+        let state = state::try_read::<SandboxState>(&dir, STATE)?;
+        if let Some(s) = state.or_else(|| holder_by_containers(&cache.containers, id)) {
             super::kill_process(s.process);
         }
         self.rename_corrupt(&dir, id);
+        Ok(())
     }
 
     fn rename_corrupt(&self, dir: &Path, id: &str) {
@@ -529,6 +532,18 @@ impl ShimRuntime {
             None => Err(fail("it has no running sandbox")),
         }
     }
+}
+
+/// The state of a sandbox whose own record of it is missing or damaged: its containers name the holder.
+fn holder_by_containers(
+    containers: &HashMap<String, KnownContainer>,
+    sandbox: &str,
+) -> Option<SandboxState> {
+    let inside = containers.values().find(|c| c.record.sandbox == sandbox)?;
+    Some(SandboxState {
+        boot_id: inside.record.boot_id.clone(),
+        process: inside.record.holder,
+    })
 }
 
 /// Reason of an end nobody saw.
