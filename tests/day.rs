@@ -646,8 +646,10 @@ mod tests {
 
     pub(crate) fn liveness_failures_restart_with_back_off(node: &Node) {
         let day = Day::begin(node);
-        let fails = json!({"livenessProbe": {"exec": {"command": ["/bin/cat", "/no"]}, "periodSeconds": 1, "failureThreshold": 1}});
-        let script = "trap 'cat /proc/uptime >>/starts/ends; exit 0' TERM\nsleep 100000 & wait";
+        // It fails only when the trap is set: without one the first process ignores TERM.
+        let trapped = ["/bin/sh", "-c", "[ ! -e /tmp/trapped ]"];
+        let fails = json!({"livenessProbe": {"exec": {"command": trapped}, "periodSeconds": 1, "failureThreshold": 1}});
+        let script = "trap 'cat /proc/uptime >>/starts/ends; exit 0' TERM\n: >/tmp/trapped\nsleep 100000 & wait";
         day.put("bystander", steady(&day, "bystander"));
         day.put("sick", day.pod("sick", script, fails));
         let why = day.wait_event("sick", "Killing");
