@@ -474,12 +474,8 @@ impl Parts {
         }
     }
 
-    fn is_wanted(&self, uid: &PodUid) -> bool {
-        self.workers.contains(uid) || self.pods.get(uid).is_some()
-    }
-
     fn end_orphan(&self, runtime: &RuntimePodStatus) {
-        if self.is_wanted(&runtime.uid) {
+        if self.workers.contains(&runtime.uid) || self.pods.get(&runtime.uid).is_some() {
             return;
         }
         self.workers.update(Update {

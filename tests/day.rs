@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use podprobe::api::PodUid;
 use podprobe::runtime::shims::cgroup;
 use podprobe::sys::mountinfo;
 use podprobe::views::Snapshot;
@@ -46,6 +47,7 @@ on_one![
     liveness_failures_restart_with_back_off,
     readiness_leaves_and_returns,
     a_job_completes_and_its_log_stays,
+    the_data_of_a_job_that_completed_before_a_reboot_goes_with_its_file,
     a_missing_image_is_said_and_its_import_is_enough,
     pods_that_cannot_start_say_why_and_harm_no_other,
     bad_files_say_why_and_harm_no_pod,
@@ -719,6 +721,44 @@ mod tests {
             assert_eq!(day.starts("job").len(), 1);
             day.crash();
         }
+        day.end();
+    }
+
+    /// The runtime knows nothing of such a pod, so only the directory tells of it.
+    pub(crate) fn the_data_of_a_job_that_completed_before_a_reboot_goes_with_its_file(node: &Node) {
+        let mut day = Day::begin(node);
+        let mut job = day.pod("job", "", json!({}));
+        job["spec"]["restartPolicy"] = "Never".into();
+        day.put("job", job);
+        let completed = |day: &Day| {
+            day.wait("the job to complete", |s| {
+                find(s, "job")
+                    .filter(|p| p.status.phase.as_str() == "Succeeded")
+                    .map(|p| p.status.phase)
+            })
+        };
+        completed(&day);
+        let checkpoint = || fs::read_to_string(node.layout.checkpoint()).unwrap_or_default();
+        support::wait_until("the end in the checkpoint", || {
+            checkpoint().contains("Succeeded")
+        });
+        day.kill9();
+        node.kill_everything();
+        fs::remove_dir_all(node.layout.run_dir()).unwrap();
+        let boot = podprobe::clock::boot_id();
+        let rebooted = checkpoint().replace(&boot, "another-boot");
+        fs::write(node.layout.checkpoint(), rebooted).unwrap();
+        let of_no_pod = node.layout.pod_data(&PodUid::from("of-no-pod"));
+        fs::create_dir(&of_no_pod).unwrap();
+
+        day.start();
+        completed(&day);
+        support::wait_until("the first housekeeping to have ended", || {
+            !of_no_pod.exists()
+        });
+        let data = fs::read_dir(node.layout.lib_dir().join("pods")).unwrap();
+        assert_eq!(data.count(), 1);
+        assert_eq!(day.starts("job").len(), 1, "it does not run again");
         day.end();
     }
 
