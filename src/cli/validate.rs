@@ -35,12 +35,8 @@ any file is refused.
 ",
     options: &[ROOT, Opt::value("node-name", None)],
     run: |raw, out, _| {
-        let args = parse(raw).map_err(CliError::Usage)?;
-        let (node, unusable) = Node::of(&args);
-        run(&args.paths, &|bytes, path| decode(bytes, &node, path), out)?;
-        unusable.map_or(Ok(ExitCode::SUCCESS), |e| {
-            Err(CliError::Failed(format!("{e}; the files were checked without it")))
-        })
+        validate(&parse(raw).map_err(CliError::Usage)?, out)?;
+        Ok(ExitCode::SUCCESS)
     },
 };
 
@@ -64,6 +60,16 @@ fn parse(raw: &Raw) -> Result<Validate, String> {
         node_name: raw.text("node-name")?,
         root: raw.root()?,
     })
+}
+
+/// Checks the files by the configuration, and without it when it cannot be used, which is an error too.
+fn validate(args: &Validate, out: &mut dyn Write) -> Result<(), CliError> {
+    let (node, unusable) = Node::of(args);
+    if let Some(e) = &unusable {
+        writeln!(out, "error: {e}; the files are checked without it")?;
+    }
+    run(&args.paths, &|bytes, path| decode(bytes, &node, path), out)?;
+    unusable.map_or(Ok(()), |_| Err(CliError::Reported))
 }
 
 /// What pod files are checked by.
@@ -294,42 +300,44 @@ mod tests {
         }
     }
 
-    /// What `validate --node-name n` goes by with this configuration.
-    fn node(config: &str) -> (Node, Option<SettingsError>) {
+    /// What `validate` says of a pod that probes 192.0.2.7, with this configuration below the root.
+    fn with_configuration(config: &str) -> (String, bool) {
         let root = tempfile::tempdir().unwrap();
         let file = Layout::new(root.path()).config_file();
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, config).unwrap();
-        Node::of(&Validate {
-            paths: Vec::new(),
-            node_name: Some("n".into()),
+        let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [
+            {"name": "c", "image": "i", "livenessProbe": {"httpGet": {"host": "192.0.2.7", "port": 80}}}]}});
+        let path = root.path().join("a.json");
+        std::fs::write(&path, pod.to_string()).unwrap();
+        let args = Validate {
+            paths: vec![path],
+            node_name: None,
             root: root.path().into(),
-        })
+        };
+        let mut out = Vec::new();
+        let good = validate(&args, &mut out).is_ok();
+        (String::from_utf8(out).unwrap(), good)
     }
 
     #[test]
     fn the_configuration_below_the_root_counts() {
-        let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [
-            {"name": "c", "image": "i", "livenessProbe": {"httpGet": {"host": "192.0.2.7", "port": 80}}}]}});
-        let errors = |config: &str| {
-            let decoded = decode(
-                pod.to_string().as_bytes(),
-                &node(config).0,
-                Path::new("/p/a.json"),
-            );
-            assert!(decoded.pods.iter().all(|(name, _)| name == "a-n"));
-            decoded.errors.len()
-        };
-        assert_eq!(errors("{}"), 1);
-        assert_eq!(errors(r#"{"allowProbeHosts": ["192.0.2.7"]}"#), 0);
-        let (_, unusable) = node(r#"{"allowProbeHost": []}"#);
-        let e = unusable.expect("the key is unknown").to_string();
-        assert!(e.contains("allowProbeHost"), "{e}");
+        let (said, good) = with_configuration("{}");
+        assert!(said.contains("192.0.2.7") && !good, "{said}");
+        let allowed = r#"{"allowProbeHosts": ["192.0.2.7"], "nodeName": "edge"}"#;
+        let (said, good) = with_configuration(allowed);
+        assert!(said.contains("a-edge") && good, "{said}");
+        let (said, good) = with_configuration(r#"{"allowProbeHost": []}"#);
+        let both = said.contains("unknown key \"allowProbeHost\"") && said.contains("192.0.2.7");
+        assert!(both && !good, "{said}");
     }
 
     #[test]
     fn ports_that_nothing_reaches_are_warned_of() {
-        let (node, _) = node("{}");
+        let node = Node {
+            name: "n".into(),
+            allow_probe_hosts: Vec::new(),
+        };
         let warnings = |spec: serde_json::Value| {
             let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec});
             let decoded = decode(pod.to_string().as_bytes(), &node, Path::new("/p/a.json"));
