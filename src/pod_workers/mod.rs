@@ -361,6 +361,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::sys::stack;
 
     #[test]
     fn no_back_off_holds_the_next_sync_longer_than_the_resync_interval() {
@@ -421,6 +422,21 @@ mod tests {
         }
     }
 
+    fn update(kind: UpdateKind, uid: &str, runtime_only: bool) -> Update {
+        let metadata = serde_json::from_value(json!({"name": "p", "uid": uid})).unwrap();
+        Update {
+            kind,
+            pod: Arc::new(Pod {
+                metadata,
+                spec: Default::default(),
+                raw: Value::Null,
+            }),
+            runtime_only,
+            phase_is_terminal: false,
+            is_running: false,
+        }
+    }
+
     struct Harness {
         workers: PodWorkers,
         ran: Receiver<(String, Phase)>,
@@ -446,19 +462,7 @@ mod tests {
         }
 
         fn send_as(&self, kind: UpdateKind, uid: &str, runtime_only: bool) {
-            let metadata = serde_json::from_value(json!({"name": "p", "uid": uid})).unwrap();
-            let pod = Arc::new(Pod {
-                metadata,
-                spec: Default::default(),
-                raw: Value::Null,
-            });
-            self.workers.update(Update {
-                kind,
-                pod,
-                runtime_only,
-                phase_is_terminal: false,
-                is_running: false,
-            });
+            self.workers.update(update(kind, uid, runtime_only));
         }
 
         #[track_caller]
@@ -473,6 +477,35 @@ mod tests {
         fn end(&self, outcome: Outcome) {
             self.end.send(outcome).unwrap();
         }
+    }
+
+    /// Its syncs need more than 200 kB of stack.
+    struct Deep(Sender<usize>);
+
+    impl PodSyncer for Deep {
+        fn run(&self, _: &Work, _: &Cancel) -> Outcome {
+            let here = 0_u8;
+            stack::tests::touch();
+            self.0.send(&raw const here as usize).unwrap();
+            Outcome::Ok
+        }
+    }
+
+    #[test]
+    fn a_worker_that_waits_has_given_its_stack_back() {
+        let (tell, told) = bounded(1);
+        let workers = PodWorkers::new(Arc::new(Deep(tell)), Duration::from_secs(60));
+        workers.update(update(UpdateKind::Create, "a", false));
+        let here = told.recv_timeout(Duration::from_secs(10)).expect("a run");
+        let until = Moment::now() + Duration::from_secs(10);
+        while stack::tests::resident(here) >= 200 {
+            assert!(Moment::now() < until, "the stack is still there");
+            std::thread::yield_now();
+        }
+        assert_eq!(
+            workers.shutdown(Duration::from_secs(10)),
+            Vec::<String>::new()
+        );
     }
 
     #[test]

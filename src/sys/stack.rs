@@ -43,11 +43,11 @@ fn lowest() -> Result<usize, Errno> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    /// What the stacks of this process's threads hold, in kB: the resident part of the mapping `address` lies in.
-    fn resident(address: usize) -> u64 {
+    /// What is resident of the mapping that `address` lies in, such as a thread's stack, in kB.
+    pub(crate) fn resident(address: usize) -> u64 {
         let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let mut of_it = false;
         for line in text.lines() {
@@ -67,8 +67,9 @@ mod tests {
         panic!("no mapping at {address:#x}");
     }
 
+    /// A call that needs more than 200 kB of stack.
     #[inline(never)]
-    fn touch() {
+    pub(crate) fn touch() {
         std::hint::black_box([1_u8; 200 << 10]);
     }
 
