@@ -342,8 +342,9 @@ impl Job {
                 // The log at level info has the first of the runs that led here.
                 match outcome {
                     Some(o) => log::debug!(
-                        "probe {name}: {old} -> {result} after {} ({})",
+                        "probe {name}: {old} -> {result} after {} ({}) {}",
                         go_duration(round(o.duration)),
+                        o.phase,
                         o.cause()
                     ),
                     None => log::debug!(

@@ -227,8 +227,8 @@ pub fn read<T: DeserializeOwned>(dir: &Path, name: &str) -> Option<T> {
 }
 
 /// Reads `dir/name`: None when it is missing, or when it was not a record and has been moved to
-/// `<name>.corrupt`. A directory or a link in its place is damage of this one record, as a torn file
-/// is: it must not hide the others.
+/// `<name>.corrupt`. A directory or a socket in its place is damage of this one record, as a torn
+/// file is: it must not hide the others.
 ///
 /// # Errors
 /// It is there but cannot be read right now (no descriptors left, a bad disk, not permitted): nothing

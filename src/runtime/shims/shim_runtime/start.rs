@@ -46,7 +46,8 @@ struct Draft<'a> {
     dir: PathBuf,
 }
 
-/// The shim of a created container, which waits for the word to start it. When this is dropped, the shim records that the container cannot run, and exits.
+/// The shim of a created container, which waits for the word to start it. When this is dropped, the shim records that the
+/// container cannot run, and exits.
 pub(super) struct CreatedContainer {
     pid: i32,
     pipes: RolePipes,
