@@ -27,6 +27,7 @@ pub mod lifecycle;
 pub mod metrics;
 pub mod network;
 pub mod nsexec;
+pub mod objects;
 pub mod pleg;
 pub mod pod_actions;
 pub mod pod_config;

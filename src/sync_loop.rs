@@ -14,10 +14,12 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, never, select, tick};
 
 use crate::admission;
+use crate::api::references::references;
 use crate::api::{Pod, PodPhase, PodStatus, PodUid};
 use crate::clock::{Moment, Time, go_duration};
 use crate::events::{EventType, Recorder};
 use crate::images::manager::ImageWaitReason;
+use crate::objects::Objects;
 use crate::pleg::{EventKind, PodLifecycleEvent};
 use crate::pod_config::{PodConfig, PodOperation, PodUpdate};
 use crate::pod_manager::PodManager;
@@ -53,6 +55,8 @@ pub struct Channels {
     pub startup: Receiver<results::Update>,
     /// From the image keeper: names in the image store have changed.
     pub images: Receiver<()>,
+    /// From the store of what pods refer to: [`Objects::take_changed`] has what has changed.
+    pub objects: Receiver<()>,
     /// Closed means the daemon ends.
     pub stop: Receiver<()>,
 }
@@ -96,6 +100,8 @@ pub struct Parts {
     pub statuses: Arc<StatusManager>,
     /// Which sources have spoken.
     pub config: Arc<PodConfig>,
+    /// What pods refer to.
+    pub objects: Arc<Objects>,
     /// What the runtime holds.
     pub runtime: Arc<dyn RuntimeView>,
     /// Probe workers.
@@ -157,6 +163,7 @@ enum Event {
     Readiness(results::Update),
     Startup(results::Update),
     ImagesChanged,
+    ObjectsChanged,
     SyncTick,
     Housekeeping,
     PauseOver,
@@ -221,6 +228,7 @@ impl SyncLoop {
             readiness,
             startup,
             images,
+            objects,
             stop,
         } = &self.channels;
         select! {
@@ -231,6 +239,7 @@ impl SyncLoop {
             recv(readiness) -> update => update.map_or(Event::Stop, Event::Readiness),
             recv(startup) -> update => update.map_or(Event::Stop, Event::Startup),
             recv(images) -> changed => changed.map_or(Event::Stop, |()| Event::ImagesChanged),
+            recv(objects) -> changed => changed.map_or(Event::Stop, |()| Event::ObjectsChanged),
             recv(self.sync_tick) -> _ => Event::SyncTick,
             recv(self.housekeeping) -> _ => Event::Housekeeping,
         }
@@ -272,6 +281,7 @@ impl SyncLoop {
             Event::Readiness(update) => self.parts.handle_readiness(&update),
             Event::Startup(update) => self.parts.handle_startup(&update),
             Event::ImagesChanged => self.parts.handle_images_changed(),
+            Event::ObjectsChanged => self.parts.handle_objects_changed(),
             Event::SyncTick => self.parts.handle_sync_tick(Moment::now()),
             Event::Housekeeping => self.parts.handle_housekeeping(),
             Event::PauseOver | Event::Stop => {}
@@ -394,6 +404,17 @@ impl Parts {
         for pod in self.pods.all() {
             let status = self.statuses.get(pod.uid());
             if status.is_none_or(|s| s.phase == PodPhase::Pending || waits_for_image(&s)) {
+                self.dispatch(pod, UpdateKind::Sync);
+            }
+        }
+    }
+
+    /// Syncs the pods that refer to what has changed: their volumes are brought up to date, and those
+    /// that waited for it start.
+    fn handle_objects_changed(&self) {
+        let changed = self.objects.take_changed();
+        for pod in self.pods.all() {
+            if references(&pod).iter().any(|key| changed.contains(key)) {
                 self.dispatch(pod, UpdateKind::Sync);
             }
         }
@@ -556,6 +577,8 @@ mod tests {
 
     use super::*;
     use crate::api::PodSource as Source;
+    use crate::api::objects::{LocalObject, ObjectContent, ObjectKey, ObjectKind};
+    use crate::api::test_pods;
     use crate::pleg::EVENTS_CAPACITY;
     use crate::pod_config::merge::UPDATES_CAPACITY;
     use crate::pod_workers::{Outcome, Phase, PodSyncer, Work};
@@ -675,6 +698,7 @@ mod tests {
                 workers,
                 statuses: Arc::new(StatusManager::new(HashMap::new(), Arc::default())),
                 config: Arc::new(PodConfig::new(&[Source::File])),
+                objects: Arc::default(),
                 runtime: runtime.clone(),
                 probes: probes.clone(),
                 recorder: Arc::default(),
@@ -836,6 +860,36 @@ mod tests {
     }
 
     #[test]
+    fn a_change_of_an_object_syncs_the_pods_that_refer_to_it() {
+        let synced = |changed: &str| {
+            let h = Harness::new();
+            let from = json!({"configMapKeyRef": {"name": "settings", "key": "k"}});
+            let env = json!([{"name": "V", "valueFrom": from}]);
+            let spec = json!({"containers": [{"name": "c", "image": "i", "env": env}]});
+            let pod = Arc::new(test_pods::pod("a").uid("a").spec(spec).build());
+            h.config(PodOperation::Add, &[pod]);
+            h.expect("a", Phase::Sync);
+            let object = LocalObject {
+                key: ObjectKey::new(ObjectKind::ConfigMap, "default", changed),
+                content: ObjectContent::ConfigMap(Arc::default()),
+            };
+            h.parts.objects.replace(Source::File, vec![object]);
+            let (channels, _senders) = channels();
+            let mut sync_loop = SyncLoop::new(channels, h.parts, Arc::default());
+            // the worker stands in its first run, so whatever asks for another is remembered
+            sync_loop.handle_event(Event::ObjectsChanged);
+            drop(h.gate);
+            let far = Moment::now() + Duration::from_secs(1_000_000);
+            while sync_loop.parts.workers.due(far).is_empty() {
+                std::thread::yield_now();
+            }
+            h.ran.try_iter().count() == 1
+        };
+        assert!(synced("settings"));
+        assert!(!synced("others"));
+    }
+
+    #[test]
     fn housekeeping_ends_what_nobody_wants_and_tells_the_probes_who_lives() {
         let mut h = Harness::new();
         h.open();
@@ -913,7 +967,7 @@ mod tests {
         Sender<PodUpdate>,
         Sender<PodLifecycleEvent>,
         [Sender<results::Update>; 3],
-        Sender<()>,
+        [Sender<()>; 2],
         Sender<()>,
     );
 
@@ -924,12 +978,13 @@ mod tests {
         let (readiness_tx, readiness) = bounded(results::UPDATES_CAPACITY);
         let (startup_tx, startup) = bounded(results::UPDATES_CAPACITY);
         let (images_tx, images) = bounded(1);
+        let (objects_tx, objects) = bounded(1);
         let (stop_tx, stop) = bounded(0);
         let senders = (
             config_tx,
             pleg_tx,
             [liveness_tx, readiness_tx, startup_tx],
-            images_tx,
+            [images_tx, objects_tx],
             stop_tx,
         );
         (
@@ -940,6 +995,7 @@ mod tests {
                 readiness,
                 startup,
                 images,
+                objects,
                 stop,
             },
             senders,
@@ -950,7 +1006,7 @@ mod tests {
     #[test]
     fn with_every_channel_full_and_every_worker_stuck_the_loop_turns() {
         let h = Harness::new();
-        let (channels, (config, pleg, results, images, stop)) = channels();
+        let (channels, (config, pleg, results, hints, stop)) = channels();
         for n in 0..UPDATES_CAPACITY {
             let update = PodUpdate {
                 op: PodOperation::Add,
@@ -979,8 +1035,8 @@ mod tests {
                     .unwrap();
             }
         }
-        images.try_send(()).unwrap();
-        assert!(config.is_full() && pleg.is_full() && images.is_full());
+        hints.iter().for_each(|hint| hint.try_send(()).unwrap());
+        assert!(config.is_full() && pleg.is_full() && hints.iter().all(Sender::is_full));
         assert!(results.iter().all(Sender::is_full));
         let workers = h.parts.workers.clone();
         let heartbeat = Arc::new(Heartbeat::default());
@@ -989,7 +1045,7 @@ mod tests {
         let deadline = std::time::Instant::now() + SOON;
         while !(config.is_empty()
             && pleg.is_empty()
-            && images.is_empty()
+            && hints.iter().all(Sender::is_empty)
             && results.iter().all(Sender::is_empty))
         {
             assert!(

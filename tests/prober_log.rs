@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use podprobe::api::PodOrigin;
-use podprobe::api::decode::pods;
+use podprobe::api::decode::objects;
 use podprobe::api::{Pod, PodStatus, ProbeType};
 use podprobe::events::Recorder;
 use podprobe::prober::prober::{Memory, Prober, Subject};
@@ -57,7 +57,7 @@ fn pod() -> Pod {
         node_name: "n",
         path: "/p.json".as_ref(),
     };
-    let pods = pods(raw.to_string().as_bytes(), &source).unwrap();
+    let pods = objects(raw.to_string().as_bytes(), &source).unwrap().pods;
     pods[0].pod.clone()
 }
 

@@ -1,5 +1,6 @@
 //! The network handlers against real servers, including misbehaving ones (kubelet-probes 3.4, 3.5).
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -904,8 +905,9 @@ impl KeepListener for TcpListener {
     }
 }
 
-/// States of the sockets in /proc/net/tcp whose remote port is `port`: those of the client.
-fn client_sockets(port: u16) -> Vec<String> {
+/// The sockets in /proc/net/tcp whose remote port is `port`, those of the client: local address and
+/// state.
+fn client_sockets(port: u16) -> BTreeMap<String, String> {
     let remote = format!(":{port:04X}");
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
     let rows = table
@@ -913,48 +915,68 @@ fn client_sockets(port: u16) -> Vec<String> {
         .skip(1)
         .map(|l| l.split_whitespace().collect::<Vec<_>>());
     rows.filter(|row| row[2].ends_with(&remote))
-        .map(|row| row[3].to_owned())
+        .map(|row| (row[1].to_owned(), row[3].to_owned()))
         .collect()
 }
 
-/// Those that stay: the one of a tcp probe ends with the acknowledgement of its end, which may take the server's kernel
-/// 40 ms. TIME-WAIT is a minute.
-fn sockets_left(port: u16) -> Vec<String> {
-    let end = Instant::now() + TIMEOUT;
-    loop {
-        let left = client_sockets(port);
-        if left.is_empty() || Instant::now() >= end {
-            return left;
+/// The sockets of the clients of one server. The port may have been another server's a moment ago,
+/// whose clients are still in TIME-WAIT: these do not count.
+struct ClientSockets {
+    port: u16,
+    before: BTreeMap<String, String>,
+}
+
+impl ClientSockets {
+    /// Of a server that has just begun to listen.
+    fn of(server: SocketAddr) -> Self {
+        let port = server.port();
+        let before = client_sockets(port);
+        Self { port, before }
+    }
+
+    /// Those that stay: the one of a tcp probe ends with the acknowledgement of its end, which may
+    /// take the server's kernel 40 ms. TIME-WAIT is a minute.
+    fn left(&self) -> BTreeMap<String, String> {
+        let end = Instant::now() + TIMEOUT;
+        loop {
+            let mut left = client_sockets(self.port);
+            left.retain(|local, _| !self.before.contains_key(local));
+            if left.is_empty() || Instant::now() >= end {
+                return left;
+            }
+            std::thread::sleep(Duration::from_millis(5));
         }
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
 fn d4_probes_leave_no_sockets_behind() {
     let server = Server::http(|_| reply("200 OK", "Connection: close\r\n", "ok"));
+    let sockets = ClientSockets::of(server.addr);
     for _ in 0..500 {
         assert_eq!(get(server.addr, "/").result, HandlerResult::Success);
     }
-    let http_left = sockets_left(server.addr.port());
+    let http_left = sockets.left();
     // Waits for the client's end, as servers do that are spoken to first, and then closes too.
     let plain = Server::start(|mut s| assert_eq!(s.read(&mut [0; 1]).unwrap(), 0));
+    let sockets = ClientSockets::of(plain.addr);
     for _ in 0..500 {
         assert_eq!(
             tcp::probe(&target(None), plain.addr.port(), TIMEOUT).result,
             HandlerResult::Success
         );
     }
-    let tcp_left = sockets_left(plain.addr.port());
+    let tcp_left = sockets.left();
     // The grpc server closes when it reads the end, often before our close. An ordinary close leaves a socket each time.
     let healthy = grpc_server();
+    let sockets = ClientSockets::of(healthy.addr);
     for _ in 0..500 {
         assert_eq!(
             grpc::probe(&target(None), healthy.addr.port(), "", TIMEOUT).result,
             HandlerResult::Success
         );
     }
-    let grpc_left = sockets_left(healthy.addr.port());
+    let grpc_left = sockets.left();
     let left = http_left.len() + tcp_left.len() + grpc_left.len();
     assert_eq!(
         left, 0,

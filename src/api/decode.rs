@@ -1,27 +1,33 @@
-//! From bytes to the pods of a source (kubelet-probes 6.2): parse, type, default, identify, validate.
+//! From bytes to the pods of a source and what they refer to (kubelet-probes 6.2): parse, type, default, identify,
+//! validate.
 //!
 //! Invariants: pure; all errors of a file are returned at once, each with its line; a decoded pod
 //! is valid and has its defaults, and every field that was dropped has a warning.
 
 mod advice;
+mod documents;
 mod error;
+mod kinds;
 mod locate;
-mod syntax;
+mod object;
 mod typed;
+mod yaml;
 
 use serde_json::Value;
 
+pub use documents::SIZE_LIMIT;
 pub use error::{DecodeError, Problem};
 pub use locate::Position;
-pub use syntax::SIZE_LIMIT;
 
 use self::error::Findings;
+use self::kinds::{Kind, Spot};
 use super::defaults;
-use super::field::{Step, lookup, render};
+use super::field::{FieldError, Step, lookup, render};
+use super::objects::LocalObject;
 use super::pod::{ObjectMeta, Pod};
 use super::source::{PodOrigin, PodSource};
 use super::support::{self, Verdict};
-use super::validation::{FieldError, validate_pod};
+use super::validation::validate_pod;
 use super::{identity, priority};
 
 /// A pod that may run, with warnings for the person who wrote it.
@@ -30,39 +36,69 @@ pub struct DecodedPod {
     /// Valid, with its defaults and its identity.
     pub pod: Pod,
     /// One sentence for each field that is not acted on, starting with its path; then advice. At
-    /// most 64, and a count of the rest. In a list the warnings of the first pod begin with the
-    /// skipped items.
+    /// most 64, and a count of the rest.
     pub warnings: Vec<String>,
 }
 
-/// The pods of a v1 Pod or PodList in JSON. One bad pod makes the whole list an error.
+/// What a file holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decoded {
+    /// In the order of the file.
+    pub pods: Vec<DecodedPod>,
+    /// In the order of the file.
+    pub objects: Vec<LocalObject>,
+    /// One sentence for each object of a kind that is not read, and for each field of an object
+    /// that is not acted on. At most 64, and a count of the rest.
+    pub notes: Vec<String>,
+}
+
+/// The objects of a text in JSON or YAML. One bad object makes the whole text an error.
 ///
 /// # Errors
-/// The text is too big, not UTF-8, not JSON, not a v1 Pod or PodList, or a pod in it is refused.
-pub fn pods(bytes: &[u8], origin: &PodOrigin) -> Result<Vec<DecodedPod>, DecodeError> {
-    let text = syntax::text(bytes, origin.place())?;
-    let root = syntax::parse(text, origin.place())?;
-    let mut findings = Findings::new(text, origin.place());
-    let found = syntax::pods(root, &mut findings);
-    for repeated in locate::repeated_keys(text, error::MOST) {
+/// The text is too big, not UTF-8, neither JSON nor YAML, holds nothing that podprobe reads, or an
+/// object in it is refused.
+pub fn objects(bytes: &[u8], origin: &PodOrigin) -> Result<Decoded, DecodeError> {
+    let text = documents::text(bytes, origin.place())?;
+    let (syntax, documents) = documents::parse(text, origin.place())?;
+    let mut findings = Findings::new(text, syntax, origin.place());
+    let found = kinds::objects(documents, &mut findings);
+    for repeated in locate::repeated_keys(text, syntax, error::MOST) {
         let text = format!(
             "{}: given a second time: remove one of the two",
             repeated.path
         );
         findings.add_at(repeated.at, text);
     }
-    let mut decoded = Vec::new();
-    for (around, raw) in found.pods {
-        findings.enter(&around);
-        decoded.push(pod(raw, origin, &mut findings));
+    let mut decoded = Decoded {
+        notes: found.skipped,
+        ..Decoded::default()
+    };
+    let mut spots = Spots::default();
+    for (spot, kind, raw) in found.objects {
+        findings.enter(&spot);
+        match kind {
+            Kind::Pod => {
+                decoded.pods.push(pod(raw, origin, &mut findings));
+                spots.pods.push(spot);
+            }
+            Kind::Object(kind) => {
+                let (object, notes) = object::object(kind, raw, origin.source(), &mut findings);
+                decoded.objects.push(object);
+                decoded.notes.extend(notes);
+                spots.objects.push(spot);
+            }
+        }
     }
-    findings.enter(&[]);
-    if let Some(first) = decoded.first_mut() {
-        let skipped = at_most(found.skipped, error::MOST, "items are skipped");
-        first.warnings.splice(0..0, skipped);
-    }
-    refuse_twins(&decoded, &mut findings);
+    refuse_twins(&decoded, &spots, &mut findings);
+    decoded.notes = at_most(decoded.notes, error::MOST, "notes");
     findings.into_result(decoded)
+}
+
+/// Where the objects of a file were.
+#[derive(Default)]
+struct Spots {
+    pods: Vec<Spot>,
+    objects: Vec<Spot>,
 }
 
 /// Decodes one pod; its problems go to `findings`.
@@ -135,17 +171,28 @@ fn unread_fields(
     warnings
 }
 
-/// Refuses two pods of one list with the same name: they would be one pod with two specs.
-fn refuse_twins(pods: &[DecodedPod], findings: &mut Findings) {
-    for (index, DecodedPod { pod, .. }) in pods.iter().enumerate() {
+/// Refuses two objects of one file with the same name: they would be one with two contents.
+fn refuse_twins(decoded: &Decoded, spots: &Spots, findings: &mut Findings) {
+    let mut refuse = |spot: &Spot, name: String| {
+        findings.enter(spot);
+        let error = FieldError::duplicate("metadata.name", name);
+        findings.add_for("metadata.name", error.to_string());
+    };
+    for (index, DecodedPod { pod, .. }) in decoded.pods.iter().enumerate() {
+        let mut earlier = decoded.pods[..index].iter();
         if !pod.metadata.name.is_empty()
-            && pods[..index]
-                .iter()
-                .any(|other| other.pod.full_name() == pod.full_name())
+            && earlier.any(|other| other.pod.full_name() == pod.full_name())
         {
-            let path = format!("items[{index}].metadata.name");
-            let name = as_in_namespace(&pod.metadata);
-            findings.add_for(&path, FieldError::duplicate(&path, name).to_string());
+            refuse(&spots.pods[index], as_in_namespace(&pod.metadata));
+        }
+    }
+    for (index, LocalObject { key, .. }) in decoded.objects.iter().enumerate() {
+        let mut earlier = decoded.objects[..index].iter();
+        if !key.name.is_empty() && earlier.any(|other| other.key == *key) {
+            refuse(
+                &spots.objects[index],
+                format!("{}/{}", key.namespace, key.name),
+            );
         }
     }
 }

@@ -53,6 +53,7 @@ mod tests {
         let env = [("A", "1"), ("A", "2"), ("E", ""), ("R", "$(A)")].map(|(name, value)| EnvVar {
             name: name.into(),
             value: value.into(),
+            ..EnvVar::default()
         });
         assert_eq!(probe_command(&[text.to_owned()], &env), [expected]);
     }

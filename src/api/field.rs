@@ -222,7 +222,7 @@ pub(crate) fn entry(path: &str, key: &str) -> String {
 }
 
 /// Fields whose keys the user chooses; their entries print as `labels[key]`.
-const MAPS: [&str; 7] = [
+const MAPS: [&str; 10] = [
     "labels",
     "annotations",
     "limits",
@@ -230,6 +230,9 @@ const MAPS: [&str; 7] = [
     "nodeSelector",
     "matchLabels",
     "overhead",
+    "data",
+    "stringData",
+    "binaryData",
 ];
 
 /// Whether the value at `path` is a map whose keys the user chooses.

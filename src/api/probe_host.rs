@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
     use crate::api::PodOrigin;
-    use crate::api::decode::pods;
+    use crate::api::decode::objects;
 
     const NODE: &str = "192.168.7.2";
 
@@ -134,12 +134,12 @@ mod tests {
             node_name: "n",
             path: Path::new("/p.json"),
         };
-        let pods = pods(raw.to_string().as_bytes(), &source).unwrap();
+        let found = objects(raw.to_string().as_bytes(), &source).unwrap();
         let hosts = ProbeHosts {
             allowed: &[],
             is_node_address: &|a| a.to_string() == NODE,
         };
-        let errors: Vec<_> = refused_hosts(&pods[0].pod, &hosts)
+        let errors: Vec<_> = refused_hosts(&found.pods[0].pod, &hosts)
             .iter()
             .map(ToString::to_string)
             .collect();

@@ -7,7 +7,7 @@
 
 mod checks;
 mod containers;
-mod names;
+pub(super) mod names;
 mod node;
 mod probes;
 mod restart;

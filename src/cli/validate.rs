@@ -149,6 +149,10 @@ pub fn run(paths: &[PathBuf], decoder: Decoder<'_>, out: &mut dyn Write) -> Resu
 pub struct Decoded {
     /// Name and warnings of each pod.
     pub pods: Vec<(String, Vec<String>)>,
+    /// Each object that pods refer to, by kind and name.
+    pub objects: Vec<String>,
+    /// What of the file is not acted on, besides the warnings of its pods.
+    pub notes: Vec<String>,
     /// Why it is refused; empty when it is good.
     pub errors: Vec<String>,
 }
@@ -161,14 +165,18 @@ fn decode(bytes: &[u8], node: &Node, path: &Path) -> Decoded {
         is_node_address: &is_node_address,
     };
     let node_name = &node.name;
-    match decode::pods(bytes, &PodOrigin::File { node_name, path }) {
-        Ok(pods) => Decoded {
-            errors: pods
+    match decode::objects(bytes, &PodOrigin::File { node_name, path }) {
+        Ok(found) => Decoded {
+            errors: found
+                .pods
                 .iter()
                 .flat_map(|d| refused_hosts(&d.pod, &hosts))
                 .map(|e| e.to_string())
                 .collect(),
-            pods: pods
+            objects: found.objects.iter().map(|o| o.key.to_string()).collect(),
+            notes: found.notes,
+            pods: found
+                .pods
                 .into_iter()
                 .map(|d| {
                     let unreachable = unreachable_ports(&d.pod);
@@ -178,8 +186,8 @@ fn decode(bytes: &[u8], node: &Node, path: &Path) -> Decoded {
                 .collect(),
         },
         Err(e) => Decoded {
-            pods: vec![],
             errors: e.problems().iter().map(problem).collect(),
+            ..Decoded::default()
         },
     }
 }
@@ -208,6 +216,7 @@ fn verdict(file: &Path, decoded: &Decoded, out: &mut dyn Write) -> io::Result<()
             .pods
             .iter()
             .map(|(name, warnings)| format!("pod {name}{}", counted(warnings.len())))
+            .chain(decoded.objects.iter().cloned())
             .collect();
         writeln!(
             out,
@@ -222,7 +231,8 @@ fn verdict(file: &Path, decoded: &Decoded, out: &mut dyn Write) -> io::Result<()
     for error in &decoded.errors {
         writeln!(out, "{file}: error: {error}")?;
     }
-    for warning in decoded.pods.iter().flat_map(|(_, warnings)| warnings) {
+    let warnings = decoded.pods.iter().flat_map(|(_, warnings)| warnings);
+    for warning in decoded.notes.iter().chain(warnings) {
         writeln!(out, "{file}: warning: {warning}")?;
     }
     Ok(())
@@ -240,8 +250,8 @@ fn check(file: &Path, decoder: Decoder<'_>) -> Decoded {
     match read(file) {
         Ok(bytes) => decoder(&bytes, file),
         Err(e) => Decoded {
-            pods: vec![],
             errors: vec![format!("cannot read the file: {e}")],
+            ..Decoded::default()
         },
     }
 }
@@ -284,8 +294,8 @@ mod tests {
         let text = String::from_utf8_lossy(bytes).trim().to_owned();
         match text.as_str() {
             "bad" => Decoded {
-                pods: vec![],
                 errors: vec!["spec: Required value".into(), "second".into()],
+                ..Decoded::default()
             },
             "none" => Decoded::default(),
             _ => Decoded {
@@ -295,7 +305,7 @@ mod tests {
                         .map(|_| "spec.x is not acted on".into())
                         .collect(),
                 )],
-                errors: vec![],
+                ..Decoded::default()
             },
         }
     }

@@ -31,6 +31,7 @@ use crate::images::manager::{ImageManager, ImageService, NoRegistry};
 use crate::kuberuntime::KubeRuntime;
 use crate::layout::Layout;
 use crate::lifecycle::NoHooks;
+use crate::objects::Objects;
 use crate::pleg::{self, Pleg, PodLifecycleEvent};
 use crate::pod_config::file::{FileSource, FileSourceConfig};
 use crate::pod_config::files::Decode;
@@ -80,8 +81,9 @@ pub(super) fn start(
     let started = Moment::now();
     let restored = checkpoint::read(&layout.checkpoint());
     let last = LastDaemon::new(&restored);
-    let stores = Stores::new(restored, started);
-    let kuberuntime = Arc::new(kuberuntime(&engine, layout));
+    let (objects_changed, objects) = bounded(1);
+    let stores = Stores::new(restored, started, objects_changed);
+    let kuberuntime = Arc::new(kuberuntime(&engine, layout, &stores));
     let pods_with_data = kuberuntime.pods_with_data();
     let StartedPleg {
         pleg,
@@ -102,13 +104,14 @@ pub(super) fn start(
     let syncer = Arc::new(syncer(settings, &stores, kuberuntime, &pleg, &prober));
     let workers = Arc::new(PodWorkers::new(syncer.clone(), settings.sync_frequency));
     let backend = Arc::new(backend(settings, layout, &stores, &pleg, &prober, &workers));
-    let (channels, senders) = channels(lifecycle, result_updates);
+    let (channels, senders) = channels(lifecycle, result_updates, objects);
     let parts = Parts {
         node: node(settings),
         pods: stores.pods.clone(),
         workers: workers.clone(),
         statuses: stores.statuses.clone(),
         config: stores.config.clone(),
+        objects: stores.objects.clone(),
         runtime: Arc::new(RuntimeCache(pleg.clone())),
         probes: prober.clone(),
         recorder: stores.recorder.clone(),
@@ -144,6 +147,7 @@ struct Stores {
     pods: Arc<PodManager>,
     statuses: Arc<StatusManager>,
     config: Arc<PodConfig>,
+    objects: Arc<Objects>,
     files: Arc<FileStates>,
     records: Arc<Records>,
     /// When the daemon started.
@@ -151,7 +155,8 @@ struct Stores {
 }
 
 impl Stores {
-    fn new(restored: Restored, started: Moment) -> Self {
+    /// A change of objects that the sync loop has not taken yet stands for those that follow.
+    fn new(restored: Restored, started: Moment, objects_changed: Sender<()>) -> Self {
         let feed = Arc::new(ChangeFeed::default());
         let statuses = StatusManager::new(restored.statuses, feed.clone());
         let changed = feed.clone();
@@ -166,6 +171,7 @@ impl Stores {
             pods: Arc::new(PodManager::new(feed.clone())),
             statuses: Arc::new(statuses.with_ages(restored.ages)),
             config: Arc::new(PodConfig::new(&[PodSource::File])),
+            objects: Arc::new(Objects::new(move || _ = objects_changed.try_send(()))),
             files: Arc::new(files),
             records: Arc::default(),
             started,
@@ -174,10 +180,11 @@ impl Stores {
     }
 }
 
-fn kuberuntime(engine: &Engine, layout: &Layout) -> KubeRuntime {
+fn kuberuntime(engine: &Engine, layout: &Layout, stores: &Stores) -> KubeRuntime {
     let images = ImageManager::new(engine.images.clone(), Box::new(NoRegistry));
     let runtime = engine.runtime.clone();
-    KubeRuntime::new(runtime, images, Volumes::new(), layout.clone())
+    let objects = stores.objects.clone();
+    KubeRuntime::new(runtime, images, Volumes::new(), objects, layout.clone())
 }
 
 fn prober_manager(
@@ -274,6 +281,7 @@ struct Senders {
 fn channels(
     lifecycle: Receiver<PodLifecycleEvent>,
     [liveness, readiness, startup]: [ResultUpdates; 3],
+    objects: Receiver<()>,
 ) -> (Channels, Senders) {
     let (updates, config) = bounded(UPDATES_CAPACITY);
     let (images_changed, images) = bounded(1);
@@ -285,6 +293,7 @@ fn channels(
         readiness,
         startup,
         images,
+        objects,
         stop: stopped,
     };
     let senders = Senders {
@@ -397,6 +406,7 @@ fn start_file_source(
         running,
         decode: decoder(settings.node_name.clone()),
         config: stores.config.clone(),
+        objects: stores.objects.clone(),
         updates,
         states: stores.files.clone(),
         events: stores.recorder.clone(),
@@ -407,9 +417,7 @@ fn start_file_source(
 fn decoder(node_name: String) -> Decode {
     Arc::new(move |bytes: &[u8], path: &Path| {
         let node_name = &node_name;
-        let decoded =
-            decode::pods(bytes, &PodOrigin::File { node_name, path }).map_err(|e| e.to_string())?;
-        Ok(decoded.into_iter().map(|d| (d.pod, d.warnings)).collect())
+        decode::objects(bytes, &PodOrigin::File { node_name, path }).map_err(|e| e.to_string())
     })
 }
 

@@ -22,6 +22,7 @@ use crate::images::Image;
 use crate::images::manager::{ImageEvent, ImageManager, ImageRequest, PullPolicy};
 use crate::layout::Layout;
 use crate::network::etc_files::{self, EtcFiles};
+use crate::objects::Objects;
 use crate::remove_tree::remove_tree;
 use crate::runtime::{
     ContainerConfig, ContainerId, Runtime, RuntimeError, RuntimePodStatus, SandboxConfig,
@@ -33,6 +34,7 @@ pub struct KubeRuntime {
     runtime: Arc<dyn Runtime>,
     images: ImageManager,
     volumes: Volumes,
+    objects: Arc<Objects>,
     node: NodeFacts,
     layout: Layout,
 }
@@ -43,12 +45,14 @@ impl KubeRuntime {
         runtime: Arc<dyn Runtime>,
         images: ImageManager,
         volumes: Volumes,
+        objects: Arc<Objects>,
         layout: Layout,
     ) -> Self {
         Self {
             runtime,
             images,
             volumes,
+            objects,
             node: NodeFacts::read(),
             layout,
         }

@@ -22,16 +22,18 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::files::{
-    Decode, Decoded, Files, Listing, Reading, Signature, Step, is_pod_file, needs_last_good,
+    Decode, Files, Listing, Reading, Signature, Step, is_pod_file, needs_last_good,
 };
 use super::last_good::LastGood;
 use super::merge::{PodConfig, PodUpdate};
 use super::read::{MAX_FILE_SIZE, kind, read_limited, sha256};
 use super::states::FileStates;
 use crate::api::PodSource;
+use crate::api::decode::Decoded;
 use crate::clock::Moment;
 use crate::directory_watch::{DirectoryWatch, Hints, WatchError};
 use crate::events::{EventType, Recorder};
+use crate::objects::Objects;
 
 /// The time between two looks for a missing path, and the pause after a panic.
 const RETRY: Duration = Duration::from_secs(1);
@@ -54,6 +56,8 @@ pub struct FileSourceConfig {
     pub decode: Decode,
     /// Where the sets are merged.
     pub config: Arc<PodConfig>,
+    /// Where what pods refer to is kept.
+    pub objects: Arc<Objects>,
     /// Where the updates go; the source waits while it is full, and ends when it is closed.
     pub updates: Sender<PodUpdate>,
     /// The state of the files that clients see.
@@ -258,6 +262,10 @@ impl Worker {
         step.log.iter().for_each(|line| log::warn!("{line}"));
         step.mended.iter().for_each(|line| log::info!("{line}"));
         self.config.states.replace(step.pods, step.problems);
+        // Before the pods, so that a new pod finds what it refers to.
+        if let Some(objects) = step.objects {
+            self.config.objects.replace(PodSource::File, objects);
+        }
         let Some(set) = step.set else { return Ok(()) };
         let merged = self
             .config

@@ -39,6 +39,7 @@ impl Fixture {
             running: Default::default(),
             decode,
             config: Arc::new(PodConfig::new(&[PodSource::File])),
+            objects: Arc::default(),
             updates: send,
             states: Arc::clone(&states),
             events: Arc::default(),
@@ -459,6 +460,7 @@ fn a_panicking_decoder_is_a_problem_of_that_file() {
             }
         }),
         config: Arc::new(PodConfig::new(&[PodSource::File])),
+        objects: Arc::default(),
         updates: send,
         states: Arc::clone(&states),
         events: Arc::default(),
@@ -483,6 +485,7 @@ fn a_stop_ends_it_also_while_it_waits_for_a_full_channel() {
         running: Default::default(),
         decode: Arc::new(decode),
         config: Arc::new(PodConfig::new(&[PodSource::File])),
+        objects: Arc::default(),
         updates: send,
         states: Arc::new(FileStates::new(move |_| {
             let _ = tell.try_send(());
@@ -533,8 +536,7 @@ fn the_real_decoder_gives_the_same_identity() {
             node_name: "n",
             path,
         };
-        let pods = crate::api::decode::pods(bytes, &source).map_err(|e| e.to_string())?;
-        Ok(pods.into_iter().map(|d| (d.pod, d.warnings)).collect())
+        crate::api::decode::objects(bytes, &source).map_err(|e| e.to_string())
     };
     let text = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}}"#;
     let f = with_pod("a;");

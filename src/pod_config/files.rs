@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use super::problem::FileProblem;
 use super::states::PodFile;
+use crate::api::decode::{Decoded, DecodedPod};
+use crate::api::objects::{LocalObject, ObjectKey};
 use crate::api::{Pod, PodUid};
 use crate::clock::Moment;
 
@@ -21,10 +23,7 @@ use crate::clock::Moment;
 /// restart the pod.
 pub const REMOVAL_SETTLE: Duration = Duration::from_millis(100);
 
-/// A decoded file: pods with their warnings.
-pub type Decoded = Vec<(Pod, Vec<String>)>;
-
-/// Turns the bytes of a file into pods; the error says where in the file and what to do, without the file's name.
+/// Turns the bytes of a file into objects; the error says where in the file and what to do, without the file's name.
 pub type Decode = Arc<dyn Fn(&[u8], &Path) -> Result<Decoded, String> + Send + Sync>;
 
 /// SHA-256 of a file's content.
@@ -89,6 +88,8 @@ pub enum Listing {
 pub struct Step {
     /// The full set of pods if it has changed; None also while the set is not known yet.
     pub set: Option<Vec<Arc<Pod>>>,
+    /// The full set of what pods refer to; None while it is not known yet.
+    pub objects: Option<Vec<LocalObject>>,
     /// The file of every pod of the set.
     pub pods: BTreeMap<PodUid, PodFile>,
     /// Sorted by file.
@@ -113,7 +114,10 @@ struct KnownFile {
     signature: Option<Signature>,
     digest: Option<Digest>,
     good: Vec<GoodPod>,
-    /// The digest of the content that `good` came from.
+    objects: Vec<LocalObject>,
+    /// What of the last good version is not acted on, besides the warnings of its pods.
+    notes: Vec<String>,
+    /// The digest of the content that these came from.
     accepted: Option<Digest>,
     /// Why this daemon refuses the last good version of an earlier one.
     refused: Option<String>,
@@ -152,9 +156,9 @@ impl KnownFile {
                 self.signature = signature;
                 self.digest = Some(digest);
                 self.read_error = None;
-                self.decode_error = match result.and_then(|pods| self.same_names(pods)) {
-                    Ok(pods) => {
-                        self.accept(digest, pods);
+                self.decode_error = match result.and_then(|new| self.may_become(new)) {
+                    Ok(decoded) => {
+                        self.accept(digest, decoded);
                         None
                     }
                     Err(e) => Some(e),
@@ -163,21 +167,24 @@ impl KnownFile {
         }
     }
 
-    fn accept(&mut self, digest: Digest, pods: Decoded) {
-        self.good = pods
+    fn accept(&mut self, digest: Digest, decoded: Decoded) {
+        self.good = decoded
+            .pods
             .into_iter()
-            .map(|(pod, warnings)| GoodPod {
+            .map(|DecodedPod { pod, warnings }| GoodPod {
                 pod: Arc::new(pod),
                 warnings,
             })
             .collect();
+        (self.objects, self.notes) = (decoded.objects, decoded.notes);
         (self.accepted, self.refused) = (Some(digest), None);
     }
 
-    /// Refuses a pod that has a new name under its old UID, because it would keep running under the
-    /// old name.
-    fn same_names(&self, pods: Decoded) -> Result<Decoded, String> {
-        for (pod, _) in &pods {
+    /// Refuses what may not take the place of the last good version: a pod that has a new name under
+    /// its old UID, because it would keep running under the old name; and new data of an immutable
+    /// object.
+    fn may_become(&self, new: Decoded) -> Result<Decoded, String> {
+        for DecodedPod { pod, .. } in &new.pods {
             if let Some(old) = self
                 .good
                 .iter()
@@ -190,7 +197,16 @@ impl KnownFile {
                 ));
             }
         }
-        Ok(pods)
+        for object in &new.objects {
+            let old = self.objects.iter().find(|old| old.key == object.key);
+            if let Some(Err(field)) = old.map(|old| old.may_become(object)) {
+                return Err(format!(
+                    "{field}: Forbidden: field is immutable when `immutable` is set: {} keeps its data; remove it from the file first, or give the new one another name",
+                    object.key
+                ));
+            }
+        }
+        Ok(new)
     }
 
     fn error(&self) -> Option<String> {
@@ -213,7 +229,8 @@ impl KnownFile {
     /// text.
     fn consequence(&self) -> &'static str {
         match self.good.len() {
-            0 => "",
+            0 if self.objects.is_empty() => "",
+            0 => "; its last good version stays",
             1 => "; the last good version of its pod stays",
             _ => "; the last good versions of its pods stay",
         }
@@ -232,6 +249,8 @@ pub struct Files {
     held: HashSet<PodUid>,
     /// The files of these pods.
     holders: HashSet<PathBuf>,
+    /// The file of each object of the last listing.
+    object_files: BTreeMap<ObjectKey, PathBuf>,
 }
 
 impl Files {
@@ -246,6 +265,7 @@ impl Files {
             sent: None,
             held: running,
             holders: HashSet::new(),
+            object_files: BTreeMap::new(),
         }
     }
 
@@ -329,6 +349,8 @@ impl Files {
             self.sent = Some(set.clone());
             step.set = Some(set);
         }
+        let objects = self.choose_objects(now, &mut problems);
+        step.objects = is_known.then_some(objects);
         step.wake = self
             .entries
             .values()
@@ -409,11 +431,13 @@ impl Files {
             let file = path.display().to_string();
             let error = entry.error();
             if entry.vanished.is_none() {
-                problems
-                    .entry(file.clone())
-                    .or_default()
-                    .extend(error.clone());
+                let texts = problems.entry(file.clone()).or_default();
+                texts.extend(error.clone());
+                if entry.good.is_empty() && error.is_none() {
+                    texts.extend(entry.notes.iter().cloned());
+                }
             }
+            let mut notes = entry.notes.clone();
             for GoodPod { pod, warnings } in &entry.good {
                 let taken = names.get(&pod.full_name()).map(|p| (*p, "pod"));
                 let taken = taken.or_else(|| {
@@ -433,7 +457,7 @@ impl Files {
                     pod.uid().clone(),
                     PodFile {
                         file: file.clone(),
-                        warnings: warnings.clone(),
+                        warnings: [std::mem::take(&mut notes), warnings.clone()].concat(),
                         file_error: error.clone(),
                     },
                 );
@@ -442,6 +466,37 @@ impl Files {
         }
         problems.retain(|_, texts| !texts.is_empty());
         set
+    }
+
+    /// Chooses one file for each object: existing files before vanished ones, the file of the last
+    /// listing before others, then the first by path.
+    fn choose_objects(
+        &mut self,
+        now: Moment,
+        problems: &mut BTreeMap<String, Vec<String>>,
+    ) -> Vec<LocalObject> {
+        let mut all: Vec<(&PathBuf, &KnownFile, &LocalObject)> = Vec::new();
+        for (path, entry) in &self.entries {
+            all.extend(entry.objects.iter().map(|object| (path, entry, object)));
+        }
+        let held = |path: &PathBuf, key| self.object_files.get(key) == Some(path);
+        all.sort_by_key(|(path, e, object)| (e.vanished.is_some(), !held(path, &object.key)));
+        let mut files: BTreeMap<ObjectKey, PathBuf> = BTreeMap::new();
+        let mut chosen = Vec::new();
+        for (path, entry, object) in all {
+            if let Some(other) = files.get(&object.key) {
+                if entry.vanished.is_none() && entry.may_be_a_copy_until(now).is_none() {
+                    let text = duplicate_object(&object.key, path, other);
+                    let file = path.display().to_string();
+                    problems.entry(file).or_default().push(text);
+                }
+                continue;
+            }
+            files.insert(object.key.clone(), path.clone());
+            chosen.push(object.clone());
+        }
+        self.object_files = files;
+        chosen
     }
 
     /// Adds log lines for problems that are new or gone since the last listing.
@@ -501,6 +556,14 @@ pub fn is_pod_file(name: &OsStr) -> bool {
     !name.starts_with(b".") && !leftover
 }
 
+fn duplicate_object(key: &ObjectKey, path: &Path, other: &Path) -> String {
+    format!(
+        "{key} in {} is ignored: {} has it too and comes first; remove one of the two",
+        path.display(),
+        other.display()
+    )
+}
+
 fn duplicate(pod: &Pod, path: &Path, other: &Path, what: &str) -> String {
     let (namespace, name, uid) = (&pod.metadata.namespace, &pod.metadata.name, pod.uid());
     let object = if what == "pod" {
@@ -546,9 +609,16 @@ pub(super) mod tests {
             let pod = test_pods::pod(name)
                 .uid(&uid)
                 .spec(json!({"hostname": content}));
-            Ok((pod.build(), vec![]))
+            Ok(DecodedPod {
+                pod: pod.build(),
+                warnings: vec![],
+            })
         };
-        text.lines().map(one).collect()
+        let pods: Result<Vec<_>, String> = text.lines().map(one).collect();
+        Ok(Decoded {
+            pods: pods?,
+            ..Decoded::default()
+        })
     }
 
     fn at(ms: u64) -> Moment {

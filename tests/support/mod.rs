@@ -91,6 +91,7 @@ impl Node {
                 Arc::new(shims),
                 ImageManager::new(Arc::new(images), Box::new(NoRegistry)),
                 Volumes::new(),
+                Arc::default(),
                 layout,
             ),
         }

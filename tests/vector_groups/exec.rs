@@ -236,7 +236,11 @@ fn command_expansion(case: &Case) -> Verdict {
     let env: Vec<_> = case
         .env
         .into_iter()
-        .map(|(name, value)| EnvVar { name, value })
+        .map(|(name, value)| EnvVar {
+            name,
+            value,
+            ..EnvVar::default()
+        })
         .collect();
     same("words", case.expect, probe_command(&case.command, &env))?;
     AS_TOLD

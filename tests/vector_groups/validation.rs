@@ -466,7 +466,7 @@ fn ephemeral(case: &Case) -> Verdict {
             node_name: "n",
             path: Path::new("/p.json"),
         };
-        let error = decode::pods(pod.to_string().as_bytes(), &source)
+        let error = decode::objects(pod.to_string().as_bytes(), &source)
             .err()
             .ok_or("expected an error, got a pod")?
             .to_string();

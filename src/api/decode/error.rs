@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::locate::{self, Position};
-use crate::api::field::{Step, aggregate, clip, render};
+use super::documents::Syntax;
+use super::kinds::Spot;
+use super::locate::{self, FieldPlace, Position};
+use crate::api::field::{aggregate, clip, render};
 use crate::api::validation::{FieldError, FieldErrorKind};
 use crate::spelling;
 
@@ -82,7 +84,7 @@ impl std::error::Error for DecodeError {}
 
 /// The place of a problem.
 enum Place {
-    Field(String),
+    Field(FieldPlace),
     At(Position),
     File,
 }
@@ -90,8 +92,11 @@ enum Place {
 /// Collects the problems of one file.
 pub(super) struct Findings<'t> {
     text: &'t str,
+    syntax: Syntax,
     file: &'t Path,
-    /// The path of the pod in its list, with the dot after it.
+    /// The document that is looked at.
+    document: usize,
+    /// The path of the object in its list, with the dot after it.
     prefix: String,
     problems: Vec<(Place, String)>,
     left_out: usize,
@@ -100,10 +105,12 @@ pub(super) struct Findings<'t> {
 }
 
 impl<'t> Findings<'t> {
-    pub(super) fn new(text: &'t str, file: &'t Path) -> Self {
+    pub(super) fn new(text: &'t str, syntax: Syntax, file: &'t Path) -> Self {
         Self {
             text,
+            syntax,
             file,
+            document: 0,
             prefix: String::new(),
             problems: Vec::new(),
             left_out: 0,
@@ -111,12 +118,13 @@ impl<'t> Findings<'t> {
         }
     }
 
-    /// From now on paths are relative to the pod at `around`.
-    pub(super) fn enter(&mut self, around: &[Step]) {
-        self.prefix = if around.is_empty() {
+    /// From now on paths are relative to the object at `spot`.
+    pub(super) fn enter(&mut self, spot: &Spot) {
+        self.document = spot.document;
+        self.prefix = if spot.around.is_empty() {
             String::new()
         } else {
-            format!("{}.", render(around))
+            format!("{}.", render(&spot.around))
         };
         self.hidden.clear();
     }
@@ -125,7 +133,7 @@ impl<'t> Findings<'t> {
     /// starts with the path.
     pub(super) fn add_for(&mut self, path: &str, text: String) {
         self.hide(path);
-        let place = Place::Field(format!("{}{path}", self.prefix));
+        let place = self.field(path);
         let text = format!("{}{text}", self.prefix);
         self.add(place, text);
     }
@@ -135,9 +143,24 @@ impl<'t> Findings<'t> {
         self.add(Place::At(at), text);
     }
 
-    /// Adds a problem of the whole file.
-    pub(super) fn add_for_file(&mut self, text: String) {
-        self.add(Place::File, text);
+    /// Adds a problem of the whole document.
+    pub(super) fn add_for_document(&mut self, text: String) {
+        let place = match self.document {
+            0 => Place::File,
+            _ => self.field(""),
+        };
+        let text = match self.document {
+            0 => text,
+            n => format!("document {}: {text}", n + 1),
+        };
+        self.add(place, text);
+    }
+
+    fn field(&self, path: &str) -> Place {
+        Place::Field(FieldPlace {
+            document: self.document,
+            path: format!("{}{path}", self.prefix),
+        })
     }
 
     /// Adds an error of validation, unless it follows from a reported problem.
@@ -147,7 +170,7 @@ impl<'t> Findings<'t> {
             .iter()
             .any(|hidden| is_within(hidden, &error.path) || is_within(&error.path, hidden))
         {
-            let place = Place::Field(format!("{}{}", self.prefix, error.path));
+            let place = self.field(&error.path);
             let text = format!("{}{error}{}", self.prefix, hint(error));
             self.add(place, text);
         }
@@ -174,40 +197,26 @@ impl<'t> Findings<'t> {
         if self.problems.is_empty() {
             return Ok(good);
         }
-        let field = |place: &Place| {
-            if let Place::Field(path) = place {
-                path.clone()
-            } else {
-                String::new()
-            }
-        };
-        let paths: Vec<String> = self
+        let fields: Vec<FieldPlace> = self
             .problems
             .iter()
-            .map(|(place, _)| field(place))
+            .filter_map(|(place, _)| match place {
+                Place::Field(field) => Some(field.clone()),
+                Place::At(_) | Place::File => None,
+            })
             .collect();
-        let positions = locate::positions(
-            self.text,
-            &paths.iter().map(String::as_str).collect::<Vec<_>>(),
-        );
-        let problems = self
-            .problems
-            .into_iter()
-            .zip(positions)
-            .map(|((place, text), found)| match place {
-                Place::Field(_) => Problem {
-                    position: found.or(Some(Position { line: 1, column: 1 })),
-                    text,
-                },
-                Place::At(at) => Problem {
-                    position: Some(at),
-                    text,
-                },
-                Place::File => Problem {
-                    position: None,
-                    text,
-                },
-            });
+        let mut positions = locate::positions(self.text, self.syntax, &fields).into_iter();
+        let problems = self.problems.into_iter().map(|(place, text)| {
+            let position = match place {
+                Place::Field(_) => positions
+                    .next()
+                    .flatten()
+                    .or(Some(Position { line: 1, column: 1 })),
+                Place::At(at) => Some(at),
+                Place::File => None,
+            };
+            Problem { position, text }
+        });
         Err(DecodeError {
             file: self.file.to_owned(),
             problems: problems.collect(),

@@ -1,10 +1,12 @@
 //! Finds the line and column of a field in the text it was read from.
 //!
-//! Invariant: works on text that serde_json has accepted, so it neither validates nor recurses deeper than serde_json
-//! lets any text nest (128); on anything else it stops early instead of failing.
+//! Invariant: works on text that was read before, so it neither validates nor recurses deeper than a
+//! text may nest (128); on anything else it stops early instead of failing.
 
 use std::collections::{HashMap, HashSet};
 
+use super::documents::Syntax;
+use super::yaml;
 use crate::api::field::{item, push_key};
 
 /// A place in a text; both count from 1, the column in characters.
@@ -28,6 +30,37 @@ impl Position {
     }
 }
 
+/// The place of a field while a text is walked.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    /// A byte of the text.
+    Offset(usize),
+    /// A line and a column.
+    At(Position),
+}
+
+impl Place {
+    fn position(self, text: &str) -> Position {
+        match self {
+            Self::Offset(offset) => Position::of(text, offset),
+            Self::At(position) => position,
+        }
+    }
+}
+
+/// Gets the number of the document, the path of the field, its place, and whether its object has
+/// had this key before.
+pub(super) type Visit<'v> = dyn FnMut(usize, &str, Place, bool) + 'v;
+
+/// A field of one document of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct FieldPlace {
+    /// Counts the documents that are not empty, from 0.
+    pub(super) document: usize,
+    /// The path of the field.
+    pub(super) path: String,
+}
+
 /// A key that occurs twice in one object.
 pub(super) struct Repeated {
     /// The path of the field.
@@ -37,68 +70,94 @@ pub(super) struct Repeated {
 }
 
 /// Every repeated key, at most `most`.
-pub(super) fn repeated_keys(text: &str, most: usize) -> Vec<Repeated> {
+pub(super) fn repeated_keys(text: &str, syntax: Syntax, most: usize) -> Vec<Repeated> {
     let mut found = Vec::new();
-    walk(text, &mut |path, offset, again| {
+    walk(text, syntax, &mut |_, path, place, again| {
         if again && found.len() < most {
-            found.push((path.to_owned(), offset));
+            let (path, at) = (path.to_owned(), place.position(text));
+            found.push(Repeated { path, at });
         }
     });
     found
-        .into_iter()
-        .map(|(path, offset)| Repeated {
-            path,
-            at: Position::of(text, offset),
-        })
-        .collect()
 }
 
 /// The positions of the fields, found in one walk. A missing field has the position of the nearest
 /// field around it.
-pub(super) fn positions(text: &str, paths: &[&str]) -> Vec<Option<Position>> {
-    let mut offsets: HashMap<&str, Option<usize>> = paths
+pub(super) fn positions(
+    text: &str,
+    syntax: Syntax,
+    fields: &[FieldPlace],
+) -> Vec<Option<Position>> {
+    let around = |field: &FieldPlace| -> Vec<(usize, String)> {
+        outwards(&field.path)
+            .map(|path| (field.document, path.to_owned()))
+            .collect()
+    };
+    let mut places: HashMap<(usize, String), Option<Place>> = fields
         .iter()
-        .flat_map(|path| outwards(path))
-        .map(|path| (path, None))
+        .flat_map(around)
+        .map(|field| (field, None))
         .collect();
-    walk(text, &mut |path, offset, _| {
-        if let Some(slot) = offsets.get_mut(path) {
-            slot.get_or_insert(offset);
+    let mut key = (0, String::new());
+    walk(text, syntax, &mut |document, path, place, _| {
+        key.0 = document;
+        key.1.clear();
+        key.1.push_str(path);
+        if let Some(slot) = places.get_mut(&key) {
+            slot.get_or_insert(place);
         }
     });
-    let nearest = |path: &&str| outwards(path).find_map(|path| offsets[path]);
-    paths
+    let nearest = |field| around(field).into_iter().find_map(|key| places[&key]);
+    fields
         .iter()
-        .map(|path| nearest(path).map(|offset| Position::of(text, offset)))
+        .map(|field| nearest(field).map(|place| place.position(text)))
         .collect()
 }
 
-/// The path itself, then each path around it, inner first.
+/// The path itself, then each path around it, inner first; the last is the document.
 fn outwards(path: &str) -> impl Iterator<Item = &str> {
-    std::iter::successors(Some(path), |path| {
+    let paths = std::iter::successors(Some(path), |path| {
         path.rfind(['.', '[']).map(|end| &path[..end])
-    })
+    });
+    paths.filter(|path| !path.is_empty()).chain([""])
 }
 
-/// Calls `visit(path, offset, again)` for every member (at its key) and every array element.
-fn walk(text: &str, visit: &mut dyn FnMut(&str, usize, bool)) {
-    Walk {
-        text: text.as_bytes(),
-        at: 0,
-        path: String::new(),
-        visit,
+/// Calls `visit` for every document, every member (at its key) and every array element.
+fn walk(text: &str, syntax: Syntax, visit: &mut Visit<'_>) {
+    match syntax {
+        Syntax::Yaml => yaml::walk(text, visit),
+        Syntax::Json => Walk {
+            text: text.as_bytes(),
+            at: 0,
+            path: String::new(),
+            document: 0,
+            visit,
+        }
+        .documents(),
     }
-    .value();
 }
 
-struct Walk<'t, 'v> {
+struct Walk<'t, 'w, 'v> {
     text: &'t [u8],
     at: usize,
     path: String,
-    visit: &'v mut dyn FnMut(&str, usize, bool),
+    document: usize,
+    visit: &'w mut Visit<'v>,
 }
 
-impl Walk<'_, '_> {
+impl Walk<'_, '_, '_> {
+    fn documents(&mut self) {
+        while self.peek().is_some() {
+            let start = self.at;
+            (self.visit)(self.document, "", Place::Offset(start), false);
+            self.value();
+            if self.at == start {
+                return;
+            }
+            self.document += 1;
+        }
+    }
+
     fn peek(&mut self) -> Option<u8> {
         while self.text.get(self.at).is_some_and(u8::is_ascii_whitespace) {
             self.at += 1;
@@ -136,7 +195,8 @@ impl Walk<'_, '_> {
                     let key: String =
                         serde_json::from_slice(&self.text[start..self.at]).unwrap_or_default();
                     push_key(&mut self.path, &key);
-                    (self.visit)(&self.path, start, !seen.insert(key));
+                    let again = !seen.insert(key);
+                    (self.visit)(self.document, &self.path, Place::Offset(start), again);
                     if self.peek() == Some(b':') {
                         self.at += 1;
                     }
@@ -161,7 +221,7 @@ impl Walk<'_, '_> {
                 Some(_) => {
                     let start = self.at;
                     self.path = item(&self.path, index);
-                    (self.visit)(&self.path, start, false);
+                    (self.visit)(self.document, &self.path, Place::Offset(start), false);
                     self.value();
                     self.path.truncate(around);
                     index += 1;
@@ -190,11 +250,16 @@ mod tests {
 
     #[track_caller]
     fn check(path: &str, line: usize, column: usize) {
-        assert_eq!(
-            positions(TEXT, &[path]),
-            [Some(Position { line, column })],
-            "{path}"
-        );
+        assert_eq!(place(path), Some(Position { line, column }), "{path}");
+    }
+
+    fn place(path: &str) -> Option<Position> {
+        positions(TEXT, Syntax::Json, &[field(0, path)])[0]
+    }
+
+    fn field(document: usize, path: &str) -> FieldPlace {
+        let path = path.to_owned();
+        FieldPlace { document, path }
     }
 
     #[test]
@@ -212,12 +277,12 @@ mod tests {
         check("spec.containers[1].image", 4, 5);
         check("spec.containers[7].image", 3, 12);
         check("spec.volumes", 3, 3);
-        assert_eq!(positions(TEXT, &["nothing", "spec"])[0], None);
+        check("nothing", 1, 1);
     }
 
     #[test]
     fn a_repeated_key_is_found_through_its_escapes() {
-        let found = repeated_keys(TEXT, 8);
+        let found = repeated_keys(TEXT, Syntax::Json, 8);
         assert_eq!(found.len(), 1);
         assert_eq!(
             (found[0].path.as_str(), found[0].at),
@@ -229,7 +294,38 @@ mod tests {
                 }
             )
         );
-        assert_eq!(repeated_keys(r#"{"a":1,"a":2,"a":3}"#, 1).len(), 1);
+        assert_eq!(
+            repeated_keys(r#"{"a":1,"a":2,"a":3}"#, Syntax::Json, 1).len(),
+            1
+        );
+    }
+
+    #[test]
+    fn each_document_has_its_own_places() {
+        let json = "{\"a\": 1}\n {\"a\": 2}";
+        let yaml = "a: 1\n---\n# none\n---\n a: 2\n";
+        for (text, syntax, line) in [(json, Syntax::Json, 2), (yaml, Syntax::Yaml, 5)] {
+            let found = positions(text, syntax, &[field(1, "a"), field(0, "a"), field(2, "a")]);
+            let found: Vec<_> = found.iter().map(|at| at.map(|at| at.line)).collect();
+            assert_eq!(found, [Some(line), Some(1), None], "{syntax:?}");
+        }
+    }
+
+    #[test]
+    fn fields_of_yaml_are_found_as_those_of_json_are() {
+        let text = "x: &x\n  b: 1\nl:\n- name: ü\n  \"k\": [1, {b: 2}]\nz: *x\nx: 3\n";
+        let at = |path: &str| {
+            let found = positions(text, Syntax::Yaml, &[field(0, path)])[0];
+            found.map(|at| (at.line, at.column))
+        };
+        assert_eq!(at("x"), Some((1, 1)));
+        assert_eq!(at("x.b"), Some((2, 3)));
+        assert_eq!(at("l[0].name"), Some((4, 3)));
+        assert_eq!(at("l[0].k[1].b"), Some((5, 13)));
+        assert_eq!(at("z.b"), Some((6, 1)), "at the alias");
+        let repeated = repeated_keys(text, Syntax::Yaml, 8);
+        assert_eq!(repeated.len(), 1);
+        assert_eq!((repeated[0].path.as_str(), repeated[0].at.line), ("x", 7));
     }
 
     #[test]
@@ -237,7 +333,7 @@ mod tests {
         for text in [
             "", "{", "[", "{\"", "{\"a\\", "[[}", "{\"a\"", "{]", "[:]", "[\"\\",
         ] {
-            positions(text, &["a"]);
+            positions(text, Syntax::Json, &[field(0, "a")]);
         }
     }
 }

@@ -8,6 +8,10 @@ fn decode(text: &str) -> Result<Vec<DecodedPod>, DecodeError> {
     pods(text.as_bytes(), &source())
 }
 
+fn pods(bytes: &[u8], origin: &PodOrigin) -> Result<Vec<DecodedPod>, DecodeError> {
+    objects(bytes, origin).map(|decoded| decoded.pods)
+}
+
 fn source() -> PodOrigin<'static> {
     PodOrigin::File {
         node_name: "node1",
@@ -163,8 +167,8 @@ fn one_bad_pod_spoils_the_list_and_is_named() {
     check(
         r#"{"apiVersion":"v1","kind":"PodList","items":[5,{"kind":"Node"}]}"#,
         &[
-            "1:46: items[0]: Invalid value: must be a pod, that is an object ({...})",
-            "1:49: items[1].kind: Unsupported value: \"Node\": podprobe reads a v1 Pod or PodList",
+            "1:46: items[0]: Invalid value: must be an object ({...})",
+            "1:49: items[1].kind: Unsupported value: \"Node\": podprobe reads v1 Pods, ConfigMaps, Secrets and PersistentVolumeClaims",
         ],
     );
     let twins = json!({"apiVersion": "v1", "kind": "List", "items": [pod(json!({})), pod(json!({"hostNetwork": true}))]});
@@ -184,50 +188,29 @@ fn one_bad_pod_spoils_the_list_and_is_named() {
 
 #[test]
 fn what_is_no_pod_file_has_a_sentence_each() {
-    check(
-        "",
-        &[" the file is empty: expected a v1 Pod or PodList in JSON"],
-    );
-    check(
-        " \n ",
-        &[" the file is empty: expected a v1 Pod or PodList in JSON"],
-    );
+    check("", &[" the file is empty: expected a v1 Pod"]);
+    check(" \n ", &[" the file is empty: expected a v1 Pod"]);
     check(
         "apiVersion: v1\nkind: Pod\n",
         &[
-            "1:1: this is YAML, and podprobe reads JSON: convert it, for example with `yq -o json FILE` or with `python3 -c 'import json, sys, yaml; print(json.dumps(yaml.safe_load(sys.stdin)))' < FILE`",
+            "1:1: metadata.name: Required value: name is needed for the pod",
+            "1:1: spec.containers: Required value",
         ],
     );
-    check(
-        "# a pod\n---\n",
-        &[
-            "1:1: this is YAML, and podprobe reads JSON: convert it, for example with `yq -o json FILE` or with `python3 -c 'import json, sys, yaml; print(json.dumps(yaml.safe_load(sys.stdin)))' < FILE`",
-        ],
-    );
+    for empty in ["# a pod\n---\n", "---\n---\n", "~"] {
+        check(empty, &[" the file is empty: expected a v1 Pod"]);
+    }
     check(
         "[]",
         &[" a list is not a pod: expected a v1 Pod, or a v1 PodList with the pods in its items"],
     );
-    check(
-        "\"x\"",
-        &[" expected a v1 Pod or PodList, that is an object: { ... }"],
-    );
-    check(
-        "{}\n{}",
-        &[
-            "2:1: a second document begins here: a file holds one object; write several pods as one v1 PodList or as several files",
-        ],
-    );
-    check(
-        "{}\n---\n{}",
-        &[
-            "2:1: a second document begins here: a file holds one object; write several pods as one v1 PodList or as several files",
-        ],
-    );
-    check(
-        "{} x",
-        &["1:4: not JSON: text after the end of the object: `x`"],
-    );
+    for text in ["\"x\"", "some words"] {
+        check(
+            text,
+            &[" expected a v1 Pod, that is an object with apiVersion, kind, metadata and spec"],
+        );
+    }
+    check("{} x", &["1:4: not JSON: expected value, at `x`"]);
     check(
         "{\"a\": [1,\n",
         &[
@@ -259,14 +242,13 @@ fn kind_and_version_are_checked() {
     check(
         r#"{"apiVersion":"apps/v1","kind":"Deployment"}"#,
         &[
-            "1:2: apiVersion: Unsupported value: \"apps/v1\": podprobe reads a v1 Pod or PodList",
-            "1:25: kind: Unsupported value: \"Deployment\": podprobe reads a v1 Pod or PodList",
+            "1:25: kind: Unsupported value: \"Deployment\": podprobe reads v1 Pods, ConfigMaps, Secrets and PersistentVolumeClaims; write what is under its spec.template as a Pod",
         ],
     );
     check(
         r#"{"apiVersion":"v1","kind":"pod"}"#,
         &[
-            "1:20: kind: Unsupported value: \"pod\": podprobe reads a v1 Pod or PodList; did you mean \"Pod\"?",
+            "1:20: kind: Unsupported value: \"pod\": podprobe reads v1 Pods, ConfigMaps, Secrets and PersistentVolumeClaims; did you mean \"Pod\"?",
         ],
     );
     check(
@@ -612,32 +594,87 @@ fn what_may_not_be_meant_is_advised() {
 }
 
 #[test]
-fn other_kinds_in_a_list_are_skipped_with_a_warning() {
-    let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b"}});
+fn other_kinds_are_skipped_and_named_by_their_place() {
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
     let deployment =
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}});
     let list =
         |items: &[&Value]| json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
     let web = pod(json!({}));
-    let decoded = decode(&list(&[&config_map, &web, &deployment])).unwrap();
-    assert_eq!(decoded.len(), 1);
-    assert_eq!(
-        decoded[0].warnings,
-        [
-            "items[0]: skipped: it is a ConfigMap, and podprobe reads pods",
-            "items[2]: skipped: it is a Deployment, and podprobe reads pods",
-        ]
-    );
-    let error = decode(&list(&[&config_map])).unwrap_err().one_line();
-    assert_eq!(error, "invalid pod: items: no pod is in the list");
+    let read = |text: &str| objects(text.as_bytes(), &source());
+    let reads = "podprobe reads v1 Pods, ConfigMaps, Secrets and PersistentVolumeClaims";
+    let decoded = read(&list(&[&node, &web, &deployment])).unwrap();
+    assert_eq!(decoded.pods.len(), 1);
+    let expected = [
+        format!("items[0]: skipped: it is a Node: {reads}"),
+        format!(
+            "items[2]: skipped: it is a Deployment: {reads}; write what is under its spec.template as a Pod"
+        ),
+    ];
+    assert_eq!(decoded.notes, expected);
+    let decoded = read(&format!("---\n{web}\n---\n{node}\n")).unwrap();
+    assert_eq!(decoded.pods.len(), 1);
+    let expected = format!("document 2: skipped: it is a Node: {reads}");
+    assert_eq!(decoded.notes, [expected]);
+    for nothing in [list(&[&node]), format!("{node}\n{node}")] {
+        let error = read(&nothing).unwrap_err().one_line();
+        assert!(
+            error.starts_with("invalid pod: nothing here that podprobe reads: "),
+            "{error}"
+        );
+    }
     let mut misspelt = web.clone();
     misspelt["kind"] = "pod".into();
     let error = decode(&list(&[&web, &misspelt])).unwrap_err().one_line();
     assert!(error.contains("did you mean \"Pod\"?"), "{error}");
-    let typed = json!({"apiVersion": "v1", "kind": "PodList", "items": [web, config_map]});
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
+    let typed = json!({"apiVersion": "v1", "kind": "PodList", "items": [web, map]});
     assert!(
         decode(&typed.to_string()).is_err(),
         "a PodList holds pods only"
+    );
+}
+
+#[test]
+fn a_file_holds_several_documents_in_either_syntax() {
+    let (a, mut b) = (pod(json!({})), pod(json!({"hostname": "h"})));
+    b["metadata"]["name"] = "other".into();
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\n";
+    for text in [
+        format!("{a}\n{b}"),
+        format!("{a}\n---\n{b}\n"),
+        format!("---\n{a}\n---\n{map}---\n{b}\n---\n"),
+    ] {
+        let decoded = objects(text.as_bytes(), &source()).unwrap_or_else(|e| panic!("{e}"));
+        let names: Vec<_> = decoded.pods.iter().map(|d| &d.pod.metadata.name).collect();
+        assert_eq!(names, ["web-node1", "other-node1"], "{text}");
+        let objects = usize::from(text.contains("ConfigMap"));
+        assert_eq!(decoded.objects.len(), objects);
+    }
+    check(
+        &format!(
+            "{map}---\napiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec:\n  containers:\n  - name: c\n    imge: x\n---\n{map}---\n- a\n"
+        ),
+        &[
+            "19:1: document 4: a list is not a pod: expected a v1 Pod, or a v1 PodList with the pods in its items",
+            "12:5: spec.containers[0].imge: unknown field: did you mean \"image\"?",
+            "17:3: metadata.name: Duplicate value: \"default/settings\"",
+        ],
+    );
+}
+
+#[test]
+fn yaml_errors_have_line_path_and_likely_name_too() {
+    check(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n  containers:\n  - name: c\n    image: i\n    env:\n    - {name: A, value: yes}\n    livenessProbe:\n      httpGet: {port: 80}\n      periodSecond: 5\n",
+        &[
+            "10:17: spec.containers[0].env[0].value: Invalid value: true: must be a text (\"...\"), not a boolean; write \"true\" with quotes",
+            "13:7: spec.containers[0].livenessProbe.periodSecond: unknown field: did you mean \"periodSeconds\"?",
+        ],
+    );
+    check(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - name: c\n    image: i\n  hostNetwork: true\n  hostNetwork: false\n",
+        &["9:3: spec.hostNetwork: given a second time: remove one of the two"],
     );
 }
 

@@ -202,7 +202,7 @@ fn in_plain_words(expected: &str) -> String {
     }
 }
 
-fn mismatch(path: &str, value: &Value, expected: &str) -> String {
+pub(super) fn mismatch(path: &str, value: &Value, expected: &str) -> String {
     let found = match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",

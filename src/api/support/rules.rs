@@ -202,7 +202,6 @@ const POD_SECURITY: &[(&str, Rule)] = &[
 ];
 
 const CONTAINER: &[(&str, Rule)] = &[
-    ("envFrom", Rule::Check(env_from)),
     (
         "lifecycle",
         Rule::Refuse(
@@ -225,7 +224,10 @@ const CONTAINER: &[(&str, Rule)] = &[
     ("tty", Rule::Refuse("terminals are not supported")),
 ];
 
-const ENV: &[(&str, Rule)] = &[("valueFrom", Rule::Check(value_from))];
+const VALUE_FROM: &[(&str, Rule)] = &[(
+    "fileKeyRef",
+    Rule::Source("not supported: write the variable into env, or into a ConfigMap"),
+)];
 
 const RESOURCES: &[(&str, Rule)] = &[("claims", Rule::Reference("resourceclaims"))];
 
@@ -334,7 +336,7 @@ const fn strict(
 }
 
 /// Every object of a pod that a type reads.
-pub(super) static LEVELS: [Level; 32] = [
+pub(super) static LEVELS: [Level; 40] = [
     open("", fields::of::<PodObject>, TOP),
     open("metadata", fields::of::<ObjectMeta>, METADATA),
     open("spec", fields::of::<PodSpec>, SPEC),
@@ -382,7 +384,47 @@ pub(super) static LEVELS: [Level; 32] = [
         fields::of::<ContainerPort>,
         &[],
     ),
-    open("spec.containers[].env[]", fields::of::<EnvVar>, ENV),
+    open("spec.containers[].env[]", fields::of::<EnvVar>, &[]),
+    strict(
+        "spec.containers[].env[].valueFrom",
+        fields::of::<EnvVarSource>,
+        VALUE_FROM,
+    ),
+    strict(
+        "spec.containers[].env[].valueFrom.fieldRef",
+        fields::of::<ObjectFieldSelector>,
+        &[],
+    ),
+    strict(
+        "spec.containers[].env[].valueFrom.resourceFieldRef",
+        fields::of::<ResourceFieldSelector>,
+        &[],
+    ),
+    strict(
+        "spec.containers[].env[].valueFrom.configMapKeyRef",
+        fields::of::<KeySelector>,
+        &[],
+    ),
+    strict(
+        "spec.containers[].env[].valueFrom.secretKeyRef",
+        fields::of::<KeySelector>,
+        &[],
+    ),
+    strict(
+        "spec.containers[].envFrom[]",
+        fields::of::<EnvFromSource>,
+        &[],
+    ),
+    strict(
+        "spec.containers[].envFrom[].configMapRef",
+        fields::of::<ObjectReference>,
+        &[],
+    ),
+    strict(
+        "spec.containers[].envFrom[].secretRef",
+        fields::of::<ObjectReference>,
+        &[],
+    ),
     strict(
         "spec.containers[].resources",
         fields::of::<ResourceRequirements>,
@@ -507,22 +549,6 @@ fn keys(value: &Value) -> impl Iterator<Item = &String> {
 
 fn items(value: Option<&Value>) -> impl Iterator<Item = &Value> {
     value.and_then(Value::as_array).into_iter().flatten()
-}
-
-fn value_from(source: PodSource, from: &Value) -> Option<String> {
-    let table = [
-        ("configMapKeyRef", "configmaps"),
-        ("secretKeyRef", "secrets"),
-    ];
-    references(source, keys(from), &table).or_else(|| {
-        Some("variables from fields of the pod are not yet supported: only value is".to_owned())
-    })
-}
-
-fn env_from(source: PodSource, sources: &Value) -> Option<String> {
-    let table = [("configMapRef", "configmaps"), ("secretRef", "secrets")];
-    let unknown = || (!asks_for_nothing(sources)).then(|| "not supported: use env".to_owned());
-    references(source, items(Some(sources)).flat_map(keys), &table).or_else(unknown)
 }
 
 fn projected(source: PodSource, volume: &Value) -> Option<String> {

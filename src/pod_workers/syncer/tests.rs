@@ -135,6 +135,7 @@ impl Harness {
             runtime.clone(),
             ImageManager::new(Arc::new(Images), Box::new(NoRegistry)),
             Volumes::new(),
+            Arc::default(),
             Layout::new(dir.path()),
         );
         let syncer = Syncer::new(Deps {

@@ -156,6 +156,7 @@ fn env(pairs: &[(&str, &str)]) -> Vec<EnvVar> {
         .map(|(name, value)| EnvVar {
             name: (*name).into(),
             value: (*value).into(),
+            ..EnvVar::default()
         })
         .collect()
 }

@@ -1,0 +1,139 @@
+//! From bytes to the documents of a file, in JSON or YAML.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::error::DecodeError;
+use super::locate::Position;
+use super::yaml;
+
+/// The syntax of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Syntax {
+    /// Begins with `{` or `[`.
+    Json,
+    /// Anything else.
+    Yaml,
+}
+
+/// Files of this size or more are refused: 10 MiB, in bytes.
+pub const SIZE_LIMIT: usize = 10 << 20;
+
+/// The bytes as text.
+pub(super) fn text<'b>(bytes: &'b [u8], file: &Path) -> Result<&'b str, DecodeError> {
+    let fail = |text: String| DecodeError::one(file, None, text);
+    if bytes.len() >= SIZE_LIMIT {
+        return Err(fail(format!(
+            "{} bytes are too many: a pod file must be smaller than 10 MiB ({SIZE_LIMIT} bytes)",
+            bytes.len()
+        )));
+    }
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let at = error.valid_up_to();
+        let good = std::str::from_utf8(&bytes[..at]).unwrap_or_default();
+        let text = format!(
+            "byte 0x{:02x} is not UTF-8: save the file as UTF-8",
+            bytes.get(at).copied().unwrap_or_default()
+        );
+        DecodeError::one(file, Some(Position::of(good, at)), text)
+    })?;
+    Ok(text)
+}
+
+/// The documents of the text, without the empty ones.
+pub(super) fn parse(text: &str, file: &Path) -> Result<(Syntax, Vec<Value>), DecodeError> {
+    let (syntax, documents) = documents(text, file)?;
+    match documents.is_empty() {
+        true => Err(DecodeError::one(
+            file,
+            None,
+            "the file is empty: expected a v1 Pod",
+        )),
+        false => Ok((syntax, documents)),
+    }
+}
+
+fn documents(text: &str, file: &Path) -> Result<(Syntax, Vec<Value>), DecodeError> {
+    let begins_as_json = text.trim_start().starts_with(['{', '[']);
+    let json = begins_as_json.then(|| json(text));
+    match json {
+        Some(Ok(documents)) => Ok((Syntax::Json, documents)),
+        Some(Err(e)) if !separated(text) => Err(DecodeError::one(file, Some(e.at), e.text)),
+        // `---` between JSON documents is YAML, which JSON is a part of.
+        Some(Err(_)) | None => match yaml::documents(text) {
+            Ok(documents) => Ok((Syntax::Yaml, documents)),
+            Err(e) => Err(DecodeError::one(file, Some(e.at), e.text)),
+        },
+    }
+}
+
+/// Whether a line separates YAML documents.
+fn separated(text: &str) -> bool {
+    text.lines().any(|line| line.trim_end() == "---")
+}
+
+struct JsonError {
+    at: Position,
+    text: String,
+}
+
+fn json(text: &str) -> Result<Vec<Value>, JsonError> {
+    let documents = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let documents: Result<Vec<Value>, serde_json::Error> = documents.collect();
+    documents.map_err(|error| {
+        let offset = offset_of(text, error.line(), error.column());
+        JsonError {
+            at: Position::of(text, offset),
+            text: syntax_error(text, offset, &error),
+        }
+    })
+}
+
+/// serde_json counts columns in bytes, and from 0 when the line has just begun.
+fn offset_of(text: &str, line: usize, column: usize) -> usize {
+    let start: usize = text
+        .split_inclusive('\n')
+        .take(line.saturating_sub(1))
+        .map(str::len)
+        .sum();
+    let mut offset = (start + column.saturating_sub(1)).min(text.len());
+    while !text.is_char_boundary(offset) {
+        offset -= 1;
+    }
+    offset
+}
+
+fn syntax_error(text: &str, offset: usize, error: &serde_json::Error) -> String {
+    let rest = &text[offset..];
+    if error.is_eof() {
+        return "not JSON: the text ends in the middle: a closing }, ] or \" is missing, or the file is not yet written to its end"
+            .to_owned();
+    }
+    let cause = error.to_string();
+    let cause = cause
+        .rsplit_once(" at line ")
+        .map_or(cause.as_str(), |(cause, _)| cause);
+    let near = near(rest);
+    let near = if near.trim().is_empty() {
+        String::new()
+    } else {
+        format!(", at `{}`", near.trim_end())
+    };
+    format!("not JSON: {cause}{near}{}", syntax_hint(rest))
+}
+
+/// What a person finds the place by: the first 24 characters of its line.
+fn near(rest: &str) -> String {
+    let line = rest.lines().next().unwrap_or_default();
+    line.chars().take(24).collect()
+}
+
+fn syntax_hint(rest: &str) -> &'static str {
+    match rest.as_bytes() {
+        [b'/', b'/' | b'*', ..] | [b'#', ..] => ": JSON has no comments",
+        [b'\'', ..] => ": JSON has its texts in double quotes",
+        _ => "",
+    }
+}

@@ -1,0 +1,331 @@
+//! Decodes and validates ConfigMaps, Secrets and PersistentVolumeClaims, with the API's rules.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use super::error::Findings;
+use super::typed;
+use crate::api::field::{FieldError, Step, child, clip, entry};
+use crate::api::objects::{ConfigMap, LocalObject, ObjectContent, ObjectKey, ObjectKind, Secret};
+use crate::api::source::PodSource;
+use crate::api::support::{self, Verdict};
+use crate::api::validation::names;
+use crate::spelling;
+
+/// The most bytes that the values of a ConfigMap or Secret may have: 1 MiB.
+const MOST_BYTES: usize = 1 << 20;
+/// The longest key, in characters.
+const KEY_MAX: usize = 253;
+
+/// The type of a Secret that names none.
+const OPAQUE: &str = "Opaque";
+
+/// The keys that a Secret of a type must have. A basic-auth needs one of its two.
+const REQUIRED_KEYS: [(&str, &[&str]); 5] = [
+    ("kubernetes.io/dockerconfigjson", &[".dockerconfigjson"]),
+    ("kubernetes.io/dockercfg", &[".dockercfg"]),
+    ("kubernetes.io/ssh-auth", &["ssh-privatekey"]),
+    ("kubernetes.io/tls", &["tls.crt", "tls.key"]),
+    ("kubernetes.io/basic-auth", &[]),
+];
+
+const KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+
+/// The object in `raw`; its problems go to `findings`. Returns warnings too.
+pub(super) fn object(
+    kind: ObjectKind,
+    mut raw: Value,
+    source: PodSource,
+    findings: &mut Findings,
+) -> (LocalObject, Vec<String>) {
+    typed::strip_nulls(&mut raw);
+    let mut reader = Reader {
+        raw: raw.as_object_mut().map(std::mem::take).unwrap_or_default(),
+        source,
+        findings,
+        warnings: Vec::new(),
+    };
+    let key = reader.metadata(kind);
+    let content = match kind {
+        ObjectKind::ConfigMap => ObjectContent::ConfigMap(Arc::new(reader.config_map())),
+        ObjectKind::Secret => ObjectContent::Secret(Arc::new(reader.secret())),
+        ObjectKind::PersistentVolumeClaim => reader.claim(),
+    };
+    reader.unknown_fields(kind);
+    (LocalObject { key, content }, reader.warnings)
+}
+
+struct Reader<'f, 't> {
+    /// The fields that were not read yet.
+    raw: Map<String, Value>,
+    source: PodSource,
+    findings: &'f mut Findings<'t>,
+    warnings: Vec<String>,
+}
+
+impl Reader<'_, '_> {
+    fn metadata(&mut self, kind: ObjectKind) -> ObjectKey {
+        self.raw.shift_remove("apiVersion");
+        self.raw.shift_remove("kind");
+        let mut metadata = self.map("metadata");
+        let mut text = |name: &str| match metadata.shift_remove(name) {
+            Some(Value::String(text)) => text,
+            Some(other) => {
+                let path = child("metadata", name);
+                let text = typed::mismatch(&path, &other, "a text (\"...\")");
+                self.findings.add_for(&path, text);
+                String::new()
+            }
+            None => String::new(),
+        };
+        let (name, mut namespace) = (text("name"), text("namespace"));
+        if namespace.is_empty() {
+            namespace = "default".to_owned();
+        }
+        for (key, value) in &metadata {
+            let path = [Step::Key("metadata".into()), Step::Key(key.clone())];
+            let read = ["uid", "labels", "annotations"].contains(&key.as_str());
+            match support::verdict(self.source, &path, value) {
+                _ if read => {}
+                Verdict::Fine => {}
+                Verdict::Warn(text) => self.warnings.push(text),
+                Verdict::Refuse { text, .. } => {
+                    self.findings.add_for(&child("metadata", key), text);
+                }
+            }
+        }
+        if name.is_empty() {
+            let what = format!("name is needed for the {}", kind.as_str());
+            self.error(&FieldError::required("metadata.name", what));
+        }
+        let complaints = match name.is_empty() {
+            true => Vec::new(),
+            false => names::is_dns_subdomain(&name),
+        };
+        for why in complaints {
+            self.error(&FieldError::invalid("metadata.name", name.as_str(), why));
+        }
+        for why in names::is_dns_label(&namespace) {
+            self.error(&FieldError::invalid(
+                "metadata.namespace",
+                namespace.as_str(),
+                why,
+            ));
+        }
+        ObjectKey::new(kind, namespace, name)
+    }
+
+    fn config_map(&mut self) -> ConfigMap {
+        let data = self.texts("data");
+        let binary_data = self.bytes("binaryData");
+        for key in data.keys().filter(|key| binary_data.contains_key(*key)) {
+            let why = "duplicate of key present in binaryData";
+            self.error(&FieldError::invalid(entry("data", key), key.as_str(), why));
+        }
+        let size = data.values().map(String::len);
+        let size = size.chain(binary_data.values().map(Vec::len)).sum();
+        self.check_size(size, "data");
+        ConfigMap {
+            data,
+            binary_data,
+            immutable: self.flag("immutable"),
+        }
+    }
+
+    fn secret(&mut self) -> Secret {
+        let mut data = self.bytes("data");
+        let texts = self.texts("stringData");
+        data.extend(texts.into_iter().map(|(k, v)| (k, v.into_bytes())));
+        self.check_size(data.values().map(Vec::len).sum(), "data");
+        let type_ = match self.raw.shift_remove("type") {
+            None => OPAQUE.to_owned(),
+            Some(Value::String(type_)) if type_.is_empty() => OPAQUE.to_owned(),
+            Some(Value::String(type_)) => type_,
+            Some(other) => {
+                let text = typed::mismatch("type", &other, "a text (\"...\")");
+                self.findings.add_for("type", text);
+                OPAQUE.to_owned()
+            }
+        };
+        self.check_type(&type_, &data);
+        Secret {
+            type_,
+            data,
+            immutable: self.flag("immutable"),
+        }
+    }
+
+    fn claim(&mut self) -> ObjectContent {
+        // A claim asks for a size, a class and an access mode. It gets a directory of the node's disk.
+        self.raw.shift_remove("spec");
+        self.raw.shift_remove("status");
+        ObjectContent::PersistentVolumeClaim
+    }
+
+    fn check_type(&mut self, type_: &str, data: &BTreeMap<String, Vec<u8>>) {
+        let required = REQUIRED_KEYS.iter().find(|(known, _)| *known == type_);
+        let required = required.map_or(&[][..], |(_, keys)| *keys);
+        for key in required.iter().filter(|key| !data.contains_key(**key)) {
+            self.error(&FieldError::required(entry("data", key), ""));
+        }
+        let logins = ["username", "password"];
+        let lacks_login = !logins.iter().any(|key| data.contains_key(*key));
+        if type_ == "kubernetes.io/basic-auth" && lacks_login {
+            for key in logins {
+                self.error(&FieldError::required(entry("data", key), ""));
+            }
+        }
+        for key in required.iter().filter(|key| key.starts_with(".docker")) {
+            let is_json = |bytes: &Vec<u8>| serde_json::from_slice::<Value>(bytes).is_ok();
+            if data.get(*key).is_some_and(|bytes| !is_json(bytes)) {
+                // Without the value, which is secret.
+                let path = entry("data", key);
+                let text = format!("{path}: Invalid value: must be JSON, as docker's config.json");
+                self.findings.add_for(&path, text);
+            }
+        }
+    }
+
+    fn check_size(&mut self, size: usize, path: &str) {
+        if size > MOST_BYTES {
+            self.error(&FieldError::too_long(path, MOST_BYTES));
+        }
+    }
+
+    fn texts(&mut self, field: &str) -> BTreeMap<String, String> {
+        let mut texts = BTreeMap::new();
+        for (key, value) in self.keyed(field) {
+            match value {
+                Value::String(text) => drop(texts.insert(key, text)),
+                other => self.not_a_text(&entry(field, &key), &other),
+            }
+        }
+        texts
+    }
+
+    fn bytes(&mut self, field: &str) -> BTreeMap<String, Vec<u8>> {
+        let mut all = BTreeMap::new();
+        for (key, value) in self.keyed(field) {
+            let path = entry(field, &key);
+            let Value::String(text) = value else {
+                self.not_a_text(&path, &value);
+                continue;
+            };
+            let packed: String = text.chars().filter(|c| !"\r\n".contains(*c)).collect();
+            match STANDARD.decode(packed) {
+                Ok(bytes) => drop(all.insert(key, bytes)),
+                Err(e) => {
+                    let plain = if field == "data" {
+                        "stringData"
+                    } else {
+                        "data"
+                    };
+                    let text = format!(
+                        "{path}: Invalid value: must be base64 ({}): encode it, or write the plain text under {plain}",
+                        e.to_string().to_lowercase()
+                    );
+                    self.findings.add_for(&path, text);
+                }
+            }
+        }
+        all
+    }
+
+    /// The type error without the value, which may be secret.
+    fn not_a_text(&mut self, path: &str, value: &Value) {
+        let found = match value {
+            Value::Array(_) => "a list",
+            Value::Object(_) => "an object",
+            _ => "a number or a boolean; write it in quotes",
+        };
+        let text = format!("{path}: Invalid value: must be a text (\"...\"), not {found}");
+        self.findings.add_for(path, text);
+    }
+
+    /// The entries of a map, their keys checked.
+    fn keyed(&mut self, field: &str) -> Map<String, Value> {
+        let map = self.map(field);
+        for key in map.keys() {
+            if let Some(why) = key_problem(key) {
+                self.error(&FieldError::invalid(entry(field, key), clip(key), why));
+            }
+        }
+        map
+    }
+
+    fn map(&mut self, field: &str) -> Map<String, Value> {
+        match self.raw.shift_remove(field) {
+            None => Map::new(),
+            Some(Value::Object(map)) => map,
+            Some(other) => {
+                let text = match &other {
+                    Value::Array(_) => {
+                        typed::mismatch(field, &Value::Array(vec![]), "an object ({...})")
+                    }
+                    _ => format!("{field}: Invalid value: must be an object ({{...}})"),
+                };
+                self.findings.add_for(field, text);
+                Map::new()
+            }
+        }
+    }
+
+    fn flag(&mut self, field: &str) -> bool {
+        match self.raw.shift_remove(field) {
+            None => false,
+            Some(Value::Bool(on)) => on,
+            Some(other) => {
+                let text = typed::mismatch(field, &other, "true or false");
+                self.findings.add_for(field, text);
+                false
+            }
+        }
+    }
+
+    /// An unknown field holds data that nobody would see.
+    fn unknown_fields(&mut self, kind: ObjectKind) {
+        let known: &[&str] = match kind {
+            ObjectKind::ConfigMap => &["data", "binaryData", "immutable", "metadata"],
+            ObjectKind::Secret => &["data", "stringData", "type", "immutable", "metadata"],
+            ObjectKind::PersistentVolumeClaim => &["spec", "status", "metadata"],
+        };
+        let names: BTreeSet<String> = self.raw.keys().cloned().collect();
+        for name in names {
+            let meant = spelling::nearest(&name, known.iter().copied());
+            let hint = match meant {
+                Some(meant) => format!("did you mean \"{meant}\"?"),
+                None => format!("known here are {}", known.join(", ")),
+            };
+            let text = format!("{}: unknown field: {hint}", clip(&name));
+            self.findings.add_for(&name, text);
+        }
+    }
+
+    fn error(&mut self, error: &FieldError) {
+        self.findings.add_error(error);
+    }
+}
+
+/// Why a key cannot be a file name (the API's `IsConfigMapKey`).
+fn key_problem(key: &str) -> Option<String> {
+    let form = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if key.len() > KEY_MAX {
+        return Some(format!("must be no more than {KEY_MAX} characters"));
+    }
+    if key.is_empty() || !key.chars().all(form) {
+        return Some(KEY.to_owned());
+    }
+    match key {
+        "." => Some("must not be '.'".to_owned()),
+        ".." => Some("must not be '..'".to_owned()),
+        key if key.starts_with("..") => Some("must not start with '..'".to_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

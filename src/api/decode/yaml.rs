@@ -1,0 +1,458 @@
+//! YAML as Kubernetes reads it: YAML 1.1 with the scalars of `sigs.k8s.io/yaml` (kubelet-probes 6.2).
+//!
+//! Invariants: a text makes no more than [`MOST_COPIED`] bytes of values by aliases, however they
+//! are nested, and nests no deeper than [`DEEPEST`]. What JSON cannot express is an error.
+
+use std::collections::{HashMap, HashSet};
+
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
+use serde_json::{Map, Value};
+
+use super::locate::{Place, Position, Visit};
+use crate::api::field::{item, push_key};
+
+/// The deepest nesting, as in `serde_json`.
+const DEEPEST: usize = 128;
+/// The most that aliases may add to a file, in bytes of its values: 1 MiB.
+const MOST_COPIED: usize = 1 << 20;
+/// What one value counts besides its text, in bytes.
+const VALUE_COST: usize = 32;
+
+/// Why a text is no YAML that podprobe reads.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct YamlError {
+    /// Where.
+    pub(super) at: Position,
+    /// Why, and the way out.
+    pub(super) text: String,
+}
+
+type Result<T> = std::result::Result<T, YamlError>;
+
+/// Every document of the text that is not empty.
+pub(super) fn documents(text: &str) -> Result<Vec<Value>> {
+    let mut reader = Reader::new(text);
+    let mut all = Vec::new();
+    while let Some((event, span)) = reader.next()? {
+        match event {
+            Event::DocumentStart(_) => reader.anchors.clear(),
+            Event::StreamStart | Event::StreamEnd | Event::DocumentEnd | Event::Nothing => {}
+            event => all.push(reader.value(event, span)?),
+        }
+    }
+    all.retain(|document| !document.is_null());
+    Ok(all)
+}
+
+struct Reader<'t> {
+    parser: Parser<'t, StrInput<'t>>,
+    /// The values that aliases may name, by the parser's number.
+    anchors: HashMap<usize, Value>,
+    copied: usize,
+    depth: usize,
+}
+
+impl<'t> Reader<'t> {
+    fn new(text: &'t str) -> Self {
+        Self {
+            parser: Parser::new_from_str(text),
+            anchors: HashMap::new(),
+            copied: 0,
+            depth: 0,
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<(Event<'t>, Span)>> {
+        self.parser.next_event().transpose().map_err(scan_error)
+    }
+
+    /// The next event inside a collection.
+    fn inner(&mut self, outer: Span) -> Result<(Event<'t>, Span)> {
+        self.next()?
+            .ok_or_else(|| error(outer.start, "the text ends in the middle".into()))
+    }
+
+    fn value(&mut self, event: Event<'t>, span: Span) -> Result<Value> {
+        let (value, anchor) = match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let value = scalar(&text, style, tag.as_deref());
+                (value.map_err(|text| error(span.start, text))?, anchor)
+            }
+            Event::SequenceStart(anchor, tag) => {
+                collection_tag(tag.as_deref(), "seq", span)?;
+                (self.nested(span, Self::sequence)?, anchor)
+            }
+            Event::MappingStart(anchor, tag) => {
+                collection_tag(tag.as_deref(), "map", span)?;
+                (self.nested(span, Self::mapping)?, anchor)
+            }
+            Event::Alias(anchor) => return self.alias(anchor, span),
+            _ => return Err(error(span.start, "not YAML: a value is missing".into())),
+        };
+        if anchor != 0 {
+            self.charge(&value, span)?;
+            self.anchors.insert(anchor, value.clone());
+        }
+        Ok(value)
+    }
+
+    fn nested(&mut self, span: Span, read: fn(&mut Self, Span) -> Result<Value>) -> Result<Value> {
+        if self.depth == DEEPEST {
+            let text = format!("nested deeper than {DEEPEST} levels: no object is");
+            return Err(error(span.start, text));
+        }
+        self.depth += 1;
+        let value = read(self, span);
+        self.depth -= 1;
+        value
+    }
+
+    fn sequence(&mut self, span: Span) -> Result<Value> {
+        let mut items = Vec::new();
+        loop {
+            match self.inner(span)? {
+                (Event::SequenceEnd, _) => return Ok(Value::Array(items)),
+                (event, at) => items.push(self.value(event, at)?),
+            }
+        }
+    }
+
+    fn mapping(&mut self, span: Span) -> Result<Value> {
+        let mut map = Map::new();
+        let mut merged = Vec::new();
+        loop {
+            let (event, at) = match self.inner(span)? {
+                (Event::MappingEnd, _) => break,
+                next => next,
+            };
+            let key = self.key(event, at)?;
+            let (event, at) = self.inner(span)?;
+            let value = self.value(event, at)?;
+            match key {
+                Key::Name(name) => drop(map.insert(name, value)),
+                Key::Merge => merged.push((value, at)),
+            }
+        }
+        for (value, at) in merged {
+            merge(&mut map, value, at)?;
+        }
+        Ok(Value::Object(map))
+    }
+
+    fn key(&mut self, event: Event<'t>, span: Span) -> Result<Key> {
+        if is_merge(&event) {
+            return Ok(Key::Merge);
+        }
+        let name = match self.value(event, span)? {
+            Value::String(name) => Some(name),
+            Value::Bool(on) => Some(on.to_string()),
+            Value::Number(number) => Some(number.to_string()),
+            Value::Null | Value::Array(_) | Value::Object(_) => None,
+        };
+        name.map(Key::Name)
+            .ok_or_else(|| error(span.start, "a key must be a text".into()))
+    }
+
+    fn alias(&mut self, anchor: usize, span: Span) -> Result<Value> {
+        let Some(value) = self.anchors.get(&anchor).cloned() else {
+            let text = "the alias stands inside the value it names: write the value out";
+            return Err(error(span.start, text.into()));
+        };
+        self.charge(&value, span)?;
+        Ok(value)
+    }
+
+    /// Counts a copy of a value.
+    fn charge(&mut self, value: &Value, span: Span) -> Result<()> {
+        self.copied += cost(value);
+        if self.copied <= MOST_COPIED {
+            return Ok(());
+        }
+        let text = format!(
+            "the aliases of the file make more than {MOST_COPIED} bytes: write fewer of them"
+        );
+        Err(error(span.start, text))
+    }
+}
+
+enum Key {
+    Name(String),
+    /// `<<`: the value's fields, where the object has none of its own.
+    Merge,
+}
+
+fn is_merge(event: &Event<'_>) -> bool {
+    matches!(event, Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<")
+}
+
+fn merge(map: &mut Map<String, Value>, value: Value, at: Span) -> Result<()> {
+    match value {
+        Value::Object(more) => {
+            for (key, value) in more {
+                map.entry(key).or_insert(value);
+            }
+            Ok(())
+        }
+        Value::Array(all) if all.iter().all(Value::is_object) => {
+            all.into_iter().try_for_each(|one| merge(map, one, at))
+        }
+        _ => Err(error(
+            at.start,
+            "<< takes an object, or a list of objects".into(),
+        )),
+    }
+}
+
+fn cost(value: &Value) -> usize {
+    VALUE_COST
+        + match value {
+            Value::String(text) => text.len(),
+            Value::Array(items) => items.iter().map(cost).sum(),
+            Value::Object(map) => map.iter().map(|(key, v)| key.len() + cost(v)).sum(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        }
+}
+
+fn error(at: Marker, text: String) -> YamlError {
+    YamlError {
+        at: position(at),
+        text,
+    }
+}
+
+fn scan_error(e: ScanError) -> YamlError {
+    error(*e.marker(), format!("not YAML: {}", e.info()))
+}
+
+fn position(at: Marker) -> Position {
+    Position {
+        line: at.line(),
+        column: at.col() + 1,
+    }
+}
+
+fn collection_tag(tag: Option<&Tag>, expected: &str, span: Span) -> Result<()> {
+    match tag {
+        Some(tag) if !(tag.is_yaml_core_schema() && tag.suffix == expected) => {
+            Err(error(span.start, unknown_tag(tag)))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn unknown_tag(tag: &Tag) -> String {
+    let name = match tag.is_yaml_core_schema() {
+        true => format!("!!{}", tag.suffix),
+        false => tag.to_string(),
+    };
+    format!("the tag {name} is not known here: leave it out")
+}
+
+/// The value of a scalar: quoted and block texts are texts, plain ones are what they look like.
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> std::result::Result<Value, String> {
+    let plain = style == ScalarStyle::Plain;
+    let Some(tag) = tag else {
+        return match plain {
+            true => resolve(text),
+            false => Ok(text.into()),
+        };
+    };
+    if !tag.is_yaml_core_schema() {
+        return Err(unknown_tag(tag));
+    }
+    let fits: fn(&Value) -> bool = match tag.suffix.as_str() {
+        "str" => return Ok(text.into()),
+        "bool" => Value::is_boolean,
+        "null" => Value::is_null,
+        "int" => |v| v.is_i64() || v.is_u64(),
+        "float" => Value::is_number,
+        _ => return Err(unknown_tag(tag)),
+    };
+    let value = resolve(text)?;
+    match fits(&value) {
+        true => Ok(value),
+        false => Err(format!("`{text}` is no !!{}", tag.suffix)),
+    }
+}
+
+/// What a plain scalar means, by its spelling.
+fn resolve(text: &str) -> std::result::Result<Value, String> {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Ok(Value::Null),
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            return Ok(true.into());
+        }
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            return Ok(false.into());
+        }
+        ".nan" | ".NaN" | ".NAN" | ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF"
+        | "-.inf" | "-.Inf" | "-.INF" => {
+            return Err(format!("`{text}` is no number that JSON has"));
+        }
+        _ => {}
+    }
+    let may_be_number = text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c));
+    Ok(may_be_number
+        .then(|| number(&text.replace('_', "")))
+        .flatten()
+        .unwrap_or_else(|| text.into()))
+}
+
+fn number(text: &str) -> Option<Value> {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if let Some(whole) = whole(digits) {
+        let signed = match negative {
+            true => i128::from(whole).checked_neg()?,
+            false => whole.into(),
+        };
+        return i64::try_from(signed)
+            .map(Value::from)
+            .or_else(|_| u64::try_from(signed).map(Value::from))
+            .ok()
+            .or_else(|| fraction(text));
+    }
+    is_decimal(digits).then(|| fraction(text)).flatten()
+}
+
+/// A whole number as Go reads it: `0x`, `0o`, `0b`, and `0644` in base 8.
+fn whole(digits: &str) -> Option<u64> {
+    let (digits, base) = match digits.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (&digits[2..], 16),
+        [b'0', b'o' | b'O', ..] => (&digits[2..], 8),
+        [b'0', b'b' | b'B', ..] => (&digits[2..], 2),
+        [b'0', _, ..] => (&digits[1..], 8),
+        _ => (digits, 10),
+    };
+    let unsigned = digits.starts_with(|c: char| c.is_ascii_hexdigit());
+    unsigned
+        .then(|| u64::from_str_radix(digits, base).ok())
+        .flatten()
+}
+
+/// `[0-9]+(\.[0-9]*)?` or `\.[0-9]+`, then perhaps an exponent.
+fn is_decimal(text: &str) -> bool {
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, Some(exponent)),
+        None => (text, None),
+    };
+    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    let (whole, part) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let exponent_fits = exponent.is_none_or(|e| {
+        let e = e.strip_prefix(['+', '-']).unwrap_or(e);
+        !e.is_empty() && digits(e)
+    });
+    digits(whole) && digits(part) && !(whole.is_empty() && part.is_empty()) && exponent_fits
+}
+
+/// A number with a fraction. One without becomes a whole number, as in Go's JSON.
+fn fraction(text: &str) -> Option<Value> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let value: f64 = text.parse().ok()?;
+    match value.fract() == 0.0 && value.abs() <= EXACT {
+        true => Some((value as i64).into()),
+        false => serde_json::Number::from_f64(value).map(Value::Number),
+    }
+}
+
+/// Calls `visit` for every document, every member and every list element, as
+/// [`super::locate::walk`] does for JSON. What an alias stands for is not visited: it has the place
+/// of the alias.
+pub(super) fn walk(text: &str, visit: &mut Visit<'_>) {
+    let mut walk = Walk {
+        reader: Reader::new(text),
+        path: String::new(),
+        document: 0,
+        visit,
+    };
+    // The text was read before, so there is no error to report.
+    let _ = walk.documents();
+}
+
+struct Walk<'t, 'w, 'v> {
+    reader: Reader<'t>,
+    path: String,
+    document: usize,
+    visit: &'w mut Visit<'v>,
+}
+
+impl<'t> Walk<'t, '_, '_> {
+    fn documents(&mut self) -> Result<()> {
+        while let Some((event, span)) = self.reader.next()? {
+            match event {
+                Event::StreamStart
+                | Event::StreamEnd
+                | Event::DocumentStart(_)
+                | Event::DocumentEnd
+                | Event::Nothing => {}
+                event => {
+                    if is_null(&event) {
+                        continue;
+                    }
+                    self.visit(span, false);
+                    self.value(event, span)?;
+                    self.document += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, event: Event<'t>, span: Span) -> Result<()> {
+        match event {
+            Event::SequenceStart(..) => self.sequence(span),
+            Event::MappingStart(..) => self.mapping(span),
+            _ => Ok(()),
+        }
+    }
+
+    fn sequence(&mut self, span: Span) -> Result<()> {
+        let around = self.path.len();
+        for index in 0.. {
+            let (event, at) = self.reader.inner(span)?;
+            if event == Event::SequenceEnd {
+                break;
+            }
+            self.path = item(&self.path, index);
+            self.visit(at, false);
+            self.value(event, at)?;
+            self.path.truncate(around);
+        }
+        Ok(())
+    }
+
+    fn mapping(&mut self, span: Span) -> Result<()> {
+        let around = self.path.len();
+        let mut seen = HashSet::new();
+        loop {
+            let (event, at) = match self.reader.inner(span)? {
+                (Event::MappingEnd, _) => return Ok(()),
+                next => next,
+            };
+            if let Key::Name(name) = self.reader.key(event, at)? {
+                push_key(&mut self.path, &name);
+                self.visit(at, !seen.insert(name));
+            }
+            let (event, at) = self.reader.inner(span)?;
+            self.value(event, at)?;
+            self.path.truncate(around);
+        }
+    }
+
+    fn visit(&mut self, at: Span, again: bool) {
+        let place = Place::At(position(at.start));
+        (self.visit)(self.document, &self.path, place, again);
+    }
+}
+
+fn is_null(event: &Event<'_>) -> bool {
+    let Event::Scalar(text, ScalarStyle::Plain, _, None) = event else {
+        return false;
+    };
+    resolve(text).is_ok_and(|value| value.is_null())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+use serde_json::json;
+
+use super::*;
+
+#[track_caller]
+fn check(text: &str, expected: &Value) {
+    let found = documents(text).unwrap_or_else(|e| panic!("{e:?}"));
+    assert_eq!(found, [expected.clone()], "{text}");
+}
+
+#[track_caller]
+fn check_error(text: &str, line: usize, column: usize, expected: &str) {
+    let at = Position { line, column };
+    let text_of_error = expected.to_owned();
+    let error = YamlError {
+        at,
+        text: text_of_error,
+    };
+    assert_eq!(documents(text), Err(error), "{text}");
+}
+
+#[test]
+fn plain_scalars_mean_what_they_mean_to_kubernetes() {
+    let cases = [
+        ("yes", json!(true)),
+        ("On", json!(true)),
+        ("y", json!(true)),
+        ("NO", json!(false)),
+        ("off", json!(false)),
+        ("yEs", json!("yEs")),
+        ("~", json!(null)),
+        ("Null", json!(null)),
+        ("nul", json!("nul")),
+        ("0644", json!(420)),
+        ("0o644", json!(420)),
+        ("0x1F", json!(31)),
+        ("0b101", json!(5)),
+        ("1_000", json!(1000)),
+        ("-12", json!(-12)),
+        ("+5", json!(5)),
+        ("089", json!(89)),
+        ("0xZZ", json!("0xZZ")),
+        ("1.5", json!(1.5)),
+        ("2.0", json!(2)),
+        ("1e3", json!(1000)),
+        (".5", json!(0.5)),
+        ("5.", json!(5)),
+        ("1e", json!("1e")),
+        ("-x", json!("-x")),
+        ("1:30", json!("1:30")),
+        ("10.0.0.1", json!("10.0.0.1")),
+        ("64Mi", json!("64Mi")),
+        ("2001-01-01", json!("2001-01-01")),
+        ("18446744073709551615", json!(u64::MAX)),
+        ("-9223372036854775808", json!(i64::MIN)),
+        ("99999999999999999999", json!(1e20)),
+        ("!!str 5", json!("5")),
+        ("!!int 5", json!(5)),
+        ("!!float 5", json!(5)),
+        ("\"yes\"", json!("yes")),
+        ("'5'", json!("5")),
+    ];
+    for (text, expected) in cases {
+        // A document that is null alone is an empty one.
+        check(&format!("a: {text}\n"), &json!({"a": expected}));
+    }
+}
+
+#[test]
+fn keys_become_texts() {
+    check(
+        "yes: 1\n5: 2\n\"no\": 3\n1.5: 4\n",
+        &json!({"true": 1, "5": 2, "no": 3, "1.5": 4}),
+    );
+    check_error("~: 1\n", 1, 1, "a key must be a text");
+    check_error("[a]: 1\n", 1, 1, "a key must be a text");
+}
+
+#[test]
+fn block_texts_keep_their_lines() {
+    check(
+        "a: |\n  one\n   two\nb: >-\n  one\n  two\nc: |+\n  x\n\n",
+        &json!({"a": "one\n two\n", "b": "one two", "c": "x\n\n"}),
+    );
+}
+
+#[test]
+fn documents_are_separated_and_the_empty_ones_are_none() {
+    let text = "# a comment\n---\n# another\n---\na: 1\n...\n---\nb: 2\n---\n~\n";
+    assert_eq!(documents(text), Ok(vec![json!({"a": 1}), json!({"b": 2})]));
+    assert_eq!(documents("# nothing\n"), Ok(vec![]));
+}
+
+#[test]
+fn aliases_and_merges_are_written_out() {
+    check(
+        "base: &b {x: 1, z: 2}\nown:\n  <<: *b\n  z: 3\nlist: [*b]\n",
+        &json!({"base": {"x": 1, "z": 2}, "own": {"z": 3, "x": 1}, "list": [{"x": 1, "z": 2}]}),
+    );
+    check(
+        "a: &a {x: 1}\nb: &b {x: 2, z: 3}\nc:\n  <<: [*a, *b]\n",
+        &json!({"a": {"x": 1}, "b": {"x": 2, "z": 3}, "c": {"x": 1, "z": 3}}),
+    );
+    check_error(
+        "a:\n  <<: 5\n",
+        2,
+        7,
+        "<< takes an object, or a list of objects",
+    );
+    check_error(
+        "a: &a [*a]\n",
+        1,
+        8,
+        "the alias stands inside the value it names: write the value out",
+    );
+}
+
+#[test]
+fn an_anchor_ends_with_its_document() {
+    let error = documents("a: &a 1\n---\nb: *a\n").unwrap_err();
+    assert_eq!(error.at.line, 3, "{error:?}");
+}
+
+#[test]
+fn a_billion_laughs_are_not_heard() {
+    let mut text = "a0: &a0 [ha, ha, ha, ha, ha, ha, ha, ha, ha, ha]\n".to_owned();
+    for n in 1..40 {
+        let aliases = vec![format!("*a{}", n - 1); 10].join(", ");
+        text.push_str(&format!("a{n}: &a{n} [{aliases}]\n"));
+    }
+    let error = documents(&text).unwrap_err();
+    assert_eq!(
+        error.text,
+        "the aliases of the file make more than 1048576 bytes: write fewer of them"
+    );
+}
+
+#[test]
+fn what_json_has_not_is_an_error() {
+    check_error("a: .inf\n", 1, 4, "`.inf` is no number that JSON has");
+    check_error("a: !!int x\n", 1, 4, "`x` is no !!int");
+    check_error(
+        "a: !!binary eA==\n",
+        1,
+        4,
+        "the tag !!binary is not known here: leave it out",
+    );
+    check_error(
+        "a: !own {b: 1}\n",
+        1,
+        4,
+        "the tag !own is not known here: leave it out",
+    );
+    let deep = format!("{}1{}", "[".repeat(129), "]".repeat(129));
+    check_error(&deep, 1, 129, "nested deeper than 128 levels: no object is");
+    check(
+        &format!("{}1{}", "[".repeat(3), "]".repeat(3)),
+        &json!([[[1]]]),
+    );
+}
+
+#[test]
+fn a_syntax_error_has_its_place() {
+    for (text, line) in [("a: b\n  c: d\n", 2), ("a: [1\nb: 2\n", 2), ("a: \"b\n", 1)] {
+        let error = documents(text).unwrap_err();
+        assert_eq!(error.at.line, line, "{text:?}: {error:?}");
+        assert!(error.text.starts_with("not YAML: "), "{error:?}");
+    }
+}

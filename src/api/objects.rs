@@ -1,0 +1,155 @@
+//! The objects that pods refer to: ConfigMap, Secret and PersistentVolumeClaim.
+//!
+//! Invariants: an object that [`super::decode`] returns is valid. No text of a Secret is ever in a
+//! message, a log line or a debug output.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// A kind of object that pods refer to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ObjectKind {
+    /// Texts and bytes by key.
+    ConfigMap,
+    /// The same, kept in memory only where containers see it.
+    Secret,
+    /// A directory that outlives its pods.
+    PersistentVolumeClaim,
+}
+
+impl ObjectKind {
+    /// As in `kind`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "ConfigMap",
+            Self::Secret => "Secret",
+            Self::PersistentVolumeClaim => "PersistentVolumeClaim",
+        }
+    }
+
+    /// As the API's errors name it, in lower case.
+    pub fn resource(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "configmap",
+            Self::Secret => "secret",
+            Self::PersistentVolumeClaim => "persistentvolumeclaim",
+        }
+    }
+}
+
+/// Names one object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// Its kind.
+    pub kind: ObjectKind,
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+}
+
+impl ObjectKey {
+    /// The key of that object.
+    pub fn new(kind: ObjectKind, namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            kind,
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    /// `ConfigMap default/settings`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.kind.as_str(), self.namespace, self.name)
+    }
+}
+
+/// A ConfigMap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigMap {
+    /// `data`: UTF-8 texts.
+    pub data: BTreeMap<String, String>,
+    /// `binaryData`, decoded.
+    pub binary_data: BTreeMap<String, Vec<u8>>,
+    /// Whether its data may not change.
+    pub immutable: bool,
+}
+
+impl ConfigMap {
+    /// The bytes of each key.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let texts = self.data.iter().map(|(k, v)| (k.as_str(), v.as_bytes()));
+        let bytes = self.binary_data.iter();
+        texts.chain(bytes.map(|(k, v)| (k.as_str(), v.as_slice())))
+    }
+}
+
+/// A Secret.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret {
+    /// `type`; `Opaque` when it is left out.
+    pub type_: String,
+    /// `data`, decoded, with `stringData` over it.
+    pub data: BTreeMap<String, Vec<u8>>,
+    /// Whether its data may not change.
+    pub immutable: bool,
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys: Vec<_> = self.data.keys().collect();
+        f.debug_struct("Secret")
+            .field("type", &self.type_)
+            .field("keys", &keys)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An object that pods refer to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ObjectContent {
+    /// A ConfigMap.
+    ConfigMap(Arc<ConfigMap>),
+    /// A Secret.
+    Secret(Arc<Secret>),
+    /// A PersistentVolumeClaim. Its directory is made for whatever it asks.
+    PersistentVolumeClaim,
+}
+
+/// An object with its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalObject {
+    /// Its name.
+    pub key: ObjectKey,
+    /// What is in it.
+    pub content: ObjectContent,
+}
+
+impl LocalObject {
+    /// Whether `new` may take the place of this object. An immutable object keeps its data and
+    /// stays immutable.
+    ///
+    /// # Errors
+    /// The field that may not change.
+    pub fn may_become(&self, new: &Self) -> Result<(), &'static str> {
+        let (is_immutable, stays, same) = match (&self.content, &new.content) {
+            (ObjectContent::ConfigMap(old), ObjectContent::ConfigMap(new)) => (
+                old.immutable,
+                new.immutable,
+                old.data == new.data && old.binary_data == new.binary_data,
+            ),
+            (ObjectContent::Secret(old), ObjectContent::Secret(new)) => {
+                (old.immutable, new.immutable, old.data == new.data)
+            }
+            _ => return Ok(()),
+        };
+        match (is_immutable, stays, same) {
+            (true, false, _) => Err("immutable"),
+            (true, true, false) => Err("data"),
+            _ => Ok(()),
+        }
+    }
+}
