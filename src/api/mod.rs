@@ -8,6 +8,7 @@ pub mod decode;
 pub mod defaults;
 pub mod expansion;
 pub mod field;
+pub mod field_ref;
 pub mod identity;
 pub mod objects;
 pub mod pod;

@@ -1,0 +1,364 @@
+//! The values of `fieldRef` and `resourceFieldRef`, for variables and for downwardAPI volumes.
+//!
+//! Invariant: a value depends on the pod and on [`PodFacts`] alone.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::pod::{Container, Pod, ResourceFieldSelector};
+use super::quantity::Quantity;
+use super::validation::names;
+
+/// What the fields of a pod need besides its object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodFacts {
+    /// Addresses of the node, the first one first.
+    pub host_ips: Vec<String>,
+    /// Addresses of the pod, the first one first. Empty while the pod has none.
+    pub pod_ips: Vec<String>,
+    /// Stands for each limit that a container does not have.
+    pub allocatable: Allocatable,
+}
+
+/// What the node has for pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allocatable {
+    /// Thousandths of a processor.
+    pub milli_cpu: i64,
+    /// Bytes.
+    pub memory: i64,
+    /// Bytes of the disk below /var/lib/podprobe.
+    pub ephemeral_storage: i64,
+}
+
+/// The value of a `fieldRef`. A label or annotation that the pod does not have is empty, as in the
+/// kubelet.
+///
+/// # Errors
+/// Kubernetes' text for a path that names no field.
+pub fn field_value(pod: &Pod, facts: &PodFacts, path: &str) -> Result<String, String> {
+    if let Some((map, key)) = subscript(path) {
+        return entry_value(pod, path, map, key);
+    }
+    let first = |all: &[String]| all.first().cloned().unwrap_or_default();
+    let m = &pod.metadata;
+    Ok(match path {
+        "metadata.name" => m.name.clone(),
+        "metadata.namespace" => m.namespace.clone(),
+        "metadata.uid" => m.uid.to_string(),
+        "metadata.labels" => format_map(&m.labels),
+        "metadata.annotations" => format_map(&m.annotations),
+        "spec.nodeName" | "spec.host" => pod.spec.node_name.clone(),
+        "spec.serviceAccountName" => service_account_name(pod),
+        "status.hostIP" => first(&facts.host_ips),
+        "status.hostIPs" => facts.host_ips.join(","),
+        "status.podIP" => first(&facts.pod_ips),
+        "status.podIPs" => facts.pod_ips.join(","),
+        _ => return Err(format!("unsupported fieldPath: {path}")),
+    })
+}
+
+/// `metadata.labels['key']` in its two parts.
+pub fn subscript(path: &str) -> Option<(&str, &str)> {
+    let (map, key) = path.strip_suffix("']")?.split_once("['")?;
+    (!map.is_empty()).then_some((map, key))
+}
+
+fn entry_value(pod: &Pod, path: &str, map: &str, key: &str) -> Result<String, String> {
+    let (values, complaints) = match map {
+        "metadata.labels" => (&pod.metadata.labels, names::is_qualified_name(key)),
+        "metadata.annotations" => (
+            &pod.metadata.annotations,
+            names::is_qualified_name(&key.to_lowercase()),
+        ),
+        _ => return Err(format!("fieldPath {path:?} does not support subscript")),
+    };
+    match complaints.is_empty() {
+        true => Ok(values.get(key).cloned().unwrap_or_default()),
+        false => Err(format!(
+            "invalid key subscript in {path}: {}",
+            complaints.join(";")
+        )),
+    }
+}
+
+/// Without an API server nothing acts on a service account, so only the object as written has it.
+fn service_account_name(pod: &Pod) -> String {
+    let spec = &pod.raw["spec"];
+    let name = |field: &str| spec[field].as_str().filter(|name| !name.is_empty());
+    let name = name("serviceAccountName").or_else(|| name("serviceAccount"));
+    name.unwrap_or_default().to_owned()
+}
+
+/// A line `key="value"` for each entry, by key, without a line end after the last.
+fn format_map(map: &BTreeMap<String, String>) -> String {
+    let lines: Vec<String> = map
+        .iter()
+        .map(|(key, value)| format!("{key}={}", go_quote(value)))
+        .collect();
+    lines.join("\n")
+}
+
+/// As Go's `%q`.
+fn go_quote(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        push_quoted(&mut quoted, c);
+    }
+    quoted.push('"');
+    quoted
+}
+
+fn push_quoted(to: &mut String, c: char) {
+    let short = match c {
+        '"' | '\\' => Some(c),
+        '\x07' => Some('a'),
+        '\x08' => Some('b'),
+        '\x0c' => Some('f'),
+        '\n' => Some('n'),
+        '\r' => Some('r'),
+        '\t' => Some('t'),
+        '\x0b' => Some('v'),
+        _ => None,
+    };
+    // Rust's list of what can be printed; the apostrophe is only escaped in a char.
+    let printable = c == '\'' || c.escape_debug().count() == 1;
+    let written = match (short, c as u32) {
+        (Some(short), _) => write!(to, "\\{short}"),
+        (None, _) if printable => write!(to, "{c}"),
+        (None, code @ 0..0x80) => write!(to, "\\x{code:02x}"),
+        (None, code @ 0..0x1_0000) => write!(to, "\\u{code:04x}"),
+        (None, code) => write!(to, "\\U{code:08x}"),
+    };
+    written.expect("a String takes every text");
+}
+
+/// The value of a `resourceFieldRef`, in units of its divisor and rounded up. `own` is the container
+/// whose variable it is; a volume has none, and names its container.
+///
+/// # Errors
+/// There is no such container or resource, or a quantity cannot be used.
+pub fn resource_value(
+    pod: &Pod,
+    own: Option<&Container>,
+    facts: &PodFacts,
+    selector: &ResourceFieldSelector,
+) -> Result<String, String> {
+    let name = &selector.container_name;
+    let named = own.filter(|_| name.is_empty()).or_else(|| {
+        let all = pod.spec.containers.iter().chain(&pod.spec.init_containers);
+        all.into_iter().find(|c| c.name == *name)
+    });
+    let container = named.ok_or_else(|| format!("container {name} not found"))?;
+    let resource = Resource::named(&selector.resource)
+        .ok_or_else(|| format!("unsupported container resource : {}", selector.resource))?;
+    let amount = resource.amount(container, facts.allocatable)?;
+    let divisor = resource.divisor(selector)?;
+    // The kubelet divides floating point numbers; whole ones differ only beyond 2^53.
+    let (amount, divisor) = (i128::from(amount), i128::from(divisor));
+    let up = i128::from(amount.rem_euclid(divisor) != 0);
+    Ok((amount.div_euclid(divisor) + up).to_string())
+}
+
+/// One of the names of [`RESOURCES`].
+struct Resource {
+    is_limit: bool,
+    name: &'static str,
+}
+
+/// The resources that a `resourceFieldRef` can name, after `limits.` or `requests.`.
+pub const RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+
+impl Resource {
+    fn named(text: &str) -> Option<Self> {
+        let (list, name) = text.split_once('.')?;
+        Some(Self {
+            is_limit: match list {
+                "limits" => true,
+                "requests" => false,
+                _ => return None,
+            },
+            name: RESOURCES.into_iter().find(|known| *known == name)?,
+        })
+    }
+
+    /// Thousandths for cpu, else units.
+    fn amount(&self, container: &Container, allocatable: Allocatable) -> Result<i64, String> {
+        let r = &container.resources;
+        let list = if self.is_limit {
+            &r.limits
+        } else {
+            &r.requests
+        };
+        let written = match list.get(self.name) {
+            Some(quantity) => self.measure(quantity)?,
+            None => 0,
+        };
+        Ok(match (self.is_limit && written == 0, self.name) {
+            (false, _) => written,
+            (true, "cpu") => allocatable.milli_cpu,
+            (true, "memory") => allocatable.memory,
+            (true, _) => allocatable.ephemeral_storage,
+        })
+    }
+
+    /// 1 when it is missing or 0.
+    fn divisor(&self, selector: &ResourceFieldSelector) -> Result<i64, String> {
+        let one = Quantity("1".into());
+        let written = selector.divisor.as_ref().unwrap_or(&one);
+        match self.measure(written)? {
+            0 => self.measure(&one),
+            negative if negative < 0 => Err(format!("divisor {:?} is negative", written.0)),
+            divisor => Ok(divisor),
+        }
+    }
+
+    fn measure(&self, quantity: &Quantity) -> Result<i64, String> {
+        let measured = match self.name {
+            "cpu" => quantity.milli_value(),
+            _ => quantity.value(),
+        };
+        measured.ok_or_else(|| format!("{:?} is no quantity", quantity.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::test_pods;
+
+    fn facts() -> PodFacts {
+        PodFacts {
+            host_ips: vec!["192.168.7.1".into(), "fd00::1".into()],
+            pod_ips: vec!["10.0.0.5".into(), "fd00::5".into()],
+            allocatable: Allocatable {
+                milli_cpu: 3500,
+                memory: 1 << 30,
+                ephemeral_storage: 10_000_000_001,
+            },
+        }
+    }
+
+    fn pod() -> Pod {
+        test_pods::pod("web")
+            .uid("u-1")
+            .label("app", "web")
+            .label("a.b/c", "say \"hi\"\n\u{1}'ä'\u{200b}")
+            .annotation("Example.com/Note", "n")
+            .spec(json!({
+                "nodeName": "edge",
+                "serviceAccountName": "robot",
+                "initContainers": [{"name": "i", "resources": {"limits": {"cpu": "1"}}}],
+                "containers": [
+                    {"name": "c", "resources": {
+                        "limits": {"cpu": "1500m", "memory": "64Mi"},
+                        "requests": {"cpu": "250m", "memory": "32Mi", "ephemeral-storage": "1k"}}},
+                    {"name": "none"}],
+            }))
+            .build()
+    }
+
+    #[track_caller]
+    fn check(path: &str, expected: Result<&str, &str>) {
+        let value = field_value(&pod(), &facts(), path);
+        assert_eq!(value.as_deref().map_err(String::as_str), expected, "{path}");
+    }
+
+    #[test]
+    fn each_field_has_its_value() {
+        check("metadata.name", Ok("web"));
+        check("metadata.namespace", Ok("default"));
+        check("metadata.uid", Ok("u-1"));
+        check("spec.nodeName", Ok("edge"));
+        check("spec.serviceAccountName", Ok("robot"));
+        check("status.hostIP", Ok("192.168.7.1"));
+        check("status.hostIPs", Ok("192.168.7.1,fd00::1"));
+        check("status.podIP", Ok("10.0.0.5"));
+        check("status.podIPs", Ok("10.0.0.5,fd00::5"));
+        check("metadata.labels['app']", Ok("web"));
+        check("metadata.labels['none']", Ok(""));
+        check("metadata.annotations['Example.com/Note']", Ok("n"));
+    }
+
+    #[test]
+    fn a_map_is_a_line_for_each_key_in_gos_quotes() {
+        check(
+            "metadata.labels",
+            Ok("a.b/c=\"say \\\"hi\\\"\\n\\x01'ä'\\u200b\"\napp=\"web\""),
+        );
+    }
+
+    #[test]
+    fn what_is_no_field_is_refused_in_kubernetes_words() {
+        check("spec.hostname", Err("unsupported fieldPath: spec.hostname"));
+        check("", Err("unsupported fieldPath: "));
+        let path = "spec.nodeName['x']";
+        let text = "fieldPath \"spec.nodeName['x']\" does not support subscript";
+        check(path, Err(text));
+        let bad = field_value(&pod(), &facts(), "metadata.labels['a b']").unwrap_err();
+        assert!(
+            bad.starts_with("invalid key subscript in metadata.labels['a b']: name part must"),
+            "{bad}"
+        );
+    }
+
+    #[test]
+    fn an_address_that_the_pod_does_not_have_yet_is_empty() {
+        let none = PodFacts::default();
+        assert_eq!(field_value(&pod(), &none, "status.podIP"), Ok("".into()));
+        assert_eq!(field_value(&pod(), &none, "status.podIPs"), Ok("".into()));
+    }
+
+    #[track_caller]
+    fn resource(container: &str, resource: &str, divisor: &str, expected: Result<&str, &str>) {
+        let pod = pod();
+        let selector = ResourceFieldSelector {
+            container_name: container.into(),
+            resource: resource.into(),
+            divisor: (!divisor.is_empty()).then(|| Quantity(divisor.into())),
+        };
+        let own = &pod.spec.containers[0];
+        let value = resource_value(&pod, Some(own), &facts(), &selector);
+        assert_eq!(value.as_deref().map_err(String::as_str), expected);
+    }
+
+    #[test]
+    fn a_resource_is_counted_in_its_divisor_and_rounded_up() {
+        resource("", "limits.cpu", "", Ok("2"));
+        resource("c", "limits.cpu", "0", Ok("2"));
+        resource("", "limits.cpu", "1m", Ok("1500"));
+        resource("", "limits.cpu", "7m", Ok("215"));
+        resource("", "requests.cpu", "", Ok("1"));
+        resource("", "limits.memory", "", Ok("67108864"));
+        resource("", "limits.memory", "1Mi", Ok("64"));
+        resource("", "requests.memory", "1M", Ok("34"));
+        resource("", "requests.ephemeral-storage", "", Ok("1000"));
+    }
+
+    #[test]
+    fn a_missing_limit_is_the_nodes_and_a_missing_request_is_0() {
+        resource("none", "limits.cpu", "", Ok("4"));
+        resource("none", "limits.cpu", "1m", Ok("3500"));
+        resource("none", "limits.memory", "1Gi", Ok("1"));
+        resource("", "limits.ephemeral-storage", "1G", Ok("11"));
+        resource("none", "requests.memory", "", Ok("0"));
+        resource("i", "limits.cpu", "", Ok("1"));
+    }
+
+    #[test]
+    fn a_resource_that_cannot_be_had_says_why() {
+        resource("x", "limits.cpu", "", Err("container x not found"));
+        let unsupported = Err("unsupported container resource : limits.gpu");
+        resource("", "limits.gpu", "", unsupported);
+        resource("", "limits.cpu", "-1", Err("divisor \"-1\" is negative"));
+        let pod = pod();
+        let selector = ResourceFieldSelector::default();
+        assert_eq!(
+            resource_value(&pod, None, &facts(), &selector),
+            Err("container  not found".into())
+        );
+    }
+}
