@@ -686,12 +686,13 @@ fn a_daemonised_child_neither_holds_the_result_nor_stays() {
     assert!(!alive);
 }
 
-/// Holds a lease on a file, so that whoever would execute it waits: for the given time from then on.
+/// Holds a lease on a file, so that whoever would execute it waits: for the given time from then on. The file is open for
+/// reading only: the lease of one that can write ends a moment before its access, and in between the file is busy.
 const LEASE: &str = r#"
 my ($file, $seconds) = @ARGV;
 my ($setlease, $wrlck) = (1024, 1);
 $SIG{IO} = sub { $asked = 1 };
-open(my $fd, '+<', $file) or die "$file: $!";
+open(my $fd, '<', $file) or die "$file: $!";
 for (1 .. 1000) { last if $held = fcntl($fd, $setlease, $wrlck); select(undef, undef, undef, 0.01) }
 die "no lease: $!" unless $held;
 $| = 1;
