@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::api::PodSource;
-use crate::api::objects::{ConfigMap, LocalObject, ObjectContent, ObjectKey, ObjectKind, Secret};
+use crate::api::objects::{
+    ConfigMap, LocalObject, ObjectContent, ObjectKey, ObjectKind, ObjectSet, Secret,
+};
 
 type Set = BTreeMap<ObjectKey, ObjectContent>;
 
@@ -73,6 +75,16 @@ impl Objects {
         self.lock()
             .get(&ObjectKey::new(kind, namespace, name))
             .cloned()
+    }
+
+    /// Those of the objects that are there.
+    pub fn of(&self, keys: BTreeSet<ObjectKey>) -> ObjectSet {
+        let state = self.lock();
+        let there = |key: ObjectKey| {
+            let content = state.get(&key)?.clone();
+            Some(LocalObject { key, content })
+        };
+        keys.into_iter().filter_map(there).collect()
     }
 
     /// Replaces the set of a source.

@@ -130,7 +130,9 @@ impl Case {
             etc_files: &EtcFiles::below(self.dir.path()),
             termination_log: None,
             seccomp_profiles: self.dir.path(),
-            node: &NodeFacts::read(),
+            node: &NodeFacts::read("127.0.0.1".parse().unwrap(), self.dir.path()),
+            objects: &Default::default(),
+            pod_ips: &[],
         });
         build(&Inputs {
             config: &config.unwrap(),

@@ -10,6 +10,7 @@ mod error;
 mod kinds;
 mod locate;
 mod object;
+mod place;
 mod typed;
 mod yaml;
 
@@ -17,10 +18,11 @@ use serde_json::Value;
 
 pub use documents::SIZE_LIMIT;
 pub use error::{DecodeError, Problem};
-pub use locate::Position;
+pub use place::Position;
 
 use self::error::Findings;
-use self::kinds::{Kind, Spot};
+use self::kinds::Kind;
+use self::place::Spot;
 use super::defaults;
 use super::field::{FieldError, Step, lookup, render};
 use super::objects::LocalObject;

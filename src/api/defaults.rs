@@ -50,6 +50,12 @@ pub fn apply(pod: &mut Value) {
     }
 }
 
+fn default_field_ref(owner: &mut Object) {
+    if let Some(field) = owner.get_mut("fieldRef").and_then(Value::as_object_mut) {
+        default_text(field, "apiVersion", "v1");
+    }
+}
+
 /// The objects of the list in a field.
 fn objects<'v>(owner: &'v mut Object, list: &str) -> impl Iterator<Item = &'v mut Object> {
     owner
@@ -86,6 +92,11 @@ fn default_container(container: &mut Object) {
     default_text(container, "imagePullPolicy", policy);
     default_text(container, "terminationMessagePath", "/dev/termination-log");
     default_text(container, "terminationMessagePolicy", "File");
+    for variable in objects(container, "env") {
+        if let Some(from) = variable.get_mut("valueFrom").and_then(Value::as_object_mut) {
+            default_field_ref(from);
+        }
+    }
     for port in objects(container, "ports") {
         default_text(port, "protocol", "TCP");
     }

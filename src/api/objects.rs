@@ -128,6 +128,38 @@ pub struct LocalObject {
     pub content: ObjectContent,
 }
 
+/// Objects by name: what a pod refers to and is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectSet(BTreeMap<ObjectKey, ObjectContent>);
+
+impl ObjectSet {
+    /// The ConfigMap of that name.
+    pub fn config_map(&self, namespace: &str, name: &str) -> Option<&ConfigMap> {
+        match self.get(ObjectKind::ConfigMap, namespace, name)? {
+            ObjectContent::ConfigMap(map) => Some(map),
+            _ => None,
+        }
+    }
+
+    /// The Secret of that name.
+    pub fn secret(&self, namespace: &str, name: &str) -> Option<&Secret> {
+        match self.get(ObjectKind::Secret, namespace, name)? {
+            ObjectContent::Secret(secret) => Some(secret),
+            _ => None,
+        }
+    }
+
+    fn get(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<&ObjectContent> {
+        self.0.get(&ObjectKey::new(kind, namespace, name))
+    }
+}
+
+impl FromIterator<LocalObject> for ObjectSet {
+    fn from_iter<I: IntoIterator<Item = LocalObject>>(objects: I) -> Self {
+        Self(objects.into_iter().map(|o| (o.key, o.content)).collect())
+    }
+}
+
 impl LocalObject {
     /// Whether `new` may take the place of this object. An immutable object keeps its data and
     /// stays immutable.

@@ -7,11 +7,13 @@
 
 mod checks;
 mod containers;
+mod environment;
 pub(super) mod names;
 mod node;
 mod probes;
 mod restart;
 mod security;
+mod selectors;
 mod volumes;
 
 pub use super::capabilities::CAPABILITIES;

@@ -1,20 +1,130 @@
-//! A container's own variables, and `$(NAME)` in its command (kubelet-probes 3.2.1).
+//! A container's own variables, and `$(NAME)` in its command (kubelet-probes 3.2.1, 3.2.2).
 
-use crate::api::Container;
 use crate::api::expansion::expand;
+use crate::api::field_ref::{PodFacts, field_value, resource_value};
+use crate::api::objects::ObjectSet;
+use crate::api::pod::{EnvFromSource, EnvVarSource, KeySelector};
+use crate::api::{Container, Pod};
 
-/// The container's own variables, each expanded against those before it. When a name is repeated,
-/// the last one counts.
-pub(super) fn variables(container: &Container) -> Vec<(String, String)> {
-    let mut all: Vec<(String, String)> = Vec::with_capacity(container.env.len());
-    for e in &container.env {
-        let value = expand(&e.value, |name| find(&all, name));
-        match all.iter_mut().find(|v| v.0 == e.name) {
-            Some(v) => v.1 = value,
-            None => all.push((e.name.clone(), value)),
+/// Names and values, in the order of the container's environment.
+type Variables = Vec<(String, String)>;
+
+/// What a container's variables depend on.
+pub(super) struct Sources<'a> {
+    pub(super) pod: &'a Pod,
+    pub(super) container: &'a Container,
+    /// Holds every object that the pod refers to and that exists.
+    pub(super) objects: &'a ObjectSet,
+    pub(super) facts: &'a PodFacts,
+}
+
+impl Sources<'_> {
+    /// The keys of `envFrom`, then the variables of `env`, each expanded against those before it.
+    /// When a name is repeated, the last one counts. What is optional and missing is left out.
+    ///
+    /// # Errors
+    /// The kubelet's text for an object, key or field that does not exist. It never holds a value.
+    pub(super) fn variables(&self) -> Result<Variables, String> {
+        let mut all = Variables::with_capacity(self.container.env.len());
+        for source in &self.container.env_from {
+            for (key, value) in self.every_key(source)? {
+                set(&mut all, format!("{}{key}", source.prefix), value);
+            }
+        }
+        for variable in &self.container.env {
+            let value = match &variable.value_from {
+                Some(from) if variable.value.is_empty() => self.value(from)?,
+                _ => Some(expand(&variable.value, |name| find(&all, name))),
+            };
+            if let Some(value) = value {
+                set(&mut all, variable.name.clone(), value);
+            }
+        }
+        Ok(all)
+    }
+
+    fn every_key(&self, source: &EnvFromSource) -> Result<Variables, String> {
+        let namespace = &self.pod.metadata.namespace;
+        if let Some(r) = &source.config_map_ref {
+            let map = self.objects.config_map(namespace, &r.name);
+            return match map {
+                None if r.optional == Some(true) => Ok(Variables::new()),
+                None => Err(not_found("configmap", &r.name)),
+                Some(map) => Ok(map.data.clone().into_iter().collect()),
+            };
+        }
+        let Some(r) = &source.secret_ref else {
+            return Ok(Variables::new());
+        };
+        match self.objects.secret(namespace, &r.name) {
+            None if r.optional == Some(true) => Ok(Variables::new()),
+            None => Err(not_found("secret", &r.name)),
+            Some(secret) => {
+                let entries = secret.data.iter();
+                let text = |(key, bytes): (&String, &Vec<u8>)| {
+                    let of = format!("Secret {namespace}/{}", r.name);
+                    Ok((key.clone(), as_text(bytes, key, &of)?))
+                };
+                entries.map(text).collect()
+            }
         }
     }
-    all
+
+    /// None when the source is optional and missing.
+    fn value(&self, from: &EnvVarSource) -> Result<Option<String>, String> {
+        if let Some(field) = &from.field_ref {
+            return field_value(self.pod, self.facts, &field.field_path).map(Some);
+        }
+        if let Some(selector) = &from.resource_field_ref {
+            return resource_value(self.pod, Some(self.container), self.facts, selector).map(Some);
+        }
+        if let Some(selector) = &from.config_map_key_ref {
+            return self.key_of_config_map(selector);
+        }
+        match &from.secret_key_ref {
+            Some(selector) => self.key_of_secret(selector),
+            None => Ok(Some(String::new())),
+        }
+    }
+
+    fn key_of_config_map(&self, selector: &KeySelector) -> Result<Option<String>, String> {
+        let namespace = &self.pod.metadata.namespace;
+        let map = self.objects.config_map(namespace, &selector.name);
+        let value = map.and_then(|map| map.data.get(&selector.key));
+        match (map, value) {
+            (_, Some(value)) => Ok(Some(value.clone())),
+            _ if selector.optional == Some(true) => Ok(None),
+            (None, _) => Err(not_found("configmap", &selector.name)),
+            (Some(_), None) => Err(format!(
+                "couldn't find key {} in ConfigMap {namespace}/{}",
+                selector.key, selector.name
+            )),
+        }
+    }
+
+    fn key_of_secret(&self, selector: &KeySelector) -> Result<Option<String>, String> {
+        let namespace = &self.pod.metadata.namespace;
+        let secret = self.objects.secret(namespace, &selector.name);
+        let value = secret.and_then(|secret| secret.data.get(&selector.key));
+        let of = format!("Secret {namespace}/{}", selector.name);
+        match (secret, value) {
+            (_, Some(bytes)) => as_text(bytes, &selector.key, &of).map(Some),
+            _ if selector.optional == Some(true) => Ok(None),
+            (None, _) => Err(not_found("secret", &selector.name)),
+            (Some(_), None) => Err(format!("couldn't find key {} in {of}", selector.key)),
+        }
+    }
+}
+
+/// Whether a variable of the container needs the addresses of the pod.
+pub fn needs_pod_ips(container: &Container) -> bool {
+    let fields = container.env.iter().filter_map(|v| {
+        let field = v.value_from.as_ref()?.field_ref.as_ref()?;
+        Some(field.field_path.as_str())
+    });
+    fields
+        .into_iter()
+        .any(|path| path.starts_with("status.podIP"))
 }
 
 /// Expands the words of a command with the container's own variables; the image's variables are not
@@ -26,6 +136,32 @@ pub(super) fn expand_words(words: &[String], variables: &[(String, String)]) -> 
         .collect()
 }
 
+fn set(all: &mut Variables, name: String, value: String) {
+    match all.iter_mut().find(|v| v.0 == name) {
+        Some(v) => v.1 = value,
+        None => all.push((name, value)),
+    }
+}
+
 fn find(all: &[(String, String)], name: &str) -> Option<String> {
     all.iter().find(|v| v.0 == name).map(|v| v.1.clone())
 }
+
+fn not_found(resource: &str, name: &str) -> String {
+    format!("{resource} {name:?} not found")
+}
+
+/// The value of a Secret as the value of a variable.
+fn as_text(bytes: &[u8], key: &str, of: &str) -> Result<String, String> {
+    let why = match std::str::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') => return Ok(text.to_owned()),
+        Ok(_) => "has a NUL byte",
+        Err(_) => "is not UTF-8",
+    };
+    Err(format!(
+        "key {key} of {of} cannot be a variable: its value {why}; mount it as a volume"
+    ))
+}
+
+#[cfg(test)]
+mod tests;

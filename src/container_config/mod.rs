@@ -10,10 +10,14 @@ mod node;
 mod resources;
 mod security;
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+pub use environment::needs_pod_ips;
 pub use node::NodeFacts;
 
+use crate::api::field_ref::PodFacts;
+use crate::api::objects::ObjectSet;
 use crate::api::{Container, Pod};
 use crate::network::etc_files::EtcFiles;
 use crate::runtime::{
@@ -92,16 +96,30 @@ pub struct Inputs<'a> {
     pub seccomp_profiles: &'a Path,
     /// Facts of the node.
     pub node: &'a NodeFacts,
+    /// The objects that the pod refers to.
+    pub objects: &'a ObjectSet,
+    /// The pod's addresses, primary first; may be empty where [`needs_pod_ips`] says so.
+    pub pod_ips: &'a [IpAddr],
 }
 
 /// The configuration of a container.
 ///
 /// # Errors
 /// Why there is no configuration, for people: a mount of a volume that the pod does not have, a bad
-/// quantity, `runAsNonRoot` for an image that runs as root.
+/// quantity, `runAsNonRoot` for an image that runs as root, a variable from an object that is missing.
 pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, String> {
     let c = i.container;
-    let variables = environment::variables(c);
+    let variables = environment::Sources {
+        pod: i.pod,
+        container: c,
+        objects: i.objects,
+        facts: &PodFacts {
+            host_ips: i.node.host_ips.clone(),
+            pod_ips: i.pod_ips.iter().map(ToString::to_string).collect(),
+            allocatable: i.node.allocatable,
+        },
+    }
+    .variables()?;
     Ok(ContainerConfig {
         metadata: ContainerMetadata {
             name: c.name.clone(),

@@ -1,7 +1,13 @@
 //! Facts about the node that configurations depend on.
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::Path;
+
+use nix::sys::statvfs::statvfs;
+use nix::unistd::{SysconfVar, sysconf};
+
+use crate::api::field_ref::Allocatable;
 
 /// Read once, at the daemon's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,16 +17,41 @@ pub struct NodeFacts {
     /// The existing `/sys/devices/system/cpu/cpu*/thermal_throttle` directories: they show the load
     /// of other tenants, so they are hidden from containers.
     pub thermal_throttle: Vec<String>,
+    /// The node's addresses, the first one first.
+    pub host_ips: Vec<String>,
+    /// What the node has for pods.
+    pub allocatable: Allocatable,
 }
 
 impl NodeFacts {
-    /// Reads the facts.
-    pub fn read() -> Self {
+    /// Reads the facts. `data` is a directory of the disk that pods write to.
+    pub fn read(node_ip: IpAddr, data: &Path) -> Self {
+        let memory_capacity = memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
         Self {
-            memory_capacity: memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
+            memory_capacity,
+            host_ips: vec![node_ip.to_string()],
+            allocatable: Allocatable {
+                milli_cpu: processors() * 1000,
+                memory: memory_capacity.try_into().unwrap_or(i64::MAX),
+                ephemeral_storage: disk_size(data),
+            },
             thermal_throttle: thermal_throttle(Path::new("/sys/devices/system/cpu")),
         }
     }
+}
+
+/// 0 when the kernel does not tell.
+fn processors() -> i64 {
+    let online = sysconf(SysconfVar::_NPROCESSORS_ONLN);
+    online.ok().flatten().unwrap_or(0)
+}
+
+/// Bytes; 0 when the directory is not there.
+fn disk_size(dir: &Path) -> i64 {
+    statvfs(dir).map_or(0, |s| {
+        let bytes = s.blocks().saturating_mul(s.fragment_size());
+        bytes.try_into().unwrap_or(i64::MAX)
+    })
 }
 
 fn memory(meminfo: &str) -> u64 {
@@ -52,7 +83,11 @@ mod tests {
     fn memory_is_in_bytes() {
         assert_eq!(memory("MemTotal:        8 kB\nMemFree: 1 kB\n"), 8192);
         assert_eq!(memory(""), 0);
-        assert!(NodeFacts::read().memory_capacity > 1 << 20);
+        let facts = NodeFacts::read("192.0.2.1".parse().unwrap(), Path::new("/"));
+        assert!(facts.memory_capacity > 1 << 20);
+        assert_eq!(facts.host_ips, ["192.0.2.1"]);
+        let a = facts.allocatable;
+        assert!(a.milli_cpu >= 1000 && a.memory > 1 << 20 && a.ephemeral_storage > 1 << 20);
     }
 
     #[test]

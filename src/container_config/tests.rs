@@ -25,7 +25,10 @@ fn build(pod: &Pod, image_user: &str) -> Result<ContainerConfig, String> {
         node: &NodeFacts {
             memory_capacity: 1 << 30,
             thermal_throttle: vec![CPUS.into()],
+            ..NodeFacts::default()
         },
+        objects: &ObjectSet::default(),
+        pod_ips: &[],
     })
 }
 

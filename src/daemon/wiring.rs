@@ -24,6 +24,7 @@ use crate::api::{PodOrigin, PodSource, PodUid, decode};
 use crate::change_feed::{Aspect, ChangeFeed};
 use crate::checkpoint::{self, Restored};
 use crate::clock::Moment;
+use crate::container_config::NodeFacts;
 use crate::events::Recorder;
 use crate::images::ImageStore;
 use crate::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
@@ -83,7 +84,7 @@ pub(super) fn start(
     let last = LastDaemon::new(&restored);
     let (objects_changed, objects) = bounded(1);
     let stores = Stores::new(restored, started, objects_changed);
-    let kuberuntime = Arc::new(kuberuntime(&engine, layout, &stores));
+    let kuberuntime = Arc::new(kuberuntime(settings, &engine, layout, &stores));
     let pods_with_data = kuberuntime.pods_with_data();
     let StartedPleg {
         pleg,
@@ -180,11 +181,18 @@ impl Stores {
     }
 }
 
-fn kuberuntime(engine: &Engine, layout: &Layout, stores: &Stores) -> KubeRuntime {
+fn kuberuntime(
+    settings: &Settings,
+    engine: &Engine,
+    layout: &Layout,
+    stores: &Stores,
+) -> KubeRuntime {
     let images = ImageManager::new(engine.images.clone(), Box::new(NoRegistry));
     let runtime = engine.runtime.clone();
     let objects = stores.objects.clone();
-    KubeRuntime::new(runtime, images, Volumes::new(), objects, layout.clone())
+    let node = NodeFacts::read(settings.node_ip, &layout.lib_dir());
+    let volumes = Volumes::new();
+    KubeRuntime::new(runtime, images, volumes, objects, node, layout.clone())
 }
 
 fn prober_manager(

@@ -9,12 +9,14 @@ mod log_links;
 
 use std::fs::{self, Permissions};
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use error::{StartError, StartErrorReason};
 
+use crate::api::references::references;
 use crate::api::{Container, Pod, PodUid};
 use crate::clock::Moment;
 use crate::container_config::{self, NodeFacts};
@@ -46,6 +48,7 @@ impl KubeRuntime {
         images: ImageManager,
         volumes: Volumes,
         objects: Arc<Objects>,
+        node: NodeFacts,
         layout: Layout,
     ) -> Self {
         Self {
@@ -53,7 +56,7 @@ impl KubeRuntime {
             images,
             volumes,
             objects,
-            node: NodeFacts::read(),
+            node,
             layout,
         }
     }
@@ -147,8 +150,19 @@ impl KubeRuntime {
             termination_log,
             seccomp_profiles: &self.layout.seccomp(),
             node: &self.node,
+            objects: &self.objects.of(references(pod)),
+            pod_ips: &self.pod_ips(pod, container),
         })
         .map_err(StartError::config)
+    }
+
+    /// Nothing where no variable of the container needs them.
+    fn pod_ips(&self, pod: &Pod, container: &Container) -> Vec<IpAddr> {
+        if !container_config::needs_pod_ips(container) {
+            return Vec::new();
+        }
+        let status = self.runtime.pod_status(pod.uid());
+        status.map_or_else(|_| Vec::new(), |status| status.ips().to_vec())
     }
 
     /// Creates a container.

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use podprobe::api::pod::ObjectMeta;
 use podprobe::api::{Container, Pod, PodUid};
+use podprobe::container_config::NodeFacts;
 use podprobe::images::manager::{ImageManager, NoRegistry};
 use podprobe::images::{ImageConfig, ImageStore};
 use podprobe::kuberuntime::{KubeRuntime, StartError};
@@ -92,6 +93,7 @@ impl Node {
                 ImageManager::new(Arc::new(images), Box::new(NoRegistry)),
                 Volumes::new(),
                 Arc::default(),
+                NodeFacts::default(),
                 layout,
             ),
         }

@@ -5,17 +5,8 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::error::DecodeError;
-use super::locate::Position;
+use super::place::{Position, Syntax};
 use super::yaml;
-
-/// The syntax of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Syntax {
-    /// Begins with `{` or `[`.
-    Json,
-    /// Anything else.
-    Yaml,
-}
 
 /// Files of this size or more are refused: 10 MiB, in bytes.
 pub const SIZE_LIMIT: usize = 10 << 20;

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::documents::Syntax;
-use super::kinds::Spot;
-use super::locate::{self, FieldPlace, Position};
+use super::locate;
+use super::place::{FieldPlace, Position, Spot, Syntax};
 use crate::api::field::{aggregate, clip, render};
 use crate::api::validation::{FieldError, FieldErrorKind};
 use crate::spelling;

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::error::Findings;
+use super::place::Spot;
 use crate::api::field::{Step, clip};
 use crate::api::objects::ObjectKind;
 use crate::spelling;
@@ -48,15 +49,6 @@ const LISTS: [(&str, Option<Kind>); 5] = [
         Some(Kind::Object(ObjectKind::PersistentVolumeClaim)),
     ),
 ];
-
-/// The place of an object in its file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Spot {
-    /// Counts the documents from 0.
-    pub(super) document: usize,
-    /// The path in the document: empty, or `items[n]`.
-    pub(super) around: Vec<Step>,
-}
 
 /// The objects of a file.
 #[derive(Default)]

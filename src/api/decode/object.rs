@@ -18,8 +18,6 @@ use crate::spelling;
 
 /// The most bytes that the values of a ConfigMap or Secret may have: 1 MiB.
 const MOST_BYTES: usize = 1 << 20;
-/// The longest key, in characters.
-const KEY_MAX: usize = 253;
 
 /// The type of a Secret that names none.
 const OPAQUE: &str = "Opaque";
@@ -32,8 +30,6 @@ const REQUIRED_KEYS: [(&str, &[&str]); 5] = [
     ("kubernetes.io/tls", &["tls.crt", "tls.key"]),
     ("kubernetes.io/basic-auth", &[]),
 ];
-
-const KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 
 /// The object in `raw`; its problems go to `findings`. Returns warnings too.
 pub(super) fn object(
@@ -250,7 +246,7 @@ impl Reader<'_, '_> {
     fn keyed(&mut self, field: &str) -> Map<String, Value> {
         let map = self.map(field);
         for key in map.keys() {
-            if let Some(why) = key_problem(key) {
+            for why in names::is_config_map_key(key) {
                 self.error(&FieldError::invalid(entry(field, key), clip(key), why));
             }
         }
@@ -307,23 +303,6 @@ impl Reader<'_, '_> {
 
     fn error(&mut self, error: &FieldError) {
         self.findings.add_error(error);
-    }
-}
-
-/// Why a key cannot be a file name (the API's `IsConfigMapKey`).
-fn key_problem(key: &str) -> Option<String> {
-    let form = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if key.len() > KEY_MAX {
-        return Some(format!("must be no more than {KEY_MAX} characters"));
-    }
-    if key.is_empty() || !key.chars().all(form) {
-        return Some(KEY.to_owned());
-    }
-    match key {
-        "." => Some("must not be '.'".to_owned()),
-        ".." => Some("must not be '..'".to_owned()),
-        key if key.starts_with("..") => Some("must not start with '..'".to_owned()),
-        _ => None,
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 use serde_json::{Map, Value};
 
-use super::locate::{Place, Position, Visit};
+use super::place::{Place, Position, Visit};
 use crate::api::field::{item, push_key};
 
 /// The deepest nesting, as in `serde_json`.
@@ -358,7 +358,7 @@ fn fraction(text: &str) -> Option<Value> {
 }
 
 /// Calls `visit` for every document, every member and every list element, as
-/// [`super::locate::walk`] does for JSON. What an alias stands for is not visited: it has the place
+/// [`super::locate`] does for JSON. What an alias stands for is not visited: it has the place
 /// of the alias.
 pub(super) fn walk(text: &str, visit: &mut Visit<'_>) {
     let mut walk = Walk {

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::checks::{NOT_NEGATIVE, named, no_backsteps, no_nul};
-use super::names::{is_dns_label, is_env_name, is_valid_port_name, is_valid_port_number};
+use super::names::{is_dns_label, is_valid_port_name, is_valid_port_number};
 use super::probes::{probe_field, validate_container_probe};
-use super::{restart, security, volumes};
+use super::{environment, restart, security, volumes};
 use crate::api::field::{FieldError, child, entry, item};
-use crate::api::pod::{Container, ContainerPort, EnvVar, PodSpec, ProbeType, ResourceRequirements};
+use crate::api::pod::{Container, ContainerPort, PodSpec, ProbeType, ResourceRequirements};
 use crate::api::quantity::Quantity;
 
 /// In the order of the API's errors.
@@ -97,7 +97,7 @@ pub fn validate_container(container: &Container, spec: &PodSpec, path: &str) -> 
         &at("terminationMessagePolicy"),
     );
     ports(&mut errors, &container.ports, &at("ports"));
-    env(&mut errors, &container.env, &at("env"));
+    environment::validate_environment(&mut errors, container, path);
     volumes::validate_mounts(&mut errors, container, &spec.volumes, &at("volumeMounts"));
     one_of(
         &mut errors,
@@ -227,18 +227,6 @@ fn conflicts(
                 errors.push(FieldError::duplicate(child(&path, "hostPort"), key));
             }
         }
-    }
-}
-
-fn env(errors: &mut Vec<FieldError>, env: &[EnvVar], path: &str) {
-    for (index, var) in env.iter().enumerate() {
-        let path = item(path, index);
-        if var.name.is_empty() {
-            errors.push(FieldError::required(child(&path, "name"), ""));
-        } else {
-            named(errors, &child(&path, "name"), &var.name, is_env_name);
-        }
-        no_nul(errors, &child(&path, "value"), &var.value);
     }
 }
 

@@ -10,6 +10,7 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
 const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const HEADER: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
+const KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 const ENV: &str = "a valid environment variable name must consist only of printable ASCII characters other than '='";
 
 fn too_long(max: usize) -> String {
@@ -106,6 +107,22 @@ pub fn is_valid_port_number(port: i64) -> Vec<String> {
 pub fn is_valid_header_name(name: &str) -> Vec<String> {
     let good = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     complaints([(!good, HEADER.into())])
+}
+
+/// The key of a ConfigMap or Secret, which may become the name of a file.
+pub fn is_config_map_key(key: &str) -> Vec<String> {
+    let form = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    let good = !key.is_empty() && key.bytes().all(form);
+    complaints([
+        (key.len() > SUBDOMAIN_MAX, too_long(SUBDOMAIN_MAX)),
+        (!good, KEY.into()),
+        (key == ".", "must not be '.'".into()),
+        (key == "..", "must not be '..'".into()),
+        (
+            key.starts_with("..") && key != "..",
+            "must not start with '..'".into(),
+        ),
+    ])
 }
 
 /// The name of an environment variable (kubelet-probes 1.5).

@@ -926,3 +926,108 @@ fn processes_are_shared_with_the_pod_or_with_the_node() {
         &[],
     );
 }
+
+#[test]
+fn a_variable_has_one_source_of_a_known_form() {
+    let path = "spec.containers[0].env[0].valueFrom";
+    #[track_caller]
+    fn of(from: Value, expected: &[String]) {
+        let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+        check(
+            json!({"env": [{"name": "A", "valueFrom": from}]}),
+            &expected,
+        );
+    }
+    let key = json!({"name": "n", "key": "k"});
+    of(json!({"configMapKeyRef": key}), &[]);
+    of(json!({"secretKeyRef": key}), &[]);
+    of(
+        json!({}),
+        &[format!(
+            "{path}: Invalid value: \"\": must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
+        )],
+    );
+    of(
+        json!({"configMapKeyRef": key, "secretKeyRef": key}),
+        &[format!(
+            "{path}: Invalid value: \"\": may not have more than one field specified at a time"
+        )],
+    );
+    check(
+        json!({"env": [{"name": "A", "value": "x", "valueFrom": {"secretKeyRef": key}}]}),
+        &[&format!(
+            "{path}: Invalid value: \"\": may not be specified when `value` is not empty"
+        )],
+    );
+    of(
+        json!({"configMapKeyRef": {}}),
+        &[
+            format!("{path}.configMapKeyRef.name: Required value"),
+            format!("{path}.configMapKeyRef.key: Required value"),
+        ],
+    );
+    of(
+        json!({"secretKeyRef": {"name": "n", "key": ".."}}),
+        &[format!(
+            "{path}.secretKeyRef.key: Invalid value: \"..\": must not be '..'"
+        )],
+    );
+    for field in [
+        "metadata.name",
+        "metadata.labels['a']",
+        "metadata.annotations['a.b/c']",
+        "status.podIPs",
+        "spec.serviceAccountName",
+    ] {
+        of(json!({"fieldRef": {"fieldPath": field}}), &[]);
+    }
+    of(
+        json!({"fieldRef": {"fieldPath": "metadata.labels"}}),
+        &[format!(
+            "{path}.fieldRef.fieldPath: Unsupported value: \"metadata.labels\": supported values: \"metadata.name\", \"metadata.namespace\", \"metadata.uid\", \"spec.nodeName\", \"spec.serviceAccountName\", \"status.hostIP\", \"status.hostIPs\", \"status.podIP\", \"status.podIPs\""
+        )],
+    );
+    of(
+        json!({"fieldRef": {"fieldPath": "spec.image"}}),
+        &[format!(
+            "{path}.fieldRef.fieldPath: Invalid value: \"spec.image\": error converting fieldPath: field label not supported: spec.image"
+        )],
+    );
+    of(
+        json!({"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1k"}}),
+        &[format!(
+            "{path}.resourceFieldRef.divisor: Invalid value: \"limits.cpu\": only divisor's values 1m and 1 are supported with the cpu resource"
+        )],
+    );
+}
+
+#[test]
+fn an_entry_of_env_from_names_one_object() {
+    let path = "spec.containers[0].envFrom[0]";
+    #[track_caller]
+    fn of(source: Value, expected: &[String]) {
+        let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+        check(json!({"envFrom": [source]}), &expected);
+    }
+    of(json!({"configMapRef": {"name": "n"}, "prefix": "A_"}), &[]);
+    of(
+        json!({"prefix": "A="}),
+        &[
+            format!(
+                "{path}.prefix: Invalid value: \"A=\": a valid environment variable name must consist only of printable ASCII characters other than '='"
+            ),
+            format!(
+                "{path}: Invalid value: \"\": must specify one of: `configMapRef` or `secretRef`"
+            ),
+        ],
+    );
+    of(
+        json!({"configMapRef": {"name": "n"}, "secretRef": {}}),
+        &[
+            format!("{path}.secretRef.name: Required value"),
+            format!(
+                "{path}: Invalid value: \"\": may not have more than one field specified at a time"
+            ),
+        ],
+    );
+}

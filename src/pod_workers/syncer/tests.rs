@@ -7,12 +7,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::PodPhase;
+use crate::api::objects::{ConfigMap, LocalObject, ObjectContent, ObjectKey, ObjectKind};
+use crate::api::{PodPhase, PodSource};
+use crate::container_config::NodeFacts;
 use crate::events::Event;
 use crate::images::manager::{ImageManager, ImageService, NoRegistry};
 use crate::images::{Image, ImageConfig, ImageError};
 use crate::layout::Layout;
 use crate::lifecycle::{HookSubject, Hooks, NoHooks};
+use crate::objects::Objects;
 use crate::runtime::fake::{FakeRuntime, end};
 use crate::runtime::{
     ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeErrorKind, RuntimeState,
@@ -108,6 +111,7 @@ struct Harness {
     probes: Arc<FakeProbes>,
     statuses: Arc<StatusManager>,
     recorder: Arc<Recorder>,
+    objects: Arc<Objects>,
     pod: Arc<Pod>,
     dir: tempfile::TempDir,
 }
@@ -131,11 +135,13 @@ impl Harness {
         let _ = probes.statuses.set(statuses.clone());
         let recorder = Arc::<Recorder>::default();
         let dir = tempfile::tempdir().unwrap();
+        let objects = Arc::<Objects>::default();
         let kuberuntime = KubeRuntime::new(
             runtime.clone(),
             ImageManager::new(Arc::new(Images), Box::new(NoRegistry)),
             Volumes::new(),
-            Arc::default(),
+            objects.clone(),
+            NodeFacts::default(),
             Layout::new(dir.path()),
         );
         let syncer = Syncer::new(Deps {
@@ -154,6 +160,7 @@ impl Harness {
             probes,
             statuses,
             recorder,
+            objects,
             pod,
             dir,
         }
@@ -699,6 +706,41 @@ fn a_restart_of_all_says_who_asked_for_it() {
 }
 
 /// The runtime's records do not outlive a reboot; the stored status does.
+#[test]
+fn a_container_waits_for_the_object_that_its_variable_needs() {
+    let from = json!({"configMapKeyRef": {"name": "settings", "key": "k"}});
+    let env = json!([{"name": "V", "valueFrom": from}]);
+    let h = Harness::new(json!({"containers": [
+        {"name": "c", "image": "i", "env": env}, {"name": "d", "image": "i"}]}));
+    let waits = |expected: &str| {
+        assert!(matches!(h.run(Phase::Sync), Outcome::Failed { .. }));
+        let state = &h.status().container_statuses[0].state;
+        let waiting = state.waiting.as_ref().expect("it waits");
+        assert_eq!(waiting.reason, "CreateContainerConfigError");
+        assert_eq!(waiting.message, expected);
+    };
+    waits("configmap \"settings\" not found");
+    let d = h.status().container_statuses[1].clone();
+    assert!(d.state.running.is_some(), "the other container runs");
+    let put = |key: &str| {
+        let map = ConfigMap {
+            data: [(key.to_owned(), "v".to_owned())].into(),
+            ..ConfigMap::default()
+        };
+        let key = ObjectKey::new(ObjectKind::ConfigMap, "default", "settings");
+        let content = ObjectContent::ConfigMap(Arc::new(map));
+        let object = LocalObject { key, content };
+        h.objects.replace(PodSource::File, vec![object]);
+    };
+    put("other");
+    waits("couldn't find key k in ConfigMap default/settings");
+    put("k");
+    for _ in 0..2 {
+        assert_eq!(h.run(Phase::Sync), Outcome::Ok);
+    }
+    assert!(h.status().container_statuses[0].state.running.is_some());
+}
+
 #[test]
 fn a_container_that_succeeded_does_not_run_again_after_a_reboot() {
     let h = Harness::new(json!({"restartPolicy": "OnFailure", "containers": [

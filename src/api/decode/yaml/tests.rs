@@ -5,7 +5,7 @@ use super::*;
 #[track_caller]
 fn check(text: &str, expected: &Value) {
     let found = documents(text).unwrap_or_else(|e| panic!("{e:?}"));
-    assert_eq!(found, [expected.clone()], "{text}");
+    assert_eq!(found, std::slice::from_ref(expected), "{text}");
 }
 
 #[track_caller]

@@ -82,6 +82,8 @@ impl Case {
             termination_log: None,
             seccomp_profiles: Path::new("/seccomp"),
             node: &node,
+            objects: &Default::default(),
+            pod_ips: &[],
         })?;
         let inputs = Inputs {
             config: &config,
