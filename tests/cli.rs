@@ -580,7 +580,7 @@ fn files_with_problems_follow_the_table() {
     let output = world.run("get pods");
     assert_eq!(
         text(&output.stderr),
-        "/pods/new.json: not running: line 3: no\n/pods/web.json: last good version runs: spec: bad\n"
+        "/pods/new.json: not in use: line 3: no\n/pods/web.json: last good version runs: spec: bad\n"
     );
     let described = text(&world.run("describe pod web").stdout);
     assert!(
@@ -589,7 +589,7 @@ fn files_with_problems_follow_the_table() {
     );
     let missing = world.run("describe pod new");
     assert!(
-        text(&missing.stderr).ends_with("not found\n/pods/new.json: not running: line 3: no\n"),
+        text(&missing.stderr).ends_with("not found\n/pods/new.json: not in use: line 3: no\n"),
         "{}",
         text(&missing.stderr)
     );

@@ -19,7 +19,7 @@ pub fn write_problems(
         let what = if runs {
             "last good version runs"
         } else {
-            "not running"
+            "not in use"
         };
         writeln!(err, "{}", problem.line(what))?;
     }

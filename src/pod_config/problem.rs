@@ -13,7 +13,7 @@ pub struct FileProblem {
 }
 
 impl FileProblem {
-    /// `/p/a.json:1:20: not running: kind: …`: the file, the place in it if the error begins with one, `what`, the error.
+    /// `/p/a.json:1:20: not in use: kind: …`: the file, the place in it if the error begins with one, `what`, the error.
     pub fn line(&self, what: &str) -> String {
         let placed = self
             .error
@@ -36,15 +36,15 @@ mod tests {
                 file: "/p/a".into(),
                 error: error.into()
             }
-            .line("not running"),
+            .line("not in use"),
             line
         );
     }
 
     #[test]
     fn a_line_names_the_file_once() {
-        check("/p/a:1:20: kind: bad", "/p/a:1:20: not running: kind: bad");
-        check("/p/a b: same pod", "/p/a: not running: /p/a b: same pod");
-        check("the file is empty", "/p/a: not running: the file is empty");
+        check("/p/a:1:20: kind: bad", "/p/a:1:20: not in use: kind: bad");
+        check("/p/a b: same pod", "/p/a: not in use: /p/a b: same pod");
+        check("the file is empty", "/p/a: not in use: the file is empty");
     }
 }

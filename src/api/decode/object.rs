@@ -214,15 +214,14 @@ impl Reader<'_, '_> {
             let packed: String = text.chars().filter(|c| !"\r\n".contains(*c)).collect();
             match STANDARD.decode(packed) {
                 Ok(bytes) => drop(all.insert(key, bytes)),
-                Err(e) => {
+                Err(_) => {
                     let plain = if field == "data" {
                         "stringData"
                     } else {
                         "data"
                     };
                     let text = format!(
-                        "{path}: Invalid value: must be base64 ({}): encode it, or write the plain text under {plain}",
-                        e.to_string().to_lowercase()
+                        "{path}: Invalid value: must be base64: encode it, or write the plain text under {plain}"
                     );
                     self.findings.add_for(&path, text);
                 }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::environment;
 use super::lines::{put, scalar};
 use crate::api::ContainerStatus;
 use crate::api::Probe;
@@ -10,9 +11,17 @@ use crate::cli::human;
 use crate::cli::probe_text::probe_text;
 use crate::clock::Time;
 
-/// Writes the section of a list of containers, unless the list is empty.
-pub(super) fn all(w: &mut String, title: &str, containers: &Value, statuses: &[ContainerStatus]) {
-    let list = containers.as_array().map(Vec::as_slice).unwrap_or_default();
+/// Writes the section of a list of the pod's containers, unless the list is empty.
+pub(super) fn all(
+    w: &mut String,
+    title: &str,
+    (pod, field): (&Value, &str),
+    statuses: &[ContainerStatus],
+) {
+    let list = pod["spec"][field]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     if list.is_empty() {
         return;
     }
@@ -28,7 +37,7 @@ pub(super) fn all(w: &mut String, title: &str, containers: &Value, statuses: &[C
         amounts(w, "Limits", &c["resources"]["limits"]);
         amounts(w, "Requests", &c["resources"]["requests"]);
         probes(w, c);
-        environment(w, &c["env"]);
+        environment::write(w, pod, c);
         mounts(w, &c["volumeMounts"]);
     }
 }
@@ -145,26 +154,6 @@ fn probes(w: &mut String, c: &Value) {
         if let Ok(probe) = serde_json::from_value::<Probe>(c[key].clone()) {
             put!(w, "    {title}:\t{}", probe_text(&probe));
         }
-    }
-}
-
-fn environment(w: &mut String, env: &Value) {
-    let list = env.as_array().map(Vec::as_slice).unwrap_or_default();
-    put!(
-        w,
-        "    Environment:{}",
-        if list.is_empty() { "\t<none>" } else { "" }
-    );
-    for e in list {
-        let value = e["value"]
-            .as_str()
-            .unwrap_or_default()
-            .replace('\n', "\n      \t");
-        put!(
-            w,
-            "      {}:\t{value}",
-            e["name"].as_str().unwrap_or_default()
-        );
     }
 }
 

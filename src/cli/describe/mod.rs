@@ -2,6 +2,7 @@
 //! without effect, and why an older version of it runs.
 
 mod containers;
+mod environment;
 mod history;
 mod lines;
 
@@ -90,7 +91,7 @@ pub fn run(describe: &Describe, out: &mut dyn Write, err: &mut dyn Write) -> Res
         .iter()
         .filter(|p| describe.names.is_empty() && !snapshot.pods.iter().any(|v| v.file == p.file));
     for problem in without_pod {
-        writeln!(err, "{}", problem.line("not running"))?;
+        writeln!(err, "{}", problem.line("not in use"))?;
     }
     Ok(())
 }
@@ -116,7 +117,7 @@ fn with_problems(e: names::NameError, snapshot: &Snapshot, name: &str) -> CliErr
         .iter()
         .filter(|p| p.file.contains(name) || p.error.contains(name));
     let lines: String = about
-        .map(|p| format!("\n{}", p.line("not running")))
+        .map(|p| format!("\n{}", p.line("not in use")))
         .collect();
     CliError::Failed(format!("{e}{lines}"))
 }
@@ -128,13 +129,13 @@ pub fn text(pod: &PodView, history: &PodHistory, now: Time) -> String {
     containers::all(
         &mut w,
         "Init Containers",
-        &pod.object["spec"]["initContainers"],
+        (&pod.object, "initContainers"),
         &pod.status.init_container_statuses,
     );
     containers::all(
         &mut w,
         "Containers",
-        &pod.object["spec"]["containers"],
+        (&pod.object, "containers"),
         &pod.status.container_statuses,
     );
     conditions(&mut w, pod);

@@ -98,7 +98,7 @@ fn bad_data_is_told_with_its_place_and_no_secret_is_shown() {
     let error = decode(&format!("{SECRET}data:\n  password: hunter2!\n")).unwrap_err();
     let error = error.to_string();
     assert!(
-        error.contains(":5:3: data[password]: Invalid value: must be base64 (")
+        error.contains(":5:3: data[password]: Invalid value: must be base64: ")
             && error.ends_with("encode it, or write the plain text under stringData")
             && !error.contains("hunter2"),
         "{error}"
