@@ -106,6 +106,11 @@ impl Layout {
         self.lib_dir().join("pods").join(uid.as_str())
     }
 
+    /// `/var/lib/podprobe/claims/<namespace>/<name>`: volumes that outlive their pods.
+    pub fn claims(&self) -> PathBuf {
+        self.lib_dir().join("claims")
+    }
+
     /// `/var/log/pods`.
     pub fn logs_dir(&self) -> PathBuf {
         self.root.join("var/log/pods")

@@ -47,6 +47,26 @@ pub fn apply(pod: &mut Value) {
         if volume.keys().all(|key| key == "name") {
             volume.insert("emptyDir".into(), json!({}));
         }
+        default_volume(volume);
+    }
+}
+
+/// The permission bits of files, 0644, and the version of fields.
+fn default_volume(volume: &mut Object) {
+    for source in ["configMap", "secret", "downwardAPI", "projected"] {
+        let Some(source) = volume.get_mut(source).and_then(Value::as_object_mut) else {
+            continue;
+        };
+        source.entry("defaultMode").or_insert(json!(0o644));
+        objects(source, "items").for_each(default_field_ref);
+        for projection in objects(source, "sources") {
+            if let Some(fields) = projection
+                .get_mut("downwardAPI")
+                .and_then(Value::as_object_mut)
+            {
+                objects(fields, "items").for_each(default_field_ref);
+            }
+        }
     }
 }
 
@@ -330,6 +350,21 @@ mod tests {
             json!({"spec": {"volumes": [{"name": "v", "nfs": {}}]}}),
             "/spec/volumes/0/emptyDir",
             Value::Null,
+        );
+        let volume = json!({"name": "v", "secret": {"secretName": "s"},
+            "downwardAPI": {"items": [{"fieldRef": {"fieldPath": "metadata.name"}}], "defaultMode": 256},
+            "projected": {"sources": [{"downwardAPI": {"items": [{"fieldRef": {}}]}}]}});
+        let given = json!({"spec": {"volumes": [volume]}});
+        let at = |path: &str, expected| {
+            check(given.clone(), &format!("/spec/volumes/0/{path}"), expected);
+        };
+        at("secret/defaultMode", json!(420));
+        at("downwardAPI/defaultMode", json!(256));
+        at("downwardAPI/items/0/fieldRef/apiVersion", json!("v1"));
+        at("projected/defaultMode", json!(420));
+        at(
+            "projected/sources/0/downwardAPI/items/0/fieldRef/apiVersion",
+            json!("v1"),
         );
         let hook = container(json!({"lifecycle": {"preStop": {"httpGet": {}}}}));
         check(

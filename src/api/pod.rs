@@ -349,6 +349,12 @@ pub struct PodSecurityContext {
     pub run_as_non_root: Option<bool>,
     /// Further groups of each container's first process.
     pub supplemental_groups: Vec<i64>,
+    /// The group of every volume but hostPath, and a further group of each container; 0–2147483647.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fs_group: Option<i64>,
+    /// `Always` (default), or `OnRootMismatch`: a volume whose root has the group is left alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fs_group_change_policy: Option<String>,
     /// Default `Unconfined`.
     pub seccomp_profile: Option<SeccompProfile>,
 }
@@ -623,7 +629,7 @@ impl VolumeMount {
     }
 }
 
-/// A volume: emptyDir or hostPath. A volume without a source is an emptyDir (kubelet-probes 1.1).
+/// A volume: exactly one of its sources. Without one it is an emptyDir (kubelet-probes 1.1).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Volume {
@@ -635,6 +641,157 @@ pub struct Volume {
     /// A path of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_path: Option<HostPath>,
+    /// Keys of a ConfigMap as files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<ConfigMapVolume>,
+    /// Keys of a Secret as files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<SecretVolume>,
+    /// Fields of the pod as files.
+    #[serde(rename = "downwardAPI", skip_serializing_if = "Option::is_none")]
+    pub downward_api: Option<DownwardApiVolume>,
+    /// Several of the three in one directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub projected: Option<ProjectedVolume>,
+    /// A directory that outlives the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub persistent_volume_claim: Option<ClaimVolume>,
+}
+
+impl Volume {
+    /// Whether it names its source.
+    pub fn has_source(&self) -> bool {
+        let of_the_node = self.empty_dir.is_some() || self.host_path.is_some();
+        let of_objects = self.config_map.is_some()
+            || self.secret.is_some()
+            || self.downward_api.is_some()
+            || self.projected.is_some()
+            || self.persistent_volume_claim.is_some();
+        of_the_node || of_objects
+    }
+}
+
+/// A key of an object as a file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KeyToPath {
+    /// The key.
+    pub key: String,
+    /// Path below the volume: relative, without `..`, and not beginning with `..`.
+    pub path: String,
+    /// Permission bits, 0–511 (0777); the volume's `defaultMode` when it is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<i32>,
+}
+
+/// `configMap` of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ConfigMapVolume {
+    /// A ConfigMap of the pod's namespace.
+    pub name: String,
+    /// Which keys; empty means all, each as a file of its name.
+    pub items: Vec<KeyToPath>,
+    /// Permission bits, 0–511 (0777); default 420 (0644).
+    pub default_mode: Option<i32>,
+    /// Whether the object, or a key of `items`, may be missing.
+    pub optional: Option<bool>,
+}
+
+/// `secret` of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SecretVolume {
+    /// A Secret of the pod's namespace.
+    pub secret_name: String,
+    /// As of a ConfigMap.
+    pub items: Vec<KeyToPath>,
+    /// As of a ConfigMap.
+    pub default_mode: Option<i32>,
+    /// As of a ConfigMap.
+    pub optional: Option<bool>,
+}
+
+/// `downwardAPI` of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DownwardApiVolume {
+    /// Its files.
+    pub items: Vec<DownwardApiFile>,
+    /// Permission bits, 0–511 (0777); default 420 (0644).
+    pub default_mode: Option<i32>,
+}
+
+/// A file of a downwardAPI volume: exactly one of the two references.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DownwardApiFile {
+    /// Path below the volume, as of a key.
+    pub path: String,
+    /// `metadata.name`, `namespace`, `uid`, `labels` or `annotations`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field_ref: Option<ObjectFieldSelector>,
+    /// A limit or request of a container.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_field_ref: Option<ResourceFieldSelector>,
+    /// Permission bits; the volume's `defaultMode` when it is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<i32>,
+}
+
+/// `projected` of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ProjectedVolume {
+    /// In order: a later one replaces a file of an earlier one.
+    pub sources: Vec<VolumeProjection>,
+    /// Permission bits, 0–511 (0777); default 420 (0644).
+    pub default_mode: Option<i32>,
+}
+
+/// A source of a projected volume: one of the three.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeProjection {
+    /// Keys of a ConfigMap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<ObjectProjection>,
+    /// Keys of a Secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<ObjectProjection>,
+    /// Fields of the pod.
+    #[serde(rename = "downwardAPI", skip_serializing_if = "Option::is_none")]
+    pub downward_api: Option<DownwardApiProjection>,
+}
+
+/// `configMap` and `secret` of a projected volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ObjectProjection {
+    /// An object of the pod's namespace.
+    pub name: String,
+    /// Which keys; empty means all.
+    pub items: Vec<KeyToPath>,
+    /// Whether the object, or a key of `items`, may be missing.
+    pub optional: Option<bool>,
+}
+
+/// `downwardAPI` of a projected volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DownwardApiProjection {
+    /// Its files.
+    pub items: Vec<DownwardApiFile>,
+}
+
+/// `persistentVolumeClaim` of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimVolume {
+    /// A PersistentVolumeClaim of the pod's namespace.
+    pub claim_name: String,
+    /// Every mount of it is read-only.
+    pub read_only: bool,
 }
 
 /// `emptyDir`.

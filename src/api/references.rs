@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::objects::{ObjectKey, ObjectKind};
-use super::pod::{EnvFromSource, EnvVar, Pod};
+use super::pod::{EnvFromSource, EnvVar, Pod, Volume, VolumeProjection};
 
 /// Every object that the containers and volumes of the pod refer to, there or not.
 pub fn references(pod: &Pod) -> BTreeSet<ObjectKey> {
@@ -14,6 +14,7 @@ pub fn references(pod: &Pod) -> BTreeSet<ObjectKey> {
             let env = c.env.iter().filter_map(of_variable);
             env.chain(c.env_from.iter().filter_map(of_source))
         })
+        .chain(pod.spec.volumes.iter().flat_map(of_volume))
         .map(|(kind, name)| ObjectKey::new(kind, namespace, name))
         .collect()
 }
@@ -33,6 +34,29 @@ fn of_source(source: &EnvFromSource) -> Option<(ObjectKind, &str)> {
     config_map
         .map(|r| (ObjectKind::ConfigMap, r.name.as_str()))
         .or_else(|| secret.map(|r| (ObjectKind::Secret, r.name.as_str())))
+}
+
+fn of_volume(volume: &Volume) -> Vec<(ObjectKind, &str)> {
+    let config_map = volume.config_map.as_ref().map(|v| v.name.as_str());
+    let secret = volume.secret.as_ref().map(|v| v.secret_name.as_str());
+    let claim = volume.persistent_volume_claim.as_ref();
+    let claim = claim.map(|v| v.claim_name.as_str());
+    let projected = volume.projected.iter().flat_map(|v| &v.sources);
+    let own = [
+        config_map.map(|name| (ObjectKind::ConfigMap, name)),
+        secret.map(|name| (ObjectKind::Secret, name)),
+        claim.map(|name| (ObjectKind::PersistentVolumeClaim, name)),
+    ];
+    let own = own.into_iter().flatten();
+    own.chain(projected.flat_map(of_projection)).collect()
+}
+
+fn of_projection(source: &VolumeProjection) -> impl Iterator<Item = (ObjectKind, &str)> {
+    let config_map = source.config_map.as_ref();
+    let config_map = config_map.map(|p| (ObjectKind::ConfigMap, p.name.as_str()));
+    let secret = source.secret.as_ref();
+    let secret = secret.map(|p| (ObjectKind::Secret, p.name.as_str()));
+    config_map.into_iter().chain(secret)
 }
 
 #[cfg(test)]
@@ -57,6 +81,30 @@ mod tests {
             "ConfigMap default/b",
             "Secret default/s",
             "Secret default/t",
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn volumes_refer_to_objects() {
+        let volumes = json!([
+            {"name": "a", "configMap": {"name": "a"}},
+            {"name": "b", "secret": {"secretName": "b"}},
+            {"name": "c", "persistentVolumeClaim": {"claimName": "c"}},
+            {"name": "d", "downwardAPI": {}},
+            {"name": "e", "projected": {"sources": [
+                {"configMap": {"name": "p"}}, {"secret": {"name": "q"}}, {"downwardAPI": {}}]}},
+        ]);
+        let pod = test_pods::pod("p")
+            .spec(json!({"volumes": volumes}))
+            .build();
+        let found: Vec<String> = references(&pod).iter().map(ToString::to_string).collect();
+        let expected = [
+            "ConfigMap default/a",
+            "ConfigMap default/p",
+            "Secret default/b",
+            "Secret default/q",
+            "PersistentVolumeClaim default/c",
         ];
         assert_eq!(found, expected);
     }

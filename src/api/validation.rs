@@ -14,6 +14,7 @@ mod probes;
 mod restart;
 mod security;
 mod selectors;
+mod volume_objects;
 mod volumes;
 
 pub use super::capabilities::CAPABILITIES;

@@ -190,7 +190,7 @@ fn mounts(i: &Inputs<'_>) -> Result<Vec<Mount>, String> {
             host_path: source.to_owned(),
             sub_path: (!m.sub_path.is_empty()).then(|| m.sub_path.clone().into()),
             container_path: m.destination().into_owned(),
-            read_only: m.read_only,
+            read_only: m.read_only || i.volumes.is_read_only(&m.name),
             propagation: Propagation::Private,
         });
     }

@@ -52,7 +52,9 @@ pub(super) fn security(i: &Inputs<'_>) -> Result<Security, String> {
         supplemental_groups: p
             .supplemental_groups
             .iter()
-            .filter_map(|gid| id(Some(*gid), "supplementalGroups").transpose())
+            .map(|gid| (*gid, "supplementalGroups"))
+            .chain(p.fs_group.map(|gid| (gid, "fsGroup")))
+            .filter_map(|(gid, field)| id(Some(gid), field).transpose())
             .collect::<Result<_, _>>()?,
         read_only_root: c.read_only_root_filesystem == Some(true),
         no_new_privileges: c.allow_privilege_escalation == Some(false),

@@ -140,7 +140,7 @@ fn paths_that_tell_of_the_node_are_masked_unless_privileged() {
 #[test]
 fn the_containers_own_user_wins_over_the_pods() {
     let pod = pod(
-        json!({"securityContext": {"runAsUser": 1, "runAsGroup": 2, "supplementalGroups": [3]},
+        json!({"securityContext": {"runAsUser": 1, "runAsGroup": 2, "supplementalGroups": [3], "fsGroup": 4},
         "containers": [{"name": "c", "image": "i", "securityContext": {"runAsUser": 9}}]}),
     );
     let security = build(&pod, "").unwrap().security;
@@ -150,7 +150,7 @@ fn the_containers_own_user_wins_over_the_pods() {
             security.run_as_group,
             &security.supplemental_groups[..]
         ),
-        (Some(9), Some(2), &[3][..])
+        (Some(9), Some(2), &[3, 4][..])
     );
     let error = of(json!({"securityContext": {"runAsUser": -1}})).unwrap_err();
     assert!(error.contains("cannot use -1 as runAsUser"), "{error}");

@@ -11,7 +11,7 @@ use std::fs::{self, Permissions};
 use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use error::{StartError, StartErrorReason};
@@ -29,7 +29,7 @@ use crate::remove_tree::remove_tree;
 use crate::runtime::{
     ContainerConfig, ContainerId, Runtime, RuntimeError, RuntimePodStatus, SandboxConfig,
 };
-use crate::volumes::{MountedVolumes, VolumeError, Volumes};
+use crate::volumes::{Context, MountedVolumes, Outdated, VolumeError, Volumes};
 
 /// See the module. Every method blocks for as long as the disk or the runtime does.
 pub struct KubeRuntime {
@@ -81,7 +81,54 @@ impl KubeRuntime {
     /// # Errors
     /// The first that is not ready.
     pub fn set_up_volumes(&self, pod: &Pod) -> Result<MountedVolumes, VolumeError> {
-        self.volumes.set_up(pod, &self.layout.pod_data(pod.uid()))
+        self.with_context(pod, |of, dir| self.volumes.set_up(of, dir))
+    }
+
+    /// Makes the volumes of a sandbox ready for its containers: those of objects get their content,
+    /// and with `is_new`, while no container has used them, the others the pod's group.
+    ///
+    /// # Errors
+    /// The sandbox is not running.
+    pub fn fill_volumes(
+        &self,
+        sandbox: &ContainerId,
+        volumes: &MountedVolumes,
+        is_new: bool,
+    ) -> Result<Vec<Outdated>, RuntimeError> {
+        if !volumes.need_root() {
+            return Ok(Vec::new());
+        }
+        let root = self.runtime.volumes_root(sandbox)?;
+        if is_new {
+            // As in the kubelet, a file that the group does not get stops nothing.
+            let left = volumes.give_to_group(&root);
+            left.iter().for_each(|e| log::warn!("{e}"));
+        }
+        Ok(volumes.fill(&root))
+    }
+
+    /// Brings the content of a running pod's volumes up to date with the objects. Returns the volumes
+    /// that keep their old content.
+    ///
+    /// # Errors
+    /// The sandbox is not running.
+    pub fn update_volumes(
+        &self,
+        pod: &Pod,
+        sandbox: &ContainerId,
+    ) -> Result<Vec<Outdated>, RuntimeError> {
+        let volumes = self.with_context(pod, |of, dir| self.volumes.update(of, dir));
+        self.fill_volumes(sandbox, &volumes, false)
+    }
+
+    fn with_context<T>(&self, pod: &Pod, f: impl FnOnce(&Context<'_>, &Path) -> T) -> T {
+        let context = Context {
+            pod,
+            objects: &self.objects,
+            allocatable: self.node.allocatable,
+            claims: &self.layout.claims(),
+        };
+        f(&context, &self.layout.pod_data(pod.uid()))
     }
 
     /// Runs a new sandbox, and writes /etc/hosts and the like for its containers. They are written at no other time: running

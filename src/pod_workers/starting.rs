@@ -12,7 +12,7 @@ use crate::kuberuntime::{StartError, StartErrorReason};
 use crate::lifecycle::HookSubject;
 use crate::pod_actions::{self, KillReason, PodActions, ToKill};
 use crate::runtime::{Cancel, ContainerId, RuntimePodStatus, RuntimeState};
-use crate::volumes::MountedVolumes;
+use crate::volumes::{MountedVolumes, Outdated, VolumeError};
 
 /// How many instances of a container are kept: the newest and the one before it.
 const KEPT_INSTANCES: usize = 2;
@@ -38,7 +38,7 @@ impl Syncer {
         if !actions.starts() {
             return;
         }
-        let Some(volumes) = self.volumes(pod, problems) else {
+        let Some(volumes) = self.volumes(pod, actions.create_sandbox, problems) else {
             return;
         };
         let sandbox = match actions.create_sandbox {
@@ -48,7 +48,11 @@ impl Syncer {
             }
             false => runtime.sandboxes.first().map(|s| s.id.clone()),
         };
-        if let Some(id) = sandbox {
+        let Some(id) = sandbox else {
+            return;
+        };
+        let is_new = !runtime.containers.iter().any(|c| c.sandbox == id);
+        if self.fill_volumes(pod, &id, &volumes, is_new, problems) {
             let sandbox = ReadySandbox { id, volumes };
             self.start_all(pod, &sandbox, &runtime, actions, problems);
         }
@@ -110,8 +114,14 @@ impl Syncer {
         }
     }
 
-    /// The pod's directory and volumes. Until they are ready the pod waits with ContainerCreating.
-    fn volumes(&self, pod: &Pod, problems: &mut Problems<'_>) -> Option<MountedVolumes> {
+    /// The pod's directory and volumes. Until they are ready the pod waits with ContainerCreating. A
+    /// pod that has a sandbox has had everything its volumes refer to.
+    fn volumes(
+        &self,
+        pod: &Pod,
+        for_new_sandbox: bool,
+        problems: &mut Problems<'_>,
+    ) -> Option<MountedVolumes> {
         let kuberuntime = &self.deps.kuberuntime;
         if let Err(e) = kuberuntime.make_pod_dir(pod) {
             let text = format!("error making pod data directories: {e}");
@@ -120,14 +130,63 @@ impl Syncer {
             problems.add(text);
             return None;
         }
-        match kuberuntime.set_up_volumes(pod) {
-            Ok(volumes) => Some(volumes),
-            Err(e) => {
-                let text = e.to_string();
-                self.event(pod, "", EventType::Warning, "FailedMount", &text);
-                problems.add(text);
-                None
+        let volumes = kuberuntime.set_up_volumes(pod).and_then(|volumes| {
+            if for_new_sandbox {
+                volumes.check()?;
             }
+            Ok(volumes)
+        });
+        let failed = |e: VolumeError| self.failed_mount(pod, e.to_string(), problems);
+        volumes.map_err(failed).ok()
+    }
+
+    fn failed_mount(&self, pod: &Pod, text: String, problems: &mut Problems<'_>) {
+        self.event(pod, "", EventType::Warning, "FailedMount", &text);
+        problems.add(text);
+    }
+
+    /// Writes the content of the volumes of a sandbox; returns whether containers can start. Older
+    /// content is good enough for that.
+    fn fill_volumes(
+        &self,
+        pod: &Pod,
+        sandbox: &ContainerId,
+        volumes: &MountedVolumes,
+        is_new: bool,
+        problems: &mut Problems<'_>,
+    ) -> bool {
+        let filled = self.deps.kuberuntime.fill_volumes(sandbox, volumes, is_new);
+        match filled {
+            Ok(outdated) => {
+                self.say_outdated(pod, outdated.iter().filter(|o| o.usable));
+                let mut unusable = outdated.into_iter().filter(|o| !o.usable).peekable();
+                let can_start = unusable.peek().is_none();
+                unusable.for_each(|o| self.failed_mount(pod, o.error.to_string(), problems));
+                can_start
+            }
+            Err(e) => {
+                self.failed_mount(pod, e.message, problems);
+                false
+            }
+        }
+    }
+
+    /// Brings the volumes of a running pod up to date. What does not work keeps its old content and
+    /// has an event; it is tried again at the next sync.
+    pub(super) fn update_volumes(&self, pod: &Pod, runtime: &RuntimePodStatus) {
+        let Some(sandbox) = runtime.sandboxes.first().filter(|s| s.ready) else {
+            return;
+        };
+        match self.deps.kuberuntime.update_volumes(pod, &sandbox.id) {
+            Ok(outdated) => self.say_outdated(pod, outdated.iter()),
+            Err(e) => log::warn!("cannot update the volumes of pod {}: {e}", pod.reference()),
+        }
+    }
+
+    fn say_outdated<'o>(&self, pod: &Pod, outdated: impl Iterator<Item = &'o Outdated>) {
+        for volume in outdated {
+            let text = volume.error.to_string();
+            self.event(pod, "", EventType::Warning, "FailedMount", &text);
         }
     }
 

@@ -204,6 +204,9 @@ impl Syncer {
                 .is_some_and(|c| c.status == "True"),
             ended_before: &pod_actions::ended_before(pod, &status, &runtime),
         });
+        if !actions.kill_pod && !actions.starts() {
+            self.update_volumes(pod, &runtime);
+        }
         if actions.is_empty() {
             return Outcome::Ok;
         }

@@ -2,6 +2,7 @@
 //! them. Containers start and end only when a call or a test says so.
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
@@ -305,6 +306,11 @@ impl Runtime for FakeRuntime {
             Some(answer) => answer(&name, command),
             None => Err(RuntimeError::failed("this runtime executes nothing")),
         }
+    }
+
+    fn volumes_root(&self, _: &ContainerId) -> Result<OwnedFd, RuntimeError> {
+        let root = std::fs::File::open("/").map(OwnedFd::from);
+        root.map_err(|e| RuntimeError::failed(e.to_string()))
     }
 
     fn pod_network(&self, _: &str) -> Result<Option<NetworkNamespace>, RuntimeError> {

@@ -27,6 +27,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -344,6 +345,10 @@ pub trait Runtime: Send + Sync {
         timeout: Duration,
         limit: usize,
     ) -> Result<ExecOutcome, RuntimeError>;
+
+    /// The root directory of the mount namespace that has the volumes of a running sandbox: a path of
+    /// a volume, resolved below it, leads to what the containers see. Opened with O_PATH.
+    fn volumes_root(&self, sandbox: &ContainerId) -> Result<OwnedFd, RuntimeError>;
 
     /// The network of the newest sandbox of the pod with this UID; None when it uses the node's.
     fn pod_network(&self, pod: &str) -> Result<Option<NetworkNamespace>, RuntimeError>;

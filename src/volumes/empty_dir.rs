@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::{SetUp, VolumeType};
+use super::{Context, SetUp, VolumeType};
 use crate::api::pod::{EmptyDir, Volume};
 use crate::runtime::Tmpfs;
 
@@ -18,10 +18,10 @@ impl VolumeType for EmptyDirVolume {
 
     /// True also for a volume without a source (kubelet-probes 1.1).
     fn supports(&self, volume: &Volume) -> bool {
-        volume.empty_dir.is_some() || volume.host_path.is_none()
+        volume.empty_dir.is_some() || !volume.has_source()
     }
 
-    fn set_up(&self, volume: &Volume, dir: &Path) -> Result<SetUp, String> {
+    fn set_up(&self, _: &Context<'_>, volume: &Volume, dir: &Path) -> Result<SetUp, String> {
         let spec = volume.empty_dir.clone().unwrap_or_default();
         let made = fs::create_dir_all(dir)
             .and_then(|()| fs::set_permissions(dir, Permissions::from_mode(0o777)));
@@ -34,9 +34,13 @@ impl VolumeType for EmptyDirVolume {
             false => None,
         };
         Ok(SetUp {
-            source: dir.to_owned(),
             tmpfs,
+            ..SetUp::at(dir.to_owned())
         })
+    }
+
+    fn takes_group(&self, _: &Volume) -> bool {
+        true
     }
 }
 

@@ -3,9 +3,9 @@
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::{SetUp, VolumeType};
+use super::{Context, SetUp, VolumeType};
 use crate::api::pod::{HostPath, Volume};
 
 /// The volume type `hostPath`.
@@ -20,13 +20,10 @@ impl VolumeType for HostPathVolume {
         volume.host_path.is_some()
     }
 
-    fn set_up(&self, volume: &Volume, _: &Path) -> Result<SetUp, String> {
+    fn set_up(&self, _: &Context<'_>, volume: &Volume, _: &Path) -> Result<SetUp, String> {
         let host_path = volume.host_path.as_ref().ok_or("it names no hostPath")?;
         check(host_path)?;
-        Ok(SetUp {
-            source: PathBuf::from(&*host_path.on_node()),
-            tmpfs: None,
-        })
+        Ok(SetUp::at(host_path.on_node().into_owned().into()))
     }
 }
 

@@ -5,18 +5,53 @@
 //! lives in the directory `<pod>/volumes/<type>/<name>` until its pod has finished. Setting up a
 //! volume again does no harm.
 
+//!
+//! The content of a volume of objects lies in a tmpfs that the sandbox mounts in its own mount
+//! namespace, so it is never on a disk and never seen on the node. It is written from outside, below
+//! [`crate::runtime::Runtime::volumes_root`], before the containers start and whenever it changes.
+
+mod atomic_writer;
+mod below;
+mod claim;
+mod config_map;
+mod downward_api;
 mod empty_dir;
 mod host_path;
+mod mounted;
+mod ownership;
+mod payload;
+mod projected;
+mod secret;
 
-use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use mounted::{MountedVolumes, Outdated};
+pub use payload::Payload;
+
 use crate::api::Pod;
+use crate::api::field_ref::Allocatable;
 use crate::api::pod::Volume;
+use crate::objects::Objects;
 use crate::remove_tree::remove_tree;
 use crate::runtime::Tmpfs;
+use mounted::Content;
+use ownership::FsGroup;
+
+/// What a volume is made of.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// The pod.
+    pub pod: &'a Pod,
+    /// What it refers to.
+    pub objects: &'a Objects,
+    /// For the limits in a downwardAPI volume.
+    pub allocatable: Allocatable,
+    /// The directory of the claims.
+    pub claims: &'a Path,
+}
 
 /// A type of volume (the kubelet's volume plugin).
 pub trait VolumeType: Send + Sync {
@@ -31,7 +66,23 @@ pub trait VolumeType: Send + Sync {
     ///
     /// # Errors
     /// The cause, for people. The pod waits with ContainerCreating, and the set-up is tried again.
-    fn set_up(&self, volume: &Volume, dir: &Path) -> Result<SetUp, String>;
+    fn set_up(&self, of: &Context<'_>, volume: &Volume, dir: &Path) -> Result<SetUp, String>;
+
+    /// The files of a volume of objects, or the kubelet's text why there are none; None for other
+    /// types.
+    fn content(&self, _: &Context<'_>, _: &Volume) -> Option<Result<Payload, String>> {
+        None
+    }
+
+    /// Whether every mount of it is read-only.
+    fn is_read_only(&self, _: &Volume) -> bool {
+        false
+    }
+
+    /// Whether what is in it is given to the pod's `fsGroup`.
+    fn takes_group(&self, _: &Volume) -> bool {
+        false
+    }
 
     /// Removes the volume if it belongs only to the pod. Called when the pod has finished; `dir`
     /// may not exist.
@@ -50,24 +101,31 @@ pub struct SetUp {
     pub source: PathBuf,
     /// A tmpfs that the sandbox mounts there first.
     pub tmpfs: Option<Tmpfs>,
+    /// Why no new sandbox may use it yet. One that runs is not ended for this.
+    pub missing: Option<String>,
 }
 
-/// The volumes of one pod, ready.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MountedVolumes {
-    sources: BTreeMap<String, PathBuf>,
-    tmpfs: Vec<Tmpfs>,
-}
-
-impl MountedVolumes {
-    /// The path of the volume of this name.
-    pub fn source(&self, name: &str) -> Option<&Path> {
-        self.sources.get(name).map(PathBuf::as_path)
+impl SetUp {
+    /// A volume at that path.
+    fn at(source: PathBuf) -> Self {
+        Self {
+            source,
+            tmpfs: None,
+            missing: None,
+        }
     }
 
-    /// The tmpfs that the sandbox must mount.
-    pub fn tmpfs(&self) -> &[Tmpfs] {
-        &self.tmpfs
+    /// A volume whose content is written into memory; `dir` is made.
+    fn in_memory(dir: &Path) -> Result<Self, String> {
+        fs::create_dir_all(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+        let tmpfs = Tmpfs {
+            path: dir.to_owned(),
+            size: None,
+        };
+        Ok(Self {
+            tmpfs: Some(tmpfs),
+            ..Self::at(dir.to_owned())
+        })
     }
 }
 
@@ -111,6 +169,11 @@ impl Volumes {
         Self {
             types: vec![
                 Box::new(host_path::HostPathVolume),
+                Box::new(config_map::ConfigMapVolume),
+                Box::new(secret::SecretVolume),
+                Box::new(downward_api::DownwardApiVolume),
+                Box::new(projected::ProjectedVolume),
+                Box::new(claim::ClaimVolume),
                 Box::new(empty_dir::EmptyDirVolume),
             ],
         }
@@ -123,24 +186,45 @@ impl Volumes {
         self
     }
 
-    /// Makes every volume of a pod ready. `pod_dir` is the pod's directory.
+    /// Makes every volume of a pod ready. `pod_dir` is the pod's directory. What keeps a new sandbox
+    /// from being made is in [`MountedVolumes::check`].
     ///
     /// # Errors
     /// The first volume that is not ready.
-    pub fn set_up(&self, pod: &Pod, pod_dir: &Path) -> Result<MountedVolumes, VolumeError> {
-        let mut mounted = MountedVolumes::default();
-        for volume in &pod.spec.volumes {
-            let ready = self
-                .type_of(volume)
-                .and_then(|t| t.set_up(volume, &directory(t, volume, pod_dir)));
-            let ready = ready.map_err(|cause| VolumeError {
+    pub fn set_up(&self, of: &Context<'_>, pod_dir: &Path) -> Result<MountedVolumes, VolumeError> {
+        let mut mounted = MountedVolumes::new(FsGroup::of(of.pod));
+        for volume in &of.pod.spec.volumes {
+            let error = |cause| VolumeError {
                 volume: volume.name.clone(),
                 cause,
-            })?;
-            mounted.sources.insert(volume.name.clone(), ready.source);
-            mounted.tmpfs.extend(ready.tmpfs);
+            };
+            let t = self.type_of(volume).map_err(error)?;
+            let dir = directory(t, volume, pod_dir);
+            let ready = t.set_up(of, volume, &dir).map_err(error)?;
+            mounted.add(volume, ready, t);
         }
+        mounted.contents = self.contents(of, pod_dir);
         Ok(mounted)
+    }
+
+    /// The volumes of objects, with what should be in them; none for most pods.
+    pub fn update(&self, of: &Context<'_>, pod_dir: &Path) -> MountedVolumes {
+        let mut mounted = MountedVolumes::new(FsGroup::of(of.pod));
+        mounted.contents = self.contents(of, pod_dir);
+        mounted
+    }
+
+    fn contents(&self, of: &Context<'_>, pod_dir: &Path) -> Vec<Content> {
+        let volumes = of.pod.spec.volumes.iter();
+        let content = |volume: &Volume| {
+            let t = self.type_of(volume).ok()?;
+            Some(Content {
+                volume: volume.name.clone(),
+                dir: directory(t, volume, pod_dir),
+                payload: t.content(of, volume)?.and_then(Payload::checked),
+            })
+        };
+        volumes.filter_map(content).collect()
     }
 
     /// Removes the volumes that belong only to the pod. Called when nothing of the pod runs any

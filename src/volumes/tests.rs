@@ -1,14 +1,38 @@
 use std::fs;
 
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+
 use serde_json::json;
 
 use super::*;
-use crate::api::test_pods;
+use crate::api::objects::{ConfigMap, LocalObject, ObjectContent, ObjectKey, ObjectKind, Secret};
+use crate::api::{PodSource, test_pods};
 
 fn pod(volumes: serde_json::Value) -> Pod {
     test_pods::pod("p")
         .spec(json!({"volumes": volumes}))
         .build()
+}
+
+fn set_up(volumes: &Volumes, pod: &Pod, dir: &Path) -> Result<MountedVolumes, VolumeError> {
+    set_up_with(&Objects::default(), volumes, pod, dir)
+}
+
+fn set_up_with(
+    objects: &Objects,
+    volumes: &Volumes,
+    pod: &Pod,
+    dir: &Path,
+) -> Result<MountedVolumes, VolumeError> {
+    let context = Context {
+        pod,
+        objects,
+        allocatable: Allocatable::default(),
+        claims: &dir.join("claims"),
+    };
+    volumes.set_up(&context, dir)
 }
 
 #[test]
@@ -18,14 +42,14 @@ fn an_empty_dir_keeps_what_is_in_it_until_the_pod_has_finished() {
         json!([{"name": "disk"}, {"name": "mem", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]),
     );
     let volumes = Volumes::new();
-    let mounted = volumes.set_up(&pod, dir.path()).unwrap();
+    let mounted = set_up(&volumes, &pod, dir.path()).unwrap();
     let disk = mounted.source("disk").unwrap().to_owned();
     assert_eq!(
         disk,
         dir.path().join("volumes/kubernetes.io~empty-dir/disk")
     );
     fs::write(disk.join("kept"), "x").unwrap();
-    assert_eq!(volumes.set_up(&pod, dir.path()).unwrap(), mounted);
+    assert_eq!(set_up(&volumes, &pod, dir.path()).unwrap(), mounted);
     assert!(disk.join("kept").exists());
     let tmpfs = Tmpfs {
         path: mounted.source("mem").unwrap().to_owned(),
@@ -42,7 +66,7 @@ fn the_end_of_a_pod_leaves_the_nodes_own_directories_alone() {
     let (dir, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let pod = pod(json!([{"name": "v", "hostPath": {"path": own.path()}}]));
     let volumes = Volumes::new();
-    let mounted = volumes.set_up(&pod, dir.path()).unwrap();
+    let mounted = set_up(&volumes, &pod, dir.path()).unwrap();
     assert_eq!(mounted.source("v"), Some(own.path()));
     volumes.tear_down(&pod, dir.path()).unwrap();
     assert!(own.path().exists());
@@ -53,7 +77,7 @@ fn a_type_that_does_not_fit_names_the_volume_and_the_way_out() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("none");
     let pod = pod(json!([{"name": "v", "hostPath": {"path": missing, "type": "Directory"}}]));
-    let error = Volumes::new().set_up(&pod, dir.path()).unwrap_err();
+    let error = set_up(&Volumes::new(), &pod, dir.path()).unwrap_err();
     let expected = format!(
         "MountVolume.SetUp failed for volume \"v\" : hostPath type check failed: {} does not exist and type is Directory; \
          create the directory first, or use type DirectoryOrCreate",
@@ -74,14 +98,11 @@ impl VolumeType for NameVolume {
         volume.name.starts_with("name-")
     }
 
-    fn set_up(&self, volume: &Volume, dir: &Path) -> Result<SetUp, String> {
+    fn set_up(&self, _: &Context<'_>, volume: &Volume, dir: &Path) -> Result<SetUp, String> {
         let write =
             fs::create_dir_all(dir).and_then(|()| fs::write(dir.join("name"), &volume.name));
         write.map_err(|e| e.to_string())?;
-        Ok(SetUp {
-            source: dir.to_owned(),
-            tmpfs: None,
-        })
+        Ok(SetUp::at(dir.to_owned()))
     }
 }
 
@@ -91,7 +112,7 @@ fn a_new_type_of_volume_is_set_up_mounted_and_torn_down_like_any_other() {
     let dir = tempfile::tempdir().unwrap();
     let pod = pod(json!([{"name": "name-a"}, {"name": "plain"}]));
     let volumes = Volumes::new().with(Box::new(NameVolume));
-    let mounted = volumes.set_up(&pod, dir.path()).unwrap();
+    let mounted = set_up(&volumes, &pod, dir.path()).unwrap();
     let at = dir.path().join("volumes/test~name/name-a");
     assert_eq!(mounted.source("name-a"), Some(at.as_path()));
     assert_eq!(fs::read_to_string(at.join("name")).unwrap(), "name-a");
@@ -103,4 +124,211 @@ fn a_new_type_of_volume_is_set_up_mounted_and_torn_down_like_any_other() {
     );
     volumes.tear_down(&pod, dir.path()).unwrap();
     assert!(!at.exists());
+}
+
+fn config_map(name: &str, data: &[(&str, &str)]) -> LocalObject {
+    let data = data.iter();
+    let map = ConfigMap {
+        data: data.map(|(k, v)| ((*k).into(), (*v).into())).collect(),
+        binary_data: [("bin".to_owned(), vec![0, 255])].into(),
+        immutable: false,
+    };
+    LocalObject {
+        key: ObjectKey::new(ObjectKind::ConfigMap, "default", name),
+        content: ObjectContent::ConfigMap(Arc::new(map)),
+    }
+}
+
+fn objects() -> Objects {
+    let secret = Secret {
+        data: [("token".to_owned(), b"hunter2".to_vec())].into(),
+        ..Secret::default()
+    };
+    let objects = Objects::default();
+    let all = vec![
+        config_map("conf", &[("a", "1"), ("b", "2")]),
+        LocalObject {
+            key: ObjectKey::new(ObjectKind::Secret, "default", "pass"),
+            content: ObjectContent::Secret(Arc::new(secret)),
+        },
+        LocalObject {
+            key: ObjectKey::new(ObjectKind::PersistentVolumeClaim, "default", "data"),
+            content: ObjectContent::PersistentVolumeClaim,
+        },
+    ];
+    objects.replace(PodSource::File, all);
+    objects
+}
+
+/// Each file of a volume with its mode and content, or the text of the error.
+#[track_caller]
+fn check(source: serde_json::Value, expected: Result<&[(&str, u32, &str)], &str>) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut volume = source;
+    volume["name"] = json!("v");
+    let pod = test_pods::pod("p")
+        .label("app", "web")
+        .spec(json!({"volumes": [volume], "containers": [{"name": "c"}]}))
+        .build();
+    let mounted = set_up_with(&objects(), &Volumes::new(), &pod, dir.path()).unwrap();
+    assert!(mounted.is_read_only("v"));
+    assert_eq!(mounted.tmpfs().len(), 1);
+    let payload = mounted.contents[0].payload.clone();
+    assert_eq!(mounted.check().is_ok(), payload.is_ok());
+    let found = payload.as_ref().map_err(String::as_str);
+    assert_eq!(
+        found,
+        expected.map(Payload::of_texts).as_ref().map_err(|e| *e)
+    );
+}
+
+#[test]
+fn keys_of_objects_become_files() {
+    check(
+        json!({"configMap": {"name": "conf", "items": [{"key": "b", "path": "d/b", "mode": 0o600}], "defaultMode": 0o640}}),
+        Ok(&[("d/b", 0o600, "2")]),
+    );
+    check(
+        json!({"secret": {"secretName": "pass", "defaultMode": 0o400}}),
+        Ok(&[("token", 0o400, "hunter2")]),
+    );
+    check(
+        json!({"configMap": {"name": "none"}}),
+        Err("configmap \"none\" not found"),
+    );
+    check(
+        json!({"secret": {"secretName": "none"}}),
+        Err("secret \"none\" not found"),
+    );
+    let items = json!([{"key": "none", "path": "p"}]);
+    check(
+        json!({"configMap": {"name": "conf", "items": items}}),
+        Err("configmap references non-existent config key: none"),
+    );
+    check(
+        json!({"secret": {"secretName": "pass", "items": items}}),
+        Err("references non-existent secret key: none"),
+    );
+    for optional in [
+        json!({"configMap": {"name": "none", "optional": true}}),
+        json!({"configMap": {"name": "conf", "items": items, "optional": true}}),
+        json!({"secret": {"secretName": "none", "items": items, "optional": true}}),
+    ] {
+        check(optional, Ok(&[]));
+    }
+}
+
+#[test]
+fn a_config_map_has_texts_and_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let pod = pod(json!([{"name": "v", "configMap": {"name": "conf"}}]));
+    let mounted = set_up_with(&objects(), &Volumes::new(), &pod, dir.path()).unwrap();
+    let payload = mounted.contents[0].payload.as_ref().unwrap();
+    let names: Vec<&str> = payload.files().map(|(path, _)| path).collect();
+    assert_eq!(names, ["a", "b", "bin"]);
+    assert_eq!(payload.file("bin").unwrap().data, [0, 255]);
+    assert_eq!(payload.file("a").unwrap().mode, 0o644);
+}
+
+#[test]
+fn fields_of_the_pod_become_files() {
+    let field = |path: &str, field: &str| json!({"path": path, "fieldRef": {"fieldPath": field}});
+    let resource = json!({"path": "r", "mode": 0o600,
+        "resourceFieldRef": {"containerName": "c", "resource": "requests.cpu"}});
+    check(
+        json!({"downwardAPI": {"items": [field("n", "metadata.name"), field("l", "metadata.labels"), resource]}}),
+        Ok(&[
+            ("n", 0o644, "p"),
+            ("l", 0o644, "app=\"web\""),
+            ("r", 0o600, "0"),
+        ]),
+    );
+    let missing =
+        json!({"path": "r", "resourceFieldRef": {"containerName": "x", "resource": "limits.cpu"}});
+    check(
+        json!({"downwardAPI": {"items": [missing]}}),
+        Err("container x not found"),
+    );
+}
+
+#[test]
+fn a_projected_volume_has_the_files_of_all_its_sources() {
+    let keys = |name: &str, key: &str, path: &str| json!({"name": name, "items": [{"key": key, "path": path}]});
+    let field = json!({"items": [{"path": "f", "fieldRef": {"fieldPath": "metadata.uid"}}]});
+    check(
+        json!({"projected": {"defaultMode": 0o440, "sources": [
+            {"configMap": keys("conf", "a", "x/a")}, {"secret": keys("pass", "token", "x/t")}, {"downwardAPI": field}]}}),
+        Ok(&[
+            ("x/a", 0o440, "1"),
+            ("x/t", 0o440, "hunter2"),
+            ("f", 0o440, "p"),
+        ]),
+    );
+    check(
+        json!({"projected": {"sources": [{"configMap": keys("none", "a", "a")}, {"secret": keys("pass", "no", "b")}]}}),
+        Err("[configmap \"none\" not found, references non-existent secret key: no]"),
+    );
+    check(
+        json!({"projected": {"sources": [{"configMap": keys("conf", "a", "x")}, {"secret": keys("pass", "token", "x/t")}]}}),
+        Err("path \"x\" is a file and a directory"),
+    );
+}
+
+#[test]
+fn a_claim_is_a_directory_that_no_pod_removes() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume =
+        |claim: &str| json!([{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]);
+    let (there, missing) = (pod(volume("data")), pod(volume("../data")));
+    let volumes = Volumes::new();
+    let mounted = set_up_with(&objects(), &volumes, &there, dir.path()).unwrap();
+    let at = dir.path().join("claims/default/data");
+    assert_eq!(mounted.source("v"), Some(at.as_path()));
+    assert_eq!(mounted.check(), Ok(()));
+    assert!(!mounted.is_read_only("v"));
+    assert_eq!(
+        fs::metadata(&at).unwrap().permissions().mode() & 0o7777,
+        0o777
+    );
+    fs::write(at.join("kept"), "").unwrap();
+    volumes.tear_down(&there, dir.path()).unwrap();
+    assert!(at.join("kept").exists());
+    let mounted = set_up_with(&objects(), &volumes, &missing, dir.path()).unwrap();
+    let error = mounted.check().unwrap_err().to_string();
+    let expected =
+        "MountVolume.SetUp failed for volume \"v\" : persistentvolumeclaim \"../data\" not found";
+    assert_eq!(error, expected);
+    assert_eq!(
+        fs::read_dir(dir.path().join("claims/default"))
+            .unwrap()
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn content_is_written_into_memory_only_and_old_content_stays_usable() {
+    let pod = pod(json!([{"name": "v", "secret": {"secretName": "pass"}}]));
+    let root: OwnedFd = fs::File::open("/").unwrap().into();
+    let of = |dir: &Path, objects: &Objects| {
+        set_up_with(objects, &Volumes::new(), &pod, dir)
+            .unwrap()
+            .fill(&root)
+    };
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let causes = |outdated: Vec<Outdated>| -> Vec<(String, bool)> {
+        let text = |o: Outdated| (o.error.cause, o.usable);
+        outdated.into_iter().map(text).collect()
+    };
+    let missing = "secret \"pass\" not found".to_owned();
+    let none = Objects::default();
+    assert_eq!(causes(of(memory.path(), &none)), [(missing.clone(), false)]);
+    assert_eq!(causes(of(memory.path(), &objects())), []);
+    let file = memory.path().join("volumes/kubernetes.io~secret/v/token");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "hunter2");
+    assert_eq!(causes(of(memory.path(), &none)), [(missing, true)]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "hunter2");
+    let disk = tempfile::tempdir_in("/var/tmp").unwrap();
+    let refused = ("its directory is not in memory".to_owned(), false);
+    assert_eq!(causes(of(disk.path(), &objects())), [refused]);
 }

@@ -1,5 +1,6 @@
 //! A runtime that is made up as far as a prober asks it: it runs commands and says where pods have their network.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,6 +69,9 @@ impl<T: Probed> Runtime for ProbedRuntime<T> {
         _: usize,
     ) -> Result<ExecOutcome, RuntimeError> {
         self.0.exec(id)
+    }
+    fn volumes_root(&self, _: &ContainerId) -> Result<OwnedFd, RuntimeError> {
+        never()
     }
     fn pod_network(&self, _: &str) -> Result<Option<NetworkNamespace>, RuntimeError> {
         self.0.network_namespace()

@@ -135,7 +135,7 @@ fn what_a_static_pod_may_not_reference_and_pods_in_lists() {
             json!({"volumes": [{"name": "v", "projected": {"sources": [{"clusterTrustBundle": {"path": "a"}}]}}]}),
         ),
         &[
-            "spec.volumes[0].projected: Forbidden: static pods may not reference clustertrustbundles",
+            "spec.volumes[0].projected.sources[0].clusterTrustBundle: Forbidden: static pods may not reference clustertrustbundles: only an API server has them, and there is none",
         ],
     );
     check_pod(

@@ -2,8 +2,6 @@
 //!
 //! Field names are those of core/v1. A field that is neither here nor read by a type is unknown.
 
-use std::collections::BTreeSet;
-
 use serde_json::Value;
 
 use super::fields;
@@ -70,7 +68,7 @@ pub(super) const APP_ARMOR: &str = "AppArmor profiles are not yet supported, and
 const NOT_SCHEDULED: &str = "a static pod is on its node already, nothing is scheduled";
 const NO_SELINUX: &str = "SELinux labels are not supported";
 const NO_WINDOWS: &str = "podprobe runs Linux containers";
-const OTHER_VOLUME: &str = "volumes of this type are not supported: emptyDir and hostPath are";
+const OTHER_VOLUME: &str = "volumes of this type are not supported: emptyDir, hostPath, configMap, secret, downwardAPI, projected and persistentVolumeClaim are";
 
 const TOP: &[(&str, Rule)] = &[("status", Rule::Fine)];
 
@@ -180,14 +178,6 @@ const NODE_AFFINITY: &[(&str, Rule)] = &[(
 
 const POD_SECURITY: &[(&str, Rule)] = &[
     (
-        "fsGroup",
-        Rule::Source("not supported: the ownership of volumes would be another"),
-    ),
-    (
-        "fsGroupChangePolicy",
-        Rule::Refuse("not supported, as fsGroup is not"),
-    ),
-    (
         "supplementalGroupsPolicy",
         Rule::Only(&["Merge"], "only \"Merge\" is supported"),
     ),
@@ -259,22 +249,10 @@ const SECURITY: &[(&str, Rule)] = &[
 const SECCOMP: &[(&str, Rule)] = &[];
 
 const VOLUME: &[(&str, Rule)] = &[
-    (
-        "configMap",
-        Rule::ReferenceSource("configmaps (via configmap volumes)"),
-    ),
-    (
-        "secret",
-        Rule::ReferenceSource("secrets (via secret volumes)"),
-    ),
     ("csi", Rule::ReferenceSource("csidrivers (via CSI volumes)")),
     (
         "glusterfs",
         Rule::ReferenceSource("endpoints (via glusterFS volumes)"),
-    ),
-    (
-        "persistentVolumeClaim",
-        Rule::ReferenceSource("persistentvolumeclaims"),
     ),
     (
         "ephemeral",
@@ -284,8 +262,6 @@ const VOLUME: &[(&str, Rule)] = &[
         "azureFile",
         Rule::ReferenceSource("secrets (via azureFile volumes)"),
     ),
-    ("projected", Rule::Check(projected)),
-    ("downwardAPI", Rule::Source(OTHER_VOLUME)),
     ("image", Rule::Source(OTHER_VOLUME)),
     ("nfs", Rule::Source(OTHER_VOLUME)),
     ("iscsi", Rule::Source(OTHER_VOLUME)),
@@ -305,6 +281,25 @@ const VOLUME: &[(&str, Rule)] = &[
     ("scaleIO", Rule::Source(OTHER_VOLUME)),
     ("storageos", Rule::Source(OTHER_VOLUME)),
     ("vsphereVolume", Rule::Source(OTHER_VOLUME)),
+];
+
+const PROJECTION: &[(&str, Rule)] = &[
+    (
+        "serviceAccountToken",
+        Rule::ReferenceSource(
+            "serviceaccounts (via projected volumes): only an API server issues their tokens, and there is none",
+        ),
+    ),
+    (
+        "clusterTrustBundle",
+        Rule::ReferenceSource(
+            "clustertrustbundles: only an API server has them, and there is none",
+        ),
+    ),
+    (
+        "podCertificate",
+        Rule::ReferenceSource("podcertificates: only an API server issues them, and there is none"),
+    ),
 ];
 
 /// An object whose unknown fields only warn.
@@ -336,7 +331,7 @@ const fn strict(
 }
 
 /// Every object of a pod that a type reads.
-pub(super) static LEVELS: [Level; 40] = [
+pub(super) static LEVELS: [Level; 59] = [
     open("", fields::of::<PodObject>, TOP),
     open("metadata", fields::of::<ObjectMeta>, METADATA),
     open("spec", fields::of::<PodSpec>, SPEC),
@@ -489,6 +484,97 @@ pub(super) static LEVELS: [Level; 40] = [
     strict("spec.volumes[]", fields::of::<Volume>, VOLUME),
     strict("spec.volumes[].emptyDir", fields::of::<EmptyDir>, &[]),
     strict("spec.volumes[].hostPath", fields::of::<HostPath>, &[]),
+    strict(
+        "spec.volumes[].configMap",
+        fields::of::<ConfigMapVolume>,
+        &[],
+    ),
+    strict(
+        "spec.volumes[].configMap.items[]",
+        fields::of::<KeyToPath>,
+        &[],
+    ),
+    strict("spec.volumes[].secret", fields::of::<SecretVolume>, &[]),
+    strict(
+        "spec.volumes[].secret.items[]",
+        fields::of::<KeyToPath>,
+        &[],
+    ),
+    strict(
+        "spec.volumes[].downwardAPI",
+        fields::of::<DownwardApiVolume>,
+        &[],
+    ),
+    strict(
+        "spec.volumes[].downwardAPI.items[]",
+        fields::of::<DownwardApiFile>,
+        &[],
+    ),
+    strict(
+        "spec.volumes[].downwardAPI.items[].fieldRef",
+        fields::of::<ObjectFieldSelector>,
+        &[],
+    ),
+    strict(
+        "spec.volumes[].downwardAPI.items[].resourceFieldRef",
+        fields::of::<ResourceFieldSelector>,
+        &[],
+    ),
+    strict(
+        "spec.volumes[].projected",
+        fields::of::<ProjectedVolume>,
+        &[],
+    ),
+    strict(
+        "spec.volumes[].projected.sources[]",
+        fields::of::<VolumeProjection>,
+        PROJECTION,
+    ),
+    strict(
+        "spec.volumes[].projected.sources[].configMap",
+        fields::of::<ObjectProjection>,
+        &[],
+    ),
+    strict(
+        "spec.volumes[].projected.sources[].configMap.items[]",
+        fields::of::<KeyToPath>,
+        &[],
+    ),
+    strict(
+        "spec.volumes[].projected.sources[].secret",
+        fields::of::<ObjectProjection>,
+        &[],
+    ),
+    strict(
+        "spec.volumes[].projected.sources[].secret.items[]",
+        fields::of::<KeyToPath>,
+        &[],
+    ),
+    strict(
+        "spec.volumes[].projected.sources[].downwardAPI",
+        fields::of::<DownwardApiProjection>,
+        &[],
+    ),
+    strict(
+        "spec.volumes[].projected.sources[].downwardAPI.items[]",
+        fields::of::<DownwardApiFile>,
+        &[],
+    ),
+    strict(
+        "spec.volumes[].projected.sources[].downwardAPI.items[].fieldRef",
+        fields::of::<ObjectFieldSelector>,
+        &[],
+    ),
+    strict(
+        "spec.volumes[].projected.sources[].downwardAPI.items[].resourceFieldRef",
+        fields::of::<ResourceFieldSelector>,
+        &[],
+    ),
+    strict(
+        "spec.volumes[].persistentVolumeClaim",
+        fields::of::<ClaimVolume>,
+        &[],
+    ),
 ];
 
 /// Without a cluster DNS every policy but `None` means the node's resolver, as in the kubelet.
@@ -527,41 +613,4 @@ pub(super) fn no_reference(source: PodSource, what: &str) -> String {
     } else {
         format!("not supported: references to {what}")
     }
-}
-
-/// [`no_reference`] for each kind of reference that the table knows.
-fn references<'v>(
-    source: PodSource,
-    kinds: impl Iterator<Item = &'v String>,
-    table: &[(&str, &str)],
-) -> Option<String> {
-    let found: BTreeSet<&str> = kinds
-        .filter_map(|kind| table.iter().find(|(key, _)| key == kind))
-        .map(|(_, what)| *what)
-        .collect();
-    (!found.is_empty())
-        .then(|| no_reference(source, &found.into_iter().collect::<Vec<_>>().join(", ")))
-}
-
-fn keys(value: &Value) -> impl Iterator<Item = &String> {
-    value.as_object().into_iter().flat_map(|map| map.keys())
-}
-
-fn items(value: Option<&Value>) -> impl Iterator<Item = &Value> {
-    value.and_then(Value::as_array).into_iter().flatten()
-}
-
-fn projected(source: PodSource, volume: &Value) -> Option<String> {
-    let table = [
-        ("configMap", "configmaps (via projected volumes)"),
-        ("secret", "secrets (via projected volumes)"),
-        (
-            "serviceAccountToken",
-            "serviceaccounts (via projected volumes)",
-        ),
-        ("clusterTrustBundle", "clustertrustbundles"),
-        ("podCertificate", "podcertificates"),
-    ];
-    references(source, items(volume.get("sources")).flat_map(keys), &table)
-        .or_else(|| Some(OTHER_VOLUME.to_owned()))
 }

@@ -52,3 +52,20 @@ pub(super) fn no_backsteps(errors: &mut Vec<FieldError>, path: &str, text: &str)
         errors.push(FieldError::invalid(path, text, "must not contain '..'"));
     }
 }
+
+/// As [`descending_path`], for a path that is written into a volume of objects: names that begin with
+/// `..` belong to the one who writes it.
+pub(super) fn local_path(errors: &mut Vec<FieldError>, path: &str, text: &str) {
+    descending_path(errors, path, text);
+    if text.starts_with("..") && !text.starts_with("../") {
+        errors.push(FieldError::invalid(path, text, "must not start with '..'"));
+    }
+}
+
+/// Permission bits.
+pub(super) fn mode(errors: &mut Vec<FieldError>, path: &str, mode: Option<i32>) {
+    if let Some(mode) = mode.filter(|mode| !(0..=0o777).contains(mode)) {
+        let detail = "must be a number between 0 and 0777 (octal), both inclusive";
+        errors.push(FieldError::invalid(path, mode, detail));
+    }
+}

@@ -5,6 +5,7 @@ use crate::api::capabilities::{canonical, is_all};
 use crate::api::field::{FieldError, child, item};
 use crate::api::pod::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
 
+const FS_GROUP_POLICIES: [&str; 2] = ["Always", "OnRootMismatch"];
 const PROFILES: [&str; 3] = ["Unconfined", "RuntimeDefault", "Localhost"];
 
 pub(super) fn validate_pod_security(
@@ -20,6 +21,14 @@ pub(super) fn validate_pod_security(
             &item(&child(path, "supplementalGroups"), index),
             Some(*group),
         );
+    }
+    id(errors, &child(path, "fsGroup"), context.fs_group);
+    if let Some(policy) = &context.fs_group_change_policy
+        && !FS_GROUP_POLICIES.contains(&policy.as_str())
+    {
+        let at = child(path, "fsGroupChangePolicy");
+        let error = FieldError::not_supported(at, policy.as_str(), &FS_GROUP_POLICIES);
+        errors.push(error);
     }
     profile(
         errors,

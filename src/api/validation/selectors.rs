@@ -19,6 +19,15 @@ pub(super) const VARIABLE_FIELDS: [&str; 9] = [
     "status.podIPs",
 ];
 
+/// The fields that a downwardAPI volume can show, besides single labels and annotations.
+pub(super) const VOLUME_FIELDS: [&str; 5] = [
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.labels",
+    "metadata.annotations",
+    "metadata.uid",
+];
+
 /// Every field of a pod that has a label in the API; `supported` is a part of it.
 const FIELDS: [&str; 14] = [
     "metadata.annotations",

@@ -482,6 +482,152 @@ fn volumes_and_mounts() {
     );
 }
 
+#[track_caller]
+fn check_volume(source: Value, expected: &[&str]) {
+    let mut volume = source;
+    volume["name"] = json!("v");
+    let volume: Volume = from(volume);
+    assert_eq!(texts(&volumes::validate_volumes(&[volume], "v")), expected);
+}
+
+#[test]
+fn volumes_of_objects() {
+    let items = json!([{"key": "k", "path": "a/b", "mode": 0}, {"key": "l", "path": "..a/b"}, {"path": "../a"},
+        {"key": "m", "path": "/a", "mode": 512}, {"key": "n"}]);
+    let of_items = |at: &str| {
+        [
+            "items[1].path: Invalid value: \"..a/b\": must not start with '..'",
+            "items[2].key: Required value",
+            "items[2].path: Invalid value: \"../a\": must not contain '..'",
+            "items[3].path: Invalid value: \"/a\": must be a relative path",
+            "items[3].mode: Invalid value: 512: must be a number between 0 and 0777 (octal), both inclusive",
+            "items[4].path: Required value",
+        ]
+        .map(|text| format!("v[0].{at}.{text}"))
+    };
+    let check_items = |source: Value, at: &str, first: &str| {
+        let expected = [vec![format!("v[0].{at}.{first}")], of_items(at).to_vec()].concat();
+        let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+        check_volume(source, &expected);
+    };
+    let mode = "defaultMode: Invalid value: -1: must be a number between 0 and 0777 (octal), both inclusive";
+    check_items(
+        json!({"configMap": {"name": "c", "items": items, "defaultMode": -1}}),
+        "configMap",
+        mode,
+    );
+    check_items(
+        json!({"secret": {"secretName": "c", "items": items, "defaultMode": -1}}),
+        "secret",
+        mode,
+    );
+    let in_projection = "projected.sources[0].secret";
+    check_items(
+        json!({"projected": {"sources": [{"secret": {"items": items}}]}}),
+        in_projection,
+        "name: Required value",
+    );
+    check_volume(
+        json!({"configMap": {}}),
+        &["v[0].configMap.name: Required value"],
+    );
+    check_volume(
+        json!({"secret": {}}),
+        &["v[0].secret.secretName: Required value"],
+    );
+    check_volume(
+        json!({"persistentVolumeClaim": {}}),
+        &["v[0].persistentVolumeClaim.claimName: Required value"],
+    );
+    check_volume(
+        json!({"emptyDir": {}, "configMap": {}, "secret": {}}),
+        &[
+            "v[0].secret: Forbidden: may not specify more than 1 volume type",
+            "v[0].configMap: Forbidden: may not specify more than 1 volume type",
+        ],
+    );
+    check_volume(
+        json!({"projected": {"sources": [
+            {"secret": {"name": "s", "items": [{"key": "k", "path": "p"}]}},
+            {"configMap": {"name": "c", "items": [{"key": "k", "path": "p"}]}, "downwardAPI": {}}]}}),
+        &[
+            "v[0].projected.sources[1]: Forbidden: may not specify more than 1 volume type",
+            "v[0].projected: Invalid value: \"c\": conflicting duplicate paths",
+        ],
+    );
+}
+
+#[test]
+fn files_of_a_downward_api_volume() {
+    let file = |file: Value, expected: &[&str]| {
+        let mut file = file;
+        file["path"] = json!("p");
+        check_volume(json!({"downwardAPI": {"items": [file]}}), expected);
+    };
+    let field = |path: &str| json!({"fieldRef": {"apiVersion": "v1", "fieldPath": path}});
+    file(field("metadata.labels['a/b']"), &[]);
+    file(field("metadata.annotations['A/b']"), &[]);
+    file(field("metadata.uid"), &[]);
+    file(
+        field("spec.nodeName"),
+        &[
+            "v[0].downwardAPI.fieldRef.fieldPath: Unsupported value: \"spec.nodeName\": supported values: \"metadata.annotations\", \"metadata.labels\", \"metadata.name\", \"metadata.namespace\", \"metadata.uid\"",
+        ],
+    );
+    file(
+        field("spec.hostname"),
+        &[
+            "v[0].downwardAPI.fieldRef.fieldPath: Invalid value: \"spec.hostname\": error converting fieldPath: field label not supported: spec.hostname",
+        ],
+    );
+    file(
+        field("metadata.name['a']"),
+        &[
+            "v[0].downwardAPI.fieldRef: Invalid value: \"metadata.name\": does not support subscript",
+        ],
+    );
+    file(
+        field(""),
+        &["v[0].downwardAPI.fieldRef.fieldPath: Required value"],
+    );
+    file(
+        json!({}),
+        &["v[0].downwardAPI: Required value: one of fieldRef and resourceFieldRef is required"],
+    );
+    let resource =
+        |resource: Value, expected: &[&str]| file(json!({"resourceFieldRef": resource}), expected);
+    resource(
+        json!({"containerName": "c", "resource": "limits.cpu", "divisor": "1m"}),
+        &[],
+    );
+    resource(
+        json!({"containerName": "c", "resource": "requests.memory", "divisor": "1Mi"}),
+        &[],
+    );
+    resource(
+        json!({"resource": "limits.cpu"}),
+        &["v[0].downwardAPI.resourceFieldRef.containerName: Required value"],
+    );
+    resource(
+        json!({"containerName": "c"}),
+        &["v[0].downwardAPI.resourceFieldRef.resource: Required value"],
+    );
+    resource(
+        json!({"containerName": "c", "resource": "limits.cpu", "divisor": "2"}),
+        &[
+            "v[0].downwardAPI.resourceFieldRef.divisor: Invalid value: \"limits.cpu\": only divisor's values 1m and 1 are supported with the cpu resource",
+        ],
+    );
+    let mut both = field("metadata.name");
+    both["resourceFieldRef"] = json!({"containerName": "c", "resource": "limits.cpu"});
+    file(
+        both,
+        &[
+            "v[0].downwardAPI: Invalid value: \"resource\": fieldRef and resourceFieldRef can not be specified simultaneously",
+        ],
+    );
+}
+
 #[test]
 fn security_contexts() {
     let of_container =

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::checks::{NOT_NEGATIVE, descending_path, named, no_backsteps, no_nul};
 use super::names::is_dns_label;
+use super::volume_objects as objects;
 use crate::api::field::{FieldError, child, item};
 use crate::api::pod::{Container, EmptyDir, HostPath, Volume};
 use crate::api::quantity::Amount;
@@ -37,19 +38,46 @@ pub(super) fn validate_volumes(volumes: &[Volume], path: &str) -> Vec<FieldError
     errors
 }
 
+/// The sources in the order in which the API looks at them: the first is checked, each further one
+/// is one too many.
 fn source(errors: &mut Vec<FieldError>, volume: &Volume, path: &str) {
-    if let Some(dir) = &volume.empty_dir {
-        empty_dir(errors, dir, &child(path, "emptyDir"));
-    }
-    match &volume.host_path {
-        Some(_) if volume.empty_dir.is_some() => {
-            errors.push(FieldError::forbidden(
-                child(path, "hostPath"),
-                "may not specify more than 1 volume type",
-            ));
+    let mut is_first = true;
+    let mut add = |field: &str, check: &dyn Fn(&mut Vec<FieldError>, &str)| {
+        let path = child(path, field);
+        match std::mem::take(&mut is_first) {
+            true => check(errors, &path),
+            false => {
+                let detail = "may not specify more than 1 volume type";
+                errors.push(FieldError::forbidden(path, detail));
+            }
         }
-        Some(host) => host_path(errors, host, &child(path, "hostPath")),
-        None => {}
+    };
+    if let Some(s) = &volume.empty_dir {
+        add("emptyDir", &|errors, at| empty_dir(errors, s, at));
+    }
+    if let Some(s) = &volume.host_path {
+        add("hostPath", &|errors, at| host_path(errors, s, at));
+    }
+    if let Some(s) = &volume.secret {
+        add("secret", &|errors, at| objects::secret(errors, s, at));
+    }
+    if let Some(s) = &volume.persistent_volume_claim {
+        add("persistentVolumeClaim", &|errors, at| {
+            objects::claim(errors, s, at)
+        });
+    }
+    if let Some(s) = &volume.downward_api {
+        add("downwardAPI", &|errors, at| {
+            objects::downward_api(errors, s, at)
+        });
+    }
+    if let Some(s) = &volume.config_map {
+        add("configMap", &|errors, at| {
+            objects::config_map(errors, s, at)
+        });
+    }
+    if let Some(s) = &volume.projected {
+        add("projected", &|errors, at| objects::projected(errors, s, at));
     }
 }
 

@@ -259,6 +259,22 @@ fn a_new_pod_gets_its_probes_a_sandbox_and_its_containers() {
 }
 
 #[test]
+fn a_pod_waits_for_its_objects_before_it_gets_a_sandbox() {
+    let volume = json!({"name": "v", "configMap": {"name": "conf"}});
+    let h = Harness::new(json!({"containers": [{"name": "c", "image": "i"}], "volumes": [volume]}));
+    let text = "MountVolume.SetUp failed for volume \"v\" : configmap \"conf\" not found";
+    let failed = Outcome::Failed {
+        error: text.into(),
+        retry_at: None,
+    };
+    assert_eq!(h.run(Phase::Sync), failed);
+    assert_eq!(h.calls(), ["relist"]);
+    assert_eq!(h.texts(), [format!("FailedMount {text}")]);
+    let waiting = h.status().container_statuses[0].state.waiting.clone();
+    assert_eq!(waiting.unwrap().reason, "ContainerCreating");
+}
+
+#[test]
 fn the_first_restart_is_at_once_and_the_next_waits_ten_seconds_from_the_end() {
     let h = Harness::one();
     h.run(Phase::Sync);

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode};
 
+use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal};
@@ -80,17 +81,24 @@ fn set_up(dir: &Path) -> io::Result<Option<Child>> {
     first.map_err(|e| cause("start the first process of the pod", e))
 }
 
-/// In the holder's own mount namespace.
+/// In the holder's own mount namespace, and kept out of swap where the kernel can (6.4): what is in
+/// memory may be a Secret, which must not get to a disk.
 fn mount_tmpfs(v: &Tmpfs) -> io::Result<()> {
     let size = v.size.map(|n| format!(",size={n}")).unwrap_or_default();
-    let options = format!("mode=0777{size}");
-    mount(
-        Some("tmpfs"),
-        &v.path,
-        Some("tmpfs"),
-        MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
-        Some(options.as_str()),
-    )?;
+    let mount = |more: &str| {
+        let options = format!("mode=0777{size}{more}");
+        mount(
+            Some("tmpfs"),
+            &v.path,
+            Some("tmpfs"),
+            MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
+            Some(options.as_str()),
+        )
+    };
+    match mount(",noswap") {
+        Err(Errno::EINVAL) => mount("")?,
+        mounted => mounted?,
+    }
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::cgroup::Cgroups;
@@ -35,6 +37,7 @@ use crate::runtime::{
     Runtime, RuntimeError, RuntimeErrorKind, SandboxConfig, SandboxMetadata,
 };
 use crate::settings::{RuntimeChoice, Settings};
+use crate::sys::task;
 use listing::Cache;
 use start::CreatedContainer;
 
@@ -380,12 +383,39 @@ impl Runtime for ShimRuntime {
         })
     }
 
+    fn volumes_root(&self, sandbox: &ContainerId) -> Result<OwnedFd, RuntimeError> {
+        let holder = self.find_sandbox(sandbox).and_then(|e| self.holder(&e));
+        let root = match holder {
+            Some(holder) => root_of(holder),
+            None => Err(io::ErrorKind::NotFound.into()),
+        };
+        root.map_err(|e| {
+            let text = match e.kind() {
+                io::ErrorKind::NotFound => "it is not running".to_owned(),
+                _ => e.to_string(),
+            };
+            RuntimeError::failed(format!("cannot enter sandbox {sandbox}: {text}"))
+        })
+    }
+
     fn pod_network(&self, pod: &str) -> Result<Option<NetworkNamespace>, RuntimeError> {
         self.namespace_of(pod)
     }
 
     fn interrupt(&self) {
         self.interrupt.cancel();
+    }
+}
+
+/// The root directory of a process, with its mounts.
+fn root_of(process: Process) -> io::Result<OwnedFd> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let path = format!("/proc/{}/root", process.pid);
+    let root = nix::fcntl::open(path.as_str(), flags, Mode::empty())?;
+    // Compared after the open: the process that has the pid now also had it then.
+    match task::look(process.pid)? == Some(process.start_time) {
+        true => Ok(root),
+        false => Err(io::ErrorKind::NotFound.into()),
     }
 }
 

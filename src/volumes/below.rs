@@ -1,0 +1,62 @@
+//! Files below a directory to which containers may write as well.
+//!
+//! Invariants: every path is resolved by the kernel below a descriptor; inside a volume no link of any
+//! kind and no mount is followed. Nothing here waits for another process: a FIFO opens at once.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+
+use nix::dir::Dir;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::stat::Mode;
+
+/// The directory of a volume, as the one whose root directory `root` is sees it.
+pub(super) fn open_volume(root: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
+    let how = OpenHow::new()
+        .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    Ok(openat2(root, path, how)?)
+}
+
+/// Opens a path below a directory; a new file gets `mode`.
+pub(super) fn open(
+    dir: impl AsFd,
+    path: impl AsRef<Path>,
+    flags: OFlag,
+    mode: Mode,
+) -> io::Result<OwnedFd> {
+    let beneath = ResolveFlag::RESOLVE_BENEATH
+        | ResolveFlag::RESOLVE_NO_SYMLINKS
+        | ResolveFlag::RESOLVE_NO_MAGICLINKS
+        | ResolveFlag::RESOLVE_NO_XDEV;
+    // With O_PATH nothing is opened that could wait, and the kernel takes neither flag.
+    let no_wait = match flags.contains(OFlag::O_PATH) {
+        true => OFlag::empty(),
+        false => OFlag::O_NONBLOCK | OFlag::O_NOCTTY,
+    };
+    let how = OpenHow::new()
+        .flags(flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | no_wait)
+        .mode(mode)
+        .resolve(beneath);
+    Ok(openat2(dir, path.as_ref(), how)?)
+}
+
+/// Opens a directory below a directory.
+pub(super) fn open_dir(dir: impl AsFd, path: impl AsRef<Path>) -> io::Result<OwnedFd> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+    open(dir, path, flags, Mode::empty())
+}
+
+/// At most `limit` names of a directory, without `.` and `..`.
+pub(super) fn names(dir: impl AsFd, limit: usize) -> io::Result<Vec<OsString>> {
+    let mut entries = Dir::from_fd(open_dir(dir, ".")?)?;
+    let names = entries.iter().map(|entry| {
+        let entry = entry?;
+        Ok(OsString::from_vec(entry.file_name().to_bytes().to_vec()))
+    });
+    let own = |name: &io::Result<OsString>| !matches!(name, Ok(n) if n == "." || n == "..");
+    names.filter(own).take(limit).collect()
+}

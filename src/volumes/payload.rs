@@ -1,0 +1,282 @@
+//! The files of a volume whose content comes from objects or from fields of its pod.
+//!
+//! Invariants: pure. Every path is clean, relative and below the volume, and none begins with `..`.
+//! No text shows the bytes of a file: they may be a Secret's.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::Context;
+use crate::api::field_ref::{PodFacts, field_value, resource_value};
+use crate::api::objects::{ConfigMap, Secret};
+use crate::api::pod::{DownwardApiFile, KeyToPath};
+
+/// Permission bits of a volume without `defaultMode`.
+const DEFAULT_MODE: i32 = 0o644;
+/// Longest name of a file, in bytes.
+const NAME_MAX: usize = 255;
+/// Longest path, in bytes.
+const PATH_MAX: usize = 4096;
+
+/// Most parts of a path: a directory is a descriptor while it is removed.
+const PARTS_MAX: usize = 100;
+
+/// A file.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct PayloadFile {
+    /// What is in it.
+    pub(super) data: Vec<u8>,
+    /// Its permission bits.
+    pub(super) mode: u32,
+}
+
+/// The files of a volume by path.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Payload(BTreeMap<String, PayloadFile>);
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+impl Payload {
+    /// Path and file, by path.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&str, &PayloadFile)> {
+        self.0.iter().map(|(path, file)| (path.as_str(), file))
+    }
+
+    /// The file at that path.
+    pub(super) fn file(&self, path: &str) -> Option<&PayloadFile> {
+        self.0.get(path)
+    }
+
+    /// How many files there are.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether a file lies below that directory.
+    pub(super) fn has_below(&self, dir: &str) -> bool {
+        let from = format!("{dir}/");
+        let mut after = self.0.range(from.clone()..);
+        after
+            .next()
+            .is_some_and(|(path, _)| path.starts_with(&from))
+    }
+
+    /// Adds the files of another source, which replace those of the same path.
+    pub(super) fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// The payload, if no path is a file and a directory at once.
+    ///
+    /// # Errors
+    /// The path.
+    pub(super) fn checked(self) -> Result<Self, String> {
+        match self.0.keys().find(|path| self.has_below(path)) {
+            Some(path) => Err(format!("path {path:?} is a file and a directory")),
+            None => Ok(self),
+        }
+    }
+
+    fn add(&mut self, path: &str, data: Vec<u8>, mode: i32) -> Result<(), String> {
+        let mode = u32::try_from(mode).unwrap_or_default() & 0o777;
+        self.0.insert(clean(path)?, PayloadFile { data, mode });
+        Ok(())
+    }
+}
+
+/// The path without empty parts and dots, as Go's `filepath.Clean` makes it.
+fn clean(path: &str) -> Result<String, String> {
+    let parts: Vec<&str> = path.split('/').filter(|p| !["", "."].contains(p)).collect();
+    let complaint = match parts.first() {
+        None => "must not be empty",
+        _ if path.starts_with('/') => "must be relative path",
+        _ if path.len() > PATH_MAX => "must be less than or equal to 4096 characters",
+        _ if parts.len() > PARTS_MAX => "must have at most 100 parts",
+        _ if path.contains('\0') => "must not contain a NUL character",
+        _ if parts.contains(&"..") => "must not contain '..'",
+        _ if parts.iter().any(|part| part.len() > NAME_MAX) => {
+            "filenames must be less than or equal to 255 characters"
+        }
+        Some(first) if first.starts_with("..") => "must not start with '..'",
+        Some(_) => return Ok(parts.join("/")),
+    };
+    Err(format!("invalid path: {complaint}: {path:?}"))
+}
+
+/// Which keys of an object become which files.
+#[derive(Clone, Copy)]
+pub(super) struct Keys<'a> {
+    /// Empty means all.
+    pub(super) items: &'a [KeyToPath],
+    /// Of files whose item has none.
+    pub(super) mode: Option<i32>,
+    /// Whether the object or a key of `items` may be missing.
+    pub(super) optional: Option<bool>,
+}
+
+impl Keys<'_> {
+    fn may_be_missing(&self) -> bool {
+        self.optional == Some(true)
+    }
+
+    fn of<'d>(
+        &self,
+        all: impl Iterator<Item = (&'d str, &'d [u8])>,
+        missing: &str,
+    ) -> Result<Payload, String> {
+        let all: BTreeMap<&str, &[u8]> = all.collect();
+        let default = self.mode.unwrap_or(DEFAULT_MODE);
+        let mut payload = Payload::default();
+        if self.items.is_empty() {
+            for (key, data) in &all {
+                payload.add(key, data.to_vec(), default)?;
+            }
+        }
+        for item in self.items {
+            match all.get(item.key.as_str()) {
+                Some(data) => {
+                    payload.add(&item.path, data.to_vec(), item.mode.unwrap_or(default))?;
+                }
+                None if self.may_be_missing() => {}
+                None => return Err(format!("{missing}: {}", item.key)),
+            }
+        }
+        Ok(payload)
+    }
+}
+
+/// The files of a ConfigMap of the pod's namespace.
+///
+/// # Errors
+/// The kubelet's text: the object or a key is missing, or a path cannot be one.
+pub(super) fn of_config_map(
+    of: &Context<'_>,
+    name: &str,
+    keys: Keys<'_>,
+) -> Result<Payload, String> {
+    let found = of.objects.config_map(&of.pod.metadata.namespace, name);
+    let map: &ConfigMap = match &found {
+        Some(map) => map,
+        None if keys.may_be_missing() => &ConfigMap::default(),
+        None => return Err(format!("configmap {name:?} not found")),
+    };
+    keys.of(
+        map.entries(),
+        "configmap references non-existent config key",
+    )
+}
+
+/// The files of a Secret of the pod's namespace.
+///
+/// # Errors
+/// As of a ConfigMap.
+pub(super) fn of_secret(of: &Context<'_>, name: &str, keys: Keys<'_>) -> Result<Payload, String> {
+    let found = of.objects.secret(&of.pod.metadata.namespace, name);
+    let secret: &Secret = match &found {
+        Some(secret) => secret,
+        None if keys.may_be_missing() => &Secret::default(),
+        None => return Err(format!("secret {name:?} not found")),
+    };
+    let all = secret.data.iter().map(|(k, v)| (k.as_str(), v.as_slice()));
+    keys.of(all, "references non-existent secret key")
+}
+
+/// Fields of the pod as files.
+///
+/// # Errors
+/// Why a field or resource has no value.
+pub(super) fn of_fields(
+    of: &Context<'_>,
+    items: &[DownwardApiFile],
+    mode: Option<i32>,
+) -> Result<Payload, String> {
+    let default = mode.unwrap_or(DEFAULT_MODE);
+    // Addresses are no fields of a volume.
+    let facts = PodFacts {
+        allocatable: of.allocatable,
+        ..PodFacts::default()
+    };
+    let mut payload = Payload::default();
+    for item in items {
+        let value = match (&item.field_ref, &item.resource_field_ref) {
+            (Some(field), _) => field_value(of.pod, &facts, &field.field_path)?,
+            (None, Some(resource)) => resource_value(of.pod, None, &facts, resource)?,
+            (None, None) => continue,
+        };
+        payload.add(&item.path, value.into_bytes(), item.mode.unwrap_or(default))?;
+    }
+    Ok(payload)
+}
+
+#[cfg(test)]
+impl Payload {
+    /// Path, mode and content of files that are all text.
+    pub(super) fn of_texts(files: &[(&str, u32, &str)]) -> Self {
+        let file = |mode: u32, data: &str| PayloadFile {
+            data: data.as_bytes().to_vec(),
+            mode,
+        };
+        let files = files.iter();
+        Self(
+            files
+                .map(|(path, mode, data)| ((*path).to_owned(), file(*mode, data)))
+                .collect(),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(path: &str, expected: Result<&str, &str>) {
+        let cleaned = clean(path);
+        assert_eq!(cleaned.as_deref().map_err(String::as_str), expected);
+    }
+
+    #[test]
+    fn a_path_stays_below_its_volume() {
+        check("a", Ok("a"));
+        check("a//b/./c/", Ok("a/b/c"));
+        check("a/..b", Ok("a/..b"));
+        check("", Err("invalid path: must not be empty: \"\""));
+        check("/a", Err("invalid path: must be relative path: \"/a\""));
+        check(
+            "a/../b",
+            Err("invalid path: must not contain '..': \"a/../b\""),
+        );
+        check(
+            "..data/x",
+            Err("invalid path: must not start with '..': \"..data/x\""),
+        );
+        check(
+            "./..data",
+            Err("invalid path: must not start with '..': \"./..data\""),
+        );
+        assert!(clean(&"n".repeat(256)).is_err() && clean(&"n".repeat(255)).is_ok());
+        assert!(clean(&"name/".repeat(820)).is_err());
+        assert!(clean(&"n/".repeat(101)).is_err() && clean(&"n/".repeat(100)).is_ok());
+    }
+
+    #[test]
+    fn a_path_is_a_file_or_a_directory() {
+        let files = |paths: &[&str]| {
+            let files: Vec<_> = paths.iter().map(|path| (*path, 0o644, "")).collect();
+            Payload::of_texts(&files).checked()
+        };
+        assert!(files(&["a-b", "a/b", "a/c"]).is_ok());
+        let clash = files(&["a", "a-b", "a/b"]).unwrap_err();
+        assert_eq!(clash, "path \"a\" is a file and a directory");
+    }
+
+    #[test]
+    fn a_debug_text_shows_no_content() {
+        let payload = Payload::of_texts(&[("token", 0o400, "hunter2")]);
+        assert_eq!(format!("{payload:?}"), "{\"token\"}");
+    }
+}

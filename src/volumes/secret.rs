@@ -1,0 +1,38 @@
+//! `secret`: keys of a Secret as files.
+
+use std::path::Path;
+
+use super::payload::{self, Keys, Payload};
+use super::{Context, SetUp, VolumeType};
+use crate::api::pod::Volume;
+
+/// The volume type `secret`.
+pub struct SecretVolume;
+
+impl VolumeType for SecretVolume {
+    fn plugin_name(&self) -> &'static str {
+        "kubernetes.io/secret"
+    }
+
+    fn supports(&self, volume: &Volume) -> bool {
+        volume.secret.is_some()
+    }
+
+    fn set_up(&self, _: &Context<'_>, _: &Volume, dir: &Path) -> Result<SetUp, String> {
+        SetUp::in_memory(dir)
+    }
+
+    fn content(&self, of: &Context<'_>, volume: &Volume) -> Option<Result<Payload, String>> {
+        let source = volume.secret.as_ref()?;
+        let keys = Keys {
+            items: &source.items,
+            mode: source.default_mode,
+            optional: source.optional,
+        };
+        Some(payload::of_secret(of, &source.secret_name, keys))
+    }
+
+    fn is_read_only(&self, _: &Volume) -> bool {
+        true
+    }
+}
