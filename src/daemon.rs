@@ -112,6 +112,8 @@ impl Daemon {
             return Ok(());
         };
         let ending = threads.stop();
+        // Before the runtime's calls fail: a run that was cancelled counts nothing as a failure.
+        backend.workers.stop();
         runtime.interrupt();
         backend.pleg.cache().close();
         // a thread that waits for a change looks whether it is to end

@@ -672,6 +672,7 @@ fn executes(node: &Node) {
             &["/bin/sh".into(), "-c".into(), script.into()],
             timeout,
             1024,
+            None,
         )
     };
     wait_until(

@@ -57,6 +57,7 @@ fn containers_see_one_another_and_die_alone() {
             &["/bin/sh".into(), "-c".into(), script.into()],
             CEILING,
             4096,
+            None,
         ) {
             Ok(ExecOutcome::Exited { output, .. }) => String::from_utf8_lossy(&output).into_owned(),
             other => panic!("{other:?}"),
@@ -144,7 +145,7 @@ fn signals_go_where_they_should() {
         ]
         .map(str::to_owned);
         assert_eq!(
-            rt.exec(&ids[0], &command, Duration::from_millis(300), 10),
+            rt.exec(&ids[0], &command, Duration::from_millis(300), 10, None),
             Ok(ExecOutcome::TimedOut { output: vec![] })
         );
         assert_eq!(with_argument("73220"), [] as [i32; 0]);

@@ -24,6 +24,6 @@ pub mod support;
 pub(crate) mod test_pods;
 pub mod validation;
 
-pub use pod::{Container, Handler, Pod, PodRef, PodUid, Probe, ProbeType};
+pub use pod::{Container, Handler, Hook, HookKind, Pod, PodRef, PodUid, Probe, ProbeType};
 pub use source::{PodOrigin, PodSource};
 pub use status::{ContainerStatus, PodCondition, PodPhase, PodStatus};

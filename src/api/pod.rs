@@ -413,6 +413,9 @@ pub struct Container {
     pub readiness_probe: Option<Probe>,
     /// The other two probes wait for its success; a failure restarts the container.
     pub startup_probe: Option<Probe>,
+    /// What runs after its start and before its end, and the signal that ends it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lifecycle: Option<Lifecycle>,
     /// Default `/dev/termination-log`.
     pub termination_message_path: String,
     /// `File` (default) or `FallbackToLogsOnError`.
@@ -430,6 +433,20 @@ impl Container {
     /// The absolute path of the message file in the container; a relative `terminationMessagePath` is taken from the root.
     pub fn termination_message_destination(&self) -> Cow<'_, str> {
         below_root(&self.termination_message_path)
+    }
+
+    /// Its hook of that kind.
+    pub fn hook(&self, kind: HookKind) -> Option<&Hook> {
+        let lifecycle = self.lifecycle.as_ref()?;
+        match kind {
+            HookKind::PostStart => lifecycle.post_start.as_ref(),
+            HookKind::PreStop => lifecycle.pre_stop.as_ref(),
+        }
+    }
+
+    /// The stop signal that the spec gives it.
+    pub fn stop_signal(&self) -> Option<&str> {
+        self.lifecycle.as_ref()?.stop_signal.as_deref()
     }
 
     /// The probe of that type, if the container has one.
@@ -993,6 +1010,69 @@ fn time(milliseconds: Option<i32>, seconds: i32) -> Duration {
         Some(milliseconds) => Duration::from_millis(milliseconds.max(0) as u64),
         None => Duration::from_secs(seconds.max(0) as u64),
     }
+}
+
+/// `lifecycle` (kubelet-probes 8.5).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Lifecycle {
+    /// Runs after the container has started. If it fails, the container is killed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub post_start: Option<Hook>,
+    /// Runs before the container is told to stop, within the grace period.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pre_stop: Option<Hook>,
+    /// `SIGUSR1`, `SIGRTMIN+3`; replaces the stop signal of the image. Needs `spec.os.name`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_signal: Option<String>,
+}
+
+/// The two hooks of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HookKind {
+    /// After the start.
+    PostStart,
+    /// Before the stop signal.
+    PreStop,
+}
+
+impl HookKind {
+    /// Both, in the order of the API's errors.
+    pub const ALL: [Self; 2] = [Self::PostStart, Self::PreStop];
+
+    /// Its field in `lifecycle`.
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::PostStart => "postStart",
+            Self::PreStop => "preStop",
+        }
+    }
+}
+
+/// A hook: exactly one of its fields is set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Hook {
+    /// Run a command in the container.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exec: Option<ExecAction>,
+    /// GET a URL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http_get: Option<HttpGetAction>,
+    /// Valid, but it always fails: the API keeps the field for old objects only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcp_socket: Option<TcpSocketAction>,
+    /// Wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sleep: Option<SleepAction>,
+}
+
+/// `sleep` of a hook.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SleepAction {
+    /// Seconds; from 0 to the grace period of the pod.
+    pub seconds: i64,
 }
 
 /// `exec`.

@@ -1,15 +1,15 @@
-//! Which `host` a probe may name (kubelet-probes 3.3, lessons 6): a kubelet allows any, so a pod
-//! file could make the node send requests anywhere.
+//! Which `host` a probe or a hook may name (kubelet-probes 3.3, lessons 6): a kubelet allows any, so
+//! a pod file could make the node send requests anywhere.
 //!
 //! Invariants: pure. The caller that knows the pod's addresses accepts them before it asks here.
 
 use std::net::IpAddr;
 
 use super::field::FieldError;
-use super::pod::{Handler, Pod, ProbeType};
+use super::pod::{Container, Handler, HookKind, Pod, ProbeType};
 use super::validation::probe_field;
 
-/// The hosts a probe may name besides loopback and its pod's own address.
+/// The hosts a probe or a hook may name besides loopback and its pod's own address.
 #[derive(Clone, Copy)]
 pub struct ProbeHosts<'a> {
     /// `allowProbeHosts` of the configuration.
@@ -35,7 +35,7 @@ pub fn is_allowed(host: &str, allowed: &[String]) -> bool {
     })
 }
 
-/// Why no probe of a pod may name this host, and the way out; None if it may. An empty host is the
+/// Why no probe and no hook of a pod may name this host, and the way out; None if it may. An empty host is the
 /// pod itself.
 pub fn host_refused(host: &str, host_network: bool, hosts: &ProbeHosts<'_>) -> Option<String> {
     let is_ours =
@@ -56,34 +56,50 @@ pub fn host_refused(host: &str, host_network: bool, hosts: &ProbeHosts<'_>) -> O
     })
 }
 
-/// An error for each probe of the pod whose host is refused. The pod's own addresses are not known
-/// before it runs, so a file that names one of them is refused here, although the daemon would
-/// probe it.
+/// An error for each probe and each hook of the pod whose host is refused. The pod's own addresses
+/// are not known before it runs, so a file that names one of them is refused here, although the
+/// daemon would use it.
 pub fn refused_hosts(pod: &Pod, hosts: &ProbeHosts<'_>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for (list, index, container) in pod.spec.listed() {
-        for probe_type in [
-            ProbeType::Liveness,
-            ProbeType::Readiness,
-            ProbeType::Startup,
-        ] {
-            let handler = container.probe(probe_type).and_then(|p| p.handler());
-            let (name, host) = match handler {
-                Some(Handler::HttpGet(action)) => ("httpGet", &action.host),
-                Some(Handler::TcpSocket(action)) => ("tcpSocket", &action.host),
-                _ => continue,
-            };
-            if let Some(why) = host_refused(host, pod.spec.host_network, hosts) {
-                let probe = probe_field(probe_type);
-                let path = format!("spec.{list}[{index}].{probe}.{name}.host");
-                errors.push(FieldError::forbidden(
-                    path,
-                    format!("cannot probe host \"{host}\": {why}"),
-                ));
-            }
-        }
-    }
-    errors
+    let named = |(list, index, container)| {
+        named_hosts(container)
+            .map(move |(at, verb, host)| (format!("spec.{list}[{index}].{at}.host"), verb, host))
+    };
+    let refused = |(path, verb, host): (String, &str, &str)| {
+        let why = host_refused(host, pod.spec.host_network, hosts)?;
+        let text = format!("cannot {verb} host \"{host}\": {why}");
+        Some(FieldError::forbidden(path, text))
+    };
+    pod.spec
+        .listed()
+        .flat_map(named)
+        .filter_map(refused)
+        .collect()
+}
+
+/// Where a container names a host, what is done there, and the host.
+fn named_hosts(
+    container: &Container,
+) -> impl Iterator<Item = (String, &'static str, &str)> + use<'_> {
+    let probes = [
+        ProbeType::Liveness,
+        ProbeType::Readiness,
+        ProbeType::Startup,
+    ];
+    let of_probe = |probe_type| {
+        let (name, host) = match container.probe(probe_type)?.handler()? {
+            Handler::HttpGet(action) => ("httpGet", action.host.as_str()),
+            Handler::TcpSocket(action) => ("tcpSocket", action.host.as_str()),
+            _ => return None,
+        };
+        Some((format!("{}.{name}", probe_field(probe_type)), "probe", host))
+    };
+    let of_hook = |kind: HookKind| {
+        let action = container.hook(kind)?.http_get.as_ref()?;
+        let at = format!("lifecycle.{}.httpGet", kind.field());
+        Some((at, "run a hook at", action.host.as_str()))
+    };
+    let hooks = HookKind::ALL.into_iter().filter_map(of_hook);
+    probes.into_iter().filter_map(of_probe).chain(hooks)
 }
 
 #[cfg(test)]
@@ -119,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn each_probe_that_is_refused_is_an_error() {
+    fn each_probe_and_hook_that_is_refused_is_an_error() {
         let raw = serde_json::json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "p"},
@@ -128,6 +144,10 @@ mod tests {
                 "livenessProbe": {"httpGet": {"port": 1, "host": NODE}},
                 "readinessProbe": {"tcpSocket": {"port": 1, "host": "10.0.0.9"}},
                 "startupProbe": {"exec": {"command": ["true"]}},
+                "lifecycle": {
+                    "postStart": {"httpGet": {"port": 1, "host": NODE}},
+                    "preStop": {"httpGet": {"port": 1, "host": "10.0.0.9"}},
+                },
             }]}
         });
         let source = PodOrigin::File {
@@ -143,10 +163,16 @@ mod tests {
             .iter()
             .map(ToString::to_string)
             .collect();
+        let why = "it is neither the pod's address nor loopback, nor an address of this node; leave `host` out, or add it to allowProbeHosts in the configuration";
         assert_eq!(
             errors,
             [
-                "spec.containers[0].readinessProbe.tcpSocket.host: Forbidden: cannot probe host \"10.0.0.9\": it is neither the pod's address nor loopback, nor an address of this node; leave `host` out, or add it to allowProbeHosts in the configuration"
+                format!(
+                    "spec.containers[0].readinessProbe.tcpSocket.host: Forbidden: cannot probe host \"10.0.0.9\": {why}"
+                ),
+                format!(
+                    "spec.containers[0].lifecycle.preStop.httpGet.host: Forbidden: cannot run a hook at host \"10.0.0.9\": {why}"
+                ),
             ]
         );
     }

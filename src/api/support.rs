@@ -6,7 +6,7 @@
 //! neither.
 //!
 //! Invariant: pure, and every path gets a verdict. An unknown field inside a security context,
-//! resources, a probe or a volume refuses the pod; so does a likely misspelt or misplaced field
+//! resources, a probe, a hook or a volume refuses the pod; so does a likely misspelt or misplaced field
 //! whose absence would matter.
 
 mod fields;
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use self::rules::{LEVELS, Level, Rule, asks_for_nothing, no_reference};
 use super::field::{FieldError, Step, child, clip, entry, item, render};
-use super::pod::{Pod, ProbeType};
+use super::pod::{HookKind, Pod, ProbeType};
 use super::source::PodSource;
 use super::validation::probe_field;
 use crate::spelling;
@@ -59,7 +59,7 @@ pub(crate) fn must_be_object(path: &[Step]) -> bool {
 }
 
 /// The level of the object at `path`, by its path without indexes. The three probes share one
-/// level, and so do the two kinds of containers.
+/// level, and so do the two hooks, and the two kinds of containers.
 fn level_at(path: &[Step]) -> Option<&'static Level> {
     let mut generic = String::new();
     for step in path {
@@ -69,6 +69,7 @@ fn level_at(path: &[Step]) -> Option<&'static Level> {
                 let key = match key.as_str() {
                     "initContainers" if generic == "spec" => "containers",
                     key if ProbeType::ALL.iter().any(|t| probe_field(*t) == key) => "probe",
+                    key if HookKind::ALL.iter().any(|kind| kind.field() == key) => "hook",
                     key => key,
                 };
                 if !generic.is_empty() {
@@ -146,6 +147,8 @@ fn misplaced(key: &str) -> Option<&'static str> {
     LEVELS.iter().find(home).map(|level| match level.at {
         "" => "the pod itself",
         "spec.containers[].probe" => "a livenessProbe, readinessProbe or startupProbe",
+        "spec.containers[].lifecycle.hook" => "lifecycle.postStart or lifecycle.preStop",
+        "spec.containers[].lifecycle.hook.sleep" => "the sleep of a hook",
         at => at,
     })
 }

@@ -8,6 +8,7 @@
 mod checks;
 mod containers;
 mod environment;
+mod lifecycle;
 pub(super) mod names;
 mod node;
 mod probes;

@@ -137,6 +137,7 @@ pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, String> {
         resources: resources::resources(i.pod, c, i.node.memory_capacity)?,
         security: security::security(i)?,
         log_path: format!("{}/{}.log", c.name, i.attempt).into(),
+        stop_signal: c.stop_signal().map(str::to_owned),
         termination_message: i.termination_log.clone().map(|file| TerminationMessage {
             file,
             fall_back_to_log: c.termination_message_policy == "FallbackToLogsOnError",

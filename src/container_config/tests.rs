@@ -211,3 +211,10 @@ fn a_sandbox_has_the_namespaces_that_the_pod_asks_for() {
         (Shared, Shared, Shared)
     );
 }
+
+#[test]
+fn a_stop_signal_of_the_spec_is_handed_on() {
+    assert_eq!(of(json!({})).unwrap().stop_signal, None);
+    let config = of(json!({"lifecycle": {"stopSignal": "SIGUSR1"}})).unwrap();
+    assert_eq!(config.stop_signal.as_deref(), Some("SIGUSR1"));
+}

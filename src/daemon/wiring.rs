@@ -31,7 +31,7 @@ use crate::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
 use crate::images::manager::{ImageManager, ImageService, NoRegistry};
 use crate::kuberuntime::KubeRuntime;
 use crate::layout::Layout;
-use crate::lifecycle::NoHooks;
+use crate::lifecycle::HandlerRunner;
 use crate::objects::Objects;
 use crate::pleg::{self, Pleg, PodLifecycleEvent};
 use crate::pod_config::file::{FileSource, FileSourceConfig};
@@ -102,7 +102,15 @@ pub(super) fn start(
         let history = &stores.records.history;
         history.renewing(&uid, &container, NODE_RESTARTED);
     }
-    let syncer = Arc::new(syncer(settings, &stores, kuberuntime, &pleg, &prober));
+    let hooks = hooks(settings, &stores, &engine);
+    let syncer = Arc::new(syncer(
+        settings,
+        &stores,
+        kuberuntime,
+        hooks,
+        &pleg,
+        &prober,
+    ));
     let workers = Arc::new(PodWorkers::new(syncer.clone(), settings.sync_frequency));
     let backend = Arc::new(backend(settings, layout, &stores, &pleg, &prober, &workers));
     let (channels, senders) = channels(lifecycle, result_updates, objects);
@@ -218,16 +226,26 @@ fn prober_manager(
     })
 }
 
+fn hooks(settings: &Settings, stores: &Stores, engine: &Engine) -> HandlerRunner {
+    HandlerRunner {
+        runtime: engine.runtime.clone(),
+        recorder: stores.recorder.clone(),
+        node_ip: settings.node_ip,
+        allow_probe_hosts: settings.allow_probe_hosts.clone(),
+    }
+}
+
 fn syncer(
     settings: &Settings,
     stores: &Stores,
     kuberuntime: Arc<KubeRuntime>,
+    hooks: HandlerRunner,
     pleg: &Arc<Pleg>,
     prober: &Arc<Prober>,
 ) -> Syncer {
     Syncer::new(pod_workers::Deps {
         kuberuntime,
-        hooks: Arc::new(NoHooks),
+        hooks: Arc::new(hooks),
         cache: Arc::new(RuntimeCache(pleg.clone())),
         probes: prober.clone(),
         statuses: stores.statuses.clone(),

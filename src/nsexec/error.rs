@@ -40,6 +40,8 @@ pub enum ExecError {
     Killed,
     /// The daemon ends, and its commands with it.
     Interrupted,
+    /// The caller gave the command up.
+    Cancelled,
     /// The process that makes the command's processes ended before the command was executed, each time.
     SpawnerLost,
     /// The process that makes the commands' processes does not do it.
@@ -106,6 +108,7 @@ impl fmt::Display for ExecError {
             Self::Killed => f.write_str("cannot enter container: killed while entering, the container is ending or out of memory"),
             Self::SpawnerLost => f.write_str("cannot enter container: the exec helper ended while entering it, each time: the container or the node may be out of memory"),
             Self::Interrupted => f.write_str("cannot run command to its end: podprobe is stopping"),
+            Self::Cancelled => f.write_str("cannot run command to its end: it is cancelled"),
             Self::Helper(why) => write!(f, "cannot run exec helper: {why}"),
         }
     }

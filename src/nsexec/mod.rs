@@ -65,6 +65,8 @@ pub struct Options<'a> {
     pub helper: PathBuf,
     /// Once it is readable or closed, every command is killed and none is started any more: the daemon ends.
     pub interrupt: Option<BorrowedFd<'a>>,
+    /// The same for this command alone: its caller gives it up.
+    pub cancel: Option<BorrowedFd<'a>>,
 }
 
 impl Default for Options<'_> {
@@ -72,6 +74,7 @@ impl Default for Options<'_> {
         Self {
             helper: "/proc/self/exe".into(),
             interrupt: None,
+            cancel: None,
         }
     }
 }
@@ -82,6 +85,18 @@ struct Limits<'a> {
     timeout: Duration,
     output: usize,
     interrupt: Option<BorrowedFd<'a>>,
+    cancel: Option<BorrowedFd<'a>>,
+}
+
+impl Limits<'_> {
+    /// Why the command must end at once.
+    fn told(&self) -> Option<ExecError> {
+        let is_set = |fd: Option<BorrowedFd<'_>>| fd.is_some_and(run::is_readable);
+        if is_set(self.interrupt) {
+            return Some(ExecError::Interrupted);
+        }
+        is_set(self.cancel).then_some(ExecError::Cancelled)
+    }
 }
 
 /// How often a command is asked for again whose spawner was killed before the command was executed. The spawner shares
@@ -115,14 +130,15 @@ pub fn exec_with(
     limit: usize,
 ) -> Result<ExecOutcome, ExecError> {
     run::sweep();
-    if options.interrupt.is_some_and(run::interrupted) {
-        return Err(ExecError::Interrupted);
-    }
     let limits = Limits {
         timeout,
         output: limit,
         interrupt: options.interrupt,
+        cancel: options.cancel,
     };
+    if let Some(why) = limits.told() {
+        return Err(why);
+    }
     let mut retries = RETRIES;
     loop {
         let (facts, plan) = prepare(target, command)?;
@@ -196,7 +212,7 @@ fn execute(
     // Where the first child was killed before the second had executed its file.
     let late = procs.failed();
     let Finished { code, .. } = procs.finish();
-    if let (End::Exited, Some(r)) = (end, late) {
+    if let (End::Exited, Some(r)) = (&end, late) {
         return not_started(Started::Failed(r), command, &objects);
     }
     match end {
@@ -205,7 +221,7 @@ fn execute(
             output,
         }),
         End::TimedOut => Ok(ExecOutcome::TimedOut { output }),
-        End::Interrupted => Err(ExecError::Interrupted),
+        End::Told(why) => Err(why),
     }
 }
 

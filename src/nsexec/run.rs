@@ -281,15 +281,16 @@ impl Stream {
 }
 
 /// Why waiting ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
     Exited,
     TimedOut,
-    Interrupted,
+    /// See [`Limits::told`].
+    Told(ExecError),
 }
 
-/// Whether the daemon ends.
-pub(super) fn interrupted(fd: BorrowedFd<'_>) -> bool {
+/// Whether there is something to read, or the other end is closed.
+pub(super) fn is_readable(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
     nix::poll::poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
 }
@@ -297,13 +298,9 @@ pub(super) fn interrupted(fd: BorrowedFd<'_>) -> bool {
 /// Reads both pipes until the command's process ends or its time is over. A pipe held open by others is not waited for.
 /// The output is stdout then stderr, cut.
 pub(super) fn wait(procs: &Procs, [out, err]: [OwnedFd; 2], limits: Limits<'_>) -> (End, Vec<u8>) {
-    let Limits {
-        timeout,
-        output: limit,
-        interrupt,
-    } = limits;
+    let limit = limits.output;
     let until = Instant::now()
-        .checked_add(timeout)
+        .checked_add(limits.timeout)
         .unwrap_or_else(|| Instant::now() + Duration::from_secs(86400 * 365));
     let mut streams = [Stream::new(out), Stream::new(err)];
     let mut buffer = vec![0u8; 16 << 10];
@@ -315,19 +312,21 @@ pub(super) fn wait(procs: &Procs, [out, err]: [OwnedFd; 2], limits: Limits<'_>) 
             .iter()
             .filter_map(|s| s.fd.as_ref())
             .map(AsFd::as_fd)
-            .chain(interrupt)
+            .chain(limits.interrupt)
+            .chain(limits.cancel)
             .chain([second.as_fd()]);
         let mut fds: Vec<PollFd<'_>> = watched.map(|f| PollFd::new(f, PollFlags::POLLIN)).collect();
-        let n = nix::poll::poll(&mut fds, remaining(until));
+        // A wait that is longer than poll can count goes on.
+        let _ = nix::poll::poll(&mut fds, remaining(until));
         let ended = fds.last().is_some_and(|f| f.any().unwrap_or(false));
         if ended {
             break End::Exited;
         }
-        if n == Ok(0) || Instant::now() >= until {
+        if Instant::now() >= until {
             break End::TimedOut;
         }
-        if interrupt.is_some_and(interrupted) {
-            break End::Interrupted;
+        if let Some(why) = limits.told() {
+            break End::Told(why);
         }
         for s in &mut streams {
             s.read_some(limit, &mut buffer);

@@ -126,6 +126,7 @@ fn check(between: impl FnOnce(&mut Container)) -> ExecError {
         timeout: Duration::from_secs(20),
         output: 100,
         interrupt: None,
+        cancel: None,
     };
     let helper = Options::default().helper;
     // The same without anything in between runs: the test would see it.

@@ -1,5 +1,7 @@
 //! Grace periods: how long between the stop signal and the kill (kubelet-probes 8.1, 8.5).
 
+use std::time::Duration;
+
 use super::KillReason;
 use crate::api::{Container, Pod};
 
@@ -44,6 +46,21 @@ pub fn pod_grace_period(pod: &Pod, current: i64, kill_override: Option<i64>) -> 
         lowest
     };
     grace.max(1)
+}
+
+/// The grace period, without a negative one.
+pub fn grace_of(seconds: i64) -> Duration {
+    Duration::from_secs(seconds.max(0) as u64)
+}
+
+/// What is left of a grace period after a hook or a wait. Whole seconds count, as in the kubelet.
+pub fn left_of(grace: Duration, taken: Duration) -> Duration {
+    grace.saturating_sub(Duration::from_secs(taken.as_secs()))
+}
+
+/// The grace period for the runtime: what is left, but never less than the minimum.
+pub fn stop_grace(left: Duration) -> Duration {
+    left.max(grace_of(MINIMUM_GRACE_SECONDS))
 }
 
 #[cfg(test)]
@@ -113,5 +130,17 @@ mod tests {
             ),
             7
         );
+    }
+
+    #[test]
+    fn whole_seconds_are_used_up_and_two_are_always_left() {
+        let stop = |grace: u64, taken_ms: u64| {
+            let taken = Duration::from_millis(taken_ms);
+            stop_grace(left_of(Duration::from_secs(grace), taken)).as_secs()
+        };
+        assert_eq!((stop(30, 0), stop(30, 999), stop(30, 1000)), (30, 30, 29));
+        assert_eq!((stop(30, 28_999), stop(30, 29_000)), (2, 2));
+        assert_eq!((stop(30, 99_000), stop(1, 0), stop(0, 0)), (2, 2, 2));
+        assert_eq!(grace_of(-1), Duration::ZERO);
     }
 }

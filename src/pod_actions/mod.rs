@@ -20,7 +20,9 @@ pub use actions::{Inputs, KillReason, PodActions, ToKill};
 pub use backoff::{BackOff, BackOffKey, Held};
 pub(crate) use compute::sandbox_needed;
 pub use compute::{compute, ended_before};
-pub use grace::{MINIMUM_GRACE_SECONDS, kill_grace_period, pod_grace_period};
+pub use grace::{
+    MINIMUM_GRACE_SECONDS, grace_of, kill_grace_period, left_of, pod_grace_period, stop_grace,
+};
 pub use init::has_initialized;
 pub use order::ends_after;
 pub use restart::{restarts_all, should_be_restarted, should_restart_after};

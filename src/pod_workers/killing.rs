@@ -4,15 +4,17 @@ use std::time::Duration;
 
 use super::syncer::{Problems, Syncer};
 use super::turns::{Ended, Turns};
-use crate::api::Pod;
+use crate::api::{HookKind, Pod};
 use crate::clock::Moment;
 use crate::events::EventType;
-use crate::lifecycle::HookSubject;
-use crate::pod_actions::{self, KillReason, MINIMUM_GRACE_SECONDS, ToKill, kill_grace_period};
+use crate::lifecycle::{HookError, HookSubject};
+use crate::pod_actions::{
+    self, KillReason, ToKill, grace_of, kill_grace_period, left_of, stop_grace,
+};
 use crate::runtime::{Cancel, RuntimePodStatus, RuntimeState};
 
 /// The error text of a cancelled run. It is never shown, because a cancelled run is not an error.
-const CANCELLED: &str = "cancelled";
+pub(super) const CANCELLED: &str = "cancelled";
 /// Stack of a thread that only waits for one container to end.
 const KILL_STACK: usize = 256 * 1024;
 
@@ -38,6 +40,10 @@ impl Syncer {
             })
             .collect();
         self.kill_in_turn(pod, &kills, grace, problems);
+        // What was left running still needs its network and its volumes.
+        if problems.cancel.is_cancelled() {
+            return;
+        }
         for sandbox in &runtime.sandboxes {
             if let Err(e) = self.runtime().stop_sandbox(&sandbox.id) {
                 self.event(
@@ -135,24 +141,18 @@ impl Syncer {
         self.deps.probes.killing(pod, kill);
         self.event(pod, &kill.name, EventType::Normal, "Killing", &kill.message);
         let own = || kill_grace_period(pod, pod.container(&kill.name), kill.reason);
-        let given = Duration::from_secs(grace.unwrap_or_else(own).max(0) as u64);
+        let given = grace_of(grace.unwrap_or_else(own));
+        // The hook first, so that the hooks of all containers run while sidecars wait for their turn.
+        let left = left_of(given, self.pre_stop(pod, kill, given, cancel));
         let waited = turns
-            .map(|turns| turns.wait(&pod_actions::ends_after(&pod.spec, &kill.name), given))
+            .filter(|_| !left.is_zero())
+            .map(|turns| turns.wait(&pod_actions::ends_after(&pod.spec, &kill.name), left))
             .unwrap_or_default();
-        let left = given
-            .saturating_sub(waited)
-            .max(Duration::from_secs(MINIMUM_GRACE_SECONDS as u64));
-        // the wait may have ended by a cancel: look again
+        // hook and wait may have ended by a cancel
         if cancel.is_cancelled() {
             return Err(CANCELLED.to_owned());
         }
-        let began = Moment::now();
-        self.pre_stop(pod, kill, left, cancel);
-        // Whole seconds, as the kubelet counts them.
-        let taken = Duration::from_secs(Moment::now().since(began).as_secs());
-        let left = left
-            .saturating_sub(taken)
-            .max(Duration::from_secs(MINIMUM_GRACE_SECONDS as u64));
+        let left = stop_grace(left_of(left, waited));
         self.runtime()
             .stop_container(&kill.id, left, cancel)
             .map_err(|e| {
@@ -170,31 +170,33 @@ impl Syncer {
             })
     }
 
-    /// Runs the container's preStop hook, at most for the grace period. The container is stopped
-    /// afterwards, also when the hook failed.
-    fn pre_stop(&self, pod: &Pod, kill: &ToKill, grace: Duration, cancel: &Cancel) {
-        let Some(container) = pod.container(&kill.name) else {
-            return;
+    /// Runs the container's preStop hook, at most for the grace period; with none it is not run.
+    /// Returns how long that took. The container is stopped afterwards, also when the hook failed.
+    fn pre_stop(&self, pod: &Pod, kill: &ToKill, grace: Duration, cancel: &Cancel) -> Duration {
+        let Some(container) = pod.container(&kill.name).filter(|_| !grace.is_zero()) else {
+            return Duration::ZERO;
         };
         let subject = HookSubject {
             pod,
             container,
             id: &kill.id,
         };
-        if let Err(cause) = self.deps.hooks.pre_stop(subject, grace, cancel) {
-            log::warn!(
-                "pod {}, container {}: preStop: {cause}",
-                pod.reference(),
-                kill.name
-            );
-            let text = "PreStopHook failed";
-            self.event(
-                pod,
-                &kill.name,
-                EventType::Warning,
-                "FailedPreStopHook",
-                text,
-            );
+        let began = Moment::now();
+        if let Err(e) = self.deps.hooks.pre_stop(subject, grace, cancel) {
+            self.hook_failed(HookKind::PreStop, subject, &e);
+        }
+        Moment::now().since(began)
+    }
+
+    /// Tells a person: the event has no cause, because it may be a secret; the log has it.
+    pub(super) fn hook_failed(&self, kind: HookKind, subject: HookSubject<'_>, e: &HookError) {
+        let HookSubject { pod, container, .. } = subject;
+        if let HookError::Failed(cause) = e {
+            let (of, name, hook) = (pod.reference(), &container.name, kind.field());
+            log::warn!("pod {of}, container {name}: {hook}: {cause}");
+        }
+        if let Some((reason, text)) = e.event(kind) {
+            self.event(pod, &container.name, EventType::Warning, reason, text);
         }
     }
 }

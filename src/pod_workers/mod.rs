@@ -186,11 +186,18 @@ impl PodWorkers {
         self.inner.panics.load(Ordering::Relaxed)
     }
 
-    /// Ends every thread after its present run; containers keep running. Waits at most `limit` and
-    /// returns the names of the pods whose threads are late.
-    pub fn shutdown(&self, limit: Duration) -> Vec<String> {
+    /// Nothing new begins, and the runs under way are cancelled; containers keep running.
+    pub fn stop(&self) {
         let mut state = self.inner.lock();
         state.stopping = true;
+        state.runs.values().for_each(|run| run.cancel());
+    }
+
+    /// Stops, and ends every thread. Waits at most `limit` and returns the names of the pods whose
+    /// threads are late.
+    pub fn shutdown(&self, limit: Duration) -> Vec<String> {
+        self.stop();
+        let mut state = self.inner.lock();
         let threads: Vec<_> = state.threads.drain().collect();
         let parked = std::mem::take(&mut state.parked);
         drop(state);

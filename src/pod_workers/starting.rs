@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
+use super::killing::CANCELLED;
 use super::syncer::{Problems, Syncer};
-use crate::api::{Container, Pod, PodStatus};
+use crate::api::{Container, HookKind, Pod, PodStatus};
 use crate::clock::{Moment, go_duration};
 use crate::events::EventType;
 use crate::images::manager::ImageEvent;
 use crate::kuberuntime::{StartError, StartErrorReason};
-use crate::lifecycle::HookSubject;
+use crate::lifecycle::{HookError, HookSubject};
 use crate::pod_actions::{self, KillReason, PodActions, ToKill};
 use crate::runtime::{Cancel, ContainerId, RuntimePodStatus, RuntimeState};
 use crate::volumes::{MountedVolumes, Outdated, VolumeError};
@@ -302,6 +303,10 @@ impl Syncer {
                 }
                 true
             }
+            Err(_) if problems.cancel.is_cancelled() => {
+                problems.add(CANCELLED.to_owned());
+                false
+            }
             Err(e) => {
                 self.remember(pod.uid(), &container.name, e.reason.as_str(), &e.message);
                 if let Some(at) = e.retry_at {
@@ -355,7 +360,8 @@ impl Syncer {
         self.event(pod, container, type_, e.reason, &e.message);
     }
 
-    /// Runs the postStart hook. A container whose hook fails is killed.
+    /// Runs the postStart hook. A container whose hook fails is killed. One whose hook was cancelled
+    /// is left to whoever cancelled it.
     fn post_start(
         &self,
         pod: &Pod,
@@ -364,21 +370,23 @@ impl Syncer {
         cancel: &Cancel,
     ) -> Result<(), StartError> {
         let subject = HookSubject { pod, container, id };
-        let Err(cause) = self.deps.hooks.post_start(subject, cancel) else {
+        let Err(e) = self.deps.hooks.post_start(subject, cancel) else {
             return Ok(());
         };
-        let text = "PostStartHook failed";
-        let reason = "FailedPostStartHook";
-        self.event(pod, &container.name, EventType::Warning, reason, text);
+        self.hook_failed(HookKind::PostStart, subject, &e);
+        let failed = |cause| Err(StartError::new(StartErrorReason::PostStartHookError, cause));
+        let HookError::Failed(cause) = e else {
+            return failed(String::new());
+        };
         let kill = ToKill {
             id: id.clone(),
             name: container.name.clone(),
-            message: reason.into(),
+            message: "FailedPostStartHook".into(),
             reason: KillReason::None,
         };
         let mut problems = Problems::new(cancel);
         self.kill_all(pod, &[kill], None, &mut problems);
-        Err(StartError::new(StartErrorReason::PostStartHookError, cause))
+        failed(cause)
     }
 
     /// Whether the crash-loop back-off keeps the container from starting now.

@@ -22,7 +22,7 @@ pub fn probe(
             command.join(" ")
         )
     });
-    let answer = runtime.exec(id, command, timeout, MAX_OUTPUT);
+    let answer = runtime.exec(id, command, timeout, MAX_OUTPUT, None);
     note(|| match &answer {
         Ok(ExecOutcome::Exited { code, output }) => {
             format!("exit code {code}, {} bytes of output", output.len())

@@ -1,4 +1,5 @@
-//! The httpGet handler (kubelet-probes 3.4): header rules, redirects within the host, what a status means.
+//! The httpGet handler of probes and hooks (kubelet-probes 3.4, 8.5): header rules, redirects within the host, what a
+//! status means to a probe.
 //!
 //! Invariants: one request is one connection. One deadline covers redirects and bodies. The
 //! environment has no effect. Redirects are followed only within the host of the first request, so
@@ -58,6 +59,7 @@ fn canonical(name: &str) -> String {
 /// `Referer` is sent, unless the spec has one. Ends with the first error of `send`.
 fn each_header<E>(
     spec: &[HttpHeader],
+    agent: &str,
     authority: &str,
     referer: Option<&str>,
     mut send: impl FnMut(&str, &str) -> Result<(), E>,
@@ -74,7 +76,7 @@ fn each_header<E>(
     )?;
     match first("User-Agent") {
         Some("") => {}
-        agent => send("User-Agent", agent.unwrap_or(USER_AGENT))?,
+        own => send("User-Agent", own.unwrap_or(agent))?,
     }
     let decided = [
         "Host",
@@ -109,20 +111,61 @@ fn each_header<E>(
 pub struct Get {
     url: ProbeUrl,
     headers: Vec<HttpHeader>,
+    agent: &'static str,
     target: Target,
     request: Result<String, String>,
+}
+
+/// What ends a request of a hook before its time.
+pub struct Until<'a> {
+    /// For everything from the lookup to the last byte of the body.
+    pub timeout: Duration,
+    /// Is told of each socket, and may refuse it.
+    pub sockets: &'a dyn Observer,
+    /// Whether the caller waits no longer; asked during a lookup.
+    pub given_up: &'a dyn Fn() -> bool,
 }
 
 impl Get {
     /// A GET of `url`, whose host is at `target`.
     pub fn new(url: ProbeUrl, headers: &[HttpHeader], target: Target) -> Self {
-        let request = request(&url, headers, None);
+        Self::by(USER_AGENT, url, headers, target)
+    }
+
+    /// A GET by another user agent than a probe's.
+    pub fn by(agent: &'static str, url: ProbeUrl, headers: &[HttpHeader], target: Target) -> Self {
+        let request = request(&url, agent, headers, None);
         Self {
             url,
             headers: headers.into(),
+            agent,
             target,
             request,
         }
+    }
+
+    /// Sends the request, follows redirects and reads the head and some of the body of the answer,
+    /// whatever its status is.
+    ///
+    /// # Errors
+    /// There is no answer; the text is that of Go's client.
+    #[inline(never)]
+    pub fn reach(&self, until: &Until<'_>) -> Result<u16, String> {
+        let deadline = Instant::now() + until.timeout;
+        let looked_up = (self.target).looked_up_unless(until.timeout, until.given_up);
+        let target = looked_up.map_err(|e| client_error(&self.url, &format!("dial tcp: {e}")))?;
+        let client = Client {
+            target: &target,
+            deadline,
+            progress: Progress::with_sockets(until.sockets),
+        };
+        let answer = self
+            .answer(&client)
+            .map_err(|o| o.error.unwrap_or(o.output))?;
+        let status = answer.status();
+        // What comes after the head changes nothing; it is read so that the server can end.
+        let _ = answer.into_body();
+        Ok(status)
     }
 
     /// Sends the request and judges the answer; `timeout` covers everything from the lookup to the
@@ -141,29 +184,39 @@ impl Get {
             deadline,
             progress: Progress::new(),
         };
-        let first = Hop {
-            url: &self.url,
-            headers: &self.headers,
-            referer: None,
-        };
-        match client.get(&first, &self.request) {
-            Ok(answer) if answer.location().is_some() => self.follow(&client, answer),
+        match self.answer(&client) {
             Ok(answer) => finish(answer),
             Err(outcome) => outcome,
         }
     }
 
+    /// The last answer. Err is the outcome of a probe without one.
+    fn answer(&self, client: &Client<'_>) -> Result<Answer, Outcome> {
+        let first = Hop {
+            url: &self.url,
+            agent: self.agent,
+            headers: &self.headers,
+            referer: None,
+        };
+        let answer = client.get(&first, &self.request)?;
+        match answer.location().is_some() {
+            true => self.follow(client, answer),
+            false => Ok(answer),
+        }
+    }
+
     /// Follows redirects to the end, within the host.
     #[inline(never)]
-    fn follow(&self, client: &Client<'_>, mut answer: Answer) -> Outcome {
-        let failure = |url: &dyn std::fmt::Display, cause: &str| failure(url, cause, Phase::Read);
+    fn follow(&self, client: &Client<'_>, mut answer: Answer) -> Result<Answer, Outcome> {
+        let failure =
+            |url: &dyn std::fmt::Display, cause: &str| Err(failure(url, cause, Phase::Read));
         let (mut url, mut headers) = (
             Cow::Borrowed(&self.url),
             Cow::Borrowed(self.headers.as_slice()),
         );
         for count in 1.. {
             let Some(to) = answer.location().map(Cow::into_owned) else {
-                return finish(answer);
+                return Ok(answer);
             };
             let next = match url.join(&to) {
                 Ok(next) => next,
@@ -174,7 +227,7 @@ impl Get {
             };
             note(|| format!("status {}, redirected to {to}", answer.status()));
             if next.host != self.url.host {
-                return finish(answer);
+                return Ok(answer);
             }
             if count == MAX_REQUESTS {
                 return failure(&to, "stopped after 10 redirects");
@@ -191,13 +244,12 @@ impl Get {
             drop(answer);
             let hop = Hop {
                 url: &url,
+                agent: self.agent,
                 headers: &headers,
                 referer: referer.as_deref(),
             };
-            answer = match client.get(&hop, &request(&url, &headers, hop.referer)) {
-                Ok(answer) => answer,
-                Err(outcome) => return outcome,
-            };
+            let request = request(&url, self.agent, &headers, hop.referer);
+            answer = client.get(&hop, &request)?;
         }
         unreachable!("the loop ends at MAX_REQUESTS")
     }
@@ -206,6 +258,7 @@ impl Get {
 /// One request of a probe.
 struct Hop<'a> {
     url: &'a ProbeUrl,
+    agent: &'a str,
     headers: &'a [HttpHeader],
     /// The request that was redirected here.
     referer: Option<&'a str>,
@@ -214,14 +267,19 @@ struct Hop<'a> {
 /// The bytes to send, or an error that names a header name or value that the client refuses.
 fn request(
     url: &ProbeUrl,
+    agent: &str,
     headers: &[HttpHeader],
     referer: Option<&str>,
 ) -> Result<String, String> {
     let mut request = RequestHead::new(&url.path, url.query.as_deref());
     let bad = |what: &str, name: &str| format!("net/http: invalid header field {what} {name:?}");
-    each_header(headers, &url.host_header(), referer, |name, value| {
-        request.header(name, value).map_err(|what| bad(what, name))
-    })?;
+    each_header(
+        headers,
+        agent,
+        &url.host_header(),
+        referer,
+        |name, value| request.header(name, value).map_err(|what| bad(what, name)),
+    )?;
     Ok(request.finish())
 }
 
@@ -231,6 +289,7 @@ fn http2_request(hop: &Hop<'_>) -> http::Result<http::Request<()>> {
     let url = hop.url;
     each_header(
         hop.headers,
+        hop.agent,
         &url.host_header(),
         hop.referer,
         |name, value| -> http::Result<()> {
@@ -301,7 +360,7 @@ impl Answer {
 struct Client<'a> {
     target: &'a Target,
     deadline: Instant,
-    progress: Progress,
+    progress: Progress<'a>,
 }
 
 /// Why a request has no answer.

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::RecvTimeoutError;
+
 use crate::api::PodStatus;
 use crate::api::probe_host::{ProbeHosts, host_address, host_refused};
 use crate::runtime::NetworkNamespace;
@@ -19,6 +21,9 @@ use crate::wire::observer::Observer;
 
 /// The most name lookups at a time: a lookup that hangs keeps its helper thread.
 const MAX_LOOKUPS: usize = 8;
+
+/// A lookup looks this often whether it was given up.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A host and how to reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,8 +153,17 @@ impl Target {
     /// # Errors
     /// The lookup failed or took too long; the text is Go's.
     pub fn looked_up(&self, limit: Duration) -> Result<Cow<'_, Self>, String> {
+        self.looked_up_unless(limit, &|| false)
+    }
+
+    /// The same; ends soon after `given_up` returns true.
+    pub(super) fn looked_up_unless(
+        &self,
+        limit: Duration,
+        given_up: &dyn Fn() -> bool,
+    ) -> Result<Cow<'_, Self>, String> {
         if self.addresses.is_empty() {
-            let addresses = look_up(&self.host, limit)?;
+            let addresses = look_up(&self.host, limit, given_up)?;
             return Ok(Cow::Owned(Self {
                 addresses,
                 ..self.clone()
@@ -160,7 +174,11 @@ impl Target {
 }
 
 #[inline(never)]
-fn look_up(host: &str, limit: Duration) -> Result<Vec<IpAddr>, String> {
+fn look_up(
+    host: &str,
+    limit: Duration,
+    given_up: &dyn Fn() -> bool,
+) -> Result<Vec<IpAddr>, String> {
     static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
     struct Slot;
     impl Drop for Slot {
@@ -189,7 +207,13 @@ fn look_up(host: &str, limit: Duration) -> Result<Vec<IpAddr>, String> {
         }
     });
     helper.map_err(|e| format!("lookup {host}: cannot start a thread: {e}"))?;
-    match rx.recv_timeout(limit) {
+    let until = Instant::now() + limit;
+    let mut answer = rx.recv_timeout(limit.min(LOOK));
+    let waits = |answer: &Result<_, _>| matches!(answer, Err(RecvTimeoutError::Timeout));
+    while waits(&answer) && Instant::now() < until && !given_up() {
+        answer = rx.recv_timeout(until.saturating_duration_since(Instant::now()).min(LOOK));
+    }
+    match answer {
         Ok(Ok(all)) if !all.is_empty() => Ok(all),
         Ok(Ok(_)) => Err(format!("lookup {host}: no such host")),
         Ok(Err(e)) => Err(format!("lookup {host}: {e}")),

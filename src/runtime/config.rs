@@ -220,6 +220,8 @@ pub struct ContainerConfig {
     pub security: Security,
     /// Log file, relative to [`SandboxConfig::log_directory`].
     pub log_path: PathBuf,
+    /// The name of the signal that ends it (see [`super::signals::number`]); None takes the image's.
+    pub stop_signal: Option<String>,
     /// The file for its last words, if it has one.
     pub termination_message: Option<TerminationMessage>,
     /// See [`Labels`].

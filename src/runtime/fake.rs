@@ -295,6 +295,7 @@ impl Runtime for FakeRuntime {
         command: &[String],
         _: Duration,
         _: usize,
+        _: Option<&Cancel>,
     ) -> Result<ExecOutcome, RuntimeError> {
         let name = {
             let mut s = self.state();

@@ -15,7 +15,7 @@ mod pod_status;
 pub mod shims;
 pub mod signals;
 
-pub use cancel::Cancel;
+pub use cancel::{Cancel, Tied};
 pub use config::{
     ContainerConfig, ContainerMetadata, ImageSpec, Labels, Mount, NamespaceMode, NamespaceOptions,
     Propagation, Resources, SandboxConfig, SandboxMetadata, SeccompProfile, Security,
@@ -335,15 +335,16 @@ pub trait Runtime: Send + Sync {
     fn remove_container(&self, id: &ContainerId) -> Result<(), RuntimeError>;
 
     /// Runs a command in a running container as its own process would run it; kills the whole tree
-    /// at `timeout`, which starts when the command does. `limit` bounds the output in bytes. An
-    /// error means that the command could not run (the container is not running, we lack
-    /// descriptors), never that the command failed.
+    /// at `timeout`, which starts when the command does, and soon after `cancel`. `limit` bounds the
+    /// output in bytes. An error means that the command could not run (the container is not
+    /// running, we lack descriptors) or was cancelled, never that the command failed.
     fn exec(
         &self,
         id: &ContainerId,
         command: &[String],
         timeout: Duration,
         limit: usize,
+        cancel: Option<&Cancel>,
     ) -> Result<ExecOutcome, RuntimeError>;
 
     /// The root directory of the mount namespace that has the volumes of a running sandbox: a path of

@@ -1,4 +1,4 @@
-//! Signals by the names that images use for `StopSignal`.
+//! Signals by the names that images and container specs use for the stop signal.
 
 use nix::sys::signal::Signal;
 
@@ -15,6 +15,13 @@ pub fn number(text: &str) -> Option<i32> {
     if let Some(offset) = name.strip_prefix("RTMAX") {
         return real_time(64, offset);
     }
+    // Other names of signals that the parser knows by one name only.
+    let name = match name {
+        "CLD" => "CHLD",
+        "IOT" => "ABRT",
+        "POLL" => "IO",
+        name => name,
+    };
     format!("SIG{name}")
         .parse::<Signal>()
         .ok()
@@ -53,5 +60,10 @@ mod tests {
         check("0", None);
         check("", None);
         check("SIGNOPE", None);
+        check("SIGCLD", Some(17));
+        check("SIGIOT", Some(6));
+        check("SIGPOLL", Some(29));
+        check("SIGSTKFLT", Some(16));
+        check("SIGPWR", Some(30));
     }
 }

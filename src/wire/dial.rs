@@ -169,6 +169,7 @@ impl Dialer<'_> {
             }
             Address::Unix(_) => None,
         };
+        self.observer.opened(fd.as_fd()).map_err(DialError::Ours)?;
         let socket = Socket::connected(fd, peer);
         let left = left_until(self.deadline).ok_or_else(|| timed_out(address))?;
         // A blocking socket needs four system calls less than a polled one.

@@ -1,6 +1,7 @@
 //! What a caller can observe during an exchange.
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 
 /// The phase of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,10 +16,18 @@ pub enum Phase {
     Read,
 }
 
-/// Observes each phase and each step. The unit type ignores both.
+/// Observes each phase and each step. The unit type ignores all of them.
 pub trait Observer {
     /// A phase begins.
     fn begin(&self, phase: Phase);
+
+    /// A socket was made and will be connected, unless this returns why it may not be.
+    ///
+    /// # Errors
+    /// The exchange must not go on.
+    fn opened(&self, _: BorrowedFd<'_>) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Something happened. The text is made only when it is written out, so an observer that drops it costs nothing.
     fn note(&self, step: fmt::Arguments<'_>);

@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -20,6 +20,8 @@ use super::socket::left_until;
 
 /// The most bytes read in one turn: a frame of the largest size.
 const TURN_BYTES: usize = 16 * 1024;
+/// The longest sleep of a turn without an operation that waits.
+const LOOK: Duration = Duration::from_secs(1);
 /// The head of a frame: length, type, flags, stream.
 const FRAME_HEAD: u64 = 9;
 const SETTINGS: u8 = 4;
@@ -71,8 +73,8 @@ impl Polled {
         };
         if self.blocked.get().is_empty() {
             // A socket without a waiting operation would end the poll at once when the other side
-            // has hung up.
-            return std::thread::sleep(left);
+            // has hung up. The sleep is short, because the connection may be ended from elsewhere.
+            return std::thread::sleep(left.min(LOOK));
         }
         // Interrupted or broken: the next turn finds out.
         let _ = poll(

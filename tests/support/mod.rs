@@ -93,7 +93,7 @@ impl Node {
                 ImageManager::new(Arc::new(images), Box::new(NoRegistry)),
                 Volumes::new(),
                 Arc::default(),
-                NodeFacts::default(),
+                NodeFacts::read(self.settings.node_ip, self.dir.path()),
                 layout,
             ),
         }

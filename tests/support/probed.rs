@@ -67,6 +67,7 @@ impl<T: Probed> Runtime for ProbedRuntime<T> {
         _: &[String],
         _: Duration,
         _: usize,
+        _: Option<&Cancel>,
     ) -> Result<ExecOutcome, RuntimeError> {
         self.0.exec(id)
     }

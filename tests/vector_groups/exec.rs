@@ -349,6 +349,7 @@ fn exec(command: &[String], limit: usize) -> Result<(i32, Vec<u8>), String> {
     let options = nsexec::Options {
         helper: env!("CARGO_BIN_EXE_podprobe").into(),
         interrupt: None,
+        cancel: None,
     };
     match nsexec::exec_with(&options, &target, command, Duration::from_secs(20), limit) {
         Ok(ExecOutcome::Exited { code, output }) => Ok((code, output)),

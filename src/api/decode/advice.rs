@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::api::field::{child, entry, item};
-use crate::api::pod::{Container, Handler, IntOrString, Pod, Probe, ProbeType};
+use crate::api::pod::{Container, Handler, HookKind, IntOrString, Pod, Probe, ProbeType};
 use crate::api::priority;
 use crate::api::source::{MIRROR_ANNOTATION, PodSource};
 use crate::api::validation::probe_field;
@@ -77,6 +77,7 @@ pub(super) fn advice(as_written: &Value, pod: &Pod) -> Vec<String> {
                 warnings.extend(port_name(container, probe, &child(&path, field)));
             }
         }
+        warnings.extend(hooks(container, &child(&path, "lifecycle")));
     }
     warnings
 }
@@ -114,20 +115,54 @@ fn port_name(container: &Container, probe: &Probe, path: &str) -> Option<String>
         Handler::TcpSocket(tcp) => ("tcpSocket", &tcp.port),
         Handler::Exec(_) | Handler::Grpc(_) => return None,
     };
+    unknown_port(container, port, &format!("{path}.{handler}.port"), "probe")
+}
+
+/// `user` is what uses the port: a probe or a hook.
+fn unknown_port(
+    container: &Container,
+    port: &IntOrString,
+    path: &str,
+    user: &str,
+) -> Option<String> {
     let IntOrString::String(name) = port else {
         return None;
     };
-    let path = format!("{path}.{handler}.port");
     match container.ports.iter().find(|port| port.name == *name) {
         None => Some(format!(
-            "{path}: the container has no port named \"{name}\": every probe will fail to run"
+            "{path}: the container has no port named \"{name}\": every {user} will fail to run"
         )),
         Some(port) if port.protocol != "TCP" => Some(format!(
-            "{path}: port \"{name}\" is {}, and the probe speaks TCP",
+            "{path}: port \"{name}\" is {}, and the {user} speaks TCP",
             port.protocol
         )),
         Some(_) => None,
     }
+}
+
+/// Warns of hooks that can only fail (kubelet-probes 8.5).
+fn hooks(container: &Container, path: &str) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for kind in HookKind::ALL {
+        let path = child(path, kind.field());
+        let Some(hook) = container.hook(kind) else {
+            continue;
+        };
+        if hook.tcp_socket.is_some() {
+            let then = match kind {
+                HookKind::PostStart => ", so the container is killed after each start",
+                HookKind::PreStop => "",
+            };
+            warnings.push(format!(
+                "{path}.tcpSocket: not acted on: a hook of this type always fails{then}"
+            ));
+        }
+        if let Some(http) = &hook.http_get {
+            let path = format!("{path}.httpGet.port");
+            warnings.extend(unknown_port(container, &http.port, &path, "hook"));
+        }
+    }
+    warnings
 }
 
 fn host_ports(container: &Container, path: &str) -> Vec<String> {

@@ -565,6 +565,20 @@ fn the_output_of_kubectl_is_an_input() {
 }
 
 #[test]
+fn a_hook_that_can_only_fail_is_advised() {
+    let given = container(json!({"lifecycle": {
+        "postStart": {"tcpSocket": {"port": 80}}, "preStop": {"httpGet": {"port": "web"}}}}));
+    let given = good(&given).warnings;
+    assert_eq!(
+        given,
+        [
+            "spec.containers[0].lifecycle.postStart.tcpSocket: not acted on: a hook of this type always fails, so the container is killed after each start",
+            "spec.containers[0].lifecycle.preStop.httpGet.port: the container has no port named \"web\": every hook will fail to run",
+        ]
+    );
+}
+
+#[test]
 fn what_may_not_be_meant_is_advised() {
     let given = container(
         json!({"imagePullPolicy": "Always", "ports": [{"name": "dns", "containerPort": 53, "hostPort": 53, "protocol": "UDP"}],

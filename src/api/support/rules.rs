@@ -33,7 +33,8 @@ pub(super) enum Rule {
 
 /// One object of a pod: its path, its fields that are read, and rules for the others.
 pub(super) struct Level {
-    /// Path without indexes; `probe` stands for each of the three, `containers` for init containers as well.
+    /// Path without indexes; `probe` stands for each of the three, `hook` for each of the two,
+    /// `containers` for init containers as well.
     pub(super) at: &'static str,
     read: fn() -> &'static [&'static str],
     rest: &'static [(&'static str, Rule)],
@@ -192,12 +193,6 @@ const POD_SECURITY: &[(&str, Rule)] = &[
 ];
 
 const CONTAINER: &[(&str, Rule)] = &[
-    (
-        "lifecycle",
-        Rule::Refuse(
-            "lifecycle hooks are not yet supported, and the container may not run without them",
-        ),
-    ),
     ("resizePolicy", Rule::Fine),
     (
         "volumeDevices",
@@ -331,7 +326,7 @@ const fn strict(
 }
 
 /// Every object of a pod that a type reads.
-pub(super) static LEVELS: [Level; 59] = [
+pub(super) static LEVELS: [Level; 66] = [
     open("", fields::of::<PodObject>, TOP),
     open("metadata", fields::of::<ObjectMeta>, METADATA),
     open("spec", fields::of::<PodSpec>, SPEC),
@@ -479,6 +474,33 @@ pub(super) static LEVELS: [Level; 59] = [
     strict(
         "spec.containers[].probe.grpc",
         fields::of::<GrpcAction>,
+        &[],
+    ),
+    strict("spec.containers[].lifecycle", fields::of::<Lifecycle>, &[]),
+    strict("spec.containers[].lifecycle.hook", fields::of::<Hook>, &[]),
+    strict(
+        "spec.containers[].lifecycle.hook.exec",
+        fields::of::<ExecAction>,
+        &[],
+    ),
+    strict(
+        "spec.containers[].lifecycle.hook.httpGet",
+        fields::of::<HttpGetAction>,
+        &[],
+    ),
+    strict(
+        "spec.containers[].lifecycle.hook.httpGet.httpHeaders[]",
+        fields::of::<HttpHeader>,
+        &[],
+    ),
+    strict(
+        "spec.containers[].lifecycle.hook.tcpSocket",
+        fields::of::<TcpSocketAction>,
+        &[],
+    ),
+    strict(
+        "spec.containers[].lifecycle.hook.sleep",
+        fields::of::<SleepAction>,
         &[],
     ),
     strict("spec.volumes[]", fields::of::<Volume>, VOLUME),

@@ -66,14 +66,6 @@ fn a_field_that_a_container_would_miss_refuses() {
         ("securityContext.supplementalGroupsPolicy", json!("Strict")),
         ("securityContext.seLinuxOptions", json!({"level": "s0"})),
         (
-            "containers.0.lifecycle",
-            json!({"preStop": {"exec": {"command": ["a"]}}}),
-        ),
-        (
-            "initContainers.0.lifecycle",
-            json!({"preStop": {"exec": {"command": ["a"]}}}),
-        ),
-        (
             "initContainers.0.livenessProbe.periodMilliseconds",
             json!(100),
         ),
@@ -129,7 +121,6 @@ fn a_value_that_asks_for_nothing_is_fine() {
             json!({"type": "Unconfined"}),
         ),
         ("securityContext.supplementalGroupsPolicy", json!("Merge")),
-        ("containers.0.lifecycle", json!({})),
         ("initContainers.0.tty", json!(false)),
         (
             "containers.0.resizePolicy",
@@ -290,6 +281,14 @@ fn a_likely_misspelling_of_a_field_that_matters_refuses() {
         "spec.containers[0].startupProbe.httpGet",
     );
     meant(
+        "spec.containers.0.lifecycle.prestop",
+        "spec.containers[0].lifecycle.preStop",
+    );
+    meant(
+        "spec.containers.0.lifecycle.preStop.httpget",
+        "spec.containers[0].lifecycle.preStop.httpGet",
+    );
+    meant(
         "spec.containers.0.livenessProbe.periodSecond",
         "spec.containers[0].livenessProbe.periodSeconds",
     );
@@ -309,6 +308,10 @@ fn a_misplaced_field_names_its_home() {
         text,
         "spec.containers[0].periodSeconds: unknown field here: it belongs in a livenessProbe, readinessProbe or startupProbe"
     );
+    assert_eq!(
+        judged("spec.containers.0.preStop", json!({})).1,
+        "spec.containers[0].preStop: unknown field here: it belongs in spec.containers[].lifecycle"
+    );
     check(
         "spec.containers.0.readOnlyRootFilesystem",
         json!(true),
@@ -317,7 +320,7 @@ fn a_misplaced_field_names_its_home() {
 }
 
 #[test]
-fn an_unknown_field_refuses_inside_security_resources_probes_and_volumes() {
+fn an_unknown_field_refuses_inside_security_resources_probes_hooks_and_volumes() {
     for path in [
         "spec.securityContext.sandboxed",
         "spec.containers.0.securityContext.sandboxed",
@@ -330,6 +333,13 @@ fn an_unknown_field_refuses_inside_security_resources_probes_and_volumes() {
         "spec.containers.0.livenessProbe.httpGet.method",
         "spec.volumes.0.someNewKind",
         "spec.containers.0.volumeMounts.0.mode",
+        "spec.containers.0.lifecycle.preKill",
+        "spec.containers.0.lifecycle.preStop.grpc",
+        "spec.initContainers.0.lifecycle.postStart.exec.user",
+        "spec.containers.0.lifecycle.preStop.httpGet.method",
+        "spec.containers.0.lifecycle.preStop.httpGet.httpHeaders.0.values",
+        "spec.containers.0.lifecycle.postStart.tcpSocket.protocol",
+        "spec.containers.0.lifecycle.postStart.sleep.milliseconds",
     ] {
         check(path, json!(1), Refuse);
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use super::checks::{NOT_NEGATIVE, named, no_backsteps, no_nul};
 use super::names::{is_dns_label, is_valid_port_name, is_valid_port_number};
 use super::probes::{probe_field, validate_container_probe};
-use super::{environment, restart, security, volumes};
+use super::{environment, lifecycle, restart, security, volumes};
 use crate::api::field::{FieldError, child, entry, item};
 use crate::api::pod::{Container, ContainerPort, PodSpec, ProbeType, ResourceRequirements};
 use crate::api::quantity::Quantity;
@@ -16,7 +16,7 @@ const PROBES: [ProbeType; 3] = [
     ProbeType::Readiness,
     ProbeType::Startup,
 ];
-const NO_PROBE: &str = "may not be set for init containers without restartPolicy=Always";
+const NOT_OF_INIT: &str = "may not be set for init containers without restartPolicy=Always";
 
 pub(super) fn validate_containers(errors: &mut Vec<FieldError>, spec: &PodSpec, path: &str) {
     if spec.containers.is_empty() {
@@ -32,7 +32,7 @@ pub(super) fn validate_containers(errors: &mut Vec<FieldError>, spec: &PodSpec, 
                 container.name.as_str(),
             ));
         }
-        probes(errors, container, &path);
+        while_it_runs(errors, container, spec, &path);
         if spec.host_network {
             ports_of_the_node(errors, &container.ports, &child(&path, "ports"));
         }
@@ -41,7 +41,7 @@ pub(super) fn validate_containers(errors: &mut Vec<FieldError>, spec: &PodSpec, 
 }
 
 /// Checks init containers. Their names are unique among all containers; a plain one may have no
-/// probes, because they would have no effect.
+/// probes and hooks, because they would have no effect.
 pub(super) fn validate_init_containers(errors: &mut Vec<FieldError>, spec: &PodSpec, path: &str) {
     let mut names: HashSet<&str> = spec.containers.iter().map(|c| c.name.as_str()).collect();
     for (index, container) in spec.init_containers.iter().enumerate() {
@@ -54,21 +54,26 @@ pub(super) fn validate_init_containers(errors: &mut Vec<FieldError>, spec: &PodS
             ));
         }
         if container.always_restarts() {
-            probes(errors, container, &path);
+            while_it_runs(errors, container, spec, &path);
         } else {
-            for probe_type in PROBES.into_iter().filter(|t| container.probe(*t).is_some()) {
-                errors.push(FieldError::forbidden(
-                    child(&path, probe_field(probe_type)),
-                    NO_PROBE,
-                ));
-            }
+            let probes = PROBES.into_iter().filter(|t| container.probe(*t).is_some());
+            let lifecycle = container.lifecycle.iter().map(|_| "lifecycle");
+            errors.extend(
+                lifecycle
+                    .chain(probes.map(probe_field))
+                    .map(|field| FieldError::forbidden(child(&path, field), NOT_OF_INIT)),
+            );
         }
         // Two init containers may have the same port: plain ones never run together.
         conflicts(errors, std::slice::from_ref(container), |_| path.clone());
     }
 }
 
-fn probes(errors: &mut Vec<FieldError>, container: &Container, path: &str) {
+/// Hooks and probes.
+fn while_it_runs(errors: &mut Vec<FieldError>, container: &Container, spec: &PodSpec, path: &str) {
+    if let Some(hooks) = &container.lifecycle {
+        lifecycle::validate_lifecycle(errors, hooks, spec, &child(path, "lifecycle"));
+    }
     for probe_type in PROBES {
         if let Some(probe) = container.probe(probe_type) {
             errors.extend(validate_container_probe(
@@ -80,7 +85,7 @@ fn probes(errors: &mut Vec<FieldError>, container: &Container, path: &str) {
     }
 }
 
-/// One container without its probes.
+/// One container without its probes and hooks.
 pub fn validate_container(container: &Container, spec: &PodSpec, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let at = |name: &str| child(path, name);

@@ -117,7 +117,15 @@ pub fn validate_handler(probe: &Probe, path: &str) -> Vec<FieldError> {
             .as_ref()
             .map(|handler| (at("grpc"), grpc(handler, &at("grpc")))),
     ];
-    let mut present = present.into_iter().flatten();
+    exactly_one(present, path)
+}
+
+/// The errors of the first handler that is present, and one for each of the others. Each has its path and its errors.
+pub(super) fn exactly_one(
+    handlers: impl IntoIterator<Item = Option<(String, Vec<FieldError>)>>,
+    path: &str,
+) -> Vec<FieldError> {
+    let mut present = handlers.into_iter().flatten();
     let Some((_, mut errors)) = present.next() else {
         return vec![FieldError::required(path, "must specify a handler type")];
     };
@@ -129,7 +137,7 @@ pub fn validate_handler(probe: &Probe, path: &str) -> Vec<FieldError> {
     errors
 }
 
-fn exec(exec: &ExecAction, path: &str) -> Vec<FieldError> {
+pub(super) fn exec(exec: &ExecAction, path: &str) -> Vec<FieldError> {
     let path = child(path, "command");
     if exec.command.is_empty() {
         return vec![FieldError::required(path, "")];
@@ -141,7 +149,7 @@ fn exec(exec: &ExecAction, path: &str) -> Vec<FieldError> {
     errors
 }
 
-fn http_get(http: &HttpGetAction, path: &str) -> Vec<FieldError> {
+pub(super) fn http_get(http: &HttpGetAction, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if http.path.is_empty() {
         errors.push(FieldError::required(child(path, "path"), ""));
@@ -165,7 +173,7 @@ fn http_get(http: &HttpGetAction, path: &str) -> Vec<FieldError> {
     errors
 }
 
-fn tcp_socket(tcp: &TcpSocketAction, path: &str) -> Vec<FieldError> {
+pub(super) fn tcp_socket(tcp: &TcpSocketAction, path: &str) -> Vec<FieldError> {
     validate_port(&tcp.port, &child(path, "port"))
 }
 

@@ -1177,3 +1177,121 @@ fn an_entry_of_env_from_names_one_object() {
         ],
     );
 }
+
+/// The errors of a `lifecycle` in a pod with these fields, with the path shortened.
+#[track_caller]
+fn check_lifecycle(lifecycle: Value, spec: Value, expected: &[&str]) {
+    let got = texts(&validate_pod(&pod_with(
+        json!({"lifecycle": lifecycle}),
+        spec,
+    )));
+    let short = |text: &String| text.replacen("spec.containers[0].lifecycle.", "", 1);
+    assert_eq!(got.iter().map(short).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_hook_has_exactly_one_handler_and_that_one_is_right() {
+    let command = json!({"exec": {"command": ["true"]}});
+    check_lifecycle(json!({}), json!({}), &[]);
+    check_lifecycle(
+        json!({"postStart": command, "preStop": command}),
+        json!({}),
+        &[],
+    );
+    check_lifecycle(
+        json!({"postStart": {}, "preStop": {"tcpSocket": {"port": 80}}}),
+        json!({}),
+        &["postStart: Required value: must specify a handler type"],
+    );
+    let all =
+        json!({"sleep": {"seconds": -1}, "tcpSocket": {}, "httpGet": {"port": 0}, "exec": {}});
+    check_lifecycle(
+        json!({"preStop": all}),
+        json!({}),
+        &[
+            "preStop.exec.command: Required value",
+            "preStop.httpGet: Forbidden: may not specify more than 1 handler type",
+            "preStop.tcpSocket: Forbidden: may not specify more than 1 handler type",
+            "preStop.sleep: Forbidden: may not specify more than 1 handler type",
+        ],
+    );
+    check_lifecycle(
+        json!({"postStart": {"httpGet": {"port": 0, "scheme": "FTP"}}, "preStop": {"tcpSocket": {}}}),
+        json!({}),
+        &[
+            "postStart.httpGet.port: Invalid value: 0: must be between 1 and 65535, inclusive",
+            "postStart.httpGet.scheme: Unsupported value: \"FTP\": supported values: \"HTTP\", \"HTTPS\"",
+            "preStop.tcpSocket.port: Invalid value: 0: must be between 1 and 65535, inclusive",
+        ],
+    );
+}
+
+#[test]
+fn a_sleep_is_no_longer_than_the_grace_period() {
+    let sleep = |seconds: i64| json!({"preStop": {"sleep": {"seconds": seconds}}});
+    let grace = json!({"terminationGracePeriodSeconds": 5});
+    check_lifecycle(sleep(0), grace.clone(), &[]);
+    check_lifecycle(sleep(5), grace.clone(), &[]);
+    for seconds in [-1, 6] {
+        let text = format!(
+            "preStop.sleep: Invalid value: {seconds}: must be non-negative and less than terminationGracePeriodSeconds (5)"
+        );
+        check_lifecycle(sleep(seconds), grace.clone(), &[&text]);
+    }
+    // the default of 30 seconds
+    check_lifecycle(sleep(30), json!({}), &[]);
+}
+
+#[test]
+fn a_stop_signal_needs_the_name_of_the_system_and_is_one_of_its_signals() {
+    let signal = |name: &str| json!({"stopSignal": name});
+    let linux = json!({"os": {"name": "linux"}});
+    let why = "stopSignal: Forbidden: may not be set for containers with empty `spec.os.name`";
+    check_lifecycle(signal("SIGUSR1"), json!({}), &[why]);
+    for good in [
+        "SIGUSR1",
+        "SIGRTMIN",
+        "SIGRTMIN+15",
+        "SIGRTMAX-14",
+        "SIGRTMAX",
+        "SIGCLD",
+    ] {
+        check_lifecycle(signal(good), linux.clone(), &[]);
+        assert!(crate::runtime::signals::number(good).is_some(), "{good}");
+    }
+    for bad in ["", "USR1", "sigusr1", "10", "SIGRTMIN+16", "SIGRTMAX-15"] {
+        let got = texts(&validate_pod(&pod_with(
+            json!({"lifecycle": signal(bad)}),
+            linux.clone(),
+        )));
+        let start = format!(
+            "spec.containers[0].lifecycle.stopSignal: Unsupported value: \"{bad}\": supported values: \"SIGABRT\", \"SIGALRM\""
+        );
+        assert!(got.len() == 1 && got[0].starts_with(&start), "{got:?}");
+        let (_, supported) = got[0].split_once("values: ").unwrap();
+        assert_eq!(supported.matches("\"SIG").count(), 65);
+    }
+}
+
+#[test]
+fn hooks_are_for_containers_that_go_on_beside_others() {
+    let lifecycle = json!({"preStop": {"exec": {}}});
+    let init = |more: Value| {
+        let mut container = json!({"name": "i", "image": "i:1", "lifecycle": lifecycle});
+        let more = more.as_object().unwrap().clone();
+        container.as_object_mut().unwrap().extend(more);
+        json!({"initContainers": [container]})
+    };
+    check_pod(
+        json!({}),
+        init(json!({})),
+        &[
+            "spec.initContainers[0].lifecycle: Forbidden: may not be set for init containers without restartPolicy=Always",
+        ],
+    );
+    check_pod(
+        json!({}),
+        init(json!({"restartPolicy": "Always"})),
+        &["spec.initContainers[0].lifecycle.preStop.exec.command: Required value"],
+    );
+}

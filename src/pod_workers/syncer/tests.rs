@@ -8,18 +8,16 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::objects::{ConfigMap, LocalObject, ObjectContent, ObjectKey, ObjectKind};
-use crate::api::{PodPhase, PodSource};
+use crate::api::{HookKind, PodPhase, PodSource};
 use crate::container_config::NodeFacts;
 use crate::events::Event;
 use crate::images::manager::{ImageManager, ImageService, NoRegistry};
 use crate::images::{Image, ImageConfig, ImageError};
 use crate::layout::Layout;
-use crate::lifecycle::{HookSubject, Hooks, NoHooks};
+use crate::lifecycle::{HookError, HookSubject, Hooks};
 use crate::objects::Objects;
 use crate::runtime::fake::{FakeRuntime, end};
-use crate::runtime::{
-    ExecOutcome, RuntimeContainerStatus, RuntimeError, RuntimeErrorKind, RuntimeState,
-};
+use crate::runtime::{RuntimeContainerStatus, RuntimeError, RuntimeErrorKind, RuntimeState};
 use crate::views::history::History;
 use crate::volumes::Volumes;
 
@@ -118,7 +116,7 @@ struct Harness {
 
 impl Harness {
     fn new(spec: Value) -> Self {
-        Self::on(spec, Arc::default(), Arc::new(NoHooks))
+        hooked(spec, |_, _, _| Ok(()))
     }
 
     fn on(spec: Value, runtime: Arc<FakeRuntime>, hooks: Arc<dyn Hooks>) -> Self {
@@ -499,80 +497,136 @@ fn a_volume_that_is_not_ready_keeps_the_pod_from_its_sandbox() {
     assert!(h.texts()[0].starts_with(text), "{:?}", h.texts());
 }
 
-/// A handler as a probe has it, run as a hook.
-struct ExecHooks {
+type HookAnswer = dyn Fn(HookKind, &str, &Cancel) -> Result<(), HookError> + Send + Sync;
+
+/// Hooks that a test answers, by kind and container. A hook is a call of the runtime, so that the
+/// order of both is seen.
+struct Scripted {
     runtime: Arc<FakeRuntime>,
-    pre_stop: Option<Result<(), String>>,
-    post_start: Option<Result<(), String>>,
+    answer: Box<HookAnswer>,
 }
 
-impl ExecHooks {
-    fn run(
-        &self,
-        subject: HookSubject<'_>,
-        command: &str,
-        answer: Option<&Result<(), String>>,
-    ) -> Result<(), String> {
-        let Some(answer) = answer else {
+impl Scripted {
+    fn run(&self, kind: HookKind, s: HookSubject<'_>, cancel: &Cancel) -> Result<(), HookError> {
+        if s.container.hook(kind).is_none() {
             return Ok(());
-        };
-        let outcome = self
-            .runtime
-            .exec(subject.id, &[command.to_owned()], Duration::ZERO, 0);
-        outcome
-            .map_err(|e| e.to_string())
-            .and_then(|_| answer.clone())
+        }
+        let name = &s.container.name;
+        let call = format!("{} {name}", kind.field());
+        self.runtime.state().calls.push(call);
+        (self.answer)(kind, name, cancel)
     }
 }
 
-impl Hooks for ExecHooks {
-    fn pre_stop(&self, s: HookSubject<'_>, _: Duration, _: &Cancel) -> Result<(), String> {
-        self.run(s, "drain", self.pre_stop.as_ref())
+impl Hooks for Scripted {
+    fn pre_stop(&self, s: HookSubject<'_>, _: Duration, c: &Cancel) -> Result<(), HookError> {
+        self.run(HookKind::PreStop, s, c)
     }
 
-    fn post_start(&self, s: HookSubject<'_>, _: &Cancel) -> Result<(), String> {
-        self.run(s, "warm-up", self.post_start.as_ref())
+    fn post_start(&self, s: HookSubject<'_>, c: &Cancel) -> Result<(), HookError> {
+        self.run(HookKind::PostStart, s, c)
     }
 }
 
-fn with_hooks(
-    pre_stop: Option<Result<(), String>>,
-    post_start: Option<Result<(), String>>,
+fn hooked(
+    spec: Value,
+    answer: impl Fn(HookKind, &str, &Cancel) -> Result<(), HookError> + Send + Sync + 'static,
 ) -> Harness {
-    let spec =
-        json!({"terminationGracePeriodSeconds": 30, "containers": [{"name": "c", "image": "i"}]});
-    let runtime = Arc::new(FakeRuntime::with_exec(|_, _| {
-        let output = Vec::new();
-        Ok(ExecOutcome::Exited { code: 0, output })
-    }));
-    let hooks = ExecHooks {
+    let runtime = Arc::<FakeRuntime>::default();
+    let hooks = Scripted {
         runtime: runtime.clone(),
-        pre_stop,
-        post_start,
+        answer: Box::new(answer),
     };
     Harness::on(spec, runtime, Arc::new(hooks))
 }
 
-/// The seam for hooks: one implementor of `Hooks`, and the order is the syncer's.
+/// One container with both hooks.
+fn with_hooks(
+    answer: impl Fn(HookKind, &str, &Cancel) -> Result<(), HookError> + Send + Sync + 'static,
+) -> Harness {
+    let both = json!({"preStop": {"sleep": {}}, "postStart": {"sleep": {}}});
+    let spec = json!({"terminationGracePeriodSeconds": 30,
+        "containers": [{"name": "c", "image": "i", "lifecycle": both}]});
+    hooked(spec, answer)
+}
+
+fn failed(cause: &str) -> Result<(), HookError> {
+    Err(HookError::Failed(cause.into()))
+}
+
 #[test]
 fn a_pre_stop_hook_runs_before_the_kill_and_a_failure_of_it_delays_nothing() {
-    for (answer, event) in [(Ok(()), false), (Err("exit code 1".to_owned()), true)] {
-        let h = with_hooks(Some(answer), None);
+    for fails in [false, true] {
+        let h = with_hooks(move |kind, _, _| match kind == HookKind::PreStop && fails {
+            true => failed("a secret"),
+            false => Ok(()),
+        });
         h.run(Phase::Sync);
         h.calls();
         assert_eq!(h.run(Phase::Terminating), Outcome::Ok);
         assert_eq!(
             h.calls(),
-            ["exec c drain", "stop 2 7", "stop sandbox", "relist"]
+            ["preStop c", "stop 2 7", "stop sandbox", "relist"]
         );
         let text = "FailedPreStopHook PreStopHook failed".to_owned();
-        assert_eq!(h.texts().contains(&text), event);
+        assert_eq!(h.texts().contains(&text), fails);
+        assert!(h.texts().iter().all(|t| !t.contains("secret")));
     }
 }
 
 #[test]
+fn without_a_grace_period_a_pre_stop_hook_is_not_run() {
+    let h = with_hooks(|_, _, _| Ok(()));
+    h.run(Phase::Sync);
+    h.calls();
+    let cancel = Cancel::default();
+    let runtime = h.syncer.runtime().pod_status(h.pod.uid()).unwrap();
+    h.syncer
+        .kill_pod(&h.pod, &runtime, Some(0), &mut Problems::new(&cancel));
+    assert_eq!(h.calls(), ["stop 2 2", "stop sandbox"]);
+}
+
+#[test]
+fn a_kill_by_a_liveness_probe_runs_the_pre_stop_hook_too() {
+    let h = with_hooks(|_, _, _| Ok(()));
+    h.run(Phase::Sync);
+    h.calls();
+    let id = h.runtime.state().containers[0].id.clone();
+    let results = &h.probes.liveness;
+    results.lock().unwrap().insert(id, ProbeResult::Failure);
+    h.run(Phase::Sync);
+    assert_eq!(h.calls()[..2], ["preStop c", "stop 2 30"]);
+}
+
+/// As in the kubelet: were the sidecar's hook run in its turn, each hook would wait for the other.
+#[test]
+fn the_hooks_of_sidecars_do_not_wait_for_their_turn() {
+    let hook = json!({"preStop": {"sleep": {}}});
+    let spec = json!({"terminationGracePeriodSeconds": 30,
+        "initContainers": [{"name": "side", "image": "i", "restartPolicy": "Always", "lifecycle": hook}],
+        "containers": [{"name": "c", "image": "i", "lifecycle": hook}]});
+    let (ran, side) = crossbeam_channel::bounded(2);
+    let h = hooked(spec, move |_, name, _| {
+        match name {
+            "side" => ran.send(()).unwrap(),
+            _ => side.recv_timeout(Duration::from_secs(20)).unwrap(),
+        }
+        Ok(())
+    });
+    // the sidecar, then the container beside it
+    h.run(Phase::Sync);
+    h.run(Phase::Sync);
+    h.calls();
+    assert_eq!(h.run(Phase::Terminating), Outcome::Ok);
+    let calls = h.calls();
+    let stops: Vec<_> = calls.iter().filter(|c| c.starts_with("stop ")).collect();
+    assert_eq!(stops, ["stop 3 7", "stop 2 7", "stop sandbox"], "{calls:?}");
+    assert_eq!(calls.iter().filter(|c| c.starts_with("preStop")).count(), 2);
+}
+
+#[test]
 fn a_container_whose_post_start_hook_fails_is_killed() {
-    let h = with_hooks(None, Some(Ok(())));
+    let h = with_hooks(|_, _, _| Ok(()));
     assert_eq!(h.run(Phase::Sync), Outcome::Ok);
     assert_eq!(
         h.calls(),
@@ -580,13 +634,19 @@ fn a_container_whose_post_start_hook_fails_is_killed() {
             "sandbox 0",
             "create c 0",
             "start c 0",
-            "exec c warm-up",
+            "postStart c",
             "relist"
         ]
     );
-    let h = with_hooks(None, Some(Err("exit code 1".into())));
+    let h = with_hooks(|kind, _, _| match kind {
+        HookKind::PostStart => failed("exit code 1"),
+        HookKind::PreStop => Ok(()),
+    });
     assert!(matches!(h.run(Phase::Sync), Outcome::Failed { .. }));
-    assert_eq!(h.calls()[3..], ["exec c warm-up", "stop 2 30", "relist"]);
+    assert_eq!(
+        h.calls()[3..],
+        ["postStart c", "preStop c", "stop 2 30", "relist"]
+    );
     let texts = h.texts();
     for text in [
         "FailedPostStartHook PostStartHook failed",
@@ -594,6 +654,33 @@ fn a_container_whose_post_start_hook_fails_is_killed() {
     ] {
         assert!(texts.iter().any(|t| t == text), "{texts:?}");
     }
+    let shown = waiting(&h);
+    assert_eq!(shown, ("PostStartHookError".into(), "exit code 1".into()));
+}
+
+#[test]
+fn a_hook_that_is_cancelled_is_no_failure() {
+    let h = with_hooks(|_, _, cancel| {
+        cancel.cancel();
+        Err(HookError::Cancelled)
+    });
+    let silent = Outcome::Failed {
+        error: String::new(),
+        retry_at: None,
+    };
+    assert_eq!(h.run(Phase::Sync), silent);
+    assert_eq!(
+        h.calls()[3..],
+        ["postStart c", "relist"],
+        "nobody kills it here"
+    );
+    assert_eq!(h.run(Phase::Terminating), silent);
+    assert_eq!(h.calls(), ["preStop c", "relist"]);
+    assert!(
+        h.texts().iter().all(|t| !t.contains("Hook")),
+        "{:?}",
+        h.texts()
+    );
 }
 
 /// The seam for other runtimes: the tests above ran on a runtime that sees configurations only. No

@@ -279,11 +279,8 @@ impl Shim {
             .arg("--pid-file")
             .arg(&pid_file)
             .arg(&self.record.id);
-        let result = command
-            .stdin(Stdio::null())
-            .stdout(stdout)
-            .stderr(stderr)
-            .status();
+        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        let result = unblocked(|| command.spawn()).and_then(|mut child| child.wait());
         drop(command);
         let said = output.take_unlogged();
         let run = |text: &str| {
@@ -370,6 +367,16 @@ impl Shim {
         let _ = Cgroups::detect().and_then(|c| c.remove(&self.record.cgroup));
         while reap_any().is_some() {}
     }
+}
+
+/// Runs `f` with USR1 and USR2 not blocked. A process inherits the mask, and runc hands these two on to the container,
+/// where they would do nothing as stop signals; the others it resets.
+fn unblocked<T>(f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let users = SigSet::from_iter([Signal::SIGUSR1, Signal::SIGUSR2]);
+    users.thread_unblock()?;
+    let result = f();
+    users.thread_block()?;
+    result
 }
 
 /// TERM, HUP and the like are not for us: a service manager that ends the daemon must not end its containers.

@@ -356,6 +356,7 @@ impl Runtime for ShimRuntime {
         command: &[String],
         timeout: Duration,
         limit: usize,
+        cancel: Option<&Cancel>,
     ) -> Result<ExecOutcome, RuntimeError> {
         let (record, process) = self.running(id)?;
         let config = self.config(id);
@@ -373,6 +374,8 @@ impl Runtime for ShimRuntime {
         let options = nsexec::Options {
             helper: self.program.clone(),
             interrupt: Some(self.ending()),
+            // Without a descriptor the command runs to its end, or to its timeout.
+            cancel: cancel.and_then(|cancel| cancel.fd().ok()),
         };
         nsexec::exec_with(&options, &target, command, timeout, limit).map_err(|e| match e {
             nsexec::ExecError::NotRunning { .. } => RuntimeError::new(

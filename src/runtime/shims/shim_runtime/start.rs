@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{NEW, REMOVING, ShimRuntime, lock, new_id};
 use crate::clock::Moment;
-use crate::images::Image;
+use crate::images::{Image, ImageConfig};
 use crate::runtime::shims::oci_spec::{self, Namespaces};
 use crate::runtime::shims::state::{
     self, CONTAINER, ContainerRecord, Process, SANDBOX, SandboxRecord, SubPath,
@@ -320,7 +320,7 @@ impl ShimRuntime {
             termination_log: message.map(|m| m.file.clone()).unwrap_or_default(),
             message_from_log: message.is_some_and(|m| m.fall_back_to_log),
             exits: self.layout.exits(),
-            stop_signal: signals::number(&d.image.config.stop_signal).unwrap_or(libc::SIGTERM),
+            stop_signal: stop_signal(c, &d.image.config),
             shims_cgroup: self.layout.shims_cgroup(),
         };
         Ok((record, spec))
@@ -390,6 +390,13 @@ impl ShimRuntime {
         let _ = fs::remove_dir_all(&record.data);
         let _ = fs::remove_file(&record.termination_log);
     }
+}
+
+/// The container's own signal, else that of its image, else TERM.
+fn stop_signal(config: &ContainerConfig, image: &ImageConfig) -> i32 {
+    let own = config.stop_signal.as_deref().and_then(signals::number);
+    own.or_else(|| signals::number(&image.stop_signal))
+        .unwrap_or(libc::SIGTERM)
 }
 
 /// `process.user` of the configuration.
