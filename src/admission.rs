@@ -9,6 +9,7 @@ use crate::api::pod::{
     ContainerPort, NodeSelectorRequirement, NodeSelectorTerm, ResourceRequirements,
 };
 use crate::api::priority::is_critical;
+use crate::api::sysctls::SysctlAllowlist;
 use crate::api::{Container, Pod};
 
 /// The label of a node's and a pod's operating system.
@@ -27,6 +28,8 @@ pub struct Node {
     pub memory: i64,
     /// `maxPods`.
     pub max_pods: usize,
+    /// The kernel parameters that pods may set.
+    pub sysctls: SysctlAllowlist,
 }
 
 /// The labels of the node: the ones that every kubelet sets, replaced and extended by the
@@ -76,6 +79,7 @@ pub fn admit<'a>(
     others: impl Iterator<Item = &'a Pod>,
 ) -> Result<(), Rejection> {
     let others: Vec<&Pod> = others.filter(|o| o.uid() != pod.uid()).collect();
+    sysctls(pod, node)?;
     operating_system(pod, node)?;
     let resources = resources(pod, node, &others);
     if !is_critical(pod) {
@@ -86,6 +90,16 @@ pub fn admit<'a>(
     free_ports(pod, &others)?;
     // For a critical pod a lack of resources is reported last (10).
     resources
+}
+
+fn sysctls(pod: &Pod, node: &Node) -> Result<(), Rejection> {
+    let s = &pod.spec;
+    let mut all = s.security_context.sysctls.iter();
+    all.try_for_each(|sysctl| {
+        node.sysctls
+            .check(&sysctl.name, s.host_network, s.host_ipc)
+            .map_err(|why| Rejection::new("SysctlForbidden", format!("forbidden sysctl: {why}")))
+    })
 }
 
 fn operating_system(pod: &Pod, node: &Node) -> Result<(), Rejection> {
@@ -290,6 +304,7 @@ mod tests {
             cpu_milli: 2000,
             memory: 1 << 30,
             max_pods: 3,
+            sysctls: SysctlAllowlist::new((6, 1), &["net.core.*".to_owned()]).unwrap(),
         }
     }
 
@@ -399,6 +414,23 @@ mod tests {
             Some("NodeName")
         );
         assert_eq!(reason(with("a", json!({"nodeName": "n"})), &[]), None);
+    }
+
+    #[test]
+    fn a_sysctl_that_is_not_allowed_is_refused_before_anything_else() {
+        let setting = |name: &str| {
+            let sysctls = json!([{"name": name, "value": "1"}]);
+            let labelled = test_pods::pod("a").label("kubernetes.io/os", "windows");
+            let spec = json!({"securityContext": {"sysctls": sysctls}, "containers": []});
+            admit(&labelled.spec(spec).build(), &node(), [].into_iter()).unwrap_err()
+        };
+        let refused = setting("kernel.msgmax");
+        assert_eq!(refused.reason, "SysctlForbidden");
+        let message = "forbidden sysctl: \"kernel.msgmax\" not allowlisted";
+        assert_eq!(refused.message, message);
+        for allowed in ["net.core.somaxconn", "net.ipv4.tcp_rmem"] {
+            assert_ne!(setting(allowed).reason, "SysctlForbidden");
+        }
     }
 
     #[test]

@@ -10,7 +10,8 @@ use std::{fmt, fs, io};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use crate::api::validation::{is_qualified_name, is_valid_label_value};
+use crate::api::sysctls::SysctlAllowlist;
+use crate::api::validation::{is_dns_subdomain, is_qualified_name, is_valid_label_value};
 use crate::layout::Layout;
 
 /// The validated configuration of the daemon. The first word of a field's comment is its key;
@@ -40,6 +41,14 @@ pub struct Settings {
     pub max_pods: usize,
     /// `nodeLabels`: labels of the node besides those that every node has.
     pub node_labels: BTreeMap<String, String>,
+    /// `allowedUnsafeSysctls`: kernel parameters that pods may set besides the safe ones; one that ends with `*` stands for all that begin so.
+    pub allowed_unsafe_sysctls: Vec<String>,
+    /// `resolvConf`: the node's resolver file, from which the pods' are made; empty is the resolver of the node itself.
+    pub resolv_conf: Option<PathBuf>,
+    /// `clusterDNS`: addresses of the resolver of pods with `dnsPolicy: ClusterFirst`; none is the node's.
+    pub cluster_dns: Vec<IpAddr>,
+    /// `clusterDomain`: the domain of the cluster, in the host names of pods and in what their resolver searches; may be empty.
+    pub cluster_domain: String,
     /// `runtime`: `embedded`, or the absolute path of an OCI runtime such as runc or crun.
     pub runtime: RuntimeChoice,
 }
@@ -67,6 +76,10 @@ impl Default for Settings {
             allow_probe_hosts: Vec::new(),
             max_pods: 110,
             node_labels: BTreeMap::new(),
+            allowed_unsafe_sysctls: Vec::new(),
+            resolv_conf: Some("/etc/resolv.conf".into()),
+            cluster_dns: Vec::new(),
+            cluster_domain: String::new(),
             runtime: if cfg!(feature = "embedded") {
                 RuntimeChoice::Embedded
             } else {
@@ -124,6 +137,14 @@ struct File {
     max_pods: Option<usize>,
     #[serde(deserialize_with = "node_labels")]
     node_labels: Option<BTreeMap<String, String>>,
+    #[serde(deserialize_with = "sysctl_patterns")]
+    allowed_unsafe_sysctls: Option<Vec<String>>,
+    #[serde(deserialize_with = "path_or_none")]
+    resolv_conf: Option<Option<PathBuf>>,
+    #[serde(rename = "clusterDNS", deserialize_with = "addresses")]
+    cluster_dns: Option<Vec<IpAddr>>,
+    #[serde(deserialize_with = "domain")]
+    cluster_domain: Option<String>,
     #[serde(deserialize_with = "runtime")]
     runtime: Option<RuntimeChoice>,
 }
@@ -210,6 +231,12 @@ impl File {
             allow_probe_hosts: self.allow_probe_hosts.unwrap_or(d.allow_probe_hosts),
             max_pods: self.max_pods.unwrap_or(d.max_pods),
             node_labels: self.node_labels.unwrap_or(d.node_labels),
+            allowed_unsafe_sysctls: self
+                .allowed_unsafe_sysctls
+                .unwrap_or(d.allowed_unsafe_sysctls),
+            resolv_conf: self.resolv_conf.unwrap_or(d.resolv_conf),
+            cluster_dns: self.cluster_dns.unwrap_or(d.cluster_dns),
+            cluster_domain: self.cluster_domain.unwrap_or(d.cluster_domain),
             runtime: runtime.or(self.runtime).unwrap_or(d.runtime),
         })
     }
@@ -424,13 +451,49 @@ fn address<'de, D: Deserializer<'de>>(d: D) -> Result<Option<IpAddr>, D::Error> 
     Ok(address?.flatten())
 }
 
-fn absolute_path<'de, D: Deserializer<'de>>(d: D) -> Result<Option<PathBuf>, D::Error> {
-    checked(d, |p: PathBuf| {
-        if p.is_absolute() {
-            Ok(p)
-        } else {
-            Err(format!("\"{}\" is not an absolute path", p.display()))
+fn addresses<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<IpAddr>>, D::Error> {
+    checked(d, |all: Vec<String>| {
+        let address = |t: &String| {
+            t.parse()
+                .map_err(|_| format!("\"{t}\" is not an IP address"))
+        };
+        all.iter().map(address).collect()
+    })
+}
+
+fn sysctl_patterns<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<String>>, D::Error> {
+    checked(d, |all: Vec<String>| {
+        SysctlAllowlist::new((0, 0), &all).map(|_| all)
+    })
+}
+
+fn domain<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
+    checked(d, |t: String| {
+        let name = t.strip_suffix('.').unwrap_or(&t).to_owned();
+        match is_dns_subdomain(&name).first() {
+            Some(complaint) if !name.is_empty() => Err(format!("\"{t}\": {complaint}")),
+            _ => Ok(name),
         }
+    })
+}
+
+fn absolute(path: PathBuf) -> Result<PathBuf, String> {
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err(format!("\"{}\" is not an absolute path", path.display()))
+    }
+}
+
+fn absolute_path<'de, D: Deserializer<'de>>(d: D) -> Result<Option<PathBuf>, D::Error> {
+    checked(d, absolute)
+}
+
+/// Empty is none.
+fn path_or_none<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Option<PathBuf>>, D::Error> {
+    checked(d, |p: PathBuf| match p.as_os_str().is_empty() {
+        true => Ok(None),
+        false => absolute(p).map(Some),
     })
 }
 
@@ -544,6 +607,22 @@ mod tests {
     }
 
     #[test]
+    fn the_resolver_and_the_cluster_s_names() {
+        let read = |json: &str| resolve(json, "/", &Overrides::default()).unwrap();
+        let s = read(
+            r#"{"resolvConf": "", "clusterDNS": ["10.96.0.10"], "clusterDomain": "cluster.local."}"#,
+        );
+        assert_eq!(s.resolv_conf, None);
+        assert_eq!(s.cluster_dns, ["10.96.0.10".parse::<IpAddr>().unwrap()]);
+        assert_eq!(s.cluster_domain, "cluster.local");
+        assert_eq!(read("{}").resolv_conf, Some("/etc/resolv.conf".into()));
+        check_error(
+            r#"{"clusterDNS": ["dns"]}"#,
+            "clusterDNS: \"dns\" is not an IP address at line 1 column 23",
+        );
+    }
+
+    #[test]
     fn the_node_has_labels_and_a_number_of_pods() {
         let settings = resolve(
             "{\"maxPods\": 5, \"nodeLabels\": {\"example.com/disk\": \"ssd\"}}",
@@ -596,6 +675,10 @@ mod tests {
             r#"{"nodeName": "node_1"}"#,
             r#"{"allowProbeHosts": [""]}"#,
             r#"{"staticPodPath": "pods"}"#,
+            r#"{"resolvConf": "resolv.conf"}"#,
+            r#"{"allowedUnsafeSysctls": ["kernel.*"]}"#,
+            r#"{"clusterDNS": ["10.96.0.10", "dns"]}"#,
+            r#"{"clusterDomain": "Cluster.local"}"#,
             r#"{"runtime": "runc"}"#,
             r#"{} x"#,
             r#"[]"#,

@@ -583,7 +583,7 @@ fn what_leads_nowhere_is_found() {
             1,
             &["kubelet-probes has no section 17"],
         ),
-        ("(8.10)", 1, &["kubelet-probes has no section 8.10"]),
+        ("(8.40)", 1, &["kubelet-probes has no section 8.40"]),
         (
             "kubelet-probes 2.3 row 17",
             1,

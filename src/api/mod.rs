@@ -20,6 +20,7 @@ pub mod references;
 pub mod source;
 pub mod status;
 pub mod support;
+pub mod sysctls;
 #[cfg(test)]
 pub(crate) mod test_pods;
 pub mod validation;

@@ -16,6 +16,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::quantity::Quantity;
 use super::source::PodSource;
 
+mod names;
+
+pub use names::{HostAlias, PodDnsConfig, PodDnsConfigOption};
+
 /// The identity of a pod: unique over time; that of a static pod changes with the content of its
 /// file (kubelet-probes 6.1).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -210,6 +214,21 @@ pub struct PodSpec {
     pub node_name: String,
     /// The containers' host name; default the pod's name.
     pub hostname: String,
+    /// With a cluster domain, the host name's domain is `<subdomain>.<namespace>.svc.<clusterDomain>`.
+    pub subdomain: String,
+    /// The containers' host name is the host name with its domain.
+    #[serde(rename = "setHostnameAsFQDN")]
+    pub set_hostname_as_fqdn: bool,
+    /// The containers' host name, whatever `hostname` and `subdomain` say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hostname_override: Option<String>,
+    /// Further lines of the containers' /etc/hosts.
+    pub host_aliases: Vec<HostAlias>,
+    /// Which resolver the containers use: `ClusterFirst` (default), `ClusterFirstWithHostNet`, `Default` or `None`.
+    pub dns_policy: String,
+    /// Added to what the policy gives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dns_config: Option<PodDnsConfig>,
     /// Defaults for the containers.
     pub security_context: PodSecurityContext,
     /// Labels that the node must have.
@@ -357,6 +376,18 @@ pub struct PodSecurityContext {
     pub fs_group_change_policy: Option<String>,
     /// Default `Unconfined`.
     pub seccomp_profile: Option<SeccompProfile>,
+    /// Kernel parameters of the pod's own namespaces.
+    pub sysctls: Vec<Sysctl>,
+}
+
+/// `sysctls[]`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Sysctl {
+    /// With dots or slashes between its parts.
+    pub name: String,
+    /// As the kernel takes it.
+    pub value: String,
 }
 
 /// `seccompProfile`.
@@ -422,6 +453,12 @@ pub struct Container {
     pub termination_message_policy: String,
     /// What the container may do.
     pub security_context: SecurityContext,
+    /// Its standard input is kept open, else it is /dev/null.
+    pub stdin: bool,
+    /// Its standard input ends with the first client that has attached to it. Nothing attaches yet, so it stays open.
+    pub stdin_once: bool,
+    /// It has a terminal; its output is one stream.
+    pub tty: bool,
 }
 
 impl Container {
@@ -637,6 +674,14 @@ pub struct VolumeMount {
     pub read_only: bool,
     /// Path below the volume, without `..`; empty is the volume itself.
     pub sub_path: String,
+    /// As `subPath`, with `$(VAR)` expanded; not both.
+    pub sub_path_expr: String,
+    /// `None` (default), `HostToContainer`, or `Bidirectional` in a privileged container.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mount_propagation: Option<String>,
+    /// `Disabled` (default), `IfPossible` or `Enabled`: whether read-only counts for the mounts below the volume too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recursive_read_only: Option<String>,
 }
 
 impl VolumeMount {

@@ -7,6 +7,7 @@
 
 mod checks;
 mod containers;
+mod dns;
 mod environment;
 mod lifecycle;
 pub(super) mod names;
@@ -121,7 +122,8 @@ fn spec(spec: &PodSpec) -> Vec<FieldError> {
             detail,
         ));
     }
-    security::validate_pod_security(&mut errors, &spec.security_context, "spec.securityContext");
+    dns::validate_policy(&mut errors, &spec.dns_policy, "spec.dnsPolicy");
+    security::validate_pod_security(&mut errors, spec, "spec.securityContext");
     if !spec.node_name.is_empty() {
         named(
             &mut errors,
@@ -130,6 +132,7 @@ fn spec(spec: &PodSpec) -> Vec<FieldError> {
             is_dns_subdomain,
         );
     }
+    dns::validate_dns_config(&mut errors, spec, "spec.dnsConfig");
     node::validate_node_fields(&mut errors, spec);
     if let Some(seconds) = spec.active_deadline_seconds {
         range(
@@ -140,9 +143,7 @@ fn spec(spec: &PodSpec) -> Vec<FieldError> {
             i32::MAX.into(),
         );
     }
-    if !spec.hostname.is_empty() {
-        named(&mut errors, "spec.hostname", &spec.hostname, is_dns_label);
-    }
+    dns::validate_names(&mut errors, spec, "spec");
     errors
 }
 

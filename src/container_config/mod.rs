@@ -5,24 +5,30 @@
 //! exist already. A request of a pod that a configuration cannot express is an error; it is never
 //! left out.
 
+mod dns;
 mod environment;
+mod host_names;
 mod node;
 mod resources;
 mod security;
+mod volume_mount;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+pub use dns::{ClusterDns, DnsWarning, resolver};
 pub use environment::needs_pod_ips;
-pub use node::NodeFacts;
+pub use host_names::{HostNames, host_names};
+pub use node::{NodeFacts, kernel_version};
 
 use crate::api::field_ref::PodFacts;
 use crate::api::objects::ObjectSet;
+use crate::api::sysctls::normalized;
 use crate::api::{Container, Pod};
 use crate::network::etc_files::EtcFiles;
 use crate::runtime::{
     ContainerConfig, ContainerMetadata, ImageSpec, Labels, Mount, NamespaceMode, NamespaceOptions,
-    Propagation, SandboxConfig, SandboxMetadata, TerminationMessage, labels,
+    SandboxConfig, SandboxMetadata, TerminationMessage, labels,
 };
 use crate::volumes::MountedVolumes;
 
@@ -32,7 +38,7 @@ pub struct SandboxInputs<'a> {
     pub pod: &'a Pod,
     /// Sandboxes of the pod before this one.
     pub attempt: u32,
-    /// See [`crate::network::etc_files::hostname`].
+    /// The host name that processes see: [`HostNames::kernel`].
     pub hostname: &'a str,
     /// Directory of the pod's logs.
     pub log_directory: PathBuf,
@@ -56,9 +62,16 @@ pub fn sandbox(i: &SandboxInputs<'_>) -> SandboxConfig {
         log_directory: i.log_directory.clone(),
         cgroup_parent: i.cgroup_parent.clone(),
         namespaces: namespaces(i.pod),
+        sysctls: sysctls(i.pod),
         tmpfs: i.volumes.tmpfs().to_vec(),
         labels: pod_labels(i.pod),
     }
+}
+
+fn sysctls(pod: &Pod) -> Vec<(String, String)> {
+    let all = pod.spec.security_context.sysctls.iter();
+    all.map(|s| (normalized(&s.name), s.value.clone()))
+        .collect()
 }
 
 fn namespaces(pod: &Pod) -> NamespaceOptions {
@@ -132,10 +145,12 @@ pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, String> {
         command: environment::expand_words(&c.command, &variables),
         args: environment::expand_words(&c.args, &variables),
         working_dir: c.working_dir.clone(),
+        mounts: mounts(i, &variables)?,
         env: variables,
-        mounts: mounts(i)?,
         resources: resources::resources(i.pod, c, i.node.memory_capacity)?,
         security: security::security(i)?,
+        stdin: c.stdin,
+        tty: c.tty,
         log_path: format!("{}/{}.log", c.name, i.attempt).into(),
         stop_signal: c.stop_signal().map(str::to_owned),
         termination_message: i.termination_log.clone().map(|file| TerminationMessage {
@@ -177,23 +192,11 @@ pub fn spec_hash(container: &Container) -> u32 {
 }
 
 /// The mounts: volumes, then the generated files unless a volume is mounted over them.
-fn mounts(i: &Inputs<'_>) -> Result<Vec<Mount>, String> {
+fn mounts(i: &Inputs<'_>, variables: &[(String, String)]) -> Result<Vec<Mount>, String> {
     let c = i.container;
     let mut all = Vec::with_capacity(c.volume_mounts.len() + 4);
     for m in &c.volume_mounts {
-        let source = i.volumes.source(&m.name).ok_or_else(|| {
-            format!(
-                "cannot mount volume {:?}: the pod has no such volume",
-                m.name
-            )
-        })?;
-        all.push(Mount {
-            host_path: source.to_owned(),
-            sub_path: (!m.sub_path.is_empty()).then(|| m.sub_path.clone().into()),
-            container_path: m.destination().into_owned(),
-            read_only: m.read_only || i.volumes.is_read_only(&m.name),
-            propagation: Propagation::Private,
-        });
+        all.push(volume_mount::mount(i, m, variables)?);
     }
     let read_only_root = c.security_context.read_only_root_filesystem == Some(true);
     let last_words = c.termination_message_destination();

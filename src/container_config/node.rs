@@ -21,6 +21,8 @@ pub struct NodeFacts {
     pub host_ips: Vec<String>,
     /// What the node has for pods.
     pub allocatable: Allocatable,
+    /// Mounts can be made read-only with all mounts below them (mount_setattr, Linux 5.12).
+    pub recursive_read_only: bool,
 }
 
 impl NodeFacts {
@@ -36,6 +38,7 @@ impl NodeFacts {
                 ephemeral_storage: disk_size(data),
             },
             thermal_throttle: thermal_throttle(Path::new("/sys/devices/system/cpu")),
+            recursive_read_only: kernel_version() >= (5, 12),
         }
     }
 }
@@ -52,6 +55,16 @@ fn disk_size(dir: &Path) -> i64 {
         let bytes = s.blocks().saturating_mul(s.fragment_size());
         bytes.try_into().unwrap_or(i64::MAX)
     })
+}
+
+/// Major and minor of the running kernel; 0 when it says something else.
+pub fn kernel_version() -> (u32, u32) {
+    let release = nix::sys::utsname::uname()
+        .map(|u| u.release().to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0);
+    (next(), next())
 }
 
 fn memory(meminfo: &str) -> u64 {

@@ -20,16 +20,17 @@ use super::last_daemon::LastDaemon;
 use super::pauses;
 use super::threads::Threads;
 use crate::admission;
+use crate::api::sysctls::SysctlAllowlist;
 use crate::api::{PodOrigin, PodSource, PodUid, decode};
 use crate::change_feed::{Aspect, ChangeFeed};
 use crate::checkpoint::{self, Restored};
 use crate::clock::Moment;
-use crate::container_config::NodeFacts;
+use crate::container_config::{NodeFacts, kernel_version};
 use crate::events::Recorder;
 use crate::images::ImageStore;
 use crate::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
 use crate::images::manager::{ImageManager, ImageService, NoRegistry};
-use crate::kuberuntime::KubeRuntime;
+use crate::kuberuntime::{KubeRuntime, NodeDns};
 use crate::layout::Layout;
 use crate::lifecycle::HandlerRunner;
 use crate::objects::Objects;
@@ -201,6 +202,7 @@ fn kuberuntime(
     let node = NodeFacts::read(settings.node_ip, &layout.lib_dir());
     let volumes = Volumes::new();
     KubeRuntime::new(runtime, images, volumes, objects, node, layout.clone())
+        .with_dns(NodeDns::of(settings))
 }
 
 fn prober_manager(
@@ -359,6 +361,8 @@ fn node(settings: &Settings) -> admission::Node {
         cpu_milli: of(SysconfVar::_NPROCESSORS_ONLN) * 1000,
         memory: of(SysconfVar::_PHYS_PAGES) * of(SysconfVar::PAGE_SIZE),
         max_pods: settings.max_pods,
+        sysctls: SysctlAllowlist::new(kernel_version(), &settings.allowed_unsafe_sysctls)
+            .unwrap_or_default(),
     }
 }
 

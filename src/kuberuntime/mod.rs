@@ -5,6 +5,7 @@
 //! ([`crate::pod_workers`]). What a configuration contains is [`crate::container_config`]'s to decide.
 
 mod error;
+mod etc;
 mod log_links;
 
 use std::fs::{self, Permissions};
@@ -15,15 +16,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use error::{StartError, StartErrorReason};
+pub use etc::NodeDns;
 
 use crate::api::references::references;
 use crate::api::{Container, Pod, PodUid};
 use crate::clock::Moment;
-use crate::container_config::{self, NodeFacts};
+use crate::container_config::{self, DnsWarning, NodeFacts};
 use crate::images::Image;
 use crate::images::manager::{ImageEvent, ImageManager, ImageRequest, PullPolicy};
 use crate::layout::Layout;
-use crate::network::etc_files::{self, EtcFiles};
+use crate::network::etc_files::EtcFiles;
 use crate::objects::Objects;
 use crate::remove_tree::remove_tree;
 use crate::runtime::{
@@ -38,6 +40,7 @@ pub struct KubeRuntime {
     volumes: Volumes,
     objects: Arc<Objects>,
     node: NodeFacts,
+    dns: NodeDns,
     layout: Layout,
 }
 
@@ -57,8 +60,16 @@ impl KubeRuntime {
             volumes,
             objects,
             node,
+            dns: NodeDns::default(),
             layout,
         }
+    }
+
+    /// With the resolver and the cluster's names of the configuration.
+    #[must_use]
+    pub fn with_dns(mut self, dns: NodeDns) -> Self {
+        self.dns = dns;
+        self
     }
 
     /// The runtime itself: for stopping, removing, listing and exec.
@@ -132,21 +143,20 @@ impl KubeRuntime {
     }
 
     /// Runs a new sandbox, and writes /etc/hosts and the like for its containers. They are written at no other time: running
-    /// containers have them mounted, and may have changed them.
+    /// containers have them mounted, and may have changed them. What is to be said of its resolver is given to `warn`.
     ///
     /// # Errors
-    /// The disk's or the runtime's.
+    /// The disk's or the runtime's; the pod's host name is too long.
     pub fn run_sandbox(
         &self,
         pod: &Pod,
         attempt: u32,
         volumes: &MountedVolumes,
+        warn: &mut dyn FnMut(DnsWarning),
     ) -> Result<ContainerId, RuntimeError> {
-        let config = self.sandbox_config(pod, attempt, volumes);
+        let config = self.sandbox_config(pod, attempt, volumes)?;
         let files = EtcFiles::below(&self.layout.pod_data(pod.uid()));
-        let written = files.write(&config.hostname, pod.spec.host_network);
-        written
-            .map_err(|e| RuntimeError::failed(format!("cannot write the files of /etc: {e}")))?;
+        self.dns.write(pod, &files)?.into_iter().for_each(warn);
         self.runtime.run_sandbox(&config)
     }
 
@@ -224,9 +234,8 @@ impl KubeRuntime {
         volumes: &MountedVolumes,
     ) -> Result<ContainerId, StartError> {
         // The attempt of the sandbox plays no part in a container.
-        let sandbox_config = self.sandbox_config(pod, 0, volumes);
-        self.runtime
-            .create_container(sandbox, config, &sandbox_config)
+        self.sandbox_config(pod, 0, volumes)
+            .and_then(|of| self.runtime.create_container(sandbox, config, &of))
             .map_err(StartError::create)
     }
 
@@ -328,15 +337,23 @@ impl KubeRuntime {
         remove_tree(&self.layout.pod_data(uid)).map_err(|e| fail(e.to_string()))
     }
 
-    fn sandbox_config(&self, pod: &Pod, attempt: u32, volumes: &MountedVolumes) -> SandboxConfig {
-        container_config::sandbox(&container_config::SandboxInputs {
-            pod,
-            attempt,
-            hostname: &hostname(pod),
-            log_directory: self.log_directory(pod),
-            cgroup_parent: self.layout.pod_cgroup(pod.uid()),
-            volumes,
-        })
+    fn sandbox_config(
+        &self,
+        pod: &Pod,
+        attempt: u32,
+        volumes: &MountedVolumes,
+    ) -> Result<SandboxConfig, RuntimeError> {
+        let names = self.dns.host_names(pod)?;
+        Ok(container_config::sandbox(
+            &container_config::SandboxInputs {
+                pod,
+                attempt,
+                hostname: &names.kernel,
+                log_directory: self.log_directory(pod),
+                cgroup_parent: self.layout.pod_cgroup(pod.uid()),
+                volumes,
+            },
+        ))
     }
 
     /// The number of the newest instance of a container that has left a log.
@@ -378,12 +395,4 @@ impl KubeRuntime {
         fs::set_permissions(&file, Permissions::from_mode(0o666))?;
         Ok(Some(file))
     }
-}
-
-fn hostname(pod: &Pod) -> String {
-    etc_files::hostname(
-        &pod.spec.hostname,
-        &pod.metadata.name,
-        pod.spec.host_network,
-    )
 }

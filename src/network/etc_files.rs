@@ -1,8 +1,12 @@
 //! `/etc/hosts`, `/etc/hostname` and `/etc/resolv.conf` of a pod: written once, shared by its containers.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+use super::resolv_conf::ResolvConf;
 
 /// The files of one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +19,32 @@ pub struct EtcFiles {
     pub resolv_conf: PathBuf,
 }
 
+/// What the files say.
+#[derive(Clone, Debug, Default)]
+pub struct Content<'a> {
+    /// What /etc/hosts says.
+    pub hosts: Hosts<'a>,
+    /// The host name as the kernel has it.
+    pub hostname: &'a str,
+    /// The resolver.
+    pub resolv_conf: ResolvConf,
+}
+
+/// What `/etc/hosts` says.
+#[derive(Clone, Debug, Default)]
+pub struct Hosts<'a> {
+    /// The pod's addresses; unused on the node's network.
+    pub addresses: Vec<IpAddr>,
+    /// The host name without its domain.
+    pub name: &'a str,
+    /// The domain of the host name; may be empty.
+    pub domain: &'a str,
+    /// Further addresses with their names.
+    pub aliases: Vec<(&'a str, &'a [String])>,
+    /// The pod is on the node's network: it gets a copy of the node's file instead of its own addresses.
+    pub host_network: bool,
+}
+
 impl EtcFiles {
     /// The files in a pod's directory.
     pub fn below(pod_dir: &Path) -> Self {
@@ -25,68 +55,120 @@ impl EtcFiles {
         }
     }
 
-    /// Writes the files for a pod with this host name.
+    /// Writes the files, readable for every user whatever the daemon's umask.
     ///
     /// # Errors
     /// A file cannot be written.
-    pub fn write(&self, hostname: &str, host_network: bool) -> io::Result<()> {
-        fs::write(&self.hosts, hosts(hostname, host_network))?;
-        fs::write(&self.hostname, format!("{hostname}\n"))?;
-        fs::write(
-            &self.resolv_conf,
-            fs::read("/etc/resolv.conf").unwrap_or_default(),
-        )
+    pub fn write(&self, content: &Content<'_>) -> io::Result<()> {
+        let node = || fs::read_to_string("/etc/hosts").unwrap_or_default();
+        write(&self.hosts, &content.hosts.text(node))?;
+        write(&self.hostname, &format!("{}\n", content.hostname))?;
+        write(&self.resolv_conf, &content.resolv_conf.text())
     }
 }
 
-/// The host name that a pod's processes see: the node's name on the node's network, else
-/// `spec.hostname` or the pod's name, cut to 63 characters as in the kubelet.
-pub fn hostname(wanted: &str, pod_name: &str, host_network: bool) -> String {
-    if host_network {
-        return nix::unistd::gethostname()
-            .map(|n| n.to_string_lossy().into_owned())
-            .unwrap_or_default();
-    }
-    let name = if wanted.is_empty() { pod_name } else { wanted };
-    name.chars()
-        .take(63)
-        .collect::<String>()
-        .trim_end_matches(['-', '.'])
-        .to_owned()
+fn write(file: &Path, text: &str) -> io::Result<()> {
+    fs::write(file, text)?;
+    fs::set_permissions(file, Permissions::from_mode(0o644))
 }
 
-/// The text of `/etc/hosts`: the node's file for pods on its network, else loopback and the pod
-/// itself.
-fn hosts(hostname: &str, host_network: bool) -> String {
-    if host_network && let Ok(own) = fs::read_to_string("/etc/hosts") {
-        return format!("# Managed by podprobe (host network).\n{own}");
+impl Hosts<'_> {
+    /// The text of the file (kubelet-probes 8.10). `node` reads the node's file.
+    fn text(&self, node: impl FnOnce() -> String) -> String {
+        let mut text = if self.host_network {
+            format!(
+                "# Kubernetes-managed hosts file (host network).\n{}",
+                node()
+            )
+        } else {
+            self.of_pod()
+        };
+        if !self.aliases.is_empty() {
+            text += "\n# Entries added by HostAliases.\n";
+        }
+        for (address, names) in &self.aliases {
+            text += &format!("{address}\t{}\n", names.join("\t"));
+        }
+        text
     }
-    format!(
-        "# Managed by podprobe.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\n\
-         fe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n127.0.0.1\t{hostname}\n"
-    )
+
+    fn of_pod(&self) -> String {
+        let name = self.name;
+        let mut text = "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n\
+             ::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\n\
+             fe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n"
+            .to_owned();
+        for address in &self.addresses {
+            text += &match self.domain {
+                "" => format!("{address}\t{name}\n"),
+                domain => format!("{address}\t{name}.{domain}\t{name}\n"),
+            };
+        }
+        text
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_host_name_is_cut_as_the_kubelet_cuts_it() {
-        let long = format!("{}-.tail", "a".repeat(61));
-        assert_eq!(hostname("", &long, false), "a".repeat(61));
-        assert_eq!(hostname("own", "pod", false), "own");
-        assert_eq!(hostname("", "pod", false), "pod");
+    fn hosts(domain: &'static str) -> Hosts<'static> {
+        Hosts {
+            addresses: vec!["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()],
+            name: "web",
+            domain,
+            ..Hosts::default()
+        }
+    }
+
+    #[track_caller]
+    fn check(hosts: &Hosts<'_>, expected_end: &str) {
+        let text = hosts.text(|| "127.0.0.1 node\n".into());
+        assert!(text.ends_with(expected_end), "{text}");
     }
 
     #[test]
-    fn the_files_name_the_pod() {
+    fn the_hosts_of_a_pod_are_as_the_kubelet_writes_them() {
+        check(
+            &hosts(""),
+            "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n\
+             fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n\
+             10.0.0.7\tweb\nfd00::7\tweb\n",
+        );
+        check(
+            &hosts("sub.ns.svc.cluster.local"),
+            "10.0.0.7\tweb.sub.ns.svc.cluster.local\tweb\nfd00::7\tweb.sub.ns.svc.cluster.local\tweb\n",
+        );
+    }
+
+    #[test]
+    fn aliases_follow_and_the_node_s_network_has_the_node_s_file() {
+        let names = ["db".to_owned(), "db.example".to_owned()];
+        let mut hosts = hosts("");
+        hosts.aliases = vec![("192.0.2.5", &names), ("192.0.2.6", &names[..1])];
+        let added = "\n# Entries added by HostAliases.\n192.0.2.5\tdb\tdb.example\n192.0.2.6\tdb\n";
+        check(&hosts, &format!("fd00::7\tweb\n{added}"));
+        hosts.host_network = true;
+        let node = "# Kubernetes-managed hosts file (host network).\n127.0.0.1 node\n";
+        check(&hosts, &format!("{node}{added}"));
+    }
+
+    #[test]
+    fn every_user_may_read_the_files() {
         let dir = tempfile::tempdir().unwrap();
         let files = EtcFiles::below(dir.path());
-        files.write("web", false).unwrap();
+        let content = Content {
+            hosts: hosts(""),
+            hostname: "web",
+            resolv_conf: ResolvConf::parse("nameserver 10.0.0.1"),
+        };
+        files.write(&content).unwrap();
         assert_eq!(fs::read_to_string(&files.hostname).unwrap(), "web\n");
-        let hosts = fs::read_to_string(&files.hosts).unwrap();
-        assert!(hosts.ends_with("127.0.0.1\tweb\n"), "{hosts}");
-        assert!(files.resolv_conf.exists());
+        let resolver = fs::read_to_string(&files.resolv_conf).unwrap();
+        assert_eq!(resolver, "nameserver 10.0.0.1\n");
+        for file in [&files.hosts, &files.hostname, &files.resolv_conf] {
+            let mode = fs::metadata(file).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o644);
+        }
     }
 }

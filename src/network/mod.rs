@@ -3,6 +3,7 @@
 //! Invariants: a kind of network is one implementor of [`PodNetwork`]; nothing outside this module asks which kind it is.
 
 pub mod etc_files;
+pub mod resolv_conf;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};

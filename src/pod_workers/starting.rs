@@ -7,6 +7,7 @@ use super::killing::CANCELLED;
 use super::syncer::{Problems, Syncer};
 use crate::api::{Container, HookKind, Pod, PodStatus};
 use crate::clock::{Moment, go_duration};
+use crate::container_config::DnsWarning;
 use crate::events::EventType;
 use crate::images::manager::ImageEvent;
 use crate::kuberuntime::{StartError, StartErrorReason};
@@ -249,7 +250,14 @@ impl Syncer {
         volumes: &MountedVolumes,
         problems: &mut Problems<'_>,
     ) -> Option<ContainerId> {
-        match self.deps.kuberuntime.run_sandbox(pod, attempt, volumes) {
+        let mut warn = |w: DnsWarning| {
+            self.event(pod, "", EventType::Warning, w.reason, &w.message);
+        };
+        match self
+            .deps
+            .kuberuntime
+            .run_sandbox(pod, attempt, volumes, &mut warn)
+        {
             Ok(id) => Some(id),
             Err(e) => {
                 let text = format!("Failed to create pod sandbox: {e}");

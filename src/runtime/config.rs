@@ -80,6 +80,8 @@ pub struct SandboxConfig {
     pub cgroup_parent: String,
     /// Whose namespaces the pod uses.
     pub namespaces: NamespaceOptions,
+    /// Kernel parameters of its own namespaces: the name with dots between its parts, and the value.
+    pub sysctls: Vec<(String, String)>,
     /// Memory that its containers share through volumes.
     pub tmpfs: Vec<Tmpfs>,
     /// See [`Labels`].
@@ -95,12 +97,16 @@ pub struct ImageSpec {
     pub name: String,
 }
 
-/// Whether later mounts of the node appear below a mount (CRI `MountPropagation`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Whether later mounts appear below a mount (CRI `MountPropagation`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Propagation {
     /// They do not.
     #[default]
     Private,
+    /// Those of the node appear in the container.
+    HostToContainer,
+    /// Those of the container appear on the node, too.
+    Bidirectional,
 }
 
 /// A directory or file of the node that a container sees.
@@ -116,6 +122,8 @@ pub struct Mount {
     pub container_path: String,
     /// Whether the container may not write to it.
     pub read_only: bool,
+    /// The mounts below it are read-only too.
+    pub recursive_read_only: bool,
     /// See [`Propagation`].
     pub propagation: Propagation,
 }
@@ -218,6 +226,10 @@ pub struct ContainerConfig {
     pub resources: Resources,
     /// Privileges.
     pub security: Security,
+    /// Its standard input is open and never ends, else it is /dev/null.
+    pub stdin: bool,
+    /// It has a terminal, which is its input and output.
+    pub tty: bool,
     /// Log file, relative to [`SandboxConfig::log_directory`].
     pub log_path: PathBuf,
     /// The name of the signal that ends it (see [`super::signals::number`]); None takes the image's.

@@ -104,6 +104,14 @@ fn one(inputs: &Inputs, container: &Container, may_fail: bool) -> ContainerStatu
     status
 }
 
+/// Of the kernels that podprobe runs on, only the oldest cannot do what is possible elsewhere.
+fn recursive_read_only(mount: &VolumeMount) -> &'static str {
+    match mount.recursive_read_only.as_deref() {
+        Some("Enabled" | "IfPossible") => "Enabled",
+        _ => "Disabled",
+    }
+}
+
 /// Adds the fields that the kubelet copies from the spec: the mounts of each container, and the
 /// resources of a created one.
 fn fill_from_spec(status: &mut ContainerStatus, container: &Container) {
@@ -111,7 +119,7 @@ fn fill_from_spec(status: &mut ContainerStatus, container: &Container) {
         name: m.name.clone(),
         mount_path: m.mount_path.clone(),
         read_only: m.read_only,
-        recursive_read_only: m.read_only.then(|| "Disabled".into()),
+        recursive_read_only: m.read_only.then(|| recursive_read_only(m).into()),
     };
     status.volume_mounts = container.volume_mounts.iter().map(mount).collect();
     if !status.container_id.is_empty() {
@@ -472,7 +480,8 @@ mod tests {
     #[test]
     fn a_status_repeats_mounts_and_resources_of_the_spec() {
         let resources = json!({"limits": {"memory": "64Mi"}, "requests": {"memory": "32Mi"}});
-        let mounts = json!([{"name": "v", "mountPath": "/v"}, {"name": "r", "mountPath": "/r", "readOnly": true}]);
+        let mounts = json!([{"name": "v", "mountPath": "/v"}, {"name": "r", "mountPath": "/r", "readOnly": true},
+            {"name": "q", "mountPath": "/q", "readOnly": true, "recursiveReadOnly": "IfPossible"}]);
         let pod = pod(
             json!({"containers": [{"name": "a", "resources": resources, "volumeMounts": mounts}]}),
         );
@@ -487,7 +496,8 @@ mod tests {
             serde_json::to_value(&regular(&inputs)[0]).unwrap()
         };
         let shown = json!([{"name": "v", "mountPath": "/v"},
-            {"name": "r", "mountPath": "/r", "readOnly": true, "recursiveReadOnly": "Disabled"}]);
+            {"name": "r", "mountPath": "/r", "readOnly": true, "recursiveReadOnly": "Disabled"},
+            {"name": "q", "mountPath": "/q", "readOnly": true, "recursiveReadOnly": "Enabled"}]);
         let running = got(&two_instances());
         assert_eq!(running["volumeMounts"], shown);
         assert_eq!(running["resources"], resources);

@@ -12,6 +12,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use nix::fcntl::AtFlags;
 use nix::sys::statvfs::{FsFlags, statvfs};
 
+use super::mount_tree::MountAttr;
+
 /// Executes this program again, arguments and environment the same, through a read-only mount; returns at once when it
 /// runs from one already. To be called before there is a second thread or anything that an execve would lose.
 ///
@@ -34,15 +36,6 @@ pub fn run_sealed() -> io::Result<()> {
         Ok(never) => match never {},
         Err(e) => Err(e.into()),
     }
-}
-
-/// `struct mount_attr` of mount_setattr(2).
-#[repr(C)]
-struct MountAttr {
-    attr_set: u64,
-    attr_clr: u64,
-    propagation: u64,
-    userns_fd: u64,
 }
 
 /// /proc/self/exe by way of a read-only mount of its own that is in no namespace. Needs CAP_SYS_ADMIN and Linux 5.12.

@@ -6,6 +6,7 @@
 
 pub mod enter;
 pub mod exe;
+pub mod mount_tree;
 pub mod mountinfo;
 pub mod process;
 mod raw;

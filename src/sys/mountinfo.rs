@@ -15,6 +15,10 @@ pub struct Mount {
     pub at: PathBuf,
     /// The mount is read-only.
     pub read_only: bool,
+    /// Mounts made below it appear in other namespaces (`shared:`).
+    pub shared: bool,
+    /// Mounts made elsewhere appear below it (`master:`).
+    pub slave: bool,
     /// Type of the file system.
     pub kind: String,
     /// Options of the file system itself; those of cgroup v1 name its controllers.
@@ -39,6 +43,9 @@ fn parse_line(line: &str) -> Option<Mount> {
     let mut mount = mount.split(' ').skip(3);
     let (root, at) = (unescape(mount.next()?), unescape(mount.next()?));
     let read_only = mount.next()?.split(',').any(|o| o == "ro");
+    let tags: Vec<&str> = mount.collect();
+    let has = |tag| tags.iter().any(|t| t.starts_with(tag));
+    let (shared, slave) = (has("shared:"), has("master:"));
     let mut source = source.split(' ');
     let kind = source.next()?.to_owned();
     let options = source.nth(1).unwrap_or_default();
@@ -46,6 +53,8 @@ fn parse_line(line: &str) -> Option<Mount> {
         root,
         at,
         read_only,
+        shared,
+        slave,
         kind,
         options: options.split(',').map(str::to_owned).collect(),
     })
@@ -79,6 +88,8 @@ mod tests {
             root: "/pod".into(),
             at: "/a b\\c".into(),
             read_only: true,
+            shared: true,
+            slave: false,
             kind: "cgroup".into(),
             options: ["rw", "cpu", "cpuacct"].map(str::to_owned).into(),
         };
@@ -87,5 +98,7 @@ mod tests {
         let plain = "30 23 0:26 / /tmp rw - tmpfs a\\040b rw";
         assert_eq!(parse(plain)[0].options, ["rw"]);
         assert!(!parse(plain)[0].read_only);
+        let slave = &parse("30 23 0:26 / /tmp rw master:2 propagate_from:1 - tmpfs t rw")[0];
+        assert!(slave.slave && !slave.shared);
     }
 }

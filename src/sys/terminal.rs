@@ -1,6 +1,9 @@
-//! The size of a terminal.
+//! The size of a terminal, and the other end of one.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::errno::Errno;
 
 /// Columns and lines of the terminal behind `fd`; None when it is none or does not know.
 pub fn size(fd: &impl AsFd) -> Option<(u16, u16)> {
@@ -13,4 +16,22 @@ pub fn size(fd: &impl AsFd) -> Option<(u16, u16)> {
     // SAFETY: TIOCGWINSZ writes one winsize through the pointer, which is valid for the call; the descriptor is open.
     let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TIOCGWINSZ, &mut size) };
     (result == 0 && size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
+}
+
+/// Owns a descriptor that has just come with a message (SCM_RIGHTS).
+pub fn received(fd: RawFd) -> OwnedFd {
+    // SAFETY: the kernel has just made this descriptor for us; nobody else knows its number.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// Opens the slave of a terminal by its master, wherever its file system is mounted. It does not become our controlling
+/// terminal.
+///
+/// # Errors
+/// The kernel's, such as ENOTTY for what is no master.
+pub fn slave_of(master: &impl AsFd) -> nix::Result<File> {
+    let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+    // SAFETY: TIOCGPTPEER takes the flags of an open as an integer and returns a new descriptor; the master is open.
+    let fd = unsafe { libc::ioctl(master.as_fd().as_raw_fd(), libc::TIOCGPTPEER, flags) };
+    Errno::result(fd).map(|fd| File::from(received(fd)))
 }

@@ -17,7 +17,7 @@ use podprobe::api::{Container, Pod, PodUid};
 use podprobe::container_config::NodeFacts;
 use podprobe::images::manager::{ImageManager, NoRegistry};
 use podprobe::images::{ImageConfig, ImageStore};
-use podprobe::kuberuntime::{KubeRuntime, StartError};
+use podprobe::kuberuntime::{KubeRuntime, NodeDns, StartError};
 use podprobe::layout::Layout;
 use podprobe::runtime::shims::cgroup::{self, Cgroups};
 use podprobe::runtime::shims::shim_runtime::ShimRuntime;
@@ -95,7 +95,8 @@ impl Node {
                 Arc::default(),
                 NodeFacts::read(self.settings.node_ip, self.dir.path()),
                 layout,
-            ),
+            )
+            .with_dns(NodeDns::of(&self.settings)),
         }
     }
 
@@ -219,7 +220,8 @@ impl NodeRuntime {
     ) -> Result<ContainerId, RuntimeError> {
         self.kuberuntime.make_pod_dir(pod).unwrap();
         let volumes = self.kuberuntime.set_up_volumes(pod).unwrap();
-        self.kuberuntime.run_sandbox(pod, attempt, &volumes)
+        self.kuberuntime
+            .run_sandbox(pod, attempt, &volumes, &mut |_| ())
     }
 
     /// Volumes, image, configuration, create, start.

@@ -67,6 +67,8 @@ impl Level {
 
 pub(super) const APP_ARMOR: &str = "AppArmor profiles are not yet supported, and the container may not run without the one it asks for: only \"Unconfined\" is";
 const NOT_SCHEDULED: &str = "a static pod is on its node already, nothing is scheduled";
+const NO_SERVICE_ACCOUNT: &str =
+    "there is no API server, so the containers get no token of a service account";
 const NO_SELINUX: &str = "SELinux labels are not supported";
 const NO_WINDOWS: &str = "podprobe runs Linux containers";
 const OTHER_VOLUME: &str = "volumes of this type are not supported: emptyDir, hostPath, configMap, secret, downwardAPI, projected and persistentVolumeClaim are";
@@ -90,11 +92,12 @@ const SPEC: &[(&str, Rule)] = &[
         "ephemeralContainers",
         Rule::Refuse("cannot be set on create"),
     ),
-    ("serviceAccountName", Rule::Reference("serviceaccounts")),
-    ("serviceAccount", Rule::Reference("serviceaccounts")),
+    // deviations: service-accounts
+    ("serviceAccountName", Rule::Warn(NO_SERVICE_ACCOUNT)),
+    ("serviceAccount", Rule::Warn(NO_SERVICE_ACCOUNT)),
     (
         "automountServiceAccountToken",
-        Rule::Warn("a static pod has no service account"),
+        Rule::Warn(NO_SERVICE_ACCOUNT),
     ),
     ("imagePullSecrets", Rule::Reference("secrets")),
     ("resourceClaims", Rule::Reference("resourceclaims")),
@@ -108,27 +111,6 @@ const SPEC: &[(&str, Rule)] = &[
             &["true"],
             "user namespaces are not supported: the containers' users are the node's",
         ),
-    ),
-    (
-        "hostAliases",
-        Rule::Refuse("entries of /etc/hosts are not yet supported"),
-    ),
-    ("dnsPolicy", Rule::Check(dns_policy)),
-    (
-        "dnsConfig",
-        Rule::Refuse("not supported: the containers resolve names as the node does"),
-    ),
-    (
-        "subdomain",
-        Rule::Refuse("not supported: there is no cluster domain for the host name to be in"),
-    ),
-    (
-        "setHostnameAsFQDN",
-        Rule::Refuse("not supported: there is no cluster domain for the host name to be in"),
-    ),
-    (
-        "hostnameOverride",
-        Rule::Refuse("not supported: use hostname"),
     ),
     (
         "runtimeClassName",
@@ -182,10 +164,6 @@ const POD_SECURITY: &[(&str, Rule)] = &[
         "supplementalGroupsPolicy",
         Rule::Only(&["Merge"], "only \"Merge\" is supported"),
     ),
-    (
-        "sysctls",
-        Rule::Refuse("kernel parameters are not supported"),
-    ),
     ("appArmorProfile", Rule::Check(app_armor)),
     ("seLinuxOptions", Rule::Refuse(NO_SELINUX)),
     ("seLinuxChangePolicy", Rule::Refuse(NO_SELINUX)),
@@ -198,15 +176,6 @@ const CONTAINER: &[(&str, Rule)] = &[
         "volumeDevices",
         Rule::Refuse("block devices are not supported"),
     ),
-    (
-        "stdin",
-        Rule::Refuse("a container's standard input is /dev/null; keeping it open is not supported"),
-    ),
-    (
-        "stdinOnce",
-        Rule::Refuse("a container's standard input is /dev/null; keeping it open is not supported"),
-    ),
-    ("tty", Rule::Refuse("terminals are not supported")),
 ];
 
 const VALUE_FROM: &[(&str, Rule)] = &[(
@@ -216,25 +185,13 @@ const VALUE_FROM: &[(&str, Rule)] = &[(
 
 const RESOURCES: &[(&str, Rule)] = &[("claims", Rule::Reference("resourceclaims"))];
 
-const VOLUME_MOUNT: &[(&str, Rule)] = &[
-    (
-        "mountPropagation",
-        Rule::Only(
-            &["", "None"],
-            "mount propagation is not supported: only \"None\" is",
-        ),
-    ),
-    (
-        "recursiveReadOnly",
-        Rule::Only(&["", "Disabled"], "not supported: only \"Disabled\" is"),
-    ),
-    ("subPathExpr", Rule::Refuse("not supported: use subPath")),
-];
-
 const SECURITY: &[(&str, Rule)] = &[
     (
         "procMount",
-        Rule::Only(&["", "Default"], "not supported: only \"Default\" is"),
+        Rule::Only(
+            &["", "Default"],
+            "not supported, as it needs user namespaces (hostUsers): only \"Default\" is",
+        ),
     ),
     ("appArmorProfile", Rule::Check(app_armor)),
     ("seLinuxOptions", Rule::Refuse(NO_SELINUX)),
@@ -326,7 +283,7 @@ const fn strict(
 }
 
 /// Every object of a pod that a type reads.
-pub(super) static LEVELS: [Level; 66] = [
+pub(super) static LEVELS: [Level; 70] = [
     open("", fields::of::<PodObject>, TOP),
     open("metadata", fields::of::<ObjectMeta>, METADATA),
     open("spec", fields::of::<PodSpec>, SPEC),
@@ -356,6 +313,13 @@ pub(super) static LEVELS: [Level; 66] = [
         fields::of::<NodeSelectorRequirement>,
         &[],
     ),
+    strict("spec.hostAliases[]", fields::of::<HostAlias>, &[]),
+    strict("spec.dnsConfig", fields::of::<PodDnsConfig>, &[]),
+    strict(
+        "spec.dnsConfig.options[]",
+        fields::of::<PodDnsConfigOption>,
+        &[],
+    ),
     open("spec.tolerations[]", fields::of::<Toleration>, &[]),
     open("spec.os", fields::of::<PodOs>, &[]),
     strict(
@@ -363,6 +327,7 @@ pub(super) static LEVELS: [Level; 66] = [
         fields::of::<PodSecurityContext>,
         POD_SECURITY,
     ),
+    strict("spec.securityContext.sysctls[]", fields::of::<Sysctl>, &[]),
     strict(
         "spec.securityContext.seccompProfile",
         fields::of::<SeccompProfile>,
@@ -423,7 +388,7 @@ pub(super) static LEVELS: [Level; 66] = [
     strict(
         "spec.containers[].volumeMounts[]",
         fields::of::<VolumeMount>,
-        VOLUME_MOUNT,
+        &[],
     ),
     strict(
         "spec.containers[].securityContext",
@@ -598,18 +563,6 @@ pub(super) static LEVELS: [Level; 66] = [
         &[],
     ),
 ];
-
-/// Without a cluster DNS every policy but `None` means the node's resolver, as in the kubelet.
-fn dns_policy(_: PodSource, policy: &Value) -> Option<String> {
-    match policy.as_str() {
-        Some("" | "ClusterFirst" | "ClusterFirstWithHostNet" | "Default") => None,
-        Some("None") => Some("not supported: it needs dnsConfig, which is not".to_owned()),
-        _ => Some(
-            "supported values: \"ClusterFirst\", \"ClusterFirstWithHostNet\", \"Default\""
-                .to_owned(),
-        ),
-    }
-}
 
 fn app_armor(_: PodSource, profile: &Value) -> Option<String> {
     (profile.get("type").and_then(Value::as_str) != Some("Unconfined"))

@@ -1,18 +1,18 @@
 //! Security contexts: numbers in range, capability names that exist, no contradictions.
 
-use super::checks::{descending_path, range};
+use std::collections::HashSet;
+
+use super::checks::{descending_path, no_nul, range};
 use crate::api::capabilities::{canonical, is_all};
 use crate::api::field::{FieldError, child, item};
-use crate::api::pod::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
+use crate::api::pod::{Capabilities, PodSpec, SeccompProfile, SecurityContext};
+use crate::api::sysctls::{self, SysctlNamespace};
 
 const FS_GROUP_POLICIES: [&str; 2] = ["Always", "OnRootMismatch"];
 const PROFILES: [&str; 3] = ["Unconfined", "RuntimeDefault", "Localhost"];
 
-pub(super) fn validate_pod_security(
-    errors: &mut Vec<FieldError>,
-    context: &PodSecurityContext,
-    path: &str,
-) {
+pub(super) fn validate_pod_security(errors: &mut Vec<FieldError>, spec: &PodSpec, path: &str) {
+    let context = &spec.security_context;
     id(errors, &child(path, "runAsUser"), context.run_as_user);
     id(errors, &child(path, "runAsGroup"), context.run_as_group);
     for (index, group) in context.supplemental_groups.iter().enumerate() {
@@ -30,11 +30,38 @@ pub(super) fn validate_pod_security(
         let error = FieldError::not_supported(at, policy.as_str(), &FS_GROUP_POLICIES);
         errors.push(error);
     }
+    sysctls(errors, spec, &child(path, "sysctls"));
     profile(
         errors,
         context.seccomp_profile.as_ref(),
         &child(path, "seccompProfile"),
     );
+}
+
+fn sysctls(errors: &mut Vec<FieldError>, spec: &PodSpec, path: &str) {
+    let mut names = HashSet::new();
+    for (index, sysctl) in spec.security_context.sysctls.iter().enumerate() {
+        let path = item(path, index);
+        let (at, name) = (child(&path, "name"), sysctl.name.as_str());
+        if name.is_empty() {
+            errors.push(FieldError::required(at.as_str(), ""));
+        } else if let Err(detail) = sysctls::check_name(name) {
+            errors.push(FieldError::invalid(at.as_str(), name, detail));
+        } else if !names.insert(name) {
+            errors.push(FieldError::duplicate(at.as_str(), name));
+        }
+        let namespace = sysctls::namespace_of(&sysctls::normalized(name));
+        let of_node = match namespace {
+            Some(SysctlNamespace::Net) if spec.host_network => Some("hostNetwork"),
+            Some(SysctlNamespace::Ipc) if spec.host_ipc => Some("hostIPC"),
+            _ => None,
+        };
+        if let Some(field) = of_node {
+            let detail = format!("may not be specified when '{field}' is true");
+            errors.push(FieldError::invalid(at, name, detail));
+        }
+        no_nul(errors, &child(&path, "value"), &sysctl.value);
+    }
 }
 
 pub(super) fn validate_security(

@@ -714,6 +714,176 @@ fn run_as_non_root_and_user_0_are_valid() {
 }
 
 #[test]
+fn names_and_resolvers_of_a_pod() {
+    let ip = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+    check_pod(
+        json!({}),
+        json!({"dnsPolicy": "clusterfirst", "subdomain": "a.b", "hostNetwork": true, "setHostnameAsFQDN": true,
+        "hostnameOverride": "a".repeat(65),
+        "hostAliases": [{"ip": "010.0.0.1", "hostnames": ["ok.example", "A"]}]}),
+        &[
+            "spec.dnsPolicy: Unsupported value: \"clusterfirst\": supported values: \"ClusterFirst\", \"ClusterFirstWithHostNet\", \"Default\", \"None\"",
+            "spec.subdomain: Invalid value: \"a.b\": must not contain dots",
+            "spec.hostnameOverride: Too long: may not be more than 64 bytes",
+            "spec.hostnameOverride: Forbidden: may not be specified when `hostNetwork` is true",
+            "spec.hostnameOverride: Forbidden: may not be specified when `setHostnameAsFQDN` is true",
+            &format!("spec.hostAliases[0].ip: Invalid value: \"010.0.0.1\": {ip}"),
+            &format!(
+                "spec.hostAliases[0].hostnames[1]: Invalid value: \"A\": {}",
+                is_dns_subdomain("A")[0]
+            ),
+        ],
+    );
+    let none = |more: Value| json!({"dnsPolicy": "None", "dnsConfig": more});
+    check_pod(
+        json!({}),
+        json!({"dnsPolicy": "None"}),
+        &["spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"],
+    );
+    check_pod(
+        json!({}),
+        none(json!({"searches": ["-"]})),
+        &[
+            "spec.dnsConfig.nameservers: Required value: must provide at least one DNS nameserver when `dnsPolicy` is None",
+        ],
+    );
+    let word =
+        "must not contain white space or control characters: it becomes a word of /etc/resolv.conf";
+    check_pod(
+        json!({}),
+        none(
+            json!({"nameservers": ["::1", "1.1.1.1", "dns", "1.1.1.2"], "searches": ["a.", "b.."],
+            "options": [{"value": "1"}, {"name": "a\nb", "value": "1 2"}]}),
+        ),
+        &[
+            "spec.dnsConfig.nameservers: Invalid value: [\"::1\",\"1.1.1.1\",\"dns\",\"1.1.1.2\"]: must not have more than 3 nameservers",
+            &format!("spec.dnsConfig.nameservers[2]: Invalid value: \"dns\": {ip}"),
+            &format!(
+                "spec.dnsConfig.searches[1]: Invalid value: \"b.\": {}",
+                is_dns_subdomain("b.")[0]
+            ),
+            "spec.dnsConfig.options[0]: Required value: must not be empty",
+            &format!("spec.dnsConfig.options[1].name: Invalid value: \"a\\nb\": {word}"),
+            &format!("spec.dnsConfig.options[1].value: Invalid value: \"1 2\": {word}"),
+        ],
+    );
+    let many: Vec<String> = (0..33).map(|n| format!("{n:063}")).collect();
+    let errors = validate_pod(&pod_with(
+        json!({}),
+        json!({"dnsConfig": {"searches": many}}),
+    ));
+    let details: Vec<&str> = errors.iter().map(|e| e.detail.as_str()).collect();
+    assert_eq!(
+        details,
+        [
+            "must not have more than 32 search paths",
+            "must not have more than 2048 characters (including spaces) in the search list"
+        ]
+    );
+}
+
+#[test]
+fn kernel_parameters() {
+    let set = |names: &[&str], host: bool| {
+        let all: Vec<Value> = names
+            .iter()
+            .map(|n| json!({"name": n, "value": "1"}))
+            .collect();
+        json!({"hostNetwork": host, "hostIPC": host, "securityContext": {"sysctls": all}})
+    };
+    let at = |index: usize| format!("spec.securityContext.sysctls[{index}].name");
+    check_pod(
+        json!({}),
+        set(&["kernel.sem", "net/ipv4/x", "vm.swappiness"], false),
+        &[],
+    );
+    check_pod(
+        json!({}),
+        set(&["", "a", "a", "A"], false),
+        &[
+            &format!("{}: Required value", at(0)),
+            &format!("{}: Duplicate value: \"a\"", at(2)),
+            &format!(
+                "{}: Invalid value: \"A\": must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$",
+                at(3)
+            ),
+        ],
+    );
+    check_pod(
+        json!({}),
+        set(&["net/ipv4/x", "kernel.sem", "vm.swappiness"], true),
+        &[
+            &format!(
+                "{}: Invalid value: \"net/ipv4/x\": may not be specified when 'hostNetwork' is true",
+                at(0)
+            ),
+            &format!(
+                "{}: Invalid value: \"kernel.sem\": may not be specified when 'hostIPC' is true",
+                at(1)
+            ),
+        ],
+    );
+}
+
+#[test]
+fn mounts_of_a_volume() {
+    let mount = |fields: Value| {
+        let mut mount = json!({"name": "v", "mountPath": "/v"});
+        let fields = fields.as_object().unwrap().clone();
+        mount.as_object_mut().unwrap().extend(fields);
+        json!({"volumeMounts": [mount]})
+    };
+    let at = |field: &str| format!("spec.containers[0].volumeMounts[0].{field}");
+    let none = |fields: Value| check(mount(fields), &[]);
+    none(json!({"subPathExpr": "a/$(B)", "mountPropagation": "HostToContainer"}));
+    none(json!({"readOnly": true, "recursiveReadOnly": "Enabled", "mountPropagation": "None"}));
+    check(
+        mount(json!({"subPath": "a", "subPathExpr": "/b"})),
+        &[
+            &format!(
+                "{}: Invalid value: \"/b\": subPathExpr and subPath are mutually exclusive",
+                at("subPathExpr")
+            ),
+            &format!(
+                "{}: Invalid value: \"/b\": must be a relative path",
+                at("subPathExpr")
+            ),
+        ],
+    );
+    check(
+        mount(json!({"mountPropagation": "Both"})),
+        &[&format!(
+            "{}: Unsupported value: \"Both\": supported values: \"Bidirectional\", \"HostToContainer\", \"None\"",
+            at("mountPropagation")
+        )],
+    );
+    check(
+        mount(json!({"mountPropagation": "Bidirectional", "recursiveReadOnly": "IfPossible"})),
+        &[
+            &format!(
+                "{}: Forbidden: Bidirectional mount propagation is available only to privileged containers",
+                at("mountPropagation")
+            ),
+            &format!(
+                "{}: Forbidden: may only be specified when readOnly is true",
+                at("recursiveReadOnly")
+            ),
+            &format!(
+                "{}: Forbidden: may only be specified when mountPropagation is None or not specified",
+                at("recursiveReadOnly")
+            ),
+        ],
+    );
+    check(
+        mount(json!({"recursiveReadOnly": "On"})),
+        &[&format!(
+            "{}: Unsupported value: \"On\": supported values: \"Disabled\", \"Enabled\", \"IfPossible\"",
+            at("recursiveReadOnly")
+        )],
+    );
+}
+
+#[test]
 fn numbers_and_names_of_a_pod() {
     check_pod(
         json!({}),

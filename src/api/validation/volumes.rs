@@ -6,7 +6,7 @@ use super::checks::{NOT_NEGATIVE, descending_path, named, no_backsteps, no_nul};
 use super::names::is_dns_label;
 use super::volume_objects as objects;
 use crate::api::field::{FieldError, child, item};
-use crate::api::pod::{Container, EmptyDir, HostPath, Volume};
+use crate::api::pod::{Container, EmptyDir, HostPath, Volume, VolumeMount};
 use crate::api::quantity::Amount;
 
 const HOST_PATH_TYPES: [&str; 8] = [
@@ -19,6 +19,8 @@ const HOST_PATH_TYPES: [&str; 8] = [
     "CharDevice",
     "BlockDevice",
 ];
+
+const PROPAGATIONS: [&str; 3] = ["None", "HostToContainer", "Bidirectional"];
 
 pub(super) fn validate_volumes(volumes: &[Volume], path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
@@ -147,5 +149,50 @@ pub(super) fn validate_mounts(
             }
         }
         descending_path(errors, &child(&path, "subPath"), &mount.sub_path);
+        if !mount.sub_path_expr.is_empty() {
+            let (at, expr) = (child(&path, "subPathExpr"), mount.sub_path_expr.as_str());
+            if !mount.sub_path.is_empty() {
+                let detail = "subPathExpr and subPath are mutually exclusive";
+                errors.push(FieldError::invalid(at.as_str(), expr, detail));
+            }
+            descending_path(errors, &at, expr);
+        }
+        let privileged = container.security_context.privileged == Some(true);
+        let at = child(&path, "mountPropagation");
+        propagation(errors, mount.mount_propagation.as_deref(), privileged, &at);
+        recursive_read_only(errors, mount, &child(&path, "recursiveReadOnly"));
+    }
+}
+
+fn propagation(errors: &mut Vec<FieldError>, mode: Option<&str>, privileged: bool, path: &str) {
+    let Some(mode) = mode else { return };
+    if !PROPAGATIONS.contains(&mode) {
+        errors.push(FieldError::not_supported(path, mode, &PROPAGATIONS));
+    }
+    if mode == "Bidirectional" && !privileged {
+        errors.push(FieldError::forbidden(
+            path,
+            "Bidirectional mount propagation is available only to privileged containers",
+        ));
+    }
+}
+
+fn recursive_read_only(errors: &mut Vec<FieldError>, mount: &VolumeMount, path: &str) {
+    match mount.recursive_read_only.as_deref() {
+        None | Some("Disabled") => {}
+        Some("IfPossible" | "Enabled") => {
+            if !mount.read_only {
+                let detail = "may only be specified when readOnly is true";
+                errors.push(FieldError::forbidden(path, detail));
+            }
+            if !matches!(mount.mount_propagation.as_deref(), None | Some("None")) {
+                let detail = "may only be specified when mountPropagation is None or not specified";
+                errors.push(FieldError::forbidden(path, detail));
+            }
+        }
+        Some(other) => {
+            let modes = ["Disabled", "IfPossible", "Enabled"];
+            errors.push(FieldError::not_supported(path, other, &modes));
+        }
     }
 }

@@ -56,7 +56,7 @@ impl Lines {
             let room = MAX_LINE - self.partial.len();
             let window = &input[..input.len().min(room + 1)];
             if let Some(end) = window.iter().position(|&b| b == b'\n') {
-                self.line(&input[..end], stamp, "F", out);
+                self.end(&input[..end], stamp, out);
                 input = &input[end + 1..];
             } else if input.len() > room {
                 self.line(&input[..room], stamp, "P", out);
@@ -64,6 +64,19 @@ impl Lines {
             } else {
                 self.partial.extend_from_slice(input);
                 return;
+            }
+        }
+    }
+
+    /// A line that ends with `\r\n`, as those of a terminal do, loses both, as in containerd.
+    fn end(&mut self, rest: &[u8], stamp: &str, out: &mut Vec<u8>) {
+        match rest.strip_suffix(b"\r") {
+            Some(rest) => self.line(rest, stamp, "F", out),
+            None => {
+                if rest.is_empty() && self.partial.ends_with(b"\r") {
+                    self.partial.pop();
+                }
+                self.line(rest, stamp, "F", out);
             }
         }
     }

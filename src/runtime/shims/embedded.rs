@@ -43,6 +43,7 @@ enum Verb {
     Create {
         bundle: PathBuf,
         pid_file: Option<PathBuf>,
+        console_socket: Option<PathBuf>,
     },
     Start,
     Kill {
@@ -64,7 +65,7 @@ struct Invocation {
     id: String,
 }
 
-/// Runs one verb: `oci [--root DIR] create --bundle B --pid-file P ID | start ID | kill ID SIGNAL |
+/// Runs one verb: `oci [--root DIR] create --bundle B --pid-file P [--console-socket S] ID | start ID | kill ID SIGNAL |
 /// delete [--force] ID | state ID | --version`. `args` begins after the word `oci`. An error is one line on stderr and
 /// exit code 1, wrong arguments exit code 2.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
@@ -86,9 +87,17 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 
 fn run(i: &Invocation) -> Result<(), Error> {
     match &i.verb {
-        Verb::Create { bundle, pid_file } => {
-            create::create(&i.root, &i.id, bundle, pid_file.as_deref())
-        }
+        Verb::Create {
+            bundle,
+            pid_file,
+            console_socket,
+        } => create::create(
+            &i.root,
+            &i.id,
+            bundle,
+            pid_file.as_deref(),
+            console_socket.as_deref(),
+        ),
         Verb::Start => create::start(&i.root, &i.id),
         Verb::Kill { signal, all } => process::kill(&i.root, &i.id, *signal, *all),
         Verb::Delete { force } => process::delete(&i.root, &i.id, *force),
@@ -104,8 +113,8 @@ fn run(i: &Invocation) -> Result<(), Error> {
 }
 
 fn parse(args: Vec<OsString>) -> Result<Invocation, lexopt::Error> {
-    let (mut root, mut bundle, mut pid_file) =
-        (PathBuf::from(DEFAULT_ROOT), PathBuf::from("."), None);
+    let (mut root, mut bundle) = (PathBuf::from(DEFAULT_ROOT), PathBuf::from("."));
+    let (mut pid_file, mut console_socket) = (None, None);
     let (mut force, mut all, mut version) = (false, false, false);
     let mut words: Vec<String> = Vec::new();
     let mut parser = lexopt::Parser::from_args(args);
@@ -114,6 +123,7 @@ fn parse(args: Vec<OsString>) -> Result<Invocation, lexopt::Error> {
             Long("root") => root = parser.value()?.into(),
             Long("bundle") | Short('b') => bundle = parser.value()?.into(),
             Long("pid-file") => pid_file = Some(parser.value()?.into()),
+            Long("console-socket") => console_socket = Some(parser.value()?.into()),
             Long("force") | Short('f') => force = true,
             Long("all") | Short('a') => all = true,
             Long("version") | Short('v') => version = true,
@@ -130,7 +140,14 @@ fn parse(args: Vec<OsString>) -> Result<Invocation, lexopt::Error> {
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let (verb, id) = match words[..] {
-        ["create", id] => (Verb::Create { bundle, pid_file }, id),
+        ["create", id] => (
+            Verb::Create {
+                bundle,
+                pid_file,
+                console_socket,
+            },
+            id,
+        ),
         ["start", id] => (Verb::Start, id),
         ["kill", id] => (
             Verb::Kill {
@@ -233,9 +250,10 @@ mod tests {
         let create = Verb::Create {
             bundle: "/b".into(),
             pid_file: Some("/p".into()),
+            console_socket: Some("/c".into()),
         };
         check(
-            "--root /r create --bundle /b --pid-file /p c1",
+            "--root /r create --bundle /b --pid-file /p --console-socket /c c1",
             Ok(("/r", create, "c1")),
         );
         check(
@@ -245,6 +263,7 @@ mod tests {
                 Verb::Create {
                     bundle: ".".into(),
                     pid_file: None,
+                    console_socket: None,
                 },
                 "c1",
             )),
@@ -302,6 +321,6 @@ mod tests {
         check("delete ../etc", Err("is no container id"));
         check("state .", Err("is no container id"));
         check("exec c1", Err("usage"));
-        check("create --console-socket x c1", Err("console-socket"));
+        check("create --preserve-fds 1 c1", Err("preserve-fds"));
     }
 }

@@ -1,6 +1,7 @@
 //! The runtime of this node: a shim for each container, a holder for each sandbox, and an OCI runtime below them.
 
 pub mod cgroup;
+mod console;
 pub mod cri_log;
 #[cfg(feature = "embedded")]
 pub mod embedded;

@@ -166,6 +166,9 @@ fn linux(i: &Inputs<'_>, process: &Value) -> Result<Value, String> {
     if let Some(profile) = seccomp(i, &process["capabilities"]["bounding"])? {
         linux["seccomp"] = profile;
     }
+    if let Some(propagation) = rootfs_propagation(&i.mounts) {
+        linux["rootfsPropagation"] = propagation.into();
+    }
     if privileged {
         linux["devices"] = i.host.devices.iter().map(device).collect();
     } else {
@@ -173,6 +176,16 @@ fn linux(i: &Inputs<'_>, process: &Value) -> Result<Value, String> {
         linux["readonlyPaths"] = json!(i.config.security.readonly_paths);
     }
     Ok(linux)
+}
+
+/// A mount passes on what the mount around it does, as in containerd.
+fn rootfs_propagation(mounts: &[Bind]) -> Option<&'static str> {
+    let any = |p| mounts.iter().any(|m| m.propagation == p);
+    match () {
+        () if any(Propagation::Bidirectional) => Some("rshared"),
+        () if any(Propagation::HostToContainer) => Some("rslave"),
+        () => None,
+    }
 }
 
 fn device(d: &HostDevice) -> Value {
@@ -231,6 +244,8 @@ fn clean(destination: &str) -> &str {
 fn bind(m: &Bind) -> Value {
     let propagation = match m.propagation {
         Propagation::Private => "rprivate",
+        Propagation::HostToContainer => "rslave",
+        Propagation::Bidirectional => "rshared",
     };
     let access = if m.read_only { "ro" } else { "rw" };
     let options = ["rbind", propagation, access];

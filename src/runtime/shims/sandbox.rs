@@ -16,6 +16,7 @@ use nix::sys::signal::{SigSet, Signal};
 
 use super::cgroup;
 use super::state::{self, Process, SANDBOX, STATE, SandboxRecord, SandboxState};
+use crate::api::sysctls;
 use crate::runtime::Tmpfs;
 
 mod init;
@@ -74,11 +75,24 @@ fn set_up(dir: &Path) -> io::Result<Option<Child>> {
             .map_err(|e| cause("set the host name", e.into()))?;
         crate::sys::socket::loopback_up().map_err(|e| cause("set lo up", e))?;
     }
+    for (name, value) in &record.sysctls {
+        set_sysctl(name, value)
+            .map_err(|e| cause(&format!("set sysctl {name} to {value:?}"), e))?;
+    }
     for v in &record.memory_volumes {
         mount_tmpfs(v).map_err(|e| cause(&format!("mount a tmpfs at {}", v.path.display()), e))?;
     }
     let first = record.share_pid.then(|| init::start(dir)).transpose();
     first.map_err(|e| cause("start the first process of the pod", e))
+}
+
+/// /proc/sys shows the caller's own network and ipc namespaces. Only names of these come here (`SysctlForbidden`).
+fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
+    let file = Path::new("/proc/sys").join(sysctls::path(name));
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(file)?
+        .write_all(value.as_bytes())
 }
 
 /// In the holder's own mount namespace, and kept out of swap where the kernel can (6.4): what is in

@@ -22,6 +22,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
 use super::cgroup::{self, Cgroups};
+use super::console::ConsoleSocket;
 use super::cri_log::{Lines, LogFile, Stream};
 use super::exits;
 use super::state::{
@@ -29,6 +30,7 @@ use super::state::{
 };
 use super::{oci_cli, sandbox, sub_path, termination};
 use crate::clock::{Moment, Time, boot_id};
+use crate::sys::terminal::slave_of;
 
 /// What the shim tells the daemon when the container is created; else `error <kind> <text>`.
 pub const CREATED: &str = "created\n";
@@ -91,11 +93,11 @@ impl Failure {
     }
 
     fn sub_path(s: &state::SubPath, cause: &io::Error) -> Self {
-        let text = format!(
-            "cannot mount subPath {:?} of {}: {cause}",
-            s.path,
-            s.volume.display()
-        );
+        let volume = s.volume.display();
+        let text = match s.path.as_os_str().is_empty() {
+            true => format!("cannot mount {volume}: {cause}"),
+            false => format!("cannot mount subPath {:?} of {volume}: {cause}", s.path),
+        };
         Self {
             kind: INVALID,
             code: 128,
@@ -112,9 +114,11 @@ impl Failure {
     }
 }
 
-/// Both outputs of the container.
+/// The output of the container: both pipes, or the terminal in place of the first.
 struct Output {
     pipes: [(Option<File>, Lines); 2],
+    /// The other end of the terminal. While we hold it the terminal does not end when a program closes its own.
+    slave: Option<File>,
     log: LogFile,
     buffer: Vec<u8>,
 }
@@ -124,6 +128,8 @@ struct Shim {
     record: ContainerRecord,
     state: ContainerState,
     children: SignalFd,
+    /// Where the container's input comes from. Nothing is written to it; it only stays open.
+    input: Option<OwnedFd>,
 }
 
 impl Shim {
@@ -152,6 +158,7 @@ impl Shim {
             record,
             state,
             children,
+            input: None,
         };
         me.save()?;
         cgroup::leave_the_daemon(&me.record.shims_cgroup);
@@ -235,6 +242,11 @@ impl Shim {
     /// The holder's mount namespace has the memory volumes; the copy made of it is the container's own.
     fn prepare_mounts(&self) -> Result<(), Failure> {
         let r = &self.record;
+        let of_node = r
+            .sub_paths
+            .iter()
+            .map(|s| sub_path::of_node(s).map_err(|e| Failure::sub_path(s, &e)))
+            .collect::<Result<Vec<_>, _>>()?;
         let namespace = File::open(format!("/proc/{}/ns/mnt", r.holder.pid))
             .map_err(|e| Failure::prepare("enter the sandbox", e))?;
         if !r.holder.alive() {
@@ -251,8 +263,8 @@ impl Shim {
         let (upper, work) = (r.data.join("upper"), r.data.join("work"));
         crate::images::overlay::mount(&r.layers, &upper, &work, &r.rootfs)
             .map_err(|e| Failure::plain(e.to_string()))?;
-        for s in &r.sub_paths {
-            sub_path::bind(s).map_err(|e| Failure::sub_path(s, &e))?;
+        for (s, of_node) in r.sub_paths.iter().zip(of_node) {
+            sub_path::bind(s, of_node).map_err(|e| Failure::sub_path(s, &e))?;
         }
         Ok(())
     }
@@ -265,10 +277,17 @@ impl Shim {
     }
 
     /// Creates the container with our pipes. What is in them when it returns is the runtime's, not the container's.
-    fn create(&self, output: &mut Output) -> Result<i32, Failure> {
+    fn create(&mut self, output: &mut Output) -> Result<i32, Failure> {
         let (stdout, stderr) = output
             .open(self.record.user)
             .map_err(|e| Failure::prepare("make pipes", e))?;
+        let stdin = self
+            .open_input()
+            .map_err(|e| Failure::prepare("make pipes", e))?;
+        let console = self.record.tty.then(|| ConsoleSocket::listen(&self.dir));
+        let console = console
+            .transpose()
+            .map_err(|e| Failure::prepare("make a console socket", e))?;
         let pid_file = self.dir.join("pid");
         let bundle = self.dir.join("bundle");
         let mut command = oci_cli::command(&self.record.runtime, &self.record.oci_root);
@@ -277,9 +296,15 @@ impl Shim {
             .arg("--bundle")
             .arg(bundle)
             .arg("--pid-file")
-            .arg(&pid_file)
-            .arg(&self.record.id);
-        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+            .arg(&pid_file);
+        if let Some(console) = &console {
+            command.arg("--console-socket").arg(console.path());
+        }
+        command
+            .arg(&self.record.id)
+            .stdin(stdin)
+            .stdout(stdout)
+            .stderr(stderr);
         let result = unblocked(|| command.spawn()).and_then(|mut child| child.wait());
         drop(command);
         let said = output.take_unlogged();
@@ -305,10 +330,35 @@ impl Shim {
                 ));
             }
         }
+        if let Some(console) = console {
+            self.take_terminal(&console, output)
+                .map_err(|e| Failure::prepare("take the container's terminal", e))?;
+        }
         let pid = fs::read_to_string(&pid_file)
             .ok()
             .and_then(|p| p.trim().parse().ok());
         pid.ok_or_else(|| run("the OCI runtime wrote no pid"))
+    }
+
+    /// The input of a container without a terminal: the read end of a pipe whose write end we keep, or /dev/null.
+    fn open_input(&mut self) -> io::Result<Stdio> {
+        if !self.record.stdin || self.record.tty {
+            return Ok(Stdio::null());
+        }
+        let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+        let _ = nix::unistd::fchown(&read, Some(self.record.user.into()), None);
+        self.input = Some(write);
+        Ok(read.into())
+    }
+
+    /// The terminal takes the place of the pipes. Its user owns it, so that it can be opened again.
+    fn take_terminal(&mut self, console: &ConsoleSocket, output: &mut Output) -> io::Result<()> {
+        let master = console.receive()?;
+        let slave = slave_of(&master)?;
+        nix::unistd::fchown(&slave, Some(self.record.user.into()), None)?;
+        // Held until the container has ended: a terminal without its master hangs up.
+        self.input = Some(master.try_clone()?);
+        output.log_terminal(master, slave)
     }
 
     /// Copies output and waits for children until the container's first process has ended; then records the end.
@@ -446,6 +496,7 @@ impl Output {
                 (None, Lines::new(Stream::Stdout)),
                 (None, Lines::new(Stream::Stderr)),
             ],
+            slave: None,
             log: LogFile::new(
                 record.log_path.clone(),
                 record.log_max_size,
@@ -465,6 +516,15 @@ impl Output {
             Ok(write)
         };
         Ok((make(0)?, make(1)?))
+    }
+
+    /// Logs what comes from a terminal, as stdout.
+    fn log_terminal(&mut self, master: OwnedFd, slave: File) -> io::Result<()> {
+        fcntl(&master, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        self.pipes[0].0 = Some(master.into());
+        self.pipes[1].0 = None;
+        self.slave = Some(slave);
+        Ok(())
     }
 
     /// What is in the pipes now, without logging it.
@@ -533,6 +593,14 @@ impl Output {
                 self.log.write(&self.buffer);
                 true
             }
+            // The terminal has been hung up, and with it our own end.
+            Err(e) if e.raw_os_error() == Some(Errno::EIO as i32) => {
+                self.slave = slave_of(file).ok();
+                if self.slave.is_none() {
+                    *pipe = None;
+                }
+                false
+            }
             Err(e) => e.raw_os_error() == Some(Errno::EINTR as i32),
         }
     }
@@ -572,6 +640,7 @@ mod tests {
         let lines = [Stream::Stdout, Stream::Stderr].map(|s| (None, Lines::new(s)));
         let mut output = Output {
             pipes: lines,
+            slave: None,
             log: LogFile::new(log.clone(), 1 << 20, 2),
             buffer: Vec::new(),
         };

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Moment;
-use crate::runtime::{Labels, LinuxUser, SandboxMetadata, Tmpfs};
+use crate::runtime::{Labels, LinuxUser, Propagation, SandboxMetadata, Tmpfs};
 pub use crate::sys::task::Process;
 
 /// Written by the daemon before the shim starts.
@@ -47,15 +47,21 @@ impl From<&SandboxMetadata> for PodIdentity {
     }
 }
 
-/// A path below a volume that the shim resolves and binds before the container is created.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A path below a volume, or a volume, that the shim resolves and binds before the container is created.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SubPath {
     /// Root of the volume.
     pub volume: PathBuf,
-    /// Relative, without `..`; made when missing.
+    /// Relative, without `..`; made when missing; empty is the volume itself.
     pub path: PathBuf,
     /// Where it is bound, in the shim's mount namespace only.
     pub target: PathBuf,
+    /// Where later mounts of it appear.
+    #[serde(default)]
+    pub propagation: Propagation,
+    /// With every mount below it.
+    #[serde(default)]
+    pub read_only: bool,
 }
 
 /// Everything a shim needs and the status that never changes.
@@ -112,6 +118,12 @@ pub struct ContainerRecord {
     /// Whom the first process is started as; None in the record of an older podprobe.
     #[serde(default)]
     pub linux_user: Option<LinuxUser>,
+    /// Its standard input is kept open.
+    #[serde(default)]
+    pub stdin: bool,
+    /// It has a terminal.
+    #[serde(default)]
+    pub tty: bool,
     /// The termination-log file on the node; empty when the container has none.
     #[serde(default)]
     pub termination_log: PathBuf,
@@ -183,6 +195,9 @@ pub struct SandboxRecord {
     pub share_pid: bool,
     /// Host name in its uts namespace.
     pub hostname: String,
+    /// Kernel parameters: name with dots, and value.
+    #[serde(default)]
+    pub sysctls: Vec<(String, String)>,
     /// Volumes in memory.
     pub memory_volumes: Vec<Tmpfs>,
     /// The cgroup that the holder moves to (see [`super::cgroup::leave_the_daemon`]).

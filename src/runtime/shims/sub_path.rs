@@ -1,8 +1,8 @@
-//! A path below a mount's source, bound by the shim before the container is created.
+//! A path below a mount's source, or a source with its mounts, bound by the shim before the container is created.
 //!
-//! Invariants: it is resolved in the mount namespace that the container's mounts are made in, and never leaves its volume:
-//! the kernel resolves it with the volume as the root (`openat2`, RESOLVE_IN_ROOT), and what is bound is the descriptor,
-//! not the path.
+//! Invariants: it is resolved in the mount namespace that the container's mounts are made in, but for Bidirectional ones,
+//! which are the node's own. A path never leaves its volume: the kernel resolves it with the volume as the root
+//! (`openat2`, RESOLVE_IN_ROOT), and what is bound is the descriptor, not the path.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,6 +15,9 @@ use nix::mount::{MsFlags, mount};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
 
 use super::state::SubPath;
+use crate::runtime::Propagation;
+use crate::sys::mount_tree::MountTree;
+use crate::sys::mountinfo::{self, Mount};
 
 /// Opens `path` as if `root` were `/`: no symlink, absolute or with `..`, leads out of it.
 fn open_in_root(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
@@ -26,11 +29,13 @@ fn open_in_root(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
 
 /// Resolves a sub path safely and makes what is missing of it, with the volume's own mode.
 fn resolve(volume: &Path, path: &Path) -> io::Result<OwnedFd> {
-    let root = openat2(
-        AT_FDCWD,
-        volume,
-        OpenHow::new().flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC),
-    )?;
+    let mut flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+    // A volume without a path may be a file.
+    flags.set(OFlag::O_DIRECTORY, !path.as_os_str().is_empty());
+    let root = openat2(AT_FDCWD, volume, OpenHow::new().flags(flags))?;
+    if path.as_os_str().is_empty() {
+        return Ok(root);
+    }
     let mode = Mode::from_bits_truncate(fstat(&root)?.st_mode & 0o777);
     let mut done = PathBuf::new();
     let mut at = open_in_root(&root, Path::new("."))?;
@@ -53,26 +58,73 @@ fn resolve(volume: &Path, path: &Path) -> io::Result<OwnedFd> {
     Ok(at)
 }
 
-/// Binds a sub path at its target, in the shim's own mount namespace.
-pub(super) fn bind(s: &SubPath) -> io::Result<()> {
+/// What of the node is bound as it is, with the mounts of both ends appearing at the other. To be called in the node's
+/// mount namespace; None for any other propagation.
+///
+/// # Errors
+/// As in containerd: it is not in a shared mount.
+pub(super) fn of_node(s: &SubPath) -> io::Result<Option<MountTree>> {
+    if s.propagation != Propagation::Bidirectional {
+        return Ok(None);
+    }
     let source = resolve(&s.volume, &s.path)?;
-    if let Some(parent) = s.target.parent() {
-        fs::create_dir_all(parent)?;
+    check_mount(&source, "shared", |m| m.shared)?;
+    MountTree::copy(&source).map(Some)
+}
+
+fn check_mount(path: &OwnedFd, wanted: &str, fits: impl Fn(&Mount) -> bool) -> io::Result<()> {
+    let real = fs::read_link(by_fd(path))?;
+    let mounts = mountinfo::read()?;
+    let around = mounts.iter().filter(|m| real.starts_with(&m.at));
+    // Of two at one place the later one covers the other, and the last of equal ones is taken.
+    match around.max_by_key(|m| m.at.components().count()) {
+        Some(mount) if fits(mount) => Ok(()),
+        mount => Err(io::Error::other(format!(
+            "path {real:?} is mounted on {:?} but it is not a {wanted} mount",
+            mount.map_or(Path::new("/"), |m| &m.at)
+        ))),
     }
-    let is_dir =
-        SFlag::from_bits_truncate(fstat(&source)?.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR;
-    if is_dir {
-        fs::create_dir_all(&s.target)?
-    } else {
-        File::create(&s.target).map(drop)?
+}
+
+fn by_fd(file: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+/// Binds a sub path at its target, in the shim's own mount namespace. `of_node` is what [`of_node`] gave.
+pub(super) fn bind(s: &SubPath, of_node: Option<MountTree>) -> io::Result<()> {
+    let source = resolve(&s.volume, &s.path)?;
+    make_target(s, &source)?;
+    if let Some(tree) = of_node {
+        return tree.attach(&s.target);
     }
-    let by_fd = format!("/proc/self/fd/{}", source.as_raw_fd());
+    if s.propagation == Propagation::HostToContainer {
+        check_mount(&source, "shared or slave", |m| m.shared || m.slave)?;
+    }
+    if s.read_only {
+        let tree = MountTree::copy(&source)?;
+        tree.make_read_only()?;
+        return tree.attach(&s.target);
+    }
     mount(
-        Some(by_fd.as_str()),
+        Some(by_fd(&source).as_str()),
         &s.target,
         None::<&str>,
         MsFlags::MS_BIND | MsFlags::MS_REC,
         None::<&str>,
     )?;
     Ok(())
+}
+
+/// An empty directory or file to mount it on.
+fn make_target(s: &SubPath, source: &OwnedFd) -> io::Result<()> {
+    if let Some(parent) = s.target.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let is_dir =
+        SFlag::from_bits_truncate(fstat(source)?.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR;
+    if is_dir {
+        fs::create_dir_all(&s.target)
+    } else {
+        File::create(&s.target).map(drop)
+    }
 }

@@ -26,12 +26,13 @@ use super::{Error, proc_mounts, process};
 /// Longest time from the start signal to execve; no step in between waits for anything.
 const START_LIMIT_MS: u16 = 30_000;
 
-/// Makes the container, up to but without its own program. Its stdio is ours.
+/// Makes the container, up to but without its own program. Its stdio is ours, or a terminal that is sent to the socket.
 pub(super) fn create(
     root: &Path,
     id: &str,
     bundle: &Path,
     pid_file: Option<&Path>,
+    console_socket: Option<&Path>,
 ) -> Result<(), Error> {
     let what = || format!("create container {id}");
     single_threaded().map_err(|e| Error::new(what(), e))?;
@@ -54,6 +55,7 @@ pub(super) fn create(
         &config,
         record.clone(),
         pid_file,
+        console_socket,
         &hierarchies,
         filter,
     );
@@ -110,6 +112,7 @@ fn prepare(bundle: &Path, hierarchies: &[Hierarchy]) -> Result<Value, String> {
     let rootfs = fs::canonicalize(bundle.join(rootfs))
         .map_err(|e| format!("root file system {rootfs}: {e}"))?;
     config["root"]["path"] = json!(rootfs);
+    config["linux"]["rootfsPropagation"] = json!(rootfs_propagation(&config));
     proc_mounts::check_config(&config, &rootfs)?;
     make_cwd(&config, &rootfs).map_err(|e| format!("make the working directory: {e}"))?;
     if hierarchies.iter().all(|h| h.v2) && !all_devices(&config) {
@@ -127,6 +130,17 @@ fn prepare(bundle: &Path, hierarchies: &[Hierarchy]) -> Result<Value, String> {
         }
     }
     Ok(config)
+}
+
+/// libcontainer ignores the propagation of bind mounts, so each has that of what it is bound from: with a private root
+/// none is tied to the node's mounts. It knows only words without the `r`, and applies them to all mounts.
+fn rootfs_propagation(config: &Value) -> &'static str {
+    let wanted = config.pointer("/linux/rootfsPropagation");
+    match wanted.and_then(Value::as_str) {
+        Some("rshared" | "shared") => "shared",
+        Some("rslave" | "slave") => "slave",
+        _ => "private",
+    }
 }
 
 /// libcontainer would ignore the profile (exec-in-container 6): its executor, ours, applies it. Without no_new_privs that
@@ -338,12 +352,17 @@ fn claim(root: &Path, id: &str) -> Result<(), String> {
     })
 }
 
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the steps of a creation have much to hand on"
+)]
 fn make(
     root: &Path,
     id: &str,
     config: &Value,
     mut record: Record,
     pid_file: Option<&Path>,
+    console_socket: Option<&Path>,
     hierarchies: &[Hierarchy],
     seccomp: Option<Seccomp>,
 ) -> Result<(), Error> {
@@ -366,6 +385,7 @@ fn make(
     };
     let builder = ContainerBuilder::new(id.to_owned(), SyscallType::default())
         .with_executor(payload)
+        .with_console_socket(console_socket)
         .with_pid_file(pid_file)
         .and_then(|b| b.with_root_path(root))
         .map_err(|e| Error(causes(&e)))?;

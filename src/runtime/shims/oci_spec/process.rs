@@ -14,7 +14,7 @@ pub(super) fn process(i: &Inputs<'_>) -> Result<Value, String> {
     let caps = capabilities::names(capabilities::resolve(security, i.host.bounding)?);
     let lowest = i.host.oom_score_adj_floor.unwrap_or(i32::MIN);
     Ok(json!({
-        "terminal": false,
+        "terminal": i.config.tty,
         "user": { "uid": user.uid, "gid": user.gid, "additionalGids": user.groups },
         "args": args(i)?,
         "env": env(i, &user.home),
@@ -61,13 +61,15 @@ fn refuse_nul(words: Vec<String>, container: &str) -> Result<Vec<String>, String
     }
 }
 
-/// PATH, HOSTNAME, the image's and the container's own variables; a later one replaces the value of an earlier one. HOME is
+/// PATH, HOSTNAME, with a terminal TERM, the image's and the container's own variables; a later one replaces the value of an earlier one. HOME is
 /// the user's where nobody sets it, as runc does.
 fn env(i: &Inputs<'_>, home: &str) -> Vec<String> {
     let mut all = Vec::new();
     let hostname = format!("HOSTNAME={}", i.sandbox_config.hostname);
+    let term = i.config.tty.then_some("TERM=xterm");
     for pair in [DEFAULT_PATH, &hostname]
         .into_iter()
+        .chain(term)
         .chain(i.image.env.iter().map(String::as_str))
     {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

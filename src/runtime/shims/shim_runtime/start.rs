@@ -21,8 +21,8 @@ use crate::runtime::shims::state::{
 };
 use crate::runtime::shims::{cri_log, sandbox, shim};
 use crate::runtime::{
-    ContainerConfig, ContainerId, ENDING, LinuxUser, NamespaceMode, RuntimeError, RuntimeErrorKind,
-    SandboxConfig, SeccompProfile, signals,
+    ContainerConfig, ContainerId, ENDING, LinuxUser, NamespaceMode, Propagation, RuntimeError,
+    RuntimeErrorKind, SandboxConfig, SeccompProfile, signals,
 };
 
 /// The kubelet's limit for one request to its runtime.
@@ -147,6 +147,7 @@ impl ShimRuntime {
             host_ipc: config.namespaces.ipc == NamespaceMode::Node,
             share_pid: config.namespaces.pid == NamespaceMode::Pod,
             hostname: config.hostname.clone(),
+            sysctls: config.sysctls.clone(),
             memory_volumes: config.tmpfs.clone(),
             shims_cgroup: self.layout.shims_cgroup(),
             created_at: SystemTime::now(),
@@ -317,6 +318,8 @@ impl ShimRuntime {
             cgroup,
             user: linux_user.uid,
             linux_user: Some(linux_user),
+            stdin: c.stdin,
+            tty: c.tty,
             termination_log: message.map(|m| m.file.clone()).unwrap_or_default(),
             message_from_log: message.is_some_and(|m| m.fall_back_to_log),
             exits: self.layout.exits(),
@@ -410,22 +413,25 @@ fn linux_user(user: &serde_json::Value) -> LinuxUser {
     }
 }
 
-/// The mounts by their sources on the node; where only a part of a source is asked for, by the place in the record
-/// directory where the shim binds that part first.
+/// The mounts by their sources on the node; where only a part of a source is asked for, or more than a runtime can do with
+/// it, by the place in the record directory where the shim binds that first.
 fn bind_sources(c: &ContainerConfig, dir: &Path) -> (Vec<oci_spec::Bind>, Vec<SubPath>) {
     let mut sub_paths = Vec::new();
     let bind = |(n, m): (usize, &crate::runtime::Mount)| {
         let target = dir.join(format!("subpaths/{n}"));
+        let plain = m.propagation == Propagation::Private && !m.recursive_read_only;
         let source = match &m.sub_path {
-            Some(path) => {
+            None if plain => m.host_path.clone(),
+            path => {
                 sub_paths.push(SubPath {
                     volume: m.host_path.clone(),
-                    path: path.clone(),
+                    path: path.clone().unwrap_or_default(),
                     target: target.clone(),
+                    propagation: m.propagation,
+                    read_only: m.recursive_read_only,
                 });
                 target
             }
-            None => m.host_path.clone(),
         };
         oci_spec::Bind {
             source,

@@ -1,0 +1,287 @@
+//! Kernel parameters: their names, the namespace that each belongs to, and which of them pods may set (the kubelet's
+//! `pkg/kubelet/sysctl`; kubelet-probes 10).
+//!
+//! Invariant: pure.
+
+use std::fmt;
+
+/// Longest name.
+const NAME_MAX: usize = 253;
+const NAME_FORM: &str = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+const PATTERN_FORM: &str =
+    r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*([a-z0-9][-_a-z0-9]*)?[a-z0-9*]$";
+
+/// Parameters that are isolated from other pods, with the kernel (major, minor) since which they are namespaced.
+const SAFE: [(&str, (u32, u32)); 12] = [
+    ("kernel.shm_rmid_forced", (0, 0)),
+    ("net.ipv4.ip_local_port_range", (0, 0)),
+    ("net.ipv4.tcp_syncookies", (0, 0)),
+    ("net.ipv4.ping_group_range", (0, 0)),
+    ("net.ipv4.ip_unprivileged_port_start", (0, 0)),
+    ("net.ipv4.ip_local_reserved_ports", (3, 16)),
+    ("net.ipv4.tcp_keepalive_time", (4, 5)),
+    ("net.ipv4.tcp_fin_timeout", (4, 6)),
+    ("net.ipv4.tcp_keepalive_intvl", (4, 5)),
+    ("net.ipv4.tcp_keepalive_probes", (4, 5)),
+    ("net.ipv4.tcp_rmem", (4, 15)),
+    ("net.ipv4.tcp_wmem", (4, 15)),
+];
+
+/// The namespace that has a value of its own of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SysctlNamespace {
+    /// System V IPC and message queues.
+    Ipc,
+    /// The network.
+    Net,
+}
+
+impl fmt::Display for SysctlNamespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ipc => "IPC",
+            Self::Net => "Net",
+        })
+    }
+}
+
+/// The name with dots between its parts: `net/ipv4/conf/eth0.1/mtu` is `net.ipv4.conf.eth0/1.mtu`.
+pub fn normalized(name: &str) -> String {
+    let swap = |c| match c {
+        '.' => '/',
+        '/' => '.',
+        c => c,
+    };
+    match name.find(['.', '/']) {
+        Some(at) if name[at..].starts_with('/') => name.chars().map(swap).collect(),
+        _ => name.to_owned(),
+    }
+}
+
+/// The file below /proc/sys of a normalized name.
+pub fn path(normalized: &str) -> String {
+    let swap = |c| match c {
+        '.' => '/',
+        '/' => '.',
+        c => c,
+    };
+    normalized.chars().map(swap).collect()
+}
+
+/// The namespace of a normalized name; None is not known to be in one.
+pub fn namespace_of(name: &str) -> Option<SysctlNamespace> {
+    match name {
+        "kernel.sem"
+        | "kernel.shmall"
+        | "kernel.shmmax"
+        | "kernel.shmmni"
+        | "kernel.shm_rmid_forced"
+        | "kernel.shm"
+        | "kernel.msgmax"
+        | "kernel.msgmnb"
+        | "kernel.msgmni"
+        | "kernel.msg" => Some(SysctlNamespace::Ipc),
+        name if name.starts_with("fs.mqueue.") => Some(SysctlNamespace::Ipc),
+        name if name.starts_with("net.") => Some(SysctlNamespace::Net),
+        _ => None,
+    }
+}
+
+/// What is wrong with a name.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let good = name.len() <= NAME_MAX && name.split(['.', '/']).all(is_segment);
+    good.then_some(()).ok_or_else(|| {
+        format!("must have at most {NAME_MAX} characters and match regex {NAME_FORM}")
+    })
+}
+
+/// `[a-z0-9]([-_a-z0-9]*[a-z0-9])?`
+fn is_segment(text: &str) -> bool {
+    let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    let bytes = text.as_bytes();
+    let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_".contains(b);
+    edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(inner)
+}
+
+/// `([a-z0-9][-_a-z0-9]*)?[a-z0-9*]`
+fn is_last_of_pattern(text: &str) -> bool {
+    match text.strip_suffix('*') {
+        None => is_segment(text),
+        Some("") => true,
+        Some(start) => is_segment(start.trim_end_matches(['-', '_'])),
+    }
+}
+
+/// Which parameters pods may set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SysctlAllowlist {
+    /// Normalized; one that ends with `*` stands for every name that begins so.
+    patterns: Vec<(String, SysctlNamespace)>,
+}
+
+impl SysctlAllowlist {
+    /// The safe parameters of this kernel, and the configured patterns.
+    ///
+    /// # Errors
+    /// A pattern has a bad form, or is of no namespace.
+    pub fn new(kernel: (u32, u32), unsafe_patterns: &[String]) -> Result<Self, String> {
+        let safe = SAFE.iter().filter(|(_, since)| kernel >= *since);
+        let mut patterns: Vec<(String, SysctlNamespace)> = safe
+            .filter_map(|(name, _)| Some(((*name).to_owned(), namespace_of(name)?)))
+            .collect();
+        for pattern in unsafe_patterns {
+            patterns.push(checked_pattern(pattern)?);
+        }
+        Ok(Self { patterns })
+    }
+
+    /// Whether a pod may set this parameter.
+    ///
+    /// # Errors
+    /// The kubelet's sentence.
+    pub fn check(&self, name: &str, host_network: bool, host_ipc: bool) -> Result<(), String> {
+        let name = normalized(name);
+        let exact = self.patterns.iter().find(|(p, _)| *p == name);
+        let by_pattern = || {
+            let begins = |p: &str| p.strip_suffix('*').is_some_and(|p| name.starts_with(p));
+            self.patterns.iter().find(|(p, _)| begins(p))
+        };
+        match exact.or_else(by_pattern) {
+            None => Err(format!("\"{name}\" not allowlisted")),
+            Some((_, ns @ SysctlNamespace::Ipc)) if host_ipc => {
+                Err(format!("\"{name}\" not allowed with host {ns} enabled"))
+            }
+            Some((_, ns @ SysctlNamespace::Net)) if host_network => {
+                Err(format!("\"{name}\" not allowed with host {ns} enabled"))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+fn checked_pattern(pattern: &str) -> Result<(String, SysctlNamespace), String> {
+    let mut segments: Vec<&str> = pattern.split(['.', '/']).collect();
+    let last = segments.pop().unwrap_or_default();
+    if pattern.len() > NAME_MAX
+        || !is_last_of_pattern(last)
+        || !segments.into_iter().all(is_segment)
+    {
+        return Err(format!(
+            "sysctl \"{pattern}\" must have at most {NAME_MAX} characters and match regex {PATTERN_FORM}"
+        ));
+    }
+    let name = normalized(pattern);
+    match namespace_of(name.trim_end_matches('*')) {
+        Some(namespace) => Ok((name, namespace)),
+        None => Err(format!(
+            "the sysctls \"{pattern}\" are not known to be namespaced"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEW: (u32, u32) = (6, 1);
+
+    fn patterns(list: &[&str]) -> Result<SysctlAllowlist, String> {
+        let list: Vec<String> = list.iter().map(|p| (*p).to_owned()).collect();
+        SysctlAllowlist::new(NEW, &list)
+    }
+
+    #[test]
+    fn slashes_and_dots_change_places() {
+        for (name, dots, file) in [
+            (
+                "net.ipv4.tcp_rmem",
+                "net.ipv4.tcp_rmem",
+                "net/ipv4/tcp_rmem",
+            ),
+            (
+                "net/ipv4/tcp_rmem",
+                "net.ipv4.tcp_rmem",
+                "net/ipv4/tcp_rmem",
+            ),
+            ("net/a.b/mtu", "net.a/b.mtu", "net/a.b/mtu"),
+            ("net.a/b.mtu", "net.a/b.mtu", "net/a.b/mtu"),
+            ("one", "one", "one"),
+        ] {
+            assert_eq!(normalized(name), dots);
+            assert_eq!(path(&normalized(name)), file);
+        }
+    }
+
+    #[test]
+    fn a_name_cannot_lead_out_of_its_directory() {
+        for good in ["a", "kernel.sem", "net/ipv4/ip_forward", "a.b-c_d.9"] {
+            assert_eq!(check_name(good), Ok(()), "{good}");
+        }
+        let long = "a".repeat(254);
+        for bad in [
+            "", ".", "a..b", "a.", "/a", "A", "a.-b", "a.b_", "a/../b", "a b", &long,
+        ] {
+            let error = check_name(bad).unwrap_err();
+            assert_eq!(
+                error,
+                r"must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_safe_needs_a_pattern() {
+        let none = SysctlAllowlist::new(NEW, &[]).unwrap();
+        assert_eq!(none.check("net.ipv4.tcp_rmem", false, false), Ok(()));
+        assert_eq!(none.check("kernel/shm_rmid_forced", true, false), Ok(()));
+        let refused = none.check("net.core.somaxconn", false, false);
+        assert_eq!(
+            refused,
+            Err("\"net.core.somaxconn\" not allowlisted".into())
+        );
+        let some = patterns(&["net.core.*", "kernel.msg*", "net/ipv4/route/min_pmtu"]).unwrap();
+        for name in [
+            "net.core.somaxconn",
+            "kernel.msgmax",
+            "net.ipv4.route.min_pmtu",
+        ] {
+            assert_eq!(some.check(name, false, false), Ok(()));
+        }
+        assert!(some.check("net.corex", false, false).is_err());
+    }
+
+    #[test]
+    fn the_node_s_namespaces_are_not_for_pods() {
+        let list = patterns(&["net.core.*", "kernel.sem"]).unwrap();
+        for (name, text) in [
+            ("net.core.somaxconn", "Net"),
+            ("net.ipv4.tcp_syncookies", "Net"),
+            ("kernel.sem", "IPC"),
+        ] {
+            let refused = list.check(name, true, true);
+            let expected = format!("\"{name}\" not allowed with host {text} enabled");
+            assert_eq!(refused, Err(expected));
+        }
+    }
+
+    #[test]
+    fn an_old_kernel_has_fewer_safe_ones() {
+        let old = SysctlAllowlist::new((4, 5), &[]).unwrap();
+        let allowed = |name| old.check(name, false, false).is_ok();
+        assert!(allowed("net.ipv4.tcp_keepalive_time"));
+        assert!(!allowed("net.ipv4.tcp_fin_timeout") && !allowed("net.ipv4.tcp_wmem"));
+    }
+
+    #[test]
+    fn a_pattern_is_of_one_namespace() {
+        for bad in ["*", "kernel.*", "vm.swappiness", "kernel.pid_max", "net*"] {
+            let expected = format!("the sysctls \"{bad}\" are not known to be namespaced");
+            assert_eq!(patterns(&[bad]), Err(expected));
+        }
+        for bad in ["net.*.a", "net.**", "Net.*", "", "net."] {
+            let error = patterns(&[bad]).unwrap_err();
+            assert!(error.contains("match regex"), "{bad}: {error}");
+        }
+        assert!(patterns(&["net.*", "kernel.shm*", "fs.mqueue.*", "net.ipv4.tcp_*"]).is_ok());
+    }
+}

@@ -1,0 +1,141 @@
+//! Names and resolver of a pod, and the files of /etc that say so.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+
+use crate::api::Pod;
+use crate::container_config::{self, ClusterDns, DnsWarning, HostNames};
+use crate::network::etc_files::{Content, EtcFiles, Hosts};
+use crate::network::resolv_conf::ResolvConf;
+use crate::runtime::RuntimeError;
+use crate::settings::Settings;
+
+/// What the configuration says about names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeDns {
+    cluster: ClusterDns,
+    resolv_conf: Option<PathBuf>,
+    node_ip: IpAddr,
+}
+
+impl Default for NodeDns {
+    fn default() -> Self {
+        Self::of(&Settings::default())
+    }
+}
+
+impl NodeDns {
+    /// The part of the configuration.
+    pub fn of(settings: &Settings) -> Self {
+        Self {
+            cluster: ClusterDns {
+                servers: settings.cluster_dns.clone(),
+                domain: settings.cluster_domain.clone(),
+            },
+            resolv_conf: settings.resolv_conf.clone(),
+            node_ip: settings.node_ip,
+        }
+    }
+
+    /// The names of a pod.
+    pub(super) fn host_names(&self, pod: &Pod) -> Result<HostNames, RuntimeError> {
+        let node = nix::unistd::gethostname().unwrap_or_default();
+        container_config::host_names(pod, &self.cluster.domain, &node.to_string_lossy())
+            .map_err(RuntimeError::failed)
+    }
+
+    /// Writes the files of a pod; returns what is to be said of its resolver.
+    pub(super) fn write(
+        &self,
+        pod: &Pod,
+        files: &EtcFiles,
+    ) -> Result<Vec<DnsWarning>, RuntimeError> {
+        let names = self.host_names(pod)?;
+        let node = self
+            .resolver()
+            .map_err(|e| RuntimeError::failed(e.to_string()))?;
+        let (resolv_conf, warnings) = container_config::resolver(pod, &self.cluster, node);
+        let aliases = pod.spec.host_aliases.iter();
+        let content = Content {
+            hosts: Hosts {
+                addresses: vec![Ipv4Addr::LOCALHOST.into()],
+                name: &names.short,
+                domain: &names.domain,
+                aliases: aliases.map(|a| (a.ip.as_str(), &a.hostnames[..])).collect(),
+                host_network: pod.spec.host_network,
+            },
+            hostname: &names.kernel,
+            resolv_conf,
+        };
+        let written = files.write(&content);
+        written
+            .map_err(|e| RuntimeError::failed(format!("cannot write the files of /etc: {e}")))?;
+        Ok(warnings)
+    }
+
+    /// The node's resolver. Without a file the resolver of the node itself, as in the kubelet.
+    fn resolver(&self) -> io::Result<ResolvConf> {
+        match &self.resolv_conf {
+            Some(file) => read(file),
+            None => {
+                let own: IpAddr = match self.node_ip {
+                    IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                    IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+                };
+                Ok(ResolvConf {
+                    nameservers: vec![own.to_string()],
+                    searches: vec![".".into()],
+                    options: vec![],
+                })
+            }
+        }
+    }
+}
+
+/// A node without a network may have no file. deviations: no-resolv-conf
+fn read(file: &Path) -> io::Result<ResolvConf> {
+    match fs::read(file) {
+        Ok(text) => Ok(ResolvConf::parse(&String::from_utf8_lossy(&text))),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(ResolvConf::default()),
+        Err(e) => Err(io::Error::new(
+            e.kind(),
+            format!("cannot read resolvConf {}: {e}", file.display()),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolver(file: Option<&Path>, node_ip: &str) -> Result<String, String> {
+        let dns = NodeDns {
+            resolv_conf: file.map(Path::to_owned),
+            node_ip: node_ip.parse().unwrap(),
+            ..NodeDns::default()
+        };
+        dns.resolver().map(|r| r.text()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn no_file_is_the_node_s_own_resolver() {
+        let of = |ip| resolver(None, ip);
+        assert_eq!(
+            of("192.0.2.1"),
+            Ok("search .\nnameserver 127.0.0.1\n".into())
+        );
+        assert_eq!(of("fd00::1"), Ok("search .\nnameserver ::1\n".into()));
+    }
+
+    /// deviations: no-resolv-conf
+    #[test]
+    fn a_missing_file_is_an_empty_resolver_and_an_unreadable_one_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = dir.path().join("resolv.conf");
+        assert_eq!(resolver(Some(&missing), "192.0.2.1"), Ok(String::new()));
+        let error = resolver(Some(dir.path()), "192.0.2.1").unwrap_err();
+        assert!(error.starts_with("cannot read resolvConf /"), "{error}");
+    }
+}
