@@ -357,6 +357,20 @@ mod tests {
         assert_eq!(left, ["4.log", "5.log", "notes.txt"]);
     }
 
+    /// Also where the two come apart.
+    #[test]
+    fn a_carriage_return_before_a_newline_is_left_out() {
+        let mut lines = Lines::new(Stream::Stdout);
+        let mut out = Vec::new();
+        for input in [&b"a\r\nb\rc\r"[..], b"\n\r\nd\r"] {
+            lines.push(input, "T", &mut out);
+        }
+        lines.finish("T", &mut out);
+        let text = String::from_utf8(out).unwrap();
+        let expected = "T stdout F a\nT stdout F b\rc\nT stdout F \nT stdout P d\r\n";
+        assert_eq!(text, expected);
+    }
+
     #[track_caller]
     fn check(inputs: &[&[u8]], expected: &[(&str, usize)]) {
         let mut lines = Lines::new(Stream::Stderr);
