@@ -51,6 +51,8 @@ pub struct Settings {
     pub cluster_domain: String,
     /// `runtime`: `embedded`, or the absolute path of an OCI runtime such as runc or crun.
     pub runtime: RuntimeChoice,
+    /// `runtimeClasses`: further runtimes by the name that a pod gives in `runtimeClassName`, each `embedded` or a path.
+    pub runtime_classes: BTreeMap<String, RuntimeChoice>,
 }
 
 /// Which OCI runtime the shims drive.
@@ -85,6 +87,7 @@ impl Default for Settings {
             } else {
                 RuntimeChoice::Path("/usr/sbin/runc".into())
             },
+            runtime_classes: BTreeMap::new(),
         }
     }
 }
@@ -147,6 +150,8 @@ struct File {
     cluster_domain: Option<String>,
     #[serde(deserialize_with = "runtime")]
     runtime: Option<RuntimeChoice>,
+    #[serde(deserialize_with = "runtime_classes")]
+    runtime_classes: Option<BTreeMap<String, RuntimeChoice>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -238,6 +243,7 @@ impl File {
             cluster_dns: self.cluster_dns.unwrap_or(d.cluster_dns),
             cluster_domain: self.cluster_domain.unwrap_or(d.cluster_domain),
             runtime: runtime.or(self.runtime).unwrap_or(d.runtime),
+            runtime_classes: self.runtime_classes.unwrap_or(d.runtime_classes),
         })
     }
 }
@@ -523,6 +529,18 @@ fn runtime<'de, D: Deserializer<'de>>(d: D) -> Result<Option<RuntimeChoice>, D::
     checked(d, |t: String| check_runtime(&t))
 }
 
+fn runtime_classes<'de, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<BTreeMap<String, RuntimeChoice>>, D::Error> {
+    checked(d, |classes: BTreeMap<String, String>| {
+        let class = |(name, text): (String, String)| match is_dns_subdomain(&name).first() {
+            Some(complaint) => Err(format!("\"{name}\": {complaint}")),
+            None => Ok((name, check_runtime(&text)?)),
+        };
+        classes.into_iter().map(class).collect()
+    })
+}
+
 fn check_runtime(text: &str) -> Result<RuntimeChoice, String> {
     match text {
         "embedded" if cfg!(feature = "embedded") => Ok(RuntimeChoice::Embedded),
@@ -615,6 +633,8 @@ mod tests {
         assert_eq!(s.resolv_conf, None);
         assert_eq!(s.cluster_dns, ["10.96.0.10".parse::<IpAddr>().unwrap()]);
         assert_eq!(s.cluster_domain, "cluster.local");
+        let classes = read(r#"{"runtimeClasses": {"crun": "/usr/bin/crun"}}"#).runtime_classes;
+        assert_eq!(classes["crun"], RuntimeChoice::Path("/usr/bin/crun".into()));
         assert_eq!(read("{}").resolv_conf, Some("/etc/resolv.conf".into()));
         check_error(
             r#"{"clusterDNS": ["dns"]}"#,
@@ -680,6 +700,8 @@ mod tests {
             r#"{"clusterDNS": ["10.96.0.10", "dns"]}"#,
             r#"{"clusterDomain": "Cluster.local"}"#,
             r#"{"runtime": "runc"}"#,
+            r#"{"runtimeClasses": {"crun": "crun"}}"#,
+            r#"{"runtimeClasses": {"C": "/usr/bin/crun"}}"#,
             r#"{} x"#,
             r#"[]"#,
             "",

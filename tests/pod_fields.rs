@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use podprobe::api::Pod;
 use podprobe::kuberuntime::StartErrorReason;
+use podprobe::runtime::shims::state::{CONTAINER, ContainerRecord};
 use podprobe::runtime::{ExecOutcome, RuntimeContainerStatus};
 use podprobe::settings::{RuntimeChoice, Settings};
 use serde_json::{Value, json};
@@ -393,3 +394,32 @@ on_both_runtimes!(
     mount_propagation,
     propagation_needs_a_shared_mount,
 );
+
+/// A pod may ask for another runtime than the daemon's; each container goes on with the one it was created by.
+#[test]
+fn a_runtime_class_is_another_runtime() {
+    support::on_runc(|node| {
+        let runc = node.settings.runtime.clone();
+        let node = with(node, |s| {
+            s.runtime = RuntimeChoice::Embedded;
+            s.runtime_classes = [("runc".to_owned(), runc.clone())].into();
+        });
+        let rt = node.runtime();
+        let spec = |class: &str| json!({"runtimeClassName": class, "containers": [sh("main", "echo ran")]});
+        let chosen = pod("web", spec("runc"));
+        let ended = run_first(&node, &rt, &chosen);
+        assert_eq!(lines(&ended), "ran\n");
+        let record: ContainerRecord = node.record(&ended.id, CONTAINER);
+        assert_eq!(RuntimeChoice::Path(record.runtime[0].clone()), runc);
+        node.remove_pod(&rt, &chosen);
+
+        let unknown = pod("web", spec("kata"));
+        let error = rt.run_pod_sandbox(&unknown, 0).unwrap_err().message;
+        assert_eq!(
+            error,
+            "runtimeclass.node.k8s.io \"kata\" not found: runtimeClasses in the configuration has runc"
+        );
+        assert_eq!(rt.list_pods().unwrap(), []);
+        rt.kuberuntime.remove_pod_data(unknown.uid()).unwrap();
+    });
+}

@@ -222,6 +222,9 @@ pub struct PodSpec {
     /// The containers' host name, whatever `hostname` and `subdomain` say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostname_override: Option<String>,
+    /// Which of the configured runtimes runs the pod; None is the daemon's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime_class_name: Option<String>,
     /// Further lines of the containers' /etc/hosts.
     pub host_aliases: Vec<HostAlias>,
     /// Which resolver the containers use: `ClusterFirst` (default), `ClusterFirstWithHostNet`, `Default` or `None`.

@@ -62,6 +62,7 @@ pub fn sandbox(i: &SandboxInputs<'_>) -> SandboxConfig {
         log_directory: i.log_directory.clone(),
         cgroup_parent: i.cgroup_parent.clone(),
         namespaces: namespaces(i.pod),
+        runtime_handler: i.pod.spec.runtime_class_name.clone().unwrap_or_default(),
         sysctls: sysctls(i.pod),
         tmpfs: i.volumes.tmpfs().to_vec(),
         labels: pod_labels(i.pod),

@@ -80,6 +80,8 @@ pub struct SandboxConfig {
     pub cgroup_parent: String,
     /// Whose namespaces the pod uses.
     pub namespaces: NamespaceOptions,
+    /// Which runtime runs its containers; empty is the default one.
+    pub runtime_handler: String,
     /// Kernel parameters of its own namespaces: the name with dots between its parts, and the value.
     pub sysctls: Vec<(String, String)>,
     /// Memory that its containers share through volumes.

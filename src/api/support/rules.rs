@@ -113,12 +113,6 @@ const SPEC: &[(&str, Rule)] = &[
         ),
     ),
     (
-        "runtimeClassName",
-        Rule::Refuse(
-            "runtime classes are not supported: the daemon's --runtime is the runtime of every pod",
-        ),
-    ),
-    (
         "overhead",
         Rule::Refuse("not supported: it belongs to a runtime class"),
     ),

@@ -42,7 +42,6 @@ fn a_field_that_a_container_would_miss_refuses() {
         ("resourceClaims", json!([{"name": "c"}])),
         ("resources", json!({"limits": {"cpu": 1}})),
         ("hostUsers", json!(false)),
-        ("runtimeClassName", json!("kata")),
         ("overhead", json!({"cpu": "1"})),
         ("readinessGates", json!([{"conditionType": "x"}])),
         ("schedulingGates", json!([{"name": "x"}])),

@@ -45,6 +45,9 @@ pub(super) fn validate_node_fields(errors: &mut Vec<FieldError>, spec: &PodSpec)
         let name = &spec.priority_class_name;
         named(errors, "spec.priorityClassName", name, is_dns_subdomain);
     }
+    if let Some(name) = &spec.runtime_class_name {
+        named(errors, "spec.runtimeClassName", name, is_dns_subdomain);
+    }
 }
 
 fn term_of(errors: &mut Vec<FieldError>, term: &NodeSelectorTerm, path: &str) {

@@ -718,11 +718,15 @@ fn names_and_resolvers_of_a_pod() {
     let ip = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
     check_pod(
         json!({}),
-        json!({"dnsPolicy": "clusterfirst", "subdomain": "a.b", "hostNetwork": true, "setHostnameAsFQDN": true,
+        json!({"dnsPolicy": "clusterfirst", "runtimeClassName": "A", "subdomain": "a.b", "hostNetwork": true, "setHostnameAsFQDN": true,
         "hostnameOverride": "a".repeat(65),
         "hostAliases": [{"ip": "010.0.0.1", "hostnames": ["ok.example", "A"]}]}),
         &[
             "spec.dnsPolicy: Unsupported value: \"clusterfirst\": supported values: \"ClusterFirst\", \"ClusterFirstWithHostNet\", \"Default\", \"None\"",
+            &format!(
+                "spec.runtimeClassName: Invalid value: \"A\": {}",
+                is_dns_subdomain("A")[0]
+            ),
             "spec.subdomain: Invalid value: \"a.b\": must not contain dots",
             "spec.hostnameOverride: Too long: may not be more than 64 bytes",
             "spec.hostnameOverride: Forbidden: may not be specified when `hostNetwork` is true",

@@ -8,7 +8,7 @@ mod restore;
 mod start;
 mod stop;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
@@ -59,6 +59,8 @@ pub struct ShimRuntime {
     /// This program, for the inner roles.
     program: PathBuf,
     choice: RuntimeChoice,
+    /// By the name of a runtime class.
+    classes: BTreeMap<String, RuntimeChoice>,
     networks: Networks,
     log_max_size: u64,
     log_max_files: u32,
@@ -104,6 +106,7 @@ impl ShimRuntime {
             images,
             program: "/proc/self/exe".into(),
             choice: settings.runtime.clone(),
+            classes: settings.runtime_classes.clone(),
             networks: Networks::new(settings.node_ip),
             log_max_size: settings.container_log_max_size,
             log_max_files: settings.container_log_max_files,
@@ -168,7 +171,29 @@ impl ShimRuntime {
 
     /// `<embedded: this program + oci>`, or the OCI runtime binary.
     fn runtime_command(&self) -> Vec<PathBuf> {
-        match &self.choice {
+        self.command_of(&self.choice)
+    }
+
+    /// The command of a sandbox's runtime class.
+    ///
+    /// # Errors
+    /// The kubelet's sentence, and what there is.
+    fn class_command(&self, class: &str) -> Result<Vec<PathBuf>, RuntimeError> {
+        match self.classes.get(class) {
+            Some(choice) => Ok(self.command_of(choice)),
+            None if class.is_empty() => Ok(self.runtime_command()),
+            None => Err(RuntimeError::failed(format!(
+                "runtimeclass.node.k8s.io \"{class}\" not found: runtimeClasses in the configuration has {}",
+                match &self.classes.keys().cloned().collect::<Vec<_>>()[..] {
+                    [] => "none".to_owned(),
+                    names => names.join(", "),
+                }
+            ))),
+        }
+    }
+
+    fn command_of(&self, choice: &RuntimeChoice) -> Vec<PathBuf> {
+        match choice {
             RuntimeChoice::Embedded => vec![self.program.clone(), "oci".into()],
             RuntimeChoice::Path(path) => vec![path.clone()],
         }
@@ -296,6 +321,7 @@ impl Runtime for ShimRuntime {
     }
 
     fn run_sandbox(&self, config: &SandboxConfig) -> Result<ContainerId, RuntimeError> {
+        self.class_command(&config.runtime_handler)?;
         let id = self.start_sandbox(config).map_err(|cause| {
             let SandboxMetadata {
                 name, namespace, ..

@@ -313,7 +313,7 @@ impl ShimRuntime {
             log_path: d.sandbox_config.log_directory.join(&c.log_path),
             log_max_size: self.log_max_size,
             log_max_files: self.log_max_files,
-            runtime: self.runtime_command(),
+            runtime: self.class_command(&d.sandbox_config.runtime_handler)?,
             oci_root: self.layout.oci_state(),
             cgroup,
             user: linux_user.uid,
