@@ -497,6 +497,27 @@ fn a_volume_that_is_not_ready_keeps_the_pod_from_its_sandbox() {
     assert!(h.texts()[0].starts_with(text), "{:?}", h.texts());
 }
 
+#[test]
+fn what_is_to_be_said_of_the_resolver_is_an_event_of_the_pod() {
+    let own = json!({"nameservers": ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"]});
+    let h = Harness::new(json!({"containers": [{"name": "c", "image": "i"}],
+        "dnsPolicy": "None", "dnsConfig": own}));
+    h.run(Phase::Sync);
+    let text = "DNSConfigForming Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: 192.0.2.1 192.0.2.2 192.0.2.3";
+    assert_eq!(h.texts()[0], text);
+    assert!(h.calls().contains(&"start c 0".to_owned()));
+}
+
+#[test]
+fn a_host_name_that_is_too_long_keeps_the_pod_from_its_sandbox() {
+    let h = Harness::new(json!({"containers": [{"name": "c", "image": "i"}],
+        "subdomain": "s".repeat(60), "setHostnameAsFQDN": true}));
+    assert!(matches!(h.run(Phase::Sync), Outcome::Failed { .. }));
+    assert_eq!(waiting(&h).0, "ContainerCreating");
+    let text = "FailedCreatePodSandBox Failed to create pod sandbox: failed to construct FQDN";
+    assert!(h.texts()[0].starts_with(text), "{:?}", h.texts());
+}
+
 type HookAnswer = dyn Fn(HookKind, &str, &Cancel) -> Result<(), HookError> + Send + Sync;
 
 /// Hooks that a test answers, by kind and container. A hook is a call of the runtime, so that the
