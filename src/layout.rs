@@ -96,6 +96,25 @@ impl Layout {
         self.lib_dir().join("images.d")
     }
 
+    /// Where docker's config.json, or its older form, is looked for: as the kubelet, in its own directory, the home directory
+    /// and the root.
+    pub fn docker_configs(&self) -> Vec<PathBuf> {
+        let mut places = vec![
+            self.lib_dir().join("config.json"),
+            self.root.join("var/lib/kubelet/config.json"),
+        ];
+        let home = std::env::var_os("HOME").filter(|_| self.root == Path::new("/"));
+        places.extend(home.map(|home| PathBuf::from(home).join(".docker/config.json")));
+        let below = [
+            "root/.docker/config.json",
+            ".docker/config.json",
+            "var/lib/kubelet/.dockercfg",
+            ".dockercfg",
+        ];
+        places.extend(below.map(|place| self.root.join(place)));
+        places
+    }
+
     /// `/var/lib/podprobe/containers/<id>`: overlay upper and work directories.
     pub fn container_data(&self, id: &str) -> PathBuf {
         self.lib_dir().join("containers").join(id)

@@ -12,6 +12,8 @@ use serde::{Deserialize, Deserializer};
 
 use crate::api::sysctls::SysctlAllowlist;
 use crate::api::validation::{is_dns_subdomain, is_qualified_name, is_valid_label_value};
+use crate::images::manager::Parallel;
+use crate::images::registry::Registries;
 use crate::layout::Layout;
 
 /// The validated configuration of the daemon. The first word of a field's comment is its key;
@@ -49,6 +51,12 @@ pub struct Settings {
     pub cluster_dns: Vec<IpAddr>,
     /// `clusterDomain`: the domain of the cluster, in the host names of pods and in what their resolver searches; may be empty.
     pub cluster_domain: String,
+    /// `serializeImagePulls`: whether images are pulled one after the other; must be false for more at once.
+    pub serialize_image_pulls: bool,
+    /// `maxParallelImagePulls`: how many images are pulled at once when they are not serialized; null is as many as are wanted.
+    pub max_parallel_image_pulls: Option<usize>,
+    /// `registries`: what differs for registries: mirrors, logins, certificates ([Images](#images)).
+    pub registries: Registries,
     /// `runtime`: `embedded`, or the absolute path of an OCI runtime such as runc or crun.
     pub runtime: RuntimeChoice,
     /// `runtimeClasses`: further runtimes by the name that a pod gives in `runtimeClassName`, each `embedded` or a path.
@@ -82,6 +90,9 @@ impl Default for Settings {
             resolv_conf: Some("/etc/resolv.conf".into()),
             cluster_dns: Vec::new(),
             cluster_domain: String::new(),
+            serialize_image_pulls: true,
+            max_parallel_image_pulls: None,
+            registries: Registries::default(),
             runtime: if cfg!(feature = "embedded") {
                 RuntimeChoice::Embedded
             } else {
@@ -148,6 +159,10 @@ struct File {
     cluster_dns: Option<Vec<IpAddr>>,
     #[serde(deserialize_with = "domain")]
     cluster_domain: Option<String>,
+    serialize_image_pulls: Option<bool>,
+    #[serde(deserialize_with = "parallel_pulls")]
+    max_parallel_image_pulls: Option<usize>,
+    registries: Option<Registries>,
     #[serde(deserialize_with = "runtime")]
     runtime: Option<RuntimeChoice>,
     #[serde(deserialize_with = "runtime_classes")]
@@ -173,25 +188,48 @@ impl Settings {
         named: Option<&Path>,
         overrides: &Overrides,
     ) -> Result<Self, SettingsError> {
-        let path = named.map_or_else(|| layout.config_file(), Path::to_owned);
-        let file = match fs::read(&path) {
-            Ok(bytes) => parse(&bytes).map_err(|e| {
-                SettingsError(format!("cannot use configuration {}: {e}", path.display()))
-            })?,
-            Err(e) if named.is_none() && e.kind() == io::ErrorKind::NotFound => File::default(),
-            Err(e) => {
-                return Err(SettingsError(format!(
-                    "cannot read configuration {}: {e}",
-                    path.display()
-                )));
-            }
-        };
-        file.resolve(layout, overrides, &host_name(), own_address)
+        File::read(layout, named)?
+            .resolve(layout, overrides, &host_name(), own_address)
             .map_err(SettingsError)
+    }
+
+    /// The key `registries` alone, for who only pulls images.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_registries(
+        layout: &Layout,
+        named: Option<&Path>,
+    ) -> Result<Registries, SettingsError> {
+        Ok(File::read(layout, named)?.registries.unwrap_or_default())
+    }
+
+    /// How many images are pulled at once.
+    pub fn parallel_image_pulls(&self) -> Parallel {
+        match (self.serialize_image_pulls, self.max_parallel_image_pulls) {
+            (true, _) => Parallel::Serial,
+            (false, None) => Parallel::Unlimited,
+            (false, Some(n)) => Parallel::AtMost(n),
+        }
     }
 }
 
 impl File {
+    fn read(layout: &Layout, named: Option<&Path>) -> Result<Self, SettingsError> {
+        let path = named.map_or_else(|| layout.config_file(), Path::to_owned);
+        let text = |verb: &str, e: String| {
+            SettingsError(format!(
+                "cannot {verb} configuration {}: {e}",
+                path.display()
+            ))
+        };
+        match fs::read(&path) {
+            Ok(bytes) => parse(&bytes).map_err(|e| text("use", e)),
+            Err(e) if named.is_none() && e.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(e) => Err(text("read", e.to_string())),
+        }
+    }
+
     fn resolve(
         self,
         layout: &Layout,
@@ -213,6 +251,13 @@ impl File {
             .as_deref()
             .map(|r| check_runtime(r).map_err(flag("--runtime")))
             .transpose()?;
+        let max_parallel = self.max_parallel_image_pulls;
+        // The kubelet's default and its check.
+        let serialize = self.serialize_image_pulls;
+        let serialize = serialize.unwrap_or(max_parallel.is_none_or(|n| n == 1));
+        if serialize && max_parallel.is_some_and(|n| n > 1) {
+            return Err("maxParallelImagePulls cannot be larger than 1 unless serializeImagePulls is set to false".into());
+        }
         Ok(Settings {
             node_name,
             static_pod_path: overrides
@@ -242,6 +287,9 @@ impl File {
             resolv_conf: self.resolv_conf.unwrap_or(d.resolv_conf),
             cluster_dns: self.cluster_dns.unwrap_or(d.cluster_dns),
             cluster_domain: self.cluster_domain.unwrap_or(d.cluster_domain),
+            serialize_image_pulls: serialize,
+            max_parallel_image_pulls: max_parallel,
+            registries: self.registries.unwrap_or(d.registries),
             runtime: runtime.or(self.runtime).unwrap_or(d.runtime),
             runtime_classes: self.runtime_classes.unwrap_or(d.runtime_classes),
         })
@@ -429,6 +477,13 @@ fn max_pods<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> 
     checked(d, |n: i64| match n {
         1..=1_000_000 => Ok(n as usize),
         _ => Err(format!("{n} is out of range: allowed are 1 to 1000000")),
+    })
+}
+
+fn parallel_pulls<'de, D: Deserializer<'de>>(d: D) -> Result<Option<usize>, D::Error> {
+    checked(d, |n: i64| match n {
+        1..=1000 => Ok(n as usize),
+        _ => Err(format!("{n} is out of range: allowed are 1 to 1000")),
     })
 }
 
@@ -661,6 +716,33 @@ mod tests {
             error.starts_with("nodeLabels: a b=c is not a label: name part must"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn image_pulls_are_serial_unless_a_number_is_given() {
+        let pulls = |json: &str| {
+            resolve(json, "/", &Overrides::default()).map(|s| s.parallel_image_pulls())
+        };
+        assert_eq!(pulls("{}"), Ok(Parallel::Serial));
+        assert_eq!(
+            pulls(r#"{"maxParallelImagePulls": 1}"#),
+            Ok(Parallel::Serial)
+        );
+        assert_eq!(
+            pulls(r#"{"maxParallelImagePulls": 3}"#),
+            Ok(Parallel::AtMost(3))
+        );
+        assert_eq!(
+            pulls(r#"{"serializeImagePulls": false}"#),
+            Ok(Parallel::Unlimited)
+        );
+        assert!(pulls(r#"{"serializeImagePulls": true, "maxParallelImagePulls": 2}"#).is_err());
+        check_error(
+            r#"{"maxParallelImagePulls": 0}"#,
+            "maxParallelImagePulls: 0 is out of range: allowed are 1 to 1000 at line 1 column 28",
+        );
+        let error = parse(br#"{"registries": {"hosts": {"r": {"plainHttp": true}}}}"#).unwrap_err();
+        assert!(error.contains("did you mean \"plainHTTP\"?"), "{error}");
     }
 
     #[test]

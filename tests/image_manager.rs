@@ -1,6 +1,6 @@
 //! The image manager on a real store, with a registry that the test imitates.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -8,14 +8,28 @@ use std::time::Duration;
 
 use podprobe::clock::Moment;
 use podprobe::images::manager::{
-    EnsureError, ImageEvent, ImageManager, ImageRequest, ImageWaitReason, NoRegistry, PullError,
-    PullPolicy, Puller,
+    EnsureError, ImageEvent, ImageManager, ImageRequest, ImageService, ImageWaitReason, NoRegistry,
+    PullError, PullPolicy, PullRequest, Puller,
 };
-use podprobe::images::{Image, ImageConfig, ImageStore, ImagesInUse, Reference};
+use podprobe::images::{Image, ImageConfig, ImageError, ImageStore, ImagesInUse, Reference};
 
 #[path = "support/skip.rs"]
 mod skip;
 use skip::is_root;
+
+/// The images of a store, of which those that were pulled are known by name.
+struct Images {
+    store: ImageStore,
+    pulled: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl ImageService for Images {
+    fn image(&self, reference: &str) -> Result<Image, ImageError> {
+        let image = self.store.resolve(reference)?;
+        let pulled = self.pulled.lock().unwrap().contains(&image.name);
+        Ok(Image { pulled, ..image })
+    }
+}
 
 /// Serves images of quay.io; each pull takes two seconds of the test's clock and ends as the next of `outcomes` says.
 struct FakeRegistry {
@@ -23,6 +37,7 @@ struct FakeRegistry {
     root: PathBuf,
     now: Arc<Mutex<Moment>>,
     outcomes: Mutex<VecDeque<Result<u64, PullError>>>,
+    pulled: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Puller for FakeRegistry {
@@ -30,12 +45,14 @@ impl Puller for FakeRegistry {
         image.repository.starts_with("quay.io/")
     }
 
-    fn pull(&self, image: &Reference) -> Result<u64, PullError> {
+    fn pull(&self, request: &PullRequest<'_>) -> Result<u64, PullError> {
+        let name = request.image.to_string();
         let mut now = self.now.lock().unwrap();
         *now = *now + Duration::from_secs(2);
         let outcome = self.outcomes.lock().unwrap().pop_front();
         let size = outcome.expect("no pull is expected")?;
-        import(&self.store, &self.root, &image.to_string());
+        import(&self.store, &self.root, &name);
+        self.pulled.lock().unwrap().insert(name);
         Ok(size)
     }
 }
@@ -65,8 +82,13 @@ impl Managed {
             root,
             now: now.clone(),
             outcomes: Mutex::new(outcomes.into_iter().collect()),
+            pulled: Arc::default(),
         };
-        let manager = ImageManager::new(Arc::new(store.clone()), Box::new(registry));
+        let images = Images {
+            store: store.clone(),
+            pulled: registry.pulled.clone(),
+        };
+        let manager = ImageManager::new(Arc::new(images), Box::new(registry));
         Self {
             dir,
             store,
@@ -85,6 +107,8 @@ impl Managed {
             pod_uid: "uid",
             image,
             policy: PullPolicy::named(policy),
+            credentials: &[],
+            cancelled: &|| false,
         };
         let clock = || *self.now.lock().unwrap();
         let result = self
@@ -153,6 +177,8 @@ fn without_a_registry_an_image_is_used_when_it_is_there() {
         pod_uid: "uid",
         image: "quay.io/a:1",
         policy: PullPolicy::Always,
+        credentials: &[],
+        cancelled: &|| false,
     };
     let error = nothing.ensure(request, &Moment::now, &mut |_| {});
     assert_eq!(
@@ -244,4 +270,55 @@ fn a_failed_pull_is_tried_again_after_its_back_off() {
         .unwrap();
     m.wait(1);
     check(None, &[pulling, "Normal Pulled: Successfully pulled"]);
+}
+
+#[test]
+fn what_was_loaded_by_hand_is_never_pulled_anew() {
+    if !is_root() {
+        return;
+    }
+    let m = Managed::new([]);
+    m.import("quay.io/a:1");
+    let present = PRESENT.replace("app:1", "quay.io/a:1");
+    for policy in ["Always", "IfNotPresent", "Never"] {
+        m.check("quay.io/a:1", policy, None, &[&present]);
+    }
+}
+
+#[test]
+fn a_pulled_image_is_used_while_its_registry_cannot_be_reached() {
+    if !is_root() {
+        return;
+    }
+    let gone = || Err(PullError::RegistryUnavailable("no route".into()));
+    let refused = Err(PullError::Failed("401 Unauthorized".into()));
+    let m = Managed::new([Ok(1), gone(), refused]);
+    let check = |error, events: &[&str]| m.check("quay.io/a:1", "Always", error, events);
+    let pulling = "Normal Pulling: ";
+    check(None, &[pulling, "Normal Pulled: Successfully pulled"]);
+    let failed =
+        "Warning Failed: Failed to pull image \"quay.io/a:1\": RegistryUnavailable: no route";
+    let used = "Normal Pulled: Container image \"quay.io/a:1\" already present on machine; its registry cannot be reached";
+    check(None, &[pulling, failed, used]);
+    // during the back-off it is not asked again
+    check(None, &[used]);
+    m.wait(10);
+    let refused = "Warning Failed: Failed to pull image \"quay.io/a:1\": 401 Unauthorized";
+    let error = Some(("ErrImagePull", "401 Unauthorized"));
+    check(error, &[pulling, refused]);
+}
+
+#[test]
+fn a_cancelled_pull_is_no_failure() {
+    if !is_root() {
+        return;
+    }
+    let m = Managed::new([Err(PullError::Cancelled), Ok(1)]);
+    let check = |error, events: &[&str]| m.check("quay.io/a:1", "IfNotPresent", error, events);
+    let error = Some(("ErrImagePull", "the pull was cancelled"));
+    check(error, &["Normal Pulling: "]);
+    check(
+        None,
+        &["Normal Pulling: ", "Normal Pulled: Successfully pulled"],
+    );
 }

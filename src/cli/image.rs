@@ -5,36 +5,43 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::args::{self, ROOT, Raw};
+use super::args::{self, Opt, ROOT, Raw};
 use super::error::CliError;
+use super::image_pull;
 use super::run::log_to;
 use super::suggest::did_you_mean;
 use super::table::write_rows;
 use super::terminal::say;
+use crate::images::registry::RegistryPuller;
 use crate::images::{ImageConfig, ImageError, ImageRecord, ImageStore, LoadedImage};
 use crate::layout::Layout;
 use crate::runtime::shims;
+use crate::settings::Settings;
 
 /// `image`.
 pub const VERB: args::Verb = args::Verb {
     name: "image",
     summary: &[(
-        "image load|import|list|rm",
-        "put images on the node; nothing is pulled from a registry",
+        "image pull|load|import|inspect|list|rm",
+        "put images on the node",
     )],
     help: "\
-usage: podprobe image load FILE… | import PATH NAME | list | rm NAME…   [--root DIR]
+usage: podprobe image pull NAME… | load FILE… | import PATH NAME | inspect NAME | list | rm NAME…
+                      [--root DIR] [--config FILE]
 
+  pull NAME                from the registry in the name, with the mirrors, logins and certificates of `registries` in the
+                           configuration
   load FILE                an OCI layout (directory or tar) or a docker archive
   import PATH NAME         make the image NAME from a plain root directory, a tar of one, or a statically linked
                            program, which it then runs
+  inspect NAME             what is known of an image, as JSON
   list                     images on the node, the newest of each name first
   rm NAME                  remove the name; the image itself is removed when nothing uses it
 
 Works with or without a daemon. An image that has lost its name to a newer one is listed as <none>; the daemon removes
 it after ten minutes unless a container uses it.
 ",
-    options: &[ROOT],
+    options: &[ROOT, Opt::value("config", None)],
     run: |raw, out, _| {
         let image = parse(raw).map_err(CliError::Usage)?;
         // Repairs of the store are logged on stderr.
@@ -48,6 +55,8 @@ it after ten minutes unless a container uses it.
 pub struct Image {
     /// Where the store is.
     pub root: PathBuf,
+    /// The configuration, if it is not the one below the root.
+    pub config: Option<PathBuf>,
     /// What to do with it.
     pub action: Action,
 }
@@ -55,6 +64,10 @@ pub struct Image {
 /// The verbs of `image`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
+    /// `pull NAME…`.
+    Pull(Vec<String>),
+    /// `inspect NAME`.
+    Inspect(String),
     /// `load FILE…`.
     Load(Vec<PathBuf>),
     /// `import PATH NAME`.
@@ -66,11 +79,14 @@ pub enum Action {
 }
 
 fn parse(raw: &Raw) -> Result<Image, String> {
-    const ACTIONS: [&str; 4] = ["load", "import", "list", "rm"];
-    let usage = "'image' takes: load FILE…, import PATH NAME, list, or rm NAME…";
+    const ACTIONS: [&str; 6] = ["pull", "load", "import", "inspect", "list", "rm"];
+    let usage =
+        "'image' takes: pull NAME…, load FILE…, import PATH NAME, inspect NAME, list, or rm NAME…";
     let words = raw.text_words()?;
     let (action, rest) = words.split_first().ok_or(usage)?;
     let action = match (action.as_str(), rest) {
+        ("pull", [_, ..]) => Action::Pull(rest.to_vec()),
+        ("inspect", [name]) => Action::Inspect(name.clone()),
         ("load", [_, ..]) => Action::Load(rest.iter().map(PathBuf::from).collect()),
         ("import", [path, name]) => Action::Import(path.into(), name.clone()),
         ("list" | "ls", []) => Action::List,
@@ -87,6 +103,7 @@ fn parse(raw: &Raw) -> Result<Image, String> {
     };
     Ok(Image {
         root: raw.root()?,
+        config: raw.path("config")?,
         action,
     })
 }
@@ -140,6 +157,23 @@ fn run(image: &Image, out: &mut dyn Write) -> Result<(), CliError> {
     let layout = Layout::new(&image.root);
     let images = open(&layout)?;
     match &image.action {
+        Action::Pull(names) => {
+            let registries = Settings::load_registries(&layout, image.config.as_deref())
+                .map_err(|e| CliError::Failed(e.to_string()))?;
+            let puller = RegistryPuller::new(images, registries, layout.docker_configs());
+            for name in names {
+                let loaded = image_pull::pull(&puller, name).map_err(CliError::Failed)?;
+                let (id, size) = (loaded.id.clone(), size(loaded.size));
+                let name = warn_and_name(loaded).remove(0);
+                writeln!(out, "pulled {name} ({id}, {size})")?;
+            }
+        }
+        Action::Inspect(name) => {
+            let details = images.inspect(name).map_err(failed)?;
+            let text = serde_json::to_string_pretty(&details);
+            let text = text.map_err(|e| CliError::Failed(e.to_string()))?;
+            writeln!(out, "{text}")?;
+        }
         Action::Load(paths) => {
             for path in paths {
                 for name in load(&images, path).map_err(failed)? {
@@ -207,7 +241,7 @@ fn list(rows: &[ImageRecord], out: &mut dyn Write) -> std::io::Result<()> {
 }
 
 /// Three digits in decimal units, as `crictl images` has them.
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     let (mut value, mut unit) = (bytes as f64, "B");
     for next in ["kB", "MB", "GB", "TB"] {
         if value < 999.5 {
@@ -283,8 +317,17 @@ mod tests {
     fn an_action_has_its_arguments() {
         let image = |action| Image {
             root: "/r".into(),
+            config: None,
             action,
         };
+        check(
+            "image pull a b:1 --root /r",
+            image(Action::Pull(vec!["a".into(), "b:1".into()])),
+        );
+        check(
+            "image inspect a --root /r",
+            image(Action::Inspect("a".into())),
+        );
         check(
             "image load a b --root /r",
             image(Action::Load(vec!["a".into(), "b".into()])),
@@ -298,7 +341,7 @@ mod tests {
             "image rm x y --root /r",
             image(Action::Remove(vec!["x".into(), "y".into()])),
         );
-        let usage = "'image' takes: load FILE…, import PATH NAME, list, or rm NAME…";
+        let usage = "'image' takes: pull NAME…, load FILE…, import PATH NAME, inspect NAME, list, or rm NAME…";
         check_error("image", usage);
         check_error(
             "image load",

@@ -16,6 +16,7 @@ pub mod get;
 pub mod help;
 pub mod human;
 pub mod image;
+mod image_pull;
 pub mod kinds;
 pub mod live;
 pub mod logs;

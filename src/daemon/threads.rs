@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 
 use crate::images::housekeeping::ImageKeeper;
+use crate::images::registry::PullStop;
 use crate::pleg::Pleg;
 use crate::pod_config::file::FileSource;
 use crate::runtime::shims::exits::ExitListener;
@@ -20,6 +21,8 @@ pub(super) struct Threads {
     pub(super) server: Server,
     pub(super) files: FileSource,
     pub(super) images: ImageKeeper,
+    /// The threads of pulls end with the pod workers that wait for them.
+    pub(super) pulls: PullStop,
     pub(super) exits: ExitListener,
     pub(super) pleg: (Arc<Pleg>, Sender<()>),
     pub(super) sync_loop: (JoinHandle<()>, Sender<()>),
@@ -57,6 +60,7 @@ impl Threads {
             server,
             files,
             images,
+            pulls,
             exits,
             pleg: (pleg, stop_pleg),
             sync_loop: (sync_loop, stop_loop),
@@ -65,6 +69,7 @@ impl Threads {
         server.stop();
         files.stop();
         images.stop();
+        pulls.stop();
         let exits = exits.stop();
         // the loop's end closes the channels of results, so that no probe worker waits in a send
         drop((stop_loop, stop_checkpoint, stop_pleg));

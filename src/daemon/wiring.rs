@@ -29,7 +29,8 @@ use crate::container_config::{NodeFacts, kernel_version};
 use crate::events::Recorder;
 use crate::images::ImageStore;
 use crate::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
-use crate::images::manager::{ImageManager, ImageService, NoRegistry};
+use crate::images::manager::{ImageManager, ImageService};
+use crate::images::registry::{PullStop, RegistryPuller};
 use crate::kuberuntime::{KubeRuntime, NodeDns};
 use crate::layout::Layout;
 use crate::lifecycle::HandlerRunner;
@@ -85,7 +86,8 @@ pub(super) fn start(
     let last = LastDaemon::new(&restored);
     let (objects_changed, objects) = bounded(1);
     let stores = Stores::new(restored, started, objects_changed);
-    let kuberuntime = Arc::new(kuberuntime(settings, &engine, layout, &stores));
+    let (kuberuntime, pulls) = kuberuntime(settings, &engine, layout, &stores);
+    let kuberuntime = Arc::new(kuberuntime);
     let pods_with_data = kuberuntime.pods_with_data();
     let StartedPleg {
         pleg,
@@ -138,6 +140,7 @@ pub(super) fn start(
         files: start_file_source(settings, layout, &stores, last.pods, updates.clone())?,
         exits: start_exit_listener(layout, pleg.clone())?,
         images: start_image_keeper(layout, engine.store, senders.images_changed)?,
+        pulls,
         pleg: (pleg, stop_pleg),
     };
     let running = Running {
@@ -190,19 +193,24 @@ impl Stores {
     }
 }
 
+/// Also what ends the pulls of images.
 fn kuberuntime(
     settings: &Settings,
     engine: &Engine,
     layout: &Layout,
     stores: &Stores,
-) -> KubeRuntime {
-    let images = ImageManager::new(engine.images.clone(), Box::new(NoRegistry));
+) -> (KubeRuntime, PullStop) {
+    let registries = settings.registries.clone();
+    let puller = RegistryPuller::new(engine.store.clone(), registries, layout.docker_configs());
+    let stop = puller.stopper();
+    let images = ImageManager::new(engine.images.clone(), Box::new(puller));
+    let images = images.parallel(settings.parallel_image_pulls());
     let runtime = engine.runtime.clone();
     let objects = stores.objects.clone();
     let node = NodeFacts::read(settings.node_ip, &layout.lib_dir());
     let volumes = Volumes::new();
-    KubeRuntime::new(runtime, images, volumes, objects, node, layout.clone())
-        .with_dns(NodeDns::of(settings))
+    let kuberuntime = KubeRuntime::new(runtime, images, volumes, objects, node, layout.clone());
+    (kuberuntime.with_dns(NodeDns::of(settings)), stop)
 }
 
 fn prober_manager(

@@ -342,6 +342,22 @@ fn checked(
     digests: Vec<String>,
     layers: Vec<Blob>,
 ) -> Result<Found, ImageError> {
+    let (id, config) = runnable(config, layers.len(), &source.name())?;
+    Ok(Found {
+        names,
+        id,
+        config,
+        digests,
+        layers,
+    })
+}
+
+/// The id and the configuration of an image with so many layers, if it can run here.
+pub(super) fn runnable(
+    config: &[u8],
+    layers: usize,
+    what: &str,
+) -> Result<(String, OciConfig), ImageError> {
     let id = sha256(config);
     let config = OciConfig::parse(config)?;
     let host = Platform::host();
@@ -351,10 +367,10 @@ fn checked(
             found: vec![config.platform().to_string()],
         });
     }
-    let (has, wants) = (layers.len(), config.rootfs.diff_ids.len());
+    let (has, wants) = (layers, config.rootfs.diff_ids.len());
     if has != wants {
         return Err(ImageError::corrupt(
-            source.name(),
+            what,
             format!("image {id} has {has} layers, its configuration {wants}"),
         ));
     }
@@ -364,13 +380,7 @@ fn checked(
             limit: format!("{} layers", overlay::MAX_LAYERS),
         });
     }
-    Ok(Found {
-        names,
-        id,
-        config,
-        digests,
-        layers,
-    })
+    Ok((id, config))
 }
 
 /// The file's name without the endings of an archive, in lower case: a possible name for an image

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// Why an image cannot be loaded, found or removed. The text is one sentence for people.
 #[derive(Debug)]
 pub enum ImageError {
-    /// No loaded image has this reference. Nothing is pulled.
+    /// No image of the node has this reference.
     NotFound {
         /// The reference as given.
         reference: String,
@@ -185,7 +185,7 @@ impl fmt::Display for ImageError {
             Self::NotFound { reference, similar } => {
                 write!(
                     f,
-                    "cannot find image {reference:?} on this node: nothing is pulled, load it with `podprobe image load FILE`"
+                    "cannot find image {reference:?} on this node: load it with `podprobe image load FILE`, or pull it with `podprobe image pull`"
                 )?;
                 if similar.is_empty() {
                     Ok(())

@@ -43,6 +43,9 @@ pub(super) struct Record {
     /// that did not store them.
     #[serde(default)]
     pub(super) names: Option<BTreeSet<String>>,
+    /// Those of its names that it was pulled under; the others were given by hand.
+    #[serde(default)]
+    pub(super) pulled: BTreeSet<String>,
 }
 
 /// `layers/<hex>/layer.json`.
@@ -82,6 +85,27 @@ fn hex(digest: &str) -> &str {
     digest.strip_prefix("sha256:").unwrap_or(digest)
 }
 
+/// The directory below `pulls/` in which one pull unpacks its layers. It goes with the value; of a process that was killed,
+/// the next writer removes it.
+#[derive(Debug)]
+pub(super) struct PullDir {
+    path: PathBuf,
+    _lock: Flock<File>,
+}
+
+impl PullDir {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for PullDir {
+    fn drop(&mut self) {
+        // What stays is removed by the next writer.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
 pub(super) fn private_dir(path: &Path) -> Result<(), ImageError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|e| ImageError::io(format!("create {}", path.display()), e))
@@ -108,7 +132,7 @@ impl StoreDir {
             fs::create_dir_all(above)
                 .map_err(|e| ImageError::io(format!("create {}", above.display()), e))?;
         }
-        ["", "images", "layers", "tmp"]
+        ["", "images", "layers", "tmp", "pulls"]
             .iter()
             .try_for_each(|sub| private_dir(&self.path.join(sub)))
     }
@@ -130,6 +154,7 @@ impl StoreDir {
         let lock =
             lock.map_err(|(_, e)| ImageError::io(format!("lock {}", self.path.display()), e))?;
         self.clear_tmp();
+        self.clear_pulls();
         Ok(lock)
     }
 
@@ -139,6 +164,7 @@ impl StoreDir {
         let lock = Flock::lock(self.lock_file()?, FlockArg::LockExclusiveNonblock).ok();
         if lock.is_some() {
             self.clear_tmp();
+            self.clear_pulls();
         }
         Ok(lock)
     }
@@ -158,6 +184,46 @@ impl StoreDir {
                 log::warn!("cannot remove the leftover {}: {e}", path.display());
             }
         }
+    }
+
+    /// A place for the layers of a pull, which takes too long for the store's lock. It has a lock of its own.
+    pub(super) fn pull_dir(&self) -> Result<PullDir, ImageError> {
+        let failed = |e: io::Error| ImageError::io(format!("write {}", self.pulls().display()), e);
+        loop {
+            let path = self.pulls().join(unique());
+            private_dir(&path)?;
+            let name = path.join("lock");
+            let file = match File::create_new(&name) {
+                Ok(file) => file,
+                // another process took it for a leftover
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) => return Err(failed(e)),
+            };
+            let lock = Flock::lock(file, FlockArg::LockExclusive);
+            let lock = lock.map_err(|(_, e)| failed(e.into()))?;
+            if name.exists() {
+                return Ok(PullDir { path, _lock: lock });
+            }
+        }
+    }
+
+    /// Removes the layers of pulls whose process has died.
+    fn clear_pulls(&self) {
+        for entry in fs::read_dir(self.pulls()).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let lock = File::open(path.join("lock"))
+                .map(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock));
+            if matches!(lock, Ok(Err(_))) {
+                continue;
+            }
+            if let Err(e) = fs::remove_dir_all(&path) {
+                log::warn!("cannot remove the leftover {}: {e}", path.display());
+            }
+        }
+    }
+
+    fn pulls(&self) -> PathBuf {
+        self.path.join("pulls")
     }
 
     pub(super) fn tmp(&self) -> PathBuf {
@@ -319,6 +385,23 @@ fn size_of_files(dir: &Path) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pull_keeps_its_directory_until_it_ends_and_one_that_died_loses_it() {
+        let temp = tempfile::tempdir().unwrap();
+        let store = StoreDir::new(temp.path().to_owned());
+        store.create().unwrap();
+        let dead = temp.path().join("pulls/dead");
+        fs::create_dir(&dead).unwrap();
+        fs::write(dead.join("lock"), "").unwrap();
+        fs::create_dir(temp.path().join("pulls/begun")).unwrap();
+        let running = store.pull_dir().unwrap();
+        drop(store.lock().unwrap());
+        assert_eq!(store.entries("pulls").unwrap().len(), 1);
+        assert!(running.path().is_dir());
+        drop(running);
+        assert!(store.entries("pulls").unwrap().is_empty());
+    }
 
     #[test]
     fn a_file_tells_when_something_else_changed_it() {

@@ -4,7 +4,9 @@
 //!
 //! Invariants: only [`should_pull`] decides whether to pull. No lock is held while an image is
 //! pulled. If no registry serves an image, a present image is used whatever the policy, and a
-//! container waits for a missing one to be loaded.
+//! container waits for a missing one to be loaded. An image that somebody loaded by hand is never
+//! replaced by one of a registry, and one that was pulled is used while its registry cannot be
+//! reached (deviations: pull-always).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,6 +15,8 @@ use std::time::Duration;
 
 use super::error::ImageError;
 use super::reference::Reference;
+use super::registry::DockerConfig;
+use super::registry::slots::{Slot, Slots};
 use super::store::{Image, ImageStore};
 use crate::clock::{Moment, go_duration};
 
@@ -58,6 +62,17 @@ impl ImageService for ImageStore {
     }
 }
 
+/// One pull.
+#[derive(Clone, Copy)]
+pub struct PullRequest<'a> {
+    /// What to pull.
+    pub image: &'a Reference,
+    /// Logins to try before the node's own: the pull secrets of a pod.
+    pub credentials: &'a [DockerConfig],
+    /// Whether nobody wants it any more.
+    pub cancelled: &'a dyn Fn() -> bool,
+}
+
 /// Pulls images from a registry to the node.
 pub trait Puller: Send + Sync {
     /// Whether there is a registry for this image.
@@ -68,7 +83,7 @@ pub trait Puller: Send + Sync {
     ///
     /// # Errors
     /// The pull failed; no part of the image is kept.
-    fn pull(&self, image: &Reference) -> Result<u64, PullError>;
+    fn pull(&self, request: &PullRequest<'_>) -> Result<u64, PullError>;
 }
 
 /// No registry is configured: images are loaded by people.
@@ -80,9 +95,10 @@ impl Puller for NoRegistry {
         false
     }
 
-    fn pull(&self, image: &Reference) -> Result<u64, PullError> {
+    fn pull(&self, request: &PullRequest<'_>) -> Result<u64, PullError> {
         Err(PullError::Failed(format!(
-            "cannot pull {image}: no registry is configured"
+            "cannot pull {}: no registry is configured",
+            request.image
         )))
     }
 }
@@ -92,6 +108,8 @@ impl Puller for NoRegistry {
 pub enum PullError {
     /// The registry does not answer.
     RegistryUnavailable(String),
+    /// The caller does not want it any more.
+    Cancelled,
     /// Anything else.
     Failed(String),
 }
@@ -100,6 +118,7 @@ impl fmt::Display for PullError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RegistryUnavailable(why) => write!(f, "RegistryUnavailable: {why}"),
+            Self::Cancelled => f.write_str("the pull was cancelled"),
             Self::Failed(why) => f.write_str(why),
         }
     }
@@ -108,7 +127,7 @@ impl fmt::Display for PullError {
 impl std::error::Error for PullError {}
 
 /// The container that needs an image.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct ImageRequest<'a> {
     /// UID of the pod: each pod has a back-off of its own.
     pub pod_uid: &'a str,
@@ -116,6 +135,10 @@ pub struct ImageRequest<'a> {
     pub image: &'a str,
     /// The container's policy.
     pub policy: PullPolicy,
+    /// The pod's pull secrets.
+    pub credentials: &'a [DockerConfig],
+    /// Whether the container is not to start any more.
+    pub cancelled: &'a dyn Fn() -> bool,
 }
 
 /// An event to record of the container, in the kubelet's reasons and texts.
@@ -190,13 +213,33 @@ impl fmt::Display for EnsureError {
 
 impl std::error::Error for EnsureError {}
 
+/// What the node has of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Present {
+    Missing,
+    /// Somebody put it there by hand.
+    Loaded,
+    Pulled,
+}
+
 /// Whether to pull an image that a registry serves.
-fn should_pull(policy: PullPolicy, present: bool) -> bool {
+fn should_pull(policy: PullPolicy, present: Present) -> bool {
     match policy {
-        PullPolicy::Always => true,
-        PullPolicy::IfNotPresent => !present,
+        PullPolicy::Always => present != Present::Loaded,
+        PullPolicy::IfNotPresent => present == Present::Missing,
         PullPolicy::Never => false,
     }
+}
+
+/// How many images are pulled at once (`serializeImagePulls`, `maxParallelImagePulls`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parallel {
+    /// One after the other.
+    Serial,
+    /// As many as are wanted.
+    Unlimited,
+    /// At most so many.
+    AtMost(usize),
 }
 
 /// The image manager of a node.
@@ -204,16 +247,29 @@ pub struct ImageManager {
     images: Arc<dyn ImageService>,
     puller: Box<dyn Puller>,
     back_off: Mutex<BackOff>,
+    /// None without a limit.
+    slots: Option<Slots>,
 }
 
 impl ImageManager {
-    /// A manager of these images and this registry.
+    /// A manager of these images and this registry, which pulls one image at a time.
     pub fn new(images: Arc<dyn ImageService>, puller: Box<dyn Puller>) -> Self {
         Self {
             images,
             puller,
             back_off: Mutex::default(),
+            slots: Some(Slots::new(1)),
         }
+    }
+
+    /// The same with so many pulls at a time.
+    pub fn parallel(self, parallel: Parallel) -> Self {
+        let slots = match parallel {
+            Parallel::Serial => Some(Slots::new(1)),
+            Parallel::Unlimited => None,
+            Parallel::AtMost(n) => Some(Slots::new(n)),
+        };
+        Self { slots, ..self }
     }
 
     /// Returns the image; pulls it when the policy asks for it. Blocks during a pull. Passes events
@@ -227,8 +283,9 @@ impl ImageManager {
         let image = request.image;
         let found = self.images.image(image);
         let present = match &found {
-            Ok(_) => true,
-            Err(ImageError::NotFound { .. }) => false,
+            Ok(found) if found.pulled => Present::Pulled,
+            Ok(_) => Present::Loaded,
+            Err(ImageError::NotFound { .. }) => Present::Missing,
             Err(e @ ImageError::InvalidName { .. }) => {
                 let message = format!("Failed to apply default image tag {image:?}: {e}");
                 record(warning("InspectFailed", &message));
@@ -244,8 +301,8 @@ impl ImageManager {
         let reference = Reference::parse(image).ok();
         let served = reference.filter(|r| self.puller.serves(r));
         match (served, found) {
-            (Some(reference), _) if should_pull(request.policy, present) => {
-                self.pull(request, &reference, clock, record)
+            (Some(reference), found) if should_pull(request.policy, present) => {
+                self.pull_or(found.ok(), request, &reference, clock, record)
             }
             (_, Ok(found)) => {
                 record(normal("Pulled", present_on_machine(image)));
@@ -264,45 +321,72 @@ impl ImageManager {
         }
     }
 
+    /// Pulls. While the registry cannot be reached, an image that is there is used.
+    fn pull_or(
+        &self,
+        present: Option<Image>,
+        request: ImageRequest<'_>,
+        reference: &Reference,
+        clock: &dyn Fn() -> Moment,
+        record: &mut dyn FnMut(ImageEvent),
+    ) -> Result<Image, EnsureError> {
+        let key = (request.pod_uid.to_owned(), request.image.to_owned());
+        let held = self.lock().held(&key, clock());
+        let unreachable = match held {
+            Some(held) if held.unavailable && present.is_some() => true,
+            Some(held) => return Err(hold_back(request.image, held, record)),
+            None => false,
+        };
+        let failed = match unreachable {
+            true => None,
+            false => match self.pull(key, request, reference, clock, record) {
+                Ok(image) => return Ok(image),
+                Err(e) => Some(e),
+            },
+        };
+        let is = |e: &EnsureError| e.reason == ImageWaitReason::RegistryUnavailable;
+        match (present, failed) {
+            (Some(image), failed) if failed.as_ref().is_none_or(is) => {
+                let text = format!(
+                    "Container image {:?} already present on machine; its registry cannot be reached",
+                    request.image
+                );
+                record(normal("Pulled", text));
+                Ok(image)
+            }
+            (_, Some(e)) => Err(e),
+            // `present` is there whenever nothing was tried
+            (_, None) => Err(error(ImageWaitReason::ErrImagePull, String::new())),
+        }
+    }
+
     fn pull(
         &self,
+        key: Key,
         request: ImageRequest<'_>,
         reference: &Reference,
         clock: &dyn Fn() -> Moment,
         record: &mut dyn FnMut(ImageEvent),
     ) -> Result<Image, EnsureError> {
         let image = request.image;
-        let key = (request.pod_uid.to_owned(), image.to_owned());
-        if let Some((retry_at, last)) = self.lock().held(&key, clock()) {
-            let text = format!("Back-off pulling image {image:?}");
-            let message = format!("{text}: {last}");
-            record(normal("BackOff", text));
-            return Err(EnsureError {
-                retry_at: Some(retry_at),
-                ..error(ImageWaitReason::ImagePullBackOff, message)
-            });
-        }
         record(normal("Pulling", format!("Pulling image {image:?}")));
+        let asked = clock();
+        let slot = self.slot(request.cancelled)?;
         let started = clock();
-        let pulled = self.puller.pull(reference);
+        let pulled = self.puller.pull(&PullRequest {
+            image: reference,
+            credentials: request.credentials,
+            cancelled: request.cancelled,
+        });
+        drop(slot);
         let now = clock();
-        let size = pulled.map_err(|e| {
-            record(warning(
-                "Failed",
-                &format!("Failed to pull image {image:?}: {e}"),
-            ));
-            let failed = pull_error(image, &e);
-            self.lock()
-                .advance(key, now, format!("{failed}: {}", failed.message));
-            failed
-        })?;
-        let took = go_duration(Duration::from_millis(
-            u64::try_from(now.since(started).as_millis()).unwrap_or(u64::MAX),
-        ));
+        let size = pulled.map_err(|e| self.failed(key, image, &e, now, record))?;
         record(normal(
             "Pulled",
             format!(
-                "Successfully pulled image {image:?} in {took} ({took} including waiting). Image size: {size} bytes."
+                "Successfully pulled image {image:?} in {} ({} including waiting). Image size: {size} bytes.",
+                took(started, now),
+                took(asked, now)
             ),
         ));
         self.lock().forget_old(now);
@@ -313,9 +397,56 @@ impl ImageManager {
         })
     }
 
+    /// Waits for its turn.
+    fn slot(&self, cancelled: &dyn Fn() -> bool) -> Result<Option<Slot>, EnsureError> {
+        match &self.slots {
+            None => Ok(None),
+            Some(slots) => match slots.take(cancelled) {
+                Some(slot) => Ok(Some(slot)),
+                None => Err(pull_error("", &PullError::Cancelled)),
+            },
+        }
+    }
+
+    /// Records a failed pull, and holds the next one back. A cancelled pull has not failed.
+    fn failed(
+        &self,
+        key: Key,
+        image: &str,
+        e: &PullError,
+        now: Moment,
+        record: &mut dyn FnMut(ImageEvent),
+    ) -> EnsureError {
+        let failed = pull_error(image, e);
+        if *e != PullError::Cancelled {
+            let text = format!("Failed to pull image {image:?}: {e}");
+            record(warning("Failed", &text));
+            let unavailable = failed.reason == ImageWaitReason::RegistryUnavailable;
+            let text = format!("{failed}: {}", failed.message);
+            self.lock().advance(key, now, text, unavailable);
+        }
+        failed
+    }
+
     fn lock(&self) -> MutexGuard<'_, BackOff> {
         self.back_off.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn hold_back(image: &str, held: Held, record: &mut dyn FnMut(ImageEvent)) -> EnsureError {
+    let text = format!("Back-off pulling image {image:?}");
+    let message = format!("{text}: {}", held.error);
+    record(normal("BackOff", text));
+    EnsureError {
+        retry_at: Some(held.retry_at),
+        ..error(ImageWaitReason::ImagePullBackOff, message)
+    }
+}
+
+/// In milliseconds, as Go writes it.
+fn took(from: Moment, to: Moment) -> String {
+    let milliseconds = u64::try_from(to.since(from).as_millis()).unwrap_or(u64::MAX);
+    go_duration(Duration::from_millis(milliseconds))
 }
 
 /// The text of today's kubelets, which check who may use an image.
@@ -330,6 +461,7 @@ fn pull_error(image: &str, e: &PullError) -> EnsureError {
             format!("image pull failed for {image} because the registry is unavailable: {why}"),
         ),
         PullError::Failed(why) => error(ImageWaitReason::ErrImagePull, why.clone()),
+        PullError::Cancelled => error(ImageWaitReason::ErrImagePull, e.to_string()),
     }
 }
 
@@ -370,6 +502,17 @@ struct FailedPull {
     at: Moment,
     /// `ErrImagePull: …`.
     error: String,
+    unavailable: bool,
+}
+
+/// A pull that has to wait.
+#[derive(Debug, PartialEq, Eq)]
+struct Held {
+    retry_at: Moment,
+    /// The last error.
+    error: String,
+    /// Whether that was a registry that cannot be reached.
+    unavailable: bool,
 }
 
 impl FailedPull {
@@ -379,14 +522,18 @@ impl FailedPull {
 }
 
 impl BackOff {
-    /// When the image may be pulled again and the last error; None when it may be pulled now.
-    fn held(&self, key: &Key, now: Moment) -> Option<(Moment, String)> {
+    /// None when the image may be pulled now.
+    fn held(&self, key: &Key, now: Moment) -> Option<Held> {
         let failed = self.0.get(key).filter(|f| !f.is_forgotten(now))?;
         let retry_at = failed.at + failed.delay;
-        (now < retry_at).then(|| (retry_at, failed.error.clone()))
+        (now < retry_at).then(|| Held {
+            retry_at,
+            error: failed.error.clone(),
+            unavailable: failed.unavailable,
+        })
     }
 
-    fn advance(&mut self, key: Key, now: Moment, error: String) {
+    fn advance(&mut self, key: Key, now: Moment, error: String, unavailable: bool) {
         self.forget_old(now);
         let before = self.0.get(&key);
         let delay = before.map_or(FIRST_DELAY, |f| (f.delay * 2).min(MAX_DELAY));
@@ -394,6 +541,7 @@ impl BackOff {
             delay,
             at: now,
             error,
+            unavailable,
         };
         self.0.insert(key, failed);
     }
@@ -409,14 +557,18 @@ mod tests {
 
     #[test]
     fn the_policy_decides() {
-        for (policy, when_present, when_missing) in [
-            ("Always", true, true),
-            ("IfNotPresent", false, true),
-            ("Never", false, false),
+        for (policy, decided) in [
+            ("Always", [true, false, true]),
+            ("IfNotPresent", [false, false, true]),
+            ("Never", [false, false, false]),
         ] {
             let policy = PullPolicy::named(policy);
-            let decided = (should_pull(policy, true), should_pull(policy, false));
-            assert_eq!(decided, (when_present, when_missing), "{policy:?}");
+            let states = [Present::Pulled, Present::Loaded, Present::Missing];
+            assert_eq!(
+                states.map(|p| should_pull(policy, p)),
+                decided,
+                "{policy:?}"
+            );
         }
     }
 
@@ -427,15 +579,19 @@ mod tests {
         let mut now = Moment::from_boot(Duration::from_secs(1000));
         for delay in [10, 20, 40, 80, 160, 300, 300] {
             assert_eq!(back_off.held(&key(), now), None);
-            back_off.advance(key(), now, format!("after {delay}"));
+            back_off.advance(key(), now, format!("after {delay}"), false);
             let retry_at = now + Duration::from_secs(delay);
-            let held = Some((retry_at, format!("after {delay}")));
+            let held = Some(Held {
+                retry_at,
+                error: format!("after {delay}"),
+                unavailable: false,
+            });
             assert_eq!(back_off.held(&key(), now), held);
             assert_eq!(back_off.held(&("other".into(), "i".into()), now), None);
             now = retry_at;
         }
         now = now + 2 * MAX_DELAY;
-        back_off.advance(key(), now, String::new());
+        back_off.advance(key(), now, String::new(), false);
         assert_eq!(back_off.held(&key(), now + FIRST_DELAY), None);
     }
 }

@@ -1,12 +1,12 @@
-//! Images: loaded from archives and directories, unpacked once per layer, mounted with overlayfs. Nothing is pulled yet.
+//! Images: loaded from archives and directories, or pulled from registries; unpacked once per layer, mounted with overlayfs.
 //!
 //! ```text
 //! archive ─ source ─▶ archive (which images, which blobs) ─▶ stream (digest, decompression, limit)
 //!                                                              └▶ tarstream ─▶ layer (tree) ─▶ staging ─▶ store
 //! ```
 //!
-//! From the top: `manager` (an image for a container) and `housekeeping` (a thread) over `dropped`, `store`, `staging` and
-//! `repair`, `archive`, `source`, `layer`, `files`, and the leaves. No file uses one above it.
+//! From the top: `registry` (pulls) and `housekeeping` (a thread) over `manager` (an image for a container), `dropped`,
+//! `store`, `staging` and `repair`, `archive`, `source`, `layer`, `files`, and the leaves. No file uses one above it.
 //!
 //! Invariants: an archive is not trusted: every digest is checked, every size is bounded, nothing
 //! is written outside the store. A load succeeds as a whole or leaves nothing; it never changes
@@ -25,6 +25,7 @@ pub mod manager;
 pub mod overlay;
 mod pack;
 mod reference;
+pub mod registry;
 mod repair;
 mod source;
 mod space;
@@ -41,4 +42,4 @@ pub use files::NAMES;
 pub use in_use::ImagesInUse;
 pub use layer::Limits;
 pub use reference::Reference;
-pub use store::{Image, ImageRecord, ImageStore, LoadedImage, Removed};
+pub use store::{Image, ImageDetails, ImageRecord, ImageStore, LoadedImage, Removed};

@@ -190,6 +190,7 @@ mod tests {
             size: 0,
             digests: BTreeSet::new(),
             names: names.map(|names| names.iter().map(|n| (*n).to_owned()).collect()),
+            pulled: BTreeSet::new(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Layers on their way into the store: unpacked under `tmp/`, checked, moved to their place.
 //!
-//! Invariants: everything here happens under the store's lock. A layer is moved to its place by one
+//! Invariants: everything in `tmp/` happens under the store's lock; a pull unpacks in a directory with a lock of its own
+//! ([`super::files::PullDir`]). A layer is moved to its place by one
 //! rename after all of it is on the disk, so a power loss leaves a whole layer or none.
 
 use std::fs::{self, File};
@@ -22,14 +23,23 @@ use super::{layer, pack};
 pub(super) struct Staging<'a> {
     pub(super) dir: &'a StoreDir,
     pub(super) limits: Limits,
+    /// `tmp/`, or the directory of a pull.
+    pub(super) at: PathBuf,
 }
 
-/// A layer unpacked in `tmp/`; dropping the value removes it unless it was committed.
+/// A layer unpacked and not yet in its place; dropping the value removes it unless it was committed.
 pub(super) struct Staged {
     dir: PathBuf,
     pub(super) diff_id: String,
     pub(super) bytes: u64,
     pub(super) warnings: Vec<String>,
+}
+
+impl Staged {
+    /// Whether it still waits for its commit.
+    pub(super) fn is_there(&self) -> bool {
+        self.dir.is_dir()
+    }
 }
 
 impl Drop for Staged {
@@ -70,7 +80,7 @@ impl Staging<'_> {
     /// Fails when there is no room for layers of this many bytes in all. Compressed layers need
     /// more.
     pub(super) fn require(&self, bytes: u64, what: &str) -> Result<(), ImageError> {
-        Space::of(&self.dir.tmp())?.require(bytes, what)
+        Space::of(&self.at)?.require(bytes, what)
     }
 
     /// A tar, which may be compressed, or a program as the only file of a layer, which is then its path there.
@@ -144,12 +154,14 @@ impl Staging<'_> {
         })
     }
 
-    /// Unpacks a layer into `tmp/`; returns it, the digest of the stored file, and whether it had
-    /// its end mark.
-    fn stage(&self, file: impl Read, what: &str) -> Result<(Staged, String, bool), ImageError> {
+    /// Unpacks a layer; returns it, the digest of the stored file, and whether it had its end mark.
+    pub(super) fn stage(
+        &self,
+        file: impl Read,
+        what: &str,
+    ) -> Result<(Staged, String, bool), ImageError> {
         let read = |e| ImageError::reading(what, e);
-        let tmp = self.dir.tmp();
-        let dir = tmp.join(unique());
+        let dir = self.at.join(unique());
         let mut staged = Staged {
             dir: dir.clone(),
             diff_id: String::new(),
@@ -163,7 +175,7 @@ impl Staging<'_> {
         let mut blob = Hashing::new(file);
         let plain =
             stream::decompress(BufReader::with_capacity(1 << 16, &mut blob)).map_err(read)?;
-        let plain = WithRoom::new(plain, Space::of(&tmp)?);
+        let plain = WithRoom::new(plain, Space::of(&self.at)?);
         let plain = Hashing::new(Limited::new(plain, self.limits.bytes));
         let (unpacked, plain) =
             layer::unpack(plain, &root, self.limits).map_err(|e| of_layer(e, what))?;
@@ -180,7 +192,7 @@ impl Staging<'_> {
     }
 
     /// Moves layers to their place, once they are on the disk.
-    pub(super) fn commit_layers(&self, staged: &[Staged]) -> Result<(), ImageError> {
+    pub(super) fn commit_layers(&self, staged: &[&Staged]) -> Result<(), ImageError> {
         if staged.is_empty() {
             return Ok(());
         }
@@ -194,6 +206,7 @@ impl Staging<'_> {
             if to.exists() && !self.dir.has_layer(&layer.diff_id) {
                 fs::rename(&to, self.dir.tmp().join(unique())).map_err(failed)?;
             }
+            // A layer that two pulls share may have been committed by the other one.
             if !to.exists() {
                 fs::rename(&layer.dir, &to).map_err(failed)?;
             }

@@ -7,6 +7,7 @@
 //! layers/<hex>/fs        an unpacked layer by its diff id, complete and never changed
 //! layers/<hex>/layer.json
 //! tmp/                   what is being made; emptied by the next writer
+//! pulls/<name>/          layers of a pull under way, with a lock of its own
 //! dropped.json           see `dropped`
 //! ```
 //!
@@ -20,11 +21,12 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::Flock;
+use serde::Serialize;
 
 use super::archive::{self, Blob, Found, Naming, stem};
 use super::config::{ImageConfig, OciConfig};
 use super::error::ImageError;
-use super::files::{Names, Record, StoreDir, sync_dir, unique};
+use super::files::{Names, PullDir, Record, StoreDir, sync_dir, unique};
 use super::in_use::ImagesInUse;
 use super::layer::Limits;
 use super::reference::{self, Reference};
@@ -76,10 +78,34 @@ pub struct Image {
     pub id: String,
     /// The resolved reference, normalised.
     pub name: String,
+    /// Whether this name came from a registry; else somebody loaded or imported it.
+    pub pulled: bool,
     /// The image's defaults for its process.
     pub config: ImageConfig,
     /// The unpacked layers, topmost first: the order of overlayfs and of [`super::overlay::mount`].
     pub layers: Vec<PathBuf>,
+}
+
+/// What the store knows of an image, for people and programs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageDetails {
+    /// `sha256:…` of the configuration.
+    pub id: String,
+    /// Its names.
+    pub names: Vec<String>,
+    /// Those of its names that came from a registry.
+    pub pulled: Vec<String>,
+    /// Digests of the manifest and of the index that led to it.
+    pub digests: Vec<String>,
+    /// When it was built, according to the image.
+    pub created: Option<Time>,
+    /// Bytes of the files of its layers.
+    pub size: u64,
+    /// Defaults for its process.
+    pub config: ImageConfig,
+    /// Diff ids, bottom first.
+    pub layers: Vec<String>,
 }
 
 /// The result of a removal.
@@ -179,9 +205,10 @@ impl ImageStore {
             size: staged.bytes,
             digests: BTreeSet::new(),
             names: None,
+            pulled: BTreeSet::new(),
         };
         let warnings = std::mem::take(&mut staged.warnings);
-        self.commit(names, &[staged], vec![(record, vec![name])])
+        self.commit(names, &[&staged], vec![(record, vec![name])])
             .map(|mut loaded| LoadedImage {
                 warnings,
                 ..loaded.remove(0)
@@ -247,6 +274,24 @@ impl ImageStore {
             Err(e) => return Err(e),
         };
         self.image(record, wanted.to_string())
+    }
+
+    /// What is known of the image that a reference means, as [`Self::resolve`].
+    pub fn inspect(&self, reference: &str) -> Result<ImageDetails, ImageError> {
+        let image = self.resolve(reference)?;
+        let names = repair::names_for(&self.names()?, &image.id);
+        let record = self.dir.record(&image.id)?;
+        let record = record.ok_or_else(|| damaged(&image.id, "its record is missing"))?;
+        Ok(ImageDetails {
+            id: record.id,
+            pulled: record.pulled.intersection(&names).cloned().collect(),
+            names: names.into_iter().collect(),
+            digests: record.digests.into_iter().collect(),
+            created: record.created,
+            size: record.size,
+            config: record.config,
+            layers: record.diff_ids,
+        })
     }
 
     /// Removes a name, or all names of an id (`sha256:…`). An image without a name is removed with
@@ -318,7 +363,25 @@ impl ImageStore {
         Staging {
             dir: &self.dir,
             limits: self.limits,
+            at: self.dir.tmp(),
         }
+    }
+
+    /// For the layers of a pull, in its own directory, each within its own limit of bytes.
+    pub(super) fn staging_in<'a>(&'a self, at: &PullDir, bytes: u64) -> Staging<'a> {
+        Staging {
+            dir: &self.dir,
+            limits: Limits {
+                bytes,
+                ..self.limits
+            },
+            at: at.path().to_owned(),
+        }
+    }
+
+    /// The limits of a layer.
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// For a reader: the next writer repairs damage.
@@ -348,12 +411,13 @@ impl ImageStore {
             .into_iter()
             .map(|(blob, diff_id)| staging.stage_blob(&source, blob, diff_id))
             .collect::<Result<Vec<_>, _>>()?;
+        let by_reference: Vec<&Staged> = staged.iter().collect();
         let records = found
             .into_iter()
-            .map(|f| self.found_record(f, &staged))
+            .map(|f| self.found_record(f, &by_reference))
             .collect::<Result<Vec<_>, _>>()?;
         let warnings: Vec<String> = staged.iter().flat_map(|s| s.warnings.clone()).collect();
-        let mut loaded = self.commit(names, &staged, records)?;
+        let mut loaded = self.commit(names, &by_reference, records)?;
         if let Some(first) = loaded.first_mut() {
             first.warnings = warnings;
         }
@@ -374,7 +438,7 @@ impl ImageStore {
     fn found_record(
         &self,
         found: Found,
-        staged: &[Staged],
+        staged: &[&Staged],
     ) -> Result<(Record, Vec<String>), ImageError> {
         let mut size = 0;
         for diff_id in &found.config.rootfs.diff_ids {
@@ -391,8 +455,30 @@ impl ImageStore {
             size,
             digests: found.digests.into_iter().collect(),
             names: None,
+            pulled: BTreeSet::new(),
         };
         Ok((record, found.names))
+    }
+
+    /// Makes a pulled image visible. None when a layer that was on the node, and so was not pulled, has been removed
+    /// meanwhile.
+    pub(super) fn commit_pulled(
+        &self,
+        found: Found,
+        staged: &[&Staged],
+    ) -> Result<Option<LoadedImage>, ImageError> {
+        let (_lock, names) = self.lock()?;
+        let is_there = |diff_id: &String| {
+            let unpacked = |s: &&Staged| s.diff_id == *diff_id && s.is_there();
+            self.dir.has_layer(diff_id) || staged.iter().any(unpacked)
+        };
+        if !found.config.rootfs.diff_ids.iter().all(is_there) {
+            return Ok(None);
+        }
+        let (mut record, new_names) = self.found_record(found, staged)?;
+        record.pulled.extend(new_names.iter().cloned());
+        let mut loaded = self.commit(names, staged, vec![(record, new_names)])?;
+        Ok(loaded.pop())
     }
 
     /// Makes everything visible: layers, then records, then names, each after the one before is on
@@ -400,7 +486,7 @@ impl ImageStore {
     fn commit(
         &self,
         mut names: Names,
-        staged: &[Staged],
+        staged: &[&Staged],
         images: Vec<(Record, Vec<String>)>,
     ) -> Result<Vec<LoadedImage>, ImageError> {
         self.staging().commit_layers(staged)?;
@@ -410,9 +496,12 @@ impl ImageStore {
             record.names = Some(repair::names_for(&names, &record.id));
             // The same image from another archive: it keeps its earlier digests.
             let before = self.dir.record(&record.id).ok().flatten();
-            record
-                .digests
-                .extend(before.into_iter().flat_map(|r| r.digests));
+            if let Some(before) = before {
+                record.digests.extend(before.digests);
+                // A name that is now given by hand is one no more that was pulled.
+                let other = before.pulled.into_iter().filter(|n| !new_names.contains(n));
+                record.pulled.extend(other);
+            }
             self.dir.write_record(&record)?;
             loaded.push(LoadedImage {
                 id: record.id,
@@ -439,6 +528,7 @@ impl ImageStore {
             )),
             None => Ok(Image {
                 id: record.id,
+                pulled: record.pulled.contains(&name),
                 name,
                 config: record.config,
                 layers,

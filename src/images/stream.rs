@@ -85,10 +85,25 @@ pub(super) fn is_compressed(start: &[u8]) -> bool {
     start.starts_with(GZIP) || is_zstd(start)
 }
 
+/// Largest window of a zstd frame, which is held in memory: what level 19 uses and every decoder must have (RFC 8878 3.1.1.1.2).
+const MAX_WINDOW: u64 = 8 << 20;
+
+/// The error of a frame; one that needs a larger window is named.
+fn of_frame(e: FrameDecoderError) -> io::Error {
+    match e {
+        FrameDecoderError::WindowSizeTooBig { requested, .. } => io::Error::other(format!(
+            "its zstd window is {} MiB, and at most {} MiB are unpacked: compress it without --ultra and --long",
+            requested.div_ceil(1 << 20),
+            MAX_WINDOW >> 20
+        )),
+        e => io::Error::other(e.to_string()),
+    }
+}
+
 const GZIP: &[u8] = &[0x1f, 0x8b];
 
 /// A frame, or a skippable frame (zstd:chunked begins or ends with one).
-fn is_zstd(start: &[u8]) -> bool {
+pub(super) fn is_zstd(start: &[u8]) -> bool {
     matches!(
         start,
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..]
@@ -101,9 +116,11 @@ pub(super) fn decompress<'a, R: BufRead + 'a>(mut source: R) -> io::Result<Box<d
     Ok(if start.starts_with(GZIP) {
         Box::new(flate2::bufread::MultiGzDecoder::new(source))
     } else if is_zstd(start) {
+        let mut decoder = FrameDecoder::new();
+        decoder.set_max_window_size(MAX_WINDOW);
         Box::new(Zstd {
             source,
-            decoder: FrameDecoder::new(),
+            decoder,
             in_frame: false,
         })
     } else {
@@ -137,7 +154,7 @@ impl<R: BufRead> Zstd<R> {
                         return Err(io::ErrorKind::UnexpectedEof.into());
                     }
                 }
-                Err(e) => return Err(io::Error::other(e.to_string())),
+                Err(e) => return Err(of_frame(e)),
             }
         }
         Ok(false)
@@ -196,6 +213,19 @@ mod tests {
         check(&[raw_frame(b"a"), b"garbage".to_vec()].concat(), Err(()));
         check(&raw_frame(b"hello")[..10], Err(()));
         check(&skippable[..9], Err(()));
+    }
+
+    #[test]
+    fn a_window_of_more_than_8_mib_is_refused_by_name() {
+        // A frame with a window descriptor: exponent 10 + n, mantissa 0. Its one raw block is empty and the last.
+        let frame = |n: u8| [0x28, 0xb5, 0x2f, 0xfd, 0, n << 3, 1, 0, 0];
+        check(&frame(13), Ok(b""));
+        let error = decompress(&frame(17)[..]).and_then(|mut r| r.read_to_end(&mut Vec::new()));
+        let error = error.unwrap_err().to_string();
+        assert!(
+            error.starts_with("its zstd window is 128 MiB, and at most 8 MiB"),
+            "{error}"
+        );
     }
 
     #[test]

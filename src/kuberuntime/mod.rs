@@ -29,7 +29,7 @@ use crate::network::etc_files::EtcFiles;
 use crate::objects::Objects;
 use crate::remove_tree::remove_tree;
 use crate::runtime::{
-    ContainerConfig, ContainerId, Runtime, RuntimeError, RuntimePodStatus, SandboxConfig,
+    Cancel, ContainerConfig, ContainerId, Runtime, RuntimeError, RuntimePodStatus, SandboxConfig,
 };
 use crate::volumes::{Context, MountedVolumes, Outdated, VolumeError, Volumes};
 
@@ -160,7 +160,7 @@ impl KubeRuntime {
         self.runtime.run_sandbox(&config)
     }
 
-    /// The image that a container is made of. Events are given to `record` as they happen.
+    /// The image that a container is made of; a cancelled pull ends soon. Events are given to `record` as they happen.
     ///
     /// # Errors
     /// There is none to start a container with.
@@ -168,12 +168,15 @@ impl KubeRuntime {
         &self,
         pod: &Pod,
         container: &Container,
+        cancel: &Cancel,
         record: &mut dyn FnMut(ImageEvent),
     ) -> Result<Image, StartError> {
         let request = ImageRequest {
             pod_uid: pod.uid().as_str(),
             image: &container.image,
             policy: PullPolicy::named(&container.image_pull_policy),
+            credentials: &[],
+            cancelled: &|| cancel.is_cancelled(),
         };
         Ok(self.images.ensure(request, &Moment::now, record)?)
     }

@@ -344,7 +344,9 @@ impl Syncer {
         };
         let done = |reason, text| self.event(pod, name, EventType::Normal, reason, text);
 
-        let image = kuberuntime.image(pod, container, &mut |e| self.image_event(pod, name, &e));
+        let image = kuberuntime.image(pod, container, cancel, &mut |e| {
+            self.image_event(pod, name, &e);
+        });
         let image = image.map_err(failed)?;
         let config = kuberuntime
             .container_config(pod, container, attempt, &image, &sandbox.volumes)

@@ -234,7 +234,7 @@ impl NodeRuntime {
     ) -> Result<ContainerId, StartError> {
         let k = &self.kuberuntime;
         let volumes = k.set_up_volumes(pod).unwrap();
-        let image = k.image(pod, container, &mut |_| ())?;
+        let image = k.image(pod, container, &Cancel::default(), &mut |_| ())?;
         let config = k.container_config(pod, container, attempt, &image, &volumes)?;
         let id = k.create_container(pod, sandbox, &config, &volumes)?;
         k.start_container(pod, &config, &id)?;

@@ -57,12 +57,6 @@ pub(super) fn advice(as_written: &Value, pod: &Pod) -> Vec<String> {
         let written = as_written
             .pointer(&format!("/spec/{list}/{index}"))
             .unwrap_or(&Value::Null);
-        if written
-            .get("imagePullPolicy")
-            .is_some_and(|policy| policy == "Always")
-        {
-            warnings.push(format!("{path}.imagePullPolicy: not acted on: nothing is pulled yet, the loaded image is used"));
-        }
         if !pod.spec.host_network {
             warnings.extend(host_ports(container, &path));
         }

@@ -588,7 +588,6 @@ fn what_may_not_be_meant_is_advised() {
     assert_eq!(
         good(&given).warnings,
         [
-            "spec.containers[0].imagePullPolicy: not acted on: nothing is pulled yet, the loaded image is used",
             "spec.containers[0].ports[0].hostPort: kept free of other pods, but nothing is forwarded from the node to the container: use hostNetwork for that",
             "spec.containers[0].resources.requests[memory]: 64m is a fraction of a byte: megabytes are M, mebibytes Mi",
             "spec.containers[0].startupProbe.httpGet.port: the container has no port named \"web\": every probe will fail to run",

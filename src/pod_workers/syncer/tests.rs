@@ -33,6 +33,7 @@ impl ImageService for Images {
         Ok(Image {
             id: "sha256:1".into(),
             name: reference.into(),
+            pulled: false,
             config: ImageConfig::default(),
             layers: Vec::new(),
         })
