@@ -20,7 +20,9 @@ fn created(rt: &NodeRuntime, name: &str) -> (Pod, ContainerId) {
     let k = &rt.kuberuntime;
     let volumes = k.set_up_volumes(&pod).unwrap();
     let container = &pod.spec.containers[0];
-    let image = k.image(&pod, container, &mut |_| ()).unwrap();
+    let image = k
+        .image(&pod, container, &Cancel::default(), &mut |_| ())
+        .unwrap();
     let config = k
         .container_config(&pod, container, 0, &image, &volumes)
         .unwrap();

@@ -157,7 +157,7 @@ fn an_image_is_pulled_verified_and_unpacked_and_a_layer_only_once() {
     let node = Node::new();
     let image = format!("{}/a/b:1", server.address);
     let loaded = node.pull(&image).unwrap();
-    assert_eq!(loaded.names, [image.clone()]);
+    assert_eq!(loaded.names, [image.as_str()]);
     assert_eq!(loaded.size, 9 + 5 + 300_000);
     assert_eq!(node.read(&image, "a"), b"from gzip");
     assert_eq!(node.read(&image, "b"), b"plain");
@@ -413,14 +413,16 @@ fn a_layer_that_is_cut_goes_on_where_it_ended() {
     }
 }
 
+type Change = Box<dyn Fn(Reply) -> Reply + Send + Sync>;
+
 #[test]
 fn a_layer_that_never_comes_is_given_up() {
     if !is_root() {
         return;
     }
     let (content, layer) = one_layer(&noise(100_000));
-    let cases: [(&str, Box<dyn Fn(Reply) -> Reply + Send + Sync>); 5] = [
-        ("after 10 of", Box::new(|reply| reply.cut(10))),
+    let cases: [(&str, Change); 5] = [
+        ("Peer disconnected (after", Box::new(|reply| reply.cut(10))),
         (
             "bytes in 500ms",
             Box::new(|reply| Reply {

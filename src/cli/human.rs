@@ -1,4 +1,4 @@
-//! Times as kubectl prints them.
+//! Times as kubectl prints them, and sizes as crictl does.
 
 use std::fmt::Write as _;
 
@@ -67,9 +67,41 @@ pub fn date(t: Time) -> String {
     }
 }
 
+/// Three digits in decimal units, as `crictl images` has them.
+pub fn size(bytes: u64) -> String {
+    let (mut value, mut unit) = (bytes as f64, "B");
+    for next in ["kB", "MB", "GB", "TB"] {
+        if value < 999.5 {
+            break;
+        }
+        (value, unit) = (value / 1000.0, next);
+    }
+    match (unit, value) {
+        ("B", _) => format!("{bytes}B"),
+        (_, v) if v < 9.995 => format!("{v:.2}{unit}"),
+        (_, v) if v < 99.95 => format!("{v:.1}{unit}"),
+        (_, v) => format!("{v:.0}{unit}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_have_three_digits() {
+        for (bytes, text) in [
+            (0, "0B"),
+            (999, "999B"),
+            (1000, "1.00kB"),
+            (12_345, "12.3kB"),
+            (999_499, "999kB"),
+            (999_500, "1.00MB"),
+            (1_234_567_890, "1.23GB"),
+        ] {
+            assert_eq!(size(bytes), text, "{bytes}");
+        }
+    }
 
     #[track_caller]
     fn check(seconds: i64, expected: &str) {

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use super::args::{self, Opt, ROOT, Raw};
 use super::error::CliError;
+use super::human::size;
 use super::image_pull;
 use super::run::log_to;
 use super::suggest::did_you_mean;
@@ -29,8 +30,8 @@ pub const VERB: args::Verb = args::Verb {
 usage: podprobe image pull NAME… | load FILE… | import PATH NAME | inspect NAME | list | rm NAME…
                       [--root DIR] [--config FILE]
 
-  pull NAME                from the registry in the name, with the mirrors, logins and certificates of `registries` in the
-                           configuration
+  pull NAME                from the registry in the name; `registries` in the configuration has mirrors, logins and
+                           certificates
   load FILE                an OCI layout (directory or tar) or a docker archive
   import PATH NAME         make the image NAME from a plain root directory, a tar of one, or a statically linked
                            program, which it then runs
@@ -240,42 +241,10 @@ fn list(rows: &[ImageRecord], out: &mut dyn Write) -> std::io::Result<()> {
     }
 }
 
-/// Three digits in decimal units, as `crictl images` has them.
-pub(super) fn size(bytes: u64) -> String {
-    let (mut value, mut unit) = (bytes as f64, "B");
-    for next in ["kB", "MB", "GB", "TB"] {
-        if value < 999.5 {
-            break;
-        }
-        (value, unit) = (value / 1000.0, next);
-    }
-    match (unit, value) {
-        ("B", _) => format!("{bytes}B"),
-        (_, v) if v < 9.995 => format!("{v:.2}{unit}"),
-        (_, v) if v < 99.95 => format!("{v:.1}{unit}"),
-        (_, v) => format!("{v:.0}{unit}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cli::args::testing;
-
-    #[test]
-    fn sizes_have_three_digits() {
-        for (bytes, text) in [
-            (0, "0B"),
-            (999, "999B"),
-            (1000, "1.00kB"),
-            (12_345, "12.3kB"),
-            (999_499, "999kB"),
-            (999_500, "1.00MB"),
-            (1_234_567_890, "1.23GB"),
-        ] {
-            assert_eq!(size(bytes), text, "{bytes}");
-        }
-    }
 
     #[track_caller]
     fn check_list(names: &[Option<&str>], expected: &str) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::image::size;
+use super::human::size;
 use super::terminal::say;
 use crate::images::manager::PullRequest;
 use crate::images::registry::{PullProgress, PullState, RegistryPuller};

@@ -79,7 +79,11 @@ impl Session {
         }
         let header = self.authorize(&uri, &answer, generation)?;
         drop(answer);
-        checked(self.ask(&uri, headers, Some(&header), limit)?, path)
+        let answer = self.ask(&uri, headers, Some(&header), limit)?;
+        match answer.status == 401 && header.starts_with("Basic ") {
+            true => Err(self.refused(&uri)),
+            false => checked(answer, path),
+        }
     }
 
     fn ask(
