@@ -135,6 +135,12 @@ fn no_files_are_a_volume_that_has_been_written() {
     assert!(v.write(&[]).unwrap());
     assert!(!v.write(&[]).unwrap());
     assert!(is_written(&dir));
+    fs::create_dir(data_dir(&v).join("inside")).unwrap();
+    let deeper = fs::read_link(v.at("..data")).unwrap().join("inside");
+    fs::remove_file(v.at("..data")).unwrap();
+    symlink(deeper, v.at("..data")).unwrap();
+    assert!(!is_written(&dir), "it names no directory of ours");
+    assert!(v.write(&[]).unwrap());
     assert_eq!(v.names(), ["..N", "..data"]);
 }
 

@@ -60,3 +60,50 @@ pub(super) fn names(dir: impl AsFd, limit: usize) -> io::Result<Vec<OsString>> {
     let own = |name: &io::Result<OsString>| !matches!(name, Ok(n) if n == "." || n == "..");
     names.filter(own).take(limit).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A container can put a link in place of a directory at any moment.
+    #[test]
+    fn no_path_leads_through_a_link_or_out_of_the_directory() {
+        let (volume, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let at = |name: &str| volume.path().join(name);
+        fs::create_dir(at("d")).unwrap();
+        fs::write(at("d/f"), "").unwrap();
+        fs::write(outside.path().join("f"), "").unwrap();
+        symlink("d/f", at("file-link")).unwrap();
+        symlink("d", at("dir-link")).unwrap();
+        symlink(outside.path(), at("out")).unwrap();
+        let dir = File::open(volume.path()).unwrap();
+        let read = |path: &str| open(&dir, path, OFlag::O_RDONLY, Mode::empty());
+        assert!(read("d/f").is_ok());
+        let leading_out = format!("{}/f", outside.path().display());
+        for path in [
+            "file-link",
+            "dir-link/f",
+            "out/f",
+            "d/../d/f",
+            "../x",
+            &leading_out,
+        ] {
+            let inside = path == "d/../d/f";
+            assert_eq!(read(path).is_ok(), inside, "{path}");
+        }
+        assert!(open_dir(&dir, "dir-link").is_err());
+        assert!(open_dir(&dir, "d").is_ok());
+    }
+
+    #[test]
+    fn a_fifo_opens_at_once() {
+        let volume = tempfile::tempdir().unwrap();
+        let mode = Mode::from_bits_truncate(0o600);
+        nix::unistd::mkfifo(&volume.path().join("fifo"), mode).unwrap();
+        let dir = File::open(volume.path()).unwrap();
+        assert!(open(&dir, "fifo", OFlag::O_RDONLY, Mode::empty()).is_ok());
+    }
+}
