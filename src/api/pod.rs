@@ -225,6 +225,8 @@ pub struct PodSpec {
     /// Which of the configured runtimes runs the pod; None is the daemon's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime_class_name: Option<String>,
+    /// Secrets with logins of the registries that the images come from.
+    pub image_pull_secrets: Vec<LocalObjectReference>,
     /// Further lines of the containers' /etc/hosts.
     pub host_aliases: Vec<HostAlias>,
     /// Which resolver the containers use: `ClusterFirst` (default), `ClusterFirstWithHostNet`, `Default` or `None`.
@@ -620,6 +622,14 @@ pub struct KeySelector {
     pub key: String,
     /// Whether a missing object or key leaves the variable out.
     pub optional: Option<bool>,
+}
+
+/// Names an object in the pod's namespace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LocalObjectReference {
+    /// Its name; may be empty and names nothing then.
+    pub name: String,
 }
 
 /// An entry of `envFrom`: exactly one of the two references.

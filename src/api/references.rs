@@ -9,12 +9,14 @@ use super::pod::{EnvFromSource, EnvVar, Pod, Volume, VolumeProjection};
 pub fn references(pod: &Pod) -> BTreeSet<ObjectKey> {
     let namespace = &pod.metadata.namespace;
     let containers = pod.spec.all_containers();
+    let pull_secrets = pod.spec.image_pull_secrets.iter();
     containers
         .flat_map(|c| {
             let env = c.env.iter().filter_map(of_variable);
             env.chain(c.env_from.iter().filter_map(of_source))
         })
         .chain(pod.spec.volumes.iter().flat_map(of_volume))
+        .chain(pull_secrets.map(|r| (ObjectKind::Secret, r.name.as_str())))
         .map(|(kind, name)| ObjectKey::new(kind, namespace, name))
         .collect()
 }
@@ -70,6 +72,7 @@ mod tests {
     fn variables_of_every_container_refer_to_objects() {
         let key = |kind: &str, name: &str| json!({"name": "V", "valueFrom": {kind: {"name": name, "key": "k"}}});
         let spec = json!({
+            "imagePullSecrets": [{"name": "login"}],
             "initContainers": [{"name": "i", "image": "i", "env": [key("secretKeyRef", "s"), key("configMapKeyRef", "a")]}],
             "containers": [{"name": "c", "image": "i", "env": [{"name": "P", "value": "v"}],
                 "envFrom": [{"configMapRef": {"name": "b"}}, {"secretRef": {"name": "t"}}]}],
@@ -79,6 +82,7 @@ mod tests {
         let expected = [
             "ConfigMap default/a",
             "ConfigMap default/b",
+            "Secret default/login",
             "Secret default/s",
             "Secret default/t",
         ];

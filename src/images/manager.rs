@@ -146,7 +146,8 @@ pub struct ImageRequest<'a> {
 pub struct ImageEvent {
     /// Type `Warning` instead of `Normal`.
     pub warning: bool,
-    /// `Pulled`, `Pulling`, `Failed`, `BackOff`, `InspectFailed` or `ErrImageNeverPull`.
+    /// `Pulled`, `Pulling`, `Failed`, `BackOff`, `InspectFailed`, `ErrImageNeverPull` or
+    /// `FailedToRetrieveImagePullSecret`.
     pub reason: &'static str,
     /// The text.
     pub message: String,

@@ -7,6 +7,7 @@
 mod error;
 mod etc;
 mod log_links;
+mod pull_secrets;
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -18,12 +19,14 @@ use std::sync::Arc;
 pub use error::{StartError, StartErrorReason};
 pub use etc::NodeDns;
 
+use pull_secrets::PullSecrets;
+
 use crate::api::references::references;
 use crate::api::{Container, Pod, PodUid};
 use crate::clock::Moment;
 use crate::container_config::{self, DnsWarning, NodeFacts};
 use crate::images::Image;
-use crate::images::manager::{ImageEvent, ImageManager, ImageRequest, PullPolicy};
+use crate::images::manager::{ImageEvent, ImageManager, ImageRequest, ImageWaitReason, PullPolicy};
 use crate::layout::Layout;
 use crate::network::etc_files::EtcFiles;
 use crate::objects::Objects;
@@ -171,14 +174,26 @@ impl KubeRuntime {
         cancel: &Cancel,
         record: &mut dyn FnMut(ImageEvent),
     ) -> Result<Image, StartError> {
+        let secrets = PullSecrets::of(pod, &self.objects.of(references(pod)));
         let request = ImageRequest {
             pod_uid: pod.uid().as_str(),
             image: &container.image,
             policy: PullPolicy::named(&container.image_pull_policy),
-            credentials: &[],
+            credentials: &secrets.configs,
             cancelled: &|| cancel.is_cancelled(),
         };
-        Ok(self.images.ensure(request, &Moment::now, record)?)
+        let ensured = self.images.ensure(request, &Moment::now, record);
+        let failed = ensured
+            .as_ref()
+            .is_err_and(|e| e.reason == ImageWaitReason::ErrImagePull);
+        if let Some(message) = secrets.warning().filter(|_| failed) {
+            record(ImageEvent {
+                warning: true,
+                reason: "FailedToRetrieveImagePullSecret",
+                message,
+            });
+        }
+        Ok(ensured?)
     }
 
     /// The configuration of one instance. Also makes the file for its last words.

@@ -99,7 +99,6 @@ const SPEC: &[(&str, Rule)] = &[
         "automountServiceAccountToken",
         Rule::Warn(NO_SERVICE_ACCOUNT),
     ),
-    ("imagePullSecrets", Rule::Reference("secrets")),
     ("resourceClaims", Rule::Reference("resourceclaims")),
     (
         "resources",
@@ -277,7 +276,7 @@ const fn strict(
 }
 
 /// Every object of a pod that a type reads.
-pub(super) static LEVELS: [Level; 70] = [
+pub(super) static LEVELS: [Level; 71] = [
     open("", fields::of::<PodObject>, TOP),
     open("metadata", fields::of::<ObjectMeta>, METADATA),
     open("spec", fields::of::<PodSpec>, SPEC),
@@ -315,6 +314,11 @@ pub(super) static LEVELS: [Level; 70] = [
         &[],
     ),
     open("spec.tolerations[]", fields::of::<Toleration>, &[]),
+    strict(
+        "spec.imagePullSecrets[]",
+        fields::of::<LocalObjectReference>,
+        &[],
+    ),
     open("spec.os", fields::of::<PodOs>, &[]),
     strict(
         "spec.securityContext",

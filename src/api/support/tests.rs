@@ -38,7 +38,6 @@ fn check(path: &str, value: Value, expected: Kind) {
 fn a_field_that_a_container_would_miss_refuses() {
     for (field, value) in [
         ("ephemeralContainers", json!([{"name": "i"}])),
-        ("imagePullSecrets", json!([{"name": "s"}])),
         ("resourceClaims", json!([{"name": "c"}])),
         ("resources", json!({"limits": {"cpu": 1}})),
         ("hostUsers", json!(false)),
@@ -163,7 +162,6 @@ fn refers(path: &str, value: Value, what: &str) {
 
 #[test]
 fn a_static_pod_may_not_reference_what_only_an_api_server_has() {
-    refers("spec.imagePullSecrets", json!([{"name": "a"}]), "secrets");
     refers(
         "spec.resourceClaims",
         json!([{"name": "a"}]),
