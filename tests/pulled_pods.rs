@@ -1,0 +1,100 @@
+//! Pods whose images the daemon pulls from a registry, with logins from Secrets.
+
+#[path = "support/fake_registry.rs"]
+mod fake_registry;
+mod support;
+
+use std::fs;
+
+use fake_registry::{Content, Layer, Reply, Server};
+use podprobe::settings::RuntimeChoice;
+use serde_json::json;
+use support::daemon::{Day, FOREVER, find};
+
+/// A layer with busybox as its shell.
+fn shell() -> Layer {
+    let program = fs::read("/bin/busybox").unwrap();
+    let mut all = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_ustar();
+    header.set_size(program.len() as u64);
+    header.set_mode(0o755);
+    all.append_data(&mut header, "bin/sh", program.as_slice())
+        .unwrap();
+    Layer::gzip(&all.into_inner().unwrap())
+}
+
+/// A registry with `app:1` for the user `u` with the password `p`.
+fn registry() -> Server {
+    let mut content = Content::default();
+    content.image("1", &[shell()]);
+    Server::new(move |request| match request.header("authorization") {
+        "Basic dTpw" => content.answer(request),
+        _ => Reply::new(401, "").with("www-authenticate", "Basic realm=\"x\""),
+    })
+}
+
+fn pod(name: &str, image: &str, secret: &str) -> String {
+    let script = format!("echo up >/starts/{name}; {FOREVER}");
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "imagePullSecrets": [{"name": secret}],
+            "containers": [{
+                "name": "c", "image": image, "command": ["/bin/sh", "-c", script],
+                "volumeMounts": [{"name": "starts", "mountPath": "/starts"}],
+            }],
+            "volumes": [{"name": "starts", "hostPath": {"path": "STARTS"}}],
+        },
+    })
+    .to_string()
+}
+
+#[test]
+fn a_pod_runs_an_image_from_a_registry_with_the_login_of_its_secret() {
+    support::on(RuntimeChoice::Embedded, |node| {
+        let server = registry();
+        let image = format!("{}/team/app:1", server.address);
+        let day = Day::begin(node);
+        let starts = node.dir.path().join("starts").display().to_string();
+        let put = |name: &str, secret: &str| {
+            day.put(name, pod(name, &image, secret).replace("STARTS", &starts));
+        };
+        put("refused", "none");
+        let message = day.wait("the refused pull", |s| {
+            let status = find(s, "refused")?
+                .status
+                .container_statuses
+                .first()?
+                .clone();
+            let waiting = status.state.waiting?;
+            // The first becomes the second at the next sync.
+            let refused = ["ErrImagePull", "ImagePullBackOff"].contains(&waiting.reason.as_str());
+            refused.then_some(waiting.message)
+        });
+        assert!(message.contains(&image), "{message}");
+        assert_eq!(
+            day.wait_event("refused", "FailedToRetrieveImagePullSecret"),
+            "Unable to retrieve some image pull secrets (none); attempting to pull the image may not succeed."
+        );
+
+        let login =
+            json!({"auths": {server.address.to_string(): {"username": "u", "password": "p"}}});
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login"},
+            "type": "kubernetes.io/dockerconfigjson",
+            "stringData": {".dockerconfigjson": login.to_string()},
+        });
+        day.put("login", secret);
+        put("welcome", "login");
+        support::wait_until("the pulled pod to run", || day.starts("welcome") == ["up"]);
+        let pulled = day.wait_event("welcome", "Pulled");
+        let text = format!("Successfully pulled image \"{image}\" in ");
+        assert!(pulled.starts_with(&text), "{pulled}");
+        assert!(!day.log().contains("dTpw"), "the log has no login");
+        support::wait_until("the image to be there for all", || {
+            day.starts("refused") == ["up"]
+        });
+        day.end();
+    });
+}
