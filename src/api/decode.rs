@@ -11,6 +11,7 @@ mod kinds;
 mod locate;
 mod object;
 mod place;
+mod tracked;
 mod typed;
 mod yaml;
 

@@ -1,6 +1,6 @@
 //! The typed view of a v1 Pod: exactly the fields podprobe acts on or validates, in the API's names.
 //!
-//! A field that is missing here is not acted on: `serde_ignored` reports it by path, and
+//! A field that is missing here is not acted on: [`super::decode`] reports it by path, and
 //! [`super::support`] decides whether it refuses the pod or only warns. So adding a field here is a
 //! promise to act.
 

@@ -4,7 +4,6 @@
 //! the list of [`Volumes::new`]; nothing outside this module asks which type a volume has. A volume
 //! lives in the directory `<pod>/volumes/<type>/<name>` until its pod has finished. Setting up a
 //! volume again does no harm.
-
 //!
 //! The content of a volume of objects lies in a tmpfs that the sandbox mounts in its own mount
 //! namespace, so it is never on a disk and never seen on the node. It is written from outside, below

@@ -1,9 +1,9 @@
 //! From an untyped object to the typed pod, with every type error and every unread field.
 
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::error::{Findings, MOST};
+use super::tracked::{self, TypeError};
 use crate::api::field::{FieldError, Step, clip, is_map, lookup, lookup_mut, push_key, render};
 use crate::api::pod::{Pod, PodObject};
 use crate::api::support;
@@ -85,43 +85,8 @@ pub(super) fn pod(raw: Value, findings: &mut Findings) -> Pod {
     }
 }
 
-type TypeError = (Vec<Step>, String);
-
 fn typed(raw: &Value) -> Result<(PodObject, Vec<Vec<Step>>), TypeError> {
-    let mut ignored = Vec::new();
-    let mut track = serde_path_to_error::Track::new();
-    let inner = serde_path_to_error::Deserializer::new(raw, &mut track);
-    let mut unread = |path: serde_ignored::Path<'_>| ignored.push(steps_of_ignored(&path));
-    let result = PodObject::deserialize(serde_ignored::Deserializer::new(inner, &mut unread));
-    match result {
-        Ok(object) => Ok((object, ignored)),
-        Err(error) => Err((steps_of_tracked(&track.path()), error.to_string())),
-    }
-}
-
-fn steps_of_ignored(path: &serde_ignored::Path<'_>) -> Vec<Step> {
-    use serde_ignored::Path;
-    let (parent, step) = match path {
-        Path::Root => return Vec::new(),
-        Path::Seq { parent, index } => (parent, Some(Step::Index(*index))),
-        Path::Map { parent, key } => (parent, Some(Step::Key(key.clone()))),
-        Path::Some { parent }
-        | Path::NewtypeStruct { parent }
-        | Path::NewtypeVariant { parent } => (parent, None),
-    };
-    let mut steps = steps_of_ignored(parent);
-    steps.extend(step);
-    steps
-}
-
-fn steps_of_tracked(path: &serde_path_to_error::Path) -> Vec<Step> {
-    use serde_path_to_error::Segment;
-    let step = |segment: &Segment| match segment {
-        Segment::Seq { index } => Some(Step::Index(*index)),
-        Segment::Map { key } => Some(Step::Key(key.clone())),
-        Segment::Enum { .. } | Segment::Unknown => None,
-    };
-    path.iter().filter_map(step).collect()
+    tracked::read(raw)
 }
 
 /// Finds values that must be objects and are not: serde would read a list as the fields of a struct

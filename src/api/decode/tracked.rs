@@ -1,0 +1,179 @@
+//! Reads a type from a JSON value, and keeps account of the fields that no type has read and of the
+//! place of a type error.
+//!
+//! One deserializer does both. Crates exist for either, but each wraps every visitor of every type of
+//! the API once more, which was 350 KB of the static file.
+
+use std::cell::RefCell;
+
+use serde::de::value::BorrowedStrDeserializer;
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor,
+};
+use serde::forward_to_deserialize_any;
+use serde_json::{Error, Value};
+
+use crate::api::field::Step;
+
+/// The place and the text of a type error.
+pub(super) type TypeError = (Vec<Step>, String);
+
+/// The type, and the paths of the fields that it does not read.
+pub(super) fn read<T: DeserializeOwned>(value: &Value) -> Result<(T, Vec<Vec<Step>>), TypeError> {
+    let account = RefCell::default();
+    let read = T::deserialize(Tracked {
+        value,
+        account: &account,
+    });
+    let Account { unread, wrong, .. } = account.into_inner();
+    match read {
+        Ok(read) => Ok((read, unread)),
+        Err(e) => Err((wrong.unwrap_or_default(), e.to_string())),
+    }
+}
+
+#[derive(Default)]
+struct Account {
+    /// Where the reading is.
+    path: Vec<Step>,
+    unread: Vec<Vec<Step>>,
+    /// Where the first error was.
+    wrong: Option<Vec<Step>>,
+}
+
+struct Tracked<'v, 'a> {
+    value: &'v Value,
+    account: &'a RefCell<Account>,
+}
+
+impl<'v> Tracked<'v, '_> {
+    /// Reads what is inside `step`.
+    fn inside<S: DeserializeSeed<'v>>(self, step: Step, seed: S) -> Result<S::Value, Error> {
+        let account = self.account;
+        account.borrow_mut().path.push(step);
+        let read = seed.deserialize(self);
+        let mut account = account.borrow_mut();
+        if read.is_err() && account.wrong.is_none() {
+            account.wrong = Some(account.path.clone());
+        }
+        account.path.pop();
+        read
+    }
+}
+
+impl<'de> Deserializer<'de> for Tracked<'de, '_> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.value {
+            Value::Object(map) => visitor.visit_map(Members {
+                left: map.iter(),
+                value: &Value::Null,
+                key: "",
+                account: self.account,
+            }),
+            Value::Array(items) => {
+                let mut left = Items {
+                    left: items.iter().enumerate(),
+                    account: self.account,
+                };
+                let read = visitor.visit_seq(&mut left)?;
+                match left.left.len() {
+                    0 => Ok(read),
+                    _ => Err(Error::invalid_length(
+                        items.len(),
+                        &"fewer elements in array",
+                    )),
+                }
+            }
+            plain => plain.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.value {
+            Value::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.value.deserialize_enum(name, variants, visitor)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        let mut account = self.account.borrow_mut();
+        let path = account.path.clone();
+        account.unread.push(path);
+        drop(account);
+        visitor.visit_unit()
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        unit_struct seq tuple tuple_struct map struct identifier
+    }
+}
+
+struct Members<'v, 'a> {
+    left: serde_json::map::Iter<'v>,
+    key: &'v str,
+    value: &'v Value,
+    account: &'a RefCell<Account>,
+}
+
+impl<'v> MapAccess<'v> for Members<'v, '_> {
+    type Error = Error;
+
+    fn next_key_seed<K: DeserializeSeed<'v>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Error> {
+        let Some((key, value)) = self.left.next() else {
+            return Ok(None);
+        };
+        (self.key, self.value) = (key, value);
+        seed.deserialize(BorrowedStrDeserializer::new(key))
+            .map(Some)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'v>>(&mut self, seed: S) -> Result<S::Value, Error> {
+        let (value, account) = (self.value, self.account);
+        Tracked { value, account }.inside(Step::Key(self.key.to_owned()), seed)
+    }
+}
+
+struct Items<'v, 'a> {
+    left: std::iter::Enumerate<std::slice::Iter<'v, Value>>,
+    account: &'a RefCell<Account>,
+}
+
+impl<'v> SeqAccess<'v> for &mut Items<'v, '_> {
+    type Error = Error;
+
+    fn next_element_seed<S: DeserializeSeed<'v>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, Error> {
+        let Some((index, value)) = self.left.next() else {
+            return Ok(None);
+        };
+        let account = self.account;
+        Tracked { value, account }
+            .inside(Step::Index(index), seed)
+            .map(Some)
+    }
+}
