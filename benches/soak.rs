@@ -455,7 +455,10 @@ impl Soak {
                 node.processes().iter().map(Vec::len).sum::<usize>(),
             )
         };
-        while left(&self.node) != (0, 0) && begun.elapsed() < CEILING {
+        // The last cgroup goes with the listing after the last process, up to a second later.
+        let root = self.node.root().to_owned();
+        let cleared = |node: &Node| left(node) == (0, 0) && leftovers::cgroups(&root).is_empty();
+        while !cleared(&self.node) && begun.elapsed() < CEILING {
             std::thread::sleep(Duration::from_millis(50));
         }
         let (pods, records) = left(&self.node);
@@ -471,7 +474,6 @@ impl Soak {
             status.success(),
             status.to_string(),
         );
-        let root = self.node.root().to_owned();
         for (what, left) in [
             ("process", leftovers::processes(&root)),
             ("cgroup", leftovers::cgroups(&root)),
