@@ -98,3 +98,22 @@ fn a_pod_runs_an_image_from_a_registry_with_the_login_of_its_secret() {
         day.end();
     });
 }
+
+#[test]
+fn where_nothing_is_pulled_the_registry_is_not_asked() {
+    support::on(RuntimeChoice::Embedded, |node| {
+        let server = registry();
+        let image = format!("{}/team/app:1", server.address);
+        let config = node.layout.config_file();
+        fs::create_dir_all(config.parent().unwrap()).unwrap();
+        fs::write(config, r#"{"registries": {"pull": false}}"#).unwrap();
+        let day = Day::begin(node);
+        day.put("app", pod("app", &image, "none"));
+        day.wait("the pod to wait for its image", |s| {
+            let status = find(s, "app")?.status.container_statuses.first()?.clone();
+            (status.state.waiting?.reason == "ErrImageNeverPull").then_some(())
+        });
+        assert!(server.requests().is_empty());
+        day.end();
+    });
+}

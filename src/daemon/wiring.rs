@@ -10,7 +10,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use nix::unistd::{SysconfVar, sysconf};
 
 use super::adapters::{Prober, RuntimeCache, Seen};
 use super::backend::DaemonBackend;
@@ -29,7 +28,7 @@ use crate::container_config::{NodeFacts, kernel_version};
 use crate::events::Recorder;
 use crate::images::ImageStore;
 use crate::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
-use crate::images::manager::{ImageManager, ImageService};
+use crate::images::manager::{ImageManager, ImageService, NoRegistry, Puller};
 use crate::images::registry::{PullStop, RegistryPuller};
 use crate::kuberuntime::{KubeRuntime, NodeDns};
 use crate::layout::Layout;
@@ -86,7 +85,9 @@ pub(super) fn start(
     let last = LastDaemon::new(&restored);
     let (objects_changed, objects) = bounded(1);
     let stores = Stores::new(restored, started, objects_changed);
-    let (kuberuntime, pulls) = kuberuntime(settings, &engine, layout, &stores);
+    let facts = NodeFacts::read(settings.node_ip, &layout.lib_dir());
+    let node = node(settings, &facts);
+    let (kuberuntime, pulls) = kuberuntime(settings, &engine, layout, &stores, facts);
     let kuberuntime = Arc::new(kuberuntime);
     let pods_with_data = kuberuntime.pods_with_data();
     let StartedPleg {
@@ -118,7 +119,7 @@ pub(super) fn start(
     let backend = Arc::new(backend(settings, layout, &stores, &pleg, &prober, &workers));
     let (channels, senders) = channels(lifecycle, result_updates, objects);
     let parts = Parts {
-        node: node(settings),
+        node,
         pods: stores.pods.clone(),
         workers: workers.clone(),
         statuses: stores.statuses.clone(),
@@ -199,15 +200,19 @@ fn kuberuntime(
     engine: &Engine,
     layout: &Layout,
     stores: &Stores,
+    node: NodeFacts,
 ) -> (KubeRuntime, PullStop) {
     let registries = settings.registries.clone();
     let puller = RegistryPuller::new(engine.store.clone(), registries, layout.docker_configs());
     let stop = puller.stopper();
-    let images = ImageManager::new(engine.images.clone(), Box::new(puller));
+    let puller: Box<dyn Puller> = match settings.registries.pull {
+        true => Box::new(puller),
+        false => Box::new(NoRegistry),
+    };
+    let images = ImageManager::new(engine.images.clone(), puller);
     let images = images.parallel(settings.parallel_image_pulls());
     let runtime = engine.runtime.clone();
     let objects = stores.objects.clone();
-    let node = NodeFacts::read(settings.node_ip, &layout.lib_dir());
     let volumes = Volumes::new();
     let kuberuntime = KubeRuntime::new(runtime, images, volumes, objects, node, layout.clone());
     (kuberuntime.with_dns(NodeDns::of(settings)), stop)
@@ -360,14 +365,13 @@ fn results_managers() -> (manager::Results, [ResultUpdates; 3]) {
 }
 
 /// What pods may ask of this node. An amount that the kernel does not tell is 0.
-fn node(settings: &Settings) -> admission::Node {
-    let of = |variable| sysconf(variable).ok().flatten().unwrap_or(0);
+fn node(settings: &Settings, facts: &NodeFacts) -> admission::Node {
     let name = settings.node_name.clone();
     admission::Node {
         labels: admission::node_labels(&name, &settings.node_labels),
         name,
-        cpu_milli: of(SysconfVar::_NPROCESSORS_ONLN) * 1000,
-        memory: of(SysconfVar::_PHYS_PAGES) * of(SysconfVar::PAGE_SIZE),
+        cpu_milli: facts.allocatable.milli_cpu,
+        memory: facts.allocatable.memory,
         max_pods: settings.max_pods,
         sysctls: SysctlAllowlist::new(kernel_version(), &settings.allowed_unsafe_sysctls)
             .unwrap_or_default(),

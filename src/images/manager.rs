@@ -86,7 +86,7 @@ pub trait Puller: Send + Sync {
     fn pull(&self, request: &PullRequest<'_>) -> Result<u64, PullError>;
 }
 
-/// No registry is configured: images are loaded by people.
+/// Nothing is pulled (`"pull": false` in `registries`): images are loaded by people.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoRegistry;
 
@@ -97,7 +97,7 @@ impl Puller for NoRegistry {
 
     fn pull(&self, request: &PullRequest<'_>) -> Result<u64, PullError> {
         Err(PullError::Failed(format!(
-            "cannot pull {}: no registry is configured",
+            "cannot pull {}: nothing is pulled on this node",
             request.image
         )))
     }

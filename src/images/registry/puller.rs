@@ -148,7 +148,7 @@ fn of_pull(image: &Reference, e: &RegistryError) -> PullError {
 
 impl Puller for RegistryPuller {
     fn serves(&self, _: &Reference) -> bool {
-        self.shared.registries.pull
+        true
     }
 
     fn pull(&self, request: &PullRequest<'_>) -> Result<u64, PullError> {
