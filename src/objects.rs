@@ -5,12 +5,10 @@
 //! used. The hook runs outside the lock.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 
 use crate::api::PodSource;
-use crate::api::objects::{
-    ConfigMap, LocalObject, ObjectContent, ObjectKey, ObjectKind, ObjectSet, Secret,
-};
+use crate::api::objects::{LocalObject, ObjectContent, ObjectKey, ObjectSet};
 
 type Set = BTreeMap<ObjectKey, ObjectContent>;
 
@@ -47,34 +45,6 @@ impl Objects {
             state: Mutex::default(),
             on_change: Box::new(on_change),
         }
-    }
-
-    /// The ConfigMap of that name.
-    pub fn config_map(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMap>> {
-        match self.get(ObjectKind::ConfigMap, namespace, name)? {
-            ObjectContent::ConfigMap(map) => Some(map),
-            _ => None,
-        }
-    }
-
-    /// The Secret of that name.
-    pub fn secret(&self, namespace: &str, name: &str) -> Option<Arc<Secret>> {
-        match self.get(ObjectKind::Secret, namespace, name)? {
-            ObjectContent::Secret(secret) => Some(secret),
-            _ => None,
-        }
-    }
-
-    /// Whether there is a PersistentVolumeClaim of that name.
-    pub fn has_claim(&self, namespace: &str, name: &str) -> bool {
-        self.get(ObjectKind::PersistentVolumeClaim, namespace, name)
-            .is_some()
-    }
-
-    fn get(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<ObjectContent> {
-        self.lock()
-            .get(&ObjectKey::new(kind, namespace, name))
-            .cloned()
     }
 
     /// Those of the objects that are there.
@@ -120,9 +90,11 @@ impl Objects {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::api::objects::{ConfigMap, ObjectKind};
 
     fn map(name: &str, value: &str) -> LocalObject {
         LocalObject {
@@ -135,7 +107,8 @@ mod tests {
     }
 
     fn value(objects: &Objects, name: &str) -> Option<String> {
-        let map = objects.config_map("default", name)?;
+        let found = objects.of([map(name, "").key].into());
+        let map = found.config_map("default", name)?;
         map.data.get("k").cloned()
     }
 
@@ -158,8 +131,10 @@ mod tests {
         assert_eq!(names(objects.take_changed()), [""; 0]);
         assert_eq!(value(&objects, "a"), None);
         assert_eq!(value(&objects, "b").as_deref(), Some("2"));
-        assert!(objects.secret("default", "b").is_none());
-        assert!(objects.config_map("other", "b").is_none());
+        let found = objects.of([map("a", "").key, map("b", "").key].into());
+        assert!(found.config_map("default", "b").is_some());
+        assert!(found.secret("default", "b").is_none());
+        assert!(found.config_map("other", "b").is_none());
     }
 
     #[test]

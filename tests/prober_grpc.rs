@@ -158,7 +158,7 @@ fn serving_is_success_and_every_other_status_a_failure() {
 #[test]
 fn the_request_names_the_service() {
     for service in ["", "db", &"x".repeat(100_000)] {
-        let (tell, heard) = std::sync::mpsc::channel();
+        let (tell, heard) = std::sync::mpsc::sync_channel(1);
         let server = Server::start(move |mut s, _| {
             // The first window holds 65,535 bytes: these make room for more.
             let window = |stream| frame(WINDOW_UPDATE, 0, stream, &200_000_u32.to_be_bytes());
@@ -609,7 +609,7 @@ fn go_away_lets_the_call_under_way_end_and_comes_at_once_in_the_greeting() {
 
 #[test]
 fn the_server_is_told_that_the_connection_ends() {
-    let (tell, heard) = std::sync::mpsc::channel();
+    let (tell, heard) = std::sync::mpsc::sync_channel(1);
     let server = Server::start(move |mut s, _| {
         read_request(&mut s).unwrap();
         s.write_all(&answer(1)).unwrap();

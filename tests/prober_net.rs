@@ -324,7 +324,7 @@ fn d2_redirects_stay_on_the_host_and_end() {
 
 #[test]
 fn a_slow_server_is_cut_off_at_the_timeout() {
-    let (release, wait) = mpsc::channel::<()>();
+    let (release, wait) = mpsc::sync_channel::<()>(1);
     let server = Server::start(move |mut s| {
         read_head(&mut s);
         let _ = wait.recv();
@@ -804,7 +804,7 @@ fn broken_connections_have_gos_texts() {
     let outcome = get(server.addr, "/");
     names_ends(&outcome.error.unwrap(), "read tcp ", server.addr);
 
-    let (release, wait) = mpsc::channel::<()>();
+    let (release, wait) = mpsc::sync_channel::<()>(1);
     let server = Server::start(move |mut s| {
         read_head(&mut s);
         let _ = s.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf");
@@ -823,7 +823,7 @@ fn broken_connections_have_gos_texts() {
 
 #[test]
 fn the_server_of_a_tcp_probe_reads_an_end_and_no_reset() {
-    let (tell, read) = mpsc::channel();
+    let (tell, read) = mpsc::sync_channel(50);
     let server = Server::start(move |mut s| {
         tell.send(s.read(&mut [0; 1]).map_err(|e| e.kind()))
             .unwrap()
@@ -1069,8 +1069,8 @@ fn a_probe_enters_the_pods_network_namespace_and_comes_back() {
     if !skip::is_root() {
         return;
     }
-    let (ready, addr) = mpsc::channel();
-    let (release, wait) = mpsc::channel::<()>();
+    let (ready, addr) = mpsc::sync_channel(1);
+    let (release, wait) = mpsc::sync_channel::<()>(1);
     let pod = std::thread::spawn(move || {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
         let up = std::process::Command::new("busybox")

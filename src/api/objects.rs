@@ -87,6 +87,12 @@ impl ConfigMap {
     }
 }
 
+/// The type of a Secret with docker's config.json, and the key that holds it.
+pub const DOCKER_CONFIG_JSON: (&str, &str) =
+    ("kubernetes.io/dockerconfigjson", ".dockerconfigjson");
+/// The same in docker's older form.
+pub const DOCKERCFG: (&str, &str) = ("kubernetes.io/dockercfg", ".dockercfg");
+
 /// A Secret.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret {
@@ -147,6 +153,12 @@ impl ObjectSet {
             ObjectContent::Secret(secret) => Some(secret),
             _ => None,
         }
+    }
+
+    /// Whether there is a PersistentVolumeClaim of that name.
+    pub fn has_claim(&self, namespace: &str, name: &str) -> bool {
+        self.get(ObjectKind::PersistentVolumeClaim, namespace, name)
+            .is_some()
     }
 
     fn get(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<&ObjectContent> {

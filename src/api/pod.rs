@@ -415,7 +415,7 @@ pub struct Container {
     pub name: String,
     /// Image reference, resolved among the loaded images.
     pub image: String,
-    /// Default Always for `:latest` or no tag, else IfNotPresent. Nothing is pulled yet: all three look at the loaded images.
+    /// `Always`, `IfNotPresent` or `Never`. Default Always for `:latest` or no tag, else IfNotPresent.
     pub image_pull_policy: String,
     /// Replaces the image's entrypoint; `$(VAR)` is expanded.
     pub command: Vec<String>,

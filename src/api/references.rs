@@ -21,24 +21,27 @@ pub fn references(pod: &Pod) -> BTreeSet<ObjectKey> {
         .collect()
 }
 
-fn of_variable(variable: &EnvVar) -> Option<(ObjectKind, &str)> {
+type Reference<'a> = (ObjectKind, &'a str);
+
+fn of_variable(variable: &EnvVar) -> Option<Reference<'_>> {
     let from = variable.value_from.as_ref()?;
-    let config_map = from.config_map_key_ref.as_ref();
-    let secret = from.secret_key_ref.as_ref();
-    config_map
-        .map(|r| (ObjectKind::ConfigMap, r.name.as_str()))
-        .or_else(|| secret.map(|r| (ObjectKind::Secret, r.name.as_str())))
+    let config_map = from.config_map_key_ref.as_ref().map(|r| r.name.as_str());
+    let secret = from.secret_key_ref.as_ref().map(|r| r.name.as_str());
+    either(config_map, secret)
 }
 
-fn of_source(source: &EnvFromSource) -> Option<(ObjectKind, &str)> {
-    let config_map = source.config_map_ref.as_ref();
-    let secret = source.secret_ref.as_ref();
-    config_map
-        .map(|r| (ObjectKind::ConfigMap, r.name.as_str()))
-        .or_else(|| secret.map(|r| (ObjectKind::Secret, r.name.as_str())))
+fn of_source(source: &EnvFromSource) -> Option<Reference<'_>> {
+    let config_map = source.config_map_ref.as_ref().map(|r| r.name.as_str());
+    let secret = source.secret_ref.as_ref().map(|r| r.name.as_str());
+    either(config_map, secret)
 }
 
-fn of_volume(volume: &Volume) -> Vec<(ObjectKind, &str)> {
+fn either<'a>(config_map: Option<&'a str>, secret: Option<&'a str>) -> Option<Reference<'a>> {
+    let config_map = config_map.map(|name| (ObjectKind::ConfigMap, name));
+    config_map.or_else(|| secret.map(|name| (ObjectKind::Secret, name)))
+}
+
+fn of_volume(volume: &Volume) -> Vec<Reference<'_>> {
     let config_map = volume.config_map.as_ref().map(|v| v.name.as_str());
     let secret = volume.secret.as_ref().map(|v| v.secret_name.as_str());
     let claim = volume.persistent_volume_claim.as_ref();

@@ -138,7 +138,7 @@ impl KubeRuntime {
     fn with_context<T>(&self, pod: &Pod, f: impl FnOnce(&Context<'_>, &Path) -> T) -> T {
         let context = Context {
             pod,
-            objects: &self.objects,
+            objects: &self.objects.of(references(pod)),
             allocatable: self.node.allocatable,
             claims: &self.layout.claims(),
         };

@@ -1,13 +1,8 @@
 //! The logins that a pod's `imagePullSecrets` give.
 
 use crate::api::Pod;
-use crate::api::objects::{ObjectSet, Secret};
+use crate::api::objects::{DOCKER_CONFIG_JSON, DOCKERCFG, ObjectSet, Secret};
 use crate::images::registry::DockerConfig;
-
-/// The type of a Secret with docker's config.json, and the key that holds it.
-const CONFIG_JSON: (&str, &str) = ("kubernetes.io/dockerconfigjson", ".dockerconfigjson");
-/// The same in docker's older form.
-const DOCKERCFG: (&str, &str) = ("kubernetes.io/dockercfg", ".dockercfg");
 
 /// What the Secrets that a pod names hold.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -51,11 +46,11 @@ fn config(secret: &Secret, name: &str) -> Result<DockerConfig, String> {
     let source = format!("Secret {name}");
     let of = |key: &str| secret.data.get(key).map(Vec::as_slice).unwrap_or_default();
     match secret.type_.as_str() {
-        t if t == CONFIG_JSON.0 => DockerConfig::parse(of(CONFIG_JSON.1), &source),
+        t if t == DOCKER_CONFIG_JSON.0 => DockerConfig::parse(of(DOCKER_CONFIG_JSON.1), &source),
         t if t == DOCKERCFG.0 => DockerConfig::parse_dockercfg(of(DOCKERCFG.1), &source),
         other => Err(format!(
             "its type is {other}, and a login has {} or {}",
-            CONFIG_JSON.0, DOCKERCFG.0
+            DOCKER_CONFIG_JSON.0, DOCKERCFG.0
         )),
     }
 }
@@ -85,10 +80,15 @@ mod tests {
         let auths = r#"{"r.example": {"username": "u", "password": "p"}}"#;
         let whole = format!("{{\"auths\": {auths}}}");
         let objects = [
-            secret("new", CONFIG_JSON.0, CONFIG_JSON.1, &whole),
+            secret("new", DOCKER_CONFIG_JSON.0, DOCKER_CONFIG_JSON.1, &whole),
             secret("old", DOCKERCFG.0, DOCKERCFG.1, auths),
-            secret("other", "Opaque", CONFIG_JSON.1, &whole),
-            secret("bad", CONFIG_JSON.0, CONFIG_JSON.1, "{\"auths\": 5}"),
+            secret("other", "Opaque", DOCKER_CONFIG_JSON.1, &whole),
+            secret(
+                "bad",
+                DOCKER_CONFIG_JSON.0,
+                DOCKER_CONFIG_JSON.1,
+                "{\"auths\": 5}",
+            ),
         ];
         let names: Vec<_> = names.iter().map(|name| json!({"name": name})).collect();
         let spec = json!({"imagePullSecrets": names, "containers": [{"name": "c", "image": "i"}]});

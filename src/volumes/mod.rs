@@ -32,8 +32,8 @@ pub use payload::Payload;
 
 use crate::api::Pod;
 use crate::api::field_ref::Allocatable;
+use crate::api::objects::ObjectSet;
 use crate::api::pod::Volume;
-use crate::objects::Objects;
 use crate::remove_tree::remove_tree;
 use crate::runtime::Tmpfs;
 use mounted::Content;
@@ -45,7 +45,7 @@ pub struct Context<'a> {
     /// The pod.
     pub pod: &'a Pod,
     /// What it refers to.
-    pub objects: &'a Objects,
+    pub objects: &'a ObjectSet,
     /// For the limits in a downwardAPI volume.
     pub allocatable: Allocatable,
     /// The directory of the claims.

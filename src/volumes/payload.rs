@@ -158,10 +158,10 @@ pub(super) fn of_config_map(
     name: &str,
     keys: Keys<'_>,
 ) -> Result<Payload, String> {
-    let found = of.objects.config_map(&of.pod.metadata.namespace, name);
-    let map: &ConfigMap = match &found {
+    let empty = ConfigMap::default();
+    let map = match of.objects.config_map(&of.pod.metadata.namespace, name) {
         Some(map) => map,
-        None if keys.may_be_missing() => &ConfigMap::default(),
+        None if keys.may_be_missing() => &empty,
         None => return Err(format!("configmap {name:?} not found")),
     };
     keys.of(
@@ -175,10 +175,10 @@ pub(super) fn of_config_map(
 /// # Errors
 /// As of a ConfigMap.
 pub(super) fn of_secret(of: &Context<'_>, name: &str, keys: Keys<'_>) -> Result<Payload, String> {
-    let found = of.objects.secret(&of.pod.metadata.namespace, name);
-    let secret: &Secret = match &found {
+    let empty = Secret::default();
+    let secret = match of.objects.secret(&of.pod.metadata.namespace, name) {
         Some(secret) => secret,
-        None if keys.may_be_missing() => &Secret::default(),
+        None if keys.may_be_missing() => &empty,
         None => return Err(format!("secret {name:?} not found")),
     };
     let all = secret.data.iter().map(|(k, v)| (k.as_str(), v.as_slice()));

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::*;
 use crate::api::objects::{ConfigMap, LocalObject, ObjectContent, ObjectKey, ObjectKind, Secret};
-use crate::api::{PodSource, test_pods};
+use crate::api::test_pods;
 
 fn pod(volumes: serde_json::Value) -> Pod {
     test_pods::pod("p")
@@ -17,11 +17,11 @@ fn pod(volumes: serde_json::Value) -> Pod {
 }
 
 fn set_up(volumes: &Volumes, pod: &Pod, dir: &Path) -> Result<MountedVolumes, VolumeError> {
-    set_up_with(&Objects::default(), volumes, pod, dir)
+    set_up_with(&ObjectSet::default(), volumes, pod, dir)
 }
 
 fn set_up_with(
-    objects: &Objects,
+    objects: &ObjectSet,
     volumes: &Volumes,
     pod: &Pod,
     dir: &Path,
@@ -139,13 +139,12 @@ fn config_map(name: &str, data: &[(&str, &str)]) -> LocalObject {
     }
 }
 
-fn objects() -> Objects {
+fn objects() -> ObjectSet {
     let secret = Secret {
         data: [("token".to_owned(), b"hunter2".to_vec())].into(),
         ..Secret::default()
     };
-    let objects = Objects::default();
-    let all = vec![
+    [
         config_map("conf", &[("a", "1"), ("b", "2")]),
         LocalObject {
             key: ObjectKey::new(ObjectKind::Secret, "default", "pass"),
@@ -155,9 +154,9 @@ fn objects() -> Objects {
             key: ObjectKey::new(ObjectKind::PersistentVolumeClaim, "default", "data"),
             content: ObjectContent::PersistentVolumeClaim,
         },
-    ];
-    objects.replace(PodSource::File, all);
-    objects
+    ]
+    .into_iter()
+    .collect()
 }
 
 /// Each file of a volume with its mode and content, or the text of the error.
@@ -310,7 +309,7 @@ fn a_claim_is_a_directory_that_no_pod_removes() {
 fn content_is_written_into_memory_only_and_old_content_stays_usable() {
     let pod = pod(json!([{"name": "v", "secret": {"secretName": "pass"}}]));
     let root: OwnedFd = fs::File::open("/").unwrap().into();
-    let of = |dir: &Path, objects: &Objects| {
+    let of = |dir: &Path, objects: &ObjectSet| {
         set_up_with(objects, &Volumes::new(), &pod, dir)
             .unwrap()
             .fill(&root)
@@ -321,7 +320,7 @@ fn content_is_written_into_memory_only_and_old_content_stays_usable() {
         outdated.into_iter().map(text).collect()
     };
     let missing = "secret \"pass\" not found".to_owned();
-    let none = Objects::default();
+    let none = ObjectSet::default();
     assert_eq!(causes(of(memory.path(), &none)), [(missing.clone(), false)]);
     assert_eq!(causes(of(memory.path(), &objects())), []);
     let file = memory.path().join("volumes/kubernetes.io~secret/v/token");

@@ -10,7 +10,10 @@ use serde_json::{Map, Value};
 use super::error::Findings;
 use super::typed;
 use crate::api::field::{FieldError, Step, child, clip, entry};
-use crate::api::objects::{ConfigMap, LocalObject, ObjectContent, ObjectKey, ObjectKind, Secret};
+use crate::api::objects::{
+    ConfigMap, DOCKER_CONFIG_JSON, DOCKERCFG, LocalObject, ObjectContent, ObjectKey, ObjectKind,
+    Secret,
+};
 use crate::api::source::PodSource;
 use crate::api::support::{self, Verdict};
 use crate::api::validation::names;
@@ -24,8 +27,8 @@ const OPAQUE: &str = "Opaque";
 
 /// The keys that a Secret of a type must have. A basic-auth needs one of its two.
 const REQUIRED_KEYS: [(&str, &[&str]); 5] = [
-    ("kubernetes.io/dockerconfigjson", &[".dockerconfigjson"]),
-    ("kubernetes.io/dockercfg", &[".dockercfg"]),
+    (DOCKER_CONFIG_JSON.0, &[DOCKER_CONFIG_JSON.1]),
+    (DOCKERCFG.0, &[DOCKERCFG.1]),
     ("kubernetes.io/ssh-auth", &["ssh-privatekey"]),
     ("kubernetes.io/tls", &["tls.crt", "tls.key"]),
     ("kubernetes.io/basic-auth", &[]),
