@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{NEW, REMOVING, ShimRuntime, lock, new_id};
+use super::{NEW, REMOVING, ShimRuntime, kill_process, lock, new_id};
 use crate::clock::Moment;
 use crate::images::{Image, ImageConfig};
 use crate::runtime::shims::oci_spec::{self, Namespaces};
@@ -158,7 +158,8 @@ impl ShimRuntime {
             let answer = RolePipes::of(&mut child)
                 .and_then(|mut pipes| pipes.answer(SANDBOX_LIMIT, self.ending()));
             if !matches!(&answer, Ok(text) if text == sandbox::READY) {
-                let _ = child.kill();
+                // Waited for: as long as it is there, the cgroup that it moved to cannot be removed.
+                Process::of(child.id() as i32).map(kill_process);
             }
             self.adopt(child);
             answer
