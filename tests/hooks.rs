@@ -350,9 +350,9 @@ fn hooks_by_http(node: &Node) {
     assert_eq!(read(node, "order"), "term\n");
 
     // In the pod's own network, at the pod's address.
-    let script = format!(
-        "printf 'HTTP/1.0 200 OK\\r\\n\\r\\n' | busybox nc -l -p 8080 >/starts/got &\n{SAYS_TERM}"
-    );
+    // It answers after it has written the request: the answer ends the hook, and so the container.
+    let answers = "head -n 1 >/starts/got; printf 'HTTP/1.0 200 OK\\r\\n\\r\\n'";
+    let script = format!("busybox nc -l -p 8080 -e /bin/sh -c \"{answers}\" &\n{SAYS_TERM}");
     let hook = json!({"preStop": {"httpGet": {"port": 8080, "path": "/quit"}}});
     let _ = fs::remove_file(shared(node, "up"));
     day.put("own", hooked(&day, "own", &script, hook));
