@@ -25,7 +25,6 @@ pub use self::error::DaemonError;
 use self::error::cannot;
 use self::threads::{Threads, late};
 use self::wiring::{Engine, Running};
-use crate::api::PodSource;
 use crate::images::ImageStore;
 use crate::layout::Layout;
 use crate::runtime::shims::ShimRuntime;
@@ -142,20 +141,21 @@ impl Daemon {
         let Running {
             backend,
             runtime,
+            sources,
             updates,
         } = &self.running;
         if let Some(threads) = &*self.threads()
-            && !threads.stop_files(deadline)
+            && !threads.stop_sources(deadline)
         {
-            return Err("cannot remove the pods: the watcher of pod files does not end".into());
+            return Err("cannot remove the pods: a source of pods does not end".into());
         }
-        let none = backend
-            .config
-            .merge(PodSource::File, Vec::new(), SystemTime::now());
-        for update in none.updates {
-            updates
-                .send_timeout(update, limit)
-                .map_err(|e| format!("cannot remove the pods: {e}"))?;
+        for source in sources {
+            let none = backend.config.merge(*source, Vec::new(), SystemTime::now());
+            for update in none.updates {
+                updates
+                    .send_timeout(update, limit)
+                    .map_err(|e| format!("cannot remove the pods: {e}"))?;
+            }
         }
         loop {
             let version = backend.feed.version();

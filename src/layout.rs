@@ -86,6 +86,11 @@ impl Layout {
         self.lib_dir().join("last-good")
     }
 
+    /// `/var/lib/podprobe/last-good-url`: the last good answer of `staticPodURL`.
+    pub fn last_good_url(&self) -> PathBuf {
+        self.lib_dir().join("last-good-url")
+    }
+
     /// `/var/lib/podprobe/images`: the image store.
     pub fn images(&self) -> PathBuf {
         self.lib_dir().join("images")

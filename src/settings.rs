@@ -9,9 +9,11 @@ use std::{fmt, fs, io};
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+use ureq::http::{HeaderName, HeaderValue};
 
 use crate::api::sysctls::SysctlAllowlist;
 use crate::api::validation::{is_dns_subdomain, is_qualified_name, is_valid_label_value};
+use crate::http_client::WebUrl;
 use crate::images::manager::Parallel;
 use crate::images::registry::Registries;
 use crate::layout::Layout;
@@ -26,6 +28,12 @@ pub struct Settings {
     pub static_pod_path: PathBuf,
     /// `fileCheckFrequency`: how often the directory is listed besides being watched; 100ms to 24h.
     pub file_check_frequency: Duration,
+    /// `staticPodURL`: where pods are fetched from besides, http or https ([Pods from a URL](#pods-from-a-url)); empty is nowhere.
+    pub static_pod_url: Option<WebUrl>,
+    /// `staticPodURLHeader`: headers of these requests, each with its values.
+    pub static_pod_url_header: BTreeMap<String, Vec<String>>,
+    /// `httpCheckFrequency`: the time between two such requests; 100ms to 24h.
+    pub http_check_frequency: Duration,
     /// `syncFrequency`: how often a healthy pod is looked at again; 1s to 24h.
     pub sync_frequency: Duration,
     /// `crashLoopBackOff.maxContainerRestartPeriod`: the longest wait before a restart; 1s to 300s.
@@ -78,6 +86,9 @@ impl Default for Settings {
             node_name: "localhost".into(),
             static_pod_path: PathBuf::from("/etc/podprobe/pods"),
             file_check_frequency: Duration::from_secs(20),
+            static_pod_url: None,
+            static_pod_url_header: BTreeMap::new(),
+            http_check_frequency: Duration::from_secs(20),
             sync_frequency: Duration::from_secs(60),
             max_container_restart_period: Duration::from_secs(300),
             container_log_max_size: 10 << 20,
@@ -134,8 +145,14 @@ struct File {
     node_name: Option<String>,
     #[serde(deserialize_with = "absolute_path")]
     static_pod_path: Option<PathBuf>,
-    #[serde(deserialize_with = "file_check_frequency")]
+    #[serde(deserialize_with = "check_frequency")]
     file_check_frequency: Option<Duration>,
+    #[serde(rename = "staticPodURL", deserialize_with = "pod_url")]
+    static_pod_url: Option<Option<WebUrl>>,
+    #[serde(rename = "staticPodURLHeader", deserialize_with = "headers")]
+    static_pod_url_header: Option<BTreeMap<String, Vec<String>>>,
+    #[serde(deserialize_with = "check_frequency")]
+    http_check_frequency: Option<Duration>,
     #[serde(deserialize_with = "sync_frequency")]
     sync_frequency: Option<Duration>,
     crash_loop_back_off: CrashLoopBackOff,
@@ -266,6 +283,11 @@ impl File {
                 .or(self.static_pod_path)
                 .unwrap_or_else(|| layout.pods_dir()),
             file_check_frequency: self.file_check_frequency.unwrap_or(d.file_check_frequency),
+            static_pod_url: self.static_pod_url.unwrap_or(d.static_pod_url),
+            static_pod_url_header: self
+                .static_pod_url_header
+                .unwrap_or(d.static_pod_url_header),
+            http_check_frequency: self.http_check_frequency.unwrap_or(d.http_check_frequency),
             sync_frequency: self.sync_frequency.unwrap_or(d.sync_frequency),
             max_container_restart_period: self
                 .crash_loop_back_off
@@ -424,9 +446,35 @@ fn duration_between(text: &str, min: Duration, max: Duration) -> Result<Duration
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-fn file_check_frequency<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
+fn check_frequency<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
     checked(d, |t: String| {
         duration_between(&t, Duration::from_millis(100), DAY)
+    })
+}
+
+fn pod_url<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Option<WebUrl>>, D::Error> {
+    checked(d, |t: String| match t.as_str() {
+        "" => Ok(None),
+        // not repeated in the error: it may hold a password
+        t => WebUrl::parse(t).map(Some),
+    })
+}
+
+type Headers = BTreeMap<String, Vec<String>>;
+
+fn headers<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Headers>, D::Error> {
+    checked(d, |headers: Headers| {
+        for (name, values) in &headers {
+            if HeaderName::from_bytes(name.as_bytes()).is_err() {
+                return Err(format!("{name:?} is not the name of a header"));
+            }
+            if values.iter().any(|v| HeaderValue::from_str(v).is_err()) {
+                return Err(format!(
+                    "the value of {name} is not text that a header can have"
+                ));
+            }
+        }
+        Ok(headers)
     })
 }
 

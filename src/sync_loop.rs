@@ -361,17 +361,15 @@ impl Parts {
         self.dispatch(pod, UpdateKind::Update);
     }
 
-    /// Before all sources have spoken a missing pod may only be late: housekeeping ends it then.
+    /// Also before all sources have spoken: the pod's own one has (deviations: removal-at-once).
     fn handle_removal(&self, pod: &Arc<Pod>) {
         // it is told to end before it is forgotten, so that a reader sees it as wanted or as ending until it is gone
-        if self.config.all_seen() {
-            self.dispatch(
-                pod.clone(),
-                UpdateKind::Kill {
-                    grace_override: None,
-                },
-            );
-        }
+        self.dispatch(
+            pod.clone(),
+            UpdateKind::Kill {
+                grace_override: None,
+            },
+        );
         self.pods.remove(pod.uid());
     }
 
@@ -757,11 +755,14 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_before_all_sources_have_spoken_ends_nothing() {
+    fn a_removal_before_all_sources_have_spoken_ends_its_pod() {
         let mut h = Harness::new();
         h.open();
-        h.parts.handle_removal(&pod("a"));
-        assert!(!h.parts.workers.contains(&"a".into()));
+        h.config(PodOperation::Add, &[pod("a")]);
+        h.expect("a", Phase::Sync);
+        assert!(!h.parts.config.all_seen());
+        h.config(PodOperation::Remove, &[pod("a")]);
+        h.expect("a", Phase::Terminating);
     }
 
     #[test]

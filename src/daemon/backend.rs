@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::adapters::Prober;
 use crate::api::validation::probe_field;
-use crate::api::{Container, Pod, PodUid};
+use crate::api::{Container, Pod, PodSource, PodUid};
 use crate::change_feed::{Aspect, ChangeFeed};
 use crate::clock::Moment;
 use crate::events::{Event, EventList, Recorder};
@@ -23,7 +23,7 @@ use crate::views::ProbeReport;
 use crate::views::history::PodHistory;
 use crate::views::{Manifest, PodView, Snapshot, SnapshotUpdate};
 
-/// After its start the daemon waits this long for the first reading of the pod files before it answers what there is.
+/// For this long after its start the daemon waits for the first reading of every source before it answers what there is.
 const FIRST_READING: Duration = Duration::from_secs(5);
 /// How often it looks.
 const FIRST_READING_STEP: Duration = Duration::from_millis(20);
@@ -119,10 +119,12 @@ impl Backend for DaemonBackend {
 }
 
 impl DaemonBackend {
-    /// All pods, once the pod files have been read: a daemon that has just started knows none before.
+    /// All pods, once every source has been read or has failed: a daemon that has just started knows none before.
     fn everything(&self) -> SnapshotUpdate {
-        let begun = Moment::now();
-        while !self.config.all_seen() && Moment::now().since(begun) < FIRST_READING {
+        let awaited = |source: &PodSource| !self.files.has_problem(*source);
+        while self.config.unseen().iter().any(awaited)
+            && Moment::now().since(self.started) < FIRST_READING
+        {
             self.feed
                 .wait_newer(self.feed.version(), FIRST_READING_STEP);
         }

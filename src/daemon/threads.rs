@@ -9,7 +9,7 @@ use crossbeam_channel::Sender;
 use crate::images::housekeeping::ImageKeeper;
 use crate::images::registry::PullStop;
 use crate::pleg::Pleg;
-use crate::pod_config::file::FileSource;
+use crate::pod_config::{FileSource, HttpSource};
 use crate::runtime::shims::exits::ExitListener;
 use crate::server::Server;
 
@@ -20,6 +20,7 @@ const STEP: Duration = Duration::from_millis(2);
 pub(super) struct Threads {
     pub(super) server: Server,
     pub(super) files: FileSource,
+    pub(super) url: Option<HttpSource>,
     pub(super) images: ImageKeeper,
     /// The threads of pulls end with the pod workers that wait for them.
     pub(super) pulls: PullStop,
@@ -45,13 +46,16 @@ impl Ending {
 }
 
 impl Threads {
-    /// Ends the watcher of pod files, so that nothing adds a pod any more; false when it has not ended by then.
-    pub(super) fn stop_files(&self, deadline: Instant) -> bool {
+    /// Ends the sources of pods, so that nothing adds a pod any more; false when one has not ended by then.
+    pub(super) fn stop_sources(&self, deadline: Instant) -> bool {
         self.files.stop();
-        while !self.files.is_finished() && Instant::now() < deadline {
+        self.url.iter().for_each(HttpSource::stop);
+        let url = || self.url.as_ref().is_none_or(HttpSource::is_finished);
+        let ended = || self.files.is_finished() && url();
+        while !ended() && Instant::now() < deadline {
             std::thread::park_timeout(STEP);
         }
-        self.files.is_finished()
+        ended()
     }
 
     /// Tells every thread to end and waits for none. Threads that bring in work are told first.
@@ -59,6 +63,7 @@ impl Threads {
         let Self {
             server,
             files,
+            url,
             images,
             pulls,
             exits,
@@ -68,6 +73,7 @@ impl Threads {
         } = self;
         server.stop();
         files.stop();
+        url.iter().for_each(HttpSource::stop);
         images.stop();
         pulls.stop();
         let exits = exits.stop();
@@ -76,6 +82,9 @@ impl Threads {
         vec![
             Ending::new("the server", move || server.is_finished()),
             Ending::new("the watcher of pod files", move || files.is_finished()),
+            Ending::new("the source of pods from a URL", move || {
+                url.as_ref().is_none_or(HttpSource::is_finished)
+            }),
             Ending::new("the image keeper", move || images.is_finished()),
             Ending::new("the listener for ends", move || exits.is_finished()),
             Ending::new("PLEG", move || pleg.is_finished()),

@@ -37,12 +37,14 @@ use crate::objects::Objects;
 use crate::pleg::{self, Pleg, PodLifecycleEvent};
 use crate::pod_config::file::{FileSource, FileSourceConfig};
 use crate::pod_config::files::Decode;
+use crate::pod_config::http::{HttpSource, HttpSourceConfig};
 use crate::pod_config::merge::UPDATES_CAPACITY;
-use crate::pod_config::{FileStates, PodConfig, PodUpdate};
+use crate::pod_config::{FileStates, Outlet, PodConfig, PodUpdate};
 use crate::pod_manager::PodManager;
 use crate::pod_workers::{self, PodWorkers, Syncer};
 use crate::prober::manager::{self, ProberManager, RestoredReady};
 use crate::prober::results;
+use crate::remove_tree::remove_tree;
 use crate::runtime::shims;
 use crate::runtime::shims::exits::ExitListener;
 use crate::runtime::{ContainerId, Runtime};
@@ -70,6 +72,8 @@ pub(super) struct Engine {
 pub(super) struct Running {
     pub(super) backend: Arc<DaemonBackend>,
     pub(super) runtime: Arc<dyn Runtime>,
+    /// Where pods come from.
+    pub(super) sources: Vec<PodSource>,
     /// Where pod sources send to the sync loop.
     pub(super) updates: Sender<PodUpdate>,
 }
@@ -84,7 +88,7 @@ pub(super) fn start(
     let restored = checkpoint::read(&layout.checkpoint());
     let last = LastDaemon::new(&restored);
     let (objects_changed, objects) = bounded(1);
-    let stores = Stores::new(restored, started, objects_changed);
+    let stores = Stores::new(restored, started, objects_changed, &sources(settings));
     let facts = NodeFacts::read(settings.node_ip, &layout.lib_dir());
     let node = node(settings, &facts);
     let (kuberuntime, pulls) = kuberuntime(settings, &engine, layout, &stores, facts);
@@ -138,18 +142,27 @@ pub(super) fn start(
         sync_loop: (sync_loop, senders.stop),
         checkpoint: start_checkpoint(layout, &stores, prober)?,
         server: start_server(layout, backend.clone())?,
-        files: start_file_source(settings, layout, &stores, last.pods, updates.clone())?,
+        files: start_file_source(settings, layout, stores.outlet(&updates), last.pods)?,
+        url: start_http_source(settings, layout, stores.outlet(&updates))?,
         exits: start_exit_listener(layout, pleg.clone())?,
         images: start_image_keeper(layout, engine.store, senders.images_changed)?,
         pulls,
         pleg: (pleg, stop_pleg),
     };
     let running = Running {
+        sources: sources(settings),
         backend,
         runtime: engine.runtime,
         updates,
     };
     Ok((running, threads))
+}
+
+/// Those that the configuration names.
+pub(super) fn sources(settings: &Settings) -> Vec<PodSource> {
+    let url = settings.static_pod_url.as_ref();
+    let url = url.map(|_| PodSource::Http);
+    [PodSource::File].into_iter().chain(url).collect()
 }
 
 // ---- the parts ----
@@ -170,7 +183,12 @@ struct Stores {
 
 impl Stores {
     /// A change of objects that the sync loop has not taken yet stands for those that follow.
-    fn new(restored: Restored, started: Moment, objects_changed: Sender<()>) -> Self {
+    fn new(
+        restored: Restored,
+        started: Moment,
+        objects_changed: Sender<()>,
+        sources: &[PodSource],
+    ) -> Self {
         let feed = Arc::new(ChangeFeed::default());
         let statuses = StatusManager::new(restored.statuses, feed.clone());
         let changed = feed.clone();
@@ -184,12 +202,22 @@ impl Stores {
             recorder: Arc::new(Recorder::new(feed.clone())),
             pods: Arc::new(PodManager::new(feed.clone())),
             statuses: Arc::new(statuses.with_ages(restored.ages)),
-            config: Arc::new(PodConfig::new(&[PodSource::File])),
+            config: Arc::new(PodConfig::new(sources)),
             objects: Arc::new(Objects::new(move || _ = objects_changed.try_send(()))),
             files: Arc::new(files),
             records: Arc::default(),
             started,
             feed,
+        }
+    }
+
+    fn outlet(&self, updates: &Sender<PodUpdate>) -> Outlet {
+        Outlet {
+            config: self.config.clone(),
+            objects: self.objects.clone(),
+            updates: updates.clone(),
+            states: self.files.clone(),
+            events: self.recorder.clone(),
         }
     }
 }
@@ -437,9 +465,8 @@ fn start_server(layout: &Layout, backend: Arc<DaemonBackend>) -> Result<Server, 
 fn start_file_source(
     settings: &Settings,
     layout: &Layout,
-    stores: &Stores,
+    outlet: Outlet,
     running: HashSet<PodUid>,
-    updates: Sender<PodUpdate>,
 ) -> Result<FileSource, DaemonError> {
     FileSource::spawn(FileSourceConfig {
         path: settings.static_pod_path.clone(),
@@ -447,13 +474,38 @@ fn start_file_source(
         last_good: layout.last_good(),
         running,
         decode: decoder(settings.node_name.clone()),
-        config: stores.config.clone(),
-        objects: stores.objects.clone(),
-        updates,
-        states: stores.files.clone(),
-        events: stores.recorder.clone(),
+        outlet,
     })
     .map_err(cannot("watch the pods directory"))
+}
+
+/// None without `staticPodURL`.
+fn start_http_source(
+    settings: &Settings,
+    layout: &Layout,
+    outlet: Outlet,
+) -> Result<Option<HttpSource>, DaemonError> {
+    let Some(url) = &settings.static_pod_url else {
+        // What an earlier daemon has fetched may hold secrets, and nobody reads it any more.
+        let _ = remove_tree(&layout.last_good_url());
+        return Ok(None);
+    };
+    let headers = settings.static_pod_url_header.iter();
+    let headers =
+        headers.flat_map(|(name, values)| values.iter().map(|v| (name.clone(), v.clone())));
+    let (node_name, text) = (settings.node_name.clone(), url.to_string());
+    let source = HttpSource::spawn(HttpSourceConfig {
+        url: url.clone(),
+        headers: headers.collect(),
+        check_frequency: settings.http_check_frequency,
+        last_good: layout.last_good_url(),
+        decode: Arc::new(move |bytes: &[u8], _: &Path| {
+            let (node_name, url) = (&node_name, &text);
+            decode::objects(bytes, &PodOrigin::Http { node_name, url }).map_err(|e| e.to_string())
+        }),
+        outlet,
+    });
+    source.map(Some).map_err(cannot("start the thread pod-url"))
 }
 
 fn decoder(node_name: String) -> Decode {

@@ -17,23 +17,17 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
-use crossbeam_channel::{Receiver, Sender, bounded, select};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use super::files::{
-    Decode, Files, Listing, Reading, Signature, Step, is_pod_file, needs_last_good,
-};
-use super::last_good::LastGood;
-use super::merge::{PodConfig, PodUpdate};
-use super::read::{MAX_FILE_SIZE, kind, read_limited, sha256};
-use super::states::FileStates;
+use super::files::{Decode, Files, Listing, Reading, Signature, Step, is_pod_file};
+use super::outlet::{Ended, Outlet};
+use super::read::{MAX_FILE_SIZE, kind, read_limited};
+use super::versions::Versions;
 use crate::api::PodSource;
-use crate::api::decode::Decoded;
 use crate::clock::Moment;
 use crate::directory_watch::{DirectoryWatch, Hints, WatchError};
-use crate::events::{EventType, Recorder};
-use crate::objects::Objects;
 
 /// The time between two looks for a missing path, and the pause after a panic.
 const RETRY: Duration = Duration::from_secs(1);
@@ -54,16 +48,8 @@ pub struct FileSourceConfig {
     pub running: HashSet<crate::api::PodUid>,
     /// Bytes to pods.
     pub decode: Decode,
-    /// Where the sets are merged.
-    pub config: Arc<PodConfig>,
-    /// Where what pods refer to is kept.
-    pub objects: Arc<Objects>,
-    /// Where the updates go; the source waits while it is full, and ends when it is closed.
-    pub updates: Sender<PodUpdate>,
-    /// The state of the files that clients see.
-    pub states: Arc<FileStates>,
-    /// For pods that the merge drops.
-    pub events: Arc<Recorder>,
+    /// Where it sends what it finds.
+    pub outlet: Outlet,
 }
 
 /// A running file source.
@@ -86,14 +72,17 @@ impl FileSource {
         let path = std::path::absolute(&config.path)?;
         let mut worker = Worker {
             watch: DirectoryWatch::new(path.clone(), is_pod_file),
-            files: Files::new(path.clone(), config.running.clone()),
-            last_good: LastGood::new(std::path::absolute(&config.last_good)?),
-            restored: false,
+            versions: Versions::new(
+                Files::new(path.clone(), config.running),
+                std::path::absolute(&config.last_good)?,
+                config.decode,
+            ),
+            check_frequency: config.check_frequency,
+            outlet: config.outlet,
             path,
             wake: Arc::clone(&wake),
             stopped,
             watch_error: None,
-            config,
         };
         let thread = std::thread::Builder::new()
             .name("pod-files".into())
@@ -119,16 +108,11 @@ impl FileSource {
     }
 }
 
-/// Why the loop ends.
-struct Ended;
-
 struct Worker {
-    config: FileSourceConfig,
+    check_frequency: Duration,
+    outlet: Outlet,
     path: PathBuf,
-    files: Files,
-    last_good: LastGood,
-    /// Whether the earlier daemon's last good versions have been restored.
-    restored: bool,
+    versions: Versions,
     watch: DirectoryWatch,
     watch_error: Option<WatchError>,
     wake: Arc<EventFd>,
@@ -157,7 +141,7 @@ impl Worker {
             let listing = self.list(&hints);
             let missing = matches!(listing, Listing::Missing(_));
             self.restore(&listing);
-            let step = self.files.step(now, listing);
+            let step = self.versions.files.step(now, listing);
             let deadline = [
                 step.wake,
                 missing.then_some(now + RETRY),
@@ -166,10 +150,10 @@ impl Worker {
             let deadline = deadline
                 .into_iter()
                 .flatten()
-                .fold(now + self.config.check_frequency, Moment::min);
+                .fold(now + self.check_frequency, Moment::min);
             let published = self.publish(step);
             // After the pods are sent, so that a slow disk delays none of them.
-            self.keep();
+            self.versions.keep();
             if published.is_err() {
                 return;
             }
@@ -184,7 +168,6 @@ impl Worker {
     /// unreadable does not show which files there will be.
     fn restore(&mut self, listing: &Listing) {
         let readings: Vec<(&Path, &Reading)> = match listing {
-            _ if self.restored => return,
             Listing::Missing(_) | Listing::Unreadable(_) => return,
             Listing::Dir(files) => files
                 .iter()
@@ -192,32 +175,7 @@ impl Worker {
                 .collect(),
             Listing::File(reading) => vec![(&self.path, reading)],
         };
-        for (path, reading) in readings {
-            let Some(digest) = self
-                .last_good
-                .digest(path)
-                .filter(|kept| needs_last_good(reading, kept))
-            else {
-                continue;
-            };
-            if let Some(bytes) = self.last_good.load(path) {
-                let decoded = decode(&self.config.decode, &bytes, path);
-                self.files.restore(path, digest, decoded);
-            }
-        }
-        self.restored = true;
-    }
-
-    /// Writes the last good versions in memory to the disk.
-    fn keep(&mut self) {
-        self.last_good.commit(|path| self.files.accepted(path));
-        if self.restored {
-            self.last_good.retain(self.files.paths());
-        }
-        self.last_good
-            .take_lines()
-            .iter()
-            .for_each(|line| log::warn!("{line}"));
+        self.versions.restore(&readings);
     }
 
     /// Watches before listing, so that a change in between gives an event.
@@ -261,32 +219,7 @@ impl Worker {
     fn publish(&self, step: Step) -> Result<(), Ended> {
         step.log.iter().for_each(|line| log::warn!("{line}"));
         step.mended.iter().for_each(|line| log::info!("{line}"));
-        self.config.states.replace(step.pods, step.problems);
-        // Before the pods, so that a new pod finds what it refers to.
-        if let Some(objects) = step.objects {
-            self.config.objects.replace(PodSource::File, objects);
-        }
-        let Some(set) = step.set else { return Ok(()) };
-        let merged = self
-            .config
-            .config
-            .merge(PodSource::File, set, SystemTime::now());
-        for (pod, text) in &merged.dropped {
-            self.config
-                .events
-                .record(pod, "", EventType::Warning, "FailedValidation", text);
-        }
-        merged
-            .updates
-            .into_iter()
-            .try_for_each(|update| self.send(update))
-    }
-
-    fn send(&self, update: PodUpdate) -> Result<(), Ended> {
-        select! {
-            send(self.config.updates, update) -> sent => sent.map_err(|_| Ended),
-            recv(self.stopped) -> _ => Err(Ended),
-        }
+        self.outlet.publish(PodSource::File, step, &self.stopped)
     }
 
     fn list(&mut self, hints: &Hints) -> Listing {
@@ -351,49 +284,20 @@ impl Worker {
         if !meta.is_file() {
             return Some(Reading::Skipped(kind(&meta)));
         }
-        let lacking = self
-            .files
-            .accepted(path)
-            .is_some_and(|accepted| self.last_good.digest(path) != Some(*accepted));
-        if !even_if_known && !lacking && !self.files.wants(path, &signature(&meta)) {
+        let wanted = self.versions.files.wants(path, &signature(&meta));
+        if !even_if_known && !self.versions.lacks(path) && !wanted {
             return Some(Reading::Unchanged);
         }
         match read_limited(path, MAX_FILE_SIZE) {
-            Ok((meta, bytes)) => Some(self.parse(path, &meta, &bytes)),
+            Ok((meta, bytes)) => {
+                let signature = is_settled(&meta, SystemTime::now()).then(|| signature(&meta));
+                let empty = "the file is empty";
+                Some(self.versions.read(path, signature, &bytes, empty))
+            }
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => Some(Reading::Failed(format!("cannot read the file: {e}"))),
         }
     }
-
-    fn parse(&mut self, path: &Path, meta: &fs::Metadata, bytes: &[u8]) -> Reading {
-        let signature = is_settled(meta, SystemTime::now()).then(|| signature(meta));
-        let digest = sha256(bytes);
-        if self.files.digest(path) == Some(&digest) {
-            if self.files.accepted(path) == Some(&digest) {
-                self.last_good.stage(path, digest, bytes);
-            }
-            return Reading::SameContent { signature };
-        }
-        let result = if bytes.is_empty() {
-            Err("the file is empty".to_owned())
-        } else {
-            decode(&self.config.decode, bytes, path)
-        };
-        if result.is_ok() {
-            self.last_good.stage(path, digest, bytes);
-        }
-        Reading::Parsed {
-            signature,
-            digest,
-            result,
-        }
-    }
-}
-
-fn decode(decode: &Decode, bytes: &[u8], path: &Path) -> Result<Decoded, String> {
-    catch_unwind(AssertUnwindSafe(|| decode(bytes, path))).unwrap_or_else(|_| {
-        Err("cannot decode the file: internal error; please report this file".into())
-    })
 }
 
 fn is_missing(e: &io::Error) -> bool {

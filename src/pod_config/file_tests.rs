@@ -4,6 +4,7 @@ use std::os::unix::fs::symlink;
 
 use super::super::files::tests::decode;
 use super::super::merge::PodOperation::{self, Add, Remove, Update};
+use super::super::{FileStates, PodConfig, PodUpdate};
 use super::*;
 
 const CEILING: Duration = Duration::from_secs(10);
@@ -38,11 +39,13 @@ impl Fixture {
             last_good: dir.path().join("last-good"),
             running: Default::default(),
             decode,
-            config: Arc::new(PodConfig::new(&[PodSource::File])),
-            objects: Arc::default(),
-            updates: send,
-            states: Arc::clone(&states),
-            events: Arc::default(),
+            outlet: Outlet {
+                config: Arc::new(PodConfig::new(&[PodSource::File])),
+                objects: Arc::default(),
+                updates: send,
+                states: Arc::clone(&states),
+                events: Arc::default(),
+            },
         };
         let source = Some(FileSource::spawn(config).unwrap());
         Self {
@@ -459,11 +462,13 @@ fn a_panicking_decoder_is_a_problem_of_that_file() {
                 decode(bytes, path)
             }
         }),
-        config: Arc::new(PodConfig::new(&[PodSource::File])),
-        objects: Arc::default(),
-        updates: send,
-        states: Arc::clone(&states),
-        events: Arc::default(),
+        outlet: Outlet {
+            config: Arc::new(PodConfig::new(&[PodSource::File])),
+            objects: Arc::default(),
+            updates: send,
+            states: Arc::clone(&states),
+            events: Arc::default(),
+        },
     })
     .unwrap();
     assert_eq!(updates.recv_timeout(CEILING).unwrap().pods.len(), 1);
@@ -484,13 +489,15 @@ fn a_stop_ends_it_also_while_it_waits_for_a_full_channel() {
         last_good: dir.path().join(".last-good"),
         running: Default::default(),
         decode: Arc::new(decode),
-        config: Arc::new(PodConfig::new(&[PodSource::File])),
-        objects: Arc::default(),
-        updates: send,
-        states: Arc::new(FileStates::new(move |_| {
-            let _ = tell.try_send(());
-        })),
-        events: Arc::default(),
+        outlet: Outlet {
+            config: Arc::new(PodConfig::new(&[PodSource::File])),
+            objects: Arc::default(),
+            updates: send,
+            states: Arc::new(FileStates::new(move |_| {
+                let _ = tell.try_send(());
+            })),
+            events: Arc::default(),
+        },
     })
     .unwrap();
     told.recv_timeout(CEILING).unwrap();

@@ -344,7 +344,7 @@ impl Files {
             && self
                 .entries
                 .values()
-                .any(|e| e.error().is_some() && e.good.is_empty()));
+                .any(|e| e.error().is_some() && e.accepted.is_none()));
         if is_known && self.sent.as_ref().is_none_or(|sent| !same_pods(sent, &set)) {
             self.sent = Some(set.clone());
             step.set = Some(set);

@@ -120,7 +120,14 @@ impl PodConfig {
     /// Whether every source has sent a set and the sync loop has handled an update of each. From
     /// then on an unknown pod is not wanted.
     pub fn all_seen(&self) -> bool {
-        self.lock().values().all(|s| s.sent && s.handled)
+        self.unseen().is_empty()
+    }
+
+    /// The sources that [`PodConfig::all_seen`] waits for.
+    pub fn unseen(&self) -> Vec<PodSource> {
+        let sources = self.lock();
+        let unseen = sources.iter().filter(|(_, s)| !(s.sent && s.handled));
+        unseen.map(|(source, _)| *source).collect()
     }
 }
 

@@ -2,17 +2,22 @@
 //!
 //! Invariants: a source always hands over its full set; only [`merge::PodConfig`] turns sets into
 //! operations. An error in a file never ends a running pod. [`files`] and [`merge`] decide and know
-//! no thread, descriptor or clock; [`mod@file`] and `last_good` only wait, read, write and send.
+//! no thread, descriptor or clock; [`mod@file`], [`http`] and `last_good` only wait, read, write and send.
 
 pub mod file;
 pub mod files;
+pub mod http;
 mod last_good;
 pub mod merge;
+mod outlet;
 mod problem;
 mod read;
 pub mod states;
+mod versions;
 
 pub use file::FileSource;
+pub use http::HttpSource;
 pub use merge::{PodConfig, PodOperation, PodUpdate};
+pub use outlet::Outlet;
 pub use problem::FileProblem;
 pub use states::{FileStates, PodFile};

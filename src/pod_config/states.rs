@@ -1,12 +1,12 @@
 //! The state of the pod files for readers: the file of each pod, and the problems of files.
 //!
-//! Invariants: written only by the file source, before it sends the pods; the change hook runs outside the lock.
+//! Invariants: each source writes its own part, before it sends the pods; the change hook runs outside the lock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 
 use super::problem::FileProblem;
-use crate::api::PodUid;
+use crate::api::{PodSource, PodUid};
 
 /// How many removed pods are remembered, so that a pod that is being stopped still shows its file.
 const MAX_REMOVED: usize = 200;
@@ -24,22 +24,27 @@ pub struct PodFile {
 
 #[derive(Default)]
 struct PodFiles {
-    pods: BTreeMap<PodUid, PodFile>,
+    sources: BTreeMap<PodSource, OfSource>,
     removed: VecDeque<(PodUid, PodFile)>,
+}
+
+#[derive(Default, PartialEq)]
+struct OfSource {
+    pods: BTreeMap<PodUid, PodFile>,
     problems: Vec<FileProblem>,
 }
 
 /// Called with the pods whose file or its state has changed.
 type OnChange = dyn Fn(&[PodUid]) + Send + Sync;
 
-/// Shared between the file source, which writes, and the snapshot, which reads.
+/// Shared between the sources, which write, and the snapshot, which reads.
 pub struct FileStates {
     files: Mutex<PodFiles>,
     on_change: Box<OnChange>,
 }
 
 impl FileStates {
-    /// Starts empty. `on_change` is called after each change, with the pods concerned, on the file
+    /// Starts empty. `on_change` is called after each change, with the pods concerned, on a
     /// source's thread; it must not block.
     pub fn new(on_change: impl Fn(&[PodUid]) + Send + Sync + 'static) -> Self {
         Self {
@@ -64,37 +69,53 @@ impl FileStates {
                 .find(|(u, _)| u == uid)
                 .map(|(_, f)| f)
         };
-        files.pods.get(uid).or_else(removed).cloned()
+        let of_source = |s: &'_ OfSource| s.pods.get(uid).cloned();
+        let there = files.sources.values().find_map(of_source);
+        there.or_else(|| removed().cloned())
     }
 
-    /// All problems, sorted by file.
+    /// Whether a source has told of a problem.
+    pub fn has_problem(&self, source: PodSource) -> bool {
+        let files = self.lock();
+        let of_source = files.sources.get(&source);
+        of_source.is_some_and(|s| !s.problems.is_empty())
+    }
+
+    /// All problems, by source and file.
     pub fn problems(&self) -> Vec<FileProblem> {
-        self.lock().problems.clone()
+        let files = self.lock();
+        let of_sources = files.sources.values();
+        of_sources.flat_map(|s| s.problems.clone()).collect()
     }
 
-    /// Replaces everything; calls the hook when something has changed.
-    pub(super) fn replace(&self, pods: BTreeMap<PodUid, PodFile>, problems: Vec<FileProblem>) {
+    /// Replaces everything of a source; calls the hook when something has changed.
+    pub(super) fn replace(
+        &self,
+        source: PodSource,
+        pods: BTreeMap<PodUid, PodFile>,
+        problems: Vec<FileProblem>,
+    ) {
+        let new = OfSource { pods, problems };
         let mut files = self.lock();
-        if files.pods == pods && files.problems == problems {
+        let of_source = files.sources.entry(source).or_default();
+        if *of_source == new {
             return;
         }
-        let changed: Vec<PodUid> = files
+        let old = std::mem::replace(of_source, new);
+        let new = &of_source.pods;
+        let all = old.pods.keys().chain(new.keys());
+        let changed = all.filter(|uid| old.pods.get(*uid) != new.get(*uid));
+        let changed: Vec<PodUid> = changed.cloned().collect();
+        let gone = old
             .pods
-            .keys()
-            .chain(pods.keys())
-            .filter(|uid| files.pods.get(*uid) != pods.get(*uid))
-            .cloned()
-            .collect();
-        for (uid, file) in std::mem::take(&mut files.pods) {
-            if !pods.contains_key(&uid) {
-                files.removed.push_back((uid, file));
-            }
-        }
-        let excess = files.removed.len().saturating_sub(MAX_REMOVED);
-        files.removed.drain(..excess);
-        files.removed.retain(|(uid, _)| !pods.contains_key(uid));
-        files.pods = pods;
-        files.problems = problems;
+            .into_iter()
+            .filter(|(uid, _)| !new.contains_key(uid));
+        let gone: Vec<_> = gone.collect();
+        let PodFiles { sources, removed } = &mut *files;
+        removed.extend(gone);
+        let excess = removed.len().saturating_sub(MAX_REMOVED);
+        removed.drain(..excess);
+        removed.retain(|(uid, _)| !sources.values().any(|s| s.pods.contains_key(uid)));
         drop(files);
         (self.on_change)(&changed);
     }
@@ -122,10 +143,12 @@ mod tests {
                 },
             )])
         };
-        states.replace(pods(), vec![]);
-        states.replace(pods(), vec![]);
+        states.replace(PodSource::File, pods(), vec![]);
+        states.replace(PodSource::File, pods(), vec![]);
         assert_eq!(calls.load(Ordering::Relaxed), 1);
-        states.replace(BTreeMap::new(), vec![]);
+        states.replace(PodSource::Http, BTreeMap::new(), vec![]);
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+        states.replace(PodSource::File, BTreeMap::new(), vec![]);
         assert_eq!(states.get(&"1".into()).unwrap().file, "/p/a.json");
         assert_eq!(calls.load(Ordering::Relaxed), 2);
     }

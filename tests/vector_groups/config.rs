@@ -12,12 +12,17 @@ use podprobe::api::decode;
 use podprobe::api::identity::static_name;
 use podprobe::api::validation::validate_pod;
 use podprobe::api::{PodOrigin, PodSource};
+use podprobe::http_client::WebUrl;
 use podprobe::pod_config::file::FileSourceConfig;
+use podprobe::pod_config::http::HttpSourceConfig;
 use podprobe::pod_config::merge::Merged;
-use podprobe::pod_config::{FileSource, FileStates, PodConfig, PodOperation, PodUpdate};
+use podprobe::pod_config::{
+    FileSource, FileStates, HttpSource, Outlet, PodConfig, PodOperation, PodUpdate,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::http_server::{Reply, Server};
 use super::world::pod_of;
 use super::{
     AS_TOLD, Case, Group, Run, Verdict, duration, ensure, fields, group, overruled, same, unknown,
@@ -50,7 +55,14 @@ pub const GROUPS: &[Group] = &[
     ),
     group(
         "httpSource",
-        Run::Later("the http source (--manifest-url) is a later step"),
+        Run::Told(&[
+            ("h-1", h_1),
+            ("h-2", h_2),
+            ("h-3", h_3),
+            ("h-4", h_4),
+            ("h-5", h_5),
+            ("h-6", h_6),
+        ]),
     ),
     group(
         "apiserverSource",
@@ -300,11 +312,13 @@ impl Files {
                 decode::objects(bytes, &PodOrigin::File { node_name, path })
                     .map_err(|e| e.to_string())
             }),
-            config: Arc::new(PodConfig::new(&[PodSource::File])),
-            objects: Arc::default(),
-            updates: send,
-            states: states.clone(),
-            events: Arc::default(),
+            outlet: Outlet {
+                config: Arc::new(PodConfig::new(&[PodSource::File])),
+                objects: Arc::default(),
+                updates: send,
+                states: states.clone(),
+                events: Arc::default(),
+            },
         };
         let source = FileSource::spawn(config).map_err(|e| e.to_string())?;
         Ok(Self {
@@ -351,6 +365,212 @@ impl Drop for Files {
             source.join();
         }
     }
+}
+
+/// An http source of a server's pods; stopped and joined when dropped.
+struct Fetched {
+    _dir: tempfile::TempDir,
+    source: Option<HttpSource>,
+    updates: Receiver<PodUpdate>,
+    states: Arc<FileStates>,
+}
+
+impl Fetched {
+    fn new(url: &str, node_name: &'static str, headers: &[(&str, &str)]) -> Result<Self, String> {
+        let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+        let (send, updates) = bounded(100);
+        let states = Arc::new(FileStates::new(|_| ()));
+        let of_url = url.to_owned();
+        let headers = headers
+            .iter()
+            .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
+        let config = HttpSourceConfig {
+            url: WebUrl::parse(url)?,
+            headers: headers.collect(),
+            check_frequency: HOUR,
+            last_good: dir.path().join("last-good"),
+            decode: Arc::new(move |bytes, _| {
+                let url = &of_url;
+                decode::objects(bytes, &PodOrigin::Http { node_name, url })
+                    .map_err(|e| e.to_string())
+            }),
+            outlet: Outlet {
+                config: Arc::new(PodConfig::new(&[PodSource::Http])),
+                objects: Arc::default(),
+                updates: send,
+                states: states.clone(),
+                events: Arc::default(),
+            },
+        };
+        let source = HttpSource::spawn(config).map_err(|e| e.to_string())?;
+        Ok(Self {
+            _dir: dir,
+            source: Some(source),
+            updates,
+            states,
+        })
+    }
+
+    /// The pods of the first update, which adds them.
+    fn pods(&self) -> Result<Vec<Arc<Pod>>, String> {
+        let update = self.updates.recv_timeout(SEEN);
+        let update = update.map_err(|_| format!("no update within {SEEN:?}"))?;
+        same("operation", PodOperation::Add, update.op)?;
+        same("source", PodSource::Http, update.source)?;
+        Ok(update.pods)
+    }
+
+    /// The error that the first answer gives, and that it gives nothing else.
+    fn error(&self) -> Result<String, String> {
+        super::world::until("a problem is told", || !self.states.problems().is_empty())?;
+        ensure(self.updates.try_recv().is_err(), "that nothing is sent")?;
+        Ok(self.states.problems().remove(0).error)
+    }
+}
+
+impl Drop for Fetched {
+    fn drop(&mut self) {
+        if let Some(source) = self.source.take() {
+            source.stop();
+            source.join();
+        }
+    }
+}
+
+fn serving(body: &Value) -> (Server, String) {
+    let body = body.to_string();
+    let server = Server::new(move |_| Reply::new(200, body.clone()));
+    let url = format!("http://{}/pods", server.address);
+    (server, url)
+}
+
+/// Of a server that is not there.
+fn refused_url() -> Result<String, String> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
+    let address = listener.local_addr().map_err(|e| e.to_string())?;
+    Ok(format!("http://{address}/"))
+}
+
+fn h_1(case: &Case) -> Verdict {
+    case.has_only(&["expect"])?;
+    let error = Fetched::new(&refused_url()?, "n", &[])?.error()?;
+    ensure(
+        error.contains("cannot connect to 127.0.0.1"),
+        &format!("that in \"{error}\""),
+    )?;
+    AS_TOLD
+}
+
+fn h_2(case: &Case) -> Verdict {
+    case.has_only(&["expect"])?;
+    let server = Server::new(|_| Reply::new(404, "none"));
+    let url = format!("http://{}/", server.address);
+    let error = Fetched::new(&url, "n", &[])?.error()?;
+    ensure(
+        error.contains("answers with status 404 instead of 200"),
+        &format!("that in \"{error}\""),
+    )?;
+    h_1(case)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bodies {
+    bodies: Vec<String>,
+    #[serde(rename = "expect")]
+    _expect: String,
+}
+
+fn h_3(case: &Case) -> Verdict {
+    let named = case.fields::<Bodies>()?.bodies;
+    let of_container = |version: &str, container: Value, volumes: Value| {
+        json!({"apiVersion": version, "metadata": {"name": "p"},
+            "spec": {"containers": [container], "volumes": volumes}})
+    };
+    let good = || json!({"name": "c", "image": "i"});
+    let volume = |name: &str| json!({"name": name, "emptyDir": {}});
+    let bodies = [
+        json!({"metadata": {"name": "p"}, "spec": {"containers": [good()]}}),
+        of_container("v1betta2", good(), json!([])),
+        of_container("v1", good(), json!([volume("_INVALID_")])),
+        of_container(
+            "v1",
+            good(),
+            json!([volume("repeated"), volume("repeated")]),
+        ),
+        of_container("v1", json!({"name": "", "image": "i"}), json!([])),
+        of_container("v1", json!({"name": "_INVALID_", "image": "i"}), json!([])),
+    ];
+    same("bodies", named.len(), bodies.len())?;
+    for (mut body, name) in bodies.into_iter().zip(named) {
+        // as upstream has them, and so that what the case names is what is wrong
+        for kind in [None, Some("Pod")] {
+            if let Some(kind) = kind {
+                body["kind"] = kind.into();
+            }
+            let (_server, url) = serving(&body);
+            let error = Fetched::new(&url, "n", &[])?.error();
+            error.map_err(|e| format!("{name}: {e}"))?;
+        }
+    }
+    AS_TOLD
+}
+
+fn h_4(case: &Case) -> Verdict {
+    case.has_only(&["in", "expect"])?;
+    let mut pod = written("foo", json!({}));
+    pod["metadata"]["uid"] = "111".into();
+    let (_server, url) = serving(&pod);
+    let pods = Fetched::new(&url, "different-value", &[])?.pods()?;
+    same("pods", 1, pods.len())?;
+    let metadata = &pods[0].metadata;
+    same("name", "foo-different-value", metadata.name.as_str())?;
+    same("namespace", "mynamespace", metadata.namespace.as_str())?;
+    let hash = metadata.annotations.get("kubernetes.io/config.hash");
+    same("hash", Some("111"), hash.map(String::as_str))?;
+    same("tolerations", None, pods[0].raw["spec"].get("tolerations"))?;
+    AS_TOLD
+}
+
+fn h_5(case: &Case) -> Verdict {
+    case.has_only(&["in", "expect"])?;
+    let item = |name: &str, uid: &str, image: &str| json!({"metadata": {"name": name, "uid": uid}, "spec": {"containers": [{"name": "1", "image": image}]}});
+    let items = [item("foo", "111", "foo"), item("bar", "222", "bar:bartag")];
+    let list = json!({"apiVersion": "v1", "kind": "PodList", "items": items});
+    let (_server, url) = serving(&list);
+    let pods = Fetched::new(&url, "n", &[])?.pods()?;
+    let names = pods.iter().map(|p| {
+        let m = &p.metadata;
+        (m.name.as_str(), m.namespace.as_str())
+    });
+    same(
+        "pods",
+        vec![("foo-n", "default"), ("bar-n", "default")],
+        names.collect::<Vec<_>>(),
+    )?;
+    let policy = &pods[1].raw["spec"]["containers"][0]["imagePullPolicy"];
+    same("pull policy", &json!("IfNotPresent"), policy)?;
+    AS_TOLD
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WithHeader {
+    header: [String; 2],
+    #[serde(rename = "expect")]
+    _expect: String,
+}
+
+fn h_6(case: &Case) -> Verdict {
+    let header = case.fields::<WithHeader>()?.header;
+    let (server, url) = serving(&written("foo", json!({})));
+    let fetched = Fetched::new(&url, "n", &[(&header[0], &header[1])])?;
+    same("pods", 1, fetched.pods()?.len())?;
+    let requests = server.requests();
+    same("requests", 1, requests.len())?;
+    let sent = requests[0].header(&header[0].to_lowercase());
+    same("header", header[1].as_str(), sent)?;
+    AS_TOLD
 }
 
 fn f_1(case: &Case) -> Verdict {

@@ -14,6 +14,8 @@ mod exec;
 mod grpc_tcp;
 pub mod harness;
 pub mod http;
+#[path = "../support/http_server.rs"]
+mod http_server;
 mod lifecycle;
 mod manager;
 mod phase;

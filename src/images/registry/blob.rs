@@ -9,12 +9,9 @@ use ureq::BodyReader;
 use ureq::http::Uri;
 
 use super::bounds::Bounds;
-use super::client::{Answer, host_of, of_io};
-use super::error::{Kind, RegistryError, quoted};
 use super::progress::PullProgress;
 use super::session::Session;
-use super::stop::Stop;
-use super::transport::carried;
+use crate::http_client::{Answer, FetchError, Kind, Stop, carried, host_of, of_io, quoted};
 
 /// See the module.
 pub(super) struct BlobReader<'a> {
@@ -36,7 +33,7 @@ pub(super) struct State {
     since: u64,
     ended: bool,
     /// Why reading has ended early: the error that the reader above has seen is made of its text only.
-    pub(super) failure: Option<RegistryError>,
+    pub(super) failure: Option<FetchError>,
 }
 
 impl Read for BlobReader<'_> {
@@ -54,7 +51,7 @@ impl Read for BlobReader<'_> {
 }
 
 impl BlobReader<'_> {
-    fn step(&mut self, buf: &mut [u8]) -> Result<usize, RegistryError> {
+    fn step(&mut self, buf: &mut [u8]) -> Result<usize, FetchError> {
         if buf.is_empty() || self.state.ended {
             return Ok(0);
         }
@@ -75,7 +72,7 @@ impl BlobReader<'_> {
                 Ok(0) => {
                     let (host, at) = (host_of(uri), self.state.offset);
                     let text = format!("{host} ended after {at} of {} bytes", self.size);
-                    self.cut(RegistryError::unavailable(text))?;
+                    self.cut(FetchError::unavailable(text))?;
                 }
                 Ok(n) => return Ok(self.took(n)),
                 Err(e) => {
@@ -102,7 +99,7 @@ impl BlobReader<'_> {
     }
 
     /// The end: the server must not have more. Reading it also gives the connection back.
-    fn end(&mut self) -> Result<usize, RegistryError> {
+    fn end(&mut self) -> Result<usize, FetchError> {
         self.state.ended = true;
         let more = match &mut self.state.body {
             Some((_, body)) => body.read(&mut [0]).unwrap_or(0),
@@ -111,7 +108,7 @@ impl BlobReader<'_> {
         self.state.body = None;
         match more {
             0 => Ok(0),
-            _ => Err(RegistryError::failed(format!(
+            _ => Err(FetchError::failed(format!(
                 "the registry gives more than the {} bytes that the manifest says",
                 self.size
             ))),
@@ -119,7 +116,7 @@ impl BlobReader<'_> {
     }
 
     /// After a cut: waits before the next try, or fails.
-    fn cut(&mut self, e: RegistryError) -> Result<(), RegistryError> {
+    fn cut(&mut self, e: FetchError) -> Result<(), FetchError> {
         self.state.body = None;
         self.state.since = 0;
         self.state.cuts += 1;
@@ -134,7 +131,7 @@ impl BlobReader<'_> {
         self.stop.wait(self.bounds.delay(self.state.cuts))
     }
 
-    fn open(&self) -> Result<(Uri, BodyReader<'static>), RegistryError> {
+    fn open(&self) -> Result<(Uri, BodyReader<'static>), FetchError> {
         let mut headers = vec![("accept-encoding", "identity".to_owned())];
         let offset = self.state.offset;
         if offset > 0 {
@@ -147,7 +144,7 @@ impl BlobReader<'_> {
         let skipped = io::copy(&mut (&mut body).take(skip), &mut io::sink());
         match skipped.map_err(|e| of_io(&uri, e))? {
             n if n == skip => Ok((uri, body)),
-            n => Err(RegistryError::unavailable(format!(
+            n => Err(FetchError::unavailable(format!(
                 "{} ended after {n} of {} bytes",
                 host_of(&uri),
                 self.size
@@ -156,7 +153,7 @@ impl BlobReader<'_> {
     }
 
     /// How much of an answer we have already; whether it is what we asked for.
-    fn to_skip(&self, answer: &Answer) -> Result<u64, RegistryError> {
+    fn to_skip(&self, answer: &Answer) -> Result<u64, FetchError> {
         let begins = match answer.status {
             206 => {
                 let range = answer.header("content-range");
@@ -168,7 +165,7 @@ impl BlobReader<'_> {
                             "{host} gives the part {} of a blob instead of the one asked for",
                             quoted(range)
                         );
-                        RegistryError::failed(text)
+                        FetchError::failed(text)
                     })?
             }
             // The server does not know ranges: it begins anew.
@@ -176,7 +173,7 @@ impl BlobReader<'_> {
         };
         let (said, wanted) = (answer.length, self.size - begins);
         match said.filter(|said| *said != wanted) {
-            Some(said) => Err(RegistryError::failed(format!(
+            Some(said) => Err(FetchError::failed(format!(
                 "the registry gives {said} bytes where the manifest says {wanted}"
             ))),
             None => Ok(self.state.offset - begins),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::http_client::Pacing;
+
 /// The bounds of one pull. The defaults are those of a daemon; tests use shorter ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -36,6 +38,15 @@ impl Default for Bounds {
 }
 
 impl Bounds {
+    /// Those of a connection.
+    pub(super) fn pacing(&self) -> Pacing {
+        Pacing {
+            connect: self.connect,
+            idle: self.idle,
+            least: self.least,
+        }
+    }
+
     /// The wait before continuation number `n`, counted from 1.
     pub(super) fn delay(&self, n: u32) -> Duration {
         let doubled = self.first_delay.saturating_mul(1 << (n - 1).min(16));
@@ -49,10 +60,6 @@ pub(super) const MAX_MANIFEST: u64 = 4 << 20;
 pub(super) const MAX_CONFIG: u64 = 4 << 20;
 /// Largest answer of a token server in bytes.
 pub(super) const MAX_TOKEN: u64 = 256 << 10;
-/// Most redirects of one request.
-pub(super) const MAX_REDIRECTS: usize = 5;
-/// Most bytes that the header of an answer may have.
-pub(super) const MAX_HEADER: usize = 64 << 10;
 /// A layer may always unpack to this many bytes, …
 pub(super) const MIN_UNPACKED: u64 = 256 << 20;
 /// … and to this many times its compressed size. Deflate alone reaches 1000 with zeros.

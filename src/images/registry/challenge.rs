@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn random_headers_end() {
-        for text in crate::images::registry::random::texts(20_000, b"Bearl m=\",\\\xc3\xa9\t\x01") {
+        for text in crate::http_client::random::texts(20_000, b"Bearl m=\",\\\xc3\xa9\t\x01") {
             let found = parse(&text);
             assert!(found.len() <= MAX_CHALLENGES);
         }

@@ -253,11 +253,6 @@ pub(super) fn read_first(paths: &[PathBuf]) -> Option<Result<DockerConfig, Strin
 }
 
 #[cfg(test)]
-pub(super) fn base64_bytes(bytes: &[u8]) -> String {
-    BASE64.encode(bytes)
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -350,7 +345,7 @@ mod tests {
 
     #[test]
     fn random_bytes_are_refused_or_read() {
-        for text in crate::images::registry::random::texts(5000, b"{}[]\":,auths*0\\e\x00\xff ") {
+        for text in crate::http_client::random::texts(5000, b"{}[]\":,auths*0\\e\x00\xff ") {
             if let Ok(c) = DockerConfig::parse(text.as_bytes(), "x") {
                 let _ = (c.lookup("a.b/c"), c.helper("a.b/c"));
             }

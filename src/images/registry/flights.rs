@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::error::RegistryError;
-use super::stop::{SLICE, Stop};
+use crate::http_client::{FetchError, SLICE, Stop};
 
 #[derive(Debug)]
 enum Flight<T> {
@@ -54,8 +53,8 @@ impl<T> Flights<T> {
         &self,
         key: &str,
         stop: &Stop,
-        download: impl FnOnce() -> Result<Arc<T>, RegistryError>,
-    ) -> Result<(Arc<T>, bool), RegistryError> {
+        download: impl FnOnce() -> Result<Arc<T>, FetchError>,
+    ) -> Result<(Arc<T>, bool), FetchError> {
         let mut running = self.lock();
         loop {
             stop.check()?;
@@ -98,7 +97,7 @@ mod tests {
     fn a_download_is_shared_and_a_failed_one_is_taken_over() {
         let flights = Flights::<u32>::default();
         let stop = Stop::default();
-        let failed = flights.join("a", &stop, || Err(RegistryError::failed("x")));
+        let failed = flights.join("a", &stop, || Err(FetchError::failed("x")));
         assert!(failed.is_err());
         let (first, own) = flights.join("a", &stop, || Ok(Arc::new(1))).unwrap();
         assert!(own);

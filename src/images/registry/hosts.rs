@@ -7,7 +7,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use ureq::http::Uri;
 
-use super::redirect;
+use crate::http_client::redirect;
 
 /// The key `registries` of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -10,16 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::blob::{BlobReader, State};
 use super::bounds::{self, Bounds};
 use super::docker_config::DockerConfig;
-use super::error::{RegistryError, quoted};
 use super::flights::Flights;
 use super::hosts::Registries;
 use super::manifest::{self, Compression, Descriptor};
 use super::progress::PullProgress;
 use super::resolve::{Resolved, check_document, of_store};
-use super::roots::Sources;
 use super::session::Session;
 use super::slots::Slots;
-use super::stop::Stop;
+use crate::http_client::{FetchError, Sources, Stop, quoted};
 use crate::images::archive::Found;
 use crate::images::config::OciConfig;
 use crate::images::files::PullDir;
@@ -74,7 +72,7 @@ pub(super) struct Layers<'a> {
 
 impl Layers<'_> {
     /// Fetches what is missing on the node, and commits the image.
-    pub(super) fn pull(&self) -> Result<LoadedImage, RegistryError> {
+    pub(super) fn pull(&self) -> Result<LoadedImage, FetchError> {
         let store = &self.shared.store;
         // Once more when a layer that was there has been removed meanwhile.
         for _ in 0..2 {
@@ -99,12 +97,12 @@ impl Layers<'_> {
                 return Ok(loaded);
             }
         }
-        Err(RegistryError::failed(
+        Err(FetchError::failed(
             "a layer of it was removed from this node during the pull",
         ))
     }
 
-    fn found(&self) -> Result<Found, RegistryError> {
+    fn found(&self) -> Result<Found, FetchError> {
         Ok(Found {
             names: vec![self.wanted.image.to_string()],
             id: self.image.id.clone(),
@@ -129,10 +127,10 @@ impl Layers<'_> {
         &self,
         missing: &[(&Descriptor, &str)],
         dir: &Arc<PullDir>,
-    ) -> Result<Vec<Arc<Layer>>, RegistryError> {
+    ) -> Result<Vec<Arc<Layer>>, FetchError> {
         let next = AtomicUsize::new(0);
         let done = Mutex::new(Vec::with_capacity(missing.len()));
-        let failed: Mutex<Option<RegistryError>> = Mutex::default();
+        let failed: Mutex<Option<FetchError>> = Mutex::default();
         let work = || {
             while let Some((layer, diff_id)) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
                 match self.fetch(layer, diff_id, dir) {
@@ -155,7 +153,7 @@ impl Layers<'_> {
             }
             Ok(())
         })
-        .map_err(|e| RegistryError::failed(format!("cannot start a thread: {e}")))?;
+        .map_err(|e| FetchError::failed(format!("cannot start a thread: {e}")))?;
         match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(e) => Err(e),
             None => Ok(done.into_inner().unwrap_or_else(PoisonError::into_inner)),
@@ -167,7 +165,7 @@ impl Layers<'_> {
         layer: &Descriptor,
         diff_id: &str,
         dir: &Arc<PullDir>,
-    ) -> Result<Arc<Layer>, RegistryError> {
+    ) -> Result<Arc<Layer>, FetchError> {
         let shared = self.shared;
         let download = || {
             let staged = match shared.store.files().has_layer(diff_id) {
@@ -187,13 +185,13 @@ impl Layers<'_> {
         layer: &Descriptor,
         diff_id: &str,
         dir: &PullDir,
-    ) -> Result<Staged, RegistryError> {
+    ) -> Result<Staged, FetchError> {
         let shared = self.shared;
         let take = |slots: &Slots| {
             let slot = slots.take(&|| self.stop.is_set());
-            slot.ok_or_else(RegistryError::cancelled)
+            slot.ok_or_else(FetchError::cancelled)
         };
-        let kind = manifest::compression(&layer.media_type).map_err(RegistryError::failed)?;
+        let kind = manifest::compression(&layer.media_type).map_err(FetchError::failed)?;
         let _slot = take(&shared.layers)?;
         let _zstd = match kind {
             Compression::Zstd => Some(take(&shared.zstd)?),
@@ -211,7 +209,7 @@ impl Layers<'_> {
         let unpacked = self.unpack(&mut blob, layer, kind, dir);
         // What the connection says is the cause of what the decoder says.
         match (blob.state.failure.take(), unpacked) {
-            (Some(e), _) | (None, Err(e)) => Err(RegistryError {
+            (Some(e), _) | (None, Err(e)) => Err(FetchError {
                 text: format!("layer {}: {}", layer.digest, e.text),
                 kind: e.kind,
             }),
@@ -219,7 +217,7 @@ impl Layers<'_> {
                 check_document("layer", &layer.digest, None, &digest, layer.size)?;
                 match staged.diff_id == diff_id {
                     true => Ok(staged),
-                    false => Err(RegistryError::failed(format!(
+                    false => Err(FetchError::failed(format!(
                         "the layer {} unpacks to {}, and the configuration says {diff_id}",
                         layer.digest, staged.diff_id
                     ))),
@@ -234,17 +232,17 @@ impl Layers<'_> {
         layer: &Descriptor,
         kind: Compression,
         dir: &PullDir,
-    ) -> Result<(Staged, String), RegistryError> {
+    ) -> Result<(Staged, String), FetchError> {
         let store = &self.shared.store;
         let mut start = Vec::with_capacity(4);
-        let read = |e: std::io::Error| RegistryError::failed(e.to_string());
+        let read = |e: std::io::Error| FetchError::failed(e.to_string());
         Read::take(&mut *blob, 4)
             .read_to_end(&mut start)
             .map_err(read)?;
         // Its memory is counted by its media type.
         if stream::is_zstd(&start) && kind != Compression::Zstd {
             let said = quoted(&layer.media_type);
-            return Err(RegistryError::failed(format!(
+            return Err(FetchError::failed(format!(
                 "the registry says {said}, and it is zstd"
             )));
         }

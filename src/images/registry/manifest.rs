@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::error::quoted;
+use crate::http_client::quoted;
 use crate::images::config::Platform;
 use crate::images::overlay;
 use crate::images::reference::is_digest;
@@ -404,8 +404,7 @@ mod tests {
 
     #[test]
     fn random_manifests_are_refused() {
-        for text in crate::images::registry::random::texts(5000, b"{}[]\":,configlayers0-1e\\\xff ")
-        {
+        for text in crate::http_client::random::texts(5000, b"{}[]\":,configlayers0-1e\\\xff ") {
             let _ = parse("", text.as_bytes());
         }
         assert!(parse("", "[".repeat(1 << 20).as_bytes()).is_err());

@@ -1,7 +1,7 @@
 //! Images from registries (OCI distribution v2): verified, and unpacked while they arrive.
 //!
 //! ```text
-//! puller ─▶ pull ─▶ session (login) ─▶ client (redirects) ─▶ transport (TCP, TLS, pace)
+//! puller ─▶ pull ─▶ session (login) ─▶ crate::http_client
 //!             │        └▶ challenge, docker_config
 //!             ├▶ resolve ─▶ manifest (decides)
 //!             └▶ layers ─▶ blob (a reader that continues after a cut) ─▶ images::staging ─▶ images::store
@@ -13,9 +13,7 @@
 mod blob;
 mod bounds;
 mod challenge;
-mod client;
 mod docker_config;
-mod error;
 mod flights;
 mod hosts;
 mod layers;
@@ -23,15 +21,9 @@ mod manifest;
 mod progress;
 mod pull;
 mod puller;
-#[cfg(test)]
-mod random;
-mod redirect;
 mod resolve;
-mod roots;
 mod session;
 pub(super) mod slots;
-mod stop;
-mod transport;
 
 pub use bounds::Bounds;
 pub use docker_config::DockerConfig;

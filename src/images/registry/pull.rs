@@ -4,26 +4,34 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::client::Client;
 use super::docker_config::{Credential, DockerConfig, read_first};
-use super::error::{Kind, RegistryError};
 use super::hosts::Endpoint;
 use super::layers::{Layers, Shared, Wanted};
 use super::resolve::Resolved;
 use super::session::Session;
-use super::transport::Dialer;
+use crate::http_client::{Client, Dialer, FetchError, Kind, WaysOut};
 use crate::images::store::LoadedImage;
+
+/// What a person can do about a registry that TLS does not work with.
+const WAYS_OUT: WaysOut = WaysOut {
+    without_tls: |host| {
+        format!("a registry without TLS needs \"plainHTTP\": true in registries.hosts[{host:?}]")
+    },
+    own_authority: |host| {
+        format!("name the registry's own authority with caFile in registries.hosts[{host:?}]")
+    },
+};
 
 /// Most logins tried at one server.
 const MAX_CREDENTIALS: usize = 8;
 
 /// Pulls and commits. Blocks until it is done or stopped.
-pub(super) fn pull(shared: &Arc<Shared>, wanted: &Wanted) -> Result<LoadedImage, RegistryError> {
+pub(super) fn pull(shared: &Arc<Shared>, wanted: &Wanted) -> Result<LoadedImage, FetchError> {
     let (registry, repository) = wanted
         .image
         .repository
         .split_once('/')
-        .ok_or_else(|| RegistryError::failed("the name has no registry"))?;
+        .ok_or_else(|| FetchError::failed("the name has no registry"))?;
     let own = read_first(&shared.docker_configs);
     if let Some(Err(e)) = &own {
         log::warn!("{e}; images are pulled without it");
@@ -44,11 +52,11 @@ pub(super) fn pull(shared: &Arc<Shared>, wanted: &Wanted) -> Result<LoadedImage,
             Err(e) if n + 1 < count => failed.push(format!("mirror {}: {e}", endpoint.name)),
             Err(e) => {
                 failed.push(e.text);
-                return Err(RegistryError::new(e.kind, failed.join("; ")));
+                return Err(FetchError::new(e.kind, failed.join("; ")));
             }
         }
     }
-    Err(RegistryError::failed("there is no server for it"))
+    Err(FetchError::failed("there is no server for it"))
 }
 
 /// One server of a pull.
@@ -61,10 +69,7 @@ struct Server<'a> {
 
 impl Server<'_> {
     /// Tries each login until one is allowed.
-    fn pull(
-        &self,
-        own: Option<&Result<DockerConfig, String>>,
-    ) -> Result<LoadedImage, RegistryError> {
+    fn pull(&self, own: Option<&Result<DockerConfig, String>>) -> Result<LoadedImage, FetchError> {
         let key = self.endpoint.credential_key(self.repository);
         let configs = self.wanted.credentials.iter();
         let configs: Vec<&DockerConfig> =
@@ -81,7 +86,7 @@ impl Server<'_> {
                 other => return other,
             }
         }
-        let mut e = last.unwrap_or_else(|| RegistryError::failed("no login was tried"));
+        let mut e = last.unwrap_or_else(|| FetchError::failed("no login was tried"));
         let broken = own.and_then(|o| o.as_ref().err().cloned());
         let helper = configs.iter().find_map(|c| c.helper(&key));
         for why in [helper, broken].into_iter().flatten() {
@@ -90,7 +95,7 @@ impl Server<'_> {
         Err(e)
     }
 
-    fn pull_as(&self, login: Option<Credential>) -> Result<LoadedImage, RegistryError> {
+    fn pull_as(&self, login: Option<Credential>) -> Result<LoadedImage, FetchError> {
         // Ends the other layers when one has failed.
         let stop = self.wanted.stop.child();
         let Shared {
@@ -100,17 +105,19 @@ impl Server<'_> {
         let known: Mutex<Option<(String, Arc<rustls::ClientConfig>)>> = Mutex::default();
         let client = Client::new(Dialer {
             stop: stop.clone(),
-            bounds: *bounds,
+            pacing: bounds.pacing(),
             // Read for each pull: a long-lived process has no bundle in its memory, and takes a new one.
             trust: Arc::new(move |authority| {
                 let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some((_, config)) = known.as_ref().filter(|(a, _)| a == authority) {
                     return Ok(config.clone());
                 }
-                let config = sources.client_config(authority, registries.ca_file(authority))?;
+                let config =
+                    sources.client_config(authority, registries.ca_file(authority), WAYS_OUT)?;
                 *known = Some((authority.to_owned(), config.clone()));
                 Ok(config)
             }),
+            ways_out: WAYS_OUT,
         });
         let session = Session::new(client, *bounds, self.endpoint, self.repository, login);
         let image = Resolved::of(&session, &self.wanted.image, *bounds)?;

@@ -7,15 +7,13 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 
 use super::bounds::Bounds;
-use super::error::{Kind, RegistryError};
 use super::flights::Flights;
 use super::hosts::Registries;
 use super::layers::{LAYERS_AT_ONCE, Shared, Wanted};
 use super::progress::PullProgress;
 use super::pull;
-use super::roots::Sources;
 use super::slots::Slots;
-use super::stop::{SLICE, Stop};
+use crate::http_client::{FetchError, Kind, SLICE, Sources, Stop};
 use crate::images::manager::{PullError, PullRequest, Puller};
 use crate::images::reference::Reference;
 use crate::images::store::{ImageStore, LoadedImage};
@@ -111,17 +109,17 @@ impl RegistryPuller {
 
 /// Waits for the result; after a cancellation only for a moment.
 fn wait(
-    result: &Receiver<Result<LoadedImage, RegistryError>>,
+    result: &Receiver<Result<LoadedImage, FetchError>>,
     stop: &Stop,
     cancelled: &dyn Fn() -> bool,
-) -> Result<LoadedImage, RegistryError> {
+) -> Result<LoadedImage, FetchError> {
     let mut ending = None;
     loop {
         match result.recv_timeout(SLICE) {
             Ok(result) => return result,
             Err(RecvTimeoutError::Disconnected) => {
                 let text = "the thread of the pull panicked: a bug of podprobe";
-                return Err(RegistryError::failed(text));
+                return Err(FetchError::failed(text));
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
@@ -130,12 +128,12 @@ fn wait(
             ending = Some(Instant::now() + ENDING);
         }
         if ending.is_some_and(|at| Instant::now() >= at) {
-            return Err(RegistryError::cancelled());
+            return Err(FetchError::cancelled());
         }
     }
 }
 
-fn of_pull(image: &Reference, e: &RegistryError) -> PullError {
+fn of_pull(image: &Reference, e: &FetchError) -> PullError {
     let text = format!("cannot pull {image}: {e}");
     match e.kind {
         Kind::Cancelled => PullError::Cancelled,

@@ -3,9 +3,9 @@
 //! Invariant: every document is checked against the digest and the size that led to it.
 
 use super::bounds::{Bounds, MAX_CONFIG, MAX_MANIFEST};
-use super::error::RegistryError;
 use super::manifest::{self, ACCEPT, Descriptor, Document, Manifest};
 use super::session::Session;
+use crate::http_client::FetchError;
 use crate::images::archive::runnable;
 use crate::images::config::Platform;
 use crate::images::error::ImageError;
@@ -16,8 +16,8 @@ use crate::images::stream;
 const MAX_NESTING: usize = 4;
 
 /// An error of the store or of its parsers.
-pub(super) fn of_store(e: ImageError) -> RegistryError {
-    RegistryError::failed(e.to_string())
+pub(super) fn of_store(e: ImageError) -> FetchError {
+    FetchError::failed(e.to_string())
 }
 
 /// An image whose documents are all here and right.
@@ -37,7 +37,7 @@ impl Resolved {
         session: &Session,
         image: &Reference,
         bounds: Bounds,
-    ) -> Result<Self, RegistryError> {
+    ) -> Result<Self, FetchError> {
         let mut expected = image.digest.clone().map(|digest| (digest, None));
         let mut digests = Vec::new();
         for _ in 0..MAX_NESTING {
@@ -49,7 +49,7 @@ impl Resolved {
                 check_document("manifest", wanted, *size, &digest, bytes.len() as u64)?;
             }
             digests.insert(0, digest);
-            let wrong = |why: String| RegistryError::failed(why);
+            let wrong = |why: String| FetchError::failed(why);
             match manifest::parse(&content_type, &bytes).map_err(wrong)? {
                 Document::Index(entries) => {
                     let entry = manifest::choose(&entries, &Platform::host()).map_err(wrong)?;
@@ -61,7 +61,7 @@ impl Resolved {
             }
         }
         let text = format!("indexes are nested more than {MAX_NESTING} deep");
-        Err(RegistryError::failed(text))
+        Err(FetchError::failed(text))
     }
 
     fn with_config(
@@ -69,12 +69,12 @@ impl Resolved {
         manifest: Manifest,
         digests: Vec<String>,
         bounds: Bounds,
-    ) -> Result<Self, RegistryError> {
+    ) -> Result<Self, FetchError> {
         let Descriptor { digest, size, .. } = &manifest.config;
         if *size > MAX_CONFIG {
             let text =
                 format!("the image configuration has {size} bytes, at most {MAX_CONFIG} are read");
-            return Err(RegistryError::failed(text));
+            return Err(FetchError::failed(text));
         }
         let answer = session.get(&format!("blobs/{digest}"), &[], Some(bounds.document))?;
         let config = answer.read_all(*size, "the image configuration")?;
@@ -99,11 +99,7 @@ impl Resolved {
 }
 
 /// A manifest or index with its content type.
-fn document(
-    session: &Session,
-    by: &str,
-    bounds: Bounds,
-) -> Result<(String, Vec<u8>), RegistryError> {
+fn document(session: &Session, by: &str, bounds: Bounds) -> Result<(String, Vec<u8>), FetchError> {
     let accept = [("accept", ACCEPT.to_owned())];
     let answer = session.get(&format!("manifests/{by}"), &accept, Some(bounds.document))?;
     let content_type = answer.header("content-type").to_owned();
@@ -113,7 +109,7 @@ fn document(
     if is_digest(&said) && said != is {
         let text =
             format!("the registry says that the manifest has digest {said}, and it has {is}");
-        return Err(RegistryError::failed(text));
+        return Err(FetchError::failed(text));
     }
     Ok((content_type, bytes))
 }
@@ -125,13 +121,13 @@ pub(super) fn check_document(
     size: Option<u64>,
     is: &str,
     bytes: u64,
-) -> Result<(), RegistryError> {
+) -> Result<(), FetchError> {
     let why = match size {
         Some(size) if size != bytes => format!("it has {bytes} bytes instead of {size}"),
         _ if digest != is => format!("its content has digest {is}"),
         _ => return Ok(()),
     };
-    Err(RegistryError::failed(format!(
+    Err(FetchError::failed(format!(
         "the {what} {digest} is not what the registry says: {why}"
     )))
 }

@@ -11,11 +11,9 @@ use ureq::http::Uri;
 
 use super::bounds::{Bounds, MAX_TOKEN};
 use super::challenge::{self, Challenge};
-use super::client::{Answer, Ask, Client, host_of};
 use super::docker_config::{Credential, base64};
-use super::error::{Kind, RegistryError, quoted};
 use super::hosts::Endpoint;
-use super::redirect;
+use crate::http_client::{Answer, Ask, Client, FetchError, Kind, host_of, quoted, redirect};
 
 /// A token counts as expired this long before it does.
 const MARGIN: Duration = Duration::from_secs(10);
@@ -68,10 +66,10 @@ impl Session {
         path: &str,
         headers: &[(&'static str, String)],
         limit: Option<Duration>,
-    ) -> Result<Answer, RegistryError> {
+    ) -> Result<Answer, FetchError> {
         let uri: Uri = format!("{}{path}", self.base)
             .parse()
-            .map_err(|_| RegistryError::failed(format!("{} is no address", quoted(&self.base))))?;
+            .map_err(|_| FetchError::failed(format!("{} is no address", quoted(&self.base))))?;
         let (header, generation) = self.current();
         let answer = self.ask(&uri, headers, header.as_deref(), limit)?;
         if answer.status != 401 || !redirect::same_origin(&uri, &answer.uri) {
@@ -92,11 +90,11 @@ impl Session {
         headers: &[(&'static str, String)],
         authorization: Option<&str>,
         limit: Option<Duration>,
-    ) -> Result<Answer, RegistryError> {
+    ) -> Result<Answer, FetchError> {
         self.client.ask(&Ask {
             uri,
             headers,
-            authorization,
+            for_server: &login(authorization),
             form: None,
             limit,
         })
@@ -115,7 +113,7 @@ impl Session {
         uri: &Uri,
         refusal: &Answer,
         generation: u64,
-    ) -> Result<String, RegistryError> {
+    ) -> Result<String, FetchError> {
         let mut now = self.lock();
         if let Some(header) = now.header.clone().filter(|_| now.generation != generation) {
             return Ok(header);
@@ -132,7 +130,7 @@ impl Session {
             let header = self.basic().filter(|h| now.header.as_ref() != Some(h));
             (header.ok_or_else(|| self.refused(uri))?, None)
         } else {
-            return Err(RegistryError::new(
+            return Err(FetchError::new(
                 Kind::Unauthorized,
                 format!("{} wants a login and does not say which", host_of(uri)),
             ));
@@ -145,13 +143,13 @@ impl Session {
         Ok(header)
     }
 
-    fn refused(&self, uri: &Uri) -> RegistryError {
+    fn refused(&self, uri: &Uri) -> FetchError {
         let host = host_of(uri);
         let text = match &self.credential {
             None => format!("{host} wants a user name and a password, and there are none for it"),
             Some(_) => format!("{host} refuses the user name or the password"),
         };
-        RegistryError::new(Kind::Unauthorized, text)
+        FetchError::new(Kind::Unauthorized, text)
     }
 
     fn basic(&self) -> Option<String> {
@@ -169,7 +167,7 @@ impl Session {
         &self,
         registry: &Uri,
         challenge: &Challenge,
-    ) -> Result<(String, Duration), RegistryError> {
+    ) -> Result<(String, Duration), FetchError> {
         let realm = challenge.parameter("realm").unwrap_or_default();
         let realm = realm_of(registry, realm)?;
         let service = challenge.parameter("service").unwrap_or_default();
@@ -190,13 +188,13 @@ impl Session {
                 let joint = if realm.query().is_some() { '&' } else { '?' };
                 let uri = format!("{realm}{joint}{query}").parse();
                 let uri: Uri =
-                    uri.map_err(|_| RegistryError::failed("the token server has no address"))?;
+                    uri.map_err(|_| FetchError::failed("the token server has no address"))?;
                 self.ask_token(&uri, self.basic().as_deref(), None)
             }
         }?;
         match answer.status {
             200 => read_token(answer),
-            401 | 403 => Err(RegistryError {
+            401 | 403 => Err(FetchError {
                 text: format!(
                     "{}, token server of {}",
                     self.refused(&realm).text,
@@ -213,11 +211,11 @@ impl Session {
         uri: &Uri,
         authorization: Option<&str>,
         form: Option<&str>,
-    ) -> Result<Answer, RegistryError> {
+    ) -> Result<Answer, FetchError> {
         self.client.ask(&Ask {
             uri,
             headers: &[],
-            authorization,
+            for_server: &login(authorization),
             form,
             limit: Some(self.bounds.document),
         })
@@ -230,11 +228,16 @@ impl Session {
     }
 }
 
+fn login(authorization: Option<&str>) -> Vec<(&'static str, String)> {
+    let header = authorization.map(|text| ("authorization", text.to_owned()));
+    header.into_iter().collect()
+}
+
 /// The address of the token server, if credentials may go there.
-fn realm_of(registry: &Uri, realm: &str) -> Result<Uri, RegistryError> {
+fn realm_of(registry: &Uri, realm: &str) -> Result<Uri, FetchError> {
     let refuse = |why: &str| {
         let host = host_of(registry);
-        RegistryError::failed(format!(
+        FetchError::failed(format!(
             "{host} names the token server {}, {why}",
             quoted(realm)
         ))
@@ -254,10 +257,10 @@ struct TokenAnswer {
     expires_in: Option<serde_json::Value>,
 }
 
-fn read_token(answer: Answer) -> Result<(String, Duration), RegistryError> {
+fn read_token(answer: Answer) -> Result<(String, Duration), FetchError> {
     let host = host_of(&answer.uri);
     let bytes = answer.read_all(MAX_TOKEN, "the answer of the token server")?;
-    let wrong = || RegistryError::failed(format!("the token server {host} gives no token"));
+    let wrong = || FetchError::failed(format!("the token server {host} gives no token"));
     let found: TokenAnswer = serde_json::from_slice(&bytes).map_err(|_| wrong())?;
     let given =
         |t: Option<String>| t.filter(|t| !t.is_empty() && t.bytes().all(|b| b.is_ascii_graphic()));
@@ -301,7 +304,7 @@ struct OneError {
 }
 
 /// An answer with what was asked for, or the error that the status means, with the registry's own words.
-fn checked(answer: Answer, path: &str) -> Result<Answer, RegistryError> {
+fn checked(answer: Answer, path: &str) -> Result<Answer, FetchError> {
     let status = answer.status;
     if matches!(status, 200 | 206) {
         return Ok(answer);
@@ -335,7 +338,7 @@ fn checked(answer: Answer, path: &str) -> Result<Answer, RegistryError> {
             format!("{host} answers with status {status}{said}"),
         ),
     };
-    Err(RegistryError::new(kind, text))
+    Err(FetchError::new(kind, text))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One GET or POST with its redirects. Credentials never leave the server that they are for.
+//! One GET or POST with its redirects. What is for one server only never goes to another.
 
 use std::io::Read;
 use std::time::Duration;
@@ -6,38 +6,42 @@ use std::time::Duration;
 use ureq::http::{HeaderMap, Uri};
 use ureq::{Agent, BodyReader};
 
-use super::bounds::{MAX_HEADER, MAX_REDIRECTS};
-use super::error::{Kind, RegistryError};
+use super::error::{FetchError, Kind};
 use super::redirect;
 use super::transport::{Dialer, SystemResolver};
 
-/// Sends requests of one pull.
+/// Most redirects of one request.
+const MAX_REDIRECTS: usize = 5;
+/// Most bytes that the header of an answer may have.
+const MAX_HEADER: usize = 64 << 10;
+
+/// Sends requests; clones share its connections.
 #[derive(Clone, Debug)]
-pub(super) struct Client {
+pub(crate) struct Client {
     agent: Agent,
 }
 
 /// An answer whose body is still to be read.
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) headers: HeaderMap,
-    pub(super) body: BodyReader<'static>,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: BodyReader<'static>,
     /// Who answered, after redirects.
-    pub(super) uri: Uri,
+    pub(crate) uri: Uri,
     /// The length that the body is said to have.
-    pub(super) length: Option<u64>,
+    pub(crate) length: Option<u64>,
 }
 
 impl Answer {
     /// A header as text; empty when it is missing or no text.
-    pub(super) fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         let value = self.headers.get(name);
         value.and_then(|v| v.to_str().ok()).unwrap_or_default()
     }
 
     /// The whole body, which has at most `most` bytes.
-    pub(super) fn read_all(self, most: u64, what: &str) -> Result<Vec<u8>, RegistryError> {
-        let too_large = || RegistryError::failed(format!("{what} has more than {most} bytes"));
+    pub(crate) fn read_all(self, most: u64, what: &str) -> Result<Vec<u8>, FetchError> {
+        let too_large = || FetchError::failed(format!("{what} has more than {most} bytes"));
         if self.length.is_some_and(|length| length > most) {
             return Err(too_large());
         }
@@ -53,18 +57,19 @@ impl Answer {
 }
 
 /// What is asked.
-pub(super) struct Ask<'a> {
-    pub(super) uri: &'a Uri,
-    pub(super) headers: &'a [(&'static str, String)],
-    pub(super) authorization: Option<&'a str>,
+pub(crate) struct Ask<'a> {
+    pub(crate) uri: &'a Uri,
+    pub(crate) headers: &'a [(&'a str, String)],
+    /// Headers for the server of `uri` only, such as credentials.
+    pub(crate) for_server: &'a [(&'a str, String)],
     /// A form to POST instead of a GET.
-    pub(super) form: Option<&'a str>,
+    pub(crate) form: Option<&'a str>,
     /// For everything up to the end of the body.
-    pub(super) limit: Option<Duration>,
+    pub(crate) limit: Option<Duration>,
 }
 
 impl Client {
-    pub(super) fn new(dialer: Dialer) -> Self {
+    pub(crate) fn new(dialer: Dialer) -> Self {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
@@ -82,43 +87,42 @@ impl Client {
     }
 
     /// The answer at the end of the redirects.
-    pub(super) fn ask(&self, ask: &Ask<'_>) -> Result<Answer, RegistryError> {
+    pub(crate) fn ask(&self, ask: &Ask<'_>) -> Result<Answer, FetchError> {
         let mut uri = ask.uri.clone();
-        let mut authorization = ask.authorization;
+        let mut for_server = ask.for_server;
         for _ in 0..=MAX_REDIRECTS {
-            let answer = self.ask_once(ask, &uri, authorization)?;
+            let answer = self.ask_once(ask, &uri, for_server)?;
             if !matches!(answer.status, 301 | 302 | 303 | 307 | 308) {
                 return Ok(answer);
             }
-            let refuse = |why| RegistryError::failed(format!("{}: {why}", host_of(&uri)));
+            let refuse = |why| FetchError::failed(format!("{}: {why}", host_of(&uri)));
             if ask.form.is_some() {
                 return Err(refuse("it redirects a request for a token".into()));
             }
             let next = redirect::next(&uri, answer.header("location")).map_err(refuse)?;
             if !redirect::same_origin(ask.uri, &next) {
                 // for good, also when a later redirect leads back
-                authorization = None;
+                for_server = &[];
             }
             uri = next;
         }
         let host = host_of(ask.uri);
         let text = format!("{host} redirects more than {MAX_REDIRECTS} times");
-        Err(RegistryError::failed(text))
+        Err(FetchError::failed(text))
     }
 
     fn ask_once(
         &self,
         ask: &Ask<'_>,
         uri: &Uri,
-        authorization: Option<&str>,
-    ) -> Result<Answer, RegistryError> {
-        let own = ask.headers.iter().map(|(n, v)| (*n, v.as_str()));
-        let headers = own.chain(authorization.map(|a| ("authorization", a)));
+        for_server: &[(&str, String)],
+    ) -> Result<Answer, FetchError> {
+        let headers = ask.headers.iter().chain(for_server);
         let sent = match ask.form {
             None => {
                 let mut request = self.agent.get(uri.clone());
                 for (name, value) in headers {
-                    request = request.header(name, value);
+                    request = request.header(*name, value);
                 }
                 let request = request.config().timeout_global(ask.limit).build();
                 request.call()
@@ -127,7 +131,7 @@ impl Client {
                 let mut request = self.agent.post(uri.clone());
                 request = request.header("content-type", "application/x-www-form-urlencoded");
                 for (name, value) in headers {
-                    request = request.header(name, value);
+                    request = request.header(*name, value);
                 }
                 let request = request.config().timeout_global(ask.limit).build();
                 request.send(form)
@@ -145,32 +149,32 @@ impl Client {
 }
 
 /// Host and port, for texts.
-pub(super) fn host_of(uri: &Uri) -> String {
+pub(crate) fn host_of(uri: &Uri) -> String {
     uri.authority().map(ToString::to_string).unwrap_or_default()
 }
 
-fn of_request(uri: &Uri, e: ureq::Error) -> RegistryError {
+fn of_request(uri: &Uri, e: ureq::Error) -> FetchError {
     match e {
         ureq::Error::Io(e) => of_io(uri, e),
         ureq::Error::Timeout(_) => {
-            RegistryError::unavailable(format!("{} did not answer in time", host_of(uri)))
+            FetchError::unavailable(format!("{} did not answer in time", host_of(uri)))
         }
-        e => RegistryError::failed(format!("{}: {e}", host_of(uri))),
+        e => FetchError::failed(format!("{}: {e}", host_of(uri))),
     }
 }
 
 /// An error while a body is read: ours inside, or the connection's.
-pub(super) fn of_io(uri: &Uri, e: std::io::Error) -> RegistryError {
+pub(crate) fn of_io(uri: &Uri, e: std::io::Error) -> FetchError {
     let host = host_of(uri);
-    if let Some(own) = e.get_ref().and_then(|e| e.downcast_ref::<RegistryError>()) {
+    if let Some(own) = e.get_ref().and_then(|e| e.downcast_ref::<FetchError>()) {
         let named = own.kind != Kind::Unavailable || own.text.contains(&host);
         return match named || own.text.starts_with("cannot") {
             true => own.clone(),
-            false => RegistryError::new(own.kind, format!("{host}: {}", own.text)),
+            false => FetchError::new(own.kind, format!("{host}: {}", own.text)),
         };
     }
     if let Some(ureq::Error::Timeout(_)) = e.get_ref().and_then(|e| e.downcast_ref()) {
-        return RegistryError::unavailable(format!("{host} did not answer in time"));
+        return FetchError::unavailable(format!("{host} did not answer in time"));
     }
-    RegistryError::unavailable(format!("the connection to {host} broke: {e}"))
+    FetchError::unavailable(format!("the connection to {host} broke: {e}"))
 }

@@ -1,17 +1,17 @@
-//! Ends a pull from outside.
+//! Ends what fetches from outside.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::error::RegistryError;
+use super::error::FetchError;
 
 /// How often a wait looks whether it is to end.
-pub(super) const SLICE: Duration = Duration::from_millis(100);
+pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
 /// Set once, for good. A clone is the same stop.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stop(Arc<Inner>);
+pub(crate) struct Stop(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -21,30 +21,30 @@ struct Inner {
 
 impl Stop {
     /// Another that is set too when this one is.
-    pub(super) fn child(&self) -> Self {
+    pub(crate) fn child(&self) -> Self {
         Self(Arc::new(Inner {
             set: AtomicBool::new(false),
             above: Some(self.clone()),
         }))
     }
 
-    pub(super) fn set(&self) {
+    pub(crate) fn set(&self) {
         self.0.set.store(true, Ordering::Release);
     }
 
-    pub(super) fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.0.set.load(Ordering::Acquire) || self.0.above.as_ref().is_some_and(Self::is_set)
     }
 
-    pub(super) fn check(&self) -> Result<(), RegistryError> {
+    pub(crate) fn check(&self) -> Result<(), FetchError> {
         match self.is_set() {
-            true => Err(RegistryError::cancelled()),
+            true => Err(FetchError::cancelled()),
             false => Ok(()),
         }
     }
 
     /// Waits, unless it is set.
-    pub(super) fn wait(&self, time: Duration) -> Result<(), RegistryError> {
+    pub(crate) fn wait(&self, time: Duration) -> Result<(), FetchError> {
         let deadline = Instant::now() + time;
         loop {
             self.check()?;
@@ -69,7 +69,7 @@ mod tests {
         assert!(one.is_set() && !other.is_set() && !above.is_set());
         assert_eq!(
             one.wait(Duration::MAX.min(Duration::from_secs(3600))),
-            Err(RegistryError::cancelled())
+            Err(FetchError::cancelled())
         );
         above.set();
         assert!(other.is_set());

@@ -1,7 +1,7 @@
-//! ureq's connections: dialing, TLS, and reads that end when the pull is cancelled or the server is too slow.
+//! ureq's connections: dialing, TLS, and reads that end when the caller stops or the server is too slow.
 //!
-//! Invariants: every wait is bounded, and looks whether the pull goes on each [`SLICE`]. A proxy in the environment is not
-//! used. A name is looked up on the pull's own thread, which nobody waits for after a cancellation.
+//! Invariants: every wait is bounded, and looks each [`SLICE`] whether it is to end. A name is looked up on the thread
+//! of the request, which nobody may wait for after a stop: the system's resolver cannot be ended.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -18,8 +18,8 @@ use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport,
 };
 
-use super::bounds::Bounds;
-use super::error::RegistryError;
+use super::WaysOut;
+use super::error::FetchError;
 use super::redirect;
 use super::roots;
 use super::stop::{SLICE, Stop};
@@ -29,13 +29,25 @@ const INPUT: usize = 32 << 10;
 const OUTPUT: usize = 4 << 10;
 
 /// Gives the TLS configuration for a host and port.
-pub(super) type Trust = dyn Fn(&str) -> Result<Arc<ClientConfig>, RegistryError> + Send + Sync;
+pub(crate) type Trust = dyn Fn(&str) -> Result<Arc<ClientConfig>, FetchError> + Send + Sync;
 
-/// How connections of one pull are made.
-pub(super) struct Dialer {
-    pub(super) stop: Stop,
-    pub(super) bounds: Bounds,
-    pub(super) trust: Arc<Trust>,
+/// How connections are made.
+pub(crate) struct Dialer {
+    pub(crate) stop: Stop,
+    pub(crate) pacing: Pacing,
+    pub(crate) trust: Arc<Trust>,
+    pub(crate) ways_out: WaysOut,
+}
+
+/// How long a connection waits, and how much a server must give.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pacing {
+    /// For a connection to one address.
+    pub(crate) connect: Duration,
+    /// A connection that gives less than [`Pacing::least`] in this time of waiting is given up.
+    pub(crate) idle: Duration,
+    /// Bytes; see [`Pacing::idle`].
+    pub(crate) least: u64,
 }
 
 impl fmt::Debug for Dialer {
@@ -45,7 +57,7 @@ impl fmt::Debug for Dialer {
 }
 
 /// An error of ours, carried through ureq.
-pub(super) fn carried(e: RegistryError) -> io::Error {
+pub(crate) fn carried(e: FetchError) -> io::Error {
     io::Error::other(e)
 }
 
@@ -78,18 +90,18 @@ impl Dialer {
         let mut last = None;
         for address in addresses.iter() {
             self.stop.check().map_err(carried)?;
-            match TcpStream::connect_timeout(address, self.bounds.connect) {
+            match TcpStream::connect_timeout(address, self.pacing.connect) {
                 Ok(stream) => return Socket::new(stream, self),
                 Err(e) => last = Some(format!("cannot connect to {authority} ({address}): {e}")),
             }
         }
         let text = last.unwrap_or_else(|| format!("{authority} has no address"));
-        Err(carried(RegistryError::unavailable(text)))
+        Err(carried(FetchError::unavailable(text)))
     }
 
     fn tls(&self, authority: &str, uri: &Uri, mut socket: Socket) -> io::Result<Stream> {
         let config = (self.trust)(authority).map_err(carried)?;
-        let failed = |text: String| carried(RegistryError::failed(text));
+        let failed = |text: String| carried(FetchError::failed(text));
         let host = uri.host().unwrap_or_default();
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(host.to_owned()).map_err(|_| {
@@ -100,22 +112,25 @@ impl Dialer {
         let mut tls = ClientConnection::new(config, name).map_err(|e| failed(e.to_string()))?;
         while tls.is_handshaking() {
             tls.complete_io(&mut socket)
-                .map_err(|e| of_handshake(authority, e))?;
+                .map_err(|e| of_handshake(authority, e, self.ways_out))?;
         }
         Ok(Stream::Tls(Box::new(StreamOwned::new(tls, socket))))
     }
 }
 
 /// The error of a handshake, with what a person can do about it.
-fn of_handshake(authority: &str, e: io::Error) -> io::Error {
+fn of_handshake(authority: &str, e: io::Error, ways_out: WaysOut) -> io::Error {
     let inner = e.get_ref();
     match inner.and_then(|e| e.downcast_ref::<rustls::Error>()) {
-        Some(rustls::Error::InvalidMessage(_)) => carried(RegistryError::failed(format!(
-            "{authority} does not speak TLS; a registry without TLS needs \"plainHTTP\": true in registries.hosts[{authority:?}]"
+        Some(rustls::Error::InvalidMessage(_)) => carried(FetchError::failed(format!(
+            "{authority} does not speak TLS; {}",
+            (ways_out.without_tls)(authority)
         ))),
-        Some(tls) => carried(RegistryError::failed(roots::error_text(authority, tls))),
-        None if inner.is_some_and(|e| e.is::<RegistryError>()) => e,
-        None => carried(RegistryError::unavailable(format!(
+        Some(tls) => carried(FetchError::failed(roots::error_text(
+            authority, tls, ways_out,
+        ))),
+        None if inner.is_some_and(|e| e.is::<FetchError>()) => e,
+        None => carried(FetchError::unavailable(format!(
             "TLS with {authority} failed: {e}"
         ))),
     }
@@ -126,7 +141,7 @@ fn deadline(timeout: NextTimeout) -> Option<Instant> {
 }
 
 /// One connection.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     buffers: LazyBuffers,
     stream: Stream,
 }
@@ -206,7 +221,7 @@ impl Socket {
         Ok(Self {
             stream,
             stop: dialer.stop.clone(),
-            pace: Pace::new(&dialer.bounds),
+            pace: Pace::new(&dialer.pacing),
             deadline: None,
         })
     }
@@ -229,7 +244,7 @@ impl Socket {
             }
             if slow || self.deadline.is_some_and(|at| Instant::now() >= at) {
                 let text = self.pace.text(slow);
-                return Err(carried(RegistryError::unavailable(text)));
+                return Err(carried(FetchError::unavailable(text)));
             }
         }
     }
@@ -282,10 +297,10 @@ struct Pace {
 }
 
 impl Pace {
-    fn new(bounds: &Bounds) -> Self {
+    fn new(pacing: &Pacing) -> Self {
         Self {
-            idle: bounds.idle,
-            least: bounds.least,
+            idle: pacing.idle,
+            least: pacing.least,
             waited: Duration::ZERO,
             bytes: 0,
         }
@@ -311,7 +326,7 @@ impl Pace {
 
 /// Names are looked up where the request is made: no thread, and no limit but the system's own.
 #[derive(Debug)]
-pub(super) struct SystemResolver;
+pub(crate) struct SystemResolver;
 
 impl Resolver for SystemResolver {
     fn resolve(
@@ -324,7 +339,7 @@ impl Resolver for SystemResolver {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let found = (host, redirect::port(uri)).to_socket_addrs();
         let found = found.map_err(|e| {
-            carried(RegistryError::unavailable(format!(
+            carried(FetchError::unavailable(format!(
                 "cannot look up {host}: {}",
                 lookup_text(&e)
             )))
@@ -348,17 +363,17 @@ mod tests {
 
     #[test]
     fn a_server_is_too_slow_when_it_gives_little_while_we_wait() {
-        let bounds = Bounds {
+        let pacing = Pacing {
+            connect: Duration::ZERO,
             idle: Duration::from_secs(10),
             least: 100,
-            ..Bounds::default()
         };
-        let mut pace = Pace::new(&bounds);
+        let mut pace = Pace::new(&pacing);
         let second = Duration::from_secs(1);
         // a byte now and then does not help
         assert!((0..9).all(|_| !pace.waited(second, 1)));
         assert!(pace.waited(second, 1));
-        let mut pace = Pace::new(&bounds);
+        let mut pace = Pace::new(&pacing);
         assert!(
             (0..100).all(|_| !pace.waited(second, 20)),
             "20 bytes a second are enough"

@@ -6,8 +6,8 @@ use ureq::http::Uri;
 const MAX_ADDRESS: usize = 16 << 10;
 
 /// The address of a `Location` in an answer of `from`. http and https only, never from https to http, never with a user.
-pub(super) fn next(from: &Uri, location: &str) -> Result<Uri, String> {
-    let refuse = |why: &str| format!("it redirects to {}, {why}", super::error::quoted(location));
+pub(crate) fn next(from: &Uri, location: &str) -> Result<Uri, String> {
+    let refuse = |why: &str| format!("it redirects to {}, {why}", super::quoted(location));
     if location.len() > MAX_ADDRESS {
         return Err("it redirects to an address of more than 16 KiB".into());
     }
@@ -41,7 +41,7 @@ fn absolute(from: &Uri, location: &str) -> Option<String> {
 }
 
 /// Whether it is an address that we ask at all.
-pub(super) fn web(uri: &Uri) -> Result<(), String> {
+pub(crate) fn web(uri: &Uri) -> Result<(), String> {
     let Some(authority) = uri.authority().filter(|a| !a.host().is_empty()) else {
         return Err("which names no host".into());
     };
@@ -53,17 +53,17 @@ pub(super) fn web(uri: &Uri) -> Result<(), String> {
     }
 }
 
-pub(super) fn is_tls(uri: &Uri) -> bool {
+pub(crate) fn is_tls(uri: &Uri) -> bool {
     uri.scheme_str() == Some("https")
 }
 
 /// Whether both are the same server: only then credentials go with the request.
-pub(super) fn same_origin(a: &Uri, b: &Uri) -> bool {
+pub(crate) fn same_origin(a: &Uri, b: &Uri) -> bool {
     let host = |u: &Uri| u.host().map(str::to_ascii_lowercase);
     a.scheme_str() == b.scheme_str() && host(a) == host(b) && port(a) == port(b)
 }
 
-pub(super) fn port(uri: &Uri) -> u16 {
+pub(crate) fn port(uri: &Uri) -> u16 {
     let default = if is_tls(uri) { 443 } else { 80 };
     uri.port_u16().unwrap_or(default)
 }
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn random_addresses_never_panic() {
         let from: Uri = "https://r.example/v2/a".parse().unwrap();
-        for text in crate::images::registry::random::texts(5000, b"htps:/@.%[]?#a1 \x7f\xff") {
+        for text in crate::http_client::random::texts(5000, b"htps:/@.%[]?#a1 \x7f\xff") {
             if let Ok(uri) = next(&from, &text) {
                 assert!(web(&uri).is_ok() && is_tls(&uri), "{text:?}");
             }

@@ -1,56 +1,56 @@
-//! Why a registry did not give what it was asked for.
+//! Why a server did not give what it was asked for.
 
 use std::fmt;
 
 /// What the caller does about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// The registry cannot be reached, does not answer, or says that it cannot answer now.
+pub(crate) enum Kind {
+    /// The server cannot be reached, does not answer, or says that it cannot answer now.
     Unavailable,
     /// It wants other credentials.
     Unauthorized,
-    /// Somebody ended the pull.
+    /// The caller ended it.
     Cancelled,
     /// Anything else: another try gives the same.
     Failed,
 }
 
-/// One sentence for people, without "cannot pull".
+/// One sentence for people, without what was to be fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RegistryError {
-    pub(super) kind: Kind,
-    pub(super) text: String,
+pub(crate) struct FetchError {
+    pub(crate) kind: Kind,
+    pub(crate) text: String,
 }
 
-impl RegistryError {
-    pub(super) fn new(kind: Kind, text: impl Into<String>) -> Self {
+impl FetchError {
+    pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Self {
         let text = text.into();
         Self { kind, text }
     }
 
-    pub(super) fn failed(text: impl Into<String>) -> Self {
+    pub(crate) fn failed(text: impl Into<String>) -> Self {
         Self::new(Kind::Failed, text)
     }
 
-    pub(super) fn unavailable(text: impl Into<String>) -> Self {
+    pub(crate) fn unavailable(text: impl Into<String>) -> Self {
         Self::new(Kind::Unavailable, text)
     }
 
-    pub(super) fn cancelled() -> Self {
-        Self::new(Kind::Cancelled, "the pull was cancelled")
+    pub(crate) fn cancelled() -> Self {
+        Self::new(Kind::Cancelled, "it was cancelled")
     }
 }
 
-impl fmt::Display for RegistryError {
+impl fmt::Display for FetchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl std::error::Error for RegistryError {}
+impl std::error::Error for FetchError {}
 
 /// Text of a server in one line: no control characters, and not more than a screen line or two.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     const MOST: usize = 200;
     let clean = text
         .chars()

@@ -1,5 +1,5 @@
-//! The certificates that a registry's may be signed by: `SSL_CERT_FILE` and `SSL_CERT_DIR`, else the system's bundle, and
-//! the `caFile` of the registry. None is compiled in.
+//! The certificates that a server's may be signed by: `SSL_CERT_FILE` and `SSL_CERT_DIR`, else the system's bundle, and a
+//! file of the caller. None is compiled in.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -11,7 +11,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::{CertificateError, ClientConfig, RootCertStore};
 
-use super::error::RegistryError;
+use super::WaysOut;
+use super::error::FetchError;
 use crate::clock::Time;
 
 /// Largest file of certificates, and most files of a directory.
@@ -30,7 +31,7 @@ const BUNDLES: [&str; 6] = [
 
 /// Where the system's certificates are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sources {
+pub(crate) struct Sources {
     file: Option<PathBuf>,
     dir: Option<PathBuf>,
     bundles: Vec<PathBuf>,
@@ -38,7 +39,7 @@ pub(super) struct Sources {
 
 impl Sources {
     /// By the environment, as in OpenSSL.
-    pub(super) fn of_environment() -> Self {
+    pub(crate) fn of_environment() -> Self {
         let variable = |name: &str| {
             let value = std::env::var_os(name).filter(|v| !v.is_empty());
             value.map(PathBuf::from)
@@ -51,12 +52,13 @@ impl Sources {
     }
 
     /// The configuration of connections to `authority`.
-    pub(super) fn client_config(
+    pub(crate) fn client_config(
         &self,
         authority: &str,
         ca_file: Option<&Path>,
-    ) -> Result<Arc<ClientConfig>, RegistryError> {
-        let roots = self.roots(authority, ca_file)?;
+        ways_out: WaysOut,
+    ) -> Result<Arc<ClientConfig>, FetchError> {
+        let roots = self.roots(authority, ca_file, ways_out)?;
         let provider = CryptoProvider {
             cipher_suites: ring::ALL_CIPHER_SUITES.to_vec(),
             kx_groups: ring::ALL_KX_GROUPS.to_vec(),
@@ -64,7 +66,7 @@ impl Sources {
         };
         let builder = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_safe_default_protocol_versions()
-            .map_err(|e| RegistryError::failed(e.to_string()))?;
+            .map_err(|e| FetchError::failed(e.to_string()))?;
         let mut config = builder.with_root_certificates(roots).with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".into()];
         Ok(Arc::new(config))
@@ -74,13 +76,14 @@ impl Sources {
         &self,
         authority: &str,
         ca_file: Option<&Path>,
-    ) -> Result<RootCertStore, RegistryError> {
+        ways_out: WaysOut,
+    ) -> Result<RootCertStore, FetchError> {
         let mut roots = RootCertStore::empty();
         if let Some(path) = ca_file {
             let added = read(path).map(|pem| add(&mut roots, &pem));
             let wrong = |why: String| {
                 let path = path.display();
-                RegistryError::failed(format!("cannot use caFile {path} of {authority}: {why}"))
+                FetchError::failed(format!("cannot use caFile {path} of {authority}: {why}"))
             };
             match added {
                 Err(e) => return Err(wrong(e.to_string())),
@@ -90,18 +93,19 @@ impl Sources {
         }
         self.add_systems(&mut roots)?;
         match roots.is_empty() {
-            true => Err(RegistryError::failed(format!(
+            true => Err(FetchError::failed(format!(
                 "cannot verify {authority}: this node has no certificates of authorities (SSL_CERT_FILE, SSL_CERT_DIR, {}); \
-                 install ca-certificates, or name the registry's own with caFile in registries.hosts[{authority:?}]",
-                BUNDLES[0]
+                 install ca-certificates, or {}",
+                BUNDLES[0],
+                (ways_out.own_authority)(authority)
             ))),
             false => Ok(roots),
         }
     }
 
-    fn add_systems(&self, roots: &mut RootCertStore) -> Result<(), RegistryError> {
+    fn add_systems(&self, roots: &mut RootCertStore) -> Result<(), FetchError> {
         let named = |variable: &str, path: &Path, e: io::Error| {
-            RegistryError::failed(format!("cannot read {} of {variable}: {e}", path.display()))
+            FetchError::failed(format!("cannot read {} of {variable}: {e}", path.display()))
         };
         if let Some(path) = &self.file {
             let pem = read(path).map_err(|e| named("SSL_CERT_FILE", path, e))?;
@@ -141,7 +145,7 @@ fn add(roots: &mut RootCertStore, pem: &[u8]) -> usize {
 }
 
 /// An error of the handshake with a server, for people.
-pub(super) fn error_text(authority: &str, e: &rustls::Error) -> String {
+pub(crate) fn error_text(authority: &str, e: &rustls::Error, ways_out: WaysOut) -> String {
     use CertificateError as C;
     let rustls::Error::InvalidCertificate(why) = e else {
         return format!("TLS with {authority} failed: {e}");
@@ -159,7 +163,8 @@ pub(super) fn error_text(authority: &str, e: &rustls::Error) -> String {
             date(*time)
         ),
         C::UnknownIssuer => format!(
-            "{certificate} is signed by nobody whom this node trusts; name the registry's own authority with caFile in registries.hosts[{authority:?}]"
+            "{certificate} is signed by nobody whom this node trusts; {}",
+            (ways_out.own_authority)(authority)
         ),
         C::NotValidForName | C::NotValidForNameContext { .. } => {
             format!("{certificate} is made for another name")
@@ -175,12 +180,20 @@ fn date(time: UnixTime) -> String {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+
     use super::*;
+
+    const WAYS_OUT: WaysOut = WaysOut {
+        without_tls: |_| String::new(),
+        own_authority: |host| format!("trust {host} by hand"),
+    };
 
     /// Any certificate; tests/data has one of a server.
     fn pem() -> String {
-        let der = include_bytes!("../../../tests/data/probe-server.crt.der");
-        let text = super::super::docker_config::base64_bytes(der);
+        let der = include_bytes!("../../tests/data/probe-server.crt.der");
+        let text = STANDARD.encode(der);
         format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
     }
 
@@ -191,7 +204,7 @@ mod tests {
         fs::write(&good, pem()).unwrap();
         fs::write(&bad, "nothing").unwrap();
         let count = |s: &Sources, ca: Option<&Path>| {
-            s.roots("r.example", ca)
+            s.roots("r.example", ca, WAYS_OUT)
                 .map(|r| r.len())
                 .map_err(|e| e.text)
         };
@@ -199,7 +212,7 @@ mod tests {
         assert!(
             count(&none, None)
                 .unwrap_err()
-                .contains("caFile in registries.hosts[\"r.example\"]")
+                .contains("trust r.example by hand")
         );
         assert_eq!(count(&none, Some(&good)), Ok(1));
         assert!(
@@ -239,7 +252,7 @@ mod tests {
     #[test]
     fn a_certificate_outside_its_dates_shows_our_clock() {
         let at = |seconds| UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
-        let text = |e| error_text("r.example", &rustls::Error::InvalidCertificate(e));
+        let text = |e| error_text("r.example", &rustls::Error::InvalidCertificate(e), WAYS_OUT);
         assert_eq!(
             text(CertificateError::NotValidYetContext {
                 time: at(0),

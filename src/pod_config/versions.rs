@@ -1,0 +1,116 @@
+//! The versions of what a source has read: the accepted ones in memory and on the disk, and the decoding of new ones.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use super::files::{Decode, Files, Reading, Signature, needs_last_good};
+use super::last_good::LastGood;
+use super::read::sha256;
+use crate::api::decode::Decoded;
+
+/// Of one source.
+pub(super) struct Versions {
+    pub(super) files: Files,
+    last_good: LastGood,
+    /// Whether the earlier daemon's last good versions have been restored.
+    restored: bool,
+    decode: Decode,
+}
+
+impl Versions {
+    /// `last_good` is a directory for this source alone.
+    pub(super) fn new(files: Files, last_good: PathBuf, decode: Decode) -> Self {
+        Self {
+            files,
+            last_good: LastGood::new(last_good),
+            restored: false,
+            decode,
+        }
+    }
+
+    /// Whether the accepted content of a file is not on the disk, because a write has failed.
+    pub(super) fn lacks(&self, path: &Path) -> bool {
+        self.files
+            .accepted(path)
+            .is_some_and(|accepted| self.last_good.digest(path) != Some(*accepted))
+    }
+
+    /// What content means. `empty` is the error of content without a byte.
+    pub(super) fn read(
+        &mut self,
+        path: &Path,
+        signature: Option<Signature>,
+        bytes: &[u8],
+        empty: &str,
+    ) -> Reading {
+        let digest = sha256(bytes);
+        if self.files.digest(path) == Some(&digest) {
+            if self.files.accepted(path) == Some(&digest) {
+                self.last_good.stage(path, digest, bytes);
+            }
+            return Reading::SameContent { signature };
+        }
+        let result = match bytes.is_empty() {
+            true => Err(empty.to_owned()),
+            false => decode(&self.decode, bytes, path),
+        };
+        if result.is_ok() {
+            self.last_good.stage(path, digest, bytes);
+        }
+        Reading::Parsed {
+            signature,
+            digest,
+            result,
+        }
+    }
+
+    /// Restores the last good versions of an earlier daemon, once.
+    pub(super) fn restore(&mut self, readings: &[(&Path, &Reading)]) {
+        if std::mem::replace(&mut self.restored, true) {
+            return;
+        }
+        for (path, reading) in readings {
+            let kept = self.last_good.digest(path);
+            if kept.is_some_and(|kept| needs_last_good(reading, &kept)) {
+                self.load(path);
+            }
+        }
+    }
+
+    /// Takes the last good version of an earlier daemon before anything was read; false when there is none that this
+    /// version of podprobe accepts.
+    pub(super) fn restore_unread(&mut self, path: &Path) -> bool {
+        if !std::mem::replace(&mut self.restored, true) {
+            self.load(path);
+        }
+        self.files.accepted(path).is_some()
+    }
+
+    fn load(&mut self, path: &Path) {
+        let Some(digest) = self.last_good.digest(path) else {
+            return;
+        };
+        if let Some(bytes) = self.last_good.load(path) {
+            let decoded = decode(&self.decode, &bytes, path);
+            self.files.restore(path, digest, decoded);
+        }
+    }
+
+    /// Writes the last good versions in memory to the disk.
+    pub(super) fn keep(&mut self) {
+        self.last_good.commit(|path| self.files.accepted(path));
+        if self.restored {
+            self.last_good.retain(self.files.paths());
+        }
+        self.last_good
+            .take_lines()
+            .iter()
+            .for_each(|line| log::warn!("{line}"));
+    }
+}
+
+fn decode(decode: &Decode, bytes: &[u8], path: &Path) -> Result<Decoded, String> {
+    catch_unwind(AssertUnwindSafe(|| decode(bytes, path))).unwrap_or_else(|_| {
+        Err("cannot decode the file: internal error; please report this file".into())
+    })
+}
