@@ -164,6 +164,8 @@ fn the_last_good_answer_survives_the_daemon_and_the_server() {
             };
             day.start();
             day.wait_ready("web");
+            // it does not wait for the end of a request
+            assert!(!hangs || problem(&day).is_none());
             assert_eq!(day.process("web"), process);
         }
         // what is kept is for root only
