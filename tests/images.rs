@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use podprobe::images::{
-    ImageConfig, ImageError, ImageStore, ImagesInUse, Limits, LoadedImage, overlay,
+    ImageConfig, ImageError, ImageStore, ImagesInUse, Limits, LoadedImage, overlay, save_to,
 };
 use podprobe::sys::xattr;
 use serde_json::{Value, json};
@@ -1382,6 +1382,184 @@ fn two_writers_at_once() {
     assert_eq!(bench.store.list().unwrap().len(), 4);
     assert_eq!(fs::read_dir(bench.path("store/layers")).unwrap().count(), 5);
     bench.check_untouched();
+}
+
+// ---- save ----
+
+/// Everything of a tree that an image has, by path.
+fn tree(root: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    let mut todo = vec![root.to_owned()];
+    while let Some(path) = todo.pop() {
+        let m = fs::symlink_metadata(&path).unwrap();
+        let content = match () {
+            () if m.is_dir() => {
+                todo.extend(fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
+                Vec::new()
+            }
+            () if m.is_symlink() => fs::read_link(&path)
+                .unwrap()
+                .into_os_string()
+                .into_encoded_bytes(),
+            () if m.is_file() => fs::read(&path).unwrap(),
+            () => Vec::new(),
+        };
+        let mut attributes = xattr::list(&path).unwrap();
+        attributes.sort();
+        let attributes = attributes
+            .into_iter()
+            .map(|n| (xattr::get(&path, &n).unwrap(), n));
+        let attributes: Vec<_> = attributes.collect();
+        let time = if is_whiteout(&path) {
+            (0, 0)
+        } else {
+            (m.mtime(), m.mtime_nsec())
+        };
+        let links = if m.is_dir() { 0 } else { m.nlink() };
+        let text = format!(
+            "{:o} {}:{} {time:?} {links} {:x} {} {attributes:?}",
+            m.mode(),
+            m.uid(),
+            m.gid(),
+            m.rdev(),
+            sha256(&content)
+        );
+        found.insert(path.strip_prefix(root).unwrap().to_owned(), text);
+    }
+    found
+}
+
+#[test]
+fn a_saved_image_is_the_same_where_it_is_loaded() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let below = Tar::new()
+        .dir("d/")
+        .file("d/gone", "x")
+        .dir("all/")
+        .file("all/old", "x")
+        .mode("setuid", 0o4755)
+        .hard("same", "setuid")
+        .symlink("link", "/absolute/target")
+        .device("null", EntryType::Char, 1, 3)
+        .pax(&[("SCHILY.xattr.user.note", b"a\nb"), ("mtime", b"12.25")])
+        .mode("noted", 0o755);
+    let above = Tar::new()
+        .dir("d/")
+        .mode("d/.wh.gone", 0o644)
+        .dir("all/")
+        .mode("all/.wh..wh..opq", 0o644)
+        .file("all/new", &"y".repeat(1000));
+    let layers = [below.end(), above.end()];
+    let two = oci("test/two:1", &layers, gzip);
+    bench.load(&two).unwrap();
+    let names = ["test/two:1".to_owned()];
+    let archive = bench.path("saved.tar");
+    save_to(&bench.store, &names, &archive).unwrap();
+    let other = Bench::new();
+    let loaded = other.store.load(&archive).unwrap();
+    assert_eq!(loaded[0].names, ["docker.io/test/two:1"]);
+    assert!(loaded[0].warnings.is_empty(), "{:?}", loaded[0].warnings);
+    let (here, there) = (
+        bench.store.resolve(&names[0]).unwrap(),
+        other.store.resolve(&names[0]).unwrap(),
+    );
+    assert_eq!(here.config, there.config);
+    assert_eq!((here.layers.len(), there.layers.len()), (2, 2));
+    for (here, there) in here.layers.iter().zip(&there.layers) {
+        assert_eq!(tree(here), tree(there));
+    }
+    assert!(is_whiteout(&there.layers[0].join("d/gone")));
+    assert_eq!(
+        opaque(&there.layers[0].join("all")).as_deref(),
+        Some(&b"y"[..])
+    );
+    // saved again it is the same archive
+    let again = other.path("again.tar");
+    save_to(&other.store, &names, &again).unwrap();
+    assert!(fs::read(&archive).unwrap() == fs::read(&again).unwrap());
+}
+
+#[test]
+fn images_are_saved_together_with_their_shared_layers_once() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let shared = Tar::new().file("shared", &"s".repeat(100_000)).end();
+    for name in ["test/a:1", "test/b:1"] {
+        let own = Tar::new().file("own", name).end();
+        bench
+            .load(&oci(name, &[shared.clone(), own], plain))
+            .unwrap();
+    }
+    let id = bench.store.resolve("test/b:1").unwrap().id;
+    let archive = bench.path("saved.tar");
+    save_to(&bench.store, &["test/a:1".into(), id], &archive).unwrap();
+    assert!(fs::metadata(&archive).unwrap().len() < 150_000);
+    let other = Bench::new();
+    let loaded = other.store.load(&archive).unwrap();
+    let names: Vec<_> = loaded.iter().map(|l| l.names.clone()).collect();
+    assert_eq!(names, [["docker.io/test/a:1"], ["docker.io/test/b:1"]]);
+    let own = |image: &str| {
+        let layers = other.store.resolve(image).unwrap().layers;
+        fs::read_to_string(layers[0].join("own")).unwrap()
+    };
+    assert_eq!(
+        (own("test/a:1"), own(&loaded[1].id)),
+        ("test/a:1".into(), "test/b:1".into())
+    );
+}
+
+#[test]
+fn an_imported_image_keeps_its_id_when_it_is_saved() {
+    if !is_root() {
+        return;
+    }
+    let bench = Bench::new();
+    let root = bench.path("root");
+    fs::create_dir_all(root.join("bin")).unwrap();
+    fs::write(root.join("bin/app"), "app").unwrap();
+    let made = bench
+        .store
+        .import(&root, "demo", ImageConfig::default())
+        .unwrap();
+    let archive = bench.path("saved.tar");
+    save_to(&bench.store, &["demo".into()], &archive).unwrap();
+    let loaded = Bench::new().store.load(&archive).unwrap();
+    assert_eq!((&loaded[0].id, &loaded[0].names), (&made.id, &made.names));
+}
+
+#[test]
+fn a_failed_save_leaves_nothing() {
+    in_private_namespace("a_failed_save_leaves_nothing", || {
+        let bench = Bench::new();
+        let layer = Tar::new().file("big", &"b".repeat(2 << 20)).end();
+        bench.load(&oci("test/big:1", &[layer], plain)).unwrap();
+        let base = bench.path("small");
+        tmpfs(&base, "1m");
+        let target = base.join("saved.tar");
+        fs::write(&target, "what was there").unwrap();
+        let save = |name: &str| {
+            let error = save_to(&bench.store, &[name.into()], &target);
+            error.unwrap_err().to_string()
+        };
+        let full = save("test/big:1");
+        assert!(
+            full.contains("no space") || full.contains("No space"),
+            "{full}"
+        );
+        let unknown = save("test/bgi:1");
+        assert!(
+            unknown.contains("test/big:1"),
+            "it names the likely one: {unknown}"
+        );
+        assert_eq!(fs::read_dir(&base).unwrap().count(), 1);
+        assert_eq!(fs::read_to_string(&target).unwrap(), "what was there");
+        nix::mount::umount(&base).unwrap();
+    });
 }
 
 // ---- import ----

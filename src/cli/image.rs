@@ -1,7 +1,7 @@
 //! `image`: loads, imports, lists and removes images. Works on the store's files, with or without a daemon.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ use super::suggest::did_you_mean;
 use super::table::write_rows;
 use super::terminal::say;
 use crate::images::registry::RegistryPuller;
-use crate::images::{ImageConfig, ImageError, ImageRecord, ImageStore, LoadedImage};
+use crate::images::{ImageConfig, ImageError, ImageRecord, ImageStore, LoadedImage, save_to};
 use crate::layout::Layout;
 use crate::runtime::shims;
 use crate::settings::Settings;
@@ -23,11 +23,11 @@ use crate::settings::Settings;
 pub const VERB: args::Verb = args::Verb {
     name: "image",
     summary: &[(
-        "image pull|load|import|inspect|list|rm",
+        "image pull|load|import|save|inspect|list|rm",
         "put images on the node",
     )],
     help: "\
-usage: podprobe image pull NAME… | load FILE… | import PATH NAME | inspect NAME | list | rm NAME…
+usage: podprobe image pull NAME… | load FILE… | import PATH NAME | save NAME… -o FILE | inspect NAME | list | rm NAME…
                       [--root DIR] [--config FILE]
 
   pull NAME                from the registry in the name; `registries` in the configuration has mirrors, logins and
@@ -35,6 +35,7 @@ usage: podprobe image pull NAME… | load FILE… | import PATH NAME | inspect N
   load FILE                an OCI layout (directory or tar) or a docker archive
   import PATH NAME         make the image NAME from a plain root directory, a tar of one, or a statically linked
                            program, which it then runs
+  save NAME… -o FILE       a docker archive of images, for `image load` on another node; `-o -` writes it to stdout
   inspect NAME             what is known of an image, as JSON
   list                     images on the node, the newest of each name first
   rm NAME                  remove the name; the image itself is removed when nothing uses it
@@ -42,7 +43,7 @@ usage: podprobe image pull NAME… | load FILE… | import PATH NAME | inspect N
 Works with or without a daemon. An image that has lost its name to a newer one is listed as <none>; the daemon removes
 it after ten minutes unless a container uses it.
 ",
-    options: &[ROOT, Opt::value("config", None)],
+    options: &[ROOT, Opt::value("config", None), Opt::value("output", Some('o'))],
     run: |raw, out, _| {
         let image = parse(raw).map_err(CliError::Usage)?;
         // Repairs of the store are logged on stderr.
@@ -67,6 +68,8 @@ pub struct Image {
 pub enum Action {
     /// `pull NAME…`.
     Pull(Vec<String>),
+    /// `save NAME… -o FILE`; without a file to stdout.
+    Save(Vec<String>, Option<PathBuf>),
     /// `inspect NAME`.
     Inspect(String),
     /// `load FILE…`.
@@ -80,12 +83,20 @@ pub enum Action {
 }
 
 fn parse(raw: &Raw) -> Result<Image, String> {
-    const ACTIONS: [&str; 6] = ["pull", "load", "import", "inspect", "list", "rm"];
-    let usage =
-        "'image' takes: pull NAME…, load FILE…, import PATH NAME, inspect NAME, list, or rm NAME…";
+    const ACTIONS: [&str; 7] = ["pull", "load", "import", "save", "inspect", "list", "rm"];
+    let usage = "'image' takes: pull NAME…, load FILE…, import PATH NAME, save NAME… -o FILE, inspect NAME, list, or rm NAME…";
     let words = raw.text_words()?;
     let (action, rest) = words.split_first().ok_or(usage)?;
+    let output = raw.path("output")?;
+    if output.is_some() && action != "save" {
+        return Err("-o goes with 'image save' only".into());
+    }
     let action = match (action.as_str(), rest) {
+        ("save", [_, ..]) => match output {
+            None => return Err("'image save' needs -o FILE, or -o - for stdout".into()),
+            Some(path) if path == Path::new("-") => Action::Save(rest.to_vec(), None),
+            path => Action::Save(rest.to_vec(), path),
+        },
         ("pull", [_, ..]) => Action::Pull(rest.to_vec()),
         ("inspect", [name]) => Action::Inspect(name.clone()),
         ("load", [_, ..]) => Action::Load(rest.iter().map(PathBuf::from).collect()),
@@ -174,6 +185,15 @@ fn run(image: &Image, out: &mut dyn Write) -> Result<(), CliError> {
             let text = serde_json::to_string_pretty(&details);
             let text = text.map_err(|e| CliError::Failed(e.to_string()))?;
             writeln!(out, "{text}")?;
+        }
+        Action::Save(_, None) if std::io::stdout().is_terminal() => {
+            let text = "stdout is a terminal: name a file with -o FILE";
+            return Err(CliError::Failed(text.into()));
+        }
+        Action::Save(names, None) => images.save(names, out).map_err(failed)?,
+        Action::Save(names, Some(path)) => {
+            save_to(&images, names, path).map_err(failed)?;
+            writeln!(out, "saved {} to {}", names.join(", "), path.display())?;
         }
         Action::Load(paths) => {
             for path in paths {
@@ -305,12 +325,28 @@ mod tests {
             "image import dir x:1 --root /r",
             image(Action::Import("dir".into(), "x:1".into())),
         );
+        check(
+            "image save a b:1 -o /x.tar --root /r",
+            image(Action::Save(
+                vec!["a".into(), "b:1".into()],
+                Some("/x.tar".into()),
+            )),
+        );
+        check(
+            "image save a -o - --root /r",
+            image(Action::Save(vec!["a".into()], None)),
+        );
+        check_error(
+            "image save a",
+            "'image save' needs -o FILE, or -o - for stdout",
+        );
+        check_error("image list -o x", "-o goes with 'image save' only");
         check("image list --root /r", image(Action::List));
         check(
             "image rm x y --root /r",
             image(Action::Remove(vec!["x".into(), "y".into()])),
         );
-        let usage = "'image' takes: pull NAME…, load FILE…, import PATH NAME, inspect NAME, list, or rm NAME…";
+        let usage = "'image' takes: pull NAME…, load FILE…, import PATH NAME, save NAME… -o FILE, inspect NAME, list, or rm NAME…";
         check_error("image", usage);
         check_error(
             "image load",

@@ -90,8 +90,8 @@ impl OciConfig {
         }
     }
 
-    /// The configuration that `import` stores: one layer, this machine's platform.
-    pub(super) fn for_import(config: &ImageConfig, diff_id: &str) -> Self {
+    /// The configuration of an image made on this machine, for its platform; `diff_ids` bottom first.
+    pub(super) fn of(config: &ImageConfig, created: Option<String>, diff_ids: Vec<String>) -> Self {
         let map = |keys: &[String]| {
             (!keys.is_empty()).then(|| {
                 keys.iter()
@@ -112,10 +112,10 @@ impl OciConfig {
         };
         let rootfs = RootFs {
             kind: "layers".into(),
-            diff_ids: vec![diff_id.into()],
+            diff_ids,
         };
         Self {
-            created: None,
+            created,
             architecture: host.architecture,
             os: host.os,
             variant: host.variant,
@@ -297,7 +297,7 @@ mod tests {
             ..ImageConfig::default()
         };
         let id = format!("sha256:{}", "0".repeat(64));
-        let bytes = serde_json::to_vec(&OciConfig::for_import(&config, &id)).unwrap();
+        let bytes = serde_json::to_vec(&OciConfig::of(&config, None, vec![id.clone()])).unwrap();
         assert_eq!(OciConfig::parse(&bytes).unwrap().image_config(), config);
     }
 }

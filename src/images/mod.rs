@@ -6,7 +6,7 @@
 //! ```
 //!
 //! From the top: `registry` (pulls) and `housekeeping` (a thread) over `manager` (an image for a container), `dropped`,
-//! `store`, `staging` and `repair`, `archive`, `source`, `layer`, `files`, and the leaves. No file uses one above it.
+//! `save`, `store`, `staging` and `repair`, `archive`, `source`, `layer`, `files`, and the leaves. No file uses one above it.
 //!
 //! Invariants: an archive is not trusted: every digest is checked, every size is bounded, nothing
 //! is written outside the store. A load succeeds as a whole or leaves nothing; it never changes
@@ -27,6 +27,7 @@ mod pack;
 mod reference;
 pub mod registry;
 mod repair;
+mod save;
 mod source;
 mod space;
 mod staging;
@@ -42,4 +43,5 @@ pub use files::NAMES;
 pub use in_use::ImagesInUse;
 pub use layer::Limits;
 pub use reference::Reference;
+pub use save::save_to;
 pub use store::{Image, ImageDetails, ImageRecord, ImageStore, LoadedImage, Removed};

@@ -1,11 +1,11 @@
-//! Writes a root directory as a tar stream, so that `import` unpacks a directory like every other
-//! layer.
+//! Writes a root directory as a tar stream, so that `import` unpacks a directory like every other layer; and a layer of the
+//! store, with its whiteouts, for `save`.
 //!
 //! Invariants: the same tree gives the same bytes (entries are sorted); symlinks are not followed; other file systems
 //! mounted in the tree, and the image store itself, are left out.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -18,12 +18,22 @@ use crate::sys::xattr;
 
 /// Writes `root` to `out`. Sockets are left out, as tar leaves them out. An error names the file.
 pub(super) fn pack(root: &Path, skip: &Path, out: impl Write) -> io::Result<()> {
-    let meta = fs::metadata(root)?;
     let skip = fs::metadata(skip).ok().map(|m| (m.dev(), m.ino()));
+    write(root, skip, false, out)
+}
+
+/// Writes a layer of the store to `out`: what overlayfs has for deleted files becomes `.wh.` entries.
+pub(super) fn layer(root: &Path, out: impl Write) -> io::Result<()> {
+    write(root, None, true, out)
+}
+
+fn write(root: &Path, skip: Option<(u64, u64)>, is_layer: bool, out: impl Write) -> io::Result<()> {
+    let meta = fs::metadata(root)?;
     let mut packer = Packer {
         builder: Builder::new(out),
         device: meta.dev(),
         skip,
+        is_layer,
         links: HashMap::new(),
     };
     packer.header(root, Path::new("./"), &meta, EntryType::Directory)?;
@@ -31,10 +41,14 @@ pub(super) fn pack(root: &Path, skip: &Path, out: impl Write) -> io::Result<()> 
     packer.builder.finish()
 }
 
+/// The attribute of a directory that hides what is below it.
+const OPAQUE: &str = "trusted.overlay.opaque";
+
 struct Packer<W: Write> {
     builder: Builder<W>,
     device: u64,
     skip: Option<(u64, u64)>,
+    is_layer: bool,
     /// First path of each inode with several names.
     links: HashMap<u64, PathBuf>,
 }
@@ -63,6 +77,12 @@ impl<W: Write> Packer<W> {
         if kind.is_socket() {
             return Ok(());
         }
+        if self.is_layer && kind.is_char_device() && meta.rdev() == 0 {
+            let hidden = name.file_name().unwrap_or_default();
+            let mut whiteout = OsString::from(".wh.");
+            whiteout.push(hidden);
+            return self.whiteout(name.with_file_name(whiteout));
+        }
         if !meta.is_dir() && meta.nlink() > 1 {
             if let Some(first) = self.links.get(&meta.ino()) {
                 let mut header = plain_header(meta, EntryType::Link);
@@ -79,7 +99,23 @@ impl<W: Write> Packer<W> {
             () if kind.is_block_device() => EntryType::Block,
             () => EntryType::Regular,
         };
-        self.header(path, name, meta, kind)
+        self.header(path, name, meta, kind)?;
+        if self.is_layer && meta.is_dir() && xattr::get(path, OPAQUE.as_ref())?.is_some() {
+            self.whiteout(name.join(".wh..wh..opq"))?;
+        }
+        Ok(())
+    }
+
+    /// An empty file, whose name says what is deleted.
+    fn whiteout(&mut self, name: PathBuf) -> io::Result<()> {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(EntryType::Regular);
+        header.set_size(0);
+        header.set_mode(0o644);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        self.builder.append_data(&mut header, name, io::empty())
     }
 
     fn header(
@@ -121,7 +157,11 @@ impl<W: Write> Packer<W> {
                 pax_time(meta.mtime(), meta.mtime_nsec()).into_bytes(),
             ));
         }
+        let of_overlay = |name: &OsStr| name.as_bytes().starts_with(b"trusted.overlay.");
         for name in xattr::list(path)? {
+            if self.is_layer && of_overlay(&name) {
+                continue;
+            }
             if let (Some(text), Some(value)) = (name.to_str(), xattr::get(path, &name)?) {
                 records.push((format!("SCHILY.xattr.{text}"), value));
             }

@@ -194,7 +194,7 @@ impl ImageStore {
             }
             staged
         };
-        let oci = OciConfig::for_import(&config, &staged.diff_id);
+        let oci = OciConfig::of(&config, None, vec![staged.diff_id.clone()]);
         let bytes = serde_json::to_vec(&oci)
             .map_err(|e| ImageError::io("write the image configuration", e))?;
         let record = Record {

@@ -1,6 +1,6 @@
 //! The readers between a blob and the disk: digest, decompression, limit.
 
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, Read, Write};
 
 use ring::digest;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
@@ -19,14 +19,14 @@ fn name(d: digest::Digest) -> String {
         .fold("sha256:".to_owned(), |s, b| s + &format!("{b:02x}"))
 }
 
-/// Computes the digest of everything read through it.
+/// Computes the digest of everything read or written through it.
 pub(super) struct Hashing<R> {
     inner: R,
     context: digest::Context,
     bytes: u64,
 }
 
-impl<R: Read> Hashing<R> {
+impl<R> Hashing<R> {
     pub(super) fn new(inner: R) -> Self {
         Self {
             inner,
@@ -34,11 +34,33 @@ impl<R: Read> Hashing<R> {
             bytes: 0,
         }
     }
+}
 
+impl<R: Read> Hashing<R> {
     /// Reads the rest and returns the digest and the length of the whole.
     pub(super) fn finish(mut self) -> io::Result<(String, u64)> {
         io::copy(&mut self, &mut io::sink())?;
         Ok((name(self.context.finish()), self.bytes))
+    }
+}
+
+impl<W: Write> Hashing<W> {
+    /// The digest and the length of what was written.
+    pub(super) fn written(self) -> (String, u64) {
+        (name(self.context.finish()), self.bytes)
+    }
+}
+
+impl<W: Write> Write for Hashing<W> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let n = self.inner.write(buf)?;
+        self.context.update(&buf[..n]);
+        self.bytes += n as u64;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
     }
 }
 
