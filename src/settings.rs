@@ -14,6 +14,7 @@ use ureq::http::{HeaderName, HeaderValue};
 use crate::api::sysctls::SysctlAllowlist;
 use crate::api::validation::{is_dns_subdomain, is_qualified_name, is_valid_label_value};
 use crate::http_client::WebUrl;
+use crate::images::ImageGcPolicy;
 use crate::images::manager::Parallel;
 use crate::images::registry::Registries;
 use crate::layout::Layout;
@@ -59,6 +60,12 @@ pub struct Settings {
     pub cluster_dns: Vec<IpAddr>,
     /// `clusterDomain`: the domain of the cluster, in the host names of pods and in what their resolver searches; may be empty.
     pub cluster_domain: String,
+    /// `imageGCHighThresholdPercent`: when the disk is as full as this, pulled images that no container uses are removed; 0 to 100, 100 is never.
+    pub image_gc_high_threshold_percent: u8,
+    /// `imageGCLowThresholdPercent`: images are removed until the disk is as full as this; less than the high one.
+    pub image_gc_low_threshold_percent: u8,
+    /// `imageMinimumGCAge`: an image that came less than this ago stays; 0s to 24h.
+    pub image_minimum_gc_age: Duration,
     /// `serializeImagePulls`: whether images are pulled one after the other; must be false for more at once.
     pub serialize_image_pulls: bool,
     /// `maxParallelImagePulls`: how many images are pulled at once when they are not serialized; null is as many as are wanted.
@@ -101,6 +108,9 @@ impl Default for Settings {
             resolv_conf: Some("/etc/resolv.conf".into()),
             cluster_dns: Vec::new(),
             cluster_domain: String::new(),
+            image_gc_high_threshold_percent: ImageGcPolicy::default().high_percent,
+            image_gc_low_threshold_percent: ImageGcPolicy::default().low_percent,
+            image_minimum_gc_age: ImageGcPolicy::default().min_age,
             serialize_image_pulls: true,
             max_parallel_image_pulls: None,
             registries: Registries::default(),
@@ -176,6 +186,12 @@ struct File {
     cluster_dns: Option<Vec<IpAddr>>,
     #[serde(deserialize_with = "domain")]
     cluster_domain: Option<String>,
+    #[serde(rename = "imageGCHighThresholdPercent", deserialize_with = "percent")]
+    image_gc_high_threshold_percent: Option<u8>,
+    #[serde(rename = "imageGCLowThresholdPercent", deserialize_with = "percent")]
+    image_gc_low_threshold_percent: Option<u8>,
+    #[serde(rename = "imageMinimumGCAge", deserialize_with = "gc_age")]
+    image_minimum_gc_age: Option<Duration>,
     serialize_image_pulls: Option<bool>,
     #[serde(deserialize_with = "parallel_pulls")]
     max_parallel_image_pulls: Option<usize>,
@@ -219,6 +235,15 @@ impl Settings {
         named: Option<&Path>,
     ) -> Result<Registries, SettingsError> {
         Ok(File::read(layout, named)?.registries.unwrap_or_default())
+    }
+
+    /// Which pulled images are removed when the disk is full.
+    pub fn image_gc(&self) -> ImageGcPolicy {
+        ImageGcPolicy {
+            high_percent: self.image_gc_high_threshold_percent,
+            low_percent: self.image_gc_low_threshold_percent,
+            min_age: self.image_minimum_gc_age,
+        }
     }
 
     /// How many images are pulled at once.
@@ -268,6 +293,15 @@ impl File {
             .as_deref()
             .map(|r| check_runtime(r).map_err(flag("--runtime")))
             .transpose()?;
+        let gc_high = self.image_gc_high_threshold_percent;
+        let gc_high = gc_high.unwrap_or(d.image_gc_high_threshold_percent);
+        let gc_low = self.image_gc_low_threshold_percent;
+        let gc_low = gc_low.unwrap_or(d.image_gc_low_threshold_percent);
+        if gc_low >= gc_high {
+            return Err(format!(
+                "imageGCLowThresholdPercent ({gc_low}) must be less than imageGCHighThresholdPercent ({gc_high})"
+            ));
+        }
         let max_parallel = self.max_parallel_image_pulls;
         // The kubelet's default and its check.
         let serialize = self.serialize_image_pulls;
@@ -309,6 +343,9 @@ impl File {
             resolv_conf: self.resolv_conf.unwrap_or(d.resolv_conf),
             cluster_dns: self.cluster_dns.unwrap_or(d.cluster_dns),
             cluster_domain: self.cluster_domain.unwrap_or(d.cluster_domain),
+            image_gc_high_threshold_percent: gc_high,
+            image_gc_low_threshold_percent: gc_low,
+            image_minimum_gc_age: self.image_minimum_gc_age.unwrap_or(d.image_minimum_gc_age),
             serialize_image_pulls: serialize,
             max_parallel_image_pulls: max_parallel,
             registries: self.registries.unwrap_or(d.registries),
@@ -482,6 +519,17 @@ fn sync_frequency<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D
     checked(d, |t: String| {
         duration_between(&t, Duration::from_secs(1), DAY)
     })
+}
+
+fn percent<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u8>, D::Error> {
+    checked(d, |n: i64| {
+        let percent = u8::try_from(n).ok().filter(|n| *n <= 100);
+        percent.ok_or_else(|| format!("{n} is out of range: allowed are 0 to 100"))
+    })
+}
+
+fn gc_age<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
+    checked(d, |t: String| duration_between(&t, Duration::ZERO, DAY))
 }
 
 fn restart_period<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {

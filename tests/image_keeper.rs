@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
 use podprobe::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
-use podprobe::images::{ImageStore, ImagesInUse};
+use podprobe::images::{ImageGcPolicy, ImageStore, ImagesInUse};
 use serde_json::json;
 
 #[path = "support/skip.rs"]
@@ -75,6 +75,7 @@ impl Fixture {
             store: self.store.clone(),
             drop_dir: self.path("drop"),
             in_use: Box::new(in_use),
+            gc: ImageGcPolicy::default(),
             on_change: Box::new(move || send.try_send(()).unwrap()),
         };
         self.keeper = Some(ImageKeeper::spawn(config).unwrap());

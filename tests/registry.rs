@@ -2,13 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
+use nix::mount::MsFlags;
+use podprobe::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
 use podprobe::images::manager::{PullError, PullRequest, Puller};
 use podprobe::images::registry::{Bounds, DockerConfig, PullProgress, Registries, RegistryPuller};
-use podprobe::images::{ImageConfig, ImageStore, ImagesInUse, Limits, LoadedImage, Reference};
+use podprobe::images::{
+    ImageConfig, ImageGcPolicy, ImageStore, ImagesInUse, Limits, LoadedImage, Reference,
+};
 use serde_json::{Value, json};
 
 #[path = "support/fake_registry.rs"]
@@ -33,6 +38,9 @@ fn bounds() -> Bounds {
         first_delay: Duration::from_millis(1),
     }
 }
+
+/// Never waited out by a test that passes.
+const CEILING: Duration = Duration::from_secs(30);
 
 /// A node's store and what it pulls with.
 struct Node {
@@ -870,4 +878,84 @@ fn inspect_says_what_was_pulled() {
         .unwrap();
     assert_eq!(details.pulled, details.names);
     assert_eq!((details.layers.len(), details.size), (1, 1));
+}
+
+/// Removes the pulled images on a full disk; those in use and those loaded by hand stay.
+#[test]
+fn a_full_disk_costs_pulled_images_that_nobody_uses() {
+    if !is_root() {
+        return;
+    }
+    // Of this thread and those that it starts, and gone with them.
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+    let mount = |source: Option<&str>, at: &Path, flags, data: Option<&str>| {
+        nix::mount::mount(source, at, source, flags, data).unwrap();
+    };
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount(None, Path::new("/"), private, None);
+    let mut node = Node::new();
+    let small = node.dir.path().join("small");
+    fs::create_dir(&small).unwrap();
+    mount(Some("tmpfs"), &small, MsFlags::empty(), Some("size=8m"));
+    node.store = ImageStore::open(small.join("store")).unwrap();
+
+    let mut content = Content::default();
+    for tag in ["a", "b", "used"] {
+        let file = [tag.as_bytes(), &noise(1 << 20)].concat();
+        content.image(tag, &[Layer::gzip(&tar("f", &file))]);
+    }
+    let server = honest(content);
+    let name = |tag: &str| format!("{}/app:{tag}", server.address);
+    for tag in ["a", "b", "used"] {
+        node.pull(&name(tag)).unwrap();
+    }
+    let root = node.dir.path().join("root");
+    fs::create_dir(&root).unwrap();
+    fs::write(root.join("f"), noise(1 << 20)).unwrap();
+    let config = ImageConfig::default();
+    node.store.import(&root, "by-hand", config).unwrap();
+    let names = || -> Vec<String> {
+        let rows = node.store.list().unwrap().into_iter();
+        rows.filter_map(|row| row.name).collect()
+    };
+    assert_eq!(names().len(), 4);
+
+    let used = node.store.resolve(&name("used")).unwrap();
+    let keeper = |high_percent, low_percent| {
+        let used = used.clone();
+        let (changed, told) = crossbeam_channel::bounded(100);
+        let keeper = ImageKeeper::spawn(ImageKeeperConfig {
+            store: node.store.clone(),
+            drop_dir: node.dir.path().join("drop"),
+            in_use: Box::new(move || {
+                let mut in_use = ImagesInUse::default();
+                in_use.add(&used.id, &used.layers);
+                in_use
+            }),
+            gc: ImageGcPolicy {
+                high_percent,
+                low_percent,
+                min_age: Duration::ZERO,
+            },
+            on_change: Box::new(move || _ = changed.try_send(())),
+        });
+        (keeper.unwrap(), told)
+    };
+    // Four images take half of the disk. Down to 40 % one goes.
+    let (first, told) = keeper(45, 40);
+    told.recv_timeout(CEILING).unwrap();
+    first.stop();
+    assert!(first.join(CEILING));
+    assert_eq!(names().len(), 3, "{:?}", names());
+    // As far as it goes.
+    let (second, told) = keeper(1, 0);
+    told.recv_timeout(CEILING).unwrap();
+    second.stop();
+    assert!(second.join(CEILING));
+    let by_hand = "docker.io/library/by-hand:latest".to_owned();
+    let mut left = vec![by_hand, name("used")];
+    left.sort();
+    assert_eq!(names(), left);
+    assert_eq!(node.read(&name("used"), "f").len(), (1 << 20) + 4);
+    nix::mount::umount(&small).unwrap();
 }

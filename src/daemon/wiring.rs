@@ -145,7 +145,7 @@ pub(super) fn start(
         files: start_file_source(settings, layout, stores.outlet(&updates), last.pods)?,
         url: start_http_source(settings, layout, stores.outlet(&updates))?,
         exits: start_exit_listener(layout, pleg.clone())?,
-        images: start_image_keeper(layout, engine.store, senders.images_changed)?,
+        images: start_image_keeper(settings, layout, engine.store, senders.images_changed)?,
         pulls,
         pleg: (pleg, stop_pleg),
     };
@@ -522,6 +522,7 @@ fn start_exit_listener(layout: &Layout, pleg: Arc<Pleg>) -> Result<ExitListener,
 
 /// A change of names that the sync loop has not taken yet stands for those that follow.
 fn start_image_keeper(
+    settings: &Settings,
     layout: &Layout,
     store: ImageStore,
     changed: Sender<()>,
@@ -531,6 +532,7 @@ fn start_image_keeper(
         store,
         drop_dir: layout.image_drop(),
         in_use: Box::new(move || shims::images_in_use(&of_layout)),
+        gc: settings.image_gc(),
         on_change: Box::new(move || _ = changed.try_send(())),
     })
     .map_err(cannot("watch the image directory"))

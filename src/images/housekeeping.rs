@@ -1,5 +1,5 @@
-//! Keeps the image store in order: loads archives dropped into a directory, removes unused images,
-//! and reports changes of names, also by other processes.
+//! Keeps the image store in order: loads archives dropped into a directory, removes unused images (pulled ones when the disk
+//! is full), and reports changes of names, also by other processes.
 //!
 //! Invariants: an inotify event is only a hint, the listing of the directory decides. A problem is
 //! logged when it begins, changes and ends. An archive that is still being written is loaded later.
@@ -22,7 +22,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::dropped::DropReport;
+use super::error::ImageError;
 use super::files::NAMES;
+use super::image_gc::{ImageGcPolicy, ImageUses};
 use super::in_use::ImagesInUse;
 use super::store::{ImageStore, LoadedImage};
 use crate::clock::Moment;
@@ -32,6 +34,8 @@ use crate::directory_watch::{DirectoryWatch, Hints};
 const CHECK: Duration = Duration::from_secs(20);
 /// How often unused images are looked for.
 const PRUNE: Duration = Duration::from_secs(600);
+/// How often the disk is looked at (the kubelet's `ImageGCPeriod`).
+const GARBAGE: Duration = Duration::from_secs(300);
 /// A file written less than this ago counts as still being written, unless an event showed that it
 /// is complete.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -46,6 +50,8 @@ pub struct ImageKeeperConfig {
     pub drop_dir: PathBuf,
     /// Returns what containers use. Called on the keeper's thread while the store is locked.
     pub in_use: Box<dyn Fn() -> ImagesInUse + Send>,
+    /// Which pulled images are removed when the disk is full.
+    pub gc: ImageGcPolicy,
     /// Called on the keeper's thread when the store's names changed, by the keeper or by another process (`podprobe image
     /// import`); must not block.
     pub on_change: Box<dyn Fn() + Send>,
@@ -78,6 +84,8 @@ impl ImageKeeper {
             wake: wake.clone(),
             problems: Problems::default(),
             pruned: None,
+            uses: ImageUses::default(),
+            collected: None,
         };
         let thread = std::thread::Builder::new()
             .name("images".into())
@@ -146,8 +154,10 @@ impl Problems {
     }
 }
 
-/// The subject of a failed prune; every other one is a path.
+/// The subject of a failed prune; every other one but the next is a path.
 const PRUNING: &str = "unused images";
+/// The subject of a disk that stays full.
+const DISK: &str = "images on a full disk";
 
 struct Worker {
     config: ImageKeeperConfig,
@@ -158,6 +168,8 @@ struct Worker {
     wake: Arc<EventFd>,
     problems: Problems,
     pruned: Option<Moment>,
+    uses: ImageUses,
+    collected: Option<Moment>,
 }
 
 impl Worker {
@@ -176,20 +188,28 @@ impl Worker {
             if self.load(&complete) {
                 deadline = deadline.min(Moment::now() + SETTLED);
             }
-            let due = |pruned: Moment| pruned + PRUNE;
-            if self
-                .pruned
-                .is_none_or(|pruned| Moment::now() >= due(pruned))
-                && !self.is_stopped()
-            {
+            let prune = |last: Moment| last + PRUNE;
+            if self.is_due(self.pruned.map(prune)) {
                 self.prune();
             }
-            let others = [self.pruned.map(due), self.watch.retry_at()];
+            let collect = |last: Moment| last + GARBAGE;
+            if self.is_due(self.collected.map(collect)) {
+                self.collect_garbage();
+            }
+            let others = [
+                self.pruned.map(prune),
+                self.collected.map(collect),
+                self.watch.retry_at(),
+            ];
             complete = self.wait(
                 others.into_iter().flatten().fold(deadline, Moment::min),
                 |hints| hints.relist,
             );
         }
+    }
+
+    fn is_due(&self, at: Option<Moment>) -> bool {
+        at.is_none_or(|at| Moment::now() >= at) && !self.is_stopped()
     }
 
     fn is_stopped(&self) -> bool {
@@ -249,7 +269,7 @@ impl Worker {
             .map(|(path, text)| (path.display().to_string(), text))
             .collect();
         self.tell(
-            |subject| subject != PRUNING && Path::new(subject) != below,
+            |subject| ![PRUNING, DISK].contains(&subject) && Path::new(subject) != below,
             problems,
         );
         if !report.loaded.is_empty() {
@@ -271,6 +291,59 @@ impl Worker {
             Err(e) => Some((PRUNING.to_owned(), e.to_string())),
         };
         self.tell(|subject| subject == PRUNING, problem.into_iter().collect());
+    }
+
+    fn collect_garbage(&mut self) {
+        self.collected = Some(Moment::now());
+        let problem = self.free_disk().err();
+        let problem = problem.map(|text| (DISK.to_owned(), text));
+        self.tell(|subject| subject == DISK, problem.into_iter().collect());
+    }
+
+    /// Notes which images are used, and removes some when the disk is too full.
+    fn free_disk(&mut self) -> Result<(), String> {
+        let (store, policy) = (&self.config.store, &self.config.gc);
+        let text = |e: ImageError| e.to_string();
+        let now = Moment::now();
+        let pulled = store.pulled().map_err(text)?;
+        let used = match pulled.is_empty() {
+            true => ImagesInUse::default(),
+            false => (self.config.in_use)(),
+        };
+        let images = pulled.into_iter().map(|id| {
+            let is_used = used.image(&id);
+            (id, is_used)
+        });
+        self.uses.look(now, images);
+        let before = store.disk().map_err(text)?;
+        let Some(wanted) = policy.wanted(before) else {
+            return Ok(());
+        };
+        let mut disk = before;
+        for id in self.uses.removable(now, policy) {
+            if disk.available >= wanted {
+                return Ok(());
+            }
+            let removed = store.remove_pulled(&id, &*self.config.in_use);
+            if let Some(removed) = removed.map_err(text)? {
+                let (names, percent) = (removed.names.join(", "), disk.percent());
+                log::info!(
+                    "removed image {names} ({id}): the disk is {percent} % full, and no container uses it"
+                );
+            }
+            disk = store.disk().map_err(text)?;
+        }
+        match disk.available >= wanted {
+            true => Ok(()),
+            false => Err(format!(
+                "{} is {} % full, and no more images can be removed until {} % are used: those left are in use, were loaded \
+                 by hand, or came less than {} ago; remove some with `podprobe image rm`, or make room",
+                store.dir().display(),
+                disk.percent(),
+                policy.low_percent,
+                crate::clock::go_duration(policy.min_age)
+            )),
+        }
     }
 
     /// Waits until the deadline, the stop, or an event that matters.

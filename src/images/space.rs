@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::statvfs::fstatvfs;
 
 use super::error::{ImageError, NoRoom};
+use super::image_gc::DiskUsage;
 
 /// The room left free for everything else, or a twentieth of the file system if that is less.
 const MOST_KEPT_FREE: u64 = 64 << 20;
@@ -30,14 +31,22 @@ impl Space {
         })
     }
 
-    /// Fails when there is no room for `needed` more bytes.
-    pub(super) fn check(&self, needed: u64) -> io::Result<()> {
+    pub(super) fn usage(&self) -> io::Result<DiskUsage> {
         let fs = fstatvfs(&self.file)?;
         // The width of both depends on the machine.
         let unit = u128::from(fs.fragment_size());
         let bytes = |blocks| u64::try_from(u128::from(blocks) * unit).unwrap_or(u64::MAX);
-        let free = bytes(fs.blocks_available());
-        let kept = (bytes(fs.blocks()) / 20).min(MOST_KEPT_FREE);
+        Ok(DiskUsage {
+            capacity: bytes(fs.blocks()),
+            available: bytes(fs.blocks_available()),
+        })
+    }
+
+    /// Fails when there is no room for `needed` more bytes.
+    pub(super) fn check(&self, needed: u64) -> io::Result<()> {
+        let usage = self.usage()?;
+        let free = usage.available;
+        let kept = (usage.capacity / 20).min(MOST_KEPT_FREE);
         if free >= needed.saturating_add(kept) {
             return Ok(());
         }

@@ -27,11 +27,13 @@ use super::archive::{self, Blob, Found, Naming, stem};
 use super::config::{ImageConfig, OciConfig};
 use super::error::ImageError;
 use super::files::{Names, PullDir, Record, StoreDir, sync_dir, unique};
+use super::image_gc::DiskUsage;
 use super::in_use::ImagesInUse;
 use super::layer::Limits;
 use super::reference::{self, Reference};
 use super::repair;
 use super::source::Source;
+use super::space::Space;
 use super::staging::{Staged, Staging};
 use super::stream;
 use crate::clock::Time;
@@ -349,6 +351,49 @@ impl ImageStore {
         self.collect(&names, in_use)
     }
 
+    /// The ids of the images that have names of registries only.
+    pub(super) fn pulled(&self) -> Result<Vec<String>, ImageError> {
+        let names = self.names()?;
+        let ids = self.dir.ids()?.into_iter();
+        // One that cannot be read is not known to be pulled.
+        let is_pulled = |id: &String| {
+            let record = self.dir.record(id).ok().flatten();
+            record.is_some_and(|record| is_pulled(&record, &repair::names_for(&names, id)))
+        };
+        Ok(ids.filter(is_pulled).collect())
+    }
+
+    /// Removes an image that still is as [`Self::pulled`] says and that no container uses; None when it is not.
+    pub(super) fn remove_pulled(
+        &self,
+        id: &str,
+        in_use: &dyn Fn() -> ImagesInUse,
+    ) -> Result<Option<Removed>, ImageError> {
+        let (_lock, mut names) = self.lock()?;
+        let own = repair::names_for(&names, id);
+        let record = self.dir.record(id)?;
+        if !record.is_some_and(|record| is_pulled(&record, &own)) {
+            return Ok(None);
+        }
+        let used = in_use();
+        if used.image(id) {
+            return Ok(None);
+        }
+        names.retain(|name, _| !own.contains(name));
+        repair::write_names(&self.dir, &names)?;
+        let removed = self.collect(&names, &|| used.clone())?;
+        Ok(Some(Removed {
+            names: own.into_iter().collect(),
+            ..removed
+        }))
+    }
+
+    /// How full the file system of the store is.
+    pub(super) fn disk(&self) -> Result<DiskUsage, ImageError> {
+        let failed = |e| ImageError::io(format!("look how full {} is", self.dir().display()), e);
+        Space::of(self.dir())?.usage().map_err(failed)
+    }
+
     /// The store's directory; [`NAMES`](super::NAMES) in it is replaced with every change of a
     /// name.
     pub fn dir(&self) -> &Path {
@@ -607,6 +652,11 @@ fn order(row: &ImageRecord) -> impl Ord + use<> {
         std::cmp::Reverse(row.created),
         row.name.clone(),
     )
+}
+
+/// Whether it has names, and all of them came from a registry.
+fn is_pulled(record: &Record, names: &BTreeSet<String>) -> bool {
+    !names.is_empty() && names.is_subset(&record.pulled)
 }
 
 fn damaged(id: &str, why: &str) -> ImageError {
