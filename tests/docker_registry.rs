@@ -1,5 +1,5 @@
-//! Pulls from a real registry, Debian's `docker-registry`: TLS by an authority that the test makes, logins by htpasswd, and
-//! a registry that is killed in the middle of a layer.
+//! Pulls from a real registry, Debian's `docker-registry`: TLS by an authority that the test makes, logins by htpasswd and by
+//! tokens, two architectures, a full disk, and a registry that is killed in the middle of a layer.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -7,8 +7,9 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use nix::mount::MsFlags;
 use podprobe::images::manager::{PullError, PullRequest};
 use podprobe::images::registry::{Bounds, DockerConfig, PullProgress, Registries, RegistryPuller};
 use podprobe::images::{ImageStore, Reference};
@@ -18,7 +19,10 @@ use serde_json::{Value, json};
 mod fake_registry;
 #[path = "support/skip.rs"]
 mod skip;
-use fake_registry::{Content, Layer, OCI_MANIFEST, sha256, tar};
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use fake_registry::{Content, Layer, OCI_INDEX, OCI_MANIFEST, Reply, Request, Server, sha256, tar};
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use skip::{is_root, skip};
 
 const CEILING: Duration = Duration::from_secs(60);
@@ -128,9 +132,15 @@ impl Registry {
             let done = self.ask("PUT", &put, "application/octet-stream", blob);
             assert!(done.starts_with("HTTP/1.1 201"), "{done}");
         }
-        let manifest = &content.manifests["1"].1;
-        let done = self.ask("PUT", "/v2/team/app/manifests/1", OCI_MANIFEST, manifest);
-        assert!(done.starts_with("HTTP/1.1 201"), "{done}");
+        // An index after the images that it lists.
+        for of_kind in [OCI_MANIFEST, OCI_INDEX] {
+            let of_kind = |(_, (kind, _)): &(_, &(String, Vec<u8>))| kind == of_kind;
+            for (reference, (kind, bytes)) in content.manifests.iter().filter(of_kind) {
+                let path = format!("/v2/team/app/manifests/{reference}");
+                let done = self.ask("PUT", &path, kind, bytes);
+                assert!(done.starts_with("HTTP/1.1 201"), "{done}");
+            }
+        }
     }
 }
 
@@ -289,6 +299,182 @@ fn tls_is_verified_and_logins_are_checked() {
     let layers = store.resolve(&guarded.image()).unwrap().layers;
     assert_eq!(fs::read(layers[0].join("f")).unwrap(), b"real");
     pull(&puller(&store, json!({})), &open.image(), None).unwrap();
+}
+
+/// Signs tokens that a registry believes which trusts `ca.pem`.
+struct Signer {
+    key: EcdsaKeyPair,
+    certificate: String,
+}
+
+impl Signer {
+    fn new(dir: &Path) -> Self {
+        openssl(
+            dir,
+            "pkcs8 -topk8 -nocrypt -in ca.key -outform DER -out ca.key.der",
+        );
+        openssl(dir, "x509 -in ca.pem -outform DER -out ca.der");
+        let key = fs::read(dir.join("ca.key.der")).unwrap();
+        let random = ring::rand::SystemRandom::new();
+        Self {
+            key: EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &key, &random).unwrap(),
+            certificate: STANDARD.encode(fs::read(dir.join("ca.der")).unwrap()),
+        }
+    }
+
+    /// A token by which everybody may pull team/app.
+    fn token(&self) -> String {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.unwrap().as_secs();
+        let head = json!({"typ": "JWT", "alg": "ES256", "x5c": [self.certificate]});
+        let access = json!([{"type": "repository", "name": "team/app", "actions": ["pull"]}]);
+        let claims = json!({"iss": "tester", "sub": "user", "aud": "the-registry", "jti": "1",
+            "iat": now - 60, "nbf": now - 60, "exp": now + 600, "access": access});
+        let part = |json: &Value| URL_SAFE_NO_PAD.encode(json.to_string());
+        let signed = format!("{}.{}", part(&head), part(&claims));
+        let random = ring::rand::SystemRandom::new();
+        let signature = self.key.sign(&random, signed.as_bytes()).unwrap();
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref()))
+    }
+
+    /// The answer of a token server with one user.
+    fn answer(&self, request: &Request) -> Reply {
+        let login = format!("Basic {}", STANDARD.encode("user:password"));
+        match request.header("authorization") == login {
+            true => Reply::new(200, json!({"token": self.token()}).to_string()),
+            false => Reply::new(401, ""),
+        }
+    }
+}
+
+#[test]
+fn tokens_of_a_token_server_are_taken() {
+    if !is_installed() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path();
+    certificates(dir);
+    let mut content = Content::default();
+    content.image("1", &[Layer::gzip(&tar("f", b"by token"))]);
+    Registry::start(dir, "open", "", "").push(&content);
+    let signer = Signer::new(dir);
+    let tokens = Server::new(move |request| signer.answer(request));
+    let auth = format!(
+        "auth: {{token: {{realm: 'http://{}/token', service: the-registry, issuer: tester, rootcertbundle: {}}}}}\n",
+        tokens.address,
+        dir.join("ca.pem").display()
+    );
+    let guarded = Registry::start(dir, "guarded", "", &auth);
+    let store = ImageStore::open(dir.join("store")).unwrap();
+    let puller = puller(&store, json!({}));
+    let refused = |login| {
+        pull(&puller, &guarded.image(), login)
+            .unwrap_err()
+            .to_string()
+    };
+    let text = refused(None);
+    assert!(text.contains("wants a user name and a password"), "{text}");
+    assert!(
+        text.contains(&format!("{}, the token server of", tokens.address)),
+        "{text}"
+    );
+    let text = refused(Some(("user", "wrong")));
+    assert!(
+        text.contains("refuses the user name or the password"),
+        "{text}"
+    );
+    let before = tokens.requests().len();
+    pull(&puller, &guarded.image(), Some(("user", "password"))).unwrap();
+    let layers = store.resolve(&guarded.image()).unwrap().layers;
+    assert_eq!(fs::read(layers[0].join("f")).unwrap(), b"by token");
+    let asked: Vec<String> = tokens.requests().into_iter().map(|r| r.path).collect();
+    assert_eq!(asked.len(), before + 1, "one token for all: {asked:?}");
+    let last = asked.last().unwrap();
+    assert!(last.contains("service=the-registry"), "{last}");
+    assert!(
+        last.contains("scope=repository%3Ateam%2Fapp%3Apull"),
+        "{last}"
+    );
+}
+
+#[test]
+fn of_two_architectures_this_machines_is_pulled() {
+    if !is_installed() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path();
+    let host = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let mut content = Content::default();
+    let mut entries = Vec::new();
+    for architecture in ["s390x", host] {
+        let file = tar("f", architecture.as_bytes());
+        content.image(architecture, &[Layer::gzip(&file)]);
+        let bytes = &content.manifests[architecture].1;
+        entries.push(
+            json!({"mediaType": OCI_MANIFEST, "digest": sha256(bytes), "size": bytes.len(),
+            "platform": {"os": "linux", "architecture": architecture}}),
+        );
+    }
+    let index = json!({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries});
+    content.document("1", OCI_INDEX, &index);
+    let registry = Registry::start(dir, "open", "", "");
+    registry.push(&content);
+    let store = ImageStore::open(dir.join("store")).unwrap();
+    pull(&puller(&store, json!({})), &registry.image(), None).unwrap();
+    let layers = store.resolve(&registry.image()).unwrap().layers;
+    assert_eq!(fs::read(layers[0].join("f")).unwrap(), host.as_bytes());
+    assert_eq!(fs::read_dir(dir.join("store/layers")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_pull_that_cannot_fit_is_refused_before_it_fills_the_disk() {
+    if !is_installed() {
+        return;
+    }
+    // Of this thread and those that it starts, and gone with them.
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    let none = None::<&str>;
+    nix::mount::mount(none, "/", none, private, none).unwrap();
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path();
+    let small = dir.join("small");
+    fs::create_dir(&small).unwrap();
+    let size = Some("size=8m");
+    nix::mount::mount(Some("tmpfs"), &small, Some("tmpfs"), MsFlags::empty(), size).unwrap();
+    let mut content = Content::default();
+    // One that says at once that it does not fit, and one that grows while it is unpacked.
+    content.image("1", &[Layer::gzip(&tar("f", &noise(20 << 20)))]);
+    content.image("grows", &[Layer::gzip(&tar("f", &vec![b'z'; 20 << 20]))]);
+    content.image("fits", &[Layer::gzip(&tar("f", b"small"))]);
+    let registry = Registry::start(dir, "open", "", "");
+    registry.push(&content);
+    let store = ImageStore::open(small.join("store")).unwrap();
+    let puller = puller(&store, json!({}));
+    let image = |tag: &str| format!("localhost:{}/team/app:{tag}", registry.port);
+    let free = || {
+        nix::sys::statvfs::statvfs(&small)
+            .unwrap()
+            .blocks_available()
+    };
+    let before = free();
+    for tag in ["1", "grows"] {
+        let text = pull(&puller, &image(tag), None).unwrap_err().to_string();
+        assert!(
+            text.contains("no space left on the file system of"),
+            "{text}"
+        );
+        assert_eq!(free(), before, "{tag} has left something");
+    }
+    pull(&puller, &image("fits"), None).unwrap();
+    assert!(store.resolve(&image("fits")).is_ok());
+    nix::mount::umount(&small).unwrap();
 }
 
 #[test]

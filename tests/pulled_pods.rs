@@ -5,6 +5,8 @@ mod fake_registry;
 mod support;
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fake_registry::{Content, Layer, Reply, Server};
 use podprobe::settings::RuntimeChoice;
@@ -114,6 +116,56 @@ fn where_nothing_is_pulled_the_registry_is_not_asked() {
             (status.state.waiting?.reason == "ErrImageNeverPull").then_some(())
         });
         assert!(server.requests().is_empty());
+        day.end();
+    });
+}
+
+/// What a pull has unpacked so far.
+fn unfinished(node: &support::Node) -> usize {
+    let pulls = fs::read_dir(node.layout.images().join("pulls"));
+    let pulls = pulls.into_iter().flatten().flatten();
+    pulls.filter(|e| e.path().is_dir()).count()
+}
+
+#[test]
+fn a_daemon_that_is_killed_in_mid_blob_pulls_anew_and_leaves_nothing() {
+    support::on(RuntimeChoice::Embedded, |node| {
+        let mut content = Content::default();
+        content.image("1", &[shell()]);
+        let layer = shell().digest();
+        let whole = Arc::new(AtomicBool::new(false));
+        let gives_all = whole.clone();
+        let server = Server::new(move |request| {
+            let mut reply = content.answer(request);
+            if request.path.ends_with(&layer) && !gives_all.load(Ordering::SeqCst) {
+                // Half of it, and then nothing for as long as the client waits.
+                let half = reply.body.len() / 2;
+                reply = reply.cut(half);
+                reply.hangs = true;
+            }
+            reply
+        });
+        let image = format!("{}/team/app:1", server.address);
+        let mut day = Day::begin(node);
+        let starts = node.dir.path().join("starts").display().to_string();
+        day.put("app", pod("app", &image, "none").replace("STARTS", &starts));
+        support::wait_until("a layer to be under way", || {
+            server.count("/blobs/") >= 2 && unfinished(node) == 1
+        });
+        day.kill9();
+        assert_eq!(unfinished(node), 1, "nobody was left to remove it");
+        whole.store(true, Ordering::SeqCst);
+        day.start();
+        support::wait_until("the pulled pod to run", || day.starts("app") == ["up"]);
+        support::wait_until("what the first daemon left to be gone", || {
+            unfinished(node) == 0
+        });
+        assert_eq!(
+            fs::read_dir(node.layout.images().join("tmp"))
+                .unwrap()
+                .count(),
+            0
+        );
         day.end();
     });
 }

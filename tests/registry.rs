@@ -615,7 +615,8 @@ fn tokens_are_asked_for_kept_and_renewed_once() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("refuses the user name or the password, token server of")
+        error.contains(", the token server of ")
+            && error.contains(", refuses the user name")
             && !error.contains("secret"),
         "{error}"
     );

@@ -79,7 +79,7 @@ impl Session {
         drop(answer);
         let answer = self.ask(&uri, headers, Some(&header), limit)?;
         match answer.status == 401 && header.starts_with("Basic ") {
-            true => Err(self.refused(&uri)),
+            true => Err(self.refused(&host_of(&uri))),
             false => checked(answer, path),
         }
     }
@@ -128,7 +128,7 @@ impl Session {
         } else if of("basic").is_some() {
             // The same again would be refused again.
             let header = self.basic().filter(|h| now.header.as_ref() != Some(h));
-            (header.ok_or_else(|| self.refused(uri))?, None)
+            (header.ok_or_else(|| self.refused(&host_of(uri)))?, None)
         } else {
             return Err(FetchError::new(
                 Kind::Unauthorized,
@@ -143,8 +143,8 @@ impl Session {
         Ok(header)
     }
 
-    fn refused(&self, uri: &Uri) -> FetchError {
-        let host = host_of(uri);
+    /// `host` is who refuses.
+    fn refused(&self, host: &str) -> FetchError {
         let text = match &self.credential {
             None => format!("{host} wants a user name and a password, and there are none for it"),
             Some(_) => format!("{host} refuses the user name or the password"),
@@ -194,14 +194,10 @@ impl Session {
         }?;
         match answer.status {
             200 => read_token(answer),
-            401 | 403 => Err(FetchError {
-                text: format!(
-                    "{}, token server of {}",
-                    self.refused(&realm).text,
-                    host_of(registry)
-                ),
-                kind: Kind::Unauthorized,
-            }),
+            401 | 403 => {
+                let (server, of) = (host_of(&realm), host_of(registry));
+                Err(self.refused(&format!("{server}, the token server of {of},")))
+            }
             _ => checked(answer, "token").and_then(read_token),
         }
     }
