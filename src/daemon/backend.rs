@@ -8,6 +8,7 @@ use super::adapters::Prober;
 use crate::api::validation::probe_field;
 use crate::api::{Container, Pod, PodUid};
 use crate::change_feed::{Aspect, ChangeFeed};
+use crate::checkpoint::Checkpoint;
 use crate::clock::Moment;
 use crate::events::{Event, EventList, Recorder};
 use crate::layout::Layout;
@@ -37,6 +38,7 @@ pub(super) struct DaemonBackend {
     pub(super) pods: Arc<PodManager>,
     pub(super) workers: Arc<PodWorkers>,
     pub(super) statuses: Arc<StatusManager>,
+    pub(super) checkpoint: Arc<Checkpoint>,
     pub(super) files: Arc<FileStates>,
     pub(super) config: Arc<PodConfig>,
     pub(super) prober: Arc<Prober>,
