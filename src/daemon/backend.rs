@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::adapters::Prober;
+use crate::api::conditions::ConditionChange;
 use crate::api::validation::probe_field;
 use crate::api::{Container, Pod, PodUid};
 use crate::change_feed::{Aspect, ChangeFeed};
@@ -17,7 +18,7 @@ use crate::pod_config::{FileStates, PodConfig};
 use crate::pod_manager::PodManager;
 use crate::pod_workers::PodWorkers;
 use crate::server::Backend;
-use crate::server::protocol::{PauseTarget, ProbeTarget};
+use crate::server::protocol::{ConditionSet, PauseTarget, ProbeTarget};
 use crate::status::StatusManager;
 use crate::sync_loop::Heartbeat;
 use crate::views::ProbeReport;
@@ -113,6 +114,14 @@ impl Backend for DaemonBackend {
 
     fn resume(&self, target: &PauseTarget) -> Result<Vec<String>, String> {
         self.resume_probes(target)
+    }
+
+    fn set_condition(
+        &self,
+        uid: &PodUid,
+        change: &ConditionChange,
+    ) -> Result<ConditionSet, String> {
+        self.set_pod_condition(uid, change)
     }
 
     fn metrics(&self) -> String {
