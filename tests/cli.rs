@@ -524,13 +524,14 @@ fn pause_and_resume_name_the_probes() {
     );
 }
 
-/// A pod with two readiness gates, of which one is open.
+/// A pod with three readiness gates, of which one is open.
 fn gated() -> Value {
     let mut pod = pod("default", "web");
-    pod["object"]["spec"]["readinessGates"] =
-        json!([{"conditionType": "example.com/up"}, {"conditionType": "lb"}]);
+    pod["object"]["spec"]["readinessGates"] = json!([
+        {"conditionType": "example.com/up"}, {"conditionType": "lb"}, {"conditionType": "dns"}]);
     pod["status"]["conditions"] = json!([
         {"type": "example.com/up", "status": "True", "lastTransitionTime": null},
+        {"type": "dns", "status": "Unknown", "lastTransitionTime": null},
         {"type": "Ready", "status": "False", "lastTransitionTime": null}]);
     pod
 }
@@ -540,9 +541,9 @@ fn readiness_gates_are_shown_as_kubectl_shows_them() {
     let world = World::new(vec![gated()], vec![]);
     let wide = text(&world.run("get pods -o wide").stdout);
     let row = wide.lines().last().unwrap();
-    assert!(row.contains("Edge   1/2   "), "{wide}");
+    assert!(row.contains("Edge   1/3   "), "{wide}");
     let described = text(&world.run("describe pod web").stdout);
-    let gates = "Readiness Gates:\n  Type            Status\n  example.com/up  True\n  lb              <none>\nConditions:\n";
+    let gates = "Readiness Gates:\n  Type            Status\n  example.com/up  True\n  lb              <none>\n  dns             Unknown\nConditions:\n";
     assert!(described.contains(gates), "{described}");
 }
 

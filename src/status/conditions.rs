@@ -509,6 +509,39 @@ mod tests {
         );
     }
 
+    /// The status was computed before the condition was set; meanwhile the pod has become ready.
+    #[test]
+    fn a_refreshed_ready_has_the_time_of_the_stored_one() {
+        let t = |s: &str| serde_json::from_value::<Time>(json!(s)).unwrap();
+        let (early, late) = (t("2026-01-01T00:00:00Z"), t("2026-01-02T00:00:00Z"));
+        let since = |mut condition: PodCondition| {
+            condition.last_transition_time = Some(early);
+            condition
+        };
+        let stored = ["Ready", "ContainersReady"].map(|type_| since(of(type_, "True")));
+        let mut status = PodStatus {
+            container_statuses: vec![ContainerStatus {
+                name: "a".into(),
+                ready: true,
+                ..ContainerStatus::default()
+            }],
+            conditions: vec![
+                of("x", "True"),
+                of("Ready", "False"),
+                of("ContainersReady", "True"),
+            ],
+            ..PodStatus::default()
+        };
+        refresh_ready(&gated(&["x"]), &mut status, &stored, late);
+        assert_eq!(status.conditions[1..], stored);
+        refresh_ready(&gated(&["y"]), &mut status, &stored, late);
+        let ready = status.condition("Ready").unwrap();
+        assert_eq!(
+            (&*ready.status, ready.last_transition_time),
+            ("False", Some(late))
+        );
+    }
+
     fn change(type_: &str, status: Option<ConditionStatus>) -> ConditionChange {
         ConditionChange {
             type_: type_.into(),
