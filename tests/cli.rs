@@ -587,7 +587,7 @@ fn conditions_are_set_and_what_is_to_be_known_is_said() {
     world.check_failure(
         "condition web Ready=True",
         2,
-        "podprobe: condition Ready cannot be set, for podprobe does it; those that the pod's readinessGates name can\n",
+        "podprobe: condition Ready is set by podprobe alone; set those that the pod's readinessGates name\n",
     );
 }
 

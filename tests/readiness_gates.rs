@@ -157,7 +157,7 @@ fn a_condition_that_no_gate_names_changes_nothing_and_podprobe_s_own_are_refused
         let mut answer = String::new();
         BufReader::new(stream).read_line(&mut answer).unwrap();
         assert!(
-            answer.starts_with("{\"error\":\"condition Ready cannot be set, "),
+            answer.starts_with("{\"error\":\"condition Ready is set by podprobe alone; "),
             "{answer}"
         );
         assert_eq!(ready(&day), before);

@@ -85,7 +85,7 @@ impl ConditionChange {
         }
         if is_kubelets(type_) {
             return Err(format!(
-                "condition {type_} cannot be set, for podprobe does it; those that the pod's readinessGates name can"
+                "condition {type_} is set by podprobe alone; set those that the pod's readinessGates name"
             ));
         }
         if !is_reason(&self.reason) {
@@ -153,7 +153,7 @@ mod tests {
         check("", Err("'' is no type of a condition: name part must be"));
         check("Example.com/x", Err("'Example.com/x' is no type"));
         for type_ in KUBELETS {
-            let text = format!("condition {type_} cannot be set, ");
+            let text = format!("condition {type_} is set by podprobe alone; ");
             check(type_, Err(&text));
         }
     }

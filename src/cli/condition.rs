@@ -218,11 +218,11 @@ mod tests {
         );
         check_error(
             "condition web Ready=True",
-            "condition Ready cannot be set, for podprobe does it; those that the pod's readinessGates name can",
+            "condition Ready is set by podprobe alone; set those that the pod's readinessGates name",
         );
         check_error(
             "condition web Ready-",
-            "condition Ready cannot be set, for podprobe does it; those that the pod's readinessGates name can",
+            "condition Ready is set by podprobe alone; set those that the pod's readinessGates name",
         );
         check_error(
             "condition web up- --reason R",
