@@ -1,14 +1,15 @@
 //! The statuses of the last daemon, on disk: so that readiness, start times and restart counts survive its restart.
 //!
-//! Invariants: the file is a cache; when it is missing, old or corrupt, only history is lost. It is
-//! replaced atomically (temporary file, fsync, rename) at once after a status has changed, in the
-//! long run at most once in [`INTERVAL`]. A full disk is logged once.
+//! Invariants: when the file is missing, old or corrupt, only history is lost, and the conditions that
+//! clients have set. It is replaced atomically (temporary file, fsync, rename) at once after a status
+//! has changed, in the long run at most once in [`INTERVAL`]; besides, whenever a client waits for it.
+//! A full disk is logged once.
 
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -106,18 +107,64 @@ pub fn read(path: &Path) -> Restored {
     }
 }
 
-fn write(path: &Path, statuses: &StatusManager) -> io::Result<()> {
-    let content = Content {
-        version: VERSION,
-        statuses: statuses.all(),
-        boot_id: clock::boot_id(),
-        ages: statuses.ages(),
-    };
-    atomic_file::replace_with(path, |file| {
-        let mut out = BufWriter::new(file);
-        serde_json::to_writer(&mut out, &content)?;
-        out.flush()
-    })
+/// The file, for those who write it.
+pub struct Checkpoint {
+    path: PathBuf,
+    statuses: Arc<StatusManager>,
+    /// The version of the statuses in the file; None before the first write. Held while the file is
+    /// written, so that an older copy never replaces a newer one.
+    written: Mutex<Option<u64>>,
+}
+
+impl Checkpoint {
+    /// Writes nothing yet.
+    pub fn new(path: PathBuf, statuses: Arc<StatusManager>) -> Self {
+        Self {
+            path,
+            statuses,
+            written: Mutex::default(),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes the file if a status has changed since it was written, and says whether it did. What
+    /// was in the statuses before the call is on disk after it.
+    ///
+    /// # Errors
+    /// The file cannot be written; the old one stays.
+    pub fn save(&self) -> io::Result<bool> {
+        let mut written = self.written();
+        // read before the statuses: a change in between is written again
+        let version = self.statuses.feed().version_of(Aspect::Status);
+        if *written == Some(version) {
+            return Ok(false);
+        }
+        self.write()?;
+        *written = Some(version);
+        Ok(true)
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let content = Content {
+            version: VERSION,
+            statuses: self.statuses.all(),
+            boot_id: clock::boot_id(),
+            ages: self.statuses.ages(),
+        };
+        atomic_file::replace_with(&self.path, |file| {
+            let mut out = BufWriter::new(file);
+            serde_json::to_writer(&mut out, &content)?;
+            out.flush()
+        })
+    }
+
+    fn written(&self) -> MutexGuard<'_, Option<u64>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Whether a failed write is a warning: the first of a row is. The write at the daemon's end is none: it is not tried
@@ -163,33 +210,34 @@ impl Pace {
 /// # Errors
 /// The thread cannot be started.
 pub fn spawn(
-    path: PathBuf,
-    statuses: Arc<StatusManager>,
+    checkpoint: Arc<Checkpoint>,
     stop: Receiver<()>,
     mut save_others: impl FnMut() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("checkpoint".into()).stack_size(STACK).spawn(move || {
-        let (mut written, mut failed, mut pace) = (None, false, Pace::new(Moment::now()));
+        let feed = checkpoint.statuses.feed();
+        let (mut failed, mut pace) = (false, Pace::new(Moment::now()));
         let is_stopped = || stop.try_recv() == Err(TryRecvError::Disconnected);
         loop {
+            let written = *checkpoint.written();
             if let (Some(version), false) = (written, is_stopped()) {
-                statuses.feed().wait_newer_of(Aspect::Status, version, INTERVAL);
+                feed.wait_newer_of(Aspect::Status, version, INTERVAL);
             }
             // in this order, so that a change before the stop is written
             let stopped = is_stopped();
-            let version = statuses.feed().version_of(Aspect::Status);
-            let mut pause = Duration::ZERO;
-            if written != Some(version) {
-                match write(&path, &statuses) {
-                    Ok(()) => (written, failed, pause) = (Some(version), false, pace.pause(Moment::now())),
-                    Err(e) => {
-                        if is_told(stopped, std::mem::replace(&mut failed, true)) {
-                            log::warn!("cannot write {}: {e}; statuses are kept in memory, trying again", path.display());
-                        }
-                        pause = INTERVAL;
-                    }
+            let pause = match checkpoint.save() {
+                Ok(wrote) => {
+                    failed = false;
+                    if wrote { pace.pause(Moment::now()) } else { Duration::ZERO }
                 }
-            }
+                Err(e) => {
+                    if is_told(stopped, std::mem::replace(&mut failed, true)) {
+                        let path = checkpoint.path.display();
+                        log::warn!("cannot write {path}: {e}; statuses are kept in memory, trying again");
+                    }
+                    INTERVAL
+                }
+            };
             save_others();
             if stopped {
                 return;
@@ -216,11 +264,20 @@ mod tests {
         )])
     }
 
+    fn pod() -> crate::api::Pod {
+        crate::api::Pod {
+            metadata: serde_json::from_value(serde_json::json!({"uid": "u"})).unwrap(),
+            spec: Default::default(),
+            raw: serde_json::Value::Null,
+        }
+    }
+
     fn written_by(dir: &Path, phase: PodPhase) -> PathBuf {
         let path = dir.join("checkpoint.json");
         let manager = Arc::new(StatusManager::new(statuses(phase), Arc::default()));
         let (stop, stopped) = bounded(0);
-        let thread = spawn(path.clone(), manager, stopped, || ()).unwrap();
+        let checkpoint = Arc::new(Checkpoint::new(path.clone(), manager));
+        let thread = spawn(checkpoint, stopped, || ()).unwrap();
         drop(stop);
         thread.join().unwrap();
         path
@@ -270,16 +327,13 @@ mod tests {
         ));
         let (stop, stopped) = bounded(0);
         let (turns, turned) = bounded(100);
-        let thread = spawn(path.clone(), manager.clone(), stopped, move || {
+        let checkpoint = Arc::new(Checkpoint::new(path.clone(), manager.clone()));
+        let thread = spawn(checkpoint, stopped, move || {
             let _ = turns.try_send(Moment::now());
         })
         .unwrap();
         turned.recv().unwrap();
-        let pod = crate::api::Pod {
-            metadata: serde_json::from_value(serde_json::json!({"uid": "u"})).unwrap(),
-            spec: Default::default(),
-            raw: serde_json::Value::Null,
-        };
+        let pod = pod();
         let changed = Moment::now();
         manager.set(&pod, statuses(PodPhase::Running).remove(pod.uid()).unwrap());
         let seen = turned.recv().unwrap();
@@ -288,6 +342,29 @@ mod tests {
         drop(stop);
         manager.feed().wake();
         thread.join().unwrap();
+    }
+
+    /// A client that changes something is answered after this.
+    #[test]
+    fn what_is_saved_is_on_disk_at_once_and_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("checkpoint.json");
+        let manager = Arc::new(StatusManager::new(
+            statuses(PodPhase::Pending),
+            Arc::default(),
+        ));
+        let checkpoint = Checkpoint::new(path.clone(), manager.clone());
+        assert!(checkpoint.save().unwrap());
+        assert!(!checkpoint.save().unwrap(), "nothing is new");
+        manager.set(
+            &pod(),
+            statuses(PodPhase::Running).remove(pod().uid()).unwrap(),
+        );
+        fs::remove_file(&path).unwrap();
+        assert!(checkpoint.save().unwrap());
+        assert_eq!(read(&path).statuses, statuses(PodPhase::Running));
+        let nowhere = Checkpoint::new("/proc/nowhere/checkpoint.json".into(), manager);
+        assert!(nowhere.save().is_err() && nowhere.save().is_err());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod adapters;
 mod backend;
+mod conditions;
 mod error;
 mod garbage;
 mod last_daemon;

@@ -71,7 +71,7 @@ impl Layout {
         self.lib_dir().join("seccomp")
     }
 
-    /// `/var/lib/podprobe/checkpoint.json`: statuses of the last daemon, a cache.
+    /// `/var/lib/podprobe/checkpoint.json`: statuses of the last daemon.
     pub fn checkpoint(&self) -> PathBuf {
         self.lib_dir().join("checkpoint.json")
     }

@@ -7,12 +7,13 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
+use podprobe::api::conditions::{ConditionChange, ConditionStatus};
 use podprobe::api::{PodUid, ProbeType};
 use podprobe::clock::Time;
 use podprobe::events::{Event, EventList};
 use podprobe::layout::Layout;
 use podprobe::prober::trace::Step;
-use podprobe::server::protocol::{PauseTarget, ProbeTarget};
+use podprobe::server::protocol::{ConditionSet, PauseTarget, ProbeTarget};
 use podprobe::server::{self, Backend, Server};
 use podprobe::views::ProbeReport;
 use podprobe::views::history::{PodHistory, RunOutcome};
@@ -26,6 +27,7 @@ struct Fake {
     now: Mutex<Arc<Snapshot>>,
     changed: Condvar,
     asked: Mutex<Vec<(PauseTarget, Option<Duration>)>>,
+    conditions: Mutex<Vec<(PodUid, ConditionChange)>>,
     /// The events that a client has been told of.
     told: Mutex<Vec<Arc<Event>>>,
 }
@@ -130,6 +132,20 @@ impl Backend for Fake {
             .collect())
     }
 
+    fn set_condition(
+        &self,
+        uid: &PodUid,
+        change: &ConditionChange,
+    ) -> Result<ConditionSet, String> {
+        let mut conditions = self.conditions.lock().unwrap();
+        conditions.push((uid.clone(), change.clone()));
+        let full = "cannot write /x: No space left on device (os error 28)";
+        Ok(ConditionSet {
+            changed: change.reason != "Same",
+            not_stored: (change.message == "full").then(|| full.into()),
+        })
+    }
+
     fn metrics(&self) -> String {
         "# TYPE x counter\nx 1\n".into()
     }
@@ -149,6 +165,7 @@ impl World {
             now: Mutex::default(),
             changed: Condvar::new(),
             asked: Mutex::default(),
+            conditions: Mutex::default(),
             told: Mutex::default(),
         });
         let server = server::spawn(&Layout::new(root.path()).socket(), backend.clone()).unwrap();
@@ -247,8 +264,8 @@ fn the_table_is_kubectls() {
 #[test]
 fn wide_adds_address_node_and_file() {
     let world = World::new(vec![pod("default", "web")], vec![]);
-    let expected = "NAME       READY   STATUS    RESTARTS   AGE   IP         NODE   PAUSED   FILE\n\
-                    web-edge   1/1     Running   0          5d    10.0.0.7   Edge   <none>   /pods/web.json\n";
+    let expected = "NAME       READY   STATUS    RESTARTS   AGE   IP         NODE   READINESS GATES   PAUSED   FILE\n\
+                    web-edge   1/1     Running   0          5d    10.0.0.7   Edge   <none>            <none>   /pods/web.json\n";
     world.check("get pods -o wide", expected);
     let mut paused = pod("default", "web");
     paused["paused"] =
@@ -504,6 +521,73 @@ fn pause_and_resume_name_the_probes() {
         "resume web/side startup",
         1,
         "container \"side\" has no startup probe; it has side/liveness\n",
+    );
+}
+
+/// A pod with three readiness gates, of which one is open.
+fn gated() -> Value {
+    let mut pod = pod("default", "web");
+    pod["object"]["spec"]["readinessGates"] = json!([
+        {"conditionType": "example.com/up"}, {"conditionType": "lb"}, {"conditionType": "dns"}]);
+    pod["status"]["conditions"] = json!([
+        {"type": "example.com/up", "status": "True", "lastTransitionTime": null},
+        {"type": "dns", "status": "Unknown", "lastTransitionTime": null},
+        {"type": "Ready", "status": "False", "lastTransitionTime": null}]);
+    pod
+}
+
+#[test]
+fn readiness_gates_are_shown_as_kubectl_shows_them() {
+    let world = World::new(vec![gated()], vec![]);
+    let wide = text(&world.run("get pods -o wide").stdout);
+    let row = wide.lines().last().unwrap();
+    assert!(row.contains("Edge   1/3   "), "{wide}");
+    let described = text(&world.run("describe pod web").stdout);
+    let gates = "Readiness Gates:\n  Type            Status\n  example.com/up  True\n  lb              <none>\n  dns             Unknown\nConditions:\n";
+    assert!(described.contains(gates), "{described}");
+}
+
+#[test]
+fn conditions_are_set_and_what_is_to_be_known_is_said() {
+    let world = World::new(vec![gated()], vec![]);
+    world.check(
+        "condition web lb=True example.com/up-",
+        "web-edge: lb is True\nweb-edge: example.com/up removed\n",
+    );
+    world.check(
+        "condition web lb=False --reason Same",
+        "web-edge: lb was False already\n",
+    );
+    let asked = world.backend.conditions.lock().unwrap().clone();
+    let asked: Vec<_> = asked
+        .iter()
+        .map(|(uid, c)| (uid.as_str(), c.type_.as_str(), c.status))
+        .collect();
+    let expected = [
+        ("uid-web", "lb", Some(ConditionStatus::True)),
+        ("uid-web", "example.com/up", None),
+        ("uid-web", "lb", Some(ConditionStatus::False)),
+    ];
+    assert_eq!(asked, expected);
+    let notes = |line: &str| text(&world.run(line).stderr);
+    assert_eq!(notes("condition web lb=True"), "");
+    assert_eq!(
+        notes("condition web example.com/pu=True"),
+        "note: no readiness gate of web-edge names example.com/pu, did you mean 'example.com/up'?\n"
+    );
+    assert_eq!(
+        notes("condition web lb=True --message full"),
+        "warning: cannot write /x: No space left on device (os error 28); this holds until the daemon ends\n"
+    );
+    world.check_failure(
+        "condition wbe lb=True",
+        1,
+        "pods \"wbe\" not found\ndid you mean \"web\"?\n",
+    );
+    world.check_failure(
+        "condition web Ready=True",
+        2,
+        "podprobe: condition Ready is set by podprobe alone; set those that the pod's readinessGates name\n",
     );
 }
 

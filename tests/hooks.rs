@@ -176,7 +176,10 @@ fn a_pre_stop_hook_that_hangs_ends_with_the_grace_period_and_leaves_no_process(n
     let day = Day::begin(node);
     // What runs in the container when the stop signal comes.
     let script = "trap 'cat /proc/[0-9]*/cmdline >/starts/at-term; exit 0' TERM\n: >/starts/up\nsleep 100000 & wait";
-    let hook = exec("trap '' TERM; setsid sleep 73331 & : >/starts/hook; sleep 73331");
+    let long = support::own_seconds();
+    let hook = exec(&format!(
+        "trap '' TERM; setsid sleep {long} & : >/starts/hook; sleep {long}"
+    ));
     let mut pod = hooked(&day, "stuck", script, json!({"preStop": hook}));
     pod["spec"]["terminationGracePeriodSeconds"] = 3.into();
     day.put("stuck", pod);
@@ -191,10 +194,10 @@ fn a_pre_stop_hook_that_hangs_ends_with_the_grace_period_and_leaves_no_process(n
     assert!(begun.elapsed() >= Duration::from_secs(3));
     let at_term = read(node, "at-term");
     assert!(
-        at_term.contains("100000") && !at_term.contains("73331"),
+        at_term.contains("100000") && !at_term.contains(&long),
         "{at_term:?}"
     );
-    assert_eq!(with_argument("73331"), 0);
+    assert_eq!(with_argument(&long), 0);
     assert!(
         day.log().contains("not completed in grace period of 3s"),
         "{}",
@@ -207,8 +210,9 @@ fn a_pod_is_removed_while_its_post_start_hook_hangs(node: &Node) {
     let day = Day::begin(node);
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
+    let long = support::own_seconds();
     let hooks = [
-        ("command", exec("sleep 73332 & wait")),
+        ("command", exec(&format!("sleep {long} & wait"))),
         (
             "request",
             json!({"httpGet": {"port": port, "host": "127.0.0.1"}}),
@@ -223,7 +227,7 @@ fn a_pod_is_removed_while_its_post_start_hook_hangs(node: &Node) {
         wait_for_file(&day, &format!("up-{name}"));
     }
     let (_peer, _) = silent.accept().unwrap();
-    wait_until("the command to run", || with_argument("73332") == 1);
+    wait_until("the command to run", || with_argument(&long) == 1);
     let begun = Instant::now();
     for (name, _) in &hooks {
         day.delete(name);
@@ -232,7 +236,7 @@ fn a_pod_is_removed_while_its_post_start_hook_hangs(node: &Node) {
         day.wait_gone(name);
     }
     assert!(begun.elapsed() < CEILING);
-    assert_eq!(with_argument("73332"), 0);
+    assert_eq!(with_argument(&long), 0);
     assert!(
         !day.log().contains("lifecycle hook"),
         "it is no failure: {}",
@@ -243,7 +247,10 @@ fn a_pod_is_removed_while_its_post_start_hook_hangs(node: &Node) {
 
 fn a_daemon_killed_in_a_pre_stop_hook_does_not_hang_the_next_one(node: &Node) {
     let mut day = Day::begin(node);
-    let hook = exec(": >/starts/hook; echo hook >>/starts/order; sleep 73333");
+    let long = support::own_seconds();
+    let hook = exec(&format!(
+        ": >/starts/hook; echo hook >>/starts/order; sleep {long}"
+    ));
     day.put(
         "drain",
         hooked(&day, "drain", SAYS_TERM, json!({"preStop": hook})),
@@ -252,10 +259,10 @@ fn a_daemon_killed_in_a_pre_stop_hook_does_not_hang_the_next_one(node: &Node) {
     wait_for_file(&day, "up");
     day.delete("drain");
     wait_for_file(&day, "hook");
-    wait_until("the hook to hang", || with_argument("73333") == 1);
+    wait_until("the hook to hang", || with_argument(&long) == 1);
     day.kill9();
     wait_until("the hook to end with its daemon", || {
-        with_argument("73333") == 0
+        with_argument(&long) == 0
     });
     assert_eq!(day.processes().len(), 1, "the container runs on");
     day.start();

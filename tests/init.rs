@@ -367,11 +367,8 @@ fn sidecars_start_before_the_app_restart_alone_and_end_after_it() {
             ),
             (&json!(true), &json!(false))
         );
-        assert_eq!(
-            w.log(),
-            ["outer", "inner"],
-            "the startup probe holds the app back"
-        );
+        // The startup probe holds the app back.
+        w.wait_log(&["outer", "inner"]);
         w.touch("up");
         w.wait_columns("p", "3/3", "Running");
         let before = w.wait("p", "the app", |s| running(s, "app"));

@@ -36,9 +36,10 @@ fn containers_see_one_another_and_die_alone() {
     on_each(|node| {
         let rt = node.runtime();
         // The second leaves a process in a session of its own, which nobody but its cgroup names.
+        let long = support::own_seconds();
         let second = sh(
             "second",
-            "setsid sleep 73219 & echo up; while :; do sleep 1; done",
+            &format!("setsid sleep {long} & echo up; while :; do sleep 1; done"),
         );
         let pod = pod(
             "shared",
@@ -63,7 +64,7 @@ fn containers_see_one_another_and_die_alone() {
             other => panic!("{other:?}"),
         };
         wait_until("the process of the other container", || {
-            say("cat /proc/[0-9]*/cmdline 2>/dev/null").contains("73219")
+            say("cat /proc/[0-9]*/cmdline 2>/dev/null").contains(&long)
         });
         // Pid 1 is neither's, and nothing of the node can be reached through it.
         assert!(say("cat /proc/1/cmdline").starts_with("podprobe-pause"));
@@ -91,7 +92,7 @@ fn containers_see_one_another_and_die_alone() {
         rt.stop_container(&ids[1], Duration::ZERO, &Cancel::default())
             .unwrap();
         wait_until("what the container left to die", || {
-            with_argument("73219").is_empty()
+            with_argument(&long).is_empty()
         });
         let status = rt.pod_status(pod.uid()).unwrap();
         assert_eq!(
@@ -138,17 +139,14 @@ fn signals_go_where_they_should() {
             })
             .collect();
         ids.iter().for_each(|id| node.wait_log(&rt, &pod, id, "up"));
-        let command = [
-            "/bin/sh",
-            "-c",
-            "trap '' TERM; setsid sleep 73220 & sleep 73220",
-        ]
-        .map(str::to_owned);
+        let long = support::own_seconds();
+        let script = format!("trap '' TERM; setsid sleep {long} & sleep {long}");
+        let command = ["/bin/sh", "-c", &script].map(str::to_owned);
         assert_eq!(
             rt.exec(&ids[0], &command, Duration::from_millis(300), 10, None),
             Ok(ExecOutcome::TimedOut { output: vec![] })
         );
-        assert_eq!(with_argument("73220"), [] as [i32; 0]);
+        assert_eq!(with_argument(&long), [] as [i32; 0]);
         // Without a handler: only a pid 1 would ignore it.
         rt.stop_container(&ids[0], CEILING, &Cancel::default())
             .unwrap();

@@ -4,6 +4,7 @@
 //! from [`decode`]; the raw object it came from travels with it, so that output is the whole object.
 
 pub mod capabilities;
+pub mod conditions;
 pub mod decode;
 pub mod defaults;
 pub mod expansion;

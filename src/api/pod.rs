@@ -225,6 +225,8 @@ pub struct PodSpec {
     /// Which of the configured runtimes runs the pod; None is the daemon's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime_class_name: Option<String>,
+    /// Conditions that must be True too before the pod is ready (kubelet-probes 9.4).
+    pub readiness_gates: Vec<PodReadinessGate>,
     /// Secrets with logins of the registries that the images come from.
     pub image_pull_secrets: Vec<LocalObjectReference>,
     /// Further lines of the containers' /etc/hosts.
@@ -319,6 +321,14 @@ pub struct Toleration {
     /// With NoExecute only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub toleration_seconds: Option<i64>,
+}
+
+/// `readinessGates[]`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodReadinessGate {
+    /// The type of the condition, a qualified name such as `example.com/registered`.
+    pub condition_type: String,
 }
 
 /// `os`.

@@ -32,6 +32,7 @@ pub use probes::{
 pub use super::field::{FieldError, FieldErrorKind, aggregate};
 
 use self::checks::{NOT_NEGATIVE, named, range};
+use super::field::{child, item};
 use super::pod::{ObjectMeta, Pod, PodSpec};
 
 /// Total of all annotation keys and values, in bytes.
@@ -133,6 +134,10 @@ fn spec(spec: &PodSpec) -> Vec<FieldError> {
         );
     }
     dns::validate_dns_config(&mut errors, spec, "spec.dnsConfig");
+    for (index, gate) in spec.readiness_gates.iter().enumerate() {
+        let path = child(&item("spec.readinessGates", index), "conditionType");
+        named(&mut errors, &path, &gate.condition_type, is_qualified_name);
+    }
     node::validate_node_fields(&mut errors, spec);
     if let Some(seconds) = spec.active_deadline_seconds {
         range(

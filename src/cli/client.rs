@@ -8,9 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::PodUid;
+use crate::api::conditions::ConditionChange;
 use crate::events::EventList;
 use crate::layout::Layout;
-use crate::server::protocol::{Answer, PauseTarget, ProbeTarget, Request, WATCH_CEILING};
+use crate::server::protocol::{
+    Answer, ConditionSet, PauseTarget, ProbeTarget, Request, WATCH_CEILING,
+};
 use crate::views::ProbeReport;
 use crate::views::history::PodHistory;
 use crate::views::{Snapshot, SnapshotUpdate};
@@ -183,6 +186,18 @@ impl Client {
     fn change(&mut self, request: &Request) -> Result<Vec<String>, ClientError> {
         match self.ask(request, ANSWER)? {
             Answer::Changed(names) => Ok(names),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Sets or removes a condition of a pod.
+    pub fn set_condition(
+        &mut self,
+        uid: PodUid,
+        change: ConditionChange,
+    ) -> Result<ConditionSet, ClientError> {
+        match self.ask(&Request::Condition { uid, change }, ANSWER)? {
+            Answer::Condition(set) => Ok(set),
             other => Err(unexpected(other)),
         }
     }

@@ -30,6 +30,8 @@ pub struct Row {
     pub ip: String,
     /// `spec.nodeName` or `<none>`.
     pub node: String,
+    /// `1/2`: readiness gates whose condition is True of all, or `<none>`.
+    pub gates: String,
     /// Paused probes and for how long, `main/liveness (29m)`, or `<none>`.
     pub paused: String,
     /// The file the pod comes from.
@@ -60,10 +62,28 @@ impl Row {
             node: view.object["spec"]["nodeName"]
                 .as_str()
                 .map_or_else(none, str::to_owned),
+            gates: gates(view).unwrap_or_else(none),
             paused: paused(view, now).unwrap_or_else(none),
             file: view.file.clone(),
         }
     }
+}
+
+/// The types of condition that the pod's readiness gates name, in their order.
+pub fn readiness_gates(view: &PodView) -> Vec<&str> {
+    listed(view, "readinessGates")
+        .filter_map(|gate| gate["conditionType"].as_str())
+        .collect()
+}
+
+fn gates(view: &PodView) -> Option<String> {
+    let all = readiness_gates(view);
+    let is_open = |type_: &&&str| {
+        view.status
+            .condition(type_)
+            .is_some_and(|c| c.status == "True")
+    };
+    (!all.is_empty()).then(|| format!("{}/{}", all.iter().filter(is_open).count(), all.len()))
 }
 
 fn paused(view: &PodView, now: Time) -> Option<String> {
@@ -274,7 +294,7 @@ fn ended(state: &ContainerState) -> Option<String> {
 }
 
 /// The contents of a row without its times, which change all the time.
-pub fn visible(pod: &PodView) -> (String, String, u32, &str, &str) {
+pub fn visible(pod: &PodView) -> (String, String, u32, &str, Option<String>, &str) {
     let status = status_word(pod);
     let uid = pod.object["metadata"]["uid"].as_str().unwrap_or_default();
     (
@@ -282,6 +302,7 @@ pub fn visible(pod: &PodView) -> (String, String, u32, &str, &str) {
         status,
         restart_count(pod),
         &pod.status.pod_ip,
+        gates(pod),
         uid,
     )
 }

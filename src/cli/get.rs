@@ -37,7 +37,7 @@ removed are kept for an hour.
 
   -n, --namespace NS       pods of one namespace; default all
   -A, --all-namespaces     show the namespace also when all pods are in 'default'
-  -o, --output FORM        wide: with IP, node, paused probes and file
+  -o, --output FORM        wide: with IP, node, readiness gates, paused probes and file
                            json: a v1.PodList, or one v1.Pod when one NAME is given
                            name: only pod/NAME
   -w, --watch              then print each change
@@ -64,7 +64,7 @@ pub enum Output {
     /// The table.
     #[default]
     Table,
-    /// The table with IP, node and file.
+    /// The table with IP, node, readiness gates, paused probes and file.
     Wide,
     /// `v1.PodList`, or the `v1.Pod` when one is named.
     Json,
@@ -275,7 +275,7 @@ impl Printer {
         };
         names.extend(["NAME", "READY", "STATUS", "RESTARTS", "AGE"]);
         if self.output == Output::Wide {
-            names.extend(["IP", "NODE", "PAUSED", "FILE"]);
+            names.extend(["IP", "NODE", "READINESS GATES", "PAUSED", "FILE"]);
         }
         names.into_iter().map(str::to_owned).collect()
     }
@@ -288,7 +288,7 @@ impl Printer {
         };
         cells.extend([row.name, row.ready, row.status, row.restarts, row.age]);
         if self.output == Output::Wide {
-            cells.extend([row.ip, row.node, row.paused, row.file]);
+            cells.extend([row.ip, row.node, row.gates, row.paused, row.file]);
         }
         cells
     }

@@ -9,6 +9,7 @@
 pub mod args;
 pub mod client;
 pub mod columns;
+pub mod condition;
 pub mod describe;
 pub mod error;
 pub mod events;

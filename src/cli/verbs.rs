@@ -1,10 +1,12 @@
 //! The table of the verbs. A new verb is a file of its own with a [`Verb`] in it, and a row here.
 
 use super::args::Verb;
-use super::{describe, get, image, logs, metrics, pause, probe, run, try_out, validate, version};
+use super::{
+    condition, describe, get, image, logs, metrics, pause, probe, run, try_out, validate, version,
+};
 
 /// Every verb but `help`, in the order of `help`.
-pub const VERBS: [&Verb; 12] = [
+pub const VERBS: [&Verb; 13] = [
     &run::VERB,
     &try_out::VERB,
     &get::VERB,
@@ -13,6 +15,7 @@ pub const VERBS: [&Verb; 12] = [
     &probe::VERB,
     &pause::PAUSE,
     &pause::RESUME,
+    &condition::VERB,
     &metrics::VERB,
     &validate::VERB,
     &image::VERB,

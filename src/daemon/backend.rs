@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::adapters::Prober;
+use crate::api::conditions::ConditionChange;
 use crate::api::validation::probe_field;
 use crate::api::{Container, Pod, PodSource, PodUid};
 use crate::change_feed::{Aspect, ChangeFeed};
+use crate::checkpoint::Checkpoint;
 use crate::clock::Moment;
 use crate::events::{Event, EventList, Recorder};
 use crate::layout::Layout;
@@ -16,7 +18,7 @@ use crate::pod_config::{FileStates, PodConfig};
 use crate::pod_manager::PodManager;
 use crate::pod_workers::PodWorkers;
 use crate::server::Backend;
-use crate::server::protocol::{PauseTarget, ProbeTarget};
+use crate::server::protocol::{ConditionSet, PauseTarget, ProbeTarget};
 use crate::status::StatusManager;
 use crate::sync_loop::Heartbeat;
 use crate::views::ProbeReport;
@@ -37,6 +39,7 @@ pub(super) struct DaemonBackend {
     pub(super) pods: Arc<PodManager>,
     pub(super) workers: Arc<PodWorkers>,
     pub(super) statuses: Arc<StatusManager>,
+    pub(super) checkpoint: Arc<Checkpoint>,
     pub(super) files: Arc<FileStates>,
     pub(super) config: Arc<PodConfig>,
     pub(super) prober: Arc<Prober>,
@@ -111,6 +114,14 @@ impl Backend for DaemonBackend {
 
     fn resume(&self, target: &PauseTarget) -> Result<Vec<String>, String> {
         self.resume_probes(target)
+    }
+
+    fn set_condition(
+        &self,
+        uid: &PodUid,
+        change: &ConditionChange,
+    ) -> Result<ConditionSet, String> {
+        self.set_pod_condition(uid, change)
     }
 
     fn metrics(&self) -> String {

@@ -22,7 +22,7 @@ use crate::admission;
 use crate::api::sysctls::SysctlAllowlist;
 use crate::api::{PodOrigin, PodSource, PodUid, decode};
 use crate::change_feed::{Aspect, ChangeFeed};
-use crate::checkpoint::{self, Restored};
+use crate::checkpoint::{self, Checkpoint, Restored};
 use crate::clock::Moment;
 use crate::container_config::{NodeFacts, kernel_version};
 use crate::events::Recorder;
@@ -140,7 +140,7 @@ pub(super) fn start(
     let updates = senders.updates;
     let threads = Threads {
         sync_loop: (sync_loop, senders.stop),
-        checkpoint: start_checkpoint(layout, &stores, prober)?,
+        checkpoint: start_checkpoint(backend.checkpoint.clone(), prober)?,
         server: start_server(layout, backend.clone())?,
         files: start_file_source(settings, layout, stores.outlet(&updates), last.pods)?,
         url: start_http_source(settings, layout, stores.outlet(&updates))?,
@@ -306,7 +306,9 @@ fn backend(
     prober: &Arc<Prober>,
     workers: &Arc<PodWorkers>,
 ) -> DaemonBackend {
+    let checkpoint = Checkpoint::new(layout.checkpoint(), stores.statuses.clone());
     DaemonBackend {
+        checkpoint: Arc::new(checkpoint),
         layout: layout.clone(),
         node_name: settings.node_name.clone(),
         feed: stores.feed.clone(),
@@ -446,14 +448,12 @@ fn start_sync_loop(
 
 /// Dropping the sender ends the thread.
 fn start_checkpoint(
-    layout: &Layout,
-    stores: &Stores,
+    checkpoint: Arc<Checkpoint>,
     prober: Arc<Prober>,
 ) -> Result<(JoinHandle<()>, Sender<()>), DaemonError> {
     let (stop, stopped) = bounded(0);
     let save_pauses = pauses::saver(prober);
-    let statuses = stores.statuses.clone();
-    let thread = checkpoint::spawn(layout.checkpoint(), statuses, stopped, save_pauses)
+    let thread = checkpoint::spawn(checkpoint, stopped, save_pauses)
         .map_err(cannot("start the checkpoint thread"))?;
     Ok((thread, stop))
 }

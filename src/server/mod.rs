@@ -2,7 +2,7 @@
 //!
 //! Invariants: at most [`MAX_CLIENTS`] clients are connected at once, each served by one small thread; the next one is
 //! told so and closed. A client that has not sent a whole request or not read a whole answer within [`IDLE`] is dropped.
-//! A client can change nothing but the pauses of probes. Every thread ends when the [`Server`] is stopped. Architecture
+//! A client can change nothing but the pauses of probes and the conditions that podprobe does not set itself. Every thread ends when the [`Server`] is stopped. Architecture
 //! Invariant: nothing here sends to the sync loop or holds a lock across a write.
 
 pub mod protocol;
@@ -23,13 +23,16 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::api::PodUid;
+use crate::api::conditions::ConditionChange;
 use crate::clock::Moment;
 use crate::directory_watch::DirectoryWatch;
 use crate::events::EventList;
 use crate::views::ProbeReport;
 use crate::views::history::PodHistory;
 use crate::views::{Snapshot, SnapshotUpdate};
-use protocol::{Answer, MAX_REQUEST, PauseTarget, ProbeTarget, Request, WATCH_CEILING};
+use protocol::{
+    Answer, ConditionSet, MAX_REQUEST, PauseTarget, ProbeTarget, Request, WATCH_CEILING,
+};
 
 /// Most connections served at once.
 pub const MAX_CLIENTS: usize = 32;
@@ -81,6 +84,13 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// There is no such probe.
     fn resume(&self, target: &PauseTarget) -> Result<Vec<String>, String>;
+
+    /// Sets or removes a condition of a pod; returns when it is on disk, or cannot be.
+    ///
+    /// # Errors
+    /// There is no such pod, or it cannot have this condition.
+    fn set_condition(&self, uid: &PodUid, change: &ConditionChange)
+    -> Result<ConditionSet, String>;
 
     /// Every metric, in the Prometheus text format.
     fn metrics(&self) -> String;
@@ -435,6 +445,10 @@ fn answer(request: Request, client: &UnixStream, connections: &Connections) -> A
             .backend
             .resume(&target)
             .map_or_else(Answer::Error, Answer::Changed),
+        Request::Condition { uid, change } => connections
+            .backend
+            .set_condition(&uid, &change)
+            .map_or_else(Answer::Error, Answer::Condition),
         Request::Metrics => Answer::Metrics(connections.backend.metrics()),
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::api::conditions::ConditionChange;
 use crate::api::{PodUid, ProbeType};
 use crate::events::EventList;
 use crate::views::ProbeReport;
@@ -57,6 +58,14 @@ pub enum Request {
     },
     /// `{"verb":"resume",…}`: let them go on.
     Resume(PauseTarget),
+    /// `{"verb":"condition","uid":"…","type":"…","status":"True"}`: set a condition of a pod; without a status, remove it.
+    Condition {
+        /// Of which pod.
+        uid: PodUid,
+        /// Which one, and what it is to be.
+        #[serde(flatten)]
+        change: ConditionChange,
+    },
     /// `{"verb":"metrics"}`: every metric in the Prometheus text format.
     Metrics,
 }
@@ -87,6 +96,17 @@ pub struct PauseTarget {
     pub probe_type: Option<ProbeType>,
 }
 
+/// What has become of a change of a condition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConditionSet {
+    /// It was not as it was to be.
+    pub changed: bool,
+    /// Why it is not on disk, so that it ends with the daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_stored: Option<String>,
+}
+
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -105,6 +125,8 @@ pub enum Answer {
     Probed(ProbeReport),
     /// `{"changed":["container/liveness",…]}`: the probes that were paused or resumed.
     Changed(Vec<String>),
+    /// `{"condition":{"changed":true}}`.
+    Condition(ConditionSet),
     /// `{"metrics":"…"}`.
     Metrics(String),
     /// `{"error":"…"}`: the request was not understood or not served, and why.
@@ -114,6 +136,7 @@ pub enum Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::conditions::ConditionStatus;
 
     #[track_caller]
     fn check(request: Request, line: &str) {
@@ -165,6 +188,37 @@ mod tests {
         };
         check(Request::Resume(all), r#"{"verb":"resume","uid":"u"}"#);
         check(Request::Metrics, r#"{"verb":"metrics"}"#);
+        let condition = |status| Request::Condition {
+            uid: "u".into(),
+            change: ConditionChange {
+                type_: "a/b".into(),
+                status,
+                reason: String::new(),
+                message: String::new(),
+            },
+        };
+        check(
+            condition(Some(ConditionStatus::False)),
+            r#"{"verb":"condition","uid":"u","type":"a/b","status":"False"}"#,
+        );
+        check(
+            condition(None),
+            r#"{"verb":"condition","uid":"u","type":"a/b"}"#,
+        );
+    }
+
+    #[test]
+    fn the_longest_condition_fits_into_a_request() {
+        let change = ConditionChange {
+            type_: format!("{}a/{}", "a.".repeat(126), "b".repeat(63)),
+            status: Some(ConditionStatus::Unknown),
+            reason: "r".repeat(128),
+            message: "\"".repeat(1024),
+        };
+        assert_eq!(change.check(), Ok(()));
+        let uid = "u".repeat(128).as_str().into();
+        let line = serde_json::to_vec(&Request::Condition { uid, change }).unwrap();
+        assert!(line.len() < MAX_REQUEST, "{}", line.len());
     }
 
     #[test]

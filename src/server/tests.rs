@@ -93,6 +93,18 @@ impl Backend for Fake {
     fn resume(&self, _: &PauseTarget) -> Result<Vec<String>, String> {
         Ok(Vec::new())
     }
+    fn set_condition(
+        &self,
+        uid: &PodUid,
+        change: &ConditionChange,
+    ) -> Result<ConditionSet, String> {
+        change.check()?;
+        let changed = uid.as_str() != "same";
+        Ok(ConditionSet {
+            changed,
+            not_stored: None,
+        })
+    }
     fn metrics(&self) -> String {
         self.metrics.lock().unwrap().clone()
     }
@@ -186,6 +198,17 @@ fn every_verb_has_its_answer() {
     assert_eq!(
         client.ask("{\"verb\":\"resume\",\"uid\":\"u\"}\n")["changed"],
         serde_json::json!([])
+    );
+    let condition = r#"{"verb":"condition","uid":"u","type":"a/b","status":"True"}"#;
+    assert_eq!(
+        client.ask(&format!("{condition}\n"))["condition"],
+        serde_json::json!({"changed": true})
+    );
+    let perhaps = condition.replace("True", "Perhaps");
+    assert!(
+        client.ask(&format!("{perhaps}\n"))["error"]
+            .to_string()
+            .contains("unknown variant")
     );
     assert_eq!(client.ask("{\"verb\":\"metrics\"}\n")["metrics"], "m 1\n");
 }

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::ages::Ages;
-use super::conditions;
+use super::conditions::{self, TooManyConditions, refresh_ready};
 use super::container_statuses::UNSEEN_EXIT_CODE;
+use crate::api::conditions::ConditionChange;
 use crate::api::pod::{PodSpec, RestartPolicy};
 use crate::api::status::{ContainerState, ContainerStateTerminated};
-use crate::api::{ContainerStatus, Pod, PodCondition, PodStatus, PodUid};
+use crate::api::{ContainerStatus, Pod, PodStatus, PodUid};
 use crate::change_feed::{Aspect, ChangeFeed};
 use crate::clock::{Moment, Time};
 use crate::pod_actions::{ALL_CONTAINERS_RESTARTING, should_restart_after};
@@ -82,12 +83,16 @@ impl StatusManager {
     }
 
     /// Stores a new status. The whole old status stays if nothing has changed, or if a container
-    /// would come back to life against its restart policy (9.6 "Refused").
-    pub fn set(&self, pod: &Pod, status: PodStatus) {
+    /// would come back to life against its restart policy (9.6 "Refused"). The conditions that
+    /// podprobe does not set stay as they are stored.
+    pub fn set(&self, pod: &Pod, mut status: PodStatus) {
         self.lock_ages().begin(pod.uid(), Moment::now());
         let mut statuses = self.lock();
         let old = statuses.get(pod.uid());
         if let Some(old) = old {
+            if conditions::take_those_of_others(&mut status, &old.conditions) {
+                refresh_ready(&pod.spec, &mut status, &old.conditions, Time::now());
+            }
             if **old == status {
                 return;
             }
@@ -120,6 +125,34 @@ impl StatusManager {
             container.started = Some(started);
             changed
         });
+    }
+
+    /// Sets or removes a condition that podprobe does not set itself, and says whether anything has
+    /// changed. Ready follows in the same step.
+    ///
+    /// # Errors
+    /// The pod has as many conditions as it may have.
+    pub fn set_condition(
+        &self,
+        pod: &Pod,
+        change: &ConditionChange,
+        now: Time,
+    ) -> Result<bool, TooManyConditions> {
+        let mut statuses = self.lock();
+        let stored = statuses.get(pod.uid()).cloned().unwrap_or_default();
+        let conditions = conditions::changed(&pod.spec, &stored.conditions, change, now)?;
+        if conditions == stored.conditions {
+            return Ok(false);
+        }
+        let mut status = PodStatus {
+            conditions,
+            ..PodStatus::clone(&stored)
+        };
+        refresh_ready(&pod.spec, &mut status, &stored.conditions, now);
+        statuses.insert(pod.uid().clone(), Arc::new(status));
+        drop(statuses);
+        self.changed(pod.uid());
+        Ok(true)
     }
 
     /// Forgets pods outside `known`.
@@ -155,7 +188,7 @@ impl StatusManager {
         if !change(container) {
             return;
         }
-        refresh_ready(pod, &mut status);
+        refresh_ready(&pod.spec, &mut status, &stored.conditions, Time::now());
         *stored = Arc::new(status);
         drop(statuses);
         self.changed(pod.uid());
@@ -169,18 +202,6 @@ impl StatusManager {
         self.statuses
             .lock()
             .expect("no panic while the lock is held")
-    }
-}
-
-fn refresh_ready(pod: &Pod, status: &mut PodStatus) {
-    let containers_ready = conditions::containers_ready(&pod.spec, Some(status), status.phase);
-    let mut fresh = [conditions::ready(&containers_ready), containers_ready];
-    conditions::keep_transition_times(&mut fresh, &status.conditions, Time::now());
-    for condition in fresh {
-        let same = |c: &&mut PodCondition| c.type_ == condition.type_ && !conditions::is_leaving(c);
-        if let Some(present) = status.conditions.iter_mut().find(same) {
-            *present = condition;
-        }
     }
 }
 
@@ -265,6 +286,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::conditions::ConditionStatus;
     use crate::api::{PodPhase, test_pods};
 
     fn pod(policy: &str) -> Pod {
@@ -494,5 +516,91 @@ mod tests {
             m.remove_orphans(&HashSet::new());
             assert!(m.get(pod.uid()).is_none());
         }
+    }
+
+    fn gated_and_running() -> (StatusManager, Arc<ChangeFeed>, Pod, PodStatus) {
+        let (m, feed) = manager();
+        let spec =
+            json!({"containers": [{"name": "a"}], "readinessGates": [{"conditionType": "x"}]});
+        let pod = test_pods::pod("p").uid("u").spec(spec).build();
+        let mut container = running("1");
+        container["ready"] = true.into();
+        let computed = status(&pod, container);
+        m.set(&pod, computed.clone());
+        (m, feed, pod, computed)
+    }
+
+    fn set_x(m: &StatusManager, pod: &Pod, status: Option<ConditionStatus>) -> bool {
+        let change = ConditionChange {
+            type_: "x".into(),
+            status,
+            reason: String::new(),
+            message: String::new(),
+        };
+        m.set_condition(pod, &change, Time::now()).unwrap()
+    }
+
+    #[test]
+    fn a_condition_moves_ready_at_once_and_tells_of_changes_only() {
+        use ConditionStatus::{False, True};
+        let (m, feed, pod, _) = gated_and_running();
+        let ready = || m.get(pod.uid()).unwrap().is_ready();
+        assert!(!ready());
+        for (wanted, is_change, is_ready) in [
+            (Some(True), true, true),
+            (Some(True), false, true),
+            (Some(False), true, false),
+            (Some(True), true, true),
+            (None, true, false),
+            (None, false, false),
+        ] {
+            let version = feed.version();
+            assert_eq!(set_x(&m, &pod, wanted), is_change, "{wanted:?}");
+            assert_eq!((ready(), feed.version() != version), (is_ready, is_change));
+        }
+    }
+
+    /// A sync reads the status, and computes for a while.
+    #[test]
+    fn a_condition_that_is_set_during_a_sync_is_kept() {
+        let (m, _, pod, computed_before) = gated_and_running();
+        assert!(set_x(&m, &pod, Some(ConditionStatus::True)));
+        let since = m.get(pod.uid()).unwrap();
+        m.set(&pod, computed_before);
+        let after = m.get(pod.uid()).unwrap();
+        assert!(after.is_ready(), "{:?}", after.conditions);
+        assert_eq!(
+            after, since,
+            "the times of transition are those of the store"
+        );
+    }
+
+    #[test]
+    fn a_condition_may_come_before_the_first_status() {
+        let (_, _, pod, computed) = gated_and_running();
+        let (m, _) = manager();
+        assert!(!set_x(&m, &pod, None));
+        assert_eq!(m.get(pod.uid()), None);
+        assert!(set_x(&m, &pod, Some(ConditionStatus::True)));
+        assert!(!m.get(pod.uid()).unwrap().is_ready());
+        m.set(&pod, computed);
+        assert!(m.get(pod.uid()).unwrap().is_ready());
+        m.remove_orphans(&HashSet::new());
+        assert_eq!(m.get(pod.uid()), None);
+    }
+
+    #[test]
+    fn a_gate_does_not_make_a_pod_ready_that_is_being_stopped() {
+        let (m, _, pod, mut leaving) = gated_and_running();
+        let facts = conditions::ConditionInputs {
+            sandbox_ready: true,
+            restarting: false,
+            terminating: true,
+            old: &[],
+        };
+        leaving.conditions = conditions::generate(&pod.spec, &leaving, &facts);
+        m.set(&pod, leaving);
+        assert!(set_x(&m, &pod, Some(ConditionStatus::True)));
+        assert!(!m.get(pod.uid()).unwrap().is_ready());
     }
 }

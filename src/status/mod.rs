@@ -8,7 +8,7 @@ mod manager;
 mod phase;
 
 pub use ages::Ages;
-pub use conditions::containers_ready;
+pub use conditions::{TooManyConditions, containers_ready};
 pub use container_statuses::StartFailure;
 pub use generate::{Inputs, generate, qos_class};
 pub use manager::{StatusManager, finished};

@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use podprobe::api::pod::ObjectMeta;
@@ -277,6 +278,13 @@ impl Node {
             let _ = c.remove(&top);
         }
     }
+}
+
+/// For `sleep`: a number that no other test has as an argument, so that the process can be found by it.
+pub(crate) fn own_seconds() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(10);
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("{}{next}", std::process::id())
 }
 
 /// Kills a process and waits until it has ended.

@@ -116,12 +116,6 @@ const SPEC: &[(&str, Rule)] = &[
         Rule::Refuse("not supported: it belongs to a runtime class"),
     ),
     (
-        "readinessGates",
-        Rule::Refuse(
-            "readiness gates are not supported: nobody sets their conditions on this node",
-        ),
-    ),
-    (
         "schedulingGates",
         Rule::Refuse("a pod with nodeName may not have scheduling gates, and a static pod has one"),
     ),
@@ -276,7 +270,7 @@ const fn strict(
 }
 
 /// Every object of a pod that a type reads.
-pub(super) static LEVELS: [Level; 71] = [
+pub(super) static LEVELS: [Level; 72] = [
     open("", fields::of::<PodObject>, TOP),
     open("metadata", fields::of::<ObjectMeta>, METADATA),
     open("spec", fields::of::<PodSpec>, SPEC),
@@ -313,6 +307,7 @@ pub(super) static LEVELS: [Level; 71] = [
         fields::of::<PodDnsConfigOption>,
         &[],
     ),
+    strict("spec.readinessGates[]", fields::of::<PodReadinessGate>, &[]),
     open("spec.tolerations[]", fields::of::<Toleration>, &[]),
     strict(
         "spec.imagePullSecrets[]",

@@ -42,7 +42,6 @@ fn a_field_that_a_container_would_miss_refuses() {
         ("resources", json!({"limits": {"cpu": 1}})),
         ("hostUsers", json!(false)),
         ("overhead", json!({"cpu": "1"})),
-        ("readinessGates", json!([{"conditionType": "x"}])),
         ("schedulingGates", json!([{"name": "x"}])),
         ("nodeSelectr", json!({"a": "b"})),
         (
@@ -288,6 +287,7 @@ fn a_misplaced_field_names_its_home() {
 fn an_unknown_field_refuses_inside_security_resources_probes_hooks_and_volumes() {
     for path in [
         "spec.securityContext.sandboxed",
+        "spec.readinessGates.0.status",
         "spec.containers.0.securityContext.sandboxed",
         "spec.containers.0.securityContext.capabilities.keep",
         "spec.containers.0.resources.quota",

@@ -1469,3 +1469,22 @@ fn hooks_are_for_containers_that_go_on_beside_others() {
         &["spec.initContainers[0].lifecycle.preStop.exec.command: Required value"],
     );
 }
+
+#[test]
+fn a_readiness_gate_names_a_condition() {
+    let gates = |types: Value| json!({"readinessGates": types});
+    let good = json!([{"conditionType": "example.com/up"}, {"conditionType": "Up"}]);
+    check_pod(json!({}), gates(good), &[]);
+    let name = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+    let path = |at: usize| format!("spec.readinessGates[{at}].conditionType: Invalid value");
+    check_pod(
+        json!({}),
+        gates(json!([{"conditionType": "a b"}, {"conditionType": "/up"}, {}])),
+        &[
+            &format!("{}: \"a b\": {name}", path(0)),
+            &format!("{}: \"/up\": prefix part must be non-empty", path(1)),
+            &format!("{}: \"\": name part must be non-empty", path(2)),
+            &format!("{}: \"\": {name}", path(2)),
+        ],
+    );
+}

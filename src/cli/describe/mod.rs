@@ -138,6 +138,7 @@ pub fn text(pod: &PodView, history: &PodHistory, now: Time) -> String {
         (&pod.object, "containers"),
         &pod.status.container_statuses,
     );
+    readiness_gates(&mut w, pod);
     conditions(&mut w, pod);
     volumes(&mut w, &pod.object["spec"]["volumes"]);
     line(&mut w, "QoS Class", &pod.status.qos_class);
@@ -231,6 +232,18 @@ fn shorten(s: &str, max: usize) -> String {
     match s.char_indices().nth(max) {
         Some((at, _)) => format!("{}...", &s[..at]),
         None => s.into(),
+    }
+}
+
+fn readiness_gates(w: &mut String, pod: &PodView) {
+    let gates = columns::readiness_gates(pod);
+    if gates.is_empty() {
+        return;
+    }
+    put!(w, "Readiness Gates:\n  Type\tStatus");
+    for type_ in gates {
+        let status = pod.status.condition(type_).map_or("<none>", |c| &c.status);
+        put!(w, "  {type_}\t{status}");
     }
 }
 

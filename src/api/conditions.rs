@@ -1,0 +1,192 @@
+//! Conditions of a pod that others than podprobe set, such as those that readiness gates name.
+//!
+//! Invariants: pure. A change that [`ConditionChange::check`] has let through fits into one request of a client.
+
+use serde::{Deserialize, Serialize};
+
+use super::PodCondition;
+use super::validation::is_qualified_name;
+
+/// The types that the kubelet writes itself, and DisruptionTarget, which it shares with the control plane.
+const KUBELETS: [&str; 9] = [
+    "PodScheduled",
+    "Ready",
+    "Initialized",
+    "ContainersReady",
+    "PodResizeInProgress",
+    "PodResizePending",
+    "PodReadyToStartContainers",
+    "AllContainersRestarting",
+    "DisruptionTarget",
+];
+
+/// Longest reason, in bytes.
+const MAX_REASON: usize = 128;
+/// Longest message, in bytes.
+const MAX_MESSAGE: usize = 1024;
+
+/// Whether podprobe sets the conditions of this type.
+pub fn is_kubelets(type_: &str) -> bool {
+    KUBELETS.contains(&type_)
+}
+
+/// The status of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ConditionStatus {
+    /// It holds.
+    True,
+    /// It does not.
+    False,
+    /// Who sets it cannot say.
+    Unknown,
+}
+
+impl ConditionStatus {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::True, Self::False, Self::Unknown];
+
+    /// The API's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// What a client wants of one condition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConditionChange {
+    /// A qualified name that [`is_kubelets`] does not know.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// None removes the condition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<ConditionStatus>,
+    /// One word, at most 128 bytes; may be empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// A sentence, at most 1024 bytes; may be empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+impl ConditionChange {
+    /// Whether a client may ask for it.
+    ///
+    /// # Errors
+    /// The type is none, or podprobe's own; the reason or the message is out of bounds.
+    pub fn check(&self) -> Result<(), String> {
+        let type_ = &self.type_;
+        if let Some(complaint) = is_qualified_name(type_).first() {
+            return Err(format!("'{type_}' is no type of a condition: {complaint}"));
+        }
+        if is_kubelets(type_) {
+            return Err(format!(
+                "condition {type_} is set by podprobe alone; set those that the pod's readinessGates name"
+            ));
+        }
+        if !is_reason(&self.reason) {
+            return Err(format!(
+                "a reason is one word of at most {MAX_REASON} letters, digits and '_', that begins with a letter"
+            ));
+        }
+        let has_control = self.message.contains(|c: char| c.is_control() && c != '\n');
+        if self.message.len() > MAX_MESSAGE || has_control {
+            return Err(format!(
+                "a message has at most {MAX_MESSAGE} bytes and no control characters"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The condition as it is to be, without its time; None when it is to be removed.
+    pub fn condition(&self) -> Option<PodCondition> {
+        Some(PodCondition {
+            type_: self.type_.clone(),
+            status: self.status?.as_str().into(),
+            last_transition_time: None,
+            reason: self.reason.clone(),
+            message: self.message.clone(),
+        })
+    }
+}
+
+fn is_reason(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    let begins = text.as_bytes().first().is_none_or(u8::is_ascii_alphabetic);
+    begins && text.bytes().all(inner) && text.len() <= MAX_REASON
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(type_: &str, reason: &str, message: &str) -> ConditionChange {
+        ConditionChange {
+            type_: type_.into(),
+            status: Some(ConditionStatus::True),
+            reason: reason.into(),
+            message: message.into(),
+        }
+    }
+
+    #[track_caller]
+    fn check(type_: &str, expected: Result<(), &str>) {
+        let got = change(type_, "", "").check();
+        match expected {
+            Ok(()) => assert_eq!(got, Ok(()), "{type_}"),
+            Err(start) => assert!(got.clone().unwrap_err().starts_with(start), "{got:?}"),
+        }
+    }
+
+    #[test]
+    fn a_type_is_a_qualified_name_and_not_podprobe_s_own() {
+        check("example.com/registered", Ok(()));
+        check("Registered", Ok(()));
+        check(
+            "a b",
+            Err("'a b' is no type of a condition: name part must consist of"),
+        );
+        check("", Err("'' is no type of a condition: name part must be"));
+        check("Example.com/x", Err("'Example.com/x' is no type"));
+        for type_ in KUBELETS {
+            let text = format!("condition {type_} is set by podprobe alone; ");
+            check(type_, Err(&text));
+        }
+    }
+
+    #[test]
+    fn reason_and_message_have_bounds() {
+        let is_good = |reason: &str, message: &str| change("x", reason, message).check().is_ok();
+        assert!(is_good("Registered_2", "two\nlines"));
+        assert!(is_good(&"a".repeat(128), &"a".repeat(1024)));
+        for reason in ["two words", "2", "_a", &"a".repeat(129)] {
+            assert!(!is_good(reason, ""), "{reason}");
+        }
+        for message in ["\u{1b}[2J", &"a".repeat(1025)] {
+            assert!(!is_good("", message), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_change_without_a_status_is_a_removal() {
+        let set = change("x", "R", "m");
+        let condition = set.condition().unwrap();
+        assert_eq!(
+            (condition.type_.as_str(), &*condition.status),
+            ("x", "True")
+        );
+        let removal = ConditionChange {
+            status: None,
+            ..set
+        };
+        assert_eq!(removal.condition(), None);
+        for status in ConditionStatus::ALL {
+            let json = serde_json::to_string(&status).unwrap();
+            assert_eq!(json, format!("\"{}\"", status.as_str()));
+        }
+    }
+}
