@@ -336,11 +336,10 @@ impl Worker {
         match disk.available >= wanted {
             true => Ok(()),
             false => Err(format!(
-                "{} is {} % full, and no more images can be removed until {} % are used: those left are in use, were loaded \
-                 by hand, or came less than {} ago; remove some with `podprobe image rm`, or make room",
+                "the disk of {} is at least {} % full, and no image can be removed: those left are in use, were loaded by hand, \
+                 or came less than {} ago; remove some with `podprobe image rm`, or make room",
                 store.dir().display(),
-                disk.percent(),
-                policy.low_percent,
+                policy.high_percent,
                 crate::clock::go_duration(policy.min_age)
             )),
         }
