@@ -5,6 +5,7 @@ mod containers;
 mod environment;
 mod history;
 mod lines;
+mod volumes;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use self::lines::{line, put, scalar};
+use self::lines::{line, put};
 use super::args::{self, NAMESPACE, ROOT, Raw};
 use super::client::Client;
 use super::columns::{self, string_map};
@@ -139,7 +140,7 @@ pub fn text(pod: &PodView, history: &PodHistory, now: Time) -> String {
         &pod.status.container_statuses,
     );
     conditions(&mut w, pod);
-    volumes(&mut w, &pod.object["spec"]["volumes"]);
+    volumes::volumes(&mut w, &pod.object["spec"]["volumes"]);
     line(&mut w, "QoS Class", &pod.status.qos_class);
     labels(
         &mut w,
@@ -253,48 +254,6 @@ fn conditions(w: &mut String, pod: &PodView) {
             c.status,
             if why.is_empty() { "" } else { "\t" }
         );
-    }
-}
-
-fn volumes(w: &mut String, list: &Value) {
-    let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
-    if list.is_empty() {
-        return line(w, "Volumes", "<none>");
-    }
-    put!(w, "Volumes:");
-    for v in list {
-        put!(w, "  {}:", v["name"].as_str().unwrap_or_default());
-        match v["hostPath"].is_object() {
-            true => {
-                put!(w, "    Type:\tHostPath (bare host directory volume)");
-                put!(
-                    w,
-                    "    Path:\t{}",
-                    v["hostPath"]["path"].as_str().unwrap_or_default()
-                );
-                put!(
-                    w,
-                    "    HostPathType:\t{}",
-                    v["hostPath"]["type"].as_str().unwrap_or_default()
-                );
-            }
-            false => {
-                put!(
-                    w,
-                    "    Type:\tEmptyDir (a temporary directory that shares a pod's lifetime)"
-                );
-                put!(
-                    w,
-                    "    Medium:\t{}",
-                    v["emptyDir"]["medium"].as_str().unwrap_or_default()
-                );
-                put!(
-                    w,
-                    "    SizeLimit:\t{}",
-                    scalar(&v["emptyDir"]["sizeLimit"]).unwrap_or_else(|| "<unset>".into())
-                );
-            }
-        }
     }
 }
 
