@@ -183,19 +183,25 @@ mod real {
             stop_signal: "SIGINT".into(),
             ..ImageConfig::default()
         };
-        run("postgres", "postgres:15", &["postgresql"], config, |root| {
-            let lib = root.join("usr/lib/postgresql");
-            let version = fs::read_dir(&lib)
-                .unwrap()
-                .flatten()
-                .find(|e| e.path().join("bin/postgres").exists());
-            let bin = version.expect("a server").file_name();
-            let _ = fs::remove_file(lib.join("bin"));
-            std::os::unix::fs::symlink(Path::new(&bin).join("bin"), lib.join("bin")).unwrap();
-            let entrypoint = root.join("usr/local/bin/postgres-entrypoint.sh");
-            fs::create_dir_all(entrypoint.parent().unwrap()).unwrap();
-            fs::write(&entrypoint, POSTGRES).unwrap();
-            fs::set_permissions(&entrypoint, fs::Permissions::from_mode(0o755)).unwrap();
-        });
+        run(
+            "postgres",
+            "postgres:15",
+            &["postgresql", "util-linux"],
+            config,
+            |root| {
+                let lib = root.join("usr/lib/postgresql");
+                let version = fs::read_dir(&lib)
+                    .unwrap()
+                    .flatten()
+                    .find(|e| e.path().join("bin/postgres").exists());
+                let bin = version.expect("a server").file_name();
+                let _ = fs::remove_file(lib.join("bin"));
+                std::os::unix::fs::symlink(Path::new(&bin).join("bin"), lib.join("bin")).unwrap();
+                let entrypoint = root.join("usr/local/bin/postgres-entrypoint.sh");
+                fs::create_dir_all(entrypoint.parent().unwrap()).unwrap();
+                fs::write(&entrypoint, POSTGRES).unwrap();
+                fs::set_permissions(&entrypoint, fs::Permissions::from_mode(0o755)).unwrap();
+            },
+        );
     }
 }

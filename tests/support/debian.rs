@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What every root directory has besides the software: a shell, and what scripts use.
-const BASE: [&str; 6] = ["dash", "coreutils", "grep", "sed", "util-linux", "libc-bin"];
+const BASE: [&str; 5] = ["dash", "coreutils", "grep", "sed", "libc-bin"];
 
 /// Users of the software. Debian's packages would make them when they are installed.
 const USERS: &str = "root:x:0:0:root:/root:/bin/sh\n\
