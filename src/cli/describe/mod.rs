@@ -15,7 +15,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use self::lines::{line, put};
-use super::args::{self, NAMESPACE, ROOT, Raw};
+use super::args::{self, ALL_NAMESPACES, NAMESPACE, ROOT, Raw};
 use super::client::Client;
 use super::columns::{self, string_map};
 use super::error::CliError;
@@ -35,12 +35,12 @@ pub const VERB: args::Verb = args::Verb {
     name: "describe",
     summary: &[("describe pod NAME", "show all that is known of a pod")],
     help: "\
-usage: podprobe describe pod [NAME]… [-n NAMESPACE] [--root DIR]
+usage: podprobe describe pod [NAME]… [-n NAMESPACE | -A] [--root DIR]
 
 Shows all that is known of pods: state, conditions, the last 32 results of each probe, why containers were restarted,
 events, the file, and which of its fields have no effect. Control characters in what a container said are shown as ^X.
 ",
-    options: &[ROOT, NAMESPACE],
+    options: &[ROOT, NAMESPACE, ALL_NAMESPACES],
     run: |raw, out, err| {
         let describe = parse(raw).map_err(CliError::Usage)?;
         run(&describe, out, err).map(|()| ExitCode::SUCCESS)
@@ -62,7 +62,8 @@ fn parse(raw: &Raw) -> Result<Describe, String> {
     Ok(Describe {
         root: raw.root()?,
         names: kinds::pod_names(raw, &["pod"])?,
-        namespace: raw.namespace()?,
+        // Without -n it is all of them anyway.
+        namespace: raw.namespaces()?.0,
     })
 }
 
@@ -314,6 +315,8 @@ mod tests {
         check("describe pod", Ok(&[]));
         check("describe pod a b", Ok(&["a", "b"]));
         check("describe pod/a pod/b", Ok(&["a", "b"]));
+        check("describe pod -A", Ok(&[]));
+        check("describe pod -A -n x", Err("-n and -A exclude each other"));
         check(
             "describe",
             Err("'describe' needs what to show: podprobe describe pod"),
