@@ -14,7 +14,7 @@ const BUSYBOX: &str = "/usr/bin/busybox";
 pub(crate) const ADDRESS: &str = "192.168.0.10";
 
 /// Directories that manifests write to.
-const TREES: [&str; 6] = ["/etc", "/opt", "/srv", "/usr", "/var", "/dev"];
+const TREES: [&str; 7] = ["/etc", "/opt", "/run", "/srv", "/usr", "/var", "/dev"];
 
 /// Runs `inside` on a thread whose children, the daemon among them, are on a machine of their own. `dir` keeps what they
 /// write, and is the same on both; its `var/log` below `root` is the machine's /var/log, as that of a daemon without

@@ -44,6 +44,9 @@ struct Shows {
     /// Shell scripts that stand in for the programs of the images, by name, in lines.
     #[serde(default)]
     programs: BTreeMap<String, Vec<String>>,
+    /// Further files of the stand-ins by path, each of which may be executed.
+    #[serde(default)]
+    files: BTreeMap<String, String>,
     /// What the images say besides their files, by name; an image that is not here says nothing.
     #[serde(default)]
     images: BTreeMap<String, Image>,
@@ -312,6 +315,9 @@ fn stand_ins(dir: &Path, shows: &Shows) -> PathBuf {
     for (name, lines) in &shows.programs {
         program(&root, name, &(lines.join("\n") + "\n"));
     }
+    for (path, content) in &shows.files {
+        file(&root.join(&path[1..]), content);
+    }
     if shows.tls {
         copy_with_libraries(OPENSSL, &root);
         copy("/usr/lib/ssl/openssl.cnf", &root);
@@ -321,9 +327,13 @@ fn stand_ins(dir: &Path, shows: &Shows) -> PathBuf {
 }
 
 fn program(root: &Path, name: &str, text: &str) {
-    let path = root.join("usr/bin").join(name);
-    fs::write(&path, text).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    file(&root.join("usr/bin").join(name), text);
+}
+
+fn file(path: &Path, content: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, content).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 fn copy(path: &str, root: &Path) {
