@@ -31,6 +31,12 @@ pub(crate) fn on_its_own<T: Send>(dir: &Path, root: &Path, inside: impl FnOnce()
 }
 
 fn enter(dir: &Path, root: &Path) {
+    let covered = TREES.iter().find(|tree| dir.starts_with(tree));
+    assert!(
+        covered.is_none(),
+        "{} lies below {covered:?}: set TMPDIR to another directory",
+        dir.display()
+    );
     unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).unwrap();
     // Nothing goes back to the real machine, and mounts go on into containers as on a machine of systemd's.
     remount(MsFlags::MS_SLAVE);
