@@ -22,7 +22,7 @@ NETWORK_BENCH := PATH="$(STATIC_PATH)$$PATH" $(CARGO) bench --bench network --pr
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint static bench soak flood install clean
+.PHONY: help build run test realware lint static bench soak flood install clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -40,6 +40,9 @@ $(DEMO): examples/probe-target/main.rs $(wildcard examples/probe-target/*.rs)
 
 test: ## all tests, also after a failure; those that need root say so when they are skipped
 	@if $(CARGO) nextest --version >/dev/null 2>&1; then $(CARGO) nextest run --no-fail-fast; else $(CARGO) test --no-fail-fast; fi
+
+realware: ## real servers from Debian packages (fetched below target, not installed) run tests/pods, as root; SOFTWARE="nginx redis"
+	$(CARGO) test --test field_manifests -- --ignored --nocapture $(SOFTWARE)
 
 lint: ## formatting, clippy and documentation, warnings denied
 	$(CARGO) fmt --check

@@ -231,9 +231,18 @@ fn verdict(file: &Path, decoded: &Decoded, out: &mut dyn Write) -> io::Result<()
     for error in &decoded.errors {
         writeln!(out, "{file}: error: {error}")?;
     }
-    let warnings = decoded.pods.iter().flat_map(|(_, warnings)| warnings);
-    for warning in decoded.notes.iter().chain(warnings) {
-        writeln!(out, "{file}: warning: {warning}")?;
+    for note in &decoded.notes {
+        writeln!(out, "{file}: warning: {note}")?;
+    }
+    for (name, warnings) in &decoded.pods {
+        // Of one pod it is plain which is meant.
+        let pod = match decoded.pods.len() {
+            1 => String::new(),
+            _ => format!("pod {name}: "),
+        };
+        for warning in warnings {
+            writeln!(out, "{file}: warning: {pod}{warning}")?;
+        }
     }
     Ok(())
 }
@@ -440,5 +449,20 @@ mod tests {
             e.to_string(),
             "cannot read /nonexistent/x.json: No such file or directory (os error 2)"
         );
+    }
+
+    #[test]
+    fn of_several_pods_a_warning_names_its_own() {
+        let pod = |name: &str| (name.to_owned(), vec!["spec.x is not acted on".to_owned()]);
+        let decoded = Decoded {
+            pods: vec![pod("a"), pod("b")],
+            ..Decoded::default()
+        };
+        let mut out = Vec::new();
+        verdict(Path::new("f"), &decoded, &mut out).unwrap();
+        let expected = "f: ok (pod a, 1 warning; pod b, 1 warning)\n\
+            f: warning: pod a: spec.x is not acted on\n\
+            f: warning: pod b: spec.x is not acted on\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 }

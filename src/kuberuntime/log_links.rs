@@ -4,7 +4,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::layout::Layout;
 use crate::runtime::ContainerId;
@@ -24,11 +24,13 @@ pub(super) fn link(
     let path = layout
         .container_log_links()
         .join(name(pod, namespace, container, id.as_str()));
-    let made =
-        fs::create_dir_all(layout.container_log_links()).and_then(|()| match symlink(log, &path) {
+    let target = from_links(layout, log);
+    let made = fs::create_dir_all(layout.container_log_links()).and_then(|()| {
+        match symlink(&target, &path) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             other => other,
-        });
+        }
+    });
     if let Err(e) = made {
         log::warn!(
             "cannot link {} to {}: {e}; log collectors do not find the log",
@@ -36,6 +38,14 @@ pub(super) fn link(
             log.display()
         );
     }
+}
+
+/// The path of a log as seen from the links. A collector that has the log directory at another path than the daemon, as
+/// with another root than `/`, finds the log (deviations: log-links).
+fn from_links(layout: &Layout, log: &Path) -> PathBuf {
+    let links = layout.container_log_links();
+    let beside = links.parent().and_then(|top| log.strip_prefix(top).ok());
+    beside.map_or_else(|| log.to_owned(), |below| Path::new("..").join(below))
 }
 
 /// Removes the link of a container that is gone.
@@ -56,8 +66,9 @@ pub(super) fn unlink(
 /// Removes every link into the log directory of a pod that is gone: also those of containers whose record was lost.
 pub(super) fn unlink_all(layout: &Layout, logs: &Path) {
     let entries = fs::read_dir(layout.container_log_links());
+    let logs = from_links(layout, logs);
     for path in entries.into_iter().flatten().flatten().map(|e| e.path()) {
-        if fs::read_link(&path).is_ok_and(|target| target.starts_with(logs)) {
+        if fs::read_link(&path).is_ok_and(|target| target.starts_with(&logs)) {
             remove(&path);
         }
     }
@@ -109,6 +120,28 @@ mod tests {
         assert!(!there("web_default_app-1.log") && there("web_default_app-2.log"));
         unlink_all(&layout, &logs);
         assert!(!there("web_default_app-2.log") && there("other_default_app-3.log"));
+    }
+
+    /// A collector mounts the log directory of the node where it likes.
+    #[test]
+    fn a_link_leads_to_the_log_wherever_the_log_directory_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path().join("node"));
+        let logs = layout.logs_dir().join("default_web_1");
+        fs::create_dir_all(logs.join("app")).unwrap();
+        fs::write(logs.join("app/0.log"), "x").unwrap();
+        let log = logs.join("app/0.log");
+        link(&layout, "web", "default", "app", &"1".into(), &log);
+        let seen = dir.path().join("seen");
+        fs::rename(layout.container_log_links().parent().unwrap(), &seen).unwrap();
+        let link = seen.join("containers/web_default_app-1.log");
+        assert_eq!(fs::read_to_string(&link).unwrap(), "x");
+        fs::rename(&seen, layout.container_log_links().parent().unwrap()).unwrap();
+        unlink_all(&layout, &logs);
+        assert_eq!(
+            fs::read_dir(layout.container_log_links()).unwrap().count(),
+            0
+        );
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, readlinkat, renameat};
@@ -66,6 +67,27 @@ pub(super) fn write(volume: &OwnedFd, payload: &Payload, group: Option<Gid>) -> 
     written?;
     files.clear_away(volume, &name);
     Ok(true)
+}
+
+/// Makes the directories that other volumes are mounted on. Where a file of the payload lies there is one to mount on.
+///
+/// # Errors
+/// One is not there.
+pub(super) fn make_mount_points(
+    volume: &OwnedFd,
+    payload: &Payload,
+    paths: &BTreeSet<PathBuf>,
+    group: Option<Gid>,
+) -> io::Result<()> {
+    let files = Files { payload, group };
+    let visible = files.visible();
+    for path in paths.iter().filter_map(|path| path.to_str()) {
+        let first = path.split('/').next().unwrap_or(path);
+        if !visible.contains(first) {
+            files.make_parents(volume, path)?;
+        }
+    }
+    Ok(())
 }
 
 /// The directory that `..data` names, if it names one of ours.

@@ -230,3 +230,26 @@ fn a_directory_in_place_of_the_link_is_an_error_and_nothing_more() {
     v.write(&[("a", 0o644, "2")]).unwrap_err();
     assert_eq!(v.names().iter().filter(|n| *n == "..N").count(), 1);
 }
+
+/// What another volume is mounted on stays through updates, and a container's link in its place leads nowhere.
+#[test]
+fn directories_for_other_mounts_are_beside_the_files() {
+    let v = Volume::new();
+    let make = |paths: &[&str]| {
+        let dir = File::open(v.0.path()).unwrap().into();
+        let paths = paths.iter().map(PathBuf::from).collect();
+        make_mount_points(&dir, &Payload::of_texts(&[("a", 0o644, "1")]), &paths, None)
+    };
+    make(&["custom", "d/e", "a"]).unwrap();
+    assert_eq!(mode(&v.at("custom")), 0o755);
+    v.write(&[("a", 0o644, "1")]).unwrap();
+    make(&["custom", "d/e", "a"]).unwrap();
+    v.write(&[("a", 0o644, "2")]).unwrap();
+    assert_eq!(v.names(), ["..N", "..data", "a", "custom", "d"]);
+    assert_eq!(v.read("a"), "2");
+    assert!(v.at("d/e").is_dir());
+    let outside = tempfile::tempdir().unwrap();
+    symlink(outside.path(), v.at("link")).unwrap();
+    assert!(make(&["link/x"]).is_err());
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+}

@@ -17,6 +17,7 @@ mod downward_api;
 mod empty_dir;
 mod host_path;
 mod mounted;
+mod nested;
 mod ownership;
 mod payload;
 mod projected;
@@ -220,6 +221,7 @@ impl Volumes {
             Some(Content {
                 volume: volume.name.clone(),
                 dir: directory(t, volume, pod_dir),
+                mount_points: nested::mount_points(of.pod, &volume.name),
                 payload: t.content(of, volume)?.and_then(Payload::checked),
             })
         };

@@ -18,6 +18,8 @@ use crate::runtime::Tmpfs;
 pub(super) struct Content {
     pub(super) volume: String,
     pub(super) dir: PathBuf,
+    /// Directories in it that other volumes are mounted on.
+    pub(super) mount_points: BTreeSet<PathBuf>,
     pub(super) payload: Result<Payload, String>,
 }
 
@@ -133,7 +135,9 @@ impl MountedVolumes {
         let group = self.group.map(|group| group.gid);
         let written = content.payload.as_ref().map_err(String::clone);
         let written = written.and_then(|payload| {
-            let written = atomic_writer::write(&volume, payload, group);
+            let written =
+                atomic_writer::make_mount_points(&volume, payload, &content.mount_points, group)
+                    .and_then(|()| atomic_writer::write(&volume, payload, group));
             written.map_err(|e| format!("cannot write its files: {e}"))
         });
         let cause = written.err()?;

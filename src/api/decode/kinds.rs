@@ -84,7 +84,7 @@ pub(super) fn objects(documents: Vec<Value>, findings: &mut Findings) -> Found {
             }
             Some(kind) => {
                 let place = format!("document {}", document + 1);
-                found.skipped.push(skipped(&place, kind));
+                found.skipped.push(skipped(&place, kind, &map));
             }
             None => add(map, spot, &mut found, findings),
         }
@@ -106,10 +106,13 @@ fn no_object(value: &Value) -> &'static str {
     }
 }
 
-fn skipped(place: &str, kind: &str) -> String {
+fn skipped(place: &str, kind: &str, object: &Map<String, Value>) -> String {
+    let name = object.get("metadata").and_then(|m| m["name"].as_str());
+    let name = name.map(|name| format!(" {:?}", clip(name)));
     format!(
-        "{place}: skipped: it is a {}: {}",
+        "{place}: skipped: it is a {}{}: {}",
         clip(kind),
+        name.unwrap_or_default(),
         reads_no(kind)
     )
 }
@@ -185,7 +188,7 @@ fn items(
             continue;
         };
         if let Some(kind) = other_kind(&map).filter(|_| of.is_none()) {
-            found.skipped.push(skipped(&at, kind));
+            found.skipped.push(skipped(&at, kind, &map));
             continue;
         }
         let supported: Vec<_> = match of {

@@ -619,15 +619,15 @@ fn other_kinds_are_skipped_and_named_by_their_place() {
     let decoded = read(&list(&[&node, &web, &deployment])).unwrap();
     assert_eq!(decoded.pods.len(), 1);
     let expected = [
-        format!("items[0]: skipped: it is a Node: {reads}"),
+        format!("items[0]: skipped: it is a Node \"n\": {reads}"),
         format!(
-            "items[2]: skipped: it is a Deployment: {reads}; write what is under its spec.template as a Pod"
+            "items[2]: skipped: it is a Deployment \"d\": {reads}; write what is under its spec.template as a Pod"
         ),
     ];
     assert_eq!(decoded.notes, expected);
     let decoded = read(&format!("---\n{web}\n---\n{node}\n")).unwrap();
     assert_eq!(decoded.pods.len(), 1);
-    let expected = format!("document 2: skipped: it is a Node: {reads}");
+    let expected = format!("document 2: skipped: it is a Node \"n\": {reads}");
     assert_eq!(decoded.notes, [expected]);
     for nothing in [list(&[&node]), format!("{node}\n{node}")] {
         let error = read(&nothing).unwrap_err().one_line();

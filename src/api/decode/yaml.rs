@@ -147,7 +147,12 @@ impl<'t> Reader<'t> {
             Value::String(name) => Some(name),
             Value::Bool(on) => Some(on.to_string()),
             Value::Number(number) => Some(number.to_string()),
-            Value::Null | Value::Array(_) | Value::Object(_) => None,
+            // `{{ .Values.name }}` is a map whose key is a map.
+            Value::Object(_) => {
+                let text = "a key must be a text; fill in a template ({{ … }}) first, as helm template does";
+                return Err(error(span.start, text.into()));
+            }
+            Value::Null | Value::Array(_) => None,
         };
         name.map(Key::Name)
             .ok_or_else(|| error(span.start, "a key must be a text".into()))

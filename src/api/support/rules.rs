@@ -226,7 +226,7 @@ const PROJECTION: &[(&str, Rule)] = &[
     (
         "serviceAccountToken",
         Rule::ReferenceSource(
-            "serviceaccounts (via projected volumes): only an API server issues their tokens, and there is none",
+            "serviceaccounts (via projected volumes): only an API server issues their tokens, and there is none; remove the volume and its volumeMounts",
         ),
     ),
     (

@@ -180,7 +180,7 @@ fn a_static_pod_may_not_reference_what_only_an_api_server_has() {
     for (source, what) in [
         (
             "serviceAccountToken",
-            "serviceaccounts (via projected volumes): only an API server issues their tokens, and there is none",
+            "serviceaccounts (via projected volumes): only an API server issues their tokens, and there is none; remove the volume and its volumeMounts",
         ),
         (
             "clusterTrustBundle",

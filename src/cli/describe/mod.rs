@@ -5,6 +5,7 @@ mod containers;
 mod environment;
 mod history;
 mod lines;
+mod volumes;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -13,8 +14,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use self::lines::{line, put, scalar};
-use super::args::{self, NAMESPACE, ROOT, Raw};
+use self::lines::{line, put};
+use super::args::{self, ALL_NAMESPACES, NAMESPACE, ROOT, Raw};
 use super::client::Client;
 use super::columns::{self, string_map};
 use super::error::CliError;
@@ -34,12 +35,12 @@ pub const VERB: args::Verb = args::Verb {
     name: "describe",
     summary: &[("describe pod NAME", "show all that is known of a pod")],
     help: "\
-usage: podprobe describe pod [NAME]… [-n NAMESPACE] [--root DIR]
+usage: podprobe describe pod [NAME]… [-n NAMESPACE | -A] [--root DIR]
 
 Shows all that is known of pods: state, conditions, the last 32 results of each probe, why containers were restarted,
 events, the file, and which of its fields have no effect. Control characters in what a container said are shown as ^X.
 ",
-    options: &[ROOT, NAMESPACE],
+    options: &[ROOT, NAMESPACE, ALL_NAMESPACES],
     run: |raw, out, err| {
         let describe = parse(raw).map_err(CliError::Usage)?;
         run(&describe, out, err).map(|()| ExitCode::SUCCESS)
@@ -61,7 +62,8 @@ fn parse(raw: &Raw) -> Result<Describe, String> {
     Ok(Describe {
         root: raw.root()?,
         names: kinds::pod_names(raw, &["pod"])?,
-        namespace: raw.namespace()?,
+        // Without -n it is all of them anyway.
+        namespace: raw.namespaces()?.0,
     })
 }
 
@@ -140,7 +142,7 @@ pub fn text(pod: &PodView, history: &PodHistory, now: Time) -> String {
     );
     readiness_gates(&mut w, pod);
     conditions(&mut w, pod);
-    volumes(&mut w, &pod.object["spec"]["volumes"]);
+    volumes::volumes(&mut w, &pod.object["spec"]["volumes"]);
     line(&mut w, "QoS Class", &pod.status.qos_class);
     labels(
         &mut w,
@@ -269,48 +271,6 @@ fn conditions(w: &mut String, pod: &PodView) {
     }
 }
 
-fn volumes(w: &mut String, list: &Value) {
-    let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
-    if list.is_empty() {
-        return line(w, "Volumes", "<none>");
-    }
-    put!(w, "Volumes:");
-    for v in list {
-        put!(w, "  {}:", v["name"].as_str().unwrap_or_default());
-        match v["hostPath"].is_object() {
-            true => {
-                put!(w, "    Type:\tHostPath (bare host directory volume)");
-                put!(
-                    w,
-                    "    Path:\t{}",
-                    v["hostPath"]["path"].as_str().unwrap_or_default()
-                );
-                put!(
-                    w,
-                    "    HostPathType:\t{}",
-                    v["hostPath"]["type"].as_str().unwrap_or_default()
-                );
-            }
-            false => {
-                put!(
-                    w,
-                    "    Type:\tEmptyDir (a temporary directory that shares a pod's lifetime)"
-                );
-                put!(
-                    w,
-                    "    Medium:\t{}",
-                    v["emptyDir"]["medium"].as_str().unwrap_or_default()
-                );
-                put!(
-                    w,
-                    "    SizeLimit:\t{}",
-                    scalar(&v["emptyDir"]["sizeLimit"]).unwrap_or_else(|| "<unset>".into())
-                );
-            }
-        }
-    }
-}
-
 fn file(w: &mut String, pod: &PodView) {
     line(w, "File", &pod.file);
     if let Some(error) = &pod.file_error {
@@ -368,6 +328,8 @@ mod tests {
         check("describe pod", Ok(&[]));
         check("describe pod a b", Ok(&["a", "b"]));
         check("describe pod/a pod/b", Ok(&["a", "b"]));
+        check("describe pod -A", Ok(&[]));
+        check("describe pod -A -n x", Err("-n and -A exclude each other"));
         check(
             "describe",
             Err("'describe' needs what to show: podprobe describe pod"),

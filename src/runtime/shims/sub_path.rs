@@ -4,6 +4,7 @@
 //! which are the node's own. A path never leaves its volume: the kernel resolves it with the volume as the root
 //! (`openat2`, RESOLVE_IN_ROOT), and what is bound is the descriptor, not the path.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::mount::{MsFlags, mount};
-use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
+use nix::sys::stat::{Mode, SFlag, fstat, mkdirat, umask};
 
 use super::state::SubPath;
 use crate::runtime::Propagation;
@@ -49,13 +50,22 @@ fn resolve(volume: &Path, path: &Path) -> io::Result<OwnedFd> {
         done.push(name);
         at = match open_in_root(&root, &done) {
             Err(Errno::ENOENT) => {
-                mkdirat(&at, name, mode)?;
+                make_directory(&at, name, mode)?;
                 open_in_root(&root, &done)?
             }
             other => other?,
         };
     }
     Ok(at)
+}
+
+/// Makes a directory of this mode whatever the umask, as the kubelet does: a volume of a group stays writable for it. The
+/// shim is a process of one thread.
+fn make_directory(at: &OwnedFd, name: &OsStr, mode: Mode) -> Result<(), Errno> {
+    let old = umask(Mode::empty());
+    let made = mkdirat(at, name, mode);
+    umask(old);
+    made
 }
 
 /// What of the node is bound as it is, with the mounts of both ends appearing at the other. To be called in the node's
@@ -126,5 +136,27 @@ fn make_target(s: &SubPath, source: &OwnedFd) -> io::Result<()> {
         fs::create_dir_all(&s.target)
     } else {
         File::create(&s.target).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A volume of a group is 2775; a umask of 022 would keep the group out of the directory.
+    #[test]
+    fn what_is_made_of_a_sub_path_has_the_mode_of_the_volume() {
+        let volume = tempfile::tempdir().unwrap();
+        fs::set_permissions(volume.path(), fs::Permissions::from_mode(0o2775)).unwrap();
+        resolve(volume.path(), Path::new("a/b")).unwrap();
+        for made in ["a", "a/b"] {
+            let mode = fs::metadata(volume.path().join(made))
+                .unwrap()
+                .permissions()
+                .mode();
+            assert_eq!(mode & 0o7777, 0o2775, "{made}");
+        }
     }
 }

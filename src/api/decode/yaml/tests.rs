@@ -74,6 +74,9 @@ fn keys_become_texts() {
     );
     check_error("~: 1\n", 1, 1, "a key must be a text");
     check_error("[a]: 1\n", 1, 1, "a key must be a text");
+    let template =
+        "a key must be a text; fill in a template ({{ … }}) first, as helm template does";
+    check_error("a: {{ .Values.a }}\n", 1, 5, template);
 }
 
 #[test]
