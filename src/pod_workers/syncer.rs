@@ -12,6 +12,7 @@ use super::{Outcome, Phase, PodSyncer, Work};
 use crate::api::{Pod, PodStatus, PodUid};
 use crate::clock::{Moment, Time};
 use crate::events::{EventType, Recorder};
+use crate::eviction::{self, Evictions};
 use crate::kuberuntime::KubeRuntime;
 use crate::lifecycle::Hooks;
 use crate::pod_actions::{self, ALL_CONTAINERS_RESTARTING, BackOff, KillReason, ToKill, ToRemove};
@@ -19,7 +20,7 @@ use crate::probe_result::ProbeResult;
 use crate::runtime::{
     Cancel, ContainerId, ENDING, Runtime, RuntimeContainerStatus, RuntimeError, RuntimePodStatus,
 };
-use crate::status::{self, StartFailure, StatusManager};
+use crate::status::{self, EVICTED, StartFailure, StatusManager};
 
 /// Start failures remembered (kubelet-probes 9.3, note on S9).
 const MAX_FAILURES: usize = 1000;
@@ -81,6 +82,8 @@ pub struct Deps {
     pub probes: Arc<dyn Probes>,
     /// Statuses.
     pub statuses: Arc<StatusManager>,
+    /// Which pods are evicted.
+    pub evictions: Arc<Evictions>,
     /// Events.
     pub recorder: Arc<Recorder>,
     /// Address of pods in the node's network.
@@ -185,6 +188,12 @@ impl Syncer {
     // ---- sync ----
 
     fn sync(&self, pod: &Arc<Pod>, cancel: &Cancel) -> Outcome {
+        if let Err(error) = self.begin_anew(pod) {
+            return Outcome::Failed {
+                error,
+                retry_at: None,
+            };
+        }
         let runtime = match self.runtime_status(pod) {
             Ok(status) => status,
             Err(outcome) => return outcome,
@@ -244,6 +253,7 @@ impl Syncer {
     /// Computes the API status and stores it.
     fn publish(&self, pod: &Pod, runtime: &RuntimePodStatus, stage: Stage) -> PodStatus {
         let pod_is_terminal = stage == Stage::Ended;
+        let evicted = self.deps.evictions.message(pod.uid(), Moment::now());
         let old = self.deps.statuses.get(pod.uid());
         let status = status::generate(&status::Inputs {
             pod,
@@ -259,6 +269,7 @@ impl Syncer {
                 pod,
                 self.deps.statuses.age(pod.uid(), Moment::now()),
             ),
+            evicted: evicted.as_deref(),
         });
         let status = if pod_is_terminal {
             status::finished(&pod.spec, status)
@@ -362,7 +373,8 @@ impl Syncer {
             self.deps.probes.stop_liveness_and_startup(pod);
         }
         let mut problems = Problems::new(cancel);
-        self.kill_pod(pod, &runtime, Some(work.grace), &mut problems);
+        let grace = self.grace(work);
+        self.kill_pod(pod, &runtime, Some(grace), &mut problems);
         let runtime = self.runtime().pod_status(pod.uid());
         self.deps.cache.request_relist(pod.uid());
         match runtime {
@@ -396,7 +408,7 @@ impl Syncer {
         if !work.removed {
             // A pod that has finished keeps records and logs, not its emptyDirs.
             return match self.deps.kuberuntime.tear_down_volumes(&work.pod) {
-                Ok(()) => Outcome::Ok,
+                Ok(()) => self.evicted_has_ended(&work.pod),
                 Err(e) => Outcome::Failed {
                     error: format!("cannot remove the volumes of a finished pod: {e}"),
                     retry_at: None,
@@ -404,7 +416,10 @@ impl Syncer {
             };
         }
         match self.remove_everything(uid) {
-            Ok(()) => Outcome::Ok,
+            Ok(()) => {
+                self.deps.evictions.forget(uid);
+                Outcome::Ok
+            }
             Err(e) => Outcome::Failed {
                 error: format!("cannot remove what is left of the pod: {e}"),
                 retry_at: None,
@@ -425,6 +440,74 @@ impl Syncer {
         self.deps.kuberuntime.remove_pod_data(uid)?;
         self.deps.cache.request_relist(uid);
         Ok(())
+    }
+
+    // ---- evicted pods ----
+
+    /// The grace period of the pod, in seconds. An evicted pod has little, for it goes on filling the disk.
+    fn grace(&self, work: &Work) -> i64 {
+        let uid = work.pod.uid();
+        match self.deps.evictions.is_evicted(uid, Moment::now()) {
+            true => work.grace.min(eviction::GRACE_SECONDS),
+            false => work.grace,
+        }
+    }
+
+    /// Nothing runs and the volumes are gone: an evicted pod waits from now on. One that ended by itself before it could be
+    /// evicted is none.
+    fn evicted_has_ended(&self, pod: &Pod) -> Outcome {
+        let (uid, evictions) = (pod.uid(), &self.deps.evictions);
+        if !evictions.is_evicted(uid, Moment::now()) {
+            return Outcome::Ok;
+        }
+        // A daemon that was killed may have left the status of a pod that runs, or none.
+        let status = match self.runtime().pod_status(uid) {
+            Ok(runtime) => self.publish(pod, &runtime, Stage::Ended),
+            Err(e) => {
+                return Outcome::Failed {
+                    error: e.message,
+                    retry_at: None,
+                };
+            }
+        };
+        match status.reason == EVICTED {
+            true => evictions.ended(pod, Moment::now()),
+            false => evictions.forget(uid),
+        }
+        Outcome::Ok
+    }
+
+    /// A pod that was evicted and has waited starts from its beginning: what ended before, a completed container too, counts
+    /// no more, because its volumes are empty.
+    fn begin_anew(&self, pod: &Pod) -> Result<(), String> {
+        let (uid, evictions) = (pod.uid(), &self.deps.evictions);
+        let Some(why) = evictions.over(uid, Moment::now()) else {
+            return Ok(());
+        };
+        let failed = |e: RuntimeError| format!("cannot start the evicted pod anew: {}", e.message);
+        let left = self.runtime().pod_status(uid).map_err(failed)?;
+        let cause = format!("the pod was evicted: {}", why.trim_end());
+        if !left.containers.is_empty() {
+            let taken_over = status::taken_over(pod, &left);
+            self.deps.statuses.set(pod, taken_over);
+        }
+        for c in &left.containers {
+            self.deps.probes.renewing(pod, &c.name, &cause);
+            let removed = self
+                .deps
+                .kuberuntime
+                .remove_container(&left, &c.name, &c.id);
+            removed.map_err(failed)?;
+        }
+        for sandbox in &left.sandboxes {
+            self.runtime().remove_sandbox(&sandbox.id).map_err(failed)?;
+        }
+        self.forget_failures(uid);
+        self.deps.cache.request_relist(uid);
+        // the sync needs a status newer than the removal
+        self.ran(uid);
+        let begun = evictions.begin_anew(uid, Moment::now());
+        begun.map_err(|e| format!("cannot remove the record of the pod's eviction: {e}"))
     }
 
     // ---- events and logs ----
