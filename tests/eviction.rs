@@ -160,8 +160,8 @@ fn a_pod_that_never_restarts_stays_evicted(node: &Node) {
     let script = "echo >>/starts/other; head -c 3000000 /dev/zero >/v/big\nexec sleep 100000";
     other["spec"]["containers"][0]["command"] = json!(["/bin/sh", "-c", script]);
     day.put("other", other);
-    support::wait_until("the other pod to start anew", || {
-        day.starts("other").len() > 1
+    support::wait_until("the other pod to start anew twice", || {
+        day.starts("other").len() > 2
     });
     assert!(is_evicted(&day.snapshot().unwrap()).is_some());
     assert_eq!(day.starts("web").len(), 1);

@@ -103,9 +103,15 @@ impl Measuring {
         }
     }
 
-    /// Looks at each volume that is due. Returns the time until the next round; None while there is no volume.
+    /// Looks at each volume that is due. Returns the time until the next round; None while no pod has a volume, not even one
+    /// that has ended: it may start anew.
     fn round(&mut self, stopped: &dyn Fn() -> bool) -> Option<Duration> {
-        let all = self.limited();
+        let mut all = self.limited();
+        if all.is_empty() {
+            self.volumes.clear();
+            return None;
+        }
+        all.retain(|(pod, _)| !self.has_ended(pod));
         let present: HashSet<Key> = all.iter().map(|(pod, v)| key(pod, v)).collect();
         self.volumes.retain(|key, _| present.contains(key));
         for (pod, volume) in &all {
@@ -114,20 +120,17 @@ impl Measuring {
             }
             self.look(pod, volume);
         }
-        let due = self.volumes.values().map(|v| v.pace.due).min()?;
-        Some(due.since(Moment::now()).min(self.watch.interval))
+        let due = self.volumes.values().map(|v| v.pace.due).min();
+        let rest = due.map(|due| due.since(Moment::now()));
+        Some(rest.map_or(self.watch.interval, |rest| rest.min(self.watch.interval)))
     }
 
-    /// The volumes with a limit of all pods that run or may run.
+    /// The volumes with a limit of all pods.
     fn limited(&self) -> Vec<(Arc<Pod>, LimitedVolume)> {
         let pods = self.watch.pods.all().into_iter();
         let of = |pod: Arc<Pod>| {
-            let volumes = (self.watch.limited)(&pod);
-            let volumes = match volumes.is_empty() || self.has_ended(&pod) {
-                true => Vec::new(),
-                false => volumes,
-            };
-            volumes.into_iter().map(move |v| (pod.clone(), v))
+            let volumes = (self.watch.limited)(&pod).into_iter();
+            volumes.map(move |v| (pod.clone(), v))
         };
         pods.flat_map(of).collect()
     }
@@ -292,7 +295,18 @@ mod tests {
             .collect();
         let text = r#"Usage of EmptyDir volume "v" exceeds the limit "1Mi". "#;
         assert_eq!(told, [("Evicted", text)]);
-        assert_eq!(h.round(), None, "an evicted pod is not measured");
+        let uid = "u".into();
+        for life in 0..2 {
+            let rest = h.round();
+            assert_eq!(rest, Some(h.measuring.watch.interval), "it may start anew");
+            assert!(h.measuring.volumes.is_empty(), "it is not measured");
+            h.measuring.watch.evictions.forget(&uid);
+            h.round();
+            h.round();
+            assert!(h.is_evicted(), "{life}");
+        }
+        h.measuring.watch.pods.remove(&uid);
+        assert_eq!(h.round(), None);
     }
 
     #[test]
@@ -317,8 +331,9 @@ mod tests {
             ..PodStatus::default()
         };
         h.measuring.watch.statuses.set(&pod, status);
-        assert_eq!((h.round(), h.round()), (None, None));
-        assert!(!h.is_evicted());
+        h.round();
+        h.round();
+        assert!(h.measuring.volumes.is_empty() && !h.is_evicted());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::{Outcome, Phase, PodSyncer, Work};
 use crate::api::{Pod, PodStatus, PodUid};
 use crate::clock::{Moment, Time};
 use crate::events::{EventType, Recorder};
-use crate::eviction::{self, Evictions};
+use crate::eviction::Evictions;
 use crate::kuberuntime::KubeRuntime;
 use crate::lifecycle::Hooks;
 use crate::pod_actions::{self, ALL_CONTAINERS_RESTARTING, BackOff, KillReason, ToKill, ToRemove};
@@ -20,7 +20,7 @@ use crate::probe_result::ProbeResult;
 use crate::runtime::{
     Cancel, ContainerId, ENDING, Runtime, RuntimeContainerStatus, RuntimeError, RuntimePodStatus,
 };
-use crate::status::{self, EVICTED, StartFailure, StatusManager};
+use crate::status::{self, StartFailure, StatusManager};
 
 /// Start failures remembered (kubelet-probes 9.3, note on S9).
 const MAX_FAILURES: usize = 1000;
@@ -103,7 +103,7 @@ pub struct Syncer {
 
 /// Which of the three syncs computes the status.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     Syncing,
     /// The pod is being stopped.
     Ending,
@@ -251,7 +251,7 @@ impl Syncer {
     }
 
     /// Computes the API status and stores it.
-    fn publish(&self, pod: &Pod, runtime: &RuntimePodStatus, stage: Stage) -> PodStatus {
+    pub(super) fn publish(&self, pod: &Pod, runtime: &RuntimePodStatus, stage: Stage) -> PodStatus {
         let pod_is_terminal = stage == Stage::Ended;
         let evicted = self.deps.evictions.message(pod.uid(), Moment::now());
         let old = self.deps.statuses.get(pod.uid());
@@ -442,74 +442,6 @@ impl Syncer {
         Ok(())
     }
 
-    // ---- evicted pods ----
-
-    /// The grace period of the pod, in seconds. An evicted pod has little, for it goes on filling the disk.
-    fn grace(&self, work: &Work) -> i64 {
-        let uid = work.pod.uid();
-        match self.deps.evictions.is_evicted(uid, Moment::now()) {
-            true => work.grace.min(eviction::GRACE_SECONDS),
-            false => work.grace,
-        }
-    }
-
-    /// Nothing runs and the volumes are gone: an evicted pod waits from now on. One that ended by itself before it could be
-    /// evicted is none.
-    fn evicted_has_ended(&self, pod: &Pod) -> Outcome {
-        let (uid, evictions) = (pod.uid(), &self.deps.evictions);
-        if !evictions.is_evicted(uid, Moment::now()) {
-            return Outcome::Ok;
-        }
-        // A daemon that was killed may have left the status of a pod that runs, or none.
-        let status = match self.runtime().pod_status(uid) {
-            Ok(runtime) => self.publish(pod, &runtime, Stage::Ended),
-            Err(e) => {
-                return Outcome::Failed {
-                    error: e.message,
-                    retry_at: None,
-                };
-            }
-        };
-        match status.reason == EVICTED {
-            true => evictions.ended(pod, Moment::now()),
-            false => evictions.forget(uid),
-        }
-        Outcome::Ok
-    }
-
-    /// A pod that was evicted and has waited starts from its beginning: what ended before, a completed container too, counts
-    /// no more, because its volumes are empty.
-    fn begin_anew(&self, pod: &Pod) -> Result<(), String> {
-        let (uid, evictions) = (pod.uid(), &self.deps.evictions);
-        let Some(why) = evictions.over(uid, Moment::now()) else {
-            return Ok(());
-        };
-        let failed = |e: RuntimeError| format!("cannot start the evicted pod anew: {}", e.message);
-        let left = self.runtime().pod_status(uid).map_err(failed)?;
-        let cause = format!("the pod was evicted: {}", why.trim_end());
-        if !left.containers.is_empty() {
-            let taken_over = status::taken_over(pod, &left);
-            self.deps.statuses.set(pod, taken_over);
-        }
-        for c in &left.containers {
-            self.deps.probes.renewing(pod, &c.name, &cause);
-            let removed = self
-                .deps
-                .kuberuntime
-                .remove_container(&left, &c.name, &c.id);
-            removed.map_err(failed)?;
-        }
-        for sandbox in &left.sandboxes {
-            self.runtime().remove_sandbox(&sandbox.id).map_err(failed)?;
-        }
-        self.forget_failures(uid);
-        self.deps.cache.request_relist(uid);
-        // the sync needs a status newer than the removal
-        self.ran(uid);
-        let begun = evictions.begin_anew(uid, Moment::now());
-        begun.map_err(|e| format!("cannot remove the record of the pod's eviction: {e}"))
-    }
-
     // ---- events and logs ----
 
     pub(super) fn runtime(&self) -> &dyn Runtime {
@@ -539,7 +471,7 @@ impl Syncer {
             .record(&pod.reference(), &field_path, type_, reason, &text);
     }
 
-    fn ran(&self, uid: &PodUid) {
+    pub(super) fn ran(&self, uid: &PodUid) {
         self.last_run
             .lock()
             .expect("no panic while the lock is held")
