@@ -1,7 +1,8 @@
 //! Removes our own directories, in which containers may have made anything.
 //!
-//! Invariants: no link and no mount is followed. A tree of any depth takes two descriptors and no stack: a directory that is
-//! not empty is moved to the top of the tree before its turn comes.
+//! Invariants: no link and no mount is followed. A tree of any depth takes few descriptors and no stack: a directory that is
+//! not empty is moved to the top of the tree before its turn comes. Two threads may remove one tree: what is gone already is
+//! no error.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -29,6 +30,21 @@ pub fn remove_tree(dir: &Path) -> io::Result<()> {
             at.display()
         )));
     }
+    let mut result = Ok(());
+    for _ in 0..TRIES {
+        result = remove(dir);
+        match &result {
+            Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+            _ => break,
+        }
+    }
+    result
+}
+
+/// How often a tree is removed into which somebody has put something just before its end.
+const TRIES: usize = 10;
+
+fn remove(dir: &Path) -> io::Result<()> {
     match open(dir, DIRECTORY, Mode::empty()) {
         Ok(top) => Tree::new(top).and_then(Tree::empty)?,
         Err(Errno::ENOENT) => return Ok(()),
@@ -82,7 +98,10 @@ impl Tree {
         if remove_one(&self.top, name)? {
             return Ok(());
         }
-        let dir = openat(&self.top, name, DIRECTORY, Mode::empty())?;
+        let dir = match openat(&self.top, name, DIRECTORY, Mode::empty()) {
+            Err(Errno::ENOENT) => return Ok(()),
+            dir => dir?,
+        };
         let mut listing = Dir::from_fd(dir.try_clone()?)?;
         loop {
             let names = names(&mut listing)?;
@@ -95,7 +114,8 @@ impl Tree {
                 }
             }
         }
-        Ok(unlinkat(&self.top, name, UnlinkatFlags::RemoveDir)?)
+        // false when another thread has moved something here; the next pass sees it
+        remove_one(&self.top, name).map(drop)
     }
 
     /// A name that is taken may be that of an empty directory, which is replaced.
@@ -105,6 +125,7 @@ impl Tree {
             let free = format!(".removed-{}", self.moved);
             match renameat(dir, name, &self.top, free.as_str()) {
                 Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::ENOTDIR) => {}
+                Err(Errno::ENOENT) => return Ok(()),
                 renamed => return Ok(renamed?),
             }
         }
@@ -114,13 +135,17 @@ impl Tree {
 /// Names that are held in memory at a time.
 const BATCH: usize = 1000;
 
-/// Some of the names in a directory; none when it is empty.
+/// Some of the names in a directory; none when it is empty, or is gone itself.
 fn names(listing: &mut Dir) -> io::Result<Vec<CString>> {
     let names = listing
         .iter()
         .map(|entry| Ok(entry?.file_name().to_owned()));
     let own = |name: &io::Result<CString>| !matches!(name, Ok(name) if [c".", c".."].contains(&name.as_c_str()));
-    names.filter(own).take(BATCH).collect()
+    let names: io::Result<_> = names.filter(own).take(BATCH).collect();
+    match names {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        names => names,
+    }
 }
 
 /// Removes a file or an empty directory; false for a directory that is not empty.
@@ -190,6 +215,26 @@ mod tests {
         });
         removed.unwrap().join().unwrap().unwrap();
         assert!(!tree.exists());
+    }
+
+    /// A listing and a worker may both remove what is left of a container.
+    #[test]
+    fn several_threads_may_remove_one_tree() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().join("tree");
+        for _ in 0..100 {
+            for n in 0..10 {
+                fs::create_dir_all(tree.join(format!("{n}/a/b/c"))).unwrap();
+                fs::write(tree.join(format!("{n}/a/file")), "").unwrap();
+            }
+            std::thread::scope(|scope| {
+                let removers = [(); 3].map(|()| scope.spawn(|| remove_tree(&tree)));
+                for remover in removers {
+                    remover.join().unwrap().unwrap();
+                }
+            });
+            assert!(!tree.exists());
+        }
     }
 
     #[test]
