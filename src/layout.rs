@@ -130,6 +130,11 @@ impl Layout {
         self.lib_dir().join("pods").join(uid.as_str())
     }
 
+    /// `/var/lib/podprobe/pods/<uid>/evicted.json`: there while the pod is evicted.
+    pub fn eviction(&self, uid: &PodUid) -> PathBuf {
+        self.pod_data(uid).join("evicted.json")
+    }
+
     /// `/var/lib/podprobe/claims/<namespace>/<name>`: volumes that outlive their pods.
     pub fn claims(&self) -> PathBuf {
         self.lib_dir().join("claims")

@@ -20,6 +20,7 @@ pub mod container_config;
 pub mod daemon;
 pub mod directory_watch;
 pub mod events;
+pub mod eviction;
 pub mod http_client;
 pub mod images;
 pub mod kuberuntime;

@@ -18,6 +18,7 @@ use crate::api::references::references;
 use crate::api::{Pod, PodPhase, PodStatus, PodUid};
 use crate::clock::{Moment, Time, go_duration};
 use crate::events::{EventType, Recorder};
+use crate::eviction::Evictions;
 use crate::images::manager::ImageWaitReason;
 use crate::objects::Objects;
 use crate::pleg::{EventKind, PodLifecycleEvent};
@@ -57,6 +58,8 @@ pub struct Channels {
     pub images: Receiver<()>,
     /// From the store of what pods refer to: [`Objects::take_changed`] has what has changed.
     pub objects: Receiver<()>,
+    /// From the watch of volumes: [`Evictions::ending`] has the pods that are to end.
+    pub evictions: Receiver<()>,
     /// Closed means the daemon ends.
     pub stop: Receiver<()>,
 }
@@ -102,6 +105,8 @@ pub struct Parts {
     pub config: Arc<PodConfig>,
     /// What pods refer to.
     pub objects: Arc<Objects>,
+    /// Which pods are evicted.
+    pub evictions: Arc<Evictions>,
     /// What the runtime holds.
     pub runtime: Arc<dyn RuntimeView>,
     /// Probe workers.
@@ -164,6 +169,7 @@ enum Event {
     Startup(results::Update),
     ImagesChanged,
     ObjectsChanged,
+    Evicted,
     SyncTick,
     Housekeeping,
     PauseOver,
@@ -229,6 +235,7 @@ impl SyncLoop {
             startup,
             images,
             objects,
+            evictions,
             stop,
         } = &self.channels;
         select! {
@@ -240,6 +247,7 @@ impl SyncLoop {
             recv(startup) -> update => update.map_or(Event::Stop, Event::Startup),
             recv(images) -> changed => changed.map_or(Event::Stop, |()| Event::ImagesChanged),
             recv(objects) -> changed => changed.map_or(Event::Stop, |()| Event::ObjectsChanged),
+            recv(evictions) -> evicted => evicted.map_or(Event::Stop, |()| Event::Evicted),
             recv(self.sync_tick) -> _ => Event::SyncTick,
             recv(self.housekeeping) -> _ => Event::Housekeeping,
         }
@@ -282,6 +290,7 @@ impl SyncLoop {
             Event::Startup(update) => self.parts.handle_startup(&update),
             Event::ImagesChanged => self.parts.handle_images_changed(),
             Event::ObjectsChanged => self.parts.handle_objects_changed(),
+            Event::Evicted => self.parts.handle_evicted(),
             Event::SyncTick => self.parts.handle_sync_tick(Moment::now()),
             Event::Housekeeping => self.parts.handle_housekeeping(),
             Event::PauseOver | Event::Stop => {}
@@ -316,13 +325,18 @@ impl Parts {
             }
             let active = others
                 .iter()
-                .filter(|o| !self.phase(o.uid()).is_terminal())
+                .filter(|o| self.has_its_place(o.uid()))
                 .map(AsRef::as_ref);
             match admission::admit(&pod, &self.node, active) {
                 Ok(()) => self.dispatch(pod, UpdateKind::Create),
                 Err(rejection) => self.reject(&pod, &rejection),
             }
         }
+    }
+
+    /// A pod that has ended has no place on the node any more, unless it starts anew.
+    fn has_its_place(&self, uid: &PodUid) -> bool {
+        !self.phase(uid).is_terminal() || self.evictions.comes_back(uid)
     }
 
     /// Ends pods of the same names that an earlier daemon started from an older version of their files. They are told to
@@ -371,6 +385,7 @@ impl Parts {
             },
         );
         self.pods.remove(pod.uid());
+        self.evictions.release(pod.uid(), Moment::now());
     }
 
     fn handle_readiness(&self, update: &results::Update) {
@@ -418,8 +433,27 @@ impl Parts {
         }
     }
 
+    /// Ends the pods that are evicted: [`Self::dispatch`] sees that they are.
+    fn handle_evicted(&self) {
+        let ending = self.evictions.ending();
+        ending.iter().for_each(|uid| self.sync(uid));
+    }
+
+    /// An evicted pod whose wait is over is as one that was created again.
+    fn readmit_evicted(&self, now: Moment) {
+        let due = self.evictions.due(now);
+        for pod in due.iter().filter_map(|uid| self.pods.get(uid)) {
+            self.dispatch(pod, UpdateKind::Create);
+        }
+        // not only at the next housekeeping
+        if !due.is_empty() && self.config.all_seen() {
+            self.clean_up_workers();
+        }
+    }
+
     fn handle_sync_tick(&self, now: Moment) {
         self.workers.due(now).iter().for_each(|uid| self.sync(uid));
+        self.readmit_evicted(now);
         for pod in self
             .pods
             .all()
@@ -526,7 +560,8 @@ impl Parts {
     }
 
     fn dispatch(&self, pod: Arc<Pod>, kind: UpdateKind) {
-        let phase_is_terminal = self.phase(pod.uid()).is_terminal();
+        let phase_is_terminal = self.phase(pod.uid()).is_terminal()
+            || self.evictions.is_evicted(pod.uid(), Moment::now());
         let is_running = self.runtime.pod(pod.uid()).is_running();
         self.workers.update(Update {
             kind,
@@ -671,6 +706,7 @@ mod tests {
         ran: Receiver<(String, Phase)>,
         /// Dropped, it lets every run end.
         gate: Option<Sender<()>>,
+        dir: tempfile::TempDir,
     }
 
     impl Harness {
@@ -687,6 +723,9 @@ mod tests {
                 Arc::new(FakeRuntime::default()),
                 Arc::new(FakeProbes::default()),
             );
+            let (dir, wake) = (tempfile::tempdir().unwrap(), bounded(1).0);
+            let layout = crate::layout::Layout::new(dir.path());
+            let evictions = Evictions::open(&layout, &[], Duration::from_secs(300), wake);
             let parts = Parts {
                 node: admission::Node {
                     max_pods: 110,
@@ -697,6 +736,7 @@ mod tests {
                 statuses: Arc::new(StatusManager::new(HashMap::new(), Arc::default())),
                 config: Arc::new(PodConfig::new(&[Source::File])),
                 objects: Arc::default(),
+                evictions: Arc::new(evictions),
                 runtime: runtime.clone(),
                 probes: probes.clone(),
                 recorder: Arc::default(),
@@ -709,6 +749,7 @@ mod tests {
                 probes,
                 ran,
                 gate: Some(gate),
+                dir,
             }
         }
 
@@ -964,11 +1005,71 @@ mod tests {
         assert!(h.parts.statuses.get(&"a".into()).is_none());
     }
 
+    /// The pod is told to end at once, keeps its place meanwhile, and starts anew when it has waited.
+    #[test]
+    fn an_evicted_pod_ends_keeps_its_place_and_starts_anew() {
+        let mut h = Harness::new();
+        h.open();
+        h.seen();
+        h.parts.node.max_pods = 1;
+        let a = pod("a");
+        h.config(PodOperation::Add, std::slice::from_ref(&a));
+        h.expect("a", Phase::Sync);
+        let data = crate::layout::Layout::new(h.dir.path()).pod_data(a.uid());
+        std::fs::create_dir_all(data).unwrap();
+        h.parts.evictions.evict(a.uid(), "full. ");
+        h.parts.handle_evicted();
+        h.expect("a", Phase::Terminating);
+        h.expect("a", Phase::Terminated);
+        h.parts.statuses.set(&a, failed());
+        h.parts.evictions.ended(&a, Moment::now());
+        let finished = || h.parts.workers.working().is_empty();
+        let deadline = std::time::Instant::now() + SOON;
+        while !finished() && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+
+        h.config(PodOperation::Add, &[pod("b")]);
+        let status = h.parts.statuses.get(&"b".into()).unwrap();
+        assert_eq!(status.reason, "OutOfpods");
+
+        let soon = Moment::now();
+        h.parts.handle_sync_tick(soon);
+        h.parts.handle_housekeeping();
+        assert!(h.parts.statuses.get(a.uid()).is_some(), "it waits");
+        h.parts.evictions.release(a.uid(), soon);
+        h.parts.handle_sync_tick(soon);
+        h.expect("a", Phase::Sync);
+        assert!(h.parts.statuses.get(a.uid()).is_none());
+        assert_eq!(h.ran.try_iter().count(), 0);
+    }
+
+    fn failed() -> PodStatus {
+        PodStatus {
+            phase: PodPhase::Failed,
+            ..PodStatus::default()
+        }
+    }
+
+    #[test]
+    fn an_evicted_pod_whose_file_goes_and_comes_waits_for_nothing() {
+        let mut h = Harness::new();
+        h.open();
+        h.seen();
+        let a = pod("a");
+        let data = crate::layout::Layout::new(h.dir.path()).pod_data(a.uid());
+        std::fs::create_dir_all(data).unwrap();
+        h.parts.evictions.evict(a.uid(), "full. ");
+        h.parts.evictions.ended(&a, Moment::now());
+        h.parts.handle_removal(&a);
+        assert!(!h.parts.evictions.is_evicted(a.uid(), Moment::now()));
+    }
+
     type Senders = (
         Sender<PodUpdate>,
         Sender<PodLifecycleEvent>,
         [Sender<results::Update>; 3],
-        [Sender<()>; 2],
+        [Sender<()>; 3],
         Sender<()>,
     );
 
@@ -980,12 +1081,13 @@ mod tests {
         let (startup_tx, startup) = bounded(results::UPDATES_CAPACITY);
         let (images_tx, images) = bounded(1);
         let (objects_tx, objects) = bounded(1);
+        let (evictions_tx, evictions) = bounded(1);
         let (stop_tx, stop) = bounded(0);
         let senders = (
             config_tx,
             pleg_tx,
             [liveness_tx, readiness_tx, startup_tx],
-            [images_tx, objects_tx],
+            [images_tx, objects_tx, evictions_tx],
             stop_tx,
         );
         (
@@ -997,6 +1099,7 @@ mod tests {
                 startup,
                 images,
                 objects,
+                evictions,
                 stop,
             },
             senders,

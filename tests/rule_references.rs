@@ -257,7 +257,7 @@ enum Kind {
 
 impl Documents {
     fn read() -> Self {
-        let numbered = ["kubelet-probes", "exec-in-container"];
+        let numbered = ["kubelet-probes", "exec-in-container", "kubelet-volumes"];
         Self {
             numbered: numbered
                 .map(|name| (name, Document::parse(&page(&format!("docs/{name}.md")))))

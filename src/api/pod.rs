@@ -885,7 +885,7 @@ pub struct ClaimVolume {
 pub struct EmptyDir {
     /// Empty (the node's disk) or `Memory` (a tmpfs).
     pub medium: String,
-    /// Enforced for `Memory`; a disk-backed emptyDir with it is refused.
+    /// In memory the size of the tmpfs; on the disk a pod that is over it is evicted. 0 is no limit.
     pub size_limit: Option<Quantity>,
 }
 

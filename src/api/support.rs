@@ -157,17 +157,6 @@ fn misplaced(key: &str) -> Option<&'static str> {
 /// it would run differently from what its file says.
 pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    for (index, volume) in pod.spec.volumes.iter().enumerate() {
-        if volume
-            .empty_dir
-            .as_ref()
-            .is_some_and(|dir| dir.medium.is_empty() && dir.size_limit.is_some())
-        {
-            let path = format!("{}.emptyDir.sizeLimit", item("spec.volumes", index));
-            let why = "not supported for a disk-backed emptyDir: leave it out, or set medium to \"Memory\", where it is enforced";
-            errors.push(FieldError::forbidden(path, why));
-        }
-    }
     for (list, index, container) in pod.spec.listed() {
         let path = item(&child("spec", list), index);
         let (limits, requests) = (&container.resources.limits, &container.resources.requests);

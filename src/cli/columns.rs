@@ -9,6 +9,7 @@ use super::human;
 use crate::api::status::ContainerState;
 use crate::api::{ContainerStatus, PodStatus};
 use crate::clock::Time;
+use crate::status::EVICTED;
 use crate::views::PodView;
 
 /// One row, in words.
@@ -234,6 +235,9 @@ pub fn status_word(view: &PodView) -> String {
     } else {
         &status.reason
     };
+    if status.reason == EVICTED {
+        return phase.into();
+    }
     match counts(view) {
         (Some(word), false) => word,
         (word, _) => container_word(status).unwrap_or_else(|| word.unwrap_or_else(|| phase.into())),
@@ -381,6 +385,14 @@ mod tests {
             false,
             ["0/1", "Evicted", "0"],
         );
+    }
+
+    #[test]
+    fn an_evicted_pod_is_evicted_however_its_containers_ended() {
+        let ended =
+            json!({"name": "c", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}});
+        let evicted = json!({"phase": "Failed", "reason": "Evicted", "containerStatuses": [ended]});
+        check(evicted, false, ["0/1", "Evicted", "0"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::adapters::Prober;
 use crate::change_feed::{Aspect, ChangeFeed};
 use crate::clock::Moment;
 use crate::events::Recorder;
+use crate::eviction::Evictions;
 use crate::pod_manager::PodManager;
 use crate::pod_workers::{PodWorkers, Syncer};
 use crate::sync_loop::GarbageCollector;
@@ -17,6 +18,7 @@ pub(super) struct Garbage {
     pub(super) workers: Arc<PodWorkers>,
     pub(super) prober: Arc<Prober>,
     pub(super) recorder: Arc<Recorder>,
+    pub(super) evictions: Arc<Evictions>,
     pub(super) feed: Arc<ChangeFeed>,
 }
 
@@ -28,6 +30,7 @@ impl GarbageCollector for Garbage {
         known.extend(working.into_iter().map(|(pod, _)| pod.uid().clone()));
         self.prober.records.history.retain(&known);
         self.recorder.tidy(&known, now);
+        self.evictions.retain(&known, now);
         for uid in self.prober.manager.pauses().tidy(&known, now) {
             self.feed.tell(&uid, Aspect::Probes);
         }

@@ -150,6 +150,29 @@ fn shutdown_waits_for_every_thread_and_names_those_that_are_late() {
     drop(open);
 }
 
+/// A daemon that is killed right after an evicted pod has started anew leaves the status of before.
+#[test]
+fn a_pod_that_has_started_anew_is_not_evicted_again_by_the_checkpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    let layout = Layout::new(dir.path());
+    let open = || {
+        let pods = ["waits".into(), "runs".into()];
+        crate::eviction::Evictions::open(&layout, &pods, CEILING, bounded(1).0)
+    };
+    fs::create_dir_all(layout.pod_data(&"waits".into())).unwrap();
+    open().evict(&"waits".into(), "full. ");
+    let status = |reason: &str| json!({"phase": "Failed", "reason": reason});
+    let statuses = json!({"waits": status("Evicted"), "runs": status("Evicted"), "rejected": status("NodePorts")});
+    let mut restored = crate::checkpoint::Restored {
+        statuses: serde_json::from_value(statuses).unwrap(),
+        ..Default::default()
+    };
+    wiring::forget_those_that_began_anew(&mut restored, &open());
+    let mut left: Vec<_> = restored.statuses.keys().map(|uid| uid.as_str()).collect();
+    left.sort_unstable();
+    assert_eq!(left, ["rejected", "waits"]);
+}
+
 /// Lessons F3.
 #[test]
 fn f3_a_snapshot_says_that_the_sync_loop_stands_still() {

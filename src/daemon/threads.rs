@@ -28,6 +28,7 @@ pub(super) struct Threads {
     pub(super) pleg: (Arc<Pleg>, Sender<()>),
     pub(super) sync_loop: (JoinHandle<()>, Sender<()>),
     pub(super) checkpoint: (JoinHandle<()>, Sender<()>),
+    pub(super) volumes: (JoinHandle<()>, Sender<()>),
 }
 
 /// A thread that has been told to end.
@@ -70,6 +71,7 @@ impl Threads {
             pleg: (pleg, stop_pleg),
             sync_loop: (sync_loop, stop_loop),
             checkpoint: (checkpoint, stop_checkpoint),
+            volumes: (volumes, stop_volumes),
         } = self;
         server.stop();
         files.stop();
@@ -78,7 +80,7 @@ impl Threads {
         pulls.stop();
         let exits = exits.stop();
         // the loop's end closes the channels of results, so that no probe worker waits in a send
-        drop((stop_loop, stop_checkpoint, stop_pleg));
+        drop((stop_loop, stop_checkpoint, stop_volumes, stop_pleg));
         vec![
             Ending::new("the server", move || server.is_finished()),
             Ending::new("the watcher of pod files", move || files.is_finished()),
@@ -90,6 +92,7 @@ impl Threads {
             Ending::new("PLEG", move || pleg.is_finished()),
             Ending::new("the sync loop", move || sync_loop.is_finished()),
             Ending::new("the checkpoint", move || checkpoint.is_finished()),
+            Ending::new("the watch of volumes", move || volumes.is_finished()),
         ]
     }
 }

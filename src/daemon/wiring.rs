@@ -26,6 +26,7 @@ use crate::checkpoint::{self, Checkpoint, Restored};
 use crate::clock::Moment;
 use crate::container_config::{NodeFacts, kernel_version};
 use crate::events::Recorder;
+use crate::eviction::{self, Evictions};
 use crate::images::ImageStore;
 use crate::images::housekeeping::{ImageKeeper, ImageKeeperConfig};
 use crate::images::manager::{ImageManager, ImageService, NoRegistry, Puller};
@@ -50,12 +51,14 @@ use crate::runtime::shims::exits::ExitListener;
 use crate::runtime::{ContainerId, Runtime};
 use crate::server::{self, Server};
 use crate::settings::Settings;
-use crate::status::StatusManager;
+use crate::status::{EVICTED, StatusManager};
 use crate::sync_loop::{Channels, Heartbeat, Parts, SyncLoop};
 use crate::views::Records;
 use crate::views::history::NODE_RESTARTED;
 use crate::volumes::Volumes;
 
+/// The time between two looks at a small volume with a limit.
+const VOLUME_INTERVAL: Duration = Duration::from_secs(1);
 /// The first listing is waited for this long at the start.
 const FIRST_LISTING: Duration = Duration::from_secs(1);
 
@@ -85,15 +88,18 @@ pub(super) fn start(
     engine: Engine,
 ) -> Result<(Running, Threads), DaemonError> {
     let started = Moment::now();
-    let restored = checkpoint::read(&layout.checkpoint());
+    let mut restored = checkpoint::read(&layout.checkpoint());
     let last = LastDaemon::new(&restored);
+    let (pod_evicted, evicted) = bounded(1);
+    let pods_with_data = KubeRuntime::pods_with_data(layout);
+    let evictions = evictions(settings, layout, &pods_with_data, pod_evicted);
+    forget_those_that_began_anew(&mut restored, &evictions);
     let (objects_changed, objects) = bounded(1);
     let stores = Stores::new(restored, started, objects_changed, &sources(settings));
     let facts = NodeFacts::read(settings.node_ip, &layout.lib_dir());
     let node = node(settings, &facts);
     let (kuberuntime, pulls) = kuberuntime(settings, &engine, layout, &stores, facts);
     let kuberuntime = Arc::new(kuberuntime);
-    let pods_with_data = kuberuntime.pods_with_data();
     let StartedPleg {
         pleg,
         lifecycle,
@@ -114,14 +120,15 @@ pub(super) fn start(
     let syncer = Arc::new(syncer(
         settings,
         &stores,
-        kuberuntime,
+        kuberuntime.clone(),
         hooks,
         &pleg,
         &prober,
+        evictions.clone(),
     ));
     let workers = Arc::new(PodWorkers::new(syncer.clone(), settings.sync_frequency));
     let backend = Arc::new(backend(settings, layout, &stores, &pleg, &prober, &workers));
-    let (channels, senders) = channels(lifecycle, result_updates, objects);
+    let (channels, senders) = channels(lifecycle, result_updates, objects, evicted);
     let parts = Parts {
         node,
         pods: stores.pods.clone(),
@@ -129,10 +136,17 @@ pub(super) fn start(
         statuses: stores.statuses.clone(),
         config: stores.config.clone(),
         objects: stores.objects.clone(),
+        evictions: evictions.clone(),
         runtime: Arc::new(RuntimeCache(pleg.clone())),
         probes: prober.clone(),
         recorder: stores.recorder.clone(),
-        garbage: Box::new(garbage(&stores, syncer, workers, &prober)),
+        garbage: Box::new(garbage(
+            &stores,
+            syncer,
+            workers,
+            &prober,
+            evictions.clone(),
+        )),
         pods_with_data,
     };
 
@@ -146,6 +160,7 @@ pub(super) fn start(
         url: start_http_source(settings, layout, stores.outlet(&updates))?,
         exits: start_exit_listener(layout, pleg.clone())?,
         images: start_image_keeper(settings, layout, engine.store, senders.images_changed)?,
+        volumes: start_volume_watch(&stores, kuberuntime, evictions)?,
         pulls,
         pleg: (pleg, stop_pleg),
     };
@@ -222,6 +237,24 @@ impl Stores {
     }
 }
 
+fn evictions(
+    settings: &Settings,
+    layout: &Layout,
+    pods: &[PodUid],
+    wake: Sender<()>,
+) -> Arc<Evictions> {
+    let ceiling = settings.max_container_restart_period;
+    Arc::new(Evictions::open(layout, pods, ceiling, wake))
+}
+
+/// The checkpoint may still say that a pod is evicted which has started anew, or may do so now.
+pub(super) fn forget_those_that_began_anew(restored: &mut Restored, evictions: &Evictions) {
+    let now = Moment::now();
+    restored
+        .statuses
+        .retain(|uid, status| status.reason != EVICTED || evictions.is_evicted(uid, now));
+}
+
 /// Also what ends the pulls of images.
 fn kuberuntime(
     settings: &Settings,
@@ -285,6 +318,7 @@ fn syncer(
     hooks: HandlerRunner,
     pleg: &Arc<Pleg>,
     prober: &Arc<Prober>,
+    evictions: Arc<Evictions>,
 ) -> Syncer {
     Syncer::new(pod_workers::Deps {
         kuberuntime,
@@ -292,6 +326,7 @@ fn syncer(
         cache: Arc::new(RuntimeCache(pleg.clone())),
         probes: prober.clone(),
         statuses: stores.statuses.clone(),
+        evictions,
         recorder: stores.recorder.clone(),
         node_ip: settings.node_ip,
         max_back_off: settings.max_container_restart_period,
@@ -330,9 +365,11 @@ fn garbage(
     syncer: Arc<Syncer>,
     workers: Arc<PodWorkers>,
     prober: &Arc<Prober>,
+    evictions: Arc<Evictions>,
 ) -> Garbage {
     Garbage {
         syncer,
+        evictions,
         pods: stores.pods.clone(),
         workers,
         prober: prober.clone(),
@@ -353,6 +390,7 @@ fn channels(
     lifecycle: Receiver<PodLifecycleEvent>,
     [liveness, readiness, startup]: [ResultUpdates; 3],
     objects: Receiver<()>,
+    evictions: Receiver<()>,
 ) -> (Channels, Senders) {
     let (updates, config) = bounded(UPDATES_CAPACITY);
     let (images_changed, images) = bounded(1);
@@ -365,6 +403,7 @@ fn channels(
         startup,
         images,
         objects,
+        evictions,
         stop: stopped,
     };
     let senders = Senders {
@@ -455,6 +494,26 @@ fn start_checkpoint(
     let save_pauses = pauses::saver(prober);
     let thread = checkpoint::spawn(checkpoint, stopped, save_pauses)
         .map_err(cannot("start the checkpoint thread"))?;
+    Ok((thread, stop))
+}
+
+/// Dropping the sender ends the thread.
+fn start_volume_watch(
+    stores: &Stores,
+    kuberuntime: Arc<KubeRuntime>,
+    evictions: Arc<Evictions>,
+) -> Result<(JoinHandle<()>, Sender<()>), DaemonError> {
+    let (stop, stopped) = bounded(0);
+    let watch = eviction::Watch {
+        pods: stores.pods.clone(),
+        statuses: stores.statuses.clone(),
+        evictions,
+        recorder: stores.recorder.clone(),
+        feed: stores.feed.clone(),
+        limited: Box::new(move |pod| kuberuntime.limited_volumes(pod)),
+        interval: VOLUME_INTERVAL,
+    };
+    let thread = eviction::spawn(watch, stopped).map_err(cannot("start the thread volumes"))?;
     Ok((thread, stop))
 }
 

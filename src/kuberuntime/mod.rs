@@ -34,7 +34,7 @@ use crate::remove_tree::remove_tree;
 use crate::runtime::{
     Cancel, ContainerConfig, ContainerId, Runtime, RuntimeError, RuntimePodStatus, SandboxConfig,
 };
-use crate::volumes::{Context, MountedVolumes, Outdated, VolumeError, Volumes};
+use crate::volumes::{Context, LimitedVolume, MountedVolumes, Outdated, VolumeError, Volumes};
 
 /// See the module. Every method blocks for as long as the disk or the runtime does.
 pub struct KubeRuntime {
@@ -305,10 +305,16 @@ impl KubeRuntime {
             .tear_down(pod, &self.layout.pod_data(pod.uid()))
     }
 
+    /// The pod's volumes on the disk whose size has a limit.
+    pub fn limited_volumes(&self, pod: &Pod) -> Vec<LimitedVolume> {
+        let dir = self.layout.pod_data(pod.uid());
+        self.volumes.limited(pod, &dir)
+    }
+
     /// Pods that have data on the disk. Housekeeping removes that of pods which no longer exist: a daemon that was killed
     /// while it removed a pod has left it.
-    pub fn pods_with_data(&self) -> Vec<PodUid> {
-        let entries = fs::read_dir(self.layout.lib_dir().join("pods"));
+    pub fn pods_with_data(layout: &Layout) -> Vec<PodUid> {
+        let entries = fs::read_dir(layout.lib_dir().join("pods"));
         entries
             .into_iter()
             .flatten()

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::api::{Container, PodRef};
+use crate::api::{Container, PodRef, PodUid};
 use crate::clock::Moment;
 use crate::runtime::{RuntimePodStatus, RuntimeState};
 
@@ -25,6 +25,11 @@ impl BackOffKey {
             "{pod}/{}/{}/{resources}",
             container.name, container.image
         ))
+    }
+
+    /// The key of a pod as a whole. A file that is edited makes a pod with another UID.
+    pub fn of_pod(uid: &PodUid) -> Self {
+        Self(uid.to_string())
     }
 }
 
@@ -116,6 +121,19 @@ impl BackOff {
             },
         );
         Ok(())
+    }
+
+    /// How long something that ended at `finished` waits at least once, which is the first delay for what is not known.
+    pub fn hold(&mut self, key: &BackOffKey, finished: Moment) -> Duration {
+        let held = self.start(key, finished, finished);
+        let held = held.and_then(|()| self.start(key, finished, finished));
+        held.err().map_or(self.initial, |held| held.delay)
+    }
+
+    /// Goes on with a delay that is known from before.
+    pub fn resume(&mut self, key: BackOffKey, length: Duration, advanced: Moment) {
+        let length = length.min(self.ceiling);
+        self.delays.insert(key, Delay { length, advanced });
     }
 
     /// Drops entries that can no longer hold anything back: not advanced for twice the longest wait.
@@ -210,6 +228,27 @@ mod tests {
                 at(20)
             );
         }
+    }
+
+    #[test]
+    fn what_must_wait_each_time_waits_10_20_up_to_the_ceiling_and_anew_after_a_long_life() {
+        let mut table = BackOff::new(Duration::from_secs(50));
+        let mut now = at(0);
+        let mut seen = Vec::new();
+        for life in [1, 1, 1, 1, 599, 601] {
+            let delay = table.hold(&key(), now);
+            seen.push(delay.as_secs());
+            assert_eq!(table.hold(&key(), now), delay, "asked twice");
+            let again = now + delay;
+            table.start(&key(), now, again).expect("it has waited");
+            now = again + Duration::from_secs(life);
+        }
+        seen.push(table.hold(&key(), now).as_secs());
+        assert_eq!(seen, [10, 20, 40, 50, 50, 50, 10]);
+        let mut next_daemon = BackOff::new(Duration::from_secs(50));
+        next_daemon.resume(key(), Duration::from_secs(20), at(5));
+        next_daemon.start(&key(), at(5), at(25)).unwrap();
+        assert_eq!(next_daemon.hold(&key(), at(26)).as_secs(), 40);
     }
 
     #[test]

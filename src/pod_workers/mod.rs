@@ -4,6 +4,7 @@
 //! loop may call it. Only a worker's own thread calls the runtime for its pod. A panic in a sync counts as a failed
 //! sync: it is logged, counted and tried again.
 
+mod evicted;
 mod killing;
 mod starting;
 mod syncer;

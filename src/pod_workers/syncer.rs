@@ -12,6 +12,7 @@ use super::{Outcome, Phase, PodSyncer, Work};
 use crate::api::{Pod, PodStatus, PodUid};
 use crate::clock::{Moment, Time};
 use crate::events::{EventType, Recorder};
+use crate::eviction::Evictions;
 use crate::kuberuntime::KubeRuntime;
 use crate::lifecycle::Hooks;
 use crate::pod_actions::{self, ALL_CONTAINERS_RESTARTING, BackOff, KillReason, ToKill, ToRemove};
@@ -81,6 +82,8 @@ pub struct Deps {
     pub probes: Arc<dyn Probes>,
     /// Statuses.
     pub statuses: Arc<StatusManager>,
+    /// Which pods are evicted.
+    pub evictions: Arc<Evictions>,
     /// Events.
     pub recorder: Arc<Recorder>,
     /// Address of pods in the node's network.
@@ -100,7 +103,7 @@ pub struct Syncer {
 
 /// Which of the three syncs computes the status.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     Syncing,
     /// The pod is being stopped.
     Ending,
@@ -185,6 +188,12 @@ impl Syncer {
     // ---- sync ----
 
     fn sync(&self, pod: &Arc<Pod>, cancel: &Cancel) -> Outcome {
+        if let Err(error) = self.begin_anew(pod) {
+            return Outcome::Failed {
+                error,
+                retry_at: None,
+            };
+        }
         let runtime = match self.runtime_status(pod) {
             Ok(status) => status,
             Err(outcome) => return outcome,
@@ -242,8 +251,9 @@ impl Syncer {
     }
 
     /// Computes the API status and stores it.
-    fn publish(&self, pod: &Pod, runtime: &RuntimePodStatus, stage: Stage) -> PodStatus {
+    pub(super) fn publish(&self, pod: &Pod, runtime: &RuntimePodStatus, stage: Stage) -> PodStatus {
         let pod_is_terminal = stage == Stage::Ended;
+        let evicted = self.deps.evictions.message(pod.uid(), Moment::now());
         let old = self.deps.statuses.get(pod.uid());
         let status = status::generate(&status::Inputs {
             pod,
@@ -259,6 +269,7 @@ impl Syncer {
                 pod,
                 self.deps.statuses.age(pod.uid(), Moment::now()),
             ),
+            evicted: evicted.as_deref(),
         });
         let status = if pod_is_terminal {
             status::finished(&pod.spec, status)
@@ -362,7 +373,8 @@ impl Syncer {
             self.deps.probes.stop_liveness_and_startup(pod);
         }
         let mut problems = Problems::new(cancel);
-        self.kill_pod(pod, &runtime, Some(work.grace), &mut problems);
+        let grace = self.grace(work);
+        self.kill_pod(pod, &runtime, Some(grace), &mut problems);
         let runtime = self.runtime().pod_status(pod.uid());
         self.deps.cache.request_relist(pod.uid());
         match runtime {
@@ -396,7 +408,7 @@ impl Syncer {
         if !work.removed {
             // A pod that has finished keeps records and logs, not its emptyDirs.
             return match self.deps.kuberuntime.tear_down_volumes(&work.pod) {
-                Ok(()) => Outcome::Ok,
+                Ok(()) => self.evicted_has_ended(&work.pod),
                 Err(e) => Outcome::Failed {
                     error: format!("cannot remove the volumes of a finished pod: {e}"),
                     retry_at: None,
@@ -404,7 +416,10 @@ impl Syncer {
             };
         }
         match self.remove_everything(uid) {
-            Ok(()) => Outcome::Ok,
+            Ok(()) => {
+                self.deps.evictions.forget(uid);
+                Outcome::Ok
+            }
             Err(e) => Outcome::Failed {
                 error: format!("cannot remove what is left of the pod: {e}"),
                 retry_at: None,
@@ -456,7 +471,7 @@ impl Syncer {
             .record(&pod.reference(), &field_path, type_, reason, &text);
     }
 
-    fn ran(&self, uid: &PodUid) {
+    pub(super) fn ran(&self, uid: &PodUid) {
         self.last_run
             .lock()
             .expect("no panic while the lock is held")

@@ -311,6 +311,24 @@ fn instance(runtime: &RuntimeContainerStatus, old: Option<&ContainerStatus>) -> 
     status
 }
 
+/// What a pod that starts anew takes over from the instances that are removed for that: their number. How they ended would
+/// count for its phase.
+pub fn taken_over(pod: &Pod, runtime: &RuntimePodStatus) -> PodStatus {
+    let of = |container: &Container| {
+        let newest = runtime.container(&container.name)?;
+        Some(ContainerStatus {
+            name: container.name.clone(),
+            restart_count: newest.attempt + 1,
+            ..ContainerStatus::default()
+        })
+    };
+    PodStatus {
+        init_container_statuses: pod.spec.init_containers.iter().filter_map(of).collect(),
+        container_statuses: pod.spec.containers.iter().filter_map(of).collect(),
+        ..PodStatus::default()
+    }
+}
+
 fn ended(runtime: &RuntimeContainerStatus) -> ContainerStateTerminated {
     ContainerStateTerminated {
         exit_code: runtime.exit_code,

@@ -13,6 +13,9 @@ use crate::pod_actions::{
 };
 use crate::runtime::RuntimePodStatus;
 
+/// The reason of an evicted pod, and of its event.
+pub const EVICTED: &str = "Evicted";
+
 /// The inputs of a status.
 pub struct Inputs<'a> {
     /// The pod.
@@ -36,6 +39,8 @@ pub struct Inputs<'a> {
     pub terminating: bool,
     /// activeDeadlineSeconds have passed since the start time.
     pub deadline_exceeded: bool,
+    /// Why it is evicted.
+    pub evicted: Option<&'a str>,
 }
 
 /// Computes the status.
@@ -77,7 +82,7 @@ pub fn generate(inputs: &Inputs) -> PodStatus {
     status
 }
 
-/// 9.2: a terminal phase never goes back, a deadline forces Failed, an unchanged phase keeps its reason.
+/// 9.2: a terminal phase never goes back, a deadline or an eviction forces Failed, an unchanged phase keeps its reason.
 fn set_phase(inputs: &Inputs, status: &mut PodStatus) {
     let facts = phase::PhaseInputs {
         pod_is_terminal: inputs.pod_is_terminal,
@@ -92,10 +97,15 @@ fn set_phase(inputs: &Inputs, status: &mut PodStatus) {
     let computed = phase::phase(&inputs.pod.spec, &statuses, facts);
     let was = inputs.old.filter(|o| o.phase.is_terminal());
     status.phase = was.map_or(computed, |o| o.phase);
-    if inputs.deadline_exceeded && was.is_none() {
+    let deadline = inputs.deadline_exceeded.then_some((
+        "DeadlineExceeded",
+        "Pod was active on the node longer than the specified deadline",
+    ));
+    let failed = inputs.evicted.map(|why| (EVICTED, why)).or(deadline);
+    if let Some((reason, message)) = failed.filter(|_| was.is_none()) {
         status.phase = PodPhase::Failed;
-        status.reason = "DeadlineExceeded".into();
-        status.message = "Pod was active on the node longer than the specified deadline".into();
+        status.reason = reason.into();
+        status.message = message.into();
     } else if let Some(same) = inputs.old.filter(|o| o.phase == status.phase) {
         status.reason.clone_from(&same.reason);
         status.message.clone_from(&same.message);
@@ -170,6 +180,7 @@ mod tests {
             pod_is_terminal: false,
             terminating: false,
             deadline_exceeded,
+            evicted: None,
         })
     }
 
@@ -213,6 +224,7 @@ mod tests {
                 pod_is_terminal: true,
                 terminating: false,
                 deadline_exceeded: false,
+                evicted: None,
             })
             .phase
         };
@@ -236,6 +248,35 @@ mod tests {
             (status.phase, status.reason.as_str()),
             (PodPhase::Failed, "DeadlineExceeded")
         );
+    }
+
+    #[test]
+    fn an_eviction_fails_the_pod_unless_it_has_ended() {
+        let pod = pod(json!({"containers": [{"name": "a"}]}));
+        let evicted = |old: Option<PodPhase>| {
+            let old = old.map(|phase| PodStatus {
+                phase,
+                ..Default::default()
+            });
+            let status = generate(&Inputs {
+                pod: &pod,
+                runtime: &running(),
+                old: old.as_ref(),
+                failure: &|_| None,
+                probed: &|_| (),
+                now: Time::now(),
+                node_ip: "192.0.2.1".parse().unwrap(),
+                pod_is_terminal: false,
+                terminating: true,
+                deadline_exceeded: true,
+                evicted: Some("full. "),
+            });
+            (status.phase, status.reason, status.message)
+        };
+        let failed = (PodPhase::Failed, "Evicted".to_owned(), "full. ".to_owned());
+        assert_eq!(evicted(None), failed);
+        assert_eq!(evicted(Some(PodPhase::Running)), failed);
+        assert_eq!(evicted(Some(PodPhase::Succeeded)).0, PodPhase::Succeeded);
     }
 
     #[test]

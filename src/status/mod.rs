@@ -9,8 +9,8 @@ mod phase;
 
 pub use ages::Ages;
 pub use conditions::{TooManyConditions, containers_ready};
-pub use container_statuses::StartFailure;
-pub use generate::{Inputs, generate, qos_class};
+pub use container_statuses::{StartFailure, taken_over};
+pub use generate::{EVICTED, Inputs, generate, qos_class};
 pub use manager::{StatusManager, finished};
 
 pub use phase::{PhaseInputs, phase};

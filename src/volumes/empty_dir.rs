@@ -4,8 +4,9 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::{Context, SetUp, VolumeType};
-use crate::api::pod::{EmptyDir, Volume};
+use super::{Context, SetUp, VolumeType, positive};
+use crate::api::pod::Volume;
+use crate::api::quantity::Quantity;
 use crate::runtime::Tmpfs;
 
 /// The volume type `emptyDir`.
@@ -29,7 +30,7 @@ impl VolumeType for EmptyDirVolume {
         let tmpfs = match spec.medium == "Memory" {
             true => Some(Tmpfs {
                 path: dir.to_owned(),
-                size: size_limit(&spec)?,
+                size: spec.size_limit.as_ref().and_then(positive),
             }),
             false => None,
         };
@@ -42,17 +43,10 @@ impl VolumeType for EmptyDirVolume {
     fn takes_group(&self, _: &Volume) -> bool {
         true
     }
-}
 
-fn size_limit(empty_dir: &EmptyDir) -> Result<Option<u64>, String> {
-    let Some(limit) = &empty_dir.size_limit else {
-        return Ok(None);
-    };
-    let bytes = limit
-        .value()
-        .and_then(|n| u64::try_from(n).ok())
-        .filter(|&n| n > 0);
-    bytes
-        .map(Some)
-        .ok_or_else(|| format!("sizeLimit {:?} is no positive quantity", limit.0))
+    /// In memory the tmpfs keeps it.
+    fn size_limit<'v>(&self, volume: &'v Volume) -> Option<&'v Quantity> {
+        let spec = volume.empty_dir.as_ref()?;
+        spec.size_limit.as_ref().filter(|_| spec.medium.is_empty())
+    }
 }

@@ -22,6 +22,7 @@ mod ownership;
 mod payload;
 mod projected;
 mod secret;
+mod usage;
 
 use std::fmt;
 use std::fs;
@@ -30,11 +31,13 @@ use std::path::{Path, PathBuf};
 
 pub use mounted::{MountedVolumes, Outdated};
 pub use payload::Payload;
+pub use usage::{Usage, Walk};
 
 use crate::api::Pod;
 use crate::api::field_ref::Allocatable;
 use crate::api::objects::ObjectSet;
 use crate::api::pod::Volume;
+use crate::api::quantity::Quantity;
 use crate::remove_tree::remove_tree;
 use crate::runtime::Tmpfs;
 use mounted::Content;
@@ -84,6 +87,11 @@ pub trait VolumeType: Send + Sync {
         false
     }
 
+    /// The most that may lie in it on the disk; None for no limit, and where something else keeps it.
+    fn size_limit<'v>(&self, _: &'v Volume) -> Option<&'v Quantity> {
+        None
+    }
+
     /// Removes the volume if it belongs only to the pod. Called when the pod has finished; `dir`
     /// may not exist.
     ///
@@ -127,6 +135,19 @@ impl SetUp {
             ..Self::at(dir.to_owned())
         })
     }
+}
+
+/// A volume on the disk whose size has a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitedVolume {
+    /// Its name in the pod.
+    pub name: String,
+    /// Its directory, which may not exist yet.
+    pub dir: PathBuf,
+    /// Bytes, at least 1.
+    pub limit: u64,
+    /// The limit as written.
+    pub written: String,
 }
 
 /// A volume is not ready.
@@ -243,11 +264,32 @@ impl Volumes {
         result
     }
 
+    /// The volumes whose size has a limit that nothing but a look at them keeps; none for most pods.
+    pub fn limited(&self, pod: &Pod, pod_dir: &Path) -> Vec<LimitedVolume> {
+        let limited = |volume: &Volume| {
+            let t = self.type_of(volume).ok()?;
+            let quantity = t.size_limit(volume)?;
+            Some(LimitedVolume {
+                name: volume.name.clone(),
+                dir: directory(t, volume, pod_dir),
+                limit: positive(quantity)?,
+                written: quantity.0.clone(),
+            })
+        };
+        pod.spec.volumes.iter().filter_map(limited).collect()
+    }
+
     fn type_of(&self, volume: &Volume) -> Result<&dyn VolumeType, String> {
         let mut all = self.types.iter().map(|t| &**t);
         all.find(|t| t.supports(volume))
             .ok_or_else(|| "no type of volume that podprobe has".to_owned())
     }
+}
+
+/// A limit in bytes. As in the kubelet 0 is no limit.
+fn positive(limit: &Quantity) -> Option<u64> {
+    let bytes = limit.value().and_then(|n| u64::try_from(n).ok());
+    bytes.filter(|&n| n > 0)
 }
 
 /// `<pod>/volumes/kubernetes.io~empty-dir/<name>`.

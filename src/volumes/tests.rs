@@ -62,6 +62,29 @@ fn an_empty_dir_keeps_what_is_in_it_until_the_pod_has_finished() {
 }
 
 #[test]
+fn only_a_volume_on_the_disk_with_a_limit_is_measured() {
+    let with = |limit: serde_json::Value| json!({"name": "v", "emptyDir": limit});
+    let limited = |volume: serde_json::Value| {
+        let all = Volumes::new().limited(&pod(json!([volume])), Path::new("/p"));
+        all.into_iter().next().map(|v| (v.limit, v.written, v.dir))
+    };
+    let dir = Path::new("/p/volumes/kubernetes.io~empty-dir/v").to_owned();
+    for (written, bytes) in [("1Mi", 1 << 20), ("1k", 1000), ("1m", 1), ("0.5Ki", 512)] {
+        let found = limited(with(json!({"sizeLimit": written})));
+        assert_eq!(found, Some((bytes, written.to_owned(), dir.clone())));
+    }
+    for unlimited in [
+        with(json!({})),
+        with(json!({"sizeLimit": "0"})),
+        with(json!({"sizeLimit": "1Mi", "medium": "Memory"})),
+        json!({"name": "v"}),
+        json!({"name": "v", "hostPath": {"path": "/x"}}),
+    ] {
+        assert_eq!(limited(unlimited.clone()), None, "{unlimited}");
+    }
+}
+
+#[test]
 fn the_end_of_a_pod_leaves_the_nodes_own_directories_alone() {
     let (dir, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let pod = pod(json!([{"name": "v", "hostPath": {"path": own.path()}}]));

@@ -111,8 +111,17 @@ struct Harness {
     statuses: Arc<StatusManager>,
     recorder: Arc<Recorder>,
     objects: Arc<Objects>,
+    evictions: Arc<Evictions>,
     pod: Arc<Pod>,
     dir: tempfile::TempDir,
+}
+
+/// What a daemon with this root knows of evicted pods.
+fn evictions(root: &std::path::Path) -> Arc<Evictions> {
+    let (layout, wake) = (Layout::new(root), crossbeam_channel::bounded(1).0);
+    let pods = KubeRuntime::pods_with_data(&layout);
+    let ceiling = Duration::from_secs(300);
+    Arc::new(Evictions::open(&layout, &pods, ceiling, wake))
 }
 
 impl Harness {
@@ -143,12 +152,14 @@ impl Harness {
             NodeFacts::default(),
             Layout::new(dir.path()),
         );
+        let evictions = evictions(dir.path());
         let syncer = Syncer::new(Deps {
             kuberuntime: Arc::new(kuberuntime),
             hooks,
             cache: runtime.clone(),
             probes: probes.clone(),
             statuses: statuses.clone(),
+            evictions: evictions.clone(),
             recorder: recorder.clone(),
             node_ip: "192.0.2.1".parse().unwrap(),
             max_back_off: Duration::from_secs(300),
@@ -160,6 +171,7 @@ impl Harness {
             statuses,
             recorder,
             objects,
+            evictions,
             pod,
             dir,
         }
@@ -1164,4 +1176,121 @@ fn a_passed_deadline_fails_the_pod() {
             1
         )
     );
+}
+
+/// A pod with a container that runs and one that has completed, evicted.
+fn evicted(policy: &str) -> Harness {
+    let containers = json!([{"name": "c", "image": "i"}, {"name": "done", "image": "i"}]);
+    let h = Harness::new(json!({
+        "restartPolicy": policy, "terminationGracePeriodSeconds": 30,
+        "containers": containers, "volumes": [{"name": "v"}],
+    }));
+    h.run(Phase::Sync);
+    for container in &mut h.runtime.state().containers {
+        if container.metadata.name == "done" {
+            end(container, 0);
+        }
+    }
+    std::fs::create_dir_all(h.pod_dir()).unwrap();
+    h.evictions.evict(h.pod.uid(), "full. ");
+    h.calls();
+    h
+}
+
+impl Harness {
+    /// As the pod's worker runs it: the pod has finished, and its file is there.
+    fn run_finished(&self) -> Outcome {
+        let work = Work {
+            phase: Phase::Terminated,
+            pod: self.pod.clone(),
+            grace: 1,
+            runtime_only: false,
+            removed: false,
+        };
+        self.syncer.run(&work, &Cancel::default())
+    }
+
+    fn phase_and_reason(&self) -> (PodPhase, String, String) {
+        let status = self.status();
+        (status.phase, status.reason.clone(), status.message.clone())
+    }
+}
+
+#[test]
+fn an_evicted_pod_fails_ends_soon_loses_its_volumes_and_starts_from_its_beginning() {
+    for policy in ["Always", "OnFailure", "Never"] {
+        eviction_and_new_start(&evicted(policy));
+    }
+}
+
+#[track_caller]
+fn eviction_and_new_start(h: &Harness) {
+    let failed = (PodPhase::Failed, "Evicted".into(), "full. ".into());
+    let volume = h.pod_dir().join("volumes/kubernetes.io~empty-dir/v");
+    assert!(volume.exists());
+    assert_eq!(h.run(Phase::Sync), Outcome::Terminal);
+    assert_eq!(h.phase_and_reason(), failed);
+    assert_eq!(h.calls(), [""; 0]);
+    assert_eq!(h.run(Phase::Terminating), Outcome::Ok);
+    // the second of an eviction, and the minimum of every stop
+    assert!(h.calls().contains(&"stop 2 2".to_owned()));
+    // it heard the signal
+    end(&mut h.runtime.state().containers[1], 0);
+    assert_eq!(h.run_finished(), Outcome::Ok);
+    assert_eq!(h.phase_and_reason(), failed);
+    assert!(!volume.exists());
+    assert_eq!(h.run_finished(), Outcome::Ok);
+    assert_eq!(h.run(Phase::Sync), Outcome::Terminal, "it waits");
+
+    // the sync loop forgets the status when the wait is over
+    h.evictions.release(h.pod.uid(), Moment::now());
+    h.statuses.remove_orphans(&Default::default());
+    h.calls();
+    assert_eq!(h.run(Phase::Sync), Outcome::Ok);
+    let calls = h.calls();
+    for call in ["remove 2", "remove 3", "start c 1", "start done 1"] {
+        assert!(calls.iter().any(|c| c == call), "{call}: {calls:?}");
+    }
+    assert!(volume.exists());
+    assert_eq!(h.run(Phase::Sync), Outcome::Ok);
+    let status = h.status();
+    let count = status.container_statuses[0].restart_count;
+    assert_eq!((status.phase, count), (PodPhase::Running, 1));
+}
+
+/// A daemon that is killed while it evicts: the next one has a status of before, or none.
+#[test]
+fn an_evicted_pod_of_which_nothing_runs_gets_its_status() {
+    for known in [true, false] {
+        let h = evicted("Never");
+        h.run(Phase::Terminating);
+        match known {
+            true => h.statuses.set(&h.pod, PodStatus::default()),
+            false => h.statuses.remove_orphans(&Default::default()),
+        }
+        assert_eq!(h.run_finished(), Outcome::Ok);
+        assert_eq!(h.phase_and_reason().1, "Evicted", "{known}");
+        assert!(!h.evictions.comes_back(h.pod.uid()));
+    }
+}
+
+#[test]
+fn a_pod_that_ended_before_it_was_evicted_is_not_evicted() {
+    let h = evicted("OnFailure");
+    let done = PodStatus {
+        phase: PodPhase::Succeeded,
+        ..PodStatus::default()
+    };
+    h.statuses.set(&h.pod, done);
+    assert_eq!(h.run_finished(), Outcome::Ok);
+    assert_eq!(h.status().phase, PodPhase::Succeeded);
+    assert!(!h.evictions.is_evicted(h.pod.uid(), Moment::now()));
+}
+
+#[test]
+fn a_removed_pod_is_not_evicted_any_more() {
+    let h = evicted("Always");
+    h.run(Phase::Terminating);
+    assert_eq!(h.run(Phase::Terminated), Outcome::Ok);
+    assert!(!h.evictions.is_evicted(h.pod.uid(), Moment::now()));
 }

@@ -1,0 +1,163 @@
+//! Evictions on a real disk; a daemon that was killed is one that opens them again.
+
+use serde_json::json;
+
+use super::*;
+use crate::api::test_pods;
+
+const CEILING: Duration = Duration::from_secs(300);
+const UID: &str = "u";
+
+fn at(seconds: u64) -> Moment {
+    Moment::from_boot(Duration::from_secs(seconds))
+}
+
+fn pod(policy: &str) -> Pod {
+    let spec = json!({ "restartPolicy": policy });
+    test_pods::pod("p").uid(UID).spec(spec).build()
+}
+
+struct Node {
+    dir: tempfile::TempDir,
+    evictions: Evictions,
+    woken: crossbeam_channel::Receiver<()>,
+}
+
+impl Node {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let data = Layout::new(dir.path()).pod_data(&UID.into());
+        std::fs::create_dir_all(data).unwrap();
+        let (wake, woken) = crossbeam_channel::bounded(1);
+        let evictions = open(dir.path(), wake);
+        Self {
+            dir,
+            evictions,
+            woken,
+        }
+    }
+
+    /// The daemon is killed, and the next one starts.
+    fn crash(&mut self) {
+        let (wake, woken) = crossbeam_channel::bounded(1);
+        self.evictions = open(self.dir.path(), wake);
+        self.woken = woken;
+    }
+
+    /// Whether it is evicted, is to end, and is to start anew.
+    fn seen(&self, now: u64) -> (bool, bool, bool) {
+        let (e, uid, now) = (&self.evictions, UID.into(), at(now));
+        let is_evicted = e.is_evicted(&uid, now);
+        assert_eq!(e.message(&uid, now).is_some(), is_evicted);
+        assert_eq!(e.over(&uid, now).is_some(), !e.due(now).is_empty());
+        (
+            is_evicted,
+            e.ending().contains(&uid),
+            e.over(&uid, now).is_some(),
+        )
+    }
+}
+
+fn open(root: &std::path::Path, wake: Sender<()>) -> Evictions {
+    Evictions::open(&Layout::new(root), &[UID.into()], CEILING, wake)
+}
+
+const NOT_EVICTED: (bool, bool, bool) = (false, false, false);
+const ENDING: (bool, bool, bool) = (true, true, false);
+const WAITING: (bool, bool, bool) = (true, false, false);
+const OVER: (bool, bool, bool) = (false, false, true);
+
+#[test]
+fn an_evicted_pod_ends_waits_and_starts_anew_wherever_the_daemon_is_killed() {
+    let mut node = Node::new();
+    let (uid, pod) = (PodUid::from(UID), pod("Always"));
+    let check = |node: &mut Node, now, expected| {
+        assert_eq!(node.seen(now), expected);
+        node.crash();
+        assert_eq!(node.seen(now), expected, "after a crash");
+    };
+    check(&mut node, 100, NOT_EVICTED);
+    node.evictions.evict(&uid, "why");
+    assert!(node.woken.try_recv().is_ok());
+    check(&mut node, 100, ENDING);
+    node.evictions.ended(&pod, at(103));
+    check(&mut node, 112, WAITING);
+    node.evictions.ended(&pod, at(112));
+    check(&mut node, 112, WAITING);
+    check(&mut node, 113, OVER);
+    assert_eq!(node.evictions.over(&uid, at(113)).unwrap(), "why");
+    node.evictions.begin_anew(&uid, at(113)).unwrap();
+    check(&mut node, 113, NOT_EVICTED);
+}
+
+#[test]
+fn each_wait_is_longer_than_the_one_before_also_over_a_crash_while_it_waits() {
+    let mut node = Node::new();
+    let (uid, pod) = (PodUid::from(UID), pod("OnFailure"));
+    let mut now = 100;
+    for (delay, crash) in [(10, false), (20, true), (40, false)] {
+        node.evictions.evict(&uid, "why");
+        node.evictions.ended(&pod, at(now));
+        if crash {
+            node.crash();
+        }
+        assert_eq!(node.seen(now + delay - 1), WAITING);
+        now += delay;
+        assert_eq!(node.seen(now), OVER);
+        node.evictions.begin_anew(&uid, at(now)).unwrap();
+    }
+}
+
+#[test]
+fn with_policy_never_it_stays_evicted_and_gives_up_its_place() {
+    let mut node = Node::new();
+    let uid = PodUid::from(UID);
+    node.evictions.evict(&uid, "why");
+    assert!(node.evictions.comes_back(&uid));
+    node.evictions.ended(&pod("Never"), at(100));
+    for _ in 0..2 {
+        assert_eq!(node.seen(999_999), WAITING);
+        assert!(!node.evictions.comes_back(&uid));
+        node.crash();
+    }
+    // its file went and came back
+    node.evictions.release(&uid, at(100));
+    assert_eq!(node.seen(100), OVER);
+}
+
+#[test]
+fn a_pod_whose_file_goes_while_it_is_being_ended_ends_first() {
+    let node = Node::new();
+    let uid = PodUid::from(UID);
+    node.evictions.evict(&uid, "why");
+    node.evictions.release(&uid, at(100));
+    assert_eq!(node.seen(100), ENDING);
+}
+
+#[test]
+fn what_is_removed_is_forgotten() {
+    let mut node = Node::new();
+    let uid = PodUid::from(UID);
+    node.evictions.evict(&uid, "why");
+    node.evictions.forget(&uid);
+    node.crash();
+    assert_eq!(node.seen(100), NOT_EVICTED);
+    node.evictions.evict(&uid, "why");
+    node.evictions.retain(&HashSet::from([uid]), at(100));
+    assert_eq!(node.seen(100), ENDING);
+    node.evictions.retain(&HashSet::new(), at(100));
+    assert_eq!(node.seen(100), NOT_EVICTED);
+}
+
+#[test]
+fn a_record_that_cannot_be_written_or_read_costs_no_pod() {
+    let mut node = Node::new();
+    let uid = PodUid::from(UID);
+    let path = Layout::new(node.dir.path()).eviction(&uid);
+    std::fs::write(&path, "{").unwrap();
+    node.crash();
+    assert_eq!(node.seen(100), NOT_EVICTED);
+    std::fs::create_dir_all(path.with_extension("json.tmp")).unwrap();
+    node.evictions.evict(&uid, "why");
+    assert_eq!(node.seen(100), ENDING);
+}
