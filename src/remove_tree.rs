@@ -49,7 +49,8 @@ fn remove(dir: &Path) -> io::Result<()> {
         Ok(top) => Tree::new(top).and_then(Tree::empty)?,
         Err(Errno::ENOENT) => return Ok(()),
         // no directory: a link is removed, a file is an error
-        Err(_) => return fs::remove_dir_all(dir),
+        Err(Errno::ELOOP | Errno::ENOTDIR) => return fs::remove_dir_all(dir),
+        Err(e) => return Err(e.into()),
     }
     match fs::remove_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),

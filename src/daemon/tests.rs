@@ -162,7 +162,11 @@ fn a_pod_that_has_started_anew_is_not_evicted_again_by_the_checkpoint() {
     fs::create_dir_all(layout.pod_data(&"waits".into())).unwrap();
     open().evict(&"waits".into(), "full. ");
     let status = |reason: &str| json!({"phase": "Failed", "reason": reason});
-    let statuses = json!({"waits": status("Evicted"), "runs": status("Evicted"), "rejected": status("NodePorts")});
+    let mut gated = status("Evicted");
+    gated["conditions"] =
+        json!([{"type": "Ready", "status": "False"}, {"type": "lan/joined", "status": "True"}]);
+    let statuses = json!({"waits": status("Evicted"), "runs": status("Evicted"), "gated": gated,
+        "rejected": status("NodePorts")});
     let mut restored = crate::checkpoint::Restored {
         statuses: serde_json::from_value(statuses).unwrap(),
         ..Default::default()
@@ -170,7 +174,10 @@ fn a_pod_that_has_started_anew_is_not_evicted_again_by_the_checkpoint() {
     wiring::forget_those_that_began_anew(&mut restored, &open());
     let mut left: Vec<_> = restored.statuses.keys().map(|uid| uid.as_str()).collect();
     left.sort_unstable();
-    assert_eq!(left, ["rejected", "waits"]);
+    assert_eq!(left, ["gated", "rejected", "waits"]);
+    let gated = &restored.statuses[&"gated".into()];
+    let types: Vec<_> = gated.conditions.iter().map(|c| c.type_.as_str()).collect();
+    assert_eq!((types, gated.reason.as_str()), (vec!["lan/joined"], ""));
 }
 
 /// Lessons F3.

@@ -51,7 +51,7 @@ use crate::runtime::shims::exits::ExitListener;
 use crate::runtime::{ContainerId, Runtime};
 use crate::server::{self, Server};
 use crate::settings::Settings;
-use crate::status::{EVICTED, StatusManager};
+use crate::status::{EVICTED, StatusManager, conditions_of_others};
 use crate::sync_loop::{Channels, Heartbeat, Parts, SyncLoop};
 use crate::views::Records;
 use crate::views::history::NODE_RESTARTED;
@@ -250,9 +250,14 @@ fn evictions(
 /// The checkpoint may still say that a pod is evicted which has started anew, or may do so now.
 pub(super) fn forget_those_that_began_anew(restored: &mut Restored, evictions: &Evictions) {
     let now = Moment::now();
-    restored
-        .statuses
-        .retain(|uid, status| status.reason != EVICTED || evictions.is_evicted(uid, now));
+    restored.statuses.retain(|uid, status| {
+        if status.reason != EVICTED || evictions.is_evicted(uid, now) {
+            return true;
+        }
+        // What clients have said of the pod goes on.
+        let kept = conditions_of_others(status);
+        kept.map(|kept| *status = kept).is_some()
+    });
 }
 
 /// Also what ends the pulls of images.

@@ -164,6 +164,15 @@ pub(super) fn take_those_of_others(status: &mut PodStatus, stored: &[PodConditio
     differs
 }
 
+/// Of a status the conditions that podprobe does not set, and nothing else; None when it has none.
+pub fn conditions_of_others(status: &PodStatus) -> Option<PodStatus> {
+    let conditions: Vec<PodCondition> = of_others(&status.conditions).cloned().collect();
+    (!conditions.is_empty()).then(|| PodStatus {
+        conditions,
+        ..PodStatus::default()
+    })
+}
+
 /// Most conditions of a pod that no readiness gate names.
 const MAX_WITHOUT_GATE: usize = 32;
 
