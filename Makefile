@@ -6,6 +6,8 @@ RUNTIME ?= embedded
 # Of the benches themselves; `dev` uses what `make test` has built.
 PROFILE ?= bench
 MUSL := x86_64-unknown-linux-musl
+# Tests wait more than they work.
+TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 DEMO := target/demo/rootfs/probe-target
 # Debian's toolchain goes before the default one when only it has a musl std; "none" when neither has.
 STATIC_PATH := $(shell has() { ls "$$($$1 --print target-libdir --target $(MUSL) 2>/dev/null)"/libstd-*.rlib >/dev/null 2>&1; }; \
@@ -39,7 +41,7 @@ $(DEMO): examples/probe-target/main.rs $(wildcard examples/probe-target/*.rs)
 	$(RUSTC) --edition 2024 -O -C target-feature=+crt-static -C panic=abort -C strip=symbols -o $@ $<
 
 test: ## all tests, also after a failure; those that need root say so when they are skipped
-	@if $(CARGO) nextest --version >/dev/null 2>&1; then $(CARGO) nextest run --no-fail-fast; else $(CARGO) test --no-fail-fast; fi
+	@if $(CARGO) nextest --version >/dev/null 2>&1; then $(CARGO) nextest run --no-fail-fast --test-threads $(TEST_THREADS); else $(CARGO) test --no-fail-fast; fi
 
 realware: ## real servers from Debian packages (fetched below target, not installed) run tests/pods, as root; SOFTWARE="nginx redis"
 	$(CARGO) test --test field_manifests -- --ignored --nocapture $(SOFTWARE)
