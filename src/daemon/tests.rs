@@ -1,6 +1,6 @@
 //! The whole daemon on a runtime that sees configurations only, and its end.
 
-use std::fs;
+use std::{fs, io};
 
 use crossbeam_channel::{Receiver, bounded};
 use serde_json::{Value, json};
@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::PodPhase;
 use crate::clock::Moment;
+use crate::http_client::WebUrl;
 use crate::images::manager::ImageService;
 use crate::images::{Image, ImageConfig, ImageError};
 use crate::runtime::ExecOutcome;
@@ -40,13 +41,17 @@ struct Harness {
 
 impl Harness {
     fn on(runtime: FakeRuntime) -> Self {
+        Self::with(runtime, Settings::default())
+    }
+
+    fn with(runtime: FakeRuntime, settings: Settings) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path());
         fs::create_dir_all(layout.pods_dir()).unwrap();
         let settings = Settings {
             static_pod_path: layout.pods_dir(),
             node_name: "node".into(),
-            ..Settings::default()
+            ..settings
         };
         let runtime = Arc::new(runtime);
         let engine = Engine {
@@ -85,7 +90,7 @@ fn pod(spec: Value) -> String {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}).to_string()
 }
 
-/// Issue 9, shows 2: nothing above the trait `Runtime` needs our own shims.
+/// Nothing above the trait `Runtime` needs our own shims.
 #[test]
 fn a_pod_runs_restarts_and_goes_on_a_runtime_that_sees_configurations_only() {
     let h = Harness::on(FakeRuntime::with_exec(|_, _| {
@@ -125,6 +130,40 @@ fn a_pod_runs_restarts_and_goes_on_a_runtime_that_sees_configurations_only() {
     let state = h.runtime.state();
     assert!(state.containers.is_empty() && state.sandboxes.is_empty());
     drop(state);
+    h.daemon.shutdown(CEILING).unwrap();
+}
+
+#[test]
+fn all_pods_are_removed_whatever_source_they_come_from() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let container = json!({"name": "c", "image": "i", "command": ["serve"]});
+    let body = pod(json!({"containers": [container]}));
+    let file = body
+        .replace("\"web\"", "\"file\"")
+        .replace("\"u\"", "\"f\"");
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let server = std::thread::spawn(move || {
+        let (mut peer, _) = listener.accept().unwrap();
+        let _ = io::Read::read(&mut peer, &mut [0; 4096]).unwrap();
+        io::Write::write_all(&mut peer, answer.as_bytes()).unwrap();
+    });
+    let settings = Settings {
+        static_pod_url: Some(WebUrl::parse(&url).unwrap()),
+        ..Settings::default()
+    };
+    let h = Harness::with(FakeRuntime::default(), settings);
+    fs::write(h.pod_file(), file).unwrap();
+    h.until("both pods run", |s| {
+        let running = |p: &&Arc<PodView>| p.status.phase == PodPhase::Running;
+        s.pods.iter().filter(running).count() == 2
+    });
+    server.join().unwrap();
+    h.daemon.remove_all_pods(CEILING).unwrap();
+    assert!(h.runtime.state().containers.is_empty());
     h.daemon.shutdown(CEILING).unwrap();
 }
 

@@ -10,6 +10,16 @@ use super::*;
 const CEILING: Duration = Duration::from_secs(10);
 const HOUR: Duration = Duration::from_secs(3600);
 
+fn outlet(updates: Sender<PodUpdate>, states: &Arc<FileStates>) -> Outlet {
+    Outlet {
+        config: Arc::new(PodConfig::new(&[PodSource::File])),
+        objects: Arc::default(),
+        updates,
+        states: states.clone(),
+        events: Arc::default(),
+    }
+}
+
 /// A source on `<dir>/pods`; dropping it stops and joins its thread.
 struct Fixture {
     dir: Option<tempfile::TempDir>,
@@ -39,13 +49,7 @@ impl Fixture {
             last_good: dir.path().join("last-good"),
             running: Default::default(),
             decode,
-            outlet: Outlet {
-                config: Arc::new(PodConfig::new(&[PodSource::File])),
-                objects: Arc::default(),
-                updates: send,
-                states: Arc::clone(&states),
-                events: Arc::default(),
-            },
+            outlet: outlet(send, &states),
         };
         let source = Some(FileSource::spawn(config).unwrap());
         Self {
@@ -462,13 +466,7 @@ fn a_panicking_decoder_is_a_problem_of_that_file() {
                 decode(bytes, path)
             }
         }),
-        outlet: Outlet {
-            config: Arc::new(PodConfig::new(&[PodSource::File])),
-            objects: Arc::default(),
-            updates: send,
-            states: Arc::clone(&states),
-            events: Arc::default(),
-        },
+        outlet: outlet(send, &states),
     })
     .unwrap();
     assert_eq!(updates.recv_timeout(CEILING).unwrap().pods.len(), 1);
@@ -483,21 +481,16 @@ fn a_stop_ends_it_also_while_it_waits_for_a_full_channel() {
     let (send, updates) = bounded(0);
     let (tell, told) = bounded(1);
     fs::write(dir.path().join("a"), "a@1;").unwrap();
+    let states = Arc::new(FileStates::new(move |_| {
+        let _ = tell.try_send(());
+    }));
     let source = FileSource::spawn(FileSourceConfig {
         path: dir.path().into(),
         check_frequency: HOUR,
         last_good: dir.path().join(".last-good"),
         running: Default::default(),
         decode: Arc::new(decode),
-        outlet: Outlet {
-            config: Arc::new(PodConfig::new(&[PodSource::File])),
-            objects: Arc::default(),
-            updates: send,
-            states: Arc::new(FileStates::new(move |_| {
-                let _ = tell.try_send(());
-            })),
-            events: Arc::default(),
-        },
+        outlet: outlet(send, &states),
     })
     .unwrap();
     told.recv_timeout(CEILING).unwrap();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use podprobe::api::Pod;
 use podprobe::api::decode;
 use podprobe::api::identity::static_name;
@@ -288,6 +288,16 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Within this the file source has seen a change.
 const SEEN: Duration = Duration::from_secs(5);
 
+fn outlet(source: PodSource, updates: Sender<PodUpdate>, states: &Arc<FileStates>) -> Outlet {
+    Outlet {
+        config: Arc::new(PodConfig::new(&[source])),
+        objects: Arc::default(),
+        updates,
+        states: states.clone(),
+        events: Arc::default(),
+    }
+}
+
 /// A file source on `pods` in a directory of its own; stopped and joined when dropped.
 struct Files {
     dir: tempfile::TempDir,
@@ -312,13 +322,7 @@ impl Files {
                 decode::objects(bytes, &PodOrigin::File { node_name, path })
                     .map_err(|e| e.to_string())
             }),
-            outlet: Outlet {
-                config: Arc::new(PodConfig::new(&[PodSource::File])),
-                objects: Arc::default(),
-                updates: send,
-                states: states.clone(),
-                events: Arc::default(),
-            },
+            outlet: outlet(PodSource::File, send, &states),
         };
         let source = FileSource::spawn(config).map_err(|e| e.to_string())?;
         Ok(Self {
@@ -394,13 +398,7 @@ impl Fetched {
                 decode::objects(bytes, &PodOrigin::Http { node_name, url })
                     .map_err(|e| e.to_string())
             }),
-            outlet: Outlet {
-                config: Arc::new(PodConfig::new(&[PodSource::Http])),
-                objects: Arc::default(),
-                updates: send,
-                states: states.clone(),
-                events: Arc::default(),
-            },
+            outlet: outlet(PodSource::Http, send, &states),
         };
         let source = HttpSource::spawn(config).map_err(|e| e.to_string())?;
         Ok(Self {
