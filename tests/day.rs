@@ -18,14 +18,7 @@ use podprobe::views::Snapshot;
 use serde_json::{Value, json};
 use support::Node;
 use support::daemon::{Day, FOREVER, NODE, Watcher, find};
-
-/// Each on the embedded runtime and on runc.
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod embedded { $(#[test] fn $name() { super::support::on(podprobe::settings::RuntimeChoice::Embedded, super::$name) })* }
-        mod runc { $(#[test] fn $name() { super::support::on_runc(super::$name) })* }
-    };
-}
+use support::on_both;
 
 /// What does not depend on the OCI runtime.
 macro_rules! on_one {

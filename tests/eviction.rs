@@ -13,14 +13,7 @@ use podprobe::views::{PodView, Snapshot};
 use serde_json::{Value, json};
 use support::Node;
 use support::daemon::{Day, FOREVER, find};
-
-/// Each on the embedded runtime and on runc.
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod embedded { $(#[test] fn $name() { super::support::on(podprobe::settings::RuntimeChoice::Embedded, super::$name) })* }
-        mod runc { $(#[test] fn $name() { super::support::on_runc(super::$name) })* }
-    };
-}
+use support::on_both;
 
 on_both![
     a_pod_over_its_limit_is_evicted_emptied_and_starts_anew,

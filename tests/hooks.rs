@@ -12,15 +12,7 @@ use std::time::{Duration, Instant};
 use podprobe::images::{ImageConfig, ImageStore};
 use serde_json::{Value, json};
 use support::daemon::{Day, FOREVER, find};
-use support::{CEILING, Node, wait_until};
-
-/// Each on the embedded runtime and on runc.
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod embedded { $(#[test] fn $name() { super::support::on(podprobe::settings::RuntimeChoice::Embedded, super::$name) })* }
-        mod runc { $(#[test] fn $name() { super::support::on_runc(super::$name) })* }
-    };
-}
+use support::{CEILING, Node, on_both, wait_until};
 
 on_both![
     what_follows_a_container_waits_for_its_post_start_hook,

@@ -11,14 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use support::Node;
 use support::daemon::{Day, FOREVER, find};
-
-/// Each on the embedded runtime and on runc.
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod embedded { $(#[test] fn $name() { super::support::on(podprobe::settings::RuntimeChoice::Embedded, super::$name) })* }
-        mod runc { $(#[test] fn $name() { super::support::on_runc(super::$name) })* }
-    };
-}
+use support::on_both;
 
 on_both![
     containers_see_objects_and_their_changes,

@@ -12,7 +12,7 @@ use podprobe::runtime::shims::state::{CONTAINER, ContainerRecord};
 use podprobe::runtime::{ExecOutcome, RuntimeContainerStatus};
 use podprobe::settings::{RuntimeChoice, Settings};
 use serde_json::{Value, json};
-use support::{CEILING, Node, NodeRuntime, pod, sh};
+use support::{CEILING, Node, NodeRuntime, on_both, pod, sh};
 
 /// Runs the first container of a pod to its end.
 fn run_first(node: &Node, rt: &NodeRuntime, pod: &Pod) -> RuntimeContainerStatus {
@@ -375,14 +375,7 @@ fn propagation_needs_a_shared_mount(node: &Node) {
     }
 }
 
-macro_rules! on_both_runtimes {
-    ($($name:ident),* $(,)?) => {
-        mod embedded { $(#[test] fn $name() { super::support::on(super::RuntimeChoice::Embedded, super::$name) })* }
-        mod runc { $(#[test] fn $name() { super::support::on_runc(super::$name) })* }
-    };
-}
-
-on_both_runtimes!(
+on_both!(
     names,
     a_host_name_that_is_too_long,
     sysctls,

@@ -15,7 +15,7 @@ use podprobe::runtime::shims::state::{CONTAINER, ContainerRecord, ContainerState
 use podprobe::runtime::{Cancel, ContainerId, ExecOutcome, RuntimeErrorKind, RuntimeState};
 use podprobe::settings::RuntimeChoice;
 use serde_json::json;
-use support::{Node, pod, sh, wait_until};
+use support::{Node, on_both, pod, sh, wait_until};
 
 const GRACE: Duration = Duration::from_secs(20);
 
@@ -854,14 +854,7 @@ fn tar_of(files: &[(&str, u32, &[u8])]) -> Vec<u8> {
     tar.into_inner().unwrap()
 }
 
-macro_rules! on_both_runtimes {
-    ($($name:ident),* $(,)?) => {
-        mod embedded { $(#[test] fn $name() { super::support::on(super::RuntimeChoice::Embedded, super::$name) })* }
-        mod runc { $(#[test] fn $name() { super::support::on_runc(super::$name) })* }
-    };
-}
-
-on_both_runtimes!(
+on_both!(
     runs_to_completion,
     pod_is_shared,
     stops,

@@ -1,5 +1,10 @@
 //! A node of its own for each test: a root directory, an image, and a guard that ends whatever the test leaves.
-#![allow(dead_code, reason = "each test program takes what it needs")]
+#![allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "each test program takes what it needs"
+)]
 
 pub(crate) mod daemon;
 pub(crate) mod running;
@@ -61,6 +66,15 @@ pub(crate) fn on_runc(test: impl FnOnce(&Node)) {
         None => skip("needs runc"),
     }
 }
+
+/// Makes each of these functions a test on the embedded runtime, and another on runc.
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        mod embedded { $(#[test] fn $name() { super::support::on(podprobe::settings::RuntimeChoice::Embedded, super::$name) })* }
+        mod runc { $(#[test] fn $name() { super::support::on_runc(super::$name) })* }
+    };
+}
+pub(crate) use on_both;
 
 pub(crate) struct Node {
     pub(crate) dir: Arc<tempfile::TempDir>,
