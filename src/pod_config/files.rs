@@ -1,4 +1,5 @@
 //! What a listing of the pods directory means: which pods, which problems, which log lines (kubelet-probes 6.3).
+//! The answers of a pod URL are versions of one file here.
 //!
 //! Invariants: pure. A file that is bad, unreadable or half written keeps the pods of its last good
 //! version; the pods of a file end only when the file is missing for [`REMOVAL_SETTLE`]. The same
