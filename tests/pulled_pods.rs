@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fake_registry::{Content, Layer, Reply, Server, noise, tar};
+use fake_registry::{Content, Layer, Reply, Server, noise, tar, zstd_in_window};
 use podprobe::images::PullStage;
 use podprobe::settings::RuntimeChoice;
 use serde_json::json;
@@ -262,6 +262,43 @@ fn a_daemon_that_is_killed_in_mid_blob_pulls_anew_and_leaves_nothing() {
                 .count(),
             0
         );
+        day.end();
+    });
+}
+
+/// A figure of /proc/PID/status in kB.
+fn kilobytes(pid: i32, key: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|l| l.starts_with(key)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// The largest window of zstd that is taken is that of one layer; the others have no more than their buffers.
+#[test]
+fn the_daemon_stays_small_while_it_pulls_a_large_image() {
+    support::on(RuntimeChoice::Embedded, |node| {
+        let file = |name: &str, megabytes: usize| tar(name, &noise(megabytes << 20));
+        let of_zstd = file("c", 16);
+        let layers = [
+            Layer::shell(),
+            Layer::plain(file("a", 64)),
+            Layer::gzip(&file("b", 12)),
+            Layer::zstd(&of_zstd, zstd_in_window(&of_zstd, 23)),
+        ];
+        let mut content = Content::default();
+        content.image("1", &layers);
+        let server = Server::new(move |request| content.answer(request));
+        let image = format!("{}/team/app:1", server.address);
+        let day = Day::begin(node);
+        let starts = node.dir.path().join("starts").display().to_string();
+        // The peak is that from now on.
+        fs::write(format!("/proc/{}/clear_refs", day.pid()), "5").unwrap();
+        let before = kilobytes(day.pid(), "VmRSS:");
+        day.put("app", pod("app", &image, "none").replace("STARTS", &starts));
+        support::wait_until("the pulled pod to run", || day.starts("app") == ["up"]);
+        let grown = kilobytes(day.pid(), "VmHWM:") - before;
+        println!("{before} kB, and {grown} kB more");
+        assert!(grown < 16 << 10, "the daemon has grown by {grown} kB");
         day.end();
     });
 }
