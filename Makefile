@@ -61,6 +61,7 @@ static: ## one static file with and one without the embedded runtime, and their 
 bench: $(DEMO) ## times and memory, as root (BENCHMARKS.md); of the static binary when `make static` has built it
 	$(CARGO) bench --profile $(PROFILE) --bench start --bench idle --bench exec
 	$(NETWORK_BENCH)
+	$(CARGO) bench --profile $(PROFILE) --bench pull
 
 soak: $(DEMO) ## MINUTES=60 of 300 probes of misbehaving targets, as root (BENCHMARKS.md); of the static binary as `make bench`
 	$(CARGO) bench --profile $(PROFILE) --bench soak

@@ -26,10 +26,12 @@ pub enum Aspect {
     Probes,
     /// The file it comes from: the path, advice, errors.
     File,
+    /// How far the pulls of its images are. Told only while somebody watches.
+    Pulls,
 }
 
 impl Aspect {
-    const COUNT: usize = 5;
+    const COUNT: usize = 6;
 }
 
 /// The aspects of one pod that have changed.

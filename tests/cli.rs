@@ -786,6 +786,43 @@ fn describe_is_kubectls_layout() {
     world.check("describe pod web", include_str!("golden/describe.txt"));
 }
 
+#[test]
+fn describe_shows_the_pull_that_a_container_waits_for() {
+    let state = json!({"bytes": 122_880_000, "ofBytes": 389_000_000, "layers": 2, "ofLayers": 5,
+        "cuts": 2, "millis": 48_000, "quietMillis": 100});
+    let check = |image: &str, stage: Value, expected: &str| {
+        let mut pod = crashing("web");
+        pod["status"]["containerStatuses"][0]["state"] =
+            json!({"waiting": {"reason": "ContainerCreating"}});
+        pod["pulls"] = json!([{"image": image, "stage": stage}]);
+        let world = World::new(vec![pod], vec![]);
+        let described = text(&world.run("describe pod web").stdout);
+        let begin = described.find("      Reason:       ContainerCreating\n");
+        let begin = begin.unwrap_or_else(|| panic!("{described}"));
+        let lines: Vec<&str> = described[begin..].lines().skip(1).collect();
+        assert!(lines.join("\n").starts_with(expected), "{described}");
+        let json: Value = serde_json::from_slice(&world.run("get pods -o json").stdout).unwrap();
+        assert_eq!(json["items"][0].get("pulls"), None);
+    };
+    let figures =
+        "    Pull:           31%, 123MB of 389MB, 2 of 5 layers, 2.56MB/s, 48s, cut off 2 times\n";
+    let runs = json!({"pulling": {"state": state}});
+    check("app:1", runs.clone(), &format!("{figures}    Last State:"));
+    check("another:1", runs, "    Last State:");
+    let cut = json!({"pulling": {"state": state, "cutOff": "r ended\nafter\u{1b}[2J 7 bytes"}});
+    let why = "      Cut Off:      r ended after^[[2J 7 bytes\n    Last State:";
+    check("app:1", cut, &format!("{figures}{why}"));
+    let queued = json!({"queued": {"millis": 12_999}});
+    check(
+        "app:1",
+        queued,
+        "    Pull:           waiting for other pulls, 12s\n",
+    );
+    let later =
+        json!({"backOff": {"until": Time::from(SystemTime::now() + Duration::from_secs(7200))}});
+    check("app:1", later, "    Pull:           next try in ");
+}
+
 /// A container says `ESC ] 0 ; pwned BEL`, which sets a terminal's title.
 #[test]
 fn what_a_container_says_does_not_act_on_the_terminal() {

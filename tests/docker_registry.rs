@@ -3,29 +3,36 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
 
 use nix::mount::MsFlags;
 use podprobe::images::manager::{PullError, PullRequest};
 use podprobe::images::registry::{Bounds, DockerConfig, PullProgress, Registries, RegistryPuller};
-use podprobe::images::{ImageStore, Reference};
+use podprobe::images::{ImageStore, PullStage, Reference};
+use podprobe::settings::RuntimeChoice;
+use podprobe::views::Snapshot;
 use serde_json::{Value, json};
 
 #[path = "support/fake_registry.rs"]
 mod fake_registry;
-#[path = "support/skip.rs"]
-mod skip;
+#[path = "support/real_registry.rs"]
+mod real_registry;
+mod support;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use fake_registry::{Content, Layer, OCI_INDEX, OCI_MANIFEST, Reply, Request, Server, sha256, tar};
+use fake_registry::{
+    Content, Layer, OCI_INDEX, OCI_MANIFEST, Reply, Request, Server, noise, sha256, tar,
+};
+use real_registry::Registry;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
-use skip::{is_root, skip};
-
-const CEILING: Duration = Duration::from_secs(60);
+use support::daemon::{Day, FOREVER, find};
+use support::skip::{is_root, skip};
 
 /// `user:password`, made by `htpasswd -nbB -C 4 user password`.
 const HTPASSWD: &str = "user:$2y$04$3R5s6v1M62dfkudXXiXUMO/J7OskSLqoZQ4OI4VzbrlzDmvnLyt46";
@@ -44,111 +51,6 @@ fn is_installed() -> bool {
         skip("needs docker-registry and openssl");
     }
     all && is_root()
-}
-
-/// A running registry; dropping it ends it.
-struct Registry {
-    child: Child,
-    port: u16,
-    config: PathBuf,
-}
-
-impl Registry {
-    /// `more` goes into its configuration: `http.tls` and `auth`.
-    fn start(dir: &Path, name: &str, tls: &str, auth: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
-        let config = dir.join(format!("{name}.yml"));
-        let text = format!(
-            "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp:\n  addr: 127.0.0.1:{port}\n{tls}{auth}",
-            dir.join("data").display()
-        );
-        fs::write(&config, text).unwrap();
-        Self {
-            child: Self::spawn(&config, port),
-            port,
-            config,
-        }
-    }
-
-    fn spawn(config: &Path, port: u16) -> Child {
-        let mut serve = Command::new("docker-registry");
-        let serve = serve.arg("serve").arg(config);
-        let mut child = serve
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let began = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(began.elapsed() < CEILING, "docker-registry does not listen");
-            assert_eq!(child.try_wait().unwrap(), None, "docker-registry has ended");
-            std::thread::yield_now();
-        }
-        child
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    fn start_again(&mut self) {
-        self.child = Self::spawn(&self.config, self.port);
-    }
-
-    fn image(&self) -> String {
-        format!("localhost:{}/team/app:1", self.port)
-    }
-
-    /// A request without TLS; the head of the answer.
-    fn ask(&self, method: &str, path: &str, kind: &str, body: &[u8]) -> String {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(CEILING)).unwrap();
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
-            body.len()
-        );
-        stream
-            .write_all(head.as_bytes())
-            .and_then(|()| stream.write_all(body))
-            .unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
-        String::from_utf8_lossy(&answer).into_owned()
-    }
-
-    fn push(&self, content: &Content) {
-        for (digest, blob) in &content.blobs {
-            let begun = self.ask("POST", "/v2/team/app/blobs/uploads/", "", b"");
-            let location = begun
-                .lines()
-                .find_map(|l| l.strip_prefix("Location: "))
-                .unwrap()
-                .trim();
-            let path = location.trim_start_matches("http://x");
-            let put = format!("{path}&digest={digest}");
-            let done = self.ask("PUT", &put, "application/octet-stream", blob);
-            assert!(done.starts_with("HTTP/1.1 201"), "{done}");
-        }
-        // An index after the images that it lists.
-        for of_kind in [OCI_MANIFEST, OCI_INDEX] {
-            let of_kind = |(_, (kind, _)): &(_, &(String, Vec<u8>))| kind == of_kind;
-            for (reference, (kind, bytes)) in content.manifests.iter().filter(of_kind) {
-                let path = format!("/v2/team/app/manifests/{reference}");
-                let done = self.ask("PUT", &path, kind, bytes);
-                assert!(done.starts_with("HTTP/1.1 201"), "{done}");
-            }
-        }
-    }
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 fn openssl(dir: &Path, line: &str) {
@@ -227,19 +129,6 @@ fn pull(
         cancelled: &|| false,
     };
     puller.pull_watched(&request, Arc::default()).map(drop)
-}
-
-fn noise(n: usize) -> Vec<u8> {
-    let mut state = 88_172_645_463_325_252_u64;
-    let mut out = Vec::with_capacity(n + 8);
-    while out.len() < n {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        out.extend_from_slice(&state.to_le_bytes());
-    }
-    out.truncate(n);
-    out
 }
 
 #[test]
@@ -485,12 +374,7 @@ fn a_registry_that_is_killed_in_the_middle_of_a_layer_and_comes_back() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path();
     let file = noise(48 << 20);
-    let plain = tar("f", &file);
-    let layer = Layer {
-        media_type: "application/vnd.oci.image.layer.v1.tar".into(),
-        diff_id: sha256(&plain),
-        stored: plain,
-    };
+    let layer = Layer::plain(tar("f", &file));
     let mut content = Content::default();
     content.image("1", &[layer]);
     let mut registry = Registry::start(dir, "open", "", "");
@@ -518,4 +402,178 @@ fn a_registry_that_is_killed_in_the_middle_of_a_layer_and_comes_back() {
     });
     let layers = store.resolve(&image).unwrap().layers;
     assert!(fs::read(layers[0].join("f")).unwrap() == file);
+}
+
+/// Stands before a registry: passes on so many bytes of its answers, and then no more. Dropped, it refuses connections.
+struct Valve {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    clients: Arc<Mutex<Vec<TcpStream>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Valve {
+    /// On that port, or on any with 0.
+    fn before(registry: &Registry, port: u16, bytes: usize) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, clients) = (
+            Arc::<AtomicBool>::default(),
+            Arc::<Mutex<Vec<_>>>::default(),
+        );
+        let left = Arc::new(AtomicUsize::new(bytes));
+        let (ended, all, registry) = (stop.clone(), clients.clone(), registry.port);
+        let thread = std::thread::spawn(move || {
+            let mut threads = Vec::new();
+            for client in listener.incoming().map(Result::unwrap) {
+                if ended.load(Ordering::SeqCst) {
+                    break;
+                }
+                let Ok(server) = TcpStream::connect(("127.0.0.1", registry)) else {
+                    continue;
+                };
+                let pair = || [&client, &server].map(|s| s.try_clone().unwrap());
+                all.lock().unwrap().extend(pair());
+                // Its end does not see what comes after this.
+                if ended.load(Ordering::SeqCst) {
+                    break;
+                }
+                let [mut asks, mut hears] = pair();
+                threads.push(std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut asks, &mut hears);
+                    let _ = hears.shutdown(Shutdown::Write);
+                }));
+                let (left, ended) = (left.clone(), ended.clone());
+                threads.push(std::thread::spawn(move || {
+                    pass(server, client, &left, &ended)
+                }));
+            }
+            threads.into_iter().for_each(|t| t.join().unwrap());
+        });
+        Self {
+            address,
+            stop,
+            clients,
+            thread: Some(thread),
+        }
+    }
+}
+
+/// Passes on as much as is left of all answers.
+fn pass(mut from: TcpStream, mut to: TcpStream, left: &AtomicUsize, ended: &AtomicBool) {
+    let mut bytes = [0; 16 << 10];
+    while let Ok(n @ 1..) = from.read(&mut bytes) {
+        let take = |left: usize| left.checked_sub(n);
+        let passes = || left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take);
+        while passes().is_err() {
+            if ended.load(Ordering::SeqCst) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if to.write_all(&bytes[..n]).is_err() {
+            return;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+impl Drop for Valve {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        // Wakes who waits for clients.
+        let _ = TcpStream::connect(self.address);
+        for stream in self.clients.lock().unwrap().iter() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(std::thread::panicking() || ended.is_none_or(|r| r.is_ok()));
+    }
+}
+
+/// How much lies in these directories of a node's images.
+fn lies_in<const N: usize>(node: &support::Node, dirs: [&str; N]) -> [usize; N] {
+    let images = node.layout.images();
+    dirs.map(|dir| fs::read_dir(images.join(dir)).map_or(0, Iterator::count))
+}
+
+#[test]
+fn registry_and_daemon_are_killed_in_the_middle_of_a_layer_and_come_back() {
+    if !is_installed() {
+        return;
+    }
+    support::on(RuntimeChoice::Embedded, |node| {
+        let temp = tempfile::tempdir().unwrap();
+        let large = Layer::plain(tar("noise", &noise(8 << 20)));
+        let mut content = Content::default();
+        content.image("1", &[Layer::shell(), large]);
+        let mut registry = Registry::start(temp.path(), "open", "", "");
+        registry.push(&content);
+        let valve = Valve::before(&registry, 0, 3 << 20);
+        let address = valve.address;
+        let image = format!("{address}/team/app:1");
+        let before = lies_in(node, ["layers", "images"]);
+        let mut day = Day::begin(node);
+        let script = format!("echo up >/starts/app; {FOREVER}");
+        let more = json!({
+            "image": image, "imagePullPolicy": "IfNotPresent", "command": ["/bin/sh", "-c", script],
+        });
+        let mut pod = day.pod("app", "", more);
+        pod["metadata"]["uid"] = "app".into();
+        day.put("app", &pod);
+        let pull = |s: &Snapshot| match find(s, "app")?.pulls.first()?.stage.clone() {
+            PullStage::Pulling { state, cut_off } => Some((state, cut_off)),
+            _ => None,
+        };
+        day.wait("layers to be under way", |s| {
+            let (state, _) = pull(s)?;
+            (state.bytes > 2 << 20 && state.bytes < state.of_bytes).then_some(())
+        });
+        registry.kill();
+        drop(valve);
+        day.wait("the cut to be seen", |s| pull(s)?.1);
+        day.kill9();
+        assert_eq!(
+            lies_in(node, ["pulls"]),
+            [1],
+            "nobody was left to remove it"
+        );
+
+        day.start();
+        let nothing_partial = || lies_in(node, ["pulls", "tmp"]) == [0, 0];
+        let failed = day.wait_event("app", "Failed");
+        let begins = format!("Failed to pull image \"{image}\": RegistryUnavailable: cannot pull");
+        assert!(failed.starts_with(&begins), "{failed}");
+        let cause = format!("cannot connect to {address}");
+        assert!(
+            failed.contains(&cause) && failed.contains("Connection refused"),
+            "{failed}"
+        );
+        // The same pod, which is looked at now and not only when its pull is due again.
+        pod["metadata"]["labels"] = json!({"looked-at": "again"});
+        day.put("app", &pod);
+        let message = day.wait("the back-off", |s| {
+            let status = &find(s, "app")?.status.container_statuses[0];
+            let waiting = status.state.waiting.clone()?;
+            (waiting.reason == "ImagePullBackOff").then_some(waiting.message)
+        });
+        let begins = format!("Back-off pulling image \"{image}\": RegistryUnavailable: ");
+        assert!(
+            message.starts_with(&begins) && message.contains(&cause),
+            "{message}"
+        );
+        assert!(nothing_partial(), "the first daemon has left something");
+        assert_eq!(lies_in(node, ["layers", "images"]), before);
+        assert!(!day.client(&["image", "inspect", &image]).status.success());
+
+        registry.start_again();
+        let _valve = Valve::before(&registry, address.port(), usize::MAX);
+        support::wait_until("the pulled pod to run", || day.starts("app") == ["up"]);
+        assert!(nothing_partial(), "the pull has left something");
+        assert_eq!(
+            lies_in(node, ["layers", "images"]),
+            [before[0] + 2, before[1] + 1]
+        );
+        day.end();
+    });
 }

@@ -11,7 +11,10 @@ use podprobe::images::manager::{
     EnsureError, ImageEvent, ImageManager, ImageRequest, ImageService, ImageWaitReason, NoRegistry,
     PullError, PullPolicy, PullRequest, Puller,
 };
-use podprobe::images::{Image, ImageConfig, ImageError, ImageStore, ImagesInUse, Reference};
+use podprobe::images::registry::PullProgress;
+use podprobe::images::{
+    Image, ImageConfig, ImageError, ImageStore, ImagesInUse, PullStage, Reference,
+};
 
 #[path = "support/skip.rs"]
 mod skip;
@@ -45,7 +48,7 @@ impl Puller for FakeRegistry {
         image.repository.starts_with("quay.io/")
     }
 
-    fn pull(&self, request: &PullRequest<'_>) -> Result<u64, PullError> {
+    fn pull(&self, request: &PullRequest<'_>, _: &Arc<PullProgress>) -> Result<u64, PullError> {
         let name = request.image.to_string();
         let mut now = self.now.lock().unwrap();
         *now = *now + Duration::from_secs(2);
@@ -185,6 +188,43 @@ fn without_a_registry_an_image_is_used_when_it_is_there() {
         error.unwrap_err().reason,
         ImageWaitReason::ErrImageNeverPull
     );
+}
+
+#[test]
+fn whoever_hears_an_event_finds_the_pull_as_it_is_then() {
+    if !is_root() {
+        return;
+    }
+    let m = Managed::new([Err(PullError::Failed("no".into())), Ok(1)]);
+    let clock = || *m.now.lock().unwrap();
+    let seen = || {
+        let mut seen = Vec::new();
+        let request = ImageRequest {
+            pod_uid: "uid",
+            image: "quay.io/a:1",
+            policy: PullPolicy::IfNotPresent,
+            credentials: &[],
+            cancelled: &|| false,
+        };
+        let _ = m.manager.ensure(request, &clock, &mut |e| {
+            let pulls = m.manager.pulls_of("uid", clock());
+            assert!(pulls.iter().all(|p| p.image == "quay.io/a:1"));
+            let stages = pulls.into_iter().map(|p| match p.stage {
+                PullStage::Queued { .. } => "queued",
+                PullStage::Pulling { .. } => "pulling",
+                PullStage::BackOff { .. } => "back-off",
+            });
+            seen.push((e.reason, stages.collect::<Vec<_>>()));
+        });
+        seen
+    };
+    let failed = [("Pulling", vec!["queued"]), ("Failed", vec!["back-off"])];
+    assert_eq!(seen(), failed);
+    assert_eq!(seen(), [("BackOff", vec!["back-off"])]);
+    assert!(m.manager.pulls_of("another", clock()).is_empty());
+    m.wait(10);
+    assert_eq!(seen(), [("Pulling", vec!["queued"]), ("Pulled", vec![])]);
+    assert!(m.manager.pulls_to_tell(clock()).is_empty());
 }
 
 #[test]

@@ -5,30 +5,20 @@ mod fake_registry;
 mod support;
 
 use std::fs;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fake_registry::{Content, Layer, Reply, Server};
+use fake_registry::{Content, Layer, Reply, Server, noise, tar, zstd_in_window};
+use podprobe::images::PullStage;
 use podprobe::settings::RuntimeChoice;
 use serde_json::json;
 use support::daemon::{Day, FOREVER, find};
 
-/// A layer with busybox as its shell.
-fn shell() -> Layer {
-    let program = fs::read("/bin/busybox").unwrap();
-    let mut all = tar::Builder::new(Vec::new());
-    let mut header = tar::Header::new_ustar();
-    header.set_size(program.len() as u64);
-    header.set_mode(0o755);
-    all.append_data(&mut header, "bin/sh", program.as_slice())
-        .unwrap();
-    Layer::gzip(&all.into_inner().unwrap())
-}
-
 /// A registry with `app:1` for the user `u` with the password `p`.
 fn registry() -> Server {
     let mut content = Content::default();
-    content.image("1", &[shell()]);
+    content.image("1", &[Layer::shell()]);
     Server::new(move |request| match request.header("authorization") {
         "Basic dTpw" => content.answer(request),
         _ => Reply::new(401, "").with("www-authenticate", "Basic realm=\"x\""),
@@ -120,6 +110,112 @@ fn where_nothing_is_pulled_the_registry_is_not_asked() {
     });
 }
 
+/// A number that a pull's line in `describe` begins with.
+fn percent(bytes: usize, of: usize) -> String {
+    format!("{}%, ", bytes * 100 / of)
+}
+
+#[test]
+fn describe_shows_how_far_a_pull_is_and_the_status_says_what_a_kubelets_says() {
+    support::on(RuntimeChoice::Embedded, |node| {
+        let layers = [Layer::shell(), Layer::gzip(&tar("noise", &noise(300_000)))];
+        let mut content = Content::default();
+        content.image("1", &layers);
+        let (digest, half) = (layers[1].digest(), layers[1].stored.len() / 2);
+        let (goes_on, waits) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+        let may_go_on = goes_on.clone();
+        let server = Server::new(move |request| {
+            let reply = content.answer(request);
+            if !request.path.ends_with(&digest) {
+                return reply;
+            }
+            if !waits.swap(true, Ordering::SeqCst) {
+                return reply.cut(half);
+            }
+            support::wait_until("the layer to go on", || may_go_on.load(Ordering::SeqCst));
+            reply
+        });
+        let image = format!("{}/team/app:1", server.address);
+        let day = Day::begin(node);
+        let starts = node.dir.path().join("starts").display().to_string();
+        day.put("app", pod("app", &image, "none").replace("STARTS", &starts));
+        let bytes = layers[0].stored.len() + half;
+        day.wait("the half that comes", |s| {
+            let pull = find(s, "app")?.pulls.first()?.clone();
+            let PullStage::Pulling { state, cut_off } = pull.stage else {
+                return None;
+            };
+            let done = (state.bytes, state.layers) == (bytes as u64, 1);
+            (done && cut_off.is_some()).then_some(())
+        });
+        let snapshot = day.snapshot().unwrap();
+        let status = &find(&snapshot, "app").unwrap().status.container_statuses[0];
+        let waiting = status.state.waiting.as_ref().unwrap();
+        assert_eq!(
+            (waiting.reason.as_str(), waiting.message.as_str()),
+            ("ContainerCreating", "")
+        );
+        let described = || day.says(&["describe", "pod", "app"]);
+        support::wait_until("the silence to be told", || {
+            described().contains(", nothing for ")
+        });
+        let text = described();
+        let all = layers[0].stored.len() + layers[1].stored.len();
+        let line = text.lines().find(|l| l.starts_with("    Pull:")).unwrap();
+        assert!(line.contains(&percent(bytes, all)), "{line}");
+        assert!(line.contains(", 1 of 2 layers, "), "{line}");
+        assert!(line.ends_with(", cut off once"), "{line}");
+        assert!(text.contains("      Cut Off:"), "{text}");
+        assert!(
+            !day.says(&["get", "pods", "-o", "json"])
+                .contains("\"pulls\"")
+        );
+        // Nobody watches, so nobody has been told anything; then somebody does.
+        assert_eq!(day.snapshot().unwrap().version, snapshot.version);
+        day.wait("the feed to tell", |s| {
+            (s.version > snapshot.version + 2).then_some(())
+        });
+        day.put(
+            "next",
+            pod("next", &image, "none").replace("STARTS", &starts),
+        );
+        support::wait_until("the next pull to wait", || {
+            let described = day.says(&["describe", "pod", "next"]);
+            described.contains("waiting for other pulls, ")
+        });
+        goes_on.store(true, Ordering::SeqCst);
+        support::wait_until("the pulled pods to run", || {
+            ["app", "next"]
+                .iter()
+                .all(|name| day.starts(name) == ["up"])
+        });
+        day.wait("the pulls to be over", |s| {
+            s.pods.iter().all(|p| p.pulls.is_empty()).then_some(())
+        });
+        assert!(!described().contains("Pull:"));
+        day.end();
+    });
+}
+
+#[test]
+fn describe_says_when_a_dead_registry_is_tried_again() {
+    support::on(RuntimeChoice::Embedded, |node| {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
+        let image = format!("{}/app:1", port.unwrap());
+        let day = Day::begin(node);
+        day.put("app", pod("app", &image, "none"));
+        day.wait("the pull to have failed", |s| {
+            let pull = find(s, "app")?.pulls.first()?.clone();
+            let is_held = matches!(pull.stage, PullStage::BackOff { .. });
+            (is_held && pull.image == image).then_some(())
+        });
+        let text = day.says(&["describe", "pod", "app"]);
+        let line = text.lines().find(|l| l.starts_with("    Pull:"));
+        assert!(line.is_some_and(|l| l.contains("next try in ")), "{text}");
+        day.end();
+    });
+}
+
 /// What a pull has unpacked so far.
 fn unfinished(node: &support::Node) -> usize {
     let pulls = fs::read_dir(node.layout.images().join("pulls"));
@@ -131,8 +227,8 @@ fn unfinished(node: &support::Node) -> usize {
 fn a_daemon_that_is_killed_in_mid_blob_pulls_anew_and_leaves_nothing() {
     support::on(RuntimeChoice::Embedded, |node| {
         let mut content = Content::default();
-        content.image("1", &[shell()]);
-        let layer = shell().digest();
+        content.image("1", &[Layer::shell()]);
+        let layer = Layer::shell().digest();
         let whole = Arc::new(AtomicBool::new(false));
         let gives_all = whole.clone();
         let server = Server::new(move |request| {
@@ -166,6 +262,43 @@ fn a_daemon_that_is_killed_in_mid_blob_pulls_anew_and_leaves_nothing() {
                 .count(),
             0
         );
+        day.end();
+    });
+}
+
+/// A figure of /proc/PID/status in kB.
+fn kilobytes(pid: i32, key: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|l| l.starts_with(key)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// The largest window of zstd that is taken is that of one layer; the others have no more than their buffers.
+#[test]
+fn the_daemon_stays_small_while_it_pulls_a_large_image() {
+    support::on(RuntimeChoice::Embedded, |node| {
+        let file = |name: &str, megabytes: usize| tar(name, &noise(megabytes << 20));
+        let of_zstd = file("c", 16);
+        let layers = [
+            Layer::shell(),
+            Layer::plain(file("a", 64)),
+            Layer::gzip(&file("b", 12)),
+            Layer::zstd(&of_zstd, zstd_in_window(&of_zstd, 23)),
+        ];
+        let mut content = Content::default();
+        content.image("1", &layers);
+        let server = Server::new(move |request| content.answer(request));
+        let image = format!("{}/team/app:1", server.address);
+        let day = Day::begin(node);
+        let starts = node.dir.path().join("starts").display().to_string();
+        // The peak is that from now on.
+        fs::write(format!("/proc/{}/clear_refs", day.pid()), "5").unwrap();
+        let before = kilobytes(day.pid(), "VmRSS:");
+        day.put("app", pod("app", &image, "none").replace("STARTS", &starts));
+        support::wait_until("the pulled pod to run", || day.starts("app") == ["up"]);
+        let grown = kilobytes(day.pid(), "VmHWM:") - before;
+        println!("{before} kB, and {grown} kB more");
+        assert!(grown < 16 << 10, "the daemon has grown by {grown} kB");
         day.end();
     });
 }

@@ -412,6 +412,7 @@ fn a_layer_that_is_cut_goes_on_where_it_ended() {
         assert_eq!(node.read(&image, "f"), file);
         let state = progress.state();
         assert_eq!((state.bytes, state.layers), (state.of_bytes, 1));
+        assert_eq!((state.cuts, progress.cut_off()), (4, None));
         let ranges = server
             .requests()
             .into_iter()
@@ -715,7 +716,10 @@ fn a_pull_that_nobody_wants_any_more_ends_at_once() {
                 !by_puller && hangs()
             },
         };
-        assert_eq!(puller.pull(&request), Err(PullError::Cancelled));
+        assert_eq!(
+            puller.pull(&request, &Arc::default()),
+            Err(PullError::Cancelled)
+        );
         assert!(began.elapsed() < Duration::from_secs(20));
         node.is_empty();
     }

@@ -2,18 +2,21 @@
 //! terminal.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::pty::openpty;
+use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use podprobe::settings::Settings;
 use serde_json::json;
 
+#[path = "support/fake_registry.rs"]
+mod fake_registry;
 mod support;
+use fake_registry::{Content, Layer, Server, noise, tar};
 use support::{Node, PROGRAM, on, processes_naming, wait_until};
 
 /// A child that does not outlive the test.
@@ -89,6 +92,91 @@ fn closing_the_terminal_of_try_removes_everything() {
         assert!(!mounts.contains(root), "{mounts}");
         wait_until("every process to end", || processes_naming(root).is_empty());
         fs::create_dir_all(node.layout.containers()).unwrap();
+    });
+}
+
+/// `try` with a pod whose image comes to the half and no further; how far that is.
+fn half_pulled(node: &Node, stdout: Stdio) -> (Killed, Server, String) {
+    let layers = [
+        Layer::gzip(&tar("a", b"small")),
+        Layer::gzip(&tar("b", &noise(300_000))),
+    ];
+    let mut content = Content::default();
+    content.image("1", &layers);
+    let [small, large] = layers.each_ref().map(|l| l.stored.len());
+    let percent = (small + large / 2) * 100 / (small + large);
+    let server = content.stuck_in(&layers[1]);
+    let image = format!("{}/team/app:1", server.address);
+    let (pods, tmp) = (node.dir.path().join("pods"), node.dir.path().join("tmp"));
+    fs::create_dir_all(&pods).unwrap();
+    fs::create_dir_all(&tmp).unwrap();
+    let spec = json!({"containers": [{"name": "main", "image": image}]});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec});
+    fs::write(pods.join("web.json"), pod.to_string()).unwrap();
+    let child = Command::new(PROGRAM)
+        .arg("try")
+        .arg("--pods")
+        .arg(&pods)
+        .env("TMPDIR", &tmp)
+        .stdin(Stdio::null())
+        .stdout(stdout)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    (Killed(child), server, format!("{percent}%"))
+}
+
+/// The pull ends with it, and nothing is left.
+fn end_of_try(node: &Node, child: &mut Killed) {
+    let tmp = node.dir.path().join("tmp");
+    let root = fs::read_dir(&tmp).unwrap().next().unwrap().unwrap().path();
+    child.signal(Signal::SIGINT);
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
+    assert!(!root.exists(), "{} is left", root.display());
+    let root = root.to_str().unwrap();
+    wait_until("every process to end", || processes_naming(root).is_empty());
+    fs::create_dir_all(node.layout.containers()).unwrap();
+}
+
+#[test]
+fn the_live_table_shows_how_far_a_pull_is_also_on_a_narrow_terminal() {
+    on(Settings::default().runtime, |node| {
+        let size = Winsize {
+            ws_row: 24,
+            ws_col: 30,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        let terminal = openpty(Some(&size), None).unwrap();
+        let (master, slave) = (File::from(terminal.master), File::from(terminal.slave));
+        fcntl(&master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
+        let (mut child, _server, percent) = half_pulled(node, Stdio::from(slave));
+        wait_for(&master, &format!("\n{percent:>5}  web-"));
+        // Whoever does not read holds up who draws.
+        let reader =
+            std::thread::spawn(move || while matches!((&master).read(&mut [0; 4096]), Ok(1..)) {});
+        end_of_try(node, &mut child);
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn where_there_is_no_terminal_each_step_of_a_pull_is_a_line() {
+    on(Settings::default().runtime, |node| {
+        let (read, write) = std::io::pipe().unwrap();
+        let (mut child, server, percent) = half_pulled(node, Stdio::from(write));
+        let mut lines = BufReader::new(read).lines().map(Result::unwrap);
+        let words = format!(": {percent}, ");
+        let line = lines.find(|l| l.contains("  pull   web-") && l.contains(&words));
+        let line = line.expect("a line of the pull");
+        let image = format!("{}/team/app:1: ", server.address);
+        assert!(
+            line.contains(&image) && line.contains(", 1 of 2 layers"),
+            "{line}"
+        );
+        let reader = std::thread::spawn(move || lines.for_each(drop));
+        end_of_try(node, &mut child);
+        reader.join().unwrap();
     });
 }
 

@@ -350,6 +350,7 @@ mod tests {
             log_dir: String::new(),
             events: vec![],
             paused: vec![],
+            pulls: vec![],
         };
         let now = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
         let row = Row::new(&view, now);
@@ -637,6 +638,7 @@ mod tests {
             log_dir: String::new(),
             events: vec![],
             paused: vec![],
+            pulls: vec![],
         };
         let now = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
         assert_eq!(Row::new(&view, now).age, "60s");

@@ -1,11 +1,12 @@
-//! `image pull`: a pull in this process, with its progress on stderr: a bar on a terminal, else a line for each layer.
+//! `image pull`: a pull in this process, with its progress on stderr: a bar on a terminal, else a line for each layer and
+//! each tenth.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::human::size;
+use super::pull_text::{bar, milestone, words};
 use super::terminal::say;
 use crate::images::manager::PullRequest;
 use crate::images::registry::{PullProgress, PullState, RegistryPuller};
@@ -13,8 +14,6 @@ use crate::images::{LoadedImage, Reference};
 
 /// How often the progress is written.
 const STEP: Duration = Duration::from_millis(200);
-/// Characters of the bar.
-const BAR: u64 = 30;
 
 /// Pulls one image; the error is a sentence.
 pub(super) fn pull(puller: &RegistryPuller, name: &str) -> Result<LoadedImage, String> {
@@ -37,16 +36,17 @@ pub(super) fn pull(puller: &RegistryPuller, name: &str) -> Result<LoadedImage, S
 
 fn show(name: &str, progress: &PullProgress, done: &AtomicBool) {
     let terminal = std::io::stderr().is_terminal();
-    let mut last = PullState::default();
+    let mut last = milestone(PullState::default());
     while !done.load(Ordering::Acquire) {
         let now = progress.state();
-        if terminal && now.of_bytes > 0 {
+        if terminal {
+            let line = line(now, columns());
             // Nobody reads an error of the terminal.
-            let _ = write!(std::io::stderr(), "\r{}\x1b[K", bar(now));
-        } else if now.layers != last.layers {
+            let _ = write!(std::io::stderr(), "\r{line}\x1b[K");
+        } else if milestone(now) != last {
+            last = milestone(now);
             say(&format!("{name}: {}", words(now)));
         }
-        last = now;
         std::thread::park_timeout(STEP);
     }
     if terminal {
@@ -54,26 +54,20 @@ fn show(name: &str, progress: &PullProgress, done: &AtomicBool) {
     }
 }
 
-fn words(state: PullState) -> String {
-    format!(
-        "{} of {} layers, {} of {}",
-        state.layers,
-        state.of_layers,
-        size(state.bytes),
-        size(state.of_bytes)
-    )
+/// Of the terminal; 80 when it does not say.
+fn columns() -> usize {
+    let size = crate::sys::terminal::size(&std::io::stderr());
+    size.map_or(80, |(columns, _)| usize::from(columns))
 }
 
-fn bar(state: PullState) -> String {
-    let full = state.bytes.min(state.of_bytes).saturating_mul(BAR) / state.of_bytes.max(1);
-    let full = usize::try_from(full).unwrap_or(0);
-    let rest = usize::try_from(BAR).unwrap_or(0).saturating_sub(full);
-    format!(
-        "[{}{}] {}",
-        "#".repeat(full),
-        " ".repeat(rest),
-        words(state)
-    )
+/// Bar and words where there is room for both, for a line that wraps cannot be overwritten.
+fn line(state: PullState, columns: usize) -> String {
+    let words = words(state);
+    let whole = format!("{} {words}", bar(state));
+    match whole.len() < columns {
+        true => whole,
+        false => words.chars().take(columns.saturating_sub(1)).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -81,19 +75,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bar_grows_with_the_bytes() {
+    fn the_line_fits_the_terminal() {
         let state = PullState {
             bytes: 1_500_000,
             of_bytes: 3_000_000,
             layers: 1,
             of_layers: 2,
+            ..PullState::default()
         };
-        let half = format!(
-            "[{}{}] 1 of 2 layers, 1.50MB of 3.00MB",
-            "#".repeat(15),
-            " ".repeat(15)
-        );
-        assert_eq!(bar(state), half);
-        assert!(bar(PullState::default()).starts_with(&format!("[{}]", " ".repeat(30))));
+        let words = "50%, 1.50MB of 3.00MB, 1 of 2 layers";
+        let bar = format!("[{}{}]", "#".repeat(15), " ".repeat(15));
+        assert_eq!(line(state, 80), format!("{bar} {words}"));
+        assert_eq!(line(state, 69), words);
+        assert_eq!(line(state, 20), &words[..19]);
+        assert_eq!(line(state, 0), "");
     }
 }

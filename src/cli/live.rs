@@ -11,15 +11,20 @@ use std::time::{Duration, Instant};
 
 use super::columns::{self, Row};
 use super::problems::{write_problems, write_stalled};
+use super::pull_text;
 use super::table::write_rows;
 use super::terminal::{Printable, one_line};
 use crate::clock::Time;
 use crate::events::Event;
+use crate::images::ImagePull;
 use crate::server::Backend;
 use crate::views::{PodView, Snapshot};
 
 /// The table is drawn at least this often, because ages grow and the terminal may be resized.
 const REFRESH: Duration = Duration::from_millis(500);
+
+/// From so many columns on a pull has a bar.
+const WITH_A_BAR: usize = 120;
 
 /// Shows the backend's pods on stdout until `stop` is set (within [`REFRESH`]) or stdout is closed.
 pub fn show(backend: &dyn Backend, title: &str, stop: &AtomicBool) -> io::Result<()> {
@@ -77,7 +82,7 @@ fn terminal_size() -> (usize, usize) {
     (usize::from(size.0).max(20), usize::from(size.1).max(8))
 }
 
-/// The screen's lines: those of the title, the table, problems with files, and as many of the last events as fit.
+/// The screen's lines: those of the title, the table, pulls, problems with files, and as many of the last events as fit.
 fn frame(snapshot: &Snapshot, title: &str, now: Time, width: usize, height: usize) -> Vec<String> {
     let mut text = Vec::new();
     let mut rows = vec![
@@ -94,6 +99,11 @@ fn frame(snapshot: &Snapshot, title: &str, now: Time, width: usize, height: usiz
     );
     // Writing to a vector does not fail.
     let _ = write_rows(&rows, &mut Vec::new(), &mut text);
+    let pulls = pulls(snapshot);
+    for (n, (pod, pull)) in pulls.iter().enumerate() {
+        let blank = if n == 0 { "\n" } else { "" };
+        let _ = writeln!(text, "{blank}{}", pull_line(pod, pull, now, width));
+    }
     let _ = write_stalled(snapshot, &mut text);
     let _ = write_problems(snapshot, |_| true, &mut text);
     let mut lines: Vec<String> = title.lines().map(str::to_owned).collect();
@@ -106,6 +116,30 @@ fn frame(snapshot: &Snapshot, title: &str, now: Time, width: usize, height: usiz
     }
     lines.truncate(height.saturating_sub(1));
     lines.iter().map(|l| cut(l, width)).collect()
+}
+
+fn pulls(snapshot: &Snapshot) -> Vec<(&PodView, &ImagePull)> {
+    let pods = snapshot.pods.iter();
+    pods.flat_map(|pod| pod.pulls.iter().map(move |pull| (&**pod, pull)))
+        .collect()
+}
+
+/// What matters most comes first, because a narrow terminal cuts the end.
+fn pull_line(pod: &PodView, pull: &ImagePull, now: Time, width: usize) -> String {
+    let state = pull_text::state(pull);
+    let percent = state.and_then(pull_text::percent).unwrap_or_default();
+    let bar = match state.filter(|s| s.of_bytes > 0 && width >= WITH_A_BAR) {
+        Some(state) => format!("{}  ", pull_text::bar(state)),
+        None => String::new(),
+    };
+    let (name, image) = (columns::name(pod), one_line(&pull.image));
+    let stage = pull_text::stage(pull, now);
+    let why = cut_off(pull);
+    format!("{percent:>5}  {bar}{name}  {stage}{why}  {image}")
+}
+
+fn cut_off(pull: &ImagePull) -> String {
+    pull_text::cut_off(pull).map_or(String::new(), |why| format!(" ({why})"))
 }
 
 fn last_events(snapshot: &Snapshot, room: usize, now: Time) -> Vec<String> {
@@ -160,7 +194,8 @@ fn show_lines(
     Ok(())
 }
 
-/// One line per pod whose row changed, per event that is new or counted again, and per new problem with a file.
+/// One line per pod whose row changed, per step of a pull, per event that is new or counted again, and per new problem
+/// with a file.
 fn changes(before: &Snapshot, now: &Snapshot) -> Vec<String> {
     let mut lines = Vec::new();
     for pod in &now.pods {
@@ -174,11 +209,26 @@ fn changes(before: &Snapshot, now: &Snapshot) -> Vec<String> {
             ));
         }
     }
+    let known: Vec<_> = steps(before).map(|(step, _)| step).collect();
+    let news = steps(now).filter(|(step, _)| !known.contains(step));
+    lines.extend(news.map(|(_, line)| line));
     let gone = before.pods.iter().filter(|p| find(now, p).is_none());
     lines.extend(gone.map(|p| format!("pod    {}  gone", columns::name(p))));
     let problems = now.problems.iter().filter(|p| !before.problems.contains(p));
     lines.extend(problems.map(|p| format!("file   {}: {}", p.file, p.error)));
     lines
+}
+
+/// What is done of each pull that runs, and its line.
+fn steps(snapshot: &Snapshot) -> impl Iterator<Item = ((&str, &str, [u64; 4]), String)> {
+    pulls(snapshot).into_iter().filter_map(|(pod, pull)| {
+        let state = pull_text::state(pull)?;
+        let step = (pod.uid(), pull.image.as_str(), pull_text::milestone(state));
+        let (name, words) = (columns::name(pod), pull_text::words(state));
+        let why = cut_off(pull);
+        let line = format!("pull   {name}  {}: {words}{why}", one_line(&pull.image));
+        Some((step, line))
+    })
 }
 
 fn find<'a>(snapshot: &'a Snapshot, pod: &PodView) -> Option<&'a PodView> {
@@ -315,6 +365,66 @@ mod tests {
             changes(&ready, &Snapshot::default()),
             ["pod    web-edge  gone"]
         );
+    }
+
+    /// A pod with a pull: bytes of 3,000,000, layers of 2, and why it is cut off.
+    fn pulling(bytes: u64, layers: u64, cut_off: Option<&str>) -> Snapshot {
+        let mut value = serde_json::to_value(snapshot(false, 0, &[])).unwrap();
+        let state = json!({"bytes": bytes, "ofBytes": 3_000_000, "layers": layers, "ofLayers": 2,
+            "cuts": u64::from(cut_off.is_some()), "millis": 4000, "quietMillis": 0});
+        let stage = json!({"pulling": {"state": state, "cutOff": cut_off}});
+        value["pods"][0]["pulls"] =
+            json!([{"image": "registry.example/team/app:1", "stage": stage}]);
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn the_frame_shows_pulls_and_a_narrow_one_how_far_they_are() {
+        let half = pulling(1_500_000, 1, None);
+        let shown = |snapshot: &Snapshot, width| {
+            let lines = frame(snapshot, "title", at_one_minute(), width, 24);
+            assert!(
+                lines.iter().all(|l| l.chars().count() <= width),
+                "{lines:?}"
+            );
+            assert_eq!(lines[4], "");
+            lines[5].clone()
+        };
+        let whole = "  50%  web-edge  1.50MB of 3.00MB, 1 of 2 layers, 375kB/s, 4s  registry.example/team/app:1";
+        assert_eq!(shown(&half, 110), whole);
+        assert_eq!(shown(&half, 40), whole[..40]);
+        let bar = format!("  50%  [{}{}]  web-edge", "#".repeat(15), " ".repeat(15));
+        assert!(shown(&half, 120).starts_with(&bar), "{}", shown(&half, 120));
+        let cut = pulling(1_500_000, 1, Some("the end\u{1b}"));
+        let line = shown(&cut, 140);
+        assert!(line.contains(", cut off once (the end^[)"), "{line}");
+        let mut waits = half;
+        let stage = json!({"backOff": {"until": "2026-01-01T00:01:37Z"}});
+        Arc::make_mut(&mut waits.pods[0]).pulls[0].stage = serde_json::from_value(stage).unwrap();
+        let line = shown(&waits, 80);
+        assert!(
+            line.starts_with("       web-edge  next try in 37s  registry"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn plain_lines_tell_the_steps_of_a_pull() {
+        let lines = |from: (u64, u64), to: (u64, u64)| {
+            changes(&pulling(from.0, from.1, None), &pulling(to.0, to.1, None))
+        };
+        assert_eq!(lines((1_500_000, 1), (1_600_000, 1)), [] as [&str; 0]);
+        assert_eq!(
+            lines((1_500_000, 1), (1_800_000, 1)),
+            [
+                "pull   web-edge  registry.example/team/app:1: 60%, 1.80MB of 3.00MB, 1 of 2 layers, 450kB/s, 4s"
+            ]
+        );
+        assert_eq!(lines((3_000_000, 1), (3_000_000, 2)).len(), 1);
+        let cut = pulling(1_500_000, 1, Some("the end"));
+        let line = changes(&pulling(1_500_000, 1, None), &cut).remove(0);
+        assert!(line.ends_with(", cut off once (the end)"), "{line}");
+        assert_eq!(changes(&cut, &snapshot(false, 0, &[])), [] as [&str; 0]);
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub mod probe;
 pub mod probe_names;
 pub mod probe_text;
 pub mod problems;
+mod pull_text;
 mod roles;
 pub mod run;
 pub mod suggest;

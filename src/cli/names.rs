@@ -124,6 +124,7 @@ mod tests {
             log_dir: String::new(),
             events: vec![],
             paused: vec![],
+            pulls: vec![],
         };
         Snapshot {
             node_name: "Edge".into(),

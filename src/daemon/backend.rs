@@ -7,11 +7,14 @@ use std::time::Duration;
 use super::adapters::Prober;
 use crate::api::conditions::ConditionChange;
 use crate::api::validation::probe_field;
-use crate::api::{Container, Pod, PodSource, PodUid};
+use crate::api::{Container, Pod, PodSource, PodStatus, PodUid};
 use crate::change_feed::{Aspect, ChangeFeed};
 use crate::checkpoint::Checkpoint;
 use crate::clock::Moment;
 use crate::events::{Event, EventList, Recorder};
+use crate::images::manager::ImageWaitReason;
+use crate::images::{ImagePull, PullStage};
+use crate::kuberuntime::KubeRuntime;
 use crate::layout::Layout;
 use crate::pleg::Pleg;
 use crate::pod_config::{FileStates, PodConfig};
@@ -44,6 +47,7 @@ pub(super) struct DaemonBackend {
     pub(super) config: Arc<PodConfig>,
     pub(super) prober: Arc<Prober>,
     pub(super) pleg: Arc<Pleg>,
+    pub(super) kuberuntime: Arc<KubeRuntime>,
     pub(super) heartbeat: Arc<Heartbeat>,
     /// When the daemon started.
     pub(super) started: Moment,
@@ -55,6 +59,7 @@ impl Backend for DaemonBackend {
     }
 
     fn watch(&self, after: u64, ceiling: Duration) -> SnapshotUpdate {
+        self.tell_of_pulls();
         if self.feed.since(after).0.is_some() {
             self.feed.wait_newer(after, ceiling);
         }
@@ -167,6 +172,24 @@ impl DaemonBackend {
         }
     }
 
+    /// A pull tells nobody how far it is: who watches comes by at least twice a second, and has all watchers told.
+    fn tell_of_pulls(&self) {
+        for uid in self.kuberuntime.images().pulls_to_tell(Moment::now()) {
+            self.feed.tell(&uid.as_str().into(), Aspect::Pulls);
+        }
+    }
+
+    /// The pulls that containers of a pod wait for. A back-off is remembered for longer than that.
+    fn pulls(&self, pod: &Pod, status: &PodStatus) -> Vec<ImagePull> {
+        let images = self.kuberuntime.images();
+        let mut pulls = images.pulls_of(pod.uid().as_str(), Moment::now());
+        pulls.retain(|pull| match pull.stage {
+            PullStage::BackOff { .. } => waits_for_image(pod, status, &pull.image),
+            _ => true,
+        });
+        pulls
+    }
+
     /// The pods that run or are to run, and those that are ending, of those that are `wanted`; whether each is being
     /// removed.
     fn shown(&self, wanted: impl Fn(&Pod) -> bool) -> Vec<(Arc<Pod>, bool)> {
@@ -212,9 +235,11 @@ impl DaemonBackend {
         let logs = self
             .layout
             .pod_logs(&pod.metadata.namespace, &pod.metadata.name, pod.uid());
+        let status = self.statuses.get(pod.uid()).unwrap_or_default();
         Arc::new(PodView {
             object: Manifest::Of(pod.clone()),
-            status: self.statuses.get(pod.uid()).unwrap_or_default(),
+            pulls: self.pulls(pod, &status),
+            status,
             file: file.file,
             warnings: file
                 .warnings
@@ -228,6 +253,18 @@ impl DaemonBackend {
             events,
         })
     }
+}
+
+/// Whether a container of this image shows that it has none.
+fn waits_for_image(pod: &Pod, status: &PodStatus, image: &str) -> bool {
+    let is_of_image = |reason: &str| ImageWaitReason::ALL.iter().any(|r| r.as_str() == reason);
+    let waits = |c: &Container| {
+        let status = status.container(&c.name);
+        let waiting = status.and_then(|s| s.state.waiting.as_ref());
+        waiting.is_some_and(|w| is_of_image(&w.reason))
+    };
+    let all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
+    all.filter(|c| c.image == image).any(waits)
 }
 
 #[cfg(test)]

@@ -127,7 +127,16 @@ pub(super) fn start(
         evictions.clone(),
     ));
     let workers = Arc::new(PodWorkers::new(syncer.clone(), settings.sync_frequency));
-    let backend = Arc::new(backend(settings, layout, &stores, &pleg, &prober, &workers));
+    let backend = backend(
+        settings,
+        layout,
+        &stores,
+        &pleg,
+        &prober,
+        &workers,
+        &kuberuntime,
+    );
+    let backend = Arc::new(backend);
     let (channels, senders) = channels(lifecycle, result_updates, objects, evicted);
     let parts = Parts {
         node,
@@ -345,6 +354,7 @@ fn backend(
     pleg: &Arc<Pleg>,
     prober: &Arc<Prober>,
     workers: &Arc<PodWorkers>,
+    kuberuntime: &Arc<KubeRuntime>,
 ) -> DaemonBackend {
     let checkpoint = Checkpoint::new(layout.checkpoint(), stores.statuses.clone());
     DaemonBackend {
@@ -360,6 +370,7 @@ fn backend(
         config: stores.config.clone(),
         prober: prober.clone(),
         pleg: pleg.clone(),
+        kuberuntime: kuberuntime.clone(),
         heartbeat: Arc::default(),
         started: stores.started,
     }

@@ -11,14 +11,15 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::error::ImageError;
+use super::pulls::{ImagePull, PullStage, Pulls};
 use super::reference::Reference;
-use super::registry::DockerConfig;
 use super::registry::slots::{Slot, Slots};
+use super::registry::{DockerConfig, PullProgress};
 use super::store::{Image, ImageStore};
-use crate::clock::{Moment, go_duration};
+use crate::clock::{Moment, Time, go_duration};
 
 /// Delay after the first failed pull of an image for a pod; doubles up to [`MAX_DELAY`].
 const FIRST_DELAY: Duration = Duration::from_secs(10);
@@ -78,12 +79,16 @@ pub trait Puller: Send + Sync {
     /// Whether there is a registry for this image.
     fn serves(&self, image: &Reference) -> bool;
 
-    /// Pulls an image and stores it under its name; returns its size in bytes. Blocks until it is
-    /// stored; called for several images at once.
+    /// Pulls an image and stores it under its name; returns its size in bytes. Writes into `progress` how far it is.
+    /// Blocks until it is stored; called for several images at once.
     ///
     /// # Errors
     /// The pull failed; no part of the image is kept.
-    fn pull(&self, request: &PullRequest<'_>) -> Result<u64, PullError>;
+    fn pull(
+        &self,
+        request: &PullRequest<'_>,
+        progress: &Arc<PullProgress>,
+    ) -> Result<u64, PullError>;
 }
 
 /// Nothing is pulled (`"pull": false` in `registries`): images are loaded by people.
@@ -95,7 +100,7 @@ impl Puller for NoRegistry {
         false
     }
 
-    fn pull(&self, request: &PullRequest<'_>) -> Result<u64, PullError> {
+    fn pull(&self, request: &PullRequest<'_>, _: &Arc<PullProgress>) -> Result<u64, PullError> {
         Err(PullError::Failed(format!(
             "cannot pull {}: nothing is pulled on this node",
             request.image
@@ -250,6 +255,7 @@ pub struct ImageManager {
     back_off: Mutex<BackOff>,
     /// None without a limit.
     slots: Option<Slots>,
+    pulls: Pulls,
 }
 
 impl ImageManager {
@@ -260,6 +266,7 @@ impl ImageManager {
             puller,
             back_off: Mutex::default(),
             slots: Some(Slots::new(1)),
+            pulls: Pulls::default(),
         }
     }
 
@@ -370,16 +377,19 @@ impl ImageManager {
         record: &mut dyn FnMut(ImageEvent),
     ) -> Result<Image, EnsureError> {
         let image = request.image;
-        record(normal("Pulling", format!("Pulling image {image:?}")));
         let asked = clock();
+        let pull = self.pulls.begin(request.pod_uid, image, asked);
+        // An event wakes who watches the pod, so each change of its pulls comes before one.
+        record(normal("Pulling", format!("Pulling image {image:?}")));
         let slot = self.slot(request.cancelled)?;
         let started = clock();
-        let pulled = self.puller.pull(&PullRequest {
+        let wanted = PullRequest {
             image: reference,
             credentials: request.credentials,
             cancelled: request.cancelled,
-        });
-        drop(slot);
+        };
+        let pulled = self.puller.pull(&wanted, &pull.starts());
+        drop((slot, pull));
         let now = clock();
         let size = pulled.map_err(|e| self.failed(key, image, &e, now, record))?;
         record(normal(
@@ -396,6 +406,26 @@ impl ImageManager {
             record(warning("InspectFailed", &message));
             error(ImageWaitReason::ImageInspectError, message)
         })
+    }
+
+    /// How far the pulls for a pod are, and those that wait to be tried again.
+    pub fn pulls_of(&self, pod_uid: &str, now: Moment) -> Vec<ImagePull> {
+        let mut pulls = self.pulls.of(pod_uid, now);
+        let at = |moment: Moment| Time::from(SystemTime::now() + moment.since(now));
+        let held = self.lock().all_held(pod_uid, now);
+        pulls.extend(held.into_iter().map(|(image, retry_at)| ImagePull {
+            image,
+            stage: PullStage::BackOff {
+                until: at(retry_at),
+            },
+        }));
+        pulls
+    }
+
+    /// The UIDs of pods with a pull under way whose watchers have been told nothing of it for half a second. They count
+    /// as told from now on.
+    pub fn pulls_to_tell(&self, now: Moment) -> Vec<String> {
+        self.pulls.due(now)
     }
 
     /// Waits for its turn.
@@ -420,11 +450,11 @@ impl ImageManager {
     ) -> EnsureError {
         let failed = pull_error(image, e);
         if *e != PullError::Cancelled {
-            let text = format!("Failed to pull image {image:?}: {e}");
-            record(warning("Failed", &text));
             let unavailable = failed.reason == ImageWaitReason::RegistryUnavailable;
             let text = format!("{failed}: {}", failed.message);
             self.lock().advance(key, now, text, unavailable);
+            let text = format!("Failed to pull image {image:?}: {e}");
+            record(warning("Failed", &text));
         }
         failed
     }
@@ -532,6 +562,14 @@ impl BackOff {
             error: failed.error.clone(),
             unavailable: failed.unavailable,
         })
+    }
+
+    /// The images that may not be pulled for a pod now, and until when.
+    fn all_held(&self, pod_uid: &str, now: Moment) -> Vec<(String, Moment)> {
+        let of_pod = self.0.keys().filter(|(uid, _)| uid == pod_uid);
+        of_pod
+            .filter_map(|key| Some((key.1.clone(), self.held(key, now)?.retry_at)))
+            .collect()
     }
 
     fn advance(&mut self, key: Key, now: Moment, error: String, unavailable: bool) {

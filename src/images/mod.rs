@@ -5,7 +5,7 @@
 //!                                                              └▶ tarstream ─▶ layer (tree) ─▶ staging ─▶ store
 //! ```
 //!
-//! From the top: `registry` (pulls) and `housekeeping` (a thread) over `manager` (an image for a container), `dropped`,
+//! From the top: `registry` (pulls) and `housekeeping` (a thread) over `manager` (an image for a container), `pulls`, `dropped`,
 //! `save`, `store`, `staging` and `repair`, `archive`, `source`, `layer`, `files`, and the leaves. No file uses one above it.
 //!
 //! Invariants: an archive is not trusted: every digest is checked, every size is bounded, nothing
@@ -25,6 +25,7 @@ mod layer;
 pub mod manager;
 pub mod overlay;
 mod pack;
+mod pulls;
 mod reference;
 pub mod registry;
 mod repair;
@@ -44,6 +45,7 @@ pub use files::NAMES;
 pub use image_gc::ImageGcPolicy;
 pub use in_use::ImagesInUse;
 pub use layer::Limits;
+pub use pulls::{ImagePull, PullStage};
 pub use reference::Reference;
 pub use save::save_to;
 pub use store::{Image, ImageDetails, ImageRecord, ImageStore, LoadedImage, Removed};

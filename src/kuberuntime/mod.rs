@@ -80,6 +80,11 @@ impl KubeRuntime {
         &self.runtime
     }
 
+    /// The images: how far their pulls are.
+    pub fn images(&self) -> &ImageManager {
+        &self.images
+    }
+
     /// Makes the pod's directory.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::api::{Pod, PodStatus};
 use crate::events::Event;
+use crate::images::ImagePull;
 use crate::pod_config::FileProblem;
 use crate::prober::pauses::PausedProbe;
 
@@ -38,6 +39,9 @@ pub struct PodView {
     /// Its probes that a person has paused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paused: Vec<PausedProbe>,
+    /// The pulls that its containers wait for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pulls: Vec<ImagePull>,
 }
 
 impl PodView {

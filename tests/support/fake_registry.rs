@@ -25,6 +25,20 @@ pub(crate) const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub(crate) const OCI_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 pub(crate) const OCI_LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
+/// Bytes that do not compress.
+pub(crate) fn noise(n: usize) -> Vec<u8> {
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut out = Vec::with_capacity(n + 8);
+    while out.len() < n {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        out.extend_from_slice(&state.to_le_bytes());
+    }
+    out.truncate(n);
+    out
+}
+
 /// A tar of one file.
 pub(crate) fn tar(name: &str, content: &[u8]) -> Vec<u8> {
     let mut header = tar::Header::new_ustar();
@@ -46,10 +60,14 @@ pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     out.finish().unwrap()
 }
 
-/// A zstd frame of raw blocks, as no compressor is linked.
+/// A zstd frame of raw blocks, as no compressor is linked, with a window of 1 MiB.
 pub(crate) fn zstd(bytes: &[u8]) -> Vec<u8> {
-    // window descriptor: 1 MiB
-    let mut out = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 10 << 3];
+    zstd_in_window(bytes, 20)
+}
+
+/// The same with a window of two to the power of `log` bytes.
+pub(crate) fn zstd_in_window(bytes: &[u8], log: u8) -> Vec<u8> {
+    let mut out = vec![0x28, 0xb5, 0x2f, 0xfd, 0, (log - 10) << 3];
     let blocks: Vec<&[u8]> = bytes.chunks(100_000).collect();
     for (n, block) in blocks.iter().enumerate() {
         let last = u32::from(n + 1 == blocks.len());
@@ -75,6 +93,36 @@ impl Layer {
             stored: gzip(plain),
             diff_id: sha256(plain),
         }
+    }
+
+    /// Of zstd's media type; `stored` is `plain` compressed.
+    pub(crate) fn zstd(plain: &[u8], stored: Vec<u8>) -> Self {
+        Self {
+            media_type: OCI_LAYER.replace("gzip", "zstd"),
+            stored,
+            diff_id: sha256(plain),
+        }
+    }
+
+    /// Not compressed.
+    pub(crate) fn plain(plain: Vec<u8>) -> Self {
+        Self {
+            media_type: OCI_LAYER.replace("+gzip", ""),
+            diff_id: sha256(&plain),
+            stored: plain,
+        }
+    }
+
+    /// With busybox as its shell.
+    pub(crate) fn shell() -> Self {
+        let program = std::fs::read("/bin/busybox").unwrap();
+        let mut all = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_ustar();
+        header.set_size(program.len() as u64);
+        header.set_mode(0o755);
+        all.append_data(&mut header, "bin/sh", program.as_slice())
+            .unwrap();
+        Self::gzip(&all.into_inner().unwrap())
     }
 
     pub(crate) fn digest(&self) -> String {
@@ -129,6 +177,22 @@ impl Content {
                 .insert(name.to_owned(), (media_type.to_owned(), bytes.clone()));
         }
         digest
+    }
+
+    /// A registry that gives half of that layer, and then nothing for as long as the client waits.
+    pub(crate) fn stuck_in(self, layer: &Layer) -> Server {
+        let digest = layer.digest();
+        Server::new(move |request| {
+            let reply = self.answer(request);
+            if !request.path.ends_with(&digest) {
+                return reply;
+            }
+            let half = reply.body.len() / 2;
+            Reply {
+                hangs: true,
+                ..reply.cut(half)
+            }
+        })
     }
 
     /// The answer of an honest registry, which knows ranges.

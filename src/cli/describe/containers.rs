@@ -7,9 +7,10 @@ use super::lines::{put, scalar};
 use crate::api::ContainerStatus;
 use crate::api::Probe;
 use crate::api::status::ContainerState;
-use crate::cli::human;
 use crate::cli::probe_text::probe_text;
+use crate::cli::{human, pull_text};
 use crate::clock::Time;
+use crate::images::ImagePull;
 
 /// Writes the section of a list of the pod's containers, unless the list is empty.
 pub(super) fn all(
@@ -17,6 +18,7 @@ pub(super) fn all(
     title: &str,
     (pod, field): (&Value, &str),
     statuses: &[ContainerStatus],
+    (pulls, now): (&[ImagePull], Time),
 ) {
     let list = pod["spec"][field]
         .as_array()
@@ -32,7 +34,13 @@ pub(super) fn all(
         let status = statuses.iter().find(|s| s.name == name);
         basics(w, c, status);
         if let Some(status) = status {
-            states(w, status);
+            state(w, "State", &status.state);
+        }
+        for p in pulls.iter().filter(|p| c["image"] == p.image.as_str()) {
+            pull(w, p, now);
+        }
+        if let Some(status) = status {
+            since_the_start(w, status);
         }
         amounts(w, "Limits", &c["resources"]["limits"]);
         amounts(w, "Requests", &c["resources"]["requests"]);
@@ -92,8 +100,19 @@ fn port_line(w: &mut String, ports: &[Value], title: &str, key: &str) {
     );
 }
 
-fn states(w: &mut String, s: &ContainerStatus) {
-    state(w, "State", &s.state);
+/// Ours: a kubelet says of a pull that it has begun and that it has ended.
+fn pull(w: &mut String, pull: &ImagePull, now: Time) {
+    let words = match pull_text::state(pull) {
+        Some(state) => pull_text::words(state),
+        None => pull_text::stage(pull, now),
+    };
+    put!(w, "    Pull:\t{words}");
+    if let Some(why) = pull_text::cut_off(pull) {
+        put!(w, "      Cut Off:\t{why}");
+    }
+}
+
+fn since_the_start(w: &mut String, s: &ContainerStatus) {
     if s.last_state.terminated.is_some() {
         state(w, "Last State", &s.last_state);
     }

@@ -37,8 +37,9 @@ pub const VERB: args::Verb = args::Verb {
     help: "\
 usage: podprobe describe pod [NAME]… [-n NAMESPACE | -A] [--root DIR]
 
-Shows all that is known of pods: state, conditions, the last 32 results of each probe, why containers were restarted,
-events, the file, and which of its fields have no effect. Control characters in what a container said are shown as ^X.
+Shows all that is known of pods: state, how far pulls are, conditions, the last 32 results of each probe, why containers
+were restarted, events, the file, and which of its fields have no effect. Control characters in what a container said
+are shown as ^X.
 ",
     options: &[ROOT, NAMESPACE, ALL_NAMESPACES],
     run: |raw, out, err| {
@@ -133,12 +134,14 @@ pub fn text(pod: &PodView, history: &PodHistory, now: Time) -> String {
         "Init Containers",
         (&pod.object, "initContainers"),
         &pod.status.init_container_statuses,
+        (&pod.pulls, now),
     );
     containers::all(
         &mut w,
         "Containers",
         (&pod.object, "containers"),
         &pod.status.container_statuses,
+        (&pod.pulls, now),
     );
     readiness_gates(&mut w, pod);
     conditions(&mut w, pod);

@@ -31,6 +31,8 @@ pub(super) struct State {
     /// Continuations since the last progress, and bytes since the last one.
     cuts: u32,
     since: u64,
+    /// No byte has come since the last cut.
+    is_cut: bool,
     ended: bool,
     /// Why reading has ended early: the error that the reader above has seen is made of its text only.
     pub(super) failure: Option<FetchError>,
@@ -94,6 +96,9 @@ impl BlobReader<'_> {
         if state.since >= self.bounds.progress {
             state.cuts = 0;
         }
+        if std::mem::take(&mut state.is_cut) {
+            self.progress.continued();
+        }
         self.progress.arrived(n as u64);
         n
     }
@@ -128,6 +133,8 @@ impl BlobReader<'_> {
             self.digest,
             self.state.offset
         );
+        let again = std::mem::replace(&mut self.state.is_cut, true);
+        self.progress.cut(&e.text, again);
         self.stop.wait(self.bounds.delay(self.state.cuts))
     }
 

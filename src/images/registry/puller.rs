@@ -149,8 +149,12 @@ impl Puller for RegistryPuller {
         true
     }
 
-    fn pull(&self, request: &PullRequest<'_>) -> Result<u64, PullError> {
-        let loaded = self.pull_watched(request, Arc::default())?;
+    fn pull(
+        &self,
+        request: &PullRequest<'_>,
+        progress: &Arc<PullProgress>,
+    ) -> Result<u64, PullError> {
+        let loaded = self.pull_watched(request, progress.clone())?;
         for warning in &loaded.warnings {
             log::warn!("{}: {warning}", request.image);
         }
