@@ -444,6 +444,9 @@ pub struct Container {
     pub resources: ResourceRequirements,
     /// Volumes at paths.
     pub volume_mounts: Vec<VolumeMount>,
+    /// Block volumes at paths. No volume is one here, so each entry refuses the pod.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub volume_devices: Vec<VolumeDevice>,
     /// Wins over the pod's; Always makes a sidecar of an init container.
     #[serde(
         deserialize_with = "own_restart_policy",
@@ -712,6 +715,16 @@ impl VolumeMount {
     pub fn destination(&self) -> Cow<'_, str> {
         below_root(&self.mount_path)
     }
+}
+
+/// A block volume at a path in a container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeDevice {
+    /// Name of a persistentVolumeClaim of the pod.
+    pub name: String,
+    /// Path in the container, without `..`.
+    pub device_path: String,
 }
 
 /// A volume: exactly one of its sources. Without one it is an emptyDir (kubelet-probes 1.1).

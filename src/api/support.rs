@@ -18,7 +18,7 @@ use self::rules::{LEVELS, Level, Rule, asks_for_nothing, no_reference};
 use super::field::{FieldError, Step, child, clip, entry, item, render};
 use super::pod::{HookKind, Pod, ProbeType};
 use super::source::PodSource;
-use super::validation::probe_field;
+use super::validation::{NO_BLOCK_VOLUMES, probe_field};
 use crate::spelling;
 
 /// What to do about a field that no type reads.
@@ -175,8 +175,29 @@ pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
             refuse("requests", name, why);
         }
     }
+    block_claims(&mut errors, pod);
     app_armor_annotations(&mut errors, pod);
     errors
+}
+
+/// The API lets a claim be a block volume. Here each is a directory, and this is what a kubelet says of one that is.
+fn block_claims(errors: &mut Vec<FieldError>, pod: &Pod) {
+    let is_claim = |name: &str| {
+        let mut volumes = pod.spec.volumes.iter();
+        volumes.any(|v| v.name == name && v.persistent_volume_claim.is_some())
+    };
+    for (list, index, container) in pod.spec.listed() {
+        let devices = container.volume_devices.iter().enumerate();
+        for (number, device) in devices.filter(|(_, d)| is_claim(&d.name)) {
+            let path = item(&child("spec", list), index);
+            let path = item(&child(&path, "volumeDevices"), number);
+            let why = format!(
+                "volume {} has volumeMode Filesystem, but is specified in volumeDevices; {NO_BLOCK_VOLUMES}",
+                device.name
+            );
+            errors.push(FieldError::forbidden(child(&path, "name"), why));
+        }
+    }
 }
 
 /// A resource that a container may have here. Others, such as those of device plugins, nobody gives it.

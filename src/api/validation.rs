@@ -30,6 +30,7 @@ pub use probes::{
 };
 
 pub use super::field::{FieldError, FieldErrorKind, aggregate};
+pub(super) use volumes::NO_BLOCK_VOLUMES;
 
 use self::checks::{NOT_NEGATIVE, named, range};
 use super::field::{child, item};

@@ -102,11 +102,58 @@ fn a_type_that_does_not_fit_names_the_volume_and_the_way_out() {
     let pod = pod(json!([{"name": "v", "hostPath": {"path": missing, "type": "Directory"}}]));
     let error = set_up(&Volumes::new(), &pod, dir.path()).unwrap_err();
     let expected = format!(
-        "MountVolume.SetUp failed for volume \"v\" : hostPath type check failed: {} does not exist and type is Directory; \
+        "MountVolume.SetUp failed for volume \"v\" : hostPath {} doesn't exist; \
          create the directory first, or use type DirectoryOrCreate",
         missing.display()
     );
     assert_eq!(error.to_string(), expected);
+}
+
+/// Every type with a file of every kind that a test can have: only its own fits.
+#[test]
+fn a_host_path_of_a_type_is_of_that_type_and_of_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("file"), "").unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+    let block = a_block_device(&at("block"));
+    let files = [
+        ("Directory", "directory", Some(dir.path().to_owned())),
+        ("File", "file", Some(at("file"))),
+        ("Socket", "socket file", Some(at("socket"))),
+        ("CharDevice", "character device", Some("/dev/null".into())),
+        ("BlockDevice", "block device", block),
+    ];
+    for (type_, word, _) in &files {
+        for (is, _, path) in &files {
+            let Some(path) = path else { continue };
+            let pod = pod(json!([{"name": "v", "hostPath": {"path": path, "type": type_}}]));
+            let result = set_up(&Volumes::new(), &pod, dir.path());
+            let error = result.err().map(|e| e.cause);
+            let path = path.display();
+            let expected = (type_ != is).then(|| {
+                format!("hostPath type check failed: {path} is not a {word}, it's a {is}; name a {word} or change the type")
+            });
+            assert_eq!(error, expected);
+        }
+    }
+}
+
+/// One of the node's, else one that is made for the test.
+fn a_block_device(path: &Path) -> Option<PathBuf> {
+    let loop0 = PathBuf::from("/dev/loop0");
+    if loop0.exists() {
+        return Some(loop0);
+    }
+    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+    let made = mknod(path, SFlag::S_IFBLK, Mode::S_IRUSR, makedev(7, 0));
+    match made {
+        Ok(()) => Some(path.to_owned()),
+        Err(e) => {
+            crate::skip::skip(&format!("the part with a block device: {e}"));
+            None
+        }
+    }
 }
 
 /// A volume type of this test: a file that contains the volume's name.

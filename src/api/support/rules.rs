@@ -157,13 +157,7 @@ const POD_SECURITY: &[(&str, Rule)] = &[
     ("windowsOptions", Rule::Refuse(NO_WINDOWS)),
 ];
 
-const CONTAINER: &[(&str, Rule)] = &[
-    ("resizePolicy", Rule::Fine),
-    (
-        "volumeDevices",
-        Rule::Refuse("block devices are not supported"),
-    ),
-];
+const CONTAINER: &[(&str, Rule)] = &[("resizePolicy", Rule::Fine)];
 
 const VALUE_FROM: &[(&str, Rule)] = &[(
     "fileKeyRef",
@@ -270,7 +264,7 @@ const fn strict(
 }
 
 /// Every object of a pod that a type reads.
-pub(super) static LEVELS: [Level; 72] = [
+pub(super) static LEVELS: [Level; 73] = [
     open("", fields::of::<PodObject>, TOP),
     open("metadata", fields::of::<ObjectMeta>, METADATA),
     open("spec", fields::of::<PodSpec>, SPEC),
@@ -381,6 +375,11 @@ pub(super) static LEVELS: [Level; 72] = [
     strict(
         "spec.containers[].volumeMounts[]",
         fields::of::<VolumeMount>,
+        &[],
+    ),
+    strict(
+        "spec.containers[].volumeDevices[]",
+        fields::of::<VolumeDevice>,
         &[],
     ),
     strict(

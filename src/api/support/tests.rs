@@ -58,7 +58,7 @@ fn a_field_that_a_container_would_miss_refuses() {
             "initContainers.0.securityContext.procMount",
             json!("Unmasked"),
         ),
-        ("containers.0.volumeDevices", json!([{"name": "a"}])),
+        ("containers.0.volumeDevices.0.mode", json!(1)),
         (
             "containers.0.env.0.valueFrom.fileKeyRef",
             json!({"volumeName": "v", "path": "p", "key": "k"}),
@@ -363,6 +363,12 @@ fn values_that_are_not_acted_on_yet_refuse() {
             json!({"resources": {"requests": {"ephemeral-storage": 1}}})
         ))
         .is_empty()
+    );
+    let claim = json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+        "initContainers": [{"volumeDevices": [{"name": "v", "devicePath": "/d"}]}]});
+    assert_eq!(
+        refused(claim),
+        ["spec.initContainers[0].volumeDevices[0].name"]
     );
     for profile in ["Unconfined", "RuntimeDefault", "Localhost"] {
         let context = json!({"securityContext": {"seccompProfile": {"type": profile, "localhostProfile": "a.json"}}});

@@ -104,6 +104,7 @@ pub fn validate_container(container: &Container, spec: &PodSpec, path: &str) -> 
     ports(&mut errors, &container.ports, &at("ports"));
     environment::validate_environment(&mut errors, container, path);
     volumes::validate_mounts(&mut errors, container, &spec.volumes, &at("volumeMounts"));
+    volumes::validate_devices(&mut errors, container, &spec.volumes, &at("volumeDevices"));
     one_of(
         &mut errors,
         &container.image_pull_policy,

@@ -431,6 +431,42 @@ fn resources_of_containers() {
 }
 
 #[test]
+fn a_block_volume_is_a_claim_and_here_there_is_none() {
+    let volumes = json!([{"name": "disk", "hostPath": {"path": "/dev/sda", "type": "BlockDevice"}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+    let with = |devices: Value, expected: &[&str]| {
+        let container = json!({"name": "c", "image": "i", "volumeDevices": devices,
+            "volumeMounts": [{"name": "data", "mountPath": "/data"}]});
+        check_pod(
+            json!({}),
+            json!({"volumes": volumes, "containers": [container]}),
+            expected,
+        );
+    };
+    with(
+        json!([{"name": "disk", "devicePath": "/dev/a"}]),
+        &[
+            "spec.containers[0].volumeDevices[0].name: Invalid value: \"disk\": can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode; no volume is a block volume here: mount the device as a hostPath of type BlockDevice, in a privileged container",
+        ],
+    );
+    with(
+        json!([{"name": "data", "devicePath": "/data"}, {"name": "w", "devicePath": "/x/../y"}, {}, {"name": "data", "devicePath": "/data"}]),
+        &[
+            "spec.containers[0].volumeDevices[0].name: Invalid value: \"data\": must not already exist in volumeMounts",
+            "spec.containers[0].volumeDevices[0].devicePath: Invalid value: \"/data\": must not already exist as a path in volumeMounts",
+            "spec.containers[0].volumeDevices[1].name: Not found: \"w\"",
+            "spec.containers[0].volumeDevices[1].devicePath: Invalid value: \"/x/../y\": can not contain backsteps ('..')",
+            "spec.containers[0].volumeDevices[2].name: Required value",
+            "spec.containers[0].volumeDevices[2].devicePath: Required value",
+            "spec.containers[0].volumeDevices[3].name: Invalid value: \"data\": must be unique",
+            "spec.containers[0].volumeDevices[3].devicePath: Invalid value: \"/data\": must be unique",
+            "spec.containers[0].volumeDevices[3].name: Invalid value: \"data\": must not already exist in volumeMounts",
+            "spec.containers[0].volumeDevices[3].devicePath: Invalid value: \"/data\": must not already exist as a path in volumeMounts",
+        ],
+    );
+}
+
+#[test]
 fn volumes_and_mounts() {
     let volumes = |volumes: Value, expected: &[&str]| {
         check_pod(json!({}), json!({"volumes": volumes}), expected)

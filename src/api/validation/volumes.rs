@@ -164,6 +164,65 @@ pub(super) fn validate_mounts(
     }
 }
 
+/// What there is instead of a block volume.
+pub(in crate::api) const NO_BLOCK_VOLUMES: &str = "no volume is a block volume here: mount the device as a hostPath of type BlockDevice, in a privileged container";
+
+/// Only the API's own rules. A claim that passes them is refused in [`crate::api::support`].
+pub(super) fn validate_devices(
+    errors: &mut Vec<FieldError>,
+    container: &Container,
+    volumes: &[Volume],
+    path: &str,
+) {
+    let (mut names, mut paths) = (HashSet::new(), HashSet::new());
+    for (index, device) in container.volume_devices.iter().enumerate() {
+        let path = item(path, index);
+        let (name, to) = (device.name.as_str(), device.device_path.as_str());
+        let (name_at, path_at) = (child(&path, "name"), child(&path, "devicePath"));
+        device_name(errors, name, volumes, &name_at);
+        if !name.is_empty() && !names.insert(name) {
+            errors.push(FieldError::invalid(&name_at, name, "must be unique"));
+        }
+        device_path(errors, to, &path_at);
+        if !to.is_empty() && !paths.insert(to) {
+            errors.push(FieldError::invalid(&path_at, to, "must be unique"));
+        }
+        for mount in &container.volume_mounts {
+            if !name.is_empty() && mount.name == name {
+                let detail = "must not already exist in volumeMounts";
+                errors.push(FieldError::invalid(&name_at, name, detail));
+            }
+            if !to.is_empty() && mount.mount_path == to {
+                let detail = "must not already exist as a path in volumeMounts";
+                errors.push(FieldError::invalid(&path_at, to, detail));
+            }
+        }
+    }
+}
+
+fn device_name(errors: &mut Vec<FieldError>, name: &str, volumes: &[Volume], path: &str) {
+    match volumes.iter().find(|v| v.name == name) {
+        _ if name.is_empty() => errors.push(FieldError::required(path, "")),
+        None => errors.push(FieldError::not_found(path, name)),
+        Some(volume) if volume.persistent_volume_claim.is_some() => {}
+        Some(_) => {
+            let detail = format!(
+                "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode; {NO_BLOCK_VOLUMES}"
+            );
+            errors.push(FieldError::invalid(path, name, detail));
+        }
+    }
+}
+
+fn device_path(errors: &mut Vec<FieldError>, to: &str, path: &str) {
+    if to.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    } else if to.split('/').any(|part| part == "..") {
+        let detail = "can not contain backsteps ('..')";
+        errors.push(FieldError::invalid(path, to, detail));
+    }
+}
+
 fn propagation(errors: &mut Vec<FieldError>, mode: Option<&str>, privileged: bool, path: &str) {
     let Some(mode) = mode else { return };
     if !PROPAGATIONS.contains(&mode) {
