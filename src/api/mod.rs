@@ -10,6 +10,7 @@ pub mod defaults;
 pub mod expansion;
 pub mod field;
 pub mod field_ref;
+pub mod huge_pages;
 pub mod identity;
 pub mod objects;
 pub mod pod;

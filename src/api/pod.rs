@@ -673,7 +673,7 @@ pub struct ObjectReference {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceRequirements {
-    /// `cpu` and `memory` are enforced, `ephemeral-storage` is not; any other name refuses the pod.
+    /// `cpu`, `memory` and `hugepages-<size>` are enforced, `ephemeral-storage` is not; any other name refuses the pod.
     pub limits: BTreeMap<String, Quantity>,
     /// cpu becomes shares or weight; others are counted only. Default: the limits.
     pub requests: BTreeMap<String, Quantity>,
@@ -896,9 +896,9 @@ pub struct ClaimVolume {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EmptyDir {
-    /// Empty (the node's disk) or `Memory` (a tmpfs).
+    /// Empty (the node's disk), `Memory` (a tmpfs), or `HugePages` and `HugePages-<size>` (a hugetlbfs).
     pub medium: String,
-    /// In memory the size of the tmpfs; on the disk a pod that is over it is evicted. 0 is no limit.
+    /// In memory what fits into it; on the disk a pod that is over it is evicted. 0 is no limit.
     pub size_limit: Option<Quantity>,
 }
 

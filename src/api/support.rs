@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use self::rules::{LEVELS, Level, Rule, asks_for_nothing, no_reference};
 use super::field::{FieldError, Step, child, clip, entry, item, render};
+use super::huge_pages;
 use super::pod::{HookKind, Pod, ProbeType};
 use super::source::PodSource;
 use super::validation::{NO_BLOCK_VOLUMES, probe_field};
@@ -165,13 +166,13 @@ pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
             errors.push(FieldError::forbidden(path, why));
         };
         for name in limits.keys().filter(|name| !is_of_the_node(name)) {
-            let why = "not supported: only limits of cpu and memory are enforced";
+            let why = "not supported: only limits of cpu, memory and huge pages are enforced";
             refuse("limits", name, why);
         }
         // A limit is the default of its request and has its error above.
         let alone = |name: &&String| !is_of_the_node(name) && !limits.contains_key(*name);
         for name in requests.keys().filter(alone) {
-            let why = "not supported: the node has only cpu, memory and ephemeral-storage to give";
+            let why = "not supported: the node has only cpu, memory, huge pages and ephemeral-storage to give";
             refuse("requests", name, why);
         }
     }
@@ -202,7 +203,7 @@ fn block_claims(errors: &mut Vec<FieldError>, pod: &Pod) {
 
 /// A resource that a container may have here. Others, such as those of device plugins, nobody gives it.
 fn is_of_the_node(resource: &str) -> bool {
-    ["cpu", "memory", "ephemeral-storage"].contains(&resource)
+    ["cpu", "memory", "ephemeral-storage"].contains(&resource) || huge_pages::is_resource(resource)
 }
 
 /// The old form of `appArmorProfile`, which the API still honours.

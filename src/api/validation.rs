@@ -9,6 +9,7 @@ mod checks;
 mod containers;
 mod dns;
 mod environment;
+mod huge_pages;
 mod lifecycle;
 pub(super) mod names;
 mod node;

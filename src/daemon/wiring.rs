@@ -24,7 +24,7 @@ use crate::api::{PodOrigin, PodSource, PodUid, decode};
 use crate::change_feed::{Aspect, ChangeFeed};
 use crate::checkpoint::{self, Checkpoint, Restored};
 use crate::clock::Moment;
-use crate::container_config::{NodeFacts, kernel_version};
+use crate::container_config::{NodeFacts, huge_pages, kernel_version};
 use crate::events::Recorder;
 use crate::eviction::{self, Evictions};
 use crate::images::ImageStore;
@@ -131,6 +131,7 @@ pub(super) fn start(
     let (channels, senders) = channels(lifecycle, result_updates, objects, evicted);
     let parts = Parts {
         node,
+        huge_pages,
         pods: stores.pods.clone(),
         workers: workers.clone(),
         statuses: stores.statuses.clone(),
@@ -446,6 +447,7 @@ fn node(settings: &Settings, facts: &NodeFacts) -> admission::Node {
         name,
         cpu_milli: facts.allocatable.milli_cpu,
         memory: facts.allocatable.memory,
+        huge_pages: huge_pages(),
         max_pods: settings.max_pods,
         sysctls: SysctlAllowlist::new(kernel_version(), &settings.allowed_unsafe_sysctls)
             .unwrap_or_default(),

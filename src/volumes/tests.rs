@@ -54,11 +54,54 @@ fn an_empty_dir_keeps_what_is_in_it_until_the_pod_has_finished() {
     let tmpfs = Tmpfs {
         path: mounted.source("mem").unwrap().to_owned(),
         size: Some(1 << 20),
+        page_size: None,
     };
     assert_eq!(mounted.tmpfs(), [tmpfs]);
     volumes.tear_down(&pod, dir.path()).unwrap();
     volumes.tear_down(&pod, dir.path()).unwrap();
     assert!(!disk.exists());
+}
+
+/// Its page size is that of its medium, or the one that the pod's containers request.
+#[test]
+fn huge_pages_have_the_size_that_the_pod_requests() {
+    let dir = tempfile::tempdir().unwrap();
+    let page_size = |medium: &str, requests: serde_json::Value, init: serde_json::Value| {
+        let pod = test_pods::pod("p").spec(json!({
+            "volumes": [{"name": "v", "emptyDir": {"medium": medium, "sizeLimit": "4Mi"}}],
+            "initContainers": [{"name": "i", "resources": {"requests": init}}],
+            "containers": [{"name": "c", "resources": {"requests": requests}}],
+        }));
+        let mounted = set_up(&Volumes::new(), &pod.build(), dir.path());
+        mounted
+            .map(|m| (m.tmpfs()[0].page_size, m.tmpfs()[0].size))
+            .map_err(|e| e.cause)
+    };
+    let (two, one) = (
+        json!({"hugepages-2Mi": "4Mi"}),
+        json!({"hugepages-1Gi": "1Gi"}),
+    );
+    let (none, limit) = (json!({}), Some(4 << 20));
+    let small = Ok((Some(2 << 20), limit));
+    assert_eq!(page_size("HugePages", two.clone(), none.clone()), small);
+    assert_eq!(page_size("HugePages", none.clone(), two.clone()), small);
+    assert_eq!(page_size("HugePages-2Mi", one.clone(), two.clone()), small);
+    assert_eq!(
+        page_size("HugePages-1Gi", one.clone(), two.clone()),
+        Ok((Some(1 << 30), limit))
+    );
+    assert_eq!(
+        page_size("HugePages", one, two.clone()),
+        Err(
+            "medium: HugePages can't be used if container requests multiple huge page sizes".into()
+        )
+    );
+    for medium in ["HugePages", "HugePages-2Mi"] {
+        let text = format!(
+            "medium {medium}: hugePages storage requested, but there is no resource request for huge pages"
+        );
+        assert_eq!(page_size(medium, none.clone(), none.clone()), Err(text));
+    }
 }
 
 #[test]
@@ -77,6 +120,7 @@ fn only_a_volume_on_the_disk_with_a_limit_is_measured() {
         with(json!({})),
         with(json!({"sizeLimit": "0"})),
         with(json!({"sizeLimit": "1Mi", "medium": "Memory"})),
+        with(json!({"sizeLimit": "2Mi", "medium": "HugePages"})),
         json!({"name": "v"}),
         json!({"name": "v", "hostPath": {"path": "/x"}}),
     ] {

@@ -360,7 +360,7 @@ fn values_that_are_not_acted_on_yet_refuse() {
     );
     assert!(
         refused(container(
-            json!({"resources": {"requests": {"ephemeral-storage": 1}}})
+            json!({"resources": {"requests": {"ephemeral-storage": 1, "hugepages-2Mi": "2Mi"}}})
         ))
         .is_empty()
     );

@@ -431,6 +431,69 @@ fn resources_of_containers() {
 }
 
 #[test]
+fn huge_pages_are_whole_requested_as_they_are_limited_and_never_alone() {
+    let resources = |resources: Value, expected: &[&str]| {
+        check(json!({"resources": resources}), expected);
+    };
+    let at = "spec.containers[0].resources";
+    resources(
+        json!({"limits": {"memory": "1Gi", "hugepages-2Mi": "4Mi"}, "requests": {"hugepages-2Mi": "4194304"}}),
+        &[],
+    );
+    resources(
+        json!({"limits": {"hugepages-2Mi": "4Mi"}, "requests": {"cpu": 1, "hugepages-2Mi": "4Mi"}}),
+        &[],
+    );
+    resources(
+        json!({"limits": {"hugepages-2Mi": "4Mi"}, "requests": {"hugepages-2Mi": "4Mi"}}),
+        &[&format!("{at}: Forbidden: HugePages require cpu or memory")],
+    );
+    resources(
+        json!({"limits": {"memory": "1Gi"}, "requests": {"hugepages-1Gi": "1Gi"}}),
+        &[&format!(
+            "{at}.limits: Required value: Limit must be set for non overcommitable resources"
+        )],
+    );
+    resources(
+        json!({"limits": {"memory": "1Gi", "hugepages-2Mi": "4Mi"}, "requests": {"hugepages-2Mi": "2Mi"}}),
+        &[&format!(
+            "{at}.requests: Invalid value: \"2Mi\": must be equal to hugepages-2Mi limit of 4Mi"
+        )],
+    );
+    resources(
+        json!({"limits": {"memory": "1Gi", "hugepages-2Mi": "3Mi"}, "requests": {"hugepages-2Mi": "3Mi"}}),
+        &[
+            &format!(
+                "{at}.limits[hugepages-2Mi]: Invalid value: \"3Mi\": 3Mi is not positive integer multiple of hugepages-2Mi"
+            ),
+            &format!(
+                "{at}.requests[hugepages-2Mi]: Invalid value: \"3Mi\": 3Mi is not positive integer multiple of hugepages-2Mi"
+            ),
+        ],
+    );
+    resources(
+        json!({"limits": {"memory": "1Gi", "hugepages-big": "1"}, "requests": {"hugepages-big": "1"}}),
+        &[
+            &format!(
+                "{at}.limits[hugepages-big]: Invalid value: \"1\": 1 is not positive integer multiple of hugepages-big"
+            ),
+            &format!(
+                "{at}.requests[hugepages-big]: Invalid value: \"1\": 1 is not positive integer multiple of hugepages-big"
+            ),
+        ],
+    );
+    let of = |resource: &str| json!({"containerName": "c", "resource": resource, "divisor": "3Mi"});
+    let field =
+        json!([{"name": "A", "valueFrom": {"resourceFieldRef": of("limits.hugepages-2Mi")}}]);
+    check(
+        json!({"env": field}),
+        &[
+            "spec.containers[0].env[0].valueFrom.resourceFieldRef.divisor: Invalid value: \"limits.hugepages-2Mi\": only divisor's values 1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei are supported with the hugepages resource",
+        ],
+    );
+}
+
+#[test]
 fn a_block_volume_is_a_claim_and_here_there_is_none() {
     let volumes = json!([{"name": "disk", "hostPath": {"path": "/dev/sda", "type": "BlockDevice"}},
         {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
@@ -480,9 +543,9 @@ fn volumes_and_mounts() {
         ],
     );
     volumes(
-        json!([{"name": "a", "emptyDir": {"medium": "HugePages"}, "hostPath": {"path": ""}}]),
+        json!([{"name": "a", "emptyDir": {"medium": "HugePages-x"}, "hostPath": {"path": ""}}]),
         &[
-            "spec.volumes[0].emptyDir.medium: Unsupported value: \"HugePages\": supported values: \"\", \"Memory\"",
+            "spec.volumes[0].emptyDir.medium: Unsupported value: \"HugePages-x\": supported values: \"\", \"HugePages\", \"HugePages-<size>\", \"Memory\"",
             "spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type",
         ],
     );

@@ -6,6 +6,7 @@ use super::checks::{NOT_NEGATIVE, descending_path, named, no_backsteps, no_nul};
 use super::names::is_dns_label;
 use super::volume_objects as objects;
 use crate::api::field::{FieldError, child, item};
+use crate::api::huge_pages::medium_page_size;
 use crate::api::pod::{Container, EmptyDir, HostPath, Volume, VolumeMount};
 use crate::api::quantity::Amount;
 
@@ -84,11 +85,12 @@ fn source(errors: &mut Vec<FieldError>, volume: &Volume, path: &str) {
 }
 
 fn empty_dir(errors: &mut Vec<FieldError>, dir: &EmptyDir, path: &str) {
-    if !["", "Memory"].contains(&dir.medium.as_str()) {
+    let medium = dir.medium.as_str();
+    if !["", "Memory", "HugePages"].contains(&medium) && medium_page_size(medium).is_none() {
         errors.push(FieldError::not_supported(
             child(path, "medium"),
-            dir.medium.as_str(),
-            &["", "Memory"],
+            medium,
+            &["", "Memory", "HugePages", "HugePages-<size>"],
         ));
     }
     if let Some(limit) = dir
