@@ -3,14 +3,15 @@
 //! A pod is rejected for the first reason in the order of the law. No pod is evicted to make room for another, and
 //! taints do not count: static pods tolerate them.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::pod::{
     ContainerPort, NodeSelectorRequirement, NodeSelectorTerm, ResourceRequirements,
 };
 use crate::api::priority::is_critical;
 use crate::api::sysctls::SysctlAllowlist;
-use crate::api::{Container, Pod};
+use crate::api::{Container, Pod, app_armor, huge_pages};
 
 /// The label of a node's and a pod's operating system.
 const OS_LABEL: &str = "kubernetes.io/os";
@@ -24,12 +25,16 @@ pub struct Node {
     pub labels: BTreeMap<String, String>,
     /// Thousandths of a processor; 0 is unknown, and then no pod is refused for lack of processors.
     pub cpu_milli: i64,
-    /// Bytes; 0 when unknown.
+    /// Bytes, huge pages included; 0 when unknown.
     pub memory: i64,
+    /// Bytes of huge pages by resource, `hugepages-2Mi`.
+    pub huge_pages: BTreeMap<String, i64>,
     /// `maxPods`.
     pub max_pods: usize,
     /// The kernel parameters that pods may set.
     pub sysctls: SysctlAllowlist,
+    /// Whether the kernel enforces AppArmor profiles.
+    pub app_armor: bool,
 }
 
 /// The labels of the node: the ones that every kubelet sets, replaced and extended by the
@@ -57,14 +62,14 @@ pub fn node_labels(name: &str, configured: &BTreeMap<String, String>) -> BTreeMa
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// One word.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// The kubelet's sentence, and the part of the pod that it is about.
     pub message: String,
 }
 
 impl Rejection {
-    fn new(reason: &'static str, message: impl Into<String>) -> Self {
-        let message = message.into();
+    fn new(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        let (reason, message) = (reason.into(), message.into());
         Self { reason, message }
     }
 }
@@ -88,8 +93,19 @@ pub fn admit<'a>(
     affinity(pod, node)?;
     node_name(pod, node)?;
     free_ports(pod, &others)?;
-    // For a critical pod a lack of resources is reported last (10).
-    resources
+    // For a critical pod a lack of resources is reported after all else but AppArmor (10).
+    resources?;
+    app_armor(pod, node)
+}
+
+fn app_armor(pod: &Pod, node: &Node) -> Result<(), Rejection> {
+    if node.app_armor || app_armor::required(pod).next().is_none() {
+        return Ok(());
+    }
+    Err(Rejection::new(
+        "AppArmor",
+        "Cannot enforce AppArmor: AppArmor is not enabled on the host",
+    ))
 }
 
 fn sysctls(pod: &Pod, node: &Node) -> Result<(), Rejection> {
@@ -119,22 +135,20 @@ fn operating_system(pod: &Pod, node: &Node) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// What a pod needs at any one time: thousandths of a processor, and bytes.
-fn requests(pod: &Pod) -> [i64; 2] {
-    let of = |c: &Container| ["cpu", "memory"].map(|name| request(&c.resources, name));
-    let add = |a: [i64; 2], b: [i64; 2]| [a[0].saturating_add(b[0]), a[1].saturating_add(b[1])];
-    let max = |a: [i64; 2], b: [i64; 2]| [a[0].max(b[0]), a[1].max(b[1])];
-    let (mut sidecars, mut step) = ([0, 0], [0, 0]);
+/// What a pod needs of a resource at any one time: thousandths of a processor, else units.
+fn needs(pod: &Pod, name: &str) -> i64 {
+    let of = |c: &Container| request(&c.resources, name);
+    let (mut sidecars, mut step) = (0_i64, 0_i64);
     for container in &pod.spec.init_containers {
         if container.always_restarts() {
-            sidecars = add(sidecars, of(container));
-            step = max(step, sidecars);
+            sidecars = sidecars.saturating_add(of(container));
+            step = step.max(sidecars);
         } else {
-            step = max(step, add(sidecars, of(container)));
+            step = step.max(sidecars.saturating_add(of(container)));
         }
     }
-    let lasting = pod.spec.containers.iter().map(of).fold(sidecars, add);
-    max(lasting, step)
+    let lasting = pod.spec.containers.iter().map(of);
+    lasting.fold(sidecars, i64::saturating_add).max(step)
 }
 
 /// The request, or the limit when there is no request (kubelet-probes 1.1).
@@ -151,39 +165,51 @@ fn request(resources: &ResourceRequirements, name: &str) -> i64 {
 }
 
 fn resources(pod: &Pod, node: &Node, others: &[&Pod]) -> Result<(), Rejection> {
-    let lacking = |reason, name, requested: i64, used: i64, capacity: i64| {
-        Err(Rejection::new(
-            reason,
-            format!(
-                "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
-            ),
-        ))
-    };
-    if others.len() >= node.max_pods {
-        return lacking(
-            "OutOfpods",
-            "pods",
-            1,
-            others.len() as i64,
-            node.max_pods as i64,
-        );
-    }
-    let wanted = requests(pod);
-    let used = others.iter().fold([0_i64; 2], |sum, other| {
-        let [cpu, memory] = requests(other);
-        [sum[0].saturating_add(cpu), sum[1].saturating_add(memory)]
-    });
-    let rows = [
-        ("OutOfcpu", "cpu", node.cpu_milli),
-        ("OutOfmemory", "memory", node.memory),
-    ];
-    for (index, (reason, name, capacity)) in rows.into_iter().enumerate() {
-        let (wanted, used) = (wanted[index], used[index]);
-        if capacity > 0 && wanted > 0 && wanted > capacity.saturating_sub(used) {
-            return lacking(reason, name, wanted, used, capacity);
-        }
+    let [count, most] = [others.len(), node.max_pods].map(|n| i64::try_from(n).unwrap_or(i64::MAX));
+    fits("pods", 1, count, most)?;
+    for (name, capacity) in capacities(pod, node) {
+        let used = others.iter().map(|other| needs(other, name));
+        let used = used.fold(0, i64::saturating_add);
+        fits(name, needs(pod, name), used, capacity)?;
     }
     Ok(())
+}
+
+/// What the node has of each resource that the pod may lack. An unknown amount is left out; huge pages are not memory for
+/// other uses.
+fn capacities<'a>(pod: &'a Pod, node: &Node) -> Vec<(&'a str, i64)> {
+    let huge = node.huge_pages.values();
+    let memory = huge.fold(node.memory, |left, huge| left.saturating_sub(*huge).max(0));
+    let mut all = Vec::new();
+    all.extend((node.cpu_milli > 0).then_some(("cpu", node.cpu_milli)));
+    all.extend((node.memory > 0).then_some(("memory", memory)));
+    let names = pod.spec.all_containers().flat_map(|c| {
+        let r = &c.resources;
+        r.requests.keys().chain(r.limits.keys())
+    });
+    let names: BTreeSet<&str> = names.map(String::as_str).collect();
+    let of_node = |name: &str| node.huge_pages.get(name).copied().unwrap_or(0);
+    let huge = names
+        .into_iter()
+        .filter(|name| huge_pages::is_resource(name));
+    all.extend(huge.map(|name| (name, of_node(name))));
+    all
+}
+
+fn fits(name: &str, requested: i64, used: i64, capacity: i64) -> Result<(), Rejection> {
+    if requested == 0 || requested <= capacity.saturating_sub(used) {
+        return Ok(());
+    }
+    let more = match huge_pages::is_resource(name) {
+        true => "; /sys/kernel/mm/hugepages is where the node reserves them",
+        false => "",
+    };
+    Err(Rejection::new(
+        format!("OutOf{name}"),
+        format!(
+            "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}{more}"
+        ),
+    ))
 }
 
 fn affinity(pod: &Pod, node: &Node) -> Result<(), Rejection> {
@@ -303,8 +329,10 @@ mod tests {
             labels: node_labels("n", &configured.into()),
             cpu_milli: 2000,
             memory: 1 << 30,
+            huge_pages: BTreeMap::new(),
             max_pods: 3,
             sysctls: SysctlAllowlist::new((6, 1), &["net.core.*".to_owned()]).unwrap(),
+            app_armor: false,
         }
     }
 
@@ -318,9 +346,8 @@ mod tests {
 
     /// The reason for which `pod` is rejected beside these others.
     fn reason(pod: PodBuilder, others: &[Pod]) -> Option<&'static str> {
-        admit(&pod.build(), &node(), others.iter())
-            .err()
-            .map(|r| r.reason)
+        let rejected = admit(&pod.build(), &node(), others.iter()).err()?;
+        Some(rejected.reason.into_owned().leak())
     }
 
     fn pod(uid: &str, port: Value) -> Pod {
@@ -357,6 +384,81 @@ mod tests {
     }
 
     #[test]
+    fn without_app_armor_only_a_pod_that_asks_for_it_is_rejected() {
+        let of_pod = |profile: Value| {
+            let context = json!({"appArmorProfile": profile});
+            with(
+                "a",
+                json!({"securityContext": context, "containers": [{"name": "c"}]}),
+            )
+        };
+        for (profile, expected) in [
+            (json!({"type": "RuntimeDefault"}), Some("AppArmor")),
+            (
+                json!({"type": "Localhost", "localhostProfile": "x"}),
+                Some("AppArmor"),
+            ),
+            (json!({"type": "Unconfined"}), None),
+            (Value::Null, None),
+        ] {
+            assert_eq!(reason(of_pod(profile.clone()), &[]), expected);
+            let enabled = Node {
+                app_armor: true,
+                ..node()
+            };
+            assert_eq!(admit(&of_pod(profile).build(), &enabled, [].iter()), Ok(()));
+        }
+        let key = "container.apparmor.security.beta.kubernetes.io/c";
+        let annotated = of_pod(Value::Null).annotation(key, "runtime/default");
+        let rejected = admit(&annotated.build(), &node(), [].iter()).unwrap_err();
+        assert_eq!(
+            rejected.message,
+            "Cannot enforce AppArmor: AppArmor is not enabled on the host"
+        );
+    }
+
+    #[test]
+    fn huge_pages_are_what_the_node_has_of_them_and_no_memory() {
+        let asking = |name: &str, pages: &str| {
+            let resources = json!({"limits": {"memory": "1Mi", name: pages}});
+            with(
+                "a",
+                json!({"containers": [{"name": "c", "resources": resources}]}),
+            )
+            .build()
+        };
+        let node = Node {
+            huge_pages: [("hugepages-2Mi".to_owned(), 8 << 20)].into(),
+            ..node()
+        };
+        let other = with("b", asking_pages("4Mi")).build();
+        let reason = |pod: &Pod| {
+            let rejected = admit(pod, &node, [&other].into_iter()).err();
+            rejected.map(|r| (r.reason.into_owned(), r.message))
+        };
+        assert_eq!(reason(&asking("hugepages-2Mi", "4Mi")), None);
+        let (why, text) = reason(&asking("hugepages-2Mi", "6Mi")).unwrap();
+        assert_eq!(why, "OutOfhugepages-2Mi");
+        assert_eq!(
+            text,
+            "Node didn't have enough resource: hugepages-2Mi, requested: 6291456, used: 4194304, capacity: 8388608; \
+             /sys/kernel/mm/hugepages is where the node reserves them"
+        );
+        let (why, _) = reason(&asking("hugepages-1Gi", "1Gi")).unwrap();
+        assert_eq!(why, "OutOfhugepages-1Gi");
+        assert_eq!(reason(&asking("hugepages-1Gi", "0")), None);
+        // 1 GiB less the 8 MiB, and 1 MiB that the other has.
+        let memory = |amount: &str| with("a", self::asking("0", amount)).build();
+        assert_eq!(reason(&memory("1015Mi")), None);
+        assert_eq!(reason(&memory("1016Mi")).unwrap().0, "OutOfmemory");
+    }
+
+    fn asking_pages(pages: &str) -> Value {
+        let resources = json!({"limits": {"memory": "1Mi", "hugepages-2Mi": pages}});
+        json!({"containers": [{"name": "c", "resources": resources}]})
+    }
+
+    #[test]
     fn init_containers_count_one_at_a_time_and_sidecars_with_what_follows() {
         let c =
             |name: &str, cpu: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
@@ -364,7 +466,7 @@ mod tests {
         sidecar["restartPolicy"] = "Always".into();
         let needs = |init: Value| {
             let spec = json!({"initContainers": init, "containers": [c("a", "500m")]});
-            requests(&with("p", spec).build())[0]
+            super::needs(&with("p", spec).build(), "cpu")
         };
         assert_eq!(needs(json!([c("i", "400m"), c("j", "700m")])), 700);
         assert_eq!(needs(json!([c("i", "600m"), sidecar, c("j", "600m")])), 900);

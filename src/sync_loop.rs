@@ -5,7 +5,7 @@
 //! disk, no lock that another thread holds across a wait. It alone writes the pod manager. One event is handled a
 //! turn, then the loop looks again.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -93,8 +93,10 @@ pub trait GarbageCollector: Send {
 
 /// The parts that the loop acts on.
 pub struct Parts {
-    /// What pods may ask of this node.
+    /// What pods may ask of this node, as it was at the start.
     pub node: admission::Node,
+    /// Its huge pages now.
+    pub huge_pages: fn() -> BTreeMap<String, i64>,
     /// Pods that should run.
     pub pods: Arc<PodManager>,
     /// Workers.
@@ -316,6 +318,11 @@ impl Parts {
         // static pods carry no creation time; their name makes the order the same at every start
         pods.sort_by_key(|p| p.full_name());
         self.end_predecessors(&pods);
+        // People reserve them while the daemon runs.
+        let node = admission::Node {
+            huge_pages: (self.huge_pages)(),
+            ..self.node.clone()
+        };
         for pod in pods {
             let others = self.pods.all();
             self.pods.set(pod.clone());
@@ -327,7 +334,7 @@ impl Parts {
                 .iter()
                 .filter(|o| self.has_its_place(o.uid()))
                 .map(AsRef::as_ref);
-            match admission::admit(&pod, &self.node, active) {
+            match admission::admit(&pod, &node, active) {
                 Ok(()) => self.dispatch(pod, UpdateKind::Create),
                 Err(rejection) => self.reject(&pod, &rejection),
             }
@@ -361,7 +368,7 @@ impl Parts {
             .record(&pod.reference(), "", EventType::Warning, reason, message);
         let status = PodStatus {
             phase: PodPhase::Failed,
-            reason: (*reason).into(),
+            reason: reason.to_string(),
             message: format!("Pod was rejected: {message}"),
             qos_class: status::qos_class(pod).into(),
             start_time: Some(Time::now()),
@@ -731,6 +738,7 @@ mod tests {
                     max_pods: 110,
                     ..Default::default()
                 },
+                huge_pages: Default::default,
                 pods: Arc::default(),
                 workers,
                 statuses: Arc::new(StatusManager::new(HashMap::new(), Arc::default())),

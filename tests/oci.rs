@@ -146,6 +146,7 @@ impl Case {
             cgroups_path: self.cgroup(),
             host: &self.host,
             localhost_seccomp: None,
+            app_armor: None,
         })
         .unwrap()
     }

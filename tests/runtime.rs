@@ -351,30 +351,29 @@ fn volumes(node: &Node) {
         (
             "none",
             "Directory",
-            "does not exist and type is Directory; create the directory first, or use type DirectoryOrCreate",
+            "doesn't exist; create the directory first, or use type DirectoryOrCreate",
         ),
         (
             "none",
             "Socket",
-            "does not exist and type is Socket; create the socket first",
+            "doesn't exist; create the socket file first",
         ),
         (
             "file",
             "Directory",
-            "is a file and type is Directory; name a directory or change the type",
+            "is not a directory, it's a File; name a directory or change the type",
         ),
         (
             "file",
             "DirectoryOrCreate",
-            "is a file and type is DirectoryOrCreate",
+            "is not a directory, it's a File; name a directory",
         ),
-        ("", "File", "is a directory and type is File"),
+        ("", "File", "is not a file, it's a Directory"),
     ] {
         let message = try_type(p, type_).unwrap_err();
         assert!(
-            message.starts_with(
-                "MountVolume.SetUp failed for volume \"v\" : hostPath type check failed: "
-            ) && message.contains(cause),
+            message.starts_with("MountVolume.SetUp failed for volume \"v\" : hostPath ")
+                && message.contains(cause),
             "{message}"
         );
     }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::huge_pages;
 use super::pod::{Container, Pod, ResourceFieldSelector};
 use super::quantity::Quantity;
 use super::validation::names;
@@ -161,25 +162,27 @@ pub fn resource_value(
     Ok((amount.div_euclid(divisor) + up).to_string())
 }
 
-/// One of the names of [`RESOURCES`].
-struct Resource {
+/// One of the names of [`RESOURCES`], or huge pages.
+struct Resource<'a> {
     is_limit: bool,
-    name: &'static str,
+    name: &'a str,
 }
 
 /// The resources that a `resourceFieldRef` can name, after `limits.` or `requests.`.
 pub const RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
-impl Resource {
-    fn named(text: &str) -> Option<Self> {
+impl<'a> Resource<'a> {
+    fn named(text: &'a str) -> Option<Self> {
         let (list, name) = text.split_once('.')?;
+        let is_known = RESOURCES.contains(&name) || huge_pages::is_resource(name);
+        is_known.then_some(())?;
         Some(Self {
             is_limit: match list {
                 "limits" => true,
                 "requests" => false,
                 _ => return None,
             },
-            name: RESOURCES.into_iter().find(|known| *known == name)?,
+            name,
         })
     }
 
@@ -199,6 +202,8 @@ impl Resource {
             (false, _) => written,
             (true, "cpu") => allocatable.milli_cpu,
             (true, "memory") => allocatable.memory,
+            // Never overcommitted: what has no limit has none.
+            (true, name) if huge_pages::is_resource(name) => 0,
             (true, _) => allocatable.ephemeral_storage,
         })
     }
@@ -254,7 +259,7 @@ mod tests {
                 "initContainers": [{"name": "i", "resources": {"limits": {"cpu": "1"}}}],
                 "containers": [
                     {"name": "c", "resources": {
-                        "limits": {"cpu": "1500m", "memory": "64Mi"},
+                        "limits": {"cpu": "1500m", "memory": "64Mi", "hugepages-2Mi": "4Mi"},
                         "requests": {"cpu": "250m", "memory": "32Mi", "ephemeral-storage": "1k"}}},
                     {"name": "none"}],
             }))
@@ -336,6 +341,8 @@ mod tests {
         resource("", "limits.memory", "1Mi", Ok("64"));
         resource("", "requests.memory", "1M", Ok("34"));
         resource("", "requests.ephemeral-storage", "", Ok("1000"));
+        resource("", "limits.hugepages-2Mi", "1Mi", Ok("4"));
+        resource("none", "limits.hugepages-2Mi", "", Ok("0"));
     }
 
     #[test]

@@ -391,6 +391,9 @@ pub struct PodSecurityContext {
     pub fs_group_change_policy: Option<String>,
     /// Default `Unconfined`.
     pub seccomp_profile: Option<SeccompProfile>,
+    /// Default: the runtime's own where the node has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub app_armor_profile: Option<AppArmorProfile>,
     /// Kernel parameters of the pod's own namespaces.
     pub sysctls: Vec<Sysctl>,
 }
@@ -413,6 +416,18 @@ pub struct SeccompProfile {
     #[serde(rename = "type")]
     pub type_: String,
     /// `Localhost`: path of the profile below the seccomp directory of the root, without `..`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub localhost_profile: Option<String>,
+}
+
+/// `appArmorProfile`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AppArmorProfile {
+    /// `Unconfined`, `RuntimeDefault` or `Localhost`.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// `Localhost`: the name of a profile that is loaded on the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub localhost_profile: Option<String>,
 }
@@ -444,6 +459,9 @@ pub struct Container {
     pub resources: ResourceRequirements,
     /// Volumes at paths.
     pub volume_mounts: Vec<VolumeMount>,
+    /// Block volumes at paths. No volume is one here, so each entry refuses the pod.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub volume_devices: Vec<VolumeDevice>,
     /// Wins over the pod's; Always makes a sidecar of an init container.
     #[serde(
         deserialize_with = "own_restart_policy",
@@ -670,7 +688,7 @@ pub struct ObjectReference {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceRequirements {
-    /// `cpu` and `memory` are enforced, `ephemeral-storage` is not; any other name refuses the pod.
+    /// `cpu`, `memory` and `hugepages-<size>` are enforced, `ephemeral-storage` is not; any other name refuses the pod.
     pub limits: BTreeMap<String, Quantity>,
     /// cpu becomes shares or weight; others are counted only. Default: the limits.
     pub requests: BTreeMap<String, Quantity>,
@@ -712,6 +730,16 @@ impl VolumeMount {
     pub fn destination(&self) -> Cow<'_, str> {
         below_root(&self.mount_path)
     }
+}
+
+/// A block volume at a path in a container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeDevice {
+    /// Name of a persistentVolumeClaim of the pod.
+    pub name: String,
+    /// Path in the container, without `..`.
+    pub device_path: String,
 }
 
 /// A volume: exactly one of its sources. Without one it is an emptyDir (kubelet-probes 1.1).
@@ -883,9 +911,9 @@ pub struct ClaimVolume {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EmptyDir {
-    /// Empty (the node's disk) or `Memory` (a tmpfs).
+    /// Empty (the node's disk), `Memory` (a tmpfs), or `HugePages` and `HugePages-<size>` (a hugetlbfs).
     pub medium: String,
-    /// In memory the size of the tmpfs; on the disk a pod that is over it is evicted. 0 is no limit.
+    /// In memory what fits into it; on the disk a pod that is over it is evicted. 0 is no limit.
     pub size_limit: Option<Quantity>,
 }
 
@@ -927,6 +955,9 @@ pub struct SecurityContext {
     pub allow_privilege_escalation: Option<bool>,
     /// Default the pod's; a privileged container has none.
     pub seccomp_profile: Option<SeccompProfile>,
+    /// Default the pod's; a privileged container has only one that it names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub app_armor_profile: Option<AppArmorProfile>,
 }
 
 /// `capabilities`.

@@ -16,9 +16,10 @@ use serde_json::Value;
 
 use self::rules::{LEVELS, Level, Rule, asks_for_nothing, no_reference};
 use super::field::{FieldError, Step, child, clip, entry, item, render};
+use super::huge_pages;
 use super::pod::{HookKind, Pod, ProbeType};
 use super::source::PodSource;
-use super::validation::probe_field;
+use super::validation::{NO_BLOCK_VOLUMES, probe_field};
 use crate::spelling;
 
 /// What to do about a field that no type reads.
@@ -98,10 +99,6 @@ fn judge(rule: &Rule, at: &str, source: PodSource, value: &Value) -> Verdict {
         Rule::Only(allowed, why) if !allowed.contains(&scalar(value).as_str()) => {
             Verdict::refuse(FieldError::forbidden(at, *why).to_string())
         }
-        Rule::Check(check) => match check(source, value) {
-            Some(why) => Verdict::refuse(FieldError::forbidden(at, why).to_string()),
-            None => Verdict::Fine,
-        },
         Rule::Fine | Rule::Only(..) => Verdict::Fine,
         _ if asks_for_nothing(value) => Verdict::Fine,
         Rule::Reference(what) => {
@@ -165,37 +162,43 @@ pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
             errors.push(FieldError::forbidden(path, why));
         };
         for name in limits.keys().filter(|name| !is_of_the_node(name)) {
-            let why = "not supported: only limits of cpu and memory are enforced";
+            let why = "not supported: only limits of cpu, memory and huge pages are enforced";
             refuse("limits", name, why);
         }
         // A limit is the default of its request and has its error above.
         let alone = |name: &&String| !is_of_the_node(name) && !limits.contains_key(*name);
         for name in requests.keys().filter(alone) {
-            let why = "not supported: the node has only cpu, memory and ephemeral-storage to give";
+            let why = "not supported: the node has only cpu, memory, huge pages and ephemeral-storage to give";
             refuse("requests", name, why);
         }
     }
-    app_armor_annotations(&mut errors, pod);
+    block_claims(&mut errors, pod);
     errors
+}
+
+/// The API lets a claim be a block volume. Here each is a directory, and this is what a kubelet says of one that is.
+fn block_claims(errors: &mut Vec<FieldError>, pod: &Pod) {
+    let is_claim = |name: &str| {
+        let mut volumes = pod.spec.volumes.iter();
+        volumes.any(|v| v.name == name && v.persistent_volume_claim.is_some())
+    };
+    for (list, index, container) in pod.spec.listed() {
+        let devices = container.volume_devices.iter().enumerate();
+        for (number, device) in devices.filter(|(_, d)| is_claim(&d.name)) {
+            let path = item(&child("spec", list), index);
+            let path = item(&child(&path, "volumeDevices"), number);
+            let why = format!(
+                "volume {} has volumeMode Filesystem, but is specified in volumeDevices; {NO_BLOCK_VOLUMES}",
+                device.name
+            );
+            errors.push(FieldError::forbidden(child(&path, "name"), why));
+        }
+    }
 }
 
 /// A resource that a container may have here. Others, such as those of device plugins, nobody gives it.
 fn is_of_the_node(resource: &str) -> bool {
-    ["cpu", "memory", "ephemeral-storage"].contains(&resource)
-}
-
-/// The old form of `appArmorProfile`, which the API still honours.
-fn app_armor_annotations(errors: &mut Vec<FieldError>, pod: &Pod) {
-    for (key, profile) in &pod.metadata.annotations {
-        if key.starts_with("container.apparmor.security.beta.kubernetes.io/")
-            && profile != "unconfined"
-        {
-            errors.push(FieldError::forbidden(
-                entry("metadata.annotations", key),
-                rules::APP_ARMOR,
-            ));
-        }
-    }
+    ["cpu", "memory", "ephemeral-storage"].contains(&resource) || huge_pages::is_resource(resource)
 }
 
 #[cfg(test)]

@@ -5,10 +5,12 @@
 //! kubelet-probes 1.2. Values that podprobe does not support *yet* are refused in
 //! [`super::support`], not here.
 
+mod app_armor;
 mod checks;
 mod containers;
 mod dns;
 mod environment;
+mod huge_pages;
 mod lifecycle;
 pub(super) mod names;
 mod node;
@@ -30,6 +32,7 @@ pub use probes::{
 };
 
 pub use super::field::{FieldError, FieldErrorKind, aggregate};
+pub(super) use volumes::NO_BLOCK_VOLUMES;
 
 use self::checks::{NOT_NEGATIVE, named, range};
 use super::field::{child, item};
@@ -41,7 +44,9 @@ const ANNOTATIONS_MAX: usize = 256 * 1024;
 /// All errors of a pod that has its defaults.
 pub fn validate_pod(pod: &Pod) -> Vec<FieldError> {
     let mut errors = metadata(&pod.metadata);
+    app_armor::validate_annotations(&mut errors, &pod.metadata, &pod.spec);
     errors.extend(spec(&pod.spec));
+    app_armor::validate_agreement(&mut errors, &pod.metadata, &pod.spec);
     errors
 }
 

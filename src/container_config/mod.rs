@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub use dns::{ClusterDns, DnsWarning, resolver};
 pub use environment::needs_pod_ips;
 pub use host_names::{HostNames, host_names};
-pub use node::{NodeFacts, kernel_version};
+pub use node::{NodeFacts, huge_pages, kernel_version};
 
 use crate::api::field_ref::PodFacts;
 use crate::api::objects::ObjectSet;
@@ -28,7 +28,7 @@ use crate::api::{Container, Pod};
 use crate::network::etc_files::EtcFiles;
 use crate::runtime::{
     ContainerConfig, ContainerMetadata, ImageSpec, Labels, Mount, NamespaceMode, NamespaceOptions,
-    SandboxConfig, SandboxMetadata, TerminationMessage, labels,
+    Resources, SandboxConfig, SandboxMetadata, TerminationMessage, labels,
 };
 use crate::volumes::MountedVolumes;
 
@@ -148,7 +148,10 @@ pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, String> {
         working_dir: c.working_dir.clone(),
         mounts: mounts(i, &variables)?,
         env: variables,
-        resources: resources::resources(i.pod, c, i.node.memory_capacity)?,
+        resources: Resources {
+            huge_pages: resources::huge_pages(&c.resources, &i.node.huge_page_sizes),
+            ..resources::resources(i.pod, c, i.node.memory_capacity)?
+        },
         security: security::security(i)?,
         stdin: c.stdin,
         tty: c.tty,

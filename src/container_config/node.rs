@@ -1,5 +1,6 @@
 //! Facts about the node that configurations depend on.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
@@ -8,6 +9,7 @@ use nix::sys::statvfs::statvfs;
 use nix::unistd::{SysconfVar, sysconf};
 
 use crate::api::field_ref::Allocatable;
+use crate::api::huge_pages::resource;
 
 /// Read once, at the daemon's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,12 +25,40 @@ pub struct NodeFacts {
     pub allocatable: Allocatable,
     /// Mounts can be made read-only with all mounts below them (mount_setattr, Linux 5.12).
     pub recursive_read_only: bool,
+    /// The page sizes in bytes that the kernel has, whether or not it has pages of them.
+    pub huge_page_sizes: Vec<u64>,
+}
+
+/// Where the kernel shows its huge pages.
+const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
+
+/// The bytes of huge pages that the node has now, by resource: `hugepages-2Mi`.
+pub fn huge_pages() -> BTreeMap<String, i64> {
+    let bytes = |(size, pages): (u64, u64)| i64::try_from(size.saturating_mul(pages));
+    let all = read_huge_pages(Path::new(HUGE_PAGES)).into_iter();
+    all.map(|each| (resource(each.0), bytes(each).unwrap_or(i64::MAX)))
+        .collect()
+}
+
+/// Page size in bytes and number of pages.
+fn read_huge_pages(dir: &Path) -> Vec<(u64, u64)> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let read = |path: &Path| {
+        let name = path.file_name()?.to_str()?;
+        let kib = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
+        let pages = fs::read_to_string(path.join("nr_hugepages")).ok()?;
+        Some((kib.parse::<u64>().ok()? * 1024, pages.trim().parse().ok()?))
+    };
+    let mut all: Vec<(u64, u64)> = entries.filter_map(|e| read(&e.path())).collect();
+    all.sort_unstable();
+    all
 }
 
 impl NodeFacts {
     /// Reads the facts. `data` is a directory of the disk that pods write to.
     pub fn read(node_ip: IpAddr, data: &Path) -> Self {
         let memory_capacity = memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
+        let sizes = read_huge_pages(Path::new(HUGE_PAGES));
         Self {
             memory_capacity,
             host_ips: vec![node_ip.to_string()],
@@ -39,6 +69,7 @@ impl NodeFacts {
             },
             thermal_throttle: thermal_throttle(Path::new("/sys/devices/system/cpu")),
             recursive_read_only: kernel_version() >= (5, 12),
+            huge_page_sizes: sizes.into_iter().map(|(size, _)| size).collect(),
         }
     }
 }
@@ -101,6 +132,18 @@ mod tests {
         assert_eq!(facts.host_ips, ["192.0.2.1"]);
         let a = facts.allocatable;
         assert!(a.milli_cpu >= 1000 && a.memory > 1 << 20 && a.ephemeral_storage > 1 << 20);
+    }
+
+    #[test]
+    fn huge_pages_are_counted_by_their_size() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, pages) in [("hugepages-1048576kB", "1\n"), ("hugepages-2048kB", "12\n")] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+            fs::write(dir.path().join(name).join("nr_hugepages"), pages).unwrap();
+        }
+        fs::write(dir.path().join("other"), "").unwrap();
+        assert_eq!(read_huge_pages(dir.path()), [(2 << 20, 12), (1 << 30, 1)]);
+        assert_eq!(read_huge_pages(&dir.path().join("none")), []);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! cpu, memory and the out-of-memory score, by the kubelet's formulas (pkg/kubelet/cm and pkg/kubelet/qos).
 
 use crate::api::Container;
+use crate::api::huge_pages::page_size;
 use crate::api::pod::{Pod, ResourceRequirements};
 use crate::api::priority;
 use crate::api::qos::QosClass;
@@ -26,7 +27,19 @@ pub(super) fn resources(
         cpu_period: PERIOD,
         memory_limit: limit("memory", 1)?,
         oom_score_adj: oom_score_adj(pod, container, memory_capacity)?,
+        huge_pages: Vec::new(),
     })
+}
+
+/// The limit of each page size that the node has: 0 where the container asks for none, as in the kubelet.
+pub(super) fn huge_pages(r: &ResourceRequirements, sizes: &[u64]) -> Vec<(u64, u64)> {
+    let limit = |size: u64| {
+        let named = |(name, _): &(&String, &Quantity)| page_size(name) == Some(size);
+        let limits = r.limits.iter().filter(named);
+        let bytes = limits.filter_map(|(_, q)| u64::try_from(q.value()?).ok());
+        (size, bytes.max().unwrap_or(0))
+    };
+    sizes.iter().map(|size| limit(*size)).collect()
 }
 
 /// 1024 per core; 2–262144 (the kernel's range).
@@ -135,6 +148,14 @@ mod tests {
             ..Default::default()
         };
         resources(&pod_of(&container), &container, 1_000_000)
+    }
+
+    #[test]
+    fn a_page_size_that_is_not_asked_for_has_the_limit_0() {
+        let r = requirements(&[("hugepages-2Mi", "4Mi"), ("memory", "1Gi")], &[]);
+        let sizes = [2 << 20, 1 << 30];
+        assert_eq!(huge_pages(&r, &sizes), [(2 << 20, 4 << 20), (1 << 30, 0)]);
+        assert_eq!(huge_pages(&r, &[]), []);
     }
 
     fn pod_of(container: &Container) -> Pod {

@@ -24,7 +24,7 @@ use crate::api::{PodOrigin, PodSource, PodUid, decode};
 use crate::change_feed::{Aspect, ChangeFeed};
 use crate::checkpoint::{self, Checkpoint, Restored};
 use crate::clock::Moment;
-use crate::container_config::{NodeFacts, kernel_version};
+use crate::container_config::{NodeFacts, huge_pages, kernel_version};
 use crate::events::Recorder;
 use crate::eviction::{self, Evictions};
 use crate::images::ImageStore;
@@ -47,6 +47,7 @@ use crate::prober::manager::{self, ProberManager, RestoredReady};
 use crate::prober::results;
 use crate::remove_tree::remove_tree;
 use crate::runtime::shims;
+use crate::runtime::shims::app_armor::AppArmor;
 use crate::runtime::shims::exits::ExitListener;
 use crate::runtime::{ContainerId, Runtime};
 use crate::server::{self, Server};
@@ -140,6 +141,7 @@ pub(super) fn start(
     let (channels, senders) = channels(lifecycle, result_updates, objects, evicted);
     let parts = Parts {
         node,
+        huge_pages,
         pods: stores.pods.clone(),
         workers: workers.clone(),
         statuses: stores.statuses.clone(),
@@ -457,7 +459,9 @@ fn node(settings: &Settings, facts: &NodeFacts) -> admission::Node {
         name,
         cpu_milli: facts.allocatable.milli_cpu,
         memory: facts.allocatable.memory,
+        huge_pages: huge_pages(),
         max_pods: settings.max_pods,
+        app_armor: AppArmor::of_the_kernel().is_enabled(),
         sysctls: SysctlAllowlist::new(kernel_version(), &settings.allowed_unsafe_sysctls)
             .unwrap_or_default(),
     }

@@ -58,13 +58,17 @@ pub struct NamespaceOptions {
     pub ipc: NamespaceMode,
 }
 
-/// A tmpfs of the whole pod. It is mounted in the sandbox's own mount namespace, so it vanishes with the sandbox.
+/// A file system in memory of the whole pod. It is mounted in the sandbox's own mount namespace, so it vanishes with the
+/// sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tmpfs {
     /// The directory it covers.
     pub path: PathBuf,
-    /// Bytes; None is the kernel's default, half the memory.
+    /// Bytes; None is the kernel's default: half the memory, or all huge pages.
     pub size: Option<u64>,
+    /// It is a hugetlbfs of pages of so many bytes, else a tmpfs.
+    #[serde(default)]
+    pub page_size: Option<u64>,
 }
 
 /// A pod's sandbox (CRI `PodSandboxConfig`).
@@ -144,6 +148,8 @@ pub struct Resources {
     /// How early the kernel kills it when memory is short: -1000 (last) to 1000 (first). Where the
     /// node does not allow so low a score, the runtime takes the lowest it can.
     pub oom_score_adj: i32,
+    /// Page size and limit of each size of huge pages, in bytes. Without the cgroup controller nothing limits them.
+    pub huge_pages: Vec<(u64, u64)>,
 }
 
 impl Default for Resources {
@@ -154,6 +160,7 @@ impl Default for Resources {
             cpu_period: 100_000,
             memory_limit: None,
             oom_score_adj: 0,
+            huge_pages: Vec::new(),
         }
     }
 }
@@ -168,6 +175,20 @@ pub enum SeccompProfile {
     RuntimeDefault,
     /// A profile on the node.
     Localhost(PathBuf),
+}
+
+/// What AppArmor lets a container do (CRI `SecurityProfile`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AppArmorProfile {
+    /// Nobody has chosen: the runtime's own profile where the node has it.
+    #[default]
+    Unspecified,
+    /// Everything.
+    Unconfined,
+    /// The runtime's own profile.
+    RuntimeDefault,
+    /// The name of a profile that is loaded on the node.
+    Localhost(String),
 }
 
 /// What a container's processes may do (CRI `LinuxContainerSecurityContext`).
@@ -191,6 +212,8 @@ pub struct Security {
     pub no_new_privileges: bool,
     /// System calls.
     pub seccomp: SeccompProfile,
+    /// Files, capabilities, mounts, signals.
+    pub app_armor: AppArmorProfile,
     /// Paths that read as empty.
     pub masked_paths: Vec<String>,
     /// Paths that cannot be written to.

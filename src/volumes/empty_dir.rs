@@ -1,10 +1,13 @@
-//! `emptyDir`: a directory of the pod's own, on the disk or in memory.
+//! `emptyDir`: a directory of the pod's own, on the disk, in memory or in huge pages.
 
+use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::{Context, SetUp, VolumeType, positive};
+use crate::api::Pod;
+use crate::api::huge_pages::{is_medium, medium_page_size, page_size};
 use crate::api::pod::Volume;
 use crate::api::quantity::Quantity;
 use crate::runtime::Tmpfs;
@@ -22,18 +25,21 @@ impl VolumeType for EmptyDirVolume {
         volume.empty_dir.is_some() || !volume.has_source()
     }
 
-    fn set_up(&self, _: &Context<'_>, volume: &Volume, dir: &Path) -> Result<SetUp, String> {
+    fn set_up(&self, of: &Context<'_>, volume: &Volume, dir: &Path) -> Result<SetUp, String> {
         let spec = volume.empty_dir.clone().unwrap_or_default();
+        let medium = spec.medium.as_str();
+        let page_size = match is_medium(medium) {
+            true => Some(huge_page_size(of.pod, medium)?),
+            false => None,
+        };
         let made = fs::create_dir_all(dir)
             .and_then(|()| fs::set_permissions(dir, Permissions::from_mode(0o777)));
         made.map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
-        let tmpfs = match spec.medium == "Memory" {
-            true => Some(Tmpfs {
-                path: dir.to_owned(),
-                size: spec.size_limit.as_ref().and_then(positive),
-            }),
-            false => None,
-        };
+        let tmpfs = (medium == "Memory" || page_size.is_some()).then(|| Tmpfs {
+            path: dir.to_owned(),
+            size: spec.size_limit.as_ref().and_then(positive),
+            page_size,
+        });
         Ok(SetUp {
             tmpfs,
             ..SetUp::at(dir.to_owned())
@@ -44,9 +50,27 @@ impl VolumeType for EmptyDirVolume {
         true
     }
 
-    /// In memory the tmpfs keeps it.
+    /// In memory the file system keeps it.
     fn size_limit<'v>(&self, volume: &'v Volume) -> Option<&'v Quantity> {
         let spec = volume.empty_dir.as_ref()?;
         spec.size_limit.as_ref().filter(|_| spec.medium.is_empty())
+    }
+}
+
+/// Bytes. A container of the pod must request pages of this size (kubelet-volumes 8).
+fn huge_page_size(pod: &Pod, medium: &str) -> Result<u64, String> {
+    let requests = pod.spec.all_containers().map(|c| &c.resources.requests);
+    let sizes = requests.flat_map(|all| all.keys().filter_map(|name| page_size(name)));
+    let wanted = medium_page_size(medium);
+    let fits = |size: &u64| wanted.is_none_or(|wanted| wanted == *size);
+    let sizes: BTreeSet<u64> = sizes.filter(fits).collect();
+    match (sizes.first(), sizes.len()) {
+        (Some(size), 1) => Ok(*size),
+        (Some(_), _) => Err(format!(
+            "medium: {medium} can't be used if container requests multiple huge page sizes"
+        )),
+        (None, _) => Err(format!(
+            "medium {medium}: hugePages storage requested, but there is no resource request for huge pages"
+        )),
     }
 }

@@ -56,14 +56,14 @@ fn type_rule(type_: &str) -> Option<TypeRule> {
         "Directory" => rule("directory", fs::FileType::is_dir, None),
         "FileOrCreate" => rule("file", fs::FileType::is_file, Some(make_file)),
         "File" => rule("file", fs::FileType::is_file, None),
-        "Socket" => rule("socket", |t| t.is_socket(), None),
+        "Socket" => rule("socket file", |t| t.is_socket(), None),
         "CharDevice" => rule("character device", |t| t.is_char_device(), None),
         "BlockDevice" => rule("block device", |t| t.is_block_device(), None),
         _ => None,
     }
 }
 
-/// Checks the type, and creates a missing path if the type says so.
+/// Checks the type, and creates a missing path if the type says so. The texts begin as the kubelet's.
 fn check(host_path: &HostPath) -> Result<(), String> {
     let (path, type_) = (host_path.on_node(), &host_path.type_);
     let path = path.as_ref();
@@ -75,7 +75,7 @@ fn check(host_path: &HostPath) -> Result<(), String> {
             }
             None => {
                 return Err(format!(
-                    "hostPath type check failed: {path} does not exist and type is {type_}; create the {} first{}",
+                    "hostPath {path} doesn't exist; create the {} first{}",
                     w.word,
                     or_create(type_)
                 ));
@@ -88,8 +88,8 @@ fn check(host_path: &HostPath) -> Result<(), String> {
         Ok(())
     } else {
         Err(format!(
-            "hostPath type check failed: {path} is a {is} and type is {type_}; name a {} or change the type",
-            w.word
+            "hostPath type check failed: {path} is not a {word}, it's a {is}; name a {word} or change the type",
+            word = w.word
         ))
     }
 }
@@ -104,11 +104,11 @@ fn or_create(type_: &str) -> &'static str {
 
 fn kind(t: &fs::FileType) -> &'static str {
     match t {
-        t if t.is_dir() => "directory",
-        t if t.is_file() => "file",
-        t if t.is_socket() => "socket",
-        t if t.is_char_device() => "character device",
-        t if t.is_block_device() => "block device",
+        t if t.is_dir() => "Directory",
+        t if t.is_file() => "File",
+        t if t.is_socket() => "Socket",
+        t if t.is_char_device() => "CharDevice",
+        t if t.is_block_device() => "BlockDevice",
         _ => "FIFO",
     }
 }

@@ -129,6 +129,7 @@ impl SetUp {
         let tmpfs = Tmpfs {
             path: dir.to_owned(),
             size: None,
+            page_size: None,
         };
         Ok(Self {
             tmpfs: Some(tmpfs),

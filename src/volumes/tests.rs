@@ -54,11 +54,54 @@ fn an_empty_dir_keeps_what_is_in_it_until_the_pod_has_finished() {
     let tmpfs = Tmpfs {
         path: mounted.source("mem").unwrap().to_owned(),
         size: Some(1 << 20),
+        page_size: None,
     };
     assert_eq!(mounted.tmpfs(), [tmpfs]);
     volumes.tear_down(&pod, dir.path()).unwrap();
     volumes.tear_down(&pod, dir.path()).unwrap();
     assert!(!disk.exists());
+}
+
+/// Its page size is that of its medium, or the one that the pod's containers request.
+#[test]
+fn huge_pages_have_the_size_that_the_pod_requests() {
+    let dir = tempfile::tempdir().unwrap();
+    let page_size = |medium: &str, requests: serde_json::Value, init: serde_json::Value| {
+        let pod = test_pods::pod("p").spec(json!({
+            "volumes": [{"name": "v", "emptyDir": {"medium": medium, "sizeLimit": "4Mi"}}],
+            "initContainers": [{"name": "i", "resources": {"requests": init}}],
+            "containers": [{"name": "c", "resources": {"requests": requests}}],
+        }));
+        let mounted = set_up(&Volumes::new(), &pod.build(), dir.path());
+        mounted
+            .map(|m| (m.tmpfs()[0].page_size, m.tmpfs()[0].size))
+            .map_err(|e| e.cause)
+    };
+    let (two, one) = (
+        json!({"hugepages-2Mi": "4Mi"}),
+        json!({"hugepages-1Gi": "1Gi"}),
+    );
+    let (none, limit) = (json!({}), Some(4 << 20));
+    let small = Ok((Some(2 << 20), limit));
+    assert_eq!(page_size("HugePages", two.clone(), none.clone()), small);
+    assert_eq!(page_size("HugePages", none.clone(), two.clone()), small);
+    assert_eq!(page_size("HugePages-2Mi", one.clone(), two.clone()), small);
+    assert_eq!(
+        page_size("HugePages-1Gi", one.clone(), two.clone()),
+        Ok((Some(1 << 30), limit))
+    );
+    assert_eq!(
+        page_size("HugePages", one, two.clone()),
+        Err(
+            "medium: HugePages can't be used if container requests multiple huge page sizes".into()
+        )
+    );
+    for medium in ["HugePages", "HugePages-2Mi"] {
+        let text = format!(
+            "medium {medium}: hugePages storage requested, but there is no resource request for huge pages"
+        );
+        assert_eq!(page_size(medium, none.clone(), none.clone()), Err(text));
+    }
 }
 
 #[test]
@@ -77,6 +120,7 @@ fn only_a_volume_on_the_disk_with_a_limit_is_measured() {
         with(json!({})),
         with(json!({"sizeLimit": "0"})),
         with(json!({"sizeLimit": "1Mi", "medium": "Memory"})),
+        with(json!({"sizeLimit": "2Mi", "medium": "HugePages"})),
         json!({"name": "v"}),
         json!({"name": "v", "hostPath": {"path": "/x"}}),
     ] {
@@ -102,11 +146,58 @@ fn a_type_that_does_not_fit_names_the_volume_and_the_way_out() {
     let pod = pod(json!([{"name": "v", "hostPath": {"path": missing, "type": "Directory"}}]));
     let error = set_up(&Volumes::new(), &pod, dir.path()).unwrap_err();
     let expected = format!(
-        "MountVolume.SetUp failed for volume \"v\" : hostPath type check failed: {} does not exist and type is Directory; \
+        "MountVolume.SetUp failed for volume \"v\" : hostPath {} doesn't exist; \
          create the directory first, or use type DirectoryOrCreate",
         missing.display()
     );
     assert_eq!(error.to_string(), expected);
+}
+
+/// Every type with a file of every kind that a test can have: only its own fits.
+#[test]
+fn a_host_path_of_a_type_is_of_that_type_and_of_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("file"), "").unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+    let block = a_block_device(&at("block"));
+    let files = [
+        ("Directory", "directory", Some(dir.path().to_owned())),
+        ("File", "file", Some(at("file"))),
+        ("Socket", "socket file", Some(at("socket"))),
+        ("CharDevice", "character device", Some("/dev/null".into())),
+        ("BlockDevice", "block device", block),
+    ];
+    for (type_, word, _) in &files {
+        for (is, _, path) in &files {
+            let Some(path) = path else { continue };
+            let pod = pod(json!([{"name": "v", "hostPath": {"path": path, "type": type_}}]));
+            let result = set_up(&Volumes::new(), &pod, dir.path());
+            let error = result.err().map(|e| e.cause);
+            let path = path.display();
+            let expected = (type_ != is).then(|| {
+                format!("hostPath type check failed: {path} is not a {word}, it's a {is}; name a {word} or change the type")
+            });
+            assert_eq!(error, expected);
+        }
+    }
+}
+
+/// One of the node's, else one that is made for the test.
+fn a_block_device(path: &Path) -> Option<PathBuf> {
+    let loop0 = PathBuf::from("/dev/loop0");
+    if loop0.exists() {
+        return Some(loop0);
+    }
+    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+    let made = mknod(path, SFlag::S_IFBLK, Mode::S_IRUSR, makedev(7, 0));
+    match made {
+        Ok(()) => Some(path.to_owned()),
+        Err(e) => {
+            crate::skip::skip(&format!("the part with a block device: {e}"));
+            None
+        }
+    }
 }
 
 /// A volume type of this test: a file that contains the volume's name.

@@ -16,7 +16,7 @@ use crate::api::objects::{
 };
 use crate::api::source::PodSource;
 use crate::api::support::{self, Verdict};
-use crate::api::validation::names;
+use crate::api::validation::{NO_BLOCK_VOLUMES, names};
 use crate::spelling;
 
 /// The most bytes that the values of a ConfigMap or Secret may have: 1 MiB.
@@ -160,7 +160,11 @@ impl Reader<'_, '_> {
 
     fn claim(&mut self) -> ObjectContent {
         // A claim asks for a size, a class and an access mode. It gets a directory of the node's disk.
-        self.raw.shift_remove("spec");
+        let spec = self.raw.shift_remove("spec").unwrap_or_default();
+        if spec["volumeMode"] == "Block" {
+            let text = format!("not supported: a claim is a directory, and {NO_BLOCK_VOLUMES}");
+            self.error(&FieldError::forbidden("spec.volumeMode", text));
+        }
         self.raw.shift_remove("status");
         ObjectContent::PersistentVolumeClaim
     }

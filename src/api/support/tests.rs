@@ -44,10 +44,7 @@ fn a_field_that_a_container_would_miss_refuses() {
         ("overhead", json!({"cpu": "1"})),
         ("schedulingGates", json!([{"name": "x"}])),
         ("nodeSelectr", json!({"a": "b"})),
-        (
-            "securityContext.appArmorProfile",
-            json!({"type": "RuntimeDefault"}),
-        ),
+        ("securityContext.appArmorProfile.profile", json!("x")),
         ("securityContext.supplementalGroupsPolicy", json!("Strict")),
         ("securityContext.seLinuxOptions", json!({"level": "s0"})),
         (
@@ -58,7 +55,7 @@ fn a_field_that_a_container_would_miss_refuses() {
             "initContainers.0.securityContext.procMount",
             json!("Unmasked"),
         ),
-        ("containers.0.volumeDevices", json!([{"name": "a"}])),
+        ("containers.0.volumeDevices.0.mode", json!(1)),
         (
             "containers.0.env.0.valueFrom.fileKeyRef",
             json!({"volumeName": "v", "path": "p", "key": "k"}),
@@ -86,10 +83,6 @@ fn a_value_that_asks_for_nothing_is_fine() {
         ("enableServiceLinks", json!(false)),
         ("schedulerName", json!("default-scheduler")),
         ("preemptionPolicy", json!("PreemptLowerPriority")),
-        (
-            "securityContext.appArmorProfile",
-            json!({"type": "Unconfined"}),
-        ),
         ("securityContext.supplementalGroupsPolicy", json!("Merge")),
         (
             "containers.0.resizePolicy",
@@ -360,9 +353,15 @@ fn values_that_are_not_acted_on_yet_refuse() {
     );
     assert!(
         refused(container(
-            json!({"resources": {"requests": {"ephemeral-storage": 1}}})
+            json!({"resources": {"requests": {"ephemeral-storage": 1, "hugepages-2Mi": "2Mi"}}})
         ))
         .is_empty()
+    );
+    let claim = json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+        "initContainers": [{"volumeDevices": [{"name": "v", "devicePath": "/d"}]}]});
+    assert_eq!(
+        refused(claim),
+        ["spec.initContainers[0].volumeDevices[0].name"]
     );
     for profile in ["Unconfined", "RuntimeDefault", "Localhost"] {
         let context = json!({"securityContext": {"seccompProfile": {"type": profile, "localhostProfile": "a.json"}}});

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, HashSet};
 use super::checks::{NOT_NEGATIVE, named, no_backsteps, no_nul};
 use super::names::{is_dns_label, is_valid_port_name, is_valid_port_number};
 use super::probes::{probe_field, validate_container_probe};
-use super::{environment, lifecycle, restart, security, volumes};
+use super::{environment, huge_pages, lifecycle, restart, security, volumes};
 use crate::api::field::{FieldError, child, entry, item};
+use crate::api::huge_pages::is_resource;
 use crate::api::pod::{Container, ContainerPort, PodSpec, ProbeType, ResourceRequirements};
 use crate::api::quantity::Quantity;
 
@@ -104,6 +105,7 @@ pub fn validate_container(container: &Container, spec: &PodSpec, path: &str) -> 
     ports(&mut errors, &container.ports, &at("ports"));
     environment::validate_environment(&mut errors, container, path);
     volumes::validate_mounts(&mut errors, container, &spec.volumes, &at("volumeMounts"));
+    volumes::validate_devices(&mut errors, container, &spec.volumes, &at("volumeDevices"));
     one_of(
         &mut errors,
         &container.image_pull_policy,
@@ -259,7 +261,8 @@ fn resources(errors: &mut Vec<FieldError>, resources: &ResourceRequirements, pat
             ));
         }
     }
-    for (name, request) in &resources.requests {
+    let requests = resources.requests.iter();
+    for (name, request) in requests.filter(|(name, _)| !is_resource(name)) {
         let Some(limit) = resources.limits.get(name) else {
             continue;
         };
@@ -272,6 +275,7 @@ fn resources(errors: &mut Vec<FieldError>, resources: &ResourceRequirements, pat
             ));
         }
     }
+    huge_pages::validate_huge_pages(errors, resources, path);
 }
 
 fn quantities(errors: &mut Vec<FieldError>, quantities: &BTreeMap<String, Quantity>, path: &str) {

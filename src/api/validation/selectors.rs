@@ -3,6 +3,7 @@
 use super::names::is_qualified_name;
 use crate::api::field::{FieldError, child};
 use crate::api::field_ref::{RESOURCES, subscript};
+use crate::api::huge_pages;
 use crate::api::pod::{ObjectFieldSelector, ResourceFieldSelector};
 use crate::api::quantity::Quantity;
 
@@ -114,7 +115,7 @@ pub(super) fn resource_field(
         errors.push(FieldError::required(child(path, "containerName"), ""));
     } else if resource.is_empty() {
         errors.push(FieldError::required(child(path, "resource"), ""));
-    } else if !known.contains(&resource) {
+    } else if !known.contains(&resource) && !is_of_huge_pages(resource) {
         let at = child(path, "resource");
         errors.push(FieldError::not_supported(at, resource, &known));
     }
@@ -123,11 +124,18 @@ pub(super) fn resource_field(
     }
 }
 
+fn is_of_huge_pages(field: &str) -> bool {
+    let name = field.strip_prefix("limits.");
+    let name = name.or_else(|| field.strip_prefix("requests."));
+    name.is_some_and(huge_pages::is_resource)
+}
+
 fn check_divisor(errors: &mut Vec<FieldError>, resource: &str, divisor: &Quantity, path: &str) {
     let (what, allowed): (_, &[&str]) = match resource.split_once('.').map(|(_, name)| name) {
         Some("cpu") => ("cpu", &CPU_DIVISORS),
         Some("memory") => ("memory", &OTHER_DIVISORS),
         Some("ephemeral-storage") => ("local ephemeral storage", &OTHER_DIVISORS),
+        Some(name) if huge_pages::is_resource(name) => ("hugepages", &OTHER_DIVISORS),
         _ => return,
     };
     // 0 stands for 1, and 1000m is 1.

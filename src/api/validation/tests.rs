@@ -431,6 +431,236 @@ fn resources_of_containers() {
 }
 
 #[test]
+fn app_armor_profiles_are_named_once_and_where_they_mean_something() {
+    let own = |profile: Value, expected: &[&str]| {
+        check(
+            json!({"securityContext": {"appArmorProfile": profile}}),
+            expected,
+        );
+    };
+    let at = "spec.containers[0].securityContext.appArmorProfile";
+    own(json!({"type": "RuntimeDefault"}), &[]);
+    own(
+        json!({"type": "Localhost", "localhostProfile": "k8s-x"}),
+        &[],
+    );
+    own(
+        json!({}),
+        &[&format!(
+            "{at}.type: Required value: type is required when appArmorProfile is set"
+        )],
+    );
+    own(
+        json!({"type": "Default"}),
+        &[&format!(
+            "{at}.type: Unsupported value: \"Default\": supported values: \"Localhost\", \"RuntimeDefault\", \"Unconfined\""
+        )],
+    );
+    let must = format!(
+        "{at}.localhostProfile: Required value: must be set when AppArmor type is Localhost"
+    );
+    own(json!({"type": "Localhost"}), &[&must]);
+    own(
+        json!({"type": "Localhost", "localhostProfile": ""}),
+        &[&must],
+    );
+    own(
+        json!({"type": "Localhost", "localhostProfile": " x"}),
+        &[&format!(
+            "{at}.localhostProfile: Invalid value: \" x\": must not be padded with whitespace"
+        )],
+    );
+    own(
+        json!({"type": "Localhost", "localhostProfile": "x\ny"}),
+        &[&format!(
+            "{at}.localhostProfile: Invalid value: \"x\\ny\": must not contain control characters"
+        )],
+    );
+    own(
+        json!({"type": "Localhost", "localhostProfile": "x".repeat(4096)}),
+        &[&format!(
+            "{at}.localhostProfile: Too long: may not be more than 4095 bytes"
+        )],
+    );
+    own(
+        json!({"type": "Unconfined", "localhostProfile": "x"}),
+        &[&format!(
+            "{at}.localhostProfile: Invalid value: \"x\": can only be set when AppArmor type is Localhost"
+        )],
+    );
+    check_pod(
+        json!({}),
+        json!({"securityContext": {"appArmorProfile": {"type": "x"}}}),
+        &[
+            "spec.securityContext.appArmorProfile.type: Unsupported value: \"x\": supported values: \"Localhost\", \"RuntimeDefault\", \"Unconfined\"",
+        ],
+    );
+}
+
+#[test]
+fn an_app_armor_annotation_names_a_container_and_says_what_the_field_says() {
+    let annotated = |container: &str, value: &str, profile: Value, expected: &[&str]| {
+        let key = format!("container.apparmor.security.beta.kubernetes.io/{container}");
+        let own = json!({"securityContext": {"appArmorProfile": profile}});
+        let mut pod = pod_with(own, json!({}));
+        pod.metadata.annotations.insert(key, value.into());
+        assert_eq!(texts(&validate_pod(&pod)), expected);
+    };
+    let (none, key) = (
+        Value::Null,
+        "metadata.annotations[container.apparmor.security.beta.kubernetes.io/",
+    );
+    for value in ["", "unconfined", "runtime/default", "localhost/mine"] {
+        annotated("c", value, none.clone(), &[]);
+    }
+    annotated(
+        "d",
+        "unconfined",
+        none.clone(),
+        &[&format!(
+            "{key}d]: Invalid value: \"d\": container not found"
+        )],
+    );
+    annotated(
+        "c",
+        "default",
+        none.clone(),
+        &[&format!(
+            "{key}c]: Invalid value: \"default\": invalid AppArmor profile name: \"default\""
+        )],
+    );
+    annotated(
+        "c",
+        "localhost/",
+        none,
+        &[&format!(
+            "{key}c]: Required value: must be set when AppArmor type is Localhost"
+        )],
+    );
+    let mine = || json!({"type": "Localhost", "localhostProfile": "mine"});
+    annotated("c", "localhost/mine", mine(), &[]);
+    annotated("c", "unconfined", json!({"type": "Unconfined"}), &[]);
+    let at = "spec.containers[0].securityContext.appArmorProfile";
+    annotated(
+        "c",
+        "localhost/other",
+        mine(),
+        &[&format!(
+            "{at}.localhostProfile: Forbidden: apparmor profile in annotation and field must match"
+        )],
+    );
+    for profile in [mine(), json!({"type": "RuntimeDefault"})] {
+        annotated(
+            "c",
+            "unconfined",
+            profile,
+            &[&format!(
+                "{at}.type: Forbidden: apparmor type in annotation and field must match"
+            )],
+        );
+    }
+}
+
+#[test]
+fn huge_pages_are_whole_requested_as_they_are_limited_and_never_alone() {
+    let resources = |resources: Value, expected: &[&str]| {
+        check(json!({"resources": resources}), expected);
+    };
+    let at = "spec.containers[0].resources";
+    resources(
+        json!({"limits": {"memory": "1Gi", "hugepages-2Mi": "4Mi"}, "requests": {"hugepages-2Mi": "4194304"}}),
+        &[],
+    );
+    resources(
+        json!({"limits": {"hugepages-2Mi": "4Mi"}, "requests": {"cpu": 1, "hugepages-2Mi": "4Mi"}}),
+        &[],
+    );
+    resources(
+        json!({"limits": {"hugepages-2Mi": "4Mi"}, "requests": {"hugepages-2Mi": "4Mi"}}),
+        &[&format!("{at}: Forbidden: HugePages require cpu or memory")],
+    );
+    resources(
+        json!({"limits": {"memory": "1Gi"}, "requests": {"hugepages-1Gi": "1Gi"}}),
+        &[&format!(
+            "{at}.limits: Required value: Limit must be set for non overcommitable resources"
+        )],
+    );
+    resources(
+        json!({"limits": {"memory": "1Gi", "hugepages-2Mi": "4Mi"}, "requests": {"hugepages-2Mi": "2Mi"}}),
+        &[&format!(
+            "{at}.requests: Invalid value: \"2Mi\": must be equal to hugepages-2Mi limit of 4Mi"
+        )],
+    );
+    resources(
+        json!({"limits": {"memory": "1Gi", "hugepages-2Mi": "3Mi"}, "requests": {"hugepages-2Mi": "3Mi"}}),
+        &[
+            &format!(
+                "{at}.limits[hugepages-2Mi]: Invalid value: \"3Mi\": 3Mi is not positive integer multiple of hugepages-2Mi"
+            ),
+            &format!(
+                "{at}.requests[hugepages-2Mi]: Invalid value: \"3Mi\": 3Mi is not positive integer multiple of hugepages-2Mi"
+            ),
+        ],
+    );
+    resources(
+        json!({"limits": {"memory": "1Gi", "hugepages-big": "1"}, "requests": {"hugepages-big": "1"}}),
+        &[
+            &format!(
+                "{at}.limits[hugepages-big]: Invalid value: \"1\": 1 is not positive integer multiple of hugepages-big"
+            ),
+            &format!(
+                "{at}.requests[hugepages-big]: Invalid value: \"1\": 1 is not positive integer multiple of hugepages-big"
+            ),
+        ],
+    );
+    let of = |resource: &str| json!({"containerName": "c", "resource": resource, "divisor": "3Mi"});
+    let field =
+        json!([{"name": "A", "valueFrom": {"resourceFieldRef": of("limits.hugepages-2Mi")}}]);
+    check(
+        json!({"env": field}),
+        &[
+            "spec.containers[0].env[0].valueFrom.resourceFieldRef.divisor: Invalid value: \"limits.hugepages-2Mi\": only divisor's values 1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei are supported with the hugepages resource",
+        ],
+    );
+}
+
+#[test]
+fn a_block_volume_is_a_claim_and_here_there_is_none() {
+    let volumes = json!([{"name": "disk", "hostPath": {"path": "/dev/sda", "type": "BlockDevice"}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+    let with = |devices: Value, expected: &[&str]| {
+        let container = json!({"name": "c", "image": "i", "volumeDevices": devices,
+            "volumeMounts": [{"name": "data", "mountPath": "/data"}]});
+        check_pod(
+            json!({}),
+            json!({"volumes": volumes, "containers": [container]}),
+            expected,
+        );
+    };
+    with(
+        json!([{"name": "disk", "devicePath": "/dev/a"}]),
+        &[
+            "spec.containers[0].volumeDevices[0].name: Invalid value: \"disk\": can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode; no volume is a block volume here: mount the device as a hostPath of type BlockDevice, in a privileged container",
+        ],
+    );
+    with(
+        json!([{"name": "data", "devicePath": "/data"}, {"name": "w", "devicePath": "/x/../y"}, {}, {"name": "data", "devicePath": "/data"}]),
+        &[
+            "spec.containers[0].volumeDevices[0].name: Invalid value: \"data\": must not already exist in volumeMounts",
+            "spec.containers[0].volumeDevices[0].devicePath: Invalid value: \"/data\": must not already exist as a path in volumeMounts",
+            "spec.containers[0].volumeDevices[1].name: Not found: \"w\"",
+            "spec.containers[0].volumeDevices[1].devicePath: Invalid value: \"/x/../y\": can not contain backsteps ('..')",
+            "spec.containers[0].volumeDevices[2].name: Required value",
+            "spec.containers[0].volumeDevices[2].devicePath: Required value",
+            "spec.containers[0].volumeDevices[3].name: Invalid value: \"data\": must be unique",
+            "spec.containers[0].volumeDevices[3].devicePath: Invalid value: \"/data\": must be unique",
+            "spec.containers[0].volumeDevices[3].name: Invalid value: \"data\": must not already exist in volumeMounts",
+            "spec.containers[0].volumeDevices[3].devicePath: Invalid value: \"/data\": must not already exist as a path in volumeMounts",
+        ],
+    );
+}
+
+#[test]
 fn volumes_and_mounts() {
     let volumes = |volumes: Value, expected: &[&str]| {
         check_pod(json!({}), json!({"volumes": volumes}), expected)
@@ -444,9 +674,9 @@ fn volumes_and_mounts() {
         ],
     );
     volumes(
-        json!([{"name": "a", "emptyDir": {"medium": "HugePages"}, "hostPath": {"path": ""}}]),
+        json!([{"name": "a", "emptyDir": {"medium": "HugePages-x"}, "hostPath": {"path": ""}}]),
         &[
-            "spec.volumes[0].emptyDir.medium: Unsupported value: \"HugePages\": supported values: \"\", \"Memory\"",
+            "spec.volumes[0].emptyDir.medium: Unsupported value: \"HugePages-x\": supported values: \"\", \"HugePages\", \"HugePages-<size>\", \"Memory\"",
             "spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type",
         ],
     );

@@ -6,6 +6,7 @@ use super::checks::{NOT_NEGATIVE, descending_path, named, no_backsteps, no_nul};
 use super::names::is_dns_label;
 use super::volume_objects as objects;
 use crate::api::field::{FieldError, child, item};
+use crate::api::huge_pages::medium_page_size;
 use crate::api::pod::{Container, EmptyDir, HostPath, Volume, VolumeMount};
 use crate::api::quantity::Amount;
 
@@ -84,11 +85,12 @@ fn source(errors: &mut Vec<FieldError>, volume: &Volume, path: &str) {
 }
 
 fn empty_dir(errors: &mut Vec<FieldError>, dir: &EmptyDir, path: &str) {
-    if !["", "Memory"].contains(&dir.medium.as_str()) {
+    let medium = dir.medium.as_str();
+    if !["", "Memory", "HugePages"].contains(&medium) && medium_page_size(medium).is_none() {
         errors.push(FieldError::not_supported(
             child(path, "medium"),
-            dir.medium.as_str(),
-            &["", "Memory"],
+            medium,
+            &["", "Memory", "HugePages", "HugePages-<size>"],
         ));
     }
     if let Some(limit) = dir
@@ -161,6 +163,65 @@ pub(super) fn validate_mounts(
         let at = child(&path, "mountPropagation");
         propagation(errors, mount.mount_propagation.as_deref(), privileged, &at);
         recursive_read_only(errors, mount, &child(&path, "recursiveReadOnly"));
+    }
+}
+
+/// What there is instead of a block volume.
+pub(in crate::api) const NO_BLOCK_VOLUMES: &str = "no volume is a block volume here: mount the device as a hostPath of type BlockDevice, in a privileged container";
+
+/// Only the API's own rules. A claim that passes them is refused in [`crate::api::support`].
+pub(super) fn validate_devices(
+    errors: &mut Vec<FieldError>,
+    container: &Container,
+    volumes: &[Volume],
+    path: &str,
+) {
+    let (mut names, mut paths) = (HashSet::new(), HashSet::new());
+    for (index, device) in container.volume_devices.iter().enumerate() {
+        let path = item(path, index);
+        let (name, to) = (device.name.as_str(), device.device_path.as_str());
+        let (name_at, path_at) = (child(&path, "name"), child(&path, "devicePath"));
+        device_name(errors, name, volumes, &name_at);
+        if !name.is_empty() && !names.insert(name) {
+            errors.push(FieldError::invalid(&name_at, name, "must be unique"));
+        }
+        device_path(errors, to, &path_at);
+        if !to.is_empty() && !paths.insert(to) {
+            errors.push(FieldError::invalid(&path_at, to, "must be unique"));
+        }
+        for mount in &container.volume_mounts {
+            if !name.is_empty() && mount.name == name {
+                let detail = "must not already exist in volumeMounts";
+                errors.push(FieldError::invalid(&name_at, name, detail));
+            }
+            if !to.is_empty() && mount.mount_path == to {
+                let detail = "must not already exist as a path in volumeMounts";
+                errors.push(FieldError::invalid(&path_at, to, detail));
+            }
+        }
+    }
+}
+
+fn device_name(errors: &mut Vec<FieldError>, name: &str, volumes: &[Volume], path: &str) {
+    match volumes.iter().find(|v| v.name == name) {
+        _ if name.is_empty() => errors.push(FieldError::required(path, "")),
+        None => errors.push(FieldError::not_found(path, name)),
+        Some(volume) if volume.persistent_volume_claim.is_some() => {}
+        Some(_) => {
+            let detail = format!(
+                "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode; {NO_BLOCK_VOLUMES}"
+            );
+            errors.push(FieldError::invalid(path, name, detail));
+        }
+    }
+}
+
+fn device_path(errors: &mut Vec<FieldError>, to: &str, path: &str) {
+    if to.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    } else if to.split('/').any(|part| part == "..") {
+        let detail = "can not contain backsteps ('..')";
+        errors.push(FieldError::invalid(path, to, detail));
     }
 }
 

@@ -506,7 +506,7 @@ fn a_volume_that_is_not_ready_keeps_the_pod_from_its_sandbox() {
     assert!(matches!(h.run(Phase::Sync), Outcome::Failed { .. }));
     assert_eq!(waiting(&h).0, "ContainerCreating");
     assert_eq!(h.calls(), ["relist"]);
-    let text = "FailedMount MountVolume.SetUp failed for volume \"v\" : hostPath type check failed: /nowhere/at/all";
+    let text = "FailedMount MountVolume.SetUp failed for volume \"v\" : hostPath /nowhere/at/all doesn't exist";
     assert!(h.texts()[0].starts_with(text), "{:?}", h.texts());
 }
 

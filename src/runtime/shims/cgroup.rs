@@ -82,6 +82,16 @@ impl Cgroups {
         })
     }
 
+    /// As [`Self::has`], by the hierarchies in which OCI runtimes set limits: v1 where there is any, else v2.
+    pub fn can_limit(&self, controller: &str) -> bool {
+        let v1 = self.0.iter().filter(|h| h.v1_options.is_some());
+        let v1: Vec<Hierarchy> = v1.cloned().collect();
+        match v1.is_empty() {
+            true => self.has(controller),
+            false => Self(v1).has(controller),
+        }
+    }
+
     /// The directories of `path` (`/podprobe/…`) that exist, in every hierarchy.
     pub fn dirs(&self, path: &str) -> Vec<PathBuf> {
         self.0
@@ -430,6 +440,10 @@ mod tests {
         assert!(
             parse(HYBRID).has("cpu") && parse(HYBRID).has("memory") && !parse(HYBRID).has("pids")
         );
+        let hybrid = parse(&format!("{HYBRID}\n{mountinfo}"));
+        fs::write(v2.path().join("cgroup.controllers"), "hugetlb\n").unwrap();
+        assert!(parse(&mountinfo).can_limit("hugetlb"));
+        assert!(hybrid.can_limit("cpu") && !hybrid.can_limit("hugetlb"));
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub struct Host {
     pub oom_score_adj_floor: Option<i32>,
     /// Only cgroup v2, mounted at /sys/fs/cgroup.
     pub cgroup_v2_only: bool,
-    /// Which of the cgroup controllers `cpu` and `memory` this node lacks.
+    /// Which of the cgroup controllers `cpu`, `memory` and `hugetlb` this node lacks.
     pub missing_controllers: Vec<&'static str>,
     /// Everything under /dev, for privileged containers.
     pub devices: Vec<HostDevice>,
@@ -104,6 +104,8 @@ pub struct Inputs<'a> {
     pub host: &'a Host,
     /// The profile of [`SeccompProfile::Localhost`], in the form of `linux.seccomp`.
     pub localhost_seccomp: Option<Value>,
+    /// The name of an AppArmor profile that is loaded.
+    pub app_armor: Option<String>,
 }
 
 /// The whole `config.json`.

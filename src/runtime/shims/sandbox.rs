@@ -80,7 +80,11 @@ fn set_up(dir: &Path) -> io::Result<Option<Child>> {
             .map_err(|e| cause(&format!("set sysctl {name} to {value:?}"), e))?;
     }
     for v in &record.memory_volumes {
-        mount_tmpfs(v).map_err(|e| cause(&format!("mount a tmpfs at {}", v.path.display()), e))?;
+        let (kind, mounted) = match v.page_size {
+            Some(size) => ("hugetlbfs", mount_huge_pages(v, size)),
+            None => ("tmpfs", mount_tmpfs(v)),
+        };
+        mounted.map_err(|e| cause(&format!("mount a {kind} at {}", v.path.display()), e))?;
     }
     let first = record.share_pid.then(|| init::start(dir)).transpose();
     first.map_err(|e| cause("start the first process of the pod", e))
@@ -114,6 +118,15 @@ fn mount_tmpfs(v: &Tmpfs) -> io::Result<()> {
         mounted => mounted?,
     }
     Ok(())
+}
+
+/// As the kubelet mounts it: its root directory belongs to root, or to the pod's `fsGroup`.
+fn mount_huge_pages(v: &Tmpfs, page_size: u64) -> io::Result<()> {
+    let size = v.size.map(|n| format!(",size={n}")).unwrap_or_default();
+    let options = format!("pagesize={page_size}{size}");
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    let (source, kind) = (Some("nodev"), Some("hugetlbfs"));
+    mount(source, &v.path, kind, flags, Some(options.as_str())).map_err(Into::into)
 }
 
 fn cause(what: &str, e: io::Error) -> io::Error {

@@ -81,6 +81,18 @@ fn what_a_server_writes_into_an_object_is_of_no_meaning() {
 }
 
 #[test]
+fn a_claim_to_a_block_volume_is_refused() {
+    let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec:\n  volumeMode: Block\n";
+    check(
+        claim,
+        &[
+            "5:3: spec.volumeMode: Forbidden: not supported: a claim is a directory, and no volume is a block volume here: mount the device as a hostPath of type BlockDevice, in a privileged container",
+        ],
+    );
+    good(&claim.replace("Block", "Filesystem"));
+}
+
+#[test]
 fn bad_data_is_told_with_its_place_and_no_secret_is_shown() {
     check(
         &format!("{MAP}data:\n  a: 5\n  b: [x]\n  'a/b': x\n  ..data: x\n"),

@@ -36,11 +36,12 @@ impl Host {
     }
 }
 
+/// On a hybrid node the runtimes limit by v1 alone, so what only v2 has there is missing.
 fn missing_controllers() -> Vec<&'static str> {
     let found = Cgroups::detect();
-    ["cpu", "memory"]
+    ["cpu", "memory", "hugetlb"]
         .into_iter()
-        .filter(|c| !found.as_ref().is_ok_and(|f| f.has(c)))
+        .filter(|c| !found.as_ref().is_ok_and(|f| f.can_limit(c)))
         .collect()
 }
 

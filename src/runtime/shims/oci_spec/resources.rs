@@ -1,11 +1,12 @@
-//! `linux.resources`: cpu and memory.
+//! `linux.resources`: cpu, memory and huge pages.
 
 use serde_json::{Map, Value, json};
 
+use crate::api::huge_pages::cgroup_size;
 use crate::runtime::Resources;
 
 /// Only what is asked for. A limit whose controller the node lacks is an error; a weight (which every container has) is
-/// left out, as all containers are without it.
+/// left out, as all containers are without it. So are the limits of huge pages, as in containerd.
 pub(super) fn linux_resources(
     r: &Resources,
     missing: &[&str],
@@ -28,6 +29,12 @@ pub(super) fn linux_resources(
     }
     if let Some(limit) = r.memory_limit {
         out.insert("memory".into(), json!({ "limit": limit }));
+    }
+    if !lacks("hugetlb") && !r.huge_pages.is_empty() {
+        let limit =
+            |(size, bytes): &(u64, u64)| json!({ "pageSize": cgroup_size(*size), "limit": bytes });
+        let limits: Vec<Value> = r.huge_pages.iter().map(limit).collect();
+        out.insert("hugepageLimits".into(), limits.into());
     }
     Ok(out)
 }
@@ -68,6 +75,14 @@ mod tests {
             of(&cpu, &[]),
             Ok(json!({ "cpu": { "shares": 2, "quota": 50_000, "period": 100_000 } }))
         );
+        let huge = Resources {
+            huge_pages: vec![(2 << 20, 4 << 20), (1 << 30, 0)],
+            ..plain.clone()
+        };
+        assert_eq!(of(&huge, &["cpu", "hugetlb"]), Ok(json!({})));
+        let limits =
+            json!([{ "pageSize": "2MB", "limit": 4 << 20 }, { "pageSize": "1GB", "limit": 0 }]);
+        assert_eq!(of(&huge, &["cpu"]), Ok(json!({ "hugepageLimits": limits })));
         for (name, r) in [("cpu", cpu), ("memory", memory)] {
             let text = of(&r, &[name]).unwrap_err();
             assert!(
