@@ -101,6 +101,75 @@ fn a_pod_runs_an_image_from_a_registry_with_the_login_of_its_secret() {
     });
 }
 
+/// One that mounts what [`pod`] runs, and runs what is on the node.
+fn pod_with_volume(name: &str, image: &str, secret: &str) -> String {
+    let mut pod: serde_json::Value = serde_json::from_str(&pod(name, image, secret)).unwrap();
+    let container = &mut pod["spec"]["containers"][0];
+    container["image"] = "busybox:test".into();
+    container["imagePullPolicy"] = "Never".into();
+    let mounts = container["volumeMounts"].as_array_mut().unwrap();
+    mounts.push(json!({"name": "app", "mountPath": "/app", "subPath": "bin"}));
+    container["command"][2] = format!("ls /app >/starts/{name}; {FOREVER}").into();
+    let volumes = pod["spec"]["volumes"].as_array_mut().unwrap();
+    volumes.push(json!({"name": "app", "image": {"reference": image}}));
+    pod.to_string()
+}
+
+#[test]
+fn the_image_of_a_volume_is_pulled_with_the_login_of_the_pod_and_held_back_after_a_failure() {
+    support::on(RuntimeChoice::Embedded, |node| {
+        let server = registry();
+        let image = format!("{}/team/app:1", server.address);
+        let day = Day::begin(node);
+        let starts = node.dir.path().join("starts").display().to_string();
+        let put = |name: &str, secret: &str| {
+            let pod = pod_with_volume(name, &image, secret);
+            day.put(name, pod.replace("STARTS", &starts));
+        };
+        put("refused", "none");
+        day.wait("the pull to be held back", |s| {
+            let status = find(s, "refused")?.status.container("c")?.clone();
+            let waiting = status.state.waiting?;
+            let text = format!("Back-off pulling image \"{image}\": ErrImagePull: ");
+            let held = waiting.reason == "ImagePullBackOff" && waiting.message.starts_with(&text);
+            held.then_some(())
+        });
+        let events = day.wait("the events of the pull", |s| {
+            let events = find(s, "refused")?.events.clone();
+            let back_off = events.iter().any(|e| e.reason == "BackOff");
+            back_off.then_some(events)
+        });
+        for (field, reason, text) in [
+            ("", "Pulling", "Pulling image "),
+            ("", "Failed", "Failed to pull image "),
+            ("spec.containers{c}", "Failed", "Error: ErrImagePull"),
+            ("", "BackOff", "Back-off pulling image "),
+            ("spec.containers{c}", "Failed", "Error: ImagePullBackOff"),
+        ] {
+            let mut all = events.iter().filter(|e| e.field_path == field);
+            let found = all.any(|e| e.reason == reason && e.message.starts_with(text));
+            assert!(found, "{field} {reason} {text}: {events:#?}");
+        }
+
+        let login =
+            json!({"auths": {server.address.to_string(): {"username": "u", "password": "p"}}});
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login"},
+            "type": "kubernetes.io/dockerconfigjson",
+            "stringData": {".dockerconfigjson": login.to_string()},
+        });
+        day.put("login", secret);
+        put("welcome", "login");
+        support::wait_until("the pod with the pulled volume", || {
+            day.starts("welcome") == ["sh"]
+        });
+        support::wait_until("the image to be there for all", || {
+            day.starts("refused") == ["sh"]
+        });
+        day.end();
+    });
+}
+
 #[test]
 fn where_nothing_is_pulled_the_registry_is_not_asked() {
     support::on(RuntimeChoice::Embedded, |node| {
