@@ -8,7 +8,8 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fake_registry::{Content, Layer, Reply, Server};
+use fake_registry::{Content, Layer, Reply, Server, tar};
+use podprobe::images::ImageStore;
 use podprobe::settings::RuntimeChoice;
 use serde_json::json;
 use support::daemon::{Day, FOREVER, find};
@@ -166,6 +167,46 @@ fn the_image_of_a_volume_is_pulled_with_the_login_of_the_pod_and_held_back_after
         support::wait_until("the image to be there for all", || {
             day.starts("refused") == ["sh"]
         });
+        day.end();
+    });
+}
+
+/// Any disk that tests run on is as full as this.
+const FULL: &str = r#"{"imageGCHighThresholdPercent": 1, "imageGCLowThresholdPercent": 0, "imageMinimumGCAge": "0s"}"#;
+
+#[test]
+fn a_full_disk_does_not_cost_a_pod_the_image_of_its_volume() {
+    support::on(RuntimeChoice::Embedded, |node| {
+        let usage = nix::sys::statvfs::statvfs(node.dir.path()).unwrap();
+        if usage.blocks_available() > usage.blocks() / 100 * 98 {
+            return support::skip::skip("needs a disk that is not empty");
+        }
+        let mut content = Content::default();
+        content.image("1", &[shell()]);
+        content.image("unused", &[Layer::gzip(&tar("f", b"x"))]);
+        let server = Server::new(move |request| content.answer(request));
+        let image = |tag: &str| format!("{}/team/app:{tag}", server.address);
+        let config = node.layout.config_file();
+        fs::create_dir_all(config.parent().unwrap()).unwrap();
+        fs::write(config, FULL).unwrap();
+        let mut day = Day::begin(node);
+        let starts = node.dir.path().join("starts").display().to_string();
+        let pod = pod_with_volume("app", &image("1"), "none");
+        day.put("app", pod.replace("STARTS", &starts));
+        support::wait_until("the pod with the pulled volume", || {
+            day.starts("app") == ["sh"]
+        });
+        let said = day.says(&["image", "pull", &image("unused")]);
+        assert!(said.contains("pulled "), "{said}");
+        // Each daemon looks at the disk when it starts.
+        day.crash();
+        let store = ImageStore::open(node.layout.images()).unwrap();
+        support::wait_until("the unused image to go", || {
+            store.resolve(&image("unused")).is_err()
+        });
+        store.resolve(&image("1")).unwrap();
+        let program = format!("/proc/{}/root/app/sh", day.process("app").pid);
+        assert!(fs::metadata(program).unwrap().len() > 0);
         day.end();
     });
 }
