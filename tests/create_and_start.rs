@@ -24,7 +24,7 @@ fn created(rt: &NodeRuntime, name: &str) -> (Pod, ContainerId) {
         .image(&pod, container, &Cancel::default(), &mut |_| ())
         .unwrap();
     let config = k
-        .container_config(&pod, container, 0, &image, &volumes)
+        .container_config(&pod, container, 0, &image, &volumes, &Default::default())
         .unwrap();
     let id = k
         .create_container(&pod, &sandbox, &config, &volumes)

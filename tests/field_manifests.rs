@@ -44,6 +44,7 @@ manifests![
     home_assistant = "home-assistant",
     hooks = "hooks",
     host_aliases = "host-aliases",
+    image_volume = "image-volume",
     kube_vip = "kube-vip",
     kubeadm_etcd = "kubeadm-etcd",
     kubeadm_kube_apiserver = "kubeadm-kube-apiserver",

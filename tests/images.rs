@@ -1954,6 +1954,45 @@ fn two_hundred_layers_are_mounted() {
 }
 
 #[test]
+fn an_image_is_mounted_read_only_whatever_the_number_of_its_layers() {
+    in_private_namespace(
+        "an_image_is_mounted_read_only_whatever_the_number_of_its_layers",
+        || {
+            let dir = tempfile::tempdir().unwrap();
+            let base = dir.path().join("fs");
+            tmpfs(&base, "8m");
+            for count in [0, 1, 2, 200] {
+                let at = base.join(format!("of-{count}"));
+                let layer = |i: usize| {
+                    let layer = at.join(format!("layer-{i}"));
+                    fs::create_dir_all(&layer).unwrap();
+                    fs::write(layer.join("top"), i.to_string()).unwrap();
+                    fs::write(layer.join(format!("f{i}")), "x").unwrap();
+                    layer
+                };
+                let layers: Vec<PathBuf> = (0..count).rev().map(layer).collect();
+                let (empty, root) = (at.join("empty"), at.join("root"));
+                let padded = overlay::padded(layers, &empty);
+                for dir in padded.iter().chain([&root]) {
+                    fs::create_dir_all(dir).unwrap();
+                }
+                overlay::mount_read_only(&padded, &root).unwrap();
+                let names = fs::read_dir(&root).unwrap().count();
+                assert_eq!(names, count + usize::from(count > 0));
+                if count > 0 {
+                    let top = fs::read_to_string(root.join("top")).unwrap();
+                    assert_eq!(top, (count - 1).to_string());
+                }
+                let error = fs::write(root.join("new"), "").unwrap_err();
+                assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+                nix::mount::umount(&root).unwrap();
+            }
+            nix::mount::umount(&base).unwrap();
+        },
+    );
+}
+
+#[test]
 fn an_overlay_of_awkward_paths() {
     in_private_namespace("an_overlay_of_awkward_paths", || {
         let dir = tempfile::tempdir().unwrap();

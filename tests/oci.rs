@@ -127,6 +127,7 @@ impl Case {
             image_id: "",
             image_user: &self.image.user,
             volumes: &volumes,
+            image_volumes: &Default::default(),
             etc_files: &EtcFiles::below(self.dir.path()),
             termination_log: None,
             seccomp_profiles: self.dir.path(),

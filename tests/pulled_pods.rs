@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fake_registry::{Content, Layer, Reply, Server, noise, tar, zstd_in_window};
-use podprobe::images::PullStage;
+use podprobe::images::{ImageStore, PullStage};
 use podprobe::settings::RuntimeChoice;
 use serde_json::json;
 use support::daemon::{Day, FOREVER, find};
@@ -87,6 +87,115 @@ fn a_pod_runs_an_image_from_a_registry_with_the_login_of_its_secret() {
         support::wait_until("the image to be there for all", || {
             day.starts("refused") == ["up"]
         });
+        day.end();
+    });
+}
+
+/// One that mounts what [`pod`] runs, and runs what is on the node.
+fn pod_with_volume(name: &str, image: &str, secret: &str) -> String {
+    let mut pod: serde_json::Value = serde_json::from_str(&pod(name, image, secret)).unwrap();
+    let container = &mut pod["spec"]["containers"][0];
+    container["image"] = "busybox:test".into();
+    container["imagePullPolicy"] = "Never".into();
+    let mounts = container["volumeMounts"].as_array_mut().unwrap();
+    mounts.push(json!({"name": "app", "mountPath": "/app", "subPath": "bin"}));
+    container["command"][2] = format!("ls /app >/starts/{name}; {FOREVER}").into();
+    let volumes = pod["spec"]["volumes"].as_array_mut().unwrap();
+    volumes.push(json!({"name": "app", "image": {"reference": image}}));
+    pod.to_string()
+}
+
+#[test]
+fn the_image_of_a_volume_is_pulled_with_the_login_of_the_pod_and_held_back_after_a_failure() {
+    support::on(RuntimeChoice::Embedded, |node| {
+        let server = registry();
+        let image = format!("{}/team/app:1", server.address);
+        let day = Day::begin(node);
+        let starts = node.dir.path().join("starts").display().to_string();
+        let put = |name: &str, secret: &str| {
+            let pod = pod_with_volume(name, &image, secret);
+            day.put(name, pod.replace("STARTS", &starts));
+        };
+        put("refused", "none");
+        day.wait("the pull to be held back", |s| {
+            let status = find(s, "refused")?.status.container("c")?.clone();
+            let waiting = status.state.waiting?;
+            let text = format!("Back-off pulling image \"{image}\": ErrImagePull: ");
+            let held = waiting.reason == "ImagePullBackOff" && waiting.message.starts_with(&text);
+            held.then_some(())
+        });
+        let events = day.wait("the events of the pull", |s| {
+            let events = find(s, "refused")?.events.clone();
+            let back_off = events.iter().any(|e| e.reason == "BackOff");
+            back_off.then_some(events)
+        });
+        for (field, reason, text) in [
+            ("", "Pulling", "Pulling image "),
+            ("", "Failed", "Failed to pull image "),
+            ("spec.containers{c}", "Failed", "Error: ErrImagePull"),
+            ("", "BackOff", "Back-off pulling image "),
+            ("spec.containers{c}", "Failed", "Error: ImagePullBackOff"),
+        ] {
+            let mut all = events.iter().filter(|e| e.field_path == field);
+            let found = all.any(|e| e.reason == reason && e.message.starts_with(text));
+            assert!(found, "{field} {reason} {text}: {events:#?}");
+        }
+
+        let login =
+            json!({"auths": {server.address.to_string(): {"username": "u", "password": "p"}}});
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login"},
+            "type": "kubernetes.io/dockerconfigjson",
+            "stringData": {".dockerconfigjson": login.to_string()},
+        });
+        day.put("login", secret);
+        put("welcome", "login");
+        support::wait_until("the pod with the pulled volume", || {
+            day.starts("welcome") == ["sh"]
+        });
+        support::wait_until("the image to be there for all", || {
+            day.starts("refused") == ["sh"]
+        });
+        day.end();
+    });
+}
+
+/// Any disk that tests run on is as full as this.
+const FULL: &str = r#"{"imageGCHighThresholdPercent": 1, "imageGCLowThresholdPercent": 0, "imageMinimumGCAge": "0s"}"#;
+
+#[test]
+fn a_full_disk_does_not_cost_a_pod_the_image_of_its_volume() {
+    support::on(RuntimeChoice::Embedded, |node| {
+        let usage = nix::sys::statvfs::statvfs(node.dir.path()).unwrap();
+        if usage.blocks_available() > usage.blocks() / 100 * 98 {
+            return support::skip::skip("needs a disk that is not empty");
+        }
+        let mut content = Content::default();
+        content.image("1", &[shell()]);
+        content.image("unused", &[Layer::gzip(&tar("f", b"x"))]);
+        let server = Server::new(move |request| content.answer(request));
+        let image = |tag: &str| format!("{}/team/app:{tag}", server.address);
+        let config = node.layout.config_file();
+        fs::create_dir_all(config.parent().unwrap()).unwrap();
+        fs::write(config, FULL).unwrap();
+        let mut day = Day::begin(node);
+        let starts = node.dir.path().join("starts").display().to_string();
+        let pod = pod_with_volume("app", &image("1"), "none");
+        day.put("app", pod.replace("STARTS", &starts));
+        support::wait_until("the pod with the pulled volume", || {
+            day.starts("app") == ["sh"]
+        });
+        let said = day.says(&["image", "pull", &image("unused")]);
+        assert!(said.contains("pulled "), "{said}");
+        // Each daemon looks at the disk when it starts.
+        day.crash();
+        let store = ImageStore::open(node.layout.images()).unwrap();
+        support::wait_until("the unused image to go", || {
+            store.resolve(&image("unused")).is_err()
+        });
+        store.resolve(&image("1")).unwrap();
+        let program = format!("/proc/{}/root/app/sh", day.process("app").pid);
+        assert!(fs::metadata(program).unwrap().len() > 0);
         day.end();
     });
 }

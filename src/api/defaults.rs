@@ -51,8 +51,11 @@ pub fn apply(pod: &mut Value) {
     }
 }
 
-/// The permission bits of files, 0644, and the version of fields.
+/// The permission bits of files, 0644, the version of fields, and the pull policy of an image.
 fn default_volume(volume: &mut Object) {
+    if let Some(image) = volume.get_mut("image").and_then(Value::as_object_mut) {
+        default_pull_policy(image, "reference", "pullPolicy");
+    }
     for source in ["configMap", "secret", "downwardAPI", "projected"] {
         let Some(source) = volume.get_mut(source).and_then(Value::as_object_mut) else {
             continue;
@@ -99,17 +102,17 @@ fn default_number(owner: &mut Object, key: &str, number: i64) {
     }
 }
 
-fn default_container(container: &mut Object) {
-    let image = container
-        .get("image")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    let policy = if pulls_always(image) {
-        "Always"
-    } else {
-        "IfNotPresent"
+fn default_pull_policy(owner: &mut Object, image: &str, policy: &str) {
+    let named = owner.get(image).and_then(Value::as_str);
+    let default = match pulls_always(named.unwrap_or_default()) {
+        true => "Always",
+        false => "IfNotPresent",
     };
-    default_text(container, "imagePullPolicy", policy);
+    default_text(owner, policy, default);
+}
+
+fn default_container(container: &mut Object) {
+    default_pull_policy(container, "image", "imagePullPolicy");
     default_text(container, "terminationMessagePath", "/dev/termination-log");
     default_text(container, "terminationMessagePolicy", "File");
     for variable in objects(container, "env") {
@@ -268,7 +271,18 @@ mod tests {
                 "/spec/containers/0/imagePullPolicy",
                 json!(policy),
             );
+            check(
+                json!({"spec": {"volumes": [{"name": "v", "image": {"reference": image}}]}}),
+                "/spec/volumes/0/image/pullPolicy",
+                json!(policy),
+            );
         }
+        let never = json!({"reference": "app", "pullPolicy": "Never"});
+        check(
+            json!({"spec": {"volumes": [{"name": "v", "image": never}]}}),
+            "/spec/volumes/0/image/pullPolicy",
+            json!("Never"),
+        );
         check(
             container(json!({"image": "app", "imagePullPolicy": "Never"})),
             "/spec/containers/0/imagePullPolicy",

@@ -769,12 +769,16 @@ pub struct Volume {
     /// A directory that outlives the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub persistent_volume_claim: Option<ClaimVolume>,
+    /// The files of an image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<ImageVolume>,
 }
 
 impl Volume {
     /// Whether it names its source.
     pub fn has_source(&self) -> bool {
-        let of_the_node = self.empty_dir.is_some() || self.host_path.is_some();
+        let of_the_node =
+            self.empty_dir.is_some() || self.host_path.is_some() || self.image.is_some();
         let of_objects = self.config_map.is_some()
             || self.secret.is_some()
             || self.downward_api.is_some()
@@ -905,6 +909,16 @@ pub struct ClaimVolume {
     pub claim_name: String,
     /// Every mount of it is read-only.
     pub read_only: bool,
+}
+
+/// `image` of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ImageVolume {
+    /// The image, named as that of a container.
+    pub reference: String,
+    /// `Always` (default for `:latest` and without a tag), `IfNotPresent` (default otherwise) or `Never`.
+    pub pull_policy: String,
 }
 
 /// `emptyDir`.

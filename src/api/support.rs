@@ -138,9 +138,10 @@ fn unknown(level: &Level, key: &str, around: &[Step], at: &str) -> Verdict {
 }
 
 /// Where a field belongs, by its name. Short names (`name`, `path`) occur at many places and are
-/// not used.
+/// not used, and who writes `pullPolicy` elsewhere does not mean that of a volume.
 fn misplaced(key: &str) -> Option<&'static str> {
-    let home = |level: &&Level| key.len() > 6 && level.fields().contains(&key);
+    let is_telling = key.len() > 6 && key != "pullPolicy" && key != "reference";
+    let home = |level: &&Level| is_telling && level.fields().contains(&key);
     LEVELS.iter().find(home).map(|level| match level.at {
         "" => "the pod itself",
         "spec.containers[].probe" => "a livenessProbe, readinessProbe or startupProbe",

@@ -13,6 +13,7 @@ mod resources;
 mod security;
 mod volume_mount;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -88,6 +89,9 @@ fn namespaces(pod: &Pod) -> NamespaceOptions {
     }
 }
 
+/// The images that volumes have resolved to, by the name of the volume.
+pub type ImageVolumes = BTreeMap<String, ImageSpec>;
+
 /// Everything a container's configuration depends on.
 pub struct Inputs<'a> {
     /// Validated and defaulted.
@@ -102,6 +106,8 @@ pub struct Inputs<'a> {
     pub image_user: &'a str,
     /// The pod's volumes.
     pub volumes: &'a MountedVolumes,
+    /// The images of the volumes that the container mounts, by volume.
+    pub image_volumes: &'a ImageVolumes,
     /// The pod's generated files.
     pub etc_files: &'a EtcFiles,
     /// File for the container's last words, if it has one.

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::api::test_pods;
+use crate::volumes::Volumes;
 
 const CPUS: &str = "/sys/devices/system/cpu/cpu0/thermal_throttle";
 
@@ -12,13 +13,29 @@ fn pod(spec: serde_json::Value) -> Pod {
 }
 
 fn build(pod: &Pod, image_user: &str) -> Result<ContainerConfig, String> {
+    build_with(pod, image_user, &ImageVolumes::new())
+}
+
+fn build_with(
+    pod: &Pod,
+    image_user: &str,
+    image_volumes: &ImageVolumes,
+) -> Result<ContainerConfig, String> {
+    let context = crate::volumes::Context {
+        pod,
+        objects: &ObjectSet::default(),
+        allocatable: Default::default(),
+        claims: Path::new("/claims"),
+    };
+    let volumes = Volumes::new().set_up(&context, Path::new("/pods/u1"));
     container(&Inputs {
         pod,
         container: &pod.spec.containers[0],
         attempt: 3,
         image_id: "sha256:1",
         image_user,
-        volumes: &MountedVolumes::default(),
+        volumes: &volumes.unwrap(),
+        image_volumes,
         etc_files: &EtcFiles::below(Path::new("/pods/u1")),
         termination_log: Some("/pods/u1/containers/c/3".into()),
         seccomp_profiles: Path::new("/seccomp"),
@@ -107,6 +124,45 @@ fn a_volume_that_the_pod_does_not_have_is_an_error() {
     assert_eq!(
         error,
         "cannot mount volume \"v\": the pod has no such volume"
+    );
+}
+
+/// It is mounted read-only whatever the mount says, and is not on the node.
+#[test]
+fn an_image_is_mounted_instead_of_a_path() {
+    let image = ImageSpec {
+        id: "sha256:2".into(),
+        name: "data:1".into(),
+    };
+    let images = ImageVolumes::from([("v".to_owned(), image.clone())]);
+    let of = |more: serde_json::Value| {
+        let mut mount = more;
+        (mount["name"], mount["mountPath"]) = ("v".into(), "/v".into());
+        let mut i = json!({"name": "c", "image": "i"});
+        i["volumeMounts"] = json!([mount]);
+        let volumes = json!([{"name": "v", "image": {"reference": "data:1"}}]);
+        let pod = pod(json!({"containers": [i], "volumes": volumes}));
+        build_with(&pod, "", &images).map(|config| config.mounts[0].clone())
+    };
+    let expected = Mount {
+        image: Some(image),
+        container_path: "/v".into(),
+        read_only: true,
+        ..Default::default()
+    };
+    assert_eq!(of(json!({})), Ok(expected.clone()));
+    let below = Mount {
+        sub_path: Some("a".into()),
+        ..expected.clone()
+    };
+    assert_eq!(of(json!({"subPath": "a"})), Ok(below));
+    assert_eq!(
+        of(json!({"mountPropagation": "HostToContainer"})),
+        Ok(expected)
+    );
+    assert_eq!(
+        of(json!({"mountPropagation": "Bidirectional"})),
+        Err("cannot mount volume \"v\" with mountPropagation Bidirectional: it is an image, where the node sees no mount".into())
     );
 }
 

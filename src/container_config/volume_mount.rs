@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Inputs;
 use crate::api::expansion::expand;
@@ -15,31 +15,38 @@ pub(super) fn mount(
     m: &VolumeMount,
     variables: &[(String, String)],
 ) -> Result<Mount, String> {
-    let source = i.volumes.source(&m.name).ok_or_else(|| {
-        format!(
-            "cannot mount volume {:?}: the pod has no such volume",
-            m.name
-        )
-    })?;
+    let image = i.image_volumes.get(&m.name);
+    let source = match image {
+        Some(_) => Path::new(""),
+        None => i.volumes.source(&m.name).ok_or_else(|| {
+            format!(
+                "cannot mount volume {:?}: the pod has no such volume",
+                m.name
+            )
+        })?,
+    };
     let propagation = propagation(m)?;
     let in_memory = i.volumes.tmpfs().iter().any(|t| t.path == source);
-    if propagation == Propagation::Bidirectional && in_memory {
+    let of_pod = image
+        .map(|_| "an image")
+        .or(in_memory.then_some("in the memory of the pod"));
+    if let (Propagation::Bidirectional, Some(what)) = (propagation, of_pod) {
         return Err(format!(
-            "cannot mount volume {:?} with mountPropagation Bidirectional: it is in the memory of the pod, where the node sees no mount",
+            "cannot mount volume {:?} with mountPropagation Bidirectional: it is {what}, where the node sees no mount",
             m.name
         ));
     }
     Ok(Mount {
         host_path: source.to_owned(),
+        image: image.cloned(),
         sub_path: sub_path(m, variables)?,
         container_path: m.destination().into_owned(),
         read_only: m.read_only || i.volumes.is_read_only(&m.name),
         recursive_read_only: recursive_read_only(m, i.node.recursive_read_only)?,
         // The node mounts nothing in there.
-        propagation: if in_memory {
-            Propagation::Private
-        } else {
-            propagation
+        propagation: match of_pod {
+            Some(_) => Propagation::Private,
+            None => propagation,
         },
     })
 }

@@ -1,4 +1,4 @@
-//! Mounts a container's root: the image's layers below, one writable directory above.
+//! Mounts a container's root: the image's layers below, one writable directory above. And an image as it is, read-only.
 //!
 //! Invariant: the data for mount(2) fits one page with any number of layers up to [`MAX_LAYERS`].
 
@@ -56,17 +56,11 @@ pub fn mount(
     work: &Path,
     target: &Path,
 ) -> Result<(), OverlayError> {
-    let doing = || format!("mount the root file system at {}", target.display());
-    if layers.len() > MAX_LAYERS {
-        let cause = std::io::Error::other(format!(
-            "{} layers, overlayfs has at most {MAX_LAYERS}",
-            layers.len()
-        ));
-        return Err(OverlayError {
-            doing: doing(),
-            cause,
-        });
-    }
+    let stack = Stack {
+        layers,
+        writable: Some((upper, work)),
+        target,
+    };
     if layers.is_empty() {
         return sys_mount(
             Some(upper),
@@ -75,68 +69,138 @@ pub fn mount(
             MsFlags::MS_BIND,
             None::<&str>,
         )
-        .map_err(|e| failed(doing())(e.into()));
+        .map_err(|e| failed(stack.doing())(e.into()));
     }
-    let index_off = Path::new("/sys/module/overlay/parameters/index").exists();
-    match plain_data(layers, upper, work, index_off) {
-        Some(data) => mount_overlay(target, &data).map_err(failed(doing())),
-        None => mount_by_descriptors(layers, upper, work, target, index_off),
-    }
+    stack.mount()
 }
 
-/// The mount data with paths, which are readable in /proc/mounts; None when it does not fit, or
-/// when a path has a character with a meaning for overlayfs.
-fn plain_data(layers: &[PathBuf], upper: &Path, work: &Path, index_off: bool) -> Option<String> {
-    let text = |p: &Path| {
-        p.to_str()
-            .filter(|s| s.starts_with('/') && !s.contains([':', ',', '\\', '"']))
-            .map(str::to_owned)
+/// Mounts an image at `target` that nobody can change, and of which no program can be executed and no device opened.
+/// Where there are fewer than two layers, overlayfs wants empty directories in their place (see [`padded`]).
+///
+/// Only for a process with a single thread, as [`mount`].
+pub fn mount_read_only(layers: &[PathBuf], target: &Path) -> Result<(), OverlayError> {
+    let stack = Stack {
+        layers,
+        writable: None,
+        target,
     };
-    let lower = layers.iter().map(|l| text(l)).collect::<Option<Vec<_>>>()?;
-    let data = data(&lower, &text(upper)?, &text(work)?, index_off);
-    (data.len() < PAGE).then_some(data)
+    stack.mount()
+}
+
+/// The layers of an image as [`mount_read_only`] wants them: at least two, of which the last ones are empty directories
+/// below `empty`.
+pub fn padded(mut layers: Vec<PathBuf>, empty: &Path) -> Vec<PathBuf> {
+    while layers.len() < 2 {
+        layers.push(empty.join(layers.len().to_string()));
+    }
+    layers
+}
+
+/// What is mounted, and where.
+struct Stack<'a> {
+    layers: &'a [PathBuf],
+    /// `upper` and `work`; none is read-only.
+    writable: Option<(&'a Path, &'a Path)>,
+    target: &'a Path,
+}
+
+impl Stack<'_> {
+    fn doing(&self) -> String {
+        let what = match self.writable {
+            Some(_) => "the root file system",
+            None => "the image",
+        };
+        format!("mount {what} at {}", self.target.display())
+    }
+
+    fn mount(&self) -> Result<(), OverlayError> {
+        let (doing, layers) = (self.doing(), self.layers.len());
+        if layers > MAX_LAYERS {
+            let cause = std::io::Error::other(format!(
+                "{layers} layers, overlayfs has at most {MAX_LAYERS}"
+            ));
+            return Err(OverlayError { doing, cause });
+        }
+        let index_off = Path::new("/sys/module/overlay/parameters/index").exists();
+        match self.plain_data(index_off) {
+            Some(data) => self.mount_at(self.target, &data).map_err(failed(doing)),
+            None => self.mount_by_descriptors(index_off),
+        }
+    }
+
+    /// The mount data with paths, which are readable in /proc/mounts; None when it does not fit, or
+    /// when a path has a character with a meaning for overlayfs.
+    fn plain_data(&self, index_off: bool) -> Option<String> {
+        let text = |p: &Path| {
+            p.to_str()
+                .filter(|s| s.starts_with('/') && !s.contains([':', ',', '\\', '"']))
+                .map(str::to_owned)
+        };
+        let lower = self.layers.iter().map(|l| text(l));
+        let lower = lower.collect::<Option<Vec<_>>>()?;
+        let writable = match self.writable {
+            Some((upper, work)) => Some((text(upper)?, text(work)?)),
+            None => None,
+        };
+        let data = data(&lower, writable, index_off);
+        (data.len() < PAGE).then_some(data)
+    }
+
+    /// The mount data with descriptor numbers, relative to /proc/self/fd: at most 4 bytes per layer,
+    /// and nothing to escape.
+    fn mount_by_descriptors(&self, index_off: bool) -> Result<(), OverlayError> {
+        let open = |p: &Path| open_directory(p).map_err(failed(format!("open {}", p.display())));
+        let lower = self.layers.iter().map(|l| open(l));
+        let lower = lower.collect::<Result<Vec<_>, _>>()?;
+        let writable = match self.writable {
+            Some((upper, work)) => Some((open(upper)?, open(work)?)),
+            None => None,
+        };
+        let here = open(Path::new("."))?;
+        let target =
+            std::path::absolute(self.target).map_err(failed("find the working directory"))?;
+        let name = |fd: &OwnedFd| fd.as_raw_fd().to_string();
+        let data = data(
+            &lower.iter().map(name).collect::<Vec<_>>(),
+            writable.as_ref().map(|(u, w)| (name(u), name(w))),
+            index_off,
+        );
+        chdir("/proc/self/fd").map_err(|e| failed("enter /proc/self/fd")(e.into()))?;
+        let mounted = self.mount_at(&target, &data).map_err(failed(format!(
+            "mount {} layers at {}",
+            lower.len(),
+            target.display()
+        )));
+        fchdir(&here).map_err(|e| failed("return to the working directory")(e.into()))?;
+        mounted
+    }
+
+    fn mount_at(&self, target: &Path, data: &str) -> std::io::Result<()> {
+        let read_only =
+            MsFlags::MS_RDONLY | MsFlags::MS_NOEXEC | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        let flags = match self.writable {
+            Some(_) => MsFlags::empty(),
+            None => read_only,
+        };
+        Ok(sys_mount(
+            Some("overlay"),
+            target,
+            Some("overlay"),
+            flags,
+            Some(data),
+        )?)
+    }
 }
 
 /// `index=off`: with it on, an upper directory remembers its lower ones and a second mount of it may be refused.
-fn data(lower: &[String], upper: &str, work: &str, index_off: bool) -> String {
+fn data(lower: &[String], writable: Option<(String, String)>, index_off: bool) -> String {
+    let writable = writable.map(|(upper, work)| format!(",upperdir={upper},workdir={work}"));
     let index = if index_off { ",index=off" } else { "" };
     format!(
-        "lowerdir={},upperdir={upper},workdir={work}{index}",
-        lower.join(":")
+        "lowerdir={}{}{index}",
+        lower.join(":"),
+        writable.unwrap_or_default()
     )
-}
-
-/// The mount data with descriptor numbers, relative to /proc/self/fd: at most 4 bytes per layer,
-/// and nothing to escape.
-fn mount_by_descriptors(
-    layers: &[PathBuf],
-    upper: &Path,
-    work: &Path,
-    target: &Path,
-    index_off: bool,
-) -> Result<(), OverlayError> {
-    let open = |p: &Path| open_directory(p).map_err(failed(format!("open {}", p.display())));
-    let lower = layers
-        .iter()
-        .map(|l| open(l))
-        .collect::<Result<Vec<_>, _>>()?;
-    let (upper, work, here) = (open(upper)?, open(work)?, open(Path::new("."))?);
-    let target = std::path::absolute(target).map_err(failed("find the working directory"))?;
-    let name = |fd: &OwnedFd| fd.as_raw_fd().to_string();
-    let data = data(
-        &lower.iter().map(name).collect::<Vec<_>>(),
-        &name(&upper),
-        &name(&work),
-        index_off,
-    );
-    chdir("/proc/self/fd").map_err(|e| failed("enter /proc/self/fd")(e.into()))?;
-    let mounted = mount_overlay(&target, &data).map_err(failed(format!(
-        "mount {} layers at {}",
-        layers.len(),
-        target.display()
-    )));
-    fchdir(&here).map_err(|e| failed("return to the working directory")(e.into()))?;
-    mounted
 }
 
 fn open_directory(path: &Path) -> std::io::Result<OwnedFd> {
@@ -147,16 +211,6 @@ fn open_directory(path: &Path) -> std::io::Result<OwnedFd> {
         .map(Into::into)
 }
 
-fn mount_overlay(target: &Path, data: &str) -> std::io::Result<()> {
-    Ok(sys_mount(
-        Some("overlay"),
-        target,
-        Some("overlay"),
-        MsFlags::empty(),
-        Some(data),
-    )?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,10 +218,12 @@ mod tests {
     #[track_caller]
     fn check(layers: &[&str], upper: &str, expected: Option<&str>) {
         let layers: Vec<PathBuf> = layers.iter().map(PathBuf::from).collect();
-        assert_eq!(
-            plain_data(&layers, Path::new(upper), Path::new("/w"), false).as_deref(),
-            expected
-        );
+        let stack = Stack {
+            layers: &layers,
+            writable: Some((Path::new(upper), Path::new("/w"))),
+            target: Path::new("/t"),
+        };
+        assert_eq!(stack.plain_data(false).as_deref(), expected);
     }
 
     #[test]
@@ -190,6 +246,25 @@ mod tests {
     #[test]
     fn the_most_layers_fit_a_page() {
         let names: Vec<String> = (1000..1000 + MAX_LAYERS).map(|n| n.to_string()).collect();
-        assert!(data(&names, "1998", "1999", true).len() < PAGE);
+        let writable = Some(("1998".to_owned(), "1999".to_owned()));
+        assert!(data(&names, writable, true).len() < PAGE);
+    }
+
+    #[test]
+    fn what_is_read_only_has_two_layers_at_least_and_no_upper_directory() {
+        let layers =
+            |names: &[&str]| padded(names.iter().map(PathBuf::from).collect(), Path::new("/e"));
+        for (given, expected) in [
+            (&[][..], "lowerdir=/e/0:/e/1"),
+            (&["/a"], "lowerdir=/a:/e/1"),
+            (&["/b", "/a"], "lowerdir=/b:/a"),
+        ] {
+            let stack = Stack {
+                layers: &layers(given),
+                writable: None,
+                target: Path::new("/t"),
+            };
+            assert_eq!(stack.plain_data(false).as_deref(), Some(expected));
+        }
     }
 }

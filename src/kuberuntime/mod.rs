@@ -21,10 +21,11 @@ pub use etc::NodeDns;
 
 use pull_secrets::PullSecrets;
 
+use crate::api::pod::ImageVolume;
 use crate::api::references::references;
 use crate::api::{Container, Pod, PodUid};
 use crate::clock::Moment;
-use crate::container_config::{self, DnsWarning, NodeFacts};
+use crate::container_config::{self, DnsWarning, ImageVolumes, NodeFacts};
 use crate::images::Image;
 use crate::images::manager::{ImageEvent, ImageManager, ImageRequest, ImageWaitReason, PullPolicy};
 use crate::layout::Layout;
@@ -32,7 +33,8 @@ use crate::network::etc_files::EtcFiles;
 use crate::objects::Objects;
 use crate::remove_tree::remove_tree;
 use crate::runtime::{
-    Cancel, ContainerConfig, ContainerId, Runtime, RuntimeError, RuntimePodStatus, SandboxConfig,
+    Cancel, ContainerConfig, ContainerId, ImageSpec, Runtime, RuntimeError, RuntimePodStatus,
+    SandboxConfig,
 };
 use crate::volumes::{Context, LimitedVolume, MountedVolumes, Outdated, VolumeError, Volumes};
 
@@ -179,11 +181,42 @@ impl KubeRuntime {
         cancel: &Cancel,
         record: &mut dyn FnMut(ImageEvent),
     ) -> Result<Image, StartError> {
+        let policy = PullPolicy::named(&container.image_pull_policy);
+        self.ensure_image(pod, &container.image, policy, cancel, record)
+    }
+
+    /// The image that a volume is, as [`Self::image`].
+    ///
+    /// # Errors
+    /// There is none to mount.
+    pub fn volume_image(
+        &self,
+        pod: &Pod,
+        volume: &ImageVolume,
+        cancel: &Cancel,
+        record: &mut dyn FnMut(ImageEvent),
+    ) -> Result<ImageSpec, StartError> {
+        let policy = PullPolicy::named(&volume.pull_policy);
+        let image = self.ensure_image(pod, &volume.reference, policy, cancel, record)?;
+        Ok(ImageSpec {
+            id: image.id,
+            name: volume.reference.clone(),
+        })
+    }
+
+    fn ensure_image(
+        &self,
+        pod: &Pod,
+        image: &str,
+        policy: PullPolicy,
+        cancel: &Cancel,
+        record: &mut dyn FnMut(ImageEvent),
+    ) -> Result<Image, StartError> {
         let secrets = PullSecrets::of(pod, &self.objects.of(references(pod)));
         let request = ImageRequest {
             pod_uid: pod.uid().as_str(),
-            image: &container.image,
-            policy: PullPolicy::named(&container.image_pull_policy),
+            image,
+            policy,
             credentials: &secrets.configs,
             cancelled: &|| cancel.is_cancelled(),
         };
@@ -212,6 +245,7 @@ impl KubeRuntime {
         attempt: u32,
         image: &Image,
         volumes: &MountedVolumes,
+        image_volumes: &ImageVolumes,
     ) -> Result<ContainerConfig, StartError> {
         let termination_log = self.termination_log(pod, container, attempt).map_err(|e| {
             StartError::new(
@@ -226,6 +260,7 @@ impl KubeRuntime {
             image_id: &image.id,
             image_user: &image.config.user,
             volumes,
+            image_volumes,
             etc_files: &EtcFiles::below(&self.layout.pod_data(pod.uid())),
             termination_log,
             seccomp_profiles: &self.layout.seccomp(),

@@ -1,19 +1,21 @@
 //! What a sync does, in the order of kubelet-probes 8.4: kill, volumes, sandbox; then for each container image,
 //! configuration, create, start, postStart.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::killing::CANCELLED;
 use super::syncer::{Problems, Syncer};
+use crate::api::pod::VolumeMount;
 use crate::api::{Container, HookKind, Pod, PodStatus};
 use crate::clock::{Moment, go_duration};
-use crate::container_config::DnsWarning;
+use crate::container_config::{DnsWarning, ImageVolumes};
 use crate::events::EventType;
 use crate::images::manager::ImageEvent;
 use crate::kuberuntime::{StartError, StartErrorReason};
 use crate::lifecycle::{HookError, HookSubject};
 use crate::pod_actions::{self, KillReason, PodActions, ToKill};
-use crate::runtime::{Cancel, ContainerId, RuntimePodStatus, RuntimeState};
+use crate::runtime::{Cancel, ContainerId, ImageSpec, RuntimePodStatus, RuntimeState};
 use crate::volumes::{MountedVolumes, Outdated, VolumeError};
 
 /// How many instances of a container are kept: the newest and the one before it.
@@ -23,6 +25,8 @@ const KEPT_INSTANCES: usize = 2;
 struct ReadySandbox {
     id: ContainerId,
     volumes: MountedVolumes,
+    /// By volume, those that this sync has ensured: once for all containers that mount it.
+    images: BTreeMap<String, Result<ImageSpec, StartError>>,
 }
 
 impl Syncer {
@@ -55,8 +59,12 @@ impl Syncer {
         };
         let is_new = !runtime.containers.iter().any(|c| c.sandbox == id);
         if self.fill_volumes(pod, &id, &volumes, is_new, problems) {
-            let sandbox = ReadySandbox { id, volumes };
-            self.start_all(pod, &sandbox, &runtime, actions, problems);
+            let mut sandbox = ReadySandbox {
+                id,
+                volumes,
+                images: BTreeMap::new(),
+            };
+            self.start_all(pod, &mut sandbox, &runtime, actions, problems);
         }
     }
 
@@ -198,7 +206,7 @@ impl Syncer {
     fn start_all(
         &self,
         pod: &Pod,
-        sandbox: &ReadySandbox,
+        sandbox: &mut ReadySandbox,
         runtime: &RuntimePodStatus,
         actions: &PodActions,
         problems: &mut Problems<'_>,
@@ -282,7 +290,7 @@ impl Syncer {
     fn start(
         &self,
         pod: &Pod,
-        sandbox: &ReadySandbox,
+        sandbox: &mut ReadySandbox,
         container: &Container,
         runtime: &RuntimePodStatus,
         problems: &mut Problems<'_>,
@@ -330,7 +338,7 @@ impl Syncer {
     fn start_steps(
         &self,
         pod: &Pod,
-        sandbox: &ReadySandbox,
+        sandbox: &mut ReadySandbox,
         container: &Container,
         attempt: u32,
         cancel: &Cancel,
@@ -344,15 +352,17 @@ impl Syncer {
         };
         let done = |reason, text| self.event(pod, name, EventType::Normal, reason, text);
 
+        let image_volumes = self.image_volumes(pod, sandbox, container, cancel)?;
         let image = kuberuntime.image(pod, container, cancel, &mut |e| {
             self.image_event(pod, name, &e);
         });
         let image = image.map_err(failed)?;
+        let volumes = &sandbox.volumes;
         let config = kuberuntime
-            .container_config(pod, container, attempt, &image, &sandbox.volumes)
+            .container_config(pod, container, attempt, &image, volumes, &image_volumes)
             .map_err(failed)?;
         let id = kuberuntime
-            .create_container(pod, &sandbox.id, &config, &sandbox.volumes)
+            .create_container(pod, &sandbox.id, &config, volumes)
             .map_err(failed)?;
         done("Created", "Container created");
         kuberuntime
@@ -362,6 +372,40 @@ impl Syncer {
         self.post_start(pod, container, &id, cancel)
     }
 
+    /// The images of the volumes that a container mounts. Of several that cannot be had each has its event, and the last
+    /// one is why the container waits (kubelet-volumes 9).
+    fn image_volumes(
+        &self,
+        pod: &Pod,
+        sandbox: &mut ReadySandbox,
+        container: &Container,
+        cancel: &Cancel,
+    ) -> Result<ImageVolumes, StartError> {
+        let mut ready = ImageVolumes::new();
+        let mut failed = None;
+        for VolumeMount { name, .. } in &container.volume_mounts {
+            let Some(volume) = sandbox.volumes.image(name) else {
+                continue;
+            };
+            let ensure = || {
+                let record = &mut |e: ImageEvent| self.image_event(pod, "", &e);
+                let kuberuntime = &self.deps.kuberuntime;
+                kuberuntime.volume_image(pod, volume, cancel, record)
+            };
+            let ensured = sandbox.images.entry(name.clone()).or_insert_with(ensure);
+            match ensured.clone() {
+                Ok(image) => drop(ready.insert(name.clone(), image)),
+                Err(e) => {
+                    let text = format!("Error: {e}");
+                    self.event(pod, &container.name, EventType::Warning, "Failed", &text);
+                    failed = Some(e);
+                }
+            }
+        }
+        failed.map_or(Ok(ready), Err)
+    }
+
+    /// Without a container it is an event of the pod.
     fn image_event(&self, pod: &Pod, container: &str, e: &ImageEvent) {
         let type_ = match e.warning {
             true => EventType::Warning,

@@ -94,7 +94,7 @@ pub struct SandboxConfig {
     pub labels: Labels,
 }
 
-/// The image of a container.
+/// The image of a container or of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageSpec {
     /// The image id that the reference resolved to, `sha256:…`; this image runs.
@@ -115,14 +115,16 @@ pub enum Propagation {
     Bidirectional,
 }
 
-/// A directory or file of the node that a container sees.
+/// A directory or file of the node, or an image, that a container sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mount {
-    /// Absolute path on the node.
+    /// Absolute path on the node; empty for an image.
     pub host_path: PathBuf,
+    /// The image whose files are mounted instead: read-only, and no program in it can be executed.
+    pub image: Option<ImageSpec>,
     /// Only this path below `host_path`, relative and without `..`. The runtime makes its missing
     /// parts, and follows no link out of `host_path`. CRI has no counterpart: the kubelet resolves
-    /// it before.
+    /// it before. In an image (CRI `image_sub_path`) it is a directory that must be there.
     pub sub_path: Option<PathBuf>,
     /// Absolute path in the container. One that equals a default mount (`/dev/shm`) replaces it.
     pub container_path: String,

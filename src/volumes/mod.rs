@@ -16,6 +16,7 @@ mod config_map;
 mod downward_api;
 mod empty_dir;
 mod host_path;
+mod image;
 mod mounted;
 mod nested;
 mod ownership;
@@ -36,7 +37,7 @@ pub use usage::{Usage, Walk};
 use crate::api::Pod;
 use crate::api::field_ref::Allocatable;
 use crate::api::objects::ObjectSet;
-use crate::api::pod::Volume;
+use crate::api::pod::{ImageVolume, Volume};
 use crate::api::quantity::Quantity;
 use crate::remove_tree::remove_tree;
 use crate::runtime::Tmpfs;
@@ -74,6 +75,11 @@ pub trait VolumeType: Send + Sync {
     /// The files of a volume of objects, or the kubelet's text why there are none; None for other
     /// types.
     fn content(&self, _: &Context<'_>, _: &Volume) -> Option<Result<Payload, String>> {
+        None
+    }
+
+    /// The image that the runtime mounts instead of a path of the node; None for other types.
+    fn image<'v>(&self, _: &'v Volume) -> Option<&'v ImageVolume> {
         None
     }
 
@@ -196,6 +202,7 @@ impl Volumes {
                 Box::new(downward_api::DownwardApiVolume),
                 Box::new(projected::ProjectedVolume),
                 Box::new(claim::ClaimVolume),
+                Box::new(image::ImageVolume),
                 Box::new(empty_dir::EmptyDirVolume),
             ],
         }

@@ -10,7 +10,7 @@ use super::below::open_volume;
 use super::ownership::FsGroup;
 use super::payload::Payload;
 use super::{SetUp, VolumeError, VolumeType, atomic_writer};
-use crate::api::pod::Volume;
+use crate::api::pod::{ImageVolume, Volume};
 use crate::runtime::Tmpfs;
 
 /// What should be in a volume of objects.
@@ -27,6 +27,8 @@ pub(super) struct Content {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountedVolumes {
     sources: BTreeMap<String, PathBuf>,
+    /// Those that have no path, because they are images.
+    images: BTreeMap<String, ImageVolume>,
     read_only: BTreeSet<String>,
     tmpfs: Vec<Tmpfs>,
     missing: Vec<VolumeError>,
@@ -63,13 +65,21 @@ impl MountedVolumes {
         }
         let missing = ready.missing.map(|cause| error(name, cause));
         self.missing.extend(missing);
-        self.sources.insert(name.clone(), ready.source);
+        match t.image(volume) {
+            Some(image) => drop(self.images.insert(name.clone(), image.clone())),
+            None => drop(self.sources.insert(name.clone(), ready.source)),
+        }
         self.tmpfs.extend(ready.tmpfs);
     }
 
-    /// The path of the volume of this name.
+    /// The path of the volume of this name; an image has none.
     pub fn source(&self, name: &str) -> Option<&Path> {
         self.sources.get(name).map(PathBuf::as_path)
+    }
+
+    /// The image that the volume of this name is.
+    pub fn image(&self, name: &str) -> Option<&ImageVolume> {
+        self.images.get(name)
     }
 
     /// Whether every mount of the volume is read-only.

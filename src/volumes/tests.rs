@@ -200,6 +200,20 @@ fn a_block_device(path: &Path) -> Option<PathBuf> {
     }
 }
 
+/// The runtime mounts it: the node has no path of it, and no group gets it.
+#[test]
+fn an_image_is_named_and_has_no_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let pod = pod(json!([{"name": "v", "image": {"reference": "data:1", "pullPolicy": "Always"}}]));
+    let volumes = Volumes::new();
+    let mounted = set_up(&volumes, &pod, dir.path()).unwrap();
+    assert_eq!(mounted.image("v"), pod.spec.volumes[0].image.as_ref());
+    assert_eq!((mounted.source("v"), mounted.need_root()), (None, false));
+    assert!(mounted.is_read_only("v"));
+    volumes.tear_down(&pod, dir.path()).unwrap();
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
 /// A volume type of this test: a file that contains the volume's name.
 struct NameVolume;
 

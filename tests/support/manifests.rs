@@ -269,13 +269,13 @@ fn config(image: Option<&Image>) -> ImageConfig {
     }
 }
 
-/// What stands behind `image:` in a text, also behind an anchor.
+/// What stands behind `image:`, and behind `reference:` of a volume, in a text, also behind an anchor.
 fn image_names(text: &str) -> Vec<String> {
     let values = text.lines().filter_map(|line| {
-        let (key, value) = line.split_once("image:")?;
-        key.trim_start_matches(['-', ' '])
-            .is_empty()
-            .then_some(value)
+        let keys = ["image:", "reference:"].into_iter();
+        let mut found = keys.filter_map(|key| line.split_once(key));
+        let (_, value) = found.find(|(key, _)| key.trim_start_matches(['-', ' ']).is_empty())?;
+        Some(value)
     });
     let plain = values.filter_map(|value| {
         let word = value.split_whitespace().find(|w| !w.starts_with('&'))?;

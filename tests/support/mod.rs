@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use podprobe::api::pod::ObjectMeta;
 use podprobe::api::{Container, Pod, PodUid};
-use podprobe::container_config::NodeFacts;
+use podprobe::container_config::{ImageVolumes, NodeFacts};
 use podprobe::images::manager::{ImageManager, NoRegistry};
 use podprobe::images::{ImageConfig, ImageStore};
 use podprobe::kuberuntime::{KubeRuntime, NodeDns, StartError};
@@ -250,7 +250,8 @@ impl NodeRuntime {
         let k = &self.kuberuntime;
         let volumes = k.set_up_volumes(pod).unwrap();
         let image = k.image(pod, container, &Cancel::default(), &mut |_| ())?;
-        let config = k.container_config(pod, container, attempt, &image, &volumes)?;
+        let none = ImageVolumes::new();
+        let config = k.container_config(pod, container, attempt, &image, &volumes, &none)?;
         let id = k.create_container(pod, sandbox, &config, &volumes)?;
         k.start_container(pod, &config, &id)?;
         Ok(id)

@@ -68,7 +68,7 @@ const NO_SERVICE_ACCOUNT: &str =
     "there is no API server, so the containers get no token of a service account";
 const NO_SELINUX: &str = "SELinux labels are not supported";
 const NO_WINDOWS: &str = "podprobe runs Linux containers";
-const OTHER_VOLUME: &str = "volumes of this type are not supported: emptyDir, hostPath, configMap, secret, downwardAPI, projected and persistentVolumeClaim are";
+const OTHER_VOLUME: &str = "volumes of this type are not supported: emptyDir, hostPath, configMap, secret, downwardAPI, projected, persistentVolumeClaim and image are";
 
 const TOP: &[(&str, Rule)] = &[("status", Rule::Fine)];
 
@@ -190,7 +190,6 @@ const VOLUME: &[(&str, Rule)] = &[
         "azureFile",
         Rule::ReferenceSource("secrets (via azureFile volumes)"),
     ),
-    ("image", Rule::Source(OTHER_VOLUME)),
     ("nfs", Rule::Source(OTHER_VOLUME)),
     ("iscsi", Rule::Source(OTHER_VOLUME)),
     ("rbd", Rule::Source(OTHER_VOLUME)),
@@ -259,7 +258,7 @@ const fn strict(
 }
 
 /// Every object of a pod that a type reads.
-pub(super) static LEVELS: [Level; 75] = [
+pub(super) static LEVELS: [Level; 76] = [
     open("", fields::of::<PodObject>, TOP),
     open("metadata", fields::of::<ObjectMeta>, METADATA),
     open("spec", fields::of::<PodSpec>, SPEC),
@@ -559,6 +558,7 @@ pub(super) static LEVELS: [Level; 75] = [
         fields::of::<ClaimVolume>,
         &[],
     ),
+    strict("spec.volumes[].image", fields::of::<ImageVolume>, &[]),
 ];
 
 /// Whether a value asks for nothing: it is false, empty or has no elements.

@@ -120,6 +120,7 @@ fn what_no_container_sees_only_warns() {
         ("serviceAccount", json!("sa")),
         ("wholly", json!(1)),
         ("containers.0.comment", json!("hello")),
+        ("containers.0.pullPolicy", json!("Always")),
         ("topologySpreadConstraint", json!([{"maxSkew": 1}])),
     ] {
         check(&format!("spec.{field}"), value, Warn);
@@ -290,6 +291,7 @@ fn an_unknown_field_refuses_inside_security_resources_probes_hooks_and_volumes()
         "spec.containers.0.restartPolicyRules.0.exitCodes.range",
         "spec.containers.0.livenessProbe.httpGet.method",
         "spec.volumes.0.someNewKind",
+        "spec.volumes.0.image.digest",
         "spec.containers.0.volumeMounts.0.mode",
         "spec.containers.0.lifecycle.preKill",
         "spec.containers.0.lifecycle.preStop.grpc",

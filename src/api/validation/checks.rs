@@ -4,6 +4,8 @@ use crate::api::field::FieldError;
 
 pub(super) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
+pub(super) const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
+
 /// Adds each complaint of `rule` about `value`.
 pub(super) fn named(
     errors: &mut Vec<FieldError>,
@@ -67,5 +69,13 @@ pub(super) fn mode(errors: &mut Vec<FieldError>, path: &str, mode: Option<i32>) 
     if let Some(mode) = mode.filter(|mode| !(0..=0o777).contains(mode)) {
         let detail = "must be a number between 0 and 0777 (octal), both inclusive";
         errors.push(FieldError::invalid(path, mode, detail));
+    }
+}
+
+pub(super) fn one_of(errors: &mut Vec<FieldError>, value: &str, supported: &[&str], path: &str) {
+    if value.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    } else if !supported.contains(&value) {
+        errors.push(FieldError::not_supported(path, value, supported));
     }
 }

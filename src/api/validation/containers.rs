@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::checks::{NOT_NEGATIVE, named, no_backsteps, no_nul};
+use super::checks::{NOT_NEGATIVE, PULL_POLICIES, named, no_backsteps, no_nul, one_of};
 use super::names::{is_dns_label, is_valid_port_name, is_valid_port_number};
 use super::probes::{probe_field, validate_container_probe};
 use super::{environment, huge_pages, lifecycle, restart, security, volumes};
@@ -109,7 +109,7 @@ pub fn validate_container(container: &Container, spec: &PodSpec, path: &str) -> 
     one_of(
         &mut errors,
         &container.image_pull_policy,
-        &["Always", "IfNotPresent", "Never"],
+        &PULL_POLICIES,
         &at("imagePullPolicy"),
     );
     resources(&mut errors, &container.resources, &at("resources"));
@@ -132,14 +132,6 @@ fn image(errors: &mut Vec<FieldError>, image: &str, path: &str) {
             image,
             "must not have leading or trailing whitespace",
         ));
-    }
-}
-
-fn one_of(errors: &mut Vec<FieldError>, value: &str, supported: &[&str], path: &str) {
-    if value.is_empty() {
-        errors.push(FieldError::required(path, ""));
-    } else if !supported.contains(&value) {
-        errors.push(FieldError::not_supported(path, value, supported));
     }
 }
 

@@ -721,6 +721,65 @@ fn check_volume(source: Value, expected: &[&str]) {
 }
 
 #[test]
+fn volumes_that_are_images() {
+    let image = |image: Value, expected: &[&str]| check_volume(json!({"image": image}), expected);
+    for policy in ["Always", "IfNotPresent", "Never"] {
+        image(json!({"reference": "a:1", "pullPolicy": policy}), &[]);
+    }
+    image(
+        json!({"pullPolicy": "Never"}),
+        &["v[0].image.reference: Required value"],
+    );
+    image(
+        json!({"reference": "a:1", "pullPolicy": "never"}),
+        &[
+            "v[0].image.pullPolicy: Unsupported value: \"never\": supported values: \"Always\", \"IfNotPresent\", \"Never\"",
+        ],
+    );
+    image(
+        json!({"reference": "a:1"}),
+        &["v[0].image.pullPolicy: Required value"],
+    );
+    let both = json!({"projected": {"sources": [], "defaultMode": 420}, "image": {}});
+    check_volume(
+        both,
+        &["v[0].image: Forbidden: may not specify more than 1 volume type"],
+    );
+}
+
+/// As of any volume: a sub path is allowed, and so is each propagation.
+#[test]
+fn mounts_of_an_image() {
+    let volumes = json!([{"name": "v", "image": {"reference": "a:1"}}]);
+    let check = |mount: Value, expected: &[&str]| {
+        let mut mount = mount;
+        (mount["name"], mount["mountPath"]) = ("v".into(), "/v".into());
+        let container = json!({"name": "c", "image": "i:1", "volumeMounts": [mount]});
+        let spec = json!({"containers": [container], "volumes": volumes});
+        check_pod(json!({}), spec, expected);
+    };
+    check(json!({"subPath": "a/b"}), &[]);
+    check(json!({"subPathExpr": "$(A)"}), &[]);
+    check(json!({"mountPropagation": "HostToContainer"}), &[]);
+    check(
+        json!({"readOnly": true, "recursiveReadOnly": "Enabled"}),
+        &[],
+    );
+    check(
+        json!({"recursiveReadOnly": "Enabled"}),
+        &[
+            "spec.containers[0].volumeMounts[0].recursiveReadOnly: Forbidden: may only be specified when readOnly is true",
+        ],
+    );
+    check(
+        json!({"subPath": "../a"}),
+        &[
+            "spec.containers[0].volumeMounts[0].subPath: Invalid value: \"../a\": must not contain '..'",
+        ],
+    );
+}
+
+#[test]
 fn volumes_of_objects() {
     let items = json!([{"key": "k", "path": "a/b", "mode": 0}, {"key": "l", "path": "..a/b"}, {"path": "../a"},
         {"key": "m", "path": "/a", "mode": 512}, {"key": "n"}]);

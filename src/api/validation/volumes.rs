@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 
-use super::checks::{NOT_NEGATIVE, descending_path, named, no_backsteps, no_nul};
+use super::checks::{
+    NOT_NEGATIVE, PULL_POLICIES, descending_path, named, no_backsteps, no_nul, one_of,
+};
 use super::names::is_dns_label;
 use super::volume_objects as objects;
 use crate::api::field::{FieldError, child, item};
 use crate::api::huge_pages::medium_page_size;
-use crate::api::pod::{Container, EmptyDir, HostPath, Volume, VolumeMount};
+use crate::api::pod::{Container, EmptyDir, HostPath, ImageVolume, Volume, VolumeMount};
 use crate::api::quantity::Amount;
 
 const HOST_PATH_TYPES: [&str; 8] = [
@@ -82,6 +84,18 @@ fn source(errors: &mut Vec<FieldError>, volume: &Volume, path: &str) {
     if let Some(s) = &volume.projected {
         add("projected", &|errors, at| objects::projected(errors, s, at));
     }
+    if let Some(s) = &volume.image {
+        add("image", &|errors, at| image(errors, s, at));
+    }
+}
+
+/// As the API, it does not look at the form of the reference.
+fn image(errors: &mut Vec<FieldError>, image: &ImageVolume, path: &str) {
+    if image.reference.is_empty() {
+        errors.push(FieldError::required(child(path, "reference"), ""));
+    }
+    let policy = child(path, "pullPolicy");
+    one_of(errors, &image.pull_policy, &PULL_POLICIES, &policy);
 }
 
 fn empty_dir(errors: &mut Vec<FieldError>, dir: &EmptyDir, path: &str) {

@@ -23,13 +23,14 @@ pub(super) fn volumes(w: &mut String, list: &Value) {
 
 fn rows(v: &Value) -> Rows {
     type Describe = fn(&Value) -> Rows;
-    let types: [(&str, Describe); 6] = [
+    let types: [(&str, Describe); 7] = [
         ("hostPath", host_path),
         ("configMap", config_map),
         ("secret", secret),
         ("downwardAPI", downward_api),
         ("projected", projected),
         ("persistentVolumeClaim", claim),
+        ("image", image),
     ];
     let found = types.iter().find(|(key, _)| v[*key].is_object());
     found.map_or_else(|| empty_dir(&v["emptyDir"]), |(key, rows)| rows(&v[*key]))
@@ -117,6 +118,14 @@ fn claim(v: &Value) -> Rows {
     ]
 }
 
+fn image(v: &Value) -> Rows {
+    vec![
+        ("Type", "Image (a container image or OCI artifact)".into()),
+        ("Reference", text(&v["reference"])),
+        ("PullPolicy", text(&v["pullPolicy"])),
+    ]
+}
+
 fn text(v: &Value) -> String {
     v.as_str().unwrap_or_default().to_owned()
 }
@@ -151,6 +160,7 @@ mod tests {
             {"name": "e", "downwardAPI": {"items": items}},
             {"name": "f", "projected": {"sources": sources}},
             {"name": "g", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "h", "image": {"reference": "data:1", "pullPolicy": "Never"}},
         ]);
         let mut w = String::new();
         volumes(&mut w, &list);
@@ -188,6 +198,10 @@ Volumes:
     Type:\tPersistentVolumeClaim (a reference to a PersistentVolumeClaim in the same namespace)
     ClaimName:\tdata
     ReadOnly:\tfalse
+  h:
+    Type:\tImage (a container image or OCI artifact)
+    Reference:\tdata:1
+    PullPolicy:\tNever
 ";
         assert_eq!(w, expected);
     }

@@ -486,6 +486,60 @@ fn an_image_that_is_not_there_is_asked_for_before_anything_is_created() {
     assert_eq!(h.calls(), ["sandbox 0", "relist"]);
 }
 
+/// An image is ensured once in a sync, whoever mounts it, and its events are the pod's.
+#[test]
+fn the_images_of_volumes_are_ensured_before_the_containers_that_mount_them() {
+    let volume = |name: &str, reference: &str| json!({"name": name, "image": {"reference": reference, "pullPolicy": "Never"}});
+    let container = |name: &str, volumes: &[&str]| {
+        let mounts = volumes
+            .iter()
+            .map(|v| json!({"name": v, "mountPath": format!("/{v}"), "subPath": "d"}));
+        json!({"name": name, "image": "i", "volumeMounts": mounts.collect::<Vec<_>>()})
+    };
+    let containers = [
+        container("a", &["gone"]),
+        container("b", &["gone", "there"]),
+        container("c", &["there"]),
+    ];
+    let volumes = [
+        volume("gone", "missing"),
+        volume("there", "data:1"),
+        volume("unused", "missing"),
+    ];
+    let h = Harness::new(json!({"containers": containers, "volumes": volumes}));
+    assert!(matches!(h.run(Phase::Sync), Outcome::Failed { .. }));
+    assert_eq!(
+        h.calls(),
+        ["sandbox 0", "create c 0", "start c 0", "relist"]
+    );
+    let (reason, message) = waiting(&h);
+    assert_eq!(reason, "ErrImageNeverPull");
+    let text = "Container image \"missing\" is not present with pull policy of Never: ";
+    assert!(message.starts_with(text), "{message}");
+    let events: Vec<_> = h
+        .events()
+        .iter()
+        .map(|e| (e.field_path.clone(), e.reason.clone(), e.count))
+        .filter(|e| e.0 != "spec.containers{c}")
+        .collect();
+    let event = |field: &str, reason: &str| (field.to_owned(), reason.to_owned(), 1);
+    assert_eq!(
+        events,
+        [
+            event("", "ErrImageNeverPull"),
+            event("spec.containers{a}", "Failed"),
+            event("spec.containers{b}", "Failed"),
+            event("", "Pulled"),
+        ]
+    );
+    let state = h.runtime.state();
+    let mount = &state.configs[0].mounts[0];
+    let image = mount.image.clone().unwrap();
+    assert_eq!((&*image.id, &*image.name), ("sha256:1", "data:1"));
+    assert_eq!(mount.sub_path.as_deref(), Some("d".as_ref()));
+    assert!(mount.read_only && mount.host_path.as_os_str().is_empty());
+}
+
 /// A running container may have changed them, and reads them at any time.
 #[test]
 fn files_of_etc_are_written_with_the_sandbox_and_not_with_a_restart() {

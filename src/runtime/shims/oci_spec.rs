@@ -43,6 +43,8 @@ pub struct Bind {
     pub destination: String,
     /// `ro`.
     pub read_only: bool,
+    /// `noexec`, `nosuid` and `nodev`.
+    pub no_exec: bool,
     /// How it is tied to the node's mounts.
     pub propagation: Propagation,
 }
@@ -250,7 +252,10 @@ fn bind(m: &Bind) -> Value {
         Propagation::Bidirectional => "rshared",
     };
     let access = if m.read_only { "ro" } else { "rw" };
-    let options = ["rbind", propagation, access];
+    let mut options = vec!["rbind", propagation, access];
+    if m.no_exec {
+        options.extend(["noexec", "nosuid", "nodev"]);
+    }
     json!({ "destination": m.destination, "type": "bind", "source": m.source, "options": options })
 }
 

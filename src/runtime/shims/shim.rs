@@ -26,10 +26,11 @@ use super::console::ConsoleSocket;
 use super::cri_log::{Lines, LogFile, Stream};
 use super::exits;
 use super::state::{
-    self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, Process, STATE,
+    self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, ImageMount, Process, STATE,
 };
 use super::{oci_cli, sandbox, sub_path, termination};
 use crate::clock::{Moment, Time, boot_id};
+use crate::images::overlay;
 use crate::sys::terminal::slave_of;
 
 /// What the shim tells the daemon when the container is created; else `error <kind> <text>`.
@@ -92,7 +93,20 @@ impl Failure {
         }
     }
 
+    /// In containerd's words.
+    fn image(cause: &str) -> Self {
+        Self::plain(format!(
+            "failed to mount image volume: ImageVolumeMountFailed: {cause}"
+        ))
+    }
+
     fn sub_path(s: &state::SubPath, cause: &io::Error) -> Self {
+        if !s.image.is_empty() {
+            let (path, image) = (&s.path, &s.image);
+            return Self::image(&format!(
+                "failed to ensure image subpath {path:?} in {image:?}: {cause}"
+            ));
+        }
         let volume = s.volume.display();
         let text = match s.path.as_os_str().is_empty() {
             true => format!("cannot mount {volume}: {cause}"),
@@ -112,6 +126,18 @@ impl Failure {
             text,
         }
     }
+}
+
+/// Makes the place of an image, and the directories that stand for missing layers.
+fn mount_image(image: &ImageMount) -> Result<(), String> {
+    let padding = image
+        .layers
+        .iter()
+        .filter(|l| image.target.parent() == l.parent());
+    for dir in padding.chain([&image.target]) {
+        fs::create_dir_all(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+    }
+    overlay::mount_read_only(&image.layers, &image.target).map_err(|e| e.to_string())
 }
 
 /// The output of the container: both pipes, or the terminal in place of the first.
@@ -261,8 +287,11 @@ impl Shim {
             .map_err(|e| Failure::prepare("make a mount namespace", e))?;
         sandbox::slave_mounts().map_err(|e| Failure::prepare("set mount propagation", e))?;
         let (upper, work) = (r.data.join("upper"), r.data.join("work"));
-        crate::images::overlay::mount(&r.layers, &upper, &work, &r.rootfs)
+        overlay::mount(&r.layers, &upper, &work, &r.rootfs)
             .map_err(|e| Failure::plain(e.to_string()))?;
+        for image in &r.image_mounts {
+            mount_image(image).map_err(|e| Failure::image(&e))?;
+        }
         for (s, of_node) in r.sub_paths.iter().zip(of_node) {
             sub_path::bind(s, of_node).map_err(|e| Failure::sub_path(s, &e))?;
         }

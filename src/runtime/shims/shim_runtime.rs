@@ -4,6 +4,7 @@
 //! holders are waited for by pid, one at a time, never all children at once: other threads wait for their own.
 
 mod listing;
+mod mounts;
 mod restore;
 mod start;
 mod stop;
@@ -483,7 +484,11 @@ fn recorded_images(layout: &Layout) -> ImagesInUse {
     for name in containers {
         let record = fs::read(layout.containers().join(name).join(CONTAINER));
         match record.map(|bytes| serde_json::from_slice::<ContainerRecord>(&bytes)) {
-            Ok(Ok(record)) => in_use.add(&record.image_id, &record.layers),
+            Ok(Ok(record)) => {
+                in_use.add(&record.image_id, &record.layers);
+                let volumes = record.image_mounts.iter();
+                volumes.for_each(|volume| in_use.add(&volume.id, &volume.layers));
+            }
             Err(e)
                 if matches!(
                     e.kind(),

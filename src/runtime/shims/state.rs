@@ -52,6 +52,9 @@ impl From<&SandboxMetadata> for PodIdentity {
 pub struct SubPath {
     /// Root of the volume.
     pub volume: PathBuf,
+    /// The name of the image that the volume is; empty for any other. Nothing is made in an image.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub image: String,
     /// Relative, without `..`; made when missing; empty is the volume itself.
     pub path: PathBuf,
     /// Where it is bound, in the shim's mount namespace only.
@@ -62,6 +65,17 @@ pub struct SubPath {
     /// With every mount below it.
     #[serde(default)]
     pub read_only: bool,
+}
+
+/// An image that is a volume of the container, mounted by the shim before the container is created.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ImageMount {
+    /// `sha256:…`.
+    pub id: String,
+    /// As [`crate::images::overlay::mount_read_only`] takes them.
+    pub layers: Vec<PathBuf>,
+    /// Where it is mounted, in the shim's mount namespace only.
+    pub target: PathBuf,
 }
 
 /// Everything a shim needs and the status that never changes.
@@ -97,6 +111,9 @@ pub struct ContainerRecord {
     pub rootfs: PathBuf,
     /// The holder whose mount namespace the container's mounts are made in.
     pub holder: Process,
+    /// Volumes that are images.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub image_mounts: Vec<ImageMount>,
     /// Paths to bind first.
     #[serde(default)]
     pub sub_paths: Vec<SubPath>,

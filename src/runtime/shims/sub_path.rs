@@ -59,6 +59,30 @@ fn resolve(volume: &Path, path: &Path) -> io::Result<OwnedFd> {
     Ok(at)
 }
 
+/// A directory of an image. Nothing is made: it is read-only. The errors are containerd's.
+fn resolve_in_image(image: &Path, path: &Path) -> io::Result<OwnedFd> {
+    let root = openat2(
+        AT_FDCWD,
+        image,
+        OpenHow::new().flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC),
+    )?;
+    let found = open_in_root(&root, path).map_err(|e| {
+        let why = e.desc().to_lowercase();
+        io::Error::other(format!("openat {}: {why}", path.display()))
+    })?;
+    match is_directory(&found)? {
+        true => Ok(found),
+        false => Err(io::Error::other(format!(
+            "only directory subpath is supported, subpath: {path:?}"
+        ))),
+    }
+}
+
+fn is_directory(file: &OwnedFd) -> Result<bool, Errno> {
+    let kind = SFlag::from_bits_truncate(fstat(file)?.st_mode) & SFlag::S_IFMT;
+    Ok(kind == SFlag::S_IFDIR)
+}
+
 /// Makes a directory of this mode whatever the umask, as the kubelet does: a volume of a group stays writable for it. The
 /// shim is a process of one thread.
 fn make_directory(at: &OwnedFd, name: &OsStr, mode: Mode) -> Result<(), Errno> {
@@ -102,7 +126,10 @@ fn by_fd(file: &OwnedFd) -> String {
 
 /// Binds a sub path at its target, in the shim's own mount namespace. `of_node` is what [`of_node`] gave.
 pub(super) fn bind(s: &SubPath, of_node: Option<MountTree>) -> io::Result<()> {
-    let source = resolve(&s.volume, &s.path)?;
+    let source = match s.image.is_empty() {
+        true => resolve(&s.volume, &s.path)?,
+        false => resolve_in_image(&s.volume, &s.path)?,
+    };
     make_target(s, &source)?;
     if let Some(tree) = of_node {
         return tree.attach(&s.target);
@@ -130,9 +157,7 @@ fn make_target(s: &SubPath, source: &OwnedFd) -> io::Result<()> {
     if let Some(parent) = s.target.parent() {
         fs::create_dir_all(parent)?;
     }
-    let is_dir =
-        SFlag::from_bits_truncate(fstat(source)?.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR;
-    if is_dir {
+    if is_directory(source)? {
         fs::create_dir_all(&s.target)
     } else {
         File::create(&s.target).map(drop)
@@ -158,5 +183,47 @@ mod tests {
                 .mode();
             assert_eq!(mode & 0o7777, 0o2775, "{made}");
         }
+    }
+
+    /// The image's own links lead nowhere but into the image, and nothing is made in it.
+    #[test]
+    fn a_sub_path_of_an_image_is_a_directory_that_is_there() {
+        let (image, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let at = |name: &str| image.path().join(name);
+        fs::create_dir_all(at("d/e")).unwrap();
+        fs::write(at("f"), "").unwrap();
+        let links = [
+            ("inside", "/d/e"),
+            ("up", "../../../../d"),
+            ("round", "round"),
+        ];
+        for (name, to) in links {
+            std::os::unix::fs::symlink(to, at(name)).unwrap();
+        }
+        std::os::unix::fs::symlink(outside.path(), at("out")).unwrap();
+        let found = |path: &str| {
+            let found = resolve_in_image(image.path(), Path::new(path));
+            let real = found.map(|file| fs::read_link(by_fd(&file)).unwrap());
+            real.map_err(|e| e.to_string())
+        };
+        for (path, real) in [
+            ("d/e", "d/e"),
+            ("inside", "d/e"),
+            ("up", "d"),
+            ("d/../d", "d"),
+        ] {
+            assert_eq!(found(path), Ok(at(real)), "{path}");
+        }
+        for (path, why) in [
+            ("none", "openat none: no such file or directory"),
+            ("d/none", "openat d/none: no such file or directory"),
+            ("out", "openat out: no such file or directory"),
+            ("f/x", "openat f/x: not a directory"),
+            ("round", "openat round: too many symbolic links encountered"),
+            ("f", "only directory subpath is supported, subpath: \"f\""),
+        ] {
+            assert_eq!(found(path), Err(why.to_owned()));
+        }
+        assert!(!at("none").exists());
     }
 }

@@ -80,6 +80,7 @@ impl Case {
             image_id: "sha256:1",
             image_user: &self.image.user,
             volumes: &volumes,
+            image_volumes: &Default::default(),
             etc_files: &EtcFiles::below(Path::new("/pods/u1")),
             termination_log: None,
             seccomp_profiles: Path::new("/seccomp"),

@@ -12,18 +12,19 @@ use std::time::{Duration, SystemTime};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::mounts::Mounts;
 use super::{NEW, REMOVING, ShimRuntime, kill_process, lock, new_id};
 use crate::clock::Moment;
 use crate::images::{Image, ImageConfig};
 use crate::runtime::shims::app_armor::AppArmor;
 use crate::runtime::shims::oci_spec::{self, Namespaces};
 use crate::runtime::shims::state::{
-    self, CONTAINER, ContainerRecord, Process, SANDBOX, SandboxRecord, SubPath,
+    self, CONTAINER, ContainerRecord, Process, SANDBOX, SandboxRecord,
 };
 use crate::runtime::shims::{cri_log, sandbox, shim};
 use crate::runtime::{
-    ContainerConfig, ContainerId, ENDING, LinuxUser, NamespaceMode, Propagation, RuntimeError,
-    RuntimeErrorKind, SandboxConfig, SeccompProfile, signals,
+    ContainerConfig, ContainerId, ENDING, LinuxUser, NamespaceMode, RuntimeError, RuntimeErrorKind,
+    SandboxConfig, SeccompProfile, signals,
 };
 
 /// The kubelet's limit for one request to its runtime.
@@ -273,7 +274,7 @@ impl ShimRuntime {
     /// Everything decided about the container on this node: its record and its OCI configuration. Writes nothing.
     fn design(&self, d: &Draft<'_>) -> Result<(ContainerRecord, serde_json::Value), RuntimeError> {
         let c = d.config;
-        let (mounts, sub_paths) = bind_sources(c, &d.dir);
+        let mounts = Mounts::of(c, &d.dir, &self.images)?;
         let cgroup = format!(
             "{}/{}-{}",
             d.sandbox_config.cgroup_parent, c.metadata.name, c.metadata.attempt
@@ -287,7 +288,7 @@ impl ShimRuntime {
             layers: &d.image.layers,
             rootfs: &rootfs,
             namespaces: namespaces(d),
-            mounts,
+            mounts: mounts.binds,
             cgroups_path: cgroup.clone(),
             host: &oci_spec::Host::read(c.security.privileged),
             localhost_seccomp: localhost_seccomp(c)?,
@@ -312,7 +313,8 @@ impl ShimRuntime {
             data: self.layout.container_data(d.id.as_str()),
             rootfs,
             holder: d.holder,
-            sub_paths,
+            image_mounts: mounts.images,
+            sub_paths: mounts.sub_paths,
             log_path: d.sandbox_config.log_directory.join(&c.log_path),
             log_max_size: self.log_max_size,
             log_max_files: self.log_max_files,
@@ -414,37 +416,6 @@ fn linux_user(user: &serde_json::Value) -> LinuxUser {
         gid: id(&user["gid"]).unwrap_or(0),
         supplemental_groups: groups.into_iter().flatten().filter_map(id).collect(),
     }
-}
-
-/// The mounts by their sources on the node; where only a part of a source is asked for, or more than a runtime can do with
-/// it, by the place in the record directory where the shim binds that first.
-fn bind_sources(c: &ContainerConfig, dir: &Path) -> (Vec<oci_spec::Bind>, Vec<SubPath>) {
-    let mut sub_paths = Vec::new();
-    let bind = |(n, m): (usize, &crate::runtime::Mount)| {
-        let target = dir.join(format!("subpaths/{n}"));
-        let plain = m.propagation == Propagation::Private && !m.recursive_read_only;
-        let source = match &m.sub_path {
-            None if plain => m.host_path.clone(),
-            path => {
-                sub_paths.push(SubPath {
-                    volume: m.host_path.clone(),
-                    path: path.clone().unwrap_or_default(),
-                    target: target.clone(),
-                    propagation: m.propagation,
-                    read_only: m.recursive_read_only,
-                });
-                target
-            }
-        };
-        oci_spec::Bind {
-            source,
-            destination: m.container_path.clone(),
-            read_only: m.read_only,
-            propagation: m.propagation,
-        }
-    };
-    let mounts = c.mounts.iter().enumerate().map(bind).collect();
-    (mounts, sub_paths)
 }
 
 /// The profile of [`SeccompProfile::Localhost`].

@@ -1,0 +1,89 @@
+//! What is mounted in a container besides its root: by the shim first, then by the OCI runtime.
+
+use std::path::{Path, PathBuf};
+
+use crate::images::{ImageStore, overlay};
+use crate::runtime::shims::oci_spec::Bind;
+use crate::runtime::shims::state::{ImageMount, SubPath};
+use crate::runtime::{ContainerConfig, ImageSpec, Mount, Propagation, RuntimeError};
+
+/// The mounts of a container, by who makes them.
+#[derive(Debug, Default)]
+pub(super) struct Mounts {
+    /// By the OCI runtime.
+    pub(super) binds: Vec<Bind>,
+    /// By the shim, before [`Self::sub_paths`].
+    pub(super) images: Vec<ImageMount>,
+    /// By the shim: parts of a volume, and what is more than a runtime can do with it.
+    pub(super) sub_paths: Vec<SubPath>,
+}
+
+impl Mounts {
+    /// The mounts of a container whose record directory is `dir`; what the shim mounts lies in it.
+    ///
+    /// # Errors
+    /// An image of a volume is not there any more.
+    pub(super) fn of(
+        c: &ContainerConfig,
+        dir: &Path,
+        images: &ImageStore,
+    ) -> Result<Self, RuntimeError> {
+        let mut all = Self::default();
+        for m in &c.mounts {
+            let volume = match &m.image {
+                Some(image) => all.mount_image(image, dir, images)?,
+                None => m.host_path.clone(),
+            };
+            let source = all.source(m, volume, dir);
+            all.binds.push(Bind {
+                source,
+                destination: m.container_path.clone(),
+                read_only: m.read_only || m.image.is_some(),
+                no_exec: m.image.is_some(),
+                propagation: m.propagation,
+            });
+        }
+        Ok(all)
+    }
+
+    /// Where the image is mounted: once, also when several mounts are of it.
+    fn mount_image(
+        &mut self,
+        image: &ImageSpec,
+        dir: &Path,
+        images: &ImageStore,
+    ) -> Result<PathBuf, RuntimeError> {
+        if let Some(there) = self.images.iter().find(|i| i.id == image.id) {
+            return Ok(there.target.clone());
+        }
+        let found = images.resolve(&image.id);
+        let found = found.map_err(|e| RuntimeError::failed(e.to_string()))?;
+        let at = dir.join(format!("images/{}", self.images.len()));
+        let target = at.join("mounted");
+        self.images.push(ImageMount {
+            id: found.id,
+            layers: overlay::padded(found.layers, &at),
+            target: target.clone(),
+        });
+        Ok(target)
+    }
+
+    /// What the OCI runtime binds: the volume, or where the shim binds a part of it. An image has nothing mounted below it,
+    /// so there `recursiveReadOnly` asks for nothing more.
+    fn source(&mut self, m: &Mount, volume: PathBuf, dir: &Path) -> PathBuf {
+        let read_only = m.recursive_read_only && m.image.is_none();
+        if m.sub_path.is_none() && m.propagation == Propagation::Private && !read_only {
+            return volume;
+        }
+        let target = dir.join(format!("subpaths/{}", self.sub_paths.len()));
+        self.sub_paths.push(SubPath {
+            volume,
+            image: m.image.as_ref().map(|i| i.name.clone()).unwrap_or_default(),
+            path: m.sub_path.clone().unwrap_or_default(),
+            target: target.clone(),
+            propagation: m.propagation,
+            read_only,
+        });
+        target
+    }
+}

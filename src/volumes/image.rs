@@ -1,0 +1,34 @@
+//! `image`: the files of an image, read-only.
+//!
+//! As in the kubelet nothing is set up here: the image is ensured before a container that mounts the volume, and the
+//! runtime mounts it for that container.
+
+use std::path::{Path, PathBuf};
+
+use super::{Context, SetUp, VolumeType};
+use crate::api::pod::{ImageVolume as Source, Volume};
+
+/// The volume type `image`.
+pub struct ImageVolume;
+
+impl VolumeType for ImageVolume {
+    fn plugin_name(&self) -> &'static str {
+        "kubernetes.io/image"
+    }
+
+    fn supports(&self, volume: &Volume) -> bool {
+        volume.image.is_some()
+    }
+
+    fn set_up(&self, _: &Context<'_>, _: &Volume, _: &Path) -> Result<SetUp, String> {
+        Ok(SetUp::at(PathBuf::new()))
+    }
+
+    fn image<'v>(&self, volume: &'v Volume) -> Option<&'v Source> {
+        volume.image.as_ref()
+    }
+
+    fn is_read_only(&self, _: &Volume) -> bool {
+        true
+    }
+}
