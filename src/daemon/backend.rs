@@ -23,7 +23,7 @@ use crate::status::StatusManager;
 use crate::sync_loop::Heartbeat;
 use crate::views::ProbeReport;
 use crate::views::history::PodHistory;
-use crate::views::{Manifest, PodView, Snapshot, SnapshotUpdate};
+use crate::views::{PodView, Snapshot, SnapshotUpdate};
 
 /// For this long after its start the daemon waits for the first reading of every source before it answers what there is.
 const FIRST_READING: Duration = Duration::from_secs(5);
@@ -213,7 +213,7 @@ impl DaemonBackend {
             .layout
             .pod_logs(&pod.metadata.namespace, &pod.metadata.name, pod.uid());
         Arc::new(PodView {
-            object: Manifest::Of(pod.clone()),
+            object: pod.clone().into(),
             status: self.statuses.get(pod.uid()).unwrap_or_default(),
             file: file.file,
             warnings: file
