@@ -24,7 +24,7 @@ NETWORK_BENCH := PATH="$(STATIC_PATH)$$PATH" $(CARGO) bench --bench network --pr
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test realware lint static bench soak flood install clean
+.PHONY: help build run test realware lint static static-embedded static-slim musl-std bench soak flood install clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -52,11 +52,17 @@ lint: ## formatting, clippy and documentation, warnings denied
 	$(CARGO) clippy --all-targets --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --no-deps --document-private-items
 
-static: ## one static file with and one without the embedded runtime, and their sizes
-	@[ "$(STATIC_PATH)" != none ] || { echo "no Rust standard library for $(MUSL): run 'rustup target add $(MUSL)', or .ci/musl/make-musl-target.sh on Debian" >&2; exit 1; }
-	PATH="$(STATIC_PATH)$$PATH" $(CARGO) rustc --release --bin podprobe --target $(MUSL) --target-dir target/static-slim --no-default-features -- $(FOLD)
-	PATH="$(STATIC_PATH)$$PATH" $(CARGO) rustc --release --bin podprobe --target $(MUSL) --target-dir target/static -- $(FOLD)
+static: static-embedded static-slim ## one static file with and one without the embedded runtime, and their sizes
 	@for f in static static-slim; do sh .ci/size target/$$f/$(MUSL)/release/podprobe; done
+
+static-embedded: musl-std
+	PATH="$(STATIC_PATH)$$PATH" $(CARGO) rustc --release --bin podprobe --target $(MUSL) --target-dir target/static -- $(FOLD)
+
+static-slim: musl-std
+	PATH="$(STATIC_PATH)$$PATH" $(CARGO) rustc --release --bin podprobe --target $(MUSL) --target-dir target/static-slim --no-default-features -- $(FOLD)
+
+musl-std:
+	@[ "$(STATIC_PATH)" != none ] || { echo "no Rust standard library for $(MUSL): run 'rustup target add $(MUSL)', or .ci/musl/make-musl-target.sh on Debian" >&2; exit 1; }
 
 bench: $(DEMO) ## times and memory, as root (BENCHMARKS.md); of the static binary when `make static` has built it
 	$(CARGO) bench --profile $(PROFILE) --bench start --bench idle --bench exec

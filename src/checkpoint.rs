@@ -268,7 +268,7 @@ mod tests {
         crate::api::Pod {
             metadata: serde_json::from_value(serde_json::json!({"uid": "u"})).unwrap(),
             spec: Default::default(),
-            raw: serde_json::Value::Null,
+            raw: Default::default(),
         }
     }
 

@@ -11,6 +11,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use ureq::http::{HeaderName, HeaderValue};
 
+use crate::api::decode;
 use crate::api::sysctls::SysctlAllowlist;
 use crate::api::validation::{is_dns_subdomain, is_qualified_name, is_valid_label_value};
 use crate::http_client::WebUrl;
@@ -379,36 +380,23 @@ fn parse(bytes: &[u8]) -> Result<File, String> {
     if !bytes.trim_ascii_start().starts_with(b"{") {
         return Err("it is not a JSON object; an empty one, {}, means every default".into());
     }
-    let mut json = serde_json::Deserializer::from_slice(bytes);
-    let file: File = serde_path_to_error::deserialize(&mut json).map_err(|e| {
-        let path = e.path().to_string();
-        let inner = e.into_inner();
-        let text = with_likely_key(&inner.to_string());
-        // serde_json appends "at line L column C".
-        if path == "." || path == "?" {
-            text
-        } else {
-            format!("{path}: {text}")
-        }
-    })?;
-    json.end().map_err(|e| e.to_string())?;
-    Ok(file)
+    decode::configuration(bytes).map_err(|e| with_likely_key(&e))
 }
 
-/// "unknown field `a`, expected one of `b`, `c` at line 1 column 2", with the known name that is nearest.
+/// "a: unknown field `a`, expected one of `b`, `c` at line 1 column 2", with the known name that is
+/// nearest.
 fn with_likely_key(text: &str) -> String {
-    let quoted: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
-    let Some((unknown, known)) = quoted
-        .split_first()
-        .filter(|_| text.starts_with("unknown field"))
-    else {
+    let Some((path, names)) = text.split_once(": unknown field ") else {
         return text.into();
     };
-    let place = text.rfind(" at line").map_or("", |at| &text[at..]);
+    let place = names.rfind(" at line").map_or("", |at| &names[at..]);
+    let mut quoted = names.split('`').skip(1).step_by(2);
+    let unknown = quoted.next().unwrap_or_default();
+    let known: Vec<&str> = quoted.collect();
     match crate::spelling::nearest(unknown, known.iter().copied()) {
-        Some(key) => format!("unknown key \"{unknown}\", did you mean \"{key}\"?{place}"),
+        Some(key) => format!("{path}: unknown key \"{unknown}\", did you mean \"{key}\"?{place}"),
         None => format!(
-            "unknown key \"{unknown}\"; known are {}{place}",
+            "{path}: unknown key \"{unknown}\"; known are {}{place}",
             known.join(", ")
         ),
     }
@@ -789,7 +777,7 @@ mod tests {
         assert_eq!(read("{}").resolv_conf, Some("/etc/resolv.conf".into()));
         check_error(
             r#"{"clusterDNS": ["dns"]}"#,
-            "clusterDNS: \"dns\" is not an IP address at line 1 column 23",
+            "clusterDNS: \"dns\" is not an IP address at line 1 column 2",
         );
     }
 
@@ -805,7 +793,7 @@ mod tests {
         assert_eq!(settings.node_labels["example.com/disk"], "ssd");
         check_error(
             "{\"maxPods\": 0}",
-            "maxPods: 0 is out of range: allowed are 1 to 1000000 at line 1 column 14",
+            "maxPods: 0 is out of range: allowed are 1 to 1000000 at line 1 column 2",
         );
         let error = parse(b"{\"nodeLabels\": {\"a b\": \"c\"}}").unwrap_err();
         assert!(
@@ -835,7 +823,7 @@ mod tests {
         assert!(pulls(r#"{"serializeImagePulls": true, "maxParallelImagePulls": 2}"#).is_err());
         check_error(
             r#"{"maxParallelImagePulls": 0}"#,
-            "maxParallelImagePulls: 0 is out of range: allowed are 1 to 1000 at line 1 column 28",
+            "maxParallelImagePulls: 0 is out of range: allowed are 1 to 1000 at line 1 column 2",
         );
         let error = parse(br#"{"registries": {"hosts": {"r": {"plainHttp": true}}}}"#).unwrap_err();
         assert!(error.contains("did you mean \"plainHTTP\"?"), "{error}");
@@ -845,19 +833,19 @@ mod tests {
     fn errors_name_key_place_and_range() {
         check_error(
             "{\n \"syncFrequncy\": \"1s\"}",
-            "syncFrequncy: unknown key \"syncFrequncy\", did you mean \"syncFrequency\"? at line 2 column 15",
+            "syncFrequncy: unknown key \"syncFrequncy\", did you mean \"syncFrequency\"? at line 2 column 2",
         );
         check_error(
             "{\"syncFrequency\": \"10ms\"}",
-            "syncFrequency: 10ms is out of range: allowed are 1s to 24h0m0s at line 1 column 25",
+            "syncFrequency: 10ms is out of range: allowed are 1s to 24h0m0s at line 1 column 2",
         );
         check_error(
             "{\"crashLoopBackOff\": {\"maxContainerRestartPeriod\": \"301s\"}}",
-            "crashLoopBackOff.maxContainerRestartPeriod: 5m1s is out of range: allowed are 1s to 5m0s at line 1 column 58",
+            "crashLoopBackOff.maxContainerRestartPeriod: 5m1s is out of range: allowed are 1s to 5m0s at line 1 column 23",
         );
         check_error(
             "{\"containerLogMaxFiles\": 1}",
-            "containerLogMaxFiles: 1 is out of range: allowed are 2 to 1000 at line 1 column 27",
+            "containerLogMaxFiles: 1 is out of range: allowed are 2 to 1000 at line 1 column 2",
         );
     }
 
@@ -880,6 +868,8 @@ mod tests {
             r#"{"runtime": "runc"}"#,
             r#"{"runtimeClasses": {"crun": "crun"}}"#,
             r#"{"runtimeClasses": {"C": "/usr/bin/crun"}}"#,
+            r#"{"crashLoopBackOff": []}"#,
+            r#"{"maxPods": 5, "maxPods": 6}"#,
             r#"{} x"#,
             r#"[]"#,
             "",
@@ -929,7 +919,7 @@ mod tests {
         check(r#"{"nodeIP": "10.0.0.8"}"#, Some("10.0.0.7"), "10.0.0.8");
         check_error(
             r#"{"nodeIP": "here"}"#,
-            "nodeIP: \"here\" is not an IP address at line 1 column 18",
+            "nodeIP: \"here\" is not an IP address at line 1 column 2",
         );
     }
 

@@ -602,7 +602,7 @@ fn only_metadata(runtime: &RuntimePodStatus) -> Pod {
     Pod {
         metadata,
         spec: Default::default(),
-        raw: serde_json::Value::Null,
+        raw: Default::default(),
     }
 }
 
@@ -635,7 +635,7 @@ mod tests {
         Arc::new(Pod {
             metadata,
             spec,
-            raw: Value::Null,
+            raw: Default::default(),
         })
     }
 
@@ -821,7 +821,7 @@ mod tests {
         let with_port = |uid: &str| {
             let mut pod = Pod::clone(&pod(uid));
             let port = json!({"containerPort": 80, "hostPort": 80, "protocol": "TCP"});
-            pod.spec.containers[0]
+            pod.spec_mut().containers[0]
                 .ports
                 .push(serde_json::from_value(port).unwrap());
             Arc::new(pod)

@@ -81,7 +81,7 @@ impl Case {
         let mut pod = Pod {
             metadata: Default::default(),
             spec: Default::default(),
-            raw: Value::Null,
+            raw: Default::default(),
         };
         pod.metadata.name = "test".into();
         let container = Container {
@@ -110,7 +110,7 @@ impl Case {
 
     fn config(&self) -> Value {
         let mut pod = self.pod.clone();
-        pod.spec.containers = vec![self.container.clone()];
+        pod.spec_mut().containers = vec![self.container.clone()];
         let volumes = MountedVolumes::default();
         let sandbox_config = container_config::sandbox(&SandboxInputs {
             pod: &pod,
@@ -372,7 +372,7 @@ fn another_user_without_privileges_is_as_under_runc() {
         c.container.security_context.read_only_root_filesystem = Some(true);
         c.container.security_context.capabilities.drop = vec!["ALL".into()];
         c.container.working_dir = "/tmp".into();
-        c.pod.spec.security_context.supplemental_groups = vec![77];
+        c.pod.spec_mut().security_context.supplemental_groups = vec![77];
     });
     assert!(
         own.contains("id: 1000 1001 1001 2000 77") || own.contains("id: 1000 1001 1001 77 2000"),
@@ -605,7 +605,7 @@ fn force_removes_a_container_in_any_state() {
     }
     // Running, with children that ignore TERM and without a pid namespace that would take them along.
     let mut case = Case::new("trap '' TERM; (sleep 100 & sleep 100 & sleep 100) & exec sleep 100");
-    case.pod.spec.host_pid = true;
+    case.pod.spec_mut().host_pid = true;
     let c = case.runtime(PODPROBE);
     assert_eq!(
         (c.create(), c.start()),

@@ -273,8 +273,8 @@ fn pod(uid: &str, period: i32, probes: &[&str]) -> Arc<Pod> {
     };
     Arc::new(Pod {
         metadata,
-        spec,
-        raw: serde_json::Value::Null,
+        spec: spec.into(),
+        raw: Default::default(),
     })
 }
 
@@ -390,10 +390,10 @@ fn pod_with_init(sidecar: bool) -> Arc<Pod> {
     ];
     let spec = PodSpec {
         init_containers: init,
-        ..pod("i", 3600, &["l"]).spec.clone()
+        ..PodSpec::clone(&pod("i", 3600, &["l"]).spec)
     };
     Arc::new(Pod {
-        spec,
+        spec: spec.into(),
         ..Pod::clone(&pod("i", 3600, &["l"]))
     })
 }
@@ -509,7 +509,7 @@ fn b2_a_new_container_is_probed_at_once_although_the_period_is_long() {
 fn the_first_probe_comes_at_the_initial_delay() {
     let d = daemon();
     let mut p = (*pod("a", 3600, &["l"])).clone();
-    p.spec.containers[0]
+    p.spec_mut().containers[0]
         .liveness_probe
         .as_mut()
         .unwrap()
@@ -531,7 +531,7 @@ fn pod_with_tcp(port: u16) -> Arc<Pod> {
         port: IntOrString::Int(port.into()),
         ..Default::default()
     };
-    p.spec.containers[0].liveness_probe = Some(Probe {
+    p.spec_mut().containers[0].liveness_probe = Some(Probe {
         period_milliseconds: Some(10),
         exec: None,
         tcp_socket: Some(tcp),
@@ -593,7 +593,7 @@ fn an_error_is_not_kept() {
 fn periods_in_milliseconds_are_kept() {
     let d = daemon();
     let mut p = (*pod("a", 3600, &["l"])).clone();
-    let probe = p.spec.containers[0].liveness_probe.as_mut().unwrap();
+    let probe = p.spec_mut().containers[0].liveness_probe.as_mut().unwrap();
     (probe.period_milliseconds, probe.initial_delay_milliseconds) = (Some(50), Some(150));
     let p = Arc::new(p);
     d.manager.add_pod(&p);
@@ -623,7 +623,7 @@ fn periods_in_milliseconds_are_kept() {
 fn a_paused_probe_keeps_its_state_and_its_counts() {
     let d = daemon();
     let mut p = (*pod("a", 3600, &["r"])).clone();
-    let probe = p.spec.containers[0].readiness_probe.as_mut().unwrap();
+    let probe = p.spec_mut().containers[0].readiness_probe.as_mut().unwrap();
     (probe.period_milliseconds, probe.success_threshold) = (Some(10), 2);
     let p = Arc::new(p);
     let (id, key) = (
@@ -672,7 +672,7 @@ fn a_paused_probe_keeps_its_state_and_its_counts() {
 fn a_pause_ends_by_itself() {
     let d = daemon();
     let mut p = (*pod("a", 3600, &["r"])).clone();
-    p.spec.containers[0]
+    p.spec_mut().containers[0]
         .readiness_probe
         .as_mut()
         .unwrap()
@@ -762,7 +762,7 @@ fn a_probe_run_now_touches_no_state() {
 fn runs_are_counted_and_kept_and_the_series_go_with_the_worker() {
     let d = daemon();
     let mut p = (*pod("a", 3600, &["l"])).clone();
-    let probe = p.spec.containers[0].liveness_probe.as_mut().unwrap();
+    let probe = p.spec_mut().containers[0].liveness_probe.as_mut().unwrap();
     (probe.period_milliseconds, probe.failure_threshold) = (Some(10), 1000);
     let p = Arc::new(p);
     *d.world.answer.lock().unwrap() = Answer::Error;
@@ -817,7 +817,7 @@ impl Daemon {
 fn a_probe_that_begins_after_its_instant_is_counted_as_late_and_then_the_cadence_goes_on() {
     let d = daemon();
     let mut p = (*pod("a", 3600, &["l"])).clone();
-    p.spec.containers[0]
+    p.spec_mut().containers[0]
         .liveness_probe
         .as_mut()
         .unwrap()
@@ -857,7 +857,7 @@ fn a_probe_that_begins_after_its_instant_is_counted_as_late_and_then_the_cadence
 fn a_run_that_outlasts_its_period_makes_nothing_late() {
     let d = daemon();
     let mut p = (*pod("a", 3600, &["l"])).clone();
-    p.spec.containers[0]
+    p.spec_mut().containers[0]
         .liveness_probe
         .as_mut()
         .unwrap()
@@ -1085,7 +1085,7 @@ fn a_grpc_probe_fails_after_a_single_try() {
         }),
         ..probe(3600)
     };
-    p.spec.containers[0].liveness_probe = Some(grpc);
+    p.spec_mut().containers[0].liveness_probe = Some(grpc);
     let p = Arc::new(p);
     d.manager.add_pod(&p);
     d.store(&p, 0);
@@ -1134,7 +1134,7 @@ fn three_hundred_workers_start_and_stop_quickly_and_leave_no_thread() {
     let pods: Vec<_> = (0..100)
         .map(|i| {
             let mut p = (*pod(&format!("p{i}"), 3600, &["srl"])).clone();
-            p.spec.containers[0].name = "many".into();
+            p.spec_mut().containers[0].name = "many".into();
             Arc::new(p)
         })
         .collect();
@@ -1192,7 +1192,7 @@ fn a11_a_container_older_than_the_daemon_has_its_events() {
 /// A pod of one container whose probes have that period in milliseconds.
 fn short(uid: &str, probes: &str, period: i32) -> Arc<Pod> {
     let mut p = (*pod(uid, 3600, &[probes])).clone();
-    let c = &mut p.spec.containers[0];
+    let c = &mut p.spec_mut().containers[0];
     for probe in [
         &mut c.startup_probe,
         &mut c.readiness_probe,
@@ -1214,7 +1214,7 @@ fn b1_a_new_daemon_spreads_the_first_probes_over_the_period() {
     let d = daemon();
     let make = |uid: String, container: &str| {
         let mut p = (*pod(&uid, 3600, &["l"])).clone();
-        p.spec.containers[0].name = container.into();
+        p.spec_mut().containers[0].name = container.into();
         Arc::new(p)
     };
     let pods: Vec<_> = (0..OLD)
@@ -1352,7 +1352,7 @@ fn f1_a_container_that_does_not_run_has_no_events() {
         let d = daemon();
         *d.world.answer.lock().unwrap() = Answer::Code(1);
         let mut p = (*short("a", kind, 20)).clone();
-        let c = &mut p.spec.containers[0];
+        let c = &mut p.spec_mut().containers[0];
         // so that no decision holds the worker
         [
             &mut c.startup_probe,
@@ -1407,7 +1407,7 @@ fn a_worker_keeps_the_probe_it_began_with_and_says_so() {
     d.manager.add_pod(&p);
     assert_eq!(d.manager.outdated(&p), []);
     let mut edited = (*p).clone();
-    let c = &mut edited.spec.containers[0];
+    let c = &mut edited.spec_mut().containers[0];
     (c.readiness_probe, c.startup_probe) = (None, c.liveness_probe.clone());
     c.liveness_probe.as_mut().unwrap().failure_threshold = 7;
     let edited = Arc::new(edited);

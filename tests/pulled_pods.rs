@@ -171,7 +171,7 @@ fn a_full_disk_does_not_cost_a_pod_the_image_of_its_volume() {
             return support::skip::skip("needs a disk that is not empty");
         }
         let mut content = Content::default();
-        content.image("1", &[shell()]);
+        content.image("1", &[Layer::shell()]);
         content.image("unused", &[Layer::gzip(&tar("f", b"x"))]);
         let server = Server::new(move |request| content.answer(request));
         let image = |tag: &str| format!("{}/team/app:{tag}", server.address);

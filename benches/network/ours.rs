@@ -210,12 +210,12 @@ fn pod(n: usize, workers: usize, handler: &str, port: u16) -> Arc<Pod> {
     };
     Arc::new(Pod {
         metadata,
-        spec: PodSpec {
+        spec: Arc::new(PodSpec {
             host_network: true,
             containers: containers.collect(),
             ..Default::default()
-        },
-        raw: Value::Null,
+        }),
+        raw: Default::default(),
     })
 }
 

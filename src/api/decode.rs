@@ -5,6 +5,7 @@
 //! is valid and has its defaults, and every field that was dropped has a warning.
 
 mod advice;
+mod configuration;
 mod documents;
 mod error;
 mod kinds;
@@ -17,6 +18,7 @@ mod yaml;
 
 use serde_json::Value;
 
+pub use configuration::configuration;
 pub use documents::SIZE_LIMIT;
 pub use error::{DecodeError, Problem};
 pub use place::Position;

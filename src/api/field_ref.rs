@@ -85,7 +85,7 @@ fn entry_value(pod: &Pod, path: &str, map: &str, key: &str) -> Result<String, St
 
 /// Without an API server nothing acts on a service account, so only the object as written has it.
 fn service_account_name(pod: &Pod) -> String {
-    let spec = &pod.raw["spec"];
+    let spec = pod.raw.at("/spec").unwrap_or_default();
     let name = |field: &str| spec[field].as_str().filter(|name| !name.is_empty());
     let name = name("serviceAccountName").or_else(|| name("serviceAccount"));
     name.unwrap_or_default().to_owned()

@@ -19,6 +19,7 @@ pub mod priority;
 pub mod probe_host;
 pub mod qos;
 pub mod quantity;
+pub mod raw_object;
 pub mod references;
 pub mod source;
 pub mod status;

@@ -14,6 +14,7 @@ use serde::de::{self, IgnoredAny, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::quantity::Quantity;
+use super::raw_object::RawObject;
 use super::source::PodSource;
 
 mod names;
@@ -74,13 +75,18 @@ impl fmt::Display for PodRef {
 pub struct Pod {
     /// Name, namespace, UID, labels, annotations.
     pub metadata: ObjectMeta,
-    /// What to run.
-    pub spec: PodSpec,
+    /// What to run; shared by what differs in the metadata only.
+    pub spec: Arc<PodSpec>,
     /// The whole object as JSON, every field the user wrote included; `status` in it is not kept current.
-    pub raw: serde_json::Value,
+    pub raw: RawObject,
 }
 
 impl Pod {
+    /// The spec, to change it. Pods that share it keep theirs.
+    pub fn spec_mut(&mut self) -> &mut PodSpec {
+        Arc::make_mut(&mut self.spec)
+    }
+
     /// The pod's UID.
     pub fn uid(&self) -> &PodUid {
         &self.metadata.uid

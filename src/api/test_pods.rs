@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::pod::Pod;
+use super::raw_object::RawObject;
 
 /// Builds a pod of namespace `default` whose UID is its name. Nothing is defaulted or validated.
 pub(crate) struct PodBuilder(Value);
@@ -63,7 +64,7 @@ impl PodBuilder {
         Pod {
             metadata: serde_json::from_value(typed("metadata")).expect("metadata of a v1 pod"),
             spec: serde_json::from_value(typed("spec")).expect("spec of a v1 pod"),
-            raw: self.0,
+            raw: RawObject::new(&self.0),
         }
     }
 

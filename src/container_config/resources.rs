@@ -160,7 +160,7 @@ mod tests {
 
     fn pod_of(container: &Container) -> Pod {
         let mut pod = pod("p").build();
-        pod.spec.containers.push(container.clone());
+        pod.spec_mut().containers.push(container.clone());
         pod
     }
 

@@ -26,7 +26,7 @@ use crate::status::StatusManager;
 use crate::sync_loop::Heartbeat;
 use crate::views::ProbeReport;
 use crate::views::history::PodHistory;
-use crate::views::{Manifest, PodView, Snapshot, SnapshotUpdate};
+use crate::views::{PodView, Snapshot, SnapshotUpdate};
 
 /// For this long after its start the daemon waits for the first reading of every source before it answers what there is.
 const FIRST_READING: Duration = Duration::from_secs(5);
@@ -237,7 +237,7 @@ impl DaemonBackend {
             .pod_logs(&pod.metadata.namespace, &pod.metadata.name, pod.uid());
         let status = self.statuses.get(pod.uid()).unwrap_or_default();
         Arc::new(PodView {
-            object: Manifest::Of(pod.clone()),
+            object: pod.clone().into(),
             pulls: self.pulls(pod, &status),
             status,
             file: file.file,

@@ -27,7 +27,7 @@ impl Example {
             metadata: serde_json::from_value(json!({"name": "p", "namespace": "d", "uid": "u"}))
                 .unwrap(),
             spec: serde_json::from_value(json!({"containers": [container]})).unwrap(),
-            raw: Value::Null,
+            raw: Default::default(),
         };
         let id = "1".into();
         Self { pod, id }

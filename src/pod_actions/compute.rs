@@ -187,7 +187,7 @@ mod tests {
         Pod {
             metadata,
             spec: serde_json::from_value(spec).unwrap(),
-            raw: Value::Null,
+            raw: Default::default(),
         }
     }
 
@@ -251,7 +251,7 @@ mod tests {
         };
         // policy Never: no container stays and none starts, so the whole pod is killed
         assert!(message(&pod, false).kill_pod);
-        pod.spec.restart_policy = RestartPolicy::OnFailure;
+        pod.spec_mut().restart_policy = RestartPolicy::OnFailure;
         let kill = &message(&pod, false).kill[0];
         assert_eq!(
             (kill.message.as_str(), kill.reason),

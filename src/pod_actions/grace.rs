@@ -81,7 +81,7 @@ mod tests {
         Pod {
             metadata: serde_json::from_value(metadata).unwrap(),
             spec: serde_json::from_value(spec).unwrap(),
-            raw: Value::Null,
+            raw: Default::default(),
         }
     }
 

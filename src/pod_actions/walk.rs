@@ -44,7 +44,7 @@ fn random_pod(dice: &mut Dice) -> Pod {
     Pod {
         metadata: Default::default(),
         spec: serde_json::from_value(spec).unwrap(),
-        raw: Value::Null,
+        raw: Default::default(),
     }
 }
 

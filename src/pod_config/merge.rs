@@ -206,7 +206,7 @@ fn compare(
             }
             Some(known)
                 if same_but_status(known, &pod)
-                    && known.raw.get("status") == pod.raw.get("status") =>
+                    && known.raw.at("/status") == pod.raw.at("/status") =>
             {
                 Arc::clone(known)
             }
@@ -246,24 +246,22 @@ fn same_but_status(a: &Pod, b: &Pod) -> bool {
             .collect::<Vec<_>>()
     };
     a.spec == b.spec
-        && a.raw.get("spec") == b.raw.get("spec")
         && a.metadata.labels == b.metadata.labels
         && a.metadata.deletion_timestamp == b.metadata.deletion_timestamp
         && a.metadata.deletion_grace_period_seconds == b.metadata.deletion_grace_period_seconds
         && own(a) == own(b)
+        && a.raw.at("/spec") == b.raw.at("/spec")
 }
 
 /// The new content with the known identity: name, namespace and the local annotations stay the
 /// same.
 fn adopt(known: &Pod, mut new: Pod) -> Pod {
-    for (field, value) in [
-        ("name", &known.metadata.name),
-        ("namespace", &known.metadata.namespace),
-    ] {
-        if let Some(metadata) = new.raw.get_mut("metadata").and_then(|m| m.as_object_mut()) {
-            metadata.insert(field.into(), value.as_str().into());
+    new.raw.edit(|raw| {
+        if let Some(metadata) = raw.get_mut("metadata").and_then(|m| m.as_object_mut()) {
+            metadata.insert("name".into(), known.metadata.name.as_str().into());
+            metadata.insert("namespace".into(), known.metadata.namespace.as_str().into());
         }
-    }
+    });
     new.metadata.name.clone_from(&known.metadata.name);
     new.metadata.namespace.clone_from(&known.metadata.namespace);
     for key in LOCAL {
@@ -277,7 +275,10 @@ fn adopt(known: &Pod, mut new: Pod) -> Pod {
 
 /// Sets an annotation in the typed view and in the raw object.
 fn annotate(pod: &mut Pod, key: &str, value: String) {
-    if let Some(raw) = pod.raw.as_object_mut() {
+    pod.raw.edit(|raw| {
+        let Some(raw) = raw.as_object_mut() else {
+            return;
+        };
         let metadata = raw
             .entry("metadata")
             .or_insert_with(|| serde_json::json!({}));
@@ -290,19 +291,18 @@ fn annotate(pod: &mut Pod, key: &str, value: String) {
             }
             annotations[key] = value.as_str().into();
         }
-    }
+    });
     pod.metadata.annotations.insert(key.into(), value);
 }
 
 fn unannotate(pod: &mut Pod, key: &str) {
     pod.metadata.annotations.remove(key);
-    if let Some(annotations) = pod
-        .raw
-        .pointer_mut("/metadata/annotations")
-        .and_then(|a| a.as_object_mut())
-    {
-        annotations.shift_remove(key);
-    }
+    pod.raw.edit(|raw| {
+        let annotations = raw.pointer_mut("/metadata/annotations");
+        if let Some(annotations) = annotations.and_then(|a| a.as_object_mut()) {
+            annotations.shift_remove(key);
+        }
+    });
 }
 
 #[cfg(test)]
@@ -413,10 +413,10 @@ mod tests {
             "1970-01-01T00:00:00.000000000Z"
         );
         assert_eq!(
-            updated.raw["metadata"]["annotations"][SEEN_ANNOTATION],
+            updated.raw.value()["metadata"]["annotations"][SEEN_ANNOTATION],
             "1970-01-01T00:00:00.000000000Z"
         );
-        assert_eq!(updated.raw["metadata"]["annotations"]["a"], "1");
+        assert_eq!(updated.raw.value()["metadata"]["annotations"]["a"], "1");
     }
 
     #[test]
@@ -425,7 +425,10 @@ mod tests {
         merge(&config, &[pod("1", "foo", same)]);
         let merged = merge(&config, &[pod("1", "bar", spec_changed)]);
         assert_eq!(summary(&merged), [(Update, vec!["foo"])]);
-        assert_eq!(merged.updates[0].pods[0].raw["metadata"]["name"], "foo");
+        assert_eq!(
+            merged.updates[0].pods[0].raw.value()["metadata"]["name"],
+            "foo"
+        );
     }
 
     #[test]

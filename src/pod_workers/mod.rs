@@ -366,7 +366,7 @@ fn jitter() -> f64 {
 #[cfg(test)]
 mod tests {
     use nix::poll::{PollFd, PollFlags, poll};
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::sys::stack;
@@ -437,7 +437,7 @@ mod tests {
             pod: Arc::new(Pod {
                 metadata,
                 spec: Default::default(),
-                raw: Value::Null,
+                raw: Default::default(),
             }),
             runtime_only,
             phase_is_terminal: false,

@@ -431,7 +431,7 @@ mod tests {
     fn readiness_of_a_sidecar_is_written_too() {
         let (m, _) = manager();
         let mut pod = pod("Always");
-        pod.spec.init_containers =
+        pod.spec_mut().init_containers =
             serde_json::from_value(json!([{"name": "s", "restartPolicy": "Always"}])).unwrap();
         let mut s = status(&pod, running("1"));
         s.init_container_statuses = vec![ContainerStatus {

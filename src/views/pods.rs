@@ -4,7 +4,7 @@
 //! next to nothing. A status is written once in an answer.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -65,17 +65,35 @@ impl PodView {
 }
 
 /// The object of a pod: the daemon's own, or one that was read.
-#[derive(Clone, Debug)]
-pub enum Manifest {
-    /// Of this pod.
-    Of(Arc<Pod>),
-    /// From an answer.
-    Read(Value),
+#[derive(Clone, Debug, Default)]
+pub struct Manifest {
+    pod: Option<Arc<Pod>>,
+    /// Read when somebody looks into it. The daemon only writes it out, and then keeps no tree.
+    object: OnceLock<Value>,
+}
+
+impl From<Arc<Pod>> for Manifest {
+    fn from(pod: Arc<Pod>) -> Self {
+        Self {
+            pod: Some(pod),
+            object: OnceLock::new(),
+        }
+    }
 }
 
 impl From<Value> for Manifest {
-    fn from(value: Value) -> Self {
-        Self::Read(value)
+    fn from(object: Value) -> Self {
+        Self {
+            pod: None,
+            object: object.into(),
+        }
+    }
+}
+
+impl Manifest {
+    fn of_pod(&self) -> Value {
+        let raw = self.pod.as_ref().map(|pod| pod.raw.value());
+        raw.unwrap_or_default()
     }
 }
 
@@ -83,10 +101,7 @@ impl Deref for Manifest {
     type Target = Value;
 
     fn deref(&self) -> &Value {
-        match self {
-            Self::Of(pod) => &pod.raw,
-            Self::Read(value) => value,
-        }
+        self.object.get_or_init(|| self.of_pod())
     }
 }
 
@@ -98,7 +113,10 @@ impl PartialEq for Manifest {
 
 impl Serialize for Manifest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Value::serialize(self, serializer)
+        match self.object.get() {
+            Some(object) => object.serialize(serializer),
+            None => self.of_pod().serialize(serializer),
+        }
     }
 }
 

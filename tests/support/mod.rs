@@ -378,7 +378,7 @@ pub(crate) fn pod(name: &str, spec: Value) -> Pod {
     Pod {
         metadata,
         spec: serde_json::from_value(spec).unwrap(),
-        raw: Value::Null,
+        raw: Default::default(),
     }
 }
 

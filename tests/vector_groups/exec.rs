@@ -180,7 +180,7 @@ fn run(probe_type: ProbeType, probe: Option<Probe>, answer: Answer) -> WorkerVer
         (*pod_of("p", json!({"containers": [{"name": "c"}]}))).clone(),
         ContainerId::from("x"),
     );
-    pod.spec.containers = vec![container];
+    pod.spec_mut().containers = vec![container];
     let subject = Subject {
         pod: &pod,
         status: &PodStatus::default(),

@@ -264,8 +264,8 @@ fn grace(case: &Case) -> Verdict {
     };
     let pod = Pod {
         metadata,
-        spec,
-        raw: Value::Null,
+        spec: spec.into(),
+        raw: Default::default(),
     };
     same(
         "grace",

@@ -111,8 +111,8 @@ fn pod(spec: &Value, deleted: bool) -> Result<Pod, String> {
     }
     Ok(Pod {
         metadata,
-        spec: typed,
-        raw: Value::Null,
+        spec: typed.into(),
+        raw: Default::default(),
     })
 }
 

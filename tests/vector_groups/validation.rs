@@ -7,6 +7,7 @@ use podprobe::api::decode;
 use podprobe::api::defaults;
 use podprobe::api::field::FieldError;
 use podprobe::api::pod::{Pod, Probe};
+use podprobe::api::raw_object::RawObject;
 use podprobe::api::validation::{
     is_dns_label, is_dns_subdomain, is_valid_header_name, is_valid_port_name, is_valid_port_number,
     validate_handler, validate_pod, validate_probe,
@@ -356,7 +357,7 @@ fn complaints(spec: Value) -> Vec<(String, String, String)> {
     let pod = Pod {
         metadata,
         spec: typed(&raw["spec"]),
-        raw,
+        raw: RawObject::new(&raw),
     };
     let errors = validate_pod(&pod);
     triples(&errors)

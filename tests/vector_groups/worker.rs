@@ -115,8 +115,9 @@ impl World {
     /// The container is an init container that always restarts; its status stands among those of init containers.
     fn make_sidecar(&mut self) {
         let mut pod = Pod::clone(&self.pod);
-        pod.spec.init_containers = std::mem::take(&mut pod.spec.containers);
-        pod.spec
+        let spec = pod.spec_mut();
+        spec.init_containers = std::mem::take(&mut spec.containers);
+        pod.spec_mut()
             .init_containers
             .iter_mut()
             .for_each(|c| c.restart_policy = Some(RestartPolicy::Always));
@@ -227,7 +228,7 @@ fn set(world: &mut World, words: Option<&str>) -> Result<(), String> {
     };
     let with_policy = |world: &mut World, policy: &str| -> Result<(), String> {
         let mut pod = Pod::clone(&world.pod);
-        pod.spec.restart_policy = fields(&policy.into())?;
+        pod.spec_mut().restart_policy = fields(&policy.into())?;
         world.pod = pod.into();
         Ok(())
     };

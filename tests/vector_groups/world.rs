@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use crossbeam_channel::{Receiver, bounded};
+use podprobe::api::raw_object::RawObject;
 use podprobe::api::{ContainerStatus, Pod, PodPhase, PodStatus, PodUid};
 use podprobe::clock::Moment;
 use podprobe::events::Recorder;
@@ -166,7 +167,7 @@ pub fn pod_of(name: &str, spec: Value) -> Arc<Pod> {
     Arc::new(Pod {
         metadata: metadata_typed,
         spec: typed(&spec),
-        raw: json!({"metadata": metadata, "spec": spec}),
+        raw: RawObject::new(&json!({"metadata": metadata, "spec": spec})),
     })
 }
 

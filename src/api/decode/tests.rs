@@ -100,7 +100,10 @@ fn a_pod_has_its_defaults_in_both_views() {
         (pod.metadata.name.as_str(), pod.metadata.namespace.as_str()),
         ("web-node1", "default")
     );
-    assert_eq!(pod.raw["metadata"]["uid"], pod.metadata.uid.as_str());
+    assert_eq!(
+        pod.raw.value()["metadata"]["uid"],
+        pod.metadata.uid.as_str()
+    );
     let probe = pod.spec.containers[0].liveness_probe.as_ref().unwrap();
     assert_eq!(
         (
@@ -113,13 +116,12 @@ fn a_pod_has_its_defaults_in_both_views() {
     );
     assert_eq!(
         pod.raw
-            .pointer("/spec/containers/0/livenessProbe/timeoutSeconds"),
-        Some(&json!(1))
+            .at("/spec/containers/0/livenessProbe/timeoutSeconds"),
+        Some(json!(1))
     );
     assert_eq!(
-        pod.raw
-            .pointer("/spec/containers/0/resources/requests/memory"),
-        Some(&json!("64Mi"))
+        pod.raw.at("/spec/containers/0/resources/requests/memory"),
+        Some(json!("64Mi"))
     );
     assert_eq!(
         pod.spec.containers[0].resources.requests["cpu"].milli_value(),
@@ -416,10 +418,10 @@ fn null_is_absent_everywhere() {
     assert!(warnings.is_empty(), "{warnings:?}");
     assert_eq!(pod.metadata.labels["a"], "");
     assert_eq!(
-        pod.raw.pointer("/spec/containers/0/env/0"),
-        Some(&json!({"name": "A"}))
+        pod.raw.at("/spec/containers/0/env/0"),
+        Some(json!({"name": "A"}))
     );
-    assert_eq!(pod.raw.pointer("/spec/containers/0/livenessProbe"), None);
+    assert_eq!(pod.raw.at("/spec/containers/0/livenessProbe"), None);
 }
 
 #[test]
@@ -561,7 +563,7 @@ fn the_output_of_kubectl_is_an_input() {
             .annotations
             .contains_key("kubernetes.io/config.mirror")
     );
-    assert_eq!(pod.raw["status"]["phase"], "Pending");
+    assert_eq!(pod.raw.value()["status"]["phase"], "Pending");
 }
 
 #[test]
@@ -755,7 +757,7 @@ fn a_priority_class_gives_a_priority_and_no_other_identity() {
         json!({"priorityClassName": "system-cluster-critical"}),
     ));
     assert_eq!(classed.pod.spec.priority, Some(2_000_000_000));
-    assert_eq!(classed.pod.raw["spec"]["priority"], 2_000_000_000);
+    assert_eq!(classed.pod.raw.value()["spec"]["priority"], 2_000_000_000);
     let resolved =
         json!({"priorityClassName": "system-cluster-critical", "priority": 2_000_000_000});
     assert_ne!(
@@ -1034,7 +1036,7 @@ fn milliseconds_stand_beside_the_defaults_of_the_seconds() {
     let times = [probe.timeout(), probe.period(), probe.initial_delay()];
     assert_eq!(times.map(|t| t.as_millis()), [300, 500, 0]);
     assert_eq!(
-        pod.raw["spec"]["containers"][0]["livenessProbe"]["periodSeconds"],
+        pod.raw.value()["spec"]["containers"][0]["livenessProbe"]["periodSeconds"],
         10
     );
 }

@@ -8,7 +8,8 @@ use std::cell::RefCell;
 
 use serde::de::value::BorrowedStrDeserializer;
 use serde::de::{
-    DeserializeOwned, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor,
+    DeserializeOwned, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Unexpected,
+    Visitor,
 };
 use serde::forward_to_deserialize_any;
 use serde_json::{Error, Value};
@@ -41,6 +42,15 @@ struct Account {
     wrong: Option<Vec<Step>>,
 }
 
+impl Account {
+    /// Notes the place of the first error.
+    fn wrong_here(&mut self) {
+        if self.wrong.is_none() {
+            self.wrong = Some(self.path.clone());
+        }
+    }
+}
+
 struct Tracked<'v, 'a> {
     value: &'v Value,
     account: &'a RefCell<Account>,
@@ -53,8 +63,8 @@ impl<'v> Tracked<'v, '_> {
         account.borrow_mut().path.push(step);
         let read = seed.deserialize(self);
         let mut account = account.borrow_mut();
-        if read.is_err() && account.wrong.is_none() {
-            account.wrong = Some(account.path.clone());
+        if read.is_err() {
+            account.wrong_here();
         }
         account.path.pop();
         read
@@ -105,6 +115,19 @@ impl<'de> Deserializer<'de> for Tracked<'de, '_> {
         visitor.visit_newtype_struct(self)
     }
 
+    /// serde would read a list as the fields of a struct in their order.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        match self.value {
+            Value::Array(_) => Err(Error::invalid_type(Unexpected::Seq, &visitor)),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         name: &'static str,
@@ -124,7 +147,7 @@ impl<'de> Deserializer<'de> for Tracked<'de, '_> {
 
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
-        unit_struct seq tuple tuple_struct map struct identifier
+        unit_struct seq tuple tuple_struct map identifier
     }
 }
 
@@ -146,8 +169,14 @@ impl<'v> MapAccess<'v> for Members<'v, '_> {
             return Ok(None);
         };
         (self.key, self.value) = (key, value);
-        seed.deserialize(BorrowedStrDeserializer::new(key))
-            .map(Some)
+        let read = seed.deserialize(BorrowedStrDeserializer::new(key));
+        if read.is_err() {
+            let mut account = self.account.borrow_mut();
+            account.path.push(Step::Key(key.clone()));
+            account.wrong_here();
+            account.path.pop();
+        }
+        read.map(Some)
     }
 
     fn next_value_seed<S: DeserializeSeed<'v>>(&mut self, seed: S) -> Result<S::Value, Error> {

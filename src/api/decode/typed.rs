@@ -6,6 +6,7 @@ use super::error::{Findings, MOST};
 use super::tracked::{self, TypeError};
 use crate::api::field::{FieldError, Step, clip, is_map, lookup, lookup_mut, push_key, render};
 use crate::api::pod::{Pod, PodObject};
+use crate::api::raw_object::RawObject;
 use crate::api::support;
 use crate::spelling;
 
@@ -80,8 +81,8 @@ pub(super) fn pod(raw: Value, findings: &mut Findings) -> Pod {
     };
     Pod {
         metadata,
-        spec,
-        raw,
+        spec: spec.into(),
+        raw: RawObject::new(&raw),
     }
 }
 

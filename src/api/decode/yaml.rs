@@ -12,7 +12,7 @@ use super::place::{Place, Position, Visit};
 use crate::api::field::{item, push_key};
 
 /// The deepest nesting, as in `serde_json`.
-const DEEPEST: usize = 128;
+const DEEPEST: usize = 127;
 /// The most that aliases may add to a file, in bytes of its values: 1 MiB.
 const MOST_COPIED: usize = 1 << 20;
 /// What one value counts besides its text, in bytes.

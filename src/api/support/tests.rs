@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::api::raw_object::RawObject;
 
 fn steps(path: &str) -> Vec<Step> {
     path.split('.')
@@ -329,7 +330,7 @@ fn refused(spec: Value) -> Vec<String> {
     let pod = Pod {
         metadata,
         spec: serde_json::from_value(raw["spec"].clone()).unwrap(),
-        raw,
+        raw: RawObject::new(&raw),
     };
     unsupported_values(&pod)
         .iter()

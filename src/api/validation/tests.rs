@@ -2,6 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::pod::{Container, ProbeType, Volume};
+use crate::api::raw_object::RawObject;
 use crate::layout::Layout;
 
 fn from<T: serde::de::DeserializeOwned>(value: Value) -> T {
@@ -28,7 +29,7 @@ fn pod_with(more: Value, spec: Value) -> Pod {
     Pod {
         metadata: from(raw["metadata"].clone()),
         spec: from(raw["spec"].clone()),
-        raw,
+        raw: RawObject::new(&raw),
     }
 }
 

@@ -136,7 +136,7 @@ impl Harness {
         let pod = Arc::new(Pod {
             metadata,
             spec: serde_json::from_value(spec).unwrap(),
-            raw: Value::Null,
+            raw: Default::default(),
         });
         let probes = Arc::<FakeProbes>::default();
         let statuses = Arc::new(StatusManager::new(HashMap::new(), Arc::default()));

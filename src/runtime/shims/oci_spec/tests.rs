@@ -23,7 +23,7 @@ impl Case {
         let mut pod = Pod {
             metadata: Default::default(),
             spec: Default::default(),
-            raw: Value::Null,
+            raw: Default::default(),
         };
         pod.metadata.name = "web".into();
         pod.metadata.namespace = "default".into();
@@ -59,7 +59,7 @@ impl Case {
 
     fn build(&self) -> Result<Value, String> {
         let mut pod = self.pod.clone();
-        pod.spec.containers = vec![self.container.clone()];
+        pod.spec_mut().containers = vec![self.container.clone()];
         let volumes = MountedVolumes::default();
         let node = NodeFacts {
             memory_capacity: 1 << 30,
@@ -299,7 +299,7 @@ fn seccomp_profiles() {
         json!("SCMP_ACT_ERRNO"),
     );
     check(
-        |c| c.pod.spec.security_context.seccomp_profile = profile("RuntimeDefault"),
+        |c| c.pod.spec_mut().security_context.seccomp_profile = profile("RuntimeDefault"),
         action,
         json!("SCMP_ACT_ERRNO"),
     );
@@ -322,7 +322,7 @@ fn seccomp_profiles() {
     );
     // The container's own wins, and a privileged one has none.
     let own = |c: &mut Case| {
-        c.pod.spec.security_context.seccomp_profile = profile("RuntimeDefault");
+        c.pod.spec_mut().security_context.seccomp_profile = profile("RuntimeDefault");
         c.container.security_context.seccomp_profile = profile("Unconfined");
     };
     check(own, "/linux/seccomp", Value::Null);
@@ -464,7 +464,7 @@ fn mounts_as_containerd() {
         ]),
     );
     check_mount(
-        |c| c.pod.spec.host_ipc = true,
+        |c| c.pod.spec_mut().host_ipc = true,
         "/dev/shm",
         json!(["bind", "/dev/shm", ["rbind", "rprivate", "rw"]]),
     );
@@ -501,7 +501,7 @@ fn namespaces_as_asked() {
         json!([{ "type": "mount" }, { "type": "pid" }]),
     );
     check(
-        |c| c.pod.spec.host_pid = true,
+        |c| c.pod.spec_mut().host_pid = true,
         pointer,
         json!([{ "type": "mount" }]),
     );
