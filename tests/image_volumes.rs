@@ -156,8 +156,10 @@ fn an_image_is_seen_read_only_and_nothing_in_it_runs(node: &Node) {
         json!({"name": "data", "mountPath": "/d", "subPath": "d", "readOnly": true, "recursiveReadOnly": "Enabled"}),
         json!({"name": "data", "mountPath": "/to-d", "subPathExpr": "to-$(D)", "mountPropagation": "HostToContainer"}),
         json!({"name": "one", "mountPath": "/one"}),
+        json!({"name": "cache", "mountPath": "/data/d"}),
     ];
-    let volumes = [volume("data", "data:1"), volume("one", "one:1")];
+    let cache = json!({"name": "cache", "emptyDir": {}});
+    let volumes = [volume("data", "data:1"), volume("one", "one:1"), cache];
     let script = "/data/busybox true; echo $? >/starts/exit";
     let mut pod = with(&day, "web", script, &volumes, &mounts);
     pod["spec"]["containers"][0]["env"] = json!([{"name": "D", "value": "d"}]);
@@ -183,6 +185,7 @@ fn an_image_is_seen_read_only_and_nothing_in_it_runs(node: &Node) {
         let wanted = format!(" /{at} overlay ro,nosuid,nodev,noexec,");
         assert!(mounts.contains(&wanted), "{wanted}: {mounts}");
     }
+    fs::write(inside(&day, "web", "data/d/new"), "").unwrap();
     support::wait_until("the program to be refused", || {
         day.starts("exit") == ["126"]
     });
