@@ -11,7 +11,7 @@ use crate::api::pod::{
 };
 use crate::api::priority::is_critical;
 use crate::api::sysctls::SysctlAllowlist;
-use crate::api::{Container, Pod, huge_pages};
+use crate::api::{Container, Pod, app_armor, huge_pages};
 
 /// The label of a node's and a pod's operating system.
 const OS_LABEL: &str = "kubernetes.io/os";
@@ -33,6 +33,8 @@ pub struct Node {
     pub max_pods: usize,
     /// The kernel parameters that pods may set.
     pub sysctls: SysctlAllowlist,
+    /// Whether the kernel enforces AppArmor profiles.
+    pub app_armor: bool,
 }
 
 /// The labels of the node: the ones that every kubelet sets, replaced and extended by the
@@ -91,8 +93,19 @@ pub fn admit<'a>(
     affinity(pod, node)?;
     node_name(pod, node)?;
     free_ports(pod, &others)?;
-    // For a critical pod a lack of resources is reported last (10).
-    resources
+    // For a critical pod a lack of resources is reported after all else but AppArmor (10).
+    resources?;
+    app_armor(pod, node)
+}
+
+fn app_armor(pod: &Pod, node: &Node) -> Result<(), Rejection> {
+    if node.app_armor || app_armor::required(pod).next().is_none() {
+        return Ok(());
+    }
+    Err(Rejection::new(
+        "AppArmor",
+        "Cannot enforce AppArmor: AppArmor is not enabled on the host",
+    ))
 }
 
 fn sysctls(pod: &Pod, node: &Node) -> Result<(), Rejection> {
@@ -319,6 +332,7 @@ mod tests {
             huge_pages: BTreeMap::new(),
             max_pods: 3,
             sysctls: SysctlAllowlist::new((6, 1), &["net.core.*".to_owned()]).unwrap(),
+            app_armor: false,
         }
     }
 
@@ -366,6 +380,40 @@ mod tests {
             reason(test_pods::pod("b"), &three),
             None,
             "it is one of the three"
+        );
+    }
+
+    #[test]
+    fn without_app_armor_only_a_pod_that_asks_for_it_is_rejected() {
+        let of_pod = |profile: Value| {
+            let context = json!({"appArmorProfile": profile});
+            with(
+                "a",
+                json!({"securityContext": context, "containers": [{"name": "c"}]}),
+            )
+        };
+        for (profile, expected) in [
+            (json!({"type": "RuntimeDefault"}), Some("AppArmor")),
+            (
+                json!({"type": "Localhost", "localhostProfile": "x"}),
+                Some("AppArmor"),
+            ),
+            (json!({"type": "Unconfined"}), None),
+            (Value::Null, None),
+        ] {
+            assert_eq!(reason(of_pod(profile.clone()), &[]), expected);
+            let enabled = Node {
+                app_armor: true,
+                ..node()
+            };
+            assert_eq!(admit(&of_pod(profile).build(), &enabled, [].iter()), Ok(()));
+        }
+        let key = "container.apparmor.security.beta.kubernetes.io/c";
+        let annotated = of_pod(Value::Null).annotation(key, "runtime/default");
+        let rejected = admit(&annotated.build(), &node(), [].iter()).unwrap_err();
+        assert_eq!(
+            rejected.message,
+            "Cannot enforce AppArmor: AppArmor is not enabled on the host"
         );
     }
 

@@ -3,6 +3,7 @@
 //! Invariants: pure, no file, thread, clock or log. A [`Pod`] is valid and defaulted by construction when it comes
 //! from [`decode`]; the raw object it came from travels with it, so that output is the whole object.
 
+pub mod app_armor;
 pub mod capabilities;
 pub mod conditions;
 pub mod decode;

@@ -391,6 +391,9 @@ pub struct PodSecurityContext {
     pub fs_group_change_policy: Option<String>,
     /// Default `Unconfined`.
     pub seccomp_profile: Option<SeccompProfile>,
+    /// Default: the runtime's own where the node has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub app_armor_profile: Option<AppArmorProfile>,
     /// Kernel parameters of the pod's own namespaces.
     pub sysctls: Vec<Sysctl>,
 }
@@ -413,6 +416,18 @@ pub struct SeccompProfile {
     #[serde(rename = "type")]
     pub type_: String,
     /// `Localhost`: path of the profile below the seccomp directory of the root, without `..`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub localhost_profile: Option<String>,
+}
+
+/// `appArmorProfile`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AppArmorProfile {
+    /// `Unconfined`, `RuntimeDefault` or `Localhost`.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// `Localhost`: the name of a profile that is loaded on the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub localhost_profile: Option<String>,
 }
@@ -940,6 +955,9 @@ pub struct SecurityContext {
     pub allow_privilege_escalation: Option<bool>,
     /// Default the pod's; a privileged container has none.
     pub seccomp_profile: Option<SeccompProfile>,
+    /// Default the pod's; a privileged container has only one that it names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub app_armor_profile: Option<AppArmorProfile>,
 }
 
 /// `capabilities`.

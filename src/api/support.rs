@@ -99,10 +99,6 @@ fn judge(rule: &Rule, at: &str, source: PodSource, value: &Value) -> Verdict {
         Rule::Only(allowed, why) if !allowed.contains(&scalar(value).as_str()) => {
             Verdict::refuse(FieldError::forbidden(at, *why).to_string())
         }
-        Rule::Check(check) => match check(source, value) {
-            Some(why) => Verdict::refuse(FieldError::forbidden(at, why).to_string()),
-            None => Verdict::Fine,
-        },
         Rule::Fine | Rule::Only(..) => Verdict::Fine,
         _ if asks_for_nothing(value) => Verdict::Fine,
         Rule::Reference(what) => {
@@ -177,7 +173,6 @@ pub fn unsupported_values(pod: &Pod) -> Vec<FieldError> {
         }
     }
     block_claims(&mut errors, pod);
-    app_armor_annotations(&mut errors, pod);
     errors
 }
 
@@ -204,20 +199,6 @@ fn block_claims(errors: &mut Vec<FieldError>, pod: &Pod) {
 /// A resource that a container may have here. Others, such as those of device plugins, nobody gives it.
 fn is_of_the_node(resource: &str) -> bool {
     ["cpu", "memory", "ephemeral-storage"].contains(&resource) || huge_pages::is_resource(resource)
-}
-
-/// The old form of `appArmorProfile`, which the API still honours.
-fn app_armor_annotations(errors: &mut Vec<FieldError>, pod: &Pod) {
-    for (key, profile) in &pod.metadata.annotations {
-        if key.starts_with("container.apparmor.security.beta.kubernetes.io/")
-            && profile != "unconfined"
-        {
-            errors.push(FieldError::forbidden(
-                entry("metadata.annotations", key),
-                rules::APP_ARMOR,
-            ));
-        }
-    }
 }
 
 #[cfg(test)]

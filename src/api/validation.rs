@@ -5,6 +5,7 @@
 //! kubelet-probes 1.2. Values that podprobe does not support *yet* are refused in
 //! [`super::support`], not here.
 
+mod app_armor;
 mod checks;
 mod containers;
 mod dns;
@@ -43,7 +44,9 @@ const ANNOTATIONS_MAX: usize = 256 * 1024;
 /// All errors of a pod that has its defaults.
 pub fn validate_pod(pod: &Pod) -> Vec<FieldError> {
     let mut errors = metadata(&pod.metadata);
+    app_armor::validate_annotations(&mut errors, &pod.metadata, &pod.spec);
     errors.extend(spec(&pod.spec));
+    app_armor::validate_agreement(&mut errors, &pod.metadata, &pod.spec);
     errors
 }
 

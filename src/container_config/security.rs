@@ -1,10 +1,11 @@
 //! What a container's processes may do (the kubelet's `determineEffectiveSecurityContext` and `pkg/securitycontext`).
 
 use super::Inputs;
+use crate::api::app_armor;
 use crate::api::capabilities::canonical;
-use crate::api::pod::{Capabilities, SeccompProfile as Wanted};
+use crate::api::pod::{AppArmorProfile as Profile, Capabilities, SeccompProfile as Wanted};
 use crate::api::{Container, Pod};
-use crate::runtime::{SeccompProfile, Security};
+use crate::runtime::{AppArmorProfile, SeccompProfile, Security};
 
 /// Paths that the kubelet tells every runtime to hide (pkg/securitycontext/util.go).
 const MASKED: [&str; 12] = [
@@ -64,6 +65,7 @@ pub(super) fn security(i: &Inputs<'_>) -> Result<Security, String> {
             None => SeccompProfile::Unconfined,
             Some(wanted) => seccomp(i, wanted)?,
         },
+        app_armor: app_armor(app_armor::profile(i.pod, i.container))?,
         masked_paths: if privileged { vec![] } else { masked_paths },
         readonly_paths: if privileged { vec![] } else { owned(&READONLY) },
     })
@@ -95,6 +97,18 @@ fn seccomp(i: &Inputs<'_>, wanted: &Wanted) -> Result<SeccompProfile, String> {
         ("RuntimeDefault", _) => Ok(SeccompProfile::RuntimeDefault),
         ("Localhost", Some(name)) => Ok(SeccompProfile::Localhost(i.seccomp_profiles.join(name))),
         (other, _) => Err(format!("cannot apply seccompProfile {other}")),
+    }
+}
+
+fn app_armor(wanted: Option<Profile>) -> Result<AppArmorProfile, String> {
+    let Some(wanted) = wanted else {
+        return Ok(AppArmorProfile::Unspecified);
+    };
+    match (wanted.type_.as_str(), wanted.localhost_profile) {
+        ("Unconfined", _) => Ok(AppArmorProfile::Unconfined),
+        ("RuntimeDefault", _) => Ok(AppArmorProfile::RuntimeDefault),
+        ("Localhost", Some(name)) => Ok(AppArmorProfile::Localhost(name)),
+        (other, _) => Err(format!("cannot apply appArmorProfile {other}")),
     }
 }
 

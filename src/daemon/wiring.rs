@@ -47,6 +47,7 @@ use crate::prober::manager::{self, ProberManager, RestoredReady};
 use crate::prober::results;
 use crate::remove_tree::remove_tree;
 use crate::runtime::shims;
+use crate::runtime::shims::app_armor::AppArmor;
 use crate::runtime::shims::exits::ExitListener;
 use crate::runtime::{ContainerId, Runtime};
 use crate::server::{self, Server};
@@ -449,6 +450,7 @@ fn node(settings: &Settings, facts: &NodeFacts) -> admission::Node {
         memory: facts.allocatable.memory,
         huge_pages: huge_pages(),
         max_pods: settings.max_pods,
+        app_armor: AppArmor::of_the_kernel().is_enabled(),
         sysctls: SysctlAllowlist::new(kernel_version(), &settings.allowed_unsafe_sysctls)
             .unwrap_or_default(),
     }

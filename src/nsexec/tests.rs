@@ -393,3 +393,40 @@ fn an_environment_that_fits_no_message_arrives() {
     let script = "echo ${#LONG0} ${#LONG4}";
     assert_eq!(s.output(&["sh", "-c", script]), "60000 60000\n");
 }
+
+/// The kernel's file is a fake that only root may write, the command runs without any privilege, and its seccomp profile
+/// forbids to write.
+#[test]
+fn the_app_armor_profile_is_set_before_all_that_would_forbid_it() {
+    if !is_root() {
+        return;
+    }
+    for no_new_privs in [false, true] {
+        let mut s = Sleeper::new();
+        s.config["process"]["apparmorProfile"] = json!("my profile");
+        s.config["process"]["user"] = json!({"uid": 1234, "gid": 1234});
+        s.config["process"]["noNewPrivileges"] = json!(no_new_privs);
+        s.config["linux"]["seccomp"] = json!({
+            "defaultAction": "SCMP_ACT_ALLOW",
+            "syscalls": [{ "names": ["write"], "action": "SCMP_ACT_ERRNO" }],
+        });
+        let command = ["true".to_owned()];
+        let (facts, mut plan) = prepare(&s.target(), &command).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let (path, text) = plan.label.take().unwrap();
+        assert_eq!(path.as_c_str(), c"/proc/self/attr/apparmor/exec");
+        let fake = CString::new(file.path().as_os_str().as_bytes()).unwrap();
+        plan.label = Some((fake, text));
+        let limits = Limits {
+            timeout: Duration::from_secs(20),
+            output: 1 << 16,
+            interrupt: None,
+            cancel: None,
+        };
+        let helper = Options::default().helper;
+        let ended = execute(facts, plan, &helper, &command, limits);
+        let output = vec![];
+        assert_eq!(ended, Ok(ExecOutcome::Exited { code: 0, output }));
+        assert_eq!(fs::read_to_string(file.path()).unwrap(), "exec my profile");
+    }
+}

@@ -177,6 +177,20 @@ pub enum SeccompProfile {
     Localhost(PathBuf),
 }
 
+/// What AppArmor lets a container do (CRI `SecurityProfile`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AppArmorProfile {
+    /// Nobody has chosen: the runtime's own profile where the node has it.
+    #[default]
+    Unspecified,
+    /// Everything.
+    Unconfined,
+    /// The runtime's own profile.
+    RuntimeDefault,
+    /// The name of a profile that is loaded on the node.
+    Localhost(String),
+}
+
 /// What a container's processes may do (CRI `LinuxContainerSecurityContext`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Security {
@@ -198,6 +212,8 @@ pub struct Security {
     pub no_new_privileges: bool,
     /// System calls.
     pub seccomp: SeccompProfile,
+    /// Files, capabilities, mounts, signals.
+    pub app_armor: AppArmorProfile,
     /// Paths that read as empty.
     pub masked_paths: Vec<String>,
     /// Paths that cannot be written to.

@@ -17,9 +17,9 @@ pub mod signals;
 
 pub use cancel::{Cancel, Tied};
 pub use config::{
-    ContainerConfig, ContainerMetadata, ImageSpec, Labels, Mount, NamespaceMode, NamespaceOptions,
-    Propagation, Resources, SandboxConfig, SandboxMetadata, SeccompProfile, Security,
-    TerminationMessage, Tmpfs,
+    AppArmorProfile, ContainerConfig, ContainerMetadata, ImageSpec, Labels, Mount, NamespaceMode,
+    NamespaceOptions, Propagation, Resources, SandboxConfig, SandboxMetadata, SeccompProfile,
+    Security, TerminationMessage, Tmpfs,
 };
 pub use pod_status::{RuntimeContainerStatus, RuntimePodStatus, RuntimeSandboxStatus};
 

@@ -27,8 +27,6 @@ pub(super) enum Rule {
     Reference(&'static str),
     /// As `Reference`, also when it is empty.
     ReferenceSource(&'static str),
-    /// Refuses the pod if the function, given the pod's source and the value, returns a reason.
-    Check(fn(PodSource, &Value) -> Option<String>),
 }
 
 /// One object of a pod: its path, its fields that are read, and rules for the others.
@@ -65,7 +63,6 @@ impl Level {
     }
 }
 
-pub(super) const APP_ARMOR: &str = "AppArmor profiles are not yet supported, and the container may not run without the one it asks for: only \"Unconfined\" is";
 const NOT_SCHEDULED: &str = "a static pod is on its node already, nothing is scheduled";
 const NO_SERVICE_ACCOUNT: &str =
     "there is no API server, so the containers get no token of a service account";
@@ -151,7 +148,6 @@ const POD_SECURITY: &[(&str, Rule)] = &[
         "supplementalGroupsPolicy",
         Rule::Only(&["Merge"], "only \"Merge\" is supported"),
     ),
-    ("appArmorProfile", Rule::Check(app_armor)),
     ("seLinuxOptions", Rule::Refuse(NO_SELINUX)),
     ("seLinuxChangePolicy", Rule::Refuse(NO_SELINUX)),
     ("windowsOptions", Rule::Refuse(NO_WINDOWS)),
@@ -171,10 +167,9 @@ const SECURITY: &[(&str, Rule)] = &[
         "procMount",
         Rule::Only(
             &["", "Default"],
-            "not supported, as it needs user namespaces (hostUsers): only \"Default\" is",
+            "`hostUsers` must be false to use `Unmasked`, and user namespaces are not supported: only \"Default\" is",
         ),
     ),
-    ("appArmorProfile", Rule::Check(app_armor)),
     ("seLinuxOptions", Rule::Refuse(NO_SELINUX)),
     ("windowsOptions", Rule::Refuse(NO_WINDOWS)),
 ];
@@ -264,7 +259,7 @@ const fn strict(
 }
 
 /// Every object of a pod that a type reads.
-pub(super) static LEVELS: [Level; 73] = [
+pub(super) static LEVELS: [Level; 75] = [
     open("", fields::of::<PodObject>, TOP),
     open("metadata", fields::of::<ObjectMeta>, METADATA),
     open("spec", fields::of::<PodSpec>, SPEC),
@@ -315,6 +310,11 @@ pub(super) static LEVELS: [Level; 73] = [
         POD_SECURITY,
     ),
     strict("spec.securityContext.sysctls[]", fields::of::<Sysctl>, &[]),
+    strict(
+        "spec.securityContext.appArmorProfile",
+        fields::of::<AppArmorProfile>,
+        &[],
+    ),
     strict(
         "spec.securityContext.seccompProfile",
         fields::of::<SeccompProfile>,
@@ -390,6 +390,11 @@ pub(super) static LEVELS: [Level; 73] = [
     strict(
         "spec.containers[].securityContext.capabilities",
         fields::of::<Capabilities>,
+        &[],
+    ),
+    strict(
+        "spec.containers[].securityContext.appArmorProfile",
+        fields::of::<AppArmorProfile>,
         &[],
     ),
     strict(
@@ -555,11 +560,6 @@ pub(super) static LEVELS: [Level; 73] = [
         &[],
     ),
 ];
-
-fn app_armor(_: PodSource, profile: &Value) -> Option<String> {
-    (profile.get("type").and_then(Value::as_str) != Some("Unconfined"))
-        .then(|| APP_ARMOR.to_owned())
-}
 
 /// Whether a value asks for nothing: it is false, empty or has no elements.
 pub(super) fn asks_for_nothing(value: &Value) -> bool {

@@ -44,10 +44,7 @@ fn a_field_that_a_container_would_miss_refuses() {
         ("overhead", json!({"cpu": "1"})),
         ("schedulingGates", json!([{"name": "x"}])),
         ("nodeSelectr", json!({"a": "b"})),
-        (
-            "securityContext.appArmorProfile",
-            json!({"type": "RuntimeDefault"}),
-        ),
+        ("securityContext.appArmorProfile.profile", json!("x")),
         ("securityContext.supplementalGroupsPolicy", json!("Strict")),
         ("securityContext.seLinuxOptions", json!({"level": "s0"})),
         (
@@ -86,10 +83,6 @@ fn a_value_that_asks_for_nothing_is_fine() {
         ("enableServiceLinks", json!(false)),
         ("schedulerName", json!("default-scheduler")),
         ("preemptionPolicy", json!("PreemptLowerPriority")),
-        (
-            "securityContext.appArmorProfile",
-            json!({"type": "Unconfined"}),
-        ),
         ("securityContext.supplementalGroupsPolicy", json!("Merge")),
         (
             "containers.0.resizePolicy",

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::app_armor;
 use super::checks::{descending_path, no_nul, range};
 use crate::api::capabilities::{canonical, is_all};
 use crate::api::field::{FieldError, child, item};
@@ -36,6 +37,8 @@ pub(super) fn validate_pod_security(errors: &mut Vec<FieldError>, spec: &PodSpec
         context.seccomp_profile.as_ref(),
         &child(path, "seccompProfile"),
     );
+    let profile = context.app_armor_profile.as_ref();
+    app_armor::validate_profile(errors, profile, &child(path, "appArmorProfile"));
 }
 
 fn sysctls(errors: &mut Vec<FieldError>, spec: &PodSpec, path: &str) {
@@ -78,6 +81,8 @@ pub(super) fn validate_security(
     );
     capabilities(errors, &context.capabilities, &child(path, "capabilities"));
     escalation(errors, context, path);
+    let profile = context.app_armor_profile.as_ref();
+    app_armor::validate_profile(errors, profile, &child(path, "appArmorProfile"));
 }
 
 fn id(errors: &mut Vec<FieldError>, path: &str, id: Option<i64>) {

@@ -431,6 +431,137 @@ fn resources_of_containers() {
 }
 
 #[test]
+fn app_armor_profiles_are_named_once_and_where_they_mean_something() {
+    let own = |profile: Value, expected: &[&str]| {
+        check(
+            json!({"securityContext": {"appArmorProfile": profile}}),
+            expected,
+        );
+    };
+    let at = "spec.containers[0].securityContext.appArmorProfile";
+    own(json!({"type": "RuntimeDefault"}), &[]);
+    own(
+        json!({"type": "Localhost", "localhostProfile": "k8s-x"}),
+        &[],
+    );
+    own(
+        json!({}),
+        &[&format!(
+            "{at}.type: Required value: type is required when appArmorProfile is set"
+        )],
+    );
+    own(
+        json!({"type": "Default"}),
+        &[&format!(
+            "{at}.type: Unsupported value: \"Default\": supported values: \"Localhost\", \"RuntimeDefault\", \"Unconfined\""
+        )],
+    );
+    let must = format!(
+        "{at}.localhostProfile: Required value: must be set when AppArmor type is Localhost"
+    );
+    own(json!({"type": "Localhost"}), &[&must]);
+    own(
+        json!({"type": "Localhost", "localhostProfile": ""}),
+        &[&must],
+    );
+    own(
+        json!({"type": "Localhost", "localhostProfile": " x"}),
+        &[&format!(
+            "{at}.localhostProfile: Invalid value: \" x\": must not be padded with whitespace"
+        )],
+    );
+    own(
+        json!({"type": "Localhost", "localhostProfile": "x\ny"}),
+        &[&format!(
+            "{at}.localhostProfile: Invalid value: \"x\\ny\": must not contain control characters"
+        )],
+    );
+    own(
+        json!({"type": "Localhost", "localhostProfile": "x".repeat(4096)}),
+        &[&format!(
+            "{at}.localhostProfile: Too long: may not be more than 4095 bytes"
+        )],
+    );
+    own(
+        json!({"type": "Unconfined", "localhostProfile": "x"}),
+        &[&format!(
+            "{at}.localhostProfile: Invalid value: \"x\": can only be set when AppArmor type is Localhost"
+        )],
+    );
+    check_pod(
+        json!({}),
+        json!({"securityContext": {"appArmorProfile": {"type": "x"}}}),
+        &[
+            "spec.securityContext.appArmorProfile.type: Unsupported value: \"x\": supported values: \"Localhost\", \"RuntimeDefault\", \"Unconfined\"",
+        ],
+    );
+}
+
+#[test]
+fn an_app_armor_annotation_names_a_container_and_says_what_the_field_says() {
+    let annotated = |container: &str, value: &str, profile: Value, expected: &[&str]| {
+        let key = format!("container.apparmor.security.beta.kubernetes.io/{container}");
+        let own = json!({"securityContext": {"appArmorProfile": profile}});
+        let mut pod = pod_with(own, json!({}));
+        pod.metadata.annotations.insert(key, value.into());
+        assert_eq!(texts(&validate_pod(&pod)), expected);
+    };
+    let (none, key) = (
+        Value::Null,
+        "metadata.annotations[container.apparmor.security.beta.kubernetes.io/",
+    );
+    for value in ["", "unconfined", "runtime/default", "localhost/mine"] {
+        annotated("c", value, none.clone(), &[]);
+    }
+    annotated(
+        "d",
+        "unconfined",
+        none.clone(),
+        &[&format!(
+            "{key}d]: Invalid value: \"d\": container not found"
+        )],
+    );
+    annotated(
+        "c",
+        "default",
+        none.clone(),
+        &[&format!(
+            "{key}c]: Invalid value: \"default\": invalid AppArmor profile name: \"default\""
+        )],
+    );
+    annotated(
+        "c",
+        "localhost/",
+        none,
+        &[&format!(
+            "{key}c]: Required value: must be set when AppArmor type is Localhost"
+        )],
+    );
+    let mine = || json!({"type": "Localhost", "localhostProfile": "mine"});
+    annotated("c", "localhost/mine", mine(), &[]);
+    annotated("c", "unconfined", json!({"type": "Unconfined"}), &[]);
+    let at = "spec.containers[0].securityContext.appArmorProfile";
+    annotated(
+        "c",
+        "localhost/other",
+        mine(),
+        &[&format!(
+            "{at}.localhostProfile: Forbidden: apparmor profile in annotation and field must match"
+        )],
+    );
+    for profile in [mine(), json!({"type": "RuntimeDefault"})] {
+        annotated(
+            "c",
+            "unconfined",
+            profile,
+            &[&format!(
+                "{at}.type: Forbidden: apparmor type in annotation and field must match"
+            )],
+        );
+    }
+}
+
+#[test]
 fn huge_pages_are_whole_requested_as_they_are_limited_and_never_alone() {
     let resources = |resources: Value, expected: &[&str]| {
         check(json!({"resources": resources}), expected);

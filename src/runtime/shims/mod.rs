@@ -1,5 +1,6 @@
 //! The runtime of this node: a shim for each container, a holder for each sandbox, and an OCI runtime below them.
 
+pub mod app_armor;
 pub mod cgroup;
 mod console;
 pub mod cri_log;

@@ -104,6 +104,8 @@ pub struct Inputs<'a> {
     pub host: &'a Host,
     /// The profile of [`SeccompProfile::Localhost`], in the form of `linux.seccomp`.
     pub localhost_seccomp: Option<Value>,
+    /// The name of an AppArmor profile that is loaded.
+    pub app_armor: Option<String>,
 }
 
 /// The whole `config.json`.

@@ -50,6 +50,8 @@ fn enter(s: &Start<'_>) -> Result<Infallible, Report> {
         set_limit(*resource, [*soft, *hard]).at(Step::Rlimit, i)?;
     }
     leave_keyring()?;
+    // The kernel hands it on to the second child, and takes it at that one's execve. Now, because later the file may be
+    // out of sight, and no_new_privs or the seccomp profile may forbid what it takes.
     if let Some((path, text)) = o.label {
         let file = open(path, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty());
         let file = file.at(Step::Label, 0)?;

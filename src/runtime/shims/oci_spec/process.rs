@@ -13,7 +13,7 @@ pub(super) fn process(i: &Inputs<'_>) -> Result<Value, String> {
     let user = user::resolve(security, &i.image.user, i.layers)?;
     let caps = capabilities::names(capabilities::resolve(security, i.host.bounding)?);
     let lowest = i.host.oom_score_adj_floor.unwrap_or(i32::MIN);
-    Ok(json!({
+    let mut process = json!({
         "terminal": i.config.tty,
         "user": { "uid": user.uid, "gid": user.gid, "additionalGids": user.groups },
         "args": args(i)?,
@@ -23,7 +23,11 @@ pub(super) fn process(i: &Inputs<'_>) -> Result<Value, String> {
         "capabilities": { "bounding": caps, "effective": caps, "permitted": caps, "inheritable": [], "ambient": [] },
         "noNewPrivileges": security.no_new_privileges,
         "oomScoreAdj": i.config.resources.oom_score_adj.max(lowest),
-    }))
+    });
+    if let Some(profile) = &i.app_armor {
+        process["apparmorProfile"] = json!(profile);
+    }
+    Ok(process)
 }
 
 /// A command replaces the entrypoint and drops the image's cmd; args alone replace the cmd.

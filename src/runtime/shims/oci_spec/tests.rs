@@ -15,6 +15,7 @@ struct Case {
     namespaces: Namespaces,
     mounts: Vec<Bind>,
     localhost: Option<Value>,
+    app_armor: Option<String>,
 }
 
 impl Case {
@@ -46,6 +47,7 @@ impl Case {
             namespaces: Namespaces::default(),
             mounts: vec![],
             localhost: None,
+            app_armor: None,
         }
     }
 
@@ -97,6 +99,7 @@ impl Case {
             cgroups_path: "/podprobe/u1/c-0".into(),
             host: &self.host,
             localhost_seccomp: self.localhost.clone(),
+            app_armor: self.app_armor.clone(),
         };
         build(&inputs).map_err(|e| {
             assert_eq!(e.kind, RuntimeErrorKind::InvalidConfig);
@@ -544,4 +547,11 @@ fn identity() {
             "io.kubernetes.cri.sandbox-uid": "u1",
         }),
     );
+}
+
+#[test]
+fn the_profile_of_app_armor_is_named_only_where_there_is_one() {
+    let named = Case::with(|c| c.app_armor = Some("mine".into()));
+    let of = |case: Case| case.build().unwrap()["process"]["apparmorProfile"].clone();
+    assert_eq!((of(named), of(Case::new())), ("mine".into(), Value::Null));
 }

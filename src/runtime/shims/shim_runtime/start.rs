@@ -15,6 +15,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::{NEW, REMOVING, ShimRuntime, kill_process, lock, new_id};
 use crate::clock::Moment;
 use crate::images::{Image, ImageConfig};
+use crate::runtime::shims::app_armor::AppArmor;
 use crate::runtime::shims::oci_spec::{self, Namespaces};
 use crate::runtime::shims::state::{
     self, CONTAINER, ContainerRecord, Process, SANDBOX, SandboxRecord, SubPath,
@@ -290,6 +291,7 @@ impl ShimRuntime {
             cgroups_path: cgroup.clone(),
             host: &oci_spec::Host::read(c.security.privileged),
             localhost_seccomp: localhost_seccomp(c)?,
+            app_armor: app_armor(c)?,
         };
         let spec = oci_spec::build(&inputs)?;
         let message = c.termination_message.as_ref();
@@ -460,6 +462,11 @@ fn localhost_seccomp(c: &ContainerConfig) -> Result<Option<serde_json::Value>, R
     profile
         .map(Some)
         .map_err(|e| create_error(&format!("use seccomp profile {}", file.display()), e))
+}
+
+fn app_armor(c: &ContainerConfig) -> Result<Option<String>, RuntimeError> {
+    let chosen = AppArmor::of_the_kernel().choose(&c.security.app_armor, c.security.privileged);
+    chosen.map_err(|text| RuntimeError::new(RuntimeErrorKind::Failed, text))
 }
 
 /// Those of the holder; what the pod shares with the node is left out.
