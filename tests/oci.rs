@@ -846,3 +846,23 @@ fn bench_create_start_delete() {
     }
     println!("ratio {:.2}", medians[0] / medians[1]);
 }
+
+/// On a kernel without AppArmor, and on one that has no such profile: nothing runs without the profile that it asks for.
+#[test]
+fn a_profile_of_app_armor_that_cannot_be_had_is_an_error() {
+    if missing(true) {
+        return;
+    }
+    let case = Case::new("true");
+    for runtime in [PODPROBE, RUNC] {
+        let running = case.runtime(runtime);
+        let mut config = case.config();
+        config["process"]["apparmorProfile"] = json!("no-such-profile");
+        fs::write(case.dir.path().join("config.json"), config.to_string()).unwrap();
+        let (created, error) = running.create();
+        assert!(
+            !created && error.to_lowercase().contains("apparmor"),
+            "{runtime}: {error}"
+        );
+    }
+}
