@@ -1,6 +1,9 @@
 //! An object as people wrote it, kept as JSON text.
 
+use serde::ser::Error as _;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// A JSON object that is kept for people and hardly read here. As text it takes a tenth of the
 /// memory of a tree of values.
@@ -38,6 +41,14 @@ impl Default for RawObject {
     }
 }
 
+/// The text as it is, without a tree in between.
+impl Serialize for RawObject {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let text: &RawValue = serde_json::from_str(&self.0).map_err(S::Error::custom)?;
+        text.serialize(serializer)
+    }
+}
+
 /// The order of members does not count.
 impl PartialEq for RawObject {
     fn eq(&self, other: &Self) -> bool {
@@ -58,6 +69,7 @@ mod tests {
         assert_eq!(raw.value(), object);
         assert_eq!(raw.value().as_object().unwrap().keys().next().unwrap(), "b");
         assert_eq!(raw.at("/a/x"), Some("\u{1}\"ä".into()));
+        assert_eq!(serde_json::to_string(&raw).unwrap(), object.to_string());
         assert_eq!(raw.at("/a/y"), None);
         raw.edit(|object| object["a"] = 1.into());
         assert_eq!(raw.at("/a"), Some(1.into()));

@@ -90,18 +90,12 @@ impl From<Value> for Manifest {
     }
 }
 
-impl Manifest {
-    fn of_pod(&self) -> Value {
-        let raw = self.pod.as_ref().map(|pod| pod.raw.value());
-        raw.unwrap_or_default()
-    }
-}
-
 impl Deref for Manifest {
     type Target = Value;
 
     fn deref(&self) -> &Value {
-        self.object.get_or_init(|| self.of_pod())
+        let read = || self.pod.as_ref().map(|pod| pod.raw.value());
+        self.object.get_or_init(|| read().unwrap_or_default())
     }
 }
 
@@ -113,9 +107,9 @@ impl PartialEq for Manifest {
 
 impl Serialize for Manifest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.object.get() {
-            Some(object) => object.serialize(serializer),
-            None => self.of_pod().serialize(serializer),
+        match &self.pod {
+            Some(pod) => pod.raw.serialize(serializer),
+            None => self.object.get().serialize(serializer),
         }
     }
 }
