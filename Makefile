@@ -13,8 +13,10 @@ DEMO := target/demo/rootfs/probe-target
 STATIC_PATH := $(shell has() { ls "$$($$1 --print target-libdir --target $(MUSL) 2>/dev/null)"/libstd-*.rlib >/dev/null 2>&1; }; \
 	has rustc || { has /usr/bin/rustc && echo /usr/bin:; } || echo none)
 
-# Frame pointers make the tables for unwinding a third smaller, 320 KB of the static file.
-FRAMES := CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS="-C force-frame-pointers=yes"
+# Frame pointers make the tables for unwinding a third smaller, 320 KB of the static file. Panics name their place without the
+# directory of cargo's sources, so that the file does not depend on where it is built.
+SOURCES := $(wildcard $(or $(CARGO_HOME),$(HOME)/.cargo)/registry/src/*)
+STATIC_FLAGS := CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS="-C force-frame-pointers=yes $(SOURCES:%=--remap-path-prefix=%/=)"
 # lld folds functions of the same machine code into one, which saves 44 KB; without lld the file is so much larger.
 FOLD := $(shell command -v ld.lld >/dev/null 2>&1 && echo -C link-arg=-fuse-ld=lld -C link-arg=-Wl,--icf=all)
 
@@ -22,7 +24,7 @@ FOLD := $(shell command -v ld.lld >/dev/null 2>&1 && echo -C link-arg=-fuse-ld=l
 ifeq ($(STATIC_PATH),none)
 NETWORK_BENCH := $(CARGO) bench --bench network
 else
-NETWORK_BENCH := PATH="$(STATIC_PATH)$$PATH" $(FRAMES) $(CARGO) bench --bench network --profile release --target $(MUSL) --target-dir target/static
+NETWORK_BENCH := PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO) bench --bench network --profile release --target $(MUSL) --target-dir target/static
 endif
 
 .DEFAULT_GOAL := help
@@ -58,10 +60,10 @@ static: static-embedded static-slim ## one static file with and one without the 
 	@for f in static static-slim; do sh .ci/size target/$$f/$(MUSL)/release/podprobe; done
 
 static-embedded: musl-std
-	PATH="$(STATIC_PATH)$$PATH" $(FRAMES) $(CARGO) rustc --release --bin podprobe --target $(MUSL) --target-dir target/static -- $(FOLD)
+	PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO) rustc --release --bin podprobe --target $(MUSL) --target-dir target/static -- $(FOLD)
 
 static-slim: musl-std
-	PATH="$(STATIC_PATH)$$PATH" $(FRAMES) $(CARGO) rustc --release --bin podprobe --target $(MUSL) --target-dir target/static-slim --no-default-features -- $(FOLD)
+	PATH="$(STATIC_PATH)$$PATH" $(STATIC_FLAGS) $(CARGO) rustc --release --bin podprobe --target $(MUSL) --target-dir target/static-slim --no-default-features -- $(FOLD)
 
 musl-std:
 	@[ "$(STATIC_PATH)" != none ] || { echo "no Rust standard library for $(MUSL): run 'rustup target add $(MUSL)', or .ci/musl/make-musl-target.sh on Debian" >&2; exit 1; }
