@@ -795,6 +795,10 @@ fn describe_shows_the_pull_that_a_container_waits_for() {
         pod["status"]["containerStatuses"][0]["state"] =
             json!({"waiting": {"reason": "ContainerCreating"}});
         pod["pulls"] = json!([{"image": image, "stage": stage}]);
+        let spec = &mut pod["object"]["spec"];
+        spec["volumes"] = json!([{"name": "v", "image": {"reference": "mounted:1"}},
+            {"name": "w", "image": {"reference": "another:1"}}]);
+        spec["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
         let world = World::new(vec![pod], vec![]);
         let described = text(&world.run("describe pod web").stdout);
         let begin = described.find("      Reason:       ContainerCreating\n");
@@ -808,7 +812,8 @@ fn describe_shows_the_pull_that_a_container_waits_for() {
         "    Pull:           31%, 123MB of 389MB, 2 of 5 layers, 2.56MB/s, 48s, cut off 2 times\n";
     let runs = json!({"pulling": {"state": state}});
     check("app:1", runs.clone(), &format!("{figures}    Last State:"));
-    check("another:1", runs, "    Last State:");
+    check("another:1", runs.clone(), "    Last State:");
+    check("mounted:1", runs, &format!("{figures}    Last State:"));
     let cut = json!({"pulling": {"state": state, "cutOff": "r ended\nafter\u{1b}[2J 7 bytes"}});
     let why = "      Cut Off:      r ended after^[[2J 7 bytes\n    Last State:";
     check("app:1", cut, &format!("{figures}{why}"));

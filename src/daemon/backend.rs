@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::adapters::Prober;
 use crate::api::conditions::ConditionChange;
+use crate::api::pod::Volume;
 use crate::api::validation::probe_field;
 use crate::api::{Container, Pod, PodSource, PodStatus, PodUid};
 use crate::change_feed::{Aspect, ChangeFeed};
@@ -255,8 +256,13 @@ impl DaemonBackend {
     }
 }
 
-/// Whether a container of this image shows that it has none.
+/// Whether a container that runs or mounts this image shows that it has none.
 fn waits_for_image(pod: &Pod, status: &PodStatus, image: &str) -> bool {
+    let is_of = |v: &Volume| v.image.as_ref().is_some_and(|i| i.reference == image);
+    let mounts = |c: &Container| {
+        let mut volumes = pod.spec.volumes.iter().filter(|v| is_of(v));
+        volumes.any(|v| c.volume_mounts.iter().any(|m| m.name == v.name))
+    };
     let is_of_image = |reason: &str| ImageWaitReason::ALL.iter().any(|r| r.as_str() == reason);
     let waits = |c: &Container| {
         let status = status.container(&c.name);
@@ -264,7 +270,7 @@ fn waits_for_image(pod: &Pod, status: &PodStatus, image: &str) -> bool {
         waiting.is_some_and(|w| is_of_image(&w.reason))
     };
     let all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
-    all.filter(|c| c.image == image).any(waits)
+    all.filter(|c| c.image == image || mounts(c)).any(waits)
 }
 
 #[cfg(test)]

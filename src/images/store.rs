@@ -560,10 +560,13 @@ impl ImageStore {
     }
 
     fn image(&self, record: Record, name: String) -> Result<Image, ImageError> {
+        // overlayfs takes a directory once. What a layer does again has its effect at the top.
+        let mut seen = BTreeSet::new();
         let layers: Vec<PathBuf> = record
             .diff_ids
             .iter()
             .rev()
+            .filter(|d| seen.insert(d.as_str()))
             .map(|d| self.dir.layer_dir(d).join("fs"))
             .collect();
         match layers.iter().find(|l| !l.is_dir()) {

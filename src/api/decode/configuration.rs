@@ -29,6 +29,7 @@ pub fn configuration<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
 }
 
 fn with_place(text: &str, path: String, cause: &str) -> String {
+    let cause = without_value(cause);
     let field = FieldPlace { document: 0, path };
     let found = locate::positions(text, Syntax::Json, std::slice::from_ref(&field));
     let place = found.into_iter().flatten().next();
@@ -38,5 +39,39 @@ fn with_place(text: &str, path: String, cause: &str) -> String {
     match field.path.as_str() {
         "" => format!("{cause}{place}"),
         path => format!("{path}: {cause}{place}"),
+    }
+}
+
+/// The text of a wrong type without the value, which may be a password that stands in the wrong place.
+fn without_value(cause: &str) -> String {
+    let found = cause.strip_prefix("invalid type: string ");
+    match found.and_then(|rest| rest.rsplit_once(", expected ")) {
+        Some((_, expected)) => format!("invalid type: a text, expected {expected}"),
+        None => cause.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn a_text_in_the_wrong_place_is_not_repeated() {
+        let read = configuration::<BTreeMap<String, Vec<String>>>;
+        let error = read(b"{\"a\": \"pass, expected word\"}").unwrap_err();
+        let expected = "a: invalid type: a text, expected a sequence at line 1 column 2";
+        assert_eq!(error, expected);
+        assert!(read(b"{\"a\": [\"b\"]}").is_ok());
+    }
+
+    #[test]
+    fn a_key_is_given_once() {
+        let error = configuration::<BTreeMap<String, u8>>(b"{\"a\": 1,\n \"a\": 2}").unwrap_err();
+        assert_eq!(
+            error,
+            "a: given a second time: remove one of the two at line 2 column 2"
+        );
     }
 }

@@ -36,6 +36,11 @@ pub(super) fn text<'b>(bytes: &'b [u8], file: &Path) -> Result<&'b str, DecodeEr
 /// The documents of the text, without the empty ones.
 pub(super) fn parse(text: &str, file: &Path) -> Result<(Syntax, Vec<Value>), DecodeError> {
     let (syntax, documents) = documents(text, file)?;
+    // Aliases nest what they copy.
+    if documents.iter().any(|d| nests_deeper(d, yaml::DEEPEST)) {
+        let text = format!("nested deeper than {} levels: no object is", yaml::DEEPEST);
+        return Err(DecodeError::one(file, None, text));
+    }
     match documents.is_empty() {
         true => Err(DecodeError::one(
             file,
@@ -57,6 +62,15 @@ fn documents(text: &str, file: &Path) -> Result<(Syntax, Vec<Value>), DecodeErro
             Ok(documents) => Ok((Syntax::Yaml, documents)),
             Err(e) => Err(DecodeError::one(file, Some(e.at), e.text)),
         },
+    }
+}
+
+fn nests_deeper(value: &Value, levels: usize) -> bool {
+    let inside = |member| levels == 0 || nests_deeper(member, levels - 1);
+    match value {
+        Value::Array(items) => levels == 0 || items.iter().any(inside),
+        Value::Object(map) => levels == 0 || map.values().any(inside),
+        _ => false,
     }
 }
 

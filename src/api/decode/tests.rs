@@ -1061,3 +1061,37 @@ fn a_time_in_both_units_is_said() {
         [300, 0]
     );
 }
+
+/// An answer to a client has the object in it, and serde_json reads 127 levels.
+#[test]
+fn an_object_nests_at_most_a_hundred_deep_whatever_it_is_written_in() {
+    let pod = |managed: &str| {
+        let spec = "\"spec\": {\"containers\": [{\"name\": \"c\", \"image\": \"i\"}]}";
+        let meta = format!("{{\"name\": \"p\", \"managedFields\": {managed}}}");
+        format!("{{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {meta}, {spec}}}")
+    };
+    let lists = |n: usize| "[".repeat(n) + &"]".repeat(n);
+    // the object and its metadata are two
+    let deepest = decode(&pod(&lists(98))).unwrap().remove(0).pod;
+    assert_eq!(deepest.raw.at("/metadata/name"), Some("p-node1".into()));
+    let too_deep = "nested deeper than 100 levels: no object is";
+    let error = decode(&pod(&lists(99))).unwrap_err().to_string();
+    assert!(error.contains(too_deep), "{error}");
+    let aliases = format!("[&a {}, &b [[*a]], *b]", lists(96));
+    let yaml = format!("# YAML\n{}", pod(&aliases));
+    let error = decode(&yaml).unwrap_err().to_string();
+    assert!(error.contains(too_deep), "{error}");
+}
+
+/// With a feature of serde_json such a text would be read again as JSON, nested as deep as it wants.
+#[test]
+fn a_text_stays_a_text_whatever_its_key_is() {
+    let key = "$serde_json::private::RawValue";
+    let given = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "managedFields": [{key: "{\"a\": 1}"}]},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let DecodedPod { pod, .. } = good(&given);
+    assert_eq!(
+        pod.raw.at("/metadata/managedFields/0"),
+        Some(json!({key: "{\"a\": 1}"}))
+    );
+}

@@ -11,8 +11,9 @@ use serde_json::{Map, Value};
 use super::place::{Place, Position, Visit};
 use crate::api::field::{item, push_key};
 
-/// The deepest nesting, as in `serde_json`.
-const DEEPEST: usize = 127;
+/// The deepest nesting of a document. serde_json reads 127 levels, and an answer to a client puts
+/// some around an object.
+pub(super) const DEEPEST: usize = 100;
 /// The most that aliases may add to a file, in bytes of its values: 1 MiB.
 const MOST_COPIED: usize = 1 << 20;
 /// What one value counts besides its text, in bytes.

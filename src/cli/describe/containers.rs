@@ -12,6 +12,17 @@ use crate::cli::{human, pull_text};
 use crate::clock::Time;
 use crate::images::ImagePull;
 
+/// Whether the container runs the image or mounts a volume of it.
+fn needs(pod: &Value, container: &Value, image: &str) -> bool {
+    let list = |of: &Value| of.as_array().cloned().unwrap_or_default();
+    let volumes = list(&pod["spec"]["volumes"]);
+    let is_of = |mount: &Value| {
+        let mut volumes = volumes.iter().filter(|v| v["name"] == mount["name"]);
+        volumes.any(|v| v["image"]["reference"] == image)
+    };
+    container["image"] == image || list(&container["volumeMounts"]).iter().any(is_of)
+}
+
 /// Writes the section of a list of the pod's containers, unless the list is empty.
 pub(super) fn all(
     w: &mut String,
@@ -36,7 +47,7 @@ pub(super) fn all(
         if let Some(status) = status {
             state(w, "State", &status.state);
         }
-        for p in pulls.iter().filter(|p| c["image"] == p.image.as_str()) {
+        for p in pulls.iter().filter(|p| needs(pod, c, &p.image)) {
             pull(w, p, now);
         }
         if let Some(status) = status {

@@ -154,8 +154,8 @@ fn what_json_has_not_is_an_error() {
         4,
         "the tag !own is not known here: leave it out",
     );
-    let deep = format!("{}1{}", "[".repeat(128), "]".repeat(128));
-    check_error(&deep, 1, 128, "nested deeper than 127 levels: no object is");
+    let deep = format!("{}1{}", "[".repeat(101), "]".repeat(101));
+    check_error(&deep, 1, 101, "nested deeper than 100 levels: no object is");
     check(
         &format!("{}1{}", "[".repeat(3), "]".repeat(3)),
         &json!([[[1]]]),
