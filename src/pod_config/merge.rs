@@ -10,6 +10,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
+use serde_json::{Value, json};
+
 use crate::api::source::{MIRROR_ANNOTATION, SEEN_ANNOTATION, SOURCE_ANNOTATION};
 use crate::api::{Pod, PodRef, PodSource, PodUid};
 use crate::clock::Time;
@@ -198,8 +200,15 @@ fn compare(
         let pod = match old.get(pod.uid()) {
             None => {
                 let mut pod = Arc::unwrap_or_clone(pod);
-                annotate(&mut pod, SOURCE_ANNOTATION, source.as_str().into());
-                annotate(&mut pod, SEEN_ANNOTATION, Time::with_nanos(now));
+                let seen = Time::with_nanos(now);
+                let source = source.as_str().to_owned();
+                annotate(
+                    &mut pod,
+                    &[
+                        (SOURCE_ANNOTATION, Some(source)),
+                        (SEEN_ANNOTATION, Some(seen)),
+                    ],
+                );
                 let pod = Arc::new(pod);
                 groups.add.push(Arc::clone(&pod));
                 pod
@@ -264,53 +273,42 @@ fn adopt(known: &Pod, mut new: Pod) -> Pod {
     });
     new.metadata.name.clone_from(&known.metadata.name);
     new.metadata.namespace.clone_from(&known.metadata.namespace);
-    for key in LOCAL {
-        match known.metadata.annotations.get(key) {
-            Some(value) => annotate(&mut new, key, value.clone()),
-            None => unannotate(&mut new, key),
-        }
-    }
+    let local = LOCAL.map(|key| (key, known.metadata.annotations.get(key).cloned()));
+    annotate(&mut new, &local);
     new
 }
 
-/// Sets an annotation in the typed view and in the raw object.
-fn annotate(pod: &mut Pod, key: &str, value: String) {
+/// Sets annotations in the typed view and in the raw object; None removes one.
+fn annotate(pod: &mut Pod, values: &[(&str, Option<String>)]) {
+    let typed = &mut pod.metadata.annotations;
+    for (key, value) in values {
+        match value {
+            Some(value) => drop(typed.insert((*key).into(), value.clone())),
+            None => drop(typed.remove(*key)),
+        }
+    }
     pod.raw.edit(|raw| {
-        let Some(raw) = raw.as_object_mut() else {
-            return;
-        };
-        let metadata = raw
-            .entry("metadata")
-            .or_insert_with(|| serde_json::json!({}));
-        if let Some(metadata) = metadata.as_object_mut() {
-            let annotations = metadata
-                .entry("annotations")
-                .or_insert_with(|| serde_json::json!({}));
-            if !annotations.is_object() {
-                *annotations = serde_json::json!({});
-            }
-            annotations[key] = value.as_str().into();
+        for (key, value) in values {
+            set_annotation(raw, key, value.as_deref());
         }
     });
-    pod.metadata.annotations.insert(key.into(), value);
 }
 
-fn unannotate(pod: &mut Pod, key: &str) {
-    pod.metadata.annotations.remove(key);
-    pod.raw.edit(|raw| {
-        let annotations = raw.pointer_mut("/metadata/annotations");
-        if let Some(annotations) = annotations.and_then(|a| a.as_object_mut()) {
-            annotations.shift_remove(key);
+fn set_annotation(raw: &mut Value, key: &str, value: Option<&str>) {
+    if let Some(Value::Object(annotations)) = raw.pointer_mut("/metadata/annotations") {
+        match value {
+            Some(value) => drop(annotations.insert(key.into(), value.into())),
+            None => drop(annotations.shift_remove(key)),
         }
-    });
+    } else if let Some(value) = value.filter(|_| raw.is_object()) {
+        raw["metadata"]["annotations"] = json!({key: value});
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::api::test_pods;
-    use serde_json::{Value, json};
-
     /// `uid` is the identity; `edit` changes typed view and raw object alike.
     fn pod(uid: &str, name: &str, edit: impl FnOnce(&mut Value)) -> Arc<Pod> {
         test_pods::pod(name)
