@@ -374,32 +374,12 @@ fn own_address() -> Option<IpAddr> {
     towards("0.0.0.0", "192.0.2.1").or_else(|| towards("::", "2001:db8::1"))
 }
 
-/// The error names the key, the place and, for an unknown key, the likely one.
 fn parse(bytes: &[u8]) -> Result<File, String> {
     // serde would read `[]` as an object without keys.
     if !bytes.trim_ascii_start().starts_with(b"{") {
         return Err("it is not a JSON object; an empty one, {}, means every default".into());
     }
-    decode::configuration(bytes).map_err(|e| with_likely_key(&e))
-}
-
-/// "a: unknown field `a`, expected one of `b`, `c` at line 1 column 2", with the known name that is
-/// nearest.
-fn with_likely_key(text: &str) -> String {
-    let Some((path, names)) = text.split_once(": unknown field ") else {
-        return text.into();
-    };
-    let place = names.rfind(" at line").map_or("", |at| &names[at..]);
-    let mut quoted = names.split('`').skip(1).step_by(2);
-    let unknown = quoted.next().unwrap_or_default();
-    let known: Vec<&str> = quoted.collect();
-    match crate::spelling::nearest(unknown, known.iter().copied()) {
-        Some(key) => format!("{path}: unknown key \"{unknown}\", did you mean \"{key}\"?{place}"),
-        None => format!(
-            "{path}: unknown key \"{unknown}\"; known are {}{place}",
-            known.join(", ")
-        ),
-    }
+    decode::configuration(bytes)
 }
 
 /// Parses a Go duration: `20s`, `1m30s`, `1.5h`, `100ms`. No sign, and a unit on every number but 0.

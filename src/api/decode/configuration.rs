@@ -6,12 +6,13 @@ use super::locate;
 use super::place::{FieldPlace, Syntax};
 use super::tracked;
 use crate::api::field::render;
+use crate::spelling;
 
 /// Reads a configuration.
 ///
 /// # Errors
-/// One sentence: the key, what is wrong with it, and its line and column. The text is not JSON, a
-/// key is given twice, or the type refuses a key or a value.
+/// One sentence: the key, what is wrong with it, for an unknown one the likely one, and its line and
+/// column. The text is not JSON, a key is given twice, or the type refuses a key or a value.
 pub fn configuration<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let value = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
     // It was JSON, so it is UTF-8.
@@ -29,7 +30,7 @@ pub fn configuration<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
 }
 
 fn with_place(text: &str, path: String, cause: &str) -> String {
-    let cause = without_value(cause);
+    let cause = in_words(cause);
     let field = FieldPlace { document: 0, path };
     let found = locate::positions(text, Syntax::Json, std::slice::from_ref(&field));
     let place = found.into_iter().flatten().next();
@@ -42,12 +43,27 @@ fn with_place(text: &str, path: String, cause: &str) -> String {
     }
 }
 
-/// The text of a wrong type without the value, which may be a password that stands in the wrong place.
-fn without_value(cause: &str) -> String {
+/// serde's text with the known key that is nearest to an unknown one, and without a text that has
+/// the wrong type: it may be a password that stands in the wrong place.
+fn in_words(cause: &str) -> String {
+    if let Some(names) = cause.strip_prefix("unknown field ") {
+        return unknown_key(names);
+    }
     let found = cause.strip_prefix("invalid type: string ");
     match found.and_then(|rest| rest.rsplit_once(", expected ")) {
         Some((_, expected)) => format!("invalid type: a text, expected {expected}"),
         None => cause.to_owned(),
+    }
+}
+
+/// Of "`a`, expected one of `b`, `c`".
+fn unknown_key(names: &str) -> String {
+    let mut quoted = names.split('`').skip(1).step_by(2);
+    let unknown = quoted.next().unwrap_or_default();
+    let known: Vec<&str> = quoted.collect();
+    match spelling::nearest(unknown, known.iter().copied()) {
+        Some(key) => format!("unknown key \"{unknown}\", did you mean \"{key}\"?"),
+        None => format!("unknown key \"{unknown}\"; known are {}", known.join(", ")),
     }
 }
 
