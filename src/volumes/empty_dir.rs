@@ -35,9 +35,11 @@ impl VolumeType for EmptyDirVolume {
         let made = fs::create_dir_all(dir)
             .and_then(|()| fs::set_permissions(dir, Permissions::from_mode(0o777)));
         made.map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+        // Of less than a page the kernel makes a hugetlbfs without room.
+        let size = spec.size_limit.as_ref().and_then(positive);
         let tmpfs = (medium == "Memory" || page_size.is_some()).then(|| Tmpfs {
             path: dir.to_owned(),
-            size: spec.size_limit.as_ref().and_then(positive),
+            size: size.map(|n| n.next_multiple_of(page_size.unwrap_or(1))),
             page_size,
         });
         Ok(SetUp {

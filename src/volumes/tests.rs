@@ -88,7 +88,8 @@ fn huge_pages_have_the_size_that_the_pod_requests() {
     assert_eq!(page_size("HugePages-2Mi", one.clone(), two.clone()), small);
     assert_eq!(
         page_size("HugePages-1Gi", one.clone(), two.clone()),
-        Ok((Some(1 << 30), limit))
+        Ok((Some(1 << 30), Some(1 << 30))),
+        "a size limit counts in whole pages"
     );
     assert_eq!(
         page_size("HugePages", one, two.clone()),
