@@ -69,8 +69,8 @@ impl RolePipes {
         Ok(Self { stdin, stdout })
     }
 
-    /// One line, or less when the role has ended. `TimedOut` when it says nothing in time, `Interrupted` when the daemon is
-    /// ending.
+    /// One line, or all that it said before it ended, which is how an error comes. `TimedOut` when it
+    /// says nothing in time, `Interrupted` when the daemon is ending.
     fn answer(&mut self, limit: Duration, ending: BorrowedFd<'_>) -> io::Result<String> {
         let end = Moment::now() + limit;
         let mut said = Vec::new();
@@ -98,7 +98,9 @@ impl RolePipes {
             let mut chunk = [0; 512];
             let n = self.stdout.read(&mut chunk)?;
             said.extend_from_slice(&chunk[..n]);
-            if n == 0 || said.ends_with(b"\n") || said.len() > MAX_ANSWER {
+            // The text of an error may have lines.
+            let is_line = said.ends_with(b"\n") && !said.starts_with(b"error ");
+            if n == 0 || is_line || said.len() > MAX_ANSWER {
                 return Ok(String::from_utf8_lossy(&said).into_owned());
             }
         }
@@ -505,6 +507,24 @@ mod tests {
         let unmounted = [record.join("held"), held].map(|at| nix::mount::umount(&at).is_ok());
         assert_eq!(unmounted, [false, true]);
         assert!(!record.exists());
+    }
+
+    /// A newline where a read ends is not the end of an error.
+    #[test]
+    fn an_error_with_lines_is_read_to_its_end() {
+        let first = format!("error other {}", "x".repeat(499));
+        let mut role = std::process::Command::new("printf")
+            .args(["%s\\n", &first, "second"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (ending, _keep) = nix::unistd::pipe().unwrap();
+        let answer = RolePipes::of(&mut role)
+            .unwrap()
+            .answer(Duration::from_secs(10), ending.as_fd());
+        role.wait().unwrap();
+        assert_eq!(answer.unwrap(), format!("{first}\nsecond\n"));
     }
 
     #[track_caller]
