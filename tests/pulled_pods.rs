@@ -15,6 +15,16 @@ use podprobe::settings::RuntimeChoice;
 use serde_json::json;
 use support::daemon::{Day, FOREVER, find};
 
+/// A Secret with the login at [`registry`].
+fn login(server: &Server) -> serde_json::Value {
+    let login = json!({"auths": {server.address.to_string(): {"username": "u", "password": "p"}}});
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login"},
+        "type": "kubernetes.io/dockerconfigjson",
+        "stringData": {".dockerconfigjson": login.to_string()},
+    })
+}
+
 /// A registry with `app:1` for the user `u` with the password `p`.
 fn registry() -> Server {
     let mut content = Content::default();
@@ -70,14 +80,7 @@ fn a_pod_runs_an_image_from_a_registry_with_the_login_of_its_secret() {
             "Unable to retrieve some image pull secrets (none); attempting to pull the image may not succeed."
         );
 
-        let login =
-            json!({"auths": {server.address.to_string(): {"username": "u", "password": "p"}}});
-        let secret = json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login"},
-            "type": "kubernetes.io/dockerconfigjson",
-            "stringData": {".dockerconfigjson": login.to_string()},
-        });
-        day.put("login", secret);
+        day.put("login", login(&server));
         put("welcome", "login");
         support::wait_until("the pulled pod to run", || day.starts("welcome") == ["up"]);
         let pulled = day.wait_event("welcome", "Pulled");
@@ -124,6 +127,11 @@ fn the_image_of_a_volume_is_pulled_with_the_login_of_the_pod_and_held_back_after
             let held = waiting.reason == "ImagePullBackOff" && waiting.message.starts_with(&text);
             held.then_some(())
         });
+        // Its container runs another image.
+        day.wait("the time of the next try", |s| {
+            let pull = find(s, "refused")?.pulls.first()?.clone();
+            (pull.image == image && matches!(pull.stage, PullStage::BackOff { .. })).then_some(())
+        });
         let events = day.wait("the events of the pull", |s| {
             let events = find(s, "refused")?.events.clone();
             let back_off = events.iter().any(|e| e.reason == "BackOff");
@@ -141,14 +149,7 @@ fn the_image_of_a_volume_is_pulled_with_the_login_of_the_pod_and_held_back_after
             assert!(found, "{field} {reason} {text}: {events:#?}");
         }
 
-        let login =
-            json!({"auths": {server.address.to_string(): {"username": "u", "password": "p"}}});
-        let secret = json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login"},
-            "type": "kubernetes.io/dockerconfigjson",
-            "stringData": {".dockerconfigjson": login.to_string()},
-        });
-        day.put("login", secret);
+        day.put("login", login(&server));
         put("welcome", "login");
         support::wait_until("the pod with the pulled volume", || {
             day.starts("welcome") == ["sh"]

@@ -29,7 +29,7 @@ use crate::api::{Container, Pod};
 use crate::network::etc_files::EtcFiles;
 use crate::runtime::{
     ContainerConfig, ContainerMetadata, ImageSpec, Labels, Mount, NamespaceMode, NamespaceOptions,
-    Resources, SandboxConfig, SandboxMetadata, TerminationMessage, labels,
+    SandboxConfig, SandboxMetadata, TerminationMessage, labels,
 };
 use crate::volumes::MountedVolumes;
 
@@ -154,10 +154,7 @@ pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, String> {
         working_dir: c.working_dir.clone(),
         mounts: mounts(i, &variables)?,
         env: variables,
-        resources: Resources {
-            huge_pages: resources::huge_pages(&c.resources, &i.node.huge_page_sizes),
-            ..resources::resources(i.pod, c, i.node.memory_capacity)?
-        },
+        resources: resources::resources(i.pod, c, i.node)?,
         security: security::security(i)?,
         stdin: c.stdin,
         tty: c.tty,

@@ -1,5 +1,6 @@
 //! cpu, memory and the out-of-memory score, by the kubelet's formulas (pkg/kubelet/cm and pkg/kubelet/qos).
 
+use super::NodeFacts;
 use crate::api::Container;
 use crate::api::huge_pages::page_size;
 use crate::api::pod::{Pod, ResourceRequirements};
@@ -15,7 +16,7 @@ const PERIOD: i64 = 100_000;
 pub(super) fn resources(
     pod: &Pod,
     container: &Container,
-    memory_capacity: u64,
+    node: &NodeFacts,
 ) -> Result<Resources, String> {
     let r = &container.resources;
     let limit = |name, unit| Ok::<_, String>(amount(&r.limits, name, unit)?.filter(|l| *l > 0));
@@ -26,13 +27,13 @@ pub(super) fn resources(
         cpu_quota: cpu_limit.map(quota),
         cpu_period: PERIOD,
         memory_limit: limit("memory", 1)?,
-        oom_score_adj: oom_score_adj(pod, container, memory_capacity)?,
-        huge_pages: Vec::new(),
+        oom_score_adj: oom_score_adj(pod, container, node.memory_capacity)?,
+        huge_pages: huge_pages(r, &node.huge_page_sizes),
     })
 }
 
 /// The limit of each page size that the node has: 0 where the container asks for none, as in the kubelet.
-pub(super) fn huge_pages(r: &ResourceRequirements, sizes: &[u64]) -> Vec<(u64, u64)> {
+fn huge_pages(r: &ResourceRequirements, sizes: &[u64]) -> Vec<(u64, u64)> {
     let limit = |size: u64| {
         let named = |(name, _): &(&String, &Quantity)| page_size(name) == Some(size);
         let limits = r.limits.iter().filter(named);
@@ -147,15 +148,19 @@ mod tests {
             resources: requirements(limits, requests),
             ..Default::default()
         };
-        resources(&pod_of(&container), &container, 1_000_000)
+        let node = NodeFacts {
+            memory_capacity: 1_000_000,
+            huge_page_sizes: vec![2 << 20, 1 << 30],
+            ..Default::default()
+        };
+        resources(&pod_of(&container), &container, &node)
     }
 
     #[test]
     fn a_page_size_that_is_not_asked_for_has_the_limit_0() {
-        let r = requirements(&[("hugepages-2Mi", "4Mi"), ("memory", "1Gi")], &[]);
-        let sizes = [2 << 20, 1 << 30];
-        assert_eq!(huge_pages(&r, &sizes), [(2 << 20, 4 << 20), (1 << 30, 0)]);
-        assert_eq!(huge_pages(&r, &[]), []);
+        let r = of(&[("hugepages-2Mi", "4Mi"), ("memory", "1Gi")], &[]).unwrap();
+        assert_eq!(r.huge_pages, [(2 << 20, 4 << 20), (1 << 30, 0)]);
+        assert_eq!(huge_pages(&ResourceRequirements::default(), &[]), []);
     }
 
     fn pod_of(container: &Container) -> Pod {

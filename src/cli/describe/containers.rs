@@ -12,17 +12,6 @@ use crate::cli::{human, pull_text};
 use crate::clock::Time;
 use crate::images::ImagePull;
 
-/// Whether the container runs the image or mounts a volume of it.
-fn needs(pod: &Value, container: &Value, image: &str) -> bool {
-    let list = |of: &Value| of.as_array().cloned().unwrap_or_default();
-    let volumes = list(&pod["spec"]["volumes"]);
-    let is_of = |mount: &Value| {
-        let mut volumes = volumes.iter().filter(|v| v["name"] == mount["name"]);
-        volumes.any(|v| v["image"]["reference"] == image)
-    };
-    container["image"] == image || list(&container["volumeMounts"]).iter().any(is_of)
-}
-
 /// Writes the section of a list of the pod's containers, unless the list is empty.
 pub(super) fn all(
     w: &mut String,
@@ -109,6 +98,20 @@ fn port_line(w: &mut String, ports: &[Value], title: &str, key: &str) {
         "    {title}{plural}:\t{}",
         if text.is_empty() { "<none>" } else { &text }
     );
+}
+
+/// Whether the container runs the image or mounts a volume of it.
+fn needs(pod: &Value, container: &Value, image: &str) -> bool {
+    let is_of = |mount: &Value| {
+        let named = |v: &&Value| v["name"] == mount["name"];
+        let mut volumes = each(&pod["spec"]["volumes"]).filter(named);
+        volumes.any(|v| v["image"]["reference"] == image)
+    };
+    container["image"] == image || each(&container["volumeMounts"]).any(is_of)
+}
+
+fn each(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
 }
 
 /// Ours: a kubelet says of a pull that it has begun and that it has ended.
