@@ -15,8 +15,8 @@ STATIC_PATH := $(shell has() { ls "$$($$1 --print target-libdir --target $(MUSL)
 
 # Frame pointers make the tables for unwinding a third smaller, 320 KB of the static file. Panics name their place without the
 # directory of cargo's sources, so that the file does not depend on where it is built.
-SOURCES := $(wildcard $(or $(CARGO_HOME),$(HOME)/.cargo)/registry/src/*)
-STATIC_FLAGS := CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS="-C force-frame-pointers=yes $(SOURCES:%=--remap-path-prefix=%/=)"
+SOURCES := $(or $(CARGO_HOME),$(HOME)/.cargo)/registry/src/
+STATIC_FLAGS := CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS="-C force-frame-pointers=yes --remap-path-prefix=$(SOURCES)="
 # lld folds functions of the same machine code into one, which saves 44 KB; without lld the file is so much larger.
 FOLD := $(shell command -v ld.lld >/dev/null 2>&1 && echo -C link-arg=-fuse-ld=lld -C link-arg=-Wl,--icf=all)
 
