@@ -41,6 +41,7 @@ pub mod remove_tree;
 pub mod runtime;
 pub mod seccomp;
 pub mod server;
+pub mod services;
 pub mod settings;
 #[cfg(test)]
 #[path = "../tests/support/skip.rs"]

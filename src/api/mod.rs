@@ -21,6 +21,7 @@ pub mod qos;
 pub mod quantity;
 pub mod raw_object;
 pub mod references;
+pub mod service;
 pub mod source;
 pub mod status;
 pub mod support;

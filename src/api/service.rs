@@ -1,0 +1,217 @@
+//! The typed view of Service, EndpointSlice and Endpoints, in the API's names.
+//!
+//! Invariants: an object that [`super::decode`] returns is valid and has its defaults. An Endpoints object never
+//! gets further than decoding: it is mirrored into slices there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// The transport of a service port. The API has SCTP, too; podprobe refuses it.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum Protocol {
+    /// TCP.
+    #[default]
+    #[serde(rename = "TCP")]
+    Tcp,
+    /// UDP.
+    #[serde(rename = "UDP")]
+    Udp,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+        })
+    }
+}
+
+/// `spec.type`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServiceType {
+    /// An address inside the node and its pods.
+    #[default]
+    ClusterIp,
+    /// And a port on the node's addresses.
+    NodePort,
+    /// And the addresses that its status names.
+    LoadBalancer,
+    /// A name for something elsewhere; nothing is proxied.
+    ExternalName,
+}
+
+/// `spec.clusterIP` and `spec.clusterIPs`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ClusterIps {
+    /// Left out: they are allocated from `serviceCIDR`.
+    #[default]
+    Allocated,
+    /// `None`: headless. Names lead to the pods; nothing is proxied.
+    Headless,
+    /// As written, primary first; at most one of each family.
+    Given(Vec<IpAddr>),
+}
+
+/// `ports[].targetPort`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetPort {
+    /// A number, 1 to 65535.
+    Number(u16),
+    /// The name of a container port.
+    Name(String),
+}
+
+/// `spec.ports[]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePort {
+    /// Empty where the service has one port without a name.
+    pub name: String,
+    /// TCP or UDP.
+    pub protocol: Protocol,
+    /// 1 to 65535.
+    pub port: u16,
+    /// `port` where it is left out.
+    pub target_port: TargetPort,
+    /// None: allocated where the type wants one.
+    pub node_port: Option<u16>,
+    /// Not acted on; shown in slices.
+    pub app_protocol: Option<String>,
+}
+
+/// `internalTrafficPolicy` and `externalTrafficPolicy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TrafficPolicy {
+    /// All endpoints.
+    #[default]
+    Cluster,
+    /// Only those of this node; none is no answer, and the client's address is kept.
+    Local,
+}
+
+/// `ipFamilyPolicy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IpFamilyPolicy {
+    /// One family.
+    #[default]
+    SingleStack,
+    /// Both where the node has both.
+    PreferDualStack,
+    /// Both or refused.
+    RequireDualStack,
+}
+
+/// `ipFamilies[]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum IpFamily {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// An address with the length of its prefix, `10.0.0.0/8`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Cidr {
+    /// Its first address.
+    pub network: IpAddr,
+    /// 0 to 32 or 128.
+    pub prefix: u8,
+}
+
+/// A v1 Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// `metadata.labels`.
+    pub labels: BTreeMap<String, String>,
+    /// `metadata.annotations`.
+    pub annotations: BTreeMap<String, String>,
+    /// `spec.type`.
+    pub type_: ServiceType,
+    /// `spec.ports`; empty only for a headless service and an `ExternalName`.
+    pub ports: Vec<ServicePort>,
+    /// `spec.selector`; empty selects nothing: endpoints come from slices of files.
+    pub selector: BTreeMap<String, String>,
+    /// `spec.clusterIP`, `spec.clusterIPs`.
+    pub cluster_ips: ClusterIps,
+    /// `spec.ipFamilies` as written.
+    pub ip_families: Vec<IpFamily>,
+    /// `spec.ipFamilyPolicy`.
+    pub ip_family_policy: IpFamilyPolicy,
+    /// `spec.externalIPs`.
+    pub external_ips: Vec<IpAddr>,
+    /// `spec.externalName`.
+    pub external_name: String,
+    /// `ClientIP` affinity with its timeout (1 s to 24 h); None is `sessionAffinity: None`.
+    pub session_affinity: Option<Duration>,
+    /// For clients in the node and its pods.
+    pub internal_traffic_policy: TrafficPolicy,
+    /// For clients from outside, on node ports and external addresses.
+    pub external_traffic_policy: TrafficPolicy,
+    /// Pods that are not ready get traffic, too.
+    pub publish_not_ready_addresses: bool,
+    /// `loadBalancerSourceRanges`: who may use the load balancer's addresses; empty is everybody.
+    pub source_ranges: Vec<Cidr>,
+    /// `healthCheckNodePort`.
+    pub health_check_node_port: Option<u16>,
+    /// `status.loadBalancer.ingress[].ip` without those of `ipMode: Proxy`.
+    pub ingress_ips: Vec<IpAddr>,
+}
+
+/// `endpoints[].conditions`, with what is left out filled in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndpointConditions {
+    /// Gets new connections.
+    pub ready: bool,
+    /// Answers, also while it ends.
+    pub serving: bool,
+    /// Ends.
+    pub terminating: bool,
+}
+
+/// `endpoints[]` of a slice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// All lead to one endpoint; the first is used.
+    pub addresses: Vec<IpAddr>,
+    /// Whether it gets traffic.
+    pub conditions: EndpointConditions,
+    /// Its name below a headless service.
+    pub hostname: Option<String>,
+    /// The node it is on.
+    pub node_name: Option<String>,
+    /// `targetRef`: namespace and name of its pod.
+    pub target: Option<(String, String)>,
+}
+
+/// `ports[]` of a slice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointPort {
+    /// The name of the service's port.
+    pub name: String,
+    /// TCP or UDP.
+    pub protocol: Protocol,
+    /// None: all ports, which leads nowhere here.
+    pub port: Option<u16>,
+    /// Shown only.
+    pub app_protocol: Option<String>,
+}
+
+/// A discovery.k8s.io/v1 EndpointSlice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointSlice {
+    /// `metadata.labels["kubernetes.io/service-name"]`; empty belongs to no service.
+    pub service: String,
+    /// IPv4 or IPv6; slices of `FQDN` are refused.
+    pub family: IpFamily,
+    /// At most 1000.
+    pub endpoints: Vec<Endpoint>,
+    /// At most 100.
+    pub ports: Vec<EndpointPort>,
+}

@@ -1,0 +1,113 @@
+//! What a data path gets: every service port with the addresses it answers on and the endpoints it leads to.
+//!
+//! Invariants: an address with port and protocol occurs once in a table. Endpoints are chosen already, and sorted; so
+//! equal states give equal tables.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::api::service::{Cidr, Protocol};
+
+/// Names a service port; prints as `ns/name` or `ns/name:port`, kube-proxy's form.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ServicePortName {
+    /// Namespace of the service.
+    pub namespace: String,
+    /// Its name.
+    pub service: String,
+    /// Name of the port; may be empty.
+    pub port: String,
+    /// Two ports of one number differ in it.
+    pub protocol: Protocol,
+}
+
+impl fmt::Display for ServicePortName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.service)?;
+        match self.port.is_empty() {
+            true => Ok(()),
+            false => write!(f, ":{}", self.port),
+        }
+    }
+}
+
+/// Where a connection may be sent.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Backend {
+    /// Address and port.
+    pub address: SocketAddr,
+    /// It is connected to from inside this network namespace: a pod that has only a loopback interface. The userspace
+    /// path alone can reach it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<PathBuf>,
+}
+
+/// The backends of one kind of client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Backends {
+    /// One of these, never empty.
+    Some(Vec<Backend>),
+    /// The service has no endpoint: clients are refused.
+    Reject,
+    /// The policy is Local and no endpoint is on this node: packets are dropped, so that clients try elsewhere.
+    Drop,
+}
+
+/// One port of one service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServicePortEntry {
+    /// See [`ServicePortName`].
+    pub name: ServicePortName,
+    /// Its number on the addresses below.
+    pub port: u16,
+    /// Addresses for clients on the node and in pods.
+    pub cluster_ips: Vec<IpAddr>,
+    /// Addresses for clients from outside: `externalIPs`.
+    pub external_ips: Vec<IpAddr>,
+    /// The same of the load balancer: only `source_ranges` may use them.
+    pub load_balancer_ips: Vec<IpAddr>,
+    /// Who may use `load_balancer_ips`; empty is everybody.
+    pub source_ranges: Vec<Cidr>,
+    /// A port on the node's addresses, loopback excepted.
+    pub node_port: Option<u16>,
+    /// How long a client keeps its endpoint.
+    pub affinity: Option<Duration>,
+    /// `externalTrafficPolicy: Local`: clients from outside keep their address. With Cluster they appear as the node.
+    pub external_local: bool,
+    /// For clients on the node and in pods, on every address.
+    pub internal: Backends,
+    /// For clients from outside, on the external addresses and the node port.
+    pub external: Backends,
+}
+
+/// A port of the node that leads to a container's port.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct HostPort {
+    /// None: every address of the node.
+    pub host_ip: Option<IpAddr>,
+    /// The port.
+    pub port: u16,
+    /// TCP or UDP.
+    pub protocol: Protocol,
+    /// The container's.
+    pub backend: Backend,
+    /// `name_namespace` of the pod, for texts.
+    pub pod: String,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceTable {
+    /// Sorted by name.
+    pub services: Vec<ServicePortEntry>,
+    /// Sorted.
+    pub host_ports: Vec<HostPort>,
+    /// Sources in these are pods of this node.
+    pub pod_cidrs: Vec<Cidr>,
+    /// Addresses in these that no service has are refused.
+    pub service_cidrs: Vec<Cidr>,
+}
