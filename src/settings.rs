@@ -11,6 +11,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use ureq::http::{HeaderName, HeaderValue};
 
+use crate::api::cidr::Cidr;
 use crate::api::decode;
 use crate::api::sysctls::SysctlAllowlist;
 use crate::api::validation::{is_dns_subdomain, is_qualified_name, is_valid_label_value};
@@ -19,6 +20,7 @@ use crate::images::ImageGcPolicy;
 use crate::images::manager::Parallel;
 use crate::images::registry::Registries;
 use crate::layout::Layout;
+use crate::network::{NetworkChoice, NetworkSettings};
 
 /// The validated configuration of the daemon. The first word of a field's comment is its key;
 /// README.md's table is made of them.
@@ -47,6 +49,10 @@ pub struct Settings {
     /// `nodeIP`: the address of pods with hostNetwork, where their probes go; empty is the address of the interface with the
     /// default route when the daemon starts, or 127.0.0.1 where there is none.
     pub node_ip: IpAddr,
+    /// `network`: what connects pods: `auto`, `bridge` or `none`; auto is a bridge of podprobe's own where the kernel can, else a loopback interface alone.
+    pub network: NetworkChoice,
+    /// `podCIDR`: the addresses of pods, IPv4 or IPv6, or one of each with a comma between them; prefix 8 to 30 or 48 to 126.
+    pub pod_cidrs: Vec<Cidr>,
     /// `allowProbeHosts`: hosts that a probe may name besides the pod's own addresses and loopback.
     pub allow_probe_hosts: Vec<String>,
     /// `maxPods`: how many pods run at a time; 1 or more.
@@ -102,6 +108,8 @@ impl Default for Settings {
             container_log_max_size: 10 << 20,
             container_log_max_files: 5,
             node_ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            network: NetworkChoice::Auto,
+            pod_cidrs: vec![Cidr::v4([10, 244, 0, 0], 24)],
             allow_probe_hosts: Vec::new(),
             max_pods: 110,
             node_labels: BTreeMap::new(),
@@ -173,6 +181,10 @@ struct File {
     container_log_max_files: Option<u32>,
     #[serde(rename = "nodeIP", deserialize_with = "address")]
     node_ip: Option<IpAddr>,
+    #[serde(deserialize_with = "network_choice")]
+    network: Option<NetworkChoice>,
+    #[serde(rename = "podCIDR", deserialize_with = "ranges")]
+    pod_cidrs: Option<Vec<Cidr>>,
     #[serde(deserialize_with = "hosts")]
     allow_probe_hosts: Option<Vec<String>>,
     #[serde(deserialize_with = "max_pods")]
@@ -244,6 +256,17 @@ impl Settings {
             high_percent: self.image_gc_high_threshold_percent,
             low_percent: self.image_gc_low_threshold_percent,
             min_age: self.image_minimum_gc_age,
+        }
+    }
+
+    /// What the networks of pods are made from.
+    pub fn networks(&self, layout: &Layout) -> NetworkSettings {
+        NetworkSettings {
+            choice: self.network,
+            node_ip: self.node_ip,
+            pod_cidrs: self.pod_cidrs.clone(),
+            id: layout.id(),
+            records: layout.sandboxes(),
         }
     }
 
@@ -335,6 +358,8 @@ impl File {
                 .container_log_max_files
                 .unwrap_or(d.container_log_max_files),
             node_ip: self.node_ip.or_else(own_address).unwrap_or(d.node_ip),
+            network: self.network.unwrap_or(d.network),
+            pod_cidrs: self.pod_cidrs.unwrap_or(d.pod_cidrs),
             allow_probe_hosts: self.allow_probe_hosts.unwrap_or(d.allow_probe_hosts),
             max_pods: self.max_pods.unwrap_or(d.max_pods),
             node_labels: self.node_labels.unwrap_or(d.node_labels),
@@ -584,6 +609,42 @@ fn addresses<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<IpAddr>>, D::
         };
         all.iter().map(address).collect()
     })
+}
+
+fn network_choice<'de, D: Deserializer<'de>>(d: D) -> Result<Option<NetworkChoice>, D::Error> {
+    checked(d, |t: String| t.parse())
+}
+
+/// One range, or one of each family with a comma between them.
+fn ranges<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<Cidr>>, D::Error> {
+    checked(d, |t: String| {
+        let all = t.split(',').map(|r| pod_range(r.trim()));
+        let all = all.collect::<Result<Vec<Cidr>, _>>()?;
+        match all[..] {
+            [_] => Ok(all),
+            [a, b] if a.network.is_ipv4() != b.network.is_ipv4() => Ok(all),
+            _ => Err(format!(
+                "\"{t}\": at most one range of IPv4 and one of IPv6"
+            )),
+        }
+    })
+}
+
+fn pod_range(text: &str) -> Result<Cidr, String> {
+    let range: Cidr = text.parse()?;
+    let allowed = if range.network.is_ipv4() {
+        8..=30
+    } else {
+        48..=126
+    };
+    match allowed.contains(&range.prefix) {
+        true => Ok(range),
+        false => Err(format!(
+            "\"{text}\": its prefix must be {} to {}",
+            allowed.start(),
+            allowed.end()
+        )),
+    }
 }
 
 fn sysctl_patterns<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<String>>, D::Error> {

@@ -50,6 +50,7 @@ impl World<'_> {
             .arg("run")
             .arg("--node-name")
             .arg("n")
+            .args(["--network", "none"])
             .arg("--root")
             .arg(self.node.layout.root());
         let log = fs::File::options()

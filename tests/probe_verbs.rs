@@ -17,7 +17,7 @@ impl Daemon {
     fn start(node: &Node) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_podprobe"));
         command
-            .args(["run", "--node-name", "edge", "--root"])
+            .args(["run", "--node-name", "edge", "--network", "none", "--root"])
             .arg(node.layout.root())
             .env("PODPROBE_LOG", "error")
             .stdin(Stdio::null());

@@ -243,7 +243,7 @@ fn what_the_log_quotes_does_not_act_on_the_terminal() {
         let log = node.dir.path().join("log");
         let text = || fs::read_to_string(&log).unwrap();
         let child = Command::new(PROGRAM)
-            .args(["run", "--root"])
+            .args(["run", "--network", "none", "--root"])
             .arg(node.layout.root())
             .stdin(Stdio::null())
             .stderr(File::create(&log).unwrap())

@@ -5,6 +5,7 @@
 
 pub mod app_armor;
 pub mod capabilities;
+pub mod cidr;
 pub mod conditions;
 pub mod decode;
 pub mod defaults;

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::cidr::Cidr;
+
 /// The transport of a service port. The API has SCTP, too; podprobe refuses it.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -114,15 +116,6 @@ pub enum IpFamily {
     V4,
     /// IPv6.
     V6,
-}
-
-/// An address with the length of its prefix, `10.0.0.0/8`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Cidr {
-    /// Its first address.
-    pub network: IpAddr,
-    /// 0 to 32 or 128.
-    pub prefix: u8,
 }
 
 /// A v1 Service.

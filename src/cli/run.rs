@@ -10,6 +10,7 @@ use super::error::CliError;
 use super::terminal::printable;
 use crate::daemon::Daemon;
 use crate::layout::Layout;
+use crate::network::NetworkChoice;
 use crate::settings::{Overrides, RuntimeChoice, Settings};
 
 /// The time for every thread to end after a signal.
@@ -19,6 +20,8 @@ const SHUTDOWN: Duration = Duration::from_secs(5);
 pub(super) const PODS: Opt = Opt::value("pods", None);
 /// `--runtime embedded|PATH`.
 pub(super) const RUNTIME: Opt = Opt::value("runtime", None);
+/// `--network auto|bridge|none`.
+pub(super) const NETWORK: Opt = Opt::value("network", None);
 
 /// `run`.
 pub const VERB: args::Verb = args::Verb {
@@ -27,7 +30,8 @@ pub const VERB: args::Verb = args::Verb {
         ("run", "run the daemon on a directory of pod files"),
     ],
     help: "\
-usage: podprobe run [--config FILE] [--root DIR] [--pods DIR] [--runtime embedded|PATH] [--node-name NAME]
+usage: podprobe run [--config FILE] [--root DIR] [--pods DIR] [--runtime embedded|PATH]
+                    [--network auto|bridge|none] [--node-name NAME]
 
 Runs the pods whose files lie in DIR until TERM, INT or HUP ends the daemon; under nohup it ignores HUP. Containers keep
 running without the daemon, and the next daemon with the same root finds them again. Needs root.
@@ -36,12 +40,14 @@ running without the daemon, and the next daemon with the same root finds them ag
   --root DIR               every path lies below it; default /
   --pods DIR               default ROOT/etc/podprobe/pods
   --runtime embedded|PATH  this program's own OCI runtime (default), or the path of runc, crun or youki
+  --network auto|bridge|none
+                           what connects pods; auto is a bridge where the kernel can, none a loopback interface alone
   --node-name NAME         every pod's name ends with it; default the host name
 
 PODPROBE_LOG sets the log level: error, warn, info (default), debug, trace, or a level for each module such as
 'warn,podprobe::prober=debug'.
 ",
-    options: &[ROOT, Opt::value("config", None), PODS, RUNTIME, Opt::value("node-name", None)],
+    options: &[ROOT, Opt::value("config", None), PODS, RUNTIME, NETWORK, Opt::value("node-name", None)],
     run: |raw, _, _| run(&parse(raw).map_err(CliError::Usage)?),
 };
 
@@ -57,6 +63,8 @@ pub struct Run {
     /// Wins over the configuration.
     pub runtime: Option<RuntimeChoice>,
     /// Wins over the configuration.
+    pub network: Option<NetworkChoice>,
+    /// Wins over the configuration.
     pub node_name: Option<String>,
 }
 
@@ -67,6 +75,7 @@ fn parse(raw: &Raw) -> Result<Run, String> {
         config: raw.path("config")?,
         pods: raw.path(PODS.name)?,
         runtime: runtime(raw)?,
+        network: network(raw)?,
         node_name: raw.text("node-name")?,
     })
 }
@@ -88,6 +97,14 @@ pub(super) fn runtime(raw: &Raw) -> Result<Option<RuntimeChoice>, String> {
     }
     };
     raw.path(RUNTIME.name)?.map(choice).transpose()
+}
+
+/// `--network`.
+pub(super) fn network(raw: &Raw) -> Result<Option<NetworkChoice>, String> {
+    let choice = raw.text(NETWORK.name)?.map(|t| t.parse());
+    choice
+        .transpose()
+        .map_err(|e: String| format!("--network: {e}"))
 }
 
 /// Runs the daemon. Exit code 0 when a signal ended it and every thread was in time, 1 otherwise.
@@ -127,6 +144,7 @@ pub(super) fn settings(args: &Run, layout: &Layout) -> Result<Settings, String> 
     if let Some(runtime) = &args.runtime {
         settings.runtime = runtime.clone();
     }
+    settings.network = args.network.unwrap_or(settings.network);
     Ok(settings)
 }
 
@@ -213,11 +231,13 @@ mod tests {
             config: None,
             pods: Some("/p".into()),
             runtime: Some(RuntimeChoice::Path("/usr/bin/crun".into())),
+            network: Some(NetworkChoice::None),
             node_name: Some("n1".into()),
         };
         let s = settings(&args, &Layout::new("/r")).unwrap();
         assert_eq!((s.static_pod_path, s.node_name), ("/p".into(), "n1".into()));
         assert_eq!(s.runtime, RuntimeChoice::Path("/usr/bin/crun".into()));
+        assert_eq!(s.network, NetworkChoice::None);
     }
 
     #[track_caller]
@@ -234,12 +254,13 @@ mod tests {
     #[test]
     fn run_has_its_options() {
         check(
-            "run --config c.json --root /r --pods p --runtime /usr/bin/runc --node-name Edge1",
+            "run --config c.json --root /r --pods p --runtime /usr/bin/runc --network bridge --node-name Edge1",
             Run {
                 root: "/r".into(),
                 config: Some("c.json".into()),
                 pods: Some("p".into()),
                 runtime: Some(RuntimeChoice::Path("/usr/bin/runc".into())),
+                network: Some(NetworkChoice::Bridge),
                 node_name: Some("Edge1".into()),
             },
         );
@@ -250,6 +271,7 @@ mod tests {
                 config: None,
                 pods: None,
                 runtime: None,
+                network: None,
                 node_name: None,
             },
         );
@@ -269,6 +291,10 @@ mod tests {
         check_error(
             "run --runtime runc",
             "--runtime is 'embedded' or an absolute path such as /usr/bin/runc, not 'runc'",
+        );
+        check_error(
+            "run --network host",
+            "--network: \"host\" is no network; it is auto, bridge or none",
         );
     }
 

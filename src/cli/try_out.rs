@@ -13,11 +13,12 @@ use std::time::Duration;
 use super::args::{self, Opt, ROOT, Raw};
 use super::error::CliError;
 use super::image::{self, ImageSource};
-use super::run::{PODS, RUNTIME, Run};
+use super::run::{NETWORK, PODS, RUNTIME, Run};
 use super::terminal::say;
 use super::{live, run};
 use crate::daemon::Daemon;
 use crate::layout::Layout;
+use crate::network::NetworkChoice;
 use crate::settings::RuntimeChoice;
 
 /// Time for stopping every pod at the end, grace periods included.
@@ -34,6 +35,7 @@ pub const VERB: args::Verb = args::Verb {
     ],
     help: "\
 usage: podprobe try --pods DIR [--image FILE[=NAME]]… [--root DIR] [--runtime embedded|PATH]
+                    [--network auto|bridge|none]
 
 Runs a daemon on the pods in DIR and shows them: on a terminal as a table that refreshes in place, elsewhere with one
 line for each change. Ctrl-C stops and removes everything, and so does closing the terminal. Needs root.
@@ -44,8 +46,10 @@ line for each change. Ctrl-C stops and removes everything, and so does closing t
   --root DIR               every path lies below it; default a new directory that is removed at the end. A directory
                            that you name stays.
   --runtime embedded|PATH  this program's own OCI runtime (default), or the path of runc, crun or youki
+  --network auto|bridge|none
+                           what connects pods; auto is a bridge where the kernel can, none a loopback interface alone
 ",
-    options: &[ROOT, PODS, RUNTIME, Opt::value("image", None)],
+    options: &[ROOT, PODS, RUNTIME, NETWORK, Opt::value("image", None)],
     run: |raw, _, _| run(&parse(raw).map_err(CliError::Usage)?),
 };
 
@@ -60,6 +64,8 @@ pub struct Try {
     pub images: Vec<ImageSource>,
     /// None means the default one.
     pub runtime: Option<RuntimeChoice>,
+    /// Wins over the configuration.
+    pub network: Option<NetworkChoice>,
 }
 
 fn parse(raw: &Raw) -> Result<Try, String> {
@@ -72,6 +78,7 @@ fn parse(raw: &Raw) -> Result<Try, String> {
             .ok_or("'try' needs a directory of pod files: podprobe try --pods DIR")?,
         root: raw.given_root()?,
         runtime: run::runtime(raw)?,
+        network: run::network(raw)?,
     })
 }
 
@@ -134,6 +141,7 @@ fn as_run(args: &Try, root: &Path) -> Run {
         config: None,
         pods: Some(args.pods.clone()),
         runtime: args.runtime.clone(),
+        network: args.network,
         node_name: None,
     }
 }
@@ -294,6 +302,7 @@ mod tests {
                 pods: "p".into(),
                 images,
                 runtime: None,
+                network: None,
             },
         );
         check_error(

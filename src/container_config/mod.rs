@@ -24,12 +24,14 @@ pub use node::{NodeFacts, huge_pages, kernel_version};
 
 use crate::api::field_ref::PodFacts;
 use crate::api::objects::ObjectSet;
+use crate::api::pod::ContainerPort;
+use crate::api::service::Protocol;
 use crate::api::sysctls::normalized;
 use crate::api::{Container, Pod};
 use crate::network::etc_files::EtcFiles;
 use crate::runtime::{
     ContainerConfig, ContainerMetadata, ImageSpec, Labels, Mount, NamespaceMode, NamespaceOptions,
-    SandboxConfig, SandboxMetadata, TerminationMessage, labels,
+    PortMapping, SandboxConfig, SandboxMetadata, TerminationMessage, labels,
 };
 use crate::volumes::MountedVolumes;
 
@@ -66,8 +68,34 @@ pub fn sandbox(i: &SandboxInputs<'_>) -> SandboxConfig {
         runtime_handler: i.pod.spec.runtime_class_name.clone().unwrap_or_default(),
         sysctls: sysctls(i.pod),
         tmpfs: i.volumes.tmpfs().to_vec(),
+        port_mappings: port_mappings(i.pod),
         labels: pod_labels(i.pod),
     }
+}
+
+/// Of every container that asks for a port of the node. Where the pod uses the node's network, the port is its own.
+fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
+    if pod.spec.host_network {
+        return Vec::new();
+    }
+    let ports = pod.spec.all_containers().flat_map(|c| &c.ports);
+    let mapping = |port: &ContainerPort| {
+        Some(PortMapping {
+            host_ip: port
+                .host_ip
+                .parse()
+                .ok()
+                .filter(|ip: &IpAddr| !ip.is_unspecified()),
+            host_port: u16::try_from(port.host_port).ok().filter(|n| *n > 0)?,
+            container_port: u16::try_from(port.container_port).ok()?,
+            protocol: match port.protocol.as_str() {
+                "UDP" => Protocol::Udp,
+                "TCP" => Protocol::Tcp,
+                _ => return None,
+            },
+        })
+    };
+    ports.filter_map(mapping).collect()
 }
 
 fn sysctls(pod: &Pod) -> Vec<(String, String)> {

@@ -11,6 +11,7 @@ use crate::clock::Moment;
 use crate::http_client::WebUrl;
 use crate::images::manager::ImageService;
 use crate::images::{Image, ImageConfig, ImageError};
+use crate::network::{NetworkChoice, Networks};
 use crate::runtime::ExecOutcome;
 use crate::runtime::fake::{FakeRuntime, end};
 use crate::views::{PodView, Snapshot};
@@ -51,10 +52,12 @@ impl Harness {
         let settings = Settings {
             static_pod_path: layout.pods_dir(),
             node_name: "node".into(),
+            network: NetworkChoice::None,
             ..settings
         };
         let runtime = Arc::new(runtime);
         let engine = Engine {
+            networks: Arc::new(Networks::new(settings.networks(&layout))),
             runtime: runtime.clone(),
             images: Arc::new(Images),
             store: ImageStore::open(layout.images()).unwrap(),

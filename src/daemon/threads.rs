@@ -29,6 +29,7 @@ pub(super) struct Threads {
     pub(super) sync_loop: (JoinHandle<()>, Sender<()>),
     pub(super) checkpoint: (JoinHandle<()>, Sender<()>),
     pub(super) volumes: (JoinHandle<()>, Sender<()>),
+    pub(super) network: (JoinHandle<()>, Sender<()>),
 }
 
 /// A thread that has been told to end.
@@ -72,6 +73,7 @@ impl Threads {
             sync_loop: (sync_loop, stop_loop),
             checkpoint: (checkpoint, stop_checkpoint),
             volumes: (volumes, stop_volumes),
+            network: (network, stop_network),
         } = self;
         server.stop();
         files.stop();
@@ -80,7 +82,13 @@ impl Threads {
         pulls.stop();
         let exits = exits.stop();
         // the loop's end closes the channels of results, so that no probe worker waits in a send
-        drop((stop_loop, stop_checkpoint, stop_volumes, stop_pleg));
+        drop((
+            stop_loop,
+            stop_checkpoint,
+            stop_volumes,
+            stop_network,
+            stop_pleg,
+        ));
         vec![
             Ending::new("the server", move || server.is_finished()),
             Ending::new("the watcher of pod files", move || files.is_finished()),
@@ -93,6 +101,7 @@ impl Threads {
             Ending::new("the sync loop", move || sync_loop.is_finished()),
             Ending::new("the checkpoint", move || checkpoint.is_finished()),
             Ending::new("the watch of volumes", move || volumes.is_finished()),
+            Ending::new("the watch of networks", move || network.is_finished()),
         ]
     }
 }

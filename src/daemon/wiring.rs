@@ -34,6 +34,7 @@ use crate::images::registry::{PullStop, RegistryPuller};
 use crate::kuberuntime::{KubeRuntime, NodeDns};
 use crate::layout::Layout;
 use crate::lifecycle::HandlerRunner;
+use crate::network::{self, Networks};
 use crate::objects::Objects;
 use crate::pleg::{self, Pleg, PodLifecycleEvent};
 use crate::pod_config::file::{FileSource, FileSourceConfig};
@@ -66,6 +67,8 @@ const FIRST_LISTING: Duration = Duration::from_secs(1);
 /// What runs containers, and what they are made of.
 pub(super) struct Engine {
     pub(super) runtime: Arc<dyn Runtime>,
+    /// The networks of its sandboxes.
+    pub(super) networks: Arc<Networks>,
     /// Where containers get their images.
     pub(super) images: Arc<dyn ImageService>,
     /// The store that is kept in order.
@@ -172,6 +175,7 @@ pub(super) fn start(
         exits: start_exit_listener(layout, pleg.clone())?,
         images: start_image_keeper(settings, layout, engine.store, senders.images_changed)?,
         volumes: start_volume_watch(&stores, kuberuntime, evictions)?,
+        network: start_network_watch(engine.networks)?,
         pulls,
         pleg: (pleg, stop_pleg),
     };
@@ -534,6 +538,15 @@ fn start_volume_watch(
         interval: VOLUME_INTERVAL,
     };
     let thread = eviction::spawn(watch, stopped).map_err(cannot("start the thread volumes"))?;
+    Ok((thread, stop))
+}
+
+fn start_network_watch(
+    networks: Arc<Networks>,
+) -> Result<(JoinHandle<()>, Sender<()>), DaemonError> {
+    let (stop, stopped) = bounded(0);
+    let thread =
+        network::watch::spawn(networks, stopped).map_err(cannot("start the thread network"))?;
     Ok((thread, stop))
 }
 

@@ -50,6 +50,7 @@ impl NodeDns {
     pub(super) fn write(
         &self,
         pod: &Pod,
+        addresses: &[IpAddr],
         files: &EtcFiles,
     ) -> Result<Vec<DnsWarning>, RuntimeError> {
         let names = self.host_names(pod)?;
@@ -60,7 +61,7 @@ impl NodeDns {
         let aliases = pod.spec.host_aliases.iter();
         let content = Content {
             hosts: Hosts {
-                addresses: vec![Ipv4Addr::LOCALHOST.into()],
+                addresses: addresses.to_vec(),
                 name: &names.short,
                 domain: &names.domain,
                 aliases: aliases.map(|a| (a.ip.as_str(), &a.hostnames[..])).collect(),

@@ -152,8 +152,8 @@ impl KubeRuntime {
         f(&context, &self.layout.pod_data(pod.uid()))
     }
 
-    /// Runs a new sandbox, and writes /etc/hosts and the like for its containers. They are written at no other time: running
-    /// containers have them mounted, and may have changed them. What is to be said of its resolver is given to `warn`.
+    /// Runs a new sandbox, and writes /etc/hosts and the like for its containers. What is to be said of its resolver is given to
+    /// `warn`.
     ///
     /// # Errors
     /// The disk's or the runtime's; the pod's host name is too long.
@@ -166,8 +166,29 @@ impl KubeRuntime {
     ) -> Result<ContainerId, RuntimeError> {
         let config = self.sandbox_config(pod, attempt, volumes)?;
         let files = EtcFiles::below(&self.layout.pod_data(pod.uid()));
-        self.dns.write(pod, &files)?.into_iter().for_each(warn);
-        self.runtime.run_sandbox(&config)
+        files.forget().map_err(|e| {
+            RuntimeError::failed(format!("cannot remove {}: {e}", files.hosts.display()))
+        })?;
+        let id = self.runtime.run_sandbox(&config)?;
+        match self.write_etc_files(pod, &files) {
+            Ok(warnings) => warnings.into_iter().for_each(warn),
+            Err(e) => {
+                let _ = self.runtime.remove_sandbox(&id);
+                return Err(e);
+            }
+        }
+        Ok(id)
+    }
+
+    /// They hold the addresses of the sandbox. They are written once a sandbox: running containers have them mounted, and may
+    /// have changed them.
+    fn write_etc_files(
+        &self,
+        pod: &Pod,
+        files: &EtcFiles,
+    ) -> Result<Vec<DnsWarning>, RuntimeError> {
+        let status = self.runtime.pod_status(pod.uid())?;
+        self.dns.write(pod, status.ips(), files)
     }
 
     /// The image that a container is made of; a cancelled pull ends soon. Events are given to `record` as they happen.
@@ -253,6 +274,12 @@ impl KubeRuntime {
                 format!("cannot make the termination log: {e}"),
             )
         })?;
+        let etc_files = EtcFiles::below(&self.layout.pod_data(pod.uid()));
+        if !etc_files.are_written() {
+            // The daemon that made the sandbox was killed before it could.
+            self.write_etc_files(pod, &etc_files)
+                .map_err(|e| StartError::create(e))?;
+        }
         container_config::container(&container_config::Inputs {
             pod,
             container,
@@ -261,7 +288,7 @@ impl KubeRuntime {
             image_user: &image.config.user,
             volumes,
             image_volumes,
-            etc_files: &EtcFiles::below(&self.layout.pod_data(pod.uid())),
+            etc_files: &etc_files,
             termination_log,
             seccomp_profiles: &self.layout.seccomp(),
             node: &self.node,

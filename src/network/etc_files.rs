@@ -61,9 +61,25 @@ impl EtcFiles {
     /// A file cannot be written.
     pub fn write(&self, content: &Content<'_>) -> io::Result<()> {
         let node = || fs::read_to_string("/etc/hosts").unwrap_or_default();
-        write(&self.hosts, &content.hosts.text(node))?;
         write(&self.hostname, &format!("{}\n", content.hostname))?;
-        write(&self.resolv_conf, &content.resolv_conf.text())
+        write(&self.resolv_conf, &content.resolv_conf.text())?;
+        write(&self.hosts, &content.hosts.text(node))
+    }
+
+    /// Whether [`EtcFiles::write`] came to its end since [`EtcFiles::forget`].
+    pub fn are_written(&self) -> bool {
+        self.hosts.exists()
+    }
+
+    /// Before a new sandbox, which may have other addresses.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
+    pub fn forget(&self) -> io::Result<()> {
+        match fs::remove_file(&self.hosts) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
     }
 }
 

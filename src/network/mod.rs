@@ -1,114 +1,216 @@
 //! The network of a pod: its addresses, and the files in its containers that hold them.
 //!
-//! Invariants: a kind of network is one implementor of [`PodNetwork`]; nothing outside this module asks which kind it is.
+//! Invariants: a kind of network is one implementor of [`PodNetwork`]; nothing outside this module asks what a kind does.
+//! What is known of a sandbox's network lies with its record, so that nothing can disagree with it after a crash. A
+//! sandbox keeps the network that it was made with.
 
+mod bridge;
 pub mod etc_files;
+mod kernel;
 pub mod resolv_conf;
+mod rtnetlink;
+pub mod watch;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
-/// The sandbox whose network it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NetworkOwner<'a> {
+use serde::{Deserialize, Serialize};
+
+use crate::api::cidr::Cidr;
+use crate::runtime::PortMapping;
+use crate::sys::task::Process;
+
+use bridge::{Bridge, BridgeSettings};
+
+/// A sandbox whose network is set up or taken down.
+#[derive(Clone, Copy, Debug)]
+pub struct SandboxNetwork<'a> {
+    /// 64 hex digits.
+    pub id: &'a str,
     /// Name of the pod.
     pub name: &'a str,
     /// Namespace of the pod.
     pub namespace: &'a str,
     /// UID of the pod.
     pub uid: &'a str,
-    /// Number of sandboxes of the pod before this one.
-    pub attempt: u32,
+    /// The process whose network namespace it is; None when it has ended.
+    pub holder: Option<Process>,
+    /// Directory of the sandbox's record. A kind may keep a file of its own name there.
+    pub record: &'a Path,
+    /// Ports of the node that lead to it.
+    pub ports: &'a [PortMapping],
 }
 
 /// A way to connect pods. The runtime calls it from several threads; a call blocks until it is done.
 pub trait PodNetwork: Send + Sync {
-    /// Connects a sandbox whose network namespace has just been made.
+    /// Connects a sandbox whose network namespace has just been made, and returns its addresses, primary first. What a
+    /// failed call has begun is undone by [`PodNetwork::tear_down`].
     ///
     /// # Errors
     /// The sandbox is removed again; the text is shown to the user.
-    fn set_up(&self, owner: NetworkOwner<'_>) -> io::Result<()>;
+    fn set_up(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<Vec<IpAddr>>;
 
-    /// Undoes what `set_up` did outside of the sandbox's namespace. Idempotent; also called for a
-    /// sandbox that is gone.
+    /// Undoes what `set_up` did. Idempotent; also called for a sandbox whose holder has ended.
     ///
     /// # Errors
     /// The caller tries again with the next removal.
-    fn tear_down(&self, owner: NetworkOwner<'_>) -> io::Result<()>;
+    fn tear_down(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<()>;
 
-    /// The addresses of a sandbox, primary first. Must be cheap, because every listing calls it.
-    fn addresses(&self, owner: NetworkOwner<'_>) -> Vec<IpAddr>;
-}
-
-/// The node's own network (`hostNetwork: true`).
-struct Host {
-    node_ip: IpAddr,
-}
-
-impl PodNetwork for Host {
-    fn set_up(&self, _: NetworkOwner<'_>) -> io::Result<()> {
+    /// Writes again what it keeps beside the sandbox's record, which somebody else has removed.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    fn restore(&self, id: &str, record: &Path) -> io::Result<()> {
+        let _ = (id, record);
         Ok(())
     }
-    fn tear_down(&self, _: NetworkOwner<'_>) -> io::Result<()> {
-        Ok(())
-    }
-    fn addresses(&self, _: NetworkOwner<'_>) -> Vec<IpAddr> {
-        vec![self.node_ip]
+
+    /// Looks whether all that was set up is still there, and mends what is not. Returns a sentence for each thing that was
+    /// mended or cannot be.
+    fn mend(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 
-/// A namespace with only a loopback interface, which the sandbox sets up itself. Only the pod's own
-/// containers and its probes can reach it, because they are in the namespace.
-struct Loopback;
+/// Which network a sandbox has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum NetworkKind {
+    /// The node's own (`hostNetwork: true`).
+    Host,
+    /// Only a loopback interface, which the sandbox sets up itself.
+    #[default]
+    None,
+    /// The bridge of this node.
+    Bridge,
+}
 
-impl PodNetwork for Loopback {
-    fn set_up(&self, _: NetworkOwner<'_>) -> io::Result<()> {
-        Ok(())
+/// The choice of the configuration, `network`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NetworkChoice {
+    /// The bridge where the kernel can, else none.
+    #[default]
+    Auto,
+    /// The bridge; pods wait where the kernel cannot.
+    Bridge,
+    /// None.
+    None,
+}
+
+impl FromStr for NetworkChoice {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "auto" => Ok(Self::Auto),
+            "bridge" => Ok(Self::Bridge),
+            "none" => Ok(Self::None),
+            _ => Err(format!("\"{s}\" is no network; it is auto, bridge or none")),
+        }
     }
-    fn tear_down(&self, _: NetworkOwner<'_>) -> io::Result<()> {
-        Ok(())
+}
+
+/// What the networks of a node are made from.
+#[derive(Clone, Debug)]
+pub struct NetworkSettings {
+    /// `network`.
+    pub choice: NetworkChoice,
+    /// The address of pods that use the node's network.
+    pub node_ip: IpAddr,
+    /// `podCIDR`: at most one of each family.
+    pub pod_cidrs: Vec<Cidr>,
+    /// Part of the names of what the whole node shares ([`crate::layout::Layout::id`]).
+    pub id: String,
+    /// Directory of the sandboxes' records.
+    pub records: PathBuf,
+}
+
+/// A namespace that nobody connects. Only the pod's own containers and its probes can reach it, because they are in it.
+struct Unconnected {
+    address: IpAddr,
+}
+
+impl PodNetwork for Unconnected {
+    fn set_up(&self, _: &SandboxNetwork<'_>) -> io::Result<Vec<IpAddr>> {
+        Ok(vec![self.address])
     }
-    fn addresses(&self, _: NetworkOwner<'_>) -> Vec<IpAddr> {
-        vec![Ipv4Addr::LOCALHOST.into()]
+    fn tear_down(&self, _: &SandboxNetwork<'_>) -> io::Result<()> {
+        Ok(())
     }
 }
 
 /// The networks of this node.
 pub struct Networks {
-    host: Host,
-    pods: Box<dyn PodNetwork>,
+    host: Unconnected,
+    none: Unconnected,
+    bridge: Bridge,
+    /// For new sandboxes.
+    kind: NetworkKind,
+    /// What the kernel lacks.
+    missing: Vec<String>,
 }
 
 impl Networks {
-    /// `node_ip` is the address of pods that use the node's network; other pods have loopback.
-    pub fn new(node_ip: IpAddr) -> Self {
+    /// Looks what the kernel can, and which sandboxes there are.
+    pub fn new(settings: NetworkSettings) -> Self {
+        let missing = match settings.choice {
+            NetworkChoice::None => Vec::new(),
+            _ => kernel::missing(),
+        };
+        let kind = match settings.choice {
+            NetworkChoice::None => NetworkKind::None,
+            NetworkChoice::Bridge => NetworkKind::Bridge,
+            NetworkChoice::Auto if missing.is_empty() => NetworkKind::Bridge,
+            NetworkChoice::Auto => NetworkKind::None,
+        };
+        for what in &missing {
+            log::warn!("{what}");
+        }
         Self {
-            host: Host { node_ip },
-            pods: Box::new(Loopback),
+            host: Unconnected {
+                address: settings.node_ip,
+            },
+            none: Unconnected {
+                address: Ipv4Addr::LOCALHOST.into(),
+            },
+            bridge: Bridge::new(BridgeSettings::of(settings)),
+            kind,
+            missing,
         }
     }
 
-    /// The network of pods that use the node's network (`host`), or of other pods.
-    pub fn of(&self, host: bool) -> &dyn PodNetwork {
-        if host { &self.host } else { &*self.pods }
+    /// What a new sandbox gets that does not use the node's network.
+    pub fn kind(&self) -> NetworkKind {
+        self.kind
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    /// What the kernel lacks for the network of pods, a sentence each.
+    pub fn missing(&self) -> &[String] {
+        &self.missing
+    }
 
-    #[test]
-    fn a_pod_has_the_nodes_address_or_loopback() {
-        let networks = Networks::new("192.0.2.1".parse().unwrap());
-        let owner = NetworkOwner {
-            name: "web",
-            namespace: "default",
-            uid: "u1",
-            attempt: 0,
-        };
-        let addresses = |host| networks.of(host).addresses(owner);
-        assert_eq!(addresses(true), ["192.0.2.1".parse::<IpAddr>().unwrap()]);
-        assert_eq!(addresses(false), ["127.0.0.1".parse::<IpAddr>().unwrap()]);
+    /// The addresses of each sandbox of this kind; None where each has its own.
+    pub fn fixed(&self, kind: NetworkKind) -> Option<Vec<IpAddr>> {
+        match kind {
+            NetworkKind::Host => Some(vec![self.host.address]),
+            NetworkKind::None => Some(vec![self.none.address]),
+            NetworkKind::Bridge => None,
+        }
+    }
+
+    /// The network of that kind.
+    pub fn of(&self, kind: NetworkKind) -> &dyn PodNetwork {
+        match kind {
+            NetworkKind::Host => &self.host,
+            NetworkKind::None => &self.none,
+            NetworkKind::Bridge => &self.bridge,
+        }
+    }
+
+    /// See [`PodNetwork::mend`].
+    pub fn mend(&self) -> Vec<String> {
+        self.bridge.mend()
     }
 }

@@ -2,8 +2,8 @@
 //! use.
 //!
 //! Invariants: only the pod's own addresses and loopback may be probed, and from the node's network the node's addresses,
-//! unless the configuration allows the host ([`crate::api::probe_host`]). An allowed foreign host is probed from the
-//! node's namespace, everything else from the pod's.
+//! unless the configuration allows the host ([`crate::api::probe_host`]). Loopback is the pod's and is probed from its
+//! namespace, everything else from the node's.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -47,10 +47,10 @@ pub fn resolve_target(
     netns: Option<&NetworkNamespace>,
     hosts: &ProbeHosts<'_>,
 ) -> Result<Target, String> {
-    let own = |host: &str, addresses| Target {
+    let own = |host: &str, addresses: Vec<IpAddr>| Target {
         host: host.into(),
+        netns: netns.filter(|_| addresses.iter().any(is_loopback)).cloned(),
         addresses,
-        netns: netns.cloned(),
     };
     if host.is_empty() {
         let ip = if status.pod_ip.is_empty() {
@@ -74,8 +74,7 @@ pub fn resolve_target(
     }
     let address = host_address(host);
     let bare = address.map_or_else(|| host.to_owned(), |a| a.to_string());
-    let is_own =
-        |a: IpAddr| a.to_canonical().is_loopback() || pod_addresses(status).any(|ip| ip == a);
+    let is_own = |a: IpAddr| is_loopback(&a) || pod_addresses(status).any(|ip| ip == a);
     if let Some(a) = address.filter(|a| is_own(*a)) {
         return Ok(own(&bare, vec![a]));
     }
@@ -99,6 +98,10 @@ pub fn is_node_address(address: IpAddr) -> bool {
             v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
         })
         .any(|own| own == address)
+}
+
+fn is_loopback(address: &IpAddr) -> bool {
+    address.to_canonical().is_loopback()
 }
 
 fn pod_addresses(status: &PodStatus) -> impl Iterator<Item = IpAddr> {

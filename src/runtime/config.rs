@@ -5,9 +5,12 @@
 //! configuration contains is decided in [`crate::container_config`].
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+
+use crate::api::service::Protocol;
 
 /// Labels or annotations. The runtime keeps them and returns them with the status; it never
 /// interprets them.
@@ -90,8 +93,23 @@ pub struct SandboxConfig {
     pub sysctls: Vec<(String, String)>,
     /// Memory that its containers share through volumes.
     pub tmpfs: Vec<Tmpfs>,
+    /// Ports of the node that lead to it; none where it uses the node's network.
+    pub port_mappings: Vec<PortMapping>,
     /// See [`Labels`].
     pub labels: Labels,
+}
+
+/// A port of the node that leads to a port of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PortMapping {
+    /// The address of the node; None is all of them.
+    pub host_ip: Option<IpAddr>,
+    /// The node's port.
+    pub host_port: u16,
+    /// The pod's.
+    pub container_port: u16,
+    /// TCP or UDP.
+    pub protocol: Protocol,
 }
 
 /// The image of a container or of a volume.

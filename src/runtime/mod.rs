@@ -18,8 +18,8 @@ pub mod signals;
 pub use cancel::{Cancel, Tied};
 pub use config::{
     AppArmorProfile, ContainerConfig, ContainerMetadata, ImageSpec, Labels, Mount, NamespaceMode,
-    NamespaceOptions, Propagation, Resources, SandboxConfig, SandboxMetadata, SeccompProfile,
-    Security, TerminationMessage, Tmpfs,
+    NamespaceOptions, PortMapping, Propagation, Resources, SandboxConfig, SandboxMetadata,
+    SeccompProfile, Security, TerminationMessage, Tmpfs,
 };
 pub use pod_status::{RuntimeContainerStatus, RuntimePodStatus, RuntimeSandboxStatus};
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::service::{Cidr, Protocol};
+use crate::api::cidr::Cidr;
+use crate::api::service::Protocol;
 
 /// Names a service port; prints as `ns/name` or `ns/name:port`, kube-proxy's form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use podprobe::layout::Layout;
+use podprobe::network::NetworkChoice;
 use podprobe::runtime::shims::cgroup::{self, Cgroups};
 use podprobe::runtime::shims::state::{
     self, CONTAINER, ContainerRecord, ContainerState, Process, STATE,
@@ -86,7 +87,12 @@ impl<'a> Day<'a> {
             RuntimeChoice::Embedded => command.arg("embedded"),
             RuntimeChoice::Path(path) => command.arg(path),
         };
-        command.stdin(Stdio::null());
+        let network = match self.node.settings.network {
+            NetworkChoice::None => "none",
+            NetworkChoice::Bridge => "bridge",
+            NetworkChoice::Auto => "auto",
+        };
+        command.args(["--network", network]).stdin(Stdio::null());
         command
     }
 

@@ -7,6 +7,7 @@
 )]
 
 pub(crate) mod daemon;
+pub(crate) mod netns;
 pub(crate) mod running;
 pub(crate) mod skip;
 
@@ -25,6 +26,7 @@ use podprobe::images::manager::{ImageManager, NoRegistry};
 use podprobe::images::{ImageConfig, ImageStore};
 use podprobe::kuberuntime::{KubeRuntime, NodeDns, StartError};
 use podprobe::layout::Layout;
+use podprobe::network::NetworkChoice;
 use podprobe::runtime::shims::cgroup::{self, Cgroups};
 use podprobe::runtime::shims::shim_runtime::ShimRuntime;
 use podprobe::runtime::shims::state::{ContainerState, Process, STATE, SandboxState};
@@ -90,6 +92,8 @@ impl Node {
             layout,
             settings: Settings {
                 runtime,
+                // Tests share the machine's network.
+                network: NetworkChoice::None,
                 ..Settings::default()
             },
         }

@@ -5,6 +5,7 @@
 
 mod listing;
 mod mounts;
+mod network;
 mod restore;
 mod start;
 mod stop;
@@ -30,12 +31,12 @@ use super::cgroup::Cgroups;
 use super::state::{CONTAINER, ContainerRecord, Process};
 use crate::images::{ImageStore, ImagesInUse};
 use crate::layout::Layout;
-use crate::network::{NetworkOwner, Networks};
+use crate::network::Networks;
 use crate::nsexec;
 use crate::remove_tree::remove_tree;
 use crate::runtime::{
-    Cancel, ContainerConfig, ContainerId, ExecOutcome, Listing, NamespaceMode, NetworkNamespace,
-    Runtime, RuntimeError, RuntimeErrorKind, SandboxConfig, SandboxMetadata,
+    Cancel, ContainerConfig, ContainerId, ExecOutcome, Listing, NetworkNamespace, Runtime,
+    RuntimeError, RuntimeErrorKind, SandboxConfig, SandboxMetadata,
 };
 use crate::settings::{RuntimeChoice, Settings};
 use crate::sys::task;
@@ -62,7 +63,7 @@ pub struct ShimRuntime {
     choice: RuntimeChoice,
     /// By the name of a runtime class.
     classes: BTreeMap<String, RuntimeChoice>,
-    networks: Networks,
+    networks: Arc<Networks>,
     log_max_size: u64,
     log_max_files: u32,
     boot_id: String,
@@ -102,13 +103,14 @@ impl ShimRuntime {
         }
         let interrupt = Cancel::default();
         interrupt.fd()?;
+        let networks = Arc::new(Networks::new(settings.networks(&layout)));
         let runtime = Self {
             layout,
             images,
             program: "/proc/self/exe".into(),
             choice: settings.runtime.clone(),
             classes: settings.runtime_classes.clone(),
-            networks: Networks::new(settings.node_ip),
+            networks,
             log_max_size: settings.container_log_max_size,
             log_max_files: settings.container_log_max_files,
             boot_id: crate::clock::boot_id(),
@@ -132,6 +134,11 @@ impl ShimRuntime {
     pub fn with_program(mut self, program: impl Into<PathBuf>) -> Self {
         self.program = program.into();
         self
+    }
+
+    /// The networks of its sandboxes, for who mends them.
+    pub fn networks(&self) -> Arc<Networks> {
+        self.networks.clone()
     }
 
     /// Readable when the daemon is ending.
@@ -331,14 +338,15 @@ impl Runtime for ShimRuntime {
                 "cannot create the sandbox of pod {name}_{namespace}: {cause}"
             ))
         })?;
-        let host = config.namespaces.network == NamespaceMode::Node;
-        self.networks
-            .of(host)
-            .set_up(network_owner(&config.metadata))
-            .map_err(|cause| {
-                let _ = self.remove_sandbox(&id);
-                RuntimeError::failed(format!("cannot set up the network of a sandbox: {cause}"))
-            })?;
+        let SandboxMetadata {
+            name, namespace, ..
+        } = &config.metadata;
+        self.set_up_network(&id).map_err(|cause| {
+            let _ = self.remove_sandbox(&id);
+            RuntimeError::failed(format!(
+                "cannot set up the network of pod {name}_{namespace}: {cause}"
+            ))
+        })?;
         Ok(id)
     }
 
@@ -446,15 +454,6 @@ fn root_of(process: Process) -> io::Result<OwnedFd> {
     match task::look(process.pid)? == Some(process.start_time) {
         true => Ok(root),
         false => Err(io::ErrorKind::NotFound.into()),
-    }
-}
-
-fn network_owner(m: &SandboxMetadata) -> NetworkOwner<'_> {
-    NetworkOwner {
-        name: &m.name,
-        namespace: &m.namespace,
-        uid: &m.uid,
-        attempt: m.attempt,
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,7 +15,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Moment;
-use crate::runtime::{Labels, LinuxUser, Propagation, SandboxMetadata, Tmpfs};
+use crate::network::NetworkKind;
+use crate::runtime::{Labels, LinuxUser, PortMapping, Propagation, SandboxMetadata, Tmpfs};
 pub use crate::sys::task::Process;
 
 /// Written by the daemon before the shim starts.
@@ -23,6 +25,8 @@ pub const CONTAINER: &str = "container.json";
 pub const SANDBOX: &str = "sandbox.json";
 /// Written by the shim or holder: which processes there are.
 pub const STATE: &str = "state.json";
+/// Written by the daemon when the sandbox's network is set up.
+pub const NETWORK: &str = "network.json";
 /// Written when the container has ended.
 pub const EXIT: &str = "exit.json";
 
@@ -205,6 +209,12 @@ pub struct SandboxRecord {
     pub attempt: u32,
     /// No network and uts namespace of its own.
     pub host_network: bool,
+    /// Its network; in the record of an older podprobe only `host_network` says.
+    #[serde(default)]
+    pub network: NetworkKind,
+    /// Ports of the node that lead to it.
+    #[serde(default)]
+    pub ports: Vec<PortMapping>,
     /// No ipc namespace of its own.
     pub host_ipc: bool,
     /// A process namespace of its own, for all containers.
@@ -222,6 +232,23 @@ pub struct SandboxRecord {
     pub shims_cgroup: String,
     /// Wall clock.
     pub created_at: SystemTime,
+}
+
+impl SandboxRecord {
+    /// Which network it has.
+    pub fn network(&self) -> NetworkKind {
+        match self.host_network {
+            true => NetworkKind::Host,
+            false => self.network,
+        }
+    }
+}
+
+/// The network of a sandbox, once it is set up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NetworkRecord {
+    /// Its addresses, primary first.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// The holder.

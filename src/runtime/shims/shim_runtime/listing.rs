@@ -8,14 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{CORRUPT, SCHEME, ShimRuntime, is_id, lock, network_owner};
+use super::{CORRUPT, SCHEME, ShimRuntime, is_id, lock};
 use crate::clock::Moment;
 use crate::nsexec;
 use crate::remove_tree::remove_tree;
 use crate::runtime::shims::cri_log;
 use crate::runtime::shims::state::{
-    self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, Process, SANDBOX, STATE,
-    SandboxRecord, SandboxState,
+    self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, NETWORK, NetworkRecord,
+    Process, SANDBOX, STATE, SandboxRecord, SandboxState,
 };
 use crate::runtime::{
     ContainerId, ContainerMetadata, ContainerStatus, Listing, NamespaceMode, NetworkNamespace,
@@ -51,6 +51,8 @@ pub(super) struct KnownContainer {
 pub(super) struct KnownSandbox {
     pub(super) record: Arc<SandboxRecord>,
     pub(super) state: Option<SandboxState>,
+    /// None until its network is set up.
+    pub(super) network: Option<NetworkRecord>,
 }
 
 /// What the state of a container without an exit record follows from.
@@ -248,6 +250,7 @@ impl ShimRuntime {
                         KnownSandbox {
                             record,
                             state: None,
+                            network: None,
                         },
                     );
                 }
@@ -258,6 +261,12 @@ impl ShimRuntime {
         if e.state.is_none() {
             let read = state::try_read(&dir, STATE)?;
             e.state = read.or_else(|| holder_by_containers(&cache.containers, &id));
+        }
+        if e.network.is_none() {
+            e.network = match self.networks.fixed(e.record.network()) {
+                Some(addresses) => Some(NetworkRecord { addresses }),
+                None => state::try_read(&dir, NETWORK)?,
+            };
         }
         Ok(())
     }
@@ -325,13 +334,14 @@ impl ShimRuntime {
         };
         SandboxStatus {
             id: ContainerId::new(SCHEME, &r.id),
-            ready: self.holder(e).is_some(),
+            // A daemon that was killed in between has left it without a network: the pod gets another.
+            ready: e.network.is_some() && self.holder(e).is_some(),
             network,
             created_at: r.created_at,
-            ips: self
-                .networks
-                .of(r.host_network)
-                .addresses(network_owner(&metadata)),
+            ips: e
+                .network
+                .as_ref()
+                .map_or(Vec::new(), |n| n.addresses.clone()),
             metadata,
         }
     }

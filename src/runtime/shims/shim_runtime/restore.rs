@@ -15,7 +15,7 @@ use super::start::{private_dir, publish};
 use super::{ShimRuntime, lock};
 use crate::runtime::ContainerId;
 use crate::runtime::shims::SCHEME;
-use crate::runtime::shims::state::{self, CONTAINER, EXIT, SANDBOX, STATE};
+use crate::runtime::shims::state::{self, CONTAINER, EXIT, NETWORK, SANDBOX, STATE};
 
 impl ShimRuntime {
     /// Makes the directories that all records lie in.
@@ -64,7 +64,7 @@ impl ShimRuntime {
         }
         self.make_directories()?;
         for (id, e) in &lost_sandboxes {
-            restore_sandbox(&sandboxes.join(id), e)?;
+            self.restore_sandbox(&sandboxes.join(id), e)?;
         }
         for (id, e) in &lost_containers {
             self.restore_container(&containers.join(id), e)?;
@@ -101,15 +101,20 @@ impl ShimRuntime {
             state::write(new, CONTAINER, &*e.record, false)
         })
     }
-}
 
-fn restore_sandbox(dir: &Path, e: &KnownSandbox) -> io::Result<()> {
-    publish(dir, |new| {
-        if let Some(s) = &e.state {
-            state::write(new, STATE, s, false)?;
-        }
-        state::write(new, SANDBOX, &*e.record, false)
-    })
+    fn restore_sandbox(&self, dir: &Path, e: &KnownSandbox) -> io::Result<()> {
+        let network = self.networks.of(e.record.network());
+        publish(dir, |new| {
+            if let Some(s) = &e.state {
+                state::write(new, STATE, s, false)?;
+            }
+            if let Some(n) = &e.network {
+                state::write(new, NETWORK, n, false)?;
+            }
+            network.restore(&e.record.id, new)?;
+            state::write(new, SANDBOX, &*e.record, false)
+        })
+    }
 }
 
 pub(super) fn make_dir(dir: &Path) -> io::Result<()> {

@@ -148,6 +148,8 @@ impl ShimRuntime {
             pod: (&config.metadata).into(),
             attempt: config.metadata.attempt,
             host_network: config.namespaces.network == NamespaceMode::Node,
+            network: self.networks.kind(),
+            ports: config.port_mappings.clone(),
             host_ipc: config.namespaces.ipc == NamespaceMode::Node,
             share_pid: config.namespaces.pid == NamespaceMode::Pod,
             hostname: config.hostname.clone(),

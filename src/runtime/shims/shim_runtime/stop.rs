@@ -17,7 +17,6 @@ use nix::unistd::Pid;
 use super::listing::{KnownContainer, UNKNOWN};
 use super::{KILL_LIMIT, REMOVING, ShimRuntime, kill_process, lock};
 use crate::clock::{Moment, go_duration};
-use crate::network::NetworkOwner;
 use crate::remove_tree::remove_tree;
 use crate::runtime::shims::cgroup::{self, Cgroups};
 use crate::runtime::shims::state::{self, EXIT, ExitRecord, Process};
@@ -316,19 +315,9 @@ impl ShimRuntime {
         let Some(e) = self.find_sandbox(id) else {
             return Ok(());
         };
-        let pod = &e.record.pod;
-        let owner = NetworkOwner {
-            name: &pod.name,
-            namespace: &pod.namespace,
-            uid: &pod.uid,
-            attempt: e.record.attempt,
-        };
-        self.networks
-            .of(e.record.host_network)
-            .tear_down(owner)
-            .map_err(|e| {
-                RuntimeError::failed(format!("cannot take down the network of sandbox {id}: {e}"))
-            })?;
+        self.tear_down_network(&e).map_err(|e| {
+            RuntimeError::failed(format!("cannot take down the network of sandbox {id}: {e}"))
+        })?;
         let dir = self.layout.sandboxes().join(id.as_str());
         let aside = dir.with_file_name(format!("{id}{REMOVING}"));
         let removed = self.taking_away(id.as_str(), || {

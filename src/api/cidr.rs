@@ -1,0 +1,191 @@
+//! Ranges of addresses, `10.244.0.0/24`.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// An address with the length of its prefix. As a range its host bits are 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Cidr {
+    /// Its first address, or the address of an interface in it.
+    pub network: IpAddr,
+    /// 0 to 32 or 128.
+    pub prefix: u8,
+}
+
+impl Cidr {
+    /// A range of IPv4.
+    pub const fn v4(network: [u8; 4], prefix: u8) -> Self {
+        let [a, b, c, d] = network;
+        Self {
+            network: IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
+            prefix,
+        }
+    }
+
+    /// The address alone.
+    pub fn single(ip: IpAddr) -> Self {
+        Self {
+            network: ip,
+            prefix: bits(ip),
+        }
+    }
+
+    /// Whether an address is in it.
+    pub fn contains(self, ip: IpAddr) -> bool {
+        self.network.is_ipv4() == ip.is_ipv4()
+            && number(self.network) & self.mask() == number(ip) & self.mask()
+    }
+
+    /// Whether the two have an address in common.
+    pub fn overlaps(self, other: Self) -> bool {
+        match self.prefix <= other.prefix {
+            true => self.contains(other.network),
+            false => other.contains(self.network),
+        }
+    }
+
+    /// How many addresses it has; the most that a number can hold for `::/0`.
+    pub fn size(self) -> u128 {
+        1_u128
+            .checked_shl(u32::from(bits(self.network) - self.prefix))
+            .unwrap_or(u128::MAX)
+    }
+
+    /// The address with that place in it, the first is 0. None past its end.
+    pub fn nth(self, n: u128) -> Option<IpAddr> {
+        (n < self.size()).then(|| address(self.network, (number(self.network) & self.mask()) + n))
+    }
+
+    /// The place of an address in it.
+    pub fn place(self, ip: IpAddr) -> Option<u128> {
+        self.contains(ip)
+            .then(|| number(ip) - (number(self.network) & self.mask()))
+    }
+
+    fn mask(self) -> u128 {
+        let host = u32::from(bits(self.network) - self.prefix);
+        u128::MAX.checked_shl(host).unwrap_or(0)
+    }
+}
+
+fn bits(ip: IpAddr) -> u8 {
+    if ip.is_ipv4() { 32 } else { 128 }
+}
+
+fn number(ip: IpAddr) -> u128 {
+    match ip {
+        IpAddr::V4(ip) => u32::from(ip).into(),
+        IpAddr::V6(ip) => ip.into(),
+    }
+}
+
+fn address(family: IpAddr, n: u128) -> IpAddr {
+    match family {
+        IpAddr::V4(_) => Ipv4Addr::from(n as u32).into(),
+        IpAddr::V6(_) => Ipv6Addr::from(n).into(),
+    }
+}
+
+impl fmt::Display for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.network, self.prefix)
+    }
+}
+
+impl FromStr for Cidr {
+    type Err = String;
+
+    /// A range: address, slash, length. Its host bits must be 0.
+    fn from_str(s: &str) -> Result<Self, String> {
+        let parts = s.split_once('/').and_then(|(ip, prefix)| {
+            let is_number = prefix.bytes().all(|b| b.is_ascii_digit());
+            let prefix = prefix.parse().ok().filter(|_| is_number)?;
+            Some((ip.parse::<IpAddr>().ok()?, prefix))
+        });
+        let Some((network, prefix)) = parts.filter(|(ip, prefix)| *prefix <= bits(*ip)) else {
+            return Err(format!(
+                "{s:?} is no range of addresses; write it like 10.244.0.0/24 or fd00:10:244::/112"
+            ));
+        };
+        let range = Self { network, prefix };
+        match range.nth(0) {
+            Some(first) if first != network => Err(format!(
+                "{s:?} has bits beyond its prefix; did you mean {first}/{prefix}?"
+            )),
+            _ => Ok(range),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cidr(s: &str) -> Cidr {
+        s.parse().unwrap()
+    }
+
+    fn ip(s: &str) -> IpAddr {
+        s.parse().unwrap()
+    }
+
+    #[test]
+    fn a_range_is_an_address_and_a_prefix_without_bits_beyond_it() {
+        for text in [
+            "10.244.0.0/24",
+            "0.0.0.0/0",
+            "::/0",
+            "fd00::/112",
+            "1.2.3.4/32",
+        ] {
+            assert_eq!(cidr(text).to_string(), text);
+        }
+        for text in [
+            "",
+            "10.0.0.0",
+            "10.0.0.0/33",
+            "10.0.0.0/-1",
+            "10.0.0.0/+8",
+            "x/8",
+            "::/129",
+        ] {
+            let e = text.parse::<Cidr>().unwrap_err();
+            assert!(e.contains("is no range of addresses"), "{text}: {e}");
+        }
+        assert_eq!(
+            "10.244.0.7/24".parse::<Cidr>().unwrap_err(),
+            "\"10.244.0.7/24\" has bits beyond its prefix; did you mean 10.244.0.0/24?"
+        );
+    }
+
+    #[test]
+    fn what_is_in_a_range() {
+        let range = cidr("10.1.2.0/24");
+        assert!(range.contains(ip("10.1.2.255")));
+        assert!(!range.contains(ip("10.1.3.0")));
+        assert!(!range.contains(ip("::ffff:10.1.2.1")));
+        assert!(cidr("0.0.0.0/0").contains(ip("255.255.255.255")));
+        assert!(!cidr("0.0.0.0/0").contains(ip("::1")));
+        assert_eq!(range.nth(255), Some(ip("10.1.2.255")));
+        assert_eq!(range.nth(256), None);
+        assert_eq!(range.place(ip("10.1.2.9")), Some(9));
+        assert_eq!(cidr("fd00::/112").nth(10), Some(ip("fd00::a")));
+        assert_eq!(cidr("::/0").size(), u128::MAX);
+    }
+
+    #[test]
+    fn ranges_overlap_when_one_is_in_the_other() {
+        for (a, b, overlap) in [
+            ("10.0.0.0/8", "10.244.0.0/24", true),
+            ("10.244.0.0/24", "10.244.0.128/25", true),
+            ("10.244.0.0/24", "10.244.1.0/24", false),
+            ("::/0", "10.0.0.0/8", false),
+        ] {
+            assert_eq!(cidr(a).overlaps(cidr(b)), overlap, "{a} {b}");
+            assert_eq!(cidr(b).overlaps(cidr(a)), overlap, "{b} {a}");
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! The embedded network: a bridge of this node, and for each pod a veth pair between its sandbox and the bridge.
+//!
+//! A pod has its address alone, without its neighbours' range, and reaches everything through the node: its port of the
+//! bridge is isolated from the other ports. So all that pods send passes the node's packet filter, which services need for the answers,
+//! and no pod can take another's address on the wire.
+//!
+//! Invariants: `bridge.json` beside the sandbox's record is written before the address is used, and nothing else knows
+//! which addresses are in use. What others made on the node is never changed.
+
+mod addresses;
+mod sysctl;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io;
+use std::net::{IpAddr, TcpListener, UdpSocket};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use super::rtnetlink::{Link, Rtnetlink, Veth, inside};
+use super::{NetworkSettings, PodNetwork, SandboxNetwork};
+use crate::api::cidr::Cidr;
+use crate::api::service::Protocol;
+use crate::runtime::PortMapping;
+use crate::sys::task::{self, Process};
+
+/// The file beside a sandbox's record.
+const RECORD: &str = "bridge.json";
+/// What a pod calls its interface, as with every other network of pods.
+const POD_INTERFACE: &str = "eth0";
+/// The beginning of the names of the node's ends of the pairs.
+const PORT_PREFIX: &str = "ppv";
+/// Where the node has no default route.
+const DEFAULT_MTU: u32 = 1500;
+
+/// What the bridge is made from.
+pub(super) struct BridgeSettings {
+    /// Name of the bridge, at most 15 bytes.
+    name: String,
+    pod_cidrs: Vec<Cidr>,
+    records: PathBuf,
+}
+
+impl BridgeSettings {
+    pub(super) fn of(settings: NetworkSettings) -> Self {
+        Self {
+            name: match settings.id.strip_prefix("podprobe-") {
+                Some(hash) => format!("pp-{hash}"),
+                None => "podprobe0".into(),
+            },
+            pod_cidrs: settings.pod_cidrs,
+            records: settings.records,
+        }
+    }
+}
+
+/// A sandbox at the bridge.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Attachment {
+    /// Name of the node's end.
+    interface: String,
+    /// Whose network namespace the other end is in.
+    holder: Process,
+    /// Hardware address of the other end.
+    mac: [u8; 6],
+    /// Primary first.
+    addresses: Vec<IpAddr>,
+    /// The node's addresses that it sends through, one of each family.
+    gateways: Vec<Cidr>,
+    /// Ports of the node that lead to it.
+    ports: Vec<PortMapping>,
+}
+
+impl Attachment {
+    fn write(&self, record: &Path) -> io::Result<()> {
+        fs::write(record.join(RECORD), serde_json::to_vec(self)?)
+    }
+}
+
+#[derive(Default)]
+struct State {
+    /// By the id of the sandbox.
+    attachments: BTreeMap<String, Attachment>,
+    /// The addresses given last, one of each family.
+    last: Vec<IpAddr>,
+}
+
+/// See the module.
+pub(super) struct Bridge {
+    settings: BridgeSettings,
+    state: Mutex<State>,
+}
+
+impl Bridge {
+    /// Reads which sandboxes are attached.
+    pub(super) fn new(settings: BridgeSettings) -> Self {
+        let attachments = read_records(&settings.records);
+        let last = settings.pod_cidrs.iter().filter_map(|range| {
+            let all = attachments.values().flat_map(|a| &a.addresses);
+            all.filter(|ip| range.contains(**ip)).max().copied()
+        });
+        let state = State {
+            last: last.collect(),
+            attachments,
+        };
+        Self {
+            settings,
+            state: Mutex::new(state),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the sandbox its addresses, and writes them down before anybody uses them.
+    fn attach(&self, sandbox: &SandboxNetwork<'_>, holder: Process) -> io::Result<Attachment> {
+        let mut state = self.lock();
+        let mut addresses = Vec::new();
+        for range in &self.settings.pod_cidrs {
+            let last = state.last.iter().find(|ip| range.contains(**ip)).copied();
+            let in_use = |ip| {
+                state
+                    .attachments
+                    .values()
+                    .any(|a| a.addresses.contains(&ip))
+            };
+            addresses.push(addresses::next(*range, last, in_use).ok_or_else(|| {
+                io::Error::other(format!(
+                    "podCIDR {range} has no address left: {} pods have one; give podCIDR a larger range",
+                    addresses::capacity(*range)
+                ))
+            })?);
+        }
+        let attachment = Attachment {
+            interface: format!("{PORT_PREFIX}{}", &sandbox.id[..12.min(sandbox.id.len())]),
+            holder,
+            mac: mac(addresses[0]),
+            gateways: self.gateways().collect(),
+            ports: sandbox.ports.to_vec(),
+            addresses: addresses.clone(),
+        };
+        attachment.write(sandbox.record)?;
+        state.last = addresses;
+        let id = sandbox.id.to_owned();
+        state.attachments.insert(id, attachment.clone());
+        Ok(attachment)
+    }
+
+    fn gateways(&self) -> impl Iterator<Item = Cidr> {
+        self.settings
+            .pod_cidrs
+            .iter()
+            .map(|r| addresses::gateway(*r))
+    }
+
+    /// The bridge, made or completed where something is missing. Called with the lock held.
+    fn ensure_bridge(&self, kernel: &mut Rtnetlink, state: &State) -> io::Result<Link> {
+        let name = &self.settings.name;
+        let there = kernel.link(name)?;
+        let have = there.as_ref().map(|link| kernel.addresses(link.index));
+        let have = have.transpose()?.unwrap_or_default();
+        self.refuse_overlaps(kernel, there.as_ref(), &have)?;
+        if there.is_none() {
+            let gateway = self.gateways().next().map(|g| g.network);
+            let mac = gateway.map_or([2, 0, 0, 0, 0, 1], mac);
+            let mtu = mtu(kernel)?;
+            kernel
+                .add_bridge(name, mac, mtu)
+                .map_err(|e| cause(&format!("make the bridge {name}"), &e))?;
+        }
+        let link = kernel.link(name)?.filter(|link| link.is_bridge);
+        let link = link.ok_or_else(|| {
+            io::Error::other(format!(
+                "the interface {name} of the node is no bridge; rename it"
+            ))
+        })?;
+        sysctl::of_the_bridge(name, self.has_v6(state));
+        let of_pods = state.attachments.values().flat_map(|a| a.gateways.clone());
+        let wanted: BTreeSet<Cidr> = self.gateways().chain(of_pods).collect();
+        for gateway in wanted.iter().filter(|g| !have.contains(g)) {
+            let what = format!("give the bridge {name} the address {gateway}");
+            let added = kernel.add_address(link.index, *gateway);
+            added.map_err(|e| cause(&what, &e))?;
+        }
+        // Of a podCIDR that was changed, once no pod uses it any more.
+        let is_old = |a: &&Cidr| !wanted.contains(a) && !is_link_local(**a);
+        for old in have.iter().filter(is_old) {
+            kernel.remove_address(link.index, *old)?;
+        }
+        if !link.up {
+            kernel.set_up(link.index)?;
+        }
+        Ok(link)
+    }
+
+    fn has_v6(&self, state: &State) -> bool {
+        let of_pods = state.attachments.values().flat_map(|a| &a.addresses);
+        self.gateways().any(|g| g.network.is_ipv6()) || of_pods.clone().any(IpAddr::is_ipv6)
+    }
+
+    /// A range that the node reaches elsewhere would take that away from it. Looked at before the bridge has an address in the
+    /// range.
+    fn refuse_overlaps(
+        &self,
+        kernel: &mut Rtnetlink,
+        bridge: Option<&Link>,
+        have: &[Cidr],
+    ) -> io::Result<()> {
+        let is_new = |r: &&Cidr| !have.contains(&addresses::gateway(**r));
+        let new: Vec<Cidr> = self
+            .settings
+            .pod_cidrs
+            .iter()
+            .filter(is_new)
+            .copied()
+            .collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let routes = kernel.routes()?;
+        let others = routes
+            .iter()
+            .filter(|r| r.destination.prefix > 0 && bridge.is_none_or(|b| b.index != r.interface));
+        for (route, range) in others.flat_map(|r| new.iter().map(move |range| (r, range))) {
+            if !route.destination.overlaps(*range) {
+                continue;
+            }
+            let links = kernel.links()?;
+            let link = links.iter().find(|l| l.index == route.interface);
+            return Err(io::Error::other(format!(
+                "podCIDR {range} overlaps {}, which the node reaches through {}; give podCIDR another range in the configuration",
+                route.destination,
+                link.map_or("no interface", |l| &l.name)
+            )));
+        }
+        Ok(())
+    }
+
+    /// Connects the sandbox's namespace; what is there already stays.
+    fn connect(
+        &self,
+        kernel: &mut Rtnetlink,
+        bridge: &Link,
+        attachment: &Attachment,
+    ) -> io::Result<()> {
+        let namespace = open_namespace(attachment.holder)?;
+        kernel
+            .add_veth(&Veth {
+                name: &attachment.interface,
+                bridge: bridge.index,
+                peer: POD_INTERFACE,
+                peer_mac: attachment.mac,
+                peer_namespace: namespace.as_fd(),
+                mtu: bridge.mtu,
+            })
+            .map_err(|e| cause(&format!("make the interface {}", attachment.interface), &e))?;
+        let port = kernel.link(&attachment.interface)?;
+        let port = port.ok_or_else(|| io::Error::other("the new interface is gone"))?;
+        kernel.isolate_port(port.index)?;
+        inside(&namespace, || configure(attachment))
+            .map_err(|e| cause(&format!("set {POD_INTERFACE} of the pod up"), &e))
+    }
+
+    /// Completes what was removed or changed by hand. Called with the lock held.
+    fn mend_locked(&self, state: &mut State, said: &mut Vec<String>) -> io::Result<()> {
+        let records = &self.settings.records;
+        // A record that somebody else has removed is written again while the sandbox lives.
+        let is_there = |id: &String, a: &Attachment| records.join(id).exists() || a.holder.alive();
+        state.attachments.retain(|id, a| is_there(id, a));
+        let mut kernel = Rtnetlink::open()?;
+        let links = kernel.links()?;
+        let find = |name: &str| links.iter().find(|l| l.name == name);
+        let bridge = find(&self.settings.name);
+        for port in links.iter().filter(|l| is_port(l, bridge)) {
+            if !state.attachments.values().any(|a| a.interface == port.name) {
+                said.push(format!(
+                    "interface {} is of a pod that is gone: removed",
+                    port.name
+                ));
+                kernel.remove_link(&port.name)?;
+            }
+        }
+        if state.attachments.is_empty() {
+            return Ok(());
+        }
+        if bridge.is_none() {
+            let name = &self.settings.name;
+            said.push(format!("the bridge {name} was gone: made again"));
+        }
+        let bridge = self.ensure_bridge(&mut kernel, state)?;
+        for attachment in state.attachments.values() {
+            // The end of the sandbox is noticed elsewhere.
+            if open_namespace(attachment.holder).is_err() {
+                continue;
+            }
+            let name = &attachment.interface;
+            match find(name) {
+                None => {
+                    said.push(format!("interface {name} of a pod was gone: made again"));
+                    self.connect(&mut kernel, &bridge, attachment)?;
+                }
+                Some(port) if port.master != Some(bridge.index) || !port.up => {
+                    said.push(format!(
+                        "interface {name} of a pod was cut off: connected again"
+                    ));
+                    kernel.set_master(port.index, bridge.index)?;
+                    kernel.isolate_port(port.index)?;
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the sandbox, and with the last one the bridge.
+    fn detach(&self, id: &str) -> io::Result<()> {
+        let mut state = self.lock();
+        let Some(attachment) = state.attachments.get(id) else {
+            return Ok(());
+        };
+        let mut kernel = Rtnetlink::open()?;
+        kernel.remove_link(&attachment.interface)?;
+        state.attachments.remove(id);
+        if state.attachments.is_empty() {
+            kernel.remove_link(&self.settings.name)?;
+        }
+        Ok(())
+    }
+}
+
+impl PodNetwork for Bridge {
+    fn set_up(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<Vec<IpAddr>> {
+        let holder = sandbox.holder;
+        let holder = holder.ok_or_else(|| io::Error::other("the sandbox has ended"))?;
+        sandbox.ports.iter().try_for_each(refuse_port_in_use)?;
+        let attachment = self.attach(sandbox, holder)?;
+        let mut kernel = Rtnetlink::open()?;
+        let bridge = self.ensure_bridge(&mut kernel, &self.lock())?;
+        self.connect(&mut kernel, &bridge, &attachment)?;
+        Ok(attachment.addresses)
+    }
+
+    fn tear_down(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<()> {
+        self.detach(sandbox.id)
+    }
+
+    fn restore(&self, id: &str, record: &Path) -> io::Result<()> {
+        match self.lock().attachments.get(id) {
+            Some(attachment) => attachment.write(record),
+            None => Ok(()),
+        }
+    }
+
+    fn mend(&self) -> Vec<String> {
+        let mut said = Vec::new();
+        if let Err(e) = self.mend_locked(&mut self.lock(), &mut said) {
+            said.push(format!("cannot mend the network of pods: {e}"));
+        }
+        said
+    }
+}
+
+fn is_link_local(address: Cidr) -> bool {
+    matches!(address.network, IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
+/// Whether it is the node's end of a pair at this bridge. Without the bridge nobody can say whose it is.
+fn is_port(link: &Link, bridge: Option<&Link>) -> bool {
+    let at_bridge = link.master.is_some() && link.master == bridge.map(|b| b.index);
+    link.is_veth && at_bridge && link.name.starts_with(PORT_PREFIX)
+}
+
+/// Sets the pod's end up; on a thread in its namespace.
+fn configure(attachment: &Attachment) -> io::Result<()> {
+    let mut kernel = Rtnetlink::open()?;
+    let link = kernel.link(POD_INTERFACE)?;
+    let index = link
+        .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?
+        .index;
+    let has_v6 = attachment.addresses.iter().any(IpAddr::is_ipv6);
+    sysctl::of_a_pod(POD_INTERFACE, has_v6);
+    for address in &attachment.addresses {
+        kernel.add_address(index, Cidr::single(*address))?;
+    }
+    kernel.set_up(index)?;
+    for gateway in attachment.gateways.iter().map(|g| g.network) {
+        kernel.add_route(Cidr::single(gateway), None, index)?;
+        kernel.add_route(everything(gateway), Some(gateway), index)?;
+    }
+    Ok(())
+}
+
+/// The destination of a default route.
+fn everything(family: IpAddr) -> Cidr {
+    let network = match family {
+        IpAddr::V4(_) => [0; 4].into(),
+        IpAddr::V6(_) => [0; 16].into(),
+    };
+    Cidr { network, prefix: 0 }
+}
+
+/// The namespace, if it is still the holder's.
+fn open_namespace(holder: Process) -> io::Result<File> {
+    let file = File::open(format!("/proc/{}/ns/net", holder.pid))?;
+    match task::look(holder.pid)? == Some(holder.start_time) {
+        true => Ok(file),
+        false => Err(io::Error::other("the sandbox has ended")),
+    }
+}
+
+/// As the plugins of CNI make it: an address that comes back has the hardware address that its neighbours remember.
+fn mac(ip: IpAddr) -> [u8; 6] {
+    let tail = match ip {
+        IpAddr::V4(ip) => ip.octets(),
+        IpAddr::V6(ip) => ip.octets()[12..].try_into().unwrap_or_default(),
+    };
+    [0x0a, 0x58, tail[0], tail[1], tail[2], tail[3]]
+}
+
+/// That of the interface with the default route.
+fn mtu(kernel: &mut Rtnetlink) -> io::Result<u32> {
+    let routes = kernel.routes()?;
+    let default = routes
+        .iter()
+        .find(|r| r.destination.prefix == 0 && r.interface != 0);
+    let Some(default) = default else {
+        return Ok(DEFAULT_MTU);
+    };
+    let links = kernel.links()?;
+    let link = links.iter().find(|l| l.index == default.interface);
+    Ok(link.map_or(DEFAULT_MTU, |l| l.mtu.clamp(1280, 65535)))
+}
+
+/// A process of the node that listens there would lose its clients to the pod.
+fn refuse_port_in_use(port: &PortMapping) -> io::Result<()> {
+    let any = || IpAddr::from([0; 4]);
+    let at = (port.host_ip.unwrap_or_else(any), port.host_port);
+    let bound = match port.protocol {
+        Protocol::Tcp => TcpListener::bind(at).map(drop),
+        Protocol::Udp => UdpSocket::bind(at).map(drop),
+    };
+    bound.map_err(|e| {
+        let (ip, number) = at;
+        let wanted = format!("hostPort {number}/{} on {ip}", port.protocol);
+        match e.kind() {
+            io::ErrorKind::AddrInUse => io::Error::new(
+                e.kind(),
+                format!("{wanted} is in use by another process of the node; choose another hostPort, or end that process"),
+            ),
+            io::ErrorKind::AddrNotAvailable => io::Error::new(
+                e.kind(),
+                format!("{wanted}: the node does not have this address; leave hostIP out for all of its addresses"),
+            ),
+            _ => cause(&format!("use {wanted}"), &e),
+        }
+    })
+}
+
+fn cause(what: &str, e: &io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("cannot {what}: {e}"))
+}
+
+/// The attachments beside the sandboxes' records. A record that cannot be read is of a sandbox that is about to be removed.
+fn read_records(records: &Path) -> BTreeMap<String, Attachment> {
+    let entries = fs::read_dir(records).into_iter().flatten().flatten();
+    let read = |entry: fs::DirEntry| {
+        let json = fs::read(entry.path().join(RECORD)).ok()?;
+        let id = entry.file_name().into_string().ok()?;
+        Some((id, serde_json::from_slice(&json).ok()?))
+    };
+    entries.filter_map(read).collect()
+}

@@ -1,0 +1,74 @@
+//! Kernel parameters of the bridge and of pods' interfaces.
+
+use std::fs;
+use std::path::Path;
+
+/// Of the node: it forwards between pods and its other interfaces. Of the bridge: nothing that a pod says changes how the
+/// node sends, and pods are not told to send to one another directly, which their ports do not let them.
+pub(super) fn of_the_bridge(bridge: &str, has_v6: bool) {
+    set("ipv4/ip_forward", "1");
+    let v4 = [
+        ("rp_filter", "1"),
+        ("accept_redirects", "0"),
+        ("send_redirects", "0"),
+    ];
+    for (name, value) in v4 {
+        set(&format!("ipv4/conf/{bridge}/{name}"), value);
+    }
+    set(&format!("ipv6/conf/{bridge}/accept_ra"), "0");
+    set(&format!("ipv6/conf/{bridge}/accept_redirects"), "0");
+    let disabled = if has_v6 { "0" } else { "1" };
+    set(&format!("ipv6/conf/{bridge}/disable_ipv6"), disabled);
+    if has_v6 {
+        forward_v6();
+    }
+}
+
+/// In the namespace of a pod.
+pub(super) fn of_a_pod(interface: &str, has_v6: bool) {
+    for at in ["all", interface] {
+        set(&format!("ipv4/conf/{at}/accept_redirects"), "0");
+        set(&format!("ipv6/conf/{at}/accept_redirects"), "0");
+    }
+    set(&format!("ipv6/conf/{interface}/accept_ra"), "0");
+    let disabled = if has_v6 { "0" } else { "1" };
+    set(&format!("ipv6/conf/{interface}/disable_ipv6"), disabled);
+}
+
+/// A node that forwards IPv6 no longer heeds router advertisements, unless it is told to.
+fn forward_v6() {
+    let all = "ipv6/conf/all/forwarding";
+    if get(all).as_deref() == Some("1") {
+        return;
+    }
+    let interfaces = fs::read_dir("/proc/sys/net/ipv6/conf")
+        .into_iter()
+        .flatten()
+        .flatten();
+    for interface in interfaces.filter_map(|e| e.file_name().into_string().ok()) {
+        let name = format!("ipv6/conf/{interface}/accept_ra");
+        if get(&name).as_deref() == Some("1") {
+            set(&name, "2");
+        }
+    }
+    set(all, "1");
+}
+
+fn get(name: &str) -> Option<String> {
+    let text = fs::read_to_string(Path::new("/proc/sys/net").join(name)).ok()?;
+    Some(text.trim().to_owned())
+}
+
+/// Where it differs. What cannot be set costs what it is for, and no pod.
+fn set(name: &str, value: &str) {
+    if get(name).is_some_and(|now| now == value) {
+        return;
+    }
+    let path = Path::new("/proc/sys/net").join(name);
+    match fs::write(&path, value) {
+        Ok(()) => log::debug!("{} is {value} now", path.display()),
+        // A kernel without IPv6.
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        Err(e) => log::warn!("cannot set {} to {value}: {e}", path.display()),
+    }
+}

@@ -1,0 +1,466 @@
+//! Interfaces, addresses and routes of a network namespace, asked for and changed by rtnetlink.
+//!
+//! Invariants: a socket stays in the namespace it was opened in. A call waits for the kernel's answer to its own request;
+//! each change is one request. The caller's thread may have to enter the namespace first: see [`inside`].
+
+use std::fs::File;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage,
+    NetlinkPayload,
+};
+use netlink_packet_route::address::{
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
+};
+use netlink_packet_route::link::{
+    InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoPortKind, InfoVeth, LinkAttribute,
+    LinkFlags, LinkInfo, LinkMessage,
+};
+use netlink_packet_route::route::{
+    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::{
+    AddressFamily as SocketFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv,
+    sendto, setsockopt, socket, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
+
+use crate::api::cidr::Cidr;
+
+/// The longest time that the kernel may take for an answer, in seconds.
+const ANSWER_LIMIT: i64 = 5;
+/// More than any datagram of a dump has.
+const BUFFER: usize = 64 << 10;
+
+/// An interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Its number.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Whether it is set up.
+    pub up: bool,
+    /// Bytes.
+    pub mtu: u32,
+    /// The bridge that it is a port of.
+    pub master: Option<u32>,
+    /// Whether it is a bridge itself.
+    pub is_bridge: bool,
+    /// Whether it is one end of a veth pair.
+    pub is_veth: bool,
+}
+
+/// A route of the main table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Where it leads to; prefix 0 is the default route.
+    pub destination: Cidr,
+    /// Number of the interface; 0 where it has none.
+    pub interface: u32,
+}
+
+/// One end of a veth pair, and its other end in a namespace.
+#[derive(Clone, Copy, Debug)]
+pub struct Veth<'a> {
+    /// Name of the end that stays here.
+    pub name: &'a str,
+    /// The bridge that it becomes a port of.
+    pub bridge: u32,
+    /// Name of the other end.
+    pub peer: &'a str,
+    /// Its hardware address.
+    pub peer_mac: [u8; 6],
+    /// The namespace it is made in.
+    pub peer_namespace: BorrowedFd<'a>,
+    /// Bytes, of both.
+    pub mtu: u32,
+}
+
+/// A socket to the kernel.
+#[derive(Debug)]
+pub struct Rtnetlink {
+    socket: OwnedFd,
+    sequence: u32,
+}
+
+impl Rtnetlink {
+    /// Opens one in the namespace of the calling thread.
+    ///
+    /// # Errors
+    /// The kernel has no rtnetlink, or there are no descriptors left.
+    pub fn open() -> io::Result<Self> {
+        let socket = socket(
+            SocketFamily::Netlink,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC,
+            SockProtocol::NetlinkRoute,
+        )?;
+        setsockopt(
+            &socket,
+            sockopt::ReceiveTimeout,
+            &TimeVal::seconds(ANSWER_LIMIT),
+        )?;
+        Ok(Self {
+            socket,
+            sequence: 0,
+        })
+    }
+
+    /// Every interface.
+    pub fn links(&mut self) -> io::Result<Vec<Link>> {
+        let all = self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+        Ok(all.into_iter().filter_map(link_of).collect())
+    }
+
+    /// The interface of that name.
+    pub fn link(&mut self, name: &str) -> io::Result<Option<Link>> {
+        let mut message = LinkMessage::default();
+        message.attributes = vec![LinkAttribute::IfName(name.into())];
+        match self.ask(RouteNetlinkMessage::GetLink(message), 0) {
+            Ok(answers) => Ok(answers.into_iter().find_map(link_of)),
+            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Makes a bridge, which is down. Its hardware address is fixed, else it would follow that of its ports.
+    pub fn add_bridge(&mut self, name: &str, mac: [u8; 6], mtu: u32) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.attributes = vec![
+            LinkAttribute::IfName(name.into()),
+            LinkAttribute::Address(mac.into()),
+            LinkAttribute::Mtu(mtu),
+            LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]),
+        ];
+        self.change(RouteNetlinkMessage::NewLink(message), NEW)
+    }
+
+    /// Makes a veth pair, of which this end is up and a port of the bridge.
+    pub fn add_veth(&mut self, veth: &Veth<'_>) -> io::Result<()> {
+        let mut peer = LinkMessage::default();
+        peer.attributes = vec![
+            LinkAttribute::IfName(veth.peer.into()),
+            LinkAttribute::Address(veth.peer_mac.into()),
+            LinkAttribute::Mtu(veth.mtu),
+            LinkAttribute::NetNsFd(veth.peer_namespace.as_raw_fd()),
+        ];
+        let mut message = up();
+        message.attributes = vec![
+            LinkAttribute::IfName(veth.name.into()),
+            LinkAttribute::Mtu(veth.mtu),
+            LinkAttribute::Controller(veth.bridge),
+            LinkAttribute::LinkInfo(vec![
+                LinkInfo::Kind(InfoKind::Veth),
+                LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+            ]),
+        ];
+        self.change(RouteNetlinkMessage::NewLink(message), NEW)
+    }
+
+    /// Makes an interface a port of a bridge.
+    pub fn set_master(&mut self, index: u32, bridge: u32) -> io::Result<()> {
+        let mut message = up();
+        message.header.index = index;
+        message.attributes = vec![LinkAttribute::Controller(bridge)];
+        self.change(RouteNetlinkMessage::NewLink(message), 0)
+    }
+
+    /// Keeps a port of a bridge from reaching the other ports that are kept so, and lets it get back what it has sent.
+    pub fn isolate_port(&mut self, index: u32) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.attributes = vec![LinkAttribute::LinkInfo(vec![
+            LinkInfo::PortKind(InfoPortKind::Bridge),
+            LinkInfo::PortData(InfoPortData::BridgePort(vec![
+                InfoBridgePort::HairpinMode(true),
+                InfoBridgePort::Isolated(true),
+            ])),
+        ])];
+        self.change(RouteNetlinkMessage::NewLink(message), 0)
+    }
+
+    /// Sets an interface up.
+    pub fn set_up(&mut self, index: u32) -> io::Result<()> {
+        let mut message = up();
+        message.header.index = index;
+        self.change(RouteNetlinkMessage::NewLink(message), 0)
+    }
+
+    /// Removes an interface, with its peer if it has one. Idempotent.
+    pub fn remove_link(&mut self, name: &str) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.attributes = vec![LinkAttribute::IfName(name.into())];
+        match self.change(RouteNetlinkMessage::DelLink(message), 0) {
+            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// The addresses of an interface.
+    pub fn addresses(&mut self, index: u32) -> io::Result<Vec<Cidr>> {
+        let all = self.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
+        let address = |message| match message {
+            RouteNetlinkMessage::NewAddress(m) if m.header.index == index => address_of(&m),
+            _ => None,
+        };
+        Ok(all.into_iter().filter_map(address).collect())
+    }
+
+    /// Gives an interface an address; it may be there already. IPv6 does not ask the neighbours first: nobody else may
+    /// have it.
+    pub fn add_address(&mut self, index: u32, address: Cidr) -> io::Result<()> {
+        let mut message = address_message(index, address);
+        message.header.flags = AddressHeaderFlags::Nodad;
+        let flags = AddressAttribute::Flags(AddressFlags::Nodad);
+        message.attributes.push(flags);
+        let flags = NLM_F_CREATE | NLM_F_REPLACE;
+        self.change(RouteNetlinkMessage::NewAddress(message), flags)
+    }
+
+    /// Takes it away again. Idempotent.
+    pub fn remove_address(&mut self, index: u32, address: Cidr) -> io::Result<()> {
+        let message = address_message(index, address);
+        match self.change(RouteNetlinkMessage::DelAddress(message), 0) {
+            Err(e) if e.raw_os_error() == Some(libc::EADDRNOTAVAIL) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// The routes of the main table, of both families.
+    pub fn routes(&mut self) -> io::Result<Vec<Route>> {
+        let mut routes = Vec::new();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut message = RouteMessage::default();
+            message.header.address_family = family;
+            let all = self.dump(RouteNetlinkMessage::GetRoute(message))?;
+            routes.extend(all.into_iter().filter_map(route_of));
+        }
+        Ok(routes)
+    }
+
+    /// Adds a route to `destination`, through `gateway` or straight to what is behind the interface.
+    pub fn add_route(
+        &mut self,
+        destination: Cidr,
+        gateway: Option<IpAddr>,
+        interface: u32,
+    ) -> io::Result<()> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(destination.network);
+        message.header.destination_prefix_length = destination.prefix;
+        message.header.table = RouteHeader::RT_TABLE_MAIN;
+        message.header.protocol = RouteProtocol::Boot;
+        message.header.kind = RouteType::Unicast;
+        message.header.scope = match gateway {
+            Some(_) => RouteScope::Universe,
+            None => RouteScope::Link,
+        };
+        message.attributes = vec![RouteAttribute::Oif(interface)];
+        if destination.prefix > 0 {
+            let to = RouteAttribute::Destination(destination.network.into());
+            message.attributes.push(to);
+        }
+        let via = gateway.map(|g| RouteAttribute::Gateway(g.into()));
+        message.attributes.extend(via);
+        let flags = NLM_F_CREATE | NLM_F_REPLACE;
+        self.change(RouteNetlinkMessage::NewRoute(message), flags)
+    }
+
+    fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        self.ask(message, flags | NLM_F_ACK).map(drop)
+    }
+
+    fn dump(&mut self, message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+        self.ask(message, NLM_F_DUMP)
+    }
+
+    /// Sends one request and reads what answers it: an object, a list, or the word that it is done.
+    fn ask(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> io::Result<Vec<RouteNetlinkMessage>> {
+        self.sequence += 1;
+        let mut request = NetlinkMessage::from(message);
+        request.header.flags = NLM_F_REQUEST | flags;
+        request.header.sequence_number = self.sequence;
+        request.finalize();
+        let mut bytes = vec![0; request.buffer_len()];
+        request.serialize(&mut bytes);
+        let kernel = NetlinkAddr::new(0, 0);
+        sendto(self.socket.as_raw_fd(), &bytes, &kernel, MsgFlags::empty())?;
+        let mut answers = Vec::new();
+        let mut buffer = vec![0; BUFFER];
+        loop {
+            let n = match recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
+                Err(Errno::EINTR) => continue,
+                Err(Errno::EAGAIN) => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "rtnetlink does not answer",
+                    ));
+                }
+                n => n?,
+            };
+            let single = flags & (NLM_F_ACK | NLM_F_DUMP) == 0;
+            if self.read_datagram(&buffer[..n], single, &mut answers)? {
+                return Ok(answers);
+            }
+        }
+    }
+
+    /// Whether the answer is whole with this datagram.
+    fn read_datagram(
+        &self,
+        mut bytes: &[u8],
+        single: bool,
+        answers: &mut Vec<RouteNetlinkMessage>,
+    ) -> io::Result<bool> {
+        while !bytes.is_empty() {
+            let damaged = |e| io::Error::new(io::ErrorKind::InvalidData, format!("rtnetlink: {e}"));
+            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes);
+            let message = message.map_err(damaged)?;
+            let length = (message.header.length as usize).next_multiple_of(4);
+            bytes = bytes.get(length..).unwrap_or_default();
+            if message.header.sequence_number != self.sequence {
+                continue;
+            }
+            match message.payload {
+                NetlinkPayload::Error(e) if e.code.is_some() => return Err(e.to_io()),
+                NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => return Ok(true),
+                NetlinkPayload::InnerMessage(answer) => answers.push(answer),
+                _ => {}
+            }
+        }
+        Ok(single && !answers.is_empty())
+    }
+}
+
+const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
+
+fn up() -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.flags = LinkFlags::Up;
+    message.header.change_mask = LinkFlags::Up;
+    message
+}
+
+fn family(ip: IpAddr) -> AddressFamily {
+    match ip {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    }
+}
+
+fn address_message(index: u32, address: Cidr) -> AddressMessage {
+    let mut message = AddressMessage::default();
+    message.header.family = family(address.network);
+    message.header.prefix_len = address.prefix;
+    message.header.index = index;
+    message.attributes = vec![
+        AddressAttribute::Local(address.network),
+        AddressAttribute::Address(address.network),
+    ];
+    message
+}
+
+fn link_of(message: RouteNetlinkMessage) -> Option<Link> {
+    let RouteNetlinkMessage::NewLink(message) = message else {
+        return None;
+    };
+    let mut link = Link {
+        index: message.header.index,
+        up: message.header.flags.contains(LinkFlags::Up),
+        ..Link::default()
+    };
+    for attribute in message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => link.name = name,
+            LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+            LinkAttribute::Controller(index) => link.master = Some(index),
+            LinkAttribute::LinkInfo(infos) => {
+                link.is_bridge = infos.contains(&LinkInfo::Kind(InfoKind::Bridge));
+                link.is_veth = infos.contains(&LinkInfo::Kind(InfoKind::Veth));
+            }
+            _ => {}
+        }
+    }
+    Some(link)
+}
+
+fn address_of(message: &AddressMessage) -> Option<Cidr> {
+    let local = message.attributes.iter().find_map(|a| match a {
+        AddressAttribute::Local(ip) => Some(*ip),
+        _ => None,
+    });
+    // IPv6 has no Local.
+    let address = message.attributes.iter().find_map(|a| match a {
+        AddressAttribute::Address(ip) => Some(*ip),
+        _ => None,
+    });
+    Some(Cidr {
+        network: local.or(address)?,
+        prefix: message.header.prefix_len,
+    })
+}
+
+fn route_of(message: RouteNetlinkMessage) -> Option<Route> {
+    use netlink_packet_route::route::RouteAddress;
+    let RouteNetlinkMessage::NewRoute(message) = message else {
+        return None;
+    };
+    let is_main = message.header.table == RouteHeader::RT_TABLE_MAIN;
+    if !is_main || message.header.kind != RouteType::Unicast {
+        return None;
+    }
+    let mut route = Route {
+        destination: Cidr {
+            network: match message.header.address_family {
+                AddressFamily::Inet => IpAddr::from([0; 4]),
+                _ => IpAddr::from([0; 16]),
+            },
+            prefix: message.header.destination_prefix_length,
+        },
+        interface: 0,
+    };
+    for attribute in message.attributes {
+        match attribute {
+            RouteAttribute::Destination(RouteAddress::Inet(ip)) => {
+                route.destination.network = ip.into();
+            }
+            RouteAttribute::Destination(RouteAddress::Inet6(ip)) => {
+                route.destination.network = ip.into();
+            }
+            RouteAttribute::Oif(index) => route.interface = index,
+            _ => {}
+        }
+    }
+    Some(route)
+}
+
+/// Runs `f` on a thread of its own that is in a network namespace; the caller's thread stays where it is.
+///
+/// # Errors
+/// The thread cannot be started, or may not enter the namespace.
+pub fn inside<T: Send>(
+    namespace: &File,
+    f: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let run = || {
+            setns(namespace, CloneFlags::CLONE_NEWNET)?;
+            f()
+        };
+        let thread = std::thread::Builder::new().name("pod-network".into());
+        let thread = thread.stack_size(256 << 10).spawn_scoped(scope, run)?;
+        let panicked = |_| Err(io::Error::other("the thread in the pod's network panicked"));
+        thread.join().unwrap_or_else(panicked)
+    })
+}
