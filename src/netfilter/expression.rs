@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::Family;
 use super::bytes::Messages;
-use super::numbers::{data, expr, list, verdict};
+use super::numbers::{data, expr, list};
 use super::set::AnonymousSet;
+use super::verdict::{Verdict, milliseconds};
 
 /// One of sixteen registers of 4 bytes, 0 to 15. A longer value takes those that follow, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,42 +201,6 @@ impl Load {
             Self::Random { modulus } => put_all(m, &[(1, to), (2, modulus), (3, 1), (4, 0)]),
             Self::Turn { modulus } => put_all(m, &[(1, to), (2, modulus), (3, 0), (4, 0)]),
         }
-    }
-}
-
-/// Where a packet goes on.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Verdict {
-    /// It passes this hook's chain.
-    Accept,
-    /// It is gone, and nobody is told.
-    Drop,
-    /// Back to the chain that jumped here.
-    Return,
-    /// Into this chain, and back.
-    Jump(String),
-    /// Into this chain; its end is the end of ours.
-    Goto(String),
-}
-
-impl Verdict {
-    /// As an attribute of type `kind`.
-    pub(super) fn put(&self, kind: u16, m: &mut Messages) {
-        let (code, chain): (i32, _) = match self {
-            Self::Drop => (0, None),
-            Self::Accept => (1, None),
-            Self::Jump(chain) => (-3, Some(chain)),
-            Self::Goto(chain) => (-4, Some(chain)),
-            Self::Return => (-5, None),
-        };
-        m.nest(kind, |m| {
-            m.nest(data::VERDICT, |m| {
-                m.put_u32(verdict::CODE, code.cast_unsigned());
-                if let Some(chain) = chain {
-                    m.put_name(verdict::CHAIN, chain);
-                }
-            });
-        });
     }
 }
 
@@ -486,9 +451,4 @@ fn put_reject(reject: Reject, m: &mut Messages) {
     };
     m.put_u32(1, kind);
     m.put(2, &[code]);
-}
-
-/// As the kernel counts timeouts.
-pub(super) fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

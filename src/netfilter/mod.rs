@@ -36,6 +36,7 @@ mod rule;
 mod set;
 mod socket;
 mod transaction;
+mod verdict;
 
 #[cfg(test)]
 mod tests;
@@ -44,12 +45,13 @@ pub use conntrack::{Flow, Tuple};
 pub use error::NetfilterError;
 pub use expression::{
     Base, Change, Comparison, Ct, Expression, Fib, Load, Lookup, Meta, Register, Reject, SetName,
-    Verdict, ct_state, ct_status,
+    ct_state, ct_status,
 };
 pub use rule::Rule;
 pub use set::{AnonymousSet, Element, Field, Key, Set, Type, Value, interface, intervals};
 pub use socket::{ChainState, Netfilter, SetState, TableState};
 pub use transaction::{BaseChain, ChainType, Hook, OnTable, Table, Transaction};
+pub use verdict::Verdict;
 
 /// Which packets a table sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

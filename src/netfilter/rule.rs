@@ -5,8 +5,9 @@
 
 use super::Family;
 use super::expression::{
-    Comparison, Ct, Expression, Load, Lookup, Meta, Register, Reject, SetName, Verdict,
+    Comparison, Ct, Expression, Load, Lookup, Meta, Register, Reject, SetName,
 };
+use super::verdict::Verdict;
 
 const FIRST: Register = Register(0);
 

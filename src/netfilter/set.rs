@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::bytes::Messages;
-use super::expression::{Verdict, milliseconds};
 use super::numbers::{data, element, list, set, set_flag};
+use super::verdict::{Verdict, milliseconds};
 
 /// What a field of a key or a value is. The kernel looks at the length alone; `nft list` prints by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
