@@ -27,6 +27,7 @@ pub mod kuberuntime;
 pub mod layout;
 pub mod lifecycle;
 pub mod metrics;
+pub mod netfilter;
 pub mod network;
 pub mod nsexec;
 pub mod objects;

@@ -1,0 +1,148 @@
+//! Connections that the kernel tracks. A translated connection keeps its translation for as long as it is tracked, so a
+//! UDP client that goes on sending reaches an endpoint that is gone, until its entry is deleted.
+
+use std::net::{IpAddr, SocketAddr};
+
+use nix::errno::Errno;
+
+use super::Family;
+use super::bytes::{Attributes, Messages, Received};
+use super::error::NetfilterError;
+use super::numbers::{ct, message};
+use super::socket::Netfilter;
+
+/// IPPROTO_UDP
+const UDP: u8 = 17;
+
+/// Where packets of one direction come from and go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tuple {
+    /// Address and port of the sender.
+    pub source: SocketAddr,
+    /// Address and port of the receiver.
+    pub destination: SocketAddr,
+}
+
+/// A tracked UDP flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Flow {
+    /// As the client sends.
+    pub original: Tuple,
+    /// As the answers come: their source is the endpoint.
+    pub reply: Tuple,
+    id: Option<u32>,
+}
+
+impl Netfilter {
+    /// The tracked UDP flows of [`Family::Ip`] or [`Family::Ip6`].
+    ///
+    /// # Errors
+    /// The kernel has no connection tracking, or we may not ask.
+    pub fn udp_flows(&mut self, family: Family) -> Result<Vec<Flow>, NetfilterError> {
+        // From Linux 5.8 on the kernel leaves out what is not UDP; older ones list all.
+        let answer = match self.flows(family, put_udp_filter) {
+            Err(Errno::EINVAL | Errno::EOPNOTSUPP) => self.flows(family, |_| {}),
+            answer => answer,
+        };
+        answer.map_err(|errno| NetfilterError::new("list tracked connections", errno))
+    }
+
+    fn flows(
+        &mut self,
+        family: Family,
+        filter: impl Fn(&mut Messages),
+    ) -> Result<Vec<Flow>, Errno> {
+        self.dump(message::CT_GET, family as u8, filter, |r| {
+            flow(r).filter(|(udp, _)| *udp).map(|(_, flow)| flow)
+        })
+    }
+
+    /// Has the kernel forget a flow; its next packet counts as the first of a new one. False where it is gone already.
+    ///
+    /// # Errors
+    /// We may not.
+    pub fn forget(&mut self, flow: &Flow) -> Result<bool, NetfilterError> {
+        let family = match flow.original.source {
+            SocketAddr::V4(_) => Family::Ip,
+            SocketAddr::V6(_) => Family::Ip6,
+        };
+        let inside = |m: &mut Messages| {
+            m.nest(ct::TUPLE_ORIG, |m| put_tuple(&flow.original, m));
+            if let Some(id) = flow.id {
+                m.put_u32(ct::ID, id);
+            }
+        };
+        match self.request(message::CT_DELETE, 0, family as u8, inside, |_| {}) {
+            Ok(()) => Ok(true),
+            Err(Errno::ENOENT) => Ok(false),
+            Err(errno) => {
+                let what = format!("forget the connection to {}", flow.original.destination);
+                Err(NetfilterError::new(what, errno))
+            }
+        }
+    }
+}
+
+fn put_udp_filter(m: &mut Messages) {
+    m.nest(ct::TUPLE_ORIG, |m| {
+        m.nest(ct::TUPLE_PROTO, |m| m.put(ct::PROTO_NUM, &[UDP]));
+    });
+    m.nest(ct::FILTER, |m| {
+        // In the machine's order, other than most of netfilter.
+        m.put(ct::FILTER_ORIG_FLAGS, &ct::FILTER_PROTO_NUM.to_ne_bytes());
+    });
+}
+
+fn put_tuple(tuple: &Tuple, m: &mut Messages) {
+    m.nest(ct::TUPLE_IP, |m| {
+        let (source, destination) = match tuple.source {
+            SocketAddr::V4(_) => (ct::IP_V4_SRC, ct::IP_V4_DST),
+            SocketAddr::V6(_) => (ct::IP_V6_SRC, ct::IP_V6_DST),
+        };
+        put_address(source, tuple.source.ip(), m);
+        put_address(destination, tuple.destination.ip(), m);
+    });
+    m.nest(ct::TUPLE_PROTO, |m| {
+        m.put(ct::PROTO_NUM, &[UDP]);
+        m.put(ct::PROTO_SRC_PORT, &tuple.source.port().to_be_bytes());
+        m.put(ct::PROTO_DST_PORT, &tuple.destination.port().to_be_bytes());
+    });
+}
+
+fn put_address(kind: u16, address: IpAddr, m: &mut Messages) {
+    match address {
+        IpAddr::V4(a) => m.put(kind, &a.octets()),
+        IpAddr::V6(a) => m.put(kind, &a.octets()),
+    }
+}
+
+/// A flow of a listing, and whether it is UDP.
+fn flow(received: Received<'_>) -> Option<(bool, Flow)> {
+    let attributes = received.attributes();
+    let original = attributes.nested(ct::TUPLE_ORIG)?;
+    let protocol = original.nested(ct::TUPLE_PROTO)?.get(ct::PROTO_NUM)?;
+    let flow = Flow {
+        original: tuple(original)?,
+        reply: tuple(attributes.nested(ct::TUPLE_REPLY)?)?,
+        id: attributes.u32(ct::ID),
+    };
+    Some((protocol == [UDP], flow))
+}
+
+fn tuple(of: Attributes<'_>) -> Option<Tuple> {
+    let ip = of.nested(ct::TUPLE_IP)?;
+    let proto = of.nested(ct::TUPLE_PROTO)?;
+    let end = |v4, v6, port| {
+        let address = match (ip.get(v4), ip.get(v6)) {
+            (Some(a), _) => IpAddr::from(<[u8; 4]>::try_from(a).ok()?),
+            (_, Some(a)) => IpAddr::from(<[u8; 16]>::try_from(a).ok()?),
+            _ => return None,
+        };
+        let port = <[u8; 2]>::try_from(proto.get(port)?).ok()?;
+        Some(SocketAddr::new(address, u16::from_be_bytes(port)))
+    };
+    Some(Tuple {
+        source: end(ct::IP_V4_SRC, ct::IP_V6_SRC, ct::PROTO_SRC_PORT)?,
+        destination: end(ct::IP_V4_DST, ct::IP_V6_DST, ct::PROTO_DST_PORT)?,
+    })
+}

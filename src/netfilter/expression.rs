@@ -1,0 +1,454 @@
+//! The expressions that a rule is made of, and their bytes.
+//!
+//! A rule is a small program over sixteen registers of 4 bytes. An expression that does not match ends its rule, and the
+//! next rule is asked.
+
+use std::time::Duration;
+
+use super::Family;
+use super::bytes::Messages;
+use super::numbers::{data, expr, list};
+use super::set::AnonymousSet;
+use super::verdict::{Verdict, milliseconds};
+
+/// One of sixteen registers of 4 bytes, 0 to 15. A longer value takes those that follow, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Register(pub u8);
+
+impl Register {
+    fn number(self) -> u32 {
+        // NFT_REG32_00
+        8 + u32::from(self.0)
+    }
+
+    /// The register behind a value of `length` bytes that begins here.
+    pub fn after(self, length: u32) -> Self {
+        Self(self.0 + length.div_ceil(4) as u8)
+    }
+}
+
+/// Where a payload's offset counts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// The Ethernet header.
+    Link = 0,
+    /// The header of IPv4, IPv6 or ARP.
+    Network = 1,
+    /// The header of TCP or UDP.
+    Transport = 2,
+}
+
+/// What the kernel knows of a packet besides its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meta {
+    /// EtherType, 2 bytes in network order.
+    Protocol = 1,
+    /// The packet's mark, 4 bytes in the machine's order.
+    Mark = 3,
+    /// Name of the interface that it came in by, 16 bytes.
+    InputName = 6,
+    /// Name of the interface that it goes out by, 16 bytes.
+    OutputName = 7,
+    /// NFPROTO_IPV4 (2) or NFPROTO_IPV6 (10), 1 byte.
+    NetworkProtocol = 15,
+    /// Number of the transport protocol, 1 byte.
+    TransportProtocol = 16,
+}
+
+/// What connection tracking knows of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ct {
+    /// A bit of [`ct_state`], 4 bytes in the machine's order.
+    State = 0,
+    /// Bits of [`ct_status`], 4 bytes in the machine's order.
+    Status = 2,
+}
+
+/// Bits of [`Ct::State`].
+pub mod ct_state {
+    /// A packet that belongs to no connection and cannot begin one.
+    pub const INVALID: u32 = 1;
+    /// Of a connection that has seen packets both ways.
+    pub const ESTABLISHED: u32 = 2;
+    /// About a connection: an ICMP error.
+    pub const RELATED: u32 = 4;
+    /// The first packet of a connection.
+    pub const NEW: u32 = 8;
+}
+
+/// Bits of [`Ct::Status`].
+pub mod ct_status {
+    /// Its destination is translated.
+    pub const DNAT: u32 = 1 << 5;
+}
+
+/// What the routing table says about an address of the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fib {
+    /// The kind of its source, 4 bytes in the machine's order; [`Fib::LOCAL`] is an address of the node.
+    SourceType = 1,
+    /// The kind of its destination.
+    DestinationType = 2,
+}
+
+impl Fib {
+    /// RTN_LOCAL.
+    pub const LOCAL: u32 = 2;
+}
+
+/// A value that can be loaded into registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// Bytes of the packet.
+    Payload {
+        /// Where `offset` counts from.
+        base: Base,
+        /// In bytes.
+        offset: u32,
+        /// In bytes.
+        length: u32,
+    },
+    /// See [`Meta`].
+    Meta(Meta),
+    /// See [`Ct`].
+    Ct(Ct),
+    /// See [`Fib`].
+    Fib(Fib),
+    /// A random number below `modulus`, 4 bytes in the machine's order.
+    Random {
+        /// At least 1.
+        modulus: u32,
+    },
+    /// 0 to `modulus` - 1 in turn, 4 bytes in the machine's order.
+    Turn {
+        /// At least 1.
+        modulus: u32,
+    },
+}
+
+impl Load {
+    /// Source port of TCP or UDP.
+    pub const SOURCE_PORT: Self = Self::payload(Base::Transport, 0, 2);
+    /// Destination port of TCP or UDP.
+    pub const DESTINATION_PORT: Self = Self::payload(Base::Transport, 2, 2);
+    /// Source address of the Ethernet header.
+    pub const ETHER_SOURCE: Self = Self::payload(Base::Link, 6, 6);
+    /// The sender's IPv4 address in an ARP packet.
+    pub const ARP_SOURCE: Self = Self::payload(Base::Network, 14, 4);
+    /// The sender's hardware address in an ARP packet.
+    pub const ARP_ETHER_SOURCE: Self = Self::payload(Base::Network, 8, 6);
+
+    /// Bytes of the packet.
+    pub const fn payload(base: Base, offset: u32, length: u32) -> Self {
+        Self::Payload {
+            base,
+            offset,
+            length,
+        }
+    }
+
+    /// Source address of the IP header.
+    pub const fn source(family: Family) -> Self {
+        match family {
+            Family::Ip6 => Self::payload(Base::Network, 8, 16),
+            _ => Self::payload(Base::Network, 12, 4),
+        }
+    }
+
+    /// Destination address of the IP header.
+    pub const fn destination(family: Family) -> Self {
+        match family {
+            Family::Ip6 => Self::payload(Base::Network, 24, 16),
+            _ => Self::payload(Base::Network, 16, 4),
+        }
+    }
+
+    /// How many bytes it loads.
+    pub fn length(self) -> u32 {
+        match self {
+            Self::Payload { length, .. } => length,
+            Self::Meta(Meta::InputName | Meta::OutputName) => 16,
+            Self::Meta(Meta::Mark) => 4,
+            Self::Meta(Meta::Protocol) => 2,
+            Self::Meta(Meta::NetworkProtocol | Meta::TransportProtocol) => 1,
+            Self::Ct(_) | Self::Fib(_) | Self::Random { .. } | Self::Turn { .. } => 4,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Payload { .. } => "payload",
+            Self::Meta(_) => "meta",
+            Self::Ct(_) => "ct",
+            Self::Fib(_) => "fib",
+            Self::Random { .. } | Self::Turn { .. } => "numgen",
+        }
+    }
+
+    fn put(self, to: Register, m: &mut Messages) {
+        let to = to.number();
+        match self {
+            Self::Payload {
+                base,
+                offset,
+                length,
+            } => put_all(m, &[(1, to), (2, base as u32), (3, offset), (4, length)]),
+            // NFTA_META_KEY and NFTA_META_DREG; those of ct have the other order.
+            Self::Meta(key) => put_all(m, &[(2, key as u32), (1, to)]),
+            Self::Ct(key) => put_all(m, &[(2, key as u32), (1, to)]),
+            // NFT_FIB_RESULT_ADDRTYPE
+            Self::Fib(of) => put_all(m, &[(3, of as u32), (2, 3), (1, to)]),
+            Self::Random { modulus } => put_all(m, &[(1, to), (2, modulus), (3, 1), (4, 0)]),
+            Self::Turn { modulus } => put_all(m, &[(1, to), (2, modulus), (3, 0), (4, 0)]),
+        }
+    }
+}
+
+/// The set that an expression asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SetName {
+    /// One of the table's.
+    Named(String),
+    /// The rule's own, which comes and goes with it.
+    Anonymous(AnonymousSet),
+}
+
+impl From<&str> for SetName {
+    fn from(name: &str) -> Self {
+        Self::Named(name.to_owned())
+    }
+}
+
+impl From<AnonymousSet> for SetName {
+    fn from(set: AnonymousSet) -> Self {
+        Self::Anonymous(set)
+    }
+}
+
+/// What a lookup is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// The rule ends where the key is not there.
+    In,
+    /// The rule ends where the key is there.
+    NotIn,
+    /// The verdict of the key; without the key the rule ends.
+    Verdict,
+    /// The value of the key; without the key the rule ends.
+    Value(Register),
+}
+
+/// What a rule does to a set with a key of the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Adds it, or begins its time again. Does not change the value of a key that is there.
+    Update = 1,
+    /// Removes it.
+    Delete = 2,
+}
+
+/// How a packet is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reject {
+    /// ICMP, port unreachable: a client sees ECONNREFUSED. For [`Family::Ip`], [`Family::Ip6`].
+    Port(Family),
+    /// The same in [`Family::Inet`] and [`Family::Bridge`].
+    PortAnyFamily,
+    /// TCP RST.
+    Reset,
+}
+
+/// Compares with a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// The rule goes on where they are equal.
+    Equal = 0,
+    /// The rule goes on where they differ.
+    NotEqual = 1,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "registers that are read and written")]
+pub enum Expression {
+    /// Loads a value.
+    Load { load: Load, to: Register },
+    /// Writes the packet's mark.
+    SetMark { from: Register },
+    /// Compares a register with a value.
+    Compare {
+        register: Register,
+        comparison: Comparison,
+        value: Vec<u8>,
+    },
+    /// `to = (from & mask) ^ xor`; `mask` and `xor` have the length of the value.
+    Bitwise {
+        from: Register,
+        to: Register,
+        mask: Vec<u8>,
+        xor: Vec<u8>,
+    },
+    /// Asks a set or map.
+    Lookup {
+        set: SetName,
+        key: Register,
+        lookup: Lookup,
+    },
+    /// Ends the rule.
+    Verdict(Verdict),
+    /// Writes a value into a register.
+    Immediate { to: Register, value: Vec<u8> },
+    /// Translates the destination.
+    Dnat {
+        family: Family,
+        address: Register,
+        port: Option<Register>,
+    },
+    /// Translates the source to the address of the interface that the packet leaves by; the port is chosen at random.
+    Masquerade,
+    /// Translates the destination to the node itself.
+    Redirect { port: Register },
+    /// Refuses the packet.
+    Reject(Reject),
+    /// Changes a set that is made for it ([`super::Set::dynamic`]). The rule ends where that is full.
+    Change {
+        set: String,
+        change: Change,
+        key: Register,
+        value: Option<Register>,
+        timeout: Option<Duration>,
+    },
+}
+
+fn put_all(m: &mut Messages, attributes: &[(u16, u32)]) {
+    for &(kind, value) in attributes {
+        m.put_u32(kind, value);
+    }
+}
+
+fn put_value(m: &mut Messages, kind: u16, value: &[u8]) {
+    m.nest(kind, |m| m.put(data::VALUE, value));
+}
+
+impl Expression {
+    /// As an element of a rule's list. `anonymous` is the id of the anonymous set that it asks.
+    pub(super) fn put(&self, anonymous: u32, m: &mut Messages) {
+        m.nest(list::ELEMENT, |m| {
+            m.put_name(expr::NAME, self.name());
+            m.nest(expr::DATA, |m| self.put_data(anonymous, m));
+        });
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Load { load, .. } => load.name(),
+            Self::SetMark { .. } => "meta",
+            Self::Compare { .. } => "cmp",
+            Self::Bitwise { .. } => "bitwise",
+            Self::Lookup { .. } => "lookup",
+            Self::Verdict(_) | Self::Immediate { .. } => "immediate",
+            Self::Dnat { .. } => "nat",
+            Self::Masquerade => "masq",
+            Self::Redirect { .. } => "redir",
+            Self::Reject(_) => "reject",
+            Self::Change { .. } => "dynset",
+        }
+    }
+
+    fn put_data(&self, anonymous: u32, m: &mut Messages) {
+        match self {
+            Self::Load { load, to } => load.put(*to, m),
+            Self::SetMark { from } => put_all(m, &[(2, Meta::Mark as u32), (3, from.number())]),
+            Self::Compare {
+                register,
+                comparison,
+                value,
+            } => {
+                put_all(m, &[(1, register.number()), (2, *comparison as u32)]);
+                put_value(m, 3, value);
+            }
+            Self::Bitwise {
+                from,
+                to,
+                mask,
+                xor,
+            } => {
+                let (from, to, length) = (from.number(), to.number(), mask.len() as u32);
+                // The operation is NFT_BITWISE_MASK_XOR.
+                put_all(m, &[(1, from), (2, to), (3, length), (6, 0)]);
+                put_value(m, 4, mask);
+                put_value(m, 5, xor);
+            }
+            Self::Lookup { set, key, lookup } => put_lookup(set, *key, *lookup, anonymous, m),
+            Self::Verdict(verdict) => {
+                // NFT_REG_VERDICT
+                m.put_u32(1, 0);
+                verdict.put(2, m);
+            }
+            Self::Immediate { to, value } => {
+                m.put_u32(1, to.number());
+                put_value(m, 2, value);
+            }
+            Self::Dnat {
+                family,
+                address,
+                port,
+            } => {
+                put_all(m, &[(1, 1), (2, *family as u32), (3, address.number())]);
+                if let Some(port) = port {
+                    m.put_u32(5, port.number());
+                }
+            }
+            // NF_NAT_RANGE_PROTO_RANDOM_FULLY
+            Self::Masquerade => m.put_u32(1, 0x10),
+            // NF_NAT_RANGE_PROTO_SPECIFIED
+            Self::Redirect { port } => put_all(m, &[(1, port.number()), (3, 2)]),
+            Self::Reject(reject) => put_reject(*reject, m),
+            Self::Change {
+                set,
+                change,
+                key,
+                value,
+                timeout,
+            } => {
+                m.put_name(1, set);
+                put_all(m, &[(3, *change as u32), (4, key.number())]);
+                if let Some(value) = value {
+                    m.put_u32(5, value.number());
+                }
+                if let Some(timeout) = timeout {
+                    m.put_u64(6, milliseconds(*timeout));
+                }
+            }
+        }
+    }
+}
+
+fn put_lookup(set: &SetName, key: Register, lookup: Lookup, anonymous: u32, m: &mut Messages) {
+    m.put_u32(2, key.number());
+    match lookup {
+        Lookup::In => {}
+        Lookup::NotIn => m.put_u32(5, 1),
+        Lookup::Verdict => m.put_u32(3, 0),
+        Lookup::Value(to) => m.put_u32(3, to.number()),
+    }
+    match set {
+        SetName::Named(name) => m.put_name(1, name),
+        SetName::Anonymous(set) => {
+            m.put_name(1, set.name());
+            m.put_u32(4, anonymous);
+        }
+    }
+}
+
+fn put_reject(reject: Reject, m: &mut Messages) {
+    // Types: 0 ICMP of the family, 1 RST, 2 ICMP of whichever family the packet has. The codes of "port unreachable" differ.
+    let (kind, code) = match reject {
+        Reject::Port(Family::Ip6) => (0, 4),
+        Reject::Port(_) => (0, 3),
+        Reject::PortAnyFamily => (2, 1),
+        Reject::Reset => (1, 0),
+    };
+    m.put_u32(1, kind);
+    m.put(2, &[code]);
+}

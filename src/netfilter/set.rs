@@ -1,0 +1,491 @@
+//! Sets and maps, their keys and elements.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::bytes::Messages;
+use super::numbers::{data, element, list, set, set_flag};
+use super::verdict::{Verdict, milliseconds};
+
+/// What a field of a key or a value is. The kernel looks at the length alone; `nft list` prints by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// A number in the machine's order, such as that of [`super::Load::Random`].
+    Number = 4,
+    /// An IPv4 address.
+    Ipv4 = 7,
+    /// An IPv6 address.
+    Ipv6 = 8,
+    /// A hardware address.
+    Ether = 9,
+    /// Number of a transport protocol.
+    Protocol = 12,
+    /// A port of TCP or UDP.
+    Port = 13,
+    /// Name of an interface.
+    Interface = 41,
+}
+
+impl Type {
+    fn length(self) -> u32 {
+        match self {
+            Self::Number | Self::Ipv4 => 4,
+            Self::Ipv6 | Self::Interface => 16,
+            Self::Ether => 6,
+            Self::Protocol => 1,
+            Self::Port => 2,
+        }
+    }
+
+    /// Type and length of fields one behind the other: 6 bits a type; several fields have whole registers each.
+    fn of(types: &[Self]) -> (u32, u32) {
+        match types {
+            [one] => (*one as u32, one.length()),
+            all => all.iter().fold((0, 0), |(kind, length), t| {
+                (
+                    kind << 6 | *t as u32,
+                    length + t.length().next_multiple_of(4),
+                )
+            }),
+        }
+    }
+}
+
+/// A field of a key or a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field<'a> {
+    /// IPv4 or IPv6.
+    Address(IpAddr),
+    /// A hardware address.
+    Ether([u8; 6]),
+    /// Number of a transport protocol.
+    Protocol(u8),
+    /// A port of TCP or UDP.
+    Port(u16),
+    /// Name of an interface, at most 15 bytes.
+    Interface(&'a str),
+    /// A number in the machine's order.
+    Number(u32),
+}
+
+impl Field<'_> {
+    fn append(self, to: &mut Vec<u8>) {
+        match self {
+            Self::Address(IpAddr::V4(a)) => to.extend(a.octets()),
+            Self::Address(IpAddr::V6(a)) => to.extend(a.octets()),
+            Self::Ether(a) => to.extend(a),
+            Self::Protocol(number) => to.push(number),
+            Self::Port(port) => to.extend(port.to_be_bytes()),
+            Self::Interface(name) => to.extend(interface(name)),
+            Self::Number(number) => to.extend(number.to_ne_bytes()),
+        }
+    }
+}
+
+/// An interface's name as the kernel compares it: 16 bytes, zeros behind the name.
+pub fn interface(name: &str) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    let length = name.len().min(15);
+    bytes[..length].copy_from_slice(&name.as_bytes()[..length]);
+    bytes
+}
+
+/// The bytes of a key, or of a map's value.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(pub(super) Vec<u8>);
+
+impl Key {
+    /// Of one field, or of several, each of which then begins at a whole register.
+    pub fn of(fields: &[Field<'_>]) -> Self {
+        let mut bytes = Vec::with_capacity(24);
+        for field in fields {
+            field.append(&mut bytes);
+            if fields.len() > 1 {
+                bytes.resize(bytes.len().next_multiple_of(4), 0);
+            }
+        }
+        Self(bytes)
+    }
+}
+
+/// What a map has for a key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Value {
+    /// Where the packet goes on.
+    Verdict(Verdict),
+    /// A value for registers.
+    Data(Key),
+}
+
+/// A member of a set or map.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Element {
+    key: Key,
+    /// The last key of a range of several fields.
+    last: Option<Key>,
+    value: Option<Value>,
+    /// Where an interval ends; it does not belong to it.
+    end: bool,
+    timeout: Option<Duration>,
+}
+
+impl Element {
+    /// A member of a set.
+    pub fn new(key: Key) -> Self {
+        Self {
+            key,
+            last: None,
+            value: None,
+            end: false,
+            timeout: None,
+        }
+    }
+
+    /// A member of a map.
+    pub fn mapping(key: Key, value: Value) -> Self {
+        Self {
+            value: Some(value),
+            ..Self::new(key)
+        }
+    }
+
+    /// A member of a set of intervals of several fields, both keys included.
+    pub fn range(first: Key, last: Key) -> Self {
+        Self {
+            last: Some(last),
+            ..Self::new(first)
+        }
+    }
+
+    /// It goes by itself after so long, in a set that is dynamic.
+    #[must_use]
+    pub fn for_time(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    pub(super) fn put(&self, m: &mut Messages) {
+        m.nest(list::ELEMENT, |m| {
+            if self.end {
+                m.put_u32(element::FLAGS, element::INTERVAL_END);
+            }
+            m.nest(element::KEY, |m| m.put(data::VALUE, &self.key.0));
+            if let Some(last) = &self.last {
+                m.nest(element::KEY_END, |m| m.put(data::VALUE, &last.0));
+            }
+            match &self.value {
+                None => {}
+                Some(Value::Verdict(verdict)) => verdict.put(element::DATA, m),
+                Some(Value::Data(value)) => {
+                    m.nest(element::DATA, |m| m.put(data::VALUE, &value.0));
+                }
+            }
+            if let Some(timeout) = self.timeout {
+                m.put_u64(element::TIMEOUT, milliseconds(timeout));
+            }
+        });
+    }
+}
+
+/// Ranges of addresses (`10.0.0.0/8`) as the elements of a set of intervals. All are of one family; those that overlap or
+/// touch become one, because the kernel refuses them.
+pub fn intervals(networks: &[(IpAddr, u8)]) -> Vec<Element> {
+    let mut ranges: Vec<(u128, u128)> = networks.iter().map(|&(a, p)| range(a, p)).collect();
+    ranges.sort_unstable();
+    let mut merged: Vec<(u128, u128)> = Vec::new();
+    for (first, last) in ranges {
+        match merged.last_mut() {
+            Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
+            _ => merged.push((first, last)),
+        }
+    }
+    let v4 = networks.first().is_some_and(|(a, _)| a.is_ipv4());
+    let highest = if v4 { u32::MAX.into() } else { u128::MAX };
+    let mut elements = Vec::new();
+    if merged.first().is_some_and(|(first, _)| *first > 0) {
+        elements.push(end_at(v4, 0));
+    }
+    for (first, last) in merged {
+        elements.push(Element::new(address_key(v4, first)));
+        if last < highest {
+            elements.push(end_at(v4, last + 1));
+        }
+    }
+    elements
+}
+
+fn range(address: IpAddr, prefix: u8) -> (u128, u128) {
+    let (value, bits) = match address {
+        IpAddr::V4(a) => (u128::from(a.to_bits()), 32),
+        IpAddr::V6(a) => (a.to_bits(), 128),
+    };
+    let host = bits - u32::from(prefix).min(bits);
+    let rest = 1_u128.checked_shl(host).map_or(u128::MAX, |b| b - 1);
+    (value & !rest, value | rest)
+}
+
+fn address_key(v4: bool, value: u128) -> Key {
+    match v4 {
+        true => Key((value as u32).to_be_bytes().to_vec()),
+        false => Key(value.to_be_bytes().to_vec()),
+    }
+}
+
+fn end_at(v4: bool, value: u128) -> Element {
+    Element {
+        end: true,
+        ..Element::new(address_key(v4, value))
+    }
+}
+
+/// What a set has for its keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Data {
+    Nothing,
+    Verdict,
+    Value(Vec<Type>),
+}
+
+/// A set or map of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Set {
+    pub(super) name: String,
+    key: Vec<Type>,
+    data: Data,
+    flags: u32,
+    timeout: Option<Duration>,
+    size: Option<u32>,
+}
+
+impl Set {
+    /// A set of keys.
+    pub fn new(name: impl Into<String>, key: &[Type]) -> Self {
+        Self {
+            name: name.into(),
+            key: key.to_vec(),
+            data: Data::Nothing,
+            flags: 0,
+            timeout: None,
+            size: None,
+        }
+    }
+
+    /// A map from keys to verdicts.
+    pub fn verdicts(name: impl Into<String>, key: &[Type]) -> Self {
+        Self {
+            data: Data::Verdict,
+            flags: set_flag::MAP,
+            ..Self::new(name, key)
+        }
+    }
+
+    /// A map from keys to values.
+    pub fn map(name: impl Into<String>, key: &[Type], value: &[Type]) -> Self {
+        Self {
+            data: Data::Value(value.to_vec()),
+            flags: set_flag::MAP,
+            ..Self::new(name, key)
+        }
+    }
+
+    /// Its elements are intervals ([`intervals`], [`Element::range`]).
+    #[must_use]
+    pub fn of_intervals(mut self) -> Self {
+        self.flags |= set_flag::INTERVAL;
+        if self.key.len() > 1 {
+            self.flags |= set_flag::CONCAT;
+        }
+        self
+    }
+
+    /// Rules add elements to it, at most `size`, which go by themselves after the time that the rule or `timeout` says.
+    #[must_use]
+    pub fn dynamic(mut self, size: u32, timeout: Option<Duration>) -> Self {
+        self.flags |= set_flag::TIMEOUT | set_flag::EVAL;
+        self.timeout = timeout;
+        self.size = Some(size);
+        self
+    }
+
+    /// The attributes behind the name.
+    pub(super) fn put(&self, id: u32, m: &mut Messages) {
+        put_set(&self.key, &self.data, self.flags, self.size, id, m);
+        if let Some(timeout) = self.timeout {
+            m.put_u64(set::TIMEOUT, milliseconds(timeout));
+        }
+    }
+}
+
+fn put_set(key: &[Type], data: &Data, flags: u32, size: Option<u32>, id: u32, m: &mut Messages) {
+    let (kind, length) = Type::of(key);
+    m.put_u32(set::FLAGS, flags);
+    m.put_u32(set::KEY_TYPE, kind);
+    m.put_u32(set::KEY_LEN, length);
+    let data = match data {
+        Data::Nothing => None,
+        // NFT_DATA_VERDICT
+        Data::Verdict => Some((0xffff_ff00, 0)),
+        Data::Value(types) => Some(Type::of(types)),
+    };
+    if let Some((kind, length)) = data {
+        m.put_u32(set::DATA_TYPE, kind);
+        m.put_u32(set::DATA_LEN, length);
+    }
+    m.put_u32(set::ID, id);
+    let fields = flags & set_flag::CONCAT != 0;
+    if fields || size.is_some() {
+        m.nest(set::DESC, |m| put_description(key, size, fields, m));
+    }
+    if key == [Type::Number] {
+        // NFTNL_UDATA_SET_KEYBYTEORDER is 0; 1 is the machine's order. Only `nft list` reads it.
+        let mut byte_order = vec![0, 4];
+        byte_order.extend(1_u32.to_ne_bytes());
+        m.put(set::USERDATA, &byte_order);
+    }
+}
+
+fn put_description(key: &[Type], size: Option<u32>, fields: bool, m: &mut Messages) {
+    if let Some(size) = size {
+        m.put_u32(set::DESC_SIZE, size);
+    }
+    if fields {
+        m.nest(set::DESC_CONCAT, |m| {
+            for field in key {
+                m.nest(list::ELEMENT, |m| {
+                    m.put_u32(set::FIELD_LEN, field.length());
+                });
+            }
+        });
+    }
+}
+
+/// A set or map that belongs to one rule and never changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnonymousSet {
+    key: Vec<Type>,
+    data: Data,
+    interval: bool,
+    pub(super) elements: Vec<Element>,
+}
+
+impl AnonymousSet {
+    /// A set of keys.
+    pub fn new(key: &[Type], elements: Vec<Element>) -> Self {
+        Self {
+            key: key.to_vec(),
+            data: Data::Nothing,
+            interval: false,
+            elements,
+        }
+    }
+
+    /// A set of [`intervals`] of addresses.
+    pub fn of_intervals(key: Type, elements: Vec<Element>) -> Self {
+        Self {
+            interval: true,
+            ..Self::new(&[key], elements)
+        }
+    }
+
+    /// A map from keys to values.
+    pub fn map(key: &[Type], value: &[Type], elements: Vec<Element>) -> Self {
+        Self {
+            data: Data::Value(value.to_vec()),
+            ..Self::new(key, elements)
+        }
+    }
+
+    /// The kernel puts a number in the place of `%d`.
+    pub(super) fn name(&self) -> &'static str {
+        match self.data {
+            Data::Nothing => "__set%d",
+            _ => "__map%d",
+        }
+    }
+
+    /// The attributes behind the name.
+    pub(super) fn put(&self, id: u32, m: &mut Messages) {
+        let mut flags = set_flag::ANONYMOUS | set_flag::CONSTANT;
+        let mut size = Some(self.elements.len() as u32);
+        if self.data != Data::Nothing {
+            flags |= set_flag::MAP;
+        }
+        if self.interval {
+            flags |= set_flag::INTERVAL;
+            size = None;
+        }
+        put_set(&self.key, &self.data, flags, size, id, m);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(networks: &[&str], expected: &[&str]) {
+        let networks: Vec<(IpAddr, u8)> = networks
+            .iter()
+            .map(|n| n.split_once('/').unwrap())
+            .map(|(a, p)| (a.parse().unwrap(), p.parse().unwrap()))
+            .collect();
+        let found: Vec<String> = intervals(&networks)
+            .iter()
+            .map(|e| {
+                let address = match e.key.0.len() {
+                    4 => IpAddr::from(<[u8; 4]>::try_from(&e.key.0[..]).unwrap()),
+                    _ => IpAddr::from(<[u8; 16]>::try_from(&e.key.0[..]).unwrap()),
+                };
+                format!("{}{address}", if e.end { "<" } else { "" })
+            })
+            .collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn intervals_begin_and_end() {
+        check(&["10.1.2.3/8"], &["<0.0.0.0", "10.0.0.0", "<11.0.0.0"]);
+        check(&["0.0.0.0/0"], &["0.0.0.0"]);
+        check(&["255.255.255.255/32"], &["<0.0.0.0", "255.255.255.255"]);
+        check(&["0.0.0.0/1"], &["0.0.0.0", "<128.0.0.0"]);
+        check(&["fd00::/8"], &["<::", "fd00::", "<fe00::"]);
+        check(&["::/0"], &["::"]);
+        check(&[], &[]);
+    }
+
+    #[test]
+    fn intervals_that_overlap_or_touch_are_one() {
+        check(
+            &["10.1.0.0/16", "10.0.0.0/8"],
+            &["<0.0.0.0", "10.0.0.0", "<11.0.0.0"],
+        );
+        check(
+            &["11.0.0.0/8", "10.0.0.0/8"],
+            &["<0.0.0.0", "10.0.0.0", "<12.0.0.0"],
+        );
+        check(
+            &["10.0.0.0/8", "10.0.0.0/8", "12.0.0.0/8"],
+            &["<0.0.0.0", "10.0.0.0", "<11.0.0.0", "12.0.0.0", "<13.0.0.0"],
+        );
+        check(&["0.0.0.0/0", "1.0.0.0/8"], &["0.0.0.0"]);
+    }
+
+    #[test]
+    fn a_key_of_several_fields_has_whole_registers() {
+        let fields = [
+            Field::Address("10.0.0.1".parse().unwrap()),
+            Field::Protocol(6),
+            Field::Port(80),
+        ];
+        assert_eq!(Key::of(&fields).0, [10, 0, 0, 1, 6, 0, 0, 0, 0, 80, 0, 0]);
+        assert_eq!(Key::of(&[Field::Port(80)]).0, [0, 80]);
+        let (kind, length) = Type::of(&[Type::Ipv4, Type::Protocol, Type::Port]);
+        assert_eq!((kind, length), (0x730d, 12));
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_is_cut_and_not_written_beyond() {
+        assert_eq!(interface("eth0")[..6], *b"eth0\0\0");
+        assert_eq!(interface("a-name-of-twenty-one")[15], 0);
+    }
+}
