@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::io::Read;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
 use std::time::Duration;
 
 use podprobe::network::NetworkChoice;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 mod support;
 use support::daemon::{Day, find};
-use support::netns::{MACHINE, Netns, ip, on_a_machine, try_ip};
+use support::netns::{MACHINE, Netns, OUTSIDE, OUTSIDE_V6, ip, on_a_machine, try_ip};
 use support::{CEILING, Node, on, wait_until};
 
 /// Runs `test` with a daemon whose configuration is `config`. Afterwards no interface is left.
@@ -47,6 +48,14 @@ fn interfaces(prefix: &str) -> Vec<String> {
     let name = |line: &str| Some(line.split(": ").nth(1)?.split('@').next()?.to_owned());
     let all = text.lines().filter_map(name);
     all.filter(|name| name.starts_with(prefix)).collect()
+}
+
+/// What the program `nft` says, the rulesets' own reader.
+fn nft(line: &str) -> String {
+    let output = Command::new("nft").args(line.split(' ')).output();
+    let output = output.expect("nft, of the package nftables");
+    assert!(output.status.success(), "nft {line}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 fn bridge() -> String {
@@ -152,6 +161,166 @@ fn uid(day: &Day<'_>, name: &str) -> podprobe::api::PodUid {
     })
 }
 
+/// Outside of the machine pods appear with its address; inside with their own.
+#[test]
+fn pods_reach_the_outside_as_the_node() {
+    on_the_bridge(
+        json!({"podCIDR": "10.244.0.0/24,fd00:10::/112"}),
+        |day, outside| {
+            day.put("a", server(day, "a"));
+            day.wait_ready("a");
+            let inside = namespace(day, "a");
+            for (at, node) in [(OUTSIDE, MACHINE), (OUTSIDE_V6, "2001:db8::1")] {
+                let listener = outside.run(|| listen(at));
+                let at = SocketAddr::new(at.parse().unwrap(), port_of(&listener));
+                assert_eq!(seen_from(&listener, &inside, at).to_string(), node);
+            }
+        },
+    );
+}
+
+/// A port of the node leads to the pod, for the outside, for the node, and for the pod itself.
+#[test]
+fn a_host_port_leads_to_its_pod() {
+    on_the_bridge(json!({}), |day, outside| {
+        let port = |pod: &mut Value, port: Value| {
+            pod["spec"]["containers"][0]["ports"] = json!([port]);
+        };
+        let mut a = server(day, "a");
+        port(&mut a, json!({"containerPort": 80, "hostPort": 8080}));
+        day.put("a", a);
+        let mut b = server(day, "b");
+        port(
+            &mut b,
+            json!({"containerPort": 80, "hostPort": 8081, "hostIP": "10.244.0.1"}),
+        );
+        day.put("b", b);
+        ["a", "b"].iter().for_each(|name| day.wait_ready(name));
+        let at = |ip: &str, port| SocketAddr::new(ip.parse().unwrap(), port);
+        assert_eq!(outside.run(|| ask(at(MACHINE, 8080))).unwrap(), "a-edge");
+        assert_eq!(ask(at(MACHINE, 8080)).unwrap(), "a-edge");
+        // As Docker sets it, and as on a machine without it.
+        for through_bridges in ["1", "0"] {
+            let sysctl = "/proc/sys/net/bridge/bridge-nf-call-iptables";
+            if fs::exists(sysctl).unwrap() {
+                fs::write(sysctl, through_bridges).unwrap();
+            }
+            for name in ["a", "b"] {
+                let pod = namespace(day, name);
+                assert_eq!(pod.run(|| ask(at(MACHINE, 8080))).unwrap(), "a-edge");
+            }
+        }
+        assert_eq!(ask(at("10.244.0.1", 8081)).unwrap(), "b-edge");
+        assert!(outside.run(|| ask(at(MACHINE, 8081))).is_err());
+        let listener = namespace(day, "a").run(|| TcpListener::bind("0.0.0.0:9999").unwrap());
+        let mut c = server(day, "c");
+        port(&mut c, json!({"containerPort": 80, "hostPort": 8082}));
+        let taken = TcpListener::bind("0.0.0.0:8082").unwrap();
+        day.put("c", c);
+        let said = day.wait_event("c", "FailedCreatePodSandBox");
+        assert!(said.contains("hostPort 8082/TCP on 0.0.0.0 is in use by another process of the node; choose another hostPort, or end that process"), "{said}");
+        drop((listener, taken));
+        day.wait_ready("c");
+        assert_eq!(outside.run(|| ask(at(MACHINE, 8082))).unwrap(), "c-edge");
+        day.delete("a");
+        day.wait_gone("a");
+        wait_until("the port to be free", || {
+            outside.run(|| ask(at(MACHINE, 8080))).is_err()
+        });
+    });
+}
+
+/// A pod that may send whatever it wants sends with its own addresses alone, and hears nothing that is for others.
+#[test]
+fn nobody_hears_a_pod_that_speaks_with_the_address_of_another() {
+    on_the_bridge(json!({}), |day, _| {
+        for name in ["a", "b"] {
+            day.put(name, server(day, name));
+        }
+        ["a", "b"].iter().for_each(|name| day.wait_ready(name));
+        let (a, b) = (address(day, "a"), address(day, "b"));
+        let node = UdpSocket::bind("10.244.0.1:0").unwrap();
+        node.set_nonblocking(true).unwrap();
+        let inside = namespace(day, "a");
+        let say = |from: &str, text: &str| {
+            inside.run(|| {
+                let socket = UdpSocket::bind((from, 0)).unwrap();
+                // A packet that is dropped is no error of the sender's.
+                socket
+                    .send_to(text.as_bytes(), node.local_addr().unwrap())
+                    .unwrap();
+            });
+        };
+        let foreign = [
+            "192.0.2.77".to_owned(),
+            b.to_string(),
+            "10.244.0.99".to_owned(),
+        ];
+        for from in &foreign {
+            inside.run(|| ip(&format!("addr add {from}/32 dev eth0")));
+            say(from, "spoofed");
+        }
+        inside.run(|| ip("link set eth0 address 02:02:02:02:02:02"));
+        say(&a.to_string(), "another hardware address");
+        let mac = format!(
+            "0a:58:{:02x}:{:02x}:{:02x}:{:02x}",
+            10,
+            244,
+            0,
+            last_byte(a)
+        );
+        inside.run(|| ip(&format!("link set eth0 address {mac}")));
+        say(&a.to_string(), "honest");
+        let mut heard = Vec::new();
+        wait_until("the honest packet", || {
+            let mut bytes = [0; 100];
+            while let Ok((n, from)) = node.recv_from(&mut bytes) {
+                heard.push((String::from_utf8_lossy(&bytes[..n]).into_owned(), from.ip()));
+            }
+            heard.iter().any(|(text, _)| text == "honest")
+        });
+        assert_eq!(heard, [("honest".to_owned(), a)]);
+        // b answers on its own address, and not to the one that a has taken.
+        assert_eq!(ask((b, 80)).unwrap(), "b-edge");
+    });
+}
+
+fn last_byte(ip: IpAddr) -> u8 {
+    match ip {
+        IpAddr::V4(ip) => ip.octets()[3],
+        IpAddr::V6(ip) => ip.octets()[15],
+    }
+}
+
+/// What a container has on its loopback, or the node on its own, is nobody else's.
+#[test]
+fn loopback_is_reached_by_nobody_else() {
+    on_the_bridge(json!({}), |day, _| {
+        for name in ["a", "b"] {
+            day.put(name, server(day, name));
+        }
+        ["a", "b"].iter().for_each(|name| day.wait_ready(name));
+        let secret = namespace(day, "b").run(|| listen("127.0.0.1"));
+        let own = listen("127.0.0.1");
+        let inside = namespace(day, "a");
+        let refused = |ip: &str, listener: &TcpListener| {
+            let at = SocketAddr::new(ip.parse().unwrap(), port_of(listener));
+            let reached =
+                inside.run(|| TcpStream::connect_timeout(&at, Duration::from_millis(500)));
+            assert!(reached.is_err(), "{at}");
+        };
+        refused(&address(day, "b").to_string(), &secret);
+        refused("10.244.0.1", &own);
+        // Loopback addresses by way of the neighbours, as a pod with CAP_NET_ADMIN can send them.
+        inside.run(|| {
+            ip("addr del 127.0.0.1/8 dev lo");
+            ip("route add 127.0.0.1/32 via 10.244.0.1 dev eth0");
+        });
+        refused("127.0.0.1", &own);
+        refused("127.0.0.1", &secret);
+    });
+}
+
 /// A range of the node is not taken away from it, and a range that is full is said.
 #[test]
 fn a_range_that_cannot_be_used_is_said_and_the_pod_waits() {
@@ -240,23 +409,54 @@ fn what_is_removed_by_hand_is_made_again() {
         assert!(reached());
         let ports = interfaces("ppv");
         let (bridge, [one, two]) = (bridge(), [&ports[0], &ports[1]]);
-        for lines in [
-            [format!("link del {bridge}"), format!("link del {one}")],
-            [
-                format!("link set {two} nomaster"),
-                format!("addr flush dev {bridge}"),
-            ],
-            [
-                format!("link set {two} down"),
-                format!("link set {bridge} down"),
-            ],
+        let rules = || {
+            nft("list ruleset")
+                .lines()
+                .filter(|l| !l.contains('"'))
+                .count()
+        };
+        let all_rules = rules();
+        let tables = nft("list tables");
+        assert_eq!(tables.matches("-network").count(), 2, "{tables}");
+        let table = tables.lines().next().unwrap().trim_start_matches("table ");
+        let as_before = || reached() && rules() == all_rules;
+        assert!(as_before());
+        for (damage, filter) in [
+            (
+                [format!("link del {bridge}"), format!("link del {one}")],
+                "flush ruleset",
+            ),
+            (
+                [
+                    format!("link set {two} nomaster"),
+                    format!("addr flush dev {bridge}"),
+                ],
+                &format!("flush table {table}"),
+            ),
+            (
+                [
+                    format!("link set {two} down"),
+                    format!("link set {bridge} down"),
+                ],
+                "list tables",
+            ),
         ] {
-            lines.iter().for_each(|line| ip(line));
-            assert!(!reached(), "{lines:?}");
-            wait_until(&format!("the network after {lines:?}"), reached);
+            damage.iter().for_each(|line| ip(line));
+            nft(filter);
+            assert!(!reached(), "{damage:?}");
+            wait_until(
+                &format!("the network after {damage:?} and {filter}"),
+                as_before,
+            );
         }
         assert_eq!(day.processes(), before);
-        assert!(day.log().contains("was gone: made again"), "{}", day.log());
+        for said in [
+            "was gone: made again",
+            "was cut off: connected again",
+            "were changed by somebody else",
+        ] {
+            assert!(day.log().contains(said), "{said}: {}", day.log());
+        }
     });
 }
 

@@ -6,51 +6,91 @@ use std::os::fd::AsFd;
 
 use nix::sched::{CloneFlags, unshare};
 
+use super::bridge::packet_filter::{self, Abilities};
 use super::rtnetlink::{Rtnetlink, Veth};
 
-/// What is missing for a bridge, a sentence each. It is tried in a namespace that ends with the call.
-pub(super) fn missing() -> Vec<String> {
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Kernel {
+    /// Bridges and veth pairs.
+    pub(super) can_bridge: bool,
+    /// The packet filter.
+    pub(super) filter: Abilities,
+    /// What is missing, a sentence each.
+    pub(super) missing: Vec<String>,
+}
+
+/// Tries everything, in a namespace that ends with the call.
+pub(super) fn look() -> Kernel {
     let tried = std::thread::Builder::new()
         .name("network-check".into())
         .stack_size(256 << 10)
         .spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET)?;
-            Ok(try_bridge())
+            Ok(try_all())
         })
         .and_then(|thread| {
             let panicked = |_| Err(io::Error::other("the check panicked"));
             thread.join().unwrap_or_else(panicked)
         });
-    match tried {
-        Ok(missing) => missing.into_iter().collect(),
-        Err(e) => vec![without(&format!("network namespaces cannot be made: {e}"))],
+    tried.unwrap_or_else(|e: io::Error| Kernel {
+        missing: vec![without_bridge(&format!(
+            "network namespaces cannot be made: {e}"
+        ))],
+        ..Kernel::default()
+    })
+}
+
+fn try_all() -> Kernel {
+    if let Err(why) = try_bridge() {
+        return Kernel {
+            missing: vec![without_bridge(&why)],
+            ..Kernel::default()
+        };
+    }
+    let (filter, errors) = packet_filter::abilities();
+    let mut missing = Vec::new();
+    let mut errors = errors.into_iter();
+    if !filter.nat {
+        missing.push(format!(
+            "pods do not reach other machines, and hostPort leads nowhere: {}",
+            errors.next().map_or(String::new(), |e| e.to_string())
+        ));
+    }
+    if !filter.frames {
+        missing.push(format!(
+            "a pod that may send raw packets can send them with addresses of others: {}",
+            errors.next().map_or(String::new(), |e| e.to_string())
+        ));
+    }
+    Kernel {
+        can_bridge: true,
+        filter,
+        missing,
     }
 }
 
-fn try_bridge() -> Option<String> {
-    let try_all = || -> Result<(), String> {
-        let mut kernel = Rtnetlink::open().map_err(fail("no rtnetlink"))?;
-        kernel
-            .add_bridge("check", [2, 0, 0, 0, 0, 1], 1500)
-            .map_err(fail("no bridges (CONFIG_BRIDGE, module bridge)"))?;
-        let bridge = kernel.link("check").map_err(fail("no bridges"))?;
-        let here = File::open("/proc/thread-self/ns/net").map_err(fail("/proc is not mounted"))?;
-        kernel
-            .add_veth(&Veth {
-                name: "check0",
-                bridge: bridge.map_or(0, |b| b.index),
-                peer: "check1",
-                peer_mac: [2, 0, 0, 0, 0, 2],
-                peer_namespace: here.as_fd(),
-                mtu: 1500,
-            })
-            .map_err(fail("no veth pairs (CONFIG_VETH, module veth)"))
-    };
-    try_all().err()
+fn try_bridge() -> Result<(), String> {
+    let mut kernel = Rtnetlink::open().map_err(fail("no rtnetlink"))?;
+    kernel
+        .add_bridge("check", [2, 0, 0, 0, 0, 1], 1500)
+        .map_err(fail("no bridges (CONFIG_BRIDGE, module bridge)"))?;
+    let bridge = kernel.link("check").map_err(fail("no bridges"))?;
+    let here = File::open("/proc/thread-self/ns/net").map_err(fail("/proc is not mounted"))?;
+    kernel
+        .add_veth(&Veth {
+            name: "check0",
+            bridge: bridge.map_or(0, |b| b.index),
+            peer: "check1",
+            peer_mac: [2, 0, 0, 0, 0, 2],
+            peer_namespace: here.as_fd(),
+            mtu: 1500,
+        })
+        .map_err(fail("no veth pairs (CONFIG_VETH, module veth)"))
 }
 
 fn fail(what: &str) -> impl FnOnce(io::Error) -> String {
-    move |e| without(&format!("{what}: {}", meaning(&e)))
+    move |e| format!("{what}: {}", meaning(&e))
 }
 
 fn meaning(e: &io::Error) -> String {
@@ -61,6 +101,6 @@ fn meaning(e: &io::Error) -> String {
     }
 }
 
-fn without(cause: &str) -> String {
+fn without_bridge(cause: &str) -> String {
     format!("pods have only a loopback interface: {cause}")
 }

@@ -155,17 +155,18 @@ pub struct Networks {
 impl Networks {
     /// Looks what the kernel can, and which sandboxes there are.
     pub fn new(settings: NetworkSettings) -> Self {
-        let missing = match settings.choice {
-            NetworkChoice::None => Vec::new(),
-            _ => kernel::missing(),
+        // Sandboxes of another configuration keep the bridge.
+        let is_used = bridge::is_used(&settings.records);
+        let kernel = match settings.choice {
+            NetworkChoice::None if !is_used => kernel::Kernel::default(),
+            _ => kernel::look(),
         };
         let kind = match settings.choice {
             NetworkChoice::None => NetworkKind::None,
-            NetworkChoice::Bridge => NetworkKind::Bridge,
-            NetworkChoice::Auto if missing.is_empty() => NetworkKind::Bridge,
-            NetworkChoice::Auto => NetworkKind::None,
+            NetworkChoice::Auto if !kernel.can_bridge => NetworkKind::None,
+            NetworkChoice::Auto | NetworkChoice::Bridge => NetworkKind::Bridge,
         };
-        for what in &missing {
+        for what in &kernel.missing {
             log::warn!("{what}");
         }
         Self {
@@ -175,9 +176,9 @@ impl Networks {
             none: Unconnected {
                 address: Ipv4Addr::LOCALHOST.into(),
             },
-            bridge: Bridge::new(BridgeSettings::of(settings)),
+            bridge: Bridge::new(BridgeSettings::of(settings, kernel.filter)),
             kind,
-            missing,
+            missing: kernel.missing,
         }
     }
 

@@ -172,16 +172,15 @@ impl Rtnetlink {
         self.change(RouteNetlinkMessage::NewLink(message), 0)
     }
 
-    /// Keeps a port of a bridge from reaching the other ports that are kept so, and lets it get back what it has sent.
-    pub fn isolate_port(&mut self, index: u32) -> io::Result<()> {
+    /// Lets a port of a bridge get back what it has sent.
+    pub fn set_hairpin(&mut self, index: u32) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
         message.attributes = vec![LinkAttribute::LinkInfo(vec![
             LinkInfo::PortKind(InfoPortKind::Bridge),
-            LinkInfo::PortData(InfoPortData::BridgePort(vec![
-                InfoBridgePort::HairpinMode(true),
-                InfoBridgePort::Isolated(true),
-            ])),
+            LinkInfo::PortData(InfoPortData::BridgePort(vec![InfoBridgePort::HairpinMode(
+                true,
+            )])),
         ])];
         self.change(RouteNetlinkMessage::NewLink(message), 0)
     }

@@ -1,13 +1,17 @@
 //! The embedded network: a bridge of this node, and for each pod a veth pair between its sandbox and the bridge.
 //!
-//! A pod has its address alone, without its neighbours' range, and reaches everything through the node: its port of the
-//! bridge is isolated from the other ports. So all that pods send passes the node's packet filter, which services need for the answers,
-//! and no pod can take another's address on the wire.
+//! A pod has its address alone, without its neighbours' range, and reaches everything through the node. So all that pods
+//! send passes the node's packet filter, which services need to see the answers of pods. What a pod sends with another's
+//! address is dropped as it comes in ([`packet_filter`]).
+//!
+//! The ports are not isolated from one another: where the node has `bridge-nf-call-iptables` set, as Docker does, a
+//! packet with a translated destination goes from port to port.
 //!
 //! Invariants: `bridge.json` beside the sandbox's record is written before the address is used, and nothing else knows
 //! which addresses are in use. What others made on the node is never changed.
 
 mod addresses;
+pub(super) mod packet_filter;
 mod sysctl;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +31,8 @@ use crate::api::service::Protocol;
 use crate::runtime::PortMapping;
 use crate::sys::task::{self, Process};
 
+use packet_filter::{Abilities, PacketFilter, Programmed};
+
 /// The file beside a sandbox's record.
 const RECORD: &str = "bridge.json";
 /// What a pod calls its interface, as with every other network of pods.
@@ -42,15 +48,18 @@ pub(super) struct BridgeSettings {
     name: String,
     pod_cidrs: Vec<Cidr>,
     records: PathBuf,
+    filter: PacketFilter,
 }
 
 impl BridgeSettings {
-    pub(super) fn of(settings: NetworkSettings) -> Self {
+    pub(super) fn of(settings: NetworkSettings, can: Abilities) -> Self {
+        let name = match settings.id.strip_prefix("podprobe-") {
+            Some(hash) => format!("pp-{hash}"),
+            None => "podprobe0".into(),
+        };
         Self {
-            name: match settings.id.strip_prefix("podprobe-") {
-                Some(hash) => format!("pp-{hash}"),
-                None => "podprobe0".into(),
-            },
+            filter: PacketFilter::new(&settings.id, &name, can),
+            name,
             pod_cidrs: settings.pod_cidrs,
             records: settings.records,
         }
@@ -75,6 +84,27 @@ struct Attachment {
 }
 
 impl Attachment {
+    /// One that has everything, to try what the kernel can.
+    fn sample() -> Self {
+        let port = |host_ip| PortMapping {
+            host_ip,
+            host_port: 80,
+            container_port: 80,
+            protocol: Protocol::Tcp,
+        };
+        Self {
+            interface: "check0".into(),
+            holder: Process {
+                pid: 0,
+                start_time: 0,
+            },
+            mac: [2, 0, 0, 0, 0, 1],
+            addresses: vec![[192, 0, 2, 1].into(), [0xfd00, 0, 0, 0, 0, 0, 0, 1].into()],
+            gateways: Vec::new(),
+            ports: vec![port(None), port(Some([192, 0, 2, 2].into()))],
+        }
+    }
+
     fn write(&self, record: &Path) -> io::Result<()> {
         fs::write(record.join(RECORD), serde_json::to_vec(self)?)
     }
@@ -86,6 +116,14 @@ struct State {
     attachments: BTreeMap<String, Attachment>,
     /// The addresses given last, one of each family.
     last: Vec<IpAddr>,
+    /// What the packet filter was told.
+    programmed: Programmed,
+}
+
+impl State {
+    fn all(&self) -> Vec<&Attachment> {
+        self.attachments.values().collect()
+    }
 }
 
 /// See the module.
@@ -105,6 +143,7 @@ impl Bridge {
         let state = State {
             last: last.collect(),
             attachments,
+            programmed: Programmed::default(),
         };
         Self {
             settings,
@@ -260,9 +299,16 @@ impl Bridge {
             .map_err(|e| cause(&format!("make the interface {}", attachment.interface), &e))?;
         let port = kernel.link(&attachment.interface)?;
         let port = port.ok_or_else(|| io::Error::other("the new interface is gone"))?;
-        kernel.isolate_port(port.index)?;
+        kernel.set_hairpin(port.index)?;
         inside(&namespace, || configure(attachment))
             .map_err(|e| cause(&format!("set {POD_INTERFACE} of the pod up"), &e))
+    }
+
+    /// Tells the packet filter of all sandboxes. Called with the lock held.
+    fn program(&self, state: &mut State) -> io::Result<()> {
+        let programmed = self.settings.filter.program(&state.all());
+        state.programmed = programmed.map_err(io::Error::other)?;
+        Ok(())
     }
 
     /// Completes what was removed or changed by hand. Called with the lock held.
@@ -291,6 +337,16 @@ impl Bridge {
             let name = &self.settings.name;
             said.push(format!("the bridge {name} was gone: made again"));
         }
+        let filter = &self.settings.filter;
+        if filter
+            .is_changed(&state.programmed)
+            .map_err(io::Error::other)?
+        {
+            if state.programmed != Programmed::default() {
+                said.push("the packet filter's tables of podprobe were changed by somebody else: made again".into());
+            }
+            self.program(state)?;
+        }
         let bridge = self.ensure_bridge(&mut kernel, state)?;
         for attachment in state.attachments.values() {
             // The end of the sandbox is noticed elsewhere.
@@ -308,7 +364,7 @@ impl Bridge {
                         "interface {name} of a pod was cut off: connected again"
                     ));
                     kernel.set_master(port.index, bridge.index)?;
-                    kernel.isolate_port(port.index)?;
+                    kernel.set_hairpin(port.index)?;
                 }
                 Some(_) => {}
             }
@@ -328,7 +384,7 @@ impl Bridge {
         if state.attachments.is_empty() {
             kernel.remove_link(&self.settings.name)?;
         }
-        Ok(())
+        self.program(&mut state)
     }
 }
 
@@ -340,6 +396,8 @@ impl PodNetwork for Bridge {
         let attachment = self.attach(sandbox, holder)?;
         let mut kernel = Rtnetlink::open()?;
         let bridge = self.ensure_bridge(&mut kernel, &self.lock())?;
+        // Before the pod can send anything.
+        self.program(&mut self.lock())?;
         self.connect(&mut kernel, &bridge, &attachment)?;
         Ok(attachment.addresses)
     }
@@ -462,6 +520,11 @@ fn refuse_port_in_use(port: &PortMapping) -> io::Result<()> {
 
 fn cause(what: &str, e: &io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("cannot {what}: {e}"))
+}
+
+/// Whether a sandbox with these records is attached.
+pub(super) fn is_used(records: &Path) -> bool {
+    !read_records(records).is_empty()
 }
 
 /// The attachments beside the sandboxes' records. A record that cannot be read is of a sandbox that is about to be removed.
