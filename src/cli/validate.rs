@@ -11,6 +11,7 @@ use crate::api::decode::{self, Problem};
 use crate::api::probe_host::{ProbeHosts, refused_hosts};
 use crate::api::{Pod, PodOrigin};
 use crate::layout::Layout;
+use crate::network::NetworkChoice;
 use crate::pod_config::files::is_pod_file;
 use crate::prober::target::is_node_address;
 use crate::settings::{Overrides, Settings, SettingsError};
@@ -76,6 +77,7 @@ fn validate(args: &Validate, out: &mut dyn Write) -> Result<(), CliError> {
 struct Node {
     name: String,
     allow_probe_hosts: Vec<String>,
+    network: NetworkChoice,
 }
 
 impl Node {
@@ -86,17 +88,23 @@ impl Node {
             node_name: args.node_name.clone(),
             ..Overrides::default()
         };
-        let (name, allow_probe_hosts, unusable) =
-            match Settings::load(&Layout::new(&args.root), None, &given) {
-                Ok(s) => (s.node_name, s.allow_probe_hosts, None),
-                Err(e) => {
-                    let name = given.node_name.unwrap_or_else(|| "localhost".into());
-                    (name, Vec::new(), Some(e))
-                }
-            };
+        let loaded = Settings::load(&Layout::new(&args.root), None, &given);
+        let (settings, unusable) = match loaded {
+            Ok(settings) => (settings, None),
+            Err(e) => {
+                let default = Settings::default();
+                let node_name = given.node_name.unwrap_or(default.node_name.clone());
+                let settings = Settings {
+                    node_name,
+                    ..default
+                };
+                (settings, Some(e))
+            }
+        };
         let node = Self {
-            name,
-            allow_probe_hosts,
+            name: settings.node_name,
+            allow_probe_hosts: settings.allow_probe_hosts,
+            network: settings.network,
         };
         (node, unusable)
     }
@@ -179,7 +187,7 @@ fn decode(bytes: &[u8], node: &Node, path: &Path) -> Decoded {
                 .pods
                 .into_iter()
                 .map(|d| {
-                    let unreachable = unreachable_ports(&d.pod);
+                    let unreachable = unreachable_ports(&d.pod, node.network);
                     let warnings = d.warnings.into_iter().chain(unreachable).collect();
                     (d.pod.metadata.name, warnings)
                 })
@@ -193,10 +201,11 @@ fn decode(bytes: &[u8], node: &Node, path: &Path) -> Decoded {
 }
 
 /// Warns of a pod that declares ports that nothing outside of it can reach.
-fn unreachable_ports(pod: &Pod) -> Option<String> {
+fn unreachable_ports(pod: &Pod, network: NetworkChoice) -> Option<String> {
     let serves = pod.spec.all_containers().any(|c| !c.ports.is_empty());
-    (serves && !pod.spec.host_network).then(|| {
-        "the pod has ports and only a loopback network of its own: its probes reach them, nothing else does; hostNetwork: true gives it the node's network"
+    let is_alone = network == NetworkChoice::None && !pod.spec.host_network;
+    (serves && is_alone).then(|| {
+        "the pod has ports and, with network none, only a loopback interface: its probes reach them, nothing else does; network auto connects it, and hostNetwork: true gives it the node's network"
             .into()
     })
 }
@@ -353,13 +362,14 @@ mod tests {
 
     #[test]
     fn ports_that_nothing_reaches_are_warned_of() {
-        let node = Node {
+        let mut node = Node {
             name: "n".into(),
             allow_probe_hosts: Vec::new(),
+            network: NetworkChoice::None,
         };
-        let warnings = |spec: serde_json::Value| {
+        let warnings = |node: &Node, spec: serde_json::Value| {
             let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec});
-            let decoded = decode(pod.to_string().as_bytes(), &node, Path::new("/p/a.json"));
+            let decoded = decode(pod.to_string().as_bytes(), node, Path::new("/p/a.json"));
             assert_eq!(decoded.errors, [] as [&str; 0]);
             let all = decoded.pods[0].1.clone();
             all.iter().filter(|w| w.contains("loopback")).count()
@@ -368,9 +378,11 @@ mod tests {
         let port = serde_json::json!([{"containerPort": 80}]);
         let with =
             |ports, host| serde_json::json!({"hostNetwork": host, "containers": container(ports)});
-        assert_eq!(warnings(with(port.clone(), false)), 1);
-        assert_eq!(warnings(with(port, true)), 0);
-        assert_eq!(warnings(with(serde_json::json!([]), false)), 0);
+        assert_eq!(warnings(&node, with(port.clone(), false)), 1);
+        assert_eq!(warnings(&node, with(port.clone(), true)), 0);
+        assert_eq!(warnings(&node, with(serde_json::json!([]), false)), 0);
+        node.network = NetworkChoice::Auto;
+        assert_eq!(warnings(&node, with(port, false)), 0);
     }
 
     #[track_caller]

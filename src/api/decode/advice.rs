@@ -1,5 +1,7 @@
 //! Warnings for the person who wrote a pod that may run, but perhaps not as meant.
 
+use std::net::IpAddr;
+
 use serde_json::Value;
 
 use crate::api::field::{child, entry, item};
@@ -58,7 +60,9 @@ pub(super) fn advice(as_written: &Value, pod: &Pod) -> Vec<String> {
             .pointer(&format!("/spec/{list}/{index}"))
             .unwrap_or(&Value::Null);
         if !pod.spec.host_network {
-            warnings.extend(host_ports(container, &path));
+            if !pod.spec.host_network {
+                warnings.extend(host_ports(container, &path));
+            }
         }
         warnings.extend(memory(container, &path));
         warnings.extend(ephemeral_storage(container, &path));
@@ -160,15 +164,18 @@ fn hooks(container: &Container, path: &str) -> Vec<String> {
 }
 
 fn host_ports(container: &Container, path: &str) -> Vec<String> {
-    let given = container
-        .ports
-        .iter()
-        .enumerate()
-        .filter(|(_, port)| port.host_port != 0);
+    let given = container.ports.iter().enumerate();
     given
-        .map(|(index, _)| {
-            let port = item(&child(path, "ports"), index);
-            format!("{port}.hostPort: kept free of other pods, but nothing is forwarded from the node to the container: use hostNetwork for that")
+        .filter(|(_, port)| port.host_port != 0)
+        .filter_map(|(index, port)| {
+            let path = item(&child(path, "ports"), index);
+            let is_loopback = |ip: IpAddr| ip.is_loopback();
+            if port.protocol == "SCTP" {
+                return Some(format!("{path}.hostPort: kept free of other pods, but nothing is forwarded: podprobe forwards TCP and UDP; use hostNetwork for SCTP"));
+            }
+            port.host_ip.parse().is_ok_and(is_loopback).then(|| {
+                format!("{path}.hostIP: nothing is forwarded from a loopback address of the node; leave it out, or use hostNetwork")
+            })
         })
         .collect()
 }

@@ -583,14 +583,16 @@ fn a_hook_that_can_only_fail_is_advised() {
 #[test]
 fn what_may_not_be_meant_is_advised() {
     let given = container(
-        json!({"imagePullPolicy": "Always", "ports": [{"name": "dns", "containerPort": 53, "hostPort": 53, "protocol": "UDP"}],
+        json!({"imagePullPolicy": "Always", "ports": [{"name": "dns", "containerPort": 53, "hostPort": 53, "protocol": "UDP"},
+            {"containerPort": 80, "hostPort": 80, "hostIP": "127.0.0.1"}, {"containerPort": 9, "hostPort": 9, "protocol": "SCTP"}],
         "resources": {"requests": {"memory": "64m"}}, "livenessProbe": {"exec": {"command": ["true"]}},
         "readinessProbe": {"tcpSocket": {"port": "dns"}}, "startupProbe": {"httpGet": {"port": "web"}}}),
     );
     assert_eq!(
         good(&given).warnings,
         [
-            "spec.containers[0].ports[0].hostPort: kept free of other pods, but nothing is forwarded from the node to the container: use hostNetwork for that",
+            "spec.containers[0].ports[1].hostIP: nothing is forwarded from a loopback address of the node; leave it out, or use hostNetwork",
+            "spec.containers[0].ports[2].hostPort: kept free of other pods, but nothing is forwarded: podprobe forwards TCP and UDP; use hostNetwork for SCTP",
             "spec.containers[0].resources.requests[memory]: 64m is a fraction of a byte: megabytes are M, mebibytes Mi",
             "spec.containers[0].startupProbe.httpGet.port: the container has no port named \"web\": every probe will fail to run",
             "spec.containers[0].readinessProbe.tcpSocket.port: port \"dns\" is UDP, and the probe speaks TCP",

@@ -4,6 +4,7 @@ use std::io;
 
 use super::listing::KnownSandbox;
 use super::{ShimRuntime, lock};
+use crate::clock::Moment;
 use crate::network::SandboxNetwork;
 use crate::runtime::ContainerId;
 use crate::runtime::shims::state::{self, NETWORK, NetworkRecord};
@@ -18,7 +19,10 @@ impl ShimRuntime {
             return Ok(());
         }
         let dir = self.layout.sandboxes().join(id.as_str());
+        let began = Moment::now();
         let addresses = self.with_network(&sandbox, |n| self.networks.of(kind).set_up(n))?;
+        let took = Moment::now().since(began).as_millis();
+        log::debug!("the network of sandbox {id} is set up after {took} ms: {addresses:?}");
         state::write(&dir, NETWORK, &NetworkRecord { addresses }, false)?;
         lock(&self.cache).sandboxes.remove(id.as_str());
         Ok(())
