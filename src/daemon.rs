@@ -57,7 +57,7 @@ impl Daemon {
         let runtime = ShimRuntime::new(&layout, &settings, store.clone())
             .map_err(cannot("set up the runtime"))?;
         let engine = Engine {
-            networks: runtime.networks(),
+            networks: (runtime.networks(), runtime.sandboxes()),
             runtime: Arc::new(runtime),
             images: Arc::new(store.clone()),
             store,

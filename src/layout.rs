@@ -76,6 +76,21 @@ impl Layout {
         self.lib_dir().join("checkpoint.json")
     }
 
+    /// `/etc/cni/net.d`, unless the configuration names another.
+    pub fn cni_conf_dir(&self) -> PathBuf {
+        self.root.join("etc/cni/net.d")
+    }
+
+    /// `/var/lib/podprobe/cni`: what CNI plugins have to release.
+    pub fn cni_cache(&self) -> PathBuf {
+        self.lib_dir().join("cni")
+    }
+
+    /// `/var/lib/podprobe/services.json`: the addresses and ports that were allocated for services.
+    pub fn services(&self) -> PathBuf {
+        self.lib_dir().join("services.json")
+    }
+
     /// `/var/lib/podprobe/pauses.json`: probes that a person has paused.
     pub fn pauses(&self) -> PathBuf {
         self.lib_dir().join("pauses.json")

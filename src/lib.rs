@@ -38,6 +38,7 @@ pub mod pod_manager;
 pub mod pod_workers;
 pub mod probe_result;
 pub mod prober;
+pub mod proxy;
 pub mod remove_tree;
 pub mod runtime;
 pub mod seccomp;

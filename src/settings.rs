@@ -20,6 +20,7 @@ use crate::images::ImageGcPolicy;
 use crate::images::manager::Parallel;
 use crate::images::registry::Registries;
 use crate::layout::Layout;
+use crate::network::cni::{BIN_DIRS, CniSettings};
 use crate::network::{NetworkChoice, NetworkSettings};
 
 /// The validated configuration of the daemon. The first word of a field's comment is its key;
@@ -49,10 +50,16 @@ pub struct Settings {
     /// `nodeIP`: the address of pods with hostNetwork, where their probes go; empty is the address of the interface with the
     /// default route when the daemon starts, or 127.0.0.1 where there is none.
     pub node_ip: IpAddr,
-    /// `network`: what connects pods: `auto`, `bridge` or `none`; auto is a bridge of podprobe's own where the kernel can, else a loopback interface alone.
+    /// `network`: what connects pods: `auto`, `bridge`, `cni` or `none`; auto is CNI where it is configured, else a bridge of podprobe's own where the kernel can, else a loopback interface alone.
     pub network: NetworkChoice,
+    /// `cniConfDir`: the directory of CNI configurations; empty is `etc/cni/net.d` below the root.
+    pub cni_conf_dir: Option<PathBuf>,
+    /// `cniBinDir`: the directories of CNI plugins, the first one first, with a comma between them.
+    pub cni_bin_dirs: Vec<PathBuf>,
     /// `podCIDR`: the addresses of pods, IPv4 or IPv6, or one of each with a comma between them; prefix 8 to 30 or 48 to 126.
     pub pod_cidrs: Vec<Cidr>,
+    /// `serviceCIDR`: the addresses of services, in the same form.
+    pub service_cidrs: Vec<Cidr>,
     /// `allowProbeHosts`: hosts that a probe may name besides the pod's own addresses and loopback.
     pub allow_probe_hosts: Vec<String>,
     /// `maxPods`: how many pods run at a time; 1 or more.
@@ -109,7 +116,10 @@ impl Default for Settings {
             container_log_max_files: 5,
             node_ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
             network: NetworkChoice::Auto,
+            cni_conf_dir: None,
+            cni_bin_dirs: BIN_DIRS.map(PathBuf::from).into(),
             pod_cidrs: vec![Cidr::v4([10, 244, 0, 0], 24)],
+            service_cidrs: vec![Cidr::v4([10, 96, 0, 0], 16)],
             allow_probe_hosts: Vec::new(),
             max_pods: 110,
             node_labels: BTreeMap::new(),
@@ -183,8 +193,14 @@ struct File {
     node_ip: Option<IpAddr>,
     #[serde(deserialize_with = "network_choice")]
     network: Option<NetworkChoice>,
+    #[serde(deserialize_with = "path_or_none")]
+    cni_conf_dir: Option<Option<PathBuf>>,
+    #[serde(rename = "cniBinDir", deserialize_with = "paths")]
+    cni_bin_dirs: Option<Vec<PathBuf>>,
     #[serde(rename = "podCIDR", deserialize_with = "ranges")]
     pod_cidrs: Option<Vec<Cidr>>,
+    #[serde(rename = "serviceCIDR", deserialize_with = "ranges")]
+    service_cidrs: Option<Vec<Cidr>>,
     #[serde(deserialize_with = "hosts")]
     allow_probe_hosts: Option<Vec<String>>,
     #[serde(deserialize_with = "max_pods")]
@@ -267,6 +283,14 @@ impl Settings {
             pod_cidrs: self.pod_cidrs.clone(),
             id: layout.id(),
             records: layout.sandboxes(),
+            cni: CniSettings {
+                conf_dir: self
+                    .cni_conf_dir
+                    .clone()
+                    .unwrap_or_else(|| layout.cni_conf_dir()),
+                bin_dirs: self.cni_bin_dirs.clone(),
+                cache_dir: layout.cni_cache(),
+            },
         }
     }
 
@@ -359,7 +383,10 @@ impl File {
                 .unwrap_or(d.container_log_max_files),
             node_ip: self.node_ip.or_else(own_address).unwrap_or(d.node_ip),
             network: self.network.unwrap_or(d.network),
+            cni_conf_dir: self.cni_conf_dir.unwrap_or(d.cni_conf_dir),
+            cni_bin_dirs: self.cni_bin_dirs.unwrap_or(d.cni_bin_dirs),
             pod_cidrs: self.pod_cidrs.unwrap_or(d.pod_cidrs),
+            service_cidrs: self.service_cidrs.unwrap_or(d.service_cidrs),
             allow_probe_hosts: self.allow_probe_hosts.unwrap_or(d.allow_probe_hosts),
             max_pods: self.max_pods.unwrap_or(d.max_pods),
             node_labels: self.node_labels.unwrap_or(d.node_labels),
@@ -613,6 +640,16 @@ fn addresses<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<IpAddr>>, D::
 
 fn network_choice<'de, D: Deserializer<'de>>(d: D) -> Result<Option<NetworkChoice>, D::Error> {
     checked(d, |t: String| t.parse())
+}
+
+fn paths<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<PathBuf>>, D::Error> {
+    checked(d, |t: String| {
+        let path = |p: &str| match Path::new(p.trim()) {
+            path if path.is_absolute() => Ok(path.to_owned()),
+            path => Err(format!("\"{}\" is not an absolute path", path.display())),
+        };
+        t.split(',').map(path).collect()
+    })
 }
 
 /// One range, or one of each family with a comma between them.

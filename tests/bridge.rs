@@ -1,118 +1,21 @@
 //! The embedded network: a real daemon with real containers at a real bridge, on a machine of the test's own.
 
 use std::fs;
-use std::io::Read;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::process::Command;
 use std::time::Duration;
 
 use podprobe::network::NetworkChoice;
-use podprobe::settings::{RuntimeChoice, Settings};
+use podprobe::settings::Settings;
 use serde_json::{Value, json};
 
 mod support;
-use support::daemon::{Day, find};
-use support::netns::{MACHINE, Netns, OUTSIDE, OUTSIDE_V6, ip, on_a_machine, try_ip};
-use support::{CEILING, Node, on, wait_until};
-
-/// Runs `test` with a daemon whose configuration is `config`. Afterwards no interface is left.
-fn on_the_bridge(config: Value, test: impl FnOnce(&mut Day<'_>, &Netns) + Send) {
-    on_a_machine(|outside| {
-        on(RuntimeChoice::Embedded, |node| {
-            let node = Node {
-                dir: node.dir.clone(),
-                layout: node.layout.clone(),
-                settings: Settings {
-                    network: NetworkChoice::Bridge,
-                    ..node.settings.clone()
-                },
-            };
-            configure(&node, &config);
-            let mut day = Day::begin(&node);
-            test(&mut day, outside);
-            day.end();
-            assert_eq!(interfaces("pp"), [""; 0]);
-        });
-    });
-}
-
-fn configure(node: &Node, config: &Value) {
-    let file = node.layout.config_file();
-    fs::create_dir_all(file.parent().unwrap()).unwrap();
-    fs::write(file, config.to_string()).unwrap();
-}
-
-/// The interfaces of the machine whose names begin so.
-fn interfaces(prefix: &str) -> Vec<String> {
-    let (_, text) = try_ip("-o link");
-    let name = |line: &str| Some(line.split(": ").nth(1)?.split('@').next()?.to_owned());
-    let all = text.lines().filter_map(name);
-    all.filter(|name| name.starts_with(prefix)).collect()
-}
-
-/// What the program `nft` says, the rulesets' own reader.
-fn nft(line: &str) -> String {
-    let output = Command::new("nft").args(line.split(' ')).output();
-    let output = output.expect("nft, of the package nftables");
-    assert!(output.status.success(), "nft {line}: {output:?}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn bridge() -> String {
-    let all = interfaces("pp-");
-    assert_eq!(all.len(), 1, "{all:?}");
-    all[0].clone()
-}
-
-/// A pod that answers each connection on port 80 with its name.
-fn server(day: &Day<'_>, name: &str) -> Value {
-    let script = "exec nc -ll -p 80 -e /bin/hostname";
-    let probe =
-        json!({"tcpSocket": {"port": 80}, "periodMilliseconds": 100, "timeoutMilliseconds": 1000});
-    day.pod(name, script, json!({"readinessProbe": probe}))
-}
-
-fn address(day: &Day<'_>, name: &str) -> IpAddr {
-    addresses(day, name)[0]
-}
-
-fn addresses(day: &Day<'_>, name: &str) -> Vec<IpAddr> {
-    day.wait(&format!("an address of {name}"), |s| {
-        let status = &find(s, name)?.status;
-        let all = status.pod_ips.iter().map(|ip| ip.ip.parse().unwrap());
-        Some(all.collect::<Vec<IpAddr>>()).filter(|all| !all.is_empty())
-    })
-}
-
-fn namespace(day: &Day<'_>, name: &str) -> Netns {
-    Netns::of(day.process(name).pid)
-}
-
-/// What a server answers.
-fn ask(at: impl Into<SocketAddr>) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&at.into(), Duration::from_secs(5))?;
-    stream.set_read_timeout(Some(CEILING))?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    Ok(text.trim_end().to_owned())
-}
-
-/// Whom a listener in `server` sees when somebody in the caller's place connects to `at`.
-fn seen_from(listener: &TcpListener, from: &Netns, at: SocketAddr) -> IpAddr {
-    let client = from.run(|| TcpStream::connect_timeout(&at, Duration::from_secs(5)));
-    let client = client.unwrap_or_else(|e| panic!("{at}: {e}"));
-    let (_, peer) = listener.accept().unwrap();
-    drop(client);
-    peer.ip()
-}
-
-fn listen(at: &str) -> TcpListener {
-    TcpListener::bind((at, 0)).unwrap()
-}
-
-fn port_of(listener: &TcpListener) -> u16 {
-    listener.local_addr().unwrap().port()
-}
+use support::bridged::{
+    address, addresses, ask, bridge, configure, interfaces, listen, namespace, nft, on_the_bridge,
+    port_of, seen_from, server, uid,
+};
+use support::daemon::Day;
+use support::netns::{MACHINE, OUTSIDE, OUTSIDE_V6, ip, try_ip};
+use support::{Node, wait_until};
 
 #[test]
 fn pods_reach_one_another_and_the_node_and_keep_their_addresses() {
@@ -150,15 +53,6 @@ fn pods_reach_one_another_and_the_node_and_keep_their_addresses() {
         );
         assert!(before.iter().all(|(name, p)| day.process(name) == *p));
     });
-}
-
-fn uid(day: &Day<'_>, name: &str) -> podprobe::api::PodUid {
-    day.wait("the pod", |s| {
-        let uid = find(s, name)?.object["metadata"]["uid"]
-            .as_str()?
-            .to_owned();
-        Some(podprobe::api::PodUid::from(uid.as_str()))
-    })
 }
 
 /// Outside of the machine pods appear with its address; inside with their own.
@@ -508,5 +402,53 @@ fn without_a_network_pods_have_loopback_alone() {
         day.wait_ready("b");
         assert_eq!(address(day, "a").to_string(), "127.0.0.1");
         assert_eq!(day.process("a"), process);
+    });
+}
+
+/// With a configuration of CNI in place `auto` is CNI, at once. A pod has the plugins' address, and leaves nothing of it; those
+/// that are at the bridge stay there.
+#[test]
+fn pods_are_connected_by_the_plugins_that_are_configured() {
+    if !fs::exists("/usr/lib/cni/bridge").unwrap() {
+        return support::skip::skip("needs containernetworking-plugins");
+    }
+    on_the_bridge(json!({}), |day, _| {
+        day.put("a", server(day, "a"));
+        day.wait_ready("a");
+        let ipam = day.node.dir.path().join("ipam");
+        let list = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "bridge", "bridge": "cni9",
+            "isGateway": true, "ipam": {"type": "host-local", "dataDir": ipam, "subnet": "10.77.0.0/24",
+                "routes": [{"dst": "0.0.0.0/0"}]}}]});
+        let conf = day.node.layout.cni_conf_dir();
+        fs::create_dir_all(&conf).unwrap();
+        fs::write(conf.join("10-pods.conflist"), list.to_string()).unwrap();
+        day.put("b", server(day, "b"));
+        day.wait_ready("b");
+        let b = address(day, "b");
+        assert_eq!(b.to_string(), "10.77.0.2");
+        assert_eq!(ask((b, 80)).unwrap(), "b-edge");
+        assert_eq!(namespace(day, "a").run(|| ask((b, 80))).unwrap(), "b-edge");
+        let reserved = || {
+            fs::read_dir(ipam.join("pods"))
+                .unwrap()
+                .flatten()
+                .map(|e| e.file_name())
+        };
+        assert!(reserved().any(|name| name == "10.77.0.2"));
+        day.crash();
+        assert_eq!(address(day, "b"), b);
+        assert_eq!(ask((b, 80)).unwrap(), "b-edge");
+        day.delete("b");
+        day.wait_gone("b");
+        wait_until("the address to be free", || {
+            !reserved().any(|name| name == "10.77.0.2")
+        });
+        fs::write(conf.join("10-pods.conflist"), "{").unwrap();
+        day.put("c", server(day, "c"));
+        let said = day.wait_event("c", "FailedCreatePodSandBox");
+        assert!(said.contains("10-pods.conflist"), "{said}");
+        fs::remove_file(conf.join("10-pods.conflist")).unwrap();
+        day.wait_ready("c");
+        assert!(address(day, "c").to_string().starts_with("10.244.0."));
     });
 }

@@ -15,6 +15,7 @@ use podprobe::layout::Layout;
 use podprobe::prober::trace::Step;
 use podprobe::server::protocol::{ConditionSet, PauseTarget, ProbeTarget};
 use podprobe::server::{self, Backend, Server};
+use podprobe::services::view::ServiceView;
 use podprobe::views::ProbeReport;
 use podprobe::views::history::{PodHistory, RunOutcome};
 use podprobe::views::{Snapshot, SnapshotUpdate};
@@ -144,6 +145,10 @@ impl Backend for Fake {
             changed: change.reason != "Same",
             not_stored: (change.message == "full").then(|| full.into()),
         })
+    }
+
+    fn services(&self) -> Vec<ServiceView> {
+        Vec::new()
     }
 
     fn metrics(&self) -> String {

@@ -33,6 +33,17 @@ impl Cidr {
         }
     }
 
+    /// The range that a text is, its host bits cleared as the API clears them.
+    pub fn of_text(text: &str) -> Option<Self> {
+        let (address, prefix) = text.split_once('/')?;
+        let network: IpAddr = address.parse().ok()?;
+        let is_number = prefix.bytes().all(|b| b.is_ascii_digit());
+        let prefix = prefix.parse().ok().filter(|_| is_number)?;
+        let range = Self { network, prefix };
+        let network = (prefix <= bits(network)).then(|| range.nth(0))??;
+        Some(Self { network, prefix })
+    }
+
     /// Whether an address is in it.
     pub fn contains(self, ip: IpAddr) -> bool {
         self.network.is_ipv4() == ip.is_ipv4()
@@ -100,22 +111,17 @@ impl FromStr for Cidr {
 
     /// A range: address, slash, length. Its host bits must be 0.
     fn from_str(s: &str) -> Result<Self, String> {
-        let parts = s.split_once('/').and_then(|(ip, prefix)| {
-            let is_number = prefix.bytes().all(|b| b.is_ascii_digit());
-            let prefix = prefix.parse().ok().filter(|_| is_number)?;
-            Some((ip.parse::<IpAddr>().ok()?, prefix))
-        });
-        let Some((network, prefix)) = parts.filter(|(ip, prefix)| *prefix <= bits(*ip)) else {
+        let Some(range) = Self::of_text(s) else {
             return Err(format!(
                 "{s:?} is no range of addresses; write it like 10.244.0.0/24 or fd00:10:244::/112"
             ));
         };
-        let range = Self { network, prefix };
-        match range.nth(0) {
-            Some(first) if first != network => Err(format!(
-                "{s:?} has bits beyond its prefix; did you mean {first}/{prefix}?"
+        let given = s.split('/').next().and_then(|ip| ip.parse().ok());
+        match given == Some(range.network) {
+            true => Ok(range),
+            false => Err(format!(
+                "{s:?} has bits beyond its prefix; did you mean {range}?"
             )),
-            _ => Ok(range),
         }
     }
 }

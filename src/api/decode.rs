@@ -1,4 +1,4 @@
-//! From bytes to the pods of a source and what they refer to (kubelet-probes 6.2): parse, type, default, identify,
+//! From bytes to the pods and objects of a source (kubelet-probes 6.2): parse, type, default, identify,
 //! validate.
 //!
 //! Invariants: pure; all errors of a file are returned at once, each with its line; a decoded pod
@@ -7,13 +7,16 @@
 mod advice;
 mod configuration;
 mod documents;
+mod endpoints;
 mod error;
 mod kinds;
 mod locate;
 mod object;
 mod place;
+mod service;
 mod tracked;
 mod typed;
+mod unread;
 mod yaml;
 
 use serde_json::Value;
@@ -88,8 +91,9 @@ pub fn objects(bytes: &[u8], origin: &PodOrigin) -> Result<Decoded, DecodeError>
             }
             Kind::Object(kind) => {
                 let (object, notes) = object::object(kind, raw, origin.source(), &mut findings);
-                decoded.objects.push(object);
+                let notes = notes.iter().map(|note| format!("{}: {note}", object.key));
                 decoded.notes.extend(notes);
+                decoded.objects.push(object);
                 spots.objects.push(spot);
             }
         }
@@ -117,11 +121,7 @@ fn pod(mut raw: Value, origin: &PodOrigin, findings: &mut Findings) -> DecodedPo
         .and_then(Value::as_str)
         .is_none_or(str::is_empty)
     {
-        findings.add_error(&FieldError::required(
-            "metadata.name",
-            "name is needed for the pod",
-        ));
-        findings.hide("metadata.name");
+        findings.needs_a_name("pod");
     }
     let as_written = raw.clone();
     defaults::apply(&mut raw);

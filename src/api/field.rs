@@ -222,7 +222,7 @@ pub(crate) fn entry(path: &str, key: &str) -> String {
 }
 
 /// Fields whose keys the user chooses; their entries print as `labels[key]`.
-const MAPS: [&str; 10] = [
+const MAPS: [&str; 11] = [
     "labels",
     "annotations",
     "limits",
@@ -233,6 +233,7 @@ const MAPS: [&str; 10] = [
     "data",
     "stringData",
     "binaryData",
+    "selector",
 ];
 
 /// Whether the value at `path` is a map whose keys the user chooses.

@@ -1,4 +1,5 @@
-//! The objects that pods refer to: ConfigMap, Secret and PersistentVolumeClaim.
+//! The objects beside pods: what they refer to (ConfigMap, Secret, PersistentVolumeClaim), and what leads clients to them
+//! (Service, EndpointSlice, Endpoints).
 //!
 //! Invariants: an object that [`super::decode`] returns is valid. No text of a Secret is ever in a
 //! message, a log line or a debug output.
@@ -7,7 +8,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// A kind of object that pods refer to.
+use super::service::{EndpointSlice, Service};
+
+/// A kind of object beside Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectKind {
     /// Texts and bytes by key.
@@ -16,15 +19,29 @@ pub enum ObjectKind {
     Secret,
     /// A directory that outlives its pods.
     PersistentVolumeClaim,
+    /// An address and a name for pods.
+    Service,
+    /// Where connections to a service go.
+    EndpointSlice,
+    /// The older form of it.
+    Endpoints,
 }
 
 impl ObjectKind {
+    /// The kinds that pods refer to.
+    pub const OF_PODS: [Self; 3] = [Self::ConfigMap, Self::Secret, Self::PersistentVolumeClaim];
+    /// The kinds that services are made of.
+    pub const OF_SERVICES: [Self; 3] = [Self::Service, Self::EndpointSlice, Self::Endpoints];
+
     /// As in `kind`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ConfigMap => "ConfigMap",
             Self::Secret => "Secret",
             Self::PersistentVolumeClaim => "PersistentVolumeClaim",
+            Self::Service => "Service",
+            Self::EndpointSlice => "EndpointSlice",
+            Self::Endpoints => "Endpoints",
         }
     }
 
@@ -34,6 +51,17 @@ impl ObjectKind {
             Self::ConfigMap => "configmap",
             Self::Secret => "secret",
             Self::PersistentVolumeClaim => "persistentvolumeclaim",
+            Self::Service => "service",
+            Self::EndpointSlice => "endpointslice",
+            Self::Endpoints => "endpoints",
+        }
+    }
+
+    /// As in `apiVersion`.
+    pub fn api_version(self) -> &'static str {
+        match self {
+            Self::EndpointSlice => "discovery.k8s.io/v1",
+            _ => "v1",
         }
     }
 }
@@ -114,7 +142,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// An object that pods refer to.
+/// What is in an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObjectContent {
     /// A ConfigMap.
@@ -123,6 +151,12 @@ pub enum ObjectContent {
     Secret(Arc<Secret>),
     /// A PersistentVolumeClaim. Its directory is made for whatever it asks.
     PersistentVolumeClaim,
+    /// A Service.
+    Service(Arc<Service>),
+    /// An EndpointSlice.
+    EndpointSlice(Arc<EndpointSlice>),
+    /// The slices that mirror an Endpoints object.
+    Endpoints(Vec<Arc<EndpointSlice>>),
 }
 
 /// An object with its name.

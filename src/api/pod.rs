@@ -168,7 +168,7 @@ pub(crate) struct PodObject {
 
 /// A value that is read only to count as read.
 #[derive(Debug, Default)]
-struct IgnoredText;
+pub(crate) struct IgnoredText;
 
 impl<'de> Deserialize<'de> for IgnoredText {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

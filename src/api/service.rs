@@ -1,7 +1,7 @@
 //! The typed view of Service, EndpointSlice and Endpoints, in the API's names.
 //!
-//! Invariants: an object that [`super::decode`] returns is valid and has its defaults. An Endpoints object never
-//! gets further than decoding: it is mirrored into slices there.
+//! Invariants: an object that [`super::decode`] returns is valid and has its defaults. Of an Endpoints object nothing is
+//! kept but the slices that mirror it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::cidr::Cidr;
+pub(crate) mod written;
+
+pub use super::cidr::Cidr;
 
 /// The transport of a service port. The API has SCTP, too; podprobe refuses it.
 #[derive(
@@ -52,12 +54,12 @@ pub enum ServiceType {
 /// `spec.clusterIP` and `spec.clusterIPs`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClusterIps {
-    /// Left out: they are allocated from `serviceCIDR`.
+    /// Left out: they are allocated from `serviceCIDR`. An `ExternalName` has none in the end.
     #[default]
     Allocated,
     /// `None`: headless. Names lead to the pods; nothing is proxied.
     Headless,
-    /// As written, primary first; at most one of each family.
+    /// As written, primary first; at most one of each family. With two families one may be left out and is allocated.
     Given(Vec<IpAddr>),
 }
 
@@ -109,13 +111,32 @@ pub enum IpFamilyPolicy {
     RequireDualStack,
 }
 
-/// `ipFamilies[]`.
+/// `ipFamilies[]`; prints as there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IpFamily {
     /// IPv4.
     V4,
     /// IPv6.
     V6,
+}
+
+impl IpFamily {
+    /// The family of an address.
+    pub fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+}
+
+impl fmt::Display for IpFamily {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
 }
 
 /// A v1 Service.
@@ -151,10 +172,48 @@ pub struct Service {
     pub publish_not_ready_addresses: bool,
     /// `loadBalancerSourceRanges`: who may use the load balancer's addresses; empty is everybody.
     pub source_ranges: Vec<Cidr>,
-    /// `healthCheckNodePort`.
+    /// `healthCheckNodePort`; allocated where [`Service::needs_health_check`] and it is left out.
     pub health_check_node_port: Option<u16>,
+    /// `allocateLoadBalancerNodePorts` is false: ports without a `nodePort` get none.
+    pub no_node_ports: bool,
     /// `status.loadBalancer.ingress[].ip` without those of `ipMode: Proxy`.
     pub ingress_ips: Vec<IpAddr>,
+}
+
+/// The labels by which a service asks that kube-proxy leaves it alone.
+pub const NOT_PROXIED_LABELS: [&str; 2] = [
+    "service.kubernetes.io/service-proxy-name",
+    "service.kubernetes.io/headless",
+];
+
+impl Service {
+    /// Whether it has no cluster IP by its own will.
+    pub fn is_headless(&self) -> bool {
+        self.cluster_ips == ClusterIps::Headless
+    }
+
+    /// Whether a data path serves it: not where it is headless or an `ExternalName`, and not where a label says that another
+    /// proxy does.
+    pub fn is_proxied(&self) -> bool {
+        let left_alone = |label: &&str| self.labels.contains_key(*label);
+        self.type_ != ServiceType::ExternalName
+            && !self.is_headless()
+            && !NOT_PROXIED_LABELS.iter().any(left_alone)
+    }
+
+    /// Whether its ports have node ports.
+    pub fn has_node_ports(&self) -> bool {
+        matches!(
+            self.type_,
+            ServiceType::NodePort | ServiceType::LoadBalancer
+        )
+    }
+
+    /// Whether `healthCheckNodePort` answers for it.
+    pub fn needs_health_check(&self) -> bool {
+        self.type_ == ServiceType::LoadBalancer
+            && self.external_traffic_policy == TrafficPolicy::Local
+    }
 }
 
 /// `endpoints[].conditions`, with what is left out filled in.
@@ -184,7 +243,7 @@ pub struct Endpoint {
 }
 
 /// `ports[]` of a slice.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EndpointPort {
     /// The name of the service's port.
     pub name: String,
@@ -205,6 +264,6 @@ pub struct EndpointSlice {
     pub family: IpFamily,
     /// At most 1000.
     pub endpoints: Vec<Endpoint>,
-    /// At most 100.
+    /// At most 20000.
     pub ports: Vec<EndpointPort>,
 }

@@ -9,7 +9,7 @@
 //! resources, a probe, a hook or a volume refuses the pod; so does a likely misspelt or misplaced field
 //! whose absence would matter.
 
-mod fields;
+pub(super) mod fields;
 mod rules;
 
 use serde_json::Value;

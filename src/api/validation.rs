@@ -5,10 +5,13 @@
 //! kubelet-probes 1.2. Values that podprobe does not support *yet* are refused in
 //! [`super::support`], not here.
 
+pub(super) mod addresses;
 mod app_armor;
 mod checks;
+mod cluster_ips;
 mod containers;
 mod dns;
+pub(super) mod endpoints;
 mod environment;
 mod huge_pages;
 mod lifecycle;
@@ -18,6 +21,7 @@ mod probes;
 mod restart;
 mod security;
 mod selectors;
+pub(super) mod service;
 mod volume_objects;
 mod volumes;
 
@@ -32,6 +36,7 @@ pub use probes::{
 };
 
 pub use super::field::{FieldError, FieldErrorKind, aggregate};
+pub use service::NODE_PORTS;
 pub(super) use volumes::NO_BLOCK_VOLUMES;
 
 use self::checks::{NOT_NEGATIVE, named, range};
@@ -51,6 +56,13 @@ pub fn validate_pod(pod: &Pod) -> Vec<FieldError> {
 }
 
 fn metadata(meta: &ObjectMeta) -> Vec<FieldError> {
+    let mut errors = object_metadata(meta, is_dns_subdomain);
+    node::validate_deletion_cost(&mut errors, &meta.annotations);
+    errors
+}
+
+/// The errors of the metadata of any object whose name follows `name_rule`.
+fn object_metadata(meta: &ObjectMeta, name_rule: fn(&str) -> Vec<String>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if meta.name.is_empty() {
         errors.push(FieldError::required(
@@ -58,7 +70,7 @@ fn metadata(meta: &ObjectMeta) -> Vec<FieldError> {
             "name or generateName is required",
         ));
     } else {
-        named(&mut errors, "metadata.name", &meta.name, is_dns_subdomain);
+        named(&mut errors, "metadata.name", &meta.name, name_rule);
     }
     if meta.namespace.is_empty() {
         errors.push(FieldError::required("metadata.namespace", ""));
@@ -81,7 +93,6 @@ fn metadata(meta: &ObjectMeta) -> Vec<FieldError> {
             is_qualified_name(&key.to_lowercase())
         });
     }
-    node::validate_deletion_cost(&mut errors, &meta.annotations);
     if meta
         .annotations
         .iter()

@@ -14,6 +14,7 @@ use crate::layout::Layout;
 use crate::server::protocol::{
     Answer, ConditionSet, PauseTarget, ProbeTarget, Request, WATCH_CEILING,
 };
+use crate::services::view::ServiceView;
 use crate::views::ProbeReport;
 use crate::views::history::PodHistory;
 use crate::views::{Snapshot, SnapshotUpdate};
@@ -121,6 +122,14 @@ impl Client {
     pub fn watch(&mut self, after: u64) -> Result<SnapshotUpdate, ClientError> {
         match self.ask(&Request::Watch { after }, WATCH_CEILING + ANSWER)? {
             Answer::Update(update) => Ok(update),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Every service.
+    pub fn services(&mut self) -> Result<Vec<ServiceView>, ClientError> {
+        match self.ask(&Request::Services, ANSWER)? {
+            Answer::Services(services) => Ok(services),
             other => Err(unexpected(other)),
         }
     }

@@ -16,20 +16,22 @@ use super::error::CliError;
 use super::problems::{write_problems, write_stalled};
 use super::table::write_rows;
 use super::terminal::is_unsafe;
-use super::{events, kinds, names};
+use super::{events, kinds, names, services};
 use crate::clock::Time;
 use crate::views::{PodView, Snapshot};
 
-/// `get pods` and `get events`.
+/// `get pods`, `get events`, `get services` and `get endpoints`.
 pub const VERB: args::Verb = args::Verb {
     name: "get",
     summary: &[
         ("get pods", "list pods"),
         ("get events", "list what happened to pods"),
+        ("get services", "list services, or endpoints"),
     ],
     help: "\
 usage: podprobe get pods [NAME]… [-n NAMESPACE | -A] [-o wide|json|name] [-w] [--root DIR]
        podprobe get events [POD] [-n NAMESPACE | -A] [-w] [--root DIR]
+       podprobe get services|endpoints [NAME]… [-n NAMESPACE | -A] [--root DIR]
 
 Lists pods, or what happened to them. NAME may leave out the node's name at its end. Without NAME, each pod file that
 does not run as it stands is reported on stderr. Equal events are one row with a count. Events of a pod that has been
@@ -50,9 +52,15 @@ removed are kept for an hour.
         Opt::flag("watch", Some('w')),
     ],
     run: |raw, out, err| {
-        match raw.words.first().is_some_and(|w| events::is_word(w)) {
-            true => events::run(&events::parse(raw).map_err(CliError::Usage)?, out, err)?,
-            false => run(&parse(raw).map_err(CliError::Usage)?, out, err)?,
+        let usage = CliError::Usage;
+        match raw.words.first() {
+            Some(word) if events::is_word(word) => {
+                events::run(&events::parse(raw).map_err(usage)?, out, err)?;
+            }
+            Some(word) if let Some(shown) = services::kind(word) => {
+                services::run(&services::parse(raw, shown).map_err(usage)?, out, err)?;
+            }
+            _ => run(&parse(raw).map_err(usage)?, out, err)?,
         }
         Ok(ExitCode::SUCCESS)
     },
@@ -104,7 +112,7 @@ fn parse(raw: &Raw) -> Result<Get, String> {
     let (namespace, all_namespaces) = raw.namespaces()?;
     Ok(Get {
         root: raw.root()?,
-        names: kinds::pod_names(raw, &["pods", "events"])?,
+        names: kinds::pod_names(raw, &["pods", "events", "services", "endpoints"])?,
         namespace,
         all_namespaces,
         output,

@@ -31,6 +31,7 @@ pub mod problems;
 mod pull_text;
 mod roles;
 pub mod run;
+mod services;
 pub mod suggest;
 pub mod table;
 pub mod tabwriter;

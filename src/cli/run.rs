@@ -20,7 +20,7 @@ const SHUTDOWN: Duration = Duration::from_secs(5);
 pub(super) const PODS: Opt = Opt::value("pods", None);
 /// `--runtime embedded|PATH`.
 pub(super) const RUNTIME: Opt = Opt::value("runtime", None);
-/// `--network auto|bridge|none`.
+/// `--network auto|bridge|cni|none`.
 pub(super) const NETWORK: Opt = Opt::value("network", None);
 
 /// `run`.
@@ -31,7 +31,7 @@ pub const VERB: args::Verb = args::Verb {
     ],
     help: "\
 usage: podprobe run [--config FILE] [--root DIR] [--pods DIR] [--runtime embedded|PATH]
-                    [--network auto|bridge|none] [--node-name NAME]
+                    [--network auto|bridge|cni|none] [--node-name NAME]
 
 Runs the pods whose files lie in DIR until TERM, INT or HUP ends the daemon; under nohup it ignores HUP. Containers keep
 running without the daemon, and the next daemon with the same root finds them again. Needs root.
@@ -40,8 +40,9 @@ running without the daemon, and the next daemon with the same root finds them ag
   --root DIR               every path lies below it; default /
   --pods DIR               default ROOT/etc/podprobe/pods
   --runtime embedded|PATH  this program's own OCI runtime (default), or the path of runc, crun or youki
-  --network auto|bridge|none
-                           what connects pods; auto is a bridge where the kernel can, none a loopback interface alone
+  --network auto|bridge|cni|none
+                           what connects pods; auto is CNI where it is configured, else a bridge where the kernel can;
+                           none is a loopback interface alone
   --node-name NAME         every pod's name ends with it; default the host name
 
 PODPROBE_LOG sets the log level: error, warn, info (default), debug, trace, or a level for each module such as
@@ -294,7 +295,7 @@ mod tests {
         );
         check_error(
             "run --network host",
-            "--network: \"host\" is no network; it is auto, bridge or none",
+            "--network: \"host\" is no network; it is auto, bridge, cni or none",
         );
     }
 

@@ -35,7 +35,7 @@ pub const VERB: args::Verb = args::Verb {
     ],
     help: "\
 usage: podprobe try --pods DIR [--image FILE[=NAME]]… [--root DIR] [--runtime embedded|PATH]
-                    [--network auto|bridge|none]
+                    [--network auto|bridge|cni|none]
 
 Runs a daemon on the pods in DIR and shows them: on a terminal as a table that refreshes in place, elsewhere with one
 line for each change. Ctrl-C stops and removes everything, and so does closing the terminal. Needs root.
@@ -46,8 +46,9 @@ line for each change. Ctrl-C stops and removes everything, and so does closing t
   --root DIR               every path lies below it; default a new directory that is removed at the end. A directory
                            that you name stays.
   --runtime embedded|PATH  this program's own OCI runtime (default), or the path of runc, crun or youki
-  --network auto|bridge|none
-                           what connects pods; auto is a bridge where the kernel can, none a loopback interface alone
+  --network auto|bridge|cni|none
+                           what connects pods; auto is CNI where it is configured, else a bridge where the kernel can;
+                           none is a loopback interface alone
 ",
     options: &[ROOT, PODS, RUNTIME, NETWORK, Opt::value("image", None)],
     run: |raw, _, _| run(&parse(raw).map_err(CliError::Usage)?),

@@ -157,7 +157,7 @@ pub fn run(paths: &[PathBuf], decoder: Decoder<'_>, out: &mut dyn Write) -> Resu
 pub struct Decoded {
     /// Name and warnings of each pod.
     pub pods: Vec<(String, Vec<String>)>,
-    /// Each object that pods refer to, by kind and name.
+    /// Each object beside pods, by kind and name.
     pub objects: Vec<String>,
     /// What of the file is not acted on, besides the warnings of its pods.
     pub notes: Vec<String>,

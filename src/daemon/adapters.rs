@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::{Pod, PodStatus, PodUid};
-use crate::change_feed::Aspect;
+use crate::change_feed::{Aspect, ChangeFeed};
 use crate::clock::{Moment, Time};
 use crate::pleg::{Cache, Pleg};
 use crate::pod_actions::ToKill;
-use crate::pod_workers::{PodCache, Probes};
+use crate::pod_workers::{PodCache, Probes, Traffic};
 use crate::prober::manager::{self, ProberManager, StatusSource};
 use crate::prober::results::ProbeResult;
+use crate::proxy::gate::TrafficGate;
 use crate::runtime::{ContainerId, RuntimeContainerStatus, RuntimePodStatus};
 use crate::status::StatusManager;
 use crate::sync_loop::{ProbeHousekeeping, RuntimeView};
@@ -42,6 +43,26 @@ impl StatusSource for Seen {
             .iter()
             .find(|c| c.id == *id)
             .and_then(|c| c.started)
+    }
+}
+
+/// How long a pod that ends waits for the data path.
+const WITHDRAWAL: Duration = Duration::from_secs(1);
+
+/// The services as the syncer sees them.
+pub(super) struct Withdrawal {
+    pub(super) gate: Arc<TrafficGate>,
+    pub(super) feed: Arc<ChangeFeed>,
+}
+
+impl Traffic for Withdrawal {
+    fn wait_until_withdrawn(&self) {
+        let version = self.feed.version_of(Aspect::Status);
+        if !self.gate.wait(version, WITHDRAWAL) {
+            log::warn!(
+                "the data path of services does not follow; a pod ends while clients may still be sent to it"
+            );
+        }
     }
 }
 

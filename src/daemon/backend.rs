@@ -21,8 +21,10 @@ use crate::pleg::Pleg;
 use crate::pod_config::{FileStates, PodConfig};
 use crate::pod_manager::PodManager;
 use crate::pod_workers::PodWorkers;
+use crate::proxy::watch::ServicesView;
 use crate::server::Backend;
 use crate::server::protocol::{ConditionSet, PauseTarget, ProbeTarget};
+use crate::services::view::ServiceView;
 use crate::status::StatusManager;
 use crate::sync_loop::Heartbeat;
 use crate::views::ProbeReport;
@@ -50,6 +52,7 @@ pub(super) struct DaemonBackend {
     pub(super) pleg: Arc<Pleg>,
     pub(super) kuberuntime: Arc<KubeRuntime>,
     pub(super) heartbeat: Arc<Heartbeat>,
+    pub(super) services: Arc<ServicesView>,
     /// When the daemon started.
     pub(super) started: Moment,
 }
@@ -57,6 +60,10 @@ pub(super) struct DaemonBackend {
 impl Backend for DaemonBackend {
     fn snapshot(&self) -> Arc<Snapshot> {
         Arc::new(Snapshot::default().updated(self.everything()))
+    }
+
+    fn services(&self) -> Vec<ServiceView> {
+        self.services.get().views()
     }
 
     fn watch(&self, after: u64, ceiling: Duration) -> SnapshotUpdate {

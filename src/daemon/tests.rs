@@ -57,7 +57,10 @@ impl Harness {
         };
         let runtime = Arc::new(runtime);
         let engine = Engine {
-            networks: Arc::new(Networks::new(settings.networks(&layout))),
+            networks: (
+                Arc::new(Networks::new(settings.networks(&layout))),
+                Vec::new(),
+            ),
             runtime: runtime.clone(),
             images: Arc::new(Images),
             store: ImageStore::open(layout.images()).unwrap(),

@@ -30,6 +30,7 @@ pub(super) struct Threads {
     pub(super) checkpoint: (JoinHandle<()>, Sender<()>),
     pub(super) volumes: (JoinHandle<()>, Sender<()>),
     pub(super) network: (JoinHandle<()>, Sender<()>),
+    pub(super) services: (JoinHandle<()>, Sender<()>),
 }
 
 /// A thread that has been told to end.
@@ -74,6 +75,7 @@ impl Threads {
             checkpoint: (checkpoint, stop_checkpoint),
             volumes: (volumes, stop_volumes),
             network: (network, stop_network),
+            services: (services, stop_services),
         } = self;
         server.stop();
         files.stop();
@@ -87,6 +89,7 @@ impl Threads {
             stop_checkpoint,
             stop_volumes,
             stop_network,
+            stop_services,
             stop_pleg,
         ));
         vec![
@@ -102,6 +105,7 @@ impl Threads {
             Ending::new("the checkpoint", move || checkpoint.is_finished()),
             Ending::new("the watch of volumes", move || volumes.is_finished()),
             Ending::new("the watch of networks", move || network.is_finished()),
+            Ending::new("the services", move || services.is_finished()),
         ]
     }
 }

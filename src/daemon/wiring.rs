@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::adapters::{Prober, RuntimeCache, Seen};
+use super::adapters::{Prober, RuntimeCache, Seen, Withdrawal};
 use super::backend::DaemonBackend;
 use super::error::{DaemonError, cannot};
 use super::garbage::Garbage;
@@ -19,6 +19,7 @@ use super::last_daemon::LastDaemon;
 use super::pauses;
 use super::threads::Threads;
 use crate::admission;
+use crate::api::objects::ObjectKind;
 use crate::api::sysctls::SysctlAllowlist;
 use crate::api::{PodOrigin, PodSource, PodUid, decode};
 use crate::change_feed::{Aspect, ChangeFeed};
@@ -46,6 +47,10 @@ use crate::pod_manager::PodManager;
 use crate::pod_workers::{self, PodWorkers, Syncer};
 use crate::prober::manager::{self, ProberManager, RestoredReady};
 use crate::prober::results;
+use crate::proxy::gate::TrafficGate;
+use crate::proxy::nftables::Nftables;
+use crate::proxy::watch::{self, ServicesView};
+use crate::proxy::{DataPath, NoDataPath};
 use crate::remove_tree::remove_tree;
 use crate::runtime::shims;
 use crate::runtime::shims::app_armor::AppArmor;
@@ -67,8 +72,8 @@ const FIRST_LISTING: Duration = Duration::from_secs(1);
 /// What runs containers, and what they are made of.
 pub(super) struct Engine {
     pub(super) runtime: Arc<dyn Runtime>,
-    /// The networks of its sandboxes.
-    pub(super) networks: Arc<Networks>,
+    /// The networks of its sandboxes, and the ids of those that there are.
+    pub(super) networks: (Arc<Networks>, Vec<String>),
     /// Where containers get their images.
     pub(super) images: Arc<dyn ImageService>,
     /// The store that is kept in order.
@@ -176,6 +181,7 @@ pub(super) fn start(
         images: start_image_keeper(settings, layout, engine.store, senders.images_changed)?,
         volumes: start_volume_watch(&stores, kuberuntime, evictions)?,
         network: start_network_watch(engine.networks)?,
+        services: start_services(settings, layout, &stores)?,
         pulls,
         pleg: (pleg, stop_pleg),
     };
@@ -207,6 +213,11 @@ struct Stores {
     objects: Arc<Objects>,
     files: Arc<FileStates>,
     records: Arc<Records>,
+    /// The services as they are, and who waits for them.
+    services: Arc<ServicesView>,
+    gate: Arc<TrafficGate>,
+    /// Statuses of an earlier daemon are there.
+    restored: bool,
     /// When the daemon started.
     started: Moment,
 }
@@ -220,6 +231,7 @@ impl Stores {
         sources: &[PodSource],
     ) -> Self {
         let feed = Arc::new(ChangeFeed::default());
+        let has_statuses = !restored.statuses.is_empty();
         let statuses = StatusManager::new(restored.statuses, feed.clone());
         let changed = feed.clone();
         let files = FileStates::new(move |uids| {
@@ -236,6 +248,9 @@ impl Stores {
             objects: Arc::new(Objects::new(move || _ = objects_changed.try_send(()))),
             files: Arc::new(files),
             records: Arc::default(),
+            services: Arc::default(),
+            gate: Arc::default(),
+            restored: has_statuses,
             started,
             feed,
         }
@@ -346,6 +361,10 @@ fn syncer(
         cache: Arc::new(RuntimeCache(pleg.clone())),
         probes: prober.clone(),
         statuses: stores.statuses.clone(),
+        traffic: Arc::new(Withdrawal {
+            gate: stores.gate.clone(),
+            feed: stores.feed.clone(),
+        }),
         evictions,
         recorder: stores.recorder.clone(),
         node_ip: settings.node_ip,
@@ -378,6 +397,7 @@ fn backend(
         pleg: pleg.clone(),
         kuberuntime: kuberuntime.clone(),
         heartbeat: Arc::default(),
+        services: stores.services.clone(),
         started: stores.started,
     }
 }
@@ -541,12 +561,52 @@ fn start_volume_watch(
     Ok((thread, stop))
 }
 
-fn start_network_watch(
-    networks: Arc<Networks>,
+fn start_services(
+    settings: &Settings,
+    layout: &Layout,
+    stores: &Stores,
 ) -> Result<(JoinHandle<()>, Sender<()>), DaemonError> {
     let (stop, stopped) = bounded(0);
-    let thread =
-        network::watch::spawn(networks, stopped).map_err(cannot("start the thread network"))?;
+    let feed = stores.feed.clone();
+    let woken = feed.clone();
+    let kinds = &ObjectKind::OF_SERVICES;
+    // The feed says when; what has changed is read as a whole.
+    stores.objects.watch(kinds, move || woken.wake());
+    let (objects, config) = (stores.objects.clone(), stores.config.clone());
+    let sources = sources(settings);
+    let has_all = move || {
+        let has_spoken = |source: &PodSource| objects.has_spoken(*source);
+        config.all_seen() && sources.iter().all(has_spoken)
+    };
+    let path: Box<dyn DataPath + Send> = match Nftables::new(&layout.id()) {
+        Ok(path) => Box::new(path),
+        Err(e) => Box::new(NoDataPath(e.into())),
+    };
+    let watch = watch::Deps {
+        pods: stores.pods.clone(),
+        statuses: stores.statuses.clone(),
+        feed,
+        objects: stores.objects.clone(),
+        has_all: Box::new(has_all),
+        has_statuses: stores.restored,
+        path,
+        gate: stores.gate.clone(),
+        view: stores.services.clone(),
+        record: layout.services(),
+        node_name: settings.node_name.clone(),
+        pod_cidrs: settings.pod_cidrs.clone(),
+        service_cidrs: settings.service_cidrs.clone(),
+    };
+    let thread = watch::spawn(watch, stopped).map_err(cannot("start the thread services"))?;
+    Ok((thread, stop))
+}
+
+fn start_network_watch(
+    (networks, sandboxes): (Arc<Networks>, Vec<String>),
+) -> Result<(JoinHandle<()>, Sender<()>), DaemonError> {
+    let (stop, stopped) = bounded(0);
+    let thread = network::watch::spawn(networks, sandboxes, stopped)
+        .map_err(cannot("start the thread network"))?;
     Ok((thread, stop))
 }
 

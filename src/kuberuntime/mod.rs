@@ -278,7 +278,7 @@ impl KubeRuntime {
         if !etc_files.are_written() {
             // The daemon that made the sandbox was killed before it could.
             self.write_etc_files(pod, &etc_files)
-                .map_err(|e| StartError::create(e))?;
+                .map_err(StartError::create)?;
         }
         container_config::container(&container_config::Inputs {
             pod,

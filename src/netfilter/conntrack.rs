@@ -146,3 +146,72 @@ fn tuple(of: Attributes<'_>) -> Option<Tuple> {
         destination: end(ct::IP_V4_DST, ct::IP_V6_DST, ct::PROTO_DST_PORT)?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::*;
+    use crate::netfilter::{BaseChain, ChainType, Ct, Hook, Rule, Table, Transaction, ct_state};
+
+    /// The kernel tracks connections once a rule asks for their state.
+    fn track() {
+        let table = Table {
+            family: Family::Ip,
+            name: "t".into(),
+        };
+        let output = BaseChain {
+            kind: ChainType::Filter,
+            hook: Hook::Output,
+            priority: 0,
+            drop: false,
+        };
+        let mut transaction = Transaction::new();
+        transaction
+            .on(&table)
+            .add_table()
+            .add_chain("output", Some(output))
+            .add_rule("output", Rule::new().any_bit(Ct::State, ct_state::NEW));
+        Netfilter::open().unwrap().commit(&transaction).unwrap();
+    }
+
+    fn list_and_forget() {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        crate::sys::socket::loopback_up().unwrap();
+        track();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.connect(server.local_addr().unwrap()).unwrap();
+        client.send(b"?").unwrap();
+        let mut netfilter = Netfilter::open().unwrap();
+        let sent = netfilter
+            .dump(message::CT_GET, Family::Ip as u8, put_udp_filter, |r| {
+                Some(r.kind)
+            })
+            .unwrap();
+        assert_eq!(sent.len(), 1, "the kernel leaves out TCP");
+        let flows = netfilter.udp_flows(Family::Ip).unwrap();
+        let [flow] = flows[..] else {
+            panic!("{flows:?}")
+        };
+        assert_eq!(flow.original.source, client.local_addr().unwrap());
+        assert_eq!(flow.original.destination, server.local_addr().unwrap());
+        assert_eq!(flow.reply.source, server.local_addr().unwrap());
+        assert_eq!(netfilter.udp_flows(Family::Ip6), Ok(Vec::new()));
+        assert_eq!(netfilter.forget(&flow), Ok(true));
+        assert_eq!(netfilter.forget(&flow), Ok(false));
+        assert_eq!(netfilter.udp_flows(Family::Ip), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn flows_of_udp_alone_are_listed_and_forgotten() {
+        if !crate::skip::is_root() {
+            return;
+        }
+        std::thread::scope(|s| s.spawn(list_and_forget).join()).unwrap();
+    }
+}

@@ -27,11 +27,15 @@
 
 use std::fmt;
 
+mod batch;
 mod bytes;
 mod conntrack;
 mod error;
 mod expression;
+mod intervals;
+mod load;
 mod numbers;
+mod probe;
 mod rule;
 mod set;
 mod socket;
@@ -43,12 +47,11 @@ mod tests;
 
 pub use conntrack::{Flow, Tuple};
 pub use error::NetfilterError;
-pub use expression::{
-    Base, Change, Comparison, Ct, Expression, Fib, Load, Lookup, Meta, Register, Reject, SetName,
-    ct_state, ct_status,
-};
+pub use expression::{Change, Comparison, Expression, Lookup, Reject, SetName};
+pub use intervals::intervals;
+pub use load::{Base, Ct, Fib, Load, Meta, Register, ct_state, ct_status};
 pub use rule::Rule;
-pub use set::{AnonymousSet, Element, Field, Key, Set, Type, Value, interface, intervals};
+pub use set::{AnonymousSet, Element, Field, Key, Set, Type, Value, interface};
 pub use socket::{ChainState, Netfilter, SetState, TableState};
 pub use transaction::{BaseChain, ChainType, Hook, OnTable, Table, Transaction};
 pub use verdict::Verdict;

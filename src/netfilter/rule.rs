@@ -4,9 +4,8 @@
 //! the layout of a key of several fields ([`super::Key::of`]).
 
 use super::Family;
-use super::expression::{
-    Comparison, Ct, Expression, Load, Lookup, Meta, Register, Reject, SetName,
-};
+use super::expression::{Comparison, Expression, Lookup, Reject, SetName};
+use super::load::{Ct, Load, Meta, Register};
 use super::verdict::Verdict;
 
 const FIRST: Register = Register(0);

@@ -120,12 +120,12 @@ pub enum Value {
 /// A member of a set or map.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Element {
-    key: Key,
+    pub(super) key: Key,
     /// The last key of a range of several fields.
     last: Option<Key>,
     value: Option<Value>,
     /// Where an interval ends; it does not belong to it.
-    end: bool,
+    pub(super) end: bool,
     timeout: Option<Duration>,
 }
 
@@ -157,11 +157,27 @@ impl Element {
         }
     }
 
+    /// Where an interval ends; the key does not belong to it.
+    pub(super) fn end(key: Key) -> Self {
+        Self {
+            end: true,
+            ..Self::new(key)
+        }
+    }
+
     /// It goes by itself after so long, in a set that is dynamic.
     #[must_use]
     pub fn for_time(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
+    }
+
+    /// The chain that it leads to.
+    pub(super) fn chain(&self) -> Option<&str> {
+        match &self.value {
+            Some(Value::Verdict(verdict)) => verdict.chain(),
+            _ => None,
+        }
     }
 
     pub(super) fn put(&self, m: &mut Messages) {
@@ -184,57 +200,6 @@ impl Element {
                 m.put_u64(element::TIMEOUT, milliseconds(timeout));
             }
         });
-    }
-}
-
-/// Ranges of addresses (`10.0.0.0/8`) as the elements of a set of intervals. All are of one family; those that overlap or
-/// touch become one, because the kernel refuses them.
-pub fn intervals(networks: &[(IpAddr, u8)]) -> Vec<Element> {
-    let mut ranges: Vec<(u128, u128)> = networks.iter().map(|&(a, p)| range(a, p)).collect();
-    ranges.sort_unstable();
-    let mut merged: Vec<(u128, u128)> = Vec::new();
-    for (first, last) in ranges {
-        match merged.last_mut() {
-            Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
-            _ => merged.push((first, last)),
-        }
-    }
-    let v4 = networks.first().is_some_and(|(a, _)| a.is_ipv4());
-    let highest = if v4 { u32::MAX.into() } else { u128::MAX };
-    let mut elements = Vec::new();
-    if merged.first().is_some_and(|(first, _)| *first > 0) {
-        elements.push(end_at(v4, 0));
-    }
-    for (first, last) in merged {
-        elements.push(Element::new(address_key(v4, first)));
-        if last < highest {
-            elements.push(end_at(v4, last + 1));
-        }
-    }
-    elements
-}
-
-fn range(address: IpAddr, prefix: u8) -> (u128, u128) {
-    let (value, bits) = match address {
-        IpAddr::V4(a) => (u128::from(a.to_bits()), 32),
-        IpAddr::V6(a) => (a.to_bits(), 128),
-    };
-    let host = bits - u32::from(prefix).min(bits);
-    let rest = 1_u128.checked_shl(host).map_or(u128::MAX, |b| b - 1);
-    (value & !rest, value | rest)
-}
-
-fn address_key(v4: bool, value: u128) -> Key {
-    match v4 {
-        true => Key((value as u32).to_be_bytes().to_vec()),
-        false => Key(value.to_be_bytes().to_vec()),
-    }
-}
-
-fn end_at(v4: bool, value: u128) -> Element {
-    Element {
-        end: true,
-        ..Element::new(address_key(v4, value))
     }
 }
 
@@ -288,7 +253,7 @@ impl Set {
         }
     }
 
-    /// Its elements are intervals ([`intervals`], [`Element::range`]).
+    /// Its elements are intervals ([`super::intervals()`], [`Element::range`]).
     #[must_use]
     pub fn of_intervals(mut self) -> Self {
         self.flags |= set_flag::INTERVAL;
@@ -379,7 +344,7 @@ impl AnonymousSet {
         }
     }
 
-    /// A set of [`intervals`] of addresses.
+    /// A set of [`super::intervals()`] of addresses.
     pub fn of_intervals(key: Type, elements: Vec<Element>) -> Self {
         Self {
             interval: true,
@@ -391,6 +356,14 @@ impl AnonymousSet {
     pub fn map(key: &[Type], value: &[Type], elements: Vec<Element>) -> Self {
         Self {
             data: Data::Value(value.to_vec()),
+            ..Self::new(key, elements)
+        }
+    }
+
+    /// A map from keys to verdicts.
+    pub fn verdicts(key: &[Type], elements: Vec<Element>) -> Self {
+        Self {
+            data: Data::Verdict,
             ..Self::new(key, elements)
         }
     }
@@ -421,54 +394,6 @@ impl AnonymousSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[track_caller]
-    fn check(networks: &[&str], expected: &[&str]) {
-        let networks: Vec<(IpAddr, u8)> = networks
-            .iter()
-            .map(|n| n.split_once('/').unwrap())
-            .map(|(a, p)| (a.parse().unwrap(), p.parse().unwrap()))
-            .collect();
-        let found: Vec<String> = intervals(&networks)
-            .iter()
-            .map(|e| {
-                let address = match e.key.0.len() {
-                    4 => IpAddr::from(<[u8; 4]>::try_from(&e.key.0[..]).unwrap()),
-                    _ => IpAddr::from(<[u8; 16]>::try_from(&e.key.0[..]).unwrap()),
-                };
-                format!("{}{address}", if e.end { "<" } else { "" })
-            })
-            .collect();
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn intervals_begin_and_end() {
-        check(&["10.1.2.3/8"], &["<0.0.0.0", "10.0.0.0", "<11.0.0.0"]);
-        check(&["0.0.0.0/0"], &["0.0.0.0"]);
-        check(&["255.255.255.255/32"], &["<0.0.0.0", "255.255.255.255"]);
-        check(&["0.0.0.0/1"], &["0.0.0.0", "<128.0.0.0"]);
-        check(&["fd00::/8"], &["<::", "fd00::", "<fe00::"]);
-        check(&["::/0"], &["::"]);
-        check(&[], &[]);
-    }
-
-    #[test]
-    fn intervals_that_overlap_or_touch_are_one() {
-        check(
-            &["10.1.0.0/16", "10.0.0.0/8"],
-            &["<0.0.0.0", "10.0.0.0", "<11.0.0.0"],
-        );
-        check(
-            &["11.0.0.0/8", "10.0.0.0/8"],
-            &["<0.0.0.0", "10.0.0.0", "<12.0.0.0"],
-        );
-        check(
-            &["10.0.0.0/8", "10.0.0.0/8", "12.0.0.0/8"],
-            &["<0.0.0.0", "10.0.0.0", "<11.0.0.0", "12.0.0.0", "<13.0.0.0"],
-        );
-        check(&["0.0.0.0/0", "1.0.0.0/8"], &["0.0.0.0"]);
-    }
 
     #[test]
     fn a_key_of_several_fields_has_whole_registers() {

@@ -13,10 +13,11 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
+use super::batch::Batch;
 use super::bytes::{Attributes, Messages, Received, error_code, received};
 use super::error::NetfilterError;
 use super::numbers::{chain, flag, generation, message, set, table};
-use super::transaction::{Batch, Table, Transaction};
+use super::transaction::{Table, Transaction};
 
 /// How long an answer may take; the kernel has it ready when the request has been sent.
 const WAIT: Duration = Duration::from_secs(5);

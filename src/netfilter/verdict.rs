@@ -21,6 +21,14 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// The chain that it leads to.
+    pub(super) fn chain(&self) -> Option<&str> {
+        match self {
+            Self::Jump(chain) | Self::Goto(chain) => Some(chain),
+            Self::Accept | Self::Drop | Self::Return => None,
+        }
+    }
+
     /// As an attribute of type `kind`.
     pub(super) fn put(&self, kind: u16, m: &mut Messages) {
         let (code, chain): (i32, _) = match self {

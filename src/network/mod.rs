@@ -5,16 +5,19 @@
 //! sandbox keeps the network that it was made with.
 
 mod bridge;
+pub mod cni;
 pub mod etc_files;
 mod kernel;
 pub mod resolv_conf;
 mod rtnetlink;
+pub mod service_routes;
 pub mod watch;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +26,7 @@ use crate::runtime::PortMapping;
 use crate::sys::task::Process;
 
 use bridge::{Bridge, BridgeSettings};
+use cni::{CniNetwork, CniSettings};
 
 /// A sandbox whose network is set up or taken down.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +45,17 @@ pub struct SandboxNetwork<'a> {
     pub record: &'a Path,
     /// Ports of the node that lead to it.
     pub ports: &'a [PortMapping],
+    /// Of the annotations `kubernetes.io/ingress-bandwidth` and `kubernetes.io/egress-bandwidth`.
+    pub bandwidth: Bandwidth,
+}
+
+/// How much a pod may receive and send, in bits a second; None is unlimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bandwidth {
+    /// What reaches the pod.
+    pub ingress: Option<u64>,
+    /// What leaves it.
+    pub egress: Option<u64>,
 }
 
 /// A way to connect pods. The runtime calls it from several threads; a call blocks until it is done.
@@ -85,14 +100,18 @@ pub enum NetworkKind {
     None,
     /// The bridge of this node.
     Bridge,
+    /// What CNI plugins make.
+    Cni,
 }
 
 /// The choice of the configuration, `network`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NetworkChoice {
-    /// The bridge where the kernel can, else none.
+    /// CNI where it is configured, else the bridge where the kernel can, else none.
     #[default]
     Auto,
+    /// CNI; pods wait where it is not configured.
+    Cni,
     /// The bridge; pods wait where the kernel cannot.
     Bridge,
     /// None.
@@ -105,9 +124,12 @@ impl FromStr for NetworkChoice {
     fn from_str(s: &str) -> Result<Self, String> {
         match s {
             "auto" => Ok(Self::Auto),
+            "cni" => Ok(Self::Cni),
             "bridge" => Ok(Self::Bridge),
             "none" => Ok(Self::None),
-            _ => Err(format!("\"{s}\" is no network; it is auto, bridge or none")),
+            _ => Err(format!(
+                "\"{s}\" is no network; it is auto, bridge, cni or none"
+            )),
         }
     }
 }
@@ -125,6 +147,8 @@ pub struct NetworkSettings {
     pub id: String,
     /// Directory of the sandboxes' records.
     pub records: PathBuf,
+    /// Where configurations and plugins of CNI are.
+    pub cni: CniSettings,
 }
 
 /// A namespace that nobody connects. Only the pod's own containers and its probes can reach it, because they are in it.
@@ -141,12 +165,60 @@ impl PodNetwork for Unconnected {
     }
 }
 
+/// CNI, once what earlier sandboxes have left is released: the plugins would take a new sandbox for one of them.
+struct Collected {
+    network: CniNetwork,
+    is_done: Mutex<bool>,
+    done: Condvar,
+}
+
+impl Collected {
+    fn new(settings: CniSettings) -> Self {
+        Self {
+            network: CniNetwork::new(settings),
+            is_done: Mutex::default(),
+            done: Condvar::new(),
+        }
+    }
+
+    fn done(&self) {
+        *self.lock() = true;
+        self.done.notify_all();
+    }
+
+    fn wait(&self) {
+        let waited = self.done.wait_while(self.lock(), |is_done| !*is_done);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.is_done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PodNetwork for Collected {
+    fn set_up(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<Vec<IpAddr>> {
+        self.wait();
+        self.network.set_up(sandbox)
+    }
+
+    fn tear_down(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<()> {
+        self.network.tear_down(sandbox)
+    }
+
+    fn restore(&self, id: &str, record: &Path) -> io::Result<()> {
+        self.network.restore(id, record)
+    }
+}
+
 /// The networks of this node.
 pub struct Networks {
     host: Unconnected,
     none: Unconnected,
     bridge: Bridge,
-    /// For new sandboxes.
+    cni: Collected,
+    choice: NetworkChoice,
+    /// For new sandboxes where CNI is not chosen.
     kind: NetworkKind,
     /// What the kernel lacks.
     missing: Vec<String>,
@@ -158,11 +230,12 @@ impl Networks {
         // Sandboxes of another configuration keep the bridge.
         let is_used = bridge::is_used(&settings.records);
         let kernel = match settings.choice {
-            NetworkChoice::None if !is_used => kernel::Kernel::default(),
+            NetworkChoice::None | NetworkChoice::Cni if !is_used => kernel::Kernel::default(),
             _ => kernel::look(),
         };
         let kind = match settings.choice {
             NetworkChoice::None => NetworkKind::None,
+            NetworkChoice::Cni => NetworkKind::Cni,
             NetworkChoice::Auto if !kernel.can_bridge => NetworkKind::None,
             NetworkChoice::Auto | NetworkChoice::Bridge => NetworkKind::Bridge,
         };
@@ -176,15 +249,23 @@ impl Networks {
             none: Unconnected {
                 address: Ipv4Addr::LOCALHOST.into(),
             },
+            choice: settings.choice,
+            cni: Collected::new(settings.cni.clone()),
             bridge: Bridge::new(BridgeSettings::of(settings, kernel.filter)),
             kind,
             missing: kernel.missing,
         }
     }
 
-    /// What a new sandbox gets that does not use the node's network.
+    /// What a new sandbox gets that does not use the node's network. A configuration of CNI may come and go at any time.
     pub fn kind(&self) -> NetworkKind {
-        self.kind
+        match self.choice {
+            // One that cannot be used is an error that somebody must see.
+            NetworkChoice::Auto if !matches!(self.cni.network.configured(), Ok(None)) => {
+                NetworkKind::Cni
+            }
+            _ => self.kind,
+        }
     }
 
     /// What the kernel lacks for the network of pods, a sentence each.
@@ -197,7 +278,7 @@ impl Networks {
         match kind {
             NetworkKind::Host => Some(vec![self.host.address]),
             NetworkKind::None => Some(vec![self.none.address]),
-            NetworkKind::Bridge => None,
+            NetworkKind::Bridge | NetworkKind::Cni => None,
         }
     }
 
@@ -207,7 +288,23 @@ impl Networks {
             NetworkKind::Host => &self.host,
             NetworkKind::None => &self.none,
             NetworkKind::Bridge => &self.bridge,
+            NetworkKind::Cni => &self.cni,
         }
+    }
+
+    /// Has CNI plugins release what belongs to none of these sandboxes. Nobody is connected by CNI before this is done.
+    pub fn collect(&self, valid: &[String]) {
+        let valid: Vec<&str> = valid.iter().map(String::as_str).collect();
+        if let Err(e) = self.cni.network.gc(&valid) {
+            log::warn!("cannot release networks of sandboxes that are gone: {e}");
+        }
+        self.cni.done();
+    }
+
+    /// Ends what waits for plugins: the daemon ends.
+    pub fn stop(&self) {
+        self.cni.network.stop();
+        self.cni.done();
     }
 
     /// See [`PodNetwork::mend`].

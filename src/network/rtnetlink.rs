@@ -251,25 +251,18 @@ impl Rtnetlink {
         gateway: Option<IpAddr>,
         interface: u32,
     ) -> io::Result<()> {
-        let mut message = RouteMessage::default();
-        message.header.address_family = family(destination.network);
-        message.header.destination_prefix_length = destination.prefix;
-        message.header.table = RouteHeader::RT_TABLE_MAIN;
-        message.header.protocol = RouteProtocol::Boot;
-        message.header.kind = RouteType::Unicast;
-        message.header.scope = match gateway {
-            Some(_) => RouteScope::Universe,
-            None => RouteScope::Link,
-        };
-        message.attributes = vec![RouteAttribute::Oif(interface)];
-        if destination.prefix > 0 {
-            let to = RouteAttribute::Destination(destination.network.into());
-            message.attributes.push(to);
-        }
-        let via = gateway.map(|g| RouteAttribute::Gateway(g.into()));
-        message.attributes.extend(via);
+        let message = route_message(destination, gateway, interface);
         let flags = NLM_F_CREATE | NLM_F_REPLACE;
         self.change(RouteNetlinkMessage::NewRoute(message), flags)
+    }
+
+    /// Removes a route to what is behind the interface. Idempotent.
+    pub fn remove_route(&mut self, destination: Cidr, interface: u32) -> io::Result<()> {
+        let message = route_message(destination, None, interface);
+        match self.change(RouteNetlinkMessage::DelRoute(message), 0) {
+            Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+            done => done,
+        }
     }
 
     fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
@@ -367,6 +360,27 @@ fn address_message(index: u32, address: Cidr) -> AddressMessage {
         AddressAttribute::Local(address.network),
         AddressAttribute::Address(address.network),
     ];
+    message
+}
+
+fn route_message(destination: Cidr, gateway: Option<IpAddr>, interface: u32) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(destination.network);
+    message.header.destination_prefix_length = destination.prefix;
+    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    message.header.protocol = RouteProtocol::Boot;
+    message.header.kind = RouteType::Unicast;
+    message.header.scope = match gateway {
+        Some(_) => RouteScope::Universe,
+        None => RouteScope::Link,
+    };
+    message.attributes = vec![RouteAttribute::Oif(interface)];
+    if destination.prefix > 0 {
+        let to = RouteAttribute::Destination(destination.network.into());
+        message.attributes.push(to);
+    }
+    let via = gateway.map(|g| RouteAttribute::Gateway(g.into()));
+    message.attributes.extend(via);
     message
 }
 

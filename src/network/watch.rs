@@ -13,12 +13,17 @@ use super::Networks;
 const INTERVAL: Duration = Duration::from_secs(10);
 const STACK: usize = 256 << 10;
 
-/// Starts it; it ends when `stop` closes.
+/// Starts it; it ends when `stop` closes. `sandboxes` are the ids of all that there are.
 ///
 /// # Errors
 /// The node gives no thread.
-pub fn spawn(networks: Arc<Networks>, stop: Receiver<()>) -> io::Result<JoinHandle<()>> {
+pub fn spawn(
+    networks: Arc<Networks>,
+    sandboxes: Vec<String>,
+    stop: Receiver<()>,
+) -> io::Result<JoinHandle<()>> {
     let run = move || {
+        networks.collect(&sandboxes);
         loop {
             for what in networks.mend() {
                 log::warn!("{what}");

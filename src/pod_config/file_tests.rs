@@ -6,6 +6,8 @@ use super::super::files::tests::decode;
 use super::super::merge::PodOperation::{self, Add, Remove, Update};
 use super::super::{FileStates, PodConfig, PodUpdate};
 use super::*;
+use crate::api::objects::ObjectKind;
+use crate::objects::Objects;
 
 const CEILING: Duration = Duration::from_secs(10);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -27,6 +29,7 @@ struct Fixture {
     updates: Receiver<PodUpdate>,
     states: Arc<FileStates>,
     changed: Receiver<()>,
+    objects: Arc<Objects>,
 }
 
 impl Fixture {
@@ -43,13 +46,15 @@ impl Fixture {
         let states = Arc::new(FileStates::new(move |_| {
             let _ = tell.try_send(());
         }));
+        let outlet = outlet(send, &states);
+        let objects = outlet.objects.clone();
         let config = FileSourceConfig {
             path: dir.path().join("pods"),
             check_frequency: frequency,
             last_good: dir.path().join("last-good"),
             running: Default::default(),
             decode,
-            outlet: outlet(send, &states),
+            outlet,
         };
         let source = Some(FileSource::spawn(config).unwrap());
         Self {
@@ -58,6 +63,7 @@ impl Fixture {
             updates,
             states,
             changed,
+            objects,
         }
     }
 
@@ -550,6 +556,62 @@ fn the_real_decoder_gives_the_same_identity() {
         (was[0].uid(), &was[0].spec, is.len()),
         (is[0].uid(), &is[0].spec, 1)
     );
+}
+
+/// The one port of each service, once the services are these.
+#[track_caller]
+fn expect_services(objects: &Arc<Objects>, expected: &[u16]) {
+    let (told, changes) = bounded(1);
+    let _watch = objects.watch(&ObjectKind::OF_SERVICES, move || _ = told.try_send(()));
+    loop {
+        let found = objects.services();
+        let ports = found
+            .services
+            .iter()
+            .map(|(_, service)| service.ports[0].port);
+        let ports: Vec<u16> = ports.collect();
+        if ports == expected {
+            return;
+        }
+        let changed = changes.recv_timeout(CEILING);
+        assert!(changed.is_ok(), "wanted {expected:?}, have {ports:?}");
+    }
+}
+
+#[test]
+fn a_service_whose_file_turns_bad_stays_as_it_was_also_over_a_restart() {
+    let decode: Decode = Arc::new(|bytes: &[u8], path: &Path| {
+        let node_name = "n";
+        let source = crate::api::PodOrigin::File { node_name, path };
+        crate::api::decode::objects(bytes, &source).map_err(|e| e.to_string())
+    });
+    let service = |port: &str| {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {{ports: [{{port: {port}}}]}}\n"
+        )
+    };
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("pods")).unwrap();
+    fs::write(dir.path().join("pods/web"), service("80")).unwrap();
+    let f = Fixture::on(dir, HOUR, decode.clone());
+    expect_services(&f.objects, &[80]);
+    f.put("web", &service("81"));
+    expect_services(&f.objects, &[81]);
+    f.put("web", &service("0"));
+    f.expect_problems(&["web:4:17: spec.ports[0].port: Invalid value: 0: must be between"]);
+    expect_services(&f.objects, &[81]);
+    let f = f.restarted_with(decode, |_| {});
+    expect_services(&f.objects, &[81]);
+    f.expect_problems(&["web:4:17: spec.ports[0].port: Invalid value: 0: must be between"]);
+    f.put("copy", &service("82"));
+    f.expect_problems(&[
+        "Service default/web in ",
+        "web:4:17: spec.ports[0].port: Invalid value: 0: must be between",
+    ]);
+    expect_services(&f.objects, &[81]);
+    fs::remove_file(f.path("web")).unwrap();
+    expect_services(&f.objects, &[82]);
+    f.expect_problems(&[]);
 }
 
 #[test]

@@ -89,7 +89,7 @@ pub enum Listing {
 pub struct Step {
     /// The full set of pods if it has changed; None also while the set is not known yet.
     pub set: Option<Vec<Arc<Pod>>>,
-    /// The full set of what pods refer to; None while it is not known yet.
+    /// The full set of objects beside pods; None while it is not known yet.
     pub objects: Option<Vec<LocalObject>>,
     /// The file of every pod of the set.
     pub pods: BTreeMap<PodUid, PodFile>,

@@ -17,7 +17,7 @@ use crate::objects::Objects;
 pub struct Outlet {
     /// Where the sets are merged.
     pub config: Arc<PodConfig>,
-    /// Where what pods refer to is kept.
+    /// Where objects beside pods are kept.
     pub objects: Arc<Objects>,
     /// Where the updates go; a source waits while it is full, and ends when it is closed.
     pub updates: Sender<PodUpdate>,

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 pub(crate) use syncer::deadline_exceeded;
-pub use syncer::{Deps, PodCache, Probes, Syncer};
+pub use syncer::{Deps, PodCache, Probes, Syncer, Traffic};
 pub use table::{Done, Phase, Update, UpdateKind, Work};
 pub use work_queue::WorkQueue;
 

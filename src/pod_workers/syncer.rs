@@ -70,6 +70,13 @@ pub trait Probes: Send + Sync {
     fn startup(&self, id: &ContainerId) -> Option<ProbeResult>;
 }
 
+/// What the syncer needs of the services.
+pub trait Traffic: Send + Sync {
+    /// Waits until no new client is sent to a pod whose Ready is False by now. It gives up soon where the data path does not
+    /// follow.
+    fn wait_until_withdrawn(&self);
+}
+
 /// What a syncer works with.
 pub struct Deps {
     /// Turns pods into sandboxes and containers.
@@ -82,6 +89,8 @@ pub struct Deps {
     pub probes: Arc<dyn Probes>,
     /// Statuses.
     pub statuses: Arc<StatusManager>,
+    /// Services that send clients to pods.
+    pub traffic: Arc<dyn Traffic>,
     /// Which pods are evicted.
     pub evictions: Arc<Evictions>,
     /// Events.
@@ -372,6 +381,7 @@ impl Syncer {
             self.publish(pod, &runtime, Stage::Ending);
             self.deps.probes.stop_liveness_and_startup(pod);
         }
+        self.deps.traffic.wait_until_withdrawn();
         let mut problems = Problems::new(cancel);
         let grace = self.grace(work);
         self.kill_pod(pod, &runtime, Some(grace), &mut problems);

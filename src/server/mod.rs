@@ -27,6 +27,7 @@ use crate::api::conditions::ConditionChange;
 use crate::clock::Moment;
 use crate::directory_watch::DirectoryWatch;
 use crate::events::EventList;
+use crate::services::view::ServiceView;
 use crate::views::ProbeReport;
 use crate::views::history::PodHistory;
 use crate::views::{Snapshot, SnapshotUpdate};
@@ -94,6 +95,9 @@ pub trait Backend: Send + Sync {
 
     /// Every metric, in the Prometheus text format.
     fn metrics(&self) -> String;
+
+    /// Every service, in the order of namespace and name.
+    fn services(&self) -> Vec<ServiceView>;
 }
 
 /// The socket could not be opened.
@@ -432,6 +436,7 @@ fn answer(request: Request, client: &UnixStream, connections: &Connections) -> A
                 connections,
             ))
         }
+        Request::Services => Answer::Services(connections.backend.services()),
         Request::History { uid } => Answer::History(connections.backend.history(&uid)),
         Request::Probe(target) => connections
             .backend

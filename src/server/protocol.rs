@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::conditions::ConditionChange;
 use crate::api::{PodUid, ProbeType};
 use crate::events::EventList;
+use crate::services::view::ServiceView;
 use crate::views::ProbeReport;
 use crate::views::history::PodHistory;
 use crate::views::{Snapshot, SnapshotUpdate};
@@ -68,6 +69,8 @@ pub enum Request {
     },
     /// `{"verb":"metrics"}`: every metric in the Prometheus text format.
     Metrics,
+    /// `{"verb":"services"}`: every service.
+    Services,
 }
 
 /// One probe.
@@ -129,6 +132,8 @@ pub enum Answer {
     Condition(ConditionSet),
     /// `{"metrics":"…"}`.
     Metrics(String),
+    /// `{"services":[…]}`, in the order of namespace and name.
+    Services(Vec<ServiceView>),
     /// `{"error":"…"}`: the request was not understood or not served, and why.
     Error(String),
 }

@@ -105,6 +105,10 @@ impl Backend for Fake {
             not_stored: None,
         })
     }
+    fn services(&self) -> Vec<ServiceView> {
+        Vec::new()
+    }
+
     fn metrics(&self) -> String {
         self.metrics.lock().unwrap().clone()
     }

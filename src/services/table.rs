@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::cidr::Cidr;
-use crate::api::service::Protocol;
+use crate::api::service::{Cidr, IpFamily, Protocol};
 
 /// Names a service port; prints as `ns/name` or `ns/name:port`, kube-proxy's form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -47,7 +46,8 @@ pub struct Backend {
     pub namespace: Option<PathBuf>,
 }
 
-/// The backends of one kind of client.
+/// The backends of one kind of client. Those of both families stand in one list; an address leads to those of its own
+/// ([`Backends::of_family`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Backends {
     /// One of these, never empty.
@@ -56,6 +56,21 @@ pub enum Backends {
     Reject,
     /// The policy is Local and no endpoint is on this node: packets are dropped, so that clients try elsewhere.
     Drop,
+}
+
+impl Backends {
+    /// Those for clients of one family; a family without any refuses (services 2.2).
+    pub fn of_family(&self, family: IpFamily) -> Self {
+        let Self::Some(all) = self else {
+            return self.clone();
+        };
+        let of_family = |b: &&Backend| IpFamily::of(b.address.ip()) == family;
+        let own: Vec<Backend> = all.iter().filter(of_family).cloned().collect();
+        match own.is_empty() {
+            true => Self::Reject,
+            false => Self::Some(own),
+        }
+    }
 }
 
 /// One port of one service.
@@ -111,4 +126,27 @@ pub struct ServiceTable {
     pub pod_cidrs: Vec<Cidr>,
     /// Addresses in these that no service has are refused.
     pub service_cidrs: Vec<Cidr>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some(addresses: &[&str]) -> Backends {
+        let backend = |a: &&str| Backend {
+            address: a.parse().expect("an address with a port"),
+            namespace: None,
+        };
+        Backends::Some(addresses.iter().map(backend).collect())
+    }
+
+    #[test]
+    fn an_address_leads_to_backends_of_its_family() {
+        let both = some(&["10.0.0.1:80", "[fd00::1]:80"]);
+        assert_eq!(both.of_family(IpFamily::V4), some(&["10.0.0.1:80"]));
+        assert_eq!(both.of_family(IpFamily::V6), some(&["[fd00::1]:80"]));
+        let v4 = some(&["10.0.0.1:80"]);
+        assert_eq!(v4.of_family(IpFamily::V6), Backends::Reject);
+        assert_eq!(Backends::Drop.of_family(IpFamily::V6), Backends::Drop);
+    }
 }

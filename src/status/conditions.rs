@@ -233,6 +233,12 @@ fn leaving() -> PodCondition {
     condition(READY, false, TERMINATING, "the pod is being stopped".into())
 }
 
+/// Whether the pod is being stopped.
+pub fn is_terminating(status: &PodStatus) -> bool {
+    let mut conditions = status.conditions.iter();
+    conditions.any(|c| c.type_ == READY && is_leaving(c))
+}
+
 /// Whether the condition is the one for a pod that is being stopped.
 fn is_leaving(ready: &PodCondition) -> bool {
     ready.reason == TERMINATING

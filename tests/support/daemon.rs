@@ -90,6 +90,7 @@ impl<'a> Day<'a> {
         let network = match self.node.settings.network {
             NetworkChoice::None => "none",
             NetworkChoice::Bridge => "bridge",
+            NetworkChoice::Cni => "cni",
             NetworkChoice::Auto => "auto",
         };
         command.args(["--network", network]).stdin(Stdio::null());

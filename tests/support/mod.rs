@@ -6,6 +6,7 @@
     reason = "each test program takes what it needs"
 )]
 
+pub(crate) mod bridged;
 pub(crate) mod daemon;
 pub(crate) mod netns;
 pub(crate) mod running;

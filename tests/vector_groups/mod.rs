@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+mod balancer;
 mod config;
 mod exec;
 mod grpc_tcp;
@@ -21,6 +22,7 @@ mod manager;
 mod phase;
 mod podactions;
 mod ports_urls;
+mod service_config;
 mod validation;
 mod worker;
 mod world;
@@ -83,6 +85,8 @@ pub const FILES: &[(&str, &[Group])] = &[
     ("lifecycle", lifecycle::GROUPS),
     ("phase", phase::GROUPS),
     ("podactions", podactions::GROUPS),
+    ("balancer", balancer::GROUPS),
+    ("service-config", service_config::GROUPS),
 ];
 
 /// One case: its name, and its fields without those that are for people.

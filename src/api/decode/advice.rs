@@ -60,9 +60,7 @@ pub(super) fn advice(as_written: &Value, pod: &Pod) -> Vec<String> {
             .pointer(&format!("/spec/{list}/{index}"))
             .unwrap_or(&Value::Null);
         if !pod.spec.host_network {
-            if !pod.spec.host_network {
-                warnings.extend(host_ports(container, &path));
-            }
+            warnings.extend(host_ports(container, &path));
         }
         warnings.extend(memory(container, &path));
         warnings.extend(ephemeral_storage(container, &path));

@@ -175,6 +175,13 @@ impl<'t> Findings<'t> {
         }
     }
 
+    /// Adds that the object has no name, in plain words.
+    pub(super) fn needs_a_name(&mut self, what: &str) {
+        let why = format!("name is needed for the {what}");
+        self.add_error(&FieldError::required("metadata.name", why));
+        self.hide("metadata.name");
+    }
+
     /// Hides further problems of the field at `path`, of the fields in it and of the fields around
     /// it.
     pub(super) fn hide(&mut self, path: &str) {
@@ -246,7 +253,10 @@ fn hint(error: &FieldError) -> String {
             crate::api::validation::CAPABILITIES.to_vec()
         }
         FieldErrorKind::Invalid
-            if error.path.ends_with(".port") && value.parse::<u16>().is_ok() =>
+            if [".port", ".targetPort"]
+                .iter()
+                .any(|f| error.path.ends_with(f))
+                && value.parse::<u16>().is_ok() =>
         {
             return format!("; write {value} without quotes");
         }

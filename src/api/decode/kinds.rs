@@ -1,6 +1,8 @@
 //! The objects of a file by their kinds, with an error text for each way in which a document can be
 //! no object that podprobe reads.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use super::error::Findings;
@@ -14,16 +16,19 @@ use crate::spelling;
 pub(super) enum Kind {
     /// What runs.
     Pod,
-    /// What pods refer to.
+    /// What pods refer to, and what leads to them.
     Object(ObjectKind),
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [
+    const ALL: [Self; 7] = [
         Self::Pod,
         Self::Object(ObjectKind::ConfigMap),
         Self::Object(ObjectKind::Secret),
         Self::Object(ObjectKind::PersistentVolumeClaim),
+        Self::Object(ObjectKind::Service),
+        Self::Object(ObjectKind::EndpointSlice),
+        Self::Object(ObjectKind::Endpoints),
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -33,13 +38,20 @@ impl Kind {
         }
     }
 
+    fn api_version(self) -> &'static str {
+        match self {
+            Self::Pod => "v1",
+            Self::Object(kind) => kind.api_version(),
+        }
+    }
+
     fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
 /// The lists: of one kind, or of any.
-const LISTS: [(&str, Option<Kind>); 5] = [
+const LISTS: [(&str, Option<Kind>); 8] = [
     ("List", None),
     ("PodList", Some(Kind::Pod)),
     ("ConfigMapList", Some(Kind::Object(ObjectKind::ConfigMap))),
@@ -48,7 +60,21 @@ const LISTS: [(&str, Option<Kind>); 5] = [
         "PersistentVolumeClaimList",
         Some(Kind::Object(ObjectKind::PersistentVolumeClaim)),
     ),
+    ("ServiceList", Some(Kind::Object(ObjectKind::Service))),
+    (
+        "EndpointSliceList",
+        Some(Kind::Object(ObjectKind::EndpointSlice)),
+    ),
+    ("EndpointsList", Some(Kind::Object(ObjectKind::Endpoints))),
 ];
+
+/// The `apiVersion` of a kind or list of that name.
+fn api_version(kind: &str) -> Option<&'static str> {
+    match LISTS.iter().find(|(list, _)| *list == kind) {
+        Some((_, of)) => Some(of.map_or("v1", Kind::api_version)),
+        None => Kind::named(kind).map(Kind::api_version),
+    }
+}
 
 /// The objects of a file.
 #[derive(Default)]
@@ -77,14 +103,14 @@ pub(super) fn objects(documents: Vec<Value>, findings: &mut Findings) -> Found {
             Some(kind) if alone => {
                 let text = format!(
                     "kind: Unsupported value: {:?}: {}",
-                    clip(kind),
-                    reads_no(kind)
+                    clip(&kind),
+                    reads_no(&kind)
                 );
                 findings.add_for("kind", text);
             }
             Some(kind) => {
                 let place = format!("document {}", document + 1);
-                found.skipped.push(skipped(&place, kind, &map));
+                found.skipped.push(skipped(&place, &kind, &map));
             }
             None => add(map, spot, &mut found, findings),
         }
@@ -135,7 +161,7 @@ fn reads_no(kind: &str) -> String {
     text
 }
 
-const READ: &str = "podprobe reads v1 Pods, ConfigMaps, Secrets and PersistentVolumeClaims";
+const READ: &str = "podprobe reads v1 Pods, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, and discovery.k8s.io/v1 EndpointSlices";
 
 fn add(map: Map<String, Value>, spot: Spot, found: &mut Found, findings: &mut Findings) {
     let kinds = LISTS.iter().map(|(name, _)| *name);
@@ -188,7 +214,7 @@ fn items(
             continue;
         };
         if let Some(kind) = other_kind(&map).filter(|_| of.is_none()) {
-            found.skipped.push(skipped(&at, kind, &map));
+            found.skipped.push(skipped(&at, &kind, &map));
             continue;
         }
         let supported: Vec<_> = match of {
@@ -206,15 +232,26 @@ fn items(
     }
 }
 
-/// The kind of an object that surely is not meant to be one that is read.
-fn other_kind(map: &Map<String, Value>) -> Option<&str> {
-    let kind = map.get("kind")?.as_str()?;
+/// The kind of an object that surely is not meant to be one that is read; with its version where only that tells it from one.
+fn other_kind(map: &Map<String, Value>) -> Option<Cow<'_, str>> {
+    let text = |name: &str| map.get(name).and_then(Value::as_str);
+    let kind = text("kind").filter(|kind| !kind.is_empty())?;
     let lists = LISTS.iter().map(|(name, _)| *name);
     let known = Kind::ALL.into_iter().map(Kind::name).chain(lists);
-    (!kind.is_empty() && spelling::nearest(kind, known).is_none()).then_some(kind)
+    if spelling::nearest(kind, known).is_none() {
+        return Some(kind.into());
+    }
+    let version = text("apiVersion")?;
+    is_foreign(version).then(|| format!("{version} {kind}").into())
 }
 
-/// The kind of a v1 object if it can be used. `implied` is the kind of an object that names none.
+/// Whether a version is of a group that somebody has added to the API, such as `serving.knative.dev/v1`.
+fn is_foreign(version: &str) -> bool {
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    group.contains('.') && !group.ends_with("k8s.io")
+}
+
+/// The kind of an object if it can be used. `implied` is the kind of an object that names none.
 fn type_of(
     map: &Map<String, Value>,
     at: &str,
@@ -243,16 +280,27 @@ fn type_of(
         findings.add_for(&path, text);
         String::new()
     };
-    field("apiVersion", implied.map(|_| "v1"), &["v1"]);
+    let written = map.get("kind").and_then(Value::as_str);
+    match written.or(implied).and_then(api_version) {
+        Some(version) => field("apiVersion", implied.map(|_| version), &[version]),
+        None => field("apiVersion", implied.and_then(api_version), &VERSIONS),
+    };
     let kind = field("kind", implied, kinds);
     good.then_some(kind)
 }
 
+/// The versions of the kinds that are read.
+const VERSIONS: [&str; 2] = ["v1", "discovery.k8s.io/v1"];
+
 fn unsupported(path: &str, value: &str, supported: &[&str]) -> String {
     let meant = spelling::nearest(value, supported.iter().copied());
-    let meant = meant.map_or_else(String::new, |name| format!("; did you mean \"{name}\"?"));
+    let hint = match (meant, supported) {
+        (Some(name), _) => format!("; did you mean \"{name}\"?"),
+        (None, [only]) if path.ends_with("apiVersion") => format!("; write \"{only}\""),
+        _ => String::new(),
+    };
     format!(
-        "{path}: Unsupported value: {}: {READ}{meant}",
+        "{path}: Unsupported value: {}: {READ}{hint}",
         clip(&format!("{value:?}"))
     )
 }

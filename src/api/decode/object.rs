@@ -1,4 +1,4 @@
-//! Decodes and validates ConfigMaps, Secrets and PersistentVolumeClaims, with the API's rules.
+//! Decodes the objects beside pods; ConfigMaps, Secrets and PersistentVolumeClaims here, with the API's rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::error::Findings;
-use super::typed;
+use super::{endpoints, service, typed};
 use crate::api::field::{FieldError, Step, child, clip, entry};
 use crate::api::objects::{
     ConfigMap, DOCKER_CONFIG_JSON, DOCKERCFG, LocalObject, ObjectContent, ObjectKey, ObjectKind,
@@ -34,27 +34,33 @@ const REQUIRED_KEYS: [(&str, &[&str]); 5] = [
     ("kubernetes.io/basic-auth", &[]),
 ];
 
-/// The object in `raw`; its problems go to `findings`. Returns warnings too.
+/// The object in `raw`; its problems go to `findings`. Returns notes too.
 pub(super) fn object(
     kind: ObjectKind,
-    mut raw: Value,
+    raw: Value,
     source: PodSource,
     findings: &mut Findings,
 ) -> (LocalObject, Vec<String>) {
-    typed::strip_nulls(&mut raw);
-    let mut reader = Reader {
-        raw: raw.as_object_mut().map(std::mem::take).unwrap_or_default(),
-        source,
-        findings,
-        warnings: Vec::new(),
+    let (content, known): (fn(&mut Reader) -> ObjectContent, &[&str]) = match kind {
+        ObjectKind::ConfigMap => (
+            |reader| ObjectContent::ConfigMap(Arc::new(reader.config_map())),
+            &["data", "binaryData", "immutable", "metadata"],
+        ),
+        ObjectKind::Secret => (
+            |reader| ObjectContent::Secret(Arc::new(reader.secret())),
+            &["data", "stringData", "type", "immutable", "metadata"],
+        ),
+        ObjectKind::PersistentVolumeClaim => {
+            (|reader| reader.claim(), &["spec", "status", "metadata"])
+        }
+        ObjectKind::Service => return service::service(raw, source, findings),
+        ObjectKind::EndpointSlice => return endpoints::slice(raw, source, findings),
+        ObjectKind::Endpoints => return endpoints::endpoints(raw, source, findings),
     };
+    let mut reader = Reader::new(raw, source, findings);
     let key = reader.metadata(kind);
-    let content = match kind {
-        ObjectKind::ConfigMap => ObjectContent::ConfigMap(Arc::new(reader.config_map())),
-        ObjectKind::Secret => ObjectContent::Secret(Arc::new(reader.secret())),
-        ObjectKind::PersistentVolumeClaim => reader.claim(),
-    };
-    reader.unknown_fields(kind);
+    let content = content(&mut reader);
+    reader.unknown_fields(known);
     (LocalObject { key, content }, reader.warnings)
 }
 
@@ -66,7 +72,17 @@ struct Reader<'f, 't> {
     warnings: Vec<String>,
 }
 
-impl Reader<'_, '_> {
+impl<'f, 't> Reader<'f, 't> {
+    fn new(mut raw: Value, source: PodSource, findings: &'f mut Findings<'t>) -> Self {
+        typed::strip_nulls(&mut raw);
+        Self {
+            raw: raw.as_object_mut().map(std::mem::take).unwrap_or_default(),
+            source,
+            findings,
+            warnings: Vec::new(),
+        }
+    }
+
     fn metadata(&mut self, kind: ObjectKind) -> ObjectKey {
         self.raw.shift_remove("apiVersion");
         self.raw.shift_remove("kind");
@@ -289,12 +305,7 @@ impl Reader<'_, '_> {
     }
 
     /// An unknown field holds data that nobody would see.
-    fn unknown_fields(&mut self, kind: ObjectKind) {
-        let known: &[&str] = match kind {
-            ObjectKind::ConfigMap => &["data", "binaryData", "immutable", "metadata"],
-            ObjectKind::Secret => &["data", "stringData", "type", "immutable", "metadata"],
-            ObjectKind::PersistentVolumeClaim => &["spec", "status", "metadata"],
-        };
+    fn unknown_fields(&mut self, known: &[&str]) {
         let names: BTreeSet<String> = self.raw.keys().cloned().collect();
         for name in names {
             let meant = spelling::nearest(&name, known.iter().copied());

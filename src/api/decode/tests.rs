@@ -170,7 +170,7 @@ fn one_bad_pod_spoils_the_list_and_is_named() {
         r#"{"apiVersion":"v1","kind":"PodList","items":[5,{"kind":"Node"}]}"#,
         &[
             "1:46: items[0]: Invalid value: must be an object ({...})",
-            "1:49: items[1].kind: Unsupported value: \"Node\": podprobe reads v1 Pods, ConfigMaps, Secrets and PersistentVolumeClaims",
+            "1:49: items[1].kind: Unsupported value: \"Node\": podprobe reads v1 Pods, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, and discovery.k8s.io/v1 EndpointSlices",
         ],
     );
     let twins = json!({"apiVersion": "v1", "kind": "List", "items": [pod(json!({})), pod(json!({"hostNetwork": true}))]});
@@ -244,13 +244,13 @@ fn kind_and_version_are_checked() {
     check(
         r#"{"apiVersion":"apps/v1","kind":"Deployment"}"#,
         &[
-            "1:25: kind: Unsupported value: \"Deployment\": podprobe reads v1 Pods, ConfigMaps, Secrets and PersistentVolumeClaims; write what is under its spec.template as a Pod",
+            "1:25: kind: Unsupported value: \"Deployment\": podprobe reads v1 Pods, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, and discovery.k8s.io/v1 EndpointSlices; write what is under its spec.template as a Pod",
         ],
     );
     check(
         r#"{"apiVersion":"v1","kind":"pod"}"#,
         &[
-            "1:20: kind: Unsupported value: \"pod\": podprobe reads v1 Pods, ConfigMaps, Secrets and PersistentVolumeClaims; did you mean \"Pod\"?",
+            "1:20: kind: Unsupported value: \"pod\": podprobe reads v1 Pods, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, and discovery.k8s.io/v1 EndpointSlices; did you mean \"Pod\"?",
         ],
     );
     check(
@@ -619,7 +619,7 @@ fn other_kinds_are_skipped_and_named_by_their_place() {
         |items: &[&Value]| json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
     let web = pod(json!({}));
     let read = |text: &str| objects(text.as_bytes(), &source());
-    let reads = "podprobe reads v1 Pods, ConfigMaps, Secrets and PersistentVolumeClaims";
+    let reads = "podprobe reads v1 Pods, ConfigMaps, Secrets, PersistentVolumeClaims, Services and Endpoints, and discovery.k8s.io/v1 EndpointSlices";
     let decoded = read(&list(&[&node, &web, &deployment])).unwrap();
     assert_eq!(decoded.pods.len(), 1);
     let expected = [
@@ -939,7 +939,53 @@ spec:
       - >
         sh
       - -c
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  type: NodePort
+  selector: {app: web}
+  ports: [{name: http, port: 80, targetPort: web, nodePort: 30080}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: web-1
+  labels: {kubernetes.io/service-name: web}
+addressType: IPv4
+endpoints:
+- addresses: [10.1.0.1]
+ports: [{name: http, port: 8080}]
+---
+apiVersion: v1
+kind: Endpoints
+metadata: {name: db}
+subsets: [{addresses: [{ip: 10.1.0.9}], ports: [{port: 5432}]}]
 ";
+
+/// Services and what belongs to them, with every field that is read.
+const SERVICES: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
+    {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "labels": {"a": "b"}, "annotations": {"c": "d"}},
+     "spec": {"type": "LoadBalancer", "selector": {"app": "web"}, "clusterIP": "10.96.0.7",
+              "clusterIPs": ["10.96.0.7", "2001:db8::7"], "ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "PreferDualStack",
+              "externalIPs": ["192.0.2.1"], "externalName": "", "sessionAffinity": "ClientIP",
+              "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}, "internalTrafficPolicy": "Local",
+              "externalTrafficPolicy": "Local", "healthCheckNodePort": 32000, "publishNotReadyAddresses": true,
+              "allocateLoadBalancerNodePorts": false, "loadBalancerSourceRanges": ["10.0.0.0/8"],
+              "loadBalancerClass": "a/b", "loadBalancerIP": "192.0.2.2", "trafficDistribution": "PreferClose",
+              "ports": [{"name": "http", "port": 80, "targetPort": "web", "nodePort": 30080, "protocol": "TCP",
+                         "appProtocol": "http"}]},
+     "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.9", "ipMode": "VIP", "hostname": "lb"}]}}},
+    {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+     "metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}}, "addressType": "IPv4",
+     "endpoints": [{"addresses": ["10.1.0.1"], "conditions": {"ready": true, "serving": true, "terminating": false},
+                    "hostname": "a", "nodeName": "n", "targetRef": {"kind": "Pod", "namespace": "x", "name": "a"}}],
+     "ports": [{"name": "http", "port": 80, "protocol": "TCP", "appProtocol": "http"}]},
+    {"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "web"},
+     "subsets": [{"addresses": [{"ip": "10.1.0.1", "hostname": "a", "nodeName": "n", "targetRef": {"kind": "Pod", "name": "a"}}],
+                  "notReadyAddresses": [{"ip": "10.1.0.2"}],
+                  "ports": [{"name": "http", "port": 80, "protocol": "UDP", "appProtocol": "http"}]}]}]}"#;
 
 #[test]
 fn no_text_whatever_makes_it_panic_and_what_passes_is_valid() {
@@ -978,10 +1024,16 @@ fn walk_at_random(text: &str) {
     );
 }
 
-/// Replaces each value of a valid pod, one at a time, by each of a few of another kind.
+/// Replaces each value of valid objects, one at a time, by each of a few of another kind.
 #[test]
 fn no_value_anywhere_makes_it_panic() {
-    let whole: Value = serde_json::from_str(PROBED).unwrap();
+    decode(SERVICES).unwrap();
+    replace_each_value(PROBED);
+    replace_each_value(SERVICES);
+}
+
+fn replace_each_value(text: &str) {
+    let whole: Value = serde_json::from_str(text).unwrap();
     let mut paths = Vec::new();
     collect(&whole, String::new(), &mut paths);
     assert!(paths.len() > 40);
@@ -1014,9 +1066,10 @@ fn no_value_anywhere_makes_it_panic() {
 fn collect(value: &Value, path: String, paths: &mut Vec<String>) {
     paths.push(path.clone());
     match value {
-        Value::Object(map) => map
-            .iter()
-            .for_each(|(key, value)| collect(value, format!("{path}/{key}"), paths)),
+        Value::Object(map) => map.iter().for_each(|(key, value)| {
+            let key = key.replace('/', "~1");
+            collect(value, format!("{path}/{key}"), paths);
+        }),
         Value::Array(items) => items
             .iter()
             .enumerate()

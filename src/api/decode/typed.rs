@@ -1,5 +1,6 @@
 //! From an untyped object to the typed pod, with every type error and every unread field.
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::error::{Findings, MOST};
@@ -56,9 +57,21 @@ pub(super) fn check(raw: &mut Value, findings: &mut Findings) -> Vec<Vec<Step>> 
             take_out(raw, &path);
         }
     }
+    match read::<PodObject>(raw, findings) {
+        Some((_, ignored)) => ignored,
+        None => Vec::new(),
+    }
+}
+
+/// The type, and the fields that it does not read. Every value of a wrong type is reported and removed, so that the rest can
+/// be validated.
+pub(super) fn read<T: DeserializeOwned>(
+    raw: &mut Value,
+    findings: &mut Findings,
+) -> Option<(T, Vec<Vec<Step>>)> {
     for _ in 0..MOST {
-        match typed(raw) {
-            Ok((_, ignored)) => return ignored,
+        match tracked::read(raw) {
+            Ok(read) => return Some(read),
             Err((path, cause)) => {
                 let value = lookup(raw, &path).cloned().unwrap_or_default();
                 findings.add_for(&render(&path), type_error(&render(&path), &value, &cause));
@@ -66,7 +79,7 @@ pub(super) fn check(raw: &mut Value, findings: &mut Findings) -> Vec<Vec<Step>> 
             }
         }
     }
-    Vec::new()
+    None
 }
 
 /// The typed pod of an object that [`check`] has passed.

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
 /// The JSON names of the fields of `T`; empty when it is not a struct.
-pub(super) fn of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
+pub(in crate::api) fn of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
     match T::deserialize(Ask) {
         Err(Answer(fields)) => fields,
         Ok(_) => &[],

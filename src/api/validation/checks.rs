@@ -79,3 +79,10 @@ pub(super) fn one_of(errors: &mut Vec<FieldError>, value: &str, supported: &[&st
         errors.push(FieldError::not_supported(path, value, supported));
     }
 }
+
+/// As [`one_of`], for a value that has a default.
+pub(super) fn supported(errors: &mut Vec<FieldError>, path: &str, value: &str, known: &[&str]) {
+    if !known.contains(&value) {
+        errors.push(FieldError::not_supported(path, value, known));
+    }
+}

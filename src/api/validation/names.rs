@@ -6,6 +6,7 @@ const LABEL_MAX: usize = 63;
 const SUBDOMAIN_MAX: usize = 253;
 
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name', or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
@@ -59,6 +60,15 @@ pub fn is_dns_label(text: &str) -> Vec<String> {
     complaints([
         (text.len() > LABEL_MAX, too_long(LABEL_MAX)),
         (!label_form(text), form.into()),
+    ])
+}
+
+/// A DNS label that begins with a letter: names of services.
+pub fn is_dns_1035_label(text: &str) -> Vec<String> {
+    let good = label_form(text) && text.starts_with(|c: char| c.is_ascii_lowercase());
+    complaints([
+        (text.len() > LABEL_MAX, too_long(LABEL_MAX)),
+        (!good, LABEL_1035.into()),
     ])
 }
 

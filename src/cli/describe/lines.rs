@@ -9,10 +9,10 @@ macro_rules! put {
         $w.push('\n');
     }};
 }
-pub(super) use put;
+pub(in crate::cli) use put;
 
 /// `title:`, a tab, the value.
-pub(super) fn line(w: &mut String, title: &str, value: &str) {
+pub(in crate::cli) fn line(w: &mut String, title: &str, value: &str) {
     put!(w, "{title}:\t{value}");
 }
 

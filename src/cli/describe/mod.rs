@@ -4,7 +4,7 @@
 mod containers;
 mod environment;
 mod history;
-mod lines;
+pub(super) mod lines;
 mod volumes;
 
 use std::io::Write;
@@ -21,7 +21,7 @@ use super::columns::{self, string_map};
 use super::error::CliError;
 use super::problems::write_stalled;
 use super::terminal::one_line;
-use super::{human, kinds, names, tabwriter};
+use super::{human, kinds, names, services, tabwriter};
 use crate::clock::Time;
 use crate::events::Event;
 use crate::views::history::PodHistory;
@@ -33,16 +33,26 @@ const MAX_ANNOTATION: usize = 140;
 /// `describe pod`.
 pub const VERB: args::Verb = args::Verb {
     name: "describe",
-    summary: &[("describe pod NAME", "show all that is known of a pod")],
+    summary: &[
+        ("describe pod NAME", "show all that is known of a pod"),
+        ("describe service NAME", "show which pods get traffic, and why not"),
+    ],
     help: "\
 usage: podprobe describe pod [NAME]… [-n NAMESPACE | -A] [--root DIR]
+       podprobe describe service [NAME]… [-n NAMESPACE | -A] [--root DIR]
 
 Shows all that is known of pods: state, how far pulls are, conditions, the last 32 results of each probe, why containers
-were restarted, events, the file, and which of its fields have no effect. Control characters in what a container said
+were restarted, events, the file, and which of its fields have no effect. Of a service: its addresses and endpoints, and
+for each pod whether it gets traffic, and why not. Control characters in what a container said
 are shown as ^X.
 ",
     options: &[ROOT, NAMESPACE, ALL_NAMESPACES],
     run: |raw, out, err| {
+        if raw.words.first().is_some_and(|w| services::kind(w).is_some()) {
+            let services = services::parse(raw, services::Shown::Description);
+            services::run(&services.map_err(CliError::Usage)?, out, err)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let describe = parse(raw).map_err(CliError::Usage)?;
         run(&describe, out, err).map(|()| ExitCode::SUCCESS)
     },
@@ -62,7 +72,7 @@ pub struct Describe {
 fn parse(raw: &Raw) -> Result<Describe, String> {
     Ok(Describe {
         root: raw.root()?,
-        names: kinds::pod_names(raw, &["pod"])?,
+        names: kinds::pod_names(raw, &["pod", "service"])?,
         // Without -n it is all of them anyway.
         namespace: raw.namespaces()?.0,
     })

@@ -104,11 +104,27 @@ impl Probes for FakeProbes {
     }
 }
 
+/// Notes how many calls the runtime had when it was asked, and whether the pod was Ready then.
+struct FakeTraffic {
+    runtime: Arc<FakeRuntime>,
+    statuses: Arc<StatusManager>,
+    asked: Mutex<Vec<(usize, bool)>>,
+}
+
+impl Traffic for FakeTraffic {
+    fn wait_until_withdrawn(&self) {
+        let ready = self.statuses.get(&"u".into()).is_some_and(|s| s.is_ready());
+        let calls = self.runtime.state().calls.len();
+        self.asked.lock().unwrap().push((calls, ready));
+    }
+}
+
 struct Harness {
     syncer: Syncer,
     runtime: Arc<FakeRuntime>,
     probes: Arc<FakeProbes>,
     statuses: Arc<StatusManager>,
+    traffic: Arc<FakeTraffic>,
     recorder: Arc<Recorder>,
     objects: Arc<Objects>,
     evictions: Arc<Evictions>,
@@ -153,12 +169,18 @@ impl Harness {
             Layout::new(dir.path()),
         );
         let evictions = evictions(dir.path());
+        let traffic = Arc::new(FakeTraffic {
+            runtime: runtime.clone(),
+            statuses: statuses.clone(),
+            asked: Mutex::default(),
+        });
         let syncer = Syncer::new(Deps {
             kuberuntime: Arc::new(kuberuntime),
             hooks,
             cache: runtime.clone(),
             probes: probes.clone(),
             statuses: statuses.clone(),
+            traffic: traffic.clone(),
             evictions: evictions.clone(),
             recorder: recorder.clone(),
             node_ip: "192.0.2.1".parse().unwrap(),
@@ -169,6 +191,7 @@ impl Harness {
             runtime,
             probes,
             statuses,
+            traffic,
             recorder,
             objects,
             evictions,
@@ -1019,6 +1042,17 @@ fn a8_termination_stops_probes_in_their_order_and_uses_the_pods_grace() {
     assert_eq!(h.run(Phase::Terminated), Outcome::Ok);
     assert_eq!(h.calls(), ["remove 2", "remove sandbox", "relist"]);
     assert!(!h.pod_dir().exists());
+}
+
+/// Nobody is sent to the pod any more when its containers learn that it ends.
+#[test]
+fn a_pod_that_ends_has_lost_its_clients_before_it_is_told() {
+    let h = Harness::one();
+    h.run(Phase::Sync);
+    h.calls();
+    h.run(Phase::Terminating);
+    assert_eq!(*h.traffic.asked.lock().unwrap(), [(0, false)]);
+    assert!(h.calls()[0].starts_with("stop "));
 }
 
 #[test]

@@ -141,6 +141,11 @@ impl ShimRuntime {
         self.networks.clone()
     }
 
+    /// The ids of all sandboxes that are recorded.
+    pub fn sandboxes(&self) -> Vec<String> {
+        names(&self.layout.sandboxes())
+    }
+
     /// Readable when the daemon is ending.
     fn ending(&self) -> BorrowedFd<'_> {
         self.interrupt.fd().expect("it is there from the start")
@@ -442,6 +447,7 @@ impl Runtime for ShimRuntime {
 
     fn interrupt(&self) {
         self.interrupt.cancel();
+        self.networks.stop();
     }
 }
 

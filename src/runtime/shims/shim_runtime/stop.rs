@@ -286,11 +286,17 @@ impl ShimRuntime {
     }
 
     pub(super) fn stop_holder(&self, id: &ContainerId) -> Result<(), RuntimeError> {
-        let Some(holder) = self.find_sandbox(id).and_then(|e| self.holder(&e)) else {
-            return Ok(());
-        };
         let fail =
             |cause: String| RuntimeError::failed(format!("cannot stop sandbox {id}: {cause}"));
+        let Some(sandbox) = self.find_sandbox(id) else {
+            return Ok(());
+        };
+        let Some(holder) = self.holder(&sandbox) else {
+            return Ok(());
+        };
+        // While its namespace is there: plugins of CNI look into it for what they have to undo.
+        self.tear_down_network(&sandbox)
+            .map_err(|e| fail(format!("cannot take down its network: {e}")))?;
         if let Some(fd) = holder.open().map_err(|e| fail(e.to_string()))? {
             let never = Cancel::default();
             let ended = self

@@ -1,0 +1,277 @@
+//! Service, EndpointSlice and Endpoints as files have them: the fields that are read, in the API's names and types, and the
+//! defaults that the API gives them.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::api::pod::{IgnoredText, IntOrString, ObjectMeta};
+
+/// The `clusterIP` of a headless service.
+pub(crate) const NONE: &str = "None";
+
+/// A v1 Service.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WrittenService {
+    // Checked before typing; here so that they count as read.
+    #[serde(rename = "apiVersion")]
+    _api_version: IgnoredText,
+    #[serde(rename = "kind")]
+    _kind: IgnoredText,
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) spec: WrittenServiceSpec,
+    pub(crate) status: WrittenStatus,
+}
+
+/// Its `spec`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WrittenServiceSpec {
+    #[serde(rename = "type")]
+    pub(crate) type_: String,
+    pub(crate) ports: Vec<WrittenServicePort>,
+    pub(crate) selector: BTreeMap<String, String>,
+    #[serde(rename = "clusterIP")]
+    pub(crate) cluster_ip: String,
+    #[serde(rename = "clusterIPs")]
+    pub(crate) cluster_ips: Vec<String>,
+    pub(crate) ip_families: Vec<String>,
+    pub(crate) ip_family_policy: Option<String>,
+    #[serde(rename = "externalIPs")]
+    pub(crate) external_ips: Vec<String>,
+    pub(crate) external_name: String,
+    pub(crate) session_affinity: String,
+    pub(crate) session_affinity_config: Option<WrittenAffinityConfig>,
+    pub(crate) internal_traffic_policy: Option<String>,
+    pub(crate) external_traffic_policy: String,
+    pub(crate) publish_not_ready_addresses: bool,
+    pub(crate) load_balancer_source_ranges: Vec<String>,
+    pub(crate) health_check_node_port: i32,
+    pub(crate) allocate_load_balancer_node_ports: Option<bool>,
+    // Checked, and without effect.
+    pub(crate) load_balancer_class: Option<String>,
+    #[serde(rename = "loadBalancerIP")]
+    pub(crate) load_balancer_ip: String,
+    pub(crate) traffic_distribution: Option<String>,
+}
+
+/// `spec.ports[]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WrittenServicePort {
+    pub(crate) name: String,
+    pub(crate) protocol: String,
+    pub(crate) port: i32,
+    pub(crate) target_port: IntOrString,
+    pub(crate) node_port: i32,
+    pub(crate) app_protocol: Option<String>,
+}
+
+/// `spec.sessionAffinityConfig`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WrittenAffinityConfig {
+    #[serde(rename = "clientIP")]
+    pub(crate) client_ip: Option<WrittenClientIp>,
+}
+
+/// `spec.sessionAffinityConfig.clientIP`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WrittenClientIp {
+    pub(crate) timeout_seconds: Option<i32>,
+}
+
+/// `status`: what stands for a load balancer elsewhere.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WrittenStatus {
+    pub(crate) load_balancer: WrittenLoadBalancer,
+}
+
+/// `status.loadBalancer`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WrittenLoadBalancer {
+    pub(crate) ingress: Vec<WrittenIngress>,
+}
+
+/// `status.loadBalancer.ingress[]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WrittenIngress {
+    pub(crate) ip: String,
+    pub(crate) hostname: String,
+    pub(crate) ip_mode: Option<String>,
+}
+
+/// How long a client keeps its endpoint where the file does not say it: three hours, in seconds.
+const AFFINITY_SECONDS: i32 = 10_800;
+
+impl WrittenService {
+    /// Fills in what the API does when a service is created.
+    pub(crate) fn set_defaults(&mut self) {
+        let spec = &mut self.spec;
+        default(&mut spec.session_affinity, NONE);
+        default(&mut spec.type_, "ClusterIP");
+        for port in &mut spec.ports {
+            default(&mut port.protocol, "TCP");
+            let unset = match &port.target_port {
+                IntOrString::Int(number) => *number == 0,
+                IntOrString::String(name) => name.is_empty(),
+            };
+            if unset {
+                port.target_port = IntOrString::Int(port.port);
+            }
+        }
+        match spec.session_affinity.as_str() {
+            NONE => spec.session_affinity_config = None,
+            "ClientIP" => spec.give_affinity_a_time(),
+            _ => {}
+        }
+        if spec.is_reached_from_outside() {
+            default(&mut spec.external_traffic_policy, "Cluster");
+        }
+        if spec.cluster_ips.is_empty() && !spec.cluster_ip.is_empty() {
+            spec.cluster_ips = vec![spec.cluster_ip.clone()];
+        }
+    }
+}
+
+impl WrittenServiceSpec {
+    fn give_affinity_a_time(&mut self) {
+        let config = self.session_affinity_config.get_or_insert_default();
+        let client_ip = config.client_ip.get_or_insert_default();
+        client_ip.timeout_seconds.get_or_insert(AFFINITY_SECONDS);
+    }
+
+    /// Whether clients from outside the node have an address or a port for it.
+    pub(crate) fn is_reached_from_outside(&self) -> bool {
+        match self.type_.as_str() {
+            "NodePort" | "LoadBalancer" => true,
+            "ClusterIP" => !self.external_ips.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// Whether it has a port that says if this node has endpoints.
+    pub(crate) fn needs_health_check(&self) -> bool {
+        self.type_ == "LoadBalancer" && self.external_traffic_policy == "Local"
+    }
+
+    /// Whether it is headless and its endpoints come from slices: such a service has both families where it names none.
+    pub(crate) fn is_headless_without_selector(&self) -> bool {
+        self.is_headless() && self.selector.is_empty()
+    }
+
+    pub(crate) fn is_headless(&self) -> bool {
+        self.cluster_ips == [NONE]
+    }
+}
+
+fn default(field: &mut String, value: &str) {
+    if field.is_empty() {
+        field.push_str(value);
+    }
+}
+
+/// A discovery.k8s.io/v1 EndpointSlice.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WrittenSlice {
+    #[serde(rename = "apiVersion")]
+    _api_version: IgnoredText,
+    #[serde(rename = "kind")]
+    _kind: IgnoredText,
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) address_type: String,
+    pub(crate) endpoints: Vec<WrittenEndpoint>,
+    pub(crate) ports: Vec<WrittenEndpointPort>,
+}
+
+/// `endpoints[]` of a slice.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WrittenEndpoint {
+    pub(crate) addresses: Vec<String>,
+    pub(crate) conditions: WrittenConditions,
+    pub(crate) hostname: Option<String>,
+    pub(crate) node_name: Option<String>,
+    pub(crate) target_ref: Option<WrittenTarget>,
+}
+
+/// `endpoints[].conditions`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WrittenConditions {
+    pub(crate) ready: Option<bool>,
+    pub(crate) serving: Option<bool>,
+    pub(crate) terminating: Option<bool>,
+}
+
+/// `targetRef`, of an endpoint or an address.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WrittenTarget {
+    pub(crate) kind: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+/// `ports[]` of a slice or of a subset.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WrittenEndpointPort {
+    pub(crate) name: String,
+    pub(crate) protocol: String,
+    pub(crate) port: Option<i32>,
+    pub(crate) app_protocol: Option<String>,
+}
+
+impl WrittenSlice {
+    /// Fills in what the API does.
+    pub(crate) fn set_defaults(&mut self) {
+        let ports = self.ports.iter_mut();
+        ports.for_each(|port| default(&mut port.protocol, "TCP"));
+    }
+}
+
+/// A v1 Endpoints.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WrittenEndpoints {
+    #[serde(rename = "apiVersion")]
+    _api_version: IgnoredText,
+    #[serde(rename = "kind")]
+    _kind: IgnoredText,
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) subsets: Vec<WrittenSubset>,
+}
+
+/// `subsets[]`: each address with each port.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WrittenSubset {
+    pub(crate) addresses: Vec<WrittenAddress>,
+    pub(crate) not_ready_addresses: Vec<WrittenAddress>,
+    pub(crate) ports: Vec<WrittenEndpointPort>,
+}
+
+/// `subsets[].addresses[]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct WrittenAddress {
+    pub(crate) ip: String,
+    pub(crate) hostname: String,
+    pub(crate) node_name: Option<String>,
+    pub(crate) target_ref: Option<WrittenTarget>,
+}
+
+impl WrittenEndpoints {
+    /// Fills in what the API does.
+    pub(crate) fn set_defaults(&mut self) {
+        let ports = self.subsets.iter_mut().flat_map(|s| &mut s.ports);
+        ports.for_each(|port| default(&mut port.protocol, "TCP"));
+    }
+}

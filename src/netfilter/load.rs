@@ -1,0 +1,204 @@
+//! Registers, and what can be loaded into them: bytes of the packet, and what the kernel knows of it.
+
+use super::Family;
+use super::bytes::Messages;
+
+/// One of sixteen registers of 4 bytes, 0 to 15. A longer value takes those that follow, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Register(pub u8);
+
+impl Register {
+    pub(super) fn number(self) -> u32 {
+        // NFT_REG32_00
+        8 + u32::from(self.0)
+    }
+
+    /// The register behind a value of `length` bytes that begins here.
+    pub fn after(self, length: u32) -> Self {
+        Self(self.0 + length.div_ceil(4) as u8)
+    }
+}
+
+/// Where a payload's offset counts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// The Ethernet header.
+    Link = 0,
+    /// The header of IPv4, IPv6 or ARP.
+    Network = 1,
+    /// The header of TCP or UDP.
+    Transport = 2,
+}
+
+/// What the kernel knows of a packet besides its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meta {
+    /// EtherType, 2 bytes in network order.
+    Protocol = 1,
+    /// The packet's mark, 4 bytes in the machine's order.
+    Mark = 3,
+    /// Name of the interface that it came in by, 16 bytes.
+    InputName = 6,
+    /// Name of the interface that it goes out by, 16 bytes.
+    OutputName = 7,
+    /// NFPROTO_IPV4 (2) or NFPROTO_IPV6 (10), 1 byte.
+    NetworkProtocol = 15,
+    /// Number of the transport protocol, 1 byte.
+    TransportProtocol = 16,
+}
+
+/// What connection tracking knows of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ct {
+    /// A bit of [`ct_state`], 4 bytes in the machine's order.
+    State = 0,
+    /// Bits of [`ct_status`], 4 bytes in the machine's order.
+    Status = 2,
+}
+
+/// Bits of [`Ct::State`].
+pub mod ct_state {
+    /// A packet that belongs to no connection and cannot begin one.
+    pub const INVALID: u32 = 1;
+    /// Of a connection that has seen packets both ways.
+    pub const ESTABLISHED: u32 = 2;
+    /// About a connection: an ICMP error.
+    pub const RELATED: u32 = 4;
+    /// The first packet of a connection.
+    pub const NEW: u32 = 8;
+}
+
+/// Bits of [`Ct::Status`].
+pub mod ct_status {
+    /// Its destination is translated.
+    pub const DNAT: u32 = 1 << 5;
+}
+
+/// What the routing table says about an address of the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fib {
+    /// The kind of its source, 4 bytes in the machine's order; [`Fib::LOCAL`] is an address of the node.
+    SourceType = 1,
+    /// The kind of its destination.
+    DestinationType = 2,
+}
+
+impl Fib {
+    /// RTN_LOCAL.
+    pub const LOCAL: u32 = 2;
+}
+
+/// A value that can be loaded into registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// Bytes of the packet.
+    Payload {
+        /// Where `offset` counts from.
+        base: Base,
+        /// In bytes.
+        offset: u32,
+        /// In bytes.
+        length: u32,
+    },
+    /// See [`Meta`].
+    Meta(Meta),
+    /// See [`Ct`].
+    Ct(Ct),
+    /// See [`Fib`].
+    Fib(Fib),
+    /// A random number below `modulus`, 4 bytes in the machine's order.
+    Random {
+        /// At least 1.
+        modulus: u32,
+    },
+    /// 0 to `modulus` - 1 in turn, 4 bytes in the machine's order.
+    Turn {
+        /// At least 1.
+        modulus: u32,
+    },
+}
+
+impl Load {
+    /// Source port of TCP or UDP.
+    pub const SOURCE_PORT: Self = Self::payload(Base::Transport, 0, 2);
+    /// Destination port of TCP or UDP.
+    pub const DESTINATION_PORT: Self = Self::payload(Base::Transport, 2, 2);
+    /// Source address of the Ethernet header.
+    pub const ETHER_SOURCE: Self = Self::payload(Base::Link, 6, 6);
+    /// The sender's IPv4 address in an ARP packet.
+    pub const ARP_SOURCE: Self = Self::payload(Base::Network, 14, 4);
+    /// The sender's hardware address in an ARP packet.
+    pub const ARP_ETHER_SOURCE: Self = Self::payload(Base::Network, 8, 6);
+
+    /// Bytes of the packet.
+    pub const fn payload(base: Base, offset: u32, length: u32) -> Self {
+        Self::Payload {
+            base,
+            offset,
+            length,
+        }
+    }
+
+    /// Source address of the IP header.
+    pub const fn source(family: Family) -> Self {
+        match family {
+            Family::Ip6 => Self::payload(Base::Network, 8, 16),
+            _ => Self::payload(Base::Network, 12, 4),
+        }
+    }
+
+    /// Destination address of the IP header.
+    pub const fn destination(family: Family) -> Self {
+        match family {
+            Family::Ip6 => Self::payload(Base::Network, 24, 16),
+            _ => Self::payload(Base::Network, 16, 4),
+        }
+    }
+
+    /// How many bytes it loads.
+    pub fn length(self) -> u32 {
+        match self {
+            Self::Payload { length, .. } => length,
+            Self::Meta(Meta::InputName | Meta::OutputName) => 16,
+            Self::Meta(Meta::Mark) => 4,
+            Self::Meta(Meta::Protocol) => 2,
+            Self::Meta(Meta::NetworkProtocol | Meta::TransportProtocol) => 1,
+            Self::Ct(_) | Self::Fib(_) | Self::Random { .. } | Self::Turn { .. } => 4,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Payload { .. } => "payload",
+            Self::Meta(_) => "meta",
+            Self::Ct(_) => "ct",
+            Self::Fib(_) => "fib",
+            Self::Random { .. } | Self::Turn { .. } => "numgen",
+        }
+    }
+
+    pub(super) fn put(self, to: Register, m: &mut Messages) {
+        let to = to.number();
+        match self {
+            Self::Payload {
+                base,
+                offset,
+                length,
+            } => put_all(m, &[(1, to), (2, base as u32), (3, offset), (4, length)]),
+            // NFTA_META_KEY and NFTA_META_DREG; those of ct have the other order.
+            Self::Meta(key) => put_all(m, &[(2, key as u32), (1, to)]),
+            Self::Ct(key) => put_all(m, &[(2, key as u32), (1, to)]),
+            // NFT_FIB_RESULT_ADDRTYPE
+            Self::Fib(of) => put_all(m, &[(3, of as u32), (2, 3), (1, to)]),
+            Self::Random { modulus } => put_all(m, &[(1, to), (2, modulus), (3, 1), (4, 0)]),
+            Self::Turn { modulus } => put_all(m, &[(1, to), (2, modulus), (3, 0), (4, 0)]),
+        }
+    }
+}
+
+/// Attributes that are numbers.
+pub(super) fn put_all(m: &mut Messages, attributes: &[(u16, u32)]) {
+    for &(kind, value) in attributes {
+        m.put_u32(kind, value);
+    }
+}

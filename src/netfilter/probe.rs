@@ -1,0 +1,98 @@
+//! What this kernel can, found out by doing it in tables that are gone again before anything passes through them.
+
+use super::Family;
+use super::error::NetfilterError;
+use super::expression::Reject;
+use super::load::{Load, Register};
+use super::rule::Rule;
+use super::set::{AnonymousSet, Element, Field, Key, Set, Type, Value};
+use super::socket::Netfilter;
+use super::transaction::{BaseChain, ChainType, Hook, Table, Transaction};
+
+impl Netfilter {
+    /// Whether destinations and sources of a family can be translated, with what the choice of an endpoint needs.
+    ///
+    /// # Errors
+    /// Says what is missing.
+    pub fn can_translate(&mut self, family: Family, name: &str) -> Result<(), NetfilterError> {
+        let nat = |hook, priority| base(ChainType::Nat, hook, priority);
+        self.attempt(family, name, |transaction, table| {
+            transaction
+                .on(table)
+                .add_chain("prerouting", nat(Hook::Prerouting, -100))
+                .add_chain("output", nat(Hook::Output, -100))
+                .add_chain("postrouting", nat(Hook::Postrouting, 100))
+                .add_chain("forward", base(ChainType::Filter, Hook::Forward, 0))
+                .add_set(Set::verdicts("map", &[Type::Protocol, Type::Port]))
+                .add_rule("prerouting", pick(family))
+                .add_rule("postrouting", Rule::new().masquerade())
+                .add_rule("forward", Rule::new().reject(Reject::Port(family)));
+        })
+    }
+
+    /// Whether packets that pass through a bridge can be looked at.
+    ///
+    /// # Errors
+    /// Says what is missing.
+    pub fn can_filter_bridges(&mut self, name: &str) -> Result<(), NetfilterError> {
+        self.attempt(Family::Bridge, name, |transaction, table| {
+            let prerouting = base(ChainType::Filter, Hook::Prerouting, -300);
+            transaction
+                .on(table)
+                .add_chain("prerouting", prerouting)
+                .add_set(Set::new("set", &[Type::Interface, Type::Ether, Type::Ipv4]));
+        })
+    }
+
+    /// Adds a table with what `fill` adds to it and deletes it, in one transaction: it never comes into force.
+    fn attempt(
+        &mut self,
+        family: Family,
+        name: &str,
+        fill: impl FnOnce(&mut Transaction, &Table),
+    ) -> Result<(), NetfilterError> {
+        let table = Table {
+            family,
+            name: name.to_owned(),
+        };
+        let mut transaction = Transaction::new();
+        transaction.on(&table).replace_table();
+        fill(&mut transaction, &table);
+        transaction.on(&table).delete_table();
+        self.commit(&transaction)
+    }
+}
+
+fn base(kind: ChainType, hook: Hook, priority: i32) -> Option<BaseChain> {
+    Some(BaseChain {
+        kind,
+        hook,
+        priority,
+        drop: false,
+    })
+}
+
+/// As a service with two endpoints is.
+fn pick(family: Family) -> Rule {
+    let (kind, any, port) = match family {
+        Family::Ip6 => (
+            Type::Ipv6,
+            std::net::Ipv6Addr::LOCALHOST.into(),
+            Register(4),
+        ),
+        _ => (
+            Type::Ipv4,
+            std::net::Ipv4Addr::LOCALHOST.into(),
+            Register(1),
+        ),
+    };
+    let element = |index| {
+        let value = Value::Data(Key::of(&[Field::Address(any), Field::Port(1)]));
+        Element::mapping(Key::of(&[Field::Number(index)]), value)
+    };
+    let elements = (0..2).map(element).collect();
+    let map = AnonymousSet::map(&[Type::Number], &[kind, Type::Port], elements);
+    Rule::new()
+        .map(&[Load::Random { modulus: 2 }], map, Register(0))
+        .dnat(family, Register(0), Some(port))
+}

@@ -1,0 +1,213 @@
+//! What a plugin answers (cni-plugins 6): results, addresses, errors, versions. Pure.
+
+use std::net::IpAddr;
+
+use serde_json::{Map, Value};
+
+use super::INTERFACE;
+use super::conf::Version;
+use super::error::Cause;
+
+/// How much of a plugin's output is shown, in bytes.
+const SHOWN: usize = 512;
+
+/// How much of one message of a plugin is shown, in bytes.
+const MESSAGE: usize = 2048;
+
+/// Reads a result of ADD. A result without a version has that of the request.
+///
+/// # Errors
+/// Why it is none.
+pub(super) fn parse(stdout: &[u8], version: Version) -> Result<Value, Cause> {
+    let bad = |why: String| Cause::BadResult {
+        why,
+        stdout: head(stdout),
+    };
+    if stdout.trim_ascii().is_empty() {
+        return Err(bad("it succeeded without a result".into()));
+    }
+    let value = serde_json::from_slice(stdout);
+    let value: Value = value.map_err(|e| bad(format!("its result is not valid JSON: {e}")))?;
+    let Value::Object(mut result) = value else {
+        return Err(bad("its result is not a JSON object".into()));
+    };
+    if result
+        .get("code")
+        .and_then(Value::as_u64)
+        .is_some_and(|c| c != 0)
+    {
+        return Err(reported(&result, &[]));
+    }
+    let missing = |v: &Value| v.as_str() == Some("") || v.is_null();
+    if result.get("cniVersion").is_none_or(missing) {
+        result.insert("cniVersion".into(), version.as_str().into());
+    }
+    let written = version_of(&result);
+    let written =
+        written.ok_or_else(|| bad("its result has a cniVersion that is not known".into()))?;
+    match (written < Version::LISTS) == (version < Version::LISTS) {
+        true => Ok(converted(result, version).into()),
+        false => Err(bad(format!(
+            "its result is one of CNI {}, but {} was asked for",
+            written.as_str(),
+            version.as_str()
+        ))),
+    }
+}
+
+/// Some plugins answer with the newest version they know; the next one understands that of the request only.
+fn converted(mut result: Map<String, Value>, version: Version) -> Map<String, Value> {
+    result.insert("cniVersion".into(), version.as_str().into());
+    let ips = result.get_mut("ips").and_then(Value::as_array_mut);
+    let families = (Version::LISTS..Version::PLAIN).contains(&version);
+    for ip in ips.into_iter().flatten().filter(|_| families) {
+        if let Ok(address) = address(&ip["address"]) {
+            ip["version"] = if address.is_ipv4() { "4" } else { "6" }.into();
+        }
+    }
+    result
+}
+
+fn version_of(result: &Map<String, Value>) -> Option<Version> {
+    Version::parse(result.get("cniVersion")?.as_str()?)
+}
+
+/// The addresses of the sandbox's interface, primary first: the first of IPv4, as containerd chooses.
+///
+/// # Errors
+/// Why there are none.
+pub(super) fn addresses(result: &Value) -> Result<Vec<IpAddr>, String> {
+    let result = result.as_object().ok_or("it is no object")?;
+    let mut found = match version_of(result) {
+        Some(version) if version < Version::LISTS => early(result)?,
+        _ => listed(result)?,
+    };
+    if found.is_empty() {
+        return Err(format!("the network gave no address for {INTERFACE}"));
+    }
+    if let Some(at) = found.iter().position(IpAddr::is_ipv4) {
+        let primary = found.remove(at);
+        found.insert(0, primary);
+    }
+    Ok(found)
+}
+
+/// Of 0.1.0 and 0.2.0.
+fn early(result: &Map<String, Value>) -> Result<Vec<IpAddr>, String> {
+    let entries = ["ip4", "ip6"].into_iter().filter_map(|key| result.get(key));
+    let texts = entries.filter(|v| !v.is_null()).map(|v| &v["ip"]);
+    texts.map(address).collect()
+}
+
+/// Of 0.3.0 and later: an address counts that is of the interface, or of none in particular.
+fn listed(result: &Map<String, Value>) -> Result<Vec<IpAddr>, String> {
+    let empty = Vec::new();
+    let list = |key| result.get(key).and_then(Value::as_array).unwrap_or(&empty);
+    let mut found = Vec::new();
+    for (i, ip) in list("ips").iter().enumerate() {
+        let ours = match &ip["interface"] {
+            Value::Null => true,
+            index => {
+                let index = index.as_u64().and_then(|i| usize::try_from(i).ok());
+                let interface = index.and_then(|i| list("interfaces").get(i));
+                interface.ok_or(format!(
+                    "ips[{i}].interface is not in the list of interfaces"
+                ))?["name"]
+                    == INTERFACE
+            }
+        };
+        if ours {
+            found.push(address(&ip["address"])?);
+        }
+    }
+    Ok(found)
+}
+
+/// `10.1.0.5/16`.
+fn address(value: &Value) -> Result<IpAddr, String> {
+    let text = value.as_str().unwrap_or_default();
+    let address = text.split_once('/').and_then(|(ip, prefix)| {
+        let ip: IpAddr = ip.parse().ok()?;
+        let longest = if ip.is_ipv4() { 32 } else { 128 };
+        (prefix.parse::<u8>().ok()? <= longest).then_some(ip)
+    });
+    address.ok_or(format!(
+        "{value} is not an address with its prefix length, such as \"10.1.0.5/16\""
+    ))
+}
+
+/// What a plugin says that has failed. `ended` is how.
+pub(super) fn failure(ended: String, stdout: &[u8], stderr: &[u8]) -> Cause {
+    match serde_json::from_slice(stdout) {
+        Ok(Value::Object(error)) if error.contains_key("code") || error.contains_key("msg") => {
+            reported(&error, stderr)
+        }
+        _ => Cause::Failed {
+            ended,
+            stdout: head(stdout),
+            stderr: tail(stderr),
+        },
+    }
+}
+
+fn reported(error: &Map<String, Value>, stderr: &[u8]) -> Cause {
+    let text = |key| {
+        let text = error.get(key).and_then(Value::as_str).unwrap_or_default();
+        cut(text.as_bytes(), MESSAGE, false)
+    };
+    Cause::Reported {
+        code: error
+            .get("code")
+            .and_then(Value::as_u64)
+            .unwrap_or_default(),
+        msg: text("msg"),
+        details: text("details"),
+        stderr: tail(stderr),
+    }
+}
+
+/// The versions that a plugin speaks, of its answer to VERSION; none when it is no such answer.
+pub(super) fn supported(stdout: &[u8]) -> Option<Vec<String>> {
+    let answer: Map<String, Value> = serde_json::from_slice(stdout).ok()?;
+    match answer.get("supportedVersions").and_then(Value::as_array) {
+        Some(list) => Some(
+            list.iter()
+                .filter_map(|v| v.as_str().map(str::to_owned))
+                .collect(),
+        ),
+        // 0.2.0 had no list yet.
+        None if answer.get("cniVersion")? == "0.2.0" => Some(vec!["0.1.0".into(), "0.2.0".into()]),
+        None => None,
+    }
+}
+
+pub(super) fn head(output: &[u8]) -> String {
+    cut(output, SHOWN, false)
+}
+
+pub(super) fn tail(output: &[u8]) -> String {
+    cut(output, SHOWN, true)
+}
+
+/// At most so many bytes of an output, on one line.
+fn cut(output: &[u8], most: usize, end: bool) -> String {
+    let output = output.trim_ascii();
+    let shown = match output.len() > most {
+        true if end => &output[output.len() - most..],
+        true => &output[..most],
+        false => output,
+    };
+    let text: String = String::from_utf8_lossy(shown)
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    match output.len() > most {
+        true if end => format!("…{text}"),
+        true => format!("{text}…"),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+#[path = "result/tests.rs"]
+mod tests;

@@ -1,0 +1,91 @@
+//! The data paths: what sends the clients of services to endpoints.
+//!
+//! Invariants: a data path never looks at readiness; the endpoints of a table are chosen ([`crate::services`]). What it
+//! has programmed goes on without the daemon. Connections that are established live on, whatever changes.
+
+use std::fmt;
+
+use crate::netfilter::NetfilterError;
+use crate::services::table::ServiceTable;
+
+pub mod gate;
+pub mod nftables;
+mod pace;
+pub mod userspace;
+pub mod watch;
+
+/// A way to send clients to endpoints.
+pub trait DataPath {
+    /// Its name as kube-proxy's `/proxyMode` says it.
+    fn name(&self) -> &'static str;
+
+    /// From the return on new connections go where `table` says. Also looks whether somebody else has changed what was
+    /// programmed, and mends it; so the same table again is never in vain.
+    ///
+    /// # Errors
+    /// The table before stays in force, if somebody else did not remove it. The next call starts from nothing.
+    fn apply(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError>;
+
+    /// Takes everything back, as for a node where another data path takes over.
+    ///
+    /// # Errors
+    /// What is left stays in force.
+    fn remove(&mut self) -> Result<(), ProxyError>;
+}
+
+/// What an [`DataPath::apply`] has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Anything was programmed.
+    pub changed: bool,
+    /// Everything was, not the differences alone.
+    pub full: bool,
+    /// Somebody else had removed or changed what was programmed before.
+    pub repaired: bool,
+    /// UDP flows to endpoints that are gone, which now go elsewhere.
+    pub flows_ended: usize,
+    /// Endpoints that this data path cannot reach: pods that have loopback only.
+    pub unreachable: usize,
+    /// What did not work, though new connections go where they should.
+    pub warning: Option<String>,
+}
+
+/// Why a table is not in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProxyError {
+    /// The kernel's packet filter refused something.
+    Netfilter(NetfilterError),
+}
+
+/// Where the kernel cannot even be asked.
+pub struct NoDataPath(pub ProxyError);
+
+impl DataPath for NoDataPath {
+    fn name(&self) -> &'static str {
+        "none"
+    }
+
+    fn apply(&mut self, _: &ServiceTable) -> Result<Applied, ProxyError> {
+        Err(self.0.clone())
+    }
+
+    fn remove(&mut self) -> Result<(), ProxyError> {
+        Ok(())
+    }
+}
+
+impl fmt::Display for ProxyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Netfilter(e) => write!(f, "cannot program services: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for ProxyError {}
+
+impl From<NetfilterError> for ProxyError {
+    fn from(e: NetfilterError) -> Self {
+        Self::Netfilter(e)
+    }
+}

@@ -1,0 +1,139 @@
+//! When a changed table of services is put into force.
+//!
+//! Invariants: pure; the clock is an argument. An endpoint that goes is gone at once; what only comes waits for what else
+//! comes, at most [`GATHER`] in all.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::services::table::{Backend, Backends, ServicePortName, ServiceTable};
+
+/// The longest time that additions are gathered.
+pub const GATHER: Duration = Duration::from_millis(100);
+
+/// What to do with a table now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It is in force.
+    Rest,
+    /// At once.
+    Apply,
+    /// At that moment, if it has not become urgent before.
+    Wait(Moment),
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Pace {
+    /// Since when something waits.
+    waiting: Option<Moment>,
+}
+
+impl Pace {
+    /// What to do when `applied` is in force and `wanted` is what there should be.
+    pub fn step(&mut self, now: Moment, applied: &ServiceTable, wanted: &ServiceTable) -> Step {
+        if applied == wanted {
+            self.waiting = None;
+            return Step::Rest;
+        }
+        let due = *self.waiting.get_or_insert(now) + GATHER;
+        if now < due && !takes_away(applied, wanted) {
+            return Step::Wait(due);
+        }
+        self.waiting = None;
+        Step::Apply
+    }
+}
+
+/// Whether a client could be sent where it may no longer go.
+fn takes_away(applied: &ServiceTable, wanted: &ServiceTable) -> bool {
+    let wanted = routes(wanted);
+    routes(applied).iter().any(|route| !wanted.contains(route))
+}
+
+type Route<'a> = (&'a ServicePortName, bool, &'a Backend);
+
+fn routes(table: &ServiceTable) -> BTreeSet<Route<'_>> {
+    let mut all = BTreeSet::new();
+    for service in &table.services {
+        for (is_external, backends) in [(false, &service.internal), (true, &service.external)] {
+            if let Backends::Some(backends) = backends {
+                all.extend(backends.iter().map(|b| (&service.name, is_external, b)));
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::service::Protocol;
+    use crate::services::table::ServicePortEntry;
+
+    fn table(backends: &[u16]) -> ServiceTable {
+        let backend = |port: &u16| Backend {
+            address: ([10, 0, 0, 1], *port).into(),
+            namespace: None,
+        };
+        let backends = match backends {
+            [] => Backends::Reject,
+            all => Backends::Some(all.iter().map(backend).collect()),
+        };
+        ServiceTable {
+            services: vec![ServicePortEntry {
+                name: ServicePortName {
+                    namespace: "default".into(),
+                    service: "web".into(),
+                    port: String::new(),
+                    protocol: Protocol::Tcp,
+                },
+                port: 80,
+                cluster_ips: vec![[10, 96, 0, 7].into()],
+                external_ips: Vec::new(),
+                load_balancer_ips: Vec::new(),
+                source_ranges: Vec::new(),
+                node_port: None,
+                affinity: None,
+                external_local: false,
+                internal: backends.clone(),
+                external: backends,
+            }],
+            ..ServiceTable::default()
+        }
+    }
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_boot(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn what_comes_is_gathered_and_what_goes_goes_at_once() {
+        let mut pace = Pace::default();
+        let one = table(&[1]);
+        assert_eq!(pace.step(at(0), &one, &one), Step::Rest);
+        assert_eq!(pace.step(at(5), &one, &table(&[1, 2])), Step::Wait(at(105)));
+        assert_eq!(
+            pace.step(at(60), &one, &table(&[1, 2, 3])),
+            Step::Wait(at(105))
+        );
+        assert_eq!(pace.step(at(105), &one, &table(&[1, 2, 3])), Step::Apply);
+        assert_eq!(pace.step(at(106), &one, &table(&[2])), Step::Apply);
+        assert_eq!(pace.step(at(107), &one, &table(&[])), Step::Apply);
+        assert_eq!(
+            pace.step(at(108), &one, &ServiceTable::default()),
+            Step::Apply
+        );
+    }
+
+    /// What came and went again before it was in force begins no time of its own.
+    #[test]
+    fn the_time_counts_from_the_first_that_waits() {
+        let mut pace = Pace::default();
+        let (one, two) = (table(&[1]), table(&[1, 2]));
+        assert_eq!(pace.step(at(0), &one, &two), Step::Wait(at(100)));
+        assert_eq!(pace.step(at(50), &one, &one), Step::Rest);
+        assert_eq!(pace.step(at(90), &one, &two), Step::Wait(at(190)));
+    }
+}

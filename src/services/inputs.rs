@@ -1,0 +1,68 @@
+//! What the table of services is made of.
+//!
+//! Invariants: nothing here decides. The caller keeps what these borrow.
+
+use std::net::IpAddr;
+
+use super::claims::OwnPort;
+use super::pod_facts::PodFacts;
+use crate::api::service::{Cidr, EndpointSlice, IpFamily, Service};
+use crate::clock::Time;
+
+/// A service with what was allocated for it.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedService<'a> {
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// The service.
+    pub service: &'a Service,
+    /// When it was created, if that is known: of two that want the same, the older one has it.
+    pub created: Option<Time>,
+    /// Given or allocated, primary first. None of a service that has none, or none yet: it is not served.
+    pub cluster_ips: &'a [IpAddr],
+    /// The node port of each of the service's ports, given or allocated, in their order.
+    pub node_ports: &'a [Option<u16>],
+    /// Given or allocated.
+    pub health_check_node_port: Option<u16>,
+}
+
+/// A slice of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedSlice<'a> {
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// The slice.
+    pub slice: &'a EndpointSlice,
+}
+
+/// What the node has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NodeFacts<'a> {
+    /// `nodeName`.
+    pub name: &'a str,
+    /// The addresses of its interfaces, without those that a data path has put there for services.
+    pub addresses: &'a [IpAddr],
+    /// Those that pods get addresses of, the primary one first.
+    pub families: &'a [IpFamily],
+    /// Where podprobe itself listens.
+    pub own_ports: &'a [OwnPort],
+    /// Of the table.
+    pub pod_cidrs: &'a [Cidr],
+    /// Of the table.
+    pub service_cidrs: &'a [Cidr],
+}
+
+/// All that the table is made of.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Inputs<'a> {
+    /// In any order.
+    pub services: &'a [NamedService<'a>],
+    /// In any order.
+    pub slices: &'a [NamedSlice<'a>],
+    /// The pods of this node, in any order.
+    pub pods: &'a [PodFacts],
+    /// This node.
+    pub node: NodeFacts<'a>,
+}

@@ -1,0 +1,199 @@
+//! Services: a real daemon, real pods at the bridge, and clients on the node, in pods and outside.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+mod support;
+use support::bridged::{address, namespace, nft, on_the_bridge};
+use support::daemon::Day;
+use support::netns::{MACHINE, try_ip};
+use support::{CEILING, wait_until};
+
+const CLUSTER_IP: &str = "10.96.0.50";
+
+/// A server that is ready while it answers and the file /tmp/ready of its container is there; its page is its name. Not nc:
+/// its queue of clients has two places, and a client that finds it full comes again a second later.
+fn member(day: &Day<'_>, name: &str, more: &str) -> Value {
+    let serve =
+        "mkdir /tmp/www; hostname >/tmp/www/index.html; exec busybox httpd -f -p 80 -h /tmp/www";
+    let script = format!(": >/tmp/ready\n{more}\n{serve}");
+    let ready = "ls /tmp/ready && nc -w 1 127.0.0.1 80 </dev/null";
+    let probe = json!({"exec": {"command": ["/bin/sh", "-c", ready]}, "periodMilliseconds": 50,
+        "timeoutSeconds": 5, "failureThreshold": 1});
+    let mut pod = day.pod(name, &script, json!({"readinessProbe": probe}));
+    pod["metadata"]["labels"] = json!({"app": "web"});
+    pod
+}
+
+fn service(spec: Value) -> Value {
+    let mut all = json!({"selector": {"app": "web"}, "clusterIP": CLUSTER_IP, "ports": [{"port": 8000, "targetPort": 80}]});
+    let object = all.as_object_mut().unwrap();
+    object.extend(spec.as_object().unwrap().clone());
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": all})
+}
+
+fn at(ip: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(ip.parse::<IpAddr>().unwrap(), port)
+}
+
+/// The page of a server.
+fn ask(to: SocketAddr) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(5))?;
+    stream.set_read_timeout(Some(CEILING))?;
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let page = text.split_once("\r\n\r\n").map(|(_, page)| page.trim_end());
+    page.map(str::to_owned)
+        .ok_or_else(|| std::io::Error::other(text.clone()))
+}
+
+/// Who answers, asked often enough that everybody has had a turn.
+fn answers(to: SocketAddr) -> BTreeSet<String> {
+    (0..24).filter_map(|_| ask(to).ok()).collect()
+}
+
+fn set_ready(day: &Day<'_>, name: &str, ready: bool) {
+    let root = format!("/proc/{}/root/tmp/ready", day.process(name).pid);
+    match ready {
+        true => fs::write(root, "").unwrap(),
+        false => fs::remove_file(root).unwrap(),
+    }
+}
+
+fn names(all: &[&str]) -> BTreeSet<String> {
+    all.iter().map(|n| format!("{n}-edge")).collect()
+}
+
+#[test]
+fn clients_are_sent_to_ready_pods_alone() {
+    on_the_bridge(json!({}), |day, outside| {
+        for name in ["a", "b"] {
+            day.put(name, member(day, name, ""));
+        }
+        day.put("web", service(json!({"type": "NodePort", "ports": [{"port": 8000, "targetPort": 80, "nodePort": 30080}]})));
+        let web = at(CLUSTER_IP, 8000);
+        wait_until("both pods to have clients", || {
+            answers(web) == names(&["a", "b"])
+        });
+        let inside = namespace(day, "a");
+        assert_eq!(inside.run(|| answers(web)), names(&["a", "b"]));
+        let node_port = at(MACHINE, 30080);
+        assert_eq!(outside.run(|| answers(node_port)), names(&["a", "b"]));
+        assert_eq!(answers(node_port), names(&["a", "b"]));
+        set_ready(day, "b", false);
+        wait_until("b to have no clients", || answers(web) == names(&["a"]));
+        let shown = day.says(&["get", "services"]);
+        assert_eq!(
+            shown.split_whitespace().collect::<Vec<_>>().join(" "),
+            "NAME TYPE CLUSTER-IP EXTERNAL-IP PORT(S) web NodePort 10.96.0.50 <none> 8000:30080/TCP"
+        );
+        let endpoints = format!("{}:80", address(day, "a"));
+        let shown = day.says(&["get", "ep", "web"]);
+        assert!(shown.ends_with(&format!("web    {endpoints}\n")), "{shown}");
+        let shown = day.says(&["describe", "svc", "web"]);
+        let pods = shown.split_once("\nPods:\n").unwrap().1;
+        let pods: Vec<&str> = pods.lines().map(str::trim).collect();
+        assert_eq!(pods[0], "a-edge  gets traffic", "{shown}");
+        assert!(
+            pods[1].starts_with("b-edge  no traffic: not ready"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains(&format!("Endpoints:                {endpoints}\n")),
+            "{shown}"
+        );
+        assert_eq!(outside.run(|| answers(node_port)), names(&["a"]));
+        set_ready(day, "a", false);
+        let refused = || ask(web).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused);
+        wait_until("clients to be refused", refused);
+        assert!(inside.run(refused));
+        set_ready(day, "b", true);
+        wait_until("b to have clients again", || answers(web) == names(&["b"]));
+        // Other ports and addresses of the range are refused at once, not sent out.
+        for nobody in [at(CLUSTER_IP, 8001), at("10.96.0.51", 8000)] {
+            let e = ask(nobody).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::ConnectionRefused, "{nobody}");
+        }
+        day.delete("web");
+        wait_until("the tables to go", || {
+            !nft("list tables").contains("-services")
+        });
+        assert!(!try_ip("route").1.contains("10.96.0.0"));
+    });
+}
+
+/// A service without an address gets one, keeps it, and tells it.
+#[test]
+fn an_address_is_allocated_and_kept() {
+    on_the_bridge(json!({"serviceCIDR": "10.97.0.0/24"}), |day, _| {
+        day.put("a", member(day, "a", ""));
+        let mut web = service(json!({"type": "NodePort"}));
+        web["spec"].as_object_mut().unwrap().remove("clusterIP");
+        day.put("web", &web);
+        let row = |day: &Day<'_>| {
+            day.says(&["get", "services", "web"])
+                .lines()
+                .nth(1)
+                .unwrap()
+                .to_owned()
+        };
+        wait_until("the address", || {
+            row_of(day).is_some_and(|r| r[2].starts_with("10.97.0."))
+        });
+        let before = row(day);
+        let cells = row_of(day).unwrap();
+        let node_port: u16 = cells[4].split(&[':', '/']).nth(1).unwrap().parse().unwrap();
+        assert!((30000..=32767).contains(&node_port), "{before}");
+        let web_at = at(&cells[2], 8000);
+        wait_until("clients", || answers(web_at) == names(&["a"]));
+        assert_eq!(answers(at(MACHINE, node_port)), names(&["a"]));
+        day.crash();
+        assert_eq!(answers(web_at), names(&["a"]));
+        wait_until("the service after the restart", || row_of(day).is_some());
+        assert_eq!(row(day), before);
+        // Somebody else's claim to the same address is refused, and told.
+        web["metadata"]["name"] = json!("zweb");
+        web["spec"]["clusterIP"] = json!(cells[2]);
+        day.put("zweb", &web);
+        wait_until("the problem", || {
+            day.says(&["describe", "svc", "zweb"]).contains("Problem:")
+        });
+        assert_eq!(answers(web_at), names(&["a"]));
+    });
+}
+
+/// The cells of the service `web`, once it is there.
+fn row_of(day: &Day<'_>) -> Option<Vec<String>> {
+    let shown = day.says(&["get", "services", "web"]);
+    let row = shown.lines().find(|l| l.starts_with("web "))?;
+    Some(row.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Endpoints of elsewhere come from slices in files, and a service without a selector has no others.
+#[test]
+fn slices_of_files_lead_elsewhere() {
+    on_the_bridge(json!({}), |day, _| {
+        day.put("a", member(day, "a", ""));
+        let mut web = service(json!({}));
+        web["spec"].as_object_mut().unwrap().remove("selector");
+        day.put("web", web);
+        day.wait_ready("a");
+        let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}},
+            "ports": [{"port": 80}], "endpoints": [{"addresses": [address(day, "a").to_string()]}]});
+        let web = at(CLUSTER_IP, 8000);
+        wait_until("the service to be there", || {
+            ask(web).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
+        });
+        day.put("slice", slice);
+        wait_until("the slice's endpoint to have clients", || {
+            answers(web) == names(&["a"])
+        });
+    });
+}
