@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
 use std::time::Duration;
 
 use podprobe::network::NetworkChoice;
@@ -14,7 +15,7 @@ use support::bridged::{
     port_of, seen_from, server, uid,
 };
 use support::daemon::Day;
-use support::netns::{MACHINE, OUTSIDE, OUTSIDE_V6, ip, try_ip};
+use support::netns::{MACHINE, Netns, OUTSIDE, OUTSIDE_V6, ip, try_ip};
 use support::{Node, wait_until};
 
 #[test]
@@ -325,7 +326,7 @@ fn what_is_removed_by_hand_is_made_again() {
                     format!("link set {two} nomaster"),
                     format!("addr flush dev {bridge}"),
                 ],
-                &format!("flush table {table}"),
+                &format!("flush set {table} pods"),
             ),
             (
                 [
@@ -450,5 +451,128 @@ fn pods_are_connected_by_the_plugins_that_are_configured() {
         fs::remove_file(conf.join("10-pods.conflist")).unwrap();
         day.wait_ready("c");
         assert!(address(day, "c").to_string().starts_with("10.244.0."));
+    });
+}
+
+/// Frames as a pod with CAP_NET_RAW can make them: `what` says which; see the script.
+fn send_frames(from: &Netns, what: &[&str]) {
+    let done = from.run(|| {
+        Command::new("python3")
+            .args(["-c", FRAMES])
+            .args(what)
+            .status()
+            .unwrap()
+    });
+    assert!(done.success(), "{what:?}");
+}
+
+const FRAMES: &str = r#"
+import socket, struct, sys
+def mac(t): return bytes.fromhex(t.replace(":", ""))
+def checksum(b):
+    b += b"\0" * (len(b) % 2)
+    n = sum(struct.unpack("!%dH" % (len(b) // 2), b))
+    while n >> 16: n = (n & 0xffff) + (n >> 16)
+    return ~n & 0xffff
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+s.bind(("eth0", 0))
+own = s.getsockname()[4]
+kind, more = sys.argv[1], sys.argv[2:]
+if kind == "advertise":
+    src, dst = socket.inet_pton(socket.AF_INET6, "fe80::2"), socket.inet_pton(socket.AF_INET6, "ff02::1")
+    prefix = struct.pack("!BBBBIII", 3, 4, 64, 0xc0, 3600, 3600, 0) + socket.inet_pton(socket.AF_INET6, "2001:bad::")
+    body = struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, 1800, 0, 0) + prefix
+    pseudo = src + dst + struct.pack("!II", len(body), 58)
+    body = body[:2] + struct.pack("!H", checksum(pseudo + body)) + body[4:]
+    packet = struct.pack("!IHBB", 6 << 28, len(body), 58, 255) + src + dst + body
+    s.send(mac("01:80:c2:00:00:0e") + own + b"\x86\xdd" + packet)
+elif kind == "claim":
+    victim, ip = mac(more[0]), socket.inet_aton(more[1])
+    arp = struct.pack("!HHBBH", 1, 0x800, 6, 4, 1) + own + ip + b"\0" * 6 + ip
+    for to in ["ff:ff:ff:ff:ff:ff", "01:80:c2:00:00:0e"]:
+        s.send(mac(to) + victim + b"\x08\x06" + arp)
+        s.send(mac(to) + victim + b"\x88\xcc" + b"\0" * 50)
+elif kind == "udp":
+    src, dst, port = socket.inet_aton(more[0]), socket.inet_aton(more[1]), int(more[2])
+    udp = struct.pack("!HHHH", 53, port, 8 + 6, 0) + b"forged"
+    head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(udp), 1, 0, 64, 17, 0) + src + dst
+    head = head[:10] + struct.pack("!H", checksum(head)) + head[12:]
+    s.send(mac("01:80:c2:00:00:0e") + own + b"\x08\x00" + head + udp)
+elif kind == "stray":
+    src, dst, gateway = socket.inet_aton(more[0]), socket.inet_aton(more[1]), mac(more[2])
+    tcp = struct.pack("!HHIIBBHHH", 40000, 80, 1, 0, 0x50, 0, 1000, 0, 0)
+    tcp = tcp[:16] + struct.pack("!H", checksum(src + dst + struct.pack("!HH", 6, len(tcp)) + tcp)) + tcp[18:]
+    head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(tcp), 1, 0, 255, 6, 0) + src + dst
+    head = head[:10] + struct.pack("!H", checksum(head)) + head[12:]
+    for _ in range(100): s.send(gateway + own + b"\x08\x00" + head + tcp)
+"#;
+
+fn mac_of(ip: IpAddr) -> String {
+    format!("0a:58:0a:f4:00:{:02x}", last_byte(ip))
+}
+
+/// What a pod sends as raw frames gives the node no route, no forged packet, and no other pod's traffic to the pod.
+#[test]
+fn raw_frames_of_a_pod_change_nothing_for_others() {
+    on_the_bridge(json!({}), |day, _| {
+        for name in ["a", "b"] {
+            day.put(name, server(day, name));
+        }
+        let web = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+            "spec": {"clusterIP": "10.96.0.50", "ports": [{"port": 80}]}});
+        day.put("web", web);
+        ["a", "b"].iter().for_each(|name| day.wait_ready(name));
+        wait_until("the tables of services", || {
+            nft("list tables").contains("-services")
+        });
+        let (a, b) = (address(day, "a"), address(day, "b"));
+        let (inside, node) = (namespace(day, "a"), UdpSocket::bind("0.0.0.0:0").unwrap());
+        let port = node.local_addr().unwrap().port();
+        send_frames(&inside, &["advertise"]);
+        send_frames(
+            &inside,
+            &["udp", "192.0.2.2", "10.244.0.1", &port.to_string()],
+        );
+        send_frames(&inside, &["claim", &mac_of(b), &b.to_string()]);
+        // What is sent in order is heard in order: after this packet the others have had their effect.
+        inside.run(|| {
+            let honest = UdpSocket::bind((a, 0)).unwrap();
+            honest.send_to(b"honest", ("10.244.0.1", port)).unwrap();
+        });
+        let mut bytes = [0; 100];
+        node.set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        let (n, from) = node.recv_from(&mut bytes).unwrap();
+        assert_eq!((&bytes[..n], from.ip()), (&b"honest"[..], a));
+        let routes = try_ip("-6 route").1 + &try_ip("-6 addr").1;
+        assert!(
+            !routes.contains("2001:bad") && !routes.contains("fe80::2"),
+            "{routes}"
+        );
+        assert_eq!(ask((b, 80)).unwrap(), "b-edge");
+        let packets = || {
+            let output = Command::new("cat").arg("/proc/net/dev").output().unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            let line = text
+                .lines()
+                .find_map(|l| l.trim().strip_prefix("lo:"))
+                .unwrap();
+            line.split_whitespace()
+                .nth(1)
+                .unwrap()
+                .parse::<u64>()
+                .unwrap()
+        };
+        let before = packets();
+        send_frames(
+            &inside,
+            &["stray", &a.to_string(), "10.96.7.7", "0a:58:00:00:00:01"],
+        );
+        assert_eq!(inside.run(|| ask((b, 80))).unwrap(), "b-edge");
+        assert!(
+            packets() - before < 100,
+            "{} packets went through loopback",
+            packets() - before
+        );
     });
 }

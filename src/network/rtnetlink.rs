@@ -19,6 +19,9 @@ use netlink_packet_route::link::{
     InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoPortKind, InfoVeth, LinkAttribute,
     LinkFlags, LinkInfo, LinkMessage,
 };
+use netlink_packet_route::neighbour::{
+    NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
 use netlink_packet_route::route::{
     RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -172,15 +175,16 @@ impl Rtnetlink {
         self.change(RouteNetlinkMessage::NewLink(message), 0)
     }
 
-    /// Lets a port of a bridge get back what it has sent.
-    pub fn set_hairpin(&mut self, index: u32) -> io::Result<()> {
+    /// Lets a port of a bridge get back what it has sent, and keeps it from claiming hardware addresses.
+    pub fn set_port(&mut self, index: u32) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
         message.attributes = vec![LinkAttribute::LinkInfo(vec![
             LinkInfo::PortKind(InfoPortKind::Bridge),
-            LinkInfo::PortData(InfoPortData::BridgePort(vec![InfoBridgePort::HairpinMode(
-                true,
-            )])),
+            LinkInfo::PortData(InfoPortData::BridgePort(vec![
+                InfoBridgePort::HairpinMode(true),
+                InfoBridgePort::Learning(false),
+            ])),
         ])];
         self.change(RouteNetlinkMessage::NewLink(message), 0)
     }
@@ -190,6 +194,36 @@ impl Rtnetlink {
         let mut message = up();
         message.header.index = index;
         self.change(RouteNetlinkMessage::NewLink(message), 0)
+    }
+
+    /// Fixes which port of a bridge a hardware address is behind.
+    pub fn fix_port_of(&mut self, mac: [u8; 6], port: u32) -> io::Result<()> {
+        let mut message = NeighbourMessage::default();
+        message.header.family = AddressFamily::Bridge;
+        message.header.ifindex = port;
+        message.header.state = NeighbourState::Noarp;
+        message.header.flags = NeighbourFlags::Controller;
+        message.attributes = vec![NeighbourAttribute::LinkLayerAddress(mac.into())];
+        let flags = NLM_F_CREATE | NLM_F_REPLACE;
+        self.change(RouteNetlinkMessage::NewNeighbour(message), flags)
+    }
+
+    /// Fixes the hardware address of a neighbour, which then nobody else can claim.
+    pub fn fix_neighbour(&mut self, ip: IpAddr, mac: [u8; 6], link: u32) -> io::Result<()> {
+        let mut message = neighbour(ip, link);
+        message.header.state = NeighbourState::Permanent;
+        let mac = NeighbourAttribute::LinkLayerAddress(mac.into());
+        message.attributes.push(mac);
+        let flags = NLM_F_CREATE | NLM_F_REPLACE;
+        self.change(RouteNetlinkMessage::NewNeighbour(message), flags)
+    }
+
+    /// Forgets a neighbour. Idempotent.
+    pub fn forget_neighbour(&mut self, ip: IpAddr, link: u32) -> io::Result<()> {
+        match self.change(RouteNetlinkMessage::DelNeighbour(neighbour(ip, link)), 0) {
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            done => done,
+        }
     }
 
     /// Removes an interface, with its peer if it has one. Idempotent.
@@ -360,6 +394,14 @@ fn address_message(index: u32, address: Cidr) -> AddressMessage {
         AddressAttribute::Local(address.network),
         AddressAttribute::Address(address.network),
     ];
+    message
+}
+
+fn neighbour(ip: IpAddr, link: u32) -> NeighbourMessage {
+    let mut message = NeighbourMessage::default();
+    message.header.family = family(ip);
+    message.header.ifindex = link;
+    message.attributes = vec![NeighbourAttribute::Destination(ip.into())];
     message
 }
 

@@ -26,7 +26,7 @@ pub fn ensure(ranges: &[Cidr]) -> io::Result<()> {
             |r: &super::rtnetlink::Route| r.destination == *range && r.interface == loopback.index;
         let mut others = routes
             .iter()
-            .filter(|r| r.destination.prefix > 0 && !ours(r));
+            .filter(|r| r.destination.prefix >= range.prefix && !ours(r));
         if let Some(other) = others.find(|r| r.destination.overlaps(*range)) {
             let link = links.iter().find(|l| l.index == other.interface);
             return Err(io::Error::other(format!(

@@ -169,6 +169,8 @@ struct Watch {
     failed: String,
     /// Findings that the log has.
     said: BTreeSet<String>,
+    /// What the log has of the routes.
+    route_said: String,
 }
 
 impl Watch {
@@ -185,6 +187,7 @@ impl Watch {
             next_look: now,
             failed: String::new(),
             said: BTreeSet::new(),
+            route_said: String::new(),
         }
     }
 
@@ -331,6 +334,7 @@ impl Watch {
         };
         match done {
             Ok(applied) => {
+                log::debug!("services in force: {}", summary(table));
                 self.applied = Some(table.clone());
                 self.deps.gate.pass(version, has_traffic(table));
                 self.failed.clear();
@@ -351,6 +355,13 @@ impl Watch {
         }
     }
 
+    fn say_of_routes(&mut self, text: String) {
+        if self.route_said != text {
+            log::warn!("{text}");
+            self.route_said = text;
+        }
+    }
+
     /// What is wrong is said once, and again when it has been right meanwhile.
     fn say(&mut self, services: &Services) {
         let refused = services.assigned.iter().flat_map(|(key, assigned)| {
@@ -366,8 +377,10 @@ impl Watch {
     }
 
     fn put_in_force(&mut self, table: &ServiceTable) -> Result<Applied, String> {
-        let routed = service_routes::ensure(&self.deps.service_cidrs);
-        routed.map_err(|e| format!("cannot program services: {e}"))?;
+        // Without a route only the node's own processes may miss services.
+        if let Err(e) = service_routes::ensure(&self.deps.service_cidrs) {
+            self.say_of_routes(format!("services: {e}"));
+        }
         self.deps.path.apply(table).map_err(|e| e.to_string())
     }
 
@@ -421,6 +434,17 @@ fn with_inputs<T>(
         })
         .collect();
     f(&services, &slices)
+}
+
+/// `default/web:http to 10.244.0.2:80 10.244.0.3:80`, for the log.
+fn summary(table: &ServiceTable) -> String {
+    let backends = |b: &Backends| match b {
+        Backends::Some(all) => all.iter().map(|b| format!(" {}", b.address)).collect(),
+        Backends::Reject | Backends::Drop => " nobody".to_owned(),
+    };
+    let services = table.services.iter();
+    let each = services.map(|s| format!("{} to{}", s.name, backends(&s.internal)));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 fn has_traffic(table: &ServiceTable) -> bool {

@@ -31,7 +31,7 @@ use crate::api::service::Protocol;
 use crate::runtime::PortMapping;
 use crate::sys::task::{self, Process};
 
-use packet_filter::{Abilities, PacketFilter, Programmed};
+use packet_filter::{Abilities, PacketFilter, Programmed, Since};
 
 /// The file beside a sandbox's record.
 const RECORD: &str = "bridge.json";
@@ -39,6 +39,10 @@ const RECORD: &str = "bridge.json";
 const POD_INTERFACE: &str = "eth0";
 /// The beginning of the names of the node's ends of the pairs.
 const PORT_PREFIX: &str = "ppv";
+/// A shorter prefix is a default route in parts, as tunnels add it.
+const LEAST_PREFIX: u8 = 8;
+/// The hardware address of every bridge of ours: pods know it by heart, also after the bridge was made again.
+const BRIDGE_MAC: [u8; 6] = [0x0a, 0x58, 0, 0, 0, 1];
 /// Where the node has no default route.
 const DEFAULT_MTU: u32 = 1500;
 
@@ -118,6 +122,10 @@ struct State {
     last: Vec<IpAddr>,
     /// What the packet filter was told.
     programmed: Programmed,
+    /// Sandboxes that are being connected right now.
+    connecting: BTreeSet<String>,
+    /// What the log has of this round's damage.
+    said: BTreeSet<String>,
 }
 
 impl State {
@@ -143,7 +151,7 @@ impl Bridge {
         let state = State {
             last: last.collect(),
             attachments,
-            programmed: Programmed::default(),
+            ..State::default()
         };
         Self {
             settings,
@@ -185,6 +193,7 @@ impl Bridge {
         attachment.write(sandbox.record)?;
         state.last = addresses;
         let id = sandbox.id.to_owned();
+        state.connecting.insert(id.clone());
         state.attachments.insert(id, attachment.clone());
         Ok(attachment)
     }
@@ -204,11 +213,9 @@ impl Bridge {
         let have = have.transpose()?.unwrap_or_default();
         self.refuse_overlaps(kernel, there.as_ref(), &have)?;
         if there.is_none() {
-            let gateway = self.gateways().next().map(|g| g.network);
-            let mac = gateway.map_or([2, 0, 0, 0, 0, 1], mac);
             let mtu = mtu(kernel)?;
             kernel
-                .add_bridge(name, mac, mtu)
+                .add_bridge(name, BRIDGE_MAC, mtu)
                 .map_err(|e| cause(&format!("make the bridge {name}"), &e))?;
         }
         let link = kernel.link(name)?.filter(|link| link.is_bridge);
@@ -261,9 +268,9 @@ impl Bridge {
             return Ok(());
         }
         let routes = kernel.routes()?;
-        let others = routes
-            .iter()
-            .filter(|r| r.destination.prefix > 0 && bridge.is_none_or(|b| b.index != r.interface));
+        let others = routes.iter().filter(|r| {
+            r.destination.prefix >= LEAST_PREFIX && bridge.is_none_or(|b| b.index != r.interface)
+        });
         for (route, range) in others.flat_map(|r| new.iter().map(move |range| (r, range))) {
             if !route.destination.overlaps(*range) {
                 continue;
@@ -277,6 +284,14 @@ impl Bridge {
             )));
         }
         Ok(())
+    }
+
+    fn connect_attached(&self, attachment: &Attachment) -> io::Result<()> {
+        let mut kernel = Rtnetlink::open()?;
+        let bridge = self.ensure_bridge(&mut kernel, &self.lock())?;
+        // Before the pod can send anything.
+        self.program(&mut self.lock())?;
+        self.connect(&mut kernel, &bridge, attachment)
     }
 
     /// Connects the sandbox's namespace; what is there already stays.
@@ -299,9 +314,26 @@ impl Bridge {
             .map_err(|e| cause(&format!("make the interface {}", attachment.interface), &e))?;
         let port = kernel.link(&attachment.interface)?;
         let port = port.ok_or_else(|| io::Error::other("the new interface is gone"))?;
-        kernel.set_hairpin(port.index)?;
+        self.fix_port(kernel, bridge, &port, attachment)?;
         inside(&namespace, || configure(attachment))
             .map_err(|e| cause(&format!("set {POD_INTERFACE} of the pod up"), &e))
+    }
+
+    /// Ties the port to its pod: nobody else's frames come in there, and what is for the pod goes nowhere else.
+    fn fix_port(
+        &self,
+        kernel: &mut Rtnetlink,
+        bridge: &Link,
+        port: &Link,
+        attachment: &Attachment,
+    ) -> io::Result<()> {
+        sysctl::of_a_port(&port.name);
+        kernel.set_port(port.index)?;
+        kernel.fix_port_of(attachment.mac, port.index)?;
+        for ip in &attachment.addresses {
+            kernel.fix_neighbour(*ip, attachment.mac, bridge.index)?;
+        }
+        Ok(())
     }
 
     /// Tells the packet filter of all sandboxes. Called with the lock held.
@@ -337,39 +369,52 @@ impl Bridge {
             let name = &self.settings.name;
             said.push(format!("the bridge {name} was gone: made again"));
         }
-        let filter = &self.settings.filter;
-        if filter
-            .is_changed(&state.programmed)
-            .map_err(io::Error::other)?
-        {
-            if state.programmed != Programmed::default() {
-                said.push("the packet filter's tables of podprobe were changed by somebody else: made again".into());
-            }
-            self.program(state)?;
-        }
+        let was_there = bridge.is_some();
+        self.mend_filter(state, said)?;
         let bridge = self.ensure_bridge(&mut kernel, state)?;
-        for attachment in state.attachments.values() {
+        for (id, attachment) in &state.attachments {
             // The end of the sandbox is noticed elsewhere.
-            if open_namespace(attachment.holder).is_err() {
+            if state.connecting.contains(id) || open_namespace(attachment.holder).is_err() {
                 continue;
             }
-            let name = &attachment.interface;
-            match find(name) {
-                None => {
-                    said.push(format!("interface {name} of a pod was gone: made again"));
-                    self.connect(&mut kernel, &bridge, attachment)?;
-                }
-                Some(port) if port.master != Some(bridge.index) || !port.up => {
-                    said.push(format!(
-                        "interface {name} of a pod was cut off: connected again"
-                    ));
-                    kernel.set_master(port.index, bridge.index)?;
-                    kernel.set_hairpin(port.index)?;
-                }
-                Some(_) => {}
+            let port = find(&attachment.interface);
+            let is_whole = |p: &Link| was_there && p.master == Some(bridge.index) && p.up;
+            if port.is_some_and(is_whole) {
+                continue;
             }
+            let mended = self.mend_port(&mut kernel, &bridge, port, attachment);
+            said.push(mended_or_not(attachment, port.is_some(), mended));
         }
         Ok(())
+    }
+
+    fn mend_port(
+        &self,
+        kernel: &mut Rtnetlink,
+        bridge: &Link,
+        port: Option<&Link>,
+        attachment: &Attachment,
+    ) -> io::Result<()> {
+        let Some(port) = port else {
+            return self.connect(kernel, bridge, attachment);
+        };
+        kernel.set_master(port.index, bridge.index)?;
+        self.fix_port(kernel, bridge, port, attachment)
+    }
+
+    /// What somebody else may have changed cannot all be seen, such as the members of a set: after any change of the packet
+    /// filter that is not ours, all is told again.
+    fn mend_filter(&self, state: &mut State, said: &mut Vec<String>) -> io::Result<()> {
+        let since = self.settings.filter.look_since(&state.programmed);
+        match since.map_err(io::Error::other)? {
+            Since::Same => return Ok(()),
+            Since::Ours if state.programmed != Programmed::default() => said.push(
+                "the packet filter's tables of podprobe were changed by somebody else: made again"
+                    .into(),
+            ),
+            Since::Ours | Since::Others => {}
+        }
+        self.program(state)
     }
 
     /// Forgets the sandbox, and with the last one the bridge.
@@ -380,6 +425,11 @@ impl Bridge {
         };
         let mut kernel = Rtnetlink::open()?;
         kernel.remove_link(&attachment.interface)?;
+        if let Some(bridge) = kernel.link(&self.settings.name)? {
+            for ip in &attachment.addresses {
+                kernel.forget_neighbour(*ip, bridge.index)?;
+            }
+        }
         state.attachments.remove(id);
         if state.attachments.is_empty() {
             kernel.remove_link(&self.settings.name)?;
@@ -394,11 +444,9 @@ impl PodNetwork for Bridge {
         let holder = holder.ok_or_else(|| io::Error::other("the sandbox has ended"))?;
         sandbox.ports.iter().try_for_each(refuse_port_in_use)?;
         let attachment = self.attach(sandbox, holder)?;
-        let mut kernel = Rtnetlink::open()?;
-        let bridge = self.ensure_bridge(&mut kernel, &self.lock())?;
-        // Before the pod can send anything.
-        self.program(&mut self.lock())?;
-        self.connect(&mut kernel, &bridge, &attachment)?;
+        let connected = self.connect_attached(&attachment);
+        self.lock().connecting.remove(sandbox.id);
+        connected?;
         Ok(attachment.addresses)
     }
 
@@ -415,10 +463,35 @@ impl PodNetwork for Bridge {
 
     fn mend(&self) -> Vec<String> {
         let mut said = Vec::new();
-        if let Err(e) = self.mend_locked(&mut self.lock(), &mut said) {
+        let mut state = self.lock();
+        if let Err(e) = self.mend_locked(&mut state, &mut said) {
             said.push(format!("cannot mend the network of pods: {e}"));
         }
+        // What goes on is said once.
+        let now: BTreeSet<String> = said.iter().cloned().collect();
+        said.retain(|text| !state.said.contains(text));
+        state.said = now;
         said
+    }
+}
+
+fn mended_or_not(attachment: &Attachment, was_there: bool, mended: io::Result<()>) -> String {
+    let Attachment {
+        interface,
+        addresses,
+        ..
+    } = attachment;
+    let pod = addresses.first().map_or(String::new(), ToString::to_string);
+    let what = match was_there {
+        true => "was cut off: connected again",
+        false => "was gone: made again",
+    };
+    match mended {
+        Ok(()) => format!("interface {interface} of the pod with the address {pod} {what}"),
+        Err(e) => format!(
+            "cannot connect the pod with the address {pod} again: {e}; if it has changed its own {POD_INTERFACE}, start it anew \
+             with a change to its file"
+        ),
     }
 }
 
@@ -446,6 +519,7 @@ fn configure(attachment: &Attachment) -> io::Result<()> {
     }
     kernel.set_up(index)?;
     for gateway in attachment.gateways.iter().map(|g| g.network) {
+        kernel.fix_neighbour(gateway, BRIDGE_MAC, index)?;
         kernel.add_route(Cidr::single(gateway), None, index)?;
         kernel.add_route(everything(gateway), Some(gateway), index)?;
     }

@@ -10,7 +10,7 @@ use crate::api::service::Protocol;
 use crate::netfilter::{
     BaseChain, ChainState, ChainType, Ct, Element, Family, Fib, Field, Hook, Key, Load, Meta,
     Netfilter, NetfilterError, OnTable, Register, Rule, Set, Table, Transaction, Type, Value,
-    Verdict, ct_status,
+    Verdict, ct_state, ct_status,
 };
 
 /// Numbers of protocols in an Ethernet frame.
@@ -37,6 +37,17 @@ pub(in crate::network) struct Abilities {
     pub(in crate::network) nat: bool,
     /// The filter of frames.
     pub(in crate::network) frames: bool,
+}
+
+/// What the packet filter shows of changes by somebody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Since {
+    /// Nothing has changed.
+    Same,
+    /// Other tables have changed, and perhaps what our chains look up.
+    Others,
+    /// Our chains are not as they were.
+    Ours,
 }
 
 /// The tables as the kernel had them after a transaction of ours.
@@ -73,16 +84,19 @@ impl PacketFilter {
         self.look(&mut kernel)
     }
 
-    /// Whether somebody else has changed them since.
-    pub(super) fn is_changed(&self, since: &Programmed) -> Result<bool, NetfilterError> {
+    /// What has become of them since.
+    pub(super) fn look_since(&self, since: &Programmed) -> Result<Since, NetfilterError> {
         if self.can == Abilities::default() {
-            return Ok(false);
+            return Ok(Since::Same);
         }
         let mut kernel = Netfilter::open()?;
         if kernel.generation()? == since.generation {
-            return Ok(false);
+            return Ok(Since::Same);
         }
-        Ok(self.look(&mut kernel)?.chains != since.chains)
+        Ok(match self.look(&mut kernel)?.chains == since.chains {
+            true => Since::Others,
+            false => Since::Ours,
+        })
     }
 
     fn look(&self, kernel: &mut Netfilter) -> Result<Programmed, NetfilterError> {
@@ -156,6 +170,7 @@ impl PacketFilter {
         }
         let sends = [Load::source(family), Load::destination(family)];
         let elsewhere = crate::netfilter::interface(&self.bridge);
+        keep_in(table, family, &elsewhere);
         table
             .add_chain(
                 "postrouting",
@@ -177,6 +192,20 @@ impl PacketFilter {
                     .masquerade(),
             );
     }
+}
+
+/// What belongs to no connection is not translated, and would leave the node with the address of a pod.
+fn keep_in(table: &mut OnTable<'_>, family: Family, bridge: &[u8]) {
+    table
+        .add_chain("forward", Some(base(ChainType::Filter, Hook::Forward, 0)))
+        .add_rule(
+            "forward",
+            Rule::new()
+                .any_bit(Ct::State, ct_state::INVALID)
+                .in_set(&[Load::source(family)], "pods")
+                .is_not(Load::Meta(Meta::OutputName), bridge)
+                .verdict(Verdict::Drop),
+        );
 }
 
 fn translate(table: &mut OnTable<'_>, chain: &str, family: Family) {
@@ -259,6 +288,8 @@ fn frames(table: &mut OnTable<'_>, attachments: &[&Attachment]) {
     let is_known = |rule: Rule, mac, ip, set: &str| {
         rule.in_set(&[from, mac, ip], set).verdict(Verdict::Accept)
     };
+    // Both what the packet says and who sends it.
+    let arp = of(ETHER_ARP).in_set(&[from, Load::ETHER_SOURCE], "senders");
     // What a pod's kernel says of itself before it has an address, and to find its neighbours.
     let by_itself = of(ETHER_IPV6).in_set(&[from, Load::ETHER_SOURCE], "senders");
     let fe80 = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0).octets();
@@ -288,12 +319,7 @@ fn frames(table: &mut OnTable<'_>, attachments: &[&Attachment]) {
         )
         .add_rule(
             "prerouting",
-            is_known(
-                of(ETHER_ARP),
-                Load::ARP_ETHER_SOURCE,
-                Load::ARP_SOURCE,
-                "ipv4",
-            ),
+            is_known(arp, Load::ARP_ETHER_SOURCE, Load::ARP_SOURCE, "ipv4"),
         )
         .add_rule(
             "prerouting",

@@ -24,6 +24,15 @@ pub(super) fn of_the_bridge(bridge: &str, has_v6: bool) {
     }
 }
 
+/// The node's end of a pair is a wire. Frames to the group addresses of bridges come up here and not at the bridge, and
+/// nothing in them may reach the node: no router advertisement, and no packet whose sender the bridge would have refused.
+pub(super) fn of_a_port(port: &str) {
+    set(&format!("ipv6/conf/{port}/disable_ipv6"), "1");
+    set(&format!("ipv6/conf/{port}/accept_ra"), "0");
+    set(&format!("ipv4/conf/{port}/rp_filter"), "1");
+    set(&format!("ipv4/conf/{port}/arp_ignore"), "8");
+}
+
 /// In the namespace of a pod.
 pub(super) fn of_a_pod(interface: &str, has_v6: bool) {
     for at in ["all", interface] {
@@ -45,7 +54,8 @@ fn forward_v6() {
         .into_iter()
         .flatten()
         .flatten();
-    for interface in interfaces.filter_map(|e| e.file_name().into_string().ok()) {
+    let interfaces = interfaces.filter_map(|e| e.file_name().into_string().ok());
+    for interface in interfaces.filter(|name| !name.starts_with("pp")) {
         let name = format!("ipv6/conf/{interface}/accept_ra");
         if get(&name).as_deref() == Some("1") {
             set(&name, "2");

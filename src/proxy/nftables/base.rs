@@ -129,10 +129,17 @@ pub(super) fn add(on: &mut OnTable<'_>, family: Family) {
             on.add_rule(name, entry(kind).jump(to));
         }
     }
+    no_loops(on, family);
     refusals(on, family);
     dispatch(on, family);
     unallocated(on, family);
     masquerade(on, family);
+}
+
+/// A packet that belongs to no connection is not translated; the route of the range would send it round through loopback.
+fn no_loops(on: &mut OnTable<'_>, family: Family) {
+    let rule = Rule::new().in_set(&[Load::destination(family)], SERVICE_CIDRS);
+    on.add_rule("filter-forward", rule.verdict(Verdict::Drop));
 }
 
 /// Filters look at the first packet of a connection only, as translation does by itself.
