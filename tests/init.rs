@@ -327,6 +327,8 @@ fn a_failed_init_container_ends_the_pod_or_is_tried_again() {
             json!({"restartPolicy": "OnFailure", "initContainers": [retry], "containers": [container("app", &stays("app", ""))]}),
         );
         let status = w.wait("retry", "the app", |s| running(s, "app"));
+        // A container runs before its program has done anything.
+        wait_until("the app's first line", || w.log().len() > 3);
         assert_eq!(w.log(), ["bad", "retry", "retry", "app"]);
         let init = of(&status, "retry");
         assert_eq!(
