@@ -269,6 +269,7 @@ suite! {
     an_address_moves_between_services,
     services_come_and_go,
     a_foreign_flush_is_mended,
+    a_port_that_was_tried_before_there_was_a_table_is_served,
     what_is_removed_is_gone,
     only_differences_are_programmed,
 }
@@ -858,11 +859,29 @@ fn a_foreign_flush_is_mended(s: &mut Subject<'_>) {
     );
 }
 
+/// The kernel translates the first packet of a connection only, and it would take this client's next one for the same.
+fn a_port_that_was_tried_before_there_was_a_table_is_served(s: &mut Subject<'_>) {
+    let node = &s.world.node;
+    node.command("nft add table ip others");
+    node.command("nft add chain ip others output { type filter hook output priority 0 ; }");
+    node.command("nft add rule ip others output ct state new counter");
+    node.sysctl("ipv4/ip_local_port_range", "40000 40000");
+    assert_eq!(tcp(node, None, cluster(), SILENCE), Answer::Silence);
+    for _ in 0..2 {
+        s.apply(&[service(Protocol::Tcp)]);
+        tcp(node, None, cluster(), PATIENCE).name();
+        // Somebody flushes all tables, and a client comes before we see it.
+        node.command("nft delete table ip test-services");
+        node.sysctl("ipv4/ip_local_port_range", "40001 40001");
+        assert_eq!(tcp(node, None, cluster(), SILENCE), Answer::Silence);
+    }
+}
+
 fn what_is_removed_is_gone(s: &mut Subject<'_>) {
     s.apply(&[everywhere(Protocol::Tcp)]);
     s.world.node.command("nft add table ip others");
-    s.path.remove().unwrap();
-    s.path.remove().unwrap();
+    assert!(s.path.remove().unwrap());
+    assert!(!s.path.remove().unwrap(), "there was nothing any more");
     assert_eq!(s.world.node.command("nft list tables"), "table ip others\n");
     assert!(s.apply(&[everywhere(Protocol::Tcp)]).full);
     assert_eq!(s.world.who(&s.world.client, cluster()), names(&[0, 1, 2]));

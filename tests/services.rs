@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -125,6 +126,62 @@ fn clients_are_sent_to_ready_pods_alone() {
             !nft("list tables").contains("-services")
         });
         assert!(!try_ip("route").1.contains("10.96.0.0"));
+    });
+}
+
+/// A client that never stops loses no connection, whatever happens to pods and daemon.
+#[test]
+fn no_connection_is_lost_while_pods_and_the_daemon_come_and_go() {
+    on_the_bridge(json!({}), |day, _| {
+        for name in ["a", "b", "c"] {
+            day.put(name, member(day, name, ""));
+        }
+        day.put("web", service(json!({})));
+        let web = at(CLUSTER_IP, 8000);
+        wait_until("all to have clients", || {
+            answers(web) == names(&["a", "b", "c"])
+        });
+        let stop = AtomicBool::new(false);
+        let (made, lost) = std::thread::scope(|s| {
+            let client = s.spawn(|| {
+                let (mut made, mut lost) = (0, Vec::new());
+                while !stop.load(Ordering::Relaxed) {
+                    let began = Instant::now();
+                    made += 1;
+                    if let Err(e) = ask(web).map_err(|e| e.to_string()) {
+                        lost.push((made, format!("{e} after {:?}", began.elapsed())));
+                    }
+                    std::thread::sleep(Duration::from_millis(5).saturating_sub(began.elapsed()));
+                }
+                (made, lost)
+            });
+            for round in 0..3 {
+                day.put("a", member(day, "a", &format!(": round {round}")));
+                day.crash();
+                wait_until("the edited pod to have clients", || {
+                    day.starts("a").len() == round + 2 && answers(web).contains("a-edge")
+                });
+                set_ready(day, "b", false);
+                wait_until("b to have no clients", || !answers(web).contains("b-edge"));
+                set_ready(day, "b", true);
+                day.kill9();
+                day.start();
+                wait_until("b to have clients", || answers(web).contains("b-edge"));
+                day.delete("c");
+                day.wait_gone("c");
+                day.put("c", member(day, "c", ""));
+                wait_until("c to have clients", || answers(web).contains("c-edge"));
+            }
+            stop.store(true, Ordering::Relaxed);
+            client.join().unwrap()
+        });
+        assert!(
+            lost.is_empty(),
+            "{} of {made}: {lost:?}\n{}",
+            lost.len(),
+            day.log()
+        );
+        assert!(made > 100, "{made}");
     });
 }
 

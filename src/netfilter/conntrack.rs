@@ -1,5 +1,6 @@
 //! Connections that the kernel tracks. A translated connection keeps its translation for as long as it is tracked, so a
-//! UDP client that goes on sending reaches an endpoint that is gone, until its entry is deleted.
+//! UDP client that goes on sending reaches an endpoint that is gone, until its entry is deleted. And one that was tracked before
+//! there was a translation never gets one.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,9 +12,6 @@ use super::error::NetfilterError;
 use super::numbers::{ct, message};
 use super::socket::Netfilter;
 
-/// IPPROTO_UDP
-const UDP: u8 = 17;
-
 /// Where packets of one direction come from and go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tuple {
@@ -23,9 +21,11 @@ pub struct Tuple {
     pub destination: SocketAddr,
 }
 
-/// A tracked UDP flow.
+/// A tracked flow of TCP or UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
+    /// The number of the protocol: 6 or 17.
+    pub protocol: u8,
     /// As the client sends.
     pub original: Tuple,
     /// As the answers come: their source is the endpoint.
@@ -34,27 +34,28 @@ pub struct Flow {
 }
 
 impl Netfilter {
-    /// The tracked UDP flows of [`Family::Ip`] or [`Family::Ip6`].
+    /// The tracked flows of a protocol, 6 or 17, in [`Family::Ip`] or [`Family::Ip6`].
     ///
     /// # Errors
     /// The kernel has no connection tracking, or we may not ask.
-    pub fn udp_flows(&mut self, family: Family) -> Result<Vec<Flow>, NetfilterError> {
-        // From Linux 5.8 on the kernel leaves out what is not UDP; older ones list all.
-        let answer = match self.flows(family, put_udp_filter) {
-            Err(Errno::EINVAL | Errno::EOPNOTSUPP) => self.flows(family, |_| {}),
+    pub fn flows(&mut self, family: Family, protocol: u8) -> Result<Vec<Flow>, NetfilterError> {
+        // From Linux 5.8 on the kernel leaves out other protocols; older ones list all.
+        let answer = match self.dump_flows(family, |m| put_filter(protocol, m)) {
+            Err(Errno::EINVAL | Errno::EOPNOTSUPP) => self.dump_flows(family, |_| {}),
             answer => answer,
         };
-        answer.map_err(|errno| NetfilterError::new("list tracked connections", errno))
+        let mut flows =
+            answer.map_err(|errno| NetfilterError::new("list tracked connections", errno))?;
+        flows.retain(|flow| flow.protocol == protocol);
+        Ok(flows)
     }
 
-    fn flows(
+    fn dump_flows(
         &mut self,
         family: Family,
         filter: impl Fn(&mut Messages),
     ) -> Result<Vec<Flow>, Errno> {
-        self.dump(message::CT_GET, family as u8, filter, |r| {
-            flow(r).filter(|(udp, _)| *udp).map(|(_, flow)| flow)
-        })
+        self.dump(message::CT_GET, family as u8, filter, flow)
     }
 
     /// Has the kernel forget a flow; its next packet counts as the first of a new one. False where it is gone already.
@@ -67,7 +68,9 @@ impl Netfilter {
             SocketAddr::V6(_) => Family::Ip6,
         };
         let inside = |m: &mut Messages| {
-            m.nest(ct::TUPLE_ORIG, |m| put_tuple(&flow.original, m));
+            m.nest(ct::TUPLE_ORIG, |m| {
+                put_tuple(flow.protocol, &flow.original, m);
+            });
             if let Some(id) = flow.id {
                 m.put_u32(ct::ID, id);
             }
@@ -83,9 +86,9 @@ impl Netfilter {
     }
 }
 
-fn put_udp_filter(m: &mut Messages) {
+fn put_filter(protocol: u8, m: &mut Messages) {
     m.nest(ct::TUPLE_ORIG, |m| {
-        m.nest(ct::TUPLE_PROTO, |m| m.put(ct::PROTO_NUM, &[UDP]));
+        m.nest(ct::TUPLE_PROTO, |m| m.put(ct::PROTO_NUM, &[protocol]));
     });
     m.nest(ct::FILTER, |m| {
         // In the machine's order, other than most of netfilter.
@@ -93,7 +96,7 @@ fn put_udp_filter(m: &mut Messages) {
     });
 }
 
-fn put_tuple(tuple: &Tuple, m: &mut Messages) {
+fn put_tuple(protocol: u8, tuple: &Tuple, m: &mut Messages) {
     m.nest(ct::TUPLE_IP, |m| {
         let (source, destination) = match tuple.source {
             SocketAddr::V4(_) => (ct::IP_V4_SRC, ct::IP_V4_DST),
@@ -103,7 +106,7 @@ fn put_tuple(tuple: &Tuple, m: &mut Messages) {
         put_address(destination, tuple.destination.ip(), m);
     });
     m.nest(ct::TUPLE_PROTO, |m| {
-        m.put(ct::PROTO_NUM, &[UDP]);
+        m.put(ct::PROTO_NUM, &[protocol]);
         m.put(ct::PROTO_SRC_PORT, &tuple.source.port().to_be_bytes());
         m.put(ct::PROTO_DST_PORT, &tuple.destination.port().to_be_bytes());
     });
@@ -116,17 +119,17 @@ fn put_address(kind: u16, address: IpAddr, m: &mut Messages) {
     }
 }
 
-/// A flow of a listing, and whether it is UDP.
-fn flow(received: Received<'_>) -> Option<(bool, Flow)> {
+/// A flow of a listing, if its protocol has ports.
+fn flow(received: Received<'_>) -> Option<Flow> {
     let attributes = received.attributes();
     let original = attributes.nested(ct::TUPLE_ORIG)?;
     let protocol = original.nested(ct::TUPLE_PROTO)?.get(ct::PROTO_NUM)?;
-    let flow = Flow {
+    Some(Flow {
+        protocol: *protocol.first()?,
         original: tuple(original)?,
         reply: tuple(attributes.nested(ct::TUPLE_REPLY)?)?,
         id: attributes.u32(ct::ID),
-    };
-    Some((protocol == [UDP], flow))
+    })
 }
 
 fn tuple(of: Attributes<'_>) -> Option<Tuple> {
@@ -177,38 +180,47 @@ mod tests {
         Netfilter::open().unwrap().commit(&transaction).unwrap();
     }
 
+    const TCP: u8 = 6;
+    const UDP: u8 = 17;
+
     fn list_and_forget() {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         crate::sys::socket::loopback_up().unwrap();
         track();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let _tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.connect(server.local_addr().unwrap()).unwrap();
         client.send(b"?").unwrap();
         let mut netfilter = Netfilter::open().unwrap();
-        let sent = netfilter
-            .dump(message::CT_GET, Family::Ip as u8, put_udp_filter, |r| {
-                Some(r.kind)
-            })
-            .unwrap();
-        assert_eq!(sent.len(), 1, "the kernel leaves out TCP");
-        let flows = netfilter.udp_flows(Family::Ip).unwrap();
-        let [flow] = flows[..] else {
-            panic!("{flows:?}")
-        };
-        assert_eq!(flow.original.source, client.local_addr().unwrap());
-        assert_eq!(flow.original.destination, server.local_addr().unwrap());
-        assert_eq!(flow.reply.source, server.local_addr().unwrap());
-        assert_eq!(netfilter.udp_flows(Family::Ip6), Ok(Vec::new()));
-        assert_eq!(netfilter.forget(&flow), Ok(true));
-        assert_eq!(netfilter.forget(&flow), Ok(false));
-        assert_eq!(netfilter.udp_flows(Family::Ip), Ok(Vec::new()));
+        let ends = |client: SocketAddr, server: SocketAddr| [client, server, server];
+        let udp = ends(client.local_addr().unwrap(), server.local_addr().unwrap());
+        let tcp = ends(tcp.local_addr().unwrap(), tcp.peer_addr().unwrap());
+        for (protocol, expected) in [(UDP, udp), (TCP, tcp)] {
+            let sent = netfilter
+                .dump_flows(Family::Ip, |m| put_filter(protocol, m))
+                .unwrap();
+            assert_eq!(sent.len(), 1, "the kernel leaves out the other");
+            let flows = netfilter.flows(Family::Ip, protocol).unwrap();
+            let [flow] = flows[..] else {
+                panic!("{flows:?}")
+            };
+            assert_eq!(flow.protocol, protocol);
+            let original = flow.original;
+            assert_eq!(
+                [original.source, original.destination, flow.reply.source],
+                expected
+            );
+            assert_eq!(netfilter.flows(Family::Ip6, protocol), Ok(Vec::new()));
+            assert_eq!(netfilter.forget(&flow), Ok(true));
+            assert_eq!(netfilter.forget(&flow), Ok(false));
+            assert_eq!(netfilter.flows(Family::Ip, protocol), Ok(Vec::new()));
+        }
     }
 
     #[test]
-    fn flows_of_udp_alone_are_listed_and_forgotten() {
+    fn flows_of_one_protocol_are_listed_and_forgotten() {
         if !crate::skip::is_root() {
             return;
         }

@@ -26,11 +26,11 @@ pub trait DataPath {
     /// The table before stays in force, if somebody else did not remove it. The next call starts from nothing.
     fn apply(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError>;
 
-    /// Takes everything back, as for a node where another data path takes over.
+    /// Takes everything back, as for a node where another data path takes over. False where there was nothing.
     ///
     /// # Errors
     /// What is left stays in force.
-    fn remove(&mut self) -> Result<(), ProxyError>;
+    fn remove(&mut self) -> Result<bool, ProxyError>;
 }
 
 /// What an [`DataPath::apply`] has done.
@@ -42,7 +42,7 @@ pub struct Applied {
     pub full: bool,
     /// Somebody else had removed or changed what was programmed before.
     pub repaired: bool,
-    /// UDP flows to endpoints that are gone, which now go elsewhere.
+    /// Tracked flows that led nowhere: of UDP to endpoints that are gone, of TCP from before there was a table.
     pub flows_ended: usize,
     /// Endpoints that this data path cannot reach: pods that have loopback only.
     pub unreachable: usize,
@@ -69,8 +69,8 @@ impl DataPath for NoDataPath {
         Err(self.0.clone())
     }
 
-    fn remove(&mut self) -> Result<(), ProxyError> {
-        Ok(())
+    fn remove(&mut self) -> Result<bool, ProxyError> {
+        Ok(false)
     }
 }
 

@@ -376,16 +376,21 @@ impl Watch {
         self.said = all;
     }
 
+    /// The table comes before the route: what went along the route without one would be tracked as it is.
     fn put_in_force(&mut self, table: &ServiceTable) -> Result<Applied, String> {
+        let applied = self.deps.path.apply(table).map_err(|e| e.to_string())?;
         // Without a route only the node's own processes may miss services.
         if let Err(e) = service_routes::ensure(&self.deps.service_cidrs) {
             self.say_of_routes(format!("services: {e}"));
         }
-        self.deps.path.apply(table).map_err(|e| e.to_string())
+        Ok(applied)
     }
 
+    /// A route without tables of ours is somebody else's.
     fn remove(&mut self) -> Result<(), String> {
-        self.deps.path.remove().map_err(|e| e.to_string())?;
+        if !self.deps.path.remove().map_err(|e| e.to_string())? {
+            return Ok(());
+        }
         let removed = service_routes::remove(&self.deps.service_cidrs);
         removed.map_err(|e| e.to_string())
     }

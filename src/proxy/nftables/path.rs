@@ -240,18 +240,17 @@ impl Nftables {
 
     fn end_flows(
         &mut self,
-        before: &ServiceTable,
+        before: Option<&ServiceTable>,
         next: &ServiceTable,
     ) -> Result<usize, NetfilterError> {
         let mut ended = 0;
         for family in FAMILIES {
             let ending = Ending::of(before, next, family);
-            if ending.is_empty() {
-                continue;
-            }
-            let flows = self.netfilter.udp_flows(family)?;
-            for flow in flows.iter().filter(|flow| ending.ends(flow)) {
-                ended += usize::from(self.netfilter.forget(flow)?);
+            for protocol in ending.protocols() {
+                let flows = self.netfilter.flows(family, protocol)?;
+                for flow in flows.iter().filter(|flow| ending.ends(flow)) {
+                    ended += usize::from(self.netfilter.forget(flow)?);
+                }
             }
         }
         Ok(ended)
@@ -284,17 +283,17 @@ impl Nftables {
         }
         applied.changed = true;
         let before = match self.program_differences(next, now) {
-            Ok(Some(before)) => before,
+            Ok(Some(before)) => Some(before),
             // It failed, or there is nothing to differ from: all of it is another try.
             Ok(None) | Err(_) => {
                 applied.full = true;
                 self.program_all(next, now)?;
-                ServiceTable::default()
+                None
             }
         };
-        match self.end_flows(&before, next) {
+        match self.end_flows(before.as_ref(), next) {
             Ok(ended) => applied.flows_ended = ended,
-            Err(e) => applied.warning = Some(format!("UDP clients may reach old endpoints: {e}")),
+            Err(e) => applied.warning = Some(format!("some clients may reach old endpoints: {e}")),
         }
         Ok(applied)
     }
@@ -309,7 +308,7 @@ impl DataPath for Nftables {
         self.apply_at(next, Moment::now())
     }
 
-    fn remove(&mut self) -> Result<(), ProxyError> {
+    fn remove(&mut self) -> Result<bool, ProxyError> {
         self.programmed = None;
         let mut all = Transaction::new();
         for family in FAMILIES {
@@ -318,7 +317,9 @@ impl DataPath for Nftables {
                 all.on(&table).delete_table();
             }
         }
-        Ok(self.netfilter.commit(&all)?)
+        let any = !all.is_empty();
+        self.netfilter.commit(&all)?;
+        Ok(any)
     }
 }
 
