@@ -61,6 +61,11 @@ impl Layout {
         self.run_dir().join("oci")
     }
 
+    /// `/run/podprobe/proxy`: socket, record and last table of the proxy.
+    pub fn proxy_dir(&self) -> PathBuf {
+        self.run_dir().join("proxy")
+    }
+
     /// `/var/lib/podprobe`: locked (flock) by the one daemon of this root.
     pub fn lib_dir(&self) -> PathBuf {
         self.root.join("var/lib/podprobe")
@@ -191,6 +196,11 @@ impl Layout {
     /// UID has a dot, so no pod's cgroup can have this name.
     pub fn shims_cgroup(&self) -> String {
         format!("/{}/podprobe.shims", self.id())
+    }
+
+    /// `/<id>/podprobe.proxy`: the cgroup of the proxy, absolute in each hierarchy.
+    pub fn proxy_cgroup(&self) -> String {
+        format!("/{}/podprobe.proxy", self.id())
     }
 
     /// `/<id>/<uid>`: the cgroup of a pod, absolute in each hierarchy.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 use std::{fmt, fs, io};
 
@@ -60,6 +61,8 @@ pub struct Settings {
     pub pod_cidrs: Vec<Cidr>,
     /// `serviceCIDR`: the addresses of services, in the same form.
     pub service_cidrs: Vec<Cidr>,
+    /// `proxyMode`: what sends clients of services to pods: `auto`, `nftables` or `userspace`; auto is the kernel's packet filter where it can and pods have a network, else the process `podprobe proxy`.
+    pub proxy_mode: ProxyMode,
     /// `allowProbeHosts`: hosts that a probe may name besides the pod's own addresses and loopback.
     pub allow_probe_hosts: Vec<String>,
     /// `maxPods`: how many pods run at a time; 1 or more.
@@ -101,6 +104,33 @@ pub enum RuntimeChoice {
     Path(PathBuf),
 }
 
+/// The choice of the configuration, `proxyMode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProxyMode {
+    /// The packet filter where it can.
+    #[default]
+    Auto,
+    /// The packet filter.
+    Nftables,
+    /// The process.
+    Userspace,
+}
+
+impl FromStr for ProxyMode {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "auto" => Ok(Self::Auto),
+            "nftables" => Ok(Self::Nftables),
+            "userspace" => Ok(Self::Userspace),
+            _ => Err(format!(
+                "\"{s}\" is no proxy mode; it is auto, nftables or userspace"
+            )),
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -120,6 +150,7 @@ impl Default for Settings {
             cni_bin_dirs: BIN_DIRS.map(PathBuf::from).into(),
             pod_cidrs: vec![Cidr::v4([10, 244, 0, 0], 24)],
             service_cidrs: vec![Cidr::v4([10, 96, 0, 0], 16)],
+            proxy_mode: ProxyMode::Auto,
             allow_probe_hosts: Vec::new(),
             max_pods: 110,
             node_labels: BTreeMap::new(),
@@ -201,6 +232,8 @@ struct File {
     pod_cidrs: Option<Vec<Cidr>>,
     #[serde(rename = "serviceCIDR", deserialize_with = "ranges")]
     service_cidrs: Option<Vec<Cidr>>,
+    #[serde(deserialize_with = "proxy_mode")]
+    proxy_mode: Option<ProxyMode>,
     #[serde(deserialize_with = "hosts")]
     allow_probe_hosts: Option<Vec<String>>,
     #[serde(deserialize_with = "max_pods")]
@@ -383,6 +416,7 @@ impl File {
                 .unwrap_or(d.container_log_max_files),
             node_ip: self.node_ip.or_else(own_address).unwrap_or(d.node_ip),
             network: self.network.unwrap_or(d.network),
+            proxy_mode: self.proxy_mode.unwrap_or(d.proxy_mode),
             cni_conf_dir: self.cni_conf_dir.unwrap_or(d.cni_conf_dir),
             cni_bin_dirs: self.cni_bin_dirs.unwrap_or(d.cni_bin_dirs),
             pod_cidrs: self.pod_cidrs.unwrap_or(d.pod_cidrs),
@@ -639,6 +673,10 @@ fn addresses<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<IpAddr>>, D::
 }
 
 fn network_choice<'de, D: Deserializer<'de>>(d: D) -> Result<Option<NetworkChoice>, D::Error> {
+    checked(d, |t: String| t.parse())
+}
+
+fn proxy_mode<'de, D: Deserializer<'de>>(d: D) -> Result<Option<ProxyMode>, D::Error> {
     checked(d, |t: String| t.parse())
 }
 

@@ -8,6 +8,7 @@ mod skip;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::slice::from_ref;
 use std::time::Duration;
 
@@ -15,11 +16,15 @@ use networks::{
     Answer, Namespace, PATIENCE, SILENCE, Server, tcp, tcp_ask, tcp_connect, udp_ask, udp_client,
 };
 use podprobe::api::service::{Cidr, Protocol};
+use podprobe::proxy::auto::{self, Auto};
 use podprobe::proxy::nftables::Nftables;
-use podprobe::proxy::{Applied, DataPath};
+use podprobe::proxy::role::home::Record;
+use podprobe::proxy::userspace::client::ProxyRole;
+use podprobe::proxy::{Applied, DataPath, ProxyError};
 use podprobe::services::table::{
     Backend, Backends, ServicePortEntry, ServicePortName, ServiceTable,
 };
+use podprobe::settings::ProxyMode;
 
 const CLUSTER_IP: &str = "10.96.0.50";
 const CLUSTER_IP_6: &str = "fd00:96::50";
@@ -60,7 +65,9 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    /// `routes`: as the daemon routes serviceCIDR for the packet filter: an address has to have some route before it can be
+    /// translated.
+    fn new(routes: bool) -> Self {
         let (client, node) = (Namespace::new(), Namespace::new());
         node.sysctl("ipv4/ip_forward", "1");
         node.sysctl("ipv6/conf/all/forwarding", "1");
@@ -73,11 +80,12 @@ impl World {
         }
         client.ip("route add default via 192.168.50.1");
         client.ip("-6 route add default via fd00:50::1");
-        // As the daemon routes serviceCIDR: an address has to have some route before it can be translated.
-        for range in ["10.96.0.0/16", "203.0.113.0/24"] {
-            node.ip(&format!("route add {range} dev outside"));
+        if routes {
+            for range in ["10.96.0.0/16", "203.0.113.0/24"] {
+                node.ip(&format!("route add {range} dev outside"));
+            }
+            node.ip("-6 route add fd00:96::/112 dev outside");
         }
-        node.ip("-6 route add fd00:96::/112 dev outside");
         let pods: Vec<Namespace> = (0..3).map(|i| pod(&node, i)).collect();
         let mut servers = Vec::new();
         for (i, pod) in pods.iter().enumerate() {
@@ -200,17 +208,37 @@ fn table(services: &[ServicePortEntry]) -> ServiceTable {
 /// A data path, and what it is given.
 struct Subject<'a> {
     world: &'a World,
-    path: Box<dyn DataPath>,
+    path: Box<dyn DataPath + 'a>,
+    /// Another one in its place, as after a restart of the daemon.
+    again: Make,
 }
+
+type Make = for<'n> fn(&'n Namespace) -> Box<dyn DataPath + 'n>;
 
 impl Subject<'_> {
     #[track_caller]
     fn apply(&mut self, services: &[ServicePortEntry]) -> Applied {
         self.path.apply(&table(services)).unwrap()
     }
+
+    fn is_in_the_kernel(&self) -> bool {
+        self.path.name() == "nftables"
+    }
+
+    /// What clients get that may not come where others may. A socket knows its clients only when it has taken them.
+    fn shut(&self) -> Answer {
+        match self.is_in_the_kernel() {
+            true => Answer::Silence,
+            false => Answer::Reset,
+        }
+    }
+
+    fn new_path(&mut self) {
+        self.path = (self.again)(&self.world.node);
+    }
 }
 
-fn run(make: fn(&Namespace) -> Box<dyn DataPath>, case: fn(&mut Subject<'_>)) {
+fn run(make: Make, routes: bool, case: fn(&mut Subject<'_>)) {
     if !skip::is_root() {
         return;
     }
@@ -218,26 +246,76 @@ fn run(make: fn(&Namespace) -> Box<dyn DataPath>, case: fn(&mut Subject<'_>)) {
         skip::skip("needs ip of iproute2");
         return;
     }
-    let world = World::new();
+    let world = World::new(routes);
     let path = make(&world.node);
     case(&mut Subject {
         world: &world,
         path,
+        again: make,
     });
 }
 
-fn nftables(node: &Namespace) -> Box<dyn DataPath> {
+fn nftables(node: &Namespace) -> Box<dyn DataPath + '_> {
     Box::new(node.run(|| Nftables::new("test").unwrap()))
+}
+
+/// By the node that the process serves.
+fn proxy_dir(node: &Namespace) -> PathBuf {
+    std::env::temp_dir().join(format!("podprobe-proxy-{}", node.tid()))
+}
+
+fn userspace(node: &Namespace) -> Box<dyn DataPath + '_> {
+    let dir = proxy_dir(node);
+    let deps = || auto::Deps {
+        mode: ProxyMode::Userspace,
+        loopback_only: false,
+        id: "test".into(),
+        service_cidrs: vec![cidr("10.96.0.0/16"), cidr("fd00:96::/112")],
+        role: ProxyRole::new(&dir, "").with_program(env!("CARGO_BIN_EXE_podprobe")),
+    };
+    let path = node.run(|| Auto::new(deps()));
+    Box::new(InNode { node, path })
+}
+
+/// A process that is started in the node's namespace.
+struct InNode<'a> {
+    node: &'a Namespace,
+    path: Auto,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let dir = proxy_dir(&self.node);
+        if let Some(process) = Record::running(&dir).and_then(|r| r.process.open().unwrap()) {
+            process.send(nix::libc::SIGKILL).unwrap();
+            assert!(process.wait(PATIENCE).unwrap());
+        }
+        let _ = std::fs::remove_dir_all(dir);
+    }
+}
+
+impl DataPath for InNode<'_> {
+    fn name(&self) -> &'static str {
+        self.path.name()
+    }
+
+    fn apply(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError> {
+        self.node.run(|| self.path.apply(table))
+    }
+
+    fn remove(&mut self) -> Result<bool, ProxyError> {
+        self.node.run(|| self.path.remove())
+    }
 }
 
 /// The cases as tests of one data path.
 macro_rules! suite {
-    ($path:ident: $($case:ident,)*) => {
+    ($path:ident, $routes:literal: $($case:ident,)*) => {
         mod $path {
             $(
                 #[test]
                 fn $case() {
-                    super::run(super::$path, super::$case);
+                    super::run(super::$path, $routes, super::$case);
                 }
             )*
         }
@@ -245,7 +323,7 @@ macro_rules! suite {
 }
 
 suite! {
-    nftables:
+    nftables, true:
     clients_reach_every_endpoint_and_only_those,
     an_endpoint_that_leaves_gets_no_new_connection,
     an_established_connection_outlives_its_endpoint,
@@ -257,7 +335,8 @@ suite! {
     a_pod_reaches_itself,
     source_ranges_close_the_load_balancers_addresses_alone,
     a_family_without_source_ranges_is_closed,
-    what_no_service_has_is_refused,
+    an_address_of_no_service_is_refused,
+    other_ports_of_a_cluster_ip_are_refused,
     a_client_keeps_its_endpoint,
     affinity_survives_changes_and_a_new_data_path,
     affinity_ends_with_its_time,
@@ -272,6 +351,31 @@ suite! {
     a_port_that_was_tried_before_there_was_a_table_is_served,
     what_is_removed_is_gone,
     only_differences_are_programmed,
+}
+
+suite! {
+    userspace, false:
+    clients_reach_every_endpoint_and_only_those,
+    an_endpoint_that_leaves_gets_no_new_connection,
+    an_established_connection_outlives_its_endpoint,
+    without_endpoints_clients_are_refused_at_once,
+    a_policy_without_local_endpoints_drops,
+    node_ports_answer_on_the_nodes_addresses_and_not_on_loopback,
+    pods_and_the_node_have_endpoints_that_outside_clients_do_not,
+    a_pod_reaches_itself,
+    source_ranges_close_the_load_balancers_addresses_alone,
+    a_family_without_source_ranges_is_closed,
+    an_address_of_no_service_is_refused,
+    other_ports_of_a_cluster_ip_are_refused,
+    a_client_keeps_its_endpoint,
+    affinity_survives_changes_and_a_new_data_path,
+    affinity_ends_with_its_time,
+    a_client_whose_endpoint_leaves_gets_another_one_and_keeps_it,
+    udp_clients_are_balanced_and_leave_endpoints_that_are_gone,
+    udp_flows_of_others_and_to_live_endpoints_stay,
+    both_families_are_served,
+    an_address_moves_between_services,
+    services_come_and_go,
 }
 
 fn cluster() -> SocketAddr {
@@ -293,7 +397,11 @@ fn clients_reach_every_endpoint_and_only_those(s: &mut Subject<'_>) {
     s.apply(&[with_backends(&service(Protocol::Tcp), pods(&[1]))]);
     assert_eq!(s.world.who(&s.world.pods[0], cluster()), names(&[1]));
     let pod = tcp(&s.world.pods[0], None, cluster(), PATIENCE);
-    assert_eq!(pod.seen(), ip(&pod_ip(0)), "a pod keeps its address");
+    let seen = match s.is_in_the_kernel() {
+        true => pod_ip(0),
+        false => GATEWAY.into(),
+    };
+    assert_eq!(pod.seen(), ip(&seen), "a pod keeps its address");
 }
 
 fn an_endpoint_that_leaves_gets_no_new_connection(s: &mut Subject<'_>) {
@@ -374,7 +482,7 @@ fn a_policy_without_local_endpoints_drops(s: &mut Subject<'_>) {
         at(NODE, NODE_PORT),
     ] {
         let outside = tcp(&s.world.client, None, to, SILENCE);
-        assert_eq!(outside, Answer::Silence, "{to}");
+        assert_eq!(outside, s.shut(), "{to}");
         tcp(&s.world.node, None, to, PATIENCE).name();
         tcp(&s.world.pods[0], None, to, PATIENCE).name();
     }
@@ -451,19 +559,20 @@ fn pods_and_the_node_have_endpoints_that_outside_clients_do_not(s: &mut Subject<
     }]);
     let external = at(EXTERNAL_IP, 80);
     tcp(&s.world.client, None, external, PATIENCE).name();
-    assert_eq!(
-        tcp(&s.world.pods[0], None, external, SILENCE),
-        Answer::Silence
-    );
-    assert_eq!(tcp(&s.world.node, None, external, SILENCE), Answer::Silence);
+    assert_eq!(tcp(&s.world.pods[0], None, external, SILENCE), s.shut());
+    assert_eq!(tcp(&s.world.node, None, external, SILENCE), s.shut());
     let port = at(NODE, NODE_PORT);
-    assert_eq!(tcp(&s.world.pods[0], None, port, SILENCE), Answer::Silence);
+    assert_eq!(tcp(&s.world.pods[0], None, port, SILENCE), s.shut());
     s.apply(&[ServicePortEntry {
         internal: Backends::Reject,
         ..everywhere(Protocol::Tcp)
     }]);
     let refused = tcp(&s.world.pods[0], None, external, SILENCE);
-    assert_eq!(refused, Answer::Refused);
+    let expected = match s.is_in_the_kernel() {
+        true => Answer::Refused,
+        false => Answer::Reset,
+    };
+    assert_eq!(refused, expected);
 }
 
 fn a_pod_reaches_itself(s: &mut Subject<'_>) {
@@ -483,13 +592,13 @@ fn source_ranges_close_the_load_balancers_addresses_alone(s: &mut Subject<'_>) {
     s.apply(from_ref(&entry));
     let ask = |source: &str, to, patience| tcp(&s.world.client, Some(ip(source)), to, patience);
     let balancer = at(BALANCER_IP, 80);
-    assert_eq!(ask(CLIENT, balancer, SILENCE), Answer::Silence);
+    assert_eq!(ask(CLIENT, balancer, SILENCE), s.shut());
     ask(OTHER_CLIENT, balancer, PATIENCE).name();
     tcp(&s.world.pods[0], None, balancer, PATIENCE).name();
     for to in [at(EXTERNAL_IP, 80), at(NODE, NODE_PORT), cluster()] {
         ask(CLIENT, to, PATIENCE).name();
     }
-    assert_eq!(tcp(&s.world.node, None, balancer, SILENCE), Answer::Silence);
+    assert_eq!(tcp(&s.world.node, None, balancer, SILENCE), s.shut());
     entry.source_ranges = vec![cidr("192.168.50.2/31")];
     s.path.apply(&table(from_ref(&entry))).unwrap();
     ask(CLIENT, balancer, PATIENCE).name();
@@ -504,46 +613,42 @@ fn a_family_without_source_ranges_is_closed(s: &mut Subject<'_>) {
         ..everywhere(Protocol::Tcp)
     }]);
     let answer = tcp(&s.world.client, None, at(BALANCER_IP, 80), SILENCE);
-    assert_eq!(answer, Answer::Silence);
+    assert_eq!(answer, s.shut());
 }
 
-fn what_no_service_has_is_refused(s: &mut Subject<'_>) {
-    s.world.refuse_udp_often();
+fn an_address_of_no_service_is_refused(s: &mut Subject<'_>) {
     s.apply(&[service(Protocol::Tcp)]);
-    let no_address = at("10.96.7.7", 80);
-    let other_port = at(CLUSTER_IP, 81);
     for from in [&s.world.node, &s.world.pods[0], &s.world.client] {
-        assert_eq!(tcp(from, None, no_address, PATIENCE), Answer::Refused);
-        assert_eq!(tcp(from, None, other_port, PATIENCE), Answer::Refused);
+        let answer = tcp(from, None, at("10.96.7.7", 80), PATIENCE);
+        assert_eq!(answer, Answer::Refused);
     }
-    // Also of a clusterIP that is not in the range.
-    let elsewhere = ServicePortEntry {
-        cluster_ips: vec![ip("203.0.113.50")],
-        ..service(Protocol::Tcp)
-    };
-    s.path.apply(&table(&[elsewhere])).unwrap();
-    for from in [&s.world.node, &s.world.pods[0], &s.world.client] {
-        tcp(from, None, at("203.0.113.50", 80), PATIENCE).name();
-        let other_port = tcp(from, None, at("203.0.113.50", 81), PATIENCE);
-        assert_eq!(other_port, Answer::Refused);
+}
+
+fn other_ports_of_a_cluster_ip_are_refused(s: &mut Subject<'_>) {
+    s.world.refuse_udp_often();
+    // Also of one that is not in the range.
+    for own in [CLUSTER_IP, "203.0.113.50"] {
+        s.apply(&[ServicePortEntry {
+            cluster_ips: vec![ip(own)],
+            ..service(Protocol::Tcp)
+        }]);
+        for from in [&s.world.node, &s.world.pods[0], &s.world.client] {
+            tcp(from, None, at(own, 80), PATIENCE).name();
+            assert_eq!(tcp(from, None, at(own, 81), PATIENCE), Answer::Refused);
+        }
+        let udp = udp_client(&s.world.client, CLIENT, at(own, 80));
+        let other_protocol = udp_ask(&udp, PATIENCE);
+        assert_eq!(other_protocol, Answer::Refused, "UDP");
     }
-    let udp = udp_client(&s.world.client, CLIENT, cluster());
-    assert_eq!(
-        udp_ask(&udp, PATIENCE),
-        Answer::Refused,
-        "the other protocol"
-    );
     // An address that the node itself has is not a service's: the cluster DNS answers there.
     s.world.node.ip("addr add 10.96.0.10/32 dev lo");
     let _own = Server::new(&s.world.node, "dns", at("10.96.0.10", 53));
-    assert_eq!(
-        s.world.who(&s.world.node, at("10.96.0.10", 53)),
-        ["dns".to_owned()].into()
-    );
-    assert_eq!(
-        s.world.who(&s.world.pods[0], at("10.96.0.10", 53)),
-        ["dns".to_owned()].into()
-    );
+    for from in [&s.world.node, &s.world.pods[0]] {
+        assert_eq!(
+            s.world.who(from, at("10.96.0.10", 53)),
+            ["dns".to_owned()].into()
+        );
+    }
 }
 
 fn sticky(protocol: Protocol) -> ServicePortEntry {
@@ -600,7 +705,7 @@ fn affinity_survives_changes_and_a_new_data_path(s: &mut Subject<'_>) {
         }
     }
     // As after a restart of the daemon.
-    s.path = nftables(&s.world.node);
+    s.new_path();
     assert!(s.apply(&[sticky(Protocol::Tcp)]).full);
     for _ in 0..ENOUGH / 2 {
         assert_eq!(ask(s), name);
@@ -699,7 +804,8 @@ fn udp_clients_are_balanced_and_leave_endpoints_that_are_gone(s: &mut Subject<'_
         }
     }
     let gone = s.apply(&[with_backends(&everywhere(Protocol::Udp), Backends::Reject)]);
-    assert!(gone.flows_ended >= clients.len(), "{gone:?}");
+    let ended = gone.flows_ended >= clients.len();
+    assert_eq!(ended, s.is_in_the_kernel(), "{gone:?}");
     for client in &clients {
         assert_eq!(udp_ask(client, PATIENCE), Answer::Refused);
     }
@@ -723,7 +829,7 @@ fn udp_flows_of_others_and_to_live_endpoints_stay(s: &mut Subject<'_>) {
         &everywhere(Protocol::Udp),
         pods(&[(index + 1) % 3]),
     )]);
-    assert_eq!(ended.flows_ended, 1);
+    assert_eq!(ended.flows_ended, usize::from(s.is_in_the_kernel()));
 }
 
 fn both_families_are_served(s: &mut Subject<'_>) {
@@ -763,7 +869,11 @@ fn both_families_are_served(s: &mut Subject<'_>) {
     s.apply(from_ref(&entry));
     assert_eq!(s.world.who(&s.world.client, at(CLUSTER_IP_6, 80)).len(), 1);
     let seen = tcp(&s.world.client, None, at(NODE_6, NODE_PORT), PATIENCE).seen();
-    assert_eq!(seen, ip(CLIENT_6));
+    let expected = match s.is_in_the_kernel() {
+        true => CLIENT_6,
+        false => "fd00:244::1",
+    };
+    assert_eq!(seen, ip(expected));
     s.apply(&[with_backends(
         &entry,
         Backends::Some(vec![backend(at(&pod_ip_6(0), 8080))]),
@@ -813,7 +923,8 @@ fn services_come_and_go(s: &mut Subject<'_>) {
     other.cluster_ips = vec![ip("10.96.0.51")];
     s.apply(&[]);
     for _ in 0..3 {
-        assert!(!s.apply(&[entry.clone(), other.clone()]).full);
+        let applied = s.apply(&[entry.clone(), other.clone()]);
+        assert!(!(applied.full && s.is_in_the_kernel()));
         tcp(&s.world.client, None, cluster(), PATIENCE).name();
         assert!(!s.apply(from_ref(&other)).full);
         assert_eq!(

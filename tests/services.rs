@@ -7,6 +7,9 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::libc;
+use podprobe::proxy::role::home::Record;
+use podprobe::sys::task::PidFd;
 use serde_json::{Value, json};
 
 mod support;
@@ -73,7 +76,16 @@ fn names(all: &[&str]) -> BTreeSet<String> {
 
 #[test]
 fn clients_are_sent_to_ready_pods_alone() {
-    on_the_bridge(json!({}), |day, outside| {
+    to_ready_pods_alone("nftables");
+}
+
+#[test]
+fn clients_of_the_proxy_are_sent_to_ready_pods_alone() {
+    to_ready_pods_alone("userspace");
+}
+
+fn to_ready_pods_alone(mode: &str) {
+    on_the_bridge(json!({"proxyMode": mode}), |day, outside| {
         for name in ["a", "b"] {
             day.put(name, member(day, name, ""));
         }
@@ -122,17 +134,26 @@ fn clients_are_sent_to_ready_pods_alone() {
             assert_eq!(e.kind(), ErrorKind::ConnectionRefused, "{nobody}");
         }
         day.delete("web");
-        wait_until("the tables to go", || {
-            !nft("list tables").contains("-services")
+        wait_until("the tables and the route to go", || {
+            let route = try_ip("route show table all").1;
+            !nft("list tables").contains("-services") && !route.contains("10.96.0.0")
         });
-        assert!(!try_ip("route").1.contains("10.96.0.0"));
     });
 }
 
 /// A client that never stops loses no connection, whatever happens to pods and daemon.
 #[test]
 fn no_connection_is_lost_while_pods_and_the_daemon_come_and_go() {
-    on_the_bridge(json!({}), |day, _| {
+    none_is_lost("nftables");
+}
+
+#[test]
+fn no_connection_through_the_proxy_is_lost_while_pods_and_the_daemon_come_and_go() {
+    none_is_lost("userspace");
+}
+
+fn none_is_lost(mode: &str) {
+    on_the_bridge(json!({"proxyMode": mode}), |day, _| {
         for name in ["a", "b", "c"] {
             day.put(name, member(day, name, ""));
         }
@@ -182,6 +203,71 @@ fn no_connection_is_lost_while_pods_and_the_daemon_come_and_go() {
             day.log()
         );
         assert!(made > 100, "{made}");
+    });
+}
+
+/// The proxy enters the namespaces of pods that have loopback alone, for their services and host ports.
+#[test]
+fn pods_that_have_loopback_alone_have_services_and_host_ports() {
+    on_the_bridge(json!({"network": "none"}), |day, outside| {
+        let mut pod = member(day, "a", "");
+        let port = json!({"containerPort": 80, "hostPort": 8088});
+        pod["spec"]["containers"][0]["ports"] = json!([port]);
+        day.put("a", pod);
+        day.put("b", member(day, "b", ""));
+        day.put("web", service(json!({"type": "NodePort", "ports": [{"port": 8000, "targetPort": 80, "nodePort": 30080}]})));
+        let web = at(CLUSTER_IP, 8000);
+        wait_until("both to have clients", || {
+            answers(web) == names(&["a", "b"])
+        });
+        let node_port = at(MACHINE, 30080);
+        assert_eq!(outside.run(|| answers(node_port)), names(&["a", "b"]));
+        for to in [at("127.0.0.1", 8088), at(MACHINE, 8088)] {
+            assert_eq!(answers(to), names(&["a"]), "{to}");
+        }
+        assert_eq!(outside.run(|| answers(at(MACHINE, 8088))), names(&["a"]));
+        // The proxy goes on without the daemon, and the next daemon without the proxy starts another one.
+        day.kill9();
+        assert_eq!(answers(web), names(&["a", "b"]));
+        proxy(day).send(libc::SIGKILL).unwrap();
+        wait_until("it to be gone", || ask(web).is_err());
+        day.start();
+        wait_until("both to have clients", || {
+            answers(web) == names(&["a", "b"])
+        });
+        let first = proxy(day);
+        first.send(libc::SIGKILL).unwrap();
+        wait_until("the proxy to be started again", || {
+            answers(web) == names(&["a", "b"])
+        });
+        set_ready(day, "a", false);
+        wait_until("a to have no clients", || answers(web) == names(&["b"]));
+    });
+}
+
+fn proxy(day: &Day<'_>) -> PidFd {
+    let record = Record::running(&day.node.layout.proxy_dir()).expect("it runs");
+    record.process.open().unwrap().expect("it runs")
+}
+
+/// The packet filter does not see connections of the node to its own loopback.
+#[test]
+fn host_ports_answer_on_loopback_too() {
+    on_the_bridge(json!({}), |day, outside| {
+        let mut pod = member(day, "a", "");
+        let port = json!({"containerPort": 80, "hostPort": 8088});
+        let of_loopback = json!({"containerPort": 80, "hostPort": 8089, "hostIP": "127.0.0.1"});
+        pod["spec"]["containers"][0]["ports"] = json!([port, of_loopback]);
+        day.put("a", pod);
+        let loopback = at("127.0.0.1", 8088);
+        wait_until("it to answer", || answers(loopback) == names(&["a"]));
+        assert_eq!(answers(at("127.0.0.1", 8089)), names(&["a"]));
+        assert!(ask(at(MACHINE, 8089)).is_err());
+        assert_eq!(answers(at(MACHINE, 8088)), names(&["a"]));
+        assert_eq!(outside.run(|| answers(at(MACHINE, 8088))), names(&["a"]));
+        day.delete("a");
+        let refused = || ask(loopback).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused);
+        wait_until("it to be gone", refused);
     });
 }
 

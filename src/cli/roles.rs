@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use crate::{nsexec, runtime};
+use crate::{nsexec, proxy, runtime};
 
 /// Runs an inner role, or returns None when the word is not one. Nothing is set up before this,
 /// because these processes are many and small.
@@ -13,6 +13,7 @@ pub fn run(word: &str, args: impl Iterator<Item = OsString>) -> Option<ExitCode>
         "sandbox" => Some(runtime::shims::sandbox::main(args)),
         #[cfg(feature = "embedded")]
         "oci" => Some(runtime::shims::embedded::main(args)),
+        "proxy" => Some(proxy::role::proxy::main(args)),
         "nsexec" => Some(nsexec::helper_main(args)),
         _ => None,
     }

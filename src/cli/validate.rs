@@ -205,7 +205,7 @@ fn unreachable_ports(pod: &Pod, network: NetworkChoice) -> Option<String> {
     let serves = pod.spec.all_containers().any(|c| !c.ports.is_empty());
     let is_alone = network == NetworkChoice::None && !pod.spec.host_network;
     (serves && is_alone).then(|| {
-        "the pod has ports and, with network none, only a loopback interface: its probes reach them, nothing else does; network auto connects it, and hostNetwork: true gives it the node's network"
+        "the pod has ports and, with network none, only a loopback interface: its probes, services and host ports reach them, nothing else does; network auto connects it, and hostNetwork: true gives it the node's network"
             .into()
     })
 }

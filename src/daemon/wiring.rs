@@ -35,7 +35,7 @@ use crate::images::registry::{PullStop, RegistryPuller};
 use crate::kuberuntime::{KubeRuntime, NodeDns};
 use crate::layout::Layout;
 use crate::lifecycle::HandlerRunner;
-use crate::network::{self, Networks};
+use crate::network::{self, NetworkKind, Networks};
 use crate::objects::Objects;
 use crate::pleg::{self, Pleg, PodLifecycleEvent};
 use crate::pod_config::file::{FileSource, FileSourceConfig};
@@ -47,10 +47,10 @@ use crate::pod_manager::PodManager;
 use crate::pod_workers::{self, PodWorkers, Syncer};
 use crate::prober::manager::{self, ProberManager, RestoredReady};
 use crate::prober::results;
+use crate::proxy::auto::{self, Auto};
 use crate::proxy::gate::TrafficGate;
-use crate::proxy::nftables::Nftables;
+use crate::proxy::userspace::client::ProxyRole;
 use crate::proxy::watch::{self, ServicesView};
-use crate::proxy::{DataPath, NoDataPath};
 use crate::remove_tree::remove_tree;
 use crate::runtime::shims;
 use crate::runtime::shims::app_armor::AppArmor;
@@ -180,8 +180,14 @@ pub(super) fn start(
         exits: start_exit_listener(layout, pleg.clone())?,
         images: start_image_keeper(settings, layout, engine.store, senders.images_changed)?,
         volumes: start_volume_watch(&stores, kuberuntime, evictions)?,
+        services: start_services(
+            settings,
+            layout,
+            &stores,
+            &engine.networks.0,
+            engine.runtime.clone(),
+        )?,
         network: start_network_watch(engine.networks)?,
-        services: start_services(settings, layout, &stores)?,
         pulls,
         pleg: (pleg, stop_pleg),
     };
@@ -565,6 +571,8 @@ fn start_services(
     settings: &Settings,
     layout: &Layout,
     stores: &Stores,
+    networks: &Networks,
+    runtime: Arc<dyn Runtime>,
 ) -> Result<(JoinHandle<()>, Sender<()>), DaemonError> {
     let (stop, stopped) = bounded(0);
     let feed = stores.feed.clone();
@@ -578,10 +586,14 @@ fn start_services(
         let has_spoken = |source: &PodSource| objects.has_spoken(*source);
         config.all_seen() && sources.iter().all(has_spoken)
     };
-    let path: Box<dyn DataPath + Send> = match Nftables::new(&layout.id()) {
-        Ok(path) => Box::new(path),
-        Err(e) => Box::new(NoDataPath(e.into())),
-    };
+    let path = Auto::new(auto::Deps {
+        mode: settings.proxy_mode,
+        loopback_only: networks.kind() == NetworkKind::None,
+        id: layout.id(),
+        service_cidrs: settings.service_cidrs.clone(),
+        role: ProxyRole::new(layout.proxy_dir(), layout.proxy_cgroup()),
+    });
+    let namespace = move |uid: &PodUid| Some(runtime.network_namespace(uid).ok()??.path);
     let watch = watch::Deps {
         pods: stores.pods.clone(),
         statuses: stores.statuses.clone(),
@@ -589,7 +601,8 @@ fn start_services(
         objects: stores.objects.clone(),
         has_all: Box::new(has_all),
         has_statuses: stores.restored,
-        path,
+        namespace: Box::new(namespace),
+        path: Box::new(path),
         gate: stores.gate.clone(),
         view: stores.services.clone(),
         record: layout.services(),

@@ -9,7 +9,7 @@ pub mod cni;
 pub mod etc_files;
 mod kernel;
 pub mod resolv_conf;
-mod rtnetlink;
+pub(crate) mod rtnetlink;
 pub mod service_routes;
 pub mod watch;
 
@@ -149,6 +149,17 @@ pub struct NetworkSettings {
     pub records: PathBuf,
     /// Where configurations and plugins of CNI are.
     pub cni: CniSettings,
+}
+
+/// The addresses of the node's interfaces.
+pub fn node_addresses() -> Vec<IpAddr> {
+    let interfaces = nix::ifaddrs::getifaddrs().ok().into_iter().flatten();
+    let address = |i: nix::ifaddrs::InterfaceAddress| {
+        let address = i.address?;
+        let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
+    };
+    interfaces.filter_map(address).collect()
 }
 
 /// A namespace that nobody connects. Only the pod's own containers and its probes can reach it, because they are in it.

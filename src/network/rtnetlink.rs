@@ -13,7 +13,7 @@ use netlink_packet_core::{
     NetlinkPayload,
 };
 use netlink_packet_route::address::{
-    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope,
 };
 use netlink_packet_route::link::{
     InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoPortKind, InfoVeth, LinkAttribute,
@@ -257,6 +257,16 @@ impl Rtnetlink {
         self.change(RouteNetlinkMessage::NewAddress(message), flags)
     }
 
+    /// Gives an interface an address that is valid on this machine only, never the source of other connections.
+    ///
+    /// # Errors
+    /// As the kernel says; also where the interface has it already.
+    pub fn claim_address(&mut self, index: u32, ip: IpAddr) -> io::Result<()> {
+        let mut message = address_message(index, Cidr::single(ip));
+        message.header.scope = AddressScope::Host;
+        self.change(RouteNetlinkMessage::NewAddress(message), NEW)
+    }
+
     /// Takes it away again. Idempotent.
     pub fn remove_address(&mut self, index: u32, address: Cidr) -> io::Result<()> {
         let message = address_message(index, address);
@@ -293,6 +303,22 @@ impl Rtnetlink {
     /// Removes a route to what is behind the interface. Idempotent.
     pub fn remove_route(&mut self, destination: Cidr, interface: u32) -> io::Result<()> {
         let message = route_message(destination, None, interface);
+        match self.change(RouteNetlinkMessage::DelRoute(message), 0) {
+            Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Adds a route that makes addresses the node's own without an interface that has them. Idempotent.
+    pub fn add_local_route(&mut self, destination: Cidr, loopback: u32) -> io::Result<()> {
+        let message = local_message(destination, loopback);
+        let flags = NLM_F_CREATE | NLM_F_REPLACE;
+        self.change(RouteNetlinkMessage::NewRoute(message), flags)
+    }
+
+    /// Removes such a route. Idempotent.
+    pub fn remove_local_route(&mut self, destination: Cidr, loopback: u32) -> io::Result<()> {
+        let message = local_message(destination, loopback);
         match self.change(RouteNetlinkMessage::DelRoute(message), 0) {
             Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(()),
             done => done,
@@ -423,6 +449,13 @@ fn route_message(destination: Cidr, gateway: Option<IpAddr>, interface: u32) -> 
     }
     let via = gateway.map(|g| RouteAttribute::Gateway(g.into()));
     message.attributes.extend(via);
+    message
+}
+
+fn local_message(destination: Cidr, loopback: u32) -> RouteMessage {
+    let mut message = route_message(destination, None, loopback);
+    message.header.kind = RouteType::Local;
+    message.header.scope = RouteScope::Host;
     message
 }
 

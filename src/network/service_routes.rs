@@ -1,58 +1,79 @@
 //! Routes to the addresses of services.
 //!
-//! The kernel looks for a route before the packet filter sees what the node's own processes send: without a default route
-//! they would reach no service. The route leads to loopback, where nothing answers; the packet filter sends the packet
-//! elsewhere.
+//! With the packet filter: the kernel looks for a route before the filter sees what the node's own processes send, so without
+//! a default route they would reach no service. The route leads to loopback, where nothing answers; the filter sends the
+//! packet elsewhere.
+//!
+//! With a process that listens on the addresses: they are the node's own by a route, and no interface has them. What nobody
+//! listens on is refused, as everywhere on the node.
 
 use std::io;
 
-use super::rtnetlink::Rtnetlink;
+use super::rtnetlink::{Link, Route, Rtnetlink};
 use crate::api::cidr::Cidr;
 
 const LOOPBACK: &str = "lo";
+
+/// Where a route leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    /// To loopback; the packet filter sends it elsewhere.
+    PacketFilter,
+    /// To the processes of this node.
+    Listeners,
+}
 
 /// Adds those that are missing.
 ///
 /// # Errors
 /// The node reaches a part of a range elsewhere, or the kernel refuses the route.
-pub fn ensure(ranges: &[Cidr]) -> io::Result<()> {
+pub fn ensure(ranges: &[Cidr], to: To) -> io::Result<()> {
     let mut kernel = Rtnetlink::open()?;
     let links = kernel.links()?;
     let loopback = links.iter().find(|l| l.name == LOOPBACK);
     let loopback = loopback.ok_or_else(|| io::Error::other("there is no interface lo"))?;
     let routes = kernel.routes()?;
     for range in ranges {
-        let ours =
-            |r: &super::rtnetlink::Route| r.destination == *range && r.interface == loopback.index;
-        let mut others = routes
-            .iter()
-            .filter(|r| r.destination.prefix >= range.prefix && !ours(r));
-        if let Some(other) = others.find(|r| r.destination.overlaps(*range)) {
-            let link = links.iter().find(|l| l.index == other.interface);
-            return Err(io::Error::other(format!(
-                "serviceCIDR {range} overlaps {}, which the node reaches through {}; give serviceCIDR another range in the configuration",
-                other.destination,
-                link.map_or("no interface", |l| &l.name)
-            )));
+        let ours = |r: &Route| r.destination == *range && r.interface == loopback.index;
+        if let Some(other) = routes.iter().find(|r| is_inside(r, *range) && !ours(r)) {
+            return Err(overlap(*range, other, &links));
         }
-        if !routes.iter().any(ours) {
-            kernel.add_route(*range, None, loopback.index)?;
+        match to {
+            To::Listeners => kernel.add_local_route(*range, loopback.index)?,
+            To::PacketFilter if routes.iter().any(ours) => {}
+            To::PacketFilter => kernel.add_route(*range, None, loopback.index)?,
         }
     }
     Ok(())
+}
+
+fn is_inside(route: &Route, range: Cidr) -> bool {
+    route.destination.prefix >= range.prefix && route.destination.overlaps(range)
+}
+
+fn overlap(range: Cidr, other: &Route, links: &[Link]) -> io::Error {
+    let link = links.iter().find(|l| l.index == other.interface);
+    io::Error::other(format!(
+        "serviceCIDR {range} overlaps {}, which the node reaches through {}; give serviceCIDR another range in the configuration",
+        other.destination,
+        link.map_or("no interface", |l| &l.name)
+    ))
 }
 
 /// Removes them. Idempotent.
 ///
 /// # Errors
 /// The kernel refuses it.
-pub fn remove(ranges: &[Cidr]) -> io::Result<()> {
+pub fn remove(ranges: &[Cidr], to: To) -> io::Result<()> {
     let mut kernel = Rtnetlink::open()?;
     let Some(loopback) = kernel.link(LOOPBACK)? else {
         return Ok(());
     };
     for range in ranges {
-        kernel.remove_route(*range, loopback.index)?;
+        match to {
+            To::PacketFilter => kernel.remove_route(*range, loopback.index)?,
+            To::Listeners => kernel.remove_local_route(*range, loopback.index)?,
+        }
     }
     Ok(())
 }

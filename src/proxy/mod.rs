@@ -3,14 +3,18 @@
 //! Invariants: a data path never looks at readiness; the endpoints of a table are chosen ([`crate::services`]). What it
 //! has programmed goes on without the daemon. Connections that are established live on, whatever changes.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::net::IpAddr;
 
 use crate::netfilter::NetfilterError;
 use crate::services::table::ServiceTable;
 
+pub mod auto;
 pub mod gate;
 pub mod nftables;
 mod pace;
+pub mod role;
 pub mod userspace;
 pub mod watch;
 
@@ -25,6 +29,11 @@ pub trait DataPath {
     /// # Errors
     /// The table before stays in force, if somebody else did not remove it. The next call starts from nothing.
     fn apply(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError>;
+
+    /// Addresses that the node has only because this data path has given them to it.
+    fn addresses(&self) -> BTreeSet<IpAddr> {
+        BTreeSet::new()
+    }
 
     /// Takes everything back, as for a node where another data path takes over. False where there was nothing.
     ///
@@ -50,34 +59,30 @@ pub struct Applied {
     pub warning: Option<String>,
 }
 
+impl Applied {
+    /// Adds to what did not work.
+    fn warn(&mut self, more: String) {
+        self.warning = Some(match self.warning.take() {
+            Some(before) => format!("{before}; {more}"),
+            None => more,
+        });
+    }
+}
+
 /// Why a table is not in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProxyError {
     /// The kernel's packet filter refused something.
     Netfilter(NetfilterError),
-}
-
-/// Where the kernel cannot even be asked.
-pub struct NoDataPath(pub ProxyError);
-
-impl DataPath for NoDataPath {
-    fn name(&self) -> &'static str {
-        "none"
-    }
-
-    fn apply(&mut self, _: &ServiceTable) -> Result<Applied, ProxyError> {
-        Err(self.0.clone())
-    }
-
-    fn remove(&mut self) -> Result<bool, ProxyError> {
-        Ok(false)
-    }
+    /// The process of the role `proxy` did: the whole sentence.
+    Role(String),
 }
 
 impl fmt::Display for ProxyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Netfilter(e) => write!(f, "cannot program services: {e}"),
+            Self::Role(sentence) => f.write_str(sentence),
         }
     }
 }

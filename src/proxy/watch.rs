@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, TryRecvError};
 
+use super::DataPath;
 use super::gate::TrafficGate;
 use super::pace::{Pace, Step};
-use super::{Applied, DataPath};
 use crate::api::cidr::Cidr;
 use crate::api::objects::ObjectKey;
 use crate::api::service::IpFamily;
@@ -23,7 +23,7 @@ use crate::api::{Pod, PodUid};
 use crate::atomic_file;
 use crate::change_feed::{Aspect, ChangeFeed, Changes};
 use crate::clock::Moment;
-use crate::network::service_routes;
+use crate::network;
 use crate::objects::{Objects, ServiceObjects};
 use crate::pod_manager::PodManager;
 use crate::services::allocate::{Allocations, Assigned, allocate};
@@ -42,6 +42,9 @@ const FIRST_WAIT: Duration = Duration::from_secs(10);
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 const STACK: usize = 512 << 10;
 
+/// Where the network namespace of a pod's sandbox is, if it has one now.
+pub type NamespaceOf = Box<dyn Fn(&PodUid) -> Option<PathBuf> + Send>;
+
 /// What it works with.
 pub struct Deps {
     /// The pods that should run.
@@ -56,6 +59,8 @@ pub struct Deps {
     pub has_all: Box<dyn Fn() -> bool + Send>,
     /// The statuses of an earlier daemon are there.
     pub has_statuses: bool,
+    /// The network namespace of a pod's sandbox.
+    pub namespace: NamespaceOf,
     /// Where clients are sent.
     pub path: Box<dyn DataPath + Send>,
     /// Who waits until a pod gets no traffic.
@@ -169,8 +174,8 @@ struct Watch {
     failed: String,
     /// Findings that the log has.
     said: BTreeSet<String>,
-    /// What the log has of the routes.
-    route_said: String,
+    /// What the data path could not do, as the log has it.
+    warned: Option<String>,
 }
 
 impl Watch {
@@ -187,7 +192,7 @@ impl Watch {
             next_look: now,
             failed: String::new(),
             said: BTreeSet::new(),
-            route_said: String::new(),
+            warned: None,
         }
     }
 
@@ -224,7 +229,10 @@ impl Watch {
             Step::Rest if now >= self.next_look => self.apply(&services, version, now),
             Step::Rest => self.deps.gate.pass(version, has_traffic(&applied)),
         }
-        let error = self.failed.clone();
+        let error = match (self.failed.as_str(), &self.warned) {
+            ("", Some(warned)) => warned.clone(),
+            (failed, _) => failed.to_owned(),
+        };
         self.deps.view.set(Services { error, ..services });
     }
 
@@ -264,9 +272,13 @@ impl Watch {
         let pod = wanted.or_else(|| Some(self.pods.get(uid)?.0.clone()))?;
         let is_loopback = |ip: &str| ip.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
         let alone = !pod.spec.host_network && is_loopback(&status.pod_ip);
-        // No data path enters namespaces yet: the path only says that the address is nobody else's.
-        let namespace = alone.then(|| PathBuf::from("/"));
-        let facts = PodFacts::of(&pod, &status, terminating, namespace);
+        let namespace = alone.then(|| (self.deps.namespace)(uid));
+        let is_unknown = matches!(namespace, Some(None));
+        let mut facts = PodFacts::of(&pod, &status, terminating, namespace.flatten());
+        if is_unknown {
+            // Its sandbox is gone, and the address would be the node's.
+            facts.addresses.clear();
+        }
         Some((pod, facts))
     }
 
@@ -285,7 +297,9 @@ impl Watch {
         let mut pods: Vec<PodFacts> = self.pods.values().map(|(_, facts)| facts.clone()).collect();
         pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
         let assigned = assignment.services;
-        let addresses = node_addresses();
+        let own = self.deps.path.addresses();
+        let mut addresses = network::node_addresses();
+        addresses.retain(|ip| !own.contains(ip));
         let families = self.families();
         let built = with_inputs(&objects, &assigned, |services, slices| {
             build(&Inputs {
@@ -322,31 +336,24 @@ impl Watch {
     fn apply(&mut self, services: &Services, version: u64, now: Moment) {
         let table = &services.built.table;
         self.next_look = now + INTERVAL;
-        // A node without services has no tables of ours.
-        let nothing = table.services.is_empty();
-        if nothing && self.applied.as_ref().is_some_and(|t| t.services.is_empty()) {
+        // A node without services has no tables of ours, and no process.
+        if is_empty(table) && self.applied.as_ref().is_some_and(is_empty) {
             self.applied = Some(table.clone());
             return self.deps.gate.pass(version, false);
         }
-        let done = match nothing {
-            true => self.remove().map(|()| None),
-            false => self.put_in_force(table).map(Some),
-        };
-        match done {
+        match self.deps.path.apply(table) {
             Ok(applied) => {
                 log::debug!("services in force: {}", summary(table));
                 self.applied = Some(table.clone());
                 self.deps.gate.pass(version, has_traffic(table));
                 self.failed.clear();
-                let applied = applied.unwrap_or_default();
                 if applied.repaired && applied.full && version > 0 {
                     log::warn!("services: the tables were changed by somebody else: made again");
                 }
-                if let Some(warning) = applied.warning {
-                    log::warn!("services: {warning}");
-                }
+                self.warn(applied.warning);
             }
-            Err(text) => {
+            Err(e) => {
+                let text = e.to_string();
                 if self.failed != text {
                     log::error!("{text}; trying again every {} s", INTERVAL.as_secs());
                     self.failed = text;
@@ -355,11 +362,11 @@ impl Watch {
         }
     }
 
-    fn say_of_routes(&mut self, text: String) {
-        if self.route_said != text {
-            log::warn!("{text}");
-            self.route_said = text;
+    fn warn(&mut self, text: Option<String>) {
+        if let Some(new) = text.as_ref().filter(|_| text != self.warned) {
+            log::warn!("services: {new}");
         }
+        self.warned = text;
     }
 
     /// What is wrong is said once, and again when it has been right meanwhile.
@@ -374,25 +381,6 @@ impl Watch {
             log::warn!("{new}");
         }
         self.said = all;
-    }
-
-    /// The table comes before the route: what went along the route without one would be tracked as it is.
-    fn put_in_force(&mut self, table: &ServiceTable) -> Result<Applied, String> {
-        let applied = self.deps.path.apply(table).map_err(|e| e.to_string())?;
-        // Without a route only the node's own processes may miss services.
-        if let Err(e) = service_routes::ensure(&self.deps.service_cidrs) {
-            self.say_of_routes(format!("services: {e}"));
-        }
-        Ok(applied)
-    }
-
-    /// A route without tables of ours is somebody else's.
-    fn remove(&mut self) -> Result<(), String> {
-        if !self.deps.path.remove().map_err(|e| e.to_string())? {
-            return Ok(());
-        }
-        let removed = service_routes::remove(&self.deps.service_cidrs);
-        removed.map_err(|e| e.to_string())
     }
 
     fn write_allocations(&self) {
@@ -452,6 +440,10 @@ fn summary(table: &ServiceTable) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
+fn is_empty(table: &ServiceTable) -> bool {
+    table.services.is_empty() && table.host_ports.is_empty()
+}
+
 fn has_traffic(table: &ServiceTable) -> bool {
     let leads_somewhere = |b: &Backends| matches!(b, Backends::Some(_));
     let mut services = table.services.iter();
@@ -477,15 +469,4 @@ fn read_allocations(path: &Path) -> Allocations {
             Allocations::default()
         }
     }
-}
-
-/// The addresses of the node's interfaces.
-fn node_addresses() -> Vec<IpAddr> {
-    let interfaces = nix::ifaddrs::getifaddrs().ok().into_iter().flatten();
-    let address = |i: nix::ifaddrs::InterfaceAddress| {
-        let address = i.address?;
-        let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
-        v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
-    };
-    interfaces.filter_map(address).collect()
 }

@@ -1,6 +1,7 @@
-//! What nix lacks of sockets: options, and the loopback interface.
+//! What nix lacks of sockets: options, connections with their addresses, and the loopback interface.
 
 use std::mem::size_of;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 
@@ -128,4 +129,38 @@ pub fn loopback_up() -> std::io::Result<()> {
     // SAFETY: SIOCSIFFLAGS reads one ifreq, which outlives the call; the socket is open.
     let r = unsafe { libc::ioctl(s.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) };
     Errno::result(r).map(drop).map_err(Into::into)
+}
+
+/// Takes the next connection of a listening socket: closed on exec, nonblocking, with the address of its other end.
+///
+/// # Errors
+/// EAGAIN where none waits, EMFILE and its like, ECONNABORTED where the other end has gone already.
+pub fn accept(listener: BorrowedFd<'_>) -> nix::Result<(OwnedFd, SocketAddr)> {
+    let mut address = [0_u8; size_of::<libc::sockaddr_in6>()];
+    let mut length = address.len() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to `address`, and the length of the address to `length`.
+    let fd = unsafe {
+        libc::accept4(
+            listener.as_raw_fd(),
+            address.as_mut_ptr().cast(),
+            &raw mut length,
+            libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
+        )
+    };
+    let fd = Errno::result(fd)?;
+    // SAFETY: accept4 has just opened it, and nobody else knows it.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    Ok((fd, address_of(&address).ok_or(Errno::EAFNOSUPPORT)?))
+}
+
+/// A `sockaddr_in` or `sockaddr_in6`.
+fn address_of(bytes: &[u8; size_of::<libc::sockaddr_in6>()]) -> Option<SocketAddr> {
+    let family = i32::from(u16::from_ne_bytes([bytes[0], bytes[1]]));
+    let port = u16::from_be_bytes([bytes[2], bytes[3]]);
+    let ip = match family {
+        libc::AF_INET => IpAddr::from(<[u8; 4]>::try_from(&bytes[4..8]).ok()?),
+        libc::AF_INET6 => IpAddr::from(<[u8; 16]>::try_from(&bytes[8..24]).ok()?),
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, port))
 }

@@ -15,7 +15,8 @@ use super::daemon::{Day, find};
 use super::netns::{Netns, on_a_machine, try_ip};
 use super::{CEILING, Node, on};
 
-/// Runs `test` with a daemon whose configuration is `config`, and no CNI. Afterwards no interface is left.
+/// Runs `test` with a daemon whose configuration is `config`, and no CNI; with the bridge where `config` names no network.
+/// Afterwards no interface is left.
 pub(crate) fn on_the_bridge(config: Value, test: impl FnOnce(&mut Day<'_>, &Netns) + Send) {
     on_a_machine(|outside| {
         on(RuntimeChoice::Embedded, |node| {
@@ -23,7 +24,10 @@ pub(crate) fn on_the_bridge(config: Value, test: impl FnOnce(&mut Day<'_>, &Netn
                 dir: node.dir.clone(),
                 layout: node.layout.clone(),
                 settings: Settings {
-                    network: NetworkChoice::Auto,
+                    network: match config["network"].as_str() {
+                        Some(network) => network.parse().unwrap(),
+                        None => NetworkChoice::Auto,
+                    },
                     ..node.settings.clone()
                 },
             };

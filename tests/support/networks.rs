@@ -54,6 +54,11 @@ impl Namespace {
         namespace
     }
 
+    /// A thread in it.
+    pub(crate) fn tid(&self) -> i32 {
+        self.tid
+    }
+
     /// Runs `inside` in it. Sockets that are made there stay in it.
     pub(crate) fn run<T: Send>(&self, inside: impl FnOnce() -> T + Send) -> T {
         let run = || {
@@ -116,6 +121,8 @@ pub(crate) enum Answer {
     From(String, IpAddr),
     /// Nobody is there, and that is said.
     Refused,
+    /// It was taken, and then given up.
+    Reset,
     /// Nothing came.
     Silence,
 }
@@ -146,8 +153,9 @@ impl Answer {
                 Self::From(name.into(), seen.parse().unwrap())
             }
             Err(e) => match e.raw_os_error().map(Errno::from_raw) {
-                // EPERM: the node's own packet was refused on its way out.
-                Some(Errno::ECONNREFUSED | Errno::EPERM) => Self::Refused,
+                // EPERM: the node's own packet was refused on its way out. EHOSTUNREACH: by a route.
+                Some(Errno::ECONNREFUSED | Errno::EPERM | Errno::EHOSTUNREACH) => Self::Refused,
+                Some(Errno::ECONNRESET | Errno::EPIPE) => Self::Reset,
                 Some(Errno::EAGAIN | Errno::ETIMEDOUT) => Self::Silence,
                 _ => panic!("neither answer nor refusal nor silence: {e}"),
             },

@@ -1,7 +1,5 @@
 //! Warnings for the person who wrote a pod that may run, but perhaps not as meant.
 
-use std::net::IpAddr;
-
 use serde_json::Value;
 
 use crate::api::field::{child, entry, item};
@@ -164,16 +162,10 @@ fn hooks(container: &Container, path: &str) -> Vec<String> {
 fn host_ports(container: &Container, path: &str) -> Vec<String> {
     let given = container.ports.iter().enumerate();
     given
-        .filter(|(_, port)| port.host_port != 0)
-        .filter_map(|(index, port)| {
+        .filter(|(_, port)| port.host_port != 0 && port.protocol == "SCTP")
+        .map(|(index, _)| {
             let path = item(&child(path, "ports"), index);
-            let is_loopback = |ip: IpAddr| ip.is_loopback();
-            if port.protocol == "SCTP" {
-                return Some(format!("{path}.hostPort: kept free of other pods, but nothing is forwarded: podprobe forwards TCP and UDP; use hostNetwork for SCTP"));
-            }
-            port.host_ip.parse().is_ok_and(is_loopback).then(|| {
-                format!("{path}.hostIP: nothing is forwarded from a loopback address of the node; leave it out, or use hostNetwork")
-            })
+            format!("{path}.hostPort: kept free of other pods, but nothing is forwarded: podprobe forwards TCP and UDP; use hostNetwork for SCTP")
         })
         .collect()
 }

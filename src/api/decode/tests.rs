@@ -591,7 +591,6 @@ fn what_may_not_be_meant_is_advised() {
     assert_eq!(
         good(&given).warnings,
         [
-            "spec.containers[0].ports[1].hostIP: nothing is forwarded from a loopback address of the node; leave it out, or use hostNetwork",
             "spec.containers[0].ports[2].hostPort: kept free of other pods, but nothing is forwarded: podprobe forwards TCP and UDP; use hostNetwork for SCTP",
             "spec.containers[0].resources.requests[memory]: 64m is a fraction of a byte: megabytes are M, mebibytes Mi",
             "spec.containers[0].startupProbe.httpGet.port: the container has no port named \"web\": every probe will fail to run",

@@ -250,7 +250,8 @@ fn host_ports(table: &mut OnTable<'_>, attachment: &Attachment, pod: IpAddr) {
                 let element = Element::mapping(Key::of(&from), to);
                 table.add_elements("host-ports", vec![element]);
             }
-            Some(ip) if ip.is_ipv4() == pod.is_ipv4() => {
+            // The proxy serves loopback.
+            Some(ip) if ip.is_ipv4() == pod.is_ipv4() && !ip.is_loopback() => {
                 let from = Key::of(&[Field::Address(ip), from[0], from[1]]);
                 table.add_elements("host-ports-at", vec![Element::mapping(from, to)]);
             }

@@ -358,17 +358,21 @@ impl ShimRuntime {
         if !any_sandbox {
             cgroups.remove_unused(&shims);
         }
-        let shims = Path::new(&shims).file_name();
+        // It is not empty while the proxy runs.
+        let proxy = self.layout.proxy_cgroup();
+        cgroups.remove_unused(&proxy);
+        let (shims, proxy) = (Path::new(&shims).file_name(), Path::new(&proxy).file_name());
         let mut left = false;
         for top in cgroups.dirs(&format!("/{}", self.layout.id())) {
             let children = fs::read_dir(&top).into_iter().flatten().flatten();
             for child in children.filter(|c| c.file_type().is_ok_and(|t| t.is_dir())) {
                 let name = child.file_name();
                 let unknown = Some(name.as_os_str()) != shims
+                    && Some(name.as_os_str()) != proxy
                     && !name.to_str().is_some_and(|uid| known.contains(uid));
                 left |= unknown && cgroup::try_remove_tree(&child.path()).is_err();
             }
-            // It is not empty while any pod has cgroups.
+            // It is not empty while any pod has cgroups, or the proxy runs.
             left |= fs::remove_dir(&top).is_err() && !any_sandbox;
         }
         if left {

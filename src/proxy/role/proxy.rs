@@ -1,0 +1,251 @@
+//! The process of the role: what it sets up, and its loop.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+
+use super::control::{self, Control};
+use super::home::Home;
+use super::message::{Answer, Configuration, Request};
+use super::poller::{Events, Part, Poller, Token};
+use super::slab::Key;
+use crate::clock::Moment;
+use crate::proxy::userspace::part::{self, Userspace};
+use crate::runtime::shims::cgroup;
+
+/// What the role says on its standard output when the daemon may speak to it; else `error <text>`.
+pub const READY: &str = "ready\n";
+
+/// The most descriptors that are asked for: the kernel's own limit of a process without a special setting.
+const DESCRIPTORS: u64 = 1 << 20;
+/// The number of the loop's own descriptors in tokens.
+const LOOP: u8 = 255;
+
+/// The role: the one argument is its directory.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let Some(dir) = args.into_iter().next().map(PathBuf::from) else {
+        eprintln!("podprobe proxy: this role is started by the daemon, with a directory");
+        return ExitCode::from(2);
+    };
+    match Role::new(dir) {
+        Ok(role) => {
+            say(READY);
+            detach();
+            role.run()
+        }
+        Err(e) => {
+            say(&format!("error {e}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Nobody needs to listen.
+fn say(text: &str) {
+    let mut out = io::stdout();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// The daemon's pipes are not held open.
+fn detach() {
+    let null = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null");
+    if let Ok(null) = null {
+        let _ = nix::unistd::dup2_stdin(&null);
+        let _ = nix::unistd::dup2_stdout(&null);
+    }
+}
+
+struct Role {
+    /// None once another role may have the directory.
+    home: Option<Home>,
+    poller: Poller,
+    control: Control,
+    userspace: Userspace,
+    /// The version of the table that counts.
+    applied: Option<u64>,
+    retired: bool,
+}
+
+impl Role {
+    fn new(dir: PathBuf) -> io::Result<Self> {
+        let dir = std::path::absolute(dir)?;
+        leave_the_daemon_behind()?;
+        let mut home = Home::take(&dir)?;
+        cgroup::leave_the_daemon(&home.orders().cgroup);
+        let poller = Poller::new()?;
+        let mut userspace = Userspace::new(&dir, raise_descriptors());
+        // Clients are served before the daemon has said anything.
+        let last = home.last();
+        if let Some(last) = &last {
+            userspace.apply(last, Moment::now(), &poller);
+        }
+        let control = Control::listen(&dir, &poller)?;
+        watch(&mut home, &poller);
+        Ok(Self {
+            home: Some(home),
+            poller,
+            control,
+            userspace,
+            applied: last.map(|last| last.version),
+            retired: false,
+        })
+    }
+
+    fn run(mut self) -> ExitCode {
+        let mut events = Events::default();
+        while !(self.retired && self.userspace.is_unused()) {
+            let deadlines = [self.control.deadline(), self.userspace.deadline()];
+            let deadline = deadlines.into_iter().flatten().min();
+            let ready = self.poller.wait(&mut events, deadline);
+            let now = Moment::now();
+            for (token, events) in ready {
+                match token.part {
+                    control::PART => self.control.ready(token, events, now, &self.poller),
+                    part::PART => self.userspace.ready(token, events, now, &self.poller),
+                    _ => self.mend(),
+                }
+            }
+            if deadline.is_some_and(|d| d <= now) {
+                self.control.expire(now, &self.poller);
+                self.userspace.expire(now, &self.poller);
+            }
+            for (client, request) in self.control.requests() {
+                self.obey(client, request);
+            }
+        }
+        ExitCode::SUCCESS
+    }
+
+    fn obey(&mut self, client: Key, request: Request) {
+        let answer = match request {
+            Request::Apply(configuration) => self.apply(&configuration),
+            Request::Metrics {} => Answer {
+                metrics: Some(self.userspace.metrics()),
+                ..self.state()
+            },
+            Request::Retire {} => {
+                self.retire();
+                self.state()
+            }
+        };
+        self.control.answer(client, &answer, &self.poller);
+    }
+
+    fn apply(&mut self, configuration: &Configuration) -> Answer {
+        if self.retired {
+            return Answer {
+                error: Some("this role is retired: another one has its place".into()),
+                ..Answer::default()
+            };
+        }
+        self.userspace
+            .apply(configuration, Moment::now(), &self.poller);
+        // Without it the table counts all the same, until this process ends.
+        if let Some(Err(e)) = self.home.as_ref().map(|h| h.keep(configuration)) {
+            eprintln!("cannot keep the table: {e}");
+        }
+        self.applied = Some(configuration.version);
+        self.state()
+    }
+
+    fn state(&self) -> Answer {
+        Answer {
+            applied: self.applied,
+            addresses: self.userspace.addresses(),
+            failed: self.userspace.not_bound(),
+            portals: self.userspace.portals(),
+            ..Answer::default()
+        }
+    }
+
+    fn retire(&mut self) {
+        self.retired = true;
+        self.home = None;
+        self.userspace.retire();
+    }
+
+    /// Somebody has removed our directory, or a file of it. It is made anew; if another role has taken the place, this
+    /// one ends with its connections.
+    fn mend(&mut self) {
+        let damaged = self.home.as_ref().filter(|home| home.is_damaged());
+        let Some(dir) = damaged.map(|home| home.dir().to_owned()) else {
+            return;
+        };
+        // Its lock would keep us out where only a file is gone.
+        self.home = None;
+        let taken = Home::take(&dir).and_then(|home| {
+            let control = Control::listen(&dir, &self.poller)?;
+            Ok((home, control))
+        });
+        match taken {
+            Ok((mut home, control)) => {
+                self.control = control;
+                watch(&mut home, &self.poller);
+                self.home = Some(home);
+            }
+            Err(_) => self.retire(),
+        }
+    }
+}
+
+fn watch(home: &mut Home, poller: &Poller) {
+    home.watch();
+    let token = Token {
+        part: LOOP,
+        kind: 0,
+        generation: 0,
+        index: 0,
+    };
+    if let Some(watched) = home.watched() {
+        let _ = poller.add(watched, token, nix::sys::epoll::EpollFlags::EPOLLIN);
+    }
+}
+
+/// Nothing that ends the daemon ends this process, and the kernel kills it last for want of memory.
+fn leave_the_daemon_behind() -> io::Result<()> {
+    let _ = nix::sys::prctl::set_name(c"podprobe-proxy");
+    std::env::set_current_dir("/")?;
+    // It is the leader of its session already when a person has started it.
+    let _ = nix::unistd::setsid();
+    protect_from_the_oom_killer();
+    let mut ignored = SigSet::empty();
+    ignored.extend([
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+        // A splice to a closed socket.
+        Signal::SIGPIPE,
+    ]);
+    Ok(ignored.thread_block()?)
+}
+
+/// kube-proxy's -999, or as low as a process without CAP_SYS_RESOURCE may go.
+fn protect_from_the_oom_killer() {
+    for score in (-999..0).step_by(37) {
+        if std::fs::write("/proc/self/oom_score_adj", score.to_string()).is_ok() {
+            return;
+        }
+    }
+}
+
+/// As many descriptors as there may be; what there are then.
+fn raise_descriptors() -> u64 {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
+    for wanted in [DESCRIPTORS, hard] {
+        let most = hard.max(wanted);
+        if wanted > soft && setrlimit(Resource::RLIMIT_NOFILE, wanted, most).is_ok() {
+            return wanted;
+        }
+    }
+    soft
+}

@@ -1,0 +1,230 @@
+//! Places for connections and flows, with queues that cost no memory of their own.
+//!
+//! Invariants: a key leads to what was inserted with it or to nothing, also after its place was given to another. An
+//! entry is in at most one [`Queue`], and its owner knows in which; it must leave the queue before it is removed.
+
+const NONE: u32 = u32::MAX;
+
+/// The name of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Its place.
+    pub index: u32,
+    /// Which of those that had the place.
+    pub generation: u16,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    value: Option<T>,
+    generation: u16,
+    queued: bool,
+    previous: u32,
+    /// In a free place: the next free one.
+    next: u32,
+}
+
+/// Entries in places that are used again.
+#[derive(Debug)]
+pub struct Slab<T> {
+    entries: Vec<Entry<T>>,
+    free: u32,
+    len: usize,
+}
+
+/// Entries of a slab in an order.
+#[derive(Clone, Copy, Debug)]
+pub struct Queue {
+    first: u32,
+    last: u32,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            first: NONE,
+            last: NONE,
+        }
+    }
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            free: NONE,
+            len: 0,
+        }
+    }
+}
+
+impl<T> Slab<T> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// There is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds an entry.
+    pub fn insert(&mut self, value: T) -> Key {
+        self.len += 1;
+        let Some(entry) = self.entries.get_mut(self.free as usize) else {
+            self.entries.push(Entry {
+                value: Some(value),
+                generation: 0,
+                queued: false,
+                previous: NONE,
+                next: NONE,
+            });
+            return Key {
+                index: (self.entries.len() - 1) as u32,
+                generation: 0,
+            };
+        };
+        let index = std::mem::replace(&mut self.free, entry.next);
+        entry.value = Some(value);
+        Key {
+            index,
+            generation: entry.generation,
+        }
+    }
+
+    /// The entry, if it is still there.
+    pub fn get(&self, key: Key) -> Option<&T> {
+        let entry = self.entries.get(key.index as usize)?;
+        (entry.generation == key.generation).then_some(entry.value.as_ref())?
+    }
+
+    /// As [`Self::get`].
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        let entry = self.entries.get_mut(key.index as usize)?;
+        (entry.generation == key.generation).then_some(entry.value.as_mut())?
+    }
+
+    /// Takes an entry out.
+    pub fn remove(&mut self, key: Key) -> Option<T> {
+        let entry = self.entries.get_mut(key.index as usize)?;
+        if entry.generation != key.generation {
+            return None;
+        }
+        let value = entry.value.take()?;
+        debug_assert!(!entry.queued, "an entry leaves its queue first");
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.next = std::mem::replace(&mut self.free, key.index);
+        self.len -= 1;
+        Some(value)
+    }
+
+    /// Every entry.
+    pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+        self.entries.iter().enumerate().filter_map(|(index, e)| {
+            let key = Key {
+                index: index as u32,
+                generation: e.generation,
+            };
+            e.value.as_ref().map(|value| (key, value))
+        })
+    }
+
+    /// Puts an entry, which is in no queue, at the end of one.
+    pub fn enqueue(&mut self, queue: &mut Queue, key: Key) {
+        if self.get(key).is_none() || self.entries[key.index as usize].queued {
+            return;
+        }
+        let last = queue.last;
+        let entry = &mut self.entries[key.index as usize];
+        (entry.queued, entry.previous, entry.next) = (true, last, NONE);
+        match self.entries.get_mut(last as usize) {
+            Some(last) => last.next = key.index,
+            None => queue.first = key.index,
+        }
+        queue.last = key.index;
+    }
+
+    /// Takes an entry out of the queue that it is in.
+    pub fn dequeue(&mut self, queue: &mut Queue, key: Key) {
+        if self.get(key).is_none() || !self.entries[key.index as usize].queued {
+            return;
+        }
+        let entry = &mut self.entries[key.index as usize];
+        entry.queued = false;
+        let (previous, next) = (entry.previous, entry.next);
+        match self.entries.get_mut(previous as usize) {
+            Some(previous) => previous.next = next,
+            None => queue.first = next,
+        }
+        match self.entries.get_mut(next as usize) {
+            Some(next) => next.previous = previous,
+            None => queue.last = previous,
+        }
+    }
+
+    /// The first of a queue.
+    pub fn first(&self, queue: &Queue) -> Option<Key> {
+        let entry = self.entries.get(queue.first as usize)?;
+        Some(Key {
+            index: queue.first,
+            generation: entry.generation,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(slab: &mut Slab<u32>, queue: &mut Queue) -> Vec<u32> {
+        let mut found = Vec::new();
+        while let Some(key) = slab.first(queue) {
+            found.push(*slab.get(key).unwrap());
+            slab.dequeue(queue, key);
+        }
+        found
+    }
+
+    #[test]
+    fn an_old_key_does_not_lead_to_the_next_owner_of_its_place() {
+        let mut slab = Slab::default();
+        let old = slab.insert(1);
+        assert_eq!(slab.remove(old), Some(1));
+        let new = slab.insert(2);
+        assert_eq!(new.index, old.index);
+        assert_eq!(slab.get(old), None);
+        assert_eq!(slab.get_mut(old), None);
+        assert_eq!(slab.remove(old), None);
+        assert_eq!(slab.get(new), Some(&2));
+        assert_eq!(slab.len(), 1);
+    }
+
+    #[test]
+    fn entries_leave_a_queue_from_any_place_and_the_rest_keeps_its_order() {
+        for gone in [vec![0], vec![4], vec![2], vec![0, 4], vec![1, 2, 3]] {
+            let mut slab = Slab::default();
+            let mut queue = Queue::default();
+            let keys: Vec<Key> = (0..5).map(|n| slab.insert(n)).collect();
+            keys.iter().for_each(|k| slab.enqueue(&mut queue, *k));
+            for n in &gone {
+                slab.dequeue(&mut queue, keys[*n as usize]);
+                slab.dequeue(&mut queue, keys[*n as usize]);
+            }
+            let left: Vec<u32> = (0..5).filter(|n| !gone.contains(n)).collect();
+            assert_eq!(drain(&mut slab, &mut queue), left, "without {gone:?}");
+        }
+    }
+
+    #[test]
+    fn an_entry_that_is_used_goes_to_the_end() {
+        let mut slab = Slab::default();
+        let mut queue = Queue::default();
+        let keys: Vec<Key> = (0..3).map(|n| slab.insert(n)).collect();
+        keys.iter().for_each(|k| slab.enqueue(&mut queue, *k));
+        slab.dequeue(&mut queue, keys[0]);
+        slab.enqueue(&mut queue, keys[0]);
+        slab.enqueue(&mut queue, keys[0]);
+        assert_eq!(drain(&mut slab, &mut queue), [1, 2, 0]);
+    }
+}

@@ -1,0 +1,320 @@
+//! The daemon's end of the userspace data path: it starts the role, finds it again, and sends it tables.
+//!
+//! Invariants: a role that runs is used, whoever has started it. Every wait has a limit. The role is a new program, never
+//! a fork of the daemon, and no descriptor of the daemon is left open in it.
+
+use std::collections::BTreeSet;
+use std::fs::{DirBuilder, File};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::clock::{Moment, boot_id};
+use crate::proxy::role::home::{ORDERS, Orders, Record, SOCKET, replace};
+use crate::proxy::role::message::{
+    Answer, Configuration, LONGEST, Metrics, NotBound, Options, Request,
+};
+use crate::proxy::role::proxy::READY;
+use crate::proxy::{Applied, DataPath, ProxyError};
+use crate::services::table::ServiceTable;
+
+/// How long the role may take to answer, and to start.
+const LIMIT: Duration = Duration::from_secs(5);
+/// How often a role that runs but does not listen yet is tried.
+const PAUSE: Duration = Duration::from_millis(10);
+/// The longest answer.
+const LONGEST_ANSWER: u64 = LONGEST as u64;
+
+/// The role as its clients see it.
+pub struct ProxyRole {
+    dir: PathBuf,
+    program: PathBuf,
+    orders: Orders,
+    stream: Option<BufReader<UnixStream>>,
+    /// If this process has started it.
+    child: Option<Child>,
+}
+
+impl ProxyRole {
+    /// The role of a directory; it moves to `cgroup` when it starts.
+    pub fn new(dir: impl Into<PathBuf>, cgroup: impl Into<String>) -> Self {
+        Self {
+            dir: dir.into(),
+            program: "/proc/self/exe".into(),
+            orders: Orders {
+                cgroup: cgroup.into(),
+            },
+            stream: None,
+            child: None,
+        }
+    }
+
+    /// Takes the role from another binary than this process's own; for tests, whose own binary has none.
+    #[must_use]
+    pub fn with_program(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = program.into();
+        self
+    }
+
+    /// Asks the role, which is started where there is none.
+    ///
+    /// # Errors
+    /// It cannot be started, or does not answer in time, or does not understand.
+    pub fn ask(&mut self, request: &Request) -> Result<Answer, ProxyError> {
+        let frame = frame(request)?;
+        // The role may have been killed since the last request.
+        let answer = self.exchange(&frame).or_else(|_| self.exchange(&frame));
+        let answer = answer.map_err(|e| {
+            let dir = self.dir.display();
+            failed(format!("cannot reach the proxy in {dir}: {e}"))
+        })?;
+        match answer.error {
+            Some(error) => Err(failed(format!("the proxy refused a request: {error}"))),
+            None => Ok(answer),
+        }
+    }
+
+    /// Whether there is one.
+    pub fn runs(&self) -> bool {
+        Record::running(&self.dir).is_some()
+    }
+
+    /// The next request goes to whichever role runs then.
+    fn hang_up(&mut self) {
+        self.stream = None;
+    }
+
+    fn exchange(&mut self, frame: &[u8]) -> io::Result<Answer> {
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => BufReader::new(self.connect()?),
+        };
+        stream.get_mut().write_all(frame)?;
+        let mut line = Vec::new();
+        (&mut stream)
+            .take(LONGEST_ANSWER)
+            .read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let answer = serde_json::from_slice(&line)?;
+        self.stream = Some(stream);
+        Ok(answer)
+    }
+
+    fn connect(&mut self) -> io::Result<UnixStream> {
+        let limit = Moment::now() + LIMIT;
+        loop {
+            match UnixStream::connect(self.dir.join(SOCKET)) {
+                Ok(stream) => {
+                    stream.set_read_timeout(Some(LIMIT))?;
+                    stream.set_write_timeout(Some(LIMIT))?;
+                    return Ok(stream);
+                }
+                Err(_) if Record::running(&self.dir).is_none() => self.start()?,
+                Err(e) if Moment::now() >= limit => return Err(e),
+                // It is starting, or makes its directory anew.
+                Err(_) => std::thread::sleep(PAUSE),
+            }
+        }
+    }
+
+    /// Starts the role and waits until it listens. What it says on stderr is kept in its directory.
+    fn start(&mut self) -> io::Result<()> {
+        self.reap();
+        let mut make = DirBuilder::new();
+        make.recursive(true).mode(0o700).create(&self.dir)?;
+        replace(
+            &self.dir.join(ORDERS),
+            &[&serde_json::to_vec(&self.orders)?],
+        )?;
+        let stderr = File::create(self.dir.join("stderr"))?;
+        let mut command = Command::new(&self.program);
+        command.arg0("podprobe").arg("proxy").arg(&self.dir);
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .spawn()?;
+        let said = child.stdout.take().map_or(Ok(String::new()), first_line);
+        self.child = Some(child);
+        match said? {
+            line if line == READY => Ok(()),
+            line => {
+                let why = line.strip_prefix("error ").unwrap_or("it ended").trim_end();
+                Err(io::Error::other(format!("it does not start: {why}")))
+            }
+        }
+    }
+
+    fn reap(&mut self) {
+        if let Some(child) = &mut self.child
+            && !matches!(child.try_wait(), Ok(None))
+        {
+            self.child = None;
+        }
+    }
+}
+
+fn failed(sentence: impl Into<String>) -> ProxyError {
+    ProxyError::Role(sentence.into())
+}
+
+fn frame(request: &Request) -> Result<Vec<u8>, ProxyError> {
+    let body = serde_json::to_vec(request)
+        .map_err(|e| failed(format!("cannot write a request to the proxy: {e}")))?;
+    if body.len() > LONGEST {
+        return Err(failed(format!(
+            "the table of services has {} bytes as JSON, and the proxy takes {LONGEST}: remove services or endpoints",
+            body.len()
+        )));
+    }
+    Ok([&(body.len() as u32).to_be_bytes()[..], &body].concat())
+}
+
+/// What a role says when it has started, or has not.
+fn first_line(stdout: std::process::ChildStdout) -> io::Result<String> {
+    let timeout = PollTimeout::try_from(LIMIT).unwrap_or(PollTimeout::MAX);
+    let mut polled = [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)];
+    if poll(&mut polled, timeout)? == 0 {
+        let text = format!("it does not listen after {} s", LIMIT.as_secs());
+        return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+    }
+    let mut line = String::new();
+    // It writes the line at once, or ends.
+    BufReader::new(stdout.take(64 * 1024)).read_line(&mut line)?;
+    Ok(line)
+}
+
+/// The userspace data path.
+pub struct UserspaceProxy {
+    role: ProxyRole,
+    options: Options,
+    version: u64,
+    /// What the role was given last, if it took it.
+    sent: Option<(Options, ServiceTable)>,
+    last: Answer,
+}
+
+impl UserspaceProxy {
+    /// Through this role, with these options.
+    pub fn new(role: ProxyRole, options: Options) -> Self {
+        let mut proxy = Self {
+            role,
+            options,
+            version: 0,
+            sent: None,
+            last: Answer::default(),
+        };
+        // One that runs already says which addresses are its own.
+        if proxy.role.runs() {
+            let _ = proxy.metrics();
+        }
+        proxy
+    }
+
+    /// Other options count from the next table on.
+    pub fn set_options(&mut self, options: Options) {
+        self.options = options;
+    }
+
+    /// Addresses that could not be bound when the role was asked last.
+    pub fn not_bound(&self) -> &[NotBound] {
+        &self.last.failed
+    }
+
+    /// What the role has counted. What could not be bound is brought up to date, too.
+    ///
+    /// # Errors
+    /// As [`ProxyRole::ask`].
+    pub fn metrics(&mut self) -> Result<Metrics, ProxyError> {
+        let mut answer = self.role.ask(&Request::Metrics {})?;
+        let metrics = answer.metrics.take();
+        self.last = answer;
+        metrics.ok_or_else(|| failed("the proxy answered without metrics"))
+    }
+
+    /// Whether the role still works by what it was given. A large table is not sent every time for that.
+    fn is_up_to_date(&mut self, table: &ServiceTable) -> Result<bool, ProxyError> {
+        let same =
+            |(options, sent): &(Options, ServiceTable)| *options == self.options && sent == table;
+        if !self.sent.as_ref().is_some_and(same) {
+            return Ok(false);
+        }
+        self.metrics()?;
+        Ok(self.last.applied == Some(self.version))
+    }
+
+    fn send(&mut self, table: &ServiceTable) -> Result<(), ProxyError> {
+        self.sent = None;
+        self.version += 1;
+        let answer = self.role.ask(&Request::Apply(Box::new(Configuration {
+            version: self.version,
+            boot_id: boot_id(),
+            options: self.options.clone(),
+            table: table.clone(),
+        })))?;
+        if answer.applied != Some(self.version) {
+            return Err(failed(format!(
+                "the proxy applied {:?} instead of version {}",
+                answer.applied, self.version
+            )));
+        }
+        self.last = answer;
+        self.sent = Some((self.options.clone(), table.clone()));
+        Ok(())
+    }
+}
+
+impl DataPath for UserspaceProxy {
+    fn name(&self) -> &'static str {
+        "userspace"
+    }
+
+    fn apply(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError> {
+        if self.is_up_to_date(table)? {
+            return Ok(Applied {
+                warning: not_bound(&self.last),
+                ..Applied::default()
+            });
+        }
+        let before = self.sent.as_ref().map(|(_, sent)| sent == table);
+        let (repaired, full) = (before == Some(true), before != Some(false));
+        self.send(table)?;
+        Ok(Applied {
+            changed: true,
+            full,
+            repaired,
+            warning: not_bound(&self.last),
+            ..Applied::default()
+        })
+    }
+
+    fn addresses(&self) -> BTreeSet<IpAddr> {
+        self.last.addresses.iter().copied().collect()
+    }
+
+    /// The role ends when its last connection has.
+    fn remove(&mut self) -> Result<bool, ProxyError> {
+        self.sent = None;
+        if !self.role.runs() {
+            return Ok(false);
+        }
+        self.last = self.role.ask(&Request::Retire {})?;
+        self.role.hang_up();
+        Ok(true)
+    }
+}
+
+fn not_bound(answer: &Answer) -> Option<String> {
+    let all: Vec<&str> = answer.failed.iter().map(|n| n.error.as_str()).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}

@@ -1,0 +1,252 @@
+//! One direction of a connection: what comes from one socket goes to the other.
+//!
+//! Invariants: no byte is kept in memory of ours. It stays in its socket until the other one has taken it, or lies in a
+//! pipe: a thousand clients that do not read cost nothing here. A turn moves a bounded number of bytes.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::fcntl::{SpliceFFlags, splice};
+use nix::sys::epoll::EpollFlags;
+use nix::sys::socket::{MsgFlags, Shutdown, recv, send, shutdown};
+
+use super::pipes::{self, Pipe, Pipes};
+
+/// Bytes that are copied before splice(2) is used: a short answer is cheaper to copy.
+pub const SPLICE_AFTER: u64 = 256 * 1024;
+/// The room to copy through.
+pub const SCRATCH: usize = 64 * 1024;
+/// About how many bytes one turn moves.
+const TURN: usize = 1 << 20;
+
+/// How far a direction is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Open,
+    /// The source has ended; what is in the pipe is still to be sent.
+    Ended,
+    /// The destination knows of the end, or takes nothing more.
+    Closed,
+}
+
+/// What came of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Nothing more can be done before the next event.
+    Waits,
+    /// There is more to do, and others should have a turn first.
+    More,
+    /// The source has failed: it was reset, most likely.
+    Failed,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Direction {
+    /// Bytes that the destination has taken.
+    pub moved: u64,
+    pipe: Option<Pipe>,
+    in_pipe: usize,
+    stage: Stage,
+    /// The source has, perhaps, bytes or its end.
+    readable: bool,
+    /// The source's end was seen coming: it is read until it is there.
+    ending: bool,
+    /// The destination takes bytes, perhaps.
+    writable: bool,
+}
+
+impl Default for Direction {
+    fn default() -> Self {
+        Self {
+            moved: 0,
+            pipe: None,
+            in_pipe: 0,
+            stage: Stage::Open,
+            readable: false,
+            ending: false,
+            writable: true,
+        }
+    }
+}
+
+/// What a direction works with.
+pub struct Tools<'a> {
+    /// Room to copy through.
+    pub scratch: &'a mut [u8],
+    /// For splice(2).
+    pub pipes: &'a mut Pipes,
+}
+
+impl Direction {
+    /// Events of the source.
+    pub fn source_is(&mut self, events: EpollFlags) {
+        let ends = EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
+        self.readable |= events.intersects(EpollFlags::EPOLLIN | ends);
+        self.ending |= events.intersects(ends);
+    }
+
+    /// Events of the destination.
+    pub fn destination_is(&mut self, events: EpollFlags) {
+        let any = EpollFlags::EPOLLOUT | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
+        self.writable |= events.intersects(any);
+    }
+
+    /// The destination knows of the end, or takes nothing more.
+    pub fn is_closed(&self) -> bool {
+        self.stage == Stage::Closed
+    }
+
+    /// Moves what can be moved. `last`: the other direction is closed, so that the end is told by closing the socket.
+    pub fn turn(
+        &mut self,
+        from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        last: bool,
+        tools: &mut Tools<'_>,
+    ) -> Turn {
+        let until = self.moved + TURN as u64;
+        loop {
+            let step = match self.stage {
+                Stage::Closed => return Turn::Waits,
+                _ if self.in_pipe > 0 && self.writable => self.empty_pipe(to),
+                Stage::Ended if self.in_pipe == 0 => {
+                    self.close(to, last, tools);
+                    return Turn::Waits;
+                }
+                Stage::Open if self.in_pipe == 0 && self.readable && self.writable => {
+                    if self.moved >= until {
+                        return Turn::More;
+                    }
+                    self.read(from, to, tools)
+                }
+                Stage::Open | Stage::Ended => {
+                    self.release_pipe(tools);
+                    return Turn::Waits;
+                }
+            };
+            match step {
+                Ok(()) => {}
+                Err(Failed::Source) => return Turn::Failed,
+                // It takes nothing more; what it has sent still counts.
+                Err(Failed::Destination) => self.stop(tools),
+            }
+        }
+    }
+
+    fn read(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, tools: &mut Tools<'_>) -> Step {
+        if self.moved >= SPLICE_AFTER {
+            self.pipe = self.pipe.take().or_else(|| tools.pipes.take());
+        }
+        match &self.pipe {
+            Some(pipe) => {
+                let into = splice_some(from, &pipe.write);
+                self.fill_pipe(into)
+            }
+            None => self.copy(from, to, tools.scratch),
+        }
+    }
+
+    /// Bytes are taken from the source only when the destination has them.
+    fn copy(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, scratch: &mut [u8]) -> Step {
+        let got = match recv(from.as_raw_fd(), scratch, MsgFlags::MSG_PEEK) {
+            Ok(0) => {
+                self.stage = Stage::Ended;
+                return Ok(());
+            }
+            Ok(got) => got,
+            Err(e) => return self.not_read(e),
+        };
+        let sent = match send(to.as_raw_fd(), &scratch[..got], MsgFlags::MSG_NOSIGNAL) {
+            Ok(sent) => sent,
+            Err(e) => return self.not_written(e),
+        };
+        self.moved += sent as u64;
+        // Drops them without a copy.
+        let _ = recv(from.as_raw_fd(), &mut scratch[..sent], MsgFlags::MSG_TRUNC);
+        self.writable = sent == got;
+        // The source was emptied; the next byte is an event.
+        self.readable = sent < got || got == scratch.len() || self.ending;
+        Ok(())
+    }
+
+    fn fill_pipe(&mut self, spliced: nix::Result<usize>) -> Step {
+        match spliced {
+            Ok(0) => self.stage = Stage::Ended,
+            Ok(n) => self.in_pipe = n,
+            Err(e) => return self.not_read(e),
+        }
+        Ok(())
+    }
+
+    fn empty_pipe(&mut self, to: BorrowedFd<'_>) -> Step {
+        let Some(pipe) = &self.pipe else {
+            self.in_pipe = 0;
+            return Ok(());
+        };
+        match splice_some(&pipe.read, to) {
+            Ok(n) => {
+                self.in_pipe -= n;
+                self.moved += n as u64;
+                Ok(())
+            }
+            Err(e) => self.not_written(e),
+        }
+    }
+
+    fn not_read(&mut self, e: Errno) -> Step {
+        match e {
+            Errno::EAGAIN => self.readable = false,
+            Errno::EINTR => {}
+            _ => return Err(Failed::Source),
+        }
+        Ok(())
+    }
+
+    fn not_written(&mut self, e: Errno) -> Step {
+        match e {
+            Errno::EAGAIN => self.writable = false,
+            Errno::EINTR => {}
+            _ => return Err(Failed::Destination),
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, to: BorrowedFd<'_>, last: bool, tools: &mut Tools<'_>) {
+        self.stop(tools);
+        if !last {
+            // An error means that the other side has gone.
+            let _ = shutdown(to.as_raw_fd(), Shutdown::Write);
+        }
+    }
+
+    /// Moves nothing more.
+    pub fn stop(&mut self, tools: &mut Tools<'_>) {
+        self.stage = Stage::Closed;
+        if let Some(pipe) = self.pipe.take() {
+            tools.pipes.give_back(pipe, self.in_pipe == 0);
+        }
+        self.in_pipe = 0;
+    }
+
+    /// A pipe without bytes is for others.
+    fn release_pipe(&mut self, tools: &mut Tools<'_>) {
+        if self.in_pipe == 0
+            && let Some(pipe) = self.pipe.take()
+        {
+            tools.pipes.give_back(pipe, true);
+        }
+    }
+}
+
+enum Failed {
+    Source,
+    Destination,
+}
+
+type Step = Result<(), Failed>;
+
+fn splice_some(from: impl std::os::fd::AsFd, to: impl std::os::fd::AsFd) -> nix::Result<usize> {
+    let flags = SpliceFFlags::SPLICE_F_MOVE | SpliceFFlags::SPLICE_F_NONBLOCK;
+    splice(from, None, to, None, pipes::SIZE, flags)
+}
