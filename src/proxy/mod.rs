@@ -11,6 +11,7 @@ use crate::netfilter::NetfilterError;
 use crate::services::table::ServiceTable;
 
 pub mod auto;
+pub mod dns;
 pub mod gate;
 pub mod nftables;
 mod pace;

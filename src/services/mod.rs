@@ -14,6 +14,7 @@ pub mod findings;
 mod host_ports;
 pub mod inputs;
 pub mod lookup;
+pub mod names;
 pub mod pod_facts;
 pub mod table;
 pub mod view;

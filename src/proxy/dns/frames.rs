@@ -1,0 +1,88 @@
+//! Messages in a stream: each has its length before it, in two bytes (RFC 1035 4.2.2).
+//!
+//! Invariants: no more is kept than a message of the largest length, and what was read with its end.
+
+/// The other side announces a message that is larger than allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLarge;
+
+/// What has come of a stream.
+#[derive(Debug)]
+pub struct Frames {
+    bytes: Vec<u8>,
+    most: usize,
+}
+
+impl Frames {
+    /// Of messages of at most `most` bytes.
+    pub fn new(most: usize) -> Self {
+        Self {
+            bytes: Vec::new(),
+            most,
+        }
+    }
+
+    /// More has come.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next whole message.
+    pub fn take(&mut self) -> Result<Option<Vec<u8>>, TooLarge> {
+        let Some(length) = self.bytes.first_chunk::<2>() else {
+            return Ok(None);
+        };
+        let length = usize::from(u16::from_be_bytes(*length));
+        if length > self.most {
+            return Err(TooLarge);
+        }
+        if self.bytes.len() < 2 + length {
+            return Ok(None);
+        }
+        let rest = self.bytes.split_off(2 + length);
+        let mut message = std::mem::replace(&mut self.bytes, rest);
+        message.drain(..2);
+        Ok(Some(message))
+    }
+}
+
+/// A message with its length before it; None where it is too long to have one.
+pub fn framed(message: &[u8]) -> Option<Vec<u8>> {
+    let length = u16::try_from(message.len()).ok()?;
+    Some([&length.to_be_bytes()[..], message].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_whole_however_they_are_cut() {
+        let stream = [
+            framed(b"one").unwrap(),
+            framed(b"").unwrap(),
+            framed(b"two").unwrap(),
+        ]
+        .concat();
+        for size in 1..stream.len() {
+            let mut frames = Frames::new(3);
+            let mut taken = Vec::new();
+            for piece in stream.chunks(size) {
+                frames.push(piece);
+                while let Some(message) = frames.take().unwrap() {
+                    taken.push(message);
+                }
+            }
+            assert_eq!(taken, [&b"one"[..], b"", b"two"], "in pieces of {size}");
+            assert_eq!(frames.bytes, b"");
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_announced_too_large_is_refused_at_once() {
+        let mut frames = Frames::new(3);
+        frames.push(&[0, 4]);
+        assert_eq!(frames.take(), Err(TooLarge));
+        assert_eq!(framed(&[0; 65_536]), None);
+    }
+}

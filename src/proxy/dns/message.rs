@@ -1,0 +1,294 @@
+//! Messages: what a client asks, and the bytes of an answer to it.
+//!
+//! Invariants: any bytes are read without a panic. An answer is never larger than its limit: what does not fit is left out
+//! and the answer says so (TC). The question of an answer has the case in which it was asked.
+
+use domain::base::header::Header;
+use domain::base::iana::{Class, Opcode, OptRcode, Rcode, Rtype};
+use domain::base::message::Message;
+use domain::base::message_builder::{
+    AdditionalBuilder, MessageBuilder, PushError, RecordSectionBuilder, StaticCompressor,
+};
+use domain::base::name::ToName;
+
+use super::record::{OwnedName, Records};
+
+/// The most that an answer over UDP has, and what we say of it: no packet of that size is fragmented on the way.
+pub const UDP_LIMIT: usize = 1232;
+/// What a client without EDNS takes (RFC 1035 2.3.4).
+const PLAIN_LIMIT: usize = 512;
+/// The largest message over TCP.
+pub const TCP_LIMIT: usize = 65_535;
+/// An OPT record without options.
+const OPT_SIZE: usize = 11;
+
+/// What a client's OPT record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edns {
+    /// The largest answer it takes over UDP.
+    pub payload: u16,
+    /// It wants DNSSEC records.
+    pub dnssec_ok: bool,
+}
+
+/// A question that can be answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// The client's number for it.
+    pub id: u16,
+    /// RD, AD and CD, which answers and questions to others repeat.
+    pub recursion_desired: bool,
+    /// See `recursion_desired`.
+    pub authentic_data: bool,
+    /// See `recursion_desired`.
+    pub checking_disabled: bool,
+    /// In the case in which it was asked.
+    pub name: OwnedName,
+    /// The type.
+    pub rtype: Rtype,
+    /// None: the client does not know EDNS.
+    pub edns: Option<Edns>,
+}
+
+/// What a message of a client is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// A question.
+    Query(Query),
+    /// It is answered with this error.
+    Error(Vec<u8>),
+    /// It gets no answer: it is too short to have a number, or an answer itself. Answering answers would make two
+    /// responders talk for ever.
+    Nothing,
+}
+
+/// What the answer to a query says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The code.
+    pub rcode: Rcode,
+    /// We are the ones who know.
+    pub authoritative: bool,
+    /// More was known than is here.
+    pub truncated: bool,
+    /// What was asked for; before it, the names that stand for others.
+    pub answer: Vec<Records>,
+    /// The zone that says what there is not.
+    pub authority: Option<Records>,
+    /// May be left out.
+    pub extra: Vec<Records>,
+}
+
+impl Reply {
+    /// A code and nothing else.
+    pub fn error(rcode: Rcode) -> Self {
+        Self {
+            rcode,
+            authoritative: false,
+            truncated: false,
+            answer: Vec::new(),
+            authority: None,
+            extra: Vec::new(),
+        }
+    }
+}
+
+/// Reads a message of a client.
+pub fn read(bytes: &[u8]) -> Received {
+    let Ok(message) = Message::from_slice(bytes) else {
+        return Received::Nothing;
+    };
+    let header = message.header();
+    if header.qr() {
+        return Received::Nothing;
+    }
+    if header.opcode() != Opcode::QUERY {
+        return bare(header, Rcode::NOTIMP);
+    }
+    // A query has one question, and behind it no more than EDNS and a signature. So a crafted one costs little to read.
+    let counts = message.header_counts();
+    let behind = (counts.ancount(), counts.nscount(), counts.arcount());
+    if counts.qdcount() != 1 || !matches!(behind, (0, 0, 0..=2)) {
+        return bare(header, Rcode::FORMERR);
+    }
+    match query(message) {
+        Some((query, version)) => judge(query, version),
+        None => bare(header, Rcode::FORMERR),
+    }
+}
+
+/// The query; None where it cannot be read.
+fn query(message: &Message<[u8]>) -> Option<(Query, Asked)> {
+    let header = message.header();
+    let (mut question, _, _, additional) = message.sections().ok()?;
+    let question = question.next()?.ok()?;
+    let mut edns = None;
+    let mut version = 0;
+    for record in additional {
+        let record = record.ok()?;
+        if record.rtype() != Rtype::OPT {
+            continue;
+        }
+        // RFC 6891 6.1.1: one, of the root.
+        if edns.is_some() || !record.owner().is_root() {
+            return None;
+        }
+        let ttl = record.ttl().as_secs();
+        version = (ttl >> 16) as u8;
+        edns = Some(Edns {
+            payload: record.class().to_int(),
+            dnssec_ok: ttl & 0x8000 != 0,
+        });
+    }
+    let query = Query {
+        id: header.id(),
+        recursion_desired: header.rd(),
+        authentic_data: header.ad(),
+        checking_disabled: header.cd(),
+        name: question.qname().to_vec(),
+        rtype: question.qtype(),
+        edns,
+    };
+    let asked = Asked {
+        class: question.qclass(),
+        version,
+    };
+    Some((query, asked))
+}
+
+/// What must be right for a question to be answered.
+struct Asked {
+    class: Class,
+    version: u8,
+}
+
+fn judge(query: Query, asked: Asked) -> Received {
+    let transfers = [Rtype::AXFR, Rtype::IXFR];
+    let rcode = match asked {
+        Asked { version: 1.., .. } => return bad_version(&query),
+        Asked { class, .. } if class != Class::IN => Rcode::REFUSED,
+        _ if transfers.contains(&query.rtype) => Rcode::REFUSED,
+        _ if query.rtype == Rtype::OPT => Rcode::FORMERR,
+        _ => return Received::Query(query),
+    };
+    let reply = Reply::error(rcode);
+    Received::Error(query.answer(&reply, PLAIN_LIMIT))
+}
+
+/// The header of the question with an error, and nothing else: what is behind the header could not be read.
+fn bare(asked: Header, rcode: Rcode) -> Received {
+    let mut bytes = vec![0; 12];
+    let header = Header::for_message_slice_mut(&mut bytes);
+    header.set_id(asked.id());
+    header.set_qr(true);
+    header.set_opcode(asked.opcode());
+    header.set_rd(asked.rd());
+    header.set_rcode(rcode);
+    Received::Error(bytes)
+}
+
+/// RFC 6891 6.1.3: the version that we know, and BADVERS, whose lower bits are 0.
+fn bad_version(query: &Query) -> Received {
+    let mut bytes = query.answer(&Reply::error(Rcode::NOERROR), PLAIN_LIMIT);
+    // The upper bits of the code are the first byte of the OPT record's TTL: four of the last six bytes.
+    if let Some(at) = bytes.len().checked_sub(6) {
+        bytes[at] = (OptRcode::BADVERS.to_int() >> 4) as u8;
+    }
+    Received::Error(bytes)
+}
+
+type Target = StaticCompressor<Vec<u8>>;
+
+impl Query {
+    /// How many bytes the client takes over UDP.
+    pub fn udp_limit(&self) -> usize {
+        let payload = self.edns.map_or(PLAIN_LIMIT, |e| e.payload.into());
+        payload.clamp(PLAIN_LIMIT, UDP_LIMIT)
+    }
+
+    /// The bytes of an answer, at most `limit` of them.
+    pub fn answer(&self, reply: &Reply, limit: usize) -> Vec<u8> {
+        let mut builder = builder();
+        let header = builder.header_mut();
+        header.set_id(self.id);
+        header.set_qr(true);
+        header.set_aa(reply.authoritative);
+        header.set_tc(reply.truncated);
+        header.set_rd(self.recursion_desired);
+        header.set_ra(true);
+        header.set_cd(self.checking_disabled);
+        header.set_rcode(reply.rcode);
+        // The builder's limit is the first size that is too large.
+        builder.set_push_limit(limit.saturating_sub(self.opt_size()) + 1);
+        let written = self.sections(builder, reply);
+        written.unwrap_or_default()
+    }
+
+    fn sections(
+        &self,
+        builder: MessageBuilder<Target>,
+        reply: &Reply,
+    ) -> Result<Vec<u8>, PushError> {
+        let mut question = builder.question();
+        question.push((&self.name, self.rtype))?;
+        let mut answer = question.answer();
+        let mut fits = push(&mut answer, &reply.answer);
+        let mut authority = answer.authority();
+        // A client that gets "there is none" without the zone cannot keep it.
+        fits &= push(&mut authority, reply.authority.as_slice());
+        let mut additional = authority.additional();
+        if fits {
+            push(&mut additional, &reply.extra);
+        } else {
+            additional.header_mut().set_tc(true);
+        }
+        additional.clear_push_limit();
+        self.push_opt(&mut additional)?;
+        Ok(additional.finish().into_target())
+    }
+
+    /// The bytes of a question to another resolver, with number 0: for this name, the rest as the client asked.
+    pub fn request(&self, name: &OwnedName) -> Vec<u8> {
+        let mut builder = builder();
+        let header = builder.header_mut();
+        header.set_rd(self.recursion_desired);
+        header.set_ad(self.authentic_data);
+        header.set_cd(self.checking_disabled);
+        let mut question = builder.question();
+        let mut pushed = question.push((name, self.rtype));
+        let mut additional = question.additional();
+        pushed = pushed.and_then(|()| self.push_opt(&mut additional));
+        match pushed {
+            Ok(()) => additional.finish().into_target(),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    fn opt_size(&self) -> usize {
+        self.edns.map_or(0, |_| OPT_SIZE)
+    }
+
+    fn push_opt(&self, section: &mut AdditionalBuilder<Target>) -> Result<(), PushError> {
+        let Some(edns) = self.edns else {
+            return Ok(());
+        };
+        section.opt(|opt| {
+            opt.set_udp_payload_size(UDP_LIMIT as u16);
+            opt.set_dnssec_ok(edns.dnssec_ok);
+            Ok(())
+        })
+    }
+}
+
+fn builder() -> MessageBuilder<Target> {
+    let target = StaticCompressor::new(Vec::with_capacity(PLAIN_LIMIT));
+    // A vector takes what it is given.
+    MessageBuilder::from_target(target).unwrap_or_else(|never| match never {})
+}
+
+/// Writes as many records as fit; false where one did not.
+fn push(section: &mut impl RecordSectionBuilder<Target>, sets: &[Records]) -> bool {
+    let each = sets.iter().flat_map(|r| r.data.iter().map(move |d| (r, d)));
+    each.map(|(r, data)| section.push((&r.owner, Class::IN, r.ttl, data)))
+        .all(|pushed| pushed.is_ok())
+}

@@ -1,0 +1,47 @@
+//! Numbers that nobody can guess.
+
+use ring::rand::{SecureRandom, SystemRandom};
+
+/// Takes them from the kernel, many at a time.
+pub struct Random {
+    source: SystemRandom,
+    bytes: [u8; 256],
+    used: usize,
+}
+
+impl Default for Random {
+    fn default() -> Self {
+        Self {
+            source: SystemRandom::new(),
+            bytes: [0; 256],
+            used: 256,
+        }
+    }
+}
+
+impl Random {
+    /// The next number.
+    pub fn next(&mut self) -> u16 {
+        if self.used >= self.bytes.len() {
+            // The kernel gives 256 bytes whole from the first second after a boot on (getrandom(2)). Before that the old
+            // ones are used again: the question is then guarded by its port alone.
+            let _ = self.source.fill(&mut self.bytes);
+            self.used = 0;
+        }
+        let pair = [self.bytes[self.used], self.bytes[self.used + 1]];
+        self.used += 2;
+        u16::from_ne_bytes(pair)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_differ() {
+        let mut random = Random::default();
+        let numbers: std::collections::HashSet<u16> = (0..1000).map(|_| random.next()).collect();
+        assert!(numbers.len() > 900, "{}", numbers.len());
+    }
+}

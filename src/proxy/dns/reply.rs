@@ -1,0 +1,124 @@
+//! What other resolvers answer: whether it is the answer to our question, and what a client gets of it.
+
+use domain::base::header::Header;
+use domain::base::iana::{Class, Opcode, Rcode, Rtype};
+use domain::base::message::Message;
+use domain::base::name::{ParsedName, ToName};
+use domain::base::rdata::UnknownRecordData;
+use domain::base::record::ParsedRecord;
+use domain::rdata::rfc1035::Cname;
+
+use super::message::{Query, Reply};
+use super::record::{Data, OwnedName, Records};
+
+/// The length of a message's header; the question is behind it.
+const HEADER: usize = 12;
+/// An answer to a name with an alias before it has no more records than this.
+const MOST_RECORDS: usize = 500;
+/// Types whose data have no compressed names (RFC 3597 4), so that their bytes mean the same in another message.
+const WITHOUT_NAMES: [Rtype; 6] = [
+    Rtype::A,
+    Rtype::AAAA,
+    Rtype::TXT,
+    Rtype::SRV,
+    Rtype::SVCB,
+    Rtype::HTTPS,
+];
+
+/// An answer to a question of ours.
+pub struct Answered<'m> {
+    message: &'m Message<[u8]>,
+}
+
+impl<'m> Answered<'m> {
+    /// Reads a message of the resolver that was asked. None where it is not the answer to the question of this number.
+    pub fn read(bytes: &'m [u8], id: u16, name: &OwnedName, rtype: Rtype) -> Option<Self> {
+        let message = Message::from_slice(bytes).ok()?;
+        let header = message.header();
+        let is_answer = header.qr() && header.id() == id && header.opcode() == Opcode::QUERY;
+        let mut asked = name.as_slice().to_vec();
+        for number in [rtype.to_int(), Class::IN.to_int()] {
+            asked.extend(number.to_be_bytes());
+        }
+        // No byte of a length is a letter, so the name can be compared as text.
+        let repeated = bytes.get(HEADER..HEADER + asked.len())?;
+        let same = message.header_counts().qdcount() == 1 && asked.eq_ignore_ascii_case(repeated);
+        (is_answer && same).then_some(Self { message })
+    }
+
+    /// Its code.
+    pub fn rcode(&self) -> Rcode {
+        self.message.header().rcode()
+    }
+
+    /// Whether more was known than is in it.
+    pub fn is_truncated(&self) -> bool {
+        self.message.header().tc()
+    }
+
+    /// Whether another resolver may know more: this one does not want to, or failed.
+    pub fn is_failure(&self) -> bool {
+        [Rcode::SERVFAIL, Rcode::NOTIMP, Rcode::REFUSED].contains(&self.rcode())
+    }
+
+    /// What the client gets of it, at most `limit` bytes.
+    pub fn relay(&self, query: &Query, aliases: &[Records], limit: usize) -> Vec<u8> {
+        if !aliases.is_empty() {
+            let reply = self.behind(query, aliases);
+            return query.answer(&reply.unwrap_or(Reply::error(Rcode::SERVFAIL)), limit);
+        }
+        let bytes = self.message.as_slice();
+        if bytes.len() > limit {
+            let reply = Reply {
+                truncated: true,
+                ..Reply::error(self.rcode())
+            };
+            return query.answer(&reply, limit);
+        }
+        self.as_the_client_asked(query)
+    }
+
+    /// The same bytes with the client's number, and its question in its own case.
+    fn as_the_client_asked(&self, query: &Query) -> Vec<u8> {
+        let mut bytes = self.message.as_slice().to_vec();
+        let name = query.name.as_slice();
+        bytes[HEADER..HEADER + name.len()].copy_from_slice(name);
+        let header = Header::for_message_slice_mut(&mut bytes);
+        header.set_id(query.id);
+        header.set_ra(true);
+        bytes
+    }
+
+    /// The answer of a name that aliases lead to, behind them. None where it cannot be read.
+    fn behind(&self, query: &Query, aliases: &[Records]) -> Option<Reply> {
+        let mut reply = Reply {
+            truncated: self.is_truncated(),
+            answer: aliases.to_vec(),
+            ..Reply::error(self.rcode())
+        };
+        for record in self.message.answer().ok()?.take(MOST_RECORDS) {
+            reply.answer.extend(copy(record.ok()?, query.rtype)?);
+        }
+        Some(reply)
+    }
+}
+
+/// The record, where it is of the type or an alias; None where it cannot be read.
+fn copy(record: ParsedRecord<'_, [u8]>, rtype: Rtype) -> Option<Option<Records>> {
+    let data = match record.rtype() {
+        Rtype::CNAME => {
+            let alias = record.to_record::<Cname<ParsedName<&[u8]>>>().ok()??;
+            Data::Cname(alias.data().cname().to_vec())
+        }
+        own if own == rtype && WITHOUT_NAMES.contains(&own) => {
+            let raw = record.to_record::<UnknownRecordData<&[u8]>>().ok()??;
+            Data::Raw(own, raw.data().data().to_vec())
+        }
+        _ => return Some(None),
+    };
+    Some(Some(Records {
+        owner: record.owner().to_vec(),
+        ttl: record.ttl().as_secs(),
+        data: vec![data],
+    }))
+}

@@ -1,0 +1,352 @@
+//! The responder: its sockets, and what happens when one of them is ready.
+//!
+//! Invariants: nothing blocks, and one call handles a bounded number of packets, so that the other parts of the role get
+//! their turns. An answer that the kernel does not take at once is dropped over UDP: the client asks again. See the module
+//! `dns` for the rest.
+
+mod streams;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
+
+use crate::clock::Moment;
+use crate::services::names::Names;
+
+use super::answer::{Verdict, answer};
+use super::connections::Connections;
+use super::counters::Counters;
+use super::exchange::Exchange;
+use super::forward::{Forwards, Question, Step};
+use super::message::{self, Query, Received, TCP_LIMIT};
+use super::random::Random;
+use super::token::Token;
+use super::zone::Zone;
+use streams::PAUSE;
+
+/// How many packets or connections one call handles.
+const A_TURN: usize = 64;
+/// Larger messages of clients and, over UDP, of resolvers are cut off and then not understood.
+const BUFFER: usize = 4096;
+
+/// Where clients ask: one address and port, by both transports. Neither socket blocks.
+pub struct Listener {
+    /// Datagrams.
+    pub udp: UdpSocket,
+    /// Connections.
+    pub tcp: TcpListener,
+}
+
+/// Who waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Client {
+    /// At the address, through this listener.
+    Udp(usize, SocketAddr),
+    /// The connection of this key.
+    Tcp(u64),
+}
+
+/// See the module.
+pub struct Responder {
+    /// What the poller's tokens of this part have in their top byte.
+    part: u64,
+    listeners: Vec<Listener>,
+    own: Vec<SocketAddr>,
+    zone: Zone,
+    forwards: Forwards<Client>,
+    exchanges: HashMap<u64, Exchange>,
+    connections: Connections,
+    paused_until: Option<Moment>,
+    random: Random,
+    turn: usize,
+    counters: Counters,
+    buffer: Vec<u8>,
+    /// Connections that got an answer of another resolver: there may be room for their next question.
+    answered: Vec<u64>,
+}
+
+impl Responder {
+    /// Answers on these sockets from now on; `part` goes into the top byte of the tokens. Before [`Self::update`] nobody gets
+    /// an answer.
+    ///
+    /// # Errors
+    /// The poller does not take the sockets.
+    pub fn new(part: u8, listeners: Vec<Listener>, poller: &Epoll) -> io::Result<Self> {
+        let own = listeners.iter().map(|l| l.udp.local_addr());
+        let own = own.collect::<io::Result<_>>()?;
+        let responder = Self {
+            part: u64::from(part) << 56,
+            listeners,
+            own,
+            zone: Zone::new(Names::default()),
+            forwards: Forwards::default(),
+            exchanges: HashMap::new(),
+            connections: Connections::default(),
+            paused_until: None,
+            random: Random::default(),
+            turn: 0,
+            counters: Counters::default(),
+            buffer: vec![0; BUFFER],
+            answered: Vec::new(),
+        };
+        for (at, listener) in responder.listeners.iter().enumerate() {
+            let event = responder.event(Token::Udp(at), EpollFlags::EPOLLIN);
+            poller.add(&listener.udp, event)?;
+        }
+        responder.listen(poller)?;
+        Ok(responder)
+    }
+
+    /// These names, clients and resolvers from now on.
+    pub fn update(&mut self, names: Names) {
+        let upstreams = names.upstreams.iter().copied();
+        let others = upstreams.filter(|u| !self.is_own(&names, *u));
+        self.forwards.set_upstreams(others.collect::<Vec<_>>());
+        self.zone = Zone::new(names);
+    }
+
+    /// Asking ourselves would go round for ever.
+    fn is_own(&self, names: &Names, upstream: SocketAddr) -> bool {
+        let ip = upstream.ip().to_canonical();
+        self.own.iter().any(|own| {
+            let everywhere = own.ip().is_unspecified() && ip.is_loopback();
+            let same = own.ip().to_canonical() == ip || names.addresses.contains(&ip);
+            own.port() == upstream.port() && (same || everywhere)
+        })
+    }
+
+    /// What has happened so far.
+    pub fn counters(&self) -> Counters {
+        let tally = self.forwards.tally();
+        Counters {
+            forwards: tally.questions,
+            forward_tries: tally.tries,
+            forward_timeouts: tally.timeouts,
+            forward_failures: tally.failures,
+            forwards_displaced: tally.displaced,
+            ..self.counters.clone()
+        }
+    }
+
+    /// When [`Self::expire`] is wanted.
+    pub fn deadline(&self) -> Option<Moment> {
+        let all = [
+            self.forwards.deadline(),
+            self.connections.deadline(),
+            self.paused_until,
+        ];
+        all.into_iter().flatten().min()
+    }
+
+    /// Does what is due.
+    pub fn expire(&mut self, now: Moment, poller: &Epoll) {
+        let random = &mut self.random;
+        let steps = self.forwards.expire(now, || random.next());
+        self.carry_out(steps, now, poller);
+        for key in self.connections.idle(now) {
+            self.close(key, poller);
+        }
+        if self.paused_until.is_some_and(|until| until <= now) {
+            self.paused_until = self.listen(poller).err().map(|_| now + PAUSE);
+        }
+        self.go_on(now, poller);
+    }
+
+    /// A socket of this part is ready.
+    pub fn ready(&mut self, token: u64, events: EpollFlags, now: Moment, poller: &Epoll) {
+        match Token::read(token) {
+            Some(Token::Udp(at)) => self.datagrams(at, now, poller),
+            Some(Token::Listener(at)) => self.accept(at, now, poller),
+            Some(Token::Connection(key)) => self.connection(key, events, now, poller),
+            Some(Token::Exchange(key)) => self.exchange(key, now, poller),
+            None => {}
+        }
+        self.go_on(now, poller);
+    }
+
+    fn go_on(&mut self, now: Moment, poller: &Epoll) {
+        while let Some(key) = self.answered.pop() {
+            self.questions(key, now, poller);
+        }
+    }
+
+    fn event(&self, token: Token, flags: EpollFlags) -> EpollEvent {
+        EpollEvent::new(flags, self.part | token.number())
+    }
+
+    fn listen(&self, poller: &Epoll) -> io::Result<()> {
+        for (at, listener) in self.listeners.iter().enumerate() {
+            let event = self.event(Token::Listener(at), EpollFlags::EPOLLIN);
+            poller.add(&listener.tcp, event)?;
+        }
+        Ok(())
+    }
+
+    fn datagrams(&mut self, at: usize, now: Moment, poller: &Epoll) {
+        for _ in 0..A_TURN {
+            let Some(listener) = self.listeners.get(at) else {
+                return;
+            };
+            let (length, from) = match listener.udp.recv_from(&mut self.buffer) {
+                Ok(received) => received,
+                // Nothing is there; or an answer to a client that is gone came back. The next event goes on.
+                Err(_) => return,
+            };
+            if !self.is_client(from) {
+                self.counters.strangers += 1;
+                continue;
+            }
+            self.counters.udp_requests += 1;
+            let received = message::read(&self.buffer[..length]);
+            self.handle(received, Client::Udp(at, from), from, now, poller);
+        }
+    }
+
+    fn is_client(&self, from: SocketAddr) -> bool {
+        // An IPv4 address that an IPv6 socket gave is an IPv4 address.
+        let ip = from.ip().to_canonical();
+        self.zone.names().clients.iter().any(|c| c.contains(ip))
+    }
+
+    fn handle(
+        &mut self,
+        received: Received,
+        client: Client,
+        from: SocketAddr,
+        now: Moment,
+        poller: &Epoll,
+    ) {
+        match received {
+            Received::Query(query) => self.query(query, client, from, now, poller),
+            Received::Error(bytes) => self.send(client, Some(&bytes), now, poller),
+            Received::Nothing => {
+                self.counters.ignored += 1;
+                self.send(client, None, now, poller);
+            }
+        }
+    }
+
+    fn query(
+        &mut self,
+        query: Query,
+        client: Client,
+        from: SocketAddr,
+        now: Moment,
+        poller: &Epoll,
+    ) {
+        self.turn = self.turn.wrapping_add(1);
+        let (limit, whole) = match client {
+            Client::Udp(..) => (query.udp_limit(), false),
+            Client::Tcp(_) => (TCP_LIMIT, true),
+        };
+        match answer(&query, &self.zone, limit, self.turn) {
+            Verdict::Reply(reply) => {
+                let bytes = query.answer(&reply, limit);
+                self.send(client, Some(&bytes), now, poller);
+            }
+            Verdict::Ask { name, aliases } => {
+                let question = Question {
+                    client,
+                    from: from.ip(),
+                    query,
+                    limit,
+                    whole,
+                    name,
+                    aliases,
+                };
+                let steps = self.forwards.ask(question, self.random.next(), now);
+                self.carry_out(steps, now, poller);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, steps: Vec<Step<Client>>, now: Moment, poller: &Epoll) {
+        let mut steps = steps;
+        while let Some(step) = steps.pop() {
+            match step {
+                Step::Done { key, client, bytes } => {
+                    self.exchanges.remove(&key);
+                    self.send(client, Some(&bytes), now, poller);
+                    if let Client::Tcp(key) = client {
+                        self.answered.push(key);
+                    }
+                }
+                Step::Send {
+                    key,
+                    upstream,
+                    transport,
+                    bytes,
+                } => {
+                    self.exchanges.remove(&key);
+                    let opened = Exchange::open(upstream, transport, &bytes);
+                    let opened = opened.and_then(|exchange| {
+                        let event = self.event(Token::Exchange(key), exchange.interest());
+                        poller.add(&exchange, event)?;
+                        Ok(exchange)
+                    });
+                    match opened {
+                        Ok(exchange) => drop(self.exchanges.insert(key, exchange)),
+                        // The next resolver, of which there are not many.
+                        Err(_) => steps.extend(self.forwards.failed(key, self.random.next(), now)),
+                    }
+                }
+            }
+        }
+    }
+
+    fn exchange(&mut self, key: u64, now: Moment, poller: &Epoll) {
+        for _ in 0..A_TURN {
+            let Some(exchange) = self.exchanges.get_mut(&key) else {
+                return;
+            };
+            let before = exchange.interest();
+            let received = exchange.receive(&mut self.buffer);
+            let interest = exchange.interest();
+            let step = match received {
+                Ok(Some(bytes)) => {
+                    let id = self.random.next();
+                    self.forwards.answered(key, &bytes, id, now)
+                }
+                Ok(None) if interest == before => return,
+                Ok(None) => {
+                    let mut event =
+                        EpollEvent::new(interest, self.part | Token::Exchange(key).number());
+                    match poller.modify(&*exchange, &mut event) {
+                        Ok(()) => return,
+                        Err(_) => self.forwards.failed(key, self.random.next(), now),
+                    }
+                }
+                Err(_) => self.forwards.failed(key, self.random.next(), now),
+            };
+            // A message that is not the answer: whoever sent it, the answer may still come.
+            if let Some(step) = step {
+                return self.carry_out(vec![step], now, poller);
+            }
+        }
+    }
+
+    /// Sends an answer; None: the question gets none.
+    fn send(&mut self, client: Client, answer: Option<&[u8]>, now: Moment, poller: &Epoll) {
+        if let Some(bytes) = answer {
+            self.counters.answered(bytes);
+        }
+        match (client, answer) {
+            (Client::Udp(at, to), Some(bytes)) => {
+                let sent = self.listeners.get(at).map(|l| l.udp.send_to(bytes, to));
+                self.counters.unsent += u64::from(!matches!(sent, Some(Ok(_))));
+            }
+            (Client::Udp(..), None) => {}
+            (Client::Tcp(key), answer) => {
+                let Some(connection) = self.connections.get_mut(key) else {
+                    self.counters.unsent += 1;
+                    return;
+                };
+                if connection.answer(answer, now).is_err() {
+                    self.close(key, poller);
+                }
+            }
+        }
+    }
+}
