@@ -14,6 +14,7 @@ use ureq::http::{HeaderName, HeaderValue};
 
 use crate::api::cidr::Cidr;
 use crate::api::decode;
+use crate::api::service::DNS_PLACE;
 use crate::api::sysctls::SysctlAllowlist;
 use crate::api::validation::{is_dns_subdomain, is_qualified_name, is_valid_label_value};
 use crate::http_client::WebUrl;
@@ -73,9 +74,9 @@ pub struct Settings {
     pub allowed_unsafe_sysctls: Vec<String>,
     /// `resolvConf`: the node's resolver file, from which the pods' are made; empty is the resolver of the node itself.
     pub resolv_conf: Option<PathBuf>,
-    /// `clusterDNS`: addresses of the resolver of pods with `dnsPolicy: ClusterFirst`; none is the node's.
+    /// `clusterDNS`: addresses of the resolver of pods with `dnsPolicy: ClusterFirst`; none is podprobe's own ([Names](#names)), or the node's for pods without a network and where `clusterDomain` is empty.
     pub cluster_dns: Vec<IpAddr>,
-    /// `clusterDomain`: the domain of the cluster, in the host names of pods and in what their resolver searches; may be empty.
+    /// `clusterDomain`: the domain of the cluster, in the names of services and the host names of pods, and in what the pods' resolver searches; empty: there are no names of services.
     pub cluster_domain: String,
     /// `imageGCHighThresholdPercent`: when the disk is as full as this, pulled images that no container uses are removed; 0 to 100, 100 is never.
     pub image_gc_high_threshold_percent: u8,
@@ -157,7 +158,7 @@ impl Default for Settings {
             allowed_unsafe_sysctls: Vec::new(),
             resolv_conf: Some("/etc/resolv.conf".into()),
             cluster_dns: Vec::new(),
-            cluster_domain: String::new(),
+            cluster_domain: "cluster.local".into(),
             image_gc_high_threshold_percent: ImageGcPolicy::default().high_percent,
             image_gc_low_threshold_percent: ImageGcPolicy::default().low_percent,
             image_minimum_gc_age: ImageGcPolicy::default().min_age,
@@ -272,6 +273,16 @@ struct CrashLoopBackOff {
 }
 
 impl Settings {
+    /// Where podprobe answers names itself: the tenth address of each range of services. Nowhere where `clusterDNS` names
+    /// other resolvers or there is no `clusterDomain`.
+    pub fn own_dns(&self) -> Vec<IpAddr> {
+        if !self.cluster_dns.is_empty() || self.cluster_domain.is_empty() {
+            return Vec::new();
+        }
+        let ranges = self.service_cidrs.iter();
+        ranges.filter_map(|range| range.nth(DNS_PLACE)).collect()
+    }
+
     /// Reads the configuration: `named` is the file of `--config`; without it
     /// `layout.config_file()`, which may be missing. The pods directory is the one of `overrides`,
     /// else of the file, else `layout.pods_dir()`.

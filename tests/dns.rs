@@ -54,7 +54,8 @@ impl Running {
         epoll
             .add(&*wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))
             .unwrap();
-        let mut responder = Responder::new(PART, vec![Listener { udp, tcp }], &epoll).unwrap();
+        let mut responder = Responder::new(PART);
+        responder.listen_on(Listener { udp, tcp }, &epoll).unwrap();
         responder.update(names);
         let (orders, received) = sync_channel::<Order>(16);
         let ahead = Arc::new(AtomicU64::new(0));

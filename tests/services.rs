@@ -133,7 +133,10 @@ fn to_ready_pods_alone(mode: &str) {
             let e = ask(nobody).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::ConnectionRefused, "{nobody}");
         }
-        day.delete("web");
+        // The process and its route are also for the names that pods ask for.
+        for file in ["web", "a", "b"] {
+            day.delete(file);
+        }
         wait_until("the tables and the route to go", || {
             let route = try_ip("route show table all").1;
             !nft("list tables").contains("-services") && !route.contains("10.96.0.0")

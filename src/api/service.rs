@@ -14,6 +14,9 @@ pub(crate) mod written;
 
 pub use super::cidr::Cidr;
 
+/// The cluster's DNS has this address of `serviceCIDR`, counted from its first.
+pub const DNS_PLACE: u128 = 10;
+
 /// The transport of a service port. The API has SCTP, too; podprobe refuses it.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,

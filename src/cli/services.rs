@@ -196,6 +196,9 @@ fn description(s: &ServiceView) -> String {
     let mut w = String::new();
     line(&mut w, "Name", &s.name);
     line(&mut w, "Namespace", &s.namespace);
+    if !s.dns_name.is_empty() {
+        line(&mut w, "DNS Name", &s.dns_name);
+    }
     line(&mut w, "Selector", &or_none(s.selector.join(",")));
     line(&mut w, "Type", &s.type_);
     line(

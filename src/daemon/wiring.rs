@@ -49,6 +49,7 @@ use crate::prober::manager::{self, ProberManager, RestoredReady};
 use crate::prober::results;
 use crate::proxy::auto::{self, Auto};
 use crate::proxy::gate::TrafficGate;
+use crate::proxy::names::NameSettings;
 use crate::proxy::userspace::client::ProxyRole;
 use crate::proxy::watch::{self, ServicesView};
 use crate::remove_tree::remove_tree;
@@ -571,7 +572,7 @@ fn start_services(
     settings: &Settings,
     layout: &Layout,
     stores: &Stores,
-    networks: &Networks,
+    networks: &Arc<Networks>,
     runtime: Arc<dyn Runtime>,
 ) -> Result<(JoinHandle<()>, Sender<()>), DaemonError> {
     let (stop, stopped) = bounded(0);
@@ -593,6 +594,7 @@ fn start_services(
         service_cidrs: settings.service_cidrs.clone(),
         role: ProxyRole::new(layout.proxy_dir(), layout.proxy_cgroup()),
     });
+    let networks = networks.clone();
     let namespace = move |uid: &PodUid| Some(runtime.network_namespace(uid).ok()??.path);
     let watch = watch::Deps {
         pods: stores.pods.clone(),
@@ -609,9 +611,21 @@ fn start_services(
         node_name: settings.node_name.clone(),
         pod_cidrs: settings.pod_cidrs.clone(),
         service_cidrs: settings.service_cidrs.clone(),
+        names: names(settings),
+        has_network: Box::new(move || networks.kind() != NetworkKind::None),
     };
     let thread = watch::spawn(watch, stopped).map_err(cannot("start the thread services"))?;
     Ok((thread, stop))
+}
+
+/// None where podprobe answers no names.
+fn names(settings: &Settings) -> Option<NameSettings> {
+    let addresses = settings.own_dns();
+    (!addresses.is_empty()).then(|| NameSettings {
+        domain: settings.cluster_domain.clone(),
+        addresses,
+        resolv_conf: settings.resolv_conf.clone(),
+    })
 }
 
 fn start_network_watch(

@@ -16,6 +16,8 @@ use crate::settings::Settings;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeDns {
     cluster: ClusterDns,
+    /// Where podprobe answers names itself.
+    own_dns: Vec<IpAddr>,
     resolv_conf: Option<PathBuf>,
     node_ip: IpAddr,
 }
@@ -34,8 +36,24 @@ impl NodeDns {
                 servers: settings.cluster_dns.clone(),
                 domain: settings.cluster_domain.clone(),
             },
+            own_dns: settings.own_dns(),
             resolv_conf: settings.resolv_conf.clone(),
             node_ip: settings.node_ip,
+        }
+    }
+
+    /// What the cluster has for a pod. Of our own addresses it gets those of its families, and none where it has loopback
+    /// alone: it could not reach them.
+    fn cluster_of(&self, pod: &Pod, addresses: &[IpAddr]) -> ClusterDns {
+        let reaches = |server: &IpAddr| {
+            let mut own = addresses.iter().filter(|ip| !ip.is_loopback());
+            pod.spec.host_network || own.any(|ip| ip.is_ipv4() == server.is_ipv4())
+        };
+        let own = self.own_dns.iter().filter(|server| reaches(server));
+        let configured = self.cluster.servers.iter();
+        ClusterDns {
+            servers: configured.chain(own).copied().collect(),
+            domain: self.cluster.domain.clone(),
         }
     }
 
@@ -57,7 +75,8 @@ impl NodeDns {
         let node = self
             .resolver()
             .map_err(|e| RuntimeError::failed(e.to_string()))?;
-        let (resolv_conf, warnings) = container_config::resolver(pod, &self.cluster, node);
+        let cluster = self.cluster_of(pod, addresses);
+        let (resolv_conf, warnings) = container_config::resolver(pod, &cluster, node);
         let aliases = pod.spec.host_aliases.iter();
         let content = Content {
             hosts: Hosts {
@@ -109,7 +128,10 @@ fn read(file: &Path) -> io::Result<ResolvConf> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::api::test_pods;
 
     fn resolver(file: Option<&Path>, node_ip: &str) -> Result<String, String> {
         let dns = NodeDns {
@@ -118,6 +140,43 @@ mod tests {
             ..NodeDns::default()
         };
         dns.resolver().map(|r| r.text()).map_err(|e| e.to_string())
+    }
+
+    #[track_caller]
+    fn check_servers(
+        settings: &Settings,
+        host_network: bool,
+        addresses: &[&str],
+        expected: &[&str],
+    ) {
+        let spec =
+            json!({"hostNetwork": host_network, "containers": [{"name": "c", "image": "i"}]});
+        let pod = test_pods::pod("p").spec(spec).build();
+        let addresses: Vec<IpAddr> = addresses.iter().map(|a| a.parse().unwrap()).collect();
+        let cluster = NodeDns::of(settings).cluster_of(&pod, &addresses);
+        let servers: Vec<String> = cluster.servers.iter().map(IpAddr::to_string).collect();
+        assert_eq!(servers, expected);
+    }
+
+    #[test]
+    fn a_pod_gets_the_address_on_which_podprobe_answers_if_it_can_reach_it() {
+        let mut settings = Settings {
+            service_cidrs: ["10.96.0.0/16", "fd00:96::/112"]
+                .map(|c| c.parse().unwrap())
+                .into(),
+            ..Settings::default()
+        };
+        let (v4, v6) = ("10.96.0.10", "fd00:96::a");
+        check_servers(&settings, false, &["10.244.0.2"], &[v4]);
+        check_servers(&settings, false, &["10.244.0.2", "fd00::2"], &[v4, v6]);
+        check_servers(&settings, false, &["127.0.0.1"], &[]);
+        check_servers(&settings, true, &["127.0.0.1"], &[v4, v6]);
+        settings.cluster_dns = vec!["192.0.2.53".parse().unwrap()];
+        check_servers(&settings, false, &["10.244.0.2"], &["192.0.2.53"]);
+        check_servers(&settings, false, &["127.0.0.1"], &["192.0.2.53"]);
+        settings.cluster_dns.clear();
+        settings.cluster_domain.clear();
+        check_servers(&settings, false, &["10.244.0.2"], &[]);
     }
 
     #[test]

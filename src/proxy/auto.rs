@@ -1,5 +1,5 @@
 //! The data path of this node: the kernel's packet filter where it can, else a process of the role `proxy`. With the
-//! packet filter the process serves what the filter cannot: host ports on 127.0.0.1 and ::1.
+//! packet filter the process serves what the filter cannot: host ports on 127.0.0.1 and ::1, and names.
 //!
 //! Invariants: what the other data path has left of an earlier configuration is taken back once this one is in force. A
 //! node that has nothing to serve has no tables and no process of ours.
@@ -7,12 +7,14 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use super::dns::counters::Counters;
 use super::nftables::Nftables;
 use super::role::message::{HostPorts, Options, ServiceAddresses};
 use super::userspace::client::{ProxyRole, UserspaceProxy};
 use super::{Applied, DataPath, ProxyError};
 use crate::api::cidr::Cidr;
 use crate::network::service_routes::{self, To};
+use crate::services::names::Names;
 use crate::services::table::{HostPort, ServiceTable};
 use crate::settings::ProxyMode;
 
@@ -38,6 +40,8 @@ pub struct Auto {
     /// The other one has nothing left of an earlier configuration.
     is_clean: bool,
     role: UserspaceProxy,
+    /// What the process has of the table.
+    of_role: ServiceTable,
     service_cidrs: Vec<Cidr>,
 }
 
@@ -58,6 +62,7 @@ impl Auto {
             uses_filter,
             is_clean: false,
             role: UserspaceProxy::new(deps.role, Options::default()),
+            of_role: ServiceTable::default(),
             service_cidrs: deps.service_cidrs,
         }
     }
@@ -94,31 +99,45 @@ impl Auto {
         }
     }
 
-    /// Host ports alone, for the addresses that the packet filter does not see.
-    fn apply_host_ports(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError> {
-        let host_ports: Vec<HostPort> = table
-            .host_ports
-            .iter()
-            .filter(|port| port.host_ip.is_none_or(is_loopback_or_any))
-            .cloned()
-            .collect();
-        if host_ports.is_empty() {
-            return self.role.remove().map(|_| Applied::default());
+    /// What of a table the process has: with the packet filter host ports alone, for the addresses that the filter does not
+    /// see.
+    fn for_role(&self, table: &ServiceTable) -> ServiceTable {
+        if !self.uses_filter {
+            return table.clone();
         }
+        let host_ports = table.host_ports.iter();
+        let unseen = |port: &&HostPort| port.host_ip.is_none_or(is_loopback_or_any);
+        ServiceTable {
+            host_ports: host_ports.filter(unseen).cloned().collect(),
+            ..ServiceTable::default()
+        }
+    }
+
+    /// Has the process serve its part of the table, and names.
+    fn apply_to_role(&mut self) -> Result<Applied, ProxyError> {
+        let table = std::mem::take(&mut self.of_role);
+        let applied = match (self.is_needless(&table), self.uses_filter) {
+            (true, _) => self.remove_from_role().map(|_| Applied::default()),
+            (false, true) => self.apply_beside_filter(&table),
+            (false, false) => self.apply_in_role(&table),
+        };
+        self.of_role = table;
+        applied
+    }
+
+    fn is_needless(&self, table: &ServiceTable) -> bool {
+        table.services.is_empty() && table.host_ports.is_empty() && !self.role.has_names()
+    }
+
+    fn apply_beside_filter(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError> {
         self.role.set_options(Options {
             host_ports: HostPorts::Localhost,
             ..Options::default()
         });
-        self.role.apply(&ServiceTable {
-            host_ports,
-            ..ServiceTable::default()
-        })
+        self.role.apply(table)
     }
 
     fn apply_in_role(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError> {
-        if table.services.is_empty() && table.host_ports.is_empty() {
-            return self.remove_from_role().map(|_| Applied::default());
-        }
         let ours = table.services.iter().flat_map(|service| {
             let external = service.external_ips.iter();
             let external = external.chain(&service.load_balancer_ips);
@@ -171,8 +190,9 @@ impl DataPath for Auto {
     }
 
     fn apply(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError> {
+        self.of_role = self.for_role(table);
         if !self.uses_filter {
-            let applied = self.apply_in_role(table)?;
+            let applied = self.apply_to_role()?;
             if !self.is_clean && self.filter.is_ok() {
                 self.remove_from_filter()?;
             }
@@ -184,7 +204,8 @@ impl DataPath for Auto {
             self.remove_routes(To::Listeners);
             self.is_clean = true;
         }
-        match self.apply_host_ports(table) {
+        // Services are in force whatever becomes of the rest.
+        match self.apply_to_role() {
             Ok(Applied {
                 warning: Some(text),
                 ..
@@ -193,6 +214,18 @@ impl DataPath for Auto {
             Err(e) => applied.warn(e.to_string()),
         }
         Ok(applied)
+    }
+
+    fn set_names(&mut self, names: Option<Names>) {
+        self.role.set_names(names);
+    }
+
+    fn apply_names(&mut self) -> Result<Applied, ProxyError> {
+        self.apply_to_role()
+    }
+
+    fn name_counters(&self) -> Option<Counters> {
+        self.role.name_counters()
     }
 
     fn addresses(&self) -> BTreeSet<IpAddr> {

@@ -8,11 +8,14 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::netfilter::NetfilterError;
+use crate::services::names::Names;
 use crate::services::table::ServiceTable;
+use dns::counters::Counters;
 
 pub mod auto;
 pub mod dns;
 pub mod gate;
+pub mod names;
 pub mod nftables;
 mod pace;
 pub mod role;
@@ -30,6 +33,24 @@ pub trait DataPath {
     /// # Errors
     /// The table before stays in force, if somebody else did not remove it. The next call starts from nothing.
     fn apply(&mut self, table: &ServiceTable) -> Result<Applied, ProxyError>;
+
+    /// These names count from the next [`Self::apply`] or [`Self::apply_names`] on; None: nobody gets an answer.
+    fn set_names(&mut self, names: Option<Names>) {
+        let _ = names;
+    }
+
+    /// Brings names into force, and leaves services as they are.
+    ///
+    /// # Errors
+    /// The names before stay in force.
+    fn apply_names(&mut self) -> Result<Applied, ProxyError> {
+        Ok(Applied::default())
+    }
+
+    /// What was counted of names when it was last looked at.
+    fn name_counters(&self) -> Option<Counters> {
+        None
+    }
 
     /// Addresses that the node has only because this data path has given them to it.
     fn addresses(&self) -> BTreeSet<IpAddr> {

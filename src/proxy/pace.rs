@@ -1,12 +1,14 @@
-//! When a changed table of services is put into force.
+//! When a changed table of services, and changed names, are put into force.
 //!
 //! Invariants: pure; the clock is an argument. An endpoint that goes is gone at once; what only comes waits for what else
 //! comes, at most [`GATHER`] in all.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::services::names::{NameTarget, Names};
 use crate::services::table::{Backend, Backends, ServicePortName, ServiceTable};
 
 /// The longest time that additions are gathered.
@@ -23,6 +25,16 @@ pub enum Step {
     Wait(Moment),
 }
 
+impl Step {
+    /// Until when to wait.
+    pub fn wait(self) -> Option<Moment> {
+        match self {
+            Self::Wait(until) => Some(until),
+            Self::Rest | Self::Apply => None,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
@@ -33,17 +45,60 @@ pub struct Pace {
 impl Pace {
     /// What to do when `applied` is in force and `wanted` is what there should be.
     pub fn step(&mut self, now: Moment, applied: &ServiceTable, wanted: &ServiceTable) -> Step {
-        if applied == wanted {
-            self.waiting = None;
-            return Step::Rest;
+        match applied == wanted {
+            true => self.rest(),
+            false => self.change(now, takes_away(applied, wanted)),
         }
+    }
+
+    /// The same for names. The first ones are waited for by the pod that has just come.
+    pub fn step_names(
+        &mut self,
+        now: Moment,
+        applied: Option<&Names>,
+        wanted: Option<&Names>,
+    ) -> Step {
+        if applied == wanted {
+            return self.rest();
+        }
+        let (Some(applied), Some(wanted)) = (applied, wanted) else {
+            return self.change(now, true);
+        };
+        let before = leads(applied);
+        let goes = !before.is_subset(&leads(wanted));
+        self.change(now, goes)
+    }
+
+    fn rest(&mut self) -> Step {
+        self.waiting = None;
+        Step::Rest
+    }
+
+    fn change(&mut self, now: Moment, is_urgent: bool) -> Step {
         let due = *self.waiting.get_or_insert(now) + GATHER;
-        if now < due && !takes_away(applied, wanted) {
+        if now < due && !is_urgent {
             return Step::Wait(due);
         }
         self.waiting = None;
         Step::Apply
     }
+}
+
+/// Each name with an address that it leads to.
+fn leads(names: &Names) -> BTreeSet<(&str, &str, IpAddr)> {
+    let mut all = BTreeSet::new();
+    for service in &names.services {
+        let to = |ip: &IpAddr| (&*service.namespace, &*service.name, *ip);
+        match &service.target {
+            NameTarget::ClusterIps { addresses, .. } => all.extend(addresses.iter().map(to)),
+            NameTarget::Headless(endpoints) => {
+                let ready = endpoints.iter().filter(|e| e.ready);
+                all.extend(ready.map(|e| to(&e.address)));
+            }
+            NameTarget::ExternalName(_) => {}
+        }
+    }
+    all
 }
 
 /// Whether a client could be sent where it may no longer go.
@@ -69,7 +124,9 @@ fn routes(table: &ServiceTable) -> BTreeSet<Route<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::service::Protocol;
+    use crate::api::service::{Cidr, Protocol};
+    use crate::services::names::{EndpointNames, ServiceNames};
+    use crate::services::names::{NameTarget, Names};
     use crate::services::table::ServicePortEntry;
 
     fn table(backends: &[u16]) -> ServiceTable {
@@ -125,6 +182,38 @@ mod tests {
             pace.step(at(108), &one, &ServiceTable::default()),
             Step::Apply
         );
+    }
+
+    fn names(ready: &[u8], clients: usize) -> Names {
+        let endpoint = |last: &u8| EndpointNames {
+            address: [10, 0, 0, *last].into(),
+            hostname: None,
+            ready: true,
+            ports: Vec::new(),
+        };
+        Names {
+            clients: vec![Cidr::v4([10, 0, 0, 0], 24); clients],
+            services: vec![ServiceNames {
+                namespace: "default".into(),
+                name: "web".into(),
+                target: NameTarget::Headless(ready.iter().map(endpoint).collect()),
+            }],
+            ..Names::default()
+        }
+    }
+
+    #[test]
+    fn names_that_come_are_gathered_and_those_that_go_go_at_once() {
+        let mut pace = Pace::default();
+        let one = names(&[1], 0);
+        let mut step = |ms, wanted: Option<&Names>| pace.step_names(at(ms), Some(&one), wanted);
+        assert_eq!(step(0, Some(&one)), Step::Rest);
+        assert_eq!(step(5, Some(&names(&[1, 2], 0))), Step::Wait(at(105)));
+        assert_eq!(step(60, Some(&names(&[1, 2], 1))), Step::Wait(at(105)));
+        assert_eq!(step(105, Some(&names(&[1, 2], 1))), Step::Apply);
+        assert_eq!(step(106, Some(&names(&[2], 0))), Step::Apply);
+        assert_eq!(step(107, None), Step::Apply);
+        assert_eq!(pace.step_names(at(108), None, Some(&one)), Step::Apply);
     }
 
     /// What came and went again before it was in force begins no time of its own.

@@ -13,22 +13,25 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, TryRecvError};
 
-use super::DataPath;
+use super::dns::counters::Counters;
 use super::gate::TrafficGate;
+use super::names::{self, NameSettings, Node, Versions};
 use super::pace::{Pace, Step};
+use super::{Applied, DataPath};
 use crate::api::cidr::Cidr;
 use crate::api::objects::ObjectKey;
 use crate::api::service::IpFamily;
 use crate::api::{Pod, PodUid};
 use crate::atomic_file;
 use crate::change_feed::{Aspect, ChangeFeed, Changes};
-use crate::clock::Moment;
+use crate::clock::{Moment, Time};
 use crate::network;
 use crate::objects::{Objects, ServiceObjects};
 use crate::pod_manager::PodManager;
 use crate::services::allocate::{Allocations, Assigned, allocate};
 use crate::services::build::{Built, build};
 use crate::services::inputs::{Inputs, NamedService, NamedSlice, NodeFacts};
+use crate::services::names::Names;
 use crate::services::pod_facts::PodFacts;
 use crate::services::table::{Backends, ServiceTable};
 use crate::services::view::{ServiceView, view};
@@ -75,6 +78,10 @@ pub struct Deps {
     pub pod_cidrs: Vec<Cidr>,
     /// `serviceCIDR`.
     pub service_cidrs: Vec<Cidr>,
+    /// None: podprobe answers no names.
+    pub names: Option<NameSettings>,
+    /// Pods get addresses of their own.
+    pub has_network: Box<dyn Fn() -> bool + Send>,
 }
 
 /// The services as they are now.
@@ -92,6 +99,12 @@ pub struct Services {
     pub node_name: String,
     /// Of the pods' addresses, primary first.
     pub families: Vec<IpFamily>,
+    /// The names that are served.
+    pub names: Option<Names>,
+    /// Why names outside of the cluster may lead nowhere.
+    pub names_finding: Option<String>,
+    /// What was counted of names.
+    pub name_counters: Option<Counters>,
     /// Why the data path is not as it should be; empty when it is.
     pub error: String,
 }
@@ -115,6 +128,10 @@ impl Services {
             let one = |(service, (key, _)): (&NamedService<'_>, &(ObjectKey, _))| {
                 let assigned = self.assigned.get(key).unwrap_or(&nothing);
                 let mut view = view(service, assigned, &inputs, &self.built);
+                if let Some(names) = &self.names {
+                    let domain = &names.domain;
+                    view.dns_name = format!("{}.{}.svc.{domain}", view.name, view.namespace);
+                }
                 if !self.error.is_empty() {
                     view.problems.push(self.error.clone());
                 }
@@ -169,8 +186,14 @@ struct Watch {
     allocations: Allocations,
     applied: Option<ServiceTable>,
     pace: Pace,
+    /// The names that are in force.
+    applied_names: Option<Names>,
+    names_pace: Pace,
+    versions: Versions,
     /// When to look again though nothing has changed.
     next_look: Moment,
+    /// When what is gathered comes into force.
+    due: Option<Moment>,
     failed: String,
     /// Findings that the log has.
     said: BTreeSet<String>,
@@ -189,7 +212,11 @@ impl Watch {
             pods: HashMap::new(),
             applied: None,
             pace: Pace::default(),
+            applied_names: None,
+            names_pace: Pace::default(),
+            versions: Versions::default(),
             next_look: now,
+            due: None,
             failed: String::new(),
             said: BTreeSet::new(),
             warned: None,
@@ -198,7 +225,10 @@ impl Watch {
 
     /// Waits for a change or for its time, and brings the data path up to date.
     fn turn(&mut self) {
-        let left = self.next_look.since(Moment::now());
+        let next = self
+            .due
+            .map_or(self.next_look, |due| due.min(self.next_look));
+        let left = next.since(Moment::now());
         self.deps
             .feed
             .wait_newer_of(Aspect::Status, self.seen, left);
@@ -214,26 +244,38 @@ impl Watch {
         }
         let services = self.services();
         self.say(&services);
-        let wanted = &services.built.table;
-        let applied = self.applied.clone().unwrap_or_default();
-        let step = match self.applied {
-            Some(_) => self.pace.step(now, &applied, wanted),
-            None => Step::Apply,
-        };
-        match step {
-            Step::Wait(until) => {
-                self.next_look = until;
-                self.deps.gate.pass(version, has_traffic(&applied));
-            }
-            Step::Apply => self.apply(&services, version, now),
-            Step::Rest if now >= self.next_look => self.apply(&services, version, now),
-            Step::Rest => self.deps.gate.pass(version, has_traffic(&applied)),
-        }
+        self.bring_into_force(&services, version, now);
         let error = match (self.failed.as_str(), &self.warned) {
             ("", Some(warned)) => warned.clone(),
             (failed, _) => failed.to_owned(),
         };
-        self.deps.view.set(Services { error, ..services });
+        self.deps.view.set(Services {
+            error,
+            name_counters: self.deps.path.name_counters(),
+            ..services
+        });
+    }
+
+    fn bring_into_force(&mut self, services: &Services, version: u64, now: Moment) {
+        let (wanted, names) = (&services.built.table, services.names.as_ref());
+        let step = match &self.applied {
+            Some(applied) => self.pace.step(now, applied, wanted),
+            None => Step::Apply,
+        };
+        let applied_names = self.applied_names.as_ref();
+        let names_step = self.names_pace.step_names(now, applied_names, names);
+        let waits = [step, names_step].into_iter().filter_map(Step::wait);
+        self.due = waits.min();
+        let in_force = self.applied.as_ref().is_some_and(has_traffic);
+        match (step, names_step) {
+            (Step::Apply, _) => self.apply(services, version, now),
+            _ if now >= self.next_look => self.apply(services, version, now),
+            (_, Step::Apply) => {
+                self.apply_names(names);
+                self.deps.gate.pass(version, in_force);
+            }
+            _ => self.deps.gate.pass(version, in_force),
+        }
     }
 
     /// Both what every source says, and how every pod is that was there before. Without the statuses of an earlier daemon it
@@ -301,8 +343,8 @@ impl Watch {
         let mut addresses = network::node_addresses();
         addresses.retain(|ip| !own.contains(ip));
         let families = self.families();
-        let built = with_inputs(&objects, &assigned, |services, slices| {
-            build(&Inputs {
+        let (built, names) = with_inputs(&objects, &assigned, |services, slices| {
+            let inputs = Inputs {
                 services,
                 slices,
                 pods: &pods,
@@ -314,8 +356,14 @@ impl Watch {
                     service_cidrs: &self.deps.service_cidrs,
                     families: &families,
                 },
-            })
+            };
+            (build(&inputs), self.names(&inputs))
         });
+        let (names, names_finding) = names.unzip();
+        let number = |names| {
+            let seconds = Time::now().unix_seconds();
+            self.versions.number(names, seconds.try_into().unwrap_or(0))
+        };
         Services {
             objects,
             assigned,
@@ -323,8 +371,28 @@ impl Watch {
             built,
             node_name: self.deps.node_name.clone(),
             families,
+            names: names.map(number),
+            names_finding: names_finding.flatten(),
+            name_counters: None,
             error: String::new(),
         }
+    }
+
+    /// The names that are to be served, if anybody asks, and what is wrong with them.
+    fn names(&self, inputs: &Inputs<'_>) -> Option<(Names, Option<String>)> {
+        let settings = self.deps.names.as_ref()?;
+        let has_network = (self.deps.has_network)();
+        let mut pods = self.pods.values();
+        let is_asked = !inputs.services.is_empty()
+            || pods.any(|(pod, facts)| names::asks(pod, facts, has_network));
+        let resolvers = || names::read_resolvers(settings.resolv_conf.as_deref());
+        let node = is_asked.then(resolvers);
+        let node = Node {
+            settings,
+            addresses: inputs.node.addresses,
+            resolvers: &node?,
+        };
+        Some((node.names(inputs)?, node.loop_finding()))
     }
 
     /// Of the pods' addresses, primary first.
@@ -336,15 +404,18 @@ impl Watch {
     fn apply(&mut self, services: &Services, version: u64, now: Moment) {
         let table = &services.built.table;
         self.next_look = now + INTERVAL;
-        // A node without services has no tables of ours, and no process.
-        if is_empty(table) && self.applied.as_ref().is_some_and(is_empty) {
+        // A node without services and names has no tables of ours, and no process.
+        let has_names = services.names.is_some() || self.applied_names.is_some();
+        if !has_names && is_empty(table) && self.applied.as_ref().is_some_and(is_empty) {
             self.applied = Some(table.clone());
             return self.deps.gate.pass(version, false);
         }
+        self.deps.path.set_names(services.names.clone());
         match self.deps.path.apply(table) {
             Ok(applied) => {
                 log::debug!("services in force: {}", summary(table));
                 self.applied = Some(table.clone());
+                self.applied_names.clone_from(&services.names);
                 self.deps.gate.pass(version, has_traffic(table));
                 self.failed.clear();
                 if applied.repaired && applied.full && version > 0 {
@@ -362,6 +433,18 @@ impl Watch {
         }
     }
 
+    /// Services stay as they are. What fails is tried again with the next look.
+    fn apply_names(&mut self, names: Option<&Names>) {
+        self.deps.path.set_names(names.cloned());
+        self.applied_names = names.cloned();
+        let applied = self.deps.path.apply_names();
+        let applied = applied.unwrap_or_else(|e| Applied {
+            warning: Some(e.to_string()),
+            ..Applied::default()
+        });
+        self.warn(applied.warning);
+    }
+
     fn warn(&mut self, text: Option<String>) {
         if let Some(new) = text.as_ref().filter(|_| text != self.warned) {
             log::warn!("services: {new}");
@@ -376,7 +459,8 @@ impl Watch {
             problems.map(move |p| format!("service {}/{}: {p}", key.namespace, key.name))
         });
         let found = services.built.findings.iter().map(ToString::to_string);
-        let all: BTreeSet<String> = refused.chain(found).collect();
+        let of_names = services.names_finding.iter().cloned();
+        let all: BTreeSet<String> = refused.chain(found).chain(of_names).collect();
         for new in all.difference(&self.said) {
             log::warn!("{new}");
         }

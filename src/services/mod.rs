@@ -15,6 +15,7 @@ mod host_ports;
 pub mod inputs;
 pub mod lookup;
 pub mod names;
+pub mod naming;
 pub mod pod_facts;
 pub mod table;
 pub mod view;

@@ -1,6 +1,6 @@
 //! What the responder of names gets: the services of the cluster as names see them, and whom to answer.
 //!
-//! Invariants: nothing here decides. Equal states give equal values, so that a message can be compared with the last.
+//! Invariants: nothing here decides ([`super::naming`] does). Equal states give equal values, so that a message can be compared with the last.
 
 use std::net::{IpAddr, SocketAddr};
 

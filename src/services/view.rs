@@ -26,6 +26,8 @@ pub struct ServiceView {
     pub cluster_ips: Vec<String>,
     /// Those of `externalIPs` and of the load balancer, or the external name.
     pub external: Vec<String>,
+    /// Where clients in pods find it; empty where podprobe answers no names.
+    pub dns_name: String,
     /// In the order of the file.
     pub ports: Vec<PortView>,
     /// `key=value`.
@@ -97,6 +99,7 @@ pub fn view(
                 all.map(ToString::to_string).collect()
             }
         },
+        dns_name: String::new(),
         ports: ports(service, inputs),
         selector: s.selector.iter().map(|(k, v)| format!("{k}={v}")).collect(),
         session_affinity: match s.session_affinity {

@@ -105,6 +105,7 @@ impl Proxy {
             boot_id: boot_id(),
             options: self.options.clone(),
             table,
+            names: None,
         })));
         let answer = answer.unwrap();
         assert_eq!(answer.applied, Some(self.version));

@@ -6,11 +6,11 @@
 //! Invariants: nothing blocks. No bytes of a client or of a resolver make it panic. Whatever waits is counted and bounded:
 //! questions that others are asked ([`forward::MOST`]), connections ([`connections::MOST`]), bytes of each. An answer over
 //! UDP is never larger than its client allows, and others than the given clients get none. Nothing of the zone and of its
-//! reverse names is asked elsewhere. Files but responder.rs, connection.rs, exchange.rs and random.rs decide: clock and
+//! reverse names is asked elsewhere. Files but part.rs, responder.rs, connection.rs, exchange.rs and random.rs decide: clock and
 //! randomness are arguments.
 //!
 //! ```text
-//! record ◀─ message ◀─ ways, reverse ◀─ zone ◀─ answer ◀─ upstreams ◀─ forward ◀─ connections, exchange ◀─ responder
+//! record ◀─ message ◀─ ways, reverse ◀─ zone ◀─ answer ◀─ upstreams ◀─ forward ◀─ connections, exchange ◀─ responder ◀─ part
 //! ```
 
 pub mod answer;
@@ -21,6 +21,7 @@ mod exchange;
 pub mod forward;
 mod frames;
 pub mod message;
+pub mod part;
 mod random;
 pub mod record;
 mod reply;

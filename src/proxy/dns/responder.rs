@@ -13,6 +13,7 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 
 use crate::clock::Moment;
+use crate::proxy::names::PORT;
 use crate::services::names::Names;
 
 use super::answer::{Verdict, answer};
@@ -52,8 +53,8 @@ enum Client {
 pub struct Responder {
     /// What the poller's tokens of this part have in their top byte.
     part: u64,
-    listeners: Vec<Listener>,
-    own: Vec<SocketAddr>,
+    /// One that was closed leaves its place to the next.
+    listeners: Vec<Option<Listener>>,
     zone: Zone,
     forwards: Forwards<Client>,
     exchanges: HashMap<u64, Exchange>,
@@ -68,18 +69,12 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Answers on these sockets from now on; `part` goes into the top byte of the tokens. Before [`Self::update`] nobody gets
-    /// an answer.
-    ///
-    /// # Errors
-    /// The poller does not take the sockets.
-    pub fn new(part: u8, listeners: Vec<Listener>, poller: &Epoll) -> io::Result<Self> {
-        let own = listeners.iter().map(|l| l.udp.local_addr());
-        let own = own.collect::<io::Result<_>>()?;
-        let responder = Self {
+    /// Without clients: it has no socket, and before [`Self::update`] nobody gets an answer. `part` goes into the top byte
+    /// of the tokens.
+    pub fn new(part: u8) -> Self {
+        Self {
             part: u64::from(part) << 56,
-            listeners,
-            own,
+            listeners: Vec::new(),
             zone: Zone::new(Names::default()),
             forwards: Forwards::default(),
             exchanges: HashMap::new(),
@@ -90,31 +85,49 @@ impl Responder {
             counters: Counters::default(),
             buffer: vec![0; BUFFER],
             answered: Vec::new(),
-        };
-        for (at, listener) in responder.listeners.iter().enumerate() {
-            let event = responder.event(Token::Udp(at), EpollFlags::EPOLLIN);
-            poller.add(&listener.udp, event)?;
         }
-        responder.listen(poller)?;
-        Ok(responder)
+    }
+
+    /// Answers on these sockets, too.
+    ///
+    /// # Errors
+    /// The poller does not take them; they are closed.
+    pub fn listen_on(&mut self, listener: Listener, poller: &Epoll) -> io::Result<()> {
+        let free = self.listeners.iter().position(Option::is_none);
+        let at = free.unwrap_or(self.listeners.len());
+        let event = self.event(Token::Udp(at), EpollFlags::EPOLLIN);
+        poller.add(&listener.udp, event)?;
+        if self.paused_until.is_none() {
+            let event = self.event(Token::Listener(at), EpollFlags::EPOLLIN);
+            poller.add(&listener.tcp, event)?;
+        }
+        match self.listeners.get_mut(at) {
+            Some(place) => *place = Some(listener),
+            None => self.listeners.push(Some(listener)),
+        }
+        Ok(())
+    }
+
+    /// Answers no more there. Who waits for an answer of another resolver gets none.
+    pub fn close_listener(&mut self, at: SocketAddr) {
+        for place in &mut self.listeners {
+            place.take_if(|l| l.udp.local_addr().ok() == Some(at));
+        }
+    }
+
+    /// Where it answers.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        let open = self.listeners.iter().flatten();
+        open.filter_map(|l| l.udp.local_addr().ok()).collect()
     }
 
     /// These names, clients and resolvers from now on.
     pub fn update(&mut self, names: Names) {
         let upstreams = names.upstreams.iter().copied();
-        let others = upstreams.filter(|u| !self.is_own(&names, *u));
+        let own = self.addresses();
+        let others = upstreams.filter(|u| !is_own(&own, &names, *u));
         self.forwards.set_upstreams(others.collect::<Vec<_>>());
         self.zone = Zone::new(names);
-    }
-
-    /// Asking ourselves would go round for ever.
-    fn is_own(&self, names: &Names, upstream: SocketAddr) -> bool {
-        let ip = upstream.ip().to_canonical();
-        self.own.iter().any(|own| {
-            let everywhere = own.ip().is_unspecified() && ip.is_loopback();
-            let same = own.ip().to_canonical() == ip || names.addresses.contains(&ip);
-            own.port() == upstream.port() && (same || everywhere)
-        })
     }
 
     /// What has happened so far.
@@ -178,6 +191,9 @@ impl Responder {
 
     fn listen(&self, poller: &Epoll) -> io::Result<()> {
         for (at, listener) in self.listeners.iter().enumerate() {
+            let Some(listener) = listener else {
+                continue;
+            };
             let event = self.event(Token::Listener(at), EpollFlags::EPOLLIN);
             poller.add(&listener.tcp, event)?;
         }
@@ -186,7 +202,7 @@ impl Responder {
 
     fn datagrams(&mut self, at: usize, now: Moment, poller: &Epoll) {
         for _ in 0..A_TURN {
-            let Some(listener) = self.listeners.get(at) else {
+            let Some(Some(listener)) = self.listeners.get(at) else {
                 return;
             };
             let (length, from) = match listener.udp.recv_from(&mut self.buffer) {
@@ -334,7 +350,8 @@ impl Responder {
         }
         match (client, answer) {
             (Client::Udp(at, to), Some(bytes)) => {
-                let sent = self.listeners.get(at).map(|l| l.udp.send_to(bytes, to));
+                let listener = self.listeners.get(at).and_then(Option::as_ref);
+                let sent = listener.map(|l| l.udp.send_to(bytes, to));
                 self.counters.unsent += u64::from(!matches!(sent, Some(Ok(_))));
             }
             (Client::Udp(..), None) => {}
@@ -349,4 +366,16 @@ impl Responder {
             }
         }
     }
+}
+
+/// Asking ourselves would go round for ever.
+fn is_own(own: &[SocketAddr], names: &Names, upstream: SocketAddr) -> bool {
+    let ip = upstream.ip().to_canonical();
+    let is_ours = names.addresses.contains(&ip);
+    is_ours && upstream.port() == PORT
+        || own.iter().any(|own| {
+            let everywhere = own.ip().is_unspecified() && ip.is_loopback();
+            let same = own.ip().to_canonical() == ip || is_ours;
+            own.port() == upstream.port() && (same || everywhere)
+        })
 }

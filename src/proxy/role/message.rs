@@ -9,6 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Deserialize, Serialize};
 
 use crate::api::service::Protocol;
+use crate::proxy::dns::counters::Counters;
+use crate::services::names::Names;
 use crate::services::table::ServiceTable;
 
 /// The longest request: 16 MiB.
@@ -38,6 +40,16 @@ pub struct Configuration {
     pub options: Options,
     /// The services.
     pub table: ServiceTable,
+    /// The names that are answered; None: nobody gets an answer.
+    pub names: Option<Names>,
+}
+
+impl Configuration {
+    /// Whether the daemon has made the address the node's own by a route. Others are added to an interface.
+    pub fn is_routed(&self, ip: IpAddr) -> bool {
+        let mut ranges = self.table.service_cidrs.iter();
+        self.options.service_addresses == ServiceAddresses::Bound && ranges.any(|r| r.contains(ip))
+    }
 }
 
 /// How the addresses of services (not those of the node) are served.
@@ -140,6 +152,9 @@ pub struct Answer {
     /// What has been counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Metrics>,
+    /// The same of names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub names: Option<Counters>,
 }
 
 /// An address that could not be bound.

@@ -73,6 +73,11 @@ impl Poller {
         Ok(Self { epoll })
     }
 
+    /// The epoll itself, for a part that makes its tokens as numbers.
+    pub fn epoll(&self) -> &Epoll {
+        &self.epoll
+    }
+
     /// Watches a descriptor until it is closed or [`Self::remove`]d.
     ///
     /// # Errors

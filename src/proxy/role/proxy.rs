@@ -14,6 +14,7 @@ use super::message::{Answer, Configuration, Request};
 use super::poller::{Events, Part, Poller, Token};
 use super::slab::Key;
 use crate::clock::Moment;
+use crate::proxy::dns::part::{self as dns, NamesPart};
 use crate::proxy::userspace::part::{self, Userspace};
 use crate::runtime::shims::cgroup;
 
@@ -68,6 +69,7 @@ struct Role {
     poller: Poller,
     control: Control,
     userspace: Userspace,
+    names: NamesPart,
     /// The version of the table that counts.
     applied: Option<u64>,
     retired: bool,
@@ -82,9 +84,11 @@ impl Role {
         let poller = Poller::new()?;
         let mut userspace = Userspace::new(&dir, raise_descriptors());
         // Clients are served before the daemon has said anything.
+        let mut names = NamesPart::default();
         let last = home.last();
         if let Some(last) = &last {
             userspace.apply(last, Moment::now(), &poller);
+            names.apply(last, Moment::now(), &poller);
         }
         let control = Control::listen(&dir, &poller)?;
         watch(&mut home, &poller);
@@ -93,6 +97,7 @@ impl Role {
             poller,
             control,
             userspace,
+            names,
             applied: last.map(|last| last.version),
             retired: false,
         })
@@ -101,7 +106,11 @@ impl Role {
     fn run(mut self) -> ExitCode {
         let mut events = Events::default();
         while !(self.retired && self.userspace.is_unused()) {
-            let deadlines = [self.control.deadline(), self.userspace.deadline()];
+            let deadlines = [
+                self.control.deadline(),
+                self.userspace.deadline(),
+                self.names.deadline(),
+            ];
             let deadline = deadlines.into_iter().flatten().min();
             let ready = self.poller.wait(&mut events, deadline);
             let now = Moment::now();
@@ -109,12 +118,14 @@ impl Role {
                 match token.part {
                     control::PART => self.control.ready(token, events, now, &self.poller),
                     part::PART => self.userspace.ready(token, events, now, &self.poller),
+                    dns::PART => self.names.ready(token, events, now, &self.poller),
                     _ => self.mend(),
                 }
             }
             if deadline.is_some_and(|d| d <= now) {
                 self.control.expire(now, &self.poller);
                 self.userspace.expire(now, &self.poller);
+                self.names.expire(now, &self.poller);
             }
             for (client, request) in self.control.requests() {
                 self.obey(client, request);
@@ -128,6 +139,7 @@ impl Role {
             Request::Apply(configuration) => self.apply(&configuration),
             Request::Metrics {} => Answer {
                 metrics: Some(self.userspace.metrics()),
+                names: Some(self.names.counters()),
                 ..self.state()
             },
             Request::Retire {} => {
@@ -145,8 +157,10 @@ impl Role {
                 ..Answer::default()
             };
         }
-        self.userspace
-            .apply(configuration, Moment::now(), &self.poller);
+        let now = Moment::now();
+        // It claims the addresses that names need, too.
+        self.userspace.apply(configuration, now, &self.poller);
+        self.names.apply(configuration, now, &self.poller);
         // Without it the table counts all the same, until this process ends.
         if let Some(Err(e)) = self.home.as_ref().map(|h| h.keep(configuration)) {
             eprintln!("cannot keep the table: {e}");
@@ -156,10 +170,12 @@ impl Role {
     }
 
     fn state(&self) -> Answer {
+        let mut failed = self.userspace.not_bound();
+        failed.extend_from_slice(self.names.not_bound());
         Answer {
             applied: self.applied,
             addresses: self.userspace.addresses(),
-            failed: self.userspace.not_bound(),
+            failed,
             portals: self.userspace.portals(),
             ..Answer::default()
         }
@@ -168,6 +184,8 @@ impl Role {
     fn retire(&mut self) {
         self.retired = true;
         self.home = None;
+        // Before their addresses go.
+        self.names.retire();
         self.userspace.retire();
     }
 

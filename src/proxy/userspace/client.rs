@@ -18,12 +18,14 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::clock::{Moment, boot_id};
+use crate::proxy::dns::counters::Counters;
 use crate::proxy::role::home::{ORDERS, Orders, Record, SOCKET, replace};
 use crate::proxy::role::message::{
     Answer, Configuration, LONGEST, Metrics, NotBound, Options, Request,
 };
 use crate::proxy::role::proxy::READY;
 use crate::proxy::{Applied, DataPath, ProxyError};
+use crate::services::names::Names;
 use crate::services::table::ServiceTable;
 
 /// How long the role may take to answer, and to start.
@@ -198,10 +200,19 @@ fn first_line(stdout: std::process::ChildStdout) -> io::Result<String> {
 pub struct UserspaceProxy {
     role: ProxyRole,
     options: Options,
+    names: Option<Names>,
     version: u64,
     /// What the role was given last, if it took it.
-    sent: Option<(Options, ServiceTable)>,
+    sent: Option<Sent>,
     last: Answer,
+    /// What it had counted of names.
+    counters: Option<Counters>,
+}
+
+struct Sent {
+    options: Options,
+    names: Option<Names>,
+    table: ServiceTable,
 }
 
 impl UserspaceProxy {
@@ -210,9 +221,11 @@ impl UserspaceProxy {
         let mut proxy = Self {
             role,
             options,
+            names: None,
             version: 0,
             sent: None,
             last: Answer::default(),
+            counters: None,
         };
         // One that runs already says which addresses are its own.
         if proxy.role.runs() {
@@ -224,6 +237,11 @@ impl UserspaceProxy {
     /// Other options count from the next table on.
     pub fn set_options(&mut self, options: Options) {
         self.options = options;
+    }
+
+    /// Names are answered.
+    pub fn has_names(&self) -> bool {
+        self.names.is_some()
     }
 
     /// Addresses that could not be bound when the role was asked last.
@@ -238,14 +256,16 @@ impl UserspaceProxy {
     pub fn metrics(&mut self) -> Result<Metrics, ProxyError> {
         let mut answer = self.role.ask(&Request::Metrics {})?;
         let metrics = answer.metrics.take();
+        self.counters = answer.names.take();
         self.last = answer;
         metrics.ok_or_else(|| failed("the proxy answered without metrics"))
     }
 
     /// Whether the role still works by what it was given. A large table is not sent every time for that.
     fn is_up_to_date(&mut self, table: &ServiceTable) -> Result<bool, ProxyError> {
-        let same =
-            |(options, sent): &(Options, ServiceTable)| *options == self.options && sent == table;
+        let same = |sent: &Sent| {
+            sent.options == self.options && sent.table == *table && sent.names == self.names
+        };
         if !self.sent.as_ref().is_some_and(same) {
             return Ok(false);
         }
@@ -261,6 +281,7 @@ impl UserspaceProxy {
             boot_id: boot_id(),
             options: self.options.clone(),
             table: table.clone(),
+            names: self.names.clone(),
         })))?;
         if answer.applied != Some(self.version) {
             return Err(failed(format!(
@@ -269,7 +290,11 @@ impl UserspaceProxy {
             )));
         }
         self.last = answer;
-        self.sent = Some((self.options.clone(), table.clone()));
+        self.sent = Some(Sent {
+            options: self.options.clone(),
+            names: self.names.clone(),
+            table: table.clone(),
+        });
         Ok(())
     }
 }
@@ -286,7 +311,8 @@ impl DataPath for UserspaceProxy {
                 ..Applied::default()
             });
         }
-        let before = self.sent.as_ref().map(|(_, sent)| sent == table);
+        let same = |sent: &Sent| sent.table == *table && sent.names == self.names;
+        let before = self.sent.as_ref().map(same);
         let (repaired, full) = (before == Some(true), before != Some(false));
         self.send(table)?;
         Ok(Applied {
@@ -298,6 +324,14 @@ impl DataPath for UserspaceProxy {
         })
     }
 
+    fn set_names(&mut self, names: Option<Names>) {
+        self.names = names;
+    }
+
+    fn name_counters(&self) -> Option<Counters> {
+        self.counters.clone()
+    }
+
     fn addresses(&self) -> BTreeSet<IpAddr> {
         self.last.addresses.iter().copied().collect()
     }
@@ -305,6 +339,7 @@ impl DataPath for UserspaceProxy {
     /// The role ends when its last connection has.
     fn remove(&mut self) -> Result<bool, ProxyError> {
         self.sent = None;
+        self.counters = None;
         if !self.role.runs() {
             return Ok(false);
         }

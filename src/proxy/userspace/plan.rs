@@ -120,6 +120,10 @@ impl Plan {
         for port in &configuration.table.host_ports {
             plan.add_host_port(port, options);
         }
+        // Part `dns` of the role binds them.
+        let names = configuration.names.iter().flat_map(|n| &n.addresses);
+        let claimed = names.filter(|ip| !configuration.is_routed(**ip));
+        plan.addresses.extend(claimed);
         plan
     }
 

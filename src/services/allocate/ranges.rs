@@ -7,11 +7,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::ops::Range;
 
-use crate::api::service::Cidr;
+use crate::api::service::{Cidr, DNS_PLACE};
 use crate::api::validation::NODE_PORTS;
 
-/// The cluster's DNS has this address of `serviceCIDR`, counted from its first.
-const DNS: u128 = 10;
 /// In a cluster the API server's own service has this one.
 const FIRST: u128 = 1;
 
@@ -103,7 +101,7 @@ impl IpRange {
     /// Whether it may have it without having named it.
     pub(super) fn may_be_allocated(&self, ip: IpAddr) -> bool {
         let number = self.number(ip);
-        self.contains(ip) && number != Some(DNS) && number != Some(FIRST)
+        self.contains(ip) && number != Some(DNS_PLACE) && number != Some(FIRST)
     }
 
     /// The addresses that may be allocated, in the order in which they are tried.

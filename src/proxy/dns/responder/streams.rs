@@ -21,7 +21,7 @@ pub const PAUSE: Duration = Duration::from_millis(100);
 impl Responder {
     pub(super) fn accept(&mut self, at: usize, now: Moment, poller: &Epoll) {
         for _ in 0..A_TURN {
-            let Some(listener) = self.listeners.get(at) else {
+            let Some(Some(listener)) = self.listeners.get(at) else {
                 return;
             };
             let (stream, from) = match listener.tcp.accept() {
@@ -118,7 +118,7 @@ impl Responder {
 
     /// The process has no descriptor left: the poller would tell of the same connection again and again.
     fn pause(&mut self, now: Moment, poller: &Epoll) {
-        for listener in &self.listeners {
+        for listener in self.listeners.iter().flatten() {
             // Where it is not registered there is nothing to pause.
             let _ = poller.delete(&listener.tcp);
         }

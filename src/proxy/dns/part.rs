@@ -1,0 +1,170 @@
+//! The names of the cluster as a part of the role.
+//!
+//! Invariants: an address that cannot be had holds up no other; it is tried again. Names, clients and resolvers may change
+//! at any time; the sockets stay.
+
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::epoll::EpollFlags;
+
+use super::counters::Counters;
+use super::responder::{Listener, Responder};
+use crate::api::service::Protocol;
+use crate::clock::Moment;
+use crate::proxy::names::PORT;
+use crate::proxy::role::message::{Configuration, NotBound};
+use crate::proxy::role::poller::{Part, Poller, Token};
+use crate::proxy::userspace::plan::Action;
+use crate::proxy::userspace::sockets;
+use crate::services::names::Names;
+
+/// The number of this part in tokens.
+pub const PART: u8 = 2;
+/// How often an address that could not be had is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// An address on which clients ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    ip: IpAddr,
+    /// A route leads to it, and no interface has it.
+    is_routed: bool,
+}
+
+/// See the module.
+pub struct NamesPart {
+    responder: Responder,
+    wanted: Vec<Wanted>,
+    not_bound: Vec<NotBound>,
+    retry_at: Option<Moment>,
+}
+
+impl Default for NamesPart {
+    fn default() -> Self {
+        Self {
+            responder: Responder::new(PART),
+            wanted: Vec::new(),
+            not_bound: Vec::new(),
+            retry_at: None,
+        }
+    }
+}
+
+impl NamesPart {
+    /// From now on this counts.
+    pub fn apply(&mut self, configuration: &Configuration, now: Moment, poller: &Poller) {
+        let names = configuration.names.clone().unwrap_or_default();
+        let wanted = |ip: &IpAddr| Wanted {
+            ip: *ip,
+            is_routed: configuration.is_routed(*ip),
+        };
+        self.serve(names.addresses.iter().map(wanted).collect(), now, poller);
+        self.responder.update(names);
+    }
+
+    fn serve(&mut self, wanted: Vec<Wanted>, now: Moment, poller: &Poller) {
+        self.wanted = wanted;
+        for at in self.responder.addresses() {
+            if !self.wanted.iter().any(|w| w.ip == at.ip()) {
+                self.responder.close_listener(at);
+            }
+        }
+        self.bind(now, poller);
+    }
+
+    /// Binds what is wanted and not there yet.
+    fn bind(&mut self, now: Moment, poller: &Poller) {
+        let bound = self.responder.addresses();
+        self.not_bound.clear();
+        for wanted in self.wanted.clone() {
+            let at = SocketAddr::new(wanted.ip, PORT);
+            if bound.contains(&at) {
+                continue;
+            }
+            let opened = open(at, wanted.is_routed).and_then(|listener| {
+                let added = self.responder.listen_on(listener, poller.epoll());
+                added.map_err(|e| {
+                    (
+                        Protocol::Udp,
+                        Errno::from_raw(e.raw_os_error().unwrap_or(0)),
+                    )
+                })
+            });
+            if let Err((protocol, e)) = opened {
+                self.not_bound.push(not_bound(at, protocol, e));
+            }
+        }
+        self.retry_at = (!self.not_bound.is_empty()).then(|| now + RETRY);
+    }
+
+    /// Answers nobody any more; another role does.
+    pub fn retire(&mut self) {
+        for at in self.responder.addresses() {
+            self.responder.close_listener(at);
+        }
+        self.responder.update(Names::default());
+        self.wanted.clear();
+        self.not_bound.clear();
+        self.retry_at = None;
+    }
+
+    /// What could not be bound.
+    pub fn not_bound(&self) -> &[NotBound] {
+        &self.not_bound
+    }
+
+    /// What has been counted.
+    pub fn counters(&self) -> Counters {
+        self.responder.counters()
+    }
+}
+
+fn open(at: SocketAddr, is_routed: bool) -> Result<Listener, (Protocol, Errno)> {
+    let open = |protocol| -> Result<OwnedFd, (Protocol, Errno)> {
+        let opened = sockets::open(protocol, at, Action::Serve, is_routed);
+        let opened = opened.map_err(|e| (protocol, e))?;
+        opened.ok_or((protocol, Errno::EINVAL))
+    };
+    Ok(Listener {
+        udp: UdpSocket::from(open(Protocol::Udp)?),
+        tcp: TcpListener::from(open(Protocol::Tcp)?),
+    })
+}
+
+fn not_bound(address: SocketAddr, protocol: Protocol, e: Errno) -> NotBound {
+    let why = match e {
+        Errno::EADDRINUSE => {
+            "another program has this port; end that program, or name its address in clusterDNS"
+        }
+        Errno::EADDRNOTAVAIL => "no interface of the node has this address",
+        e => e.desc(),
+    };
+    NotBound {
+        address,
+        protocol,
+        service: "names".into(),
+        error: format!("cannot answer names on {address}/{protocol}: {why}"),
+    }
+}
+
+impl Part for NamesPart {
+    fn ready(&mut self, token: Token, events: EpollFlags, now: Moment, poller: &Poller) {
+        self.responder
+            .ready(token.into(), events, now, poller.epoll());
+    }
+
+    fn deadline(&self) -> Option<Moment> {
+        let deadlines = [self.responder.deadline(), self.retry_at];
+        deadlines.into_iter().flatten().min()
+    }
+
+    fn expire(&mut self, now: Moment, poller: &Poller) {
+        self.responder.expire(now, poller.epoll());
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.bind(now, poller);
+        }
+    }
+}
