@@ -23,6 +23,7 @@ use support::netns::{MACHINE, Netns, ip, try_ip};
 use support::{CEILING, PROGRAM, wait_until};
 
 const DNS: &str = "10.96.0.10";
+const DNS_V6: &str = "fd00:10:96::a";
 const WEB: &str = "10.96.0.50";
 const A: u16 = 1;
 
@@ -106,16 +107,32 @@ fn question(name: &str, rtype: u16) -> Vec<u8> {
 
 /// The last address of an answer; None: nobody answers in that time, or there is none.
 fn resolve(name: &str, patience: Duration) -> Option<IpAddr> {
-    let bytes = ask(name, patience)?;
+    address_of(&ask(name, patience)?)
+}
+
+fn resolve_at(server: &str, name: &str) -> Option<IpAddr> {
+    address_of(&ask_at(server, name, Duration::from_secs(1))?)
+}
+
+fn address_of(bytes: &[u8]) -> Option<IpAddr> {
     let count = u16::from_be_bytes([bytes[6], bytes[7]]);
     let last: [u8; 4] = bytes[bytes.len() - 4..].try_into().unwrap();
     (count > 0).then(|| last.into())
 }
 
 fn ask(name: &str, patience: Duration) -> Option<Vec<u8>> {
-    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    ask_at(DNS, name, patience)
+}
+
+fn ask_at(server: &str, name: &str, patience: Duration) -> Option<Vec<u8>> {
+    let any = if server.contains(':') {
+        "[::]:0"
+    } else {
+        "0.0.0.0:0"
+    };
+    let socket = UdpSocket::bind(any).unwrap();
     socket.set_read_timeout(Some(patience)).unwrap();
-    socket.connect((DNS, 53)).ok()?;
+    socket.connect((server, 53)).ok()?;
     socket.send(&question(name, A)).ok()?;
     let mut buffer = [0; 2048];
     let length = socket.recv(&mut buffer).ok()?;
@@ -212,6 +229,13 @@ fn services_by_their_names(mode: &str) {
         wait_until("a alone", || pods_of_db() == of_db(&[a]));
         set_ready(day, "b", true);
         wait_until("both pods again", || pods_of_db() == of_db(&[a, b]));
+        wait_until("metrics", || {
+            let shown = day.says(&["metrics"]);
+            let answered = "podprobe_dns_responses_total{rcode=\"NOERROR\"} ";
+            shown
+                .split_once(answered)
+                .is_some_and(|(_, n)| !n.starts_with('0'))
+        });
         let described = day.says(&["describe", "svc", "web"]);
         assert!(described.contains(full), "{described}");
         // The node's processes may ask, whoever is outside may not.
@@ -232,6 +256,34 @@ fn services_by_their_names(mode: &str) {
                 && !try_ip("route show table all").1.contains("10.96.0.")
                 && proxy(day).is_none()
         });
+    });
+}
+
+/// Also where no data path sends clients anywhere: the name of a headless service does.
+#[test]
+fn a_pod_that_ends_has_lost_its_name_before_its_hook_runs() {
+    on_the_bridge(json!({}), |day, _| {
+        let db = "db.default.svc.cluster.local";
+        for name in ["a", "b"] {
+            let mut pod = member(day, name);
+            let look = format!("busybox nslookup -type=a {db} >/starts/{name}-ends");
+            let hook = json!({"preStop": {"exec": {"command": ["/bin/sh", "-c", look]}}});
+            pod["spec"]["containers"][0]["lifecycle"] = hook;
+            pod["spec"]["terminationGracePeriodSeconds"] = json!(3);
+            day.put(name, pod);
+        }
+        day.put("client", client(day));
+        day.put("db", service("db", "None"));
+        for name in ["a", "b", "client"] {
+            day.wait_ready(name);
+        }
+        let (a, b) = (address(day, "a").to_string(), address(day, "b").to_string());
+        let found = || looked_up(day, &format!("-type=a {db}"));
+        wait_until("both", || found().len() == 3);
+        day.delete("b");
+        day.wait_gone("b");
+        let seen = fs::read_to_string(day.node.dir.path().join("starts/b-ends")).unwrap();
+        assert!(seen.contains(&a) && !seen.contains(&b), "{seen}");
     });
 }
 
@@ -351,6 +403,38 @@ fn other_names_are_asked_of_the_nodes_resolvers() {
             day.log().contains("podprobe's own address")
         });
         wait_until("no answer", || in_pod().is_none());
+    });
+}
+
+/// With both families, and after somebody has removed the address by hand.
+#[test]
+fn names_are_answered_on_an_address_of_each_family() {
+    let config = json!({"podCIDR": "10.244.0.0/24,fd00:10:244::/112", "serviceCIDR": "10.96.0.0/16,fd00:10:96::/112"});
+    on_the_bridge(config, |day, _| {
+        day.put("client", client(day));
+        let mut own = client(day);
+        own["metadata"]["name"] = json!("host");
+        own["spec"]["hostNetwork"] = json!(true);
+        own["spec"]["dnsPolicy"] = json!("ClusterFirstWithHostNet");
+        day.put("host", own);
+        day.put("web", service("web", WEB));
+        for pod in ["client", "host"] {
+            day.wait_ready(pod);
+            let conf = resolv_conf(day, pod);
+            let servers = format!("nameserver {DNS}\nnameserver {DNS_V6}\n");
+            assert!(conf.contains(&servers), "{conf}");
+        }
+        let client = Netns::of(day.process("client").pid);
+        for server in [DNS, DNS_V6] {
+            let web = || resolve_at(server, "web.default.svc.cluster.local");
+            wait_until("an answer to the pod", || client.run(web) == web_ip());
+            assert_eq!(web(), web_ip(), "{server}");
+            let prefix = if server == DNS { 32 } else { 128 };
+            ip(&format!("addr del {server}/{prefix} dev lo"));
+            wait_until("the address to be added again", || {
+                client.run(web) == web_ip()
+            });
+        }
     });
 }
 

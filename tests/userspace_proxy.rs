@@ -8,13 +8,18 @@ mod skip;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use podprobe::api::service::{Cidr, Protocol};
+use podprobe::proxy::DataPath;
 use podprobe::proxy::role::home::Record;
 use podprobe::proxy::role::message::{HostPorts, Options, Request, ServiceAddresses};
+use podprobe::proxy::userspace::client::{ProxyRole, UserspaceProxy};
+use podprobe::services::names::Names;
 use podprobe::services::table::{Backends, HostPort, ServiceTable};
+use podprobe::sys::task::Process;
 use proxied::{
     CEILING, PROGRAM, ask, ask_from, at, backend, backends_of, check_echo, check_refused,
     check_stream, echo, eventually, in_a_pod, ip, kill, named, named_at, proxied, serve, service,
@@ -846,7 +851,10 @@ fn a_wiped_directory_is_made_anew_and_connections_live_on() {
         proxy.apply(&[service("echo", &[echo()])]);
         let pid = proxy.pid();
         let mut stream = TcpStream::connect(FOO).unwrap();
-        std::fs::remove_dir_all(&proxy.dir).unwrap();
+        // At once: the role would make files anew while others are still being removed.
+        let aside = proxy.dir.with_file_name("aside");
+        std::fs::rename(&proxy.dir, &aside).unwrap();
+        std::fs::remove_dir_all(aside).unwrap();
         eventually("the record is back", || {
             Record::running(&proxy.dir).is_some()
         });
@@ -886,14 +894,78 @@ fn a_retired_role_ends_with_its_last_connection() {
         proxy.role.ask(&Request::Retire {}).unwrap();
         let mut next = podprobe::proxy::userspace::client::ProxyRole::new(&proxy.dir, "")
             .with_program(PROGRAM);
-        std::fs::remove_file(proxy.dir.join("state.json")).unwrap();
-        std::fs::remove_file(proxy.dir.join("control.sock")).unwrap();
         next.ask(&Request::Metrics {}).unwrap();
         assert_ne!(proxy.pid(), old.pid);
         check_echo(FOO, b"bbbbb");
         check_stream(&mut stream, b"aaaaa");
         drop(stream);
         eventually("the old one has ended", || !old.alive());
+    });
+}
+
+/// What a role says that knows no names.
+fn answer_as_before_names(mut stream: UnixStream) -> Option<serde_json::Value> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).ok()?;
+    let mut request = vec![0; u32::from_be_bytes(length) as usize];
+    stream.read_exact(&mut request).ok()?;
+    stream.write_all(b"{\"applied\":1,\"metrics\":{}}\n").ok()?;
+    serde_json::from_slice(&request).ok()
+}
+
+/// It would take names and leave them aside.
+#[test]
+fn a_role_of_an_earlier_version_gives_way_to_one_that_knows_names() {
+    proxied(|proxy| {
+        std::fs::create_dir_all(&proxy.dir).unwrap();
+        let socket = UnixListener::bind(proxy.dir.join("control.sock")).unwrap();
+        let mut process = Command::new("sleep").arg("1000").spawn().unwrap();
+        let record = Record {
+            boot_id: podprobe::clock::boot_id(),
+            process: Process::of(process.id() as i32).unwrap(),
+            version: "0.0.1".into(),
+        };
+        let record = serde_json::to_vec(&record).unwrap();
+        std::fs::write(proxy.dir.join("state.json"), record).unwrap();
+        let old = std::thread::spawn(move || {
+            let mut asked = Vec::new();
+            while asked
+                .last()
+                .is_none_or(|r: &serde_json::Value| r["retire"].is_null())
+            {
+                let (stream, _) = socket.accept().unwrap();
+                asked.extend(answer_as_before_names(stream));
+            }
+            process.kill().unwrap();
+            process.wait().unwrap();
+            asked
+        });
+        let role = ProxyRole::new(&proxy.dir, "").with_program(PROGRAM);
+        let mut path = UserspaceProxy::new(role, Options::default());
+        path.set_names(Some(Names {
+            version: 1,
+            domain: "cluster.local".into(),
+            addresses: vec![ip("10.96.0.10")],
+            clients: vec![Cidr::v4([10, 96, 0, 10], 32)],
+            ..Names::default()
+        }));
+        path.apply(&ServiceTable::default()).unwrap();
+        let asked = old.join().unwrap();
+        assert!(asked.iter().all(|r| r["apply"].is_null()), "{asked:?}");
+        let client = UdpSocket::bind("0.0.0.0:0").unwrap();
+        client.set_read_timeout(Some(CEILING)).unwrap();
+        client.connect("10.96.0.10:53").unwrap();
+        let question = b"\0\x07\x01\0\0\x01\0\0\0\0\0\0\x07cluster\x05local\0\0\x06\0\x01";
+        client.send(question).unwrap();
+        let mut answer = [0; 512];
+        assert!(client.recv(&mut answer).unwrap() > question.len());
+        assert_eq!(answer[..4], [0, 7, 0x85, 0x80]);
+        // Names alone keep nothing when they go.
+        path.set_names(None);
+        assert!(path.remove().unwrap());
+        eventually("the address is gone", || {
+            UdpSocket::bind("10.96.0.10:0").is_err()
+        });
     });
 }
 

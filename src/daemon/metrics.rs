@@ -23,6 +23,9 @@ impl DaemonBackend {
         let help = "Probe workers: one for each probe of each container that may still run.";
         Family::new(&mut out, "podprobe_prober_workers", Kind::Gauge, help)
             .value(&[], self.prober.manager.worker_count() as u64);
+        if let Some(names) = &self.services.get().name_counters {
+            names.write_metrics(&mut out);
+        }
         out
     }
 }

@@ -18,12 +18,12 @@ pub struct TrafficGate {
 struct State {
     /// The version of the change feed that the data path is not behind of.
     passed: Option<u64>,
-    /// Clients are sent to some endpoint.
+    /// Clients are sent to some endpoint, or find one by its name.
     has_traffic: bool,
 }
 
 impl TrafficGate {
-    /// The data path has seen this version; `has_traffic`: it sends clients to some endpoint.
+    /// Data path and names have seen this version; `has_traffic`: they send clients to some endpoint.
     pub fn pass(&self, version: u64, has_traffic: bool) {
         *self.lock() = State {
             passed: Some(version),

@@ -266,16 +266,22 @@ impl Watch {
         let names_step = self.names_pace.step_names(now, applied_names, names);
         let waits = [step, names_step].into_iter().filter_map(Step::wait);
         self.due = waits.min();
-        let in_force = self.applied.as_ref().is_some_and(has_traffic);
         match (step, names_step) {
             (Step::Apply, _) => self.apply(services, version, now),
             _ if now >= self.next_look => self.apply(services, version, now),
             (_, Step::Apply) => {
                 self.apply_names(names);
-                self.deps.gate.pass(version, in_force);
+                self.pass(version);
             }
-            _ => self.deps.gate.pass(version, in_force),
+            _ => self.pass(version),
         }
+    }
+
+    /// What is in force is not behind of this version.
+    fn pass(&self, version: u64) {
+        let leads = self.applied_names.as_ref().is_some_and(Names::lead_to_pods);
+        let sends = self.applied.as_ref().is_some_and(has_traffic);
+        self.deps.gate.pass(version, leads || sends);
     }
 
     /// Both what every source says, and how every pod is that was there before. Without the statuses of an earlier daemon it
@@ -408,7 +414,7 @@ impl Watch {
         let has_names = services.names.is_some() || self.applied_names.is_some();
         if !has_names && is_empty(table) && self.applied.as_ref().is_some_and(is_empty) {
             self.applied = Some(table.clone());
-            return self.deps.gate.pass(version, false);
+            return self.pass(version);
         }
         self.deps.path.set_names(services.names.clone());
         match self.deps.path.apply(table) {
@@ -416,7 +422,7 @@ impl Watch {
                 log::debug!("services in force: {}", summary(table));
                 self.applied = Some(table.clone());
                 self.applied_names.clone_from(&services.names);
-                self.deps.gate.pass(version, has_traffic(table));
+                self.pass(version);
                 self.failed.clear();
                 if applied.repaired && applied.full && version > 0 {
                     log::warn!("services: the tables were changed by somebody else: made again");

@@ -29,6 +29,17 @@ pub struct Names {
     pub services: Vec<ServiceNames>,
 }
 
+impl Names {
+    /// Whether a name leads to a pod itself, and not to an address from which a data path sends clients on.
+    pub fn lead_to_pods(&self) -> bool {
+        let leads = |target: &NameTarget| match target {
+            NameTarget::Headless(endpoints) => endpoints.iter().any(|e| e.ready),
+            NameTarget::ClusterIps { .. } | NameTarget::ExternalName(_) => false,
+        };
+        self.services.iter().any(|s| leads(&s.target))
+    }
+}
+
 /// The names of one service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceNames {

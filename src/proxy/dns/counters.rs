@@ -2,6 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::metrics::{Family, Kind};
+
+/// The codes of answers that there are.
+const CODES: [&str; 6] = [
+    "NOERROR", "FORMERR", "SERVFAIL", "NXDOMAIN", "NOTIMP", "REFUSED",
+];
+
 /// Since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
@@ -41,5 +48,36 @@ impl Counters {
         };
         self.responses[usize::from(flags[1] & 0xf)] += 1;
         self.truncated += u64::from(flags[0] >> 1 & 1);
+    }
+
+    /// In the text format, under podprobe's names.
+    pub fn write_metrics(&self, out: &mut String) {
+        let help = "Questions of clients to the responder of names.";
+        let mut family = Family::new(out, "podprobe_dns_requests_total", Kind::Counter, help);
+        family.value(&[("transport", "udp")], self.udp_requests);
+        family.value(&[("transport", "tcp")], self.tcp_requests);
+        let help = "Answers of the responder of names, by their code.";
+        let mut family = Family::new(out, "podprobe_dns_responses_total", Kind::Counter, help);
+        for (code, n) in CODES.iter().zip(self.responses) {
+            family.value(&[("rcode", code)], n);
+        }
+        let help = "What clients of the responder of names got no answer to.";
+        let mut family = Family::new(out, "podprobe_dns_unanswered_total", Kind::Counter, help);
+        family.value(&[("reason", "stranger")], self.strangers);
+        family.value(&[("reason", "no_question")], self.ignored);
+        family.value(&[("reason", "not_sent")], self.unsent);
+        family.value(&[("reason", "displaced")], self.connections_displaced);
+        let help = "Answers that say that they were cut short.";
+        Family::new(out, "podprobe_dns_truncated_total", Kind::Counter, help)
+            .value(&[], self.truncated);
+        let help = "Questions that the node's resolvers were asked.";
+        Family::new(out, "podprobe_dns_forwards_total", Kind::Counter, help)
+            .value(&[], self.forwards);
+        let help = "Tries of these questions that failed, and questions that gave way to others.";
+        let name = "podprobe_dns_forward_failures_total";
+        let mut family = Family::new(out, name, Kind::Counter, help);
+        family.value(&[("reason", "timeout")], self.forward_timeouts);
+        family.value(&[("reason", "error")], self.forward_failures);
+        family.value(&[("reason", "displaced")], self.forwards_displaced);
     }
 }

@@ -98,6 +98,13 @@ impl Home {
         replace(&self.dir.join(RECORD), &[&serde_json::to_vec(&record)?])
     }
 
+    /// Leaves the directory to another role, which may start while this one still has connections.
+    pub fn leave(self) {
+        for name in [SOCKET, RECORD] {
+            let _ = fs::remove_file(self.dir.join(name));
+        }
+    }
+
     /// The directory.
     pub fn dir(&self) -> &Path {
         &self.dir

@@ -137,11 +137,15 @@ impl Role {
     fn obey(&mut self, client: Key, request: Request) {
         let answer = match request {
             Request::Apply(configuration) => self.apply(&configuration),
-            Request::Metrics {} => Answer {
-                metrics: Some(self.userspace.metrics()),
-                names: Some(self.names.counters()),
-                ..self.state()
-            },
+            Request::Metrics {} => {
+                // The daemon asks every ten seconds.
+                self.userspace.mend();
+                Answer {
+                    metrics: Some(self.userspace.metrics()),
+                    names: Some(self.names.counters()),
+                    ..self.state()
+                }
+            }
             Request::Retire {} => {
                 self.retire();
                 self.state()
@@ -183,7 +187,9 @@ impl Role {
 
     fn retire(&mut self) {
         self.retired = true;
-        self.home = None;
+        if let Some(home) = self.home.take() {
+            home.leave();
+        }
         // Before their addresses go.
         self.names.retire();
         self.userspace.retire();

@@ -71,6 +71,16 @@ impl Addresses {
         }
     }
 
+    /// Adds again what somebody has removed.
+    pub fn renew(&self) {
+        let wanted = self.claimed.iter().filter(|(_, c)| c.wanted);
+        for (_, claimed) in wanted {
+            // Where it is there, the kernel says so.
+            let _ =
+                Rtnetlink::open().and_then(|mut kernel| kernel.claim_address(LOOPBACK, claimed.ip));
+        }
+    }
+
     fn insert(&mut self, ip: IpAddr) {
         let key = self.claimed.insert(Claimed {
             ip,

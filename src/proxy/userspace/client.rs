@@ -207,6 +207,8 @@ pub struct UserspaceProxy {
     last: Answer,
     /// What it had counted of names.
     counters: Option<Counters>,
+    /// It is no role of a podprobe without names.
+    knows_names: bool,
 }
 
 struct Sent {
@@ -226,6 +228,7 @@ impl UserspaceProxy {
             sent: None,
             last: Answer::default(),
             counters: None,
+            knows_names: false,
         };
         // One that runs already says which addresses are its own.
         if proxy.role.runs() {
@@ -257,6 +260,7 @@ impl UserspaceProxy {
         let mut answer = self.role.ask(&Request::Metrics {})?;
         let metrics = answer.metrics.take();
         self.counters = answer.names.take();
+        self.knows_names |= self.counters.is_some();
         self.last = answer;
         metrics.ok_or_else(|| failed("the proxy answered without metrics"))
     }
@@ -273,7 +277,22 @@ impl UserspaceProxy {
         Ok(self.last.applied == Some(self.version))
     }
 
+    /// A role of an earlier podprobe would leave names aside. It goes on with its connections, and another one starts.
+    fn replace_an_older_role(&mut self) -> Result<(), ProxyError> {
+        if self.names.is_none() || self.knows_names || !self.role.runs() {
+            return Ok(());
+        }
+        self.metrics()?;
+        if !self.knows_names {
+            self.remove()?;
+            // What starts now is this program.
+            self.knows_names = true;
+        }
+        Ok(())
+    }
+
     fn send(&mut self, table: &ServiceTable) -> Result<(), ProxyError> {
+        self.replace_an_older_role()?;
         self.sent = None;
         self.version += 1;
         let answer = self.role.ask(&Request::Apply(Box::new(Configuration {

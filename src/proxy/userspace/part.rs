@@ -112,6 +112,11 @@ impl Userspace {
         self.shared.addresses.all()
     }
 
+    /// Mends what somebody else has undone.
+    pub fn mend(&self) {
+        self.shared.addresses.renew();
+    }
+
     /// What has been counted.
     pub fn metrics(&self) -> Metrics {
         Metrics {
