@@ -90,3 +90,40 @@ pub struct EndpointNames {
     /// The ports of the service, with the numbers that this endpoint has for them.
     pub ports: Vec<NamedPort>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_to_pods_where_a_headless_service_has_a_ready_one() {
+        let leads = |target: NameTarget| {
+            let services = vec![ServiceNames {
+                namespace: "n".into(),
+                name: "s".into(),
+                target,
+            }];
+            let names = Names {
+                services,
+                ..Names::default()
+            };
+            names.lead_to_pods()
+        };
+        let endpoint = |ready| EndpointNames {
+            address: [10, 244, 0, 2].into(),
+            hostname: None,
+            ready,
+            ports: Vec::new(),
+        };
+        assert!(leads(NameTarget::Headless(vec![
+            endpoint(false),
+            endpoint(true)
+        ])));
+        assert!(!leads(NameTarget::Headless(vec![endpoint(false)])));
+        assert!(!leads(NameTarget::ExternalName("example.com".into())));
+        assert!(!leads(NameTarget::ClusterIps {
+            addresses: vec![[10, 96, 0, 7].into()],
+            ports: Vec::new(),
+        }));
+    }
+}
