@@ -464,7 +464,6 @@ fn what_the_kernel_can_is_found_out_without_a_trace() {
         for family in [Family::Ip, Family::Ip6] {
             netfilter.can_translate(family, "probe").unwrap();
         }
-        netfilter.can_filter_bridges("probe").unwrap();
         if let Some(rules) = nft(&["list", "ruleset"]) {
             assert_eq!(rules, "");
         }
