@@ -151,17 +151,6 @@ pub struct NetworkSettings {
     pub cni: CniSettings,
 }
 
-/// The addresses of the node's interfaces.
-pub fn node_addresses() -> Vec<IpAddr> {
-    let interfaces = nix::ifaddrs::getifaddrs().ok().into_iter().flatten();
-    let address = |i: nix::ifaddrs::InterfaceAddress| {
-        let address = i.address?;
-        let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
-        v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
-    };
-    interfaces.filter_map(address).collect()
-}
-
 /// A namespace that nobody connects. Only the pod's own containers and its probes can reach it, because they are in it.
 struct Unconnected {
     address: IpAddr,
@@ -220,6 +209,17 @@ impl PodNetwork for Collected {
     fn restore(&self, id: &str, record: &Path) -> io::Result<()> {
         self.network.restore(id, record)
     }
+}
+
+/// The addresses of all interfaces in the caller's network namespace; none where they cannot be read.
+pub fn node_addresses() -> Vec<IpAddr> {
+    let interfaces = nix::ifaddrs::getifaddrs().ok().into_iter().flatten();
+    let address = |i: nix::ifaddrs::InterfaceAddress| {
+        let address = i.address?;
+        let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
+    };
+    interfaces.filter_map(address).collect()
 }
 
 /// The networks of this node.
