@@ -688,7 +688,7 @@ fn no_pod_is_connected_while_gc_runs() {
         std::thread::scope(|s| {
             let collected = s.spawn(|| network.gc(&[]));
             let open = hold(&gate);
-            let (tell, told) = std::sync::mpsc::channel();
+            let (tell, told) = std::sync::mpsc::sync_channel(1);
             let (network, sandbox) = (&network, pod.sandbox());
             let connect = move || {
                 tell.send(nix::unistd::gettid()).unwrap();
