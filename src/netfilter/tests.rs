@@ -4,25 +4,8 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
 
-use nix::sched::{CloneFlags, unshare};
-
+use super::own_network::in_own_network;
 use super::*;
-
-/// Runs `inside` on a thread in a network namespace of its own. Not where we are not root.
-fn in_own_network(inside: impl FnOnce() + Send) {
-    if !crate::skip::is_root() {
-        return;
-    }
-    let run = || {
-        unshare(CloneFlags::CLONE_NEWNET).unwrap();
-        inside();
-    };
-    std::thread::scope(|s| {
-        if let Err(panic) = s.spawn(run).join() {
-            std::panic::resume_unwind(panic);
-        }
-    });
-}
 
 /// What `nft` prints; None where it is not installed.
 fn nft(words: &[&str]) -> Option<String> {
