@@ -167,6 +167,10 @@ struct Watch {
     seen: u64,
     pods: HashMap<PodUid, (Arc<Pod>, PodFacts)>,
     allocations: Allocations,
+    /// The record on the disk says the same.
+    is_recorded: bool,
+    /// Why it does not, as the log has it.
+    record_said: String,
     applied: Option<ServiceTable>,
     pace: Pace,
     /// When to look again though nothing has changed.
@@ -183,6 +187,8 @@ impl Watch {
         let now = Moment::now();
         Self {
             allocations: read_allocations(&deps.record),
+            is_recorded: true,
+            record_said: String::new(),
             deps,
             began: now,
             seen: 0,
@@ -292,7 +298,10 @@ impl Watch {
         // What a source that has not spoken yet had keeps its addresses.
         if assignment.record != self.allocations && (self.deps.has_all)() {
             self.allocations = assignment.record;
-            self.write_allocations();
+            self.is_recorded = false;
+        }
+        if let Some(failed) = self.record() {
+            log::warn!("{failed}");
         }
         let mut pods: Vec<PodFacts> = self.pods.values().map(|(_, facts)| facts.clone()).collect();
         pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
@@ -383,15 +392,25 @@ impl Watch {
         self.said = all;
     }
 
-    fn write_allocations(&self) {
+    /// Writes down what was allocated, if it is not. Returns what there is to say: a failure is tried again with each turn,
+    /// and said once.
+    fn record(&mut self) -> Option<String> {
+        if self.is_recorded {
+            return None;
+        }
         let path = &self.deps.record;
         let json = serde_json::to_vec(&self.allocations).unwrap_or_default();
-        if let Err(e) = atomic_file::replace(path, &json) {
-            log::warn!(
-                "cannot write {}: {e}; services keep their addresses until the daemon is started again",
+        let failed = atomic_file::replace(path, &json).err().map(|e| {
+            format!(
+                "cannot write {}: {e}; trying again; until then services keep their addresses only while the daemon runs",
                 path.display()
-            );
-        }
+            )
+        });
+        self.is_recorded = failed.is_none();
+        let text = failed.unwrap_or_default();
+        let is_new = !text.is_empty() && text != self.record_said;
+        self.record_said.clone_from(&text);
+        is_new.then_some(text)
     }
 }
 
@@ -470,3 +489,6 @@ fn read_allocations(path: &Path) -> Allocations {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
