@@ -17,6 +17,7 @@ use crate::images::manager::ImageWaitReason;
 use crate::images::{ImagePull, PullStage};
 use crate::kuberuntime::KubeRuntime;
 use crate::layout::Layout;
+use crate::network::Networks;
 use crate::pleg::Pleg;
 use crate::pod_config::{FileStates, PodConfig};
 use crate::pod_manager::PodManager;
@@ -53,6 +54,7 @@ pub(super) struct DaemonBackend {
     pub(super) kuberuntime: Arc<KubeRuntime>,
     pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) services: Arc<ServicesView>,
+    pub(super) networks: Arc<Networks>,
     /// When the daemon started.
     pub(super) started: Moment,
 }
@@ -198,6 +200,15 @@ impl DaemonBackend {
         pulls
     }
 
+    fn network_lacks(&self, pod: &Pod, status: &PodStatus) -> Vec<String> {
+        let address = status.pod_ip.parse().ok();
+        let address = address.filter(|_| !pod.spec.host_network);
+        let missing = address
+            .into_iter()
+            .flat_map(|ip| self.networks.missing_for(ip));
+        missing.map(|m| m.text.clone()).collect()
+    }
+
     /// The pods that run or are to run, and those that are ending, of those that are `wanted`; whether each is being
     /// removed.
     fn shown(&self, wanted: impl Fn(&Pod) -> bool) -> Vec<(Arc<Pod>, bool)> {
@@ -247,6 +258,7 @@ impl DaemonBackend {
         Arc::new(PodView {
             object: pod.clone().into(),
             pulls: self.pulls(pod, &status),
+            network_lacks: self.network_lacks(pod, &status),
             status,
             file: file.file,
             warnings: file

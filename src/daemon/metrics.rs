@@ -23,6 +23,12 @@ impl DaemonBackend {
         let help = "Probe workers: one for each probe of each container that may still run.";
         Family::new(&mut out, "podprobe_prober_workers", Kind::Gauge, help)
             .value(&[], self.prober.manager.worker_count() as u64);
+        let help =
+            "What the kernel lacks for the network of pods; `describe pod` says what follows.";
+        let mut missing = Family::new(&mut out, "podprobe_network_missing", Kind::Gauge, help);
+        for lack in self.networks.missing() {
+            missing.value(&[("what", lack.what.as_str())], 1);
+        }
         out
     }
 }

@@ -104,7 +104,9 @@ pub(super) fn start(
     let evictions = evictions(settings, layout, &pods_with_data, pod_evicted);
     forget_those_that_began_anew(&mut restored, &evictions);
     let (objects_changed, objects) = bounded(1);
-    let stores = Stores::new(restored, started, objects_changed, &sources(settings));
+    let networks = engine.networks.0.clone();
+    let sources = sources(settings);
+    let stores = Stores::new(restored, started, objects_changed, &sources, networks);
     let facts = NodeFacts::read(settings.node_ip, &layout.lib_dir());
     let node = node(settings, &facts);
     let (kuberuntime, pulls) = kuberuntime(settings, &engine, layout, &stores, facts);
@@ -192,7 +194,7 @@ pub(super) fn start(
         pleg: (pleg, stop_pleg),
     };
     let running = Running {
-        sources: sources(settings),
+        sources,
         backend,
         runtime: engine.runtime,
         updates,
@@ -222,6 +224,7 @@ struct Stores {
     /// The services as they are, and who waits for them.
     services: Arc<ServicesView>,
     gate: Arc<TrafficGate>,
+    networks: Arc<Networks>,
     /// Statuses of an earlier daemon are there.
     restored: bool,
     /// When the daemon started.
@@ -235,6 +238,7 @@ impl Stores {
         started: Moment,
         objects_changed: Sender<()>,
         sources: &[PodSource],
+        networks: Arc<Networks>,
     ) -> Self {
         let feed = Arc::new(ChangeFeed::default());
         let has_statuses = !restored.statuses.is_empty();
@@ -256,6 +260,7 @@ impl Stores {
             records: Arc::default(),
             services: Arc::default(),
             gate: Arc::default(),
+            networks,
             restored: has_statuses,
             started,
             feed,
@@ -404,6 +409,7 @@ fn backend(
         kuberuntime: kuberuntime.clone(),
         heartbeat: Arc::default(),
         services: stores.services.clone(),
+        networks: stores.networks.clone(),
         started: stores.started,
     }
 }

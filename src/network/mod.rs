@@ -27,6 +27,7 @@ use crate::sys::task::Process;
 
 use bridge::{Bridge, BridgeSettings};
 use cni::{CniNetwork, CniSettings};
+pub use kernel::{Missing, Part};
 
 /// A sandbox whose network is set up or taken down.
 #[derive(Clone, Copy, Debug)]
@@ -232,7 +233,8 @@ pub struct Networks {
     /// For new sandboxes where CNI is not chosen.
     kind: NetworkKind,
     /// What the kernel lacks.
-    missing: Vec<String>,
+    missing: Vec<Missing>,
+    pod_cidrs: Vec<Cidr>,
 }
 
 impl Networks {
@@ -250,8 +252,8 @@ impl Networks {
             NetworkChoice::Auto if !kernel.can_bridge => NetworkKind::None,
             NetworkChoice::Auto | NetworkChoice::Bridge => NetworkKind::Bridge,
         };
-        for what in &kernel.missing {
-            log::warn!("{what}");
+        for missing in &kernel.missing {
+            log::warn!("{}", missing.text);
         }
         Self {
             host: Unconnected {
@@ -261,6 +263,7 @@ impl Networks {
                 address: Ipv4Addr::LOCALHOST.into(),
             },
             choice: settings.choice,
+            pod_cidrs: settings.pod_cidrs.clone(),
             cni: Collected::new(settings.cni.clone()),
             bridge: Bridge::new(BridgeSettings::of(settings, kernel.filter)),
             kind,
@@ -279,9 +282,19 @@ impl Networks {
         }
     }
 
-    /// What the kernel lacks for the network of pods, a sentence each.
-    pub fn missing(&self) -> &[String] {
+    /// What the kernel lacks for the network of pods.
+    pub fn missing(&self) -> &[Missing] {
         &self.missing
+    }
+
+    /// What of this a pod with such an address feels, that does not use the node's network.
+    pub fn missing_for(&self, address: IpAddr) -> impl Iterator<Item = &Missing> {
+        let at_bridge = self.pod_cidrs.iter().any(|range| range.contains(address));
+        let feels = move |part| match part {
+            Part::Bridge => address.is_loopback(),
+            Part::Nat | Part::FrameFilter => at_bridge,
+        };
+        self.missing.iter().filter(move |m| feels(m.what))
     }
 
     /// The addresses of each sandbox of this kind; None where each has its own.
@@ -321,5 +334,53 @@ impl Networks {
     /// See [`PodNetwork::mend`].
     pub fn mend(&self) -> Vec<String> {
         self.bridge.mend()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netfilter::own_network::in_own_network;
+
+    /// As on a kernel that cannot, or where it may not.
+    #[test]
+    fn what_the_kernel_lacks_is_told_to_the_pods_that_feel_it() {
+        in_own_network(|| {
+            const CAP_NET_ADMIN: u64 = 1 << 12;
+            crate::sys::process::drop_capabilities(CAP_NET_ADMIN).unwrap();
+            let mut networks = Networks::new(NetworkSettings {
+                choice: NetworkChoice::Auto,
+                node_ip: [192, 0, 2, 1].into(),
+                pod_cidrs: vec!["10.244.0.0/24".parse().unwrap()],
+                id: "podprobe-test".into(),
+                records: PathBuf::from("/nowhere"),
+                cni: CniSettings {
+                    conf_dir: PathBuf::from("/nowhere"),
+                    bin_dirs: Vec::new(),
+                    cache_dir: PathBuf::from("/nowhere"),
+                },
+            });
+            assert_eq!(networks.kind(), NetworkKind::None);
+            let of = |networks: &Networks, ip: &str| -> Vec<&str> {
+                let missing = networks.missing_for(ip.parse().unwrap());
+                missing.map(|m| m.what.as_str()).collect()
+            };
+            assert_eq!(of(&networks, "127.0.0.1"), ["bridge"]);
+            assert_eq!(of(&networks, "10.244.0.2"), [""; 0]);
+            let text = &networks.missing()[0].text;
+            let cause = "not permitted; the daemon needs CAP_NET_ADMIN";
+            assert!(
+                text.starts_with("pods have only a loopback interface: ") && text.ends_with(cause),
+                "{text}"
+            );
+            let lack = |what| Missing {
+                what,
+                text: String::new(),
+            };
+            networks.missing = [Part::Nat, Part::FrameFilter].map(lack).into();
+            assert_eq!(of(&networks, "127.0.0.1"), [""; 0]);
+            assert_eq!(of(&networks, "10.244.0.2"), ["nat", "frame-filter"]);
+            assert_eq!(of(&networks, "10.77.0.2"), [""; 0], "of CNI plugins");
+        });
     }
 }
