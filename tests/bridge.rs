@@ -650,31 +650,66 @@ fn a_pod_that_claims_to_be_a_neighbour_gets_none_of_its_traffic() {
     });
 }
 
+/// Has the next sandboxes connected by a plugin that runs these lines first.
+fn restart_with_a_plugin(day: &mut Day<'_>, lines: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    day.kill9();
+    let bin = day.node.dir.path().join("plugins");
+    fs::create_dir(&bin).unwrap();
+    let script = format!(
+        r#"#!/bin/sh
+{lines}
+[ "$CNI_COMMAND" != VERSION ] || echo '{{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}}'
+[ "$CNI_COMMAND" != ADD ] || echo '{{"cniVersion": "1.0.0", "ips": [{{"address": "10.77.0.2/24"}}]}}'
+"#
+    );
+    fs::write(bin.join("own"), script).unwrap();
+    fs::set_permissions(bin.join("own"), fs::Permissions::from_mode(0o755)).unwrap();
+    let conf = day.node.layout.cni_conf_dir();
+    fs::create_dir_all(&conf).unwrap();
+    let list = json!({"cniVersion": "1.0.0", "name": "own", "plugins": [{"type": "own"}]});
+    fs::write(conf.join("10-own.conflist"), list.to_string()).unwrap();
+    configure(day.node, &json!({"cniBinDir": bin}));
+    day.start();
+}
+
+/// Also by a daemon that comes after one that was killed, while the plugin goes on.
+#[test]
+fn a_pod_that_waits_long_for_a_plugin_is_in_the_log() {
+    on_the_bridge(json!({}), |day, _| {
+        let go = day.node.dir.path().join("go");
+        let wait = format!(
+            "[ \"$CNI_COMMAND\" != ADD ] || while [ ! -e {} ]; do sleep 0.1; done",
+            go.display()
+        );
+        restart_with_a_plugin(day, &wait);
+        day.put("a", day.pod("a", "exec sleep 1000", json!({})));
+        let says = |day: &Day<'_>, text: &str| wait_until(text, || day.log().contains(text));
+        says(
+            day,
+            "plugin own of network \"own\" has not answered ADD for sandbox",
+        );
+        day.kill9();
+        day.start();
+        says(
+            day,
+            "waits for a network plugin of an earlier call, which still runs",
+        );
+        fs::write(go, "").unwrap();
+        day.wait_ready("a");
+    });
+}
+
 /// Plugins look into the namespace for what they have to undo.
 #[test]
 fn plugins_release_a_pod_while_its_namespace_is_there() {
-    use std::os::unix::fs::PermissionsExt;
     on_the_bridge(json!({}), |day, _| {
-        day.kill9();
-        let dir = day.node.dir.path();
-        let (bin, calls) = (dir.join("plugins"), dir.join("calls"));
-        fs::create_dir(&bin).unwrap();
-        let script = format!(
-            r#"#!/bin/sh
-echo "$CNI_COMMAND $(readlink "$CNI_NETNS" || echo none)" >> {}
-[ "$CNI_COMMAND" != VERSION ] || echo '{{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}}'
-[ "$CNI_COMMAND" != ADD ] || echo '{{"cniVersion": "1.0.0", "ips": [{{"address": "10.77.0.2/24"}}]}}'
-"#,
+        let calls = day.node.dir.path().join("calls");
+        let log = format!(
+            "echo \"$CNI_COMMAND $(readlink \"$CNI_NETNS\" || echo none)\" >> {}",
             calls.display()
         );
-        fs::write(bin.join("own"), script).unwrap();
-        fs::set_permissions(bin.join("own"), fs::Permissions::from_mode(0o755)).unwrap();
-        let conf = day.node.layout.cni_conf_dir();
-        fs::create_dir_all(&conf).unwrap();
-        let list = json!({"cniVersion": "1.0.0", "name": "own", "plugins": [{"type": "own"}]});
-        fs::write(conf.join("10-own.conflist"), list.to_string()).unwrap();
-        configure(day.node, &json!({"cniBinDir": bin}));
-        day.start();
+        restart_with_a_plugin(day, &log);
         day.put("a", day.pod("a", "exec sleep 1000", json!({})));
         day.wait_ready("a");
         assert_eq!(address(day, "a").to_string(), "10.77.0.2");

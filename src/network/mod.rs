@@ -18,6 +18,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -187,9 +188,17 @@ impl Collected {
         self.done.notify_all();
     }
 
-    fn wait(&self) {
-        let waited = self.done.wait_while(self.lock(), |is_done| !*is_done);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    /// Calls `say` when it takes longer than `slow`.
+    fn wait(&self, slow: Duration, say: impl FnOnce()) {
+        let waits = |is_done: &mut bool| !*is_done;
+        let waited = self.done.wait_timeout_while(self.lock(), slow, waits);
+        let (is_done, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        drop(is_done);
+        if waited.timed_out() {
+            say();
+            let waited = self.done.wait_while(self.lock(), waits);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, bool> {
@@ -199,7 +208,13 @@ impl Collected {
 
 impl PodNetwork for Collected {
     fn set_up(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<Vec<IpAddr>> {
-        self.wait();
+        self.wait(cni::SLOW, || {
+            log::warn!(
+                "pod {}/{} waits for its network: what earlier sandboxes left is released first",
+                sandbox.namespace,
+                sandbox.name
+            );
+        });
         self.network.set_up(sandbox)
     }
 
@@ -341,6 +356,22 @@ impl Networks {
 mod tests {
     use super::*;
     use crate::netfilter::own_network::in_own_network;
+
+    #[test]
+    fn a_pod_that_waits_long_for_what_others_left_says_so() {
+        let collected = Collected::new(CniSettings {
+            conf_dir: PathBuf::new(),
+            bin_dirs: Vec::new(),
+            cache_dir: PathBuf::new(),
+        });
+        let mut said = false;
+        collected.wait(Duration::ZERO, || {
+            said = true;
+            collected.done();
+        });
+        assert!(said);
+        collected.wait(Duration::ZERO, || panic!("it is done"));
+    }
 
     /// As on a kernel that cannot, or where it may not.
     #[test]

@@ -17,7 +17,7 @@ use super::files::{self, Loaded};
 use super::lock::SandboxLock;
 use super::request::Attachment;
 use super::versions::{self, Memory};
-use super::{CniSettings, Limits, result};
+use super::{CniSettings, Limits, Slow, result};
 use crate::network::{PodNetwork, SandboxNetwork};
 use crate::runtime::Cancel;
 use crate::sys::task::Process;
@@ -301,7 +301,16 @@ impl CniNetwork {
 
     pub(super) fn lock(&self, id: &str) -> Result<SandboxLock, CniError> {
         let dir = self.settings.cache_dir.join("locks");
-        let held = SandboxLock::take(&dir, id, self.limits.plugin, &self.cancel);
+        let say = || {
+            log::warn!(
+                "sandbox {id} waits for a network plugin of an earlier call, which still runs"
+            );
+        };
+        let slow = Slow {
+            after: self.limits.slow,
+            say: &say,
+        };
+        let held = SandboxLock::take(&dir, id, self.limits.plugin, slow, &self.cancel);
         match held {
             Ok(Some(lock)) => Ok(lock),
             Ok(None) => {
