@@ -996,7 +996,8 @@ fn what_belongs_to_no_connection_does_not_go_round(s: &mut Subject<'_>) {
     let ranges = [cidr("10.96.0.0/16"), cidr("fd00:96::/112")];
     node.ip("route del 10.96.0.0/16 dev outside");
     node.ip("-6 route del fd00:96::/112 dev outside");
-    node.run(|| service_routes::ensure(&ranges, To::PacketFilter)).unwrap();
+    node.run(|| service_routes::ensure(&ranges, To::PacketFilter))
+        .unwrap();
     let entry = ServicePortEntry {
         cluster_ips: vec![ip(CLUSTER_IP), ip(CLUSTER_IP_6)],
         ..service(Protocol::Tcp)

@@ -4,19 +4,26 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::libc;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use podprobe::layout::Layout;
 use podprobe::proxy::role::home::Record;
+use podprobe::runtime::shims::cgroup::Cgroups;
+use podprobe::settings::RuntimeChoice;
 use podprobe::sys::task::PidFd;
 use serde_json::{Value, json};
 
 mod support;
 use support::bridged::{address, namespace, nft, on_the_bridge};
 use support::daemon::Day;
-use support::netns::{MACHINE, try_ip};
-use support::{CEILING, wait_until};
+use support::netns::{MACHINE, on_a_machine, try_ip};
+use support::{CEILING, on, wait_until};
 
 const CLUSTER_IP: &str = "10.96.0.50";
 
@@ -268,6 +275,56 @@ fn host_ports_answer_on_loopback_too() {
         day.delete("a");
         let refused = || ask(loopback).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused);
         wait_until("it to be gone", refused);
+    });
+}
+
+/// What `try` was asked to serve ends with it: tables, routes, and the proxy with its cgroup.
+#[test]
+fn try_leaves_neither_tables_nor_a_proxy() {
+    on_a_machine(|_| {
+        on(RuntimeChoice::Embedded, |node| {
+            let (pods, tmp) = (node.dir.path().join("tried"), node.dir.path().join("tmp"));
+            fs::create_dir(&pods).unwrap();
+            fs::create_dir(&tmp).unwrap();
+            let serve = "mkdir /tmp/www; echo it >/tmp/www/index.html; exec busybox httpd -f -p 80 -h /tmp/www";
+            let container = json!({"name": "c", "image": "busybox:test", "command": ["/bin/sh", "-c", serve],
+                "ports": [{"containerPort": 80, "hostPort": 8088}]});
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"app": "web"}},
+                "spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}});
+            fs::write(pods.join("a.json"), pod.to_string()).unwrap();
+            fs::write(pods.join("web.json"), service(json!({})).to_string()).unwrap();
+            let image = node.dir.path().join("image");
+            let mut child = Command::new(env!("CARGO_BIN_EXE_podprobe"))
+                .args([
+                    "try",
+                    "--image",
+                    &format!("{}=busybox:test", image.display()),
+                    "--pods",
+                ])
+                .arg(&pods)
+                .env("TMPDIR", &tmp)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap();
+            for to in [at("127.0.0.1", 8088), at(CLUSTER_IP, 8000)] {
+                wait_until("an answer", || ask(to).is_ok_and(|page| page == "it"));
+            }
+            let root = fs::read_dir(&tmp).unwrap().next().unwrap().unwrap().path();
+            let layout = Layout::new(&root);
+            let proxy = Record::running(&layout.proxy_dir()).expect("it runs");
+            kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+            assert_eq!(child.wait().unwrap().code(), Some(0));
+            assert!(!proxy.process.alive());
+            assert_eq!(nft("list tables"), "");
+            assert!(!try_ip("route show table all").1.contains("10.96.0.0"));
+            let cgroups = Cgroups::detect().unwrap();
+            assert_eq!(
+                cgroups.dirs(&format!("/{}", layout.id())),
+                [""; 0].map(PathBuf::from)
+            );
+            fs::create_dir_all(node.layout.containers()).unwrap();
+        });
     });
 }
 

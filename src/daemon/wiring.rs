@@ -4,7 +4,7 @@
 //! PLEG's thread alone starts before all parts are made, because the sync loop wants its first listing.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -50,7 +50,7 @@ use crate::prober::results;
 use crate::proxy::auto::{self, Auto};
 use crate::proxy::gate::TrafficGate;
 use crate::proxy::userspace::client::ProxyRole;
-use crate::proxy::watch::{self, ServicesView};
+use crate::proxy::watch::{self, Removal, ServicesView};
 use crate::remove_tree::remove_tree;
 use crate::runtime::shims;
 use crate::runtime::shims::app_armor::AppArmor;
@@ -88,6 +88,10 @@ pub(super) struct Running {
     pub(super) sources: Vec<PodSource>,
     /// Where pod sources send to the sync loop.
     pub(super) updates: Sender<PodUpdate>,
+    /// Takes back what sends clients to services.
+    pub(super) removal: Arc<Removal>,
+    /// Where the process is that does, if any.
+    pub(super) proxy: PathBuf,
 }
 
 /// Makes every part and starts every thread.
@@ -173,6 +177,7 @@ pub(super) fn start(
 
     let sync_loop = start_sync_loop(channels, parts, backend.heartbeat.clone())?;
     let updates = senders.updates;
+    let removal = Arc::<Removal>::default();
     let threads = Threads {
         sync_loop: (sync_loop, senders.stop),
         checkpoint: start_checkpoint(backend.checkpoint.clone(), prober)?,
@@ -187,7 +192,7 @@ pub(super) fn start(
             layout,
             &stores,
             &engine.networks.0,
-            engine.runtime.clone(),
+            (engine.runtime.clone(), removal.clone()),
         )?,
         network: start_network_watch(engine.networks)?,
         pulls,
@@ -198,6 +203,8 @@ pub(super) fn start(
         backend,
         runtime: engine.runtime,
         updates,
+        removal,
+        proxy: layout.proxy_dir(),
     };
     Ok((running, threads))
 }
@@ -578,7 +585,7 @@ fn start_services(
     layout: &Layout,
     stores: &Stores,
     networks: &Networks,
-    runtime: Arc<dyn Runtime>,
+    (runtime, removal): (Arc<dyn Runtime>, Arc<Removal>),
 ) -> Result<(JoinHandle<()>, Sender<()>), DaemonError> {
     let (stop, stopped) = bounded(0);
     let feed = stores.feed.clone();
@@ -610,6 +617,7 @@ fn start_services(
         namespace: Box::new(namespace),
         path: Box::new(path),
         gate: stores.gate.clone(),
+        removal,
         view: stores.services.clone(),
         record: layout.services(),
         node_name: settings.node_name.clone(),

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -65,6 +66,8 @@ pub struct Deps {
     pub path: Box<dyn DataPath + Send>,
     /// Who waits until a pod gets no traffic.
     pub gate: Arc<TrafficGate>,
+    /// Whether all of it is to be removed.
+    pub removal: Arc<Removal>,
     /// What clients of the daemon see.
     pub view: Arc<ServicesView>,
     /// The record of what was allocated.
@@ -122,6 +125,25 @@ impl Services {
             };
             keyed.map(one).collect()
         })
+    }
+}
+
+/// The order to take back what was programmed; nothing is programmed afterwards.
+#[derive(Debug, Default)]
+pub struct Removal {
+    wanted: AtomicBool,
+    done: AtomicBool,
+}
+
+impl Removal {
+    /// Gives the order; the thread follows when the feed is woken.
+    pub fn order(&self) {
+        self.wanted.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it was followed, as far as the kernel let it.
+    pub fn is_done(&self) -> bool {
+        self.done.load(Ordering::SeqCst)
     }
 }
 
@@ -208,6 +230,9 @@ impl Watch {
         self.deps
             .feed
             .wait_newer_of(Aspect::Status, self.seen, left);
+        if self.deps.removal.wanted.load(Ordering::SeqCst) {
+            return self.remove();
+        }
         let now = Moment::now();
         // Before the pods are read: they may be handed over in between.
         let is_complete = self.is_complete(now);
@@ -369,6 +394,18 @@ impl Watch {
                 }
             }
         }
+    }
+
+    fn remove(&mut self) {
+        self.next_look = Moment::now() + INTERVAL;
+        if self.deps.removal.is_done() {
+            return;
+        }
+        if let Err(e) = self.deps.path.remove() {
+            log::warn!("services stay in force: {e}");
+        }
+        self.deps.removal.done.store(true, Ordering::SeqCst);
+        self.deps.feed.wake();
     }
 
     fn warn(&mut self, text: Option<String>) {

@@ -44,6 +44,7 @@ fn watch(record: PathBuf) -> Watch {
         namespace: Box::new(|_| None),
         path: Box::new(Nowhere),
         gate: Arc::default(),
+        removal: Arc::default(),
         view: Arc::default(),
         record,
         node_name: "node".into(),
