@@ -91,6 +91,8 @@ fn deciding_files_own_nothing() {
                 "netfilter/transaction.rs",
                 "network/bridge/addresses.rs",
                 "proxy/pace.rs",
+                "proxy/health/answer.rs",
+                "proxy/health/state.rs",
                 "proxy/nftables/base.rs",
                 "proxy/nftables/service.rs",
                 "proxy/nftables/plan.rs",

@@ -213,6 +213,8 @@ pub struct PodSpec {
     pub host_pid: bool,
     /// The containers see one another's processes; not with `hostPID`.
     pub share_process_namespace: bool,
+    /// The containers get variables of the services of their namespace; decoded pods have true as the default.
+    pub enable_service_links: bool,
     /// The containers share the node's System V IPC.
     #[serde(rename = "hostIPC")]
     pub host_ipc: bool,

@@ -146,6 +146,8 @@ pub struct Inputs<'a> {
     pub node: &'a NodeFacts,
     /// The objects that the pod refers to.
     pub objects: &'a ObjectSet,
+    /// Variables of services, in their order.
+    pub services: &'a [(String, String)],
     /// The pod's addresses, primary first; may be empty where [`needs_pod_ips`] says so.
     pub pod_ips: &'a [IpAddr],
 }
@@ -166,6 +168,7 @@ pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, String> {
             pod_ips: i.pod_ips.iter().map(ToString::to_string).collect(),
             allocatable: i.node.allocatable,
         },
+        services: i.services,
     }
     .variables()?;
     Ok(ContainerConfig {

@@ -45,6 +45,7 @@ fn build_with(
             ..NodeFacts::default()
         },
         objects: &ObjectSet::default(),
+        services: &[],
         pod_ips: &[],
     })
 }

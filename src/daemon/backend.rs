@@ -22,6 +22,8 @@ use crate::pleg::Pleg;
 use crate::pod_config::{FileStates, PodConfig};
 use crate::pod_manager::PodManager;
 use crate::pod_workers::PodWorkers;
+use crate::proxy::health::Health;
+use crate::proxy::metrics::ProxyMetrics;
 use crate::proxy::watch::ServicesView;
 use crate::server::Backend;
 use crate::server::protocol::{ConditionSet, PauseTarget, ProbeTarget};
@@ -55,6 +57,8 @@ pub(super) struct DaemonBackend {
     pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) services: Arc<ServicesView>,
     pub(super) networks: Arc<Networks>,
+    pub(super) health: Arc<Health>,
+    pub(super) proxy_metrics: Arc<ProxyMetrics>,
     /// When the daemon started.
     pub(super) started: Moment,
 }
@@ -65,7 +69,12 @@ impl Backend for DaemonBackend {
     }
 
     fn services(&self) -> Vec<ServiceView> {
-        self.services.get().views()
+        let mut all = self.services.get().views();
+        for service in &mut all {
+            let problem = self.health.problem(&service.namespace, &service.name);
+            service.problems.extend(problem);
+        }
+        all
     }
 
     fn watch(&self, after: u64, ceiling: Duration) -> SnapshotUpdate {

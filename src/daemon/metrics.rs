@@ -17,6 +17,7 @@ impl DaemonBackend {
             ("pleg", self.pleg.panics()),
             ("pod_workers", self.workers.panics()),
             ("prober", self.prober.manager.panics()),
+            ("proxy_health", self.health.panics()),
         ] {
             panics.value(&[("part", part)], n);
         }
@@ -29,6 +30,8 @@ impl DaemonBackend {
         for lack in self.networks.missing() {
             missing.value(&[("what", lack.what.as_str())], 1);
         }
+        self.proxy_metrics
+            .write(self.health.mode(), &self.health.answers(), &mut out);
         out
     }
 }

@@ -58,6 +58,7 @@ impl Harness {
             static_pod_path: layout.pods_dir(),
             node_name: "node".into(),
             network,
+            healthz_bind_address: None,
             ..settings
         };
         let runtime = Arc::new(runtime);
@@ -262,6 +263,7 @@ fn f3_a_snapshot_says_that_the_sync_loop_stands_still() {
     let layout = Layout::new(dir.path());
     let settings = Settings {
         static_pod_path: layout.pods_dir(),
+        healthz_bind_address: None,
         ..Settings::default()
     };
     let daemon = Daemon::start(settings, layout).unwrap();

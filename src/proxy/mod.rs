@@ -12,6 +12,10 @@ use crate::services::table::ServiceTable;
 
 pub mod auto;
 pub mod gate;
+pub mod health;
+pub mod known;
+pub mod listening;
+pub mod metrics;
 pub mod nftables;
 mod pace;
 pub mod role;

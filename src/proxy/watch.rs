@@ -10,12 +10,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crossbeam_channel::{Receiver, TryRecvError};
 
 use super::DataPath;
 use super::gate::TrafficGate;
+use super::health::Health;
+use super::known::KnownServices;
+use super::listening::{self, Listening};
+use super::metrics::ProxyMetrics;
 use super::pace::{Pace, Step};
 use crate::api::cidr::Cidr;
 use crate::api::objects::ObjectKey;
@@ -29,7 +33,8 @@ use crate::objects::{Objects, ServiceObjects};
 use crate::pod_manager::PodManager;
 use crate::services::allocate::{Allocations, Assigned, allocate};
 use crate::services::build::{Built, build};
-use crate::services::inputs::{Inputs, NamedService, NamedSlice, NodeFacts};
+use crate::services::claims::OwnPort;
+use crate::services::inputs::{Inputs, NamedService, NodeFacts, with_inputs};
 use crate::services::pod_facts::PodFacts;
 use crate::services::table::{Backends, ServiceTable};
 use crate::services::view::{ServiceView, view};
@@ -38,7 +43,7 @@ use crate::status::{StatusManager, is_terminating};
 /// How often it looks whether somebody else has changed what it programmed.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// A source that has not spoken, or a pod without a status, keeps services waiting for so long.
-const FIRST_WAIT: Duration = Duration::from_secs(10);
+pub const FIRST_WAIT: Duration = Duration::from_secs(10);
 /// How soon it looks again until it knows all that an earlier daemon knew.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 const STACK: usize = 512 << 10;
@@ -68,12 +73,20 @@ pub struct Deps {
     pub gate: Arc<TrafficGate>,
     /// Whether all of it is to be removed.
     pub removal: Arc<Removal>,
+    /// Of which services containers get variables.
+    pub known: Arc<KnownServices>,
+    /// Who is asked whether services are up to date.
+    pub health: Arc<Health>,
+    /// What is counted.
+    pub metrics: Arc<ProxyMetrics>,
     /// What clients of the daemon see.
     pub view: Arc<ServicesView>,
     /// The record of what was allocated.
     pub record: PathBuf,
     /// `nodeName`.
     pub node_name: String,
+    /// Where podprobe itself listens.
+    pub own_ports: Vec<OwnPort>,
     /// `podCIDR`.
     pub pod_cidrs: Vec<Cidr>,
     /// `serviceCIDR`.
@@ -97,6 +110,8 @@ pub struct Services {
     pub families: Vec<IpFamily>,
     /// Why the data path is not as it should be; empty when it is.
     pub error: String,
+    /// Node ports on which a process of the node listened.
+    pub listening: Listening,
 }
 
 impl Services {
@@ -118,6 +133,8 @@ impl Services {
             let one = |(service, (key, _)): (&NamedService<'_>, &(ObjectKey, _))| {
                 let assigned = self.assigned.get(key).unwrap_or(&nothing);
                 let mut view = view(service, assigned, &inputs, &self.built);
+                let taken = self.listening.of(&key.namespace, &key.name);
+                view.problems.extend(taken.map(str::to_owned));
                 if !self.error.is_empty() {
                     view.problems.push(self.error.clone());
                 }
@@ -170,6 +187,7 @@ impl ServicesView {
 /// # Errors
 /// The node gives no thread.
 pub fn spawn(deps: Deps, stop: Receiver<()>) -> io::Result<JoinHandle<()>> {
+    deps.health.set_mode(deps.path.name());
     let run = move || {
         let mut watch = Watch::new(deps);
         while !matches!(stop.try_recv(), Err(TryRecvError::Disconnected)) {
@@ -198,6 +216,7 @@ struct Watch {
     /// When to look again though nothing has changed.
     next_look: Moment,
     failed: String,
+    listening: Listening,
     /// Findings that the log has.
     said: BTreeSet<String>,
     /// What the data path could not do, as the log has it.
@@ -219,6 +238,7 @@ impl Watch {
             pace: Pace::default(),
             next_look: now,
             failed: String::new(),
+            listening: Listening::default(),
             said: BTreeSet::new(),
             warned: None,
         }
@@ -240,6 +260,9 @@ impl Watch {
         self.seen = version;
         self.read_pods(changes.as_ref());
         if !is_complete {
+            if (self.deps.has_all)() {
+                self.assign();
+            }
             self.next_look = now + FIRST_LOOK;
             return;
         }
@@ -251,6 +274,8 @@ impl Watch {
             Some(_) => self.pace.step(now, &applied, wanted),
             None => Step::Apply,
         };
+        let metrics = &self.deps.metrics;
+        metrics.look(step, now, SystemTime::now(), &applied, wanted);
         match step {
             Step::Wait(until) => {
                 self.next_look = until;
@@ -260,11 +285,18 @@ impl Watch {
             Step::Rest if now >= self.next_look => self.apply(&services, version, now),
             Step::Rest => self.deps.gate.pass(version, has_traffic(&applied)),
         }
+        let is_current = !matches!(step, Step::Wait(_)) && self.failed.is_empty();
+        let checks = is_current.then_some(&*services.built.health_checks);
+        self.deps.health.look(now, self.deps.path.name(), checks);
         let error = match (self.failed.as_str(), &self.warned) {
             ("", Some(warned)) => warned.clone(),
             (failed, _) => failed.to_owned(),
         };
-        self.deps.view.set(Services { error, ..services });
+        self.deps.view.set(Services {
+            error,
+            listening: self.listening.clone(),
+            ..services
+        });
     }
 
     /// Both what every source says, and how every pod is that was there before. Without the statuses of an earlier daemon it
@@ -313,7 +345,8 @@ impl Watch {
         Some((pod, facts))
     }
 
-    fn services(&mut self) -> Services {
+    /// Services and slices, and what each service has. Containers get variables of it from then on.
+    fn assign(&mut self) -> (ServiceObjects, BTreeMap<ObjectKey, Assigned>) {
         let objects = self.deps.objects.services();
         let assignment = allocate(
             &objects.services,
@@ -328,9 +361,14 @@ impl Watch {
         if let Some(failed) = self.record() {
             log::warn!("{failed}");
         }
+        self.deps.known.set(&objects, &assignment.services);
+        (objects, assignment.services)
+    }
+
+    fn services(&mut self) -> Services {
+        let (objects, assigned) = self.assign();
         let mut pods: Vec<PodFacts> = self.pods.values().map(|(_, facts)| facts.clone()).collect();
         pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-        let assigned = assignment.services;
         let own = self.deps.path.addresses();
         let mut addresses = network::node_addresses();
         addresses.retain(|ip| !own.contains(ip));
@@ -343,7 +381,7 @@ impl Watch {
                 node: NodeFacts {
                     name: &self.deps.node_name,
                     addresses: &addresses,
-                    own_ports: &[],
+                    own_ports: &self.deps.own_ports,
                     pod_cidrs: &self.deps.pod_cidrs,
                     service_cidrs: &self.deps.service_cidrs,
                     families: &families,
@@ -358,6 +396,7 @@ impl Watch {
             node_name: self.deps.node_name.clone(),
             families,
             error: String::new(),
+            listening: Listening::default(),
         }
     }
 
@@ -375,18 +414,26 @@ impl Watch {
             self.applied = Some(table.clone());
             return self.deps.gate.pass(version, false);
         }
-        match self.deps.path.apply(table) {
+        let began = Moment::now();
+        let done = self.deps.path.apply(table);
+        let end = Moment::now();
+        let took = end.since(began);
+        match done {
             Ok(applied) => {
+                let wall = SystemTime::now();
+                self.deps.metrics.synced(took, end, wall, table);
                 log::debug!("services in force: {}", summary(table));
                 self.applied = Some(table.clone());
                 self.deps.gate.pass(version, has_traffic(table));
                 self.failed.clear();
+                self.say_of_ports(table);
                 if applied.repaired && applied.full && version > 0 {
                     log::warn!("services: the tables were changed by somebody else: made again");
                 }
                 self.warn(applied.warning);
             }
             Err(e) => {
+                self.deps.metrics.failed(took);
                 let text = e.to_string();
                 if self.failed != text {
                     log::error!("{text}; trying again every {} s", INTERVAL.as_secs());
@@ -406,6 +453,17 @@ impl Watch {
         }
         self.deps.removal.done.store(true, Ordering::SeqCst);
         self.deps.feed.wake();
+    }
+
+    /// The packet filter takes clients away from a process that listens. Another data path cannot listen itself then, and says so.
+    fn say_of_ports(&mut self, table: &ServiceTable) {
+        if self.deps.path.name() != "nftables" {
+            return;
+        }
+        for taken in self.listening.look(table, listening::of_node) {
+            let (namespace, service) = (&taken.name.namespace, &taken.name.service);
+            log::warn!("service {namespace}/{service}: {}", taken.message);
+        }
     }
 
     fn warn(&mut self, text: Option<String>) {
@@ -449,40 +507,6 @@ impl Watch {
         self.record_said.clone_from(&text);
         is_new.then_some(text)
     }
-}
-
-/// Gives `f` the services and slices with what each has.
-fn with_inputs<T>(
-    objects: &ServiceObjects,
-    assigned: &BTreeMap<ObjectKey, Assigned>,
-    f: impl FnOnce(&[NamedService<'_>], &[NamedSlice<'_>]) -> T,
-) -> T {
-    let nothing = Assigned::default();
-    let services: Vec<NamedService<'_>> = objects
-        .services
-        .iter()
-        .map(|(key, service)| {
-            let has = assigned.get(key).unwrap_or(&nothing);
-            NamedService {
-                namespace: &key.namespace,
-                name: &key.name,
-                service,
-                created: None,
-                cluster_ips: &has.cluster_ips,
-                node_ports: &has.node_ports,
-                health_check_node_port: has.health_check_node_port,
-            }
-        })
-        .collect();
-    let slices: Vec<NamedSlice<'_>> = objects
-        .slices
-        .iter()
-        .map(|(key, slice)| NamedSlice {
-            namespace: &key.namespace,
-            slice,
-        })
-        .collect();
-    f(&services, &slices)
 }
 
 /// `default/web:http to 10.244.0.2:80 10.244.0.3:80`, for the log.
