@@ -15,7 +15,7 @@ mod ends;
 mod networks;
 mod support;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use between::{Between, KINDS};
@@ -28,7 +28,10 @@ use podprobe::proxy::nftables::Nftables;
 use podprobe::services::table::{
     Backend, Backends, ServicePortEntry, ServicePortName, ServiceTable,
 };
+use serde_json::json;
 use support::figures::{Report, quantile};
+use support::node::{self, Node, set_target, view};
+use support::{ms_between, unix_ns};
 
 const POD: &str = "10.244.0.2";
 const CLUSTER_IP: &str = "10.96.0.50";
@@ -46,6 +49,7 @@ fn main() {
     paths(&mut report, rounds, (count, bytes));
     idle_connections(&mut report);
     programming(&mut report, rounds);
+    readiness(&mut report, rounds * 4);
     report.finish();
 }
 
@@ -257,4 +261,59 @@ fn programming(report: &mut Report, rounds: usize) {
         "a connection, 1 service",
         None,
     );
+}
+
+/// A readiness probe gets its first 500 → the last connection that a client of the service could begin, on a node with the
+/// daemon and one pod.
+fn readiness(report: &mut Report, samples: usize) {
+    let machine = Namespace::new();
+    machine.run(|| {
+        let config = json!({"network": "bridge", "healthzBindAddress": ""});
+        let mut node = Node::start_with("embedded", &config, &[]);
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+            "spec": {"clusterIP": CLUSTER_IP, "selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}});
+        node.add("web", &service);
+        let took: Vec<f64> = (0..samples).map(|n| loses_its_clients(&node, n)).collect();
+        let name = "readiness lost → last new connection";
+        took.iter().for_each(|ms| report.add(name, "ms", None, *ms));
+        let p99 = quantile(&took, 0.99);
+        report.add(&format!("{name}, p99"), "ms", Some(20.0), p99);
+        node.stop();
+    });
+}
+
+fn loses_its_clients(node: &Node, n: usize) -> f64 {
+    let name = format!("web-{n}");
+    let probe = json!({"httpGet": {"path": "/healthz", "port": 8080}, "periodMilliseconds": 50, "timeoutSeconds": 20,
+        "failureThreshold": 1});
+    let mut pod = node::pod(node, &name, &[], json!({"readinessProbe": probe}));
+    pod["metadata"]["labels"] = json!({"app": "web"});
+    node.add(&name, &pod);
+    let (snapshot, _) = node.watch().until("the pod to be ready", |s| {
+        view(s, &name).is_some_and(|v| v.status.is_ready())
+    });
+    let connect = || TcpStream::connect(at(CLUSTER_IP, 80));
+    let end = Instant::now() + support::CEILING;
+    while connect().is_err() {
+        assert!(Instant::now() < end, "nobody is sent to {name}");
+    }
+    let (_, state) = node.container(view(&snapshot, &name).unwrap());
+    let last = std::thread::scope(|s| {
+        let client = s.spawn(|| {
+            let mut last = 0;
+            loop {
+                let now = unix_ns();
+                match connect() {
+                    Ok(_) => last = now,
+                    Err(_) => return last,
+                }
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+        set_target(state.process.unwrap(), "health=fail");
+        client.join().unwrap()
+    });
+    let failed = node.stamps(&name, "fail")[0];
+    node.remove(&name);
+    ms_between(failed, last.max(failed))
 }

@@ -17,6 +17,11 @@ use super::quantity::Quantity;
 use super::raw_object::RawObject;
 use super::source::PodSource;
 
+/// The annotation of how much a pod may receive, in bits a second.
+pub const INGRESS_BANDWIDTH: &str = "kubernetes.io/ingress-bandwidth";
+/// The annotation of how much it may send.
+pub const EGRESS_BANDWIDTH: &str = "kubernetes.io/egress-bandwidth";
+
 mod names;
 
 pub use names::{HostAlias, PodDnsConfig, PodDnsConfigOption};

@@ -270,6 +270,32 @@ fn a_sandbox_has_the_namespaces_that_the_pod_asks_for() {
 }
 
 #[test]
+fn a_sandbox_has_the_bandwidth_of_the_pod_s_annotations() {
+    let mut pod = pod(json!({}));
+    let of = |pod: &Pod| {
+        let inputs = SandboxInputs {
+            pod,
+            attempt: 0,
+            hostname: "web",
+            log_directory: "/logs".into(),
+            cgroup_parent: "/podprobe/u1".into(),
+            volumes: &MountedVolumes::default(),
+        };
+        sandbox(&inputs).bandwidth
+    };
+    assert_eq!(of(&pod), Bandwidth::default());
+    for (key, rate) in [("ingress", "10M"), ("egress", "1.5k")] {
+        let key = format!("kubernetes.io/{key}-bandwidth");
+        pod.metadata.annotations.insert(key, rate.into());
+    }
+    let expected = Bandwidth {
+        ingress: Some(10_000_000),
+        egress: Some(1500),
+    };
+    assert_eq!(of(&pod), expected);
+}
+
+#[test]
 fn a_stop_signal_of_the_spec_is_handed_on() {
     assert_eq!(of(json!({})).unwrap().stop_signal, None);
     let config = of(json!({"lifecycle": {"stopSignal": "SIGUSR1"}})).unwrap();

@@ -23,7 +23,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::api::cidr::Cidr;
-use crate::runtime::PortMapping;
+use crate::runtime::{Bandwidth, PortMapping};
 use crate::sys::task::Process;
 
 use bridge::{Bridge, BridgeSettings};
@@ -49,15 +49,6 @@ pub struct SandboxNetwork<'a> {
     pub ports: &'a [PortMapping],
     /// Of the annotations `kubernetes.io/ingress-bandwidth` and `kubernetes.io/egress-bandwidth`.
     pub bandwidth: Bandwidth,
-}
-
-/// How much a pod may receive and send, in bits a second; None is unlimited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bandwidth {
-    /// What reaches the pod.
-    pub ingress: Option<u64>,
-    /// What leaves it.
-    pub egress: Option<u64>,
 }
 
 /// A way to connect pods. The runtime calls it from several threads; a call blocks until it is done.

@@ -28,7 +28,7 @@ use super::rtnetlink::{Link, Rtnetlink, Veth, inside};
 use super::{NetworkSettings, PodNetwork, SandboxNetwork};
 use crate::api::cidr::Cidr;
 use crate::api::service::Protocol;
-use crate::runtime::PortMapping;
+use crate::runtime::{Bandwidth, PortMapping};
 use crate::sys::task::{self, Process};
 
 use packet_filter::{Abilities, PacketFilter, Programmed, Since};
@@ -464,6 +464,13 @@ impl PodNetwork for Bridge {
         let holder = sandbox.holder;
         let holder = holder.ok_or_else(|| io::Error::other("the sandbox has ended"))?;
         sandbox.ports.iter().try_for_each(refuse_port_in_use)?;
+        if sandbox.bandwidth != Bandwidth::default() {
+            log::warn!(
+                "pod {}_{}: the bridge of podprobe limits no bandwidth; the CNI plugin bandwidth does",
+                sandbox.name,
+                sandbox.namespace
+            );
+        }
         let attachment = self.attach(sandbox, holder)?;
         let connected = self.connect_attached(&attachment);
         self.lock().connecting.remove(sandbox.id);

@@ -87,7 +87,7 @@ impl Machine {
             holder: Some(holder.process()),
             record: &record,
             ports: &[],
-            bandwidth: crate::network::Bandwidth::default(),
+            bandwidth: crate::runtime::Bandwidth::default(),
         })
     }
 
