@@ -89,6 +89,15 @@ impl Time {
         let t = jiff::Timestamp::try_from(t).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
         format!("{t:.9}")
     }
+
+    /// As Go prints its `time.Time` in UTC, `2006-01-02 15:04:05.5 +0000 UTC`; none is its zero time.
+    pub fn go(t: Option<SystemTime>) -> String {
+        let t = t.and_then(|t| jiff::Timestamp::try_from(t).ok());
+        t.map_or_else(
+            || "0001-01-01 00:00:00 +0000 UTC".to_owned(),
+            |t| t.strftime("%Y-%m-%d %H:%M:%S%.f +0000 UTC").to_string(),
+        )
+    }
 }
 
 impl From<SystemTime> for Time {

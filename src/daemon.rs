@@ -28,6 +28,7 @@ use self::threads::{Threads, late};
 use self::wiring::{Engine, Running};
 use crate::images::ImageStore;
 use crate::layout::Layout;
+use crate::proxy::userspace::client;
 use crate::runtime::shims::ShimRuntime;
 use crate::server::Backend;
 use crate::settings::Settings;
@@ -145,6 +146,7 @@ impl Daemon {
             runtime,
             sources,
             updates,
+            ..
         } = &self.running;
         if let Some(threads) = &*self.threads()
             && !threads.stop_sources(deadline)
@@ -163,7 +165,9 @@ impl Daemon {
             let version = backend.feed.version();
             let left = runtime.list_pods().map_err(|e| e.message)?;
             if left.is_empty() && backend.workers.working().is_empty() {
-                return Ok(());
+                self.remove_services(deadline);
+                // The cgroups of what has just ended go with a listing.
+                return runtime.list_pods().map(drop).map_err(|e| e.message);
             }
             if Instant::now() >= deadline {
                 let names: Vec<_> = left
@@ -177,6 +181,23 @@ impl Daemon {
             }
             backend.feed.wait_newer(version, Duration::from_millis(50));
         }
+    }
+
+    /// Nobody is sent to pods any more that are gone.
+    fn remove_services(&self, deadline: Instant) {
+        let Running {
+            backend,
+            removal,
+            proxy,
+            ..
+        } = &self.running;
+        removal.order();
+        backend.feed.wake();
+        while !removal.is_done() && Instant::now() < deadline {
+            let version = backend.feed.version();
+            backend.feed.wait_newer(version, Duration::from_millis(50));
+        }
+        client::end(proxy, Duration::from_secs(1));
     }
 
     fn threads(&self) -> MutexGuard<'_, Option<Threads>> {

@@ -102,7 +102,15 @@ impl<'a> Family<'a> {
         self.value_of(&[&pairs(labels)], value);
     }
 
-    /// The same for labels that [`pairs`] has written; the parts follow one another as they are.
+    /// A gauge with a fraction.
+    pub fn real(&mut self, labels: &Labels<'_>, value: f64) {
+        self.begin();
+        self.out.push_str(self.name);
+        push_braces(&[&pairs(labels)], self.out);
+        let _ = writeln!(self.out, " {value}");
+    }
+
+    /// The same as [`Self::value`] for labels that [`pairs`] has written; the parts follow one another as they are.
     pub fn value_of(&mut self, pairs: &[&str], value: u64) {
         self.begin();
         self.out.push_str(self.name);
@@ -237,10 +245,11 @@ mod tests {
         let mut family = Family::new(&mut out, "x_total", Kind::Counter, "What it is.");
         family.value(&[("b", "2"), ("a", "1\\\"\n")], 3);
         family.value(&[], 4);
+        family.real(&[("a", "1")], 1.5);
         Family::new(&mut out, "unused", Kind::Gauge, "Never seen.");
         assert_eq!(
             out,
-            "# HELP x_total What it is.\n# TYPE x_total counter\nx_total{a=\"1\\\\\\\"\\n\",b=\"2\"} 3\nx_total 4\n"
+            "# HELP x_total What it is.\n# TYPE x_total counter\nx_total{a=\"1\\\\\\\"\\n\",b=\"2\"} 3\nx_total 4\nx_total{a=\"1\"} 1.5\n"
         );
     }
 

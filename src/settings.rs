@@ -2,7 +2,7 @@
 //! command line over it. Every key is in config/config.json with its default (a test compares the two).
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -64,6 +64,8 @@ pub struct Settings {
     pub service_cidrs: Vec<Cidr>,
     /// `proxyMode`: what sends clients of services to pods: `auto`, `nftables` or `userspace`; auto is the kernel's packet filter where it can and pods have a network, else the process `podprobe proxy`.
     pub proxy_mode: ProxyMode,
+    /// `healthzBindAddress`: where the health of services is asked for ([Health](#health)), an address with a port; empty is nowhere.
+    pub healthz_bind_address: Option<SocketAddr>,
     /// `allowProbeHosts`: hosts that a probe may name besides the pod's own addresses and loopback.
     pub allow_probe_hosts: Vec<String>,
     /// `maxPods`: how many pods run at a time; 1 or more.
@@ -131,6 +133,8 @@ impl FromStr for ProxyMode {
         }
     }
 }
+/// kube-proxy's.
+const HEALTHZ_PORT: u16 = 10256;
 
 impl Default for Settings {
     fn default() -> Self {
@@ -152,6 +156,7 @@ impl Default for Settings {
             pod_cidrs: vec![Cidr::v4([10, 244, 0, 0], 24)],
             service_cidrs: vec![Cidr::v4([10, 96, 0, 0], 16)],
             proxy_mode: ProxyMode::Auto,
+            healthz_bind_address: Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), HEALTHZ_PORT)),
             allow_probe_hosts: Vec::new(),
             max_pods: 110,
             node_labels: BTreeMap::new(),
@@ -235,6 +240,8 @@ struct File {
     service_cidrs: Option<Vec<Cidr>>,
     #[serde(deserialize_with = "proxy_mode")]
     proxy_mode: Option<ProxyMode>,
+    #[serde(deserialize_with = "bind_address")]
+    healthz_bind_address: Option<Option<SocketAddr>>,
     #[serde(deserialize_with = "hosts")]
     allow_probe_hosts: Option<Vec<String>>,
     #[serde(deserialize_with = "max_pods")]
@@ -432,6 +439,7 @@ impl File {
             cni_bin_dirs: self.cni_bin_dirs.unwrap_or(d.cni_bin_dirs),
             pod_cidrs: self.pod_cidrs.unwrap_or(d.pod_cidrs),
             service_cidrs: self.service_cidrs.unwrap_or(d.service_cidrs),
+            healthz_bind_address: self.healthz_bind_address.unwrap_or(d.healthz_bind_address),
             allow_probe_hosts: self.allow_probe_hosts.unwrap_or(d.allow_probe_hosts),
             max_pods: self.max_pods.unwrap_or(d.max_pods),
             node_labels: self.node_labels.unwrap_or(d.node_labels),
@@ -673,6 +681,20 @@ fn address<'de, D: Deserializer<'de>>(d: D) -> Result<Option<IpAddr>, D::Error> 
     Ok(address?.flatten())
 }
 
+/// As in kube-proxy's configuration, an address alone has the default port.
+fn bind_address<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Option<SocketAddr>>, D::Error> {
+    checked(d, |t: String| {
+        if t.is_empty() {
+            return Ok(None);
+        }
+        let alone = t.parse().ok().map(|ip| SocketAddr::new(ip, HEALTHZ_PORT));
+        let at = alone.or_else(|| t.parse().ok());
+        at.filter(|at| at.port() > 0).map(Some).ok_or_else(|| {
+            format!("\"{t}\" is not an address with a port such as \"127.0.0.1:10256\" or \"[::1]:10256\"; empty is nowhere")
+        })
+    })
+}
+
 fn addresses<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<IpAddr>>, D::Error> {
     checked(d, |all: Vec<String>| {
         let address = |t: &String| {
@@ -888,6 +910,41 @@ mod tests {
             keys(&shipped["crashLoopBackOff"]),
             known("{\"crashLoopBackOff\": {\"-\": 1}}")
         );
+    }
+
+    #[test]
+    fn health_is_asked_for_at_an_address_with_a_port_or_nowhere() {
+        let read = |at: &str| {
+            let json = format!(r#"{{"healthzBindAddress": "{at}"}}"#);
+            let settings = resolve(&json, "/", &Overrides::default()).unwrap();
+            let at = settings.healthz_bind_address;
+            at.map(|at| at.to_string()).unwrap_or_default()
+        };
+        for (text, expected) in [
+            ("", ""),
+            ("0.0.0.0:1", "0.0.0.0:1"),
+            ("[::1]:65535", "[::1]:65535"),
+            ("192.0.2.1", "192.0.2.1:10256"),
+            ("::", "[::]:10256"),
+        ] {
+            assert_eq!(read(text), expected);
+        }
+        for bad in [
+            "localhost:1",
+            ":1",
+            "1",
+            "127.0.0.1:0",
+            "127.0.0.1:65536",
+            "[::1]",
+            " ",
+        ] {
+            check_error(
+                &format!(r#"{{"healthzBindAddress": "{bad}"}}"#),
+                &format!(
+                    "healthzBindAddress: \"{bad}\" is not an address with a port such as \"127.0.0.1:10256\" or \"[::1]:10256\"; empty is nowhere at line 1 column 2"
+                ),
+            );
+        }
     }
 
     #[test]

@@ -486,6 +486,16 @@ if kind == "advertise":
     body = body[:2] + struct.pack("!H", checksum(pseudo + body)) + body[4:]
     packet = struct.pack("!IHBB", 6 << 28, len(body), 58, 255) + src + dst + body
     s.send(mac("01:80:c2:00:00:0e") + own + b"\x86\xdd" + packet)
+elif kind == "neighbour":
+    src, dst = socket.inet_pton(socket.AF_INET6, "fe80::2"), socket.inet_pton(socket.AF_INET6, "ff02::1")
+    body = struct.pack("!BBHI", 136, 0, 0, 0x20000000) + socket.inet_pton(socket.AF_INET6, more[0]) + b"\x02\x01" + own
+    pseudo = src + dst + struct.pack("!II", len(body), 58)
+    body = body[:2] + struct.pack("!H", checksum(pseudo + body)) + body[4:]
+    packet = struct.pack("!IHBB", 6 << 28, len(body), 58, 255) + src + dst + body
+    s.send(mac("33:33:00:00:00:01") + own + b"\x86\xdd" + packet)
+elif kind == "answer":
+    ip, to, at = socket.inet_aton(more[0]), mac(more[1]), socket.inet_aton(more[2])
+    s.send(to + own + b"\x08\x06" + struct.pack("!HHBBH", 1, 0x800, 6, 4, 2) + own + ip + to + at)
 elif kind == "claim":
     victim, ip = mac(more[0]), socket.inet_aton(more[1])
     arp = struct.pack("!HHBBH", 1, 0x800, 6, 4, 1) + own + ip + b"\0" * 6 + ip
@@ -574,5 +584,144 @@ fn raw_frames_of_a_pod_change_nothing_for_others() {
             "{} packets went through loopback",
             packets() - before
         );
+    });
+}
+
+/// Who has which hardware address is fixed, on the node and in pods: what a pod says of it changes nothing.
+#[test]
+fn a_pod_that_claims_to_be_a_neighbour_gets_none_of_its_traffic() {
+    let ranges = json!({"podCIDR": "10.244.0.0/24,fd00:10::/112"});
+    on_the_bridge(ranges, |day, _| {
+        for name in ["a", "b"] {
+            day.put(name, server(day, name));
+        }
+        ["a", "b"].iter().for_each(|name| day.wait_ready(name));
+        let b = addresses(day, "b");
+        let (thief, victim) = (namespace(day, "a"), namespace(day, "b"));
+        let gateway = "0a:58:00:00:00:01";
+        let all_reached = || {
+            for ip in &b {
+                assert_eq!(ask((*ip, 80)).unwrap(), "b-edge", "{ip}");
+            }
+            for from in ["10.244.0.1", "fd00:10::1"] {
+                let node = listen(from);
+                let at = SocketAddr::new(from.parse().unwrap(), port_of(&node));
+                let seen = seen_from(&node, &victim, at);
+                assert!(b.contains(&seen), "{seen}");
+            }
+        };
+        all_reached();
+        // A second answer counts at once, not after a second.
+        let at_once = |interface: &str| {
+            let locktime = format!("/proc/sys/net/ipv4/neigh/{interface}/locktime");
+            fs::write(locktime, "0").unwrap();
+        };
+        at_once(&bridge());
+        victim.run(|| at_once("eth0"));
+        let node = UdpSocket::bind("10.244.0.1:0").unwrap();
+        node.set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        let to_b = mac_of(b[0]);
+        send_frames(&thief, &["neighbour", &b[1].to_string()]);
+        send_frames(&thief, &["neighbour", "fd00:10::1"]);
+        send_frames(
+            &thief,
+            &["answer", &b[0].to_string(), gateway, "10.244.0.1"],
+        );
+        send_frames(&thief, &["answer", "10.244.0.1", &to_b, &b[0].to_string()]);
+        // What is sent in order is heard in order.
+        thief.run(|| {
+            let honest = UdpSocket::bind((address(day, "a"), 0)).unwrap();
+            honest
+                .send_to(b"honest", node.local_addr().unwrap())
+                .unwrap();
+        });
+        node.recv_from(&mut [0; 100]).unwrap();
+        all_reached();
+        let known = |ip: &str| try_ip(&format!("neigh show {ip}")).1;
+        for ip in &b {
+            let found = known(&ip.to_string());
+            assert!(found.contains(&format!("lladdr {to_b} ")), "{found}");
+        }
+        for ip in ["10.244.0.1", "fd00:10::1"] {
+            let found = victim.run(|| known(ip));
+            assert!(found.contains(&format!("lladdr {gateway} ")), "{found}");
+        }
+    });
+}
+
+/// Has the next sandboxes connected by a plugin that runs these lines first.
+fn restart_with_a_plugin(day: &mut Day<'_>, lines: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    day.kill9();
+    let bin = day.node.dir.path().join("plugins");
+    fs::create_dir(&bin).unwrap();
+    let script = format!(
+        r#"#!/bin/sh
+{lines}
+[ "$CNI_COMMAND" != VERSION ] || echo '{{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}}'
+[ "$CNI_COMMAND" != ADD ] || echo '{{"cniVersion": "1.0.0", "ips": [{{"address": "10.77.0.2/24"}}]}}'
+"#
+    );
+    fs::write(bin.join("own"), script).unwrap();
+    fs::set_permissions(bin.join("own"), fs::Permissions::from_mode(0o755)).unwrap();
+    let conf = day.node.layout.cni_conf_dir();
+    fs::create_dir_all(&conf).unwrap();
+    let list = json!({"cniVersion": "1.0.0", "name": "own", "plugins": [{"type": "own"}]});
+    fs::write(conf.join("10-own.conflist"), list.to_string()).unwrap();
+    configure(day.node, &json!({"cniBinDir": bin}));
+    day.start();
+}
+
+/// Also by a daemon that comes after one that was killed, while the plugin goes on.
+#[test]
+fn a_pod_that_waits_long_for_a_plugin_is_in_the_log() {
+    on_the_bridge(json!({}), |day, _| {
+        let go = day.node.dir.path().join("go");
+        let wait = format!(
+            "[ \"$CNI_COMMAND\" != ADD ] || while [ ! -e {} ]; do sleep 0.1; done",
+            go.display()
+        );
+        restart_with_a_plugin(day, &wait);
+        day.put("a", day.pod("a", "exec sleep 1000", json!({})));
+        let says = |day: &Day<'_>, text: &str| wait_until(text, || day.log().contains(text));
+        says(
+            day,
+            "plugin own of network \"own\" has not answered ADD for sandbox",
+        );
+        day.kill9();
+        day.start();
+        says(
+            day,
+            "waits for a network plugin of an earlier call, which still runs",
+        );
+        fs::write(go, "").unwrap();
+        day.wait_ready("a");
+    });
+}
+
+/// Plugins look into the namespace for what they have to undo.
+#[test]
+fn plugins_release_a_pod_while_its_namespace_is_there() {
+    on_the_bridge(json!({}), |day, _| {
+        let calls = day.node.dir.path().join("calls");
+        let log = format!(
+            "echo \"$CNI_COMMAND $(readlink \"$CNI_NETNS\" || echo none)\" >> {}",
+            calls.display()
+        );
+        restart_with_a_plugin(day, &log);
+        day.put("a", day.pod("a", "exec sleep 1000", json!({})));
+        day.wait_ready("a");
+        assert_eq!(address(day, "a").to_string(), "10.77.0.2");
+        let namespace = fs::read_link(format!("/proc/{}/ns/net", day.process("a").pid)).unwrap();
+        day.delete("a");
+        day.wait_gone("a");
+        let calls = fs::read_to_string(calls).unwrap();
+        let of = |command: &str| -> Vec<&str> {
+            let all = calls.lines().filter_map(|l| l.split_once(' '));
+            all.filter(|(c, _)| *c == command).map(|(_, n)| n).collect()
+        };
+        let namespace = namespace.to_str().unwrap();
+        assert_eq!((of("ADD"), of("DEL")), (vec![namespace], vec![namespace]));
     });
 }

@@ -294,6 +294,8 @@ fn a_pod_that_nothing_reaches_says_so() {
     own["status"]["podIP"] = "127.0.0.1".into();
     own["status"]["podIPs"] = json!([{"ip": "127.0.0.1"}]);
     let mut host = own.clone();
+    let why = "pods have only a loopback interface: no bridges";
+    own["networkLacks"] = json!([why]);
     host["object"]["metadata"]["name"] = "host".into();
     host["object"]["spec"]["hostNetwork"] = true.into();
     let world = World::new(vec![own, host, pod("default", "web")], vec![]);
@@ -305,6 +307,7 @@ fn a_pod_that_nothing_reaches_says_so() {
     assert_eq!(addresses, ["IP", "loopback", "127.0.0.1", "10.0.0.7"]);
     let says_so = |name: &str| {
         let described = text(&world.run(&format!("describe pod {name}")).stdout);
+        assert_eq!(described.contains(why), name == "own", "{described}");
         described.contains("loopback only: nothing outside of the pod reaches it")
     };
     assert_eq!(["own", "host", "web"].map(says_so), [true, false, false]);

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use cni::{CEILING, Node, Pod, command, greeted, hold, on_a_node, wait_for, with_real_plugins};
 use podprobe::api::service::Protocol;
 use podprobe::network::cni::{CniError, CniNetwork, CniSettings, Limits};
-use podprobe::network::{Bandwidth, PodNetwork, SandboxNetwork};
+use podprobe::network::{PodNetwork, SandboxNetwork};
+use podprobe::runtime::Bandwidth;
 use podprobe::runtime::PortMapping;
 use podprobe::sys::task::Process;
 use serde_json::{Value, json};
@@ -688,7 +689,7 @@ fn no_pod_is_connected_while_gc_runs() {
         std::thread::scope(|s| {
             let collected = s.spawn(|| network.gc(&[]));
             let open = hold(&gate);
-            let (tell, told) = std::sync::mpsc::channel();
+            let (tell, told) = std::sync::mpsc::sync_channel(1);
             let (network, sandbox) = (&network, pod.sandbox());
             let connect = move || {
                 tell.send(nix::unistd::gettid()).unwrap();

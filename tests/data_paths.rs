@@ -16,6 +16,7 @@ use networks::{
     Answer, Namespace, PATIENCE, SILENCE, Server, tcp, tcp_ask, tcp_connect, udp_ask, udp_client,
 };
 use podprobe::api::service::{Cidr, Protocol};
+use podprobe::network::service_routes::{self, To};
 use podprobe::proxy::auto::{self, Auto};
 use podprobe::proxy::nftables::Nftables;
 use podprobe::proxy::role::home::Record;
@@ -349,6 +350,7 @@ suite! {
     services_come_and_go,
     a_foreign_flush_is_mended,
     a_port_that_was_tried_before_there_was_a_table_is_served,
+    what_belongs_to_no_connection_does_not_go_round,
     what_is_removed_is_gone,
     only_differences_are_programmed,
 }
@@ -986,6 +988,66 @@ fn a_port_that_was_tried_before_there_was_a_table_is_served(s: &mut Subject<'_>)
         node.sysctl("ipv4/ip_local_port_range", "40001 40001");
         assert_eq!(tcp(node, None, cluster(), SILENCE), Answer::Silence);
     }
+}
+
+/// It is not translated, and the daemon's route of serviceCIDR leads to loopback.
+fn what_belongs_to_no_connection_does_not_go_round(s: &mut Subject<'_>) {
+    let World { client, node, .. } = s.world;
+    let ranges = [cidr("10.96.0.0/16"), cidr("fd00:96::/112")];
+    node.ip("route del 10.96.0.0/16 dev outside");
+    node.ip("-6 route del fd00:96::/112 dev outside");
+    node.run(|| service_routes::ensure(&ranges, To::PacketFilter))
+        .unwrap();
+    let entry = ServicePortEntry {
+        cluster_ips: vec![ip(CLUSTER_IP), ip(CLUSTER_IP_6)],
+        ..service(Protocol::Tcp)
+    };
+    s.apply(&[entry]);
+    s.world.who(client, cluster());
+    let before = loopback_packets(node);
+    for to in ["10.96.7.7", "fd00:96::77", CLUSTER_IP, CLUSTER_IP_6] {
+        send_strays(client, ip(to), 20);
+    }
+    // What comes after them has been handled after them.
+    s.world.who(client, cluster());
+    assert_eq!(loopback_packets(node) - before, 0);
+}
+
+/// How many packets have come out of the loopback interface.
+fn loopback_packets(of: &Namespace) -> u64 {
+    let text = of.command("cat /proc/net/dev");
+    let line = text.lines().find_map(|l| l.trim().strip_prefix("lo:"));
+    let packets = line.and_then(|l| l.split_whitespace().nth(1));
+    packets.unwrap().parse().unwrap()
+}
+
+/// TCP packets to port 80 that neither open a connection nor belong to one.
+fn send_strays(from: &Namespace, to: IpAddr, count: usize) {
+    use nix::sys::socket::{
+        AddressFamily, MsgFlags, SockFlag, SockType, SockaddrStorage, sendto, socket,
+    };
+    let family = match to {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    };
+    let mut segment = [0; 20];
+    segment[..2].copy_from_slice(&40000_u16.to_be_bytes());
+    segment[2..4].copy_from_slice(&80_u16.to_be_bytes());
+    segment[12] = 5 << 4;
+    from.run(|| {
+        use std::os::fd::AsRawFd;
+        let raw = socket(
+            family,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC,
+            nix::sys::socket::SockProtocol::Tcp,
+        )
+        .unwrap();
+        let to = SockaddrStorage::from(SocketAddr::new(to, 0));
+        for _ in 0..count {
+            sendto(raw.as_raw_fd(), &segment, &to, MsgFlags::empty()).unwrap();
+        }
+    });
 }
 
 fn what_is_removed_is_gone(s: &mut Subject<'_>) {

@@ -30,7 +30,8 @@ const GREEDY: &str = "[ $(wc -l </starts/web) -gt 1 ] || head -c 3000000 /dev/ze
 fn begin<'n>(node: &'n Node, back_off: &str) -> Day<'n> {
     let config = node.layout.config_file();
     fs::create_dir_all(config.parent().unwrap()).unwrap();
-    let content = json!({"crashLoopBackOff": {"maxContainerRestartPeriod": back_off}});
+    let content = json!({"crashLoopBackOff": {"maxContainerRestartPeriod": back_off},
+        "healthzBindAddress": ""});
     fs::write(config, content.to_string()).unwrap();
     Day::begin(node)
 }

@@ -133,6 +133,7 @@ impl Case {
             seccomp_profiles: self.dir.path(),
             node: &NodeFacts::read("127.0.0.1".parse().unwrap(), self.dir.path()),
             objects: &Default::default(),
+            services: &[],
             pod_ips: &[],
         });
         build(&Inputs {

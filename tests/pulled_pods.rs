@@ -162,7 +162,8 @@ fn the_image_of_a_volume_is_pulled_with_the_login_of_the_pod_and_held_back_after
 }
 
 /// Any disk that tests run on is as full as this.
-const FULL: &str = r#"{"imageGCHighThresholdPercent": 1, "imageGCLowThresholdPercent": 0, "imageMinimumGCAge": "0s"}"#;
+const FULL: &str = r#"{"imageGCHighThresholdPercent": 1, "imageGCLowThresholdPercent": 0, "imageMinimumGCAge": "0s",
+    "healthzBindAddress": ""}"#;
 
 #[test]
 fn a_full_disk_does_not_cost_a_pod_the_image_of_its_volume() {
@@ -208,7 +209,11 @@ fn where_nothing_is_pulled_the_registry_is_not_asked() {
         let image = format!("{}/team/app:1", server.address);
         let config = node.layout.config_file();
         fs::create_dir_all(config.parent().unwrap()).unwrap();
-        fs::write(config, r#"{"registries": {"pull": false}}"#).unwrap();
+        fs::write(
+            config,
+            r#"{"registries": {"pull": false}, "healthzBindAddress": ""}"#,
+        )
+        .unwrap();
         let day = Day::begin(node);
         day.put("app", pod("app", &image, "none"));
         day.wait("the pod to wait for its image", |s| {

@@ -82,7 +82,7 @@ fn is_row(text: &str) -> bool {
 }
 
 /// Names of documents that prose has as words of its own; without a section they are no reference.
-const COMMON_WORDS: [&str; 1] = ["services"];
+const COMMON_WORDS: [&str; 2] = ["services", "nftables"];
 
 /// Which kind of part of a section is meant.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -267,6 +267,7 @@ impl Documents {
             "services",
             "kube-services",
             "cni-plugins",
+            "nftables",
         ];
         Self {
             numbered: numbered
@@ -681,6 +682,37 @@ fn deviations_have_reasons_and_tests() {
                 pair[0],
                 pair[1]
             );
+        }
+    }
+}
+
+/// A page of rules that nothing leads to is not kept.
+#[test]
+fn every_page_is_referred_to_and_in_the_table_of_references() {
+    let documents = Documents::read();
+    let architecture = page("ARCHITECTURE.md");
+    let (_, table) = architecture
+        .split_once("\n## References to rules\n")
+        .expect("the section");
+    let table = table.split("\n## ").next().expect("its text");
+    let code: Vec<String> = files()
+        .iter()
+        .filter(|path| path.extension().is_some_and(|e| e == "rs"))
+        .map(|path| fs::read_to_string(path).expect("text"))
+        .collect();
+    for entry in fs::read_dir(root().join("docs")).expect("it is there") {
+        let file = entry.expect("an entry").file_name();
+        let file = file.to_str().expect("text");
+        let name = file.trim_end_matches(".md");
+        let link = format!("[docs/{file}](docs/{file})");
+        assert!(table.contains(&link), "the table leaves out docs/{file}");
+        if documents.numbered.contains_key(name) {
+            let begins = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
+            let refers = |text: &String| text.split(&format!("{name} ")).skip(1).any(begins);
+            assert!(code.iter().any(refers), "no code refers to docs/{file}");
+        } else {
+            let is_list = ["lessons", "deviations"].contains(&name);
+            assert!(is_list, "references to docs/{file} are not checked");
         }
     }
 }

@@ -3,20 +3,27 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::libc;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use podprobe::layout::Layout;
 use podprobe::proxy::role::home::Record;
+use podprobe::runtime::shims::cgroup::Cgroups;
+use podprobe::settings::RuntimeChoice;
 use podprobe::sys::task::PidFd;
 use serde_json::{Value, json};
 
 mod support;
 use support::bridged::{address, namespace, nft, on_the_bridge};
 use support::daemon::Day;
-use support::netns::{MACHINE, try_ip};
-use support::{CEILING, wait_until};
+use support::netns::{MACHINE, on_a_machine, try_ip};
+use support::{CEILING, on, wait_until};
 
 const CLUSTER_IP: &str = "10.96.0.50";
 
@@ -274,6 +281,56 @@ fn host_ports_answer_on_loopback_too() {
     });
 }
 
+/// What `try` was asked to serve ends with it: tables, routes, and the proxy with its cgroup.
+#[test]
+fn try_leaves_neither_tables_nor_a_proxy() {
+    on_a_machine(|_| {
+        on(RuntimeChoice::Embedded, |node| {
+            let (pods, tmp) = (node.dir.path().join("tried"), node.dir.path().join("tmp"));
+            fs::create_dir(&pods).unwrap();
+            fs::create_dir(&tmp).unwrap();
+            let serve = "mkdir /tmp/www; echo it >/tmp/www/index.html; exec busybox httpd -f -p 80 -h /tmp/www";
+            let container = json!({"name": "c", "image": "busybox:test", "command": ["/bin/sh", "-c", serve],
+                "ports": [{"containerPort": 80, "hostPort": 8088}]});
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"app": "web"}},
+                "spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}});
+            fs::write(pods.join("a.json"), pod.to_string()).unwrap();
+            fs::write(pods.join("web.json"), service(json!({})).to_string()).unwrap();
+            let image = node.dir.path().join("image");
+            let mut child = Command::new(env!("CARGO_BIN_EXE_podprobe"))
+                .args([
+                    "try",
+                    "--image",
+                    &format!("{}=busybox:test", image.display()),
+                    "--pods",
+                ])
+                .arg(&pods)
+                .env("TMPDIR", &tmp)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap();
+            for to in [at("127.0.0.1", 8088), at(CLUSTER_IP, 8000)] {
+                wait_until("an answer", || ask(to).is_ok_and(|page| page == "it"));
+            }
+            let root = fs::read_dir(&tmp).unwrap().next().unwrap().unwrap().path();
+            let layout = Layout::new(&root);
+            let proxy = Record::running(&layout.proxy_dir()).expect("it runs");
+            kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+            assert_eq!(child.wait().unwrap().code(), Some(0));
+            assert!(!proxy.process.alive());
+            assert_eq!(nft("list tables"), "");
+            assert!(!try_ip("route show table all").1.contains("10.96.0.0"));
+            let cgroups = Cgroups::detect().unwrap();
+            assert_eq!(
+                cgroups.dirs(&format!("/{}", layout.id())),
+                [""; 0].map(PathBuf::from)
+            );
+            fs::create_dir_all(node.layout.containers()).unwrap();
+        });
+    });
+}
+
 /// A service without an address gets one, keeps it, and tells it.
 #[test]
 fn an_address_is_allocated_and_kept() {
@@ -342,4 +399,228 @@ fn slices_of_files_lead_elsewhere() {
             answers(web) == names(&["a"])
         });
     });
+}
+
+/// The variables of services that the first process of a container has.
+fn service_variables(day: &Day<'_>, name: &str) -> BTreeSet<String> {
+    let all = fs::read(format!("/proc/{}/environ", day.process(name).pid)).unwrap();
+    let all = all
+        .split(|b| *b == 0)
+        .map(|v| String::from_utf8_lossy(v).into_owned());
+    all.filter(|v| v.starts_with("WEB_") || v.starts_with("DB_") || v.starts_with("URL="))
+        .collect()
+}
+
+/// Also of services that are in one file with the pod. What changes later does not touch a running container.
+#[test]
+fn containers_have_the_variables_of_the_services_of_their_start() {
+    on_the_bridge(json!({}), |day, _| {
+        let serve = "exec sleep 1000";
+        let url = json!({"env": [{"name": "URL", "value": "$(WEB_SERVICE_HOST):$(WEB_SERVICE_PORT)"},
+            {"name": "WEB_PORT_8000_TCP", "value": "own"}]});
+        let mut elsewhere = service(json!({"clusterIP": "10.96.0.51"}));
+        elsewhere["metadata"] = json!({"name": "db", "namespace": "other"});
+        let web = service(json!({}));
+        let items = [day.pod("a", serve, url), web.clone(), elsewhere];
+        day.put(
+            "all",
+            json!({"apiVersion": "v1", "kind": "List", "items": items}),
+        );
+        let mut quiet = day.pod("quiet", serve, json!({}));
+        quiet["spec"]["enableServiceLinks"] = json!(false);
+        day.put("quiet", quiet);
+        for name in ["a", "quiet"] {
+            day.wait_ready(name);
+        }
+        let of = |port: u16| {
+            let url = format!("tcp://{CLUSTER_IP}:{port}");
+            let link = format!("WEB_PORT_{port}_TCP");
+            let mut all = BTreeSet::from([
+                format!("URL={CLUSTER_IP}:{port}"),
+                format!("WEB_SERVICE_HOST={CLUSTER_IP}"),
+                format!("WEB_SERVICE_PORT={port}"),
+                format!("WEB_PORT={url}"),
+                format!("{link}_ADDR={CLUSTER_IP}"),
+                format!("{link}_PORT={port}"),
+                format!("{link}_PROTO=tcp"),
+                "WEB_PORT_8000_TCP=own".to_owned(),
+            ]);
+            if port != 8000 {
+                all.insert(format!("{link}={url}"));
+            }
+            all
+        };
+        assert_eq!(service_variables(day, "a"), of(8000));
+        assert_eq!(service_variables(day, "quiet"), BTreeSet::new());
+
+        let mut all: Value = serde_json::from_slice(&fs::read(day.file("all")).unwrap()).unwrap();
+        all["items"][1]["spec"]["ports"][0]["port"] = json!(8001);
+        day.put("all", all);
+        wait_until("the new port", || {
+            row_of(day).is_some_and(|r| r[4] == "8001/TCP")
+        });
+        day.crash();
+        day.wait_ready("a");
+        assert_eq!(day.starts("a").len(), 1, "{}", day.log());
+        assert_eq!(service_variables(day, "a"), of(8000));
+        kill(Pid::from_raw(day.process("a").pid), Signal::SIGKILL).unwrap();
+        wait_until("the second start", || day.starts("a").len() == 2);
+        assert_eq!(service_variables(day, "a"), of(8001));
+    });
+}
+
+/// The answer of a health server, head and body.
+fn health(to: SocketAddr, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(5))?;
+    stream.set_read_timeout(Some(CEILING))?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes())?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn says_weight(to: SocketAddr, code: u16, weight: usize) -> bool {
+    let weight = format!("\r\nX-Load-Balancing-Endpoint-Weight: {weight}\r\n");
+    let is =
+        |text: String| text.starts_with(&format!("HTTP/1.1 {code} ")) && text.contains(&weight);
+    health(to, "/").is_ok_and(is)
+}
+
+/// As kube-proxy answers load balancers and monitors.
+#[test]
+fn health_is_asked_for_where_kube_proxy_answers() {
+    on_the_bridge(json!({}), |day, outside| {
+        let proxy = at("127.0.0.1", 10256);
+        let begins =
+            |path: &str, text: &str| health(proxy, path).is_ok_and(|t| t.starts_with(text));
+        wait_until("the data path to be healthy", || {
+            begins(
+                "/healthz",
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n",
+            )
+        });
+        assert!(begins("/livez", "HTTP/1.1 200 "));
+        let mode = health(proxy, "/proxyMode").unwrap();
+        assert!(mode.ends_with("\r\n\r\nnftables"), "{mode}");
+        let body = health(proxy, "/healthz").unwrap();
+        let body: Value = serde_json::from_str(body.split_once("\r\n\r\n").unwrap().1).unwrap();
+        assert_eq!(body["nodeEligible"], true);
+        let elsewhere = at(MACHINE, 10256);
+        assert!(outside.run(|| health(elsewhere, "/healthz")).is_err());
+
+        day.put("a", member(day, "a", ""));
+        let spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30900});
+        day.put("web", service(spec));
+        let web = at(MACHINE, 30900);
+        let of_web = |code, weight| outside.run(|| says_weight(web, code, weight));
+        wait_until("the pod to count", || of_web(200, 1));
+        set_ready(day, "a", false);
+        wait_until("nobody to count", || of_web(503, 0));
+        set_ready(day, "a", true);
+        wait_until("the pod to count again", || of_web(200, 1));
+        let metrics = day.says(&["metrics"]);
+        let value = |name: &str| {
+            let line = metrics.lines().find(|l| l.starts_with(&format!("{name} ")));
+            let value = line.and_then(|l| l.rsplit(' ').next());
+            let value = value.unwrap_or_else(|| panic!("{name}: {metrics}"));
+            value.parse::<f64>().unwrap()
+        };
+        let of_rules = |name: &str| value(&format!("kubeproxy_sync_proxy_rules_{name}"));
+        assert_eq!(of_rules("service_changes_total"), 1.0);
+        assert!((3.0..6.0).contains(&of_rules("endpoint_changes_total")));
+        assert_eq!(of_rules("endpoint_changes_pending"), 0.0);
+        assert!(of_rules("last_timestamp_seconds") >= of_rules("last_queued_timestamp_seconds"));
+        assert!(of_rules("duration_seconds_count") >= 4.0);
+        assert!(value("kubeproxy_proxy_healthz_total{code=\"200\"}") >= 2.0);
+        day.crash();
+        wait_until("the next daemon to answer", || of_web(200, 1));
+
+        // Somebody else's port is left alone and said, and taken over when it is free.
+        let taken = TcpListener::bind("0.0.0.0:30901").unwrap();
+        let spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30901});
+        day.put("web", service(spec));
+        let problem = "spec.healthCheckNodePort 30901: cannot listen: Address already in use";
+        wait_until("the problem", || {
+            day.says(&["describe", "svc", "web"]).contains(problem)
+        });
+        assert!(outside.run(|| health(web, "/")).is_err(), "the port before");
+        drop(taken);
+        let web = at(MACHINE, 30901);
+        wait_until("the port to be served", || {
+            outside.run(|| says_weight(web, 200, 1))
+        });
+        assert!(!day.says(&["describe", "svc", "web"]).contains(problem));
+    });
+}
+
+/// A node where nobody is to ask.
+#[test]
+fn health_is_switched_off_by_an_empty_address() {
+    on_the_bridge(json!({"healthzBindAddress": ""}), |day, _| {
+        let spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30900});
+        day.put("web", service(spec));
+        let web = at("127.0.0.1", 30900);
+        wait_until("the service to be answered for", || {
+            says_weight(web, 503, 0)
+        });
+        let e = health(at("127.0.0.1", 10256), "/healthz").unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::ConnectionRefused);
+    });
+}
+
+/// Of a process of the node, which loses its clients, and of podprobe, which does not.
+#[test]
+fn a_node_port_of_somebody_else_is_named() {
+    on_the_bridge(
+        json!({"healthzBindAddress": "127.0.0.1:30500"}),
+        |day, outside| {
+            day.put("a", member(day, "a", ""));
+            day.wait_ready("a");
+            let on = |port: u16| {
+                service(
+                    json!({"type": "NodePort", "ports": [{"port": 8000, "targetPort": 80, "nodePort": port}]}),
+                )
+            };
+            let _process = TcpListener::bind((MACHINE, 30080)).unwrap();
+            day.put("web", on(30080));
+            let clients = |port| outside.run(|| answers(at(MACHINE, port)));
+            let said = format!(
+                "nodePort: 30080/TCP: a process of the node listened on {MACHINE}:30080 when the port was programmed"
+            );
+            wait_until("the problem", || {
+                day.says(&["describe", "svc", "web"]).contains(&said)
+            });
+            // Not before: the process would keep a client waiting.
+            assert_eq!(clients(30080), names(&["a"]));
+            assert_eq!(
+                day.log()
+                    .matches(&format!("service default/web: {said}"))
+                    .count(),
+                1
+            );
+
+            day.put("web", on(30081));
+            wait_until("the clients of the free port", || {
+                clients(30081) == names(&["a"])
+            });
+            wait_until("no problem", || {
+                !day.says(&["describe", "svc", "web"]).contains("Problem")
+            });
+
+            day.put("web", on(30500));
+            let ours =
+                "30500/TCP of this node belongs to the health of services (healthzBindAddress)";
+            wait_until("the refusal", || {
+                day.says(&["describe", "svc", "web"]).contains(ours)
+            });
+            wait_until("the port before to go", || clients(30081).is_empty());
+            assert!(clients(30500).is_empty());
+            assert_eq!(answers(at(CLUSTER_IP, 8000)), names(&["a"]));
+            assert!(
+                health(at("127.0.0.1", 30500), "/healthz")
+                    .unwrap()
+                    .starts_with("HTTP/1.1 200 ")
+            );
+        },
+    );
 }

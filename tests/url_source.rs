@@ -61,7 +61,8 @@ fn begin<'a>(node: &'a Node, url: &str, more: Value) -> Day<'a> {
 }
 
 fn configure(node: &Node, url: &str, more: Value) {
-    let mut config = json!({"staticPodURL": url, "httpCheckFrequency": "100ms"});
+    let mut config =
+        json!({"staticPodURL": url, "httpCheckFrequency": "100ms", "healthzBindAddress": ""});
     for (key, value) in more.as_object().unwrap() {
         config[key] = value.clone();
     }
@@ -177,7 +178,7 @@ fn the_last_good_answer_survives_the_daemon_and_the_server() {
         );
         // without the URL its pods end, and nothing of them is kept
         day.kill9();
-        fs::write(node.layout.config_file(), "{}").unwrap();
+        fs::write(node.layout.config_file(), r#"{"healthzBindAddress": ""}"#).unwrap();
         day.start();
         day.wait_gone("web");
         assert!(!kept.exists());
@@ -203,7 +204,7 @@ fn a_server_that_hangs_keeps_nobody_waiting() {
             "{status} {took:?}"
         );
         // As with a kubelet, what pods have left is removed when every source has been seen.
-        fs::write(node.layout.config_file(), "{}").unwrap();
+        fs::write(node.layout.config_file(), r#"{"healthzBindAddress": ""}"#).unwrap();
         day.start();
         day.end();
     });

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -62,7 +63,7 @@ impl Node {
         for dir in [&shared, &layout.pods_dir()] {
             fs::create_dir_all(dir).unwrap();
         }
-        fs::write(layout.config_file(), config.to_string()).unwrap();
+        fs::write(layout.config_file(), beside_others(config).to_string()).unwrap();
         let guard = Guard::new({
             let root = root.clone();
             move || end(&root)
@@ -234,6 +235,17 @@ impl Node {
         };
         text.lines().filter_map(of).collect()
     }
+}
+
+/// Nodes of one machine have ranges of their own, and its port for health is nobody's.
+fn beside_others(config: &Value) -> Value {
+    static NODES: AtomicU8 = AtomicU8::new(0);
+    let number = NODES.fetch_add(1, Ordering::Relaxed);
+    let range = format!("10.244.{number}.0/24");
+    let mut all = json!({"podCIDR": range, "healthzBindAddress": ""});
+    let given = config.as_object().unwrap().clone();
+    all.as_object_mut().unwrap().extend(given);
+    all
 }
 
 /// A container of the probe target that stamps the times of what it does into a file named after the pod.

@@ -207,4 +207,6 @@ fn as_in_namespace(meta: &ObjectMeta) -> String {
 }
 
 #[cfg(test)]
+mod test_texts;
+#[cfg(test)]
 mod tests;

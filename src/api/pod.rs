@@ -17,6 +17,11 @@ use super::quantity::Quantity;
 use super::raw_object::RawObject;
 use super::source::PodSource;
 
+/// The annotation of how much a pod may receive, in bits a second.
+pub const INGRESS_BANDWIDTH: &str = "kubernetes.io/ingress-bandwidth";
+/// The annotation of how much it may send.
+pub const EGRESS_BANDWIDTH: &str = "kubernetes.io/egress-bandwidth";
+
 mod names;
 
 pub use names::{HostAlias, PodDnsConfig, PodDnsConfigOption};
@@ -213,6 +218,8 @@ pub struct PodSpec {
     pub host_pid: bool,
     /// The containers see one another's processes; not with `hostPID`.
     pub share_process_namespace: bool,
+    /// The containers get variables of the services of their namespace; decoded pods have true as the default.
+    pub enable_service_links: bool,
     /// The containers share the node's System V IPC.
     #[serde(rename = "hostIPC")]
     pub host_ipc: bool,

@@ -58,6 +58,7 @@ pub fn validate_pod(pod: &Pod) -> Vec<FieldError> {
 fn metadata(meta: &ObjectMeta) -> Vec<FieldError> {
     let mut errors = object_metadata(meta, is_dns_subdomain);
     node::validate_deletion_cost(&mut errors, &meta.annotations);
+    node::validate_bandwidth(&mut errors, &meta.annotations);
     errors
 }
 

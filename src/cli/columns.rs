@@ -351,6 +351,7 @@ mod tests {
             events: vec![],
             paused: vec![],
             pulls: vec![],
+            network_lacks: vec![],
         };
         let now = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
         let row = Row::new(&view, now);
@@ -639,6 +640,7 @@ mod tests {
             events: vec![],
             paused: vec![],
             pulls: vec![],
+            network_lacks: vec![],
         };
         let now = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
         assert_eq!(Row::new(&view, now).age, "60s");

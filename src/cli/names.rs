@@ -125,6 +125,7 @@ mod tests {
             events: vec![],
             paused: vec![],
             pulls: vec![],
+            network_lacks: vec![],
         };
         Snapshot {
             node_name: "Edge".into(),

@@ -101,16 +101,34 @@ pub fn run(args: &Services, out: &mut dyn Write, err: &mut dyn Write) -> Result<
             write_rows(&rows, &mut Vec::new(), out)?;
         }
     }
-    for service in shown {
-        for problem in &service.problems {
-            writeln!(
-                err,
-                "service {}/{}: {problem}",
-                service.namespace, service.name
-            )?;
-        }
+    for line in problems(&shown) {
+        writeln!(err, "{line}")?;
     }
     Ok(())
+}
+
+/// Each problem once, with the first service that has it: what is wrong with the data path is wrong for all.
+fn problems(services: &[&ServiceView]) -> Vec<String> {
+    let mut found: Vec<(&str, &ServiceView, usize)> = Vec::new();
+    for service in services {
+        for problem in &service.problems {
+            match found.iter_mut().find(|(text, ..)| text == problem) {
+                Some((.., others)) => *others += 1,
+                None => found.push((problem, service, 0)),
+            }
+        }
+    }
+    let line = |(problem, service, others): (&str, &ServiceView, usize)| {
+        let more = match others {
+            0 => String::new(),
+            n => format!(" and {n} more"),
+        };
+        let ServiceView {
+            namespace, name, ..
+        } = service;
+        format!("service {namespace}/{name}{more}: {problem}")
+    };
+    found.into_iter().map(line).collect()
 }
 
 fn select<'a>(args: &Services, all: &'a [ServiceView]) -> Result<Vec<&'a ServiceView>, CliError> {
@@ -123,14 +141,29 @@ fn select<'a>(args: &Services, all: &'a [ServiceView]) -> Result<Vec<&'a Service
         let before = found.len();
         found.extend(all.iter().filter(in_namespace).filter(|s| s.name == *name));
         if found.len() == before {
-            let known = all.iter().map(|s| s.name.as_str());
-            let likely = super::suggest::did_you_mean(name, known, "");
+            let here = all.iter().filter(in_namespace).map(|s| s.name.as_str());
+            let likely = elsewhere(name, all)
+                .unwrap_or_else(|| super::suggest::did_you_mean(name, here, ""));
             return Err(CliError::Failed(format!(
                 "services \"{name}\" not found{likely}"
             )));
         }
     }
     Ok(found)
+}
+
+/// Where else there is one of that name.
+fn elsewhere(name: &str, all: &[ServiceView]) -> Option<String> {
+    let others = all.iter().filter(|s| s.name == name);
+    let namespaces: Vec<&str> = others.map(|s| s.namespace.as_str()).collect();
+    match namespaces[..] {
+        [] => None,
+        [one] => Some(format!("; there is one in another namespace: -n {one}")),
+        _ => Some(format!(
+            "; there are some in other namespaces, choose one with -n: {}",
+            namespaces.join(", ")
+        )),
+    }
 }
 
 fn rows(services: &[&ServiceView], shown: Shown, namespaces: bool) -> Vec<Vec<String>> {
@@ -273,5 +306,79 @@ fn pods(w: &mut String, title: &str, pods: &[PodTraffic]) {
             false => format!(": {}", pod.why.join("; ")),
         };
         put!(w, "  {}\t{traffic}{why}", pod.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(namespace: &str, name: &str, problems: &[&str]) -> ServiceView {
+        ServiceView {
+            namespace: namespace.into(),
+            name: name.into(),
+            problems: problems.iter().map(|p| (*p).to_owned()).collect(),
+            ..ServiceView::default()
+        }
+    }
+
+    #[track_caller]
+    fn check(namespace: Option<&str>, name: &str, expected: &str) {
+        let all = [
+            service("shop", "web", &[]),
+            service("shop", "cart", &[]),
+            service("test", "cart", &[]),
+            service("default", "api", &[]),
+        ];
+        let args = Services {
+            root: PathBuf::new(),
+            names: vec![name.into()],
+            namespace: namespace.map(str::to_owned),
+            all_namespaces: false,
+            shown: Shown::Services,
+        };
+        let Err(CliError::Failed(error)) = select(&args, &all) else {
+            panic!("it was found")
+        };
+        assert_eq!(error, format!("services {expected}"));
+    }
+
+    #[test]
+    fn a_service_that_is_not_found_is_suggested_where_it_is() {
+        check(
+            Some("default"),
+            "web",
+            "\"web\" not found; there is one in another namespace: -n shop",
+        );
+        check(
+            Some("default"),
+            "cart",
+            "\"cart\" not found; there are some in other namespaces, choose one with -n: shop, test",
+        );
+        check(
+            Some("default"),
+            "apo",
+            "\"apo\" not found, did you mean 'api'?",
+        );
+        check(Some("default"), "wbe", "\"wbe\" not found");
+        check(None, "wbe", "\"wbe\" not found, did you mean 'web'?");
+    }
+
+    #[test]
+    fn a_problem_of_many_services_is_said_once() {
+        let all = [
+            service("default", "a", &["cannot program", "own"]),
+            service("default", "b", &["cannot program"]),
+            service("default", "c", &["cannot program", "other"]),
+        ];
+        let all: Vec<&ServiceView> = all.iter().collect();
+        assert_eq!(
+            problems(&all),
+            [
+                "service default/a and 2 more: cannot program",
+                "service default/a: own",
+                "service default/c: other"
+            ]
+        );
     }
 }

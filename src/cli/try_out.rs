@@ -96,7 +96,10 @@ pub fn run(args: &Try) -> Result<ExitCode, CliError> {
         .try_for_each(|source| source.add(&images))?;
     log_to_file(&root.path)?;
     run::warn_unsealed(sealed);
-    let settings = run::settings(&as_run(args, &root.path), &layout).map_err(CliError::Failed)?;
+    let mut settings =
+        run::settings(&as_run(args, &root.path), &layout).map_err(CliError::Failed)?;
+    // The port is the node's daemon's.
+    settings.healthz_bind_address = None;
     let title = title(&settings.static_pod_path, &root.path);
     let daemon = run::start_daemon(settings, layout)?;
     // Containers use the root from here on, so it must stay until they are gone, whatever fails

@@ -16,11 +16,14 @@ pub(super) struct Sources<'a> {
     /// Holds every object that the pod refers to and that exists.
     pub(super) objects: &'a ObjectSet,
     pub(super) facts: &'a PodFacts,
+    /// Variables of services.
+    pub(super) services: &'a [(String, String)],
 }
 
 impl Sources<'_> {
     /// The keys of `envFrom`, then the variables of `env`, each expanded against those before it.
-    /// When a name is repeated, the last one counts. What is optional and missing is left out.
+    /// When a name is repeated, the last one counts. What is optional and missing is left out. Variables of services come
+    /// last, where the container has none of the name; `env` may refer to them.
     ///
     /// # Errors
     /// The kubelet's text for an object, key or field that does not exist. It never holds a value.
@@ -34,10 +37,17 @@ impl Sources<'_> {
         for variable in &self.container.env {
             let value = match &variable.value_from {
                 Some(from) if variable.value.is_empty() => self.value(from)?,
-                _ => Some(expand(&variable.value, |name| find(&all, name))),
+                _ => Some(expand(&variable.value, |name| {
+                    find(&all, name).or_else(|| find(self.services, name))
+                })),
             };
             if let Some(value) = value {
                 set(&mut all, variable.name.clone(), value);
+            }
+        }
+        for (name, value) in self.services {
+            if !all.iter().any(|own| own.0 == *name) {
+                all.push((name.clone(), value.clone()));
             }
         }
         Ok(all)

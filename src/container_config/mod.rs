@@ -24,14 +24,15 @@ pub use node::{NodeFacts, huge_pages, kernel_version};
 
 use crate::api::field_ref::PodFacts;
 use crate::api::objects::ObjectSet;
-use crate::api::pod::ContainerPort;
+use crate::api::pod::{ContainerPort, EGRESS_BANDWIDTH, INGRESS_BANDWIDTH};
+use crate::api::quantity::Quantity;
 use crate::api::service::Protocol;
 use crate::api::sysctls::normalized;
 use crate::api::{Container, Pod};
 use crate::network::etc_files::EtcFiles;
 use crate::runtime::{
-    ContainerConfig, ContainerMetadata, ImageSpec, Labels, Mount, NamespaceMode, NamespaceOptions,
-    PortMapping, SandboxConfig, SandboxMetadata, TerminationMessage, labels,
+    Bandwidth, ContainerConfig, ContainerMetadata, ImageSpec, Labels, Mount, NamespaceMode,
+    NamespaceOptions, PortMapping, SandboxConfig, SandboxMetadata, TerminationMessage, labels,
 };
 use crate::volumes::MountedVolumes;
 
@@ -69,7 +70,21 @@ pub fn sandbox(i: &SandboxInputs<'_>) -> SandboxConfig {
         sysctls: sysctls(i.pod),
         tmpfs: i.volumes.tmpfs().to_vec(),
         port_mappings: port_mappings(i.pod),
+        bandwidth: bandwidth(i.pod),
         labels: pod_labels(i.pod),
+    }
+}
+
+/// Of the pod's annotations, which validation has read; a fraction of a bit counts as one.
+fn bandwidth(pod: &Pod) -> Bandwidth {
+    let rate = |key: &str| {
+        let text = pod.metadata.annotations.get(key)?;
+        let value = Quantity(text.clone()).value()?;
+        u64::try_from(value).ok()
+    };
+    Bandwidth {
+        ingress: rate(INGRESS_BANDWIDTH),
+        egress: rate(EGRESS_BANDWIDTH),
     }
 }
 
@@ -146,6 +161,8 @@ pub struct Inputs<'a> {
     pub node: &'a NodeFacts,
     /// The objects that the pod refers to.
     pub objects: &'a ObjectSet,
+    /// Variables of services, in their order.
+    pub services: &'a [(String, String)],
     /// The pod's addresses, primary first; may be empty where [`needs_pod_ips`] says so.
     pub pod_ips: &'a [IpAddr],
 }
@@ -166,6 +183,7 @@ pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, String> {
             pod_ips: i.pod_ips.iter().map(ToString::to_string).collect(),
             allocatable: i.node.allocatable,
         },
+        services: i.services,
     }
     .variables()?;
     Ok(ContainerConfig {

@@ -45,6 +45,7 @@ fn build_with(
             ..NodeFacts::default()
         },
         objects: &ObjectSet::default(),
+        services: &[],
         pod_ips: &[],
     })
 }
@@ -266,6 +267,32 @@ fn a_sandbox_has_the_namespaces_that_the_pod_asks_for() {
         of(json!({"shareProcessNamespace": true})),
         (Shared, Shared, Shared)
     );
+}
+
+#[test]
+fn a_sandbox_has_the_bandwidth_of_the_pod_s_annotations() {
+    let mut pod = pod(json!({}));
+    let of = |pod: &Pod| {
+        let inputs = SandboxInputs {
+            pod,
+            attempt: 0,
+            hostname: "web",
+            log_directory: "/logs".into(),
+            cgroup_parent: "/podprobe/u1".into(),
+            volumes: &MountedVolumes::default(),
+        };
+        sandbox(&inputs).bandwidth
+    };
+    assert_eq!(of(&pod), Bandwidth::default());
+    for (key, rate) in [("ingress", "10M"), ("egress", "1.5k")] {
+        let key = format!("kubernetes.io/{key}-bandwidth");
+        pod.metadata.annotations.insert(key, rate.into());
+    }
+    let expected = Bandwidth {
+        ingress: Some(10_000_000),
+        egress: Some(1500),
+    };
+    assert_eq!(of(&pod), expected);
 }
 
 #[test]

@@ -7,13 +7,17 @@ use std::time::Duration;
 use crate::api::{Pod, PodStatus, PodUid};
 use crate::change_feed::{Aspect, ChangeFeed};
 use crate::clock::{Moment, Time};
+use crate::kuberuntime::ServiceVariables;
+use crate::objects::Objects;
 use crate::pleg::{Cache, Pleg};
 use crate::pod_actions::ToKill;
 use crate::pod_workers::{PodCache, Probes, Traffic};
 use crate::prober::manager::{self, ProberManager, StatusSource};
 use crate::prober::results::ProbeResult;
 use crate::proxy::gate::TrafficGate;
-use crate::runtime::{ContainerId, RuntimeContainerStatus, RuntimePodStatus};
+use crate::proxy::known::KnownServices;
+use crate::proxy::watch::FIRST_WAIT;
+use crate::runtime::{Cancel, ContainerId, RuntimeContainerStatus, RuntimePodStatus};
 use crate::status::StatusManager;
 use crate::sync_loop::{ProbeHousekeeping, RuntimeView};
 use crate::views::Records;
@@ -63,6 +67,29 @@ impl Traffic for Withdrawal {
                 "the data path of services does not follow; a pod ends while clients may still be sent to it"
             );
         }
+    }
+}
+
+/// A service that has come just now is known in a few milliseconds.
+const SERVICES: Duration = Duration::from_secs(1);
+
+/// The services as containers see them.
+pub(super) struct ServiceLinks {
+    pub(super) known: Arc<KnownServices>,
+    pub(super) objects: Arc<Objects>,
+    /// When the daemon started.
+    pub(super) started: Moment,
+}
+
+impl ServiceVariables for ServiceLinks {
+    /// As long as services wait for a source that does not speak.
+    fn wait(&self, cancel: &Cancel) {
+        let left = (self.started + FIRST_WAIT).since(Moment::now());
+        self.known.wait_first(cancel, left);
+    }
+
+    fn of(&self, pod: &Pod) -> Vec<(String, String)> {
+        self.known.variables(pod, &self.objects, SERVICES)
     }
 }
 

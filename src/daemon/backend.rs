@@ -17,10 +17,13 @@ use crate::images::manager::ImageWaitReason;
 use crate::images::{ImagePull, PullStage};
 use crate::kuberuntime::KubeRuntime;
 use crate::layout::Layout;
+use crate::network::Networks;
 use crate::pleg::Pleg;
 use crate::pod_config::{FileStates, PodConfig};
 use crate::pod_manager::PodManager;
 use crate::pod_workers::PodWorkers;
+use crate::proxy::health::Health;
+use crate::proxy::metrics::ProxyMetrics;
 use crate::proxy::watch::ServicesView;
 use crate::server::Backend;
 use crate::server::protocol::{ConditionSet, PauseTarget, ProbeTarget};
@@ -53,6 +56,9 @@ pub(super) struct DaemonBackend {
     pub(super) kuberuntime: Arc<KubeRuntime>,
     pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) services: Arc<ServicesView>,
+    pub(super) networks: Arc<Networks>,
+    pub(super) health: Arc<Health>,
+    pub(super) proxy_metrics: Arc<ProxyMetrics>,
     /// When the daemon started.
     pub(super) started: Moment,
 }
@@ -63,7 +69,12 @@ impl Backend for DaemonBackend {
     }
 
     fn services(&self) -> Vec<ServiceView> {
-        self.services.get().views()
+        let mut all = self.services.get().views();
+        for service in &mut all {
+            let problem = self.health.problem(&service.namespace, &service.name);
+            service.problems.extend(problem);
+        }
+        all
     }
 
     fn watch(&self, after: u64, ceiling: Duration) -> SnapshotUpdate {
@@ -198,6 +209,15 @@ impl DaemonBackend {
         pulls
     }
 
+    fn network_lacks(&self, pod: &Pod, status: &PodStatus) -> Vec<String> {
+        let address = status.pod_ip.parse().ok();
+        let address = address.filter(|_| !pod.spec.host_network);
+        let missing = address
+            .into_iter()
+            .flat_map(|ip| self.networks.missing_for(ip));
+        missing.map(|m| m.text.clone()).collect()
+    }
+
     /// The pods that run or are to run, and those that are ending, of those that are `wanted`; whether each is being
     /// removed.
     fn shown(&self, wanted: impl Fn(&Pod) -> bool) -> Vec<(Arc<Pod>, bool)> {
@@ -247,6 +267,7 @@ impl DaemonBackend {
         Arc::new(PodView {
             object: pod.clone().into(),
             pulls: self.pulls(pod, &status),
+            network_lacks: self.network_lacks(pod, &status),
             status,
             file: file.file,
             warnings: file

@@ -17,6 +17,7 @@ impl DaemonBackend {
             ("pleg", self.pleg.panics()),
             ("pod_workers", self.workers.panics()),
             ("prober", self.prober.manager.panics()),
+            ("proxy_health", self.health.panics()),
         ] {
             panics.value(&[("part", part)], n);
         }
@@ -26,6 +27,14 @@ impl DaemonBackend {
         if let Some(names) = &self.services.get().name_counters {
             names.write_metrics(&mut out);
         }
+        let help =
+            "What the kernel lacks for the network of pods; `describe pod` says what follows.";
+        let mut missing = Family::new(&mut out, "podprobe_network_missing", Kind::Gauge, help);
+        for lack in self.networks.missing() {
+            missing.value(&[("what", lack.what.as_str())], 1);
+        }
+        self.proxy_metrics
+            .write(self.health.mode(), &self.health.answers(), &mut out);
         out
     }
 }

@@ -11,6 +11,7 @@ use crate::clock::Moment;
 use crate::http_client::WebUrl;
 use crate::images::manager::ImageService;
 use crate::images::{Image, ImageConfig, ImageError};
+use crate::netfilter::own_network::in_own_network;
 use crate::network::{NetworkChoice, Networks};
 use crate::runtime::ExecOutcome;
 use crate::runtime::fake::{FakeRuntime, end};
@@ -46,13 +47,18 @@ impl Harness {
     }
 
     fn with(runtime: FakeRuntime, settings: Settings) -> Self {
+        Self::connected(runtime, settings, NetworkChoice::None)
+    }
+
+    fn connected(runtime: FakeRuntime, settings: Settings, network: NetworkChoice) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path());
         fs::create_dir_all(layout.pods_dir()).unwrap();
         let settings = Settings {
             static_pod_path: layout.pods_dir(),
             node_name: "node".into(),
-            network: NetworkChoice::None,
+            network,
+            healthz_bind_address: None,
             ..settings
         };
         let runtime = Arc::new(runtime);
@@ -137,6 +143,28 @@ fn a_pod_runs_restarts_and_goes_on_a_runtime_that_sees_configurations_only() {
     assert!(state.containers.is_empty() && state.sandboxes.is_empty());
     drop(state);
     h.daemon.shutdown(CEILING).unwrap();
+}
+
+/// As on a kernel that has no bridges.
+#[test]
+fn what_the_kernel_lacks_for_the_network_is_shown_with_the_pod_and_counted() {
+    in_own_network(|| {
+        const CAP_NET_ADMIN: u64 = 1 << 12;
+        crate::sys::process::drop_capabilities(CAP_NET_ADMIN).unwrap();
+        let (runtime, settings) = (FakeRuntime::default(), Settings::default());
+        let h = Harness::connected(runtime, settings, NetworkChoice::Auto);
+        let container = json!({"name": "c", "image": "i"});
+        fs::write(h.pod_file(), pod(json!({"containers": [container]}))).unwrap();
+        h.until("the pod says so", |s| {
+            let lacks = s.pods.iter().flat_map(|p| &p.network_lacks);
+            let loopback = "pods have only a loopback interface: ";
+            lacks.filter(|text| text.starts_with(loopback)).count() == 1
+        });
+        let metrics = h.daemon.backend().metrics();
+        let gauge = "podprobe_network_missing{what=\"bridge\"} 1\n";
+        assert!(metrics.contains(gauge), "{metrics}");
+        h.daemon.shutdown(CEILING).unwrap();
+    });
 }
 
 #[test]
@@ -235,6 +263,7 @@ fn f3_a_snapshot_says_that_the_sync_loop_stands_still() {
     let layout = Layout::new(dir.path());
     let settings = Settings {
         static_pod_path: layout.pods_dir(),
+        healthz_bind_address: None,
         ..Settings::default()
     };
     let daemon = Daemon::start(settings, layout).unwrap();

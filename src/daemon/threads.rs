@@ -10,6 +10,7 @@ use crate::images::housekeeping::ImageKeeper;
 use crate::images::registry::PullStop;
 use crate::pleg::Pleg;
 use crate::pod_config::{FileSource, HttpSource};
+use crate::proxy::health::Health;
 use crate::runtime::shims::exits::ExitListener;
 use crate::server::Server;
 
@@ -31,6 +32,7 @@ pub(super) struct Threads {
     pub(super) volumes: (JoinHandle<()>, Sender<()>),
     pub(super) network: (JoinHandle<()>, Sender<()>),
     pub(super) services: (JoinHandle<()>, Sender<()>),
+    pub(super) health: (JoinHandle<()>, Arc<Health>),
 }
 
 /// A thread that has been told to end.
@@ -76,6 +78,7 @@ impl Threads {
             volumes: (volumes, stop_volumes),
             network: (network, stop_network),
             services: (services, stop_services),
+            health: (health, of_health),
         } = self;
         server.stop();
         files.stop();
@@ -83,6 +86,7 @@ impl Threads {
         images.stop();
         pulls.stop();
         let exits = exits.stop();
+        of_health.stop();
         // the loop's end closes the channels of results, so that no probe worker waits in a send
         drop((
             stop_loop,
@@ -106,6 +110,7 @@ impl Threads {
             Ending::new("the watch of volumes", move || volumes.is_finished()),
             Ending::new("the watch of networks", move || network.is_finished()),
             Ending::new("the services", move || services.is_finished()),
+            Ending::new("the health checks", move || health.is_finished()),
         ]
     }
 }

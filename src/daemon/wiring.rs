@@ -4,14 +4,15 @@
 //! PLEG's thread alone starts before all parts are made, because the sync loop wants its first listing.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::adapters::{Prober, RuntimeCache, Seen, Withdrawal};
+use super::adapters::{Prober, RuntimeCache, Seen, ServiceLinks, Withdrawal};
 use super::backend::DaemonBackend;
 use super::error::{DaemonError, cannot};
 use super::garbage::Garbage;
@@ -20,6 +21,7 @@ use super::pauses;
 use super::threads::Threads;
 use crate::admission;
 use crate::api::objects::ObjectKind;
+use crate::api::service::Protocol;
 use crate::api::sysctls::SysctlAllowlist;
 use crate::api::{PodOrigin, PodSource, PodUid, decode};
 use crate::change_feed::{Aspect, ChangeFeed};
@@ -49,15 +51,19 @@ use crate::prober::manager::{self, ProberManager, RestoredReady};
 use crate::prober::results;
 use crate::proxy::auto::{self, Auto};
 use crate::proxy::gate::TrafficGate;
+use crate::proxy::health::{self, Health};
+use crate::proxy::known::KnownServices;
+use crate::proxy::metrics::ProxyMetrics;
 use crate::proxy::names::NameSettings;
 use crate::proxy::userspace::client::ProxyRole;
-use crate::proxy::watch::{self, ServicesView};
+use crate::proxy::watch::{self, Removal, ServicesView};
 use crate::remove_tree::remove_tree;
 use crate::runtime::shims;
 use crate::runtime::shims::app_armor::AppArmor;
 use crate::runtime::shims::exits::ExitListener;
 use crate::runtime::{ContainerId, Runtime};
 use crate::server::{self, Server};
+use crate::services::claims::OwnPort;
 use crate::settings::Settings;
 use crate::status::{EVICTED, StatusManager, conditions_of_others};
 use crate::sync_loop::{Channels, Heartbeat, Parts, SyncLoop};
@@ -89,6 +95,10 @@ pub(super) struct Running {
     pub(super) sources: Vec<PodSource>,
     /// Where pod sources send to the sync loop.
     pub(super) updates: Sender<PodUpdate>,
+    /// Takes back what sends clients to services.
+    pub(super) removal: Arc<Removal>,
+    /// Where the process is that does, if any.
+    pub(super) proxy: PathBuf,
 }
 
 /// Makes every part and starts every thread.
@@ -105,7 +115,11 @@ pub(super) fn start(
     let evictions = evictions(settings, layout, &pods_with_data, pod_evicted);
     forget_those_that_began_anew(&mut restored, &evictions);
     let (objects_changed, objects) = bounded(1);
-    let stores = Stores::new(restored, started, objects_changed, &sources(settings));
+    let networks = engine.networks.0.clone();
+    let health = Health::new().map_err(cannot("make the health checks of services"))?;
+    let sources = sources(settings);
+    let shared = (networks, health);
+    let stores = Stores::new(restored, started, objects_changed, &sources, shared);
     let facts = NodeFacts::read(settings.node_ip, &layout.lib_dir());
     let node = node(settings, &facts);
     let (kuberuntime, pulls) = kuberuntime(settings, &engine, layout, &stores, facts);
@@ -172,6 +186,7 @@ pub(super) fn start(
 
     let sync_loop = start_sync_loop(channels, parts, backend.heartbeat.clone())?;
     let updates = senders.updates;
+    let removal = Arc::<Removal>::default();
     let threads = Threads {
         sync_loop: (sync_loop, senders.stop),
         checkpoint: start_checkpoint(backend.checkpoint.clone(), prober)?,
@@ -186,17 +201,20 @@ pub(super) fn start(
             layout,
             &stores,
             &engine.networks.0,
-            engine.runtime.clone(),
+            (engine.runtime.clone(), removal.clone()),
         )?,
         network: start_network_watch(engine.networks)?,
+        health: start_health(settings, &stores)?,
         pulls,
         pleg: (pleg, stop_pleg),
     };
     let running = Running {
-        sources: sources(settings),
+        sources,
         backend,
         runtime: engine.runtime,
         updates,
+        removal,
+        proxy: layout.proxy_dir(),
     };
     Ok((running, threads))
 }
@@ -223,6 +241,10 @@ struct Stores {
     /// The services as they are, and who waits for them.
     services: Arc<ServicesView>,
     gate: Arc<TrafficGate>,
+    networks: Arc<Networks>,
+    known: Arc<KnownServices>,
+    health: Arc<Health>,
+    proxy_metrics: Arc<ProxyMetrics>,
     /// Statuses of an earlier daemon are there.
     restored: bool,
     /// When the daemon started.
@@ -236,6 +258,7 @@ impl Stores {
         started: Moment,
         objects_changed: Sender<()>,
         sources: &[PodSource],
+        (networks, health): (Arc<Networks>, Health),
     ) -> Self {
         let feed = Arc::new(ChangeFeed::default());
         let has_statuses = !restored.statuses.is_empty();
@@ -257,6 +280,10 @@ impl Stores {
             records: Arc::default(),
             services: Arc::default(),
             gate: Arc::default(),
+            networks,
+            known: Arc::default(),
+            health: Arc::new(health),
+            proxy_metrics: Arc::default(),
             restored: has_statuses,
             started,
             feed,
@@ -318,6 +345,12 @@ fn kuberuntime(
     let objects = stores.objects.clone();
     let volumes = Volumes::new();
     let kuberuntime = KubeRuntime::new(runtime, images, volumes, objects, node, layout.clone());
+    let links = ServiceLinks {
+        known: stores.known.clone(),
+        objects: stores.objects.clone(),
+        started: stores.started,
+    };
+    let kuberuntime = kuberuntime.with_services(Box::new(links));
     (kuberuntime.with_dns(NodeDns::of(settings)), stop)
 }
 
@@ -405,6 +438,9 @@ fn backend(
         kuberuntime: kuberuntime.clone(),
         heartbeat: Arc::default(),
         services: stores.services.clone(),
+        networks: stores.networks.clone(),
+        health: stores.health.clone(),
+        proxy_metrics: stores.proxy_metrics.clone(),
         started: stores.started,
     }
 }
@@ -573,7 +609,7 @@ fn start_services(
     layout: &Layout,
     stores: &Stores,
     networks: &Arc<Networks>,
-    runtime: Arc<dyn Runtime>,
+    (runtime, removal): (Arc<dyn Runtime>, Arc<Removal>),
 ) -> Result<(JoinHandle<()>, Sender<()>), DaemonError> {
     let (stop, stopped) = bounded(0);
     let feed = stores.feed.clone();
@@ -606,9 +642,14 @@ fn start_services(
         namespace: Box::new(namespace),
         path: Box::new(path),
         gate: stores.gate.clone(),
+        removal,
+        known: stores.known.clone(),
+        health: stores.health.clone(),
+        metrics: stores.proxy_metrics.clone(),
         view: stores.services.clone(),
         record: layout.services(),
         node_name: settings.node_name.clone(),
+        own_ports: own_ports(settings),
         pod_cidrs: settings.pod_cidrs.clone(),
         service_cidrs: settings.service_cidrs.clone(),
         names: names(settings),
@@ -626,6 +667,30 @@ fn names(settings: &Settings) -> Option<NameSettings> {
         addresses,
         resolv_conf: settings.resolv_conf.clone(),
     })
+}
+
+/// Where podprobe itself listens: no service may have it.
+fn own_ports(settings: &Settings) -> Vec<OwnPort> {
+    let of_health = |at: &SocketAddr| OwnPort {
+        address: Some(at.ip()).filter(|ip| !ip.is_unspecified()),
+        port: at.port(),
+        protocol: Protocol::Tcp,
+        what: "the health of services (healthzBindAddress)".to_owned(),
+    };
+    settings
+        .healthz_bind_address
+        .iter()
+        .map(of_health)
+        .collect()
+}
+
+fn start_health(
+    settings: &Settings,
+    stores: &Stores,
+) -> Result<(JoinHandle<()>, Arc<Health>), DaemonError> {
+    let thread = health::spawn(stores.health.clone(), settings.healthz_bind_address);
+    let thread = thread.map_err(cannot("start the thread proxy-health"))?;
+    Ok((thread, stores.health.clone()))
 }
 
 fn start_network_watch(

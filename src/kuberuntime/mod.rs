@@ -8,6 +8,7 @@ mod error;
 mod etc;
 mod log_links;
 mod pull_secrets;
+mod services;
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 pub use error::{StartError, StartErrorReason};
 pub use etc::NodeDns;
+pub use services::{NoServices, ServiceVariables};
 
 use pull_secrets::PullSecrets;
 
@@ -46,6 +48,7 @@ pub struct KubeRuntime {
     objects: Arc<Objects>,
     node: NodeFacts,
     dns: NodeDns,
+    services: Box<dyn ServiceVariables>,
     layout: Layout,
 }
 
@@ -66,6 +69,7 @@ impl KubeRuntime {
             objects,
             node,
             dns: NodeDns::default(),
+            services: Box::new(NoServices),
             layout,
         }
     }
@@ -75,6 +79,18 @@ impl KubeRuntime {
     pub fn with_dns(mut self, dns: NodeDns) -> Self {
         self.dns = dns;
         self
+    }
+
+    /// With variables of services.
+    #[must_use]
+    pub fn with_services(mut self, services: Box<dyn ServiceVariables>) -> Self {
+        self.services = services;
+        self
+    }
+
+    /// What gives containers variables of services.
+    pub fn services(&self) -> &dyn ServiceVariables {
+        &*self.services
     }
 
     /// The runtime itself: for stopping, removing, listing and exec.
@@ -293,6 +309,7 @@ impl KubeRuntime {
             seccomp_profiles: &self.layout.seccomp(),
             node: &self.node,
             objects: &self.objects.of(references(pod)),
+            services: &self.services.of(pod),
             pod_ips: &self.pod_ips(pod, container),
         })
         .map_err(StartError::config)

@@ -154,9 +154,8 @@ fn tuple(of: Attributes<'_>) -> Option<Tuple> {
 mod tests {
     use std::net::{TcpListener, TcpStream, UdpSocket};
 
-    use nix::sched::{CloneFlags, unshare};
-
     use super::*;
+    use crate::netfilter::own_network::in_own_network;
     use crate::netfilter::{BaseChain, ChainType, Ct, Hook, Rule, Table, Transaction, ct_state};
 
     /// The kernel tracks connections once a rule asks for their state.
@@ -184,7 +183,6 @@ mod tests {
     const UDP: u8 = 17;
 
     fn list_and_forget() {
-        unshare(CloneFlags::CLONE_NEWNET).unwrap();
         crate::sys::socket::loopback_up().unwrap();
         track();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -221,9 +219,6 @@ mod tests {
 
     #[test]
     fn flows_of_one_protocol_are_listed_and_forgotten() {
-        if !crate::skip::is_root() {
-            return;
-        }
-        std::thread::scope(|s| s.spawn(list_and_forget).join()).unwrap();
+        in_own_network(list_and_forget);
     }
 }

@@ -43,6 +43,8 @@ mod transaction;
 mod verdict;
 
 #[cfg(test)]
+pub(crate) mod own_network;
+#[cfg(test)]
 mod tests;
 
 pub use conntrack::{Flow, Tuple};

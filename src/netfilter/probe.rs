@@ -30,20 +30,6 @@ impl Netfilter {
         })
     }
 
-    /// Whether packets that pass through a bridge can be looked at.
-    ///
-    /// # Errors
-    /// Says what is missing.
-    pub fn can_filter_bridges(&mut self, name: &str) -> Result<(), NetfilterError> {
-        self.attempt(Family::Bridge, name, |transaction, table| {
-            let prerouting = base(ChainType::Filter, Hook::Prerouting, -300);
-            transaction
-                .on(table)
-                .add_chain("prerouting", prerouting)
-                .add_set(Set::new("set", &[Type::Interface, Type::Ether, Type::Ipv4]));
-        })
-    }
-
     /// Adds a table with what `fill` adds to it and deletes it, in one transaction: it never comes into force.
     fn attempt(
         &mut self,

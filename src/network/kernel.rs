@@ -8,6 +8,7 @@ use nix::sched::{CloneFlags, unshare};
 
 use super::bridge::packet_filter::{self, Abilities};
 use super::rtnetlink::{Rtnetlink, Veth};
+use crate::netfilter::NetfilterError;
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,8 +17,39 @@ pub(super) struct Kernel {
     pub(super) can_bridge: bool,
     /// The packet filter.
     pub(super) filter: Abilities,
-    /// What is missing, a sentence each.
-    pub(super) missing: Vec<String>,
+    /// What it cannot.
+    pub(super) missing: Vec<Missing>,
+}
+
+/// Something that the kernel cannot do for the network of pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// What it is.
+    pub what: Part,
+    /// What follows from it and why, a sentence for people.
+    pub text: String,
+}
+
+/// What the network of pods needs of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Bridges and veth pairs.
+    Bridge,
+    /// Translation of addresses.
+    Nat,
+    /// The filter of frames.
+    FrameFilter,
+}
+
+impl Part {
+    /// Its name in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Bridge => "bridge",
+            Self::Nat => "nat",
+            Self::FrameFilter => "frame-filter",
+        }
+    }
 }
 
 /// Tries everything, in a namespace that ends with the call.
@@ -52,16 +84,12 @@ fn try_all() -> Kernel {
     let mut missing = Vec::new();
     let mut errors = errors.into_iter();
     if !filter.nat {
-        missing.push(format!(
-            "pods do not reach other machines, and hostPort leads nowhere: {}",
-            errors.next().map_or(String::new(), |e| e.to_string())
-        ));
+        let text = "pods do not reach other machines, and hostPort leads nowhere";
+        missing.push(lack(Part::Nat, text, errors.next()));
     }
     if !filter.frames {
-        missing.push(format!(
-            "a pod that may send raw packets can send them with addresses of others: {}",
-            errors.next().map_or(String::new(), |e| e.to_string())
-        ));
+        let text = "a pod that may send raw packets can send them with addresses of others";
+        missing.push(lack(Part::FrameFilter, text, errors.next()));
     }
     Kernel {
         can_bridge: true,
@@ -101,6 +129,17 @@ fn meaning(e: &io::Error) -> String {
     }
 }
 
-fn without_bridge(cause: &str) -> String {
-    format!("pods have only a loopback interface: {cause}")
+fn lack(what: Part, text: &str, error: Option<NetfilterError>) -> Missing {
+    let cause = error.map_or(String::new(), |e| e.to_string());
+    Missing {
+        what,
+        text: format!("{text}: {cause}"),
+    }
+}
+
+fn without_bridge(cause: &str) -> Missing {
+    Missing {
+        what: Part::Bridge,
+        text: format!("pods have only a loopback interface: {cause}"),
+    }
 }

@@ -18,15 +18,17 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::api::cidr::Cidr;
-use crate::runtime::PortMapping;
+use crate::runtime::{Bandwidth, PortMapping};
 use crate::sys::task::Process;
 
 use bridge::{Bridge, BridgeSettings};
 use cni::{CniNetwork, CniSettings};
+pub use kernel::{Missing, Part};
 
 /// A sandbox whose network is set up or taken down.
 #[derive(Clone, Copy, Debug)]
@@ -47,15 +49,6 @@ pub struct SandboxNetwork<'a> {
     pub ports: &'a [PortMapping],
     /// Of the annotations `kubernetes.io/ingress-bandwidth` and `kubernetes.io/egress-bandwidth`.
     pub bandwidth: Bandwidth,
-}
-
-/// How much a pod may receive and send, in bits a second; None is unlimited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bandwidth {
-    /// What reaches the pod.
-    pub ingress: Option<u64>,
-    /// What leaves it.
-    pub egress: Option<u64>,
 }
 
 /// A way to connect pods. The runtime calls it from several threads; a call blocks until it is done.
@@ -151,17 +144,6 @@ pub struct NetworkSettings {
     pub cni: CniSettings,
 }
 
-/// The addresses of the node's interfaces.
-pub fn node_addresses() -> Vec<IpAddr> {
-    let interfaces = nix::ifaddrs::getifaddrs().ok().into_iter().flatten();
-    let address = |i: nix::ifaddrs::InterfaceAddress| {
-        let address = i.address?;
-        let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
-        v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
-    };
-    interfaces.filter_map(address).collect()
-}
-
 /// A namespace that nobody connects. Only the pod's own containers and its probes can reach it, because they are in it.
 struct Unconnected {
     address: IpAddr,
@@ -197,9 +179,17 @@ impl Collected {
         self.done.notify_all();
     }
 
-    fn wait(&self) {
-        let waited = self.done.wait_while(self.lock(), |is_done| !*is_done);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    /// Calls `say` when it takes longer than `slow`.
+    fn wait(&self, slow: Duration, say: impl FnOnce()) {
+        let waits = |is_done: &mut bool| !*is_done;
+        let waited = self.done.wait_timeout_while(self.lock(), slow, waits);
+        let (is_done, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        drop(is_done);
+        if waited.timed_out() {
+            say();
+            let waited = self.done.wait_while(self.lock(), waits);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, bool> {
@@ -209,7 +199,13 @@ impl Collected {
 
 impl PodNetwork for Collected {
     fn set_up(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<Vec<IpAddr>> {
-        self.wait();
+        self.wait(cni::SLOW, || {
+            log::warn!(
+                "pod {}/{} waits for its network: what earlier sandboxes left is released first",
+                sandbox.namespace,
+                sandbox.name
+            );
+        });
         self.network.set_up(sandbox)
     }
 
@@ -222,6 +218,17 @@ impl PodNetwork for Collected {
     }
 }
 
+/// The addresses of all interfaces in the caller's network namespace; none where they cannot be read.
+pub fn node_addresses() -> Vec<IpAddr> {
+    let interfaces = nix::ifaddrs::getifaddrs().ok().into_iter().flatten();
+    let address = |i: nix::ifaddrs::InterfaceAddress| {
+        let address = i.address?;
+        let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
+    };
+    interfaces.filter_map(address).collect()
+}
+
 /// The networks of this node.
 pub struct Networks {
     host: Unconnected,
@@ -232,7 +239,8 @@ pub struct Networks {
     /// For new sandboxes where CNI is not chosen.
     kind: NetworkKind,
     /// What the kernel lacks.
-    missing: Vec<String>,
+    missing: Vec<Missing>,
+    pod_cidrs: Vec<Cidr>,
 }
 
 impl Networks {
@@ -250,8 +258,8 @@ impl Networks {
             NetworkChoice::Auto if !kernel.can_bridge => NetworkKind::None,
             NetworkChoice::Auto | NetworkChoice::Bridge => NetworkKind::Bridge,
         };
-        for what in &kernel.missing {
-            log::warn!("{what}");
+        for missing in &kernel.missing {
+            log::warn!("{}", missing.text);
         }
         Self {
             host: Unconnected {
@@ -261,6 +269,7 @@ impl Networks {
                 address: Ipv4Addr::LOCALHOST.into(),
             },
             choice: settings.choice,
+            pod_cidrs: settings.pod_cidrs.clone(),
             cni: Collected::new(settings.cni.clone()),
             bridge: Bridge::new(BridgeSettings::of(settings, kernel.filter)),
             kind,
@@ -279,9 +288,19 @@ impl Networks {
         }
     }
 
-    /// What the kernel lacks for the network of pods, a sentence each.
-    pub fn missing(&self) -> &[String] {
+    /// What the kernel lacks for the network of pods.
+    pub fn missing(&self) -> &[Missing] {
         &self.missing
+    }
+
+    /// What of this a pod with such an address feels, that does not use the node's network.
+    pub fn missing_for(&self, address: IpAddr) -> impl Iterator<Item = &Missing> {
+        let at_bridge = self.pod_cidrs.iter().any(|range| range.contains(address));
+        let feels = move |part| match part {
+            Part::Bridge => address.is_loopback(),
+            Part::Nat | Part::FrameFilter => at_bridge,
+        };
+        self.missing.iter().filter(move |m| feels(m.what))
     }
 
     /// The addresses of each sandbox of this kind; None where each has its own.
@@ -321,5 +340,69 @@ impl Networks {
     /// See [`PodNetwork::mend`].
     pub fn mend(&self) -> Vec<String> {
         self.bridge.mend()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netfilter::own_network::in_own_network;
+
+    #[test]
+    fn a_pod_that_waits_long_for_what_others_left_says_so() {
+        let collected = Collected::new(CniSettings {
+            conf_dir: PathBuf::new(),
+            bin_dirs: Vec::new(),
+            cache_dir: PathBuf::new(),
+        });
+        let mut said = false;
+        collected.wait(Duration::ZERO, || {
+            said = true;
+            collected.done();
+        });
+        assert!(said);
+        collected.wait(Duration::ZERO, || panic!("it is done"));
+    }
+
+    /// As on a kernel that cannot, or where it may not.
+    #[test]
+    fn what_the_kernel_lacks_is_told_to_the_pods_that_feel_it() {
+        in_own_network(|| {
+            const CAP_NET_ADMIN: u64 = 1 << 12;
+            crate::sys::process::drop_capabilities(CAP_NET_ADMIN).unwrap();
+            let mut networks = Networks::new(NetworkSettings {
+                choice: NetworkChoice::Auto,
+                node_ip: [192, 0, 2, 1].into(),
+                pod_cidrs: vec!["10.244.0.0/24".parse().unwrap()],
+                id: "podprobe-test".into(),
+                records: PathBuf::from("/nowhere"),
+                cni: CniSettings {
+                    conf_dir: PathBuf::from("/nowhere"),
+                    bin_dirs: Vec::new(),
+                    cache_dir: PathBuf::from("/nowhere"),
+                },
+            });
+            assert_eq!(networks.kind(), NetworkKind::None);
+            let of = |networks: &Networks, ip: &str| -> Vec<&str> {
+                let missing = networks.missing_for(ip.parse().unwrap());
+                missing.map(|m| m.what.as_str()).collect()
+            };
+            assert_eq!(of(&networks, "127.0.0.1"), ["bridge"]);
+            assert_eq!(of(&networks, "10.244.0.2"), [""; 0]);
+            let text = &networks.missing()[0].text;
+            let cause = "not permitted; the daemon needs CAP_NET_ADMIN";
+            assert!(
+                text.starts_with("pods have only a loopback interface: ") && text.ends_with(cause),
+                "{text}"
+            );
+            let lack = |what| Missing {
+                what,
+                text: String::new(),
+            };
+            networks.missing = [Part::Nat, Part::FrameFilter].map(lack).into();
+            assert_eq!(of(&networks, "127.0.0.1"), [""; 0]);
+            assert_eq!(of(&networks, "10.244.0.2"), ["nat", "frame-filter"]);
+            assert_eq!(of(&networks, "10.77.0.2"), [""; 0], "of CNI plugins");
+        });
     }
 }

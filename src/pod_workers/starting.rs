@@ -358,6 +358,7 @@ impl Syncer {
         });
         let image = image.map_err(failed)?;
         let volumes = &sandbox.volumes;
+        self.wait_for_services(cancel)?;
         let config = kuberuntime
             .container_config(pod, container, attempt, &image, volumes, &image_volumes)
             .map_err(failed)?;
@@ -370,6 +371,18 @@ impl Syncer {
             .map_err(failed)?;
         done("Started", "Container started");
         self.post_start(pod, container, &id, cancel)
+    }
+
+    /// A container keeps the variables that it starts with.
+    fn wait_for_services(&self, cancel: &Cancel) -> Result<(), StartError> {
+        self.deps.kuberuntime.services().wait(cancel);
+        match cancel.is_cancelled() {
+            true => Err(StartError::new(
+                StartErrorReason::CreateContainerConfigError,
+                CANCELLED,
+            )),
+            false => Ok(()),
+        }
     }
 
     /// The images of the volumes that a container mounts. Of several that cannot be had each has its event, and the last

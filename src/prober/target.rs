@@ -15,6 +15,7 @@ use crossbeam_channel::RecvTimeoutError;
 
 use crate::api::PodStatus;
 use crate::api::probe_host::{ProbeHosts, host_address, host_refused};
+use crate::network::node_addresses;
 use crate::runtime::NetworkNamespace;
 use crate::wire::dial::{Address, DialError, Dialer, Namespace};
 use crate::wire::observer::Observer;
@@ -90,14 +91,7 @@ pub fn resolve_target(
 
 /// Whether an interface of this network namespace has the address.
 pub fn is_node_address(address: IpAddr) -> bool {
-    let interfaces = nix::ifaddrs::getifaddrs().ok().into_iter().flatten();
-    interfaces
-        .filter_map(|i| {
-            let address = i.address?;
-            let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
-            v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
-        })
-        .any(|own| own == address)
+    node_addresses().contains(&address)
 }
 
 fn is_loopback(address: &IpAddr) -> bool {

@@ -7,14 +7,19 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crossbeam_channel::{Receiver, TryRecvError};
 
 use super::dns::counters::Counters;
 use super::gate::TrafficGate;
+use super::health::Health;
+use super::known::KnownServices;
+use super::listening::{self, Listening};
+use super::metrics::ProxyMetrics;
 use super::names::{self, NameSettings, Node, Versions};
 use super::pace::{Pace, Step};
 use super::{Applied, DataPath};
@@ -30,7 +35,8 @@ use crate::objects::{Objects, ServiceObjects};
 use crate::pod_manager::PodManager;
 use crate::services::allocate::{Allocations, Assigned, allocate};
 use crate::services::build::{Built, build};
-use crate::services::inputs::{Inputs, NamedService, NamedSlice, NodeFacts};
+use crate::services::claims::OwnPort;
+use crate::services::inputs::{Inputs, NamedService, NodeFacts, with_inputs};
 use crate::services::names::Names;
 use crate::services::pod_facts::PodFacts;
 use crate::services::table::{Backends, ServiceTable};
@@ -40,7 +46,7 @@ use crate::status::{StatusManager, is_terminating};
 /// How often it looks whether somebody else has changed what it programmed.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// A source that has not spoken, or a pod without a status, keeps services waiting for so long.
-const FIRST_WAIT: Duration = Duration::from_secs(10);
+pub const FIRST_WAIT: Duration = Duration::from_secs(10);
 /// How soon it looks again until it knows all that an earlier daemon knew.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 const STACK: usize = 512 << 10;
@@ -68,12 +74,22 @@ pub struct Deps {
     pub path: Box<dyn DataPath + Send>,
     /// Who waits until a pod gets no traffic.
     pub gate: Arc<TrafficGate>,
+    /// Whether all of it is to be removed.
+    pub removal: Arc<Removal>,
+    /// Of which services containers get variables.
+    pub known: Arc<KnownServices>,
+    /// Who is asked whether services are up to date.
+    pub health: Arc<Health>,
+    /// What is counted.
+    pub metrics: Arc<ProxyMetrics>,
     /// What clients of the daemon see.
     pub view: Arc<ServicesView>,
     /// The record of what was allocated.
     pub record: PathBuf,
     /// `nodeName`.
     pub node_name: String,
+    /// Where podprobe itself listens.
+    pub own_ports: Vec<OwnPort>,
     /// `podCIDR`.
     pub pod_cidrs: Vec<Cidr>,
     /// `serviceCIDR`.
@@ -107,6 +123,8 @@ pub struct Services {
     pub name_counters: Option<Counters>,
     /// Why the data path is not as it should be; empty when it is.
     pub error: String,
+    /// Node ports on which a process of the node listened.
+    pub listening: Listening,
 }
 
 impl Services {
@@ -132,6 +150,8 @@ impl Services {
                     let domain = &names.domain;
                     view.dns_name = format!("{}.{}.svc.{domain}", view.name, view.namespace);
                 }
+                let taken = self.listening.of(&key.namespace, &key.name);
+                view.problems.extend(taken.map(str::to_owned));
                 if !self.error.is_empty() {
                     view.problems.push(self.error.clone());
                 }
@@ -139,6 +159,25 @@ impl Services {
             };
             keyed.map(one).collect()
         })
+    }
+}
+
+/// The order to take back what was programmed; nothing is programmed afterwards.
+#[derive(Debug, Default)]
+pub struct Removal {
+    wanted: AtomicBool,
+    done: AtomicBool,
+}
+
+impl Removal {
+    /// Gives the order; the thread follows when the feed is woken.
+    pub fn order(&self) {
+        self.wanted.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it was followed, as far as the kernel let it.
+    pub fn is_done(&self) -> bool {
+        self.done.load(Ordering::SeqCst)
     }
 }
 
@@ -165,6 +204,7 @@ impl ServicesView {
 /// # Errors
 /// The node gives no thread.
 pub fn spawn(deps: Deps, stop: Receiver<()>) -> io::Result<JoinHandle<()>> {
+    deps.health.set_mode(deps.path.name());
     let run = move || {
         let mut watch = Watch::new(deps);
         while !matches!(stop.try_recv(), Err(TryRecvError::Disconnected)) {
@@ -184,6 +224,10 @@ struct Watch {
     seen: u64,
     pods: HashMap<PodUid, (Arc<Pod>, PodFacts)>,
     allocations: Allocations,
+    /// The record on the disk says the same.
+    is_recorded: bool,
+    /// Why it does not, as the log has it.
+    record_said: String,
     applied: Option<ServiceTable>,
     pace: Pace,
     /// The names that are in force.
@@ -195,6 +239,7 @@ struct Watch {
     /// When what is gathered comes into force.
     due: Option<Moment>,
     failed: String,
+    listening: Listening,
     /// Findings that the log has.
     said: BTreeSet<String>,
     /// What the data path could not do, as the log has it.
@@ -206,6 +251,8 @@ impl Watch {
         let now = Moment::now();
         Self {
             allocations: read_allocations(&deps.record),
+            is_recorded: true,
+            record_said: String::new(),
             deps,
             began: now,
             seen: 0,
@@ -218,6 +265,7 @@ impl Watch {
             next_look: now,
             due: None,
             failed: String::new(),
+            listening: Listening::default(),
             said: BTreeSet::new(),
             warned: None,
         }
@@ -232,6 +280,9 @@ impl Watch {
         self.deps
             .feed
             .wait_newer_of(Aspect::Status, self.seen, left);
+        if self.deps.removal.wanted.load(Ordering::SeqCst) {
+            return self.remove();
+        }
         let now = Moment::now();
         // Before the pods are read: they may be handed over in between.
         let is_complete = self.is_complete(now);
@@ -239,12 +290,18 @@ impl Watch {
         self.seen = version;
         self.read_pods(changes.as_ref());
         if !is_complete {
+            if (self.deps.has_all)() {
+                self.assign();
+            }
             self.next_look = now + FIRST_LOOK;
             return;
         }
         let services = self.services();
         self.say(&services);
-        self.bring_into_force(&services, version, now);
+        let step = self.bring_into_force(&services, version, now);
+        let is_current = !matches!(step, Step::Wait(_)) && self.failed.is_empty();
+        let checks = is_current.then_some(&*services.built.health_checks);
+        self.deps.health.look(now, self.deps.path.name(), checks);
         let error = match (self.failed.as_str(), &self.warned) {
             ("", Some(warned)) => warned.clone(),
             (failed, _) => failed.to_owned(),
@@ -252,16 +309,20 @@ impl Watch {
         self.deps.view.set(Services {
             error,
             name_counters: self.deps.path.name_counters(),
+            listening: self.listening.clone(),
             ..services
         });
     }
 
-    fn bring_into_force(&mut self, services: &Services, version: u64, now: Moment) {
+    fn bring_into_force(&mut self, services: &Services, version: u64, now: Moment) -> Step {
         let (wanted, names) = (&services.built.table, services.names.as_ref());
         let step = match &self.applied {
             Some(applied) => self.pace.step(now, applied, wanted),
             None => Step::Apply,
         };
+        let applied = self.applied.clone().unwrap_or_default();
+        let metrics = &self.deps.metrics;
+        metrics.look(step, now, SystemTime::now(), &applied, wanted);
         let applied_names = self.applied_names.as_ref();
         let names_step = self.names_pace.step_names(now, applied_names, names);
         let waits = [step, names_step].into_iter().filter_map(Step::wait);
@@ -275,6 +336,7 @@ impl Watch {
             }
             _ => self.pass(version),
         }
+        step
     }
 
     /// What is in force is not behind of this version.
@@ -330,7 +392,8 @@ impl Watch {
         Some((pod, facts))
     }
 
-    fn services(&mut self) -> Services {
+    /// Services and slices, and what each service has. Containers get variables of it from then on.
+    fn assign(&mut self) -> (ServiceObjects, BTreeMap<ObjectKey, Assigned>) {
         let objects = self.deps.objects.services();
         let assignment = allocate(
             &objects.services,
@@ -340,11 +403,19 @@ impl Watch {
         // What a source that has not spoken yet had keeps its addresses.
         if assignment.record != self.allocations && (self.deps.has_all)() {
             self.allocations = assignment.record;
-            self.write_allocations();
+            self.is_recorded = false;
         }
+        if let Some(failed) = self.record() {
+            log::warn!("{failed}");
+        }
+        self.deps.known.set(&objects, &assignment.services);
+        (objects, assignment.services)
+    }
+
+    fn services(&mut self) -> Services {
+        let (objects, assigned) = self.assign();
         let mut pods: Vec<PodFacts> = self.pods.values().map(|(_, facts)| facts.clone()).collect();
         pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-        let assigned = assignment.services;
         let own = self.deps.path.addresses();
         let mut addresses = network::node_addresses();
         addresses.retain(|ip| !own.contains(ip));
@@ -357,7 +428,7 @@ impl Watch {
                 node: NodeFacts {
                     name: &self.deps.node_name,
                     addresses: &addresses,
-                    own_ports: &[],
+                    own_ports: &self.deps.own_ports,
                     pod_cidrs: &self.deps.pod_cidrs,
                     service_cidrs: &self.deps.service_cidrs,
                     families: &families,
@@ -381,6 +452,7 @@ impl Watch {
             names_finding: names_finding.flatten(),
             name_counters: None,
             error: String::new(),
+            listening: Listening::default(),
         }
     }
 
@@ -416,20 +488,28 @@ impl Watch {
             self.applied = Some(table.clone());
             return self.pass(version);
         }
+        let began = Moment::now();
         self.deps.path.set_names(services.names.clone());
-        match self.deps.path.apply(table) {
+        let done = self.deps.path.apply(table);
+        let end = Moment::now();
+        let took = end.since(began);
+        match done {
             Ok(applied) => {
+                let wall = SystemTime::now();
+                self.deps.metrics.synced(took, end, wall, table);
                 log::debug!("services in force: {}", summary(table));
                 self.applied = Some(table.clone());
                 self.applied_names.clone_from(&services.names);
                 self.pass(version);
                 self.failed.clear();
+                self.say_of_ports(table);
                 if applied.repaired && applied.full && version > 0 {
                     log::warn!("services: the tables were changed by somebody else: made again");
                 }
                 self.warn(applied.warning);
             }
             Err(e) => {
+                self.deps.metrics.failed(took);
                 let text = e.to_string();
                 if self.failed != text {
                     log::error!("{text}; trying again every {} s", INTERVAL.as_secs());
@@ -449,6 +529,29 @@ impl Watch {
             ..Applied::default()
         });
         self.warn(applied.warning);
+    }
+
+    fn remove(&mut self) {
+        self.next_look = Moment::now() + INTERVAL;
+        if self.deps.removal.is_done() {
+            return;
+        }
+        if let Err(e) = self.deps.path.remove() {
+            log::warn!("services stay in force: {e}");
+        }
+        self.deps.removal.done.store(true, Ordering::SeqCst);
+        self.deps.feed.wake();
+    }
+
+    /// The packet filter takes clients away from a process that listens. Another data path cannot listen itself then, and says so.
+    fn say_of_ports(&mut self, table: &ServiceTable) {
+        if self.deps.path.name() != "nftables" {
+            return;
+        }
+        for taken in self.listening.look(table, listening::of_node) {
+            let (namespace, service) = (&taken.name.namespace, &taken.name.service);
+            log::warn!("service {namespace}/{service}: {}", taken.message);
+        }
     }
 
     fn warn(&mut self, text: Option<String>) {
@@ -473,50 +576,26 @@ impl Watch {
         self.said = all;
     }
 
-    fn write_allocations(&self) {
+    /// Writes down what was allocated, if it is not. Returns what there is to say: a failure is tried again with each turn,
+    /// and said once.
+    fn record(&mut self) -> Option<String> {
+        if self.is_recorded {
+            return None;
+        }
         let path = &self.deps.record;
         let json = serde_json::to_vec(&self.allocations).unwrap_or_default();
-        if let Err(e) = atomic_file::replace(path, &json) {
-            log::warn!(
-                "cannot write {}: {e}; services keep their addresses until the daemon is started again",
+        let failed = atomic_file::replace(path, &json).err().map(|e| {
+            format!(
+                "cannot write {}: {e}; trying again; until then services keep their addresses only while the daemon runs",
                 path.display()
-            );
-        }
+            )
+        });
+        self.is_recorded = failed.is_none();
+        let text = failed.unwrap_or_default();
+        let is_new = !text.is_empty() && text != self.record_said;
+        self.record_said.clone_from(&text);
+        is_new.then_some(text)
     }
-}
-
-/// Gives `f` the services and slices with what each has.
-fn with_inputs<T>(
-    objects: &ServiceObjects,
-    assigned: &BTreeMap<ObjectKey, Assigned>,
-    f: impl FnOnce(&[NamedService<'_>], &[NamedSlice<'_>]) -> T,
-) -> T {
-    let nothing = Assigned::default();
-    let services: Vec<NamedService<'_>> = objects
-        .services
-        .iter()
-        .map(|(key, service)| {
-            let has = assigned.get(key).unwrap_or(&nothing);
-            NamedService {
-                namespace: &key.namespace,
-                name: &key.name,
-                service,
-                created: None,
-                cluster_ips: &has.cluster_ips,
-                node_ports: &has.node_ports,
-                health_check_node_port: has.health_check_node_port,
-            }
-        })
-        .collect();
-    let slices: Vec<NamedSlice<'_>> = objects
-        .slices
-        .iter()
-        .map(|(key, slice)| NamedSlice {
-            namespace: &key.namespace,
-            slice,
-        })
-        .collect();
-    f(&services, &slices)
 }
 
 /// `default/web:http to 10.244.0.2:80 10.244.0.3:80`, for the log.
@@ -560,3 +639,6 @@ fn read_allocations(path: &Path) -> Allocations {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -95,8 +95,19 @@ pub struct SandboxConfig {
     pub tmpfs: Vec<Tmpfs>,
     /// Ports of the node that lead to it; none where it uses the node's network.
     pub port_mappings: Vec<PortMapping>,
+    /// What plugins let through.
+    pub bandwidth: Bandwidth,
     /// See [`Labels`].
     pub labels: Labels,
+}
+
+/// How much a pod may receive and send, in bits a second; None is unlimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bandwidth {
+    /// What reaches the pod.
+    pub ingress: Option<u64>,
+    /// What leaves it.
+    pub egress: Option<u64>,
 }
 
 /// A port of the node that leads to a port of a pod.

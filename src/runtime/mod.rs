@@ -17,9 +17,9 @@ pub mod signals;
 
 pub use cancel::{Cancel, Tied};
 pub use config::{
-    AppArmorProfile, ContainerConfig, ContainerMetadata, ImageSpec, Labels, Mount, NamespaceMode,
-    NamespaceOptions, PortMapping, Propagation, Resources, SandboxConfig, SandboxMetadata,
-    SeccompProfile, Security, TerminationMessage, Tmpfs,
+    AppArmorProfile, Bandwidth, ContainerConfig, ContainerMetadata, ImageSpec, Labels, Mount,
+    NamespaceMode, NamespaceOptions, PortMapping, Propagation, Resources, SandboxConfig,
+    SandboxMetadata, SeccompProfile, Security, TerminationMessage, Tmpfs,
 };
 pub use pod_status::{RuntimeContainerStatus, RuntimePodStatus, RuntimeSandboxStatus};
 

@@ -2,12 +2,16 @@
 //!
 //! Invariants: nothing here decides. The caller keeps what these borrow.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use super::allocate::Assigned;
 use super::claims::OwnPort;
 use super::pod_facts::PodFacts;
+use crate::api::objects::ObjectKey;
 use crate::api::service::{Cidr, EndpointSlice, IpFamily, Service};
 use crate::clock::Time;
+use crate::objects::ServiceObjects;
 
 /// A service with what was allocated for it.
 #[derive(Clone, Copy, Debug)]
@@ -65,4 +69,38 @@ pub struct Inputs<'a> {
     pub pods: &'a [PodFacts],
     /// This node.
     pub node: NodeFacts<'a>,
+}
+
+/// Gives `f` the services and slices with what each has.
+pub fn with_inputs<T>(
+    objects: &ServiceObjects,
+    assigned: &BTreeMap<ObjectKey, Assigned>,
+    f: impl FnOnce(&[NamedService<'_>], &[NamedSlice<'_>]) -> T,
+) -> T {
+    let nothing = Assigned::default();
+    let services: Vec<NamedService<'_>> = objects
+        .services
+        .iter()
+        .map(|(key, service)| {
+            let has = assigned.get(key).unwrap_or(&nothing);
+            NamedService {
+                namespace: &key.namespace,
+                name: &key.name,
+                service,
+                created: None,
+                cluster_ips: &has.cluster_ips,
+                node_ports: &has.node_ports,
+                health_check_node_port: has.health_check_node_port,
+            }
+        })
+        .collect();
+    let slices: Vec<NamedSlice<'_>> = objects
+        .slices
+        .iter()
+        .map(|(key, slice)| NamedSlice {
+            namespace: &key.namespace,
+            slice,
+        })
+        .collect();
+    f(&services, &slices)
 }

@@ -42,6 +42,9 @@ pub struct PodView {
     /// The pulls that its containers wait for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pulls: Vec<ImagePull>,
+    /// What its network lacks, because the kernel does; a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub network_lacks: Vec<String>,
 }
 
 impl PodView {

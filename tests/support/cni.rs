@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, setns, unshare};
+use podprobe::network::SandboxNetwork;
 use podprobe::network::cni::{BIN_DIRS, CniNetwork, CniSettings, Limits};
-use podprobe::network::{Bandwidth, SandboxNetwork};
+use podprobe::runtime::Bandwidth;
 use podprobe::runtime::PortMapping;
 use podprobe::sys::task::Process;
 use serde_json::Value;

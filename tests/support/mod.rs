@@ -88,6 +88,10 @@ pub(crate) struct Node {
 impl Node {
     pub(crate) fn at(dir: tempfile::TempDir, runtime: RuntimeChoice) -> Self {
         let layout = Layout::new(dir.path().join("root"));
+        // Tests share the machine's ports, too.
+        let config = layout.config_file();
+        fs::create_dir_all(config.parent().unwrap()).unwrap();
+        fs::write(config, r#"{"healthzBindAddress": ""}"#).unwrap();
         Self {
             dir: Arc::new(dir),
             layout,

@@ -59,9 +59,10 @@ pub(crate) fn sources() -> Vec<Source> {
     found
 }
 
-fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).expect("src is there") {
-        let path = entry.expect("src can be listed").path();
+/// Every file below a directory.
+pub(crate) fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).expect("it is there") {
+        let path = entry.expect("it can be listed").path();
         match path.is_dir() {
             true => walk(&path, found),
             false => found.push(path),

@@ -130,7 +130,6 @@ const SPEC: &[(&str, Rule)] = &[
             "pods are not evicted for one another",
         ),
     ),
-    ("enableServiceLinks", Rule::Fine),
 ];
 
 const AFFINITY: &[(&str, Rule)] = &[

@@ -81,7 +81,6 @@ fn a_value_that_asks_for_nothing_is_fine() {
     for (field, value) in [
         ("serviceAccountName", json!("")),
         ("hostUsers", json!(true)),
-        ("enableServiceLinks", json!(false)),
         ("schedulerName", json!("default-scheduler")),
         ("preemptionPolicy", json!("PreemptLowerPriority")),
         ("securityContext.supplementalGroupsPolicy", json!("Merge")),

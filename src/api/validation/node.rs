@@ -3,7 +3,11 @@
 use super::checks::named;
 use super::names::{is_dns_subdomain, is_qualified_name, is_valid_label_value};
 use crate::api::field::{FieldError, child, entry, item};
-use crate::api::pod::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration};
+use crate::api::pod::{
+    EGRESS_BANDWIDTH, INGRESS_BANDWIDTH, NodeSelectorRequirement, NodeSelectorTerm, PodSpec,
+    Toleration,
+};
+use crate::api::quantity::Quantity;
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
@@ -156,6 +160,29 @@ fn tolerates(errors: &mut Vec<FieldError>, toleration: &Toleration, path: &str) 
             effect,
             &EFFECTS,
         ));
+    }
+}
+
+/// The annotations of what a pod may receive and send.
+const BANDWIDTH: [&str; 2] = [INGRESS_BANDWIDTH, EGRESS_BANDWIDTH];
+
+/// A thousand to 10¹⁵ bits a second, as containerd takes them (deviations: bandwidth-range).
+pub(super) fn validate_bandwidth(
+    errors: &mut Vec<FieldError>,
+    annotations: &std::collections::BTreeMap<String, String>,
+) {
+    for key in BANDWIDTH {
+        let Some(text) = annotations.get(key) else {
+            continue;
+        };
+        let bits = Quantity(text.clone()).value();
+        if !bits.is_some_and(|bits| (1_000..=1_000_000_000_000_000).contains(&bits)) {
+            errors.push(FieldError::invalid(
+                entry("metadata.annotations", key),
+                text.as_str(),
+                "must be a quantity of bits a second from 1k to 1P, such as 10M",
+            ));
+        }
     }
 }
 

@@ -1384,6 +1384,28 @@ fn tolerations_have_operators_that_exist() {
 }
 
 #[test]
+fn bandwidth_is_within_what_plugins_take() {
+    let key = "kubernetes.io/ingress-bandwidth";
+    let errors = |rate: &str| {
+        let annotations = [(key.to_owned(), rate.to_owned())];
+        let mut errors = Vec::new();
+        node::validate_bandwidth(&mut errors, &annotations.into());
+        texts(&errors)
+    };
+    for good in ["1k", "1000", "10M", "1P", "1Ki"] {
+        assert_eq!(errors(good), [""; 0], "{good}");
+    }
+    for bad in ["", "999", "-1M", "2P", "10 Mbit"] {
+        assert_eq!(
+            errors(bad),
+            [format!(
+                "metadata.annotations[{key}]: Invalid value: \"{bad}\": must be a quantity of bits a second from 1k to 1P, such as 10M"
+            )]
+        );
+    }
+}
+
+#[test]
 fn the_deletion_cost_is_a_number_of_32_bits() {
     let errors = |cost: &str| {
         let annotations = [(

@@ -201,11 +201,15 @@ fn head(w: &mut String, pod: &PodView) {
     for ip in &status.pod_ips {
         put!(w, "  IP:\t{}", ip.ip);
     }
-    if columns::is_loopback_only(pod) {
-        put!(
-            w,
-            "Network:\tloopback only: nothing outside of the pod reaches it; with hostNetwork: true it has the node's"
-        );
+    network(w, pod);
+}
+
+fn network(w: &mut String, pod: &PodView) {
+    let loopback = "loopback only: nothing outside of the pod reaches it; with hostNetwork: true it has the node's";
+    let kind = columns::is_loopback_only(pod).then_some(loopback);
+    let lacks = pod.network_lacks.iter().map(String::as_str);
+    for (i, text) in kind.into_iter().chain(lacks).enumerate() {
+        put!(w, "{}\t{text}", if i == 0 { "Network:" } else { "" });
     }
 }
 

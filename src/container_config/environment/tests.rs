@@ -47,6 +47,10 @@ fn objects() -> ObjectSet {
 }
 
 fn variables(container: Value) -> Result<Variables, String> {
+    with_services(container, &[])
+}
+
+fn with_services(container: Value, services: &[(&str, &str)]) -> Result<Variables, String> {
     let mut spec = json!({"name": "c", "image": "i", "resources": {"limits": {"memory": "64Mi"}}});
     for (key, value) in container.as_object().unwrap() {
         spec[key] = value.clone();
@@ -64,6 +68,10 @@ fn variables(container: Value) -> Result<Variables, String> {
             pod_ips: vec!["10.0.0.7".into()],
             ..PodFacts::default()
         },
+        services: &services
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect::<Variables>(),
     }
     .variables()
 }
@@ -211,4 +219,30 @@ fn only_the_field_of_the_address_needs_it() {
     };
     assert!(needs("status.podIP") && needs("status.podIPs"));
     assert!(!needs("status.hostIP") && !needs("metadata.name"));
+}
+
+/// They come last, lose against the container's own, and may be referred to.
+#[test]
+fn variables_of_services_stand_behind_the_containers_own() {
+    let services = [
+        ("WEB_SERVICE_HOST", "10.96.0.5"),
+        ("WEB_PORT", "tcp"),
+        ("A", "of a service"),
+    ];
+    let container = json!({"envFrom": [{"configMapRef": {"name": "settings"}}], "env": [
+        {"name": "URL", "value": "http://$(WEB_SERVICE_HOST)/$(A)/$(WEB_PORT)"},
+        {"name": "WEB_PORT", "value": "own"},
+        {"name": "AFTER", "value": "$(WEB_PORT)"},
+    ]});
+    let found = with_services(container, &services).unwrap();
+    let found: Vec<_> = found.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    let expected = [
+        "A=one",
+        "dotted.key=two",
+        "URL=http://10.96.0.5/one/tcp",
+        "WEB_PORT=own",
+        "AFTER=own",
+        "WEB_SERVICE_HOST=10.96.0.5",
+    ];
+    assert_eq!(found, expected);
 }

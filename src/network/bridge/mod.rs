@@ -28,7 +28,7 @@ use super::rtnetlink::{Link, Rtnetlink, Veth, inside};
 use super::{NetworkSettings, PodNetwork, SandboxNetwork};
 use crate::api::cidr::Cidr;
 use crate::api::service::Protocol;
-use crate::runtime::PortMapping;
+use crate::runtime::{Bandwidth, PortMapping};
 use crate::sys::task::{self, Process};
 
 use packet_filter::{Abilities, PacketFilter, Programmed, Since};
@@ -109,6 +109,12 @@ impl Attachment {
         }
     }
 
+    /// The address by which people know the pod.
+    fn shown(&self) -> String {
+        let primary = self.addresses.first();
+        primary.map_or(String::new(), ToString::to_string)
+    }
+
     fn write(&self, record: &Path) -> io::Result<()> {
         fs::write(record.join(RECORD), serde_json::to_vec(self)?)
     }
@@ -124,8 +130,16 @@ struct State {
     programmed: Programmed,
     /// Sandboxes that are being connected right now.
     connecting: BTreeSet<String>,
-    /// What the log has of this round's damage.
+    /// What the last round could not mend, which the log has.
     said: BTreeSet<String>,
+}
+
+/// What a round of mending has to say.
+#[derive(Debug, Default)]
+struct Round {
+    mended: Vec<String>,
+    /// What is still as it was.
+    failed: BTreeSet<String>,
 }
 
 impl State {
@@ -344,7 +358,7 @@ impl Bridge {
     }
 
     /// Completes what was removed or changed by hand. Called with the lock held.
-    fn mend_locked(&self, state: &mut State, said: &mut Vec<String>) -> io::Result<()> {
+    fn mend_locked(&self, state: &mut State, round: &mut Round) -> io::Result<()> {
         let records = &self.settings.records;
         // A record that somebody else has removed is written again while the sandbox lives.
         let is_there = |id: &String, a: &Attachment| records.join(id).exists() || a.holder.alive();
@@ -355,23 +369,24 @@ impl Bridge {
         let bridge = find(&self.settings.name);
         for port in links.iter().filter(|l| is_port(l, bridge)) {
             if !state.attachments.values().any(|a| a.interface == port.name) {
-                said.push(format!(
+                kernel.remove_link(&port.name)?;
+                round.mended.push(format!(
                     "interface {} is of a pod that is gone: removed",
                     port.name
                 ));
-                kernel.remove_link(&port.name)?;
             }
         }
         if state.attachments.is_empty() {
             return Ok(());
         }
-        if bridge.is_none() {
-            let name = &self.settings.name;
-            said.push(format!("the bridge {name} was gone: made again"));
-        }
         let was_there = bridge.is_some();
-        self.mend_filter(state, said)?;
+        self.mend_filter(state, round)?;
         let bridge = self.ensure_bridge(&mut kernel, state)?;
+        if !was_there {
+            let name = &self.settings.name;
+            let mended = format!("the bridge {name} was gone: made again");
+            round.mended.push(mended);
+        }
         for (id, attachment) in &state.attachments {
             // The end of the sandbox is noticed elsewhere.
             if state.connecting.contains(id) || open_namespace(attachment.holder).is_err() {
@@ -382,8 +397,10 @@ impl Bridge {
             if port.is_some_and(is_whole) {
                 continue;
             }
-            let mended = self.mend_port(&mut kernel, &bridge, port, attachment);
-            said.push(mended_or_not(attachment, port.is_some(), mended));
+            match self.mend_port(&mut kernel, &bridge, port, attachment) {
+                Ok(()) => round.mended.push(mended(attachment, port.is_some())),
+                Err(e) => _ = round.failed.insert(not_mended(attachment, &e)),
+            }
         }
         Ok(())
     }
@@ -404,17 +421,21 @@ impl Bridge {
 
     /// What somebody else may have changed cannot all be seen, such as the members of a set: after any change of the packet
     /// filter that is not ours, all is told again.
-    fn mend_filter(&self, state: &mut State, said: &mut Vec<String>) -> io::Result<()> {
+    fn mend_filter(&self, state: &mut State, round: &mut Round) -> io::Result<()> {
         let since = self.settings.filter.look_since(&state.programmed);
-        match since.map_err(io::Error::other)? {
-            Since::Same => return Ok(()),
-            Since::Ours if state.programmed != Programmed::default() => said.push(
+        let since = since.map_err(io::Error::other)?;
+        if since == Since::Same {
+            return Ok(());
+        }
+        let is_first = state.programmed == Programmed::default();
+        self.program(state)?;
+        if since == Since::Ours && !is_first {
+            round.mended.push(
                 "the packet filter's tables of podprobe were changed by somebody else: made again"
                     .into(),
-            ),
-            Since::Ours | Since::Others => {}
+            );
         }
-        self.program(state)
+        Ok(())
     }
 
     /// Forgets the sandbox, and with the last one the bridge.
@@ -443,6 +464,13 @@ impl PodNetwork for Bridge {
         let holder = sandbox.holder;
         let holder = holder.ok_or_else(|| io::Error::other("the sandbox has ended"))?;
         sandbox.ports.iter().try_for_each(refuse_port_in_use)?;
+        if sandbox.bandwidth != Bandwidth::default() {
+            log::warn!(
+                "pod {}_{}: the bridge of podprobe limits no bandwidth; the CNI plugin bandwidth does",
+                sandbox.name,
+                sandbox.namespace
+            );
+        }
         let attachment = self.attach(sandbox, holder)?;
         let connected = self.connect_attached(&attachment);
         self.lock().connecting.remove(sandbox.id);
@@ -462,37 +490,35 @@ impl PodNetwork for Bridge {
     }
 
     fn mend(&self) -> Vec<String> {
-        let mut said = Vec::new();
+        let mut round = Round::default();
         let mut state = self.lock();
-        if let Err(e) = self.mend_locked(&mut state, &mut said) {
-            said.push(format!("cannot mend the network of pods: {e}"));
+        if let Err(e) = self.mend_locked(&mut state, &mut round) {
+            let failed = format!("cannot mend the network of pods: {e}");
+            round.failed.insert(failed);
         }
-        // What goes on is said once.
-        let now: BTreeSet<String> = said.iter().cloned().collect();
-        said.retain(|text| !state.said.contains(text));
-        state.said = now;
+        // A failure that goes on is said once. What was mended happened anew.
+        let mut said = round.mended;
+        said.extend(round.failed.difference(&state.said).cloned());
+        state.said = round.failed;
         said
     }
 }
 
-fn mended_or_not(attachment: &Attachment, was_there: bool, mended: io::Result<()>) -> String {
-    let Attachment {
-        interface,
-        addresses,
-        ..
-    } = attachment;
-    let pod = addresses.first().map_or(String::new(), ToString::to_string);
+fn mended(attachment: &Attachment, was_there: bool) -> String {
     let what = match was_there {
         true => "was cut off: connected again",
         false => "was gone: made again",
     };
-    match mended {
-        Ok(()) => format!("interface {interface} of the pod with the address {pod} {what}"),
-        Err(e) => format!(
-            "cannot connect the pod with the address {pod} again: {e}; if it has changed its own {POD_INTERFACE}, start it anew \
-             with a change to its file"
-        ),
-    }
+    let (interface, pod) = (&attachment.interface, attachment.shown());
+    format!("interface {interface} of the pod with the address {pod} {what}")
+}
+
+fn not_mended(attachment: &Attachment, e: &io::Error) -> String {
+    format!(
+        "cannot connect the pod with the address {} again: {e}; if it has changed its own {POD_INTERFACE}, start it anew \
+         with a change to its file",
+        attachment.shown()
+    )
 }
 
 fn is_link_local(address: Cidr) -> bool {
@@ -611,3 +637,6 @@ fn read_records(records: &Path) -> BTreeMap<String, Attachment> {
     };
     entries.filter_map(read).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use super::error::{Cause, CniError, Command, PluginError};
 use super::exec::Run;
 use super::lock::{SandboxLock, unlocked_input};
 use super::request::{self, Attachment};
-use super::{CniSettings, Limits, result};
+use super::{CniSettings, Limits, Slow, result};
 use crate::clock::Moment;
 use crate::runtime::Cancel;
 
@@ -154,11 +154,27 @@ impl Chain<'_> {
             .map_err(|e| failed(Cause::Run(program.clone(), e)))?;
         let dirs = &self.settings.bin_dirs;
         let path = std::env::var_os("PATH");
+        let limit = self.limit(command).min(until.since(Moment::now()));
+        let say = || {
+            log::warn!(
+                "plugin {} of network {:?} has not answered {} for sandbox {:?} after {} s; it is killed after {} s",
+                plugin.kind,
+                self.list.name,
+                command.as_str(),
+                attachment.container_id,
+                self.limits.slow.as_secs(),
+                limit.as_secs()
+            );
+        };
         let run = Run {
             program: &program,
             environment: request::environment(command, attachment, dirs, path),
             input,
-            limit: self.limit(command).min(until.since(Moment::now())),
+            limit,
+            slow: Slow {
+                after: self.limits.slow,
+                say: &say,
+            },
             cancel: self.cancel,
         };
         run.output().map_err(failed)

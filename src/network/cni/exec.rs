@@ -17,7 +17,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::error::Cause;
-use super::result;
+use super::{Slow, result};
 use crate::clock::Moment;
 use crate::runtime::Cancel;
 use crate::sys::task::PidFd;
@@ -41,6 +41,8 @@ pub(super) struct Run<'a> {
     pub(super) input: File,
     /// How long it may run.
     pub(super) limit: Duration,
+    /// When it is slow.
+    pub(super) slow: Slow<'a>,
     /// Ends it.
     pub(super) cancel: &'a Cancel,
 }
@@ -61,7 +63,7 @@ impl Run<'_> {
             ended: false,
         };
         let mut said = Said::default();
-        let end = said.follow(&mut group.child, self.limit, self.cancel);
+        let end = said.follow(&mut group.child, self.limit, self.slow, self.cancel);
         match end.map_err(failed)? {
             End::Exited => group.ended = true,
             End::TimedOut => return Err(Cause::TimedOut(self.limit)),
@@ -141,19 +143,30 @@ struct Said {
 
 impl Said {
     /// Reads until the plugin has ended. Whatever still has its pipes open then is not waited for.
-    fn follow(&mut self, child: &mut Child, limit: Duration, cancel: &Cancel) -> io::Result<End> {
+    fn follow(
+        &mut self,
+        child: &mut Child,
+        limit: Duration,
+        slow: Slow<'_>,
+        cancel: &Cancel,
+    ) -> io::Result<End> {
         let process = PidFd::of(child.id().cast_signed())?;
         let mut out = nonblocking(child.stdout.take())?;
         let mut err = nonblocking(child.stderr.take())?;
-        let until = Moment::now() + limit;
+        let began = Moment::now();
+        let until = began + limit;
+        let mut says = Some(began + slow.after);
         loop {
-            let told = wait(&process, [&out, &err], until, cancel)?;
+            let told = wait(&process, [&out, &err], until, says, cancel)?;
             self.read(&mut out, &mut err)?;
             if self.stdout.len() > MOST_OUTPUT {
                 return Ok(End::TooMuch);
             }
             if let Some(end) = told {
                 return Ok(end);
+            }
+            if says.take_if(|at| Moment::now() >= *at).is_some() {
+                (slow.say)();
             }
         }
     }
@@ -199,11 +212,12 @@ fn drain(
     Ok(())
 }
 
-/// Waits until there is something to read (none), or for an end.
+/// Waits until there is something to read or to say (none), or for an end.
 fn wait(
     process: &PidFd,
     pipes: [&Option<File>; 2],
     until: Moment,
+    says: Option<Moment>,
     cancel: &Cancel,
 ) -> io::Result<Option<End>> {
     let cancelled = cancel.fd()?;
@@ -214,7 +228,8 @@ fn wait(
     let pipes = pipes.into_iter().flatten();
     fds.extend(pipes.map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN)));
     // Rounded up, so that the last wait is not a busy loop.
-    let left = until.since(Moment::now()) + Duration::from_micros(999);
+    let next = says.map_or(until, |at| at.min(until));
+    let left = next.since(Moment::now()) + Duration::from_micros(999);
     let ready = poll(
         &mut fds,
         PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX),

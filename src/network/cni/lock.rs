@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
+use super::Slow;
 use crate::clock::Moment;
 use crate::runtime::Cancel;
 
@@ -33,6 +34,7 @@ impl SandboxLock {
         dir: &Path,
         id: &str,
         limit: Duration,
+        slow: Slow<'_>,
         cancel: &Cancel,
     ) -> io::Result<Option<Self>> {
         fs::DirBuilder::new()
@@ -40,12 +42,15 @@ impl SandboxLock {
             .mode(0o700)
             .create(dir)?;
         let path = dir.join(id);
-        let until = Moment::now() + limit;
+        let began = Moment::now();
+        let until = began + limit;
+        let mut says = Some(began + slow.after);
         loop {
             match try_lock(&path)? {
                 Some(file) => return Ok(Some(Self { file, path })),
                 None if Moment::now() >= until => return Ok(None),
                 None if cancel.wait(AGAIN) => return Err(Errno::ECANCELED.into()),
+                None if says.take_if(|at| Moment::now() >= *at).is_some() => (slow.say)(),
                 None => {}
             }
         }
@@ -124,8 +129,31 @@ mod tests {
 
     use super::*;
 
+    const SILENT: Slow<'_> = Slow {
+        after: Duration::from_secs(60),
+        say: &|| (),
+    };
+
+    /// Until it is said the lock is held.
+    #[test]
+    fn of_a_wait_that_takes_long_it_is_said_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = std::cell::RefCell::new(take(dir.path(), Duration::ZERO));
+        assert!(held.borrow().is_some());
+        let said = std::cell::Cell::new(0);
+        let say = || {
+            said.set(said.get() + 1);
+            held.take();
+        };
+        let (after, limit) = (Duration::from_millis(10), Duration::from_secs(60));
+        let slow = Slow { after, say: &say };
+        let taken = SandboxLock::take(dir.path(), "a", limit, slow, &Cancel::default());
+        assert!(taken.unwrap().is_some());
+        assert_eq!(said.get(), 1);
+    }
+
     fn take(dir: &Path, limit: Duration) -> Option<SandboxLock> {
-        SandboxLock::take(dir, "a", limit, &Cancel::default()).unwrap()
+        SandboxLock::take(dir, "a", limit, SILENT, &Cancel::default()).unwrap()
     }
 
     #[test]
@@ -134,7 +162,7 @@ mod tests {
         let first = take(dir.path(), Duration::ZERO).unwrap();
         assert!(take(dir.path(), Duration::ZERO).is_none());
         assert!(
-            SandboxLock::take(dir.path(), "b", Duration::ZERO, &Cancel::default())
+            SandboxLock::take(dir.path(), "b", Duration::ZERO, SILENT, &Cancel::default())
                 .unwrap()
                 .is_some()
         );
@@ -191,7 +219,7 @@ mod tests {
         let _held = take(dir.path(), Duration::ZERO);
         let cancel = Cancel::default();
         cancel.cancel();
-        let waited = SandboxLock::take(dir.path(), "a", Duration::from_secs(60), &cancel);
+        let waited = SandboxLock::take(dir.path(), "a", Duration::from_secs(60), SILENT, &cancel);
         assert_eq!(waited.unwrap_err().raw_os_error(), Some(libc::ECANCELED));
     }
 }

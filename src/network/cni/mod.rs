@@ -54,7 +54,19 @@ pub struct Limits {
     pub chain: Duration,
     /// One plugin of STATUS and VERSION.
     pub status: Duration,
+    /// After this time the log says what a pod waits for.
+    pub slow: Duration,
 }
+
+/// What is to be said, once, of a wait that takes longer than usual.
+#[derive(Clone, Copy)]
+struct Slow<'a> {
+    after: Duration,
+    say: &'a dyn Fn(),
+}
+
+/// A wait for the network of a pod that takes longer is in the log.
+pub(super) const SLOW: Duration = Duration::from_secs(10);
 
 impl Default for Limits {
     fn default() -> Self {
@@ -62,6 +74,7 @@ impl Default for Limits {
             plugin: Duration::from_secs(60),
             chain: Duration::from_secs(120),
             status: Duration::from_secs(10),
+            slow: SLOW,
         }
     }
 }

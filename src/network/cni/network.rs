@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use nix::errno::Errno;
 
@@ -17,7 +17,7 @@ use super::files::{self, Loaded};
 use super::lock::SandboxLock;
 use super::request::Attachment;
 use super::versions::{self, Memory};
-use super::{CniSettings, Limits, result};
+use super::{CniSettings, Limits, Slow, result};
 use crate::network::{PodNetwork, SandboxNetwork};
 use crate::runtime::Cancel;
 use crate::sys::task::Process;
@@ -88,10 +88,7 @@ impl CniNetwork {
     /// # Errors
     /// A plugin says no. A sandbox that is not connected is an error too.
     pub fn check(&self, sandbox: &SandboxNetwork<'_>) -> io::Result<()> {
-        let _shared = self
-            .collecting
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _not_collecting = self.without_gc();
         let lock = self.lock(sandbox.id)?;
         let found = self.find(Some(sandbox.id))?;
         let entries: Vec<Entry> = found.into_iter().filter_map(|f| f.entry).collect();
@@ -164,14 +161,22 @@ impl CniNetwork {
         }
     }
 
-    fn add(&self, sandbox: &SandboxNetwork<'_>) -> Result<Vec<IpAddr>, CniError> {
+    /// Before ADD and DEL: until the guard goes there is no GC, and after the daemon's end nothing begins.
+    pub(super) fn begin(&self) -> Result<RwLockReadGuard<'_, ()>, CniError> {
         if self.cancel.is_cancelled() {
             return Err(CniError::Stopped);
         }
-        let _shared = self
-            .collecting
+        Ok(self.without_gc())
+    }
+
+    fn without_gc(&self) -> RwLockReadGuard<'_, ()> {
+        self.collecting
             .read()
-            .unwrap_or_else(PoisonError::into_inner);
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, sandbox: &SandboxNetwork<'_>) -> Result<Vec<IpAddr>, CniError> {
+        let _not_collecting = self.begin()?;
         let loaded = self.loaded()?;
         let lock = self.lock(sandbox.id)?;
         let added = self.add_locked(sandbox, loaded, &lock);
@@ -296,7 +301,16 @@ impl CniNetwork {
 
     pub(super) fn lock(&self, id: &str) -> Result<SandboxLock, CniError> {
         let dir = self.settings.cache_dir.join("locks");
-        let held = SandboxLock::take(&dir, id, self.limits.plugin, &self.cancel);
+        let say = || {
+            log::warn!(
+                "sandbox {id} waits for a network plugin of an earlier call, which still runs"
+            );
+        };
+        let slow = Slow {
+            after: self.limits.slow,
+            say: &say,
+        };
+        let held = SandboxLock::take(&dir, id, self.limits.plugin, slow, &self.cancel);
         match held {
             Ok(Some(lock)) => Ok(lock),
             Ok(None) => {

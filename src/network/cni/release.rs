@@ -72,13 +72,7 @@ impl CniNetwork {
     }
 
     pub(super) fn del(&self, sandbox: &SandboxNetwork<'_>) -> Result<(), CniError> {
-        if self.cancel.is_cancelled() {
-            return Err(CniError::Stopped);
-        }
-        let _shared = self
-            .collecting
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _not_collecting = self.begin()?;
         let mark = sandbox.record.join(MARK);
         let marked = fs::read_to_string(&mark).ok();
         if marked.is_none() && self.find(Some(sandbox.id))?.is_empty() {

@@ -576,6 +576,35 @@ fn files_of_etc_are_written_with_the_sandbox_and_not_with_a_restart() {
     assert_eq!(std::fs::read_to_string(hosts).unwrap(), "own");
 }
 
+/// The daemon may be killed between the sandbox and its files.
+#[test]
+fn files_of_etc_that_are_missing_are_written_before_a_container() {
+    let h = Harness::one();
+    h.run(Phase::Sync);
+    let hosts = h.pod_dir().join("etc-hosts");
+    let written = std::fs::read_to_string(&hosts).unwrap();
+    assert!(written.contains("\n127.0.0.1\t"), "{written}");
+    std::fs::remove_file(&hosts).unwrap();
+    h.end_newest(1);
+    h.run(Phase::Sync);
+    assert!(h.calls().contains(&"start c 1".to_owned()));
+    assert_eq!(std::fs::read_to_string(hosts).unwrap(), written);
+}
+
+/// A new sandbox has other addresses; what the old one had must not pass for its own.
+#[test]
+fn files_of_etc_are_gone_before_the_sandbox_that_follows() {
+    let h = Harness::one();
+    h.run(Phase::Sync);
+    let hosts = h.pod_dir().join("etc-hosts");
+    assert!(hosts.exists());
+    h.runtime.state().sandboxes[0].ready = false;
+    h.runtime.state().sandbox_error = Some(RuntimeError::failed("no namespaces"));
+    assert!(matches!(h.run(Phase::Sync), Outcome::Failed { .. }));
+    assert!(h.calls().contains(&"sandbox 1".to_owned()));
+    assert!(!hosts.exists());
+}
+
 #[test]
 fn a_volume_that_is_not_ready_keeps_the_pod_from_its_sandbox() {
     let h = Harness::new(json!({"containers": [{"name": "c", "image": "i"}],

@@ -1,7 +1,7 @@
 //! The part of a table that is the same whatever services there are: the chains that the kernel calls, and the maps and
 //! sets that they ask. Their cost is the same for one service and for a thousand.
 //!
-//! Clients are of two kinds. Those in pods ([`POD_CIDRS`]) and on the node itself are inside, all others outside.
+//! Clients are of two kinds (nftables 2). Those in pods ([`POD_CIDRS`]) and on the node itself are inside, all others outside.
 
 use super::names::{
     CLUSTER_IPS, CLUSTER_IPS_CHECK, ENDPOINTS_CHECK, FIREWALL_CHECK, FIREWALL_IPS, HAIRPINS,
@@ -55,7 +55,7 @@ fn refusal_chain(inside: Fate, outside: Fate) -> String {
     format!("inside-{}-outside-{}", inside.word(), outside.word())
 }
 
-/// Where a base chain is, its name, and the chains that it jumps to.
+/// Where a base chain is, its name, and the chains that it jumps to (nftables 1).
 type Place = (&'static str, ChainType, Hook, i32, &'static [&'static str]);
 
 /// A filter has to see addresses before they are translated, hence before -100, but for the last: there a clusterIP is
@@ -261,7 +261,7 @@ fn unallocated(on: &mut OnTable<'_>, family: Family) {
     }
 }
 
-/// The source becomes the node's where the mark says so, and where a pod reaches itself: its answer to itself would never
+/// The source becomes the node's where the mark says so (nftables 3), and where a pod reaches itself: its answer to itself would never
 /// come back through the node.
 fn masquerade(on: &mut OnTable<'_>, family: Family) {
     let ends = [Load::source(family), Load::destination(family)];

@@ -5,13 +5,11 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
 
-use nix::sched::{CloneFlags, unshare};
-
 use super::path::Nftables;
 use super::plan;
 use crate::api::service::{Cidr, Protocol};
 use crate::clock::Moment;
-use crate::netfilter::{ChainState, Family, Netfilter, Table};
+use crate::netfilter::{ChainState, Family, Netfilter, Table, own_network};
 use crate::proxy::{Applied, DataPath};
 use crate::services::table::{Backend, Backends, ServicePortEntry, ServicePortName, ServiceTable};
 
@@ -343,23 +341,12 @@ fn listing(name: &str) -> BTreeMap<String, Vec<String>> {
     blocks
 }
 
+/// As its namesake, where there is `nft` to look with.
 fn in_own_network(inside: impl FnOnce() + Send) {
-    if !crate::skip::is_root() {
-        return;
-    }
     if Command::new("nft").arg("-v").output().is_err() {
-        crate::skip::skip("needs nft");
-        return;
+        return crate::skip::skip("needs nft");
     }
-    let run = || {
-        unshare(CloneFlags::CLONE_NEWNET).unwrap();
-        inside();
-    };
-    std::thread::scope(|s| {
-        if let Err(panic) = s.spawn(run).join() {
-            std::panic::resume_unwind(panic);
-        }
-    });
+    own_network::in_own_network(inside);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -163,6 +163,17 @@ impl ProxyRole {
         {
             self.child = None;
         }
+    }
+}
+
+/// Ends the role of a directory, with the connections that it still has after `limit`.
+pub fn end(dir: &Path, limit: Duration) {
+    let Some(Ok(Some(process))) = Record::running(dir).map(|r| r.process.open()) else {
+        return;
+    };
+    if !matches!(process.wait(limit), Ok(true)) {
+        let _ = process.send(nix::libc::SIGKILL);
+        let _ = process.wait(limit);
     }
 }
 

@@ -245,6 +245,18 @@ pub fn remove_tree(dir: &Path) -> io::Result<()> {
     }
 }
 
+/// Removes a cgroup if none is below it.
+///
+/// # Errors
+/// It stays.
+pub fn remove_childless(dir: &Path) -> io::Result<()> {
+    match subdirectories(dir).is_empty() {
+        // For a moment the kernel still counts those that have just been removed.
+        true => remove_tree(dir),
+        false => Err(io::ErrorKind::DirectoryNotEmpty.into()),
+    }
+}
+
 /// As [`remove_tree`], without waiting for processes that are about to end.
 ///
 /// # Errors

@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Moment;
 use crate::network::NetworkKind;
-use crate::runtime::{Labels, LinuxUser, PortMapping, Propagation, SandboxMetadata, Tmpfs};
+use crate::runtime::{
+    Bandwidth, Labels, LinuxUser, PortMapping, Propagation, SandboxMetadata, Tmpfs,
+};
 pub use crate::sys::task::Process;
 
 /// Written by the daemon before the shim starts.
@@ -215,6 +217,9 @@ pub struct SandboxRecord {
     /// Ports of the node that lead to it.
     #[serde(default)]
     pub ports: Vec<PortMapping>,
+    /// What plugins let through.
+    #[serde(default)]
+    pub bandwidth: Bandwidth,
     /// No ipc namespace of its own.
     pub host_ipc: bool,
     /// A process namespace of its own, for all containers.

@@ -1,17 +1,6 @@
-use std::path::Path;
-
-use super::super::{DecodeError, Decoded, objects};
+use super::super::test_texts::{check_text, decode};
 use super::*;
-use crate::api::PodOrigin;
 use crate::api::service::Protocol;
-
-fn decode(text: &str) -> Result<Decoded, DecodeError> {
-    let source = PodOrigin::File {
-        node_name: "node1",
-        path: Path::new("/pods/web.yaml"),
-    };
-    objects(text.as_bytes(), &source)
-}
 
 /// The slices of a good text, and its notes.
 #[track_caller]
@@ -25,16 +14,6 @@ fn good(text: &str) -> (Vec<EndpointSlice>, Vec<String>) {
         other => panic!("{other:?}"),
     };
     (slices, found.notes)
-}
-
-#[track_caller]
-fn check(text: &str, expected: &[&str]) {
-    let error = decode(text).unwrap_err().to_string();
-    let lines: Vec<&str> = error
-        .lines()
-        .map(|line| line.strip_prefix("/pods/web.yaml:").unwrap())
-        .collect();
-    assert_eq!(lines, expected);
 }
 
 const SLICE: &str = "apiVersion: discovery.k8s.io/v1
@@ -126,7 +105,7 @@ fn conditions_that_are_left_out_follow_ready() {
 
 #[test]
 fn a_slice_has_addresses_of_its_family_and_ports() {
-    check(
+    check_text(
         &format!(
             "{SLICE}endpoints:\n- {{}}\n- {{addresses: ['2001:db8::1', 127.0.0.1, x], nodeName: A, hostname: a.b}}\nports:\n- {{name: a, port: 0}}\n- {{name: a, protocol: SCTP}}\n- {{name: b, port: http}}\n"
         ),
@@ -144,20 +123,20 @@ fn a_slice_has_addresses_of_its_family_and_ports() {
         ],
     );
     let of = |family: &str| SLICE.replace("IPv4", family);
-    check(
+    check_text(
         &of("FQDN"),
         &[
             "4:1: addressType: Forbidden: FQDN is not supported: write the addresses, or a Service of type ExternalName with the name",
         ],
     );
-    check(
+    check_text(
         &of("ipv4"),
         &[
             "4:1: addressType: Unsupported value: \"ipv4\": supported values: \"IPv4\", \"IPv6\"; did you mean \"IPv4\"?",
         ],
     );
-    check(&of("''"), &["4:1: addressType: Required value"]);
-    check(
+    check_text(&of("''"), &["4:1: addressType: Required value"]);
+    check_text(
         &format!("{}endpoints: [{{addresses: [10.0.0.1]}}]\n", of("IPv6")),
         &[
             "5:26: endpoints[0].addresses[0]: Invalid value: \"10.0.0.1\": must be a valid IPv6 address",
@@ -174,7 +153,7 @@ fn a_slice_has_at_most_a_thousand_endpoints_of_a_hundred_addresses() {
         )
     };
     good(&endpoints(1000));
-    check(
+    check_text(
         &endpoints(1001),
         &["5:1: endpoints: Too many: 1001: must have at most 1000 items"],
     );
@@ -185,7 +164,7 @@ fn a_slice_has_at_most_a_thousand_endpoints_of_a_hundred_addresses() {
         )
     };
     good(&addresses(100));
-    check(
+    check_text(
         &addresses(101),
         &["5:14: endpoints[0].addresses: Too many: 101: must have at most 100 items"],
     );
@@ -211,7 +190,7 @@ fn what_leads_nowhere_is_noted() {
             named("ports[0].port: not set: nothing leads to it"),
         ]
     );
-    check(
+    check_text(
         &format!("{SLICE}endpoint: []\n"),
         &["5:1: endpoint: unknown field: did you mean \"endpoints\"?"],
     );
@@ -228,7 +207,7 @@ fn the_group_of_slices_is_discovery() {
         "{error}"
     );
     let missing = SLICE.replace("apiVersion: discovery.k8s.io/v1\n", "");
-    check(
+    check_text(
         &missing,
         &["1:1: apiVersion: Required value: write \"apiVersion\": \"discovery.k8s.io/v1\""],
     );
@@ -236,7 +215,7 @@ fn the_group_of_slices_is_discovery() {
     let list =
         format!("apiVersion: discovery.k8s.io/v1\nkind: EndpointSliceList\nitems: [{item}]\n");
     assert_eq!(good(&list).0[0].family, IpFamily::V6);
-    check(
+    check_text(
         &list.replacen("discovery.k8s.io/v1", "v1", 1),
         &[&format!(
             "1:1: apiVersion: Unsupported value: \"v1\": {}; write \"discovery.k8s.io/v1\"",
@@ -294,7 +273,7 @@ fn endpoints_are_mirrored_into_a_slice_for_each_family_and_each_set_of_ports() {
 
 #[test]
 fn endpoints_follow_the_rules_of_the_api() {
-    check(
+    check_text(
         &format!(
             "{ENDPOINTS}subsets:\n- {{}}\n- addresses: [{{ip: 127.0.0.1}}, {{}}]\n  ports: [{{port: 80}}, {{name: b}}]\n"
         ),
@@ -306,7 +285,7 @@ fn endpoints_follow_the_rules_of_the_api() {
             "7:23: subsets[1].ports[1].port: Invalid value: 0: must be between 1 and 65535, inclusive",
         ],
     );
-    check(
+    check_text(
         &format!("{ENDPOINTS}subsets: [{{addresses: [{{ip: 10.0.0.1, hostName: a}}]}}]\n"),
         &["4:39: subsets[0].addresses[0].hostName: unknown field: did you mean \"hostname\"?"],
     );

@@ -1,33 +1,11 @@
-use std::path::Path;
-
-use super::super::{DecodeError, Decoded, objects};
+use super::super::test_texts::{check_text, decode};
 use super::*;
-use crate::api::PodOrigin;
-
-fn decode(text: &str) -> Result<Decoded, DecodeError> {
-    let source = PodOrigin::File {
-        node_name: "node1",
-        path: Path::new("/pods/settings.yaml"),
-    };
-    objects(text.as_bytes(), &source)
-}
 
 #[track_caller]
 fn good(text: &str) -> LocalObject {
     let mut found = decode(text).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(found.notes, Vec::<String>::new());
     found.objects.remove(0)
-}
-
-/// Checks the whole text of the error, without the file name.
-#[track_caller]
-fn check(text: &str, expected: &[&str]) {
-    let error = decode(text).unwrap_err().to_string();
-    let lines: Vec<&str> = error
-        .lines()
-        .map(|line| line.strip_prefix("/pods/settings.yaml:").unwrap())
-        .collect();
-    assert_eq!(lines, expected);
 }
 
 const MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\n";
@@ -83,7 +61,7 @@ fn what_a_server_writes_into_an_object_is_of_no_meaning() {
 #[test]
 fn a_claim_to_a_block_volume_is_refused() {
     let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec:\n  volumeMode: Block\n";
-    check(
+    check_text(
         claim,
         &[
             "5:3: spec.volumeMode: Forbidden: not supported: a claim is a directory, and no volume is a block volume here: mount the device as a hostPath of type BlockDevice, in a privileged container",
@@ -94,7 +72,7 @@ fn a_claim_to_a_block_volume_is_refused() {
 
 #[test]
 fn bad_data_is_told_with_its_place_and_no_secret_is_shown() {
-    check(
+    check_text(
         &format!("{MAP}data:\n  a: 5\n  b: [x]\n  'a/b': x\n  ..data: x\n"),
         &[
             "8:3: data[a/b]: Invalid value: \"a/b\": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
@@ -103,7 +81,7 @@ fn bad_data_is_told_with_its_place_and_no_secret_is_shown() {
             "7:3: data[b]: Invalid value: must be a text (\"...\"), not a list",
         ],
     );
-    check(
+    check_text(
         &format!("{MAP}data: {{a: x}}\nbinaryData: {{a: eA==}}\n"),
         &["5:8: data[a]: Invalid value: \"a\": duplicate of key present in binaryData"],
     );
@@ -121,14 +99,14 @@ fn bad_data_is_told_with_its_place_and_no_secret_is_shown() {
 
 #[test]
 fn an_unknown_field_would_be_data_that_nobody_sees() {
-    check(
+    check_text(
         &format!("{MAP}dta: {{a: x}}\nimmutable: \"yes\"\n"),
         &[
             "6:1: immutable: Invalid value: \"yes\": must be true or false, not a text",
             "5:1: dta: unknown field: did you mean \"data\"?",
         ],
     );
-    check(
+    check_text(
         &format!("{MAP}template: {{}}\n"),
         &["5:1: template: unknown field: known here are data, binaryData, immutable, metadata"],
     );
@@ -136,7 +114,7 @@ fn an_unknown_field_would_be_data_that_nobody_sees() {
 
 #[test]
 fn names_follow_the_rules_of_the_api() {
-    check(
+    check_text(
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: A}\n",
         &[
             "3:1: metadata.name: Required value: name is needed for the ConfigMap",
@@ -148,7 +126,7 @@ fn names_follow_the_rules_of_the_api() {
 #[test]
 fn a_type_of_secret_has_its_keys() {
     let secret = |type_: &str, data: &str| format!("{SECRET}type: {type_}\nstringData: {data}\n");
-    check(
+    check_text(
         &secret("kubernetes.io/tls", "{tls.crt: x}"),
         &["1:1: data[tls.key]: Required value"],
     );
@@ -156,9 +134,9 @@ fn a_type_of_secret_has_its_keys() {
         "1:1: data[username]: Required value",
         "1:1: data[password]: Required value",
     ];
-    check(&secret("kubernetes.io/basic-auth", "{}"), &both);
+    check_text(&secret("kubernetes.io/basic-auth", "{}"), &both);
     good(&secret("kubernetes.io/basic-auth", "{password: x}"));
-    check(
+    check_text(
         &secret(
             "kubernetes.io/dockerconfigjson",
             "{.dockerconfigjson: \"{\"}",
@@ -172,7 +150,7 @@ fn a_type_of_secret_has_its_keys() {
 fn a_mebibyte_is_the_most() {
     let of = |bytes: usize| format!("{MAP}data:\n  a: {}\n", "x".repeat(bytes));
     good(&of(MOST_BYTES));
-    check(
+    check_text(
         &of(MOST_BYTES + 1),
         &["5:1: data: Too long: may not be more than 1048576 bytes"],
     );

@@ -1,17 +1,6 @@
-use std::path::Path;
-
-use super::super::{DecodeError, Decoded, objects};
+use super::super::test_texts::{check_text, decode};
 use super::*;
-use crate::api::PodOrigin;
 use crate::api::service::Cidr;
-
-fn decode(text: &str) -> Result<Decoded, DecodeError> {
-    let source = PodOrigin::File {
-        node_name: "node1",
-        path: Path::new("/pods/web.yaml"),
-    };
-    objects(text.as_bytes(), &source)
-}
 
 /// A Service of these lines below `spec`, which begin on line 5.
 fn with(spec: &str) -> String {
@@ -39,17 +28,6 @@ fn good(spec: &str) -> Service {
     let (service, notes) = noted(&with(spec));
     assert_eq!(notes, [""; 0]);
     service
-}
-
-/// Checks the errors of a whole text, without the file name.
-#[track_caller]
-fn check_text(text: &str, expected: &[&str]) {
-    let error = decode(text).unwrap_err().to_string();
-    let lines: Vec<&str> = error
-        .lines()
-        .map(|line| line.strip_prefix("/pods/web.yaml:").unwrap())
-        .collect();
-    assert_eq!(lines, expected);
 }
 
 #[track_caller]

@@ -38,6 +38,10 @@ impl Script {
             environment: vec![("PATH", "/usr/bin:/bin".into()), ("A", "b".into())],
             input: unlocked_input(b"given").unwrap(),
             limit,
+            slow: Slow {
+                after: LONG,
+                say: &|| (),
+            },
             cancel: &self.cancel,
         }
     }
@@ -153,4 +157,24 @@ fn a_program_that_is_being_written_is_tried_again() {
     let mut child = script.of(LONG).start(|_| drop(writer.take())).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(3));
     assert!(writer.take().is_none());
+}
+
+#[test]
+fn of_a_plugin_that_takes_long_it_is_said_once() {
+    let script = script("read go < $0.gate; echo $go");
+    let gate = script.path("p.gate");
+    nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let said = std::cell::Cell::new(0);
+    // The plugin goes on when it was said.
+    let say = || {
+        said.set(said.get() + 1);
+        fs::write(&gate, "went on\n").unwrap();
+    };
+    let mut run = script.of(LONG);
+    run.slow = Slow {
+        after: Duration::from_millis(10),
+        say: &say,
+    };
+    assert_eq!(run.output().unwrap(), b"went on\n");
+    assert_eq!(said.get(), 1);
 }

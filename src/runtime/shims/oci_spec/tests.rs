@@ -86,6 +86,7 @@ impl Case {
             seccomp_profiles: Path::new("/seccomp"),
             node: &node,
             objects: &Default::default(),
+            services: &[],
             pod_ips: &[],
         })?;
         let inputs = Inputs {

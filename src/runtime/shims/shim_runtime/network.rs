@@ -5,7 +5,7 @@ use std::io;
 use super::listing::KnownSandbox;
 use super::{ShimRuntime, lock};
 use crate::clock::Moment;
-use crate::network::{Bandwidth, SandboxNetwork};
+use crate::network::SandboxNetwork;
 use crate::runtime::ContainerId;
 use crate::runtime::shims::state::{self, NETWORK, NetworkRecord};
 
@@ -47,7 +47,7 @@ impl ShimRuntime {
             holder: self.holder(sandbox),
             record: &self.layout.sandboxes().join(&record.id),
             ports: &record.ports,
-            bandwidth: Bandwidth::default(),
+            bandwidth: record.bandwidth,
         })
     }
 }

@@ -150,6 +150,7 @@ impl ShimRuntime {
             host_network: config.namespaces.network == NamespaceMode::Node,
             network: self.networks.kind(),
             ports: config.port_mappings.clone(),
+            bandwidth: config.bandwidth,
             host_ipc: config.namespaces.ipc == NamespaceMode::Node,
             share_pid: config.namespaces.pid == NamespaceMode::Pod,
             hostname: config.hostname.clone(),

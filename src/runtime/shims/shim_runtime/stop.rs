@@ -373,7 +373,7 @@ impl ShimRuntime {
                 left |= unknown && cgroup::try_remove_tree(&child.path()).is_err();
             }
             // It is not empty while any pod has cgroups, or the proxy runs.
-            left |= fs::remove_dir(&top).is_err() && !any_sandbox;
+            left |= cgroup::remove_childless(&top).is_err() && !any_sandbox;
         }
         if left {
             self.unused_cgroups.store(true, Ordering::SeqCst);

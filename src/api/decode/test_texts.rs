@@ -1,0 +1,26 @@
+//! Texts as they are read from a file, for the tests of several kinds.
+
+use std::path::Path;
+
+use super::{DecodeError, Decoded, objects};
+use crate::api::PodOrigin;
+
+/// What a file with this text means.
+pub(super) fn decode(text: &str) -> Result<Decoded, DecodeError> {
+    let source = PodOrigin::File {
+        node_name: "node1",
+        path: Path::new("/pods/web.yaml"),
+    };
+    objects(text.as_bytes(), &source)
+}
+
+/// Checks the errors of a text, without the file name.
+#[track_caller]
+pub(super) fn check_text(text: &str, expected: &[&str]) {
+    let error = decode(text).unwrap_err().to_string();
+    let lines: Vec<&str> = error
+        .lines()
+        .map(|line| line.strip_prefix("/pods/web.yaml:").unwrap())
+        .collect();
+    assert_eq!(lines, expected);
+}

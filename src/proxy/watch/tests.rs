@@ -1,0 +1,82 @@
+//! Turns of the thread with a data path that does nothing, or cannot.
+
+use std::fs;
+
+use super::*;
+use crate::api::decode::objects;
+use crate::api::{PodOrigin, PodSource};
+use crate::proxy::{Applied, ProxyError};
+
+struct Nowhere;
+
+impl DataPath for Nowhere {
+    fn name(&self) -> &'static str {
+        "nowhere"
+    }
+
+    fn apply(&mut self, _: &ServiceTable) -> Result<Applied, ProxyError> {
+        Ok(Applied::default())
+    }
+
+    fn remove(&mut self) -> Result<bool, ProxyError> {
+        Ok(false)
+    }
+}
+
+/// A watch of one service, whose record is this file.
+fn watch(record: PathBuf) -> Watch {
+    let feed = Arc::new(ChangeFeed::default());
+    let all = Objects::new(|| ());
+    let service =
+        "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n";
+    let source = PodOrigin::File {
+        node_name: "node",
+        path: Path::new("/pods/web.yaml"),
+    };
+    let read = objects(service.as_bytes(), &source).unwrap();
+    all.replace(PodSource::File, read.objects);
+    Watch::new(Deps {
+        pods: Arc::new(PodManager::new(feed.clone())),
+        statuses: Arc::new(StatusManager::new(HashMap::new(), feed.clone())),
+        objects: Arc::new(all),
+        has_all: Box::new(|| true),
+        has_statuses: true,
+        namespace: Box::new(|_| None),
+        path: Box::new(Nowhere),
+        gate: Arc::default(),
+        removal: Arc::default(),
+        known: Arc::default(),
+        health: Arc::new(Health::new().unwrap()),
+        metrics: Arc::default(),
+        own_ports: Vec::new(),
+        names: None,
+        has_network: Box::new(|| true),
+        view: Arc::default(),
+        record,
+        node_name: "node".into(),
+        pod_cidrs: vec!["10.244.0.0/24".parse().unwrap()],
+        service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
+        feed,
+    })
+}
+
+#[test]
+fn a_record_that_cannot_be_written_is_tried_again_and_said_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let below = dir.path().join("later");
+    let record = below.join("services.json");
+    let mut watch = watch(record.clone());
+    watch.services();
+    let said = watch.record_said.clone();
+    assert!(said.starts_with(&format!("cannot write {}: ", record.display())));
+    assert_eq!(watch.record(), None, "the log has it");
+    fs::create_dir(&below).unwrap();
+    // Nothing has changed meanwhile.
+    watch.services();
+    assert!(fs::read_to_string(&record).unwrap().contains("web"));
+    fs::remove_dir_all(&below).unwrap();
+    watch.services();
+    assert!(!below.exists(), "it is written when it changes");
+    watch.is_recorded = false;
+    assert_eq!(watch.record(), Some(said), "it has been right meanwhile");
+}
