@@ -25,9 +25,7 @@ use podprobe::api::cidr::Cidr;
 use podprobe::api::service::Protocol;
 use podprobe::proxy::DataPath;
 use podprobe::proxy::nftables::Nftables;
-use podprobe::services::table::{
-    Backend, Backends, ServicePortEntry, ServicePortName, ServiceTable,
-};
+use podprobe::services::table::{ServicePortEntry, ServicePortName, ServiceTable};
 use serde_json::json;
 use support::figures::{Report, quantile};
 use support::node::{self, Node, set_target, view};
@@ -92,29 +90,18 @@ fn at(ip: &str, port: u16) -> SocketAddr {
 }
 
 fn service(name: &str, ip: IpAddr, backends: &[SocketAddr]) -> ServicePortEntry {
-    let backend = |address: &SocketAddr| Backend {
-        address: *address,
-        namespace: None,
-    };
-    let backends = Backends::Some(backends.iter().map(backend).collect());
-    ServicePortEntry {
-        name: ServicePortName {
+    let backends = backends.iter().map(|at| (*at).into()).collect();
+    ServicePortEntry::new(
+        ServicePortName {
             namespace: "default".into(),
             service: name.into(),
             port: String::new(),
             protocol: Protocol::Tcp,
         },
-        port: 80,
-        cluster_ips: vec![ip],
-        external_ips: Vec::new(),
-        load_balancer_ips: Vec::new(),
-        source_ranges: Vec::new(),
-        node_port: None,
-        affinity: None,
-        external_local: false,
-        internal: backends.clone(),
-        external: backends,
-    }
+        80,
+        vec![ip],
+        backends,
+    )
 }
 
 fn table(services: Vec<ServicePortEntry>) -> ServiceTable {

@@ -30,6 +30,7 @@ use crate::images::ImageStore;
 use crate::layout::Layout;
 use crate::proxy::userspace::client;
 use crate::runtime::shims::ShimRuntime;
+use crate::runtime::shims::cgroup::Cgroups;
 use crate::server::Backend;
 use crate::settings::Settings;
 
@@ -166,8 +167,7 @@ impl Daemon {
             let left = runtime.list_pods().map_err(|e| e.message)?;
             if left.is_empty() && backend.workers.working().is_empty() {
                 self.remove_services(deadline);
-                // The cgroups of what has just ended go with a listing.
-                return runtime.list_pods().map(drop).map_err(|e| e.message);
+                return self.remove_cgroups();
             }
             if Instant::now() >= deadline {
                 let names: Vec<_> = left
@@ -180,6 +180,21 @@ impl Daemon {
                 ));
             }
             backend.feed.wait_newer(version, Duration::from_millis(50));
+        }
+    }
+
+    /// The cgroups of what has just ended go with a listing; one of another thread may have begun before that.
+    fn remove_cgroups(&self) -> Result<(), String> {
+        let end = Instant::now() + Duration::from_secs(2);
+        let top = &self.running.cgroup;
+        let is_left = || Cgroups::detect().is_ok_and(|c| !c.dirs(top).is_empty());
+        loop {
+            let listed = self.running.runtime.list_pods();
+            listed.map_err(|e| e.message)?;
+            if !is_left() || Instant::now() >= end {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 

@@ -157,24 +157,17 @@ fn pods(indices: &[usize]) -> Backends {
 
 /// A service with a clusterIP and all three pods.
 fn service(protocol: Protocol) -> ServicePortEntry {
-    ServicePortEntry {
-        name: ServicePortName {
+    ServicePortEntry::new(
+        ServicePortName {
             namespace: "default".into(),
             service: "web".into(),
             port: "http".into(),
             protocol,
         },
-        port: 80,
-        cluster_ips: vec![ip(CLUSTER_IP)],
-        external_ips: Vec::new(),
-        load_balancer_ips: Vec::new(),
-        source_ranges: Vec::new(),
-        node_port: None,
-        affinity: None,
-        external_local: false,
-        internal: pods(&[0, 1, 2]),
-        external: pods(&[0, 1, 2]),
-    }
+        80,
+        vec![ip(CLUSTER_IP)],
+        pods(&[0, 1, 2]),
+    )
 }
 
 /// The same with everything that clients outside can reach.
@@ -309,10 +302,10 @@ impl DataPath for InNode<'_> {
     }
 }
 
-/// The cases as tests of one data path.
+/// The cases as tests of one data path, in a module of that name.
 macro_rules! suite {
-    ($path:ident, $routes:literal: $($case:ident,)*) => {
-        mod $path {
+    ($module:ident: $path:ident, $routes:literal: $($case:ident,)*) => {
+        mod $module {
             $(
                 #[test]
                 fn $case() {
@@ -323,15 +316,20 @@ macro_rules! suite {
     };
 }
 
-suite! {
-    nftables, true:
+macro_rules! both {
+    ($($case:ident,)*) => {
+        suite! { in_the_kernel: nftables, true: $($case,)* }
+        suite! { in_a_process: userspace, false: $($case,)* }
+    };
+}
+
+both! {
     clients_reach_every_endpoint_and_only_those,
     an_endpoint_that_leaves_gets_no_new_connection,
     an_established_connection_outlives_its_endpoint,
     without_endpoints_clients_are_refused_at_once,
     a_policy_without_local_endpoints_drops,
     node_ports_answer_on_the_nodes_addresses_and_not_on_loopback,
-    outside_clients_appear_as_the_node_unless_the_policy_is_local,
     pods_and_the_node_have_endpoints_that_outside_clients_do_not,
     a_pod_reaches_itself,
     source_ranges_close_the_load_balancers_addresses_alone,
@@ -342,42 +340,23 @@ suite! {
     affinity_survives_changes_and_a_new_data_path,
     affinity_ends_with_its_time,
     a_client_whose_endpoint_leaves_gets_another_one_and_keeps_it,
-    when_too_many_clients_keep_an_endpoint_the_others_are_served,
     udp_clients_are_balanced_and_leave_endpoints_that_are_gone,
     udp_flows_of_others_and_to_live_endpoints_stay,
     both_families_are_served,
     an_address_moves_between_services,
     services_come_and_go,
+}
+
+// What a process cannot do, or has nothing of.
+suite! {
+    in_the_kernel_alone: nftables, true:
+    outside_clients_appear_as_the_node_unless_the_policy_is_local,
+    when_too_many_clients_keep_an_endpoint_the_others_are_served,
     a_foreign_flush_is_mended,
     a_port_that_was_tried_before_there_was_a_table_is_served,
     what_belongs_to_no_connection_does_not_go_round,
     what_is_removed_is_gone,
     only_differences_are_programmed,
-}
-
-suite! {
-    userspace, false:
-    clients_reach_every_endpoint_and_only_those,
-    an_endpoint_that_leaves_gets_no_new_connection,
-    an_established_connection_outlives_its_endpoint,
-    without_endpoints_clients_are_refused_at_once,
-    a_policy_without_local_endpoints_drops,
-    node_ports_answer_on_the_nodes_addresses_and_not_on_loopback,
-    pods_and_the_node_have_endpoints_that_outside_clients_do_not,
-    a_pod_reaches_itself,
-    source_ranges_close_the_load_balancers_addresses_alone,
-    a_family_without_source_ranges_is_closed,
-    an_address_of_no_service_is_refused,
-    other_ports_of_a_cluster_ip_are_refused,
-    a_client_keeps_its_endpoint,
-    affinity_survives_changes_and_a_new_data_path,
-    affinity_ends_with_its_time,
-    a_client_whose_endpoint_leaves_gets_another_one_and_keeps_it,
-    udp_clients_are_balanced_and_leave_endpoints_that_are_gone,
-    udp_flows_of_others_and_to_live_endpoints_stay,
-    both_families_are_served,
-    an_address_moves_between_services,
-    services_come_and_go,
 }
 
 fn cluster() -> SocketAddr {

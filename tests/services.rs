@@ -245,7 +245,9 @@ fn pods_that_have_loopback_alone_have_services_and_host_ports() {
         wait_until("both to have clients", || {
             answers(web) == names(&["a", "b"])
         });
+        // The next one knows nothing but what the daemon tells it.
         let first = proxy(day);
+        fs::remove_file(day.node.layout.proxy_dir().join("table.json")).unwrap();
         first.send(libc::SIGKILL).unwrap();
         wait_until("the proxy to be started again", || {
             answers(web) == names(&["a", "b"])

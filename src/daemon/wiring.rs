@@ -99,6 +99,8 @@ pub(super) struct Running {
     pub(super) removal: Arc<Removal>,
     /// Where the process is that does, if any.
     pub(super) proxy: PathBuf,
+    /// The cgroup of all pods, absolute in each hierarchy.
+    pub(super) cgroup: String,
 }
 
 /// Makes every part and starts every thread.
@@ -215,6 +217,7 @@ pub(super) fn start(
         updates,
         removal,
         proxy: layout.proxy_dir(),
+        cgroup: format!("/{}", layout.id()),
     };
     Ok((running, threads))
 }

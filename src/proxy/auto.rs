@@ -57,10 +57,12 @@ impl Auto {
         if let (ProxyMode::Auto, Err(e)) = (deps.mode, &filter) {
             log::warn!("{e}; a process, podprobe proxy, serves instead");
         }
+        // A local route without a process of ours is somebody else's.
+        let is_clean = uses_filter && !deps.role.runs();
         Self {
             filter,
             uses_filter,
-            is_clean: false,
+            is_clean,
             role: UserspaceProxy::new(deps.role, Options::default()),
             of_role: ServiceTable::default(),
             service_cidrs: deps.service_cidrs,

@@ -263,9 +263,10 @@ impl Buckets {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
     use crate::api::service::Protocol;
-    use crate::services::table::Backend;
 
     fn at(ms: u64) -> Moment {
         Moment::from_boot(Duration::from_millis(ms))
@@ -276,32 +277,22 @@ mod tests {
     }
 
     fn some(ports: &[u16]) -> Backends {
-        let backend = |port: &u16| Backend {
-            address: ([10, 0, 0, 1], *port).into(),
-            namespace: None,
-        };
-        Backends::Some(ports.iter().map(backend).collect())
+        let backend = |port: &u16| SocketAddr::from(([10, 0, 0, 1], *port)).into();
+        ports.iter().map(backend).collect()
     }
 
     fn entry(service: &str, port: &str, backends: Backends) -> ServicePortEntry {
-        ServicePortEntry {
-            name: ServicePortName {
+        ServicePortEntry::new(
+            ServicePortName {
                 namespace: "default".into(),
                 service: service.into(),
                 port: port.into(),
                 protocol: Protocol::Tcp,
             },
-            port: 80,
-            cluster_ips: vec![[10, 96, 0, 7].into()],
-            external_ips: Vec::new(),
-            load_balancer_ips: Vec::new(),
-            source_ranges: Vec::new(),
-            node_port: None,
-            affinity: None,
-            external_local: false,
-            internal: backends.clone(),
-            external: backends,
-        }
+            80,
+            vec![[10, 96, 0, 7].into()],
+            backends,
+        )
     }
 
     fn table(services: Vec<ServicePortEntry>) -> ServiceTable {

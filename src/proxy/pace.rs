@@ -123,6 +123,8 @@ fn routes(table: &ServiceTable) -> BTreeSet<Route<'_>> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
     use crate::api::service::{Cidr, Protocol};
     use crate::services::names::{EndpointNames, ServiceNames};
@@ -130,33 +132,20 @@ mod tests {
     use crate::services::table::ServicePortEntry;
 
     fn table(backends: &[u16]) -> ServiceTable {
-        let backend = |port: &u16| Backend {
-            address: ([10, 0, 0, 1], *port).into(),
-            namespace: None,
-        };
-        let backends = match backends {
-            [] => Backends::Reject,
-            all => Backends::Some(all.iter().map(backend).collect()),
-        };
+        let backend = |port: &u16| SocketAddr::from(([10, 0, 0, 1], *port)).into();
+        let backends = backends.iter().map(backend).collect();
         ServiceTable {
-            services: vec![ServicePortEntry {
-                name: ServicePortName {
+            services: vec![ServicePortEntry::new(
+                ServicePortName {
                     namespace: "default".into(),
                     service: "web".into(),
                     port: String::new(),
                     protocol: Protocol::Tcp,
                 },
-                port: 80,
-                cluster_ips: vec![[10, 96, 0, 7].into()],
-                external_ips: Vec::new(),
-                load_balancer_ips: Vec::new(),
-                source_ranges: Vec::new(),
-                node_port: None,
-                affinity: None,
-                external_local: false,
-                internal: backends.clone(),
-                external: backends,
-            }],
+                80,
+                vec![[10, 96, 0, 7].into()],
+                backends,
+            )],
             ..ServiceTable::default()
         }
     }

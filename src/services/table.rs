@@ -73,6 +73,27 @@ impl Backends {
     }
 }
 
+impl From<SocketAddr> for Backend {
+    /// Reached from the node.
+    fn from(address: SocketAddr) -> Self {
+        Self {
+            address,
+            namespace: None,
+        }
+    }
+}
+
+impl FromIterator<Backend> for Backends {
+    /// None of them refuses.
+    fn from_iter<T: IntoIterator<Item = Backend>>(all: T) -> Self {
+        let all: Vec<Backend> = all.into_iter().collect();
+        match all.is_empty() {
+            true => Self::Reject,
+            false => Self::Some(all),
+        }
+    }
+}
+
 /// One port of one service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServicePortEntry {
@@ -98,6 +119,30 @@ pub struct ServicePortEntry {
     pub internal: Backends,
     /// For clients from outside, on the external addresses and the node port.
     pub external: Backends,
+}
+
+impl ServicePortEntry {
+    /// Reached by its cluster IPs alone, with the same endpoints for everybody.
+    pub fn new(
+        name: ServicePortName,
+        port: u16,
+        cluster_ips: Vec<IpAddr>,
+        backends: Backends,
+    ) -> Self {
+        Self {
+            name,
+            port,
+            cluster_ips,
+            external_ips: Vec::new(),
+            load_balancer_ips: Vec::new(),
+            source_ranges: Vec::new(),
+            node_port: None,
+            affinity: None,
+            external_local: false,
+            internal: backends.clone(),
+            external: backends,
+        }
+    }
 }
 
 /// A port of the node that leads to a container's port.

@@ -147,24 +147,17 @@ impl Drop for Proxy {
 /// A TCP service with the cluster IP `10.96.0.1` and the port 80.
 pub(crate) fn service(name: &str, backends: &[SocketAddr]) -> ServicePortEntry {
     let backends = backends_of(backends);
-    ServicePortEntry {
-        name: ServicePortName {
+    ServicePortEntry::new(
+        ServicePortName {
             namespace: "ns".into(),
             service: name.into(),
             port: String::new(),
             protocol: Protocol::Tcp,
         },
-        port: 80,
-        cluster_ips: vec![ip("10.96.0.1")],
-        external_ips: Vec::new(),
-        load_balancer_ips: Vec::new(),
-        source_ranges: Vec::new(),
-        node_port: None,
-        affinity: None,
-        external_local: false,
-        internal: backends.clone(),
-        external: backends,
-    }
+        80,
+        vec![ip("10.96.0.1")],
+        backends,
+    )
 }
 
 pub(crate) fn udp_service(name: &str, backends: &[SocketAddr]) -> ServicePortEntry {

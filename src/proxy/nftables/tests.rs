@@ -26,24 +26,17 @@ fn backends(addresses: &[&str]) -> Backends {
 }
 
 fn service(name: &str, cluster_ip: &str) -> ServicePortEntry {
-    ServicePortEntry {
-        name: ServicePortName {
+    ServicePortEntry::new(
+        ServicePortName {
             namespace: "default".into(),
             service: name.into(),
             port: String::new(),
             protocol: Protocol::Tcp,
         },
-        port: 80,
-        cluster_ips: vec![ip(cluster_ip)],
-        external_ips: Vec::new(),
-        load_balancer_ips: Vec::new(),
-        source_ranges: Vec::new(),
-        node_port: None,
-        affinity: None,
-        external_local: false,
-        internal: backends(&["10.244.0.2:8080", "10.244.0.3:8080"]),
-        external: backends(&["10.244.0.2:8080", "10.244.0.3:8080"]),
-    }
+        80,
+        vec![ip(cluster_ip)],
+        backends(&["10.244.0.2:8080", "10.244.0.3:8080"]),
+    )
 }
 
 fn table(services: &[ServicePortEntry]) -> ServiceTable {

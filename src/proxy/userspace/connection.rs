@@ -26,6 +26,8 @@ pub const ATTEMPTS: [Duration; 4] = [
 pub enum Wait {
     /// That an endpoint answers: the attempt.
     Endpoint(u8),
+    /// That there are descriptors for a socket to an endpoint: the attempt.
+    Descriptors(u8),
     /// That it gets old, and its ends are watched.
     Age,
     /// That its second half ends, too.
@@ -34,20 +36,21 @@ pub enum Wait {
 
 impl Wait {
     /// How many queues there are.
-    pub const QUEUES: usize = ATTEMPTS.len() + 2;
+    pub const QUEUES: usize = ATTEMPTS.len() + 3;
 
     /// All of them, in the order of their queues.
     pub fn all() -> impl Iterator<Item = Self> {
         let endpoints = (0..ATTEMPTS.len() as u8).map(Self::Endpoint);
-        endpoints.chain([Self::Age, Self::SecondEnd])
+        endpoints.chain([Self::Descriptors(0), Self::Age, Self::SecondEnd])
     }
 
     /// Its queue.
     pub fn queue(self) -> usize {
         match self {
             Self::Endpoint(attempt) => attempt.into(),
-            Self::Age => ATTEMPTS.len(),
-            Self::SecondEnd => ATTEMPTS.len() + 1,
+            Self::Descriptors(_) => ATTEMPTS.len(),
+            Self::Age => ATTEMPTS.len() + 1,
+            Self::SecondEnd => ATTEMPTS.len() + 2,
         }
     }
 
@@ -55,6 +58,8 @@ impl Wait {
     pub fn limit(self) -> Duration {
         match self {
             Self::Endpoint(attempt) => ATTEMPTS[usize::from(attempt)],
+            // Less than listeners pause: it is its turn before others are taken.
+            Self::Descriptors(_) => Duration::from_millis(40),
             Self::Age => Duration::from_secs(30),
             Self::SecondEnd => Duration::from_secs(60),
         }

@@ -156,6 +156,10 @@ impl Userspace {
                 self.shared.metrics.limit_pauses += 1;
                 return self.pause(key, now, poller);
             }
+            if self.tcp.is_short() {
+                self.shared.metrics.shortage_pauses += 1;
+                return self.pause(key, now, poller);
+            }
             match accept(std::os::fd::AsFd::as_fd(socket)) {
                 Ok((socket, address)) => {
                     let Some(clients) = self.shared.admit(&listener.wanted, address.ip()) else {

@@ -357,24 +357,17 @@ mod tests {
     use crate::services::table::ServiceTable;
 
     pub(crate) fn service(name: &str, cluster_ips: &[&str]) -> ServicePortEntry {
-        ServicePortEntry {
-            name: ServicePortName {
+        ServicePortEntry::new(
+            ServicePortName {
                 namespace: "ns".into(),
                 service: name.into(),
                 port: String::new(),
                 protocol: Protocol::Tcp,
             },
-            port: 80,
-            cluster_ips: cluster_ips.iter().map(|ip| ip.parse().unwrap()).collect(),
-            external_ips: Vec::new(),
-            load_balancer_ips: Vec::new(),
-            source_ranges: Vec::new(),
-            node_port: None,
-            affinity: None,
-            external_local: false,
-            internal: Backends::Some(vec![backend(1)]),
-            external: Backends::Some(vec![backend(1)]),
-        }
+            80,
+            cluster_ips.iter().map(|ip| ip.parse().unwrap()).collect(),
+            Backends::Some(vec![backend(1)]),
+        )
     }
 
     fn backend(port: u16) -> Backend {

@@ -84,6 +84,12 @@ impl Tcp {
         self.connections.is_empty()
     }
 
+    /// A connection that was taken waits for descriptors. Newcomers would take them from it, for as long as they stay.
+    pub fn is_short(&self) -> bool {
+        let queue = &self.queues[Wait::Descriptors(0).queue()];
+        self.connections.first(queue).is_some()
+    }
+
     /// Looks for an endpoint for a client.
     pub fn begin(&mut self, new: Newcomer, shared: &mut Shared, now: Moment, poller: &Poller) {
         shared.count_in(new.port, new.claimed);
@@ -128,13 +134,15 @@ impl Tcp {
                 poller.add(&socket, (self.token)(Side::Backend, key), EVENTS)?;
                 Ok(socket)
             });
-            match dialed {
-                Ok(socket) => c.backend = Some(socket),
-                // Once the time of this attempt is over there may be descriptors.
-                Err(e) if is_shortage(e) => {}
+            let wait = match dialed {
+                Ok(socket) => {
+                    c.backend = Some(socket);
+                    Wait::Endpoint(attempt)
+                }
+                Err(e) if is_shortage(e) => Wait::Descriptors(attempt),
                 Err(_) => continue,
-            }
-            return self.wait(key, Some(Wait::Endpoint(attempt)), now);
+            };
+            return self.wait(key, Some(wait), now);
         }
         shared.metrics.failed += 1;
         self.end(key, true, shared);
@@ -191,16 +199,17 @@ impl Tcp {
         let Some(c) = self.connections.get_mut(key) else {
             return;
         };
-        // For want of descriptors nothing was tried: the attempt is made again.
-        let tried = c.backend.take().is_some();
+        c.backend = None;
         // What the events of the last endpoint meant is not true of the next one.
         c.down = Direction::default();
         let attempt = match c.wait {
-            Some(Wait::Endpoint(attempt)) => attempt,
+            Some(Wait::Endpoint(attempt)) => attempt + 1,
+            // Nothing was tried: the attempt is made again.
+            Some(Wait::Descriptors(attempt)) => attempt,
             _ => 0,
         };
         self.wait(key, None, now);
-        self.dial(key, attempt + u8::from(tried), shared, now, poller);
+        self.dial(key, attempt, shared, now, poller);
     }
 
     fn turn(&mut self, key: Key, shared: &mut Shared, now: Moment) {
@@ -293,7 +302,9 @@ impl Tcp {
 
     fn waited(&mut self, key: Key, wait: Wait, shared: &mut Shared, now: Moment, poller: &Poller) {
         match wait {
-            Wait::Endpoint(_) => self.next_endpoint(key, shared, now, poller),
+            Wait::Endpoint(_) | Wait::Descriptors(_) => {
+                self.next_endpoint(key, shared, now, poller)
+            }
             Wait::Age => {
                 self.wait(key, None, now);
                 if let Some(c) = self.connections.get(key) {

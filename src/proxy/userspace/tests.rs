@@ -12,7 +12,7 @@ use crate::api::service::Protocol;
 use crate::clock::Moment;
 use crate::proxy::role::message::{Configuration, Metrics, Options, ServiceAddresses};
 use crate::proxy::role::poller::{Events, Part, Poller};
-use crate::services::table::{Backend, Backends, ServicePortEntry, ServicePortName, ServiceTable};
+use crate::services::table::{ServicePortEntry, ServicePortName, ServiceTable};
 use crate::sys::socket::let_nothing_in;
 
 /// More turns than any test needs.
@@ -104,29 +104,18 @@ fn free_address() -> SocketAddr {
 }
 
 fn service(protocol: Protocol, at: SocketAddr, backends: &[SocketAddr]) -> ServicePortEntry {
-    let backend = |address: &SocketAddr| Backend {
-        address: *address,
-        namespace: None,
-    };
-    let backends = Backends::Some(backends.iter().map(backend).collect());
-    ServicePortEntry {
-        name: ServicePortName {
+    let backends = backends.iter().map(|at| (*at).into()).collect();
+    ServicePortEntry::new(
+        ServicePortName {
             namespace: "ns".into(),
             service: "foo".into(),
             port: String::new(),
             protocol,
         },
-        port: at.port(),
-        cluster_ips: vec![at.ip()],
-        external_ips: Vec::new(),
-        load_balancer_ips: Vec::new(),
-        source_ranges: Vec::new(),
-        node_port: None,
-        affinity: None,
-        external_local: false,
-        internal: backends.clone(),
-        external: backends,
-    }
+        at.port(),
+        vec![at.ip()],
+        backends,
+    )
 }
 
 fn server() -> (TcpListener, SocketAddr) {
