@@ -82,7 +82,7 @@ fn is_row(text: &str) -> bool {
 }
 
 /// Names of documents that prose has as words of its own; without a section they are no reference.
-const COMMON_WORDS: [&str; 2] = ["services", "nftables"];
+const COMMON_WORDS: [&str; 3] = ["services", "names", "nftables"];
 
 /// Which kind of part of a section is meant.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -266,6 +266,7 @@ impl Documents {
             "kubelet-volumes",
             "services",
             "kube-services",
+            "names",
             "cni-plugins",
             "nftables",
         ];

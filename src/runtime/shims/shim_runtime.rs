@@ -327,7 +327,9 @@ impl Runtime for ShimRuntime {
     fn list(&self, pod: Option<&str>) -> Result<Listing, RuntimeError> {
         self.reap();
         let listing = self.listing(pod)?;
-        if pod.is_none() && self.unused_cgroups.load(Ordering::SeqCst) {
+        // Where there is no pod, a proxy may have begun and ended since the last listing.
+        let unused = self.unused_cgroups.load(Ordering::SeqCst) || listing.sandboxes.is_empty();
+        if pod.is_none() && unused {
             self.remove_unused_cgroups();
         }
         Ok(listing)
