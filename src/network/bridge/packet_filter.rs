@@ -4,6 +4,7 @@
 //! follows from the sandboxes alone.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Mutex, PoisonError};
 
 use super::Attachment;
 use crate::api::service::Protocol;
@@ -22,12 +23,15 @@ const ETHER_ARP: [u8; 2] = [0x08, 0x06];
 const FIRST: i32 = -300;
 
 /// Names of our tables and of the bridge.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct PacketFilter {
     tables: [Table; 3],
     bridge: String,
     /// What the kernel can.
     can: Abilities,
+    /// Kept open: the kernel holds up who closes one until everybody has left the rules that were replaced, 10 ms, and a pod
+    /// would wait for that.
+    socket: Mutex<Option<Netfilter>>,
 }
 
 /// Which parts of the packet filter the kernel has.
@@ -68,7 +72,23 @@ impl PacketFilter {
             tables: [Family::Ip, Family::Ip6, Family::Bridge].map(table),
             bridge: bridge.to_owned(),
             can,
+            socket: Mutex::default(),
         }
+    }
+
+    /// After a failure the next one gets a socket of its own.
+    fn ask<T>(
+        &self,
+        question: impl FnOnce(&mut Netfilter) -> Result<T, NetfilterError>,
+    ) -> Result<T, NetfilterError> {
+        let mut kept = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kernel = match kept.take() {
+            Some(kernel) => kernel,
+            None => Netfilter::open()?,
+        };
+        let answer = question(&mut kernel)?;
+        *kept = Some(kernel);
+        Ok(answer)
     }
 
     /// Makes the tables those of these sandboxes; of none, there are no tables.
@@ -79,9 +99,10 @@ impl PacketFilter {
         if self.can == Abilities::default() {
             return Ok(Programmed::default());
         }
-        let mut kernel = Netfilter::open()?;
-        kernel.commit(&self.transaction(attachments))?;
-        self.look(&mut kernel)
+        self.ask(|kernel| {
+            kernel.commit(&self.transaction(attachments))?;
+            self.look(kernel)
+        })
     }
 
     /// What has become of them since.
@@ -89,13 +110,14 @@ impl PacketFilter {
         if self.can == Abilities::default() {
             return Ok(Since::Same);
         }
-        let mut kernel = Netfilter::open()?;
-        if kernel.generation()? == since.generation {
-            return Ok(Since::Same);
-        }
-        Ok(match self.look(&mut kernel)?.chains == since.chains {
-            true => Since::Others,
-            false => Since::Ours,
+        self.ask(|kernel| {
+            if kernel.generation()? == since.generation {
+                return Ok(Since::Same);
+            }
+            Ok(match self.look(kernel)?.chains == since.chains {
+                true => Since::Others,
+                false => Since::Ours,
+            })
         })
     }
 
