@@ -8,8 +8,8 @@ use std::cell::RefCell;
 
 use serde::de::value::BorrowedStrDeserializer;
 use serde::de::{
-    DeserializeOwned, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Unexpected,
-    Visitor,
+    DeserializeOwned, DeserializeSeed, Deserializer, Error as _, Expected, MapAccess, SeqAccess,
+    Unexpected, Visitor,
 };
 use serde::forward_to_deserialize_any;
 use serde_json::{Error, Value};
@@ -56,7 +56,7 @@ struct Tracked<'v, 'a> {
     account: &'a RefCell<Account>,
 }
 
-impl<'v> Tracked<'v, '_> {
+impl<'v, 'a> Tracked<'v, 'a> {
     /// Reads what is inside `step`.
     fn inside<S: DeserializeSeed<'v>>(self, step: Step, seed: S) -> Result<S::Value, Error> {
         let account = self.account;
@@ -69,6 +69,47 @@ impl<'v> Tracked<'v, '_> {
         account.path.pop();
         read
     }
+
+    fn members(self, map: &'v serde_json::Map<String, Value>) -> Members<'v, 'a> {
+        Members {
+            left: map.iter(),
+            value: &Value::Null,
+            key: "",
+            account: self.account,
+        }
+    }
+
+    fn items<V: Visitor<'v>>(self, items: &'v [Value], visitor: V) -> Result<V::Value, Error> {
+        let mut left = Items {
+            left: items.iter().enumerate(),
+            account: self.account,
+        };
+        let read = visitor.visit_seq(&mut left)?;
+        match left.left.len() {
+            0 => Ok(read),
+            _ => Err(Error::invalid_length(
+                items.len(),
+                &"fewer elements in array",
+            )),
+        }
+    }
+}
+
+/// The error of a visitor that reads nothing of this kind.
+fn mistyped(value: &Value, expected: &dyn Expected) -> Error {
+    let unexpected = match value {
+        Value::Null => Unexpected::Unit,
+        Value::Bool(b) => Unexpected::Bool(*b),
+        Value::Number(n) => match (n.as_u64(), n.as_i64(), n.as_f64()) {
+            (Some(n), ..) => Unexpected::Unsigned(n),
+            (_, Some(n), _) => Unexpected::Signed(n),
+            (.., n) => Unexpected::Float(n.unwrap_or(f64::NAN)),
+        },
+        Value::String(s) => Unexpected::Str(s),
+        Value::Array(_) => Unexpected::Seq,
+        Value::Object(_) => Unexpected::Map,
+    };
+    Error::invalid_type(unexpected, expected)
 }
 
 impl<'de> Deserializer<'de> for Tracked<'de, '_> {
@@ -76,27 +117,33 @@ impl<'de> Deserializer<'de> for Tracked<'de, '_> {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.value {
-            Value::Object(map) => visitor.visit_map(Members {
-                left: map.iter(),
-                value: &Value::Null,
-                key: "",
-                account: self.account,
-            }),
-            Value::Array(items) => {
-                let mut left = Items {
-                    left: items.iter().enumerate(),
-                    account: self.account,
-                };
-                let read = visitor.visit_seq(&mut left)?;
-                match left.left.len() {
-                    0 => Ok(read),
-                    _ => Err(Error::invalid_length(
-                        items.len(),
-                        &"fewer elements in array",
-                    )),
-                }
-            }
+            Value::Object(map) => visitor.visit_map(self.members(map)),
+            Value::Array(items) => self.items(items, visitor),
             plain => plain.deserialize_any(visitor),
+        }
+    }
+
+    // serde would read a list as the fields of a struct in their order, and each type would have code for it.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.deserialize_map(visitor)
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.value {
+            Value::Object(map) => visitor.visit_map(self.members(map)),
+            other => Err(mistyped(other, &visitor)),
+        }
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.value {
+            Value::Array(items) => self.items(items, visitor),
+            other => Err(mistyped(other, &visitor)),
         }
     }
 
@@ -113,19 +160,6 @@ impl<'de> Deserializer<'de> for Tracked<'de, '_> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         visitor.visit_newtype_struct(self)
-    }
-
-    /// serde would read a list as the fields of a struct in their order.
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        _: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Error> {
-        match self.value {
-            Value::Array(_) => Err(Error::invalid_type(Unexpected::Seq, &visitor)),
-            _ => self.deserialize_any(visitor),
-        }
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -147,7 +181,7 @@ impl<'de> Deserializer<'de> for Tracked<'de, '_> {
 
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
-        unit_struct seq tuple tuple_struct map identifier
+        unit_struct tuple tuple_struct identifier
     }
 }
 
