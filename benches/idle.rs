@@ -6,6 +6,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
+use podprobe::proxy::role::home::Record;
 use podprobe::runtime::shims::state::Process;
 use podprobe::views::Snapshot;
 use podprobe::views::history::MAX_RUNS;
@@ -88,13 +89,23 @@ fn without_probes(report: &mut Report, pods: usize, window: Duration) -> u64 {
     let [shims, _, holders] = node.processes();
     assert_eq!((shims.len(), holders.len()), (pods, pods));
     let title = format!("{pods:>3} pods");
-    measure_cpu(report, &title, &node, &shims, &holders, window);
+    // None where pods have loopback only.
+    let proxy = Record::running(&node.layout.proxy_dir());
+    let proxy: Vec<Process> = proxy.map(|r| r.process).into_iter().collect();
+    let roles = [
+        ("daemon", vec![node.daemon.pid]),
+        ("shims", pids(&shims)),
+        ("holders", pids(&holders)),
+        ("proxy", pids(&proxy)),
+    ];
+    measure_cpu(report, &title, &roles, window);
     // After the window: what the daemon touches each second is in memory then.
     let daemon_limit = if pods <= 10 { 8192.0 } else { 15360.0 };
     let roles = [
         ("daemon", vec![node.daemon], daemon_limit),
         ("shim", shims, 1024.0),
         ("holder", holders, f64::INFINITY),
+        ("proxy", proxy, 4096.0),
     ];
     for (role, processes, target) in roles {
         processes
@@ -144,19 +155,7 @@ fn add_memory(report: &mut Report, whose: &str, m: Memory, target: f64) {
     report.add(&format!("{whose}: RSS"), "kB", None, m.rss as f64);
 }
 
-fn measure_cpu(
-    report: &mut Report,
-    title: &str,
-    node: &Node,
-    shims: &[Process],
-    holders: &[Process],
-    window: Duration,
-) {
-    let roles: [(&str, Vec<i32>); 3] = [
-        ("daemon", vec![node.daemon.pid]),
-        ("shims", pids(shims)),
-        ("holders", pids(holders)),
-    ];
+fn measure_cpu(report: &mut Report, title: &str, roles: &[(&str, Vec<i32>); 4], window: Duration) {
     let read = || {
         roles.each_ref().map(|(_, pids)| {
             pids.iter()
@@ -170,10 +169,10 @@ fn measure_cpu(
     // Thousandths of a core.
     let cores = |n: usize| (after[n].0 - before[n].0) as f64 / 1e6 / seconds;
     report.add(
-        &format!("{title}: daemon and shims: processor"),
+        &format!("{title}: daemon, shims and proxy: processor"),
         "mcore",
         Some(10.0),
-        cores(0) + cores(1),
+        cores(0) + cores(1) + cores(3),
     );
     for (n, (role, _)) in roles.iter().enumerate() {
         report.add(
