@@ -11,34 +11,32 @@
 //! which addresses are in use. What others made on the node is never changed.
 
 mod addresses;
+mod attachment;
+mod mend;
 pub(super) mod packet_filter;
+mod pair;
 mod sysctl;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
 use std::io;
 use std::net::{IpAddr, TcpListener, UdpSocket};
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde::{Deserialize, Serialize};
-
-use super::rtnetlink::{Link, Rtnetlink, Veth, inside};
+use super::rtnetlink::{Link, Rtnetlink};
 use super::{NetworkSettings, PodNetwork, SandboxNetwork};
 use crate::api::cidr::Cidr;
 use crate::api::service::Protocol;
 use crate::runtime::{Bandwidth, PortMapping};
-use crate::sys::task::{self, Process};
+use crate::sys::task::Process;
 
-use packet_filter::{Abilities, PacketFilter, Programmed, Since};
+use attachment::{Attachment, read_records};
+use mend::Round;
+use packet_filter::{Abilities, PacketFilter, Programmed};
+use pair::{PORT_PREFIX, mac};
 
-/// The file beside a sandbox's record.
-const RECORD: &str = "bridge.json";
-/// What a pod calls its interface, as with every other network of pods.
-const POD_INTERFACE: &str = "eth0";
-/// The beginning of the names of the node's ends of the pairs.
-const PORT_PREFIX: &str = "ppv";
+pub(super) use attachment::is_used;
+
 /// A shorter prefix is a default route in parts, as tunnels add it.
 const LEAST_PREFIX: u8 = 8;
 /// The hardware address of every bridge of ours: pods know it by heart, also after the bridge was made again.
@@ -70,56 +68,6 @@ impl BridgeSettings {
     }
 }
 
-/// A sandbox at the bridge.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Attachment {
-    /// Name of the node's end.
-    interface: String,
-    /// Whose network namespace the other end is in.
-    holder: Process,
-    /// Hardware address of the other end.
-    mac: [u8; 6],
-    /// Primary first.
-    addresses: Vec<IpAddr>,
-    /// The node's addresses that it sends through, one of each family.
-    gateways: Vec<Cidr>,
-    /// Ports of the node that lead to it.
-    ports: Vec<PortMapping>,
-}
-
-impl Attachment {
-    /// One that has everything, to try what the kernel can.
-    fn sample() -> Self {
-        let port = |host_ip| PortMapping {
-            host_ip,
-            host_port: 80,
-            container_port: 80,
-            protocol: Protocol::Tcp,
-        };
-        Self {
-            interface: "check0".into(),
-            holder: Process {
-                pid: 0,
-                start_time: 0,
-            },
-            mac: [2, 0, 0, 0, 0, 1],
-            addresses: vec![[192, 0, 2, 1].into(), [0xfd00, 0, 0, 0, 0, 0, 0, 1].into()],
-            gateways: Vec::new(),
-            ports: vec![port(None), port(Some([192, 0, 2, 2].into()))],
-        }
-    }
-
-    /// The address by which people know the pod.
-    fn shown(&self) -> String {
-        let primary = self.addresses.first();
-        primary.map_or(String::new(), ToString::to_string)
-    }
-
-    fn write(&self, record: &Path) -> io::Result<()> {
-        fs::write(record.join(RECORD), serde_json::to_vec(self)?)
-    }
-}
-
 #[derive(Default)]
 struct State {
     /// By the id of the sandbox.
@@ -132,14 +80,6 @@ struct State {
     connecting: BTreeSet<String>,
     /// What the last round could not mend, which the log has.
     said: BTreeSet<String>,
-}
-
-/// What a round of mending has to say.
-#[derive(Debug, Default)]
-struct Round {
-    mended: Vec<String>,
-    /// What is still as it was.
-    failed: BTreeSet<String>,
 }
 
 impl State {
@@ -305,136 +245,13 @@ impl Bridge {
         let bridge = self.ensure_bridge(&mut kernel, &self.lock())?;
         // Before the pod can send anything.
         self.program(&mut self.lock())?;
-        self.connect(&mut kernel, &bridge, attachment)
-    }
-
-    /// Connects the sandbox's namespace; what is there already stays.
-    fn connect(
-        &self,
-        kernel: &mut Rtnetlink,
-        bridge: &Link,
-        attachment: &Attachment,
-    ) -> io::Result<()> {
-        let namespace = open_namespace(attachment.holder)?;
-        kernel
-            .add_veth(&Veth {
-                name: &attachment.interface,
-                bridge: bridge.index,
-                peer: POD_INTERFACE,
-                peer_mac: attachment.mac,
-                peer_namespace: namespace.as_fd(),
-                mtu: bridge.mtu,
-            })
-            .map_err(|e| cause(&format!("make the interface {}", attachment.interface), &e))?;
-        let port = kernel.link(&attachment.interface)?;
-        let port = port.ok_or_else(|| io::Error::other("the new interface is gone"))?;
-        self.fix_port(kernel, bridge, &port, attachment)?;
-        inside(&namespace, || configure(attachment))
-            .map_err(|e| cause(&format!("set {POD_INTERFACE} of the pod up"), &e))
-    }
-
-    /// Ties the port to its pod: nobody else's frames come in there, and what is for the pod goes nowhere else.
-    fn fix_port(
-        &self,
-        kernel: &mut Rtnetlink,
-        bridge: &Link,
-        port: &Link,
-        attachment: &Attachment,
-    ) -> io::Result<()> {
-        sysctl::of_a_port(&port.name);
-        kernel.set_port(port.index)?;
-        kernel.fix_port_of(attachment.mac, port.index)?;
-        for ip in &attachment.addresses {
-            kernel.fix_neighbour(*ip, attachment.mac, bridge.index)?;
-        }
-        Ok(())
+        pair::connect(&mut kernel, &bridge, attachment)
     }
 
     /// Tells the packet filter of all sandboxes. Called with the lock held.
     fn program(&self, state: &mut State) -> io::Result<()> {
         let programmed = self.settings.filter.program(&state.all());
         state.programmed = programmed.map_err(io::Error::other)?;
-        Ok(())
-    }
-
-    /// Completes what was removed or changed by hand. Called with the lock held.
-    fn mend_locked(&self, state: &mut State, round: &mut Round) -> io::Result<()> {
-        let records = &self.settings.records;
-        // A record that somebody else has removed is written again while the sandbox lives.
-        let is_there = |id: &String, a: &Attachment| records.join(id).exists() || a.holder.alive();
-        state.attachments.retain(|id, a| is_there(id, a));
-        let mut kernel = Rtnetlink::open()?;
-        let links = kernel.links()?;
-        let find = |name: &str| links.iter().find(|l| l.name == name);
-        let bridge = find(&self.settings.name);
-        for port in links.iter().filter(|l| is_port(l, bridge)) {
-            if !state.attachments.values().any(|a| a.interface == port.name) {
-                kernel.remove_link(&port.name)?;
-                round.mended.push(format!(
-                    "interface {} is of a pod that is gone: removed",
-                    port.name
-                ));
-            }
-        }
-        if state.attachments.is_empty() {
-            return Ok(());
-        }
-        let was_there = bridge.is_some();
-        self.mend_filter(state, round)?;
-        let bridge = self.ensure_bridge(&mut kernel, state)?;
-        if !was_there {
-            let name = &self.settings.name;
-            let mended = format!("the bridge {name} was gone: made again");
-            round.mended.push(mended);
-        }
-        for (id, attachment) in &state.attachments {
-            // The end of the sandbox is noticed elsewhere.
-            if state.connecting.contains(id) || open_namespace(attachment.holder).is_err() {
-                continue;
-            }
-            let port = find(&attachment.interface);
-            let is_whole = |p: &Link| was_there && p.master == Some(bridge.index) && p.up;
-            if port.is_some_and(is_whole) {
-                continue;
-            }
-            match self.mend_port(&mut kernel, &bridge, port, attachment) {
-                Ok(()) => round.mended.push(mended(attachment, port.is_some())),
-                Err(e) => _ = round.failed.insert(not_mended(attachment, &e)),
-            }
-        }
-        Ok(())
-    }
-
-    fn mend_port(
-        &self,
-        kernel: &mut Rtnetlink,
-        bridge: &Link,
-        port: Option<&Link>,
-        attachment: &Attachment,
-    ) -> io::Result<()> {
-        let Some(port) = port else {
-            return self.connect(kernel, bridge, attachment);
-        };
-        kernel.set_master(port.index, bridge.index)?;
-        self.fix_port(kernel, bridge, port, attachment)
-    }
-
-    /// What somebody else may have changed cannot all be seen, such as the members of a set: after any change of the packet
-    /// filter that is not ours, all is told again.
-    fn mend_filter(&self, state: &mut State, round: &mut Round) -> io::Result<()> {
-        let since = self.settings.filter.look_since(&state.programmed);
-        let since = since.map_err(io::Error::other)?;
-        if since == Since::Same {
-            return Ok(());
-        }
-        let is_first = state.programmed == Programmed::default();
-        self.program(state)?;
-        if since == Since::Ours && !is_first {
-            round.mended.push(
-                "the packet filter's tables of podprobe were changed by somebody else: made again"
-                    .into(),
-            );
-        }
         Ok(())
     }
 
@@ -504,79 +321,8 @@ impl PodNetwork for Bridge {
     }
 }
 
-fn mended(attachment: &Attachment, was_there: bool) -> String {
-    let what = match was_there {
-        true => "was cut off: connected again",
-        false => "was gone: made again",
-    };
-    let (interface, pod) = (&attachment.interface, attachment.shown());
-    format!("interface {interface} of the pod with the address {pod} {what}")
-}
-
-fn not_mended(attachment: &Attachment, e: &io::Error) -> String {
-    format!(
-        "cannot connect the pod with the address {} again: {e}; if it has changed its own {POD_INTERFACE}, start it anew \
-         with a change to its file",
-        attachment.shown()
-    )
-}
-
 fn is_link_local(address: Cidr) -> bool {
     matches!(address.network, IpAddr::V6(ip) if ip.is_unicast_link_local())
-}
-
-/// Whether it is the node's end of a pair at this bridge. Without the bridge nobody can say whose it is.
-fn is_port(link: &Link, bridge: Option<&Link>) -> bool {
-    let at_bridge = link.master.is_some() && link.master == bridge.map(|b| b.index);
-    link.is_veth && at_bridge && link.name.starts_with(PORT_PREFIX)
-}
-
-/// Sets the pod's end up; on a thread in its namespace.
-fn configure(attachment: &Attachment) -> io::Result<()> {
-    let mut kernel = Rtnetlink::open()?;
-    let link = kernel.link(POD_INTERFACE)?;
-    let index = link
-        .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?
-        .index;
-    let has_v6 = attachment.addresses.iter().any(IpAddr::is_ipv6);
-    sysctl::of_a_pod(POD_INTERFACE, has_v6);
-    for address in &attachment.addresses {
-        kernel.add_address(index, Cidr::single(*address))?;
-    }
-    kernel.set_up(index)?;
-    for gateway in attachment.gateways.iter().map(|g| g.network) {
-        kernel.fix_neighbour(gateway, BRIDGE_MAC, index)?;
-        kernel.add_route(Cidr::single(gateway), None, index)?;
-        kernel.add_route(everything(gateway), Some(gateway), index)?;
-    }
-    Ok(())
-}
-
-/// The destination of a default route.
-fn everything(family: IpAddr) -> Cidr {
-    let network = match family {
-        IpAddr::V4(_) => [0; 4].into(),
-        IpAddr::V6(_) => [0; 16].into(),
-    };
-    Cidr { network, prefix: 0 }
-}
-
-/// The namespace, if it is still the holder's.
-fn open_namespace(holder: Process) -> io::Result<File> {
-    let file = File::open(format!("/proc/{}/ns/net", holder.pid))?;
-    match task::look(holder.pid)? == Some(holder.start_time) {
-        true => Ok(file),
-        false => Err(io::Error::other("the sandbox has ended")),
-    }
-}
-
-/// As the plugins of CNI make it: an address that comes back has the hardware address that its neighbours remember.
-fn mac(ip: IpAddr) -> [u8; 6] {
-    let tail = match ip {
-        IpAddr::V4(ip) => ip.octets(),
-        IpAddr::V6(ip) => ip.octets()[12..].try_into().unwrap_or_default(),
-    };
-    [0x0a, 0x58, tail[0], tail[1], tail[2], tail[3]]
 }
 
 /// That of the interface with the default route.
@@ -620,22 +366,6 @@ fn refuse_port_in_use(port: &PortMapping) -> io::Result<()> {
 
 fn cause(what: &str, e: &io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("cannot {what}: {e}"))
-}
-
-/// Whether a sandbox with these records is attached.
-pub(super) fn is_used(records: &Path) -> bool {
-    !read_records(records).is_empty()
-}
-
-/// The attachments beside the sandboxes' records. A record that cannot be read is of a sandbox that is about to be removed.
-fn read_records(records: &Path) -> BTreeMap<String, Attachment> {
-    let entries = fs::read_dir(records).into_iter().flatten().flatten();
-    let read = |entry: fs::DirEntry| {
-        let json = fs::read(entry.path().join(RECORD)).ok()?;
-        let id = entry.file_name().into_string().ok()?;
-        Some((id, serde_json::from_slice(&json).ok()?))
-    };
-    entries.filter_map(read).collect()
 }
 
 #[cfg(test)]

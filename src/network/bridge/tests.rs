@@ -1,11 +1,14 @@
 //! The bridge with real namespaces for pods, on a machine of the test's own. Containers in them are in tests/bridge.rs.
 
+use std::fs;
 use std::process::{Child, Command};
 
+use super::pair::open_namespace;
 use super::*;
 use crate::netfilter::own_network::in_own_network;
 use crate::network::NetworkChoice;
 use crate::network::cni::CniSettings;
+use crate::network::rtnetlink::inside;
 use nix::sched::{CloneFlags, unshare};
 
 /// A process in a network namespace of its own.

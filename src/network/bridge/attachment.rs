@@ -1,0 +1,82 @@
+//! A sandbox at the bridge, and its record.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+use std::{fs, io};
+
+use serde::{Deserialize, Serialize};
+
+use crate::api::cidr::Cidr;
+use crate::api::service::Protocol;
+use crate::runtime::PortMapping;
+use crate::sys::task::Process;
+
+/// The file beside a sandbox's record.
+const RECORD: &str = "bridge.json";
+
+/// A sandbox at the bridge.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Attachment {
+    /// Name of the node's end.
+    pub(super) interface: String,
+    /// Whose network namespace the other end is in.
+    pub(super) holder: Process,
+    /// Hardware address of the other end.
+    pub(super) mac: [u8; 6],
+    /// Primary first.
+    pub(super) addresses: Vec<IpAddr>,
+    /// The node's addresses that it sends through, one of each family.
+    pub(super) gateways: Vec<Cidr>,
+    /// Ports of the node that lead to it.
+    pub(super) ports: Vec<PortMapping>,
+}
+
+impl Attachment {
+    /// One that has everything, to try what the kernel can.
+    pub(super) fn sample() -> Self {
+        let port = |host_ip| PortMapping {
+            host_ip,
+            host_port: 80,
+            container_port: 80,
+            protocol: Protocol::Tcp,
+        };
+        Self {
+            interface: "check0".into(),
+            holder: Process {
+                pid: 0,
+                start_time: 0,
+            },
+            mac: [2, 0, 0, 0, 0, 1],
+            addresses: vec![[192, 0, 2, 1].into(), [0xfd00, 0, 0, 0, 0, 0, 0, 1].into()],
+            gateways: Vec::new(),
+            ports: vec![port(None), port(Some([192, 0, 2, 2].into()))],
+        }
+    }
+
+    /// The address by which people know the pod.
+    pub(super) fn shown(&self) -> String {
+        let primary = self.addresses.first();
+        primary.map_or(String::new(), ToString::to_string)
+    }
+
+    pub(super) fn write(&self, record: &Path) -> io::Result<()> {
+        fs::write(record.join(RECORD), serde_json::to_vec(self)?)
+    }
+}
+
+/// Whether a sandbox with these records is attached.
+pub(in crate::network) fn is_used(records: &Path) -> bool {
+    !read_records(records).is_empty()
+}
+
+/// The attachments beside the sandboxes' records. A record that cannot be read is of a sandbox that is about to be removed.
+pub(super) fn read_records(records: &Path) -> BTreeMap<String, Attachment> {
+    let entries = fs::read_dir(records).into_iter().flatten().flatten();
+    let read = |entry: fs::DirEntry| {
+        let json = fs::read(entry.path().join(RECORD)).ok()?;
+        let id = entry.file_name().into_string().ok()?;
+        Some((id, serde_json::from_slice(&json).ok()?))
+    };
+    entries.filter_map(read).collect()
+}
