@@ -310,6 +310,8 @@ fn names_go_on_without_the_daemon_and_with_another_role() {
         kill_proxy(day);
         role.wait().unwrap();
         wait_until("the daemon to start another role", || web() == web_ip());
+        let killed = "podprobe proxy has ended, or was killed: another one is started";
+        assert!(day.log().contains(killed), "{}", day.log());
     });
 }
 

@@ -975,6 +975,34 @@ fn a_role_of_an_earlier_version_gives_way_to_one_that_knows_names() {
     });
 }
 
+/// Nobody else would remove the address, and a service of the user on it would be refused as one on an address of the node.
+#[test]
+fn what_a_killed_role_has_added_is_taken_back() {
+    proxied(|proxy| {
+        let data_path = || {
+            let role = ProxyRole::new(&proxy.dir, "").with_program(PROGRAM);
+            let mut path = UserspaceProxy::new(role, proxy.options.clone());
+            path.set_names(None);
+            path
+        };
+        let has_address = || podprobe::network::node_addresses().contains(&ip("10.96.0.1"));
+        let table = ServiceTable {
+            services: vec![service("echo", &[echo()])],
+            ..ServiceTable::default()
+        };
+        let mut path = data_path();
+        path.apply(&table).unwrap();
+        assert!(has_address());
+        proxy.kill();
+        // The daemon may have been killed, too.
+        let mut next = data_path();
+        assert_eq!(next.addresses(), [ip("10.96.0.1")].into());
+        assert!(next.remove().unwrap());
+        eventually("the address is gone", || !has_address());
+        assert!(!next.remove().unwrap(), "there is nothing more");
+    });
+}
+
 #[test]
 fn the_role_is_hard_to_kill_by_accident() {
     proxied(|proxy| {

@@ -1,7 +1,8 @@
 //! Questions that other resolvers are asked: their tries, their limits, and what the clients get in the end.
 //!
 //! Invariants: every question ends in one answer, at the latest [`TOTAL`] after it was asked. At most [`MOST`] wait at a
-//! time; then the oldest of the client that has the most waiting gives way, so a client that floods harms itself. An answer
+//! time, [`MOST_STREAMS`] of them over TCP; then the oldest of the client that has the most of them gives way, so a client that floods
+//! harms itself. An answer
 //! counts only where it comes from the resolver that was asked, to the socket of this try, with its number and its question.
 
 use std::collections::hash_map::Entry;
@@ -168,7 +169,9 @@ impl<C> Forwards<C> {
         };
         let mut steps = Vec::with_capacity(1);
         if self.waiting.len() >= MOST {
-            steps.extend(self.displace());
+            let most = self.by_client.iter().max_by_key(|(_, count)| **count);
+            let most = most.map(|(from, _)| *from);
+            steps.extend(most.and_then(|from| self.displace(from, |_| true)));
         }
         let waiting = Waiting {
             question,
@@ -184,34 +187,43 @@ impl<C> Forwards<C> {
         steps
     }
 
-    /// A message has come to the socket of a question. None: it is not its answer, or nobody waits for it.
-    pub fn answered(&mut self, key: u64, bytes: &[u8], id: u16, now: Moment) -> Option<Step<C>> {
-        let waiting = self.waiting.get(&key)?;
+    /// A message has come to the socket of a question. No step: it is not its answer, or nobody waits for it.
+    pub fn answered(&mut self, key: u64, bytes: &[u8], id: u16, now: Moment) -> Vec<Step<C>> {
+        let Some(waiting) = self.waiting.get(&key) else {
+            return Vec::new();
+        };
         let question = &waiting.question;
         let (name, rtype) = (&question.name, question.query.rtype);
-        let answer = Answered::read(bytes, waiting.id, name, rtype)?;
-        let mut waiting = self.take(key)?;
+        let Some(answer) = Answered::read(bytes, waiting.id, name, rtype) else {
+            return Vec::new();
+        };
+        let Some(mut waiting) = self.take(key) else {
+            return Vec::new();
+        };
         self.upstreams.answered(waiting.upstream);
+        if answer.is_broken() {
+            self.tally.failures += 1;
+            return vec![self.again(key, waiting, true, id, now)];
+        }
         let question = &waiting.question;
         let relayed = answer.relay(&question.query, &question.aliases, question.limit);
         if answer.is_failure() {
             self.tally.failures += 1;
             waiting.refusal = Some(relayed);
-            return Some(self.again(key, waiting, true, id, now));
+            return vec![self.again(key, waiting, true, id, now)];
         }
         if answer.is_truncated() && question.whole && waiting.transport == Transport::Udp {
-            if self.streams() >= MOST_STREAMS {
-                return Some(fail(key, waiting.question, None));
-            }
+            let mut steps: Vec<Step<C>> = self.make_room_for_a_stream().into_iter().collect();
             waiting.transport = Transport::Tcp;
             waiting.id = id;
-            return Some(self.send(key, waiting, now));
+            steps.push(self.send(key, waiting, now));
+            return steps;
         }
-        Some(Step::Done {
+        vec![Step::Done {
             key,
             client: waiting.question.client,
             bytes: relayed,
-        })
+        }]
     }
 
     /// The socket of a question has failed.
@@ -283,9 +295,18 @@ impl<C> Forwards<C> {
         step
     }
 
-    fn streams(&self) -> usize {
-        let transports = self.waiting.values().map(|w| w.transport);
-        transports.filter(|t| *t == Transport::Tcp).count()
+    fn make_room_for_a_stream(&mut self) -> Option<Step<C>> {
+        let streams = self.waiting.values();
+        let streams = streams.filter(|w| w.transport == Transport::Tcp);
+        let mut by_client: HashMap<IpAddr, usize> = HashMap::new();
+        for waiting in streams {
+            *by_client.entry(waiting.question.from).or_default() += 1;
+        }
+        if by_client.values().sum::<usize>() < MOST_STREAMS {
+            return None;
+        }
+        let (from, _) = by_client.into_iter().max_by_key(|(_, count)| *count)?;
+        self.displace(from, |w| w.transport == Transport::Tcp)
     }
 
     fn take(&mut self, key: u64) -> Option<Waiting<C>> {
@@ -300,11 +321,12 @@ impl<C> Forwards<C> {
         Some(waiting)
     }
 
-    /// Ends the oldest question of the client that has the most.
-    fn displace(&mut self) -> Option<Step<C>> {
-        let (from, _) = self.by_client.iter().max_by_key(|(_, count)| **count)?;
+    /// Ends the oldest such question of a client.
+    fn displace(&mut self, from: IpAddr, is_one: impl Fn(&Waiting<C>) -> bool) -> Option<Step<C>> {
         let mut oldest_first = self.waiting.iter();
-        let key = *oldest_first.find(|(_, w)| w.question.from == *from)?.0;
+        let key = *oldest_first
+            .find(|(_, w)| w.question.from == from && is_one(w))?
+            .0;
         self.tally.displaced += 1;
         let waiting = self.take(key)?;
         Some(fail(key, waiting.question, None))

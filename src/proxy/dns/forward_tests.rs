@@ -76,6 +76,8 @@ fn reply(sent: &[u8], flags: u8, rcode: u8) -> Vec<u8> {
 }
 
 const CUT: u8 = 2;
+/// Where the question of [`asked`] ends: a header, the name, type and class.
+const QUESTION_END: usize = 12 + 13 + 4;
 
 #[test]
 fn an_answer_goes_to_its_client() {
@@ -86,9 +88,9 @@ fn an_answer_goes_to_its_client() {
     assert_eq!(bytes[..2], [0xab, 0xcd]);
     assert_eq!(forwards.deadline(), Some(at(0) + TRY));
     let step = forwards.answered(key, &reply(&bytes, 0, 3), 0, at(9));
-    assert_eq!(done(&step.unwrap()), (5, Rcode::NXDOMAIN));
+    assert_eq!(done(&step[0]), (5, Rcode::NXDOMAIN));
     assert!(forwards.is_empty() && forwards.deadline().is_none());
-    assert_eq!(forwards.answered(key, &reply(&bytes, 0, 3), 0, at(9)), None);
+    assert_eq!(forwards.answered(key, &reply(&bytes, 0, 3), 0, at(9)), []);
 }
 
 #[test]
@@ -98,11 +100,11 @@ fn what_is_not_the_answer_changes_nothing() {
     let (key, _, _, bytes) = sent(&steps[0]);
     let mut other = reply(&bytes, 0, 0);
     other[0] ^= 1;
-    assert_eq!(forwards.answered(key, &other, 0, at(1)), None);
-    assert_eq!(forwards.answered(key, b"x", 0, at(1)), None);
+    assert_eq!(forwards.answered(key, &other, 0, at(1)), []);
+    assert_eq!(forwards.answered(key, b"x", 0, at(1)), []);
     assert_eq!(forwards.len(), 1);
     let step = forwards.answered(key, &reply(&bytes, 0, 0), 0, at(2));
-    assert_eq!(done(&step.unwrap()), (5, Rcode::NOERROR));
+    assert_eq!(done(&step[0]), (5, Rcode::NOERROR));
 }
 
 #[test]
@@ -117,7 +119,7 @@ fn a_resolver_that_is_silent_gives_way_to_the_next() {
     // The number of the first try is over.
     assert_eq!(
         forwards.answered(key, &reply(&sent(&first[0]).3, 0, 0), 0, at(2_001)),
-        None
+        []
     );
     let third = forwards.expire(at(4_000), || 3);
     assert_eq!(sent(&third[0]).1, upstream(1));
@@ -179,13 +181,11 @@ fn a_resolver_that_refuses_gives_way_and_its_refusal_counts_in_the_end() {
     let mut forwards = forwards(2);
     let first = forwards.ask(asked(5, 1, false), 1, at(0));
     let (key, _, _, bytes) = sent(&first[0]);
-    let second = forwards
-        .answered(key, &reply(&bytes, 0, 5), 2, at(1))
-        .unwrap();
-    let (key, to, _, bytes) = sent(&second);
+    let second = forwards.answered(key, &reply(&bytes, 0, 5), 2, at(1));
+    let (key, to, _, bytes) = sent(&second[0]);
     assert_eq!(to, upstream(2));
     let end = forwards.answered(key, &reply(&bytes, 0, 5), 3, at(2));
-    assert_eq!(done(&end.unwrap()), (5, Rcode::REFUSED));
+    assert_eq!(done(&end[0]), (5, Rcode::REFUSED));
     // It is no dead resolver: it answers.
     let steps = forwards.ask(asked(6, 1, false), 1, at(3));
     assert_eq!(sent(&steps[0]).1, upstream(1));
@@ -196,36 +196,74 @@ fn an_answer_that_was_cut_is_fetched_whole_for_a_client_over_tcp() {
     let mut forwards = forwards(1);
     let first = forwards.ask(asked(5, 1, true), 1, at(0));
     let (key, _, _, bytes) = sent(&first[0]);
-    let second = forwards
-        .answered(key, &reply(&bytes, CUT, 0), 2, at(1))
-        .unwrap();
-    let (key, to, transport, bytes) = sent(&second);
+    let second = forwards.answered(key, &reply(&bytes, CUT, 0), 2, at(1));
+    let (key, to, transport, bytes) = sent(&second[0]);
     assert_eq!((to, transport), (upstream(1), Transport::Tcp));
     let end = forwards.answered(key, &reply(&bytes, 0, 0), 3, at(2));
-    assert_eq!(done(&end.unwrap()), (5, Rcode::NOERROR));
+    assert_eq!(done(&end[0]), (5, Rcode::NOERROR));
     // A client over UDP comes again over TCP.
     let first = forwards.ask(asked(6, 1, false), 1, at(3));
     let (key, _, _, bytes) = sent(&first[0]);
     let end = forwards.answered(key, &reply(&bytes, CUT, 0), 3, at(4));
-    let Some(Step::Done { bytes, .. }) = end else {
+    let [Step::Done { bytes, .. }] = &end[..] else {
         panic!("{end:?}");
     };
-    assert!(Message::from_slice(&bytes).unwrap().header().tc());
+    assert!(Message::from_slice(bytes).unwrap().header().tc());
 }
 
+/// The steps that follow a cut answer to a client over TCP.
+fn cut(forwards: &mut Forwards<u32>, client: u32, from: u8) -> Vec<Step<u32>> {
+    let first = forwards.ask(asked(client, from, true), 1, at(0));
+    let (key, _, _, bytes) = sent(&first[0]);
+    forwards.answered(key, &reply(&bytes, CUT, 0), 2, at(1))
+}
+
+/// Who has most of them gives way, and nobody else waits for it.
 #[test]
 fn connections_to_resolvers_are_few() {
     let mut forwards = forwards(1);
-    for client in 0..=MOST_STREAMS as u32 {
-        let first = forwards.ask(asked(client, 1, true), 1, at(0));
+    let quiet = 1_000_000;
+    sent(&cut(&mut forwards, quiet, 7)[0]);
+    for client in 1..MOST_STREAMS as u32 {
+        assert_eq!(sent(&cut(&mut forwards, client, 1)[0]).2, Transport::Tcp);
+    }
+    for (next, (client, from)) in [(500, 1), (501, 8)].into_iter().enumerate() {
+        let steps = cut(&mut forwards, client, from);
+        assert_eq!(done(&steps[0]), (next as u32 + 1, Rcode::SERVFAIL));
+        assert_eq!(sent(&steps[1]).2, Transport::Tcp);
+    }
+    assert_eq!(forwards.len(), MOST_STREAMS);
+    assert_eq!(forwards.tally().displaced, 2);
+}
+
+/// What cannot be read to its end is given to no client: another resolver is asked.
+#[test]
+fn a_broken_answer_is_no_answer() {
+    const END: u8 = QUESTION_END as u8;
+    let broken: [&[u8]; 4] = [
+        // Its owner's name is a pointer to itself.
+        &[0xc0, END, 0, 1, 0, 1, 0, 0, 0, 9, 0, 4, 6, 6, 6, 6],
+        // The last bytes of an address are missing.
+        &[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 9, 0, 4, 6],
+        // There is no record.
+        &[],
+        // An alias to a pointer to itself.
+        &[0xc0, 12, 0, 5, 0, 1, 0, 0, 0, 9, 0, 2, 0xc0, END + 12],
+    ];
+    for record in broken {
+        let mut forwards = forwards(2);
+        let first = forwards.ask(asked(5, 1, false), 1, at(0));
         let (key, _, _, bytes) = sent(&first[0]);
-        let step = forwards
-            .answered(key, &reply(&bytes, CUT, 0), 2, at(1))
-            .unwrap();
-        match client < MOST_STREAMS as u32 {
-            true => assert_eq!(sent(&step).2, Transport::Tcp),
-            false => assert_eq!(done(&step), (client, Rcode::SERVFAIL)),
-        }
+        let mut answer = reply(&bytes, 0, 0);
+        // One record in place of the options.
+        answer.truncate(QUESTION_END);
+        answer[6..12].copy_from_slice(&[0, 1, 0, 0, 0, 0]);
+        answer.extend(record);
+        let second = forwards.answered(key, &answer, 2, at(1));
+        assert_eq!(sent(&second[0]).1, upstream(2));
+        answer[..2].copy_from_slice(&[0, 2]);
+        let end = forwards.answered(key, &answer, 3, at(2));
+        assert_eq!(done(&end[0]), (5, Rcode::SERVFAIL));
     }
 }
 

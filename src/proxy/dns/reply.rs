@@ -51,6 +51,20 @@ impl<'m> Answered<'m> {
         self.message.header().rcode()
     }
 
+    /// Whether it cannot be read to its end, so that no client can be given it. Of one that was cut nothing is read.
+    pub fn is_broken(&self) -> bool {
+        !self.is_truncated() && !self.is_whole()
+    }
+
+    fn is_whole(&self) -> bool {
+        self.message.iter().all(|record| {
+            let Ok((record, _)) = record else {
+                return false;
+            };
+            record.rtype() != Rtype::CNAME || record.to_record::<Cname<ParsedName<&[u8]>>>().is_ok()
+        })
+    }
+
     /// Whether more was known than is in it.
     pub fn is_truncated(&self) -> bool {
         self.message.header().tc()
@@ -67,8 +81,7 @@ impl<'m> Answered<'m> {
             let reply = self.behind(query, aliases);
             return query.answer(&reply.unwrap_or(Reply::error(Rcode::SERVFAIL)), limit);
         }
-        let bytes = self.message.as_slice();
-        if bytes.len() > limit {
+        if self.message.as_slice().len() > limit || !self.is_whole() {
             let reply = Reply {
                 truncated: true,
                 ..Reply::error(self.rcode())

@@ -312,6 +312,11 @@ impl Responder {
         }
     }
 
+    fn fail(&mut self, key: u64, now: Moment) -> Vec<Step<Client>> {
+        let failed = self.forwards.failed(key, self.random.next(), now);
+        failed.into_iter().collect()
+    }
+
     fn exchange(&mut self, key: u64, now: Moment, poller: &Epoll) {
         for _ in 0..A_TURN {
             let Some(exchange) = self.exchanges.get_mut(&key) else {
@@ -320,7 +325,7 @@ impl Responder {
             let before = exchange.interest();
             let received = exchange.receive(&mut self.buffer);
             let interest = exchange.interest();
-            let step = match received {
+            let steps = match received {
                 Ok(Some(bytes)) => {
                     let id = self.random.next();
                     self.forwards.answered(key, &bytes, id, now)
@@ -331,14 +336,14 @@ impl Responder {
                         EpollEvent::new(interest, self.part | Token::Exchange(key).number());
                     match poller.modify(&*exchange, &mut event) {
                         Ok(()) => return,
-                        Err(_) => self.forwards.failed(key, self.random.next(), now),
+                        Err(_) => self.fail(key, now),
                     }
                 }
-                Err(_) => self.forwards.failed(key, self.random.next(), now),
+                Err(_) => self.fail(key, now),
             };
             // A message that is not the answer: whoever sent it, the answer may still come.
-            if let Some(step) = step {
-                return self.carry_out(vec![step], now, poller);
+            if !steps.is_empty() {
+                return self.carry_out(steps, now, poller);
             }
         }
     }

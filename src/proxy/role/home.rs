@@ -23,6 +23,8 @@ pub const SOCKET: &str = "control.sock";
 pub const RECORD: &str = "state.json";
 /// What it works by.
 pub const TABLE: &str = "table.json";
+/// The addresses that it has added to the node.
+pub const ADDRESSES: &str = "addresses.json";
 /// Written by the daemon before the role starts.
 pub const ORDERS: &str = "role.json";
 
@@ -49,9 +51,13 @@ pub struct Record {
 impl Record {
     /// The role that runs for a directory.
     pub fn running(dir: &Path) -> Option<Self> {
-        let bytes = fs::read(dir.join(RECORD)).ok()?;
-        let record: Self = serde_json::from_slice(&bytes).ok()?;
+        let record = Self::read(dir)?;
         (record.boot_id == boot_id() && record.process.alive()).then_some(record)
+    }
+
+    /// The role that runs for a directory, or did so last and did not leave it.
+    pub fn read(dir: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(dir.join(RECORD)).ok()?).ok()
     }
 }
 

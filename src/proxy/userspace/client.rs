@@ -19,7 +19,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::clock::{Moment, boot_id};
 use crate::proxy::dns::counters::Counters;
-use crate::proxy::role::home::{ORDERS, Orders, Record, SOCKET, replace};
+use crate::proxy::role::home::{ADDRESSES, ORDERS, Orders, Record, SOCKET, TABLE, replace};
 use crate::proxy::role::message::{
     Answer, Configuration, LONGEST, Metrics, NotBound, Options, Request,
 };
@@ -89,6 +89,22 @@ impl ProxyRole {
         Record::running(&self.dir).is_some()
     }
 
+    /// Whether it runs, or was killed and has left what it had claimed.
+    fn has_left(&self) -> bool {
+        Record::read(&self.dir).is_some_and(|r| r.boot_id == boot_id())
+    }
+
+    /// The addresses that one which was killed has left.
+    fn left_addresses(&self) -> Vec<IpAddr> {
+        let recorded = std::fs::read(self.dir.join(ADDRESSES)).unwrap_or_default();
+        serde_json::from_slice(&recorded).unwrap_or_default()
+    }
+
+    /// One that starts serves nothing.
+    fn forget_table(&self) {
+        let _ = std::fs::remove_file(self.dir.join(TABLE));
+    }
+
     /// The next request goes to whichever role runs then.
     fn hang_up(&mut self) {
         self.stream = None;
@@ -132,6 +148,11 @@ impl ProxyRole {
     /// Starts the role and waits until it listens. What it says on stderr is kept in its directory.
     fn start(&mut self) -> io::Result<()> {
         self.reap();
+        if self.has_left() {
+            log::warn!(
+                "the process podprobe proxy has ended, or was killed: another one is started"
+            );
+        }
         let mut make = DirBuilder::new();
         make.recursive(true).mode(0o700).create(&self.dir)?;
         replace(
@@ -244,6 +265,8 @@ impl UserspaceProxy {
         // One that runs already says which addresses are its own.
         if proxy.role.runs() {
             let _ = proxy.metrics();
+        } else if proxy.role.has_left() {
+            proxy.last.addresses = proxy.role.left_addresses();
         }
         proxy
     }
@@ -366,12 +389,15 @@ impl DataPath for UserspaceProxy {
         self.last.addresses.iter().copied().collect()
     }
 
-    /// The role ends when its last connection has.
+    /// The role ends when its last connection has. What one that was killed has left is taken back by another one.
     fn remove(&mut self) -> Result<bool, ProxyError> {
         self.sent = None;
         self.counters = None;
-        if !self.role.runs() {
+        if !self.role.has_left() {
             return Ok(false);
+        }
+        if !self.role.runs() {
+            self.role.forget_table();
         }
         self.last = self.role.ask(&Request::Retire {})?;
         self.role.hang_up();

@@ -19,6 +19,7 @@ use super::tcp::{Newcomer, Side, Tcp};
 use super::udp::{Udp, takes_flows};
 use crate::api::service::Protocol;
 use crate::clock::{Moment, random_fraction};
+use crate::proxy::role::home::ADDRESSES;
 use crate::proxy::role::message::{Configuration, LEAST_UDP_IDLE_MS, Metrics, NotBound, Portal};
 use crate::proxy::role::poller::{Part, Poller, Token};
 use crate::proxy::role::slab::Key;
@@ -59,7 +60,7 @@ impl Userspace {
             shared: Shared {
                 pools: Pools::default(),
                 namespaces: Namespaces::default(),
-                addresses: Addresses::new(dir.join("addresses.json")),
+                addresses: Addresses::new(dir.join(ADDRESSES)),
                 metrics: Metrics::default(),
                 limits: Limits::of(&configuration, descriptors),
                 udp_idle: Duration::from_millis(configuration.options.udp_idle_ms),
