@@ -140,6 +140,17 @@ fn a_ready_pod_gets_traffic_and_another_says_why_not() {
     check(&pods, &expected);
 }
 
+/// Its address is refused, or taken; the problem beside it says why.
+#[test]
+fn nobody_sends_to_a_service_without_address() {
+    let mut service = selecting(&[("app", "web")]);
+    let explained_for = |service: &Service| words(&explained(service, &[], &[web("a")]).selected);
+    let none = ["a no: the service has no address"];
+    assert_eq!(explained_for(&service), none);
+    service.external_ips = vec![ip("192.0.2.7")];
+    assert_eq!(explained_for(&service), ["a yes: "]);
+}
+
 #[test]
 fn a_pod_that_ends_gets_traffic_where_no_other_is_ready() {
     let ending = PodFacts {

@@ -99,7 +99,7 @@ impl Work<'_, '_> {
                 }
             },
             false => format!(
-                "the provided IP ({ip}) is not in the valid range. The range of valid IPs is {range}"
+                "the provided IP ({ip}) is not in the valid range. The range of valid IPs is {range} without its ends; write another one, or leave it out and one is allocated"
             ),
         };
         let candidate = &mut self.all[who];

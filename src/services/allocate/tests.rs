@@ -301,7 +301,7 @@ fn a_given_address_is_one_of_the_range() {
         assert_eq!(cluster.ips("a"), [""; 0]);
         cluster.check_problems(
             "a",
-            &[&format!("spec.clusterIPs: Invalid value: [\"{bad}\"]: failed to allocate IP {bad}: the provided IP ({bad}) is not in the valid range. The range of valid IPs is 10.96.0.0/16")],
+            &[&format!("spec.clusterIPs: Invalid value: [\"{bad}\"]: failed to allocate IP {bad}: the provided IP ({bad}) is not in the valid range. The range of valid IPs is 10.96.0.0/16 without its ends; write another one, or leave it out and one is allocated")],
         );
     }
 }
