@@ -192,6 +192,11 @@ impl Layout {
         format!("podprobe-{hash:08x}")
     }
 
+    /// `/<id>`: the cgroup of all pods, of shims and of the proxy, absolute in each hierarchy.
+    pub fn cgroup(&self) -> String {
+        format!("/{}", self.id())
+    }
+
     /// `/<id>/podprobe.shims`: the cgroup of shims and sandbox holders, absolute in each hierarchy. No
     /// UID has a dot, so no pod's cgroup can have this name.
     pub fn shims_cgroup(&self) -> String {

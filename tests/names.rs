@@ -16,7 +16,10 @@ use podprobe::proxy::role::home::Record;
 use podprobe::sys::task::PidFd;
 use serde_json::{Value, json};
 
+#[path = "support/dns_message.rs"]
+mod dns_message;
 mod support;
+use dns_message::{answer, question};
 use support::bridged::{address, configure, on_the_bridge};
 use support::daemon::Day;
 use support::netns::{MACHINE, Netns, ip, try_ip};
@@ -93,18 +96,6 @@ fn resolv_conf(day: &Day<'_>, name: &str) -> String {
     inside(day, name, "busybox cat /etc/resolv.conf")
 }
 
-fn question(name: &str, rtype: u16) -> Vec<u8> {
-    let mut bytes = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0".to_vec();
-    for label in name.split('.') {
-        bytes.push(label.len() as u8);
-        bytes.extend(label.as_bytes());
-    }
-    bytes.push(0);
-    bytes.extend(rtype.to_be_bytes());
-    bytes.extend([0, 1]);
-    bytes
-}
-
 /// The last address of an answer; None: nobody answers in that time, or there is none.
 fn resolve(name: &str, patience: Duration) -> Option<IpAddr> {
     address_of(&ask(name, patience)?)
@@ -133,7 +124,7 @@ fn ask_at(server: &str, name: &str, patience: Duration) -> Option<Vec<u8>> {
     let socket = UdpSocket::bind(any).unwrap();
     socket.set_read_timeout(Some(patience)).unwrap();
     socket.connect((server, 53)).ok()?;
-    socket.send(&question(name, A)).ok()?;
+    socket.send(&question(0x1234, name, A)).ok()?;
     let mut buffer = [0; 2048];
     let length = socket.recv(&mut buffer).ok()?;
     Some(buffer[..length].to_vec())
@@ -363,19 +354,6 @@ impl Drop for Upstream {
     }
 }
 
-fn answer(question: &[u8], address: [u8; 4]) -> Vec<u8> {
-    let end = 12 + question[12..].iter().position(|b| *b == 0).unwrap() + 5;
-    let mut bytes = question[..end].to_vec();
-    bytes[2] |= 0x80;
-    bytes[3] |= 0x80;
-    bytes[7] = 1;
-    bytes[11] = 0;
-    bytes.extend(b"\xc0\x0c\0\x01\0\x01\0\0\0\x3c\0\x04");
-    bytes.extend(address);
-    bytes
-}
-
-/// Also one at 127.0.0.53, which pods themselves could not ask. A file that changes counts; one that names podprobe is told.
 #[test]
 fn other_names_are_asked_of_the_nodes_resolvers() {
     let dir = tempfile::tempdir().unwrap();

@@ -324,10 +324,7 @@ fn try_leaves_neither_tables_nor_a_proxy() {
             assert_eq!(nft("list tables"), "");
             assert!(!try_ip("route show table all").1.contains("10.96.0.0"));
             let cgroups = Cgroups::detect().unwrap();
-            assert_eq!(
-                cgroups.dirs(&format!("/{}", layout.id())),
-                [""; 0].map(PathBuf::from)
-            );
+            assert_eq!(cgroups.dirs(&layout.cgroup()), [""; 0].map(PathBuf::from));
             fs::create_dir_all(node.layout.containers()).unwrap();
         });
     });

@@ -637,8 +637,8 @@ fn a_flood_of_udp_clients_has_bounded_room_and_ends() {
 /// The memory of a process that is no file's, in KiB. A program that was just built has dirty pages of its file, too.
 fn anonymous_kib(pid: i32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let of_name = |line: &'_ str| line.strip_prefix("Anonymous:").map(str::to_owned);
-    let kib = text.lines().find_map(of_name).unwrap();
+    let mut lines = text.lines();
+    let kib = lines.find_map(|l| l.strip_prefix("Anonymous:")).unwrap();
     kib.trim().trim_end_matches(" kB").parse().unwrap()
 }
 

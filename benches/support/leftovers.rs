@@ -57,7 +57,7 @@ pub(crate) fn processes(root: &Path) -> Vec<String> {
 
 /// Directories of the node's cgroups.
 pub(crate) fn cgroups(root: &Path) -> Vec<String> {
-    let top = format!("/{}", Layout::new(root).id());
+    let top = Layout::new(root).cgroup();
     let dirs = Cgroups::detect().unwrap().dirs(&top);
     dirs.iter()
         .filter(|d| d.exists())

@@ -373,7 +373,7 @@ fn end(root: &Path) {
             .into_iter()
             .for_each(|s| kill(s.process));
     }
-    let top = format!("/{}", layout.id());
+    let top = layout.cgroup();
     if let Ok(c) = Cgroups::detect() {
         cgroup::kill_until_empty(&c.dirs(&top));
         let _ = c.remove(&top);

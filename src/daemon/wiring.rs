@@ -217,7 +217,7 @@ pub(super) fn start(
         updates,
         removal,
         proxy: layout.proxy_dir(),
-        cgroup: format!("/{}", layout.id()),
+        cgroup: layout.cgroup(),
     };
     Ok((running, threads))
 }

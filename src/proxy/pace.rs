@@ -128,7 +128,6 @@ mod tests {
     use super::*;
     use crate::api::service::{Cidr, Protocol};
     use crate::services::names::{EndpointNames, ServiceNames};
-    use crate::services::names::{NameTarget, Names};
     use crate::services::table::ServicePortEntry;
 
     fn table(backends: &[u16]) -> ServiceTable {

@@ -64,7 +64,7 @@ pub fn build(inputs: &Inputs<'_>) -> Built {
 
 /// The services that are served: older ones first, then by namespace and name.
 fn by_precedence<'a>(services: &'a [NamedService<'a>]) -> Vec<&'a NamedService<'a>> {
-    let served = |s: &&NamedService<'_>| s.service.is_proxied() && !s.cluster_ips.is_empty();
+    let served = |s: &&NamedService<'_>| s.service.is_proxied() && !s.lacks_address();
     let mut served: Vec<_> = services.iter().filter(served).collect();
     served.sort_by_key(|s| (s.created.is_none(), s.created, s.namespace, s.name));
     served

@@ -99,7 +99,7 @@ impl<'a> Explainer<'a> {
     }
 
     fn pod(&self, pod: &PodFacts) -> PodTraffic {
-        let gets_traffic = self.can_be_reached() && self.is_used(pod);
+        let gets_traffic = !self.service.lacks_address() && self.is_used(pod);
         PodTraffic {
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
@@ -109,15 +109,6 @@ impl<'a> Explainer<'a> {
                 None => self.why(pod, gets_traffic),
             },
         }
-    }
-
-    /// Where no address could be had, nobody can send to the service.
-    fn can_be_reached(&self) -> bool {
-        let service = self.service.service;
-        service.is_headless()
-            || !self.service.cluster_ips.is_empty()
-            || !self.service.node_ports.is_empty()
-            || !service.external_ips.is_empty()
     }
 
     /// A headless service has no data path: names lead to its ready pods.
@@ -140,7 +131,7 @@ impl<'a> Explainer<'a> {
     }
 
     fn why(&self, pod: &PodFacts, gets_traffic: bool) -> Vec<String> {
-        if !self.can_be_reached() {
+        if self.service.lacks_address() {
             return vec!["the service has no address".into()];
         }
         let missing = self.families.iter();

@@ -140,7 +140,7 @@ fn a_ready_pod_gets_traffic_and_another_says_why_not() {
     check(&pods, &expected);
 }
 
-/// Its address is refused, or taken; the problem beside it says why.
+/// Its address is refused, or taken; the problem beside it says why. No other address of it is served either.
 #[test]
 fn nobody_sends_to_a_service_without_address() {
     let mut service = selecting(&[("app", "web")]);
@@ -148,6 +148,9 @@ fn nobody_sends_to_a_service_without_address() {
     let none = ["a no: the service has no address"];
     assert_eq!(explained_for(&service), none);
     service.external_ips = vec![ip("192.0.2.7")];
+    assert_eq!(explained_for(&service), none);
+    // These have none by nature.
+    service.cluster_ips = ClusterIps::Headless;
     assert_eq!(explained_for(&service), ["a yes: "]);
 }
 

@@ -32,6 +32,14 @@ pub struct NamedService<'a> {
     pub health_check_node_port: Option<u16>,
 }
 
+impl NamedService<'_> {
+    /// A data path would serve it, and it has no cluster IP: none could be allocated, or the one it names is refused. Nothing
+    /// of it is served then, neither node ports nor other addresses.
+    pub fn lacks_address(&self) -> bool {
+        self.service.is_proxied() && self.cluster_ips.is_empty()
+    }
+}
+
 /// A slice of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedSlice<'a> {

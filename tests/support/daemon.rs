@@ -363,7 +363,7 @@ impl<'a> Day<'a> {
         self.wait("every pod to be gone", |s| s.pods.is_empty().then_some(()));
         // what nobody wants any more is no pod of the list: it ends at the next housekeeping
         let layout = &self.node.layout;
-        let (lib, top) = (layout.lib_dir(), format!("/{}", layout.id()));
+        let (lib, top) = (layout.lib_dir(), layout.cgroup());
         let left = || {
             let dirs = [
                 layout.containers(),

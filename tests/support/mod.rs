@@ -296,7 +296,7 @@ impl Node {
                 kill9(s.process);
             }
         }
-        let top = format!("/{}", self.layout.id());
+        let top = self.layout.cgroup();
         if let Ok(c) = Cgroups::detect() {
             cgroup::kill_until_empty(&c.dirs(&top));
             let _ = c.remove(&top);
@@ -326,9 +326,7 @@ pub(crate) fn assert_nothing_left(layout: &Layout) {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(root), "{mounts}");
     assert_eq!(
-        Cgroups::detect()
-            .unwrap()
-            .dirs(&format!("/{}", layout.id())),
+        Cgroups::detect().unwrap().dirs(&layout.cgroup()),
         [] as [PathBuf; 0]
     );
     for dir in [

@@ -264,6 +264,22 @@ fn a_broken_answer_is_no_answer() {
         answer[..2].copy_from_slice(&[0, 2]);
         let end = forwards.answered(key, &answer, 3, at(2));
         assert_eq!(done(&end[0]), (5, Rcode::SERVFAIL));
+
+        // Of one that says that it was cut, the client gets that and no record.
+        let first = forwards.ask(asked(6, 1, false), 4, at(3));
+        let key = sent(&first[0]).0;
+        answer[..2].copy_from_slice(&[0, 4]);
+        answer[2] |= CUT;
+        let end = forwards.answered(key, &answer, 5, at(4));
+        let [Step::Done { bytes, .. }] = &end[..] else {
+            panic!("{end:?}");
+        };
+        let message = Message::from_slice(bytes).unwrap();
+        assert!(message.header().tc());
+        assert_eq!(
+            (bytes.len(), message.header_counts().ancount()),
+            (QUESTION_END, 0)
+        );
     }
 }
 

@@ -28,6 +28,8 @@ const WITHOUT_NAMES: [Rtype; 6] = [
 /// An answer to a question of ours.
 pub struct Answered<'m> {
     message: &'m Message<[u8]>,
+    /// It can be read to its end.
+    is_whole: bool,
 }
 
 impl<'m> Answered<'m> {
@@ -43,7 +45,10 @@ impl<'m> Answered<'m> {
         // No byte of a length is a letter, so the name can be compared as text.
         let repeated = bytes.get(HEADER..HEADER + asked.len())?;
         let same = message.header_counts().qdcount() == 1 && asked.eq_ignore_ascii_case(repeated);
-        (is_answer && same).then_some(Self { message })
+        (is_answer && same).then(|| Self {
+            message,
+            is_whole: is_whole(message),
+        })
     }
 
     /// Its code.
@@ -53,16 +58,7 @@ impl<'m> Answered<'m> {
 
     /// Whether it cannot be read to its end, so that no client can be given it. Of one that was cut nothing is read.
     pub fn is_broken(&self) -> bool {
-        !self.is_truncated() && !self.is_whole()
-    }
-
-    fn is_whole(&self) -> bool {
-        self.message.iter().all(|record| {
-            let Ok((record, _)) = record else {
-                return false;
-            };
-            record.rtype() != Rtype::CNAME || record.to_record::<Cname<ParsedName<&[u8]>>>().is_ok()
-        })
+        !self.is_truncated() && !self.is_whole
     }
 
     /// Whether more was known than is in it.
@@ -81,7 +77,7 @@ impl<'m> Answered<'m> {
             let reply = self.behind(query, aliases);
             return query.answer(&reply.unwrap_or(Reply::error(Rcode::SERVFAIL)), limit);
         }
-        if self.message.as_slice().len() > limit || !self.is_whole() {
+        if self.message.as_slice().len() > limit || !self.is_whole {
             let reply = Reply {
                 truncated: true,
                 ..Reply::error(self.rcode())
@@ -114,6 +110,16 @@ impl<'m> Answered<'m> {
         }
         Some(reply)
     }
+}
+
+/// Whether each record has an owner and a length that can be read, and each alias a target.
+fn is_whole(message: &Message<[u8]>) -> bool {
+    message.iter().all(|record| {
+        let Ok((record, _)) = record else {
+            return false;
+        };
+        record.rtype() != Rtype::CNAME || record.to_record::<Cname<ParsedName<&[u8]>>>().is_ok()
+    })
 }
 
 /// The record, where it is of the type or an alias; None where it cannot be read.

@@ -142,7 +142,9 @@ fn a_port_in_use_is_tried_again() {
     server.turn_for(Duration::ZERO);
     assert_eq!(server.address(&Asked::Proxy), None);
     let why = health.lock().failed[&Asked::Proxy].clone();
-    let expected = format!("healthzBindAddress {at}: cannot listen: Address ");
+    // The text is that of the C library.
+    let in_use = std::io::Error::from_raw_os_error(nix::libc::EADDRINUSE);
+    let expected = format!("healthzBindAddress {at}: cannot listen: {in_use}");
     assert!(why.starts_with(&expected), "{why}");
     drop(taken);
     health.wake();

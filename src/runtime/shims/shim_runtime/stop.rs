@@ -363,7 +363,7 @@ impl ShimRuntime {
         cgroups.remove_unused(&proxy);
         let (shims, proxy) = (Path::new(&shims).file_name(), Path::new(&proxy).file_name());
         let mut left = false;
-        for top in cgroups.dirs(&format!("/{}", self.layout.id())) {
+        for top in cgroups.dirs(&self.layout.cgroup()) {
             let children = fs::read_dir(&top).into_iter().flatten().flatten();
             for child in children.filter(|c| c.file_type().is_ok_and(|t| t.is_dir())) {
                 let name = child.file_name();
