@@ -255,7 +255,7 @@ fn programming(report: &mut Report, rounds: usize) {
 fn readiness(report: &mut Report, samples: usize) {
     let machine = Namespace::new();
     machine.run(|| {
-        let config = json!({"network": "bridge", "healthzBindAddress": ""});
+        let config = json!({"network": "bridge", "healthzBindAddress": "", "healthzPort": 0});
         let mut node = Node::start_with("embedded", &config, &[]);
         let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
             "spec": {"clusterIP": CLUSTER_IP, "selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}});

@@ -2,6 +2,7 @@
 
 mod adapters;
 mod backend;
+mod checks;
 mod conditions;
 mod error;
 mod garbage;

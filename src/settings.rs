@@ -66,6 +66,24 @@ pub struct Settings {
     pub proxy_mode: ProxyMode,
     /// `healthzBindAddress`: where the health of services is asked for ([Health](#health)), an address with a port; empty is nowhere.
     pub healthz_bind_address: Option<SocketAddr>,
+    /// `healthzPort`: the port of the daemon's own health on 127.0.0.1 ([Server](#server)); 0 is nowhere.
+    pub healthz_port: Option<u16>,
+    /// `address`: the address of `port`.
+    pub address: IpAddr,
+    /// `port`: where the server answers with TLS; it needs the two files of TLS and a way to know clients by; 0 is nowhere.
+    pub port: Option<u16>,
+    /// `tlsCertFile`: the certificate that the server shows on `port`, with those between it and its CA, in PEM.
+    pub tls_cert_file: Option<PathBuf>,
+    /// `tlsPrivateKeyFile`: its key, in PEM, which only its owner can read.
+    pub tls_private_key_file: Option<PathBuf>,
+    /// `authentication.x509.clientCAFile`: who shows a certificate on `port` that one of these CAs has signed may do everything.
+    pub client_ca_file: Option<PathBuf>,
+    /// `authentication.bearerTokenFile`: so may who sends this token; 16 to 4096 characters, in a file that only its owner can read.
+    pub bearer_token_file: Option<PathBuf>,
+    /// `readOnlyPort`: the port on 127.0.0.1 where everybody gets metrics, pods and the status page; 0 is nowhere.
+    pub read_only_port: Option<u16>,
+    /// `enableDebuggingHandlers`: whether the server answers exec, run, attach, port-forward and logs.
+    pub enable_debugging_handlers: bool,
     /// `allowProbeHosts`: hosts that a probe may name besides the pod's own addresses and loopback.
     pub allow_probe_hosts: Vec<String>,
     /// `maxPods`: how many pods run at a time; 1 or more.
@@ -157,6 +175,15 @@ impl Default for Settings {
             service_cidrs: vec![Cidr::v4([10, 96, 0, 0], 16)],
             proxy_mode: ProxyMode::Auto,
             healthz_bind_address: Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), HEALTHZ_PORT)),
+            healthz_port: Some(10248),
+            address: Ipv4Addr::UNSPECIFIED.into(),
+            port: None,
+            tls_cert_file: None,
+            tls_private_key_file: None,
+            client_ca_file: None,
+            bearer_token_file: None,
+            read_only_port: None,
+            enable_debugging_handlers: true,
             allow_probe_hosts: Vec::new(),
             max_pods: 110,
             node_labels: BTreeMap::new(),
@@ -242,6 +269,20 @@ struct File {
     proxy_mode: Option<ProxyMode>,
     #[serde(deserialize_with = "bind_address")]
     healthz_bind_address: Option<Option<SocketAddr>>,
+    #[serde(deserialize_with = "port_or_none")]
+    healthz_port: Option<Option<u16>>,
+    #[serde(deserialize_with = "address")]
+    address: Option<IpAddr>,
+    #[serde(deserialize_with = "port_or_none")]
+    port: Option<Option<u16>>,
+    #[serde(deserialize_with = "path_or_none")]
+    tls_cert_file: Option<Option<PathBuf>>,
+    #[serde(deserialize_with = "path_or_none")]
+    tls_private_key_file: Option<Option<PathBuf>>,
+    authentication: Authentication,
+    #[serde(deserialize_with = "port_or_none")]
+    read_only_port: Option<Option<u16>>,
+    enable_debugging_handlers: Option<bool>,
     #[serde(deserialize_with = "hosts")]
     allow_probe_hosts: Option<Vec<String>>,
     #[serde(deserialize_with = "max_pods")]
@@ -277,6 +318,21 @@ struct File {
 struct CrashLoopBackOff {
     #[serde(deserialize_with = "restart_period")]
     max_container_restart_period: Option<Duration>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct Authentication {
+    x509: X509,
+    #[serde(deserialize_with = "path_or_none")]
+    bearer_token_file: Option<Option<PathBuf>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct X509 {
+    #[serde(rename = "clientCAFile", deserialize_with = "path_or_none")]
+    client_ca_file: Option<Option<PathBuf>>,
 }
 
 impl Settings {
@@ -408,6 +464,25 @@ impl File {
         if serialize && max_parallel.is_some_and(|n| n > 1) {
             return Err("maxParallelImagePulls cannot be larger than 1 unless serializeImagePulls is set to false".into());
         }
+        let port = self.port.unwrap_or(d.port);
+        let tls_cert_file = self.tls_cert_file.unwrap_or(d.tls_cert_file);
+        let tls_private_key_file = self.tls_private_key_file.unwrap_or(d.tls_private_key_file);
+        let client_ca_file = self.authentication.x509.client_ca_file;
+        let client_ca_file = client_ca_file.unwrap_or(d.client_ca_file);
+        let bearer_token_file = self.authentication.bearer_token_file;
+        let bearer_token_file = bearer_token_file.unwrap_or(d.bearer_token_file);
+        if let Some(port) = port {
+            if tls_cert_file.is_none() || tls_private_key_file.is_none() {
+                return Err(format!(
+                    "port {port} needs tlsCertFile and tlsPrivateKeyFile: openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout key.pem -out cert.pem -subj /CN={node_name} makes a pair"
+                ));
+            }
+            if client_ca_file.is_none() && bearer_token_file.is_none() {
+                return Err(format!(
+                    "port {port} needs authentication.x509.clientCAFile or authentication.bearerTokenFile: without one of them nobody could be let in"
+                ));
+            }
+        }
         Ok(Settings {
             node_name,
             static_pod_path: overrides
@@ -440,6 +515,17 @@ impl File {
             pod_cidrs: self.pod_cidrs.unwrap_or(d.pod_cidrs),
             service_cidrs: self.service_cidrs.unwrap_or(d.service_cidrs),
             healthz_bind_address: self.healthz_bind_address.unwrap_or(d.healthz_bind_address),
+            healthz_port: self.healthz_port.unwrap_or(d.healthz_port),
+            address: self.address.unwrap_or(d.address),
+            port,
+            tls_cert_file,
+            tls_private_key_file,
+            client_ca_file,
+            bearer_token_file,
+            read_only_port: self.read_only_port.unwrap_or(d.read_only_port),
+            enable_debugging_handlers: self
+                .enable_debugging_handlers
+                .unwrap_or(d.enable_debugging_handlers),
             allow_probe_hosts: self.allow_probe_hosts.unwrap_or(d.allow_probe_hosts),
             max_pods: self.max_pods.unwrap_or(d.max_pods),
             node_labels: self.node_labels.unwrap_or(d.node_labels),
@@ -695,6 +781,17 @@ fn bind_address<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Option<SocketA
     })
 }
 
+/// 0 is nowhere.
+fn port_or_none<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Option<u16>>, D::Error> {
+    checked(d, |n: i64| match u16::try_from(n) {
+        Ok(0) => Ok(None),
+        Ok(port) => Ok(Some(port)),
+        Err(_) => Err(format!(
+            "{n} is out of range: allowed are 1 to 65535, and 0 for nowhere"
+        )),
+    })
+}
+
 fn addresses<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Vec<IpAddr>>, D::Error> {
     checked(d, |all: Vec<String>| {
         let address = |t: &String| {
@@ -909,6 +1006,45 @@ mod tests {
         assert_eq!(
             keys(&shipped["crashLoopBackOff"]),
             known("{\"crashLoopBackOff\": {\"-\": 1}}")
+        );
+        assert_eq!(
+            keys(&shipped["authentication"]),
+            known("{\"authentication\": {\"-\": 1}}")
+        );
+        assert_eq!(
+            keys(&shipped["authentication"]["x509"]),
+            known("{\"authentication\": {\"x509\": {\"-\": 1}}}")
+        );
+    }
+
+    #[test]
+    fn a_port_needs_tls_and_a_way_to_know_clients_by() {
+        let of = |json: &str| resolve(json, "/", &Overrides::default());
+        check_error(
+            r#"{"readOnlyPort": 65536}"#,
+            "readOnlyPort: 65536 is out of range: allowed are 1 to 65535, and 0 for nowhere at line 1 column 2",
+        );
+        let port = of(r#"{"port": 10250}"#).unwrap_err();
+        assert!(
+            port.starts_with("port 10250 needs tlsCertFile and tlsPrivateKeyFile: openssl req"),
+            "{port}"
+        );
+        let tls = r#""port": 10250, "tlsCertFile": "/c", "tlsPrivateKeyFile": "/k""#;
+        assert_eq!(
+            of(&format!("{{{tls}}}")).unwrap_err(),
+            "port 10250 needs authentication.x509.clientCAFile or authentication.bearerTokenFile: without one of them nobody could be let in"
+        );
+        for known in [
+            r#""x509": {"clientCAFile": "/a"}"#,
+            r#""bearerTokenFile": "/t""#,
+        ] {
+            let settings = of(&format!(r#"{{{tls}, "authentication": {{{known}}}}}"#)).unwrap();
+            assert_eq!(settings.port, Some(10250));
+        }
+        let off = of(r#"{"healthzPort": 0, "port": 0, "readOnlyPort": 0}"#).unwrap();
+        assert_eq!(
+            (off.healthz_port, off.port, off.read_only_port),
+            (None, None, None)
         );
     }
 

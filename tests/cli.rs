@@ -13,8 +13,9 @@ use podprobe::clock::Time;
 use podprobe::events::{Event, EventList};
 use podprobe::layout::Layout;
 use podprobe::prober::trace::Step;
+use podprobe::server::health::Check;
 use podprobe::server::protocol::{ConditionSet, PauseTarget, ProbeTarget};
-use podprobe::server::{self, Backend, Server};
+use podprobe::server::{self, Backend, Server, ServerConfig};
 use podprobe::services::view::ServiceView;
 use podprobe::views::ProbeReport;
 use podprobe::views::history::{PodHistory, RunOutcome};
@@ -151,6 +152,10 @@ impl Backend for Fake {
         Vec::new()
     }
 
+    fn checks(&self) -> Vec<Check> {
+        Vec::new()
+    }
+
     fn metrics(&self) -> String {
         "# TYPE x counter\nx 1\n".into()
     }
@@ -173,7 +178,12 @@ impl World {
             conditions: Mutex::default(),
             told: Mutex::default(),
         });
-        let server = server::spawn(&Layout::new(root.path()).socket(), backend.clone()).unwrap();
+        let server = server::spawn(
+            &Layout::new(root.path()).socket(),
+            ServerConfig::default(),
+            backend.clone(),
+        )
+        .unwrap();
         let world = Self {
             root,
             backend,

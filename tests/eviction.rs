@@ -31,7 +31,7 @@ fn begin<'n>(node: &'n Node, back_off: &str) -> Day<'n> {
     let config = node.layout.config_file();
     fs::create_dir_all(config.parent().unwrap()).unwrap();
     let content = json!({"crashLoopBackOff": {"maxContainerRestartPeriod": back_off},
-        "healthzBindAddress": ""});
+        "healthzBindAddress": "", "healthzPort": 0});
     fs::write(config, content.to_string()).unwrap();
     Day::begin(node)
 }

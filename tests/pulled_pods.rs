@@ -163,7 +163,7 @@ fn the_image_of_a_volume_is_pulled_with_the_login_of_the_pod_and_held_back_after
 
 /// Any disk that tests run on is as full as this.
 const FULL: &str = r#"{"imageGCHighThresholdPercent": 1, "imageGCLowThresholdPercent": 0, "imageMinimumGCAge": "0s",
-    "healthzBindAddress": ""}"#;
+    "healthzBindAddress": "", "healthzPort": 0}"#;
 
 #[test]
 fn a_full_disk_does_not_cost_a_pod_the_image_of_its_volume() {
@@ -211,7 +211,7 @@ fn where_nothing_is_pulled_the_registry_is_not_asked() {
         fs::create_dir_all(config.parent().unwrap()).unwrap();
         fs::write(
             config,
-            r#"{"registries": {"pull": false}, "healthzBindAddress": ""}"#,
+            r#"{"registries": {"pull": false}, "healthzBindAddress": "", "healthzPort": 0}"#,
         )
         .unwrap();
         let day = Day::begin(node);

@@ -555,23 +555,26 @@ fn health_is_asked_for_where_kube_proxy_answers() {
 /// A node where nobody is to ask.
 #[test]
 fn health_is_switched_off_by_an_empty_address() {
-    on_the_bridge(json!({"healthzBindAddress": ""}), |day, _| {
-        let spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30900});
-        day.put("web", service(spec));
-        let web = at("127.0.0.1", 30900);
-        wait_until("the service to be answered for", || {
-            says_weight(web, 503, 0)
-        });
-        let e = health(at("127.0.0.1", 10256), "/healthz").unwrap_err();
-        assert_eq!(e.kind(), ErrorKind::ConnectionRefused);
-    });
+    on_the_bridge(
+        json!({"healthzBindAddress": "", "healthzPort": 0}),
+        |day, _| {
+            let spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30900});
+            day.put("web", service(spec));
+            let web = at("127.0.0.1", 30900);
+            wait_until("the service to be answered for", || {
+                says_weight(web, 503, 0)
+            });
+            let e = health(at("127.0.0.1", 10256), "/healthz").unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::ConnectionRefused);
+        },
+    );
 }
 
 /// Of a process of the node, which loses its clients, and of podprobe, which does not.
 #[test]
 fn a_node_port_of_somebody_else_is_named() {
     on_the_bridge(
-        json!({"healthzBindAddress": "127.0.0.1:30500"}),
+        json!({"healthzBindAddress": "127.0.0.1:30500", "healthzPort": 0}),
         |day, outside| {
             day.put("a", member(day, "a", ""));
             day.wait_ready("a");

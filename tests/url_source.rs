@@ -61,8 +61,7 @@ fn begin<'a>(node: &'a Node, url: &str, more: Value) -> Day<'a> {
 }
 
 fn configure(node: &Node, url: &str, more: Value) {
-    let mut config =
-        json!({"staticPodURL": url, "httpCheckFrequency": "100ms", "healthzBindAddress": ""});
+    let mut config = json!({"staticPodURL": url, "httpCheckFrequency": "100ms", "healthzBindAddress": "", "healthzPort": 0});
     for (key, value) in more.as_object().unwrap() {
         config[key] = value.clone();
     }
@@ -178,7 +177,11 @@ fn the_last_good_answer_survives_the_daemon_and_the_server() {
         );
         // without the URL its pods end, and nothing of them is kept
         day.kill9();
-        fs::write(node.layout.config_file(), r#"{"healthzBindAddress": ""}"#).unwrap();
+        fs::write(
+            node.layout.config_file(),
+            r#"{"healthzBindAddress": "", "healthzPort": 0}"#,
+        )
+        .unwrap();
         day.start();
         day.wait_gone("web");
         assert!(!kept.exists());
@@ -204,7 +207,11 @@ fn a_server_that_hangs_keeps_nobody_waiting() {
             "{status} {took:?}"
         );
         // As with a kubelet, what pods have left is removed when every source has been seen.
-        fs::write(node.layout.config_file(), r#"{"healthzBindAddress": ""}"#).unwrap();
+        fs::write(
+            node.layout.config_file(),
+            r#"{"healthzBindAddress": "", "healthzPort": 0}"#,
+        )
+        .unwrap();
         day.start();
         day.end();
     });

@@ -4,15 +4,13 @@
 //! window without probes (paused) is taken away, is what the probes cost: daemon, shims, runtime, command.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use podprobe::api::PodUid;
 use podprobe::runtime::shims::cgroup::Cgroups;
-use podprobe::server::protocol::{Answer, Request};
+use podprobe::server::protocol::PauseTarget;
 use serde_json::{Value, json};
 
 use super::host;
@@ -51,17 +49,19 @@ pub(super) fn measure(report: &mut Report) {
         .iter()
         .map(|p| p.object["metadata"]["uid"].as_str().unwrap().into())
         .collect();
-    let pause = |verb: &str| {
-        uids.iter().for_each(|uid| {
-            drop(ask_text(
-                &node,
-                &json!({"verb": verb, "uid": uid, "seconds": 600}),
-            ))
-        })
+    let target = |uid: &PodUid| PauseTarget {
+        uid: uid.clone(),
+        container: None,
+        probe_type: None,
     };
-    pause("pause");
+    for uid in &uids {
+        let length = Duration::from_secs(600);
+        node.client().pause(target(uid), length).unwrap();
+    }
     let idle = usage.over(&node, Duration::from_secs(3)).0 / 3.0;
-    pause("resume");
+    for uid in &uids {
+        node.client().resume(target(uid)).unwrap();
+    }
     let mut latencies = Vec::new();
     for _ in 0..windows {
         let window = Duration::from_secs(6);
@@ -193,25 +193,8 @@ fn used(dir: &Path) -> f64 {
         .unwrap()
 }
 
-fn ask_text(node: &Node, request: &Value) -> Answer {
-    let mut stream = BufReader::new(UnixStream::connect(node.layout.socket()).unwrap());
-    writeln!(stream.get_mut(), "{request}").unwrap();
-    let mut line = String::new();
-    stream.read_line(&mut line).unwrap();
-    match serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}")) {
-        Answer::Error(e) => panic!("{request}: {e}"),
-        answer => answer,
-    }
-}
-
-fn ask(node: &Node, request: &Request) -> Answer {
-    ask_text(node, &serde_json::to_value(request).unwrap())
-}
-
 fn successes(node: &Node) -> u64 {
-    let Answer::Metrics(text) = ask(node, &Request::Metrics) else {
-        panic!("no metrics")
-    };
+    let text = node.client().metrics().unwrap();
     let counts = text
         .lines()
         .filter(|l| l.starts_with("prober_probe_total{") && l.contains("result=\"successful\""));
@@ -222,9 +205,7 @@ fn successes(node: &Node) -> u64 {
 
 /// Microseconds of each of the last seconds' probes; None for one that was not successful.
 fn last_runs(node: &Node, uid: &PodUid) -> Vec<Option<f64>> {
-    let Answer::History(history) = ask(node, &Request::History { uid: uid.clone() }) else {
-        panic!("no history")
-    };
+    let history = node.client().history(uid.clone()).unwrap();
     let runs = history.probes.into_iter().flat_map(|p| p.runs);
     runs.map(|r| {
         (r.outcome == podprobe::views::history::RunOutcome::Success).then_some(r.micros as f64)

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use podprobe::cli::client::Client;
 use podprobe::layout::Layout;
 use podprobe::runtime::shims::cgroup::{self, Cgroups};
 use podprobe::runtime::shims::state::{self, ContainerState, Process, STATE, SandboxState};
-use podprobe::server::protocol::{Answer, Request};
 use podprobe::views::{PodView, Snapshot};
 use serde_json::{Value, json};
 
@@ -147,21 +147,14 @@ impl Node {
             .unwrap()
     }
 
-    /// The answer to one request, on a connection of its own.
-    pub(crate) fn ask(&self, request: &Request) -> Answer {
-        let mut stream = UnixStream::connect(self.layout.socket()).unwrap();
-        writeln!(stream, "{}", serde_json::to_string(request).unwrap()).unwrap();
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"))
+    /// A connection to the daemon.
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(self.layout.root()).unwrap()
     }
 
     /// What the daemon shows now.
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
-        match self.ask(&Request::Snapshot) {
-            Answer::Snapshot(snapshot) => snapshot,
-            other => panic!("{other:?}"),
-        }
+        self.client().snapshot().unwrap()
     }
 
     /// Renames a pod file into place; the wall clock before the rename.
@@ -184,9 +177,8 @@ impl Node {
 
     /// A watcher of the daemon's snapshots.
     pub(crate) fn watch(&self) -> Watch {
-        let stream = UnixStream::connect(self.layout.socket()).unwrap();
         Watch {
-            reader: BufReader::new(stream),
+            client: self.client(),
             known: Arc::default(),
         }
     }
@@ -242,7 +234,7 @@ fn beside_others(config: &Value) -> Value {
     static NODES: AtomicU8 = AtomicU8::new(0);
     let number = NODES.fetch_add(1, Ordering::Relaxed);
     let range = format!("10.244.{number}.0/24");
-    let mut all = json!({"podCIDR": range, "healthzBindAddress": ""});
+    let mut all = json!({"podCIDR": range, "healthzBindAddress": "", "healthzPort": 0});
     let given = config.as_object().unwrap().clone();
     all.as_object_mut().unwrap().extend(given);
     all
@@ -300,7 +292,7 @@ pub(crate) fn ask_targets(of: Process, ports: &[u16], path: &str) -> Vec<String>
 }
 
 pub(crate) struct Watch {
-    reader: BufReader<UnixStream>,
+    client: Client,
     known: Arc<Snapshot>,
 }
 
@@ -313,33 +305,19 @@ impl Watch {
     ) -> (Arc<Snapshot>, u128) {
         let end = Instant::now() + CEILING;
         loop {
-            let after = self.known.version;
-            let request = if after == 0 {
-                Request::Snapshot
-            } else {
-                Request::Watch { after }
+            let snapshot = match self.known.version {
+                0 => self.client.snapshot().unwrap(),
+                after => Arc::new(self.known.updated(self.client.watch(after).unwrap())),
             };
-            writeln!(
-                self.reader.get_mut(),
-                "{}",
-                serde_json::to_string(&request).unwrap()
-            )
-            .unwrap();
-            let mut line = String::new();
-            self.reader.read_line(&mut line).unwrap();
             let at = super::unix_ns();
-            let answer: Answer =
-                serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"));
-            let snapshot = match answer {
-                Answer::Snapshot(snapshot) => snapshot,
-                Answer::Update(update) => Arc::new(self.known.updated(update)),
-                _ => panic!("{line}"),
-            };
             self.known = snapshot.clone();
             if good(&snapshot) {
                 return (snapshot, at);
             }
-            assert!(Instant::now() < end, "waited too long for {what}: {line}");
+            assert!(
+                Instant::now() < end,
+                "waited too long for {what}: {snapshot:?}"
+            );
         }
     }
 }

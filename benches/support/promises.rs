@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use podprobe::api::{ContainerStatus, ProbeType};
-use podprobe::server::protocol::{Answer, Request};
 use podprobe::views::history::{PodHistory, Run, RunOutcome};
 use podprobe::views::{PodView, Snapshot};
 use serde_json::Value;
@@ -33,19 +32,13 @@ pub(crate) struct Moment {
 
 impl Moment {
     pub(crate) fn now(node: &Node) -> Self {
-        let Answer::Metrics(metrics) = node.ask(&Request::Metrics) else {
-            panic!("no metrics")
-        };
+        let metrics = node.client().metrics().unwrap();
         let snapshot = node.snapshot();
         let at = (super::unix_ns() / 1_000_000_000) as i64;
         let history = |p: &Arc<PodView>| {
             let uid = uid(p);
-            match node.ask(&Request::History {
-                uid: uid.as_str().into(),
-            }) {
-                Answer::History(h) => (uid, h),
-                other => panic!("{other:?}"),
-            }
+            let history = node.client().history(uid.as_str().into());
+            (uid, history.unwrap())
         };
         Self {
             at,

@@ -1,23 +1,28 @@
-//! The client's side of the unix socket.
+//! The client's side of the unix socket: HTTP on one connection (crate::server).
 
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::api::PodUid;
 use crate::api::conditions::ConditionChange;
 use crate::events::EventList;
 use crate::layout::Layout;
 use crate::server::protocol::{
-    Answer, ConditionSet, PauseTarget, ProbeTarget, Request, WATCH_CEILING,
+    API, Condition, ConditionSet, Pause, PauseTarget, ProbeTarget, Version, WATCH_CEILING,
 };
+use crate::server::request::encoded;
 use crate::services::view::ServiceView;
 use crate::views::ProbeReport;
 use crate::views::history::PodHistory;
 use crate::views::{Snapshot, SnapshotUpdate};
+use crate::wire::http1::HeadReader;
 
 /// Longest wait for an answer that the daemon can give at once.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -91,7 +96,39 @@ impl std::error::Error for ClientError {}
 
 /// A connection to the daemon.
 pub struct Client {
-    reader: BufReader<UnixStream>,
+    stream: UnixStream,
+}
+
+/// What is asked, and how long the answer may take.
+struct Call<'a> {
+    method: &'a str,
+    target: String,
+    body: Vec<u8>,
+    limit: Duration,
+}
+
+impl Call<'_> {
+    fn get(target: impl Into<String>) -> Self {
+        Self {
+            method: "GET",
+            target: target.into(),
+            body: Vec::new(),
+            limit: ANSWER,
+        }
+    }
+
+    fn post(path: &str, body: &impl Serialize) -> Self {
+        Self {
+            method: "POST",
+            target: format!("{API}/{path}"),
+            body: serde_json::to_vec(body).unwrap_or_default(),
+            limit: ANSWER,
+        }
+    }
+
+    fn within(self, limit: Duration) -> Self {
+        Self { limit, ..self }
+    }
 }
 
 impl Client {
@@ -105,62 +142,46 @@ impl Client {
             },
             _ => ClientError::Unreachable { socket, cause },
         })?;
-        Ok(Self {
-            reader: BufReader::new(stream),
-        })
+        Ok(Self { stream })
     }
 
     /// The present snapshot.
     pub fn snapshot(&mut self) -> Result<Arc<Snapshot>, ClientError> {
-        match self.ask(&Request::Snapshot, ANSWER)? {
-            Answer::Snapshot(snapshot) => Ok(snapshot),
-            other => Err(unexpected(other)),
-        }
+        self.json(&Call::get(format!("{API}/snapshot")))
+            .map(Arc::new)
     }
 
     /// The changes after a version; waits for one, at most [`WATCH_CEILING`].
     pub fn watch(&mut self, after: u64) -> Result<SnapshotUpdate, ClientError> {
-        match self.ask(&Request::Watch { after }, WATCH_CEILING + ANSWER)? {
-            Answer::Update(update) => Ok(update),
-            other => Err(unexpected(other)),
-        }
+        let call = Call::get(format!("{API}/watch?after={after}"));
+        self.json(&call.within(WATCH_CEILING + ANSWER))
     }
 
     /// Every service.
     pub fn services(&mut self) -> Result<Vec<ServiceView>, ClientError> {
-        match self.ask(&Request::Services, ANSWER)? {
-            Answer::Services(services) => Ok(services),
-            other => Err(unexpected(other)),
-        }
+        self.json(&Call::get(format!("{API}/services")))
     }
 
     /// The daemon's version.
     pub fn version(&mut self) -> Result<String, ClientError> {
-        match self.ask(&Request::Version, ANSWER)? {
-            Answer::Version(version) => Ok(version),
-            other => Err(unexpected(other)),
-        }
+        let version: Version = self.json(&Call::get("/version"))?;
+        Ok(version.version)
     }
 
     /// All events; with a version, the call waits until there is a newer one.
     pub fn events(&mut self, after: Option<u64>) -> Result<EventList, ClientError> {
-        let limit = if after.is_some() {
-            WATCH_CEILING + ANSWER
-        } else {
-            ANSWER
-        };
-        match self.ask(&Request::Events { after }, limit)? {
-            Answer::Events(list) => Ok(list),
-            other => Err(unexpected(other)),
-        }
+        self.json(&match after {
+            Some(after) => {
+                Call::get(format!("/events?after={after}")).within(WATCH_CEILING + ANSWER)
+            }
+            None => Call::get("/events"),
+        })
     }
 
     /// The history of a pod's probes and restarts.
     pub fn history(&mut self, uid: PodUid) -> Result<PodHistory, ClientError> {
-        match self.ask(&Request::History { uid }, ANSWER)? {
-            Answer::History(history) => Ok(history),
-            other => Err(unexpected(other)),
-        }
+        let uid = encoded(uid.as_str());
+        self.json(&Call::get(format!("{API}/history/{uid}")))
     }
 
     /// Runs a probe now; it takes at most `limit`.
@@ -169,10 +190,8 @@ impl Client {
         target: ProbeTarget,
         limit: Duration,
     ) -> Result<ProbeReport, ClientError> {
-        match self.ask(&Request::Probe(target), limit.saturating_add(ANSWER))? {
-            Answer::Probed(report) => Ok(report),
-            other => Err(unexpected(other)),
-        }
+        let call = Call::post("probe", &target);
+        self.json(&call.within(limit.saturating_add(ANSWER)))
     }
 
     /// Pauses probes; returns their names.
@@ -181,22 +200,13 @@ impl Client {
         target: PauseTarget,
         length: Duration,
     ) -> Result<Vec<String>, ClientError> {
-        self.change(&Request::Pause {
-            target,
-            seconds: length.as_secs(),
-        })
+        let seconds = length.as_secs();
+        self.json(&Call::post("pause", &Pause { target, seconds }))
     }
 
     /// Resumes probes; returns the names of the paused ones.
     pub fn resume(&mut self, target: PauseTarget) -> Result<Vec<String>, ClientError> {
-        self.change(&Request::Resume(target))
-    }
-
-    fn change(&mut self, request: &Request) -> Result<Vec<String>, ClientError> {
-        match self.ask(request, ANSWER)? {
-            Answer::Changed(names) => Ok(names),
-            other => Err(unexpected(other)),
-        }
+        self.json(&Call::post("resume", &target))
     }
 
     /// Sets or removes a condition of a pod.
@@ -205,52 +215,94 @@ impl Client {
         uid: PodUid,
         change: ConditionChange,
     ) -> Result<ConditionSet, ClientError> {
-        match self.ask(&Request::Condition { uid, change }, ANSWER)? {
-            Answer::Condition(set) => Ok(set),
-            other => Err(unexpected(other)),
-        }
+        self.json(&Call::post("condition", &Condition { uid, change }))
     }
 
     /// Every metric, in the Prometheus text format.
     pub fn metrics(&mut self) -> Result<String, ClientError> {
-        match self.ask(&Request::Metrics, ANSWER)? {
-            Answer::Metrics(text) => Ok(text),
-            other => Err(unexpected(other)),
+        let text = self.ask(&Call::get("/metrics"))?;
+        String::from_utf8(text).map_err(|e| unreadable(&e))
+    }
+
+    fn json<T: DeserializeOwned>(&mut self, call: &Call<'_>) -> Result<T, ClientError> {
+        let answer = self.ask(call)?;
+        serde_json::from_slice(&answer).map_err(|e| unreadable(&e))
+    }
+
+    /// The body of the answer; an answer with an error status is an error.
+    fn ask(&mut self, call: &Call<'_>) -> Result<Vec<u8>, ClientError> {
+        let answered = self.exchange(call).map_err(|e| match e.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Silent(call.limit),
+            io::ErrorKind::InvalidData => unreadable(&e),
+            _ => ClientError::Gone,
+        });
+        match answered? {
+            (200, body) => Ok(body),
+            (_, body) => {
+                let text = String::from_utf8_lossy(&body);
+                Err(ClientError::Refused(text.trim_end().to_owned()))
+            }
         }
     }
 
-    fn ask(&mut self, request: &Request, limit: Duration) -> Result<Answer, ClientError> {
-        let line = self.exchange(request, limit).map_err(|e| match e.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Silent(limit),
-            _ => ClientError::Gone,
-        })?;
-        serde_json::from_slice(&line).map_err(|e| {
-            ClientError::Refused(format!("cannot read the answer: {e}; client and daemon may be of different versions (podprobe version)"))
-        })
-    }
-
-    fn exchange(&mut self, request: &Request, limit: Duration) -> io::Result<Vec<u8>> {
-        let mut line = serde_json::to_vec(request)?;
-        line.push(b'\n');
-        let stream = self.reader.get_mut();
-        stream.set_read_timeout(Some(limit))?;
+    fn exchange(&mut self, call: &Call<'_>) -> io::Result<(u16, Vec<u8>)> {
+        let (method, target, length) = (call.method, &call.target, call.body.len());
+        let mut request = format!(
+            "{method} {target} HTTP/1.1\r\nHost: podprobe\r\nContent-Length: {length}\r\n\r\n"
+        )
+        .into_bytes();
+        request.extend_from_slice(&call.body);
+        self.stream.set_read_timeout(Some(call.limit))?;
         // A daemon with too many clients answers with an error and hangs up before it reads. The write then fails, and the
         // answer is the better error.
-        let written = stream.write_all(&line);
-        let mut answer = Vec::new();
-        self.reader.read_until(b'\n', &mut answer)?;
-        match answer.ends_with(b"\n") {
-            true => Ok(answer),
-            false => Err(written
-                .err()
-                .unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into())),
+        let written = self.stream.write_all(&request);
+        let answer = self.read();
+        match (written, answer) {
+            (Err(e), Err(_)) => Err(e),
+            (_, answer) => answer,
         }
+    }
+
+    fn read(&mut self) -> io::Result<(u16, Vec<u8>)> {
+        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
+        let mut head = HeadReader::default();
+        let mut bytes = vec![0; READ];
+        let mut body = Vec::new();
+        let (status, mut framing, mut ended) = loop {
+            let n = self.stream.read(&mut bytes)?;
+            if n == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let mut piece = &bytes[..n];
+            if head.is_untouched() {
+                // The empty line after the last chunk of the answer before may come late.
+                piece = piece.trim_ascii_start();
+            }
+            if let Some((head, rest)) = head.push(piece).map_err(invalid)? {
+                let mut framing = head.framing;
+                let ended = framing.push(rest, &mut body, usize::MAX).map_err(invalid)?;
+                break (head.status, framing, ended);
+            }
+        };
+        while !ended {
+            let n = self.stream.read(&mut bytes)?;
+            if n == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let piece = &bytes[..n];
+            ended = framing
+                .push(piece, &mut body, usize::MAX)
+                .map_err(invalid)?;
+        }
+        Ok((status, body))
     }
 }
 
-fn unexpected(answer: Answer) -> ClientError {
-    match answer {
-        Answer::Error(text) => ClientError::Refused(text),
-        _ => ClientError::Refused("the answer belongs to another request".into()),
-    }
+/// Bytes of an answer that are read at once.
+const READ: usize = 64 << 10;
+
+fn unreadable(e: &dyn fmt::Display) -> ClientError {
+    ClientError::Refused(format!(
+        "cannot read the answer: {e}; client and daemon may be of different versions (podprobe version)"
+    ))
 }

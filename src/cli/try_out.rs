@@ -100,6 +100,7 @@ pub fn run(args: &Try) -> Result<ExitCode, CliError> {
         run::settings(&as_run(args, &root.path), &layout).map_err(CliError::Failed)?;
     // The port is the node's daemon's.
     settings.healthz_bind_address = None;
+    settings.healthz_port = None;
     let title = title(&settings.static_pod_path, &root.path);
     let daemon = run::start_daemon(settings, layout)?;
     // Containers use the root from here on, so it must stay until they are gone, whatever fails

@@ -26,6 +26,7 @@ use crate::proxy::health::Health;
 use crate::proxy::metrics::ProxyMetrics;
 use crate::proxy::watch::ServicesView;
 use crate::server::Backend;
+use crate::server::health::Check;
 use crate::server::protocol::{ConditionSet, PauseTarget, ProbeTarget};
 use crate::services::view::ServiceView;
 use crate::status::StatusManager;
@@ -100,6 +101,10 @@ impl Backend for DaemonBackend {
             problems: changes.files.then(|| self.files.problems()),
             ..self.update(version)
         }
+    }
+
+    fn checks(&self) -> Vec<Check> {
+        self.health_checks(Moment::now())
     }
 
     fn version(&self) -> String {

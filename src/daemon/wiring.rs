@@ -4,7 +4,7 @@
 //! PLEG's thread alone starts before all parts are made, because the sync loop wants its first listing.
 
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -62,7 +62,7 @@ use crate::runtime::shims;
 use crate::runtime::shims::app_armor::AppArmor;
 use crate::runtime::shims::exits::ExitListener;
 use crate::runtime::{ContainerId, Runtime};
-use crate::server::{self, Server};
+use crate::server::{self, CredentialFiles, Server, ServerConfig};
 use crate::services::claims::OwnPort;
 use crate::settings::Settings;
 use crate::status::{EVICTED, StatusManager, conditions_of_others};
@@ -192,7 +192,7 @@ pub(super) fn start(
     let threads = Threads {
         sync_loop: (sync_loop, senders.stop),
         checkpoint: start_checkpoint(backend.checkpoint.clone(), prober)?,
-        server: start_server(layout, backend.clone())?,
+        server: start_server(settings, layout, backend.clone())?,
         files: start_file_source(settings, layout, stores.outlet(&updates), last.pods)?,
         url: start_http_source(settings, layout, stores.outlet(&updates))?,
         exits: start_exit_listener(layout, pleg.clone())?,
@@ -674,17 +674,25 @@ fn names(settings: &Settings) -> Option<NameSettings> {
 
 /// Where podprobe itself listens: no service may have it.
 fn own_ports(settings: &Settings) -> Vec<OwnPort> {
-    let of_health = |at: &SocketAddr| OwnPort {
+    let own = |at: SocketAddr, what: &str| OwnPort {
         address: Some(at.ip()).filter(|ip| !ip.is_unspecified()),
         port: at.port(),
         protocol: Protocol::Tcp,
-        what: "the health of services (healthzBindAddress)".to_owned(),
+        what: what.to_owned(),
     };
-    settings
-        .healthz_bind_address
-        .iter()
-        .map(of_health)
-        .collect()
+    let local = |port: Option<u16>| port.map(|port| (Ipv4Addr::LOCALHOST, port).into());
+    let server = server_config(settings);
+    let all = [
+        (
+            settings.healthz_bind_address,
+            "the health of services (healthzBindAddress)",
+        ),
+        (local(server.health), "the daemon's health (healthzPort)"),
+        (local(server.read_only), "the server (readOnlyPort)"),
+        (server.main.map(|(at, _)| at), "the server (port)"),
+    ];
+    let taken = all.into_iter().filter_map(|(at, what)| Some((at?, what)));
+    taken.map(|(at, what)| own(at, what)).collect()
 }
 
 fn start_health(
@@ -705,8 +713,31 @@ fn start_network_watch(
     Ok((thread, stop))
 }
 
-fn start_server(layout: &Layout, backend: Arc<DaemonBackend>) -> Result<Server, DaemonError> {
-    server::spawn(&layout.socket(), backend).map_err(|e| DaemonError(e.to_string()))
+fn start_server(
+    settings: &Settings,
+    layout: &Layout,
+    backend: Arc<DaemonBackend>,
+) -> Result<Server, DaemonError> {
+    server::spawn(&layout.socket(), server_config(settings), backend)
+        .map_err(|e| DaemonError(e.to_string()))
+}
+
+fn server_config(settings: &Settings) -> ServerConfig {
+    let files = || {
+        Some(CredentialFiles {
+            certificate: settings.tls_cert_file.clone()?,
+            key: settings.tls_private_key_file.clone()?,
+            client_ca: settings.client_ca_file.clone(),
+            token: settings.bearer_token_file.clone(),
+        })
+    };
+    let at = |port: u16| SocketAddr::new(settings.address, port);
+    ServerConfig {
+        health: settings.healthz_port,
+        read_only: settings.read_only_port,
+        main: settings.port.map(at).zip(files()),
+        debugging: settings.enable_debugging_handlers,
+    }
 }
 
 fn start_file_source(

@@ -1,81 +1,28 @@
-//! What client and daemon say to each other over the unix socket: one JSON object per line, one answer per request.
+//! podprobe's own part of the server's interface, below [`API`]: what its verbs ask besides the kubelet's paths.
 //!
-//! Invariants: both sides use these types and nothing else; a request is at most [`MAX_REQUEST`] bytes; an answer
-//! has one key that says what it is.
+//! Invariants: both sides use these types and paths and nothing else. A body is JSON of at most [`MAX_BODY`] bytes. An answer is
+//! the JSON of the type that the path names, or a status of 400 and more with a sentence.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::api::conditions::ConditionChange;
 use crate::api::{PodUid, ProbeType};
-use crate::events::EventList;
-use crate::services::view::ServiceView;
-use crate::views::ProbeReport;
-use crate::views::history::PodHistory;
-use crate::views::{Snapshot, SnapshotUpdate};
 
-/// Longest request line in bytes, the newline included.
-pub const MAX_REQUEST: usize = 4096;
+/// Where podprobe's own paths are; a change that older clients cannot read takes another number.
+pub const API: &str = "/podprobe/v1";
+
+/// Largest body of a request in bytes.
+pub const MAX_BODY: usize = 64 << 10;
 
 /// Longest time a `watch` waits for a change before it is answered with what there is.
 pub const WATCH_CEILING: Duration = Duration::from_secs(30);
 
-/// A request.
+/// One probe: the body of `POST /podprobe/v1/probe`, which runs it and answers with a
+/// [`ProbeReport`](crate::views::ProbeReport).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "verb", rename_all = "camelCase")]
-pub enum Request {
-    /// `{"verb":"snapshot"}`: everything, now.
-    Snapshot,
-    /// `{"verb":"watch","after":N}`: what has changed since version N, as soon as something has, at the latest after
-    /// [`WATCH_CEILING`]; everything when that is too long ago.
-    Watch {
-        /// The version the client has.
-        after: u64,
-    },
-    /// `{"verb":"version"}`: which daemon this is.
-    Version,
-    /// `{"verb":"events"}`: every event; with `after`, those after that version, as soon as there is one.
-    Events {
-        /// The version the client has.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        after: Option<u64>,
-    },
-    /// `{"verb":"history","uid":"…"}`: what a pod's probes found, and its restarts.
-    History {
-        /// Of which pod.
-        uid: PodUid,
-    },
-    /// `{"verb":"probe","uid":"…","container":"…","probeType":"Liveness"}`: run it now; answered when it has run.
-    Probe(ProbeTarget),
-    /// `{"verb":"pause",…,"seconds":N}`: let these probes rest.
-    Pause {
-        /// Which ones.
-        #[serde(flatten)]
-        target: PauseTarget,
-        /// For how long; 1 to 604800, a week.
-        seconds: u64,
-    },
-    /// `{"verb":"resume",…}`: let them go on.
-    Resume(PauseTarget),
-    /// `{"verb":"condition","uid":"…","type":"…","status":"True"}`: set a condition of a pod; without a status, remove it.
-    Condition {
-        /// Of which pod.
-        uid: PodUid,
-        /// Which one, and what it is to be.
-        #[serde(flatten)]
-        change: ConditionChange,
-    },
-    /// `{"verb":"metrics"}`: every metric in the Prometheus text format.
-    Metrics,
-    /// `{"verb":"services"}`: every service.
-    Services,
-}
-
-/// One probe.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProbeTarget {
     /// Of which pod.
     pub uid: PodUid,
@@ -85,7 +32,7 @@ pub struct ProbeTarget {
     pub probe_type: ProbeType,
 }
 
-/// Some probes of a pod.
+/// Some probes of a pod: the body of `POST /podprobe/v1/resume`, which answers with their names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PauseTarget {
@@ -99,6 +46,26 @@ pub struct PauseTarget {
     pub probe_type: Option<ProbeType>,
 }
 
+/// The body of `POST /podprobe/v1/pause`, which answers with the names of the probes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// Which ones.
+    #[serde(flatten)]
+    pub target: PauseTarget,
+    /// For how long; 1 to 604800, a week.
+    pub seconds: u64,
+}
+
+/// The body of `POST /podprobe/v1/condition`, which answers with a [`ConditionSet`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Condition {
+    /// Of which pod.
+    pub uid: PodUid,
+    /// Which one, and what it is to be; without a status it is removed.
+    #[serde(flatten)]
+    pub change: ConditionChange,
+}
+
 /// What has become of a change of a condition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -110,32 +77,11 @@ pub struct ConditionSet {
     pub not_stored: Option<String>,
 }
 
-/// An answer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Answer {
-    /// `{"snapshot":{…}}`.
-    Snapshot(Arc<Snapshot>),
-    /// `{"update":{…}}`: the changed pods.
-    Update(SnapshotUpdate),
-    /// `{"version":"…"}`.
-    Version(String),
-    /// `{"events":{…}}`.
-    Events(EventList),
-    /// `{"history":{…}}`.
-    History(PodHistory),
-    /// `{"probed":{…}}`.
-    Probed(ProbeReport),
-    /// `{"changed":["container/liveness",…]}`: the probes that were paused or resumed.
-    Changed(Vec<String>),
-    /// `{"condition":{"changed":true}}`.
-    Condition(ConditionSet),
-    /// `{"metrics":"…"}`.
-    Metrics(String),
-    /// `{"services":[…]}`, in the order of namespace and name.
-    Services(Vec<ServiceView>),
-    /// `{"error":"…"}`: the request was not understood or not served, and why.
-    Error(String),
+/// The answer of `GET /version`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// The daemon's.
+    pub version: String,
 }
 
 #[cfg(test)]
@@ -144,56 +90,44 @@ mod tests {
     use crate::api::conditions::ConditionStatus;
 
     #[track_caller]
-    fn check(request: Request, line: &str) {
-        assert_eq!(serde_json::to_string(&request).unwrap(), line);
-        assert_eq!(serde_json::from_str::<Request>(line).unwrap(), request);
+    fn check<T>(body: &T, json: &str)
+    where
+        T: Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug,
+    {
+        assert_eq!(serde_json::to_string(body).unwrap(), json);
+        assert_eq!(&serde_json::from_str::<T>(json).unwrap(), body);
     }
 
     #[test]
-    fn requests_have_one_form() {
-        check(Request::Snapshot, r#"{"verb":"snapshot"}"#);
-        check(Request::Watch { after: 7 }, r#"{"verb":"watch","after":7}"#);
-        check(Request::Version, r#"{"verb":"version"}"#);
-        check(Request::Events { after: None }, r#"{"verb":"events"}"#);
-        check(
-            Request::Events { after: Some(3) },
-            r#"{"verb":"events","after":3}"#,
-        );
-        check(
-            Request::History { uid: "u".into() },
-            r#"{"verb":"history","uid":"u"}"#,
-        );
+    fn bodies_have_one_form() {
         let target = ProbeTarget {
             uid: "u".into(),
             container: "c".into(),
             probe_type: ProbeType::Startup,
         };
         check(
-            Request::Probe(target),
-            r#"{"verb":"probe","uid":"u","container":"c","probeType":"Startup"}"#,
-        );
-        let target = PauseTarget {
-            uid: "u".into(),
-            container: Some("c".into()),
-            probe_type: Some(ProbeType::Liveness),
-        };
-        let line =
-            r#"{"verb":"pause","uid":"u","container":"c","probeType":"Liveness","seconds":60}"#;
-        check(
-            Request::Pause {
-                target,
-                seconds: 60,
-            },
-            line,
+            &target,
+            r#"{"uid":"u","container":"c","probeType":"Startup"}"#,
         );
         let all = PauseTarget {
             uid: "u".into(),
             container: None,
             probe_type: None,
         };
-        check(Request::Resume(all), r#"{"verb":"resume","uid":"u"}"#);
-        check(Request::Metrics, r#"{"verb":"metrics"}"#);
-        let condition = |status| Request::Condition {
+        check(&all, r#"{"uid":"u"}"#);
+        let pause = Pause {
+            target: PauseTarget {
+                container: Some("c".into()),
+                probe_type: Some(ProbeType::Liveness),
+                ..all
+            },
+            seconds: 60,
+        };
+        check(
+            &pause,
+            r#"{"uid":"u","container":"c","probeType":"Liveness","seconds":60}"#,
+        );
+        let condition = |status| Condition {
             uid: "u".into(),
             change: ConditionChange {
                 type_: "a/b".into(),
@@ -203,17 +137,14 @@ mod tests {
             },
         };
         check(
-            condition(Some(ConditionStatus::False)),
-            r#"{"verb":"condition","uid":"u","type":"a/b","status":"False"}"#,
+            &condition(Some(ConditionStatus::False)),
+            r#"{"uid":"u","type":"a/b","status":"False"}"#,
         );
-        check(
-            condition(None),
-            r#"{"verb":"condition","uid":"u","type":"a/b"}"#,
-        );
+        check(&condition(None), r#"{"uid":"u","type":"a/b"}"#);
     }
 
     #[test]
-    fn the_longest_condition_fits_into_a_request() {
+    fn the_longest_condition_fits_into_a_body() {
         let change = ConditionChange {
             type_: format!("{}a/{}", "a.".repeat(126), "b".repeat(63)),
             status: Some(ConditionStatus::Unknown),
@@ -222,20 +153,7 @@ mod tests {
         };
         assert_eq!(change.check(), Ok(()));
         let uid = "u".repeat(128).as_str().into();
-        let line = serde_json::to_vec(&Request::Condition { uid, change }).unwrap();
-        assert!(line.len() < MAX_REQUEST, "{}", line.len());
-    }
-
-    #[test]
-    fn an_answer_says_what_it_is() {
-        assert_eq!(
-            serde_json::to_string(&Answer::Error("no".into())).unwrap(),
-            r#"{"error":"no"}"#
-        );
-        let answer = serde_json::to_string(&Answer::Snapshot(Arc::default())).unwrap();
-        assert_eq!(
-            answer,
-            r#"{"snapshot":{"version":0,"nodeName":"","pods":[],"problems":[]}}"#
-        );
+        let body = serde_json::to_vec(&Condition { uid, change }).unwrap();
+        assert!(body.len() < MAX_BODY, "{}", body.len());
     }
 }

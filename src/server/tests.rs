@@ -1,5 +1,14 @@
+use std::fmt::Write as _;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::sync::{Condvar, Mutex};
+use std::time::Instant;
 
+use serde_json::{Value, json};
+
+use super::connection::{FREE_HEAD, HEAD_TIME, MAX_HEAD};
 use super::*;
 
 /// A backend whose snapshot the test changes.
@@ -7,6 +16,8 @@ struct Fake {
     now: Mutex<Arc<Snapshot>>,
     metrics: Mutex<String>,
     changed: Condvar,
+    /// Why the check `disk` fails.
+    full: Mutex<Option<String>>,
 }
 
 impl Fake {
@@ -20,6 +31,7 @@ impl Fake {
             now: Mutex::new(Arc::new(snapshot)),
             metrics: Mutex::new("m 1\n".into()),
             changed: Condvar::new(),
+            full: Mutex::default(),
         })
     }
 
@@ -109,50 +121,206 @@ impl Backend for Fake {
         Vec::new()
     }
 
+    fn checks(&self) -> Vec<Check> {
+        let check = |name, result, is_liveness| Check {
+            name,
+            result,
+            is_liveness,
+        };
+        let full = self.full.lock().unwrap().clone();
+        vec![
+            check("ping", Ok(()), true),
+            check("disk", full.map_or(Ok(()), Err), false),
+        ]
+    }
+
     fn metrics(&self) -> String {
         self.metrics.lock().unwrap().clone()
     }
 }
 
-struct Client(BufReader<UnixStream>);
+const CEILING: Duration = Duration::from_secs(20);
 
-impl Client {
-    fn connect(path: &Path) -> Self {
-        let stream = UnixStream::connect(path).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
-        Self(BufReader::new(stream))
-    }
-    fn send(&mut self, line: &str) {
-        self.0.get_mut().write_all(line.as_bytes()).unwrap();
-    }
-    fn read(&mut self) -> String {
-        let mut line = String::new();
-        self.0.read_line(&mut line).unwrap();
-        line
-    }
-    fn ask(&mut self, line: &str) -> serde_json::Value {
-        self.send(line);
-        serde_json::from_str(&self.read()).unwrap()
+/// A client of one of the addresses.
+trait Socket: Read + Write {
+    fn limit(&self, limit: Duration);
+}
+
+impl Socket for UnixStream {
+    fn limit(&self, limit: Duration) {
+        self.set_read_timeout(Some(limit)).unwrap();
     }
 }
 
-fn start(version: u64) -> (tempfile::TempDir, PathBuf, Arc<Fake>, Server) {
+impl Socket for TcpStream {
+    fn limit(&self, limit: Duration) {
+        self.set_read_timeout(Some(limit)).unwrap();
+    }
+}
+
+/// An answer as it came.
+#[derive(Debug)]
+struct Reply {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Reply {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"))
+    }
+}
+
+struct Client<S: Socket>(S, Vec<u8>);
+
+impl Client<UnixStream> {
+    fn connect(path: &Path) -> Self {
+        Self::of(UnixStream::connect(path).unwrap())
+    }
+}
+
+impl Client<TcpStream> {
+    fn dial(port: u16) -> Self {
+        Self::of(TcpStream::connect(("127.0.0.1", port)).unwrap())
+    }
+}
+
+impl<S: Socket> Client<S> {
+    fn of(socket: S) -> Self {
+        socket.limit(CEILING);
+        Self(socket, Vec::new())
+    }
+
+    fn send(&mut self, text: &str) {
+        self.0.write_all(text.as_bytes()).unwrap();
+    }
+
+    fn get(&mut self, target: &str) -> Reply {
+        self.send(&format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n"));
+        self.read()
+    }
+
+    fn post(&mut self, target: &str, body: &str) -> Reply {
+        let length = body.len();
+        self.send(&format!(
+            "POST {target} HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{body}"
+        ));
+        self.read()
+    }
+
+    /// The bytes until `enough` of them; fewer at the end of the connection.
+    fn until(&mut self, enough: impl Fn(&[u8]) -> Option<usize>) -> Vec<u8> {
+        loop {
+            if let Some(n) = enough(&self.1) {
+                return self.1.drain(..n).collect();
+            }
+            let mut bytes = [0; 4096];
+            match self.0.read(&mut bytes) {
+                Ok(0) => return std::mem::take(&mut self.1),
+                Ok(n) => self.1.extend_from_slice(&bytes[..n]),
+                Err(e) if e.kind() == ErrorKind::ConnectionReset => {
+                    return std::mem::take(&mut self.1);
+                }
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
+
+    fn line(&mut self) -> String {
+        let end = |b: &[u8]| Some(b.iter().position(|b| *b == b'\n')? + 1);
+        String::from_utf8(self.until(end)).unwrap()
+    }
+
+    fn read(&mut self) -> Reply {
+        let mut head = String::new();
+        loop {
+            let line = self.line();
+            if line.trim_end().is_empty() {
+                break;
+            }
+            head += &line;
+        }
+        let status = head.split(' ').nth(1).and_then(|s| s.parse().ok());
+        let status = status.unwrap_or_else(|| panic!("no answer: {head:?}"));
+        let body = match head.split_once("Content-Length: ") {
+            Some((_, after)) => {
+                let length = after.lines().next().unwrap().parse().unwrap();
+                self.until(|b| (b.len() >= length).then_some(length))
+            }
+            None if head.contains("Transfer-Encoding: chunked") => self.chunks(),
+            None => self.until(|_| None),
+        };
+        let body = String::from_utf8(body).unwrap();
+        Reply { status, head, body }
+    }
+
+    fn chunks(&mut self) -> Vec<u8> {
+        let mut body = Vec::new();
+        loop {
+            let line = self.line();
+            let size = usize::from_str_radix(line.trim_end(), 16).unwrap();
+            let chunk = self.until(|b| (b.len() >= size + 2).then_some(size + 2));
+            body.extend_from_slice(&chunk[..size]);
+            if size == 0 {
+                return body;
+            }
+        }
+    }
+
+    /// The server has ended the connection.
+    fn is_over(&mut self) -> bool {
+        self.until(|_| None).is_empty()
+    }
+}
+
+struct World {
+    dir: tempfile::TempDir,
+    path: PathBuf,
+    fake: Arc<Fake>,
+    server: Server,
+}
+
+fn start_with(version: u64, config: ServerConfig) -> World {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run/podprobe.sock");
     let fake = Fake::new(version);
-    let server = spawn(&path, fake.clone()).unwrap();
-    (dir, path, fake, server)
+    let server = spawn(&path, config, fake.clone()).unwrap();
+    World {
+        dir,
+        path,
+        fake,
+        server,
+    }
 }
 
-fn served(server: &Server) -> usize {
-    server.connections.clients().len()
+fn start(version: u64) -> World {
+    start_with(version, ServerConfig::default())
+}
+
+/// A port that nobody has now.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+impl World {
+    fn client(&self) -> Client<UnixStream> {
+        Client::connect(&self.path)
+    }
+
+    fn busy(&self) -> usize {
+        self.server.shared.busy[0].load(Ordering::SeqCst)
+    }
+
+    fn is_served(&self) -> bool {
+        self.client().get("/version").status == 200
+    }
 }
 
 #[track_caller]
 fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + CEILING;
     while !condition() {
         assert!(Instant::now() < end, "{what}: not within 20 s");
         thread::yield_now();
@@ -161,219 +329,314 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 
 #[test]
 fn one_connection_carries_many_requests() {
-    let (_dir, path, _fake, _server) = start(3);
-    let mut client = Client::connect(&path);
-    assert_eq!(
-        client.ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"],
-        3
-    );
-    assert_eq!(
-        client.ask("{\"verb\":\"version\"}\n")["version"],
-        "0.0.1-test"
-    );
-    assert_eq!(
-        client.ask("{\"verb\":\"watch\",\"after\":2}\n")["update"]["nodeName"],
-        "edge"
-    );
+    let world = start(3);
+    let mut client = world.client();
+    assert_eq!(client.get("/podprobe/v1/snapshot").json()["version"], 3);
+    assert_eq!(client.get("/version").json()["version"], "0.0.1-test");
+    assert_eq!(client.get("/healthz").body, "ok");
+    let update = client.get("/podprobe/v1/watch?after=2").json();
+    assert_eq!(update["nodeName"], "edge");
+    // Two at once are answered in their order.
+    client.send("GET /version HTTP/1.1\r\n\r\nGET /healthz/ping HTTP/1.1\r\n\r\n");
+    assert_eq!(client.read().json()["version"], "0.0.1-test");
+    assert_eq!(client.read().body, "ok");
 }
 
 #[test]
-fn every_verb_has_its_answer() {
-    let (_dir, path, _fake, _server) = start(3);
-    let mut client = Client::connect(&path);
+fn every_path_has_its_answer() {
+    let world = start(3);
+    let mut client = world.client();
     assert_eq!(
-        client.ask("{\"verb\":\"events\"}\n")["events"],
-        serde_json::json!({"version": 3, "nodeName": "edge", "events": []})
+        client.get("/events").json(),
+        json!({"version": 3, "nodeName": "edge", "events": []})
     );
     assert_eq!(
-        client.ask("{\"verb\":\"history\",\"uid\":\"u\"}\n")["history"]["probes"],
-        serde_json::json!([])
+        client.get("/podprobe/v1/history/u").json()["probes"],
+        json!([])
     );
-    let probe = r#"{"verb":"probe","uid":"u","container":"c","probeType":"Startup"}"#;
-    assert_eq!(
-        client.ask(&format!("{probe}\n"))["error"],
-        "Startup of c is made up"
+    assert_eq!(client.get("/podprobe/v1/services").json(), json!([]));
+    assert_eq!(client.get("/metrics").body, "m 1\n");
+    let pods = client.get("/pods").json();
+    assert_eq!(pods["kind"], "PodList");
+    assert_eq!(pods["items"], json!([]));
+    let probe = client.post(
+        "/podprobe/v1/probe",
+        r#"{"uid":"u","container":"c","probeType":"Startup"}"#,
     );
-    let pause = r#"{"verb":"pause","uid":"u","container":"c","seconds":90}"#;
     assert_eq!(
-        client.ask(&format!("{pause}\n"))["changed"][0],
+        (probe.status, probe.body.as_str()),
+        (422, "Startup of c is made up\n")
+    );
+    let pause = r#"{"uid":"u","container":"c","seconds":90}"#;
+    assert_eq!(
+        client.post("/podprobe/v1/pause", pause).json()[0],
         "Some(\"c\") 90s"
     );
     assert_eq!(
-        client.ask("{\"verb\":\"resume\",\"uid\":\"u\"}\n")["changed"],
-        serde_json::json!([])
+        client.post("/podprobe/v1/resume", r#"{"uid":"u"}"#).json(),
+        json!([])
     );
-    let condition = r#"{"verb":"condition","uid":"u","type":"a/b","status":"True"}"#;
+    let condition = r#"{"uid":"u","type":"a/b","status":"True"}"#;
     assert_eq!(
-        client.ask(&format!("{condition}\n"))["condition"],
-        serde_json::json!({"changed": true})
+        client.post("/podprobe/v1/condition", condition).json(),
+        json!({"changed": true})
     );
-    let perhaps = condition.replace("True", "Perhaps");
+    let perhaps = client.post(
+        "/podprobe/v1/condition",
+        &condition.replace("True", "Perhaps"),
+    );
+    assert_eq!(perhaps.status, 400);
+    assert!(perhaps.body.contains("unknown variant"), "{perhaps:?}");
+    assert_eq!(client.get("/nothing").status, 404);
+    assert_eq!(client.post("/pods", "").status, 405);
+    assert_eq!(client.get("/podprobe/v1/pause").status, 405);
+    assert_eq!(
+        client.get("/podprobe/v1/watch?after=x").body,
+        "after must be the version of an earlier answer, a number\n"
+    );
+}
+
+#[test]
+fn a_head_has_no_body_and_an_old_client_no_chunks() {
+    let world = start(1);
+    let mut client = world.client();
+    for path in ["/pods", "/version", "/metrics", "/healthz"] {
+        client.send(&format!("HEAD {path} HTTP/1.1\r\n\r\n"));
+        let head = client.until(|b| Some(b.windows(4).position(|w| w == b"\r\n\r\n")? + 4));
+        assert!(head.starts_with(b"HTTP/1.1 200 OK\r\n"), "{path}");
+    }
+    // Nothing of a body is in the way of the next answer.
+    assert_eq!(client.get("/version").status, 200);
+    client.send("GET /pods HTTP/1.0\r\n\r\n");
+    let old = client.read();
+    assert!(!old.head.contains("chunked"), "{old:?}");
+    assert_eq!(old.json()["kind"], "PodList");
+    assert!(client.is_over());
+}
+
+#[test]
+fn bodies_come_whole_or_in_chunks_and_after_a_word() {
+    let world = start(1);
+    let body = r#"{"uid":"u","container":"c","seconds":90}"#;
+    let mut chunked =
+        String::from("POST /podprobe/v1/pause HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for piece in body.as_bytes().chunks(7) {
+        let piece = std::str::from_utf8(piece).unwrap();
+        write!(chunked, "{:x}\r\n{piece}\r\n", piece.len()).unwrap();
+    }
+    chunked += "0\r\n\r\n";
+    let mut client = world.client();
+    client.send(&chunked);
+    assert_eq!(client.read().json()[0], "Some(\"c\") 90s");
+    let mut client = world.client();
+    let length = body.len();
+    client.send(&format!(
+        "POST /podprobe/v1/pause HTTP/1.1\r\nContent-Length: {length}\r\nExpect: 100-continue\r\n\r\n"
+    ));
+    assert_eq!(client.line(), "HTTP/1.1 100 Continue\r\n");
+    assert_eq!(client.line(), "\r\n");
+    client.send(body);
+    assert_eq!(client.read().json()[0], "Some(\"c\") 90s");
+    assert_eq!(client.get("/version").status, 200);
+    let mut client = world.client();
+    let large = client.post("/podprobe/v1/pause", &"x".repeat((64 << 10) + 1));
+    assert_eq!(
+        (large.status, large.body.as_str()),
+        (413, "the body of the request is longer than 65536 bytes\n")
+    );
+}
+
+#[test]
+fn waiting_ends_with_the_next_change() {
+    let world = start(3);
+    for (path, version) in [("/events?after=3", 4), ("/podprobe/v1/watch?after=4", 5)] {
+        let mut client = world.client();
+        client.send(&format!("GET {path} HTTP/1.1\r\n\r\n"));
+        wait_until("it waits", || world.busy() == 1);
+        assert!(world.is_served(), "others are answered meanwhile");
+        world.fake.set_version(version);
+        assert_eq!(client.read().json()["version"], version);
+    }
+}
+
+#[test]
+fn what_is_no_request_is_refused_with_a_sentence() {
+    let world = start(1);
+    let refused = |text: &str, status: u16, sentence: &str| {
+        let mut client = world.client();
+        client.send(text);
+        let reply = client.read();
+        assert_eq!(
+            (reply.status, reply.body.as_str()),
+            (status, format!("{sentence}\n").as_str()),
+            "{text:?}"
+        );
+        assert!(client.is_over());
+    };
+    refused(
+        "nonsense\r\n\r\n",
+        400,
+        "cannot read the request: invalid token",
+    );
+    refused(
+        "GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        400,
+        "Content-Length \"x\" is not a number",
+    );
+    refused(
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        505,
+        "this server speaks HTTP/1.1 and HTTP/1.0",
+    );
+    let long = format!("GET /{} HTTP/1.1\r\n", "x".repeat(MAX_HEAD));
+    refused(
+        &long,
+        431,
+        "the head of the request is longer than 1048576 bytes",
+    );
+    let mut old = world.client();
+    old.send("{\"verb\":\"snapshot\"}\n");
+    let told: Value = serde_json::from_str(&old.line()).unwrap();
     assert!(
-        client.ask(&format!("{perhaps}\n"))["error"]
-            .to_string()
-            .contains("unknown variant")
-    );
-    assert_eq!(client.ask("{\"verb\":\"metrics\"}\n")["metrics"], "m 1\n");
-}
-
-#[test]
-fn waiting_for_events_ends_with_the_next_change() {
-    let (_dir, path, fake, _server) = start(3);
-    let mut client = Client::connect(&path);
-    client.send("{\"verb\":\"events\",\"after\":3}\n");
-    assert_eq!(
-        Client::connect(&path).ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"],
-        3
-    );
-    fake.set_version(4);
-    let answer: serde_json::Value = serde_json::from_str(&client.read()).unwrap();
-    assert_eq!(answer["events"]["version"], 4);
-}
-
-#[test]
-fn a_watch_is_answered_by_the_change_it_waits_for() {
-    let (_dir, path, fake, _server) = start(3);
-    let mut client = Client::connect(&path);
-    client.send("{\"verb\":\"watch\",\"after\":3}\n");
-    // Another client is served meanwhile; once it is, the first request has been read or will see the change anyway.
-    assert_eq!(
-        Client::connect(&path).ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"],
-        3
-    );
-    fake.set_version(4);
-    let answer: serde_json::Value = serde_json::from_str(&client.read()).unwrap();
-    assert_eq!(answer["update"]["version"], 4);
-}
-
-#[track_caller]
-fn check_refused(request: &str, expected: &str) {
-    let (_dir, path, _fake, _server) = start(1);
-    let answer = Client::connect(&path).ask(request);
-    let text = answer["error"]
-        .as_str()
-        .unwrap_or_else(|| panic!("no error in {answer}"));
-    assert!(text.contains(expected), "{text}");
-}
-
-#[test]
-fn malformed_requests_are_told_so() {
-    check_refused(
-        "nonsense\n",
-        "cannot read the request: expected ident at line 1 column 2",
-    );
-    check_refused("{\"verb\":\"delete\"}\n", "unknown variant `delete`");
-    check_refused("{\"verb\":\"watch\"}\n", "missing field `after`");
-    check_refused(
-        &format!("{}\n", "x".repeat(MAX_REQUEST)),
-        "longer than 4096 bytes",
+        told["error"]
+            .as_str()
+            .unwrap()
+            .starts_with("this daemon speaks HTTP"),
+        "{told}"
     );
 }
 
 #[test]
-fn a_malformed_request_does_not_end_the_connection() {
-    let (_dir, path, _fake, _server) = start(1);
-    let mut client = Client::connect(&path);
-    assert!(client.ask("{}\n")["error"].is_string());
-    assert_eq!(
-        client.ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"],
-        1
-    );
+fn a_head_of_a_mebibyte_is_read() {
+    let world = start(1);
+    let padding = "x".repeat(MAX_HEAD - 100);
+    let mut client = world.client();
+    assert_eq!(client.get(&format!("/version?{padding}")).status, 200);
 }
 
 #[test]
-fn the_client_above_the_limit_is_told_and_the_others_are_served() {
-    let (_dir, path, _fake, server) = start(1);
-    let mut clients: Vec<Client> = (0..MAX_CLIENTS).map(|_| Client::connect(&path)).collect();
-    wait_until("all seats taken", || served(&server) == MAX_CLIENTS);
-    let refused = Client::connect(&path).read();
-    assert_eq!(
-        refused,
-        "{\"error\":\"32 clients are connected already; try again later\"}\n"
-    );
-    assert_eq!(
-        clients[MAX_CLIENTS - 1].ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"],
-        1
-    );
-    clients.pop();
-    wait_until("the seat is free again", || {
-        served(&server) == MAX_CLIENTS - 1
+fn the_heads_of_all_clients_share_a_pool() {
+    let world = start(1);
+    let large = "x".repeat(MAX_HEAD - FREE_HEAD);
+    let mut clients: Vec<_> = (0..4).map(|_| world.client()).collect();
+    for client in &mut clients {
+        client.send("GET /version?");
+        // One of them is refused before it has sent all.
+        let _ = client.0.write_all(large.as_bytes());
+    }
+    let is_refused = |client: &mut Client<UnixStream>| {
+        client.0.limit(Duration::from_millis(20));
+        matches!(client.0.read(&mut [0]), Ok(1))
+    };
+    let mut refused = 0;
+    wait_until("one is refused", || {
+        refused += clients
+            .iter_mut()
+            .filter_map(|c| is_refused(c).then_some(()))
+            .count();
+        refused > 0
     });
+    // The pool has room for two of them, and the others are not asked to go.
+    let waiting = clients.len() - refused;
+    assert!(waiting >= 2, "{refused} refused");
+    assert!(world.is_served());
+}
+
+/// The first have asked nothing, and give way; those that are being answered stay.
+#[test]
+fn the_oldest_idle_client_gives_way_and_the_busy_ones_stay() {
+    let world = start(1);
+    let mut first = world.client();
+    first.send("GET /ver");
+    let silent: Vec<_> = (1..MAX_CLIENTS).map(|_| world.client()).collect();
+    assert!(world.is_served(), "one more than there is room for");
+    assert!(first.is_over(), "it was the oldest");
+    drop(silent);
+    let mut busy: Vec<_> = (0..MAX_CLIENTS).map(|_| world.client()).collect();
+    for client in &mut busy {
+        client.send("GET /podprobe/v1/watch?after=1 HTTP/1.1\r\n\r\n");
+    }
+    wait_until("all wait", || world.busy() == MAX_CLIENTS);
+    let mut refused = world.client();
+    let reply = refused.read();
     assert_eq!(
-        Client::connect(&path).ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"],
-        1
+        (reply.status, reply.body.as_str()),
+        (503, "64 clients are connected already; try again later\n")
     );
+    world.fake.set_version(2);
+    for client in &mut busy {
+        assert_eq!(client.read().json()["version"], 2);
+    }
+    assert!(world.is_served());
 }
 
 #[test]
-fn a_watcher_that_hangs_up_gives_its_seat_back() {
-    let (_dir, path, _fake, server) = start(1);
-    let mut client = Client::connect(&path);
-    client.send("{\"verb\":\"watch\",\"after\":1}\n");
-    wait_until("served", || served(&server) == 1);
+fn a_watcher_that_hangs_up_gives_its_place_back() {
+    let world = start(1);
+    let mut client = world.client();
+    client.send("GET /podprobe/v1/watch?after=1 HTTP/1.1\r\n\r\n");
+    wait_until("served", || world.busy() == 1);
     drop(client);
-    wait_until("gone", || served(&server) == 0);
+    wait_until("gone", || world.busy() == 0);
 }
 
 #[test]
 fn a_silent_client_is_dropped() {
-    let (_dir, path, _fake, server) = start(1);
-    let mut client = Client::connect(&path);
-    wait_until("served", || served(&server) == 1);
+    let world = start(1);
+    let mut client = world.client();
     let begun = Instant::now();
-    assert_eq!(client.read(), "");
-    assert!(begun.elapsed() < IDLE * 3, "{:?}", begun.elapsed());
+    assert!(client.is_over());
+    assert!(begun.elapsed() >= HEAD_TIME, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < HEAD_TIME * 3, "{:?}", begun.elapsed());
 }
 
-/// Each byte comes in time, and the request never does.
+/// Each byte comes in time, and the head never does.
 #[test]
-fn a_client_that_sends_its_request_byte_by_byte_is_dropped() {
-    let (_dir, path, _fake, server) = start(1);
-    let mut client = Client::connect(&path);
+fn a_client_that_sends_its_head_byte_by_byte_is_dropped() {
+    let world = start(1);
+    let mut client = world.client();
     let begun = Instant::now();
-    let step = IDLE / 20;
-    client.0.get_ref().set_read_timeout(Some(step)).unwrap();
+    client.0.limit(HEAD_TIME / 20);
+    client.send("GET / HTTP/1.1\r\nA: ");
     let cut = loop {
-        let sent = client.0.get_mut().write_all(b" ");
-        let mut line = String::new();
-        match client.0.read_line(&mut line) {
+        let sent = client.0.write_all(b"x");
+        match client.0.read(&mut [0]) {
             Ok(0) => break true,
-            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => break true,
+            Err(e) if e.kind() == ErrorKind::ConnectionReset => break true,
             _ if sent.is_err() => break true,
-            _ if begun.elapsed() > IDLE * 3 => break false,
+            _ if begun.elapsed() > HEAD_TIME * 3 => break false,
             _ => {}
         }
     };
     assert!(cut, "still served after {:?}", begun.elapsed());
-    assert!(begun.elapsed() >= IDLE, "{:?}", begun.elapsed());
-    wait_until("gone", || served(&server) == 0);
+    assert!(begun.elapsed() >= HEAD_TIME, "{:?}", begun.elapsed());
 }
 
 #[test]
 fn stop_ends_every_thread_and_removes_the_socket() {
-    let (_dir, path, _fake, server) = start(1);
-    let mut client = Client::connect(&path);
-    client.send("{\"verb\":\"watch\",\"after\":1}\n");
-    wait_until("served", || served(&server) == 1);
-    server.stop();
-    wait_until("all threads ended", || server.is_finished());
-    assert!(!path.exists());
+    let world = start(1);
+    let mut client = world.client();
+    client.send("GET /podprobe/v1/watch?after=1 HTTP/1.1\r\n\r\n");
+    wait_until("served", || world.busy() == 1);
+    world.server.stop();
+    wait_until("all threads ended", || world.server.is_finished());
+    assert!(!world.path.exists());
 }
 
-/// Its next request may come [`IDLE`] later: nobody waits for it. The other one never reads its answer.
+/// One may send its next request later: nobody waits for it. The other never reads its answer.
 #[test]
 fn stop_waits_for_no_client() {
-    let (_dir, path, fake, server) = start(1);
-    fake.set_metrics("m 1\n".repeat(1 << 20));
-    let mut deaf = Client::connect(&path);
-    deaf.send("{\"verb\":\"metrics\"}\n");
-    let mut idle = Client::connect(&path);
-    idle.ask("{\"verb\":\"version\"}\n");
-    wait_until("served", || served(&server) == 2);
+    let world = start(1);
+    world.fake.set_metrics("m 1\n".repeat(1 << 20));
+    let mut deaf = world.client();
+    deaf.send("GET /metrics HTTP/1.1\r\n\r\n");
+    let mut idle = world.client();
+    idle.get("/version");
+    wait_until("served", || world.busy() == 1);
     let begun = Instant::now();
-    server.stop();
-    wait_until("all threads ended", || server.is_finished());
-    assert!(begun.elapsed() < IDLE / 2, "{:?}", begun.elapsed());
+    world.server.stop();
+    wait_until("all threads ended", || world.server.is_finished());
+    assert!(begun.elapsed() < HEAD_TIME / 2, "{:?}", begun.elapsed());
 }
 
 #[test]
@@ -381,20 +644,18 @@ fn a_stale_socket_is_replaced_and_the_new_one_is_private() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("podprobe.sock");
     drop(UnixListener::bind(&path).unwrap());
-    let _server = spawn(&path, Fake::new(9)).unwrap();
-    assert_eq!(
-        Client::connect(&path).ask("{\"verb\":\"snapshot\"}\n")["snapshot"]["version"],
-        9
-    );
-    assert_eq!(
-        std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-        0o600
-    );
+    let _server = spawn(&path, ServerConfig::default(), Fake::new(9)).unwrap();
+    let snapshot = Client::connect(&path).get("/podprobe/v1/snapshot").json();
+    assert_eq!(snapshot["version"], 9);
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    let group = nix::unistd::Group::from_name("podprobe").unwrap();
+    assert_eq!(mode, if group.is_some() { 0o660 } else { 0o600 });
 }
 
 #[test]
 fn a_path_that_cannot_be_is_named() {
-    let e = spawn(Path::new("/proc/nowhere/podprobe.sock"), Fake::new(1))
+    let path = Path::new("/proc/nowhere/podprobe.sock");
+    let e = spawn(path, ServerConfig::default(), Fake::new(1))
         .err()
         .unwrap();
     assert!(
@@ -402,4 +663,96 @@ fn a_path_that_cannot_be_is_named() {
             .starts_with("cannot listen on /proc/nowhere/podprobe.sock: "),
         "{e}"
     );
+}
+
+#[test]
+fn health_has_an_address_of_its_own_and_nothing_else() {
+    let port = free_port();
+    let config = ServerConfig {
+        health: Some(port),
+        ..ServerConfig::default()
+    };
+    let world = start_with(1, config);
+    wait_until("it listens", || {
+        TcpStream::connect(("127.0.0.1", port)).is_ok()
+    });
+    let mut client = Client::dial(port);
+    assert_eq!(client.get("/healthz").body, "ok");
+    *world.fake.full.lock().unwrap() = Some("it is full".into());
+    let fails = || Client::dial(port).get("/healthz").status == 500;
+    wait_until("the check is asked again", fails);
+    assert_eq!(
+        client.get("/readyz/disk").body,
+        "internal server error: it is full\n"
+    );
+    assert_eq!(client.get("/livez").body, "ok");
+    assert_eq!(client.get("/metrics").status, 404);
+    assert!(client.is_over());
+    assert_eq!(Client::dial(port).post("/healthz", "").status, 405);
+}
+
+/// 200 of them hold their connections with half a head, and come again when they are put out.
+#[test]
+fn slow_clients_keep_nobody_from_health() {
+    let port = free_port();
+    let config = ServerConfig {
+        health: Some(port),
+        ..ServerConfig::default()
+    };
+    let _world = start_with(1, config);
+    wait_until("it listens", || {
+        TcpStream::connect(("127.0.0.1", port)).is_ok()
+    });
+    let mut slow = Vec::new();
+    for _ in 0..200 {
+        let mut client = Client::dial(port);
+        let _ = client.0.write_all(b"GET /healthz HTTP/1.1\r\nA: ");
+        slow.push(client);
+        assert_eq!(Client::dial(port).get("/healthz").body, "ok");
+    }
+}
+
+#[test]
+fn an_address_in_use_is_tried_again_and_the_others_are_served() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = ServerConfig {
+        health: Some(taken.local_addr().unwrap().port()),
+        ..ServerConfig::default()
+    };
+    let world = start_with(1, config);
+    assert!(world.is_served());
+}
+
+#[test]
+fn the_read_only_port_shows_and_changes_nothing() {
+    let port = free_port();
+    let config = ServerConfig {
+        read_only: Some(port),
+        ..ServerConfig::default()
+    };
+    let _world = start_with(1, config);
+    wait_until("it listens", || {
+        TcpStream::connect(("127.0.0.1", port)).is_ok()
+    });
+    assert_eq!(Client::dial(port).get("/metrics").body, "m 1\n");
+    assert_eq!(Client::dial(port).get("/pods").json()["kind"], "PodList");
+    assert_eq!(Client::dial(port).get("/healthz").body, "ok");
+    for path in ["/podprobe/v1/snapshot", "/events", "/version", "/configz"] {
+        assert_eq!(Client::dial(port).get(path).status, 404, "{path}");
+    }
+    assert_eq!(Client::dial(port).post("/pods", "").status, 405);
+    let exec = Client::dial(port).get("/exec/a/b/c");
+    assert_eq!(
+        (exec.status, exec.body.as_str()),
+        (405, "Debug endpoints are disabled.\n")
+    );
+}
+
+/// The file may be removed by whoever clears /run.
+#[test]
+fn a_socket_that_is_removed_comes_back() {
+    let world = start(1);
+    std::fs::remove_dir_all(world.dir.path().join("run")).unwrap();
+    wait_until("it is back", || UnixStream::connect(&world.path).is_ok());
+    assert!(world.is_served());
 }

@@ -15,6 +15,7 @@ pub mod grpc;
 pub mod http1;
 pub mod http2;
 pub mod link;
+pub mod listen;
 pub mod observer;
 mod polled;
 pub mod socket;

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -14,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use podprobe::cli::client::Client;
 use podprobe::layout::Layout;
 use podprobe::network::NetworkChoice;
 use podprobe::runtime::shims::cgroup::{self, Cgroups};
 use podprobe::runtime::shims::state::{
     self, CONTAINER, ContainerRecord, ContainerState, Process, STATE,
 };
-use podprobe::server::protocol::{Answer, Request, WATCH_CEILING};
 use podprobe::settings::RuntimeChoice;
 use podprobe::views::history::PodHistory;
 use podprobe::views::{PodView, Snapshot};
@@ -211,15 +209,14 @@ impl<'a> Day<'a> {
 
     /// None while no daemon answers.
     pub(crate) fn snapshot(&self) -> Option<Arc<Snapshot>> {
-        ask(&self.node.layout, &Request::Snapshot)
+        ask(&self.node.layout)
     }
 
     /// What the daemon has kept of a pod's probes and restarts.
     pub(crate) fn history(&self, uid: &str) -> PodHistory {
-        match talk(&self.node.layout, &Request::History { uid: uid.into() }) {
-            Some(Answer::History(history)) => history,
-            other => panic!("{other:?}: {}", self.log()),
-        }
+        let client = Client::connect(self.node.layout.root());
+        let history = client.and_then(|mut client| client.history(uid.into()));
+        history.unwrap_or_else(|e| panic!("{e}: {}", self.log()))
     }
 
     /// The first snapshot for which `found` gives something. It follows the daemon's own notices of change, as `get -w` does.
@@ -245,12 +242,9 @@ impl<'a> Day<'a> {
                 self.log()
             );
             // the daemon may be another one by now, so what changed is asked for as a whole
-            talk(
-                &self.node.layout,
-                &Request::Watch {
-                    after: last.version,
-                },
-            );
+            if let Ok(mut client) = Client::connect(self.node.layout.root()) {
+                let _ = client.watch(last.version);
+            }
             last = self.snapshot().unwrap_or(last);
         }
     }
@@ -421,23 +415,9 @@ pub(crate) fn find<'s>(snapshot: &'s Snapshot, name: &str) -> Option<&'s PodView
 /// Runs until TERM, which ends it at once.
 pub(crate) const FOREVER: &str = "trap 'exit 0' TERM\nsleep 100000 & wait";
 
-fn ask(layout: &Layout, request: &Request) -> Option<Arc<Snapshot>> {
-    match talk(layout, request)? {
-        Answer::Snapshot(snapshot) => Some(snapshot),
-        other => panic!("{other:?}"),
-    }
-}
-
 /// None while no daemon answers.
-fn talk(layout: &Layout, request: &Request) -> Option<Answer> {
-    let mut stream = UnixStream::connect(layout.socket()).ok()?;
-    stream
-        .set_read_timeout(Some(WATCH_CEILING + CEILING))
-        .unwrap();
-    writeln!(stream, "{}", serde_json::to_string(request).unwrap()).ok()?;
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).ok()?;
-    serde_json::from_str(&line).ok()
+fn ask(layout: &Layout) -> Option<Arc<Snapshot>> {
+    Client::connect(layout.root()).ok()?.snapshot().ok()
 }
 
 /// Looks at every snapshot it can get, also while the daemon comes and goes.
@@ -457,9 +437,7 @@ impl Watcher {
         let (stopped, into) = (stop.clone(), seen.clone());
         let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::SeqCst) {
-                into.lock()
-                    .unwrap()
-                    .extend(ask(&layout, &Request::Snapshot));
+                into.lock().unwrap().extend(ask(&layout));
                 std::thread::park_timeout(Duration::from_millis(2));
             }
         });

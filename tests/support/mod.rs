@@ -91,7 +91,7 @@ impl Node {
         // Tests share the machine's ports, too.
         let config = layout.config_file();
         fs::create_dir_all(config.parent().unwrap()).unwrap();
-        fs::write(config, r#"{"healthzBindAddress": ""}"#).unwrap();
+        fs::write(config, r#"{"healthzBindAddress": "", "healthzPort": 0}"#).unwrap();
         Self {
             dir: Arc::new(dir),
             layout,

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,22 +12,18 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, listen, setsockopt, socket,
-    sockopt,
-};
 
 use super::Health;
 use super::answer::Asked;
 use super::connections::{Connection, MAX};
 use crate::clock::Moment;
+use crate::wire::listen::{is_of_client, listener};
 
 /// How often a port that is in use is tried again.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// After a panic, and while there are no descriptors.
 const PAUSE: Duration = Duration::from_secs(1);
 const STACK: usize = 256 << 10;
-const BACKLOG: i32 = 128;
 
 /// Starts it; it ends after [`Health::stop`].
 ///
@@ -233,43 +229,4 @@ impl Server {
     pub(super) fn connections(&self) -> usize {
         self.connections.len()
     }
-}
-
-fn is_of_client(e: &io::Error) -> bool {
-    matches!(
-        e.kind(),
-        ErrorKind::Interrupted | ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset
-    )
-}
-
-/// `::` is every address of both families, or of IPv4 where the node has no other.
-fn listener(at: SocketAddr) -> io::Result<TcpListener> {
-    match bound(at) {
-        Err(e) if at.ip() == Ipv6Addr::UNSPECIFIED && is_without_v6(&e) => {
-            bound((Ipv4Addr::UNSPECIFIED, at.port()).into())
-        }
-        other => other,
-    }
-}
-
-fn is_without_v6(e: &io::Error) -> bool {
-    use nix::errno::Errno;
-    let code = e.raw_os_error().map(Errno::from_raw);
-    matches!(code, Some(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL))
-}
-
-fn bound(at: SocketAddr) -> io::Result<TcpListener> {
-    let family = match at {
-        SocketAddr::V4(_) => AddressFamily::Inet,
-        SocketAddr::V6(_) => AddressFamily::Inet6,
-    };
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let fd = socket(family, SockType::Stream, flags, None)?;
-    setsockopt(&fd, sockopt::ReuseAddr, &true)?;
-    if at.ip() == Ipv6Addr::UNSPECIFIED {
-        setsockopt(&fd, sockopt::Ipv6V6Only, &false)?;
-    }
-    bind(fd.as_raw_fd(), &SockaddrStorage::from(at))?;
-    listen(&fd, Backlog::new(BACKLOG)?)?;
-    Ok(fd.into())
 }

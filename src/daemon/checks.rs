@@ -1,0 +1,88 @@
+//! The named checks of `/healthz`, `/livez` and `/readyz`: whether the daemon makes progress, and what would keep it from that.
+
+use std::path::Path;
+
+use nix::sys::statvfs::{FsFlags, statvfs};
+
+use super::backend::DaemonBackend;
+use crate::clock::Moment;
+use crate::server::health::Check;
+
+/// With less than this in bytes nothing can be written reliably.
+const LEAST_FREE: u64 = 1 << 20;
+
+impl DaemonBackend {
+    /// A restart can mend what has stopped to go on: the sync loop, and PLEG. The disk and the runtime it cannot.
+    pub(super) fn health_checks(&self, now: Moment) -> Vec<Check> {
+        let check = |name, result, is_liveness| Check {
+            name,
+            result,
+            is_liveness,
+        };
+        let sync_loop = self.heartbeat.stalled(self.started, now);
+        let runtime = self.kuberuntime.runtime().check();
+        vec![
+            check("ping", Ok(()), true),
+            check("syncloop", sync_loop.map_or(Ok(()), Err), true),
+            check("pleg", self.pleg.health(now), true),
+            check("runtime", runtime.map_err(|e| e.to_string()), false),
+            check("disk", self.disk(), false),
+        ]
+    }
+
+    /// The file systems of statuses and images, of the shims' records, and of logs.
+    fn disk(&self) -> Result<(), String> {
+        let layout = &self.layout;
+        let all = [layout.lib_dir(), layout.run_dir(), layout.logs_dir()];
+        all.iter().try_for_each(|dir| has_room(dir))
+    }
+}
+
+fn has_room(dir: &Path) -> Result<(), String> {
+    let of = dir.display();
+    let found = statvfs(dir).map_err(|e| format!("cannot look at {of}: {}", e.desc()))?;
+    judge(
+        found.flags().contains(FsFlags::ST_RDONLY),
+        found.blocks_free() * found.fragment_size(),
+        (found.files(), found.files_free()),
+    )
+    .map_err(|what| format!("{of}: {what}"))
+}
+
+/// `inodes` are all and the free ones; a file system that makes them as it needs them has none.
+fn judge(is_read_only: bool, free: u64, inodes: (u64, u64)) -> Result<(), &'static str> {
+    match (is_read_only, free, inodes) {
+        (true, ..) => Err("the file system is read-only"),
+        (_, free, _) if free < LEAST_FREE => Err("the file system is full"),
+        (.., (1.., 0)) => Err("the file system has no inode left"),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_takes_nothing_is_named() {
+        assert_eq!(judge(false, LEAST_FREE, (10, 1)), Ok(()));
+        assert_eq!(judge(false, LEAST_FREE, (0, 0)), Ok(()), "btrfs");
+        assert_eq!(
+            judge(true, LEAST_FREE, (10, 1)),
+            Err("the file system is read-only")
+        );
+        assert_eq!(
+            judge(false, LEAST_FREE - 1, (10, 1)),
+            Err("the file system is full")
+        );
+        assert_eq!(
+            judge(false, LEAST_FREE, (10, 0)),
+            Err("the file system has no inode left")
+        );
+        let missing = has_room(Path::new("/proc/nowhere")).unwrap_err();
+        assert_eq!(
+            missing,
+            "cannot look at /proc/nowhere: No such file or directory"
+        );
+    }
+}

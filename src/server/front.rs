@@ -1,0 +1,402 @@
+//! The thread `server`: lets clients in, reads what they ask, and answers for health. Whatever else is asked gets a thread,
+//! once it is known who asks and what.
+//!
+//! Invariants: it waits in `poll` only. Nobody who is slow keeps anybody out: at a door that is full the oldest client that
+//! has asked nothing gives way to the next one. An address that cannot be listened on is said once and tried again; the
+//! others go on.
+
+use std::collections::HashSet;
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::access::{self, Credentials, Door};
+use super::connection::{Connection, MAX_HEAD, Then};
+use super::credentials::{CredentialFiles, KnownCredentials};
+use super::health::{self, Check};
+use super::request::{BadHead, Length, Request};
+use super::response::{self, TEXT};
+use super::transport::Transport;
+use super::unix_door::UnixDoor;
+use super::worker::{self, Shared};
+use crate::clock::Moment;
+use crate::wire::listen::{is_of_client, listener};
+
+/// Clients at a time: of the unix socket, of health, and of the other TCP addresses together.
+pub const MAX_CLIENTS: usize = 64;
+/// What the heads of all clients may have beyond what each may.
+const HEAD_POOL: usize = 2 * MAX_HEAD;
+/// How often an address that is in use is tried again.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// After there were no descriptors.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How long an answer of the checks stays good: they ask the disk.
+const CHECKS_LAST: Duration = Duration::from_millis(500);
+/// Requests of one connection that are answered in a row.
+const IN_A_ROW: usize = 64;
+
+/// An address where the server listens, or wants to.
+struct TcpDoor {
+    door: Door,
+    at: SocketAddr,
+    listener: Option<TcpListener>,
+    files: Option<CredentialFiles>,
+    credentials: Option<KnownCredentials>,
+    retry: Moment,
+    /// Why it does not work, as last logged.
+    problem: String,
+}
+
+impl TcpDoor {
+    fn new((door, at, files): (Door, SocketAddr, Option<CredentialFiles>)) -> Self {
+        Self {
+            door,
+            at,
+            listener: None,
+            files,
+            credentials: None,
+            retry: Moment::now(),
+            problem: String::new(),
+        }
+    }
+
+    /// The key of the configuration that has its port.
+    fn key(&self) -> &'static str {
+        match self.door {
+            Door::Health => "healthzPort",
+            Door::ReadOnly => "readOnlyPort",
+            Door::Main | Door::Unix => "port",
+        }
+    }
+
+    fn open(&mut self, now: Moment) {
+        if self.listener.is_some() || self.retry > now {
+            return;
+        }
+        self.retry = now + INTERVAL;
+        match self.try_open() {
+            Ok(()) => {
+                if !self.problem.is_empty() {
+                    log::info!("{} {}: it listens now", self.key(), self.at);
+                }
+                self.problem.clear();
+            }
+            Err(e) => self.say(format!(
+                "{} {}: cannot listen: {e}; tried again every {} s",
+                self.key(),
+                self.at,
+                INTERVAL.as_secs()
+            )),
+        }
+    }
+
+    /// The credentials first: a port that would let nobody in is not opened.
+    fn try_open(&mut self) -> Result<(), String> {
+        if let Some(files) = &self.files {
+            let read = KnownCredentials::read(files.clone());
+            self.credentials = Some(read.map_err(|e| e.to_string())?);
+        }
+        self.listener = Some(listener(self.at).map_err(|e| e.to_string())?);
+        Ok(())
+    }
+
+    fn say(&mut self, problem: String) {
+        if self.problem != problem {
+            log::warn!("{problem}");
+            self.problem = problem;
+        }
+    }
+
+    /// The next client.
+    fn accept(&mut self) -> io::Result<Transport> {
+        let (socket, _) = match &self.listener {
+            Some(listener) => listener.accept()?,
+            None => return Err(ErrorKind::WouldBlock.into()),
+        };
+        let Some(credentials) = &mut self.credentials else {
+            return Transport::tcp(socket);
+        };
+        let renewed = credentials.renew();
+        let transport = Transport::tls(socket, credentials.config());
+        match renewed {
+            Ok(()) => {}
+            Err(e) => self.say(format!("{e}; what was read before stays in force")),
+        }
+        transport
+    }
+}
+
+pub(super) struct Front {
+    shared: Arc<Shared>,
+    unix: UnixDoor,
+    tcp: Vec<TcpDoor>,
+    /// The oldest first.
+    connections: Vec<Connection>,
+    /// Until when nobody is let in, for want of descriptors.
+    rests: Option<Moment>,
+    checks: Option<(Moment, Vec<Check>)>,
+}
+
+/// Who is there.
+struct Ready {
+    doors: Vec<Option<usize>>,
+    connections: HashSet<i32>,
+}
+
+impl Front {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        unix: UnixDoor,
+        tcp: Vec<(Door, SocketAddr, Option<CredentialFiles>)>,
+    ) -> Self {
+        let mut front = Self {
+            shared,
+            unix,
+            tcp: tcp.into_iter().map(TcpDoor::new).collect(),
+            connections: Vec::new(),
+            rests: None,
+            checks: None,
+        };
+        let now = Moment::now();
+        front.tcp.iter_mut().for_each(|door| door.open(now));
+        front
+    }
+
+    /// Until the server stops.
+    pub(super) fn run(&mut self) {
+        while !self.shared.is_stopping() {
+            if !self.unix.keep() {
+                self.turn();
+            }
+        }
+        // It may have been made again after the stop had removed it.
+        self.unix.remove();
+    }
+
+    fn turn(&mut self) {
+        let now = Moment::now();
+        self.tcp.iter_mut().for_each(|door| door.open(now));
+        self.rests = self.rests.filter(|until| *until > now);
+        let Some(ready) = self.wait(now) else {
+            return;
+        };
+        let now = Moment::now();
+        self.take_back(now);
+        self.serve(&ready, now);
+        for door in ready.doors {
+            self.let_in(door, now);
+        }
+    }
+
+    /// Who is there; None when waiting itself failed.
+    fn wait(&self, now: Moment) -> Option<Ready> {
+        let mut fds = vec![
+            PollFd::new(self.shared.stop.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN),
+        ];
+        let watch = self.unix.watch_fd();
+        fds.extend(watch.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let others = fds.len();
+        let mut doors = Vec::new();
+        if self.rests.is_none() {
+            doors.push(None);
+            fds.push(PollFd::new(self.unix.listener().as_fd(), PollFlags::POLLIN));
+            for (n, door) in self.tcp.iter().enumerate() {
+                if let Some(listener) = &door.listener {
+                    doors.push(Some(n));
+                    fds.push(PollFd::new(listener.as_fd(), PollFlags::POLLIN));
+                }
+            }
+        }
+        fds.extend(self.connections.iter().map(|c| {
+            let (fd, events) = c.waits_for();
+            PollFd::new(fd, events)
+        }));
+        if let Err(e) = poll(&mut fds, self.patience(now)) {
+            if e != nix::errno::Errno::EINTR {
+                log::error!("cannot wait for clients: {e}");
+                std::thread::park_timeout(PAUSE);
+            }
+            return None;
+        }
+        let is_ready = |fd: &PollFd<'_>| fd.any() != Some(false);
+        let (of_doors, of_connections) = fds[others..].split_at(doors.len());
+        let doors = doors.into_iter().zip(of_doors);
+        let ready = of_connections.iter().filter(|fd| is_ready(fd));
+        Some(Ready {
+            doors: doors
+                .filter(|(_, fd)| is_ready(fd))
+                .map(|(door, _)| door)
+                .collect(),
+            connections: ready.map(|fd| fd.as_fd().as_raw_fd()).collect(),
+        })
+    }
+
+    /// How long it may wait: until somebody's time is over, or something is to be tried again.
+    fn patience(&self, now: Moment) -> PollTimeout {
+        let closed = self.tcp.iter().filter(|door| door.listener.is_none());
+        let retries = closed.map(|door| door.retry);
+        let times = self.connections.iter().map(Connection::until);
+        let all = times.chain(retries).chain(self.rests);
+        let Some(next) = all.chain(self.unix.retry_at()).min() else {
+            return PollTimeout::NONE;
+        };
+        // Rounded up: poll counts in milliseconds, and waking early would only spin.
+        let left = next.since(now) + Duration::from_micros(999);
+        PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+    }
+
+    /// The connections whose requests were answered.
+    fn take_back(&mut self, now: Moment) {
+        for (transport, door, buffer) in self.shared.returned() {
+            self.go_on(Connection::returned(transport, door, buffer, now), now);
+        }
+    }
+
+    fn serve(&mut self, ready: &Ready, now: Moment) {
+        let all = std::mem::take(&mut self.connections);
+        for connection in all {
+            let fd = connection.transport().as_fd().as_raw_fd();
+            if connection.until() <= now {
+                continue;
+            }
+            match ready.connections.contains(&fd) {
+                true => self.go_on(connection, now),
+                false => self.connections.push(connection),
+            }
+        }
+    }
+
+    /// Goes on with a connection as far as it can without waiting.
+    fn go_on(&mut self, mut connection: Connection, now: Moment) {
+        for _ in 0..IN_A_ROW {
+            match connection.advance(now) {
+                Then::Over => return,
+                Then::Waits => return self.keep(connection, now),
+                Then::Asks(request) => match self.asked(connection, *request, now) {
+                    Some(back) => connection = back,
+                    None => return,
+                },
+            }
+        }
+    }
+
+    fn keep(&mut self, mut connection: Connection, now: Moment) {
+        let pooled: usize = self.connections.iter().map(Connection::pooled).sum();
+        if connection.pooled() > 0 && pooled + connection.pooled() > HEAD_POOL {
+            connection.refuse(&BadHead::too_large(HEAD_POOL - pooled.min(HEAD_POOL)), now);
+            if matches!(connection.advance(now), Then::Over) {
+                return;
+            }
+        }
+        self.connections.push(connection);
+    }
+
+    /// Answers at once, or has a thread answer: then the connection is not ours for so long.
+    fn asked(
+        &mut self,
+        mut connection: Connection,
+        request: Request,
+        now: Moment,
+    ) -> Option<Connection> {
+        let door = connection.door();
+        let credentials = self.credentials(&connection, &request);
+        if let Err(refusal) = access::check(door, credentials, &request, self.shared.debugging) {
+            let text = format!("{}\n", refusal.text);
+            connection.answer(
+                response::whole(refusal.status, TEXT, &text, false),
+                false,
+                now,
+            );
+            return Some(connection);
+        }
+        if health::is_health(&request.path) {
+            let goes_on = request.keep_alive && request.length == Length::Known(0);
+            let (status, text) = health::answer(&request, self.checks(now));
+            let mut bytes = response::whole(status, TEXT, &text, goes_on);
+            if request.is_head() {
+                bytes.truncate(bytes.len() - text.len());
+            }
+            connection.answer(bytes, goes_on, now);
+            return Some(connection);
+        }
+        worker::start(&self.shared, door, request, connection.into_parts());
+        None
+    }
+
+    fn credentials(&self, connection: &Connection, request: &Request) -> Credentials {
+        match connection.door() {
+            Door::Unix => Credentials::Valid,
+            Door::Health | Door::ReadOnly => Credentials::None,
+            Door::Main => {
+                let main = self.tcp.iter().find_map(|door| door.credentials.as_ref());
+                main.map_or(Credentials::None, |known| {
+                    known.of(connection.transport(), request.token.as_deref())
+                })
+            }
+        }
+    }
+
+    fn checks(&mut self, now: Moment) -> &[Check] {
+        let is_good = |at: &Moment| now.since(*at) < CHECKS_LAST;
+        if !self.checks.as_ref().is_some_and(|(at, _)| is_good(at)) {
+            self.checks = Some((now, self.shared.backend.checks()));
+        }
+        self.checks.as_ref().map_or(&[], |(_, checks)| checks)
+    }
+
+    /// Everybody who calls at a door, but not more than there is place for.
+    fn let_in(&mut self, door: Option<usize>, now: Moment) {
+        for _ in 0..MAX_CLIENTS {
+            let accepted = match door {
+                None => self
+                    .unix
+                    .listener()
+                    .accept()
+                    .and_then(|(socket, _)| Transport::unix(socket)),
+                Some(n) => self.tcp[n].accept(),
+            };
+            match accepted {
+                Ok(transport) => {
+                    let door = door.map_or(Door::Unix, |n| self.tcp[n].door);
+                    self.welcome(Connection::new(transport, door, now), now);
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if is_of_client(&e) => {}
+                Err(e) => {
+                    // The connection stays queued, so without a pause this would spin.
+                    log::warn!("cannot accept a client: {e}");
+                    self.rests = Some(now + PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A new client has a place when there is one, or when one that has asked nothing can go.
+    fn welcome(&mut self, mut connection: Connection, now: Moment) {
+        let class = worker::class(connection.door());
+        let of_class = |c: &Connection| worker::class(c.door()) == class;
+        let waiting = self.connections.iter().filter(|c| of_class(c)).count();
+        let busy = self.shared.busy[class].load(Ordering::Relaxed);
+        if waiting + busy >= MAX_CLIENTS {
+            let gives_way = |c: &Connection| of_class(c) && !c.is_answered();
+            match self.connections.iter().position(gives_way) {
+                Some(oldest) => drop(self.connections.remove(oldest)),
+                None => {
+                    let text =
+                        format!("{MAX_CLIENTS} clients are connected already; try again later\n");
+                    connection.answer(response::whole(503, TEXT, &text, false), false, now);
+                    let _ = connection.advance(now);
+                    return;
+                }
+            }
+        }
+        self.go_on(connection, now);
+    }
+}

@@ -1,0 +1,194 @@
+//! Which path is answered by what.
+//!
+//! Invariants: whether the request may be answered at all was decided before ([`super::access`]). Nothing here sends to the
+//! sync loop or holds a lock across a write.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Backend;
+use super::exchange::Exchange;
+use super::protocol::{
+    Condition, MAX_BODY, Pause, PauseTarget, ProbeTarget, Version, WATCH_CEILING,
+};
+use super::response::{JSON, METRICS};
+use super::transport::Transport;
+use crate::api::PodUid;
+use crate::events::EventList;
+
+/// How often a thread that waits for a change looks whether its client has gone or the server stops.
+const SLICE: Duration = Duration::from_millis(500);
+
+/// What of a request is compared with the paths.
+type Route<'a> = (&'a str, &'a [&'a str]);
+
+/// Answers a request; the connection comes back when it can carry another.
+pub(super) fn serve(
+    mut exchange: Exchange<'_>,
+    backend: &dyn Backend,
+) -> Option<(Transport, Vec<u8>)> {
+    // A client that hangs up or is too slow is no error of the daemon.
+    answer(&mut exchange, backend).ok()?;
+    exchange.finish()
+}
+
+fn answer(exchange: &mut Exchange<'_>, backend: &dyn Backend) -> io::Result<()> {
+    let path = exchange.request.path.clone();
+    let trimmed = path.strip_prefix('/').unwrap_or(&path);
+    let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
+    let parts: Vec<&str> = match trimmed {
+        "" => Vec::new(),
+        some => some.split('/').collect(),
+    };
+    let method = match exchange.request.method.as_str() {
+        "HEAD" => "GET".to_owned(),
+        other => other.to_owned(),
+    };
+    let route = (method.as_str(), parts.as_slice());
+    match parts.as_slice() {
+        ["podprobe", "v1", rest @ ..] => own(exchange, backend, (route.0, rest)),
+        _ => kubelet(exchange, backend, route),
+    }
+}
+
+/// The kubelet's paths, and those that are like them (11.2).
+fn kubelet(exchange: &mut Exchange<'_>, backend: &dyn Backend, route: Route<'_>) -> io::Result<()> {
+    match route {
+        ("GET", ["pods"]) => pods(exchange, backend),
+        ("GET", ["version"]) => {
+            let version = backend.version();
+            json(exchange, &Version { version })
+        }
+        ("GET", ["events"]) => events(exchange, backend),
+        ("GET", ["metrics"]) => exchange.reply(200, METRICS, backend.metrics().as_bytes()),
+        (method, parts) => unknown(exchange, method, parts),
+    }
+}
+
+/// What the verbs ask besides.
+fn own(exchange: &mut Exchange<'_>, backend: &dyn Backend, route: Route<'_>) -> io::Result<()> {
+    match route {
+        ("GET", ["snapshot"]) => json(exchange, &*backend.snapshot()),
+        ("GET", ["watch"]) => watch(exchange, backend),
+        ("GET", ["services"]) => json(exchange, &backend.services()),
+        ("GET", ["history", uid]) => json(exchange, &backend.history(&PodUid::from(*uid))),
+        ("POST", ["probe"]) => change(exchange, |target: ProbeTarget| backend.probe(&target)),
+        ("POST", ["pause"]) => change(exchange, |pause: Pause| {
+            backend.pause(&pause.target, Duration::from_secs(pause.seconds))
+        }),
+        ("POST", ["resume"]) => change(exchange, |target: PauseTarget| backend.resume(&target)),
+        ("POST", ["condition"]) => change(exchange, |condition: Condition| {
+            backend.set_condition(&condition.uid, &condition.change)
+        }),
+        (method, parts) => unknown(exchange, method, parts),
+    }
+}
+
+/// Paths that are asked with one method only.
+const POSTED: [&str; 4] = ["probe", "pause", "resume", "condition"];
+
+fn unknown(exchange: &mut Exchange<'_>, method: &str, parts: &[&str]) -> io::Result<()> {
+    let is_known = parts.first().is_some_and(|first| {
+        let shown = ["pods", "version", "events", "metrics", "snapshot", "watch"];
+        shown.contains(first) || POSTED.contains(first)
+    });
+    match (is_known && parts.len() == 1, method) {
+        (true, _) => exchange.error(405, "Method Not Allowed"),
+        (false, _) => exchange.error(404, "404 page not found"),
+    }
+}
+
+fn json(exchange: &mut Exchange<'_>, answer: &impl Serialize) -> io::Result<()> {
+    // Piece by piece, so that a list of all pods never lies in memory as a whole.
+    exchange.stream(JSON, false, |out| {
+        serde_json::to_writer(&mut *out, answer)?;
+        out.write_all(b"\n")
+    })
+}
+
+/// A request that changes something, or does: its body, then the answer or why not.
+fn change<T: DeserializeOwned, A: Serialize>(
+    exchange: &mut Exchange<'_>,
+    act: impl FnOnce(T) -> Result<A, String>,
+) -> io::Result<()> {
+    let Some(body) = exchange.read_body(MAX_BODY)? else {
+        return Ok(());
+    };
+    let wanted = match serde_json::from_slice(&body) {
+        Ok(wanted) => wanted,
+        Err(e) => return exchange.error(400, &format!("cannot read the body of the request: {e}")),
+    };
+    match act(wanted) {
+        Ok(answer) => json(exchange, &answer),
+        Err(why) => exchange.error(422, &why),
+    }
+}
+
+fn pods(exchange: &mut Exchange<'_>, backend: &dyn Backend) -> io::Result<()> {
+    let snapshot = backend.snapshot();
+    exchange.stream(JSON, false, |out| {
+        out.write_all(br#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":["#)?;
+        for (n, pod) in snapshot.pods.iter().enumerate() {
+            if n > 0 {
+                out.write_all(b",")?;
+            }
+            serde_json::to_writer(&mut *out, &pod.v1())?;
+        }
+        out.write_all(b"]}\n")
+    })
+}
+
+/// `?after=N`, the version that the client has.
+fn after(exchange: &mut Exchange<'_>) -> io::Result<Option<Option<u64>>> {
+    let after = exchange.request.value("after").map(str::parse);
+    match after.transpose() {
+        Ok(after) => Ok(Some(after)),
+        Err(_) => {
+            exchange.error(
+                400,
+                "after must be the version of an earlier answer, a number",
+            )?;
+            Ok(None)
+        }
+    }
+}
+
+fn watch(exchange: &mut Exchange<'_>, backend: &dyn Backend) -> io::Result<()> {
+    let Some(after) = after(exchange)? else {
+        return Ok(());
+    };
+    let after = after.unwrap_or(0);
+    let update = in_slices(
+        exchange,
+        |slice| backend.watch(after, slice),
+        |update| update.version != after,
+    );
+    json(exchange, &update)
+}
+
+fn events(exchange: &mut Exchange<'_>, backend: &dyn Backend) -> io::Result<()> {
+    let Some(after) = after(exchange)? else {
+        return Ok(());
+    };
+    let newer = |list: &EventList| after.is_none_or(|after| list.version > after);
+    let list = in_slices(exchange, |slice| backend.events(after, slice), newer);
+    json(exchange, &list)
+}
+
+/// Waits in slices, so that a client that has gone gives its place back and a stop is heeded.
+fn in_slices<T>(
+    exchange: &Exchange<'_>,
+    wait: impl Fn(Duration) -> T,
+    is_news: impl Fn(&T) -> bool,
+) -> T {
+    let begun = Instant::now();
+    loop {
+        let state = wait(SLICE);
+        if is_news(&state) || begun.elapsed() >= WATCH_CEILING || exchange.is_gone() {
+            return state;
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The byte stream of one client: a unix socket, a TCP socket, or TLS on one.
+//!
+//! Invariants: nothing here waits: what cannot go on is `WouldBlock`. What is written is sent at the latest by `flush`.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use nix::poll::PollFlags;
+use rustls::{ServerConfig, ServerConnection};
+
+/// One client's connection.
+pub struct Transport {
+    socket: Socket,
+    session: Option<Box<ServerConnection>>,
+}
+
+enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Socket {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(s) => s.read(bytes),
+            Self::Tcp(s) => s.read(bytes),
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        Self::read(self, bytes)
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(s) => s.write(bytes),
+            Self::Tcp(s) => s.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Transport {
+    /// A client of the unix socket.
+    ///
+    /// # Errors
+    /// The socket cannot be made non-blocking.
+    pub fn unix(socket: UnixStream) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(Self::of(Socket::Unix(socket)))
+    }
+
+    /// A client without encryption.
+    ///
+    /// # Errors
+    /// The socket cannot be made non-blocking.
+    pub fn tcp(socket: TcpStream) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let _ = socket.set_nodelay(true);
+        Ok(Self::of(Socket::Tcp(socket)))
+    }
+
+    /// A client that begins with a handshake.
+    ///
+    /// # Errors
+    /// The socket or the session cannot be set up.
+    pub fn tls(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
+        let session = ServerConnection::new(config).map_err(io::Error::other)?;
+        let mut transport = Self::tcp(socket)?;
+        transport.session = Some(Box::new(session));
+        Ok(transport)
+    }
+
+    fn of(socket: Socket) -> Self {
+        Self {
+            socket,
+            session: None,
+        }
+    }
+
+    /// Where a TCP client comes from.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        match &self.socket {
+            Socket::Tcp(s) => s.peer_addr().ok(),
+            Socket::Unix(_) => None,
+        }
+    }
+
+    /// Who is at the other end of a unix socket: its uid and pid.
+    pub fn unix_peer(&self) -> Option<(u32, i32)> {
+        let Socket::Unix(s) = &self.socket else {
+            return None;
+        };
+        let credentials =
+            nix::sys::socket::getsockopt(s, nix::sys::socket::sockopt::PeerCredentials);
+        credentials.ok().map(|c| (c.uid(), c.pid()))
+    }
+
+    /// The certificate that a TLS client has shown, which the handshake has verified.
+    pub fn certificate(&self) -> Option<&[u8]> {
+        let certificates = self.session.as_ref()?.peer_certificates()?;
+        certificates.first().map(|c| &**c)
+    }
+
+    /// What to wait for before a read can go on.
+    pub fn events(&self) -> PollFlags {
+        match &self.session {
+            Some(session) if session.wants_write() => PollFlags::POLLIN | PollFlags::POLLOUT,
+            _ => PollFlags::POLLIN,
+        }
+    }
+
+    /// Nothing is written any more. The client may still be sending.
+    pub fn close(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.send_close_notify();
+        }
+        let _ = self.flush();
+        let _ = match &self.socket {
+            Socket::Unix(s) => s.shutdown(Shutdown::Write),
+            Socket::Tcp(s) => s.shutdown(Shutdown::Write),
+        };
+    }
+
+    /// Moves what the session has to send and what has come for it; true when there is plaintext, or its end, to read.
+    fn pump(&mut self) -> io::Result<bool> {
+        let Some(session) = &mut self.session else {
+            return Ok(true);
+        };
+        while session.wants_write() {
+            match session.write_tls(&mut self.socket) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                written => drop(written?),
+            }
+        }
+        match session.read_tls(&mut self.socket) {
+            // The buffer of plaintext is full: it is read first.
+            Err(e) if e.kind() == ErrorKind::Other => return Ok(true),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+            read => drop(read?),
+        }
+        if let Err(e) = session.process_new_packets() {
+            // The client is told why, when there is room.
+            let _ = session.write_tls(&mut self.socket);
+            return Err(io::Error::new(ErrorKind::InvalidData, e));
+        }
+        Ok(true)
+    }
+}
+
+impl AsFd for Transport {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.socket {
+            Socket::Unix(s) => s.as_fd(),
+            Socket::Tcp(s) => s.as_fd(),
+        }
+    }
+}
+
+impl Read for Transport {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let Some(session) = &mut self.session else {
+                return self.socket.read(bytes);
+            };
+            match session.reader().read(bytes) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                // Without close_notify: the end may be forged, and nobody acts on half a request.
+                Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok(0),
+                read => return read,
+            }
+            if !self.pump()? {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+        }
+    }
+}
+
+impl Write for Transport {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(session) = &mut self.session else {
+            return self.socket.write(bytes);
+        };
+        let taken = session.writer().write(bytes)?;
+        if taken == 0 && !bytes.is_empty() {
+            // The session holds as much as it may; when some of it is sent, it takes more.
+            session.write_tls(&mut self.socket)?;
+            return self
+                .session
+                .as_mut()
+                .map_or(Ok(0), |s| match s.writer().write(bytes)? {
+                    0 => Err(ErrorKind::WouldBlock.into()),
+                    n => Ok(n),
+                });
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let Some(session) = &mut self.session else {
+            return Ok(());
+        };
+        while session.wants_write() {
+            session.write_tls(&mut self.socket)?;
+        }
+        Ok(())
+    }
+}

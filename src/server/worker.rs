@@ -1,0 +1,140 @@
+//! The threads `server-client`: each answers one request.
+//!
+//! Invariants: a thread ends with its answer, and gives the connection back when it can carry another request. A panic ends
+//! that connection alone, and is counted.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use super::Backend;
+use super::access::Door;
+use super::exchange::Exchange;
+use super::request::Request;
+use super::routes;
+use super::transport::Transport;
+
+/// Stack of a thread in bytes; writing a snapshot as JSON needs the most of it.
+pub(super) const STACK: usize = 256 << 10;
+
+/// The unix socket, health, the other addresses.
+const CLASSES: usize = 3;
+
+/// Which clients share places.
+pub(super) fn class(door: Door) -> usize {
+    match door {
+        Door::Unix => 0,
+        Door::Health => 1,
+        Door::ReadOnly | Door::Main => 2,
+    }
+}
+
+/// A connection on its way back, with its door and what has come of its next request.
+type Returned = (Transport, Door, Vec<u8>);
+
+/// What all threads of the server share.
+pub(super) struct Shared {
+    pub(super) backend: Arc<dyn Backend>,
+    /// `enableDebuggingHandlers`.
+    pub(super) debugging: bool,
+    /// Readable once the server stops.
+    pub(super) stop: OwnedFd,
+    /// Readable when a connection has come back.
+    pub(super) wake: EventFd,
+    /// Requests that are being answered, by class.
+    pub(super) busy: [AtomicUsize; CLASSES],
+    returned: Mutex<Vec<Returned>>,
+    pub(super) stopping: AtomicBool,
+    pub(super) panics: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn new(
+        backend: Arc<dyn Backend>,
+        debugging: bool,
+        stop: OwnedFd,
+    ) -> io::Result<Self> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        Ok(Self {
+            backend,
+            debugging,
+            stop,
+            wake: EventFd::from_flags(flags)?,
+            busy: Default::default(),
+            returned: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            panics: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Whether no request is being answered.
+    pub(super) fn is_idle(&self) -> bool {
+        self.busy.iter().all(|n| n.load(Ordering::SeqCst) == 0)
+    }
+
+    /// The connections that have come back.
+    pub(super) fn returned(&self) -> Vec<Returned> {
+        let _ = self.wake.read();
+        std::mem::take(&mut *self.returned.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn give_back(&self, connection: Returned) {
+        let mut returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
+        returned.push(connection);
+        let _ = self.wake.write(1);
+    }
+}
+
+/// Counted among the busy ones, for as long as its thread lives.
+struct Seat(Arc<Shared>, usize);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.busy[self.1].fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Has a thread answer a request.
+pub(super) fn start(
+    shared: &Arc<Shared>,
+    door: Door,
+    request: Request,
+    connection: (Transport, Vec<u8>),
+) {
+    let class = class(door);
+    shared.busy[class].fetch_add(1, Ordering::SeqCst);
+    let seat = Seat(shared.clone(), class);
+    let spawned = thread::Builder::new()
+        .name("server-client".into())
+        .stack_size(STACK)
+        .spawn(move || serve(&seat, door, request, connection));
+    if let Err(e) = spawned {
+        log::warn!("cannot serve a client: {e}");
+    }
+}
+
+fn serve(seat: &Seat, door: Door, request: Request, connection: (Transport, Vec<u8>)) {
+    let shared = &seat.0;
+    let path = request.path.clone();
+    let exchange = Exchange::new(request, door, connection, shared.stop.as_fd());
+    let answered = catch_unwind(AssertUnwindSafe(|| {
+        routes::serve(exchange, &*shared.backend)
+    }));
+    match answered {
+        Ok(Some((transport, buffer))) => shared.give_back((transport, door, buffer)),
+        Ok(None) => {}
+        Err(_) => {
+            shared.panics.fetch_add(1, Ordering::Relaxed);
+            log::error!("answering {path} panicked; the others go on; please report this");
+        }
+    }
+}

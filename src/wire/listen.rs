@@ -1,0 +1,56 @@
+//! TCP listeners of servers on this node.
+
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::fd::AsRawFd;
+
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, listen, setsockopt, socket,
+    sockopt,
+};
+
+/// How many clients may wait to be let in.
+const BACKLOG: i32 = 128;
+
+/// Whether a client that has gone is why it could not be let in.
+pub fn is_of_client(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        ErrorKind::Interrupted | ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset
+    )
+}
+
+/// Listens at `at`, without blocking. `::` is every address of both families, or of IPv4 where the node has no other.
+///
+/// # Errors
+/// The address is in use, or none of this node.
+pub fn listener(at: SocketAddr) -> io::Result<TcpListener> {
+    match bound(at) {
+        Err(e) if at.ip() == Ipv6Addr::UNSPECIFIED && is_without_v6(&e) => {
+            bound((Ipv4Addr::UNSPECIFIED, at.port()).into())
+        }
+        other => other,
+    }
+}
+
+fn is_without_v6(e: &io::Error) -> bool {
+    use nix::errno::Errno;
+    let code = e.raw_os_error().map(Errno::from_raw);
+    matches!(code, Some(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL))
+}
+
+fn bound(at: SocketAddr) -> io::Result<TcpListener> {
+    let family = match at {
+        SocketAddr::V4(_) => AddressFamily::Inet,
+        SocketAddr::V6(_) => AddressFamily::Inet6,
+    };
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let fd = socket(family, SockType::Stream, flags, None)?;
+    setsockopt(&fd, sockopt::ReuseAddr, &true)?;
+    if at.ip() == Ipv6Addr::UNSPECIFIED {
+        setsockopt(&fd, sockopt::Ipv6V6Only, &false)?;
+    }
+    bind(fd.as_raw_fd(), &SockaddrStorage::from(at))?;
+    listen(&fd, Backlog::new(BACKLOG)?)?;
+    Ok(fd.into())
+}
