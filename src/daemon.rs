@@ -4,6 +4,7 @@ mod adapters;
 mod backend;
 mod checks;
 mod conditions;
+mod containers;
 mod error;
 mod garbage;
 mod last_daemon;

@@ -13,6 +13,9 @@ use podprobe::clock::Time;
 use podprobe::events::{Event, EventList};
 use podprobe::layout::Layout;
 use podprobe::prober::trace::Step;
+use podprobe::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session, Started};
+use podprobe::wire::socket::Socket as PortSocket;
+use podprobe::server::containers::{ContainerName, Unreachable};
 use podprobe::server::health::Check;
 use podprobe::server::protocol::{ConditionSet, PauseTarget, ProbeTarget};
 use podprobe::server::{self, Backend, Server, ServerConfig};
@@ -150,6 +153,32 @@ impl Backend for Fake {
 
     fn services(&self) -> Vec<ServiceView> {
         Vec::new()
+    }
+
+    fn exec(&self, _: &ContainerName, _: &ExecRequest) -> Result<Started, Unreachable> {
+        Err(Unreachable::no_pod())
+    }
+
+    fn run(
+        &self,
+        _: &ContainerName,
+        _: &[String],
+        _: Duration,
+        _: usize,
+    ) -> Result<ExecOutcome, Unreachable> {
+        Err(Unreachable::no_pod())
+    }
+
+    fn attach(
+        &self,
+        _: &ContainerName,
+        _: AttachRequest,
+    ) -> Result<Box<dyn Session>, Unreachable> {
+        Err(Unreachable::no_pod())
+    }
+
+    fn dial(&self, _: &ContainerName, _: u16) -> Result<PortSocket, Unreachable> {
+        Err(Unreachable::no_pod())
     }
 
     fn checks(&self) -> Vec<Check> {

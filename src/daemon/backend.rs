@@ -25,7 +25,9 @@ use crate::pod_workers::PodWorkers;
 use crate::proxy::health::Health;
 use crate::proxy::metrics::ProxyMetrics;
 use crate::proxy::watch::ServicesView;
+use crate::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session, Started};
 use crate::server::Backend;
+use crate::server::containers::{ContainerName, Unreachable};
 use crate::server::health::Check;
 use crate::server::protocol::{ConditionSet, PauseTarget, ProbeTarget};
 use crate::services::view::ServiceView;
@@ -34,6 +36,7 @@ use crate::sync_loop::Heartbeat;
 use crate::views::ProbeReport;
 use crate::views::history::PodHistory;
 use crate::views::{PodView, Snapshot, SnapshotUpdate};
+use crate::wire::socket::Socket as PortSocket;
 
 /// For this long after its start the daemon waits for the first reading of every source before it answers what there is.
 const FIRST_READING: Duration = Duration::from_secs(5);
@@ -101,6 +104,32 @@ impl Backend for DaemonBackend {
             problems: changes.files.then(|| self.files.problems()),
             ..self.update(version)
         }
+    }
+
+    fn exec(&self, name: &ContainerName, request: &ExecRequest) -> Result<Started, Unreachable> {
+        self.exec_in(name, request)
+    }
+
+    fn run(
+        &self,
+        name: &ContainerName,
+        command: &[String],
+        limit: Duration,
+        output: usize,
+    ) -> Result<ExecOutcome, Unreachable> {
+        self.run_in(name, command, limit, output)
+    }
+
+    fn attach(
+        &self,
+        name: &ContainerName,
+        request: AttachRequest,
+    ) -> Result<Box<dyn Session>, Unreachable> {
+        self.attach_to(name, request)
+    }
+
+    fn dial(&self, name: &ContainerName, port: u16) -> Result<PortSocket, Unreachable> {
+        self.dial_in(name, port)
     }
 
     fn checks(&self) -> Vec<Check> {
@@ -225,7 +254,7 @@ impl DaemonBackend {
 
     /// The pods that run or are to run, and those that are ending, of those that are `wanted`; whether each is being
     /// removed.
-    fn shown(&self, wanted: impl Fn(&Pod) -> bool) -> Vec<(Arc<Pod>, bool)> {
+    pub(super) fn shown(&self, wanted: impl Fn(&Pod) -> bool) -> Vec<(Arc<Pod>, bool)> {
         // in this order: a pod that is being removed is told to end before it leaves the manager
         let pods = self.pods.all();
         let working = self.workers.working();

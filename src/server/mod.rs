@@ -9,7 +9,9 @@
 //! by a name of its own needs credentials that the browser does not have.
 
 mod access;
+mod channels;
 mod connection;
+pub mod containers;
 mod credentials;
 mod exchange;
 mod front;
@@ -18,13 +20,15 @@ pub mod protocol;
 pub mod request;
 mod response;
 mod routes;
+mod stream;
 mod transport;
 mod unix_door;
+mod web_socket;
 mod worker;
 
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,16 +36,17 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use std::net::Shutdown;
-
 use crate::api::PodUid;
 use crate::api::conditions::ConditionChange;
 use crate::events::EventList;
+use crate::runtime::{AttachRequest, ExecOutcome, ExecRequest, Session, Started};
 use crate::services::view::ServiceView;
 use crate::views::ProbeReport;
 use crate::views::history::PodHistory;
 use crate::views::{Snapshot, SnapshotUpdate};
+use crate::wire::socket::Socket as PortSocket;
 use access::Door;
+use containers::{ContainerName, Unreachable};
 use front::Front;
 use health::Check;
 use protocol::{ConditionSet, PauseTarget, ProbeTarget};
@@ -102,6 +107,40 @@ pub trait Backend: Send + Sync {
 
     /// How the daemon is, for `/healthz`. Takes at most milliseconds.
     fn checks(&self) -> Vec<Check>;
+
+    /// Starts a command with streams in a container.
+    ///
+    /// # Errors
+    /// There is no such container, or it does not run.
+    fn exec(&self, name: &ContainerName, request: &ExecRequest) -> Result<Started, Unreachable>;
+
+    /// Runs a command to its end, at most for so long; keeps at most `output` bytes of what it writes.
+    ///
+    /// # Errors
+    /// There is no such container, or it does not run.
+    fn run(
+        &self,
+        name: &ContainerName,
+        command: &[String],
+        limit: Duration,
+        output: usize,
+    ) -> Result<ExecOutcome, Unreachable>;
+
+    /// Attaches to a container's own process.
+    ///
+    /// # Errors
+    /// There is no such container, or it does not run.
+    fn attach(
+        &self,
+        name: &ContainerName,
+        request: AttachRequest,
+    ) -> Result<Box<dyn Session>, Unreachable>;
+
+    /// Connects to a port of a pod, from inside of it.
+    ///
+    /// # Errors
+    /// There is no such pod (404), or nobody listens there.
+    fn dial(&self, name: &ContainerName, port: u16) -> Result<PortSocket, Unreachable>;
 }
 
 /// Where the server listens besides the unix socket, and what it answers.

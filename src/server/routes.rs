@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Backend;
+use super::containers::{self, ContainerName};
 use super::exchange::Exchange;
 use super::protocol::{
     Condition, MAX_BODY, Pause, PauseTarget, ProbeTarget, Version, WATCH_CEILING,
@@ -30,12 +31,6 @@ pub(super) fn serve(
     mut exchange: Exchange<'_>,
     backend: &dyn Backend,
 ) -> Option<(Transport, Vec<u8>)> {
-    // A client that hangs up or is too slow is no error of the daemon.
-    answer(&mut exchange, backend).ok()?;
-    exchange.finish()
-}
-
-fn answer(exchange: &mut Exchange<'_>, backend: &dyn Backend) -> io::Result<()> {
     let path = exchange.request.path.clone();
     let trimmed = path.strip_prefix('/').unwrap_or(&path);
     let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
@@ -43,14 +38,36 @@ fn answer(exchange: &mut Exchange<'_>, backend: &dyn Backend) -> io::Result<()> 
         "" => Vec::new(),
         some => some.split('/').collect(),
     };
+    // A client that hangs up or is too slow is no error of the daemon.
+    if let Some(name) = container_of(&parts) {
+        let _ = match parts[0] {
+            "exec" => containers::exec(exchange, backend, &name),
+            "attach" => containers::attach(exchange, backend, &name),
+            _ => containers::forward(exchange, backend, &name),
+        };
+        return None;
+    }
+    answer(&mut exchange, backend, &parts).ok()?;
+    exchange.finish()
+}
+
+/// Of the paths that take the connection over.
+fn container_of(parts: &[&str]) -> Option<ContainerName> {
+    match parts {
+        ["exec" | "attach", rest @ ..] => ContainerName::of_container(rest),
+        ["portForward", rest @ ..] => ContainerName::of_pod(rest),
+        _ => None,
+    }
+}
+
+fn answer(exchange: &mut Exchange<'_>, backend: &dyn Backend, parts: &[&str]) -> io::Result<()> {
     let method = match exchange.request.method.as_str() {
         "HEAD" => "GET".to_owned(),
         other => other.to_owned(),
     };
-    let route = (method.as_str(), parts.as_slice());
-    match parts.as_slice() {
-        ["podprobe", "v1", rest @ ..] => own(exchange, backend, (route.0, rest)),
-        _ => kubelet(exchange, backend, route),
+    match parts {
+        ["podprobe", "v1", rest @ ..] => own(exchange, backend, (&method, rest)),
+        parts => kubelet(exchange, backend, (&method, parts)),
     }
 }
 
@@ -64,6 +81,10 @@ fn kubelet(exchange: &mut Exchange<'_>, backend: &dyn Backend, route: Route<'_>)
         }
         ("GET", ["events"]) => events(exchange, backend),
         ("GET", ["metrics"]) => exchange.reply(200, METRICS, backend.metrics().as_bytes()),
+        ("POST", ["run", rest @ ..]) => match ContainerName::of_container(rest) {
+            Some(name) => containers::run(exchange, backend, &name),
+            None => exchange.error(404, "404 page not found"),
+        },
         (method, parts) => unknown(exchange, method, parts),
     }
 }

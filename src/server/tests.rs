@@ -121,6 +121,32 @@ impl Backend for Fake {
         Vec::new()
     }
 
+    fn exec(&self, _: &ContainerName, _: &ExecRequest) -> Result<Started, Unreachable> {
+        Err(Unreachable::no_pod())
+    }
+
+    fn run(
+        &self,
+        _: &ContainerName,
+        _: &[String],
+        _: Duration,
+        _: usize,
+    ) -> Result<ExecOutcome, Unreachable> {
+        Err(Unreachable::no_pod())
+    }
+
+    fn attach(
+        &self,
+        _: &ContainerName,
+        _: AttachRequest,
+    ) -> Result<Box<dyn Session>, Unreachable> {
+        Err(Unreachable::no_pod())
+    }
+
+    fn dial(&self, _: &ContainerName, _: u16) -> Result<PortSocket, Unreachable> {
+        Err(Unreachable::no_pod())
+    }
+
     fn checks(&self) -> Vec<Check> {
         let check = |name, result, is_liveness| Check {
             name,

@@ -1,0 +1,115 @@
+//! What clients do inside containers: commands, attached clients, connections to ports.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::backend::DaemonBackend;
+use crate::api::Pod;
+use crate::runtime::{
+    AttachRequest, ContainerId, ExecOutcome, ExecRequest, RuntimeError, RuntimeErrorKind,
+    RuntimeState, Session, Started,
+};
+use crate::kuberuntime::port_forward;
+use crate::server::containers::{ContainerName, Unreachable};
+use crate::wire::socket::Socket as PortSocket;
+
+impl DaemonBackend {
+    /// The pod of that name; one that is being removed counts until it is gone.
+    fn named_pod(&self, name: &ContainerName) -> Result<Arc<Pod>, Unreachable> {
+        let is_it = |pod: &Pod| {
+            pod.metadata.namespace == name.namespace
+                && pod.metadata.name == name.pod
+                && name.uid.as_deref().is_none_or(|uid| uid == pod.uid().as_str())
+        };
+        let found = self.shown(is_it).into_iter().next();
+        found.map(|(pod, _)| pod).ok_or_else(Unreachable::no_pod)
+    }
+
+    /// The instance that runs now. The runtime is asked, because PLEG's cache is up to a second old.
+    fn running(&self, name: &ContainerName) -> Result<ContainerId, Unreachable> {
+        let pod = self.named_pod(name)?;
+        let status = self.kuberuntime.runtime().pod_status(pod.uid());
+        let status = status.map_err(|e| unreachable(&e))?;
+        let container = status.container(&name.container);
+        match container {
+            Some(c) if c.state == RuntimeState::Running => Ok(c.id.clone()),
+            _ => Err(self.not_running(&pod, &name.container)),
+        }
+    }
+
+    fn not_running(&self, pod: &Pod, container: &str) -> Unreachable {
+        let all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
+        let names: Vec<&str> = all.map(|c| c.name.as_str()).collect();
+        if !names.contains(&container) {
+            return Unreachable::not_found(format!(
+                "container {container} is not valid for pod {}: its containers are [{}]",
+                pod.metadata.name,
+                names.join(" ")
+            ));
+        }
+        let status = self.statuses.get(pod.uid()).unwrap_or_default();
+        let waiting = status
+            .container(container)
+            .and_then(|c| c.state.waiting.as_ref())
+            .map(|w| format!(": {}", w.reason));
+        let why = waiting.unwrap_or_default();
+        Unreachable {
+            status: 409,
+            text: format!("container not found (\"{container}\"): it does not run now{why}"),
+        }
+    }
+
+    pub(super) fn exec_in(
+        &self,
+        name: &ContainerName,
+        request: &ExecRequest,
+    ) -> Result<Started, Unreachable> {
+        let id = self.running(name)?;
+        let started = self.kuberuntime.runtime().exec_stream(&id, request);
+        started.map_err(|e| unreachable(&e))
+    }
+
+    pub(super) fn run_in(
+        &self,
+        name: &ContainerName,
+        command: &[String],
+        limit: Duration,
+        output: usize,
+    ) -> Result<ExecOutcome, Unreachable> {
+        let id = self.running(name)?;
+        let runtime = self.kuberuntime.runtime();
+        let outcome = runtime.exec(&id, command, limit, output, None);
+        outcome.map_err(|e| unreachable(&e))
+    }
+
+    pub(super) fn attach_to(
+        &self,
+        name: &ContainerName,
+        request: AttachRequest,
+    ) -> Result<Box<dyn Session>, Unreachable> {
+        let id = self.running(name)?;
+        let attached = self.kuberuntime.runtime().attach(&id, request);
+        attached.map_err(|e| unreachable(&e))
+    }
+
+    pub(super) fn dial_in(
+        &self,
+        name: &ContainerName,
+        port: u16,
+    ) -> Result<PortSocket, Unreachable> {
+        let pod = self.named_pod(name)?;
+        let runtime = self.kuberuntime.runtime();
+        port_forward(&**runtime, pod.uid().as_str(), port)
+            .map_err(|e| Unreachable::failed(e.to_string()))
+    }
+}
+
+fn unreachable(e: &RuntimeError) -> Unreachable {
+    match e.kind {
+        RuntimeErrorKind::NotRunning => Unreachable {
+            status: 409,
+            text: e.message.clone(),
+        },
+        _ => Unreachable::failed(e.message.clone()),
+    }
+}

@@ -1,0 +1,503 @@
+//! Streams between a WebSocket and what a pod has: a command, a container's own process, a port.
+//!
+//! Invariants: one thread for each, which waits in `poll` only. Nothing is read that cannot be handed on: a client that does not
+//! read stops its own command and nothing else. A client that has gone ends its command.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd;
+
+use super::channels::{ERROR, Protocol, STDERR, STDOUT, Said, StreamEnd, said};
+use super::web_socket::{Received, Socket};
+use crate::runtime::{Session, SessionEnd};
+use crate::wire::socket::Socket as PortSocket;
+
+/// Read from a command, or a port, at once.
+const CHUNK: usize = 32 << 10;
+/// Input that waits for the command to read it.
+const MAX_INPUT: usize = 64 << 10;
+/// What is read of the output once the command has ended: more than its pipe can hold is a background process's.
+const MAX_REST: usize = 1 << 20;
+/// The kubelet's `streamingConnectionIdleTimeout`: nothing has moved for so long.
+const IDLE: Duration = Duration::from_secs(4 * 3600);
+/// For a client to take the rest of the output, and to say that it closes too.
+const LINGER: Duration = Duration::from_secs(30);
+
+/// Why a stream is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    /// The process has ended, or the port is closed.
+    Ended,
+    /// The client has gone, or has closed the stream.
+    Left,
+    /// The server stops.
+    Stopped,
+    /// Nothing has moved for [`IDLE`].
+    Idle,
+}
+
+/// What became of the end of a WebSocket and the process behind it; for the log.
+pub struct Outcome {
+    /// As it was, or would have been, told to the client.
+    pub end: StreamEnd,
+    /// The client has gone before.
+    pub has_left: bool,
+}
+
+/// A session and its client.
+struct Bridge<'a> {
+    socket: Socket,
+    protocol: Protocol,
+    session: Box<dyn Session>,
+    stop: BorrowedFd<'a>,
+    /// Input on its way.
+    input: Vec<u8>,
+    /// The client has no more; told to the session once the input is delivered.
+    input_ends: bool,
+    /// The process has closed its input, or was told the end of it.
+    input_is_closed: bool,
+    /// Whether stdout and stderr may still give something.
+    open: [bool; 2],
+    /// The process has ended.
+    has_ended: bool,
+    /// Read since then.
+    rest: usize,
+    moved: Instant,
+}
+
+/// Runs a session until it is over, and tells the client how it has ended.
+pub fn serve(
+    socket: Socket,
+    protocol: Protocol,
+    session: Box<dyn Session>,
+    command: &[String],
+    stop: BorrowedFd<'_>,
+) -> Outcome {
+    let open = [session.stdout().is_some(), session.stderr().is_some()];
+    let mut bridge = Bridge {
+        socket,
+        protocol,
+        session,
+        stop,
+        input: Vec::new(),
+        input_ends: false,
+        input_is_closed: false,
+        open,
+        has_ended: false,
+        rest: 0,
+        moved: Instant::now(),
+    };
+    let over = bridge.begin().and_then(|()| bridge.run());
+    let Bridge {
+        socket, session, ..
+    } = bridge;
+    let ended = session.finish();
+    let end = match (&over, ended) {
+        (Ok(Over::Stopped), _) => StreamEnd::Failed("the daemon is ending".into()),
+        (Ok(Over::Idle), _) => StreamEnd::Failed("nothing has moved for 4 hours".into()),
+        (_, SessionEnd::Exited(code)) => StreamEnd::Exited {
+            code,
+            command: command.to_vec(),
+        },
+        (_, SessionEnd::TooSlow) => StreamEnd::Failed(
+            "the output came faster than it was read, so that this client was cut off".into(),
+        ),
+        (_, SessionEnd::Unknown) => StreamEnd::Failed("how it ended is not known".into()),
+    };
+    let has_left = match over {
+        Ok(Over::Left) => true,
+        Ok(_) => close(socket, protocol, &end, stop).is_err(),
+        Err(ref e) if e.kind() == ErrorKind::InvalidData => {
+            refuse(socket, &e.to_string(), stop);
+            true
+        }
+        Err(_) => true,
+    };
+    Outcome { end, has_left }
+}
+
+/// Tells the client why nothing can be started for it.
+pub fn fail(socket: Socket, protocol: Protocol, why: StreamEnd, stop: BorrowedFd<'_>) {
+    let _ = close(socket, protocol, &why, stop);
+}
+
+/// A command that was not executed, as a shell says it: the words on stderr, the code as the end.
+pub fn not_executed(
+    mut socket: Socket,
+    protocol: Protocol,
+    message: &str,
+    end: &StreamEnd,
+    stop: BorrowedFd<'_>,
+) {
+    let said = socket.send(STDERR, format!("{message}\n").as_bytes());
+    let _ = said.and_then(|()| close(socket, protocol, end, stop));
+}
+
+impl Bridge<'_> {
+    /// An empty message on the first channel that the client reads says that all is set up, as the kubelet does.
+    fn begin(&mut self) -> io::Result<()> {
+        let first = match self.open {
+            [true, _] => STDOUT,
+            [false, true] => STDERR,
+            [false, false] => ERROR,
+        };
+        self.socket.send(first, &[])
+    }
+
+    fn run(&mut self) -> io::Result<Over> {
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            if let Some(over) = self.wait()? {
+                return Ok(over);
+            }
+            if self.socket.has_backlog() {
+                self.socket.flush()?;
+            }
+            if !self.receive()? {
+                return Ok(Over::Left);
+            }
+            self.deliver();
+            let has_more = self.collect(&mut chunk)? && self.rest < MAX_REST;
+            if self.has_ended && !has_more && !self.socket.has_backlog() {
+                return Ok(Over::Ended);
+            }
+        }
+    }
+
+    /// Waits until something can go on.
+    fn wait(&mut self) -> io::Result<Option<Over>> {
+        let (has_ended, has_backlog) = (self.has_ended, self.socket.has_backlog());
+        let reads = self.input.len() < MAX_INPUT;
+        let mut fds = vec![
+            PollFd::new(self.socket.as_fd(), self.socket.events(reads)),
+            PollFd::new(self.stop, PollFlags::POLLIN),
+        ];
+        if !has_ended {
+            fds.push(PollFd::new(self.session.ended(), PollFlags::POLLIN));
+            if let (Some(fd), false) = (self.session.stdin(), self.input.is_empty()) {
+                fds.push(PollFd::new(fd, PollFlags::POLLOUT));
+            }
+        }
+        if !has_backlog && !has_ended {
+            let outputs = [self.session.stdout(), self.session.stderr()];
+            let open = outputs.into_iter().zip(self.open).filter(|(_, open)| *open);
+            fds.extend(open.filter_map(|(fd, _)| Some(PollFd::new(fd?, PollFlags::POLLIN))));
+        }
+        let left = match has_ended && !has_backlog {
+            true => Duration::ZERO,
+            false => (self.moved + IDLE).saturating_duration_since(Instant::now()),
+        };
+        let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        let found = match poll(&mut fds, left) {
+            Err(Errno::EINTR) => 1,
+            found => found?,
+        };
+        let over = match (has_hung_up(&fds[0]), fds[1].any() == Some(true)) {
+            (true, _) => Some(Over::Left),
+            (_, true) => Some(Over::Stopped),
+            _ => None,
+        };
+        let ends = !has_ended && fds[2].any() == Some(true);
+        if ends {
+            (self.has_ended, self.rest) = (true, 0);
+        }
+        let is_idle = found == 0 && !self.has_ended && self.moved.elapsed() >= IDLE;
+        Ok(over.or(is_idle.then_some(Over::Idle)))
+    }
+
+    /// Takes what the client says; false when it has closed the stream.
+    fn receive(&mut self) -> io::Result<bool> {
+        while self.input.len() < MAX_INPUT {
+            let message = match self.socket.receive()? {
+                Received::Message(message) => message,
+                Received::Nothing => return Ok(true),
+                Received::Closed => return Ok(false),
+            };
+            self.moved = Instant::now();
+            let invalid = |e: String| io::Error::new(ErrorKind::InvalidData, e);
+            match said(self.protocol, &message).map_err(invalid)? {
+                Said::Input(data) if !self.input_is_closed => self.input.extend_from_slice(data),
+                Said::InputEnds => self.input_ends = true,
+                Said::Size(size) => self.session.resize(size),
+                Said::Input(_) | Said::Nothing => {}
+            }
+        }
+        Ok(true)
+    }
+
+    /// Hands input on, as far as the process takes it.
+    fn deliver(&mut self) {
+        while !self.input.is_empty() {
+            let written = match self.session.stdin() {
+                Some(fd) => unistd::write(fd, &self.input),
+                None => Err(Errno::EPIPE),
+            };
+            match written {
+                Ok(n) => {
+                    self.input.drain(..n);
+                    self.moved = Instant::now();
+                }
+                Err(Errno::EAGAIN) => return,
+                Err(Errno::EINTR) => {}
+                // It reads no more: what comes is for nobody.
+                Err(_) => {
+                    self.input.clear();
+                    self.input_is_closed = true;
+                }
+            }
+        }
+        if self.input_ends && !self.input_is_closed {
+            self.input_is_closed = true;
+            self.session.close_stdin();
+        }
+    }
+
+    /// Hands output on, a piece of each; false when there is no more now.
+    fn collect(&mut self, chunk: &mut [u8]) -> io::Result<bool> {
+        let mut has_more = false;
+        for (n, channel) in [STDOUT, STDERR].into_iter().enumerate() {
+            if !self.open[n] || self.socket.has_backlog() {
+                has_more |= self.open[n];
+                continue;
+            }
+            let fd = match n {
+                0 => self.session.stdout(),
+                _ => self.session.stderr(),
+            };
+            match fd.map_or(Ok(0), |fd| unistd::read(fd, chunk)) {
+                Err(Errno::EAGAIN) => {}
+                Err(Errno::EINTR) => has_more = true,
+                // A terminal that nobody has open any more gives EIO.
+                Ok(0) | Err(_) => self.open[n] = false,
+                Ok(size) => {
+                    self.socket.send(channel, &chunk[..size])?;
+                    self.moved = Instant::now();
+                    self.rest += size;
+                    has_more = true;
+                }
+            }
+        }
+        Ok(has_more)
+    }
+}
+
+fn has_hung_up(fd: &PollFd<'_>) -> bool {
+    let gone = PollFlags::from_bits_retain(libc::POLLRDHUP)
+        | PollFlags::POLLHUP
+        | PollFlags::POLLERR
+        | PollFlags::POLLNVAL;
+    fd.revents().is_some_and(|events| events.intersects(gone))
+}
+
+/// Says how it has ended, and waits for the client to close too.
+fn close(
+    mut socket: Socket,
+    protocol: Protocol,
+    end: &StreamEnd,
+    stop: BorrowedFd<'_>,
+) -> io::Result<()> {
+    if let Some(text) = protocol.end(end) {
+        socket.send(ERROR, &text)?;
+    }
+    socket.close(None)?;
+    linger(&mut socket, stop)
+}
+
+fn refuse(mut socket: Socket, why: &str, stop: BorrowedFd<'_>) {
+    let closed = socket.close(Some(why));
+    let _ = closed.and_then(|()| linger(&mut socket, stop));
+}
+
+/// Until the client has taken all and closes, at most [`LINGER`].
+fn linger(socket: &mut Socket, stop: BorrowedFd<'_>) -> io::Result<()> {
+    let until = Instant::now() + LINGER;
+    loop {
+        if socket.has_backlog() {
+            socket.flush()?;
+        }
+        match socket.receive() {
+            Ok(Received::Message(_)) => continue,
+            Ok(Received::Nothing) => {}
+            Ok(Received::Closed) | Err(_) if !socket.has_backlog() => return Ok(()),
+            Ok(Received::Closed) => {}
+            Err(e) => return Err(e),
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        let mut fds = [
+            PollFd::new(socket.as_fd(), socket.events(true)),
+            PollFd::new(stop, PollFlags::POLLIN),
+        ];
+        let left = PollTimeout::try_from(left + Duration::from_micros(999));
+        match poll(&mut fds, left.unwrap_or(PollTimeout::MAX)) {
+            Ok(0) => return Err(ErrorKind::TimedOut.into()),
+            Ok(_) if fds[1].any() == Some(true) => return Ok(()),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// Connections to ports of a pod, each with two channels of the WebSocket: data, and errors.
+pub struct Forward<'a> {
+    socket: Socket,
+    ports: Vec<Port>,
+    stop: BorrowedFd<'a>,
+    moved: Instant,
+}
+
+/// One connection.
+struct Port {
+    /// None once it is over.
+    stream: Option<PortSocket>,
+    /// Data on its way to the pod.
+    pending: Vec<u8>,
+}
+
+impl<'a> Forward<'a> {
+    /// Of these connections, or why there is none, with their ports.
+    ///
+    /// # Errors
+    /// The client has gone.
+    pub fn new(
+        mut socket: Socket,
+        ports: Vec<(u16, Result<PortSocket, String>)>,
+        stop: BorrowedFd<'a>,
+    ) -> io::Result<Self> {
+        let mut all = Vec::with_capacity(ports.len());
+        for (n, (port, stream)) in (0u8..).zip(ports) {
+            socket.send(2 * n, &port.to_le_bytes())?;
+            socket.send(2 * n + 1, &port.to_le_bytes())?;
+            let stream = match stream {
+                Ok(stream) => Some(stream),
+                Err(why) => {
+                    socket.send(2 * n + 1, why.as_bytes())?;
+                    None
+                }
+            };
+            all.push(Port {
+                stream,
+                pending: Vec::new(),
+            });
+        }
+        Ok(Self {
+            socket,
+            ports: all,
+            stop,
+            moved: Instant::now(),
+        })
+    }
+
+    /// Until every connection is over, or the client has gone.
+    pub fn run(mut self) {
+        let mut chunk = vec![0; CHUNK];
+        while self.ports.iter().any(|port| port.stream.is_some()) {
+            match self.turn(&mut chunk) {
+                Ok(true) => {}
+                Ok(false) | Err(_) => return,
+            }
+        }
+        let closed = self.socket.close(None);
+        let _ = closed.and_then(|()| linger(&mut self.socket, self.stop));
+    }
+
+    /// False when it is over.
+    fn turn(&mut self, chunk: &mut [u8]) -> io::Result<bool> {
+        if !self.wait()? {
+            return Ok(false);
+        }
+        if self.socket.has_backlog() {
+            self.socket.flush()?;
+        }
+        while self.takes_more() {
+            match self.socket.receive()? {
+                Received::Message(message) => self.take(&message)?,
+                Received::Nothing => break,
+                Received::Closed => return Ok(false),
+            }
+        }
+        for n in 0..self.ports.len() {
+            self.ports[n].deliver();
+            self.collect(n, chunk)?;
+        }
+        Ok(true)
+    }
+
+    fn takes_more(&self) -> bool {
+        self.ports.iter().all(|port| port.pending.len() < MAX_INPUT)
+    }
+
+    fn wait(&mut self) -> io::Result<bool> {
+        let mut fds = vec![
+            PollFd::new(self.socket.as_fd(), self.socket.events(self.takes_more())),
+            PollFd::new(self.stop, PollFlags::POLLIN),
+        ];
+        for port in &self.ports {
+            let mut events = PollFlags::empty();
+            events.set(PollFlags::POLLIN, !self.socket.has_backlog());
+            events.set(PollFlags::POLLOUT, !port.pending.is_empty());
+            // One that has hung up would be found at once, again and again.
+            let stream = port.stream.as_ref().filter(|_| !events.is_empty());
+            fds.extend(stream.map(|stream| PollFd::new(stream.as_fd(), events)));
+        }
+        let left = (self.moved + IDLE).saturating_duration_since(Instant::now());
+        let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        match poll(&mut fds, left) {
+            Ok(0) => Ok(false),
+            Err(Errno::EINTR) => Ok(true),
+            Err(e) => Err(e.into()),
+            Ok(_) => Ok(!has_hung_up(&fds[0]) && fds[1].any() == Some(false)),
+        }
+    }
+
+    fn take(&mut self, message: &[u8]) -> io::Result<()> {
+        let [channel, data @ ..] = message else {
+            return Err(ErrorKind::InvalidData.into());
+        };
+        self.moved = Instant::now();
+        let is_data = channel.is_multiple_of(2);
+        let port = self.ports.get_mut(usize::from(channel / 2));
+        match port.filter(|_| is_data) {
+            Some(port) if port.stream.is_some() => port.pending.extend_from_slice(data),
+            Some(_) => {}
+            None => return Err(ErrorKind::InvalidData.into()),
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self, n: usize, chunk: &mut [u8]) -> io::Result<()> {
+        if self.socket.has_backlog() {
+            return Ok(());
+        }
+        let port = &mut self.ports[n];
+        let Some(stream) = &mut port.stream else {
+            return Ok(());
+        };
+        match stream.read(chunk) {
+            Ok(0) => port.stream = None,
+            Ok(size) => {
+                self.moved = Instant::now();
+                self.socket.send(2 * n as u8, &chunk[..size])?;
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(_) => port.stream = None,
+        }
+        Ok(())
+    }
+}
+
+impl Port {
+    fn deliver(&mut self) {
+        while let (Some(stream), false) = (&mut self.stream, self.pending.is_empty()) {
+            match stream.write(&self.pending) {
+                Ok(n) => drop(self.pending.drain(..n)),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => self.stream = None,
+            }
+        }
+    }
+}
