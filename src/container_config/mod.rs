@@ -203,6 +203,7 @@ pub fn container(i: &Inputs<'_>) -> Result<ContainerConfig, String> {
         resources: resources::resources(i.pod, c, i.node)?,
         security: security::security(i)?,
         stdin: c.stdin,
+        stdin_once: c.stdin_once,
         tty: c.tty,
         log_path: format!("{}/{}.log", c.name, i.attempt).into(),
         stop_signal: c.stop_signal().map(str::to_owned),

@@ -7,6 +7,7 @@
 mod error;
 mod etc;
 mod log_links;
+mod port_forward;
 mod pull_secrets;
 mod services;
 
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 pub use error::{StartError, StartErrorReason};
 pub use etc::NodeDns;
+pub use port_forward::port_forward;
 pub use services::{NoServices, ServiceVariables};
 
 use pull_secrets::PullSecrets;

@@ -18,6 +18,8 @@ pub enum ExecError {
     Paused,
     /// The request or the container's config.json cannot be acted on.
     Invalid(String),
+    /// The container has no file system of terminals of its own, or it gives none.
+    Terminal(String),
     /// A step in the child failed.
     Step {
         /// Which one.
@@ -102,6 +104,7 @@ impl fmt::Display for ExecError {
             Self::NotRunning { pid } => write!(f, "cannot enter container: its process {pid} has ended"),
             Self::Paused => f.write_str("cannot enter container: it is paused"),
             Self::Invalid(why) => write!(f, "cannot enter container: {why}"),
+            Self::Terminal(why) => write!(f, "cannot make a terminal in container: {why}; without a terminal (tty) the command can run"),
             Self::Step { step, object, errno } => write!(f, "cannot {} {object}: {}", verb(*step), Errno::from_raw(*errno).desc()),
             Self::Os { what, errno } => write!(f, "{what}: {}", Errno::from_raw(*errno).desc()),
             Self::StartTimeout(s) => write!(f, "cannot enter container: the command did not start within {s} s"),

@@ -193,7 +193,7 @@ fn forget(target: &Target<'_>) {
 }
 
 /// The host's `/proc`, opened once.
-fn host_proc() -> Result<BorrowedFd<'static>, Errno> {
+pub(super) fn host_proc() -> Result<BorrowedFd<'static>, Errno> {
     static PROC: OnceLock<OwnedFd> = OnceLock::new();
     if let Some(proc) = PROC.get() {
         return Ok(proc.as_fd());

@@ -2,6 +2,7 @@
 //!
 //! [`plan`] decides everything from config.json and `/proc`; [`spawner`] lends a small process that starts the two
 //! children that do it ([`crate::sys::enter`]); [`run`] waits, reads and kills; [`cgroup`] has the leaf by which a whole tree dies.
+//! [`stream`] hands the streams of a command to a client instead; [`terminal`] opens a terminal of the container for it.
 //!
 //! Invariants:
 //! - A container is entered by pid *and* start time; nothing is entered when the pid belongs to another by now.
@@ -16,15 +17,18 @@ mod cgroup;
 mod error;
 mod facts;
 mod plan;
+mod reaper;
 mod run;
 mod spawner;
 #[cfg(test)]
 mod stages;
+mod stream;
+mod terminal;
 #[cfg(test)]
 mod tests;
 
 use std::ffi::CString;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,11 +37,12 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use crate::runtime::ExecOutcome;
-use crate::sys::enter::{Board, Orders, Report, Step};
+use crate::sys::enter::{Board, Orders, Report, Stdio, Step};
 
 pub use error::ExecError;
 pub use plan::needed;
 pub use spawner::helper_main;
+pub(crate) use stream::stream;
 
 use cgroup::Cgroups;
 use facts::{Facts, Seen};
@@ -139,10 +144,21 @@ pub fn exec_with(
     if let Some(why) = limits.told() {
         return Err(why);
     }
+    retried(target, command, |facts, plan| {
+        execute(facts, plan, &options.helper, command, limits)
+    })
+}
+
+/// Asks again when a spawner was lost.
+fn retried<T>(
+    target: &Target<'_>,
+    command: &[String],
+    run: impl Fn(Facts, Plan) -> Result<T, ExecError>,
+) -> Result<T, ExecError> {
     let mut retries = RETRIES;
     loop {
         let (facts, plan) = prepare(target, command)?;
-        match execute(facts, plan, &options.helper, command, limits) {
+        match run(facts, plan) {
             Err(ExecError::SpawnerLost) if retries > 0 => retries -= 1,
             outcome => return outcome,
         }
@@ -164,56 +180,25 @@ fn prepare(target: &Target<'_>, command: &[String]) -> Result<(Facts, Plan), Exe
 /// Starts, waits, cleans up.
 fn execute(
     facts: Facts,
-    mut plan: Plan,
+    plan: Plan,
     helper: &Path,
     command: &[String],
     limits: Limits<'_>,
 ) -> Result<ExecOutcome, ExecError> {
-    let pool = Pool::of(helper)?;
     let (out, out_end) = run::pipe()?;
     let (err, err_end) = run::pipe()?;
-    let board = Board::take().map_err(|e| ExecError::os("cannot make a memory file", e))?;
-    let cgroups = Cgroups::prepare(&facts.seen.places, &cgroup::unique())?;
-    let objects = Objects {
-        seen: facts.seen.clone(),
-        limits: std::mem::take(&mut plan.limit_names),
-        cwd: plan.cwd.clone(),
+    let stdio = Stdio::Streams([false, true, true]);
+    let begun = begin(facts, plan, helper, command, stdio, vec![out_end, err_end])?;
+    let (procs, objects) = match begun {
+        Begun::Running(procs, objects) => (procs, objects),
+        Begun::NotExecuted(why) => return Ok(why.into()),
     };
-    let traceable = plan.traceable;
-    let message = orders(plan, &cgroups)?.encode();
-    let fds = [
-        facts.pidfd.as_fd(),
-        facts.root.as_fd(),
-        out_end.as_fd(),
-        err_end.as_fd(),
-        board.as_fd(),
-    ];
-    let asked = pool.lend().and_then(|spawner| {
-        let heard = spawner.send(&message, fds)?;
-        Ok((spawner, heard))
-    });
-    drop((out_end, err_end));
-    let mut procs = Procs::new(board, cgroups.leaf, traceable);
-    let started = match asked {
-        Ok((spawner, true)) => run::started(&mut procs, spawner),
-        Ok((_, false)) => Err(Started::Lost),
-        Err(e) => Err(Started::Unasked(e)),
-    };
-    if let Err(why) = started {
-        // Until both have ended, one that was to be lost may still come as far as execve.
-        let Finished { executed, .. } = procs.finish();
-        let why = match why {
-            Started::Lost if executed => Started::Killed,
-            why => why,
-        };
-        return not_started(why, command, &objects);
-    }
     let (end, output) = run::wait(&procs, [out, err], limits);
     // Where the first child was killed before the second had executed its file.
     let late = procs.failed();
     let Finished { code, .. } = procs.finish();
     if let (End::Exited, Some(r)) = (&end, late) {
-        return not_started(Started::Failed(r), command, &objects);
+        return not_started(Started::Failed(r), command, &objects).map(Into::into);
     }
     match end {
         End::Exited => Ok(ExecOutcome::Exited {
@@ -225,7 +210,72 @@ fn execute(
     }
 }
 
-fn orders(plan: Plan, cgroups: &Cgroups) -> Result<Orders, ExecError> {
+/// What came of the start of a command.
+enum Begun {
+    Running(Procs, Objects),
+    NotExecuted(NotExecuted),
+}
+
+/// The command's file cannot be executed, with the words of runc.
+struct NotExecuted {
+    code: i32,
+    message: String,
+}
+
+impl From<NotExecuted> for ExecOutcome {
+    fn from(why: NotExecuted) -> Self {
+        Self::Exited {
+            code: why.code,
+            output: why.message.into_bytes(),
+        }
+    }
+}
+
+/// Starts a command with `ends` as its descriptors, which are closed here afterwards.
+fn begin(
+    facts: Facts,
+    mut plan: Plan,
+    helper: &Path,
+    command: &[String],
+    stdio: Stdio,
+    ends: Vec<OwnedFd>,
+) -> Result<Begun, ExecError> {
+    let pool = Pool::of(helper)?;
+    let board = Board::take().map_err(|e| ExecError::os("cannot make a memory file", e))?;
+    let cgroups = Cgroups::prepare(&facts.seen.places, &cgroup::unique())?;
+    let objects = Objects {
+        seen: facts.seen.clone(),
+        limits: std::mem::take(&mut plan.limit_names),
+        cwd: plan.cwd.clone(),
+    };
+    let traceable = plan.traceable;
+    let message = orders(plan, &cgroups, stdio)?.encode();
+    let mut fds = vec![facts.pidfd.as_fd(), facts.root.as_fd(), board.as_fd()];
+    fds.extend(ends.iter().map(AsFd::as_fd));
+    let asked = pool.lend().and_then(|spawner| {
+        let heard = spawner.send(&message, &fds)?;
+        Ok((spawner, heard))
+    });
+    drop(ends);
+    let mut procs = Procs::new(board, cgroups.leaf, traceable);
+    let started = match asked {
+        Ok((spawner, true)) => run::started(&mut procs, spawner),
+        Ok((_, false)) => Err(Started::Lost),
+        Err(e) => Err(Started::Unasked(e)),
+    };
+    let Err(why) = started else {
+        return Ok(Begun::Running(procs, objects));
+    };
+    // Until both have ended, one that was to be lost may still come as far as execve.
+    let Finished { executed, .. } = procs.finish();
+    let why = match why {
+        Started::Lost if executed => Started::Killed,
+        why => why,
+    };
+    not_started(why, command, &objects).map(Begun::NotExecuted)
+}
+
+fn orders(plan: Plan, cgroups: &Cgroups, stdio: Stdio) -> Result<Orders, ExecError> {
     let path = |p: &PathBuf| {
         CString::new(p.as_os_str().as_bytes())
             .map_err(|_| ExecError::Invalid(format!("{} contains a NUL character", p.display())))
@@ -237,6 +287,7 @@ fn orders(plan: Plan, cgroups: &Cgroups) -> Result<Orders, ExecError> {
         rlimits: plan.rlimits,
         label: plan.label,
         namespaces: plan.namespaces,
+        stdio,
         umask: plan.umask,
         caps: plan.caps,
         uid: plan.uid,
@@ -263,7 +314,7 @@ fn not_started(
     why: Started,
     command: &[String],
     objects: &Objects,
-) -> Result<ExecOutcome, ExecError> {
+) -> Result<NotExecuted, ExecError> {
     match why {
         Started::Failed(r) if r.step == Step::Exec => not_executable(r.errno, command),
         Started::Failed(r) => Err(ExecError::step(r, object(r, objects))),
@@ -291,7 +342,7 @@ fn object(r: Report, objects: &Objects) -> String {
 }
 
 /// A file that cannot be executed is the probe's failure, with the words of runc; a lack of ours is not.
-fn not_executable(errno: Errno, command: &[String]) -> Result<ExecOutcome, ExecError> {
+fn not_executable(errno: Errno, command: &[String]) -> Result<NotExecuted, ExecError> {
     let name = command.first().map_or("", String::as_str);
     let lower = |e: Errno| e.desc().to_lowercase();
     let (code, text) = match errno {
@@ -306,8 +357,6 @@ fn not_executable(errno: Errno, command: &[String]) -> Result<ExecOutcome, ExecE
         Errno::ENOENT => (127, format!("stat {name}: no such file or directory")),
         e => (126, lower(e)),
     };
-    Ok(ExecOutcome::Exited {
-        code,
-        output: format!("exec: \"{name}\": {text}").into_bytes(),
-    })
+    let message = format!("exec: \"{name}\": {text}");
+    Ok(NotExecuted { code, message })
 }

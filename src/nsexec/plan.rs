@@ -140,6 +140,15 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// With a terminal a command has TERM, as from containerd.
+    pub(super) fn add_term(&mut self) {
+        if !self.envp.iter().any(|e| e.to_bytes().starts_with(b"TERM=")) {
+            self.envp.push(c"TERM=xterm".into());
+        }
+    }
+}
+
 fn seccomp(profile: &Value) -> Result<Option<Filter>, ExecError> {
     let failed = |why| ExecError::Invalid(format!("cannot apply its seccomp profile: {why}"));
     if profile.is_null() {
@@ -318,6 +327,19 @@ mod tests {
         assert_eq!(env(json!({"env": ["HOME=/x"]}), 0), ["HOME=/x"]);
         assert!(needs_passwd(&json!({"process": {"env": ["HOME="]}})));
         assert!(!needs_passwd(&json!({"process": {"env": ["HOME=/x"]}})));
+    }
+
+    #[test]
+    fn term_is_given_only_where_it_is_missing() {
+        let env = |env: &[&str]| {
+            let mut plan = plan(json!({"env": env}));
+            plan.add_term();
+            let texts = plan.envp.iter().map(|e| e.to_string_lossy().into_owned());
+            texts.filter(|e| e.starts_with("TERM")).collect::<Vec<_>>()
+        };
+        assert_eq!(env(&["A=1"]), ["TERM=xterm"]);
+        assert_eq!(env(&["TERM=vt100"]), ["TERM=vt100"]);
+        assert_eq!(env(&["TERMINFO=/x"]), ["TERMINFO=/x", "TERM=xterm"]);
     }
 
     #[test]

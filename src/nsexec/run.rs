@@ -85,7 +85,13 @@ impl Procs {
         self.board.as_ref().and_then(Board::report)
     }
 
-    fn kill(&mut self) {
+    /// The command's process, as a descriptor of the caller's own.
+    pub(super) fn process(&self) -> std::io::Result<OwnedFd> {
+        let second = self.second.as_ref().map(|s| s.as_fd().try_clone_to_owned());
+        second.unwrap_or_else(|| Err(std::io::ErrorKind::NotFound.into()))
+    }
+
+    pub(super) fn kill(&mut self) {
         if let Some(leaf) = &self.leaf {
             leaf.kill();
         }
@@ -101,8 +107,8 @@ impl Procs {
         }
     }
 
-    /// Reaps whatever has ended, frees everything when all has.
-    fn try_reap(&mut self) -> bool {
+    /// Reaps whatever has ended.
+    pub(super) fn reap(&mut self) {
         // Someone else reaped it (SIGCHLD ignored): gone all the same, the code is lost.
         let code = |reaped: nix::Result<Option<i32>>| reaped.unwrap_or(Some(255));
         if !self.first_reaped {
@@ -115,6 +121,11 @@ impl Procs {
         if let (None, Some(second)) = (self.second_code, &self.second) {
             self.second_code = code(second.reap());
         }
+    }
+
+    /// The same, and frees everything when all has ended.
+    fn try_reap(&mut self) -> bool {
+        self.reap();
         let known = self.board.as_ref().and_then(Board::second);
         let unknown = self.second.is_none() && known.is_some();
         let done =
@@ -349,10 +360,19 @@ pub(super) fn wait(procs: &Procs, [out, err]: [OwnedFd; 2], limits: Limits<'_>) 
 
 /// A pipe whose read end does not block.
 pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), ExecError> {
+    pipe_with(|[read, _]| read)
+}
+
+/// A pipe whose write end does not block.
+pub(super) fn input_pipe() -> Result<(OwnedFd, OwnedFd), ExecError> {
+    pipe_with(|[_, write]| write)
+}
+
+fn pipe_with(ours: fn([&OwnedFd; 2]) -> &OwnedFd) -> Result<(OwnedFd, OwnedFd), ExecError> {
     use nix::fcntl::{FcntlArg, OFlag, fcntl};
     let failed = |e| ExecError::os("cannot make a pipe", e);
     let (r, w) = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(failed)?;
-    fcntl(&r, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(failed)?;
+    fcntl(ours([&r, &w]), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(failed)?;
     debug_assert!(r.as_raw_fd() > 2, "the Rust runtime opens 0 to 2");
     Ok((r, w))
 }

@@ -30,7 +30,7 @@ use nix::sys::socket::{
 use nix::sys::time::TimeVal;
 
 use super::error::ExecError;
-use crate::sys::enter::{MESSAGE_LIMIT, serve};
+use crate::sys::enter::{LONG, MESSAGE_LIMIT, serve};
 
 /// How long the start may take, from the first child to execve.
 pub(super) const START_LIMIT: Duration = Duration::from_secs(10);
@@ -138,13 +138,13 @@ pub(super) enum Answer {
 
 impl Spawner<'_> {
     /// Sends a message and descriptors; false when the spawner has ended.
-    pub(super) fn send(&self, message: &[u8], fds: [BorrowedFd<'_>; 5]) -> Result<bool, ExecError> {
-        let mut numbers = fds.map(|f| f.as_raw_fd()).to_vec();
+    pub(super) fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> Result<bool, ExecError> {
+        let mut numbers: Vec<i32> = fds.iter().map(AsRawFd::as_raw_fd).collect();
         let long = (message.len() > MESSAGE_LIMIT)
             .then(|| long(message))
             .transpose()?;
         numbers.extend(long.as_ref().map(AsRawFd::as_raw_fd));
-        let message = if long.is_some() { &[0] } else { message };
+        let message = if long.is_some() { &LONG } else { message };
         match self.process.as_ref().map(|p| p.send(message, &numbers)) {
             Some(Ok(())) => Ok(true),
             None | Some(Err(Errno::EPIPE | Errno::ECONNRESET)) => Ok(false),

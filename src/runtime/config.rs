@@ -284,6 +284,8 @@ pub struct ContainerConfig {
     pub security: Security,
     /// Its standard input is open and never ends, else it is /dev/null.
     pub stdin: bool,
+    /// The input ends when the first client that was attached to it leaves.
+    pub stdin_once: bool,
     /// It has a terminal, which is its input and output.
     pub tty: bool,
     /// Log file, relative to [`SandboxConfig::log_directory`].

@@ -7,14 +7,18 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use super::{
-    Cancel, ContainerConfig, ContainerId, ContainerStatus, ExecOutcome, Labels, Listing,
-    NetworkNamespace, Runtime, RuntimeContainerStatus, RuntimeError, RuntimeState, SandboxConfig,
-    SandboxStatus,
+    AttachRequest, Cancel, ContainerConfig, ContainerId, ContainerStatus, ExecOutcome, ExecRequest,
+    Labels, Listing, NetworkNamespace, Runtime, RuntimeContainerStatus, RuntimeError, RuntimeState,
+    SandboxConfig, SandboxStatus, Session, Started,
 };
 use crate::clock::Moment;
 
 /// Called at each exec with the container's name and the command.
 type OnExec = dyn Fn(&str, &[String]) -> Result<ExecOutcome, RuntimeError> + Send + Sync;
+/// Called at each command with streams, with the container's name.
+type OnExecStream = dyn Fn(&str, &ExecRequest) -> Result<Started, RuntimeError> + Send + Sync;
+/// Called for each client that is to be attached, with the container's name.
+type OnAttach = dyn Fn(&str, AttachRequest) -> Result<Box<dyn Session>, RuntimeError> + Send + Sync;
 /// Called before each listing, with the pod that is asked for.
 type OnList = dyn Fn(Option<&str>, &mut FakeState) -> Result<(), RuntimeError> + Send + Sync;
 
@@ -23,6 +27,8 @@ type OnList = dyn Fn(Option<&str>, &mut FakeState) -> Result<(), RuntimeError> +
 pub(crate) struct FakeRuntime {
     state: Mutex<FakeState>,
     on_exec: Option<Box<OnExec>>,
+    on_exec_stream: Option<Box<OnExecStream>>,
+    on_attach: Option<Box<OnAttach>>,
     on_list: Option<Box<OnList>>,
 }
 
@@ -149,6 +155,38 @@ impl FakeRuntime {
             on_list: Some(Box::new(before)),
             ..Self::default()
         }
+    }
+
+    /// Commands with streams are answered by `answer`, most often with a [`FakeSession`].
+    #[must_use]
+    pub(crate) fn on_exec_stream(
+        mut self,
+        answer: impl Fn(&str, &ExecRequest) -> Result<Started, RuntimeError> + Send + Sync + 'static,
+    ) -> Self {
+        self.on_exec_stream = Some(Box::new(answer));
+        self
+    }
+
+    /// Clients are attached by `answer`, most often to a [`FakeSession`].
+    #[must_use]
+    pub(crate) fn on_attach(
+        mut self,
+        answer: impl Fn(&str, AttachRequest) -> Result<Box<dyn Session>, RuntimeError>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        self.on_attach = Some(Box::new(answer));
+        self
+    }
+
+    /// Remembers a call; the container's name.
+    fn called(&self, id: &ContainerId, verb: &str, what: &str) -> Result<String, RuntimeError> {
+        let mut s = self.state();
+        let name = s.container(id)?.metadata.name.clone();
+        s.calls
+            .push(format!("{verb} {name} {what}").trim_end().to_owned());
+        Ok(name)
     }
 
     /// What it remembers.
@@ -297,15 +335,34 @@ impl Runtime for FakeRuntime {
         _: usize,
         _: Option<&Cancel>,
     ) -> Result<ExecOutcome, RuntimeError> {
-        let name = {
-            let mut s = self.state();
-            let name = s.container(id)?.metadata.name.clone();
-            s.calls.push(format!("exec {name} {}", command.join(" ")));
-            name
-        };
+        let name = self.called(id, "exec", &command.join(" "))?;
         match &self.on_exec {
             Some(answer) => answer(&name, command),
             None => Err(RuntimeError::failed("this runtime executes nothing")),
+        }
+    }
+
+    fn exec_stream(
+        &self,
+        id: &ContainerId,
+        request: &ExecRequest,
+    ) -> Result<Started, RuntimeError> {
+        let name = self.called(id, "exec stream", &request.command.join(" "))?;
+        match &self.on_exec_stream {
+            Some(answer) => answer(&name, request),
+            None => Err(RuntimeError::failed("this runtime executes nothing")),
+        }
+    }
+
+    fn attach(
+        &self,
+        id: &ContainerId,
+        request: AttachRequest,
+    ) -> Result<Box<dyn Session>, RuntimeError> {
+        let name = self.called(id, "attach", "")?;
+        match &self.on_attach {
+            Some(answer) => answer(&name, request),
+            None => Err(RuntimeError::failed("this runtime attaches nobody")),
         }
     }
 

@@ -9,9 +9,12 @@ mod cancel;
 mod config;
 #[cfg(test)]
 pub(crate) mod fake;
+#[cfg(test)]
+pub(crate) mod fake_session;
 pub mod labels;
 pub mod logs;
 mod pod_status;
+mod session;
 pub mod shims;
 pub mod signals;
 
@@ -22,6 +25,8 @@ pub use config::{
     SandboxMetadata, SeccompProfile, Security, TerminationMessage, Tmpfs,
 };
 pub use pod_status::{RuntimeContainerStatus, RuntimePodStatus, RuntimeSandboxStatus};
+pub use session::{AttachRequest, ExecRequest, Session, SessionEnd, Started, TerminalSize};
+pub(crate) use session::{Endable, Sessions};
 
 use std::fmt;
 use std::fs::File;
@@ -347,6 +352,22 @@ pub trait Runtime: Send + Sync {
         cancel: Option<&Cancel>,
     ) -> Result<ExecOutcome, RuntimeError>;
 
+    /// Starts a command in a running container, as [`Self::exec`] does, with streams of a client. It has no timeout: it ends
+    /// when its process ends, when the session is finished or dropped, with its container, and with the daemon.
+    ///
+    /// An error means that the command could not be started for a reason that is not its own.
+    fn exec_stream(&self, id: &ContainerId, request: &ExecRequest)
+    -> Result<Started, RuntimeError>;
+
+    /// Attaches a client to the streams of a running container's first process. What the container writes while nobody is
+    /// attached goes to its log only; the log has everything in any case. A client that does not read is cut off
+    /// ([`SessionEnd::TooSlow`]) and holds up nobody.
+    fn attach(
+        &self,
+        id: &ContainerId,
+        request: AttachRequest,
+    ) -> Result<Box<dyn Session>, RuntimeError>;
+
     /// The root directory of the mount namespace that has the volumes of a running sandbox: a path of
     /// a volume, resolved below it, leads to what the containers see. Opened with O_PATH.
     fn volumes_root(&self, sandbox: &ContainerId) -> Result<OwnedFd, RuntimeError>;
@@ -355,6 +376,7 @@ pub trait Runtime: Send + Sync {
     fn pod_network(&self, pod: &str) -> Result<Option<NetworkNamespace>, RuntimeError>;
 
     /// Called when the daemon ends. Every wait for a container to start or to stop ends, now and
-    /// later: the calls return an error and leave the container as it is for the next daemon.
+    /// later: the calls return an error and leave the container as it is for the next daemon. Every
+    /// session ends, now and later.
     fn interrupt(&self);
 }

@@ -35,12 +35,15 @@ use std::ffi::c_char;
 use std::os::fd::BorrowedFd;
 
 pub use board::Board;
-pub use orders::Orders;
+pub use orders::{Orders, Stdio};
 pub use report::{Report, Step};
 pub use spawner::serve;
 
 /// The longest message that goes through the socket, in bytes; a longer one is a file, sent with the other descriptors.
 pub const MESSAGE_LIMIT: usize = 128 << 10;
+
+/// In place of a message that is a file. No other message is as short.
+pub const LONG: [u8; 1] = [0];
 
 /// What the children work with.
 struct Start<'a> {

@@ -1,4 +1,4 @@
-//! The size of a terminal, and the other end of one.
+//! Terminals: their size, both ends of one, and whose controlling terminal it is.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -34,4 +34,39 @@ pub fn slave_of(master: &impl AsFd) -> nix::Result<File> {
     // SAFETY: TIOCGPTPEER takes the flags of an open as an integer and returns a new descriptor; the master is open.
     let fd = unsafe { libc::ioctl(master.as_fd().as_raw_fd(), libc::TIOCGPTPEER, flags) };
     Errno::result(fd).map(|fd| File::from(received(fd)))
+}
+
+/// Gives a terminal its size, columns and lines. The processes in its foreground get SIGWINCH where that is a change.
+///
+/// # Errors
+/// ENOTTY for what is no terminal.
+pub fn set_size(fd: &impl AsFd, (columns, lines): (u16, u16)) -> nix::Result<()> {
+    let size = libc::winsize {
+        ws_row: lines,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: TIOCSWINSZ reads one winsize through the pointer, which is valid for the call; the descriptor is open.
+    let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
+    Errno::result(result).map(drop)
+}
+
+/// Lets the slave of a new terminal be opened.
+///
+/// # Errors
+/// The kernel's, such as ENOTTY for what is no master.
+pub fn unlock(master: &impl AsFd) -> nix::Result<()> {
+    let locked: libc::c_int = 0;
+    let fd = master.as_fd().as_raw_fd();
+    // SAFETY: TIOCSPTLCK reads one int through the pointer, which is valid for the call; the descriptor is open.
+    let result = unsafe { libc::ioctl(fd, libc::TIOCSPTLCK, &raw const locked) };
+    Errno::result(result).map(drop)
+}
+
+/// Makes the terminal behind a descriptor the controlling one of this process, the leader of a session without one. Never
+/// takes it away from another session.
+pub(super) fn become_controlling(fd: RawFd) -> nix::Result<()> {
+    // SAFETY: TIOCSCTTY takes an integer.
+    Errno::result(unsafe { libc::ioctl(fd, libc::TIOCSCTTY, 0) }).map(drop)
 }

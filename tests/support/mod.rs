@@ -10,6 +10,7 @@ pub(crate) mod bridged;
 pub(crate) mod daemon;
 pub(crate) mod netns;
 pub(crate) mod running;
+pub(crate) mod session;
 pub(crate) mod skip;
 
 use std::fs;

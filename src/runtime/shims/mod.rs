@@ -1,7 +1,9 @@
 //! The runtime of this node: a shim for each container, a holder for each sandbox, and an OCI runtime below them.
 
 pub mod app_armor;
+mod attach;
 pub mod cgroup;
+mod clients;
 mod console;
 pub mod cri_log;
 #[cfg(feature = "embedded")]
@@ -9,6 +11,7 @@ pub mod embedded;
 pub mod exits;
 mod oci_cli;
 pub mod oci_spec;
+mod output;
 pub mod sandbox;
 pub mod shim;
 pub mod shim_runtime;

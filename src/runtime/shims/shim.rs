@@ -8,13 +8,11 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::signal::{SigSet, Signal};
@@ -23,13 +21,13 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
 use super::cgroup::{self, Cgroups};
 use super::console::ConsoleSocket;
-use super::cri_log::{Lines, LogFile, Stream};
 use super::exits;
+use super::output::Output;
 use super::state::{
     self, CONTAINER, ContainerRecord, ContainerState, EXIT, ExitRecord, ImageMount, Process, STATE,
 };
 use super::{oci_cli, sandbox, sub_path, termination};
-use crate::clock::{Moment, Time, boot_id};
+use crate::clock::{Moment, boot_id};
 use crate::images::overlay;
 use crate::sys::terminal::slave_of;
 
@@ -45,12 +43,6 @@ pub(super) const CANNOT_RUN: &str = "ContainerCannotRun";
 pub const INVALID: &str = "invalid";
 /// Kind of every other error.
 const FAILED: &str = "failed";
-
-/// How long to wait when waiting itself fails: no memory, above all.
-const POLL_PAUSE: Duration = Duration::from_millis(100);
-
-/// Bytes read from a pipe at once.
-const READ: usize = 16 * 1024;
 
 /// The role: the one argument is the container's record directory.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -140,22 +132,11 @@ fn mount_image(image: &ImageMount) -> Result<(), String> {
     overlay::mount_read_only(&image.layers, &image.target).map_err(|e| e.to_string())
 }
 
-/// The output of the container: both pipes, or the terminal in place of the first.
-struct Output {
-    pipes: [(Option<File>, Lines); 2],
-    /// The other end of the terminal. While we hold it the terminal does not end when a program closes its own.
-    slave: Option<File>,
-    log: LogFile,
-    buffer: Vec<u8>,
-}
-
 struct Shim {
     dir: PathBuf,
     record: ContainerRecord,
     state: ContainerState,
     children: SignalFd,
-    /// Where the container's input comes from. Nothing is written to it; it only stays open.
-    input: Option<OwnedFd>,
 }
 
 impl Shim {
@@ -184,7 +165,6 @@ impl Shim {
             record,
             state,
             children,
-            input: None,
         };
         me.save()?;
         cgroup::leave_the_daemon(&me.record.shims_cgroup);
@@ -227,6 +207,7 @@ impl Shim {
     /// Creates and starts the container; on an error nothing of it runs any more.
     fn start(&mut self) -> Result<(i32, Output), Failure> {
         let mut output = Output::new(&self.record);
+        output.clients.listen(&self.dir);
         let pid = self.create(&mut output)?;
         self.state.process = Process::of(pid);
         self.state.cgroups = Cgroups::detect()
@@ -310,8 +291,8 @@ impl Shim {
         let (stdout, stderr) = output
             .open(self.record.user)
             .map_err(|e| Failure::prepare("make pipes", e))?;
-        let stdin = self
-            .open_input()
+        let stdin = output
+            .open_input(&self.record)
             .map_err(|e| Failure::prepare("make pipes", e))?;
         let console = self.record.tty.then(|| ConsoleSocket::listen(&self.dir));
         let console = console
@@ -369,25 +350,12 @@ impl Shim {
         pid.ok_or_else(|| run("the OCI runtime wrote no pid"))
     }
 
-    /// The input of a container without a terminal: the read end of a pipe whose write end we keep, or /dev/null.
-    fn open_input(&mut self) -> io::Result<Stdio> {
-        if !self.record.stdin || self.record.tty {
-            return Ok(Stdio::null());
-        }
-        let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
-        let _ = nix::unistd::fchown(&read, Some(self.record.user.into()), None);
-        self.input = Some(write);
-        Ok(read.into())
-    }
-
     /// The terminal takes the place of the pipes. Its user owns it, so that it can be opened again.
-    fn take_terminal(&mut self, console: &ConsoleSocket, output: &mut Output) -> io::Result<()> {
+    fn take_terminal(&self, console: &ConsoleSocket, output: &mut Output) -> io::Result<()> {
         let master = console.receive()?;
         let slave = slave_of(&master)?;
         nix::unistd::fchown(&slave, Some(self.record.user.into()), None)?;
-        // Held until the container has ended: a terminal without its master hangs up.
-        self.input = Some(master.try_clone()?);
-        output.log_terminal(master, slave)
+        output.take_terminal(master, slave)
     }
 
     /// Copies output and waits for children until the container's first process has ended; then records the end.
@@ -414,6 +382,7 @@ impl Shim {
             termination::reason(code, oom_killed),
             &message,
         );
+        output.clients.end(code);
         self.clean_up();
     }
 
@@ -516,182 +485,4 @@ fn reap_any() -> Option<WaitStatus> {
     waitpid(None, Some(WaitPidFlag::WNOHANG))
         .ok()
         .filter(|s| *s != WaitStatus::StillAlive)
-}
-
-impl Output {
-    fn new(record: &ContainerRecord) -> Self {
-        Self {
-            pipes: [
-                (None, Lines::new(Stream::Stdout)),
-                (None, Lines::new(Stream::Stderr)),
-            ],
-            slave: None,
-            log: LogFile::new(
-                record.log_path.clone(),
-                record.log_max_size,
-                record.log_max_files,
-            ),
-            buffer: Vec::new(),
-        }
-    }
-
-    /// Opens both pipes and gives their write ends. The container's user owns them: `/dev/stdout` opens them again.
-    fn open(&mut self, user: u32) -> io::Result<(OwnedFd, OwnedFd)> {
-        let mut make = |n: usize| -> io::Result<OwnedFd> {
-            let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
-            fcntl(&read, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-            let _ = nix::unistd::fchown(&write, Some(user.into()), None);
-            self.pipes[n].0 = Some(read.into());
-            Ok(write)
-        };
-        Ok((make(0)?, make(1)?))
-    }
-
-    /// Logs what comes from a terminal, as stdout.
-    fn log_terminal(&mut self, master: OwnedFd, slave: File) -> io::Result<()> {
-        fcntl(&master, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        self.pipes[0].0 = Some(master.into());
-        self.pipes[1].0 = None;
-        self.slave = Some(slave);
-        Ok(())
-    }
-
-    /// What is in the pipes now, without logging it.
-    fn take_unlogged(&mut self) -> String {
-        let mut said = Vec::new();
-        for (pipe, _) in self.pipes.iter_mut() {
-            let mut chunk = [0; 4096];
-            while let Some(n @ 1..) = pipe.as_mut().and_then(|p| p.read(&mut chunk).ok()) {
-                said.extend_from_slice(&chunk[..n]);
-            }
-        }
-        String::from_utf8_lossy(&said).into_owned()
-    }
-
-    /// Waits until there is output or a child has ended, and logs at most one buffer of each stream.
-    fn wait(&mut self, children: BorrowedFd<'_>) {
-        self.wait_by(children, |fds| poll(fds, PollTimeout::NONE));
-    }
-
-    fn wait_by(
-        &mut self,
-        children: BorrowedFd<'_>,
-        poll: impl Fn(&mut [PollFd<'_>]) -> nix::Result<i32>,
-    ) {
-        let ready: Vec<usize> = {
-            let open = || {
-                self.pipes
-                    .iter()
-                    .enumerate()
-                    .filter_map(|(n, (p, _))| Some((n, p.as_ref()?)))
-            };
-            let mut fds = vec![PollFd::new(children, PollFlags::POLLIN)];
-            fds.extend(open().map(|(_, p)| PollFd::new(p.as_fd(), PollFlags::POLLIN)));
-            match poll(&mut fds) {
-                Ok(_) => open()
-                    .zip(&fds[1..])
-                    .filter(|(_, fd)| fd.any() == Some(true))
-                    .map(|((n, _), _)| n)
-                    .collect(),
-                Err(Errno::EINTR) => Vec::new(),
-                // Nobody says who is ready: look at all, but do not spin.
-                Err(_) => {
-                    std::thread::sleep(POLL_PAUSE);
-                    open().map(|(n, _)| n).collect()
-                }
-            }
-        };
-        for n in ready {
-            self.copy(n);
-        }
-    }
-
-    /// Logs one buffer of a stream; false when there is nothing more to read now.
-    fn copy(&mut self, n: usize) -> bool {
-        let (pipe, lines) = &mut self.pipes[n];
-        let Some(file) = pipe else { return false };
-        let mut chunk = [0; READ];
-        match file.read(&mut chunk) {
-            Ok(0) => {
-                *pipe = None;
-                false
-            }
-            Ok(length) => {
-                self.buffer.clear();
-                lines.push(&chunk[..length], &stamp(), &mut self.buffer);
-                self.log.write(&self.buffer);
-                true
-            }
-            // The terminal has been hung up, and with it our own end.
-            Err(e) if e.raw_os_error() == Some(Errno::EIO as i32) => {
-                self.slave = slave_of(file).ok();
-                if self.slave.is_none() {
-                    *pipe = None;
-                }
-                false
-            }
-            Err(e) => e.raw_os_error() == Some(Errno::EINTR as i32),
-        }
-    }
-
-    /// Logs what is in the pipes, and partial lines. A process outside the container may hold a pipe open for ever, or
-    /// go on writing: what the pipes hold at once is enough.
-    fn drain(&mut self) {
-        for n in 0..2 {
-            // A pipe holds 64 KiB unless its user made it larger, 1 MiB at most.
-            for _ in 0..(1 << 20) / READ {
-                if !self.copy(n) {
-                    break;
-                }
-            }
-            self.buffer.clear();
-            self.pipes[n].1.finish(&stamp(), &mut self.buffer);
-            self.log.write(&self.buffer);
-        }
-    }
-}
-
-fn stamp() -> String {
-    Time::with_nanos(SystemTime::now())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::fd::AsFd;
-    use std::time::Instant;
-
-    use super::*;
-
-    #[test]
-    fn a_wait_that_fails_takes_its_time_and_loses_no_output() {
-        let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("0.log");
-        let lines = [Stream::Stdout, Stream::Stderr].map(|s| (None, Lines::new(s)));
-        let mut output = Output {
-            pipes: lines,
-            slave: None,
-            log: LogFile::new(log.clone(), 1 << 20, 2),
-            buffer: Vec::new(),
-        };
-        let (stdout, stderr) = output.open(nix::unistd::getuid().as_raw()).unwrap();
-        nix::unistd::write(&stdout, b"out\n").unwrap();
-        nix::unistd::write(&stderr, b"err\n").unwrap();
-        let begun = Instant::now();
-        for _ in 0..3 {
-            output.wait_by(io::stdin().as_fd(), |_| Err(Errno::ENOMEM));
-        }
-        assert!(
-            begun.elapsed() >= 3 * POLL_PAUSE,
-            "it spins: {:?}",
-            begun.elapsed()
-        );
-        let text = fs::read_to_string(log).unwrap();
-        assert!(
-            text.contains(" stdout F out\n") && text.contains(" stderr F err\n"),
-            "{text}"
-        );
-        let begun = Instant::now();
-        output.wait_by(io::stdin().as_fd(), |_| Err(Errno::EINTR));
-        assert!(begun.elapsed() < POLL_PAUSE, "a signal is no failure");
-    }
 }

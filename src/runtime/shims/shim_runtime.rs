@@ -9,6 +9,7 @@ mod network;
 mod restore;
 mod start;
 mod stop;
+mod streams;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -35,8 +36,9 @@ use crate::network::Networks;
 use crate::nsexec;
 use crate::remove_tree::remove_tree;
 use crate::runtime::{
-    Cancel, ContainerConfig, ContainerId, ExecOutcome, Listing, NetworkNamespace, Runtime,
-    RuntimeError, RuntimeErrorKind, SandboxConfig, SandboxMetadata,
+    AttachRequest, Cancel, ContainerConfig, ContainerId, ExecOutcome, ExecRequest, Listing,
+    NetworkNamespace, Runtime, RuntimeError, SandboxConfig, SandboxMetadata, Session, Sessions,
+    Started,
 };
 use crate::settings::{RuntimeChoice, Settings};
 use crate::sys::task;
@@ -84,6 +86,7 @@ pub struct ShimRuntime {
     shims_stay: AtomicBool,
     /// The daemon is ending. Its descriptor is there from the start.
     interrupt: Cancel,
+    sessions: Sessions,
 }
 
 /// A poisoned lock is used on: what it guards is a cache, or a list that a panic cannot leave half changed.
@@ -123,6 +126,7 @@ impl ShimRuntime {
             unused_cgroups: AtomicBool::new(true),
             shims_stay: AtomicBool::new(false),
             interrupt,
+            sessions: Sessions::default(),
         };
         runtime.make_directories()?;
         runtime.sweep();
@@ -400,32 +404,27 @@ impl Runtime for ShimRuntime {
         limit: usize,
         cancel: Option<&Cancel>,
     ) -> Result<ExecOutcome, RuntimeError> {
-        let (record, process) = self.running(id)?;
-        let config = self.config(id);
-        let config = config.map_err(|e| {
-            RuntimeError::failed(format!(
-                "cannot enter container {id}: its OCI configuration is not readable: {e}"
-            ))
-        })?;
-        let target = nsexec::Target {
-            pid: process.pid,
-            start_time: process.start_time,
-            config: &config,
-            cgroup: &record.cgroup,
-        };
-        let options = nsexec::Options {
-            helper: self.program.clone(),
-            interrupt: Some(self.ending()),
-            // Without a descriptor the command runs to its end, or to its timeout.
-            cancel: cancel.and_then(|cancel| cancel.fd().ok()),
-        };
-        nsexec::exec_with(&options, &target, command, timeout, limit).map_err(|e| match e {
-            nsexec::ExecError::NotRunning { .. } => RuntimeError::new(
-                RuntimeErrorKind::NotRunning,
-                format!("cannot enter container {id}: it is not running"),
-            ),
-            e => RuntimeError::failed(e.to_string()),
+        self.entering(id, cancel, |options, target| {
+            nsexec::exec_with(options, target, command, timeout, limit)
         })
+    }
+
+    fn exec_stream(
+        &self,
+        id: &ContainerId,
+        request: &ExecRequest,
+    ) -> Result<Started, RuntimeError> {
+        self.entering(id, None, |options, target| {
+            nsexec::stream(options, target, request, &self.sessions)
+        })
+    }
+
+    fn attach(
+        &self,
+        id: &ContainerId,
+        request: AttachRequest,
+    ) -> Result<Box<dyn Session>, RuntimeError> {
+        self.attach_to(id, request)
     }
 
     fn volumes_root(&self, sandbox: &ContainerId) -> Result<OwnedFd, RuntimeError> {
@@ -449,6 +448,7 @@ impl Runtime for ShimRuntime {
 
     fn interrupt(&self) {
         self.interrupt.cancel();
+        self.sessions.end_all();
         self.networks.stop();
     }
 }

@@ -144,6 +144,9 @@ pub struct ContainerRecord {
     /// Its standard input is kept open.
     #[serde(default)]
     pub stdin: bool,
+    /// The input ends with the first client that is attached to it.
+    #[serde(default)]
+    pub stdin_once: bool,
     /// It has a terminal.
     #[serde(default)]
     pub tty: bool,

@@ -13,10 +13,10 @@ use nix::sys::prctl;
 use nix::sys::stat::{Mode, SFlag, fstat, umask};
 use nix::unistd::{Gid, Uid, chdir, chroot, close, fchdir, fchown, getegid, geteuid};
 
-use super::Start;
 use super::report::{At, Report, Step};
 use super::second::second;
 use super::shared_steps::{exit, filter_system_calls};
+use super::{Start, Stdio};
 use crate::sys::process::{new_session_keyring, set_capabilities};
 use crate::sys::raw;
 
@@ -109,38 +109,68 @@ fn leave_keyring() -> Result<(), Report> {
     }
 }
 
-/// stdin from the container's own `/dev/null` (a descriptor of the host's would let the container change its mode), or,
-/// where that is not the null device, from a pipe at its end.
+/// What comes with the orders, and the container's null device for the rest.
 fn place_stdio(s: &Start<'_>) -> Result<(), Report> {
-    let flags = OFlag::O_RDONLY
-        | OFlag::O_NONBLOCK
-        | OFlag::O_NOFOLLOW
-        | OFlag::O_NOCTTY
-        | OFlag::O_CLOEXEC;
-    let null = open(c"/dev/null", flags, Mode::empty());
-    let stdin = match null.ok().filter(is_null) {
-        Some(null) => null,
-        None => {
-            let (end, _) = nix::unistd::pipe2(OFlag::O_CLOEXEC).at(Step::Stdio, 0)?;
-            end
+    let (uid, gid) = (Uid::from_raw(s.orders.uid), Gid::from_raw(s.orders.gid));
+    // What the daemon makes is of the ids that it has, which are ours.
+    let ours = (geteuid(), getegid()) == (uid, gid);
+    // So that a command of another uid can open /dev/stdout; an unmapped id is no reason to fail.
+    let own = |from: &OwnedFd, gid| {
+        if !ours {
+            let _ = fchown(from, Some(uid), gid);
         }
     };
-    let _ = fcntl(&stdin, FcntlArg::F_SETFL(OFlag::empty()));
-    // The pipes are of the ids that the daemon had when it made them, which are ours.
-    let (uid, gid) = (Uid::from_raw(s.orders.uid), Gid::from_raw(s.orders.gid));
-    let ours = (geteuid(), getegid()) == (uid, gid);
-    for (to, from) in [&stdin, &s.fds.stdout, &s.fds.stderr]
-        .into_iter()
-        .enumerate()
-    {
-        // SAFETY: dup3 takes numbers only. Descriptors 0 to 2 were the spawner's; its values of them are not used here.
-        Errno::result(unsafe { libc::dup3(from.as_raw_fd(), to as i32, 0) }).at(Step::Stdio, to)?;
-        if to > 0 && !ours {
-            // So that a command of another uid can open /dev/stdout; an unmapped id is no reason to fail.
-            let _ = fchown(from, Some(uid), Some(gid));
+    let mut given = s.fds.stdio.iter();
+    let streams = match s.orders.stdio {
+        Stdio::Streams(streams) => streams,
+        Stdio::Terminal => {
+            // Terminals keep their group, tty.
+            given.clone().for_each(|slave| own(slave, None));
+            let mut slaves = given.cycle().zip(0..3);
+            return slaves.try_for_each(|(slave, to)| place(slave, to));
+        }
+    };
+    for (to, is_given) in (0..).zip(streams) {
+        let from = if is_given { given.next() } else { None };
+        match from {
+            Some(from) => {
+                place(from, to)?;
+                own(from, Some(gid));
+            }
+            None => place(&null(to)?, to)?,
         }
     }
     Ok(())
+}
+
+fn place(from: &OwnedFd, to: i32) -> Result<(), Report> {
+    // SAFETY: dup3 takes numbers only. Descriptors 0 to 2 were the spawner's; its values of them are not used here.
+    Errno::result(unsafe { libc::dup3(from.as_raw_fd(), to, 0) })
+        .at(Step::Stdio, to as usize)
+        .map(drop)
+}
+
+/// The container's own `/dev/null` (a descriptor of the host's would let the container change its mode), or, where that is
+/// not the null device, one end of a pipe whose other end is closed.
+fn null(to: i32) -> Result<OwnedFd, Report> {
+    let access = if to == 0 {
+        OFlag::O_RDONLY
+    } else {
+        OFlag::O_WRONLY
+    };
+    let flags = access | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let null = match open(c"/dev/null", flags, Mode::empty())
+        .ok()
+        .filter(is_null)
+    {
+        Some(null) => null,
+        None => {
+            let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC).at(Step::Stdio, 0)?;
+            if to == 0 { read } else { write }
+        }
+    };
+    let _ = fcntl(&null, FcntlArg::F_SETFL(OFlag::empty()));
+    Ok(null)
 }
 
 fn is_null(file: &OwnedFd) -> bool {

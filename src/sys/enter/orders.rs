@@ -5,6 +5,49 @@
 
 use std::ffi::{CStr, CString};
 
+/// What descriptors 0 to 2 of the command are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stdio {
+    /// For which of them a descriptor comes with the orders, in this order. In place of another is the container's own
+    /// `/dev/null`.
+    Streams([bool; 3]),
+    /// One terminal, whose slave comes with the orders: the controlling terminal of the command.
+    Terminal,
+}
+
+impl Stdio {
+    const TERMINAL: u64 = 1 << 3;
+
+    /// How many descriptors come with the orders.
+    pub(super) fn descriptors(self) -> usize {
+        match self {
+            Self::Streams(given) => given.into_iter().filter(|given| *given).count(),
+            Self::Terminal => 1,
+        }
+    }
+
+    fn encode(self) -> u64 {
+        match self {
+            Self::Streams([a, b, c]) => u64::from(a) | u64::from(b) << 1 | u64::from(c) << 2,
+            Self::Terminal => Self::TERMINAL,
+        }
+    }
+
+    fn decode(n: u64) -> Option<Self> {
+        match n {
+            0..Self::TERMINAL => Some(Self::Streams([0, 1, 2].map(|bit| n >> bit & 1 == 1))),
+            Self::TERMINAL => Some(Self::Terminal),
+            _ => None,
+        }
+    }
+}
+
+impl Default for Stdio {
+    fn default() -> Self {
+        Self::Streams([false; 3])
+    }
+}
+
 /// Everything the children need besides descriptors.
 #[derive(Debug, Default)]
 pub struct Orders {
@@ -20,6 +63,8 @@ pub struct Orders {
     pub label: Option<(CString, Vec<u8>)>,
     /// CLONE_NEW* of the namespaces to enter; those shared with us are left out.
     pub namespaces: i32,
+    /// Descriptors 0 to 2.
+    pub stdio: Stdio,
     /// File mode creation mask.
     pub umask: u32,
     /// Capability masks: bounding, effective, permitted, inheritable, ambient.
@@ -63,6 +108,7 @@ impl Orders {
             w.bytes(text);
         });
         w.number(u64::from(self.namespaces.cast_unsigned()));
+        w.number(self.stdio.encode());
         w.number(u64::from(self.umask));
         w.numbers(self.caps);
         w.number(u64::from(self.uid));
@@ -136,6 +182,7 @@ pub(super) struct Received<'m> {
     pub(super) rlimits: Vec<(u32, u64, u64)>,
     pub(super) label: Option<(&'m CStr, &'m [u8])>,
     pub(super) namespaces: i32,
+    pub(super) stdio: Stdio,
     pub(super) umask: u32,
     pub(super) caps: [u64; 5],
     pub(super) uid: u32,
@@ -161,6 +208,7 @@ impl<'m> Received<'m> {
             rlimits: r.list(|r| Some((r.number()? as u32, r.number()?, r.number()?)))?,
             label: r.list(|r| Some((r.text()?, r.bytes()?)))?.pop(),
             namespaces: r.number()? as i32,
+            stdio: Stdio::decode(r.number()?)?,
             umask: r.number()? as u32,
             caps: [
                 r.number()?,
@@ -226,6 +274,7 @@ mod tests {
             rlimits: vec![(7, 5, u64::MAX)],
             label: Some((c"/proc/self/attr/exec".into(), b"label".to_vec())),
             namespaces: libc::CLONE_NEWNS | libc::CLONE_NEWUSER,
+            stdio: Stdio::Streams([true, false, true]),
             umask: 0o27,
             caps: [1, 2, 3, 4, u64::MAX],
             uid: 7,
@@ -253,6 +302,7 @@ mod tests {
         assert_eq!(r.rlimits, orders.rlimits);
         assert_eq!(r.label, Some((c"/proc/self/attr/exec", &b"label"[..])));
         assert_eq!((r.namespaces, r.umask), (orders.namespaces, orders.umask));
+        assert_eq!(r.stdio, orders.stdio);
         assert_eq!(
             (r.caps, r.uid, r.gid),
             (orders.caps, orders.uid, orders.gid)
@@ -263,6 +313,18 @@ mod tests {
         assert_eq!((packed(&program[0]), flags), (0x1234_5678_9abc_def0, 2));
         assert_eq!((r.files, r.argv), (vec![c"/bin/true"], vec![c"true", c""]));
         assert_eq!(r.envp, [c"PATH=/bin"]);
+    }
+
+    #[test]
+    fn every_kind_of_standard_streams_is_a_number_of_its_own() {
+        let streams = (0..8).map(|n| Stdio::Streams([0, 1, 2].map(|bit| n >> bit & 1 == 1)));
+        for (n, stdio) in streams.chain([Stdio::Terminal]).enumerate() {
+            assert_eq!(Stdio::decode(stdio.encode()), Some(stdio));
+            assert_eq!(stdio.encode(), n as u64);
+        }
+        assert_eq!(Stdio::decode(9), None);
+        assert_eq!(Stdio::Streams([true, false, true]).descriptors(), 2);
+        assert_eq!(Stdio::Terminal.descriptors(), 1);
     }
 
     #[test]

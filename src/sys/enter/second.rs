@@ -9,9 +9,10 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::setsid;
 
-use super::Start;
 use super::report::{At, Report, Step};
 use super::shared_steps::{exit, filter_system_calls};
+use super::{Start, Stdio};
+use crate::sys::terminal::become_controlling;
 
 pub(super) extern "C" fn second(arg: *const c_void) -> ! {
     // SAFETY: the first child passes the `Start` that it was given, and waits while this one uses it.
@@ -26,6 +27,9 @@ pub(super) extern "C" fn second(arg: *const c_void) -> ! {
 
 fn become_command(s: &Start<'_>) -> Result<Infallible, Report> {
     setsid().at(Step::Session, 0)?;
+    if s.orders.stdio == Stdio::Terminal {
+        become_controlling(0).at(Step::Session, 1)?;
+    }
     // A daemon that is killed leaves no probe behind that nobody times out.
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     if s.orders.no_new_privs && !s.orders.traceable {

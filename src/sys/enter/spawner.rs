@@ -38,9 +38,9 @@ const GUARD: usize = 64 << 10;
 pub(super) struct Descriptors {
     pub(super) container: OwnedFd,
     pub(super) root: OwnedFd,
-    pub(super) stdout: OwnedFd,
-    pub(super) stderr: OwnedFd,
     board: OwnedFd,
+    /// See [`Stdio`](super::Stdio).
+    pub(super) stdio: Vec<OwnedFd>,
     /// A message that is too long for the socket.
     message: Option<OwnedFd>,
     /// Directory of the v2 cgroup to be born in; opened here.
@@ -48,15 +48,16 @@ pub(super) struct Descriptors {
 }
 
 impl Descriptors {
-    fn of(all: Vec<OwnedFd>) -> Option<Self> {
+    /// Where the message is not `long` it came through the socket.
+    fn of(mut all: Vec<OwnedFd>, long: bool) -> Option<Self> {
+        let message = if long { Some(all.pop()?) } else { None };
         let mut all = all.into_iter();
         Some(Self {
             container: all.next()?,
             root: all.next()?,
-            stdout: all.next()?,
-            stderr: all.next()?,
             board: all.next()?,
-            message: all.next(),
+            stdio: all.collect(),
+            message,
             born: None,
         })
     }
@@ -82,7 +83,7 @@ pub fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
         let Some((len, fds)) = receive(socket, buffer)? else {
             return Ok(());
         };
-        if let Some(fds) = Descriptors::of(fds) {
+        if let Some(fds) = Descriptors::of(fds, len == super::LONG.len()) {
             start(socket, &buffer[..len], fds, &stacks)?;
         }
         buffer[..len].fill(0);
@@ -94,7 +95,7 @@ pub fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
 
 /// The length of a message and its descriptors; None at the end.
 fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
-    let mut space = nix::cmsg_space!([libc::c_int; 6]);
+    let mut space = nix::cmsg_space!([libc::c_int; 7]);
     let (mut fds, mut slices) = (Vec::new(), [IoSliceMut::new(buffer)]);
     let got = loop {
         let flags = MsgFlags::MSG_CMSG_CLOEXEC;
@@ -129,8 +130,10 @@ fn start(
     // SAFETY: the mapping is written to by nobody: it is a private copy, and the daemon has sealed the file.
     let message = long.as_ref().map_or(message, |m| unsafe { m.bytes() });
     let started = match Received::decode(message) {
-        Some(orders) => start_first(socket, orders, fds, &pages, stacks),
-        None => Err(Report {
+        Some(orders) if orders.stdio.descriptors() == fds.stdio.len() => {
+            start_first(socket, orders, fds, &pages, stacks)
+        }
+        _ => Err(Report {
             step: Step::Clone,
             index: 0,
             errno: Errno::EBADMSG,

@@ -329,6 +329,7 @@ impl ShimRuntime {
             user: linux_user.uid,
             linux_user: Some(linux_user),
             stdin: c.stdin,
+            stdin_once: c.stdin_once,
             tty: c.tty,
             termination_log: message.map(|m| m.file.clone()).unwrap_or_default(),
             message_from_log: message.is_some_and(|m| m.fall_back_to_log),
