@@ -15,7 +15,7 @@ use super::error::CliError;
 use super::suggest::did_you_mean;
 use super::{kinds, names};
 use crate::api::ContainerStatus;
-use crate::runtime::logs::{LogError, LogReader};
+use crate::runtime::logs::{LogError, LogOptions, LogReader};
 use crate::views::{PodView, Snapshot};
 
 /// Time between two looks at a log that is followed.
@@ -106,7 +106,7 @@ pub fn run(logs: &Logs, out: &mut dyn Write) -> Result<(), CliError> {
     let snapshot = client.snapshot()?;
     let pod = names::resolve(&snapshot, logs.namespace.as_deref(), &logs.pod)?;
     let target = target(pod, logs).map_err(CliError::Failed)?;
-    let mut log = LogReader::open(&target.file).map_err(|e| cannot_read(&target, &e))?;
+    let mut log = LogReader::open(&target.file, &LogOptions::default()).map_err(|e| cannot_read(&target, &e))?;
     copy(&mut log, &target, out)?;
     if logs.follow {
         follow(&mut client, &target, &mut log, out)?;
