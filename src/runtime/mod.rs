@@ -11,6 +11,7 @@ mod config;
 pub(crate) mod fake;
 pub mod labels;
 pub mod logs;
+pub mod metered;
 mod pod_status;
 pub mod shims;
 pub mod signals;
